@@ -1,0 +1,40 @@
+/* Public face of the wing that knows HDF5: data sets made, imported, described and opened; checkpoints. */
+#ifndef TRM_DATASETS_DATASETS_H
+#define TRM_DATASETS_DATASETS_H
+
+#include <stdbool.h>
+
+#include "train/checkpoint.h"
+#include "train/dataset.h"
+
+extern const struct trm_dataset_ops trm_dataset_hdf5;
+extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
+
+/* Makers and importers: one row a source in the table of datasets/import.c. */
+struct trm_import_request {
+  const char *const *paths; /* (count) input files or folders, in the order given */
+  int count;
+  const char *out;          /* the HDF5 file to write; refused if it exists unless overwrite */
+  bool overwrite;
+  int compress;             /* deflate level 0..9 */
+  uint64_t seed;            /* digits */
+  uint64_t train, test;     /* digits: samples of each split (0: 60,000 and 10,000) */
+  const char *test_path;    /* a file that is the test split (libsvm, csv, text) */
+  double test_part;         /* or that part of the rows, the last ones, [0, 1) */
+  const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
+  const char *target;       /* csv, libsvm: "class" | "value" */
+  bool normalize;           /* libsvm: scale each row to unit Euclidean length */
+  const char *names;        /* class names, separated by commas; NULL: the source's own */
+};
+struct trm_importer {
+  const char *name; /* "mnist" */
+  const char *help; /* one line for `trireme data --help` */
+  int (*run)(const struct trm_import_request *request);
+};
+extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; `digits` is in it too */
+
+/* Prints what a file holds (either a data set or a checkpoint). check: reads everything and verifies the sums and the
+ * digest. */
+int trm_data_info(const char *path, bool check, bool json);
+
+#endif

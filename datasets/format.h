@@ -1,0 +1,58 @@
+/* The HDF5 data set file, written and described (private to datasets/).
+ *
+ * Layout, version 1 (see datasets/README.md):
+ *   /              attributes: format = "trireme-dataset", version, kind, target, classes, source, digest
+ *   /class_names   (classes) variable-length strings, optional
+ *   /train, /test  one group a split, attribute rows:
+ *     dense rows   x (N, sample shape) uint8 (attributes scale, shift: value = scale * x + shift) or float32
+ *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32; attribute features
+ *     tokens       x (T) int32 or uint16; attribute vocabulary
+ *     y (N) int32 classes or (N, V) float32 values; none for tokens
+ * Compressed sets are chunked by rows with shuffle + deflate + fletcher32; uncompressed ones are contiguous, with a table
+ * of block sums beside each array. digest: SHA-256 over all arrays of all splits in a fixed order. */
+#ifndef TRM_DATASETS_FORMAT_H
+#define TRM_DATASETS_FORMAT_H
+
+#include "nn/input.h"
+
+enum trm_data_kind { TRM_DATA_IMAGE, TRM_DATA_VECTOR, TRM_DATA_CSR, TRM_DATA_TOKENS };
+enum trm_element { TRM_ELEMENT_UINT8, TRM_ELEMENT_FLOAT };
+
+/* What a file is made for, given before its rows. */
+struct trm_data_spec {
+  enum trm_data_kind kind;
+  enum trm_element element;  /* of dense rows */
+  struct trm_shape shape;    /* of a sample; csr: (features), may grow until the writer is closed; tokens: unused */
+  float scale, shift;        /* value = scale * stored + shift, for uint8 */
+  enum trm_target_kind target;
+  size_t classes;            /* classes (may grow), or values a row */
+  const char *const *class_names; /* (classes) or NULL; copied */
+  size_t vocabulary;         /* tokens */
+  const char *source;        /* one line: where the rows come from */
+  int compress;              /* deflate level 0..9 */
+};
+
+/* Rows appended at once. Only the arrays of the kind are set; owned by the caller. */
+struct trm_data_rows {
+  size_t rows;
+  const uint8_t *bytes;      /* dense, uint8: (rows, shape) */
+  const float *floats;       /* dense, float: (rows, shape) */
+  const int64_t *starts;     /* csr: (rows + 1), starts[0] = 0 */
+  const int32_t *columns;    /* csr, zero-based, ascending within a row */
+  const float *values;
+  const int32_t *tokens;     /* tokens: rows = number of tokens */
+  const int32_t *target_class;
+  const float *target_value; /* (rows, classes) */
+};
+
+struct trm_data_writer;
+
+/* Begins PATH.new; finish flushes, renames it to PATH (so PATH is complete or absent); abandon removes it. The spec may be
+ * changed for csr shape and classes through `finish`'s arguments: 0 keeps. Errors: file, disk full. One process. */
+int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
+int trm_data_writer_split(struct trm_data_writer *writer, const char *split); /* "train", then "test" */
+int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
+int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size_t classes);
+void trm_data_writer_abandon(struct trm_data_writer *writer);
+
+#endif

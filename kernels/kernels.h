@@ -1,0 +1,15 @@
+/* Public face of the devices: the table `device.name` chooses from. */
+#ifndef TRM_KERNELS_KERNELS_H
+#define TRM_KERNELS_KERNELS_H
+
+#include "core/device.h"
+
+extern const struct trm_device_ops trm_device_cpu;
+extern const struct trm_device_ops *const trm_device_table[]; /* ends with NULL */
+
+/* Opens the device called `name` with the product library `blas` ("auto": the first that works). Errors name what is
+ * missing. Release with trm_device_close. */
+int trm_device_open(struct trm_device *device, const char *name, const char *blas, int index, int threads);
+void trm_device_close(struct trm_device *device);
+
+#endif

@@ -1,0 +1,20 @@
+/* The real network: the communication contract over MPI. The one header of this wing that the roof needs, beside
+ * strategies.h. */
+#ifndef TRM_MPI_REAL_H
+#define TRM_MPI_REAL_H
+
+#include "core/comm.h"
+
+/* Starts MPI (MPI_THREAD_MULTIPLE asked for; what was given is checked) and gives the communicator of the job. If the
+ * program was started without a launcher, this is one rank. Refuses a broken launch: several singletons in place of one
+ * job (told by the launcher's environment: sizes of Slurm, Hydra, PMIx, Open MPI against MPI's own), unless
+ * allow_singletons. */
+int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
+
+/* Ends MPI (collective). world is gone. */
+void trm_comm_stop(struct trm_comm *world);
+
+/* Name and version of the MPI library, one line. */
+const char *trm_comm_library(void);
+
+#endif

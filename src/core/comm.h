@@ -1,0 +1,99 @@
+/* The communication contract: a group of ranks and what they can say to one another.
+ *
+ * Implemented by mpi/real.c over MPI and by comm_self.c for one rank without MPI. A communicator is a handle; copies of
+ * the handle are the same communicator. All buffers are host memory, counts are elements.
+ * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
+ * job; so the slots below that return void either succeed or do not return.
+ */
+#ifndef TRM_CORE_COMM_H
+#define TRM_CORE_COMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum trm_type { TRM_FLOAT, TRM_DOUBLE, TRM_INT32, TRM_INT64, TRM_BYTE };
+enum trm_op { TRM_SUM, TRM_MIN, TRM_MAX };
+
+size_t trm_type_bytes(enum trm_type type);
+
+struct trm_comm;
+struct trm_request; /* one operation under way */
+struct trm_window;  /* memory that other ranks reach one-sidedly */
+
+/* Memory that all ranks of a communicator can load and store directly. */
+struct trm_shared {
+  void **base;  /* (size) base[i]: rank i's part, in this process's addresses */
+  void *own;    /* base[rank] */
+  size_t bytes; /* of the own part */
+  void *handle; /* the implementation's */
+};
+
+struct trm_comm_ops {
+  const char *name;
+
+  /* -- collectives: every rank of the communicator calls, in the same order */
+  void (*barrier)(struct trm_comm *comm);
+  void (*broadcast)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root);
+  void (*allreduce)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op); /* in place */
+  void (*allgather)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type);
+
+  /* -- the same, begun; data must rest untouched until the request is complete */
+  void (*allreduce_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
+                          struct trm_request **request);
+
+  /* -- point to point; tags 0..32767 */
+  void (*send_begin)(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                     struct trm_request **request);
+  void (*receive_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
+                        struct trm_request **request);
+
+  /* -- requests. test: true when complete; then, as after wait, *request is NULL. A NULL request is complete. */
+  bool (*test)(struct trm_request **request);
+  void (*wait)(struct trm_request **request);
+  void (*progress)(struct trm_comm *comm); /* lets MPI move what is under way; call between layers */
+
+  /* -- groups (collective). split: ranks of equal colour, ordered by key; colour < 0 gives NULL.
+   * split_node: the ranks that can share memory with this one; domain "node" or "numa". */
+  struct trm_comm *(*split)(struct trm_comm *comm, int colour, int key);
+  struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
+  void (*release)(struct trm_comm *comm);
+
+  /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned. */
+  int (*share)(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
+  void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
+
+  /* -- one-sided access (create and free are collective; the others concern origin and target alone).
+   * Offsets and counts in elements of the window's type. accumulate adds, atomic per element. get and accumulate are
+   * complete at the origin (and accumulate at the target) after flush. fetch_add: type TRM_INT64 windows, atomic.
+   * Progress at a target that computes is not assured: see the implementation. */
+  int (*window_create)(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
+                       struct trm_window **window, void **own);
+  void (*window_free)(struct trm_window **window);
+  void (*get)(struct trm_window *window, void *to, size_t count, int target, size_t offset);
+  void (*put)(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
+  void (*accumulate)(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
+  int64_t (*fetch_add)(struct trm_window *window, int64_t value, int target, size_t offset);
+  void (*flush)(struct trm_window *window, int target);
+
+  double (*clock)(struct trm_comm *comm);                 /* seconds, monotonic */
+  _Noreturn void (*abort)(struct trm_comm *comm, int status); /* ends all ranks of the job */
+
+  void *(*native)(struct trm_comm *comm); /* MPI_Comm * for parallel HDF5, or NULL where there is no MPI */
+};
+
+struct trm_comm {
+  const struct trm_comm_ops *ops;
+  int rank, size;
+  void *own; /* the implementation's */
+};
+
+/* The communicator of one rank, without MPI. Nothing to release. */
+extern const struct trm_comm_ops trm_comm_self_ops;
+struct trm_comm *trm_comm_self(void);
+
+/* The half-open interval [*low, *high) that part `index` of `parts` has of n elements: the one rule by which batches,
+ * slices and rows are cut. Parts differ by at most one element, and [0,n) cut into 2k parts refines the cut into k. */
+void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high);
+
+#endif

@@ -1,0 +1,132 @@
+/* The device contract: memory and arithmetic of one processor.
+ *
+ * Pointers named or documented "device" may be addresses of another memory: only these functions may follow them. Layers
+ * and optimizers are written against this contract and never look inside. All arrays are float32 unless said otherwise,
+ * row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records the failure and
+ * reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
+ *
+ * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs.
+ */
+#ifndef TRM_CORE_DEVICE_H
+#define TRM_CORE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct trm_device;
+
+/* Matrix products. C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements.
+ * beta = 0 never reads C. */
+struct trm_blas_ops {
+  const char *name;    /* as in device.blas */
+  const char *(*detail)(void); /* library, core type: for logs */
+  int (*open)(int threads);    /* once a process; threads for every product */
+  void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
+               const float *b, size_t ldb, float beta, float *c, size_t ldc);
+};
+
+enum trm_activation {
+  TRM_RELU,
+  TRM_TANH,
+  TRM_SIGMOID,
+  TRM_GELU,      /* x * Phi(x), exact (erf) */
+  TRM_GELU_TANH, /* the tanh approximation (Hendrycks & Gimpel 2016) */
+};
+
+/* A batch of sparse rows on the device, CSR, zero-based: row i has entries starts[i] - starts[0] .. */
+struct trm_csr {
+  const int64_t *starts;  /* (B + 1) */
+  const int32_t *columns; /* (entries) ascending within a row */
+  const float *values;    /* (entries) */
+  size_t rows, features;
+};
+
+/* The keyed position of a dropout mask: element (i, f) draws index (first_row + i) * features + f. */
+struct trm_mask {
+  uint64_t seed;
+  uint32_t stream;    /* layer number */
+  uint64_t first_row; /* global position of row 0 in the run: step * batch + position */
+  float rate;         /* probability of zero, [0, 1) */
+};
+
+/* One optimizer update over an interval of the flat arrays; see nn/optimizer.h for the rules. */
+enum trm_update_rule { TRM_UPDATE_SGD, TRM_UPDATE_MOMENTUM, TRM_UPDATE_NESTEROV, TRM_UPDATE_ADAM, TRM_UPDATE_ADAMW };
+struct trm_update {
+  enum trm_update_rule rule;
+  float rate;       /* learning rate of this step */
+  float scale;      /* multiplies the gradient first (clipping) */
+  float l2;         /* added to the gradient: l2 * w */
+  float decay;      /* decoupled: w -= rate * decay * w */
+  float momentum;
+  float beta1, beta2, epsilon;
+  uint64_t step;    /* 1-based, for Adam's bias correction */
+};
+
+struct trm_device_ops {
+  const char *name; /* as in device.name */
+
+  /* Opens processor `index` with `threads` host threads (0: the library's choice). blas is never NULL. */
+  int (*open)(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas);
+  void (*close)(struct trm_device *device);
+
+  /* -- memory. alloc: zeroed, TRM_ALIGNMENT-aligned. host pointers are marked host. */
+  int (*alloc)(struct trm_device *device, size_t bytes, const char *what, void **memory);
+  void (*release)(struct trm_device *device, void *memory);
+  void (*upload)(struct trm_device *device, void *to, const void *host, size_t bytes);
+  void (*download)(struct trm_device *device, void *host, const void *from, size_t bytes); /* done on return */
+  void (*copy)(struct trm_device *device, void *to, const void *from, size_t bytes);
+  void (*fill)(struct trm_device *device, float *to, float value, size_t n);
+  int (*sync)(struct trm_device *device);
+
+  /* -- products */
+  void (*gemm)(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
+               const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
+  /* y (B, N) = x (B, K) w^T, w (N, K); overwrites y */
+  void (*csr_forward)(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n);
+  /* dw (N, K) = beta * dw + dy^T x; beta is 0 or 1 */
+  void (*csr_backward)(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw, size_t n);
+
+  /* -- rows. y may equal x, dx may equal dy. */
+  void (*bias_add)(struct trm_device *device, float *y /* (B, N) */, const float *bias /* (N) */, size_t b, size_t n);
+  /* db (N) = beta * db + column sums of dy (B, N), blocked summation */
+  void (*bias_backward)(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n);
+  void (*activation_forward)(struct trm_device *device, enum trm_activation kind, const float *x, float *y, size_t n);
+  /* dx = dy * f'(x). Relu, tanh and sigmoid read y alone (x may be NULL); gelu reads x alone (y may be NULL). */
+  void (*activation_backward)(struct trm_device *device, enum trm_activation kind, const float *x, const float *y,
+                              const float *dy, float *dx, size_t n);
+  /* y = x * keep / (1 - rate): forward with activations, backward with gradients, the same mask. y may equal x. */
+  void (*dropout)(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f);
+
+  /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the gradient
+   * dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */
+  void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale, float *loss,
+                                float *correct, float *dz, size_t b, size_t c);
+  /* loss = mean over F of (z - t)^2; correct is written 0 */
+  void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
+                             float *loss, float *correct, float *dz, size_t b, size_t f);
+  /* one score a row, target in {-1, +1}: log(1 + exp(-t z)) and max(0, 1 - t z) */
+  void (*logistic)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
+                   float *correct, float *dz, size_t b);
+  void (*hinge)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
+                float *correct, float *dz, size_t b);
+
+  /* -- flat arrays */
+  /* to = sum of `count` arrays, added in the fixed binary tree over 0..count-1 (left half: the largest power of two
+   * below count); to may equal from[0]. The table `from` itself is host memory. */
+  void (*sum)(struct trm_device *device, float *to, const float *const *from, int count, size_t n);
+  double (*norm_squared)(struct trm_device *device, const float *x, size_t n); /* blocked, in double; done on return */
+  /* w and the states first (momentum or m) and second (v) in place; unused states are NULL */
+  void (*update)(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
+                 float *second, size_t n);
+};
+
+struct trm_device {
+  const struct trm_device_ops *ops;
+  const struct trm_blas_ops *blas;
+  int threads;
+  bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
+  void *own;        /* the implementation's */
+};
+
+#endif

@@ -1,0 +1,47 @@
+/* Structured text: YAML (and JSON, its subset) read into a tree with libyaml; JSON written piece by piece. */
+#ifndef TRM_CORE_DOCUMENT_H
+#define TRM_CORE_DOCUMENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+enum trm_node_kind { TRM_NODE_SCALAR, TRM_NODE_LIST, TRM_NODE_MAP };
+
+struct trm_node {
+  enum trm_node_kind kind;
+  char *key;               /* in a map: the entry's name, else NULL */
+  char *text;              /* scalar: its text, else NULL */
+  struct trm_node *first;  /* list, map: first child */
+  struct trm_node *next;   /* next sibling */
+  size_t line;             /* 1-based, for messages */
+};
+
+/* Read a whole file or text. Errors (missing file, syntax with line and column, no libyaml in this build) as status.
+ * The tree is owned by the caller: trm_node_free. */
+int trm_document_read(const char *path, struct trm_node **root);
+int trm_document_parse(const char *text, size_t bytes, const char *name, struct trm_node **root);
+void trm_node_free(struct trm_node *root);
+
+/* The entry of a map, NULL if absent or not a map. Dots walk down: "a.b". */
+const struct trm_node *trm_node_get(const struct trm_node *map, const char *path);
+double trm_node_number(const struct trm_node *node, double otherwise); /* scalar as a number, or `otherwise` */
+
+/* JSON to a stream: the writer puts commas and quotes. NaN and infinities become null. A one-line object:
+ *   trm_json_open(&j, stream); trm_json_object(&j, NULL); trm_json_number(&j, "loss", x); trm_json_end(&j); */
+struct trm_json {
+  FILE *stream;
+  int depth;
+  bool comma[16];
+};
+void trm_json_open(struct trm_json *json, FILE *stream);
+void trm_json_object(struct trm_json *json, const char *key); /* key NULL inside a list and at the top */
+void trm_json_list(struct trm_json *json, const char *key);
+void trm_json_end(struct trm_json *json); /* closes the innermost object or list */
+void trm_json_number(struct trm_json *json, const char *key, double value); /* shortest form that reads back */
+void trm_json_integer(struct trm_json *json, const char *key, int64_t value);
+void trm_json_bool(struct trm_json *json, const char *key, bool value);
+void trm_json_text(struct trm_json *json, const char *key, const char *value); /* NULL writes null */
+
+#endif

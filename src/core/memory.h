@@ -1,0 +1,21 @@
+/* Host memory: aligned, checked. Device memory comes from the device (core/device.h), memory shared by the ranks of a
+ * node from the communicator (core/comm.h). */
+#ifndef TRM_CORE_MEMORY_H
+#define TRM_CORE_MEMORY_H
+
+#include <stddef.h>
+
+#define TRM_ALIGNMENT 64 /* bytes: a cache line, an AVX-512 register */
+
+/* Zeroed memory, aligned to TRM_ALIGNMENT (large blocks: to 2 MiB, and advised for huge pages). Never returns NULL for
+ * want of memory: prints an error that names `what` and the size, and calls trm_abort (core/status.h). bytes = 0 gives a valid pointer. Release with trm_free. */
+void *trm_alloc(size_t bytes, const char *what);
+void trm_free(void *memory); /* NULL is allowed */
+
+char *trm_strdup(const char *text);
+char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
+
+/* Advises huge pages for a large range. Harmless where unsupported. */
+void trm_advise_huge(void *memory, size_t bytes);
+
+#endif

@@ -1,0 +1,35 @@
+/* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as
+ * 1, 2, 3, SC 2011). A number is a pure function of (seed, purpose, stream, index), so that weights, shuffles and masks
+ * depend on global indices alone, never on ranks or threads. */
+#ifndef TRM_CORE_RANDOM_H
+#define TRM_CORE_RANDOM_H
+
+#include <stdint.h>
+
+/* What the numbers are for: keeps the streams of one seed apart. Append only: results depend on the values. */
+enum trm_purpose {
+  TRM_RANDOM_INIT = 1,     /* initial weights: stream = parameter number, index = element */
+  TRM_RANDOM_SHUFFLE = 2,  /* order of samples: stream = epoch */
+  TRM_RANDOM_DROPOUT = 3,  /* masks: stream = layer number, index = global sample position * features + feature */
+  TRM_RANDOM_DIGITS = 4,   /* rendered digits: stream = split, index = sample */
+  TRM_RANDOM_BENCH = 5,    /* inputs of benchmarks and tests */
+  TRM_RANDOM_AUGMENT = 6,  /* augmentation: stream = epoch, index = sample */
+};
+
+/* The raw block function: out = Philox4x32-10(counter, key). */
+void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+/* Four 32-bit words of block `index`: key = seed (low, high), counter = (index low, index high, stream, purpose). */
+void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
+
+/* Uniform in [0, 1), 24 bits: word `index % 4` of block `index / 4`. */
+float trm_random_uniform(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index);
+
+/* Standard normal (Box-Muller of the words 2*(index%2), +1 of block index / 2; computed in double, rounded). */
+float trm_random_normal(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index);
+
+/* A permutation of 0..n-1 in O(1) memory: position -> element. A balanced Feistel network of Philox rounds on the
+ * smallest even number of bits that holds n, walked until it lands below n (Black & Rogaway 2002). n >= 1. */
+uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t position);
+
+#endif

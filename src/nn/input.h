@@ -1,0 +1,38 @@
+/* What a model eats: a batch of rows on the device, and the description of such rows. */
+#ifndef TRM_NN_INPUT_H
+#define TRM_NN_INPUT_H
+
+#include "core/device.h"
+
+#define TRM_MAX_DIMS 4
+
+/* The shape of one sample, without the batch dimension. */
+struct trm_shape {
+  int dims;                  /* 0: a scalar */
+  size_t size[TRM_MAX_DIMS]; /* images (C, H, W), vectors (F), token rows (T) */
+};
+size_t trm_shape_count(const struct trm_shape *shape); /* elements of one sample */
+const char *trm_shape_text(const struct trm_shape *shape); /* "(1, 28, 28)"; one of 8 thread-local buffers in turn */
+
+enum trm_target_kind { TRM_TARGET_CLASS, TRM_TARGET_VALUE };
+
+/* What a data set gives and a model is built for. */
+struct trm_input_spec {
+  struct trm_shape shape; /* of one sample; sparse rows: (F) */
+  bool sparse;
+  bool tokens;            /* int32 token ids in place of floats */
+  enum trm_target_kind target;
+  size_t classes;         /* TRM_TARGET_CLASS: number of classes; TRM_TARGET_VALUE: values a sample */
+};
+
+/* One batch of B rows, device pointers. Exactly one of dense, csr.starts, tokens is set. */
+struct trm_input {
+  size_t rows;            /* B; may be 0 */
+  const float *dense;     /* (B, shape) */
+  struct trm_csr csr;     /* sparse rows */
+  const int32_t *tokens;  /* (B, T) */
+  const int32_t *target_class; /* (B), or (B, T) for tokens */
+  const float *target_value;   /* (B, classes) */
+};
+
+#endif

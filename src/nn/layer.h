@@ -1,0 +1,109 @@
+/* The layer contract. A layer is a row of functions and a small record; it owns no array: parameters, gradients,
+ * activations and workspace are intervals of the model's flat arrays and arena, handed in as device pointers.
+ *
+ * A model is built in three passes, all before any memory is taken: create (read the arguments), shape (output shape,
+ * parameters, workspace), plan (nn/model.c places activations). Then forward and backward run per micro-batch.
+ */
+#ifndef TRM_NN_LAYER_H
+#define TRM_NN_LAYER_H
+
+#include "core/device.h"
+#include "nn/input.h"
+
+#define TRM_MAX_ARGUMENTS 8
+#define TRM_MAX_PARAMETERS 4 /* of one layer */
+
+/* The words after a layer's name: positional ones and key=value ones. */
+struct trm_arguments {
+  int count;
+  struct {
+    const char *key; /* NULL: positional */
+    const char *value;
+  } item[TRM_MAX_ARGUMENTS];
+};
+
+enum trm_init { TRM_INIT_ZERO, TRM_INIT_ONE, TRM_INIT_UNIFORM, TRM_INIT_NORMAL };
+
+/* One parameter tensor: an interval of the flat arrays. */
+struct trm_parameter {
+  char name[64];          /* "layer3.weight": the position counts the model's items from 0 */
+  struct trm_shape shape;
+  size_t offset, count;   /* elements, in the flat arrays */
+  enum trm_init init;
+  float scale;            /* bound of the uniform, deviation of the normal */
+  float *w, *g;           /* device; set by trm_model_bind */
+};
+
+struct trm_cost {
+  double flop;  /* per sample, forward; backward counts twice unless the layer says otherwise */
+  double bytes; /* per sample, forward, activations moved */
+};
+
+struct trm_layer_ops;
+struct trm_layer {
+  const struct trm_layer_ops *ops;
+  int number;              /* position in the model, from 0 */
+  struct trm_shape in, out;
+  bool sparse_input;       /* only the first layer of a model fed with CSR rows */
+  bool needs_dx;           /* false: the layer below has no use for the gradient */
+  struct trm_parameter parameter[TRM_MAX_PARAMETERS];
+  int parameters;
+  size_t workspace;        /* floats of arena a forward/backward pair needs per row (kept in between); set by shape */
+  /* the layer's own small settings */
+  size_t units;
+  float rate;
+  bool bias;
+  enum trm_activation activation;
+};
+
+/* What the arrays are at one pass. Device pointers; B = input->rows. */
+struct trm_pass {
+  struct trm_device *device;
+  const struct trm_input *input; /* the batch (the first layer reads it; x is then NULL if it is sparse or tokens) */
+  bool training;                 /* dropout and batch statistics on */
+  uint64_t seed;
+  uint64_t first_row;            /* global position in the run of row 0: keys the dropout masks */
+  float beta;                    /* parameter gradients: 0 overwrite, 1 add (accumulation) */
+};
+
+struct trm_layer_ops {
+  const char *name;
+  const char *usage; /* "linear UNITS [bias=yes|no]": for messages and CONTRIBUTING's table */
+
+  /* Reads the arguments into the layer. Errors name the layer and the argument. */
+  int (*create)(struct trm_layer *layer, const struct trm_arguments *arguments);
+  /* layer->in is set: sets out, workspace, parameters (trm_layer_parameter). Errors name the layer and the shapes. */
+  int (*shape)(struct trm_layer *layer);
+  /* y (B, out) from x (B, in). y == x where in_place. */
+  void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work);
+  /* dx (B, in) from dy (B, out), and the parameters' gradients (beta of the pass). dx is NULL if !needs_dx.
+   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx == dy where in_place. */
+  void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y, const float *dy,
+                   float *dx, float *work);
+  struct trm_cost (*cost)(const struct trm_layer *layer);
+
+  bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
+  bool in_place;                  /* forward may overwrite its input, backward its dy */
+  /* How tensor parallelism splits it: NULL means the layer is computed whole on every rank of the tensor axis. */
+  int (*split)(struct trm_layer *layer, int part, int parts);
+};
+
+/* For shape(): declares the next parameter of the layer. */
+void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape, enum trm_init init,
+                         float scale);
+/* "layer 3 (linear)": for messages; thread-local buffer. */
+const char *trm_layer_text(const struct trm_layer *layer);
+
+/* For create(): arguments by position or key. Missing and malformed ones are errors that quote ops->usage. */
+int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
+                      size_t *value); /* leaves *value if absent and *value is not 0 */
+int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
+                      double low, double high, float *value); /* leaves *value if absent */
+int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key, bool *value);
+int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
+                      const char *const *keys); /* refuses what is left over; keys NULL-terminated */
+
+/* The table of layers, ends with NULL. */
+extern const struct trm_layer_ops *const trm_layer_table[];
+
+#endif

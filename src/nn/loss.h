@@ -1,0 +1,22 @@
+/* Losses: the last step of a model. Each is one device kernel that gives loss, correctness and gradient together. */
+#ifndef TRM_NN_LOSS_H
+#define TRM_NN_LOSS_H
+
+#include "core/device.h"
+#include "nn/input.h"
+
+struct trm_loss {
+  const char *name;
+  /* Checks that scores of this shape suit the targets; errors name both. */
+  int (*check)(const struct trm_shape *scores, const struct trm_input_spec *spec);
+  /* row_loss (B), row_correct (B), dz (B, C) = scale * gradient, NULL if not wanted; dz may equal z */
+  void (*run)(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores, const float *z,
+              float scale, float *row_loss, float *row_correct, float *dz);
+  bool counts_correct; /* accuracy means something */
+  bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
+};
+
+extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */
+const struct trm_loss *trm_loss_find(const char *name, const struct trm_input_spec *spec); /* NULL: error recorded */
+
+#endif

@@ -1,0 +1,80 @@
+/* A model: a sequence of layers and a loss, over one flat array of parameters and one of gradients.
+ *
+ * Written as text, items separated by '|':   linear 256 | relu | dropout 0.5 | linear 10
+ * or as a preset:                            mlp 784-512-256-10 relu
+ * In a configuration file also as a list, one item an entry.
+ *
+ * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
+ * layer's first. So buckets, slices and checkpoints are intervals, and the complete part grows from 0 upward.
+ */
+#ifndef TRM_NN_MODEL_H
+#define TRM_NN_MODEL_H
+
+#include "nn/layer.h"
+#include "nn/loss.h"
+
+struct trm_model {
+  char *text;                  /* canonical: presets resolved */
+  struct trm_input_spec spec;
+  struct trm_layer *layer;     /* (layers) */
+  int layers;
+  const struct trm_loss *loss;
+  size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements) */
+  struct trm_device *device;   /* from bind on */
+  float *w, *g;                /* device, flat */
+  /* activations, planned for max_rows */
+  size_t max_rows, arena_bytes;
+  float *arena;                /* device */
+  struct trm_plan *plan;       /* offsets into the arena (model.c) */
+  float *row_loss, *row_correct; /* device, (max_rows) */
+  float *host_rows;              /* host, (2, max_rows) */
+  const float *scores;           /* device, (B, C) of the last forward */
+};
+
+/* Called when the gradients of the flat interval [low, high) are complete on this rank. */
+typedef int trm_grad_ready(void *context, size_t low, size_t high);
+
+/* Sums over the rows of one or more passes. */
+struct trm_tally {
+  double loss;    /* sum, not mean */
+  double correct; /* rows whose answer was right */
+  double rows;
+};
+
+/* Reads the text, infers every shape. loss_name "auto": by the target kind. Errors name the layer and both shapes.
+ * Takes no large memory. */
+int trm_model_create(struct trm_model *model, const char *text, const char *loss_name, const struct trm_input_spec *spec);
+void trm_model_free(struct trm_model *model);
+
+/* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
+ * caller owns w and g (g may be NULL when training is false). */
+int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows, bool training);
+
+/* Initial weights into a host array of `parameters` floats, keyed by (seed, parameter number, element). */
+void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w);
+
+/* SHA-256 of the parameters in order of name as little-endian floats: independent of the flat order and its padding. */
+void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
+
+/* Forward alone: scores (B, C) are left in model->scores. */
+void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
+
+/* Forward and loss; adds to the tally. */
+int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
+
+/* Forward, loss, backward. The loss of each row is weighted with `scale` (1 / rows of the global batch). Adds to the
+ * tally; calls ready (if not NULL) as gradients complete. pass->input->rows may be 0: gradients are then zeroed
+ * (beta = 0) or left (beta = 1), and ready is called all the same. */
+int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
+                    trm_grad_ready *ready, void *context);
+
+/* The parameter called `name`, NULL if there is none. Parameters are numbered from the first layer up. */
+int trm_model_parameter_count(const struct trm_model *model);
+struct trm_parameter *trm_model_parameter(const struct trm_model *model, int number);
+
+/* One line a layer: name, shapes, parameters. Caller frees. */
+char *trm_model_describe(const struct trm_model *model);
+
+struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
+
+#endif

@@ -1,0 +1,44 @@
+/* The checkpoint contract: the global, logical state of a run. A checkpoint is complete or absent: it is written to a new
+ * file, flushed to the disk and renamed. Any layout can read what any layout wrote. */
+#ifndef TRM_TRAIN_CHECKPOINT_H
+#define TRM_TRAIN_CHECKPOINT_H
+
+#include "nn/model.h"
+
+#define TRM_MAX_STATES 3
+
+struct trm_checkpoint {
+  /* where the run stands */
+  uint64_t seed, epoch, position; /* samples of the epoch that are done */
+  uint64_t updates, samples;      /* since the run began */
+  uint64_t batch;                 /* global batch size */
+  double best_loss, best_accuracy;
+  uint64_t best_updates, stale_evaluations; /* for early stopping */
+  double wall_s;                  /* seconds of training so far */
+  char *model_text, *loss_name;   /* owned */
+  char *config;                   /* the resolved configuration as YAML, owned */
+  char *data_digest;              /* the data set's, owned, may be NULL */
+  struct trm_input_spec spec;
+  char **class_names;             /* (spec.classes) or NULL, owned */
+  /* whole flat arrays, host: 0 weights, 1.. optimizer states */
+  int states;
+  const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second" */
+  float *state[TRM_MAX_STATES];   /* (model->parameters) */
+  bool owns_states;
+};
+
+struct trm_checkpoint_ops {
+  const char *name;
+  /* Writes path atomically. Called by one rank. On any error (disk full, ...) an older file of that name is untouched and
+   * the new one is removed. */
+  int (*write)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model);
+  /* Reads everything but the arrays: enough to build the model. Called by every rank that needs it. */
+  int (*read_head)(const char *path, struct trm_checkpoint *checkpoint);
+  /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes must
+   * be the model's: errors name the first that differs. want_states false: weights alone. */
+  int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model, bool want_states);
+};
+
+void trm_checkpoint_free(struct trm_checkpoint *checkpoint);
+
+#endif

@@ -1,0 +1,50 @@
+/* The data set contract: rows by global index, and the order in which the epochs visit them. */
+#ifndef TRM_TRAIN_DATASET_H
+#define TRM_TRAIN_DATASET_H
+
+#include "core/comm.h"
+#include "core/options.h"
+#include "nn/input.h"
+
+struct trm_dataset;
+
+/* A batch in host memory, as a data set fills it. Arrays are owned by the batch and grow as needed. */
+struct trm_host_batch {
+  size_t rows;
+  float *dense;          /* (B, F) */
+  int64_t *starts;       /* (B + 1), CSR, starts[0] = 0 */
+  int32_t *columns;      /* (entries) */
+  float *values;         /* (entries) */
+  int32_t *tokens;       /* (B, T) */
+  int32_t *target_class; /* (B) */
+  float *target_value;   /* (B, values) */
+  size_t dense_room, starts_room, entries_room, tokens_room, class_room, value_room; /* elements that fit */
+};
+
+enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };
+
+struct trm_dataset_ops {
+  const char *name;
+  /* Opens one split for training or evaluation. Collective over comm: its ranks share memory by its node split as
+   * options->parallel.share says, and each reads its part of the rows. Errors name the file. */
+  int (*open)(struct trm_dataset **dataset, const char *path, enum trm_split split, const struct trm_options *options,
+              struct trm_comm *comm);
+  /* Fills the batch with the samples at positions [low, high) of the epoch's order. The order of epoch e is a function of
+   * (seed, e, rows, window length) alone; shuffle off: the identity. Positions must not decrease within an epoch.
+   * Not collective. Signed targets as the loss wants them are the caller's matter. */
+  int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
+  void (*close)(struct trm_dataset *dataset); /* collective */
+};
+
+struct trm_dataset {
+  const struct trm_dataset_ops *ops;
+  struct trm_input_spec spec;
+  size_t rows;            /* samples of the split (after data.limit) */
+  const char *path;
+  char **class_names;     /* (spec.classes), NULL if the file has none */
+  void *own;
+};
+
+void trm_host_batch_free(struct trm_host_batch *batch);
+
+#endif

@@ -1,0 +1,33 @@
+/* Training and evaluation: the loop that ties model, data, strategy and files together. */
+#ifndef TRM_TRAIN_TRAIN_H
+#define TRM_TRAIN_TRAIN_H
+
+#include "train/checkpoint.h"
+#include "train/dataset.h"
+#include "train/strategy.h"
+
+/* What the roof has chosen from the tables; not owned. */
+struct trm_parts {
+  struct trm_comm *comm; /* the whole job */
+  struct trm_device *device;
+  const struct trm_strategy_ops *strategy;
+  const struct trm_dataset_ops *dataset;
+  const struct trm_checkpoint_ops *checkpoint;
+};
+
+/* What a run came to: the figures of summary.json. */
+struct trm_result {
+  uint64_t epochs, steps, samples;
+  double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
+  char weights_sha256[65];
+  const char *status; /* "done", "stopped", "early-stop" */
+};
+
+/* Collective. Trains as the options say, writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
+int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result);
+
+/* Collective. The tally of the model over the whole data set, each row once, divided over the ranks. */
+int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
+                 struct trm_tally *tally);
+
+#endif
