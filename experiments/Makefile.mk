@@ -1,0 +1,2 @@
+# To add an experiment: the names of its files, one a line.
+EXTRA_DIST +=

@@ -1,0 +1,3 @@
+# To add a file: its name, one a line, in this list (sources and headers alike).
+libtrireme_la_SOURCES += \
+	kernels/kernels.h

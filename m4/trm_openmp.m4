@@ -1,0 +1,9 @@
+# OpenMP: optional, since one thread a rank is a fair way to run.
+AC_DEFUN([TRM_FIND_OPENMP], [
+AC_OPENMP
+trm_have_openmp=no
+AS_CASE([$ac_cv_prog_c_openmp],
+  [unsupported|''], [AS_IF([test "x$enable_openmp" != xno],
+     [AC_MSG_WARN([no OpenMP: every rank will compute with one thread (clang needs libomp-dev)])])],
+  [trm_have_openmp=yes])
+])

@@ -1,0 +1,36 @@
+# The last words of configure: what was found, and what that turns on or off.
+AC_DEFUN([TRM_SUMMARY], [
+trm_sum_openmp="yes ($OPENMP_CFLAGS)"
+test "$trm_have_openmp" = yes || trm_sum_openmp="no: one thread a rank"
+trm_sum_ucx=
+test "$trm_mpich_ucx" = yes && trm_sum_ucx="
+                 over UCX: programs yield the core while they wait (mpi/ucx_yield.c)"
+trm_sum_yaml="yes $trm_version_LIBYAML: configuration files can be read"
+test "$trm_have_LIBYAML" = yes || trm_sum_yaml="no: no configuration files, flags only (Debian: libyaml-dev)"
+trm_sum_zlib="yes $trm_version_ZLIB: compressed files can be imported"
+test "$trm_have_ZLIB" = yes || trm_sum_zlib="no: compressed files must be unpacked first (Debian: zlib1g-dev)"
+trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
+test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
+trm_sum_gnuplot=$GNUPLOT
+test "x$GNUPLOT" != x || trm_sum_gnuplot="no: no gnuplot pictures (Debian: gnuplot-nox)"
+AS_ECHO(["
+$PACKAGE_NAME $PACKAGE_VERSION is set up.
+
+  compiler       $CC $CFLAGS
+  our flags      $TRM_CFLAGS
+  prefix         $prefix
+  MPI            $trm_mpi_version, from $trm_mpi_from$trm_sum_ucx
+  mpiexec        ${MPIEXEC:-no: make check cannot run}
+  HDF5           $trm_hdf5_version with parallel I/O, from $trm_hdf5_from
+  BLAS           $trm_blas_version${trm_openblas_threads:+, $trm_openblas_threads threads}, from $trm_blas_from
+  OpenMP         $trm_sum_openmp
+  libyaml        $trm_sum_yaml
+  zlib           $trm_sum_zlib
+  CUnit          $trm_sum_cunit
+  gnuplot        $trm_sum_gnuplot
+  native         $enable_native    werror  $enable_werror    sanitizer  $enable_sanitizer"])
+AS_IF([test "x$trm_notes" != x], [AS_ECHO(["
+  Please note:$trm_notes"])])
+AS_ECHO(["
+Next: make, make check, make install."])
+])

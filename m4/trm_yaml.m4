@@ -1,0 +1,5 @@
+# libyaml reads configuration files; without it runs are set up by flags alone.
+AC_DEFUN([TRM_FIND_YAML], [
+TRM_OPTIONAL([LIBYAML], [yaml-0.1], [yaml], [yaml.h], [yaml_parser_initialize],
+  [libyaml], [libyaml-dev])
+])
