@@ -96,4 +96,8 @@ struct trm_comm *trm_comm_self(void);
  * slices and rows are cut. Parts differ by at most one element, and [0,n) cut into 2k parts refines the cut into k. */
 void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high);
 
+/* Collective: brings one rank's failure to all. Returns TRM_OK if every rank passed TRM_OK; otherwise every rank gets the
+ * status and the message of the lowest rank that failed, so that all can leave in order and rank 0 says why. */
+int trm_agree(struct trm_comm *comm, int status);
+
 #endif

@@ -39,6 +39,7 @@ struct trm_tally {
   double loss;    /* sum, not mean */
   double correct; /* rows whose answer was right */
   double rows;
+  double stop;    /* ranks that were asked to stop (a signal) */
 };
 
 /* Reads the text, infers every shape. loss_name "auto": by the target kind. Errors name the layer and both shapes.

@@ -1,0 +1,24 @@
+/* Lanes: the gradient of a batch as the sum of V fixed parts, added in one fixed binary tree, so that the bits do not
+ * depend on how many ranks share the work (run.lanes). A rank owns a power of two of adjacent lanes, a subtree; the
+ * strategy adds the ranks' subtrees in the same tree. */
+#ifndef TRM_TRAIN_LANES_H
+#define TRM_TRAIN_LANES_H
+
+#include "core/device.h"
+
+#define TRM_MAX_LANE_LEVELS 16
+
+struct trm_lanes {
+  struct trm_device *device;
+  size_t elements;
+  int levels;                        /* log2 of the lanes of this rank */
+  float *waiting[TRM_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
+};
+
+/* lanes (of this rank): a power of two. */
+int trm_lanes_create(struct trm_lanes *lanes, struct trm_device *device, size_t elements, int count);
+/* Adds lane `number` (0, 1, ... in order), whose gradient is in g (device). After the last one g holds the sum. */
+void trm_lanes_add(struct trm_lanes *lanes, int number, float *g);
+void trm_lanes_free(struct trm_lanes *lanes);
+
+#endif
