@@ -13,7 +13,7 @@ trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
 test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
 trm_sum_gnuplot=$GNUPLOT
 test "x$GNUPLOT" != x || trm_sum_gnuplot="no: no gnuplot pictures (Debian: gnuplot-nox)"
-AS_ECHO(["
+AS_IF([test "x$silent" != xyes], [AS_ECHO(["
 $PACKAGE_NAME $PACKAGE_VERSION is set up.
 
   compiler       $CC $CFLAGS
@@ -32,5 +32,5 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
 AS_IF([test "x$trm_notes" != x], [AS_ECHO(["
   Please note:$trm_notes"])])
 AS_ECHO(["
-Next: make, make check, make install."])
+Next: make, make check, make install."])])
 ])
