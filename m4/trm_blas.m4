@@ -17,7 +17,10 @@ AC_ARG_WITH([blas],
 AC_MSG_CHECKING([for a BLAS with cblas.h])
 trm_have_blas=no
 trm_blas_order="pkg:openblas lib:openblas plain pkg:flexiblas pkg:blis lib:blis pkg:cblas lib:cblas"
-test "x$BLAS_CFLAGS$BLAS_LIBS" != x && trm_blas_order=given
+trm_blas_given=
+AS_IF([test "x$BLAS_CFLAGS$BLAS_LIBS" != x],
+  [trm_blas_order=given
+   trm_blas_given=": BLAS_CFLAGS/BLAS_LIBS or --with-blas are set, but do not work (see config.log)"])
 trm_save_CFLAGS=$CFLAGS
 trm_save_LIBS=$LIBS
 for trm_blas_from in $trm_blas_order; do
@@ -50,7 +53,7 @@ AS_IF([test $trm_have_blas = yes],
    AC_MSG_RESULT([yes, from $trm_blas_from])
    TRM_OPENBLAS],
   [AC_MSG_RESULT([no])
-   TRM_MISSING([a BLAS with the C interface (cblas.h and cblas_sgemm), best OpenBLAS],
+   TRM_MISSING([a BLAS with the C interface (cblas.h and cblas_sgemm), best OpenBLAS$trm_blas_given],
      [libopenblas-openmp-dev],
      [module load openblas    (or ./configure --with-blas=LIBS BLAS_CFLAGS=-I...)])])
 CFLAGS=$trm_save_CFLAGS

@@ -20,7 +20,10 @@ AS_IF([test "x$H5PCC" != x],
      [trm_names=h5pcc])
    AC_PATH_PROGS([H5PCC], [$trm_names])
    TRM_OUTSIDE_SYSTEM([$H5PCC], [trm_hdf5_order="wrapper $trm_hdf5_order"], [:])])
-AS_IF([test "x$HDF5_CFLAGS$HDF5_LIBS" != x], [trm_hdf5_order=given])
+trm_hdf5_given=
+AS_IF([test "x$HDF5_CFLAGS$HDF5_LIBS" != x],
+  [trm_hdf5_order=given
+   trm_hdf5_given=": HDF5_CFLAGS/HDF5_LIBS are set, but do not work (see config.log)"])
 
 AC_MSG_CHECKING([for HDF5 with parallel I/O])
 # ok, serial (found, but without parallel I/O), othermpi, or no. The best
@@ -40,6 +43,7 @@ for trm_hdf5_from in $trm_hdf5_order; do
     wrapper)
       test "x$H5PCC" != x || continue
       trm_line=`$H5PCC -show 2>/dev/null`
+      test "x$trm_line" != x || continue
       TRM_WRAPPER_FLAGS([$trm_line], [trm_try_cflags], [trm_try_libs])
       # h5pcc stands on mpicc, and MPI's flags come from there.
       case " $trm_try_libs" in *hdf5*) ;; *) trm_try_libs="$trm_try_libs -lhdf5" ;; esac ;;
@@ -63,7 +67,7 @@ for trm_hdf5_from in $trm_hdf5_order; do
      trm_value=`ldd ./conftest$ac_exeext 2>/dev/null |
        sed -n 's|.* => .*/\(libmpi[[ch]]*\.so\.[[0-9]]*\).*|\1|p' | sort -u | wc -l`
      AS_IF([test "$trm_value" -gt 1], [trm_have_hdf5=othermpi], [trm_have_hdf5=yes])],
-    [AC_PREPROC_IFELSE([AC_LANG_SOURCE([[
+    [AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
 #include <hdf5.h>
 #ifdef H5_HAVE_PARALLEL
 #error parallel
@@ -99,6 +103,6 @@ AS_CASE([$trm_have_hdf5],
      TRM_MISSING([HDF5 with parallel I/O: the HDF5 found was built with another MPI than $trm_mpi_version],
        [$trm_hdf5_debian], [$trm_hdf5_module])],
   [AC_MSG_RESULT([no])
-   TRM_MISSING([HDF5 with parallel I/O (hdf5.h and libhdf5, built with the same MPI)],
+   TRM_MISSING([HDF5 with parallel I/O (hdf5.h and libhdf5, built with the same MPI)$trm_hdf5_given],
      [$trm_hdf5_debian], [$trm_hdf5_module])])
 ])

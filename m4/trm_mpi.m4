@@ -36,6 +36,7 @@ for trm_mpi_from in $trm_mpi_order; do
     wrapper)
       test "x$MPICC" != x || continue
       trm_line=`$MPICC -show 2>/dev/null`
+      test "x$trm_line" != x || continue
       TRM_WRAPPER_FLAGS([$trm_line], [trm_try_cflags], [trm_try_libs]) ;;
   esac
   CFLAGS="$trm_save_CFLAGS $trm_try_cflags"
