@@ -77,7 +77,7 @@ struct trm_comm_ops {
   void (*flush)(struct trm_window *window, int target);
 
   double (*clock)(struct trm_comm *comm);                 /* seconds, monotonic */
-  _Noreturn void (*abort)(struct trm_comm *comm, int status); /* ends all ranks of the job */
+  void (*abort)(struct trm_comm *comm, int status) __attribute__((noreturn)); /* ends all ranks of the job */
 
   void *(*native)(struct trm_comm *comm); /* MPI_Comm * for parallel HDF5, or NULL where there is no MPI */
 };

@@ -16,11 +16,36 @@ enum trm_purpose {
   TRM_RANDOM_AUGMENT = 6,  /* augmentation: stream = epoch, index = sample */
 };
 
-/* The raw block function: out = Philox4x32-10(counter, key). */
+/* The raw block function: out = Philox4x32-10(counter, key). Inline, for loops that draw many. */
+static inline void trm_philox_inline(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+  uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
+  for (int round = 0; round < 10; round++) {
+    const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+    c0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0;
+    c1 = (uint32_t)p1;
+    c2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+    c3 = (uint32_t)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  out[0] = c0;
+  out[1] = c1;
+  out[2] = c2;
+  out[3] = c3;
+}
+
+/* The same as a function. */
 void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* Four 32-bit words of block `index`: key = seed (low, high), counter = (index low, index high, stream, purpose). */
 void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4]);
+
+/* The upper 24 bits of a word as a float in [0, 1). */
+static inline float trm_random_unit(uint32_t word)
+{
+  return (float)(word >> 8) * 0x1p-24f;
+}
 
 /* Uniform in [0, 1), 24 bits: word `index % 4` of block `index / 4`. */
 float trm_random_uniform(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index);

@@ -1,0 +1,31 @@
+/* What every implementation of the communication contract needs. */
+#include "core/comm.h"
+
+size_t trm_type_bytes(enum trm_type type)
+{
+  switch (type) {
+  case TRM_FLOAT:
+    return sizeof(float);
+  case TRM_DOUBLE:
+    return sizeof(double);
+  case TRM_INT32:
+    return sizeof(int32_t);
+  case TRM_INT64:
+    return sizeof(int64_t);
+  case TRM_BYTE:
+    return 1;
+  }
+  return 0;
+}
+
+/* floor(n * i / parts), without the overflow of n * i. */
+static size_t interval_cut(size_t n, size_t parts, size_t i)
+{
+  return n / parts * i + n % parts * i / parts;
+}
+
+void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
+{
+  *low = interval_cut(n, parts, index);
+  *high = interval_cut(n, parts, index + 1);
+}

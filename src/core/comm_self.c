@@ -1,0 +1,403 @@
+/* The communication contract for one rank without MPI: what a rank says to itself. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "core/comm.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+/* A message sent and not yet received; the data follow. */
+struct message {
+  struct message *next;
+  int tag;
+  size_t bytes;
+  _Alignas(max_align_t) char data[];
+};
+
+/* A receive whose message has not come yet. Everything else is complete at once. */
+struct trm_request {
+  struct trm_request *next;
+  struct mailbox *mailbox;
+  void *data;
+  size_t bytes;
+  int tag;
+  bool done;
+};
+
+/* In order of the calls: the first that fits is taken, as in MPI. */
+struct mailbox {
+  pthread_mutex_t lock;
+  struct message *messages;
+  struct trm_request *receives;
+};
+
+struct trm_window {
+  pthread_mutex_t lock;
+  char *data;
+  size_t count;
+  enum trm_type type;
+};
+
+static struct mailbox self_mailbox = {.lock = PTHREAD_MUTEX_INITIALIZER};
+static struct trm_comm self = {.ops = &trm_comm_self_ops, .rank = 0, .size = 1, .own = &self_mailbox};
+
+struct trm_comm *trm_comm_self(void)
+{
+  return &self;
+}
+
+static _Noreturn void fail(void)
+{
+  trm_log_error();
+  trm_abort(TRM_FAILED);
+}
+
+static void rank_check(const char *call, int rank)
+{
+  if (rank != 0) {
+    trm_error(TRM_FAILED, "%s: rank %d of a communicator of 1", call, rank);
+    fail();
+  }
+}
+
+static void self_barrier(struct trm_comm *comm)
+{
+  (void)comm;
+}
+
+static void self_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
+{
+  (void)comm, (void)data, (void)count, (void)type;
+  rank_check("broadcast", root);
+}
+
+static void self_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
+{
+  (void)comm, (void)data, (void)count, (void)type, (void)op;
+}
+
+static void self_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type)
+{
+  (void)comm;
+  if (mine != all && count > 0)
+    memmove(all, mine, count * trm_type_bytes(type));
+}
+
+static void self_allreduce_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
+                                 struct trm_request **request)
+{
+  self_allreduce(comm, data, count, type, op);
+  *request = NULL;
+}
+
+static void deliver(void *to, size_t room, const void *from, size_t bytes, int tag)
+{
+  if (bytes > room) {
+    trm_error(TRM_FAILED, "message with tag %d: %zu bytes sent, room for %zu", tag, bytes, room);
+    fail();
+  }
+  if (bytes > 0)
+    memcpy(to, from, bytes);
+}
+
+static void self_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                            struct trm_request **request)
+{
+  struct mailbox *mailbox = comm->own;
+  const size_t bytes = count * trm_type_bytes(type);
+  rank_check("send", to);
+  *request = NULL;
+  pthread_mutex_lock(&mailbox->lock);
+  struct trm_request **receive = &mailbox->receives;
+  while (*receive && (*receive)->tag != tag)
+    receive = &(*receive)->next;
+  if (*receive) {
+    struct trm_request *match = *receive;
+    *receive = match->next;
+    deliver(match->data, match->bytes, data, bytes, tag);
+    match->done = true;
+  } else {
+    struct message *message = trm_alloc(sizeof *message + bytes, "a message to this rank itself");
+    message->tag = tag;
+    message->bytes = bytes;
+    if (bytes > 0)
+      memcpy(message->data, data, bytes);
+    struct message **last = &mailbox->messages;
+    while (*last)
+      last = &(*last)->next;
+    *last = message;
+  }
+  pthread_mutex_unlock(&mailbox->lock);
+}
+
+static void self_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
+                               struct trm_request **request)
+{
+  struct mailbox *mailbox = comm->own;
+  const size_t bytes = count * trm_type_bytes(type);
+  rank_check("receive", from);
+  *request = NULL;
+  pthread_mutex_lock(&mailbox->lock);
+  struct message **message = &mailbox->messages;
+  while (*message && (*message)->tag != tag)
+    message = &(*message)->next;
+  if (*message) {
+    struct message *match = *message;
+    *message = match->next;
+    deliver(data, bytes, match->data, match->bytes, tag);
+    trm_free(match);
+  } else {
+    struct trm_request *receive = trm_alloc(sizeof *receive, "a request");
+    *receive = (struct trm_request){.mailbox = mailbox, .data = data, .bytes = bytes, .tag = tag};
+    struct trm_request **last = &mailbox->receives;
+    while (*last)
+      last = &(*last)->next;
+    *last = receive;
+    *request = receive;
+  }
+  pthread_mutex_unlock(&mailbox->lock);
+}
+
+static bool self_test(struct trm_request **request)
+{
+  if (!*request)
+    return true;
+  struct mailbox *mailbox = (*request)->mailbox;
+  pthread_mutex_lock(&mailbox->lock);
+  const bool done = (*request)->done;
+  pthread_mutex_unlock(&mailbox->lock);
+  if (done) {
+    trm_free(*request);
+    *request = NULL;
+  }
+  return done;
+}
+
+/* Nobody else could send: a receive without its message would wait for ever. */
+static void self_wait(struct trm_request **request)
+{
+  if (!self_test(request)) {
+    trm_error(TRM_FAILED, "waiting for a message with tag %d that this rank has not sent to itself", (*request)->tag);
+    fail();
+  }
+}
+
+static void self_progress(struct trm_comm *comm)
+{
+  (void)comm;
+}
+
+static struct trm_comm *self_split(struct trm_comm *comm, int colour, int key)
+{
+  (void)key;
+  if (colour < 0)
+    return NULL;
+  struct mailbox *mailbox = trm_alloc(sizeof *mailbox, "a communicator");
+  pthread_mutex_init(&mailbox->lock, NULL);
+  struct trm_comm *part = trm_alloc(sizeof *part, "a communicator");
+  *part = (struct trm_comm){.ops = comm->ops, .rank = 0, .size = 1, .own = mailbox};
+  return part;
+}
+
+static struct trm_comm *self_split_node(struct trm_comm *comm, const char *domain)
+{
+  (void)domain;
+  return self_split(comm, 0, 0);
+}
+
+static void self_release(struct trm_comm *comm)
+{
+  if (!comm || comm == &self)
+    return;
+  struct mailbox *mailbox = comm->own;
+  for (struct message *message = mailbox->messages, *next; message; message = next) {
+    next = message->next;
+    trm_free(message);
+  }
+  pthread_mutex_destroy(&mailbox->lock);
+  trm_free(mailbox);
+  trm_free(comm);
+}
+
+static int self_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+{
+  (void)comm;
+  void *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED)
+    return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
+  trm_advise_huge(memory, bytes);
+  *shared = (struct trm_shared){.base = trm_alloc(sizeof(void *), what), .own = memory, .bytes = bytes};
+  shared->base[0] = memory;
+  return TRM_OK;
+}
+
+static void self_unshare(struct trm_comm *comm, struct trm_shared *shared)
+{
+  (void)comm;
+  if (shared->own)
+    munmap(shared->own, shared->bytes > 0 ? shared->bytes : 1);
+  trm_free(shared->base);
+  *shared = (struct trm_shared){0};
+}
+
+static int self_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
+                              struct trm_window **window, void **own)
+{
+  (void)comm;
+  struct trm_window *made = trm_alloc(sizeof *made, what);
+  pthread_mutex_init(&made->lock, NULL);
+  made->data = trm_alloc(count * trm_type_bytes(type), what);
+  made->count = count;
+  made->type = type;
+  *window = made;
+  *own = made->data;
+  return TRM_OK;
+}
+
+static void self_window_free(struct trm_window **window)
+{
+  if (!*window)
+    return;
+  pthread_mutex_destroy(&(*window)->lock);
+  trm_free((*window)->data);
+  trm_free(*window);
+  *window = NULL;
+}
+
+/* The address of `count` elements at offset. */
+static void *window_part(struct trm_window *window, const char *call, size_t count, int target, size_t offset)
+{
+  rank_check(call, target);
+  if (offset > window->count || count > window->count - offset) {
+    trm_error(TRM_FAILED, "%s: elements %zu to %zu of a window of %zu", call, offset, offset + count, window->count);
+    fail();
+  }
+  return window->data + offset * trm_type_bytes(window->type);
+}
+
+static void self_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
+{
+  const void *from = window_part(window, "get", count, target, offset);
+  pthread_mutex_lock(&window->lock);
+  if (count > 0)
+    memmove(to, from, count * trm_type_bytes(window->type));
+  pthread_mutex_unlock(&window->lock);
+}
+
+static void self_put(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
+{
+  void *to = window_part(window, "put", count, target, offset);
+  pthread_mutex_lock(&window->lock);
+  if (count > 0)
+    memmove(to, from, count * trm_type_bytes(window->type));
+  pthread_mutex_unlock(&window->lock);
+}
+
+static void elements_add(enum trm_type type, void *to, const void *from, size_t count)
+{
+  switch (type) {
+  case TRM_FLOAT:
+    for (size_t i = 0; i < count; i++)
+      ((float *)to)[i] += ((const float *)from)[i];
+    break;
+  case TRM_DOUBLE:
+    for (size_t i = 0; i < count; i++)
+      ((double *)to)[i] += ((const double *)from)[i];
+    break;
+  case TRM_INT32: /* unsigned: sums wrap around as they do in MPI */
+    for (size_t i = 0; i < count; i++)
+      ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
+    break;
+  case TRM_INT64:
+    for (size_t i = 0; i < count; i++)
+      ((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+    break;
+  case TRM_BYTE:
+    for (size_t i = 0; i < count; i++)
+      ((uint8_t *)to)[i] = (uint8_t)(((uint8_t *)to)[i] + ((const uint8_t *)from)[i]);
+    break;
+  }
+}
+
+static void self_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
+{
+  void *to = window_part(window, "accumulate", count, target, offset);
+  pthread_mutex_lock(&window->lock);
+  elements_add(window->type, to, from, count);
+  pthread_mutex_unlock(&window->lock);
+}
+
+static int64_t self_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset)
+{
+  if (window->type != TRM_INT64) {
+    trm_error(TRM_FAILED, "fetch_add: the window does not hold 64-bit integers");
+    fail();
+  }
+  int64_t *element = window_part(window, "fetch_add", 1, target, offset);
+  pthread_mutex_lock(&window->lock);
+  const int64_t before = *element;
+  elements_add(TRM_INT64, element, &value, 1);
+  pthread_mutex_unlock(&window->lock);
+  return before;
+}
+
+static void self_flush(struct trm_window *window, int target)
+{
+  (void)window;
+  rank_check("flush", target);
+}
+
+static double self_clock(struct trm_comm *comm)
+{
+  (void)comm;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Not trm_abort: its hook may be this very function. */
+static _Noreturn void self_abort(struct trm_comm *comm, int status)
+{
+  (void)comm;
+  exit(status == TRM_OK ? TRM_FAILED : status);
+}
+
+static void *self_native(struct trm_comm *comm)
+{
+  (void)comm;
+  return NULL;
+}
+
+const struct trm_comm_ops trm_comm_self_ops = {
+    .name = "self",
+    .barrier = self_barrier,
+    .broadcast = self_broadcast,
+    .allreduce = self_allreduce,
+    .allgather = self_allgather,
+    .allreduce_begin = self_allreduce_begin,
+    .send_begin = self_send_begin,
+    .receive_begin = self_receive_begin,
+    .test = self_test,
+    .wait = self_wait,
+    .progress = self_progress,
+    .split = self_split,
+    .split_node = self_split_node,
+    .release = self_release,
+    .share = self_share,
+    .unshare = self_unshare,
+    .window_create = self_window_create,
+    .window_free = self_window_free,
+    .get = self_get,
+    .put = self_put,
+    .accumulate = self_accumulate,
+    .fetch_add = self_fetch_add,
+    .flush = self_flush,
+    .clock = self_clock,
+    .abort = self_abort,
+    .native = self_native,
+};

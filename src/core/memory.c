@@ -1,0 +1,111 @@
+/* Aligned, zeroed host memory. Large blocks come from mmap: their pages are zero already and belong to the NUMA domain
+ * of the thread that touches them first. */
+#include "core/memory.h"
+
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/status.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+/* Stands in the TRM_ALIGNMENT bytes before each block. */
+struct header {
+  void *base;    /* what free or munmap takes */
+  size_t mapped; /* bytes of the mapping, 0: from malloc */
+};
+_Static_assert(sizeof(struct header) <= TRM_ALIGNMENT, "the header stands in front of an aligned block");
+
+static struct header *header_of(void *memory)
+{
+  return (struct header *)((char *)memory - TRM_ALIGNMENT);
+}
+
+/* NULL for want of memory. */
+static void *block_map(size_t bytes)
+{
+  const size_t room = bytes + 2 * HUGE_PAGE;
+  void *base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (base == MAP_FAILED)
+    return NULL;
+  const uintptr_t first = (uintptr_t)base + TRM_ALIGNMENT;
+  void *memory = (char *)base + ((first + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE - (uintptr_t)base);
+  *header_of(memory) = (struct header){base, room};
+  trm_advise_huge(memory, bytes);
+  return memory;
+}
+
+static void *block_take(size_t bytes)
+{
+  void *base = NULL;
+  if (posix_memalign(&base, TRM_ALIGNMENT, bytes + TRM_ALIGNMENT) != 0)
+    return NULL;
+  memset(base, 0, bytes + TRM_ALIGNMENT);
+  void *memory = (char *)base + TRM_ALIGNMENT;
+  *header_of(memory) = (struct header){base, 0};
+  return memory;
+}
+
+void *trm_alloc(size_t bytes, const char *what)
+{
+  void *memory = NULL;
+  if (bytes < PTRDIFF_MAX - 2 * HUGE_PAGE)
+    memory = bytes >= HUGE_PAGE ? block_map(bytes) : block_take(bytes);
+  if (!memory) {
+    trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
+    trm_log_error();
+    trm_abort(TRM_FAILED);
+  }
+  return memory;
+}
+
+void trm_free(void *memory)
+{
+  if (!memory)
+    return;
+  const struct header header = *header_of(memory);
+  if (header.mapped)
+    munmap(header.base, header.mapped);
+  else
+    free(header.base);
+}
+
+char *trm_strdup(const char *text)
+{
+  const size_t bytes = strlen(text) + 1;
+  return memcpy(trm_alloc(bytes, "text"), text, bytes);
+}
+
+char *trm_format(const char *format, ...)
+{
+  va_list arguments;
+  va_start(arguments, format);
+  const int length = vsnprintf(NULL, 0, format, arguments);
+  va_end(arguments);
+  if (length < 0)
+    return trm_strdup("");
+  char *text = trm_alloc((size_t)length + 1, "text");
+  va_start(arguments, format);
+  vsnprintf(text, (size_t)length + 1, format, arguments);
+  va_end(arguments);
+  return text;
+}
+
+void trm_advise_huge(void *memory, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+  const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+  const uintptr_t skipped = (page - (uintptr_t)memory % page) % page;
+  if (bytes >= skipped + HUGE_PAGE)
+    madvise((char *)memory + skipped, bytes - skipped, MADV_HUGEPAGE);
+#else
+  (void)memory;
+  (void)bytes;
+#endif
+}

@@ -1,0 +1,65 @@
+/* Random numbers as pure functions of (seed, purpose, stream, index), over Philox4x32-10. */
+#include "core/random.h"
+
+#include <math.h>
+
+#define FEISTEL_ROUNDS 8
+/* Set in counter word 1 of the permutation's draws, where an index of trm_random_block does not reach. */
+#define FEISTEL_MARK 0x80000000u
+
+static const double two_pi = 6.283185307179586476925286766559;
+
+void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+{
+  trm_philox_inline(counter, key, out);
+}
+
+void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4])
+{
+  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+  const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream, (uint32_t)purpose};
+  trm_philox_inline(counter, key, out);
+}
+
+float trm_random_uniform(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index)
+{
+  uint32_t word[4];
+  trm_random_block(seed, purpose, stream, index / 4, word);
+  return trm_random_unit(word[index % 4]);
+}
+
+float trm_random_normal(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index)
+{
+  uint32_t word[4];
+  trm_random_block(seed, purpose, stream, index / 2, word);
+  const uint32_t *pair = word + 2 * (index % 2);
+  const double u = (pair[0] + 1.0) * 0x1p-32; /* (0, 1]: its logarithm is finite */
+  const double v = pair[1] * 0x1p-32;
+  return (float)(sqrt(-2.0 * log(u)) * cos(two_pi * v));
+}
+
+uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t position)
+{
+  if (n <= 1)
+    return 0;
+  unsigned half = 1; /* bits of each side */
+  while (half < 32 && (n - 1) >> (2 * half))
+    half++;
+  const uint32_t mask = half < 32 ? (UINT32_C(1) << half) - 1 : UINT32_MAX;
+  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+
+  uint64_t value = position;
+  do { /* at most 4 times on average: the domain is less than four times n */
+    uint32_t left = (uint32_t)(value >> half) & mask, right = (uint32_t)value & mask;
+    for (uint32_t round = 0; round < FEISTEL_ROUNDS; round++) {
+      const uint32_t counter[4] = {right, FEISTEL_MARK | round, stream, (uint32_t)purpose};
+      uint32_t word[4];
+      trm_philox_inline(counter, key, word);
+      const uint32_t next = left ^ (word[0] & mask);
+      left = right;
+      right = next;
+    }
+    value = (uint64_t)left << half | right;
+  } while (value >= n);
+  return value;
+}

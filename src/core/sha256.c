@@ -1,0 +1,109 @@
+/* SHA-256 as FIPS 180-4 defines it. */
+#include "core/sha256.h"
+
+#include <string.h>
+
+static const uint32_t constant[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
+    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
+    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
+    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
+    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+
+static inline uint32_t rotate(uint32_t x, int bits)
+{
+  return x >> bits | x << (32 - bits);
+}
+
+static inline uint32_t load_big(const uint8_t *p)
+{
+  return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
+}
+
+/* One round: the eight working variables stay where they are, their names turn. */
+static inline void mix(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g, uint32_t *h,
+                       uint32_t word)
+{
+  const uint32_t t = *h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (g ^ (e & (f ^ g))) + word;
+  *d += t;
+  *h = t + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) | (c & (a | b)));
+}
+
+static void blocks_add(uint32_t state[8], const uint8_t *data, size_t blocks)
+{
+  uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
+  uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
+  for (; blocks > 0; blocks--, data += 64) {
+    uint32_t w[64];
+    for (int i = 0; i < 16; i++)
+      w[i] = load_big(data + 4 * i);
+    for (int i = 16; i < 64; i++) {
+      const uint32_t x = w[i - 15], y = w[i - 2];
+      w[i] = w[i - 16] + (rotate(x, 7) ^ rotate(x, 18) ^ x >> 3) + w[i - 7] + (rotate(y, 17) ^ rotate(y, 19) ^ y >> 10);
+    }
+    for (int i = 0; i < 64; i += 8) {
+      const uint32_t *k = constant + i, *v = w + i;
+      mix(a, b, c, &d, e, f, g, &h, k[0] + v[0]);
+      mix(h, a, b, &c, d, e, f, &g, k[1] + v[1]);
+      mix(g, h, a, &b, c, d, e, &f, k[2] + v[2]);
+      mix(f, g, h, &a, b, c, d, &e, k[3] + v[3]);
+      mix(e, f, g, &h, a, b, c, &d, k[4] + v[4]);
+      mix(d, e, f, &g, h, a, b, &c, k[5] + v[5]);
+      mix(c, d, e, &f, g, h, a, &b, k[6] + v[6]);
+      mix(b, c, d, &e, f, g, h, &a, k[7] + v[7]);
+    }
+    a = state[0] += a;
+    b = state[1] += b;
+    c = state[2] += c;
+    d = state[3] += d;
+    e = state[4] += e;
+    f = state[5] += f;
+    g = state[6] += g;
+    h = state[7] += h;
+  }
+}
+
+void trm_sha256_begin(struct trm_sha256 *hash)
+{
+  *hash = (struct trm_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
+                                        0x5be0cd19}};
+}
+
+void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes)
+{
+  const uint8_t *from = data;
+  const size_t held = hash->bytes % 64;
+  hash->bytes += bytes;
+  if (held > 0) {
+    const size_t part = bytes < 64 - held ? bytes : 64 - held;
+    if (part > 0)
+      memcpy(hash->block + held, from, part);
+    if (held + part < 64)
+      return;
+    blocks_add(hash->state, hash->block, 1);
+    from += part;
+    bytes -= part;
+  }
+  blocks_add(hash->state, from, bytes / 64);
+  if (bytes % 64 > 0)
+    memcpy(hash->block, from + bytes / 64 * 64, bytes % 64);
+}
+
+void trm_sha256_end(struct trm_sha256 *hash, char hex[65])
+{
+  static const uint8_t padding[64] = {0x80};
+  static const char digit[] = "0123456789abcdef";
+  const uint64_t bits = hash->bytes * 8;
+  const size_t held = hash->bytes % 64;
+  trm_sha256_add(hash, padding, held < 56 ? 56 - held : 120 - held);
+  uint8_t length[8];
+  for (int i = 0; i < 8; i++)
+    length[i] = (uint8_t)(bits >> (56 - 8 * i));
+  trm_sha256_add(hash, length, sizeof length);
+  for (int i = 0; i < 64; i++)
+    hex[i] = digit[hash->state[i / 8] >> (28 - 4 * (i % 8)) & 15];
+  hex[64] = '\0';
+}
