@@ -37,4 +37,8 @@ extern const struct trm_importer trm_importer_table[]; /* ends with a row whose 
  * digest. */
 int trm_data_info(const char *path, bool check, bool json);
 
+/* Writes answers: scores (n, c), answers (n) int32 or NULL, class names (classes) or NULL. Replaces path in one step. */
+int trm_predictions_write(const char *path, const float *scores, const int32_t *answers, size_t n, size_t c,
+                          char *const *class_names, size_t classes);
+
 #endif

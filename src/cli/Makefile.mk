@@ -1,2 +1,12 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
-trireme_SOURCES +=
+trireme_SOURCES += \
+	src/cli/cmd_eval.c \
+	src/cli/cmd_options.c \
+	src/cli/cmd_predict.c \
+	src/cli/cmd_train.c \
+	src/cli/commands.h \
+	src/cli/flags.c \
+	src/cli/flags.h \
+	src/cli/job.c \
+	src/cli/job.h \
+	src/cli/main.c

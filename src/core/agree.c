@@ -24,5 +24,5 @@ int trm_agree(struct trm_comm *comm, int status)
   comm->ops->broadcast(comm, &word, sizeof word, TRM_BYTE, speaker);
   if (comm->rank == speaker)
     return status;
-  return trm_error(word.status, "%s%s", word.text, "");
+  return trm_error(word.status, "%s", word.text);
 }

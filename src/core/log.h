@@ -7,6 +7,7 @@
 
 /* Who speaks. Until set: rank 0 of 1. */
 void trm_log_identity(int rank, int size);
+int trm_log_rank(void);
 
 void trm_log_quiet(bool quiet); /* true: no informative lines */
 

@@ -19,16 +19,19 @@ struct trm_model {
   struct trm_layer *layer;     /* (layers) */
   int layers;
   const struct trm_loss *loss;
-  size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements) */
+  size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
+  size_t *boundary;            /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
+  int boundaries;
   struct trm_device *device;   /* from bind on */
   float *w, *g;                /* device, flat */
   /* activations, planned for max_rows */
   size_t max_rows, arena_bytes;
-  float *arena;                /* device */
-  struct trm_plan *plan;       /* offsets into the arena (model.c) */
-  float *row_loss, *row_correct; /* device, (max_rows) */
+  bool training;                 /* bound with gradients */
+  float *arena;                  /* device */
+  struct trm_plan *plan;         /* offsets into the arena (plan.h) */
+  float *row_loss, *row_correct; /* device, (max_rows) each, in one piece */
   float *host_rows;              /* host, (2, max_rows) */
-  const float *scores;           /* device, (B, C) of the last forward */
+  const float *scores;           /* device, (B, C) of the last forward or evaluate; train overwrites them */
 };
 
 /* Called when the gradients of the flat interval [low, high) are complete on this rank. */
@@ -42,19 +45,20 @@ struct trm_tally {
   double stop;    /* ranks that were asked to stop (a signal) */
 };
 
-/* Reads the text, infers every shape. loss_name "auto": by the target kind. Errors name the layer and both shapes.
- * Takes no large memory. */
+/* Reads the text, infers every shape. loss_name "auto": by the targets (nn/loss.h). Errors name the layer and both
+ * shapes; after an error there is nothing to free. Takes no large memory. */
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name, const struct trm_input_spec *spec);
 void trm_model_free(struct trm_model *model);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false). */
+ * caller owns w and g (g may be NULL when training is false). May be called again, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows, bool training);
 
-/* Initial weights into a host array of `parameters` floats, keyed by (seed, parameter number, element). */
+/* Initial weights into a host array of `parameters` floats, keyed by (seed, parameter number, element); padding 0. */
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w);
 
-/* SHA-256 of the parameters in order of name as little-endian floats: independent of the flat order and its padding. */
+/* SHA-256 of the parameters in order of name (strcmp) as little-endian floats: independent of the flat order and its
+ * padding. */
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
 
 /* Forward alone: scores (B, C) are left in model->scores. */
@@ -69,7 +73,10 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
                     trm_grad_ready *ready, void *context);
 
-/* The parameter called `name`, NULL if there is none. Parameters are numbered from the first layer up. */
+/* Trainable values, without the flat arrays' padding. */
+size_t trm_model_size(const struct trm_model *model);
+
+/* Parameters are numbered from the first layer up; NULL beyond the last. */
 int trm_model_parameter_count(const struct trm_model *model);
 struct trm_parameter *trm_model_parameter(const struct trm_model *model, int number);
 

@@ -1,6 +1,19 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
-libtrireme_la_SOURCES +=
+libtrireme_la_SOURCES += \
+	src/train/checkpoint.c \
+	src/train/evaluate.c \
+	src/train/feed.c \
+	src/train/feed.h \
+	src/train/lanes.c \
+	src/train/lanes.h \
+	src/train/rundir.c \
+	src/train/rundir.h \
+	src/train/save.c \
+	src/train/stop.c \
+	src/train/stop.h \
+	src/train/train.c \
+	src/train/trainer.h
 traininclude_HEADERS += \
 	src/train/checkpoint.h \
 	src/train/dataset.h \

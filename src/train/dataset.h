@@ -34,6 +34,8 @@ struct trm_dataset_ops {
    * Not collective. Signed targets as the loss wants them are the caller's matter. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
   void (*close)(struct trm_dataset *dataset); /* collective */
+  /* Whether the file has this split. Errors name the file. Not collective. */
+  int (*has_split)(const char *path, enum trm_split split, bool *has);
 };
 
 struct trm_dataset {

@@ -1,0 +1,90 @@
+/* trireme eval */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/job.h"
+#include "core/document.h"
+#include "core/status.h"
+
+static const char usage[] =
+  "usage: trireme eval CHECKPOINT.h5 --data.file=FILE.h5 [--split=test|train] [--json]\n"
+  "       mpiexec -n RANKS trireme eval ...\n\n"
+  "Evaluates a checkpoint on a split of a data set: mean loss and accuracy, on standard\n"
+  "output. train.batch sets how many samples are worked on at once by a rank.\n";
+
+static void print_result(const struct trm_tally *tally, bool counts, bool json, const char *checkpoint, const char *file,
+                         const char *split)
+{
+  if (!json) {
+    printf("%s of %s: %.0f samples, loss %.6f", split, file, tally->rows, tally->loss / tally->rows);
+    if (counts)
+      printf(", accuracy %.2f%%", 100 * tally->correct / tally->rows);
+    printf("\n");
+    return;
+  }
+  struct trm_json out;
+  trm_json_open(&out, stdout);
+  trm_json_object(&out, NULL);
+  trm_json_text(&out, "checkpoint", checkpoint);
+  trm_json_text(&out, "file", file);
+  trm_json_text(&out, "split", split);
+  trm_json_integer(&out, "samples", (int64_t)tally->rows);
+  trm_json_number(&out, "loss", tally->loss / tally->rows);
+  if (counts)
+    trm_json_number(&out, "accuracy", tally->correct / tally->rows);
+  trm_json_end(&out);
+  printf("\n");
+}
+
+static int evaluate(struct job *job, const char *path, const char *split, bool json)
+{
+  if (!path)
+    return trm_error(TRM_USAGE, "eval: no checkpoint named; trireme eval --help tells the usage");
+  if (job->options.data.file[0] == '\0')
+    return trm_error(TRM_USAGE, "eval: data.file: no data set named");
+  if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
+    return trm_error(TRM_USAGE, "eval: --split: \"%s\" is neither \"test\" nor \"train\"", split);
+
+  struct loaded loaded;
+  struct trm_dataset *dataset = NULL;
+  struct trm_tally tally;
+  const size_t batch = (size_t)job->options.train.batch;
+  /* rows in their own order */
+  int status = trm_options_set(&job->options, "data.shuffle", "no");
+  if (status == TRM_OK)
+    status = loaded_open(&loaded, job, path, batch);
+  else
+    memset(&loaded, 0, sizeof loaded);
+  if (status == TRM_OK)
+    status = job->parts.dataset->open(&dataset, job->options.data.file,
+                                      strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, &job->options,
+                                      job->parts.comm);
+  if (status == TRM_OK)
+    status = loaded_check(&loaded, path, dataset);
+  if (status == TRM_OK)
+    status = trm_evaluate(&loaded.model, dataset, job->parts.comm, batch, &tally);
+  if (status == TRM_OK && job->parts.comm->rank == 0)
+    print_result(&tally, loaded.model.loss->counts_correct, json, path, job->options.data.file, split);
+  if (dataset)
+    dataset->ops->close(dataset);
+  loaded_close(&loaded, job);
+  return status;
+}
+
+int cmd_eval(int argc, char **argv)
+{
+  const char *split = "test";
+  bool json = false;
+  const struct flag flags[] = {
+    {.name = "split", .kind = FLAG_TEXT, .value = &split}, {.name = "json", .kind = FLAG_BOOL, .value = &json}, {.name = NULL}};
+  const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .places = 1};
+  struct job job;
+  int words;
+  bool helped;
+  int status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped)
+    status = evaluate(&job, words ? argv[0] : NULL, split, json);
+  job_close(&job);
+  return status;
+}

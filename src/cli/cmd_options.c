@@ -1,0 +1,24 @@
+/* trireme options */
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "core/status.h"
+
+static const char usage[] =
+  "usage: trireme options [SECTION]\n\n"
+  "Lists every option of a run (or of one section): name, type, default, range and\n"
+  "meaning. An option is written section.key in a configuration file (a section holds\n"
+  "its keys) and --section.key=value on the command line.\n";
+
+int cmd_options(int argc, char **argv)
+{
+  const struct flag none[] = {{.name = NULL}};
+  const struct flags flags = {.command = "options", .usage = usage, .table = none};
+  int words;
+  bool helped;
+  TRM_CHECK(flags_read(&flags, argc, argv, &words, &helped));
+  if (helped)
+    return TRM_OK;
+  if (words > 1)
+    return trm_error(TRM_USAGE, "options: one argument too many: \"%s\"", argv[1]);
+  return trm_options_print(stdout, words ? argv[0] : NULL);
+}

@@ -1,0 +1,122 @@
+/* trireme predict */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/job.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "datasets/datasets.h"
+#include "train/feed.h"
+
+static const char usage[] =
+  "usage: trireme predict CHECKPOINT.h5 --data.file=FILE.h5 --out=PRED.h5 [--split=test|train]\n\n"
+  "Writes the model's scores for every sample of a split, and the class with the highest\n"
+  "score, into an HDF5 file: scores (N, C) float32, class (N) int32. Runs on one process,\n"
+  "without a launcher. parallel.threads sets its threads.\n";
+
+/* One score stands for two classes: positive is the second. */
+static int32_t answer_of(const float *scores, size_t c)
+{
+  if (c == 1)
+    return scores[0] > 0;
+  size_t best = 0;
+  for (size_t j = 1; j < c; j++)
+    if (scores[j] > scores[best])
+      best = j;
+  return (int32_t)best;
+}
+
+/* scores (N, C) and answers (N) for all rows of the data set. */
+static int answer_all(struct loaded *loaded, struct job *job, struct trm_dataset *dataset, size_t batch, size_t c,
+                      float *scores, int32_t *answers)
+{
+  struct trm_host_batch rows = {0};
+  struct trm_feed feed;
+  trm_feed_create(&feed, &job->device, &loaded->model);
+  int status = TRM_OK;
+  for (size_t at = 0; at < dataset->rows && status == TRM_OK; at += batch) {
+    const size_t end = at + batch < dataset->rows ? at + batch : dataset->rows;
+    struct trm_input input;
+    const struct trm_pass pass = {.device = &job->device, .input = &input};
+    status = dataset->ops->fetch(dataset, 0, at, end, &rows);
+    if (status == TRM_OK)
+      status = trm_feed_batch(&feed, &rows, &input);
+    if (status != TRM_OK)
+      break;
+    trm_model_forward(&loaded->model, &pass);
+    job->device.ops->download(&job->device, scores + at * c, loaded->model.scores, (end - at) * c * sizeof *scores);
+    for (size_t i = at; i < end; i++)
+      answers[i] = answer_of(scores + i * c, c);
+    status = job->device.ops->sync(&job->device);
+  }
+  trm_feed_free(&feed);
+  trm_host_batch_free(&rows);
+  return status;
+}
+
+static int predict_file(struct loaded *loaded, struct job *job, struct trm_dataset *dataset, size_t batch, const char *out)
+{
+  const struct trm_layer *last = &loaded->model.layer[loaded->model.layers - 1];
+  const size_t n = dataset->rows, c = trm_shape_count(&last->out);
+  const bool classes = dataset->spec.target == TRM_TARGET_CLASS;
+  float *scores = trm_alloc(n * c * sizeof *scores, "scores");
+  int32_t *answers = trm_alloc(n * sizeof *answers, "answers");
+  int status = answer_all(loaded, job, dataset, batch, c, scores, answers);
+  if (status == TRM_OK)
+    status = trm_predictions_write(out, scores, classes ? answers : NULL, n, c, dataset->class_names,
+                                   classes ? dataset->spec.classes : 0);
+  if (status == TRM_OK)
+    trm_info("%s: %zu rows of %zu scores", out, n, c);
+  trm_free(scores);
+  trm_free(answers);
+  return status;
+}
+
+static int predict(struct job *job, const char *path, const char *split, const char *out)
+{
+  if (!path)
+    return trm_error(TRM_USAGE, "predict: no checkpoint named; trireme predict --help tells the usage");
+  if (!out)
+    return trm_error(TRM_USAGE, "predict: --out: no file named for the answers");
+  if (job->options.data.file[0] == '\0')
+    return trm_error(TRM_USAGE, "predict: data.file: no data set named");
+  if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
+    return trm_error(TRM_USAGE, "predict: --split: \"%s\" is neither \"test\" nor \"train\"", split);
+  TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));
+
+  struct loaded loaded;
+  struct trm_dataset *dataset = NULL;
+  const size_t batch = (size_t)job->options.train.batch;
+  int status = loaded_open(&loaded, job, path, batch);
+  if (status == TRM_OK)
+    status = job->parts.dataset->open(&dataset, job->options.data.file,
+                                      strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, &job->options,
+                                      job->parts.comm);
+  if (status == TRM_OK)
+    status = loaded_check(&loaded, path, dataset);
+  if (status == TRM_OK)
+    status = predict_file(&loaded, job, dataset, batch, out);
+  if (dataset)
+    dataset->ops->close(dataset);
+  loaded_close(&loaded, job);
+  return status;
+}
+
+int cmd_predict(int argc, char **argv)
+{
+  const char *split = "test", *out = NULL;
+  const struct flag flags[] = {
+    {.name = "split", .kind = FLAG_TEXT, .value = &split}, {.name = "out", .kind = FLAG_TEXT, .value = &out}, {.name = NULL}};
+  const struct job_request request = {
+    .command = "predict", .usage = usage, .flags = flags, .places = 1, .alone = true};
+  struct job job;
+  int words;
+  bool helped;
+  int status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped)
+    status = predict(&job, words ? argv[0] : NULL, split, out);
+  job_close(&job);
+  return status;
+}

@@ -1,0 +1,14 @@
+/* The commands of `trireme`, each in its cmd_NAME.c. argv[0] is the command's name; a trm_status is returned, with the
+ * error recorded. */
+#ifndef TRM_CLI_COMMANDS_H
+#define TRM_CLI_COMMANDS_H
+
+int cmd_train(int argc, char **argv);
+int cmd_eval(int argc, char **argv);
+int cmd_predict(int argc, char **argv);
+int cmd_data(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
+int cmd_report(int argc, char **argv);
+int cmd_options(int argc, char **argv);
+
+#endif

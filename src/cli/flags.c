@@ -1,0 +1,97 @@
+/* Flags of the commands that have a few of their own. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "cli/flags.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+
+static int flag_unknown(const struct flags *flags, const char *word, size_t length)
+{
+  const char *known[64];
+  size_t n = 0;
+  for (const struct flag *f = flags->table; f->name && n < sizeof known / sizeof *known - 1; f++)
+    known[n++] = f->name;
+  known[n] = NULL;
+  char *name = trm_format("%.*s", (int)length, word);
+  const char *near = trm_nearest(name, known);
+  const int status = near ? trm_error(TRM_USAGE, "%s: unknown flag --%s; did you mean --%s?", flags->command, name, near)
+                          : trm_error(TRM_USAGE, "%s: unknown flag --%s; see trireme %s --help", flags->command, name,
+                                      flags->command);
+  trm_free(name);
+  return status;
+}
+
+static int flag_set(const struct flags *flags, const struct flag *flag, const char *value)
+{
+  if (flag->kind == FLAG_BOOL) {
+    if (!value || !strcmp(value, "yes") || !strcmp(value, "true"))
+      *(bool *)flag->value = true;
+    else if (!strcmp(value, "no") || !strcmp(value, "false"))
+      *(bool *)flag->value = false;
+    else
+      return trm_error(TRM_USAGE, "%s: --%s=%s: yes or no", flags->command, flag->name, value);
+    return TRM_OK;
+  }
+  if (!value || !*value)
+    return trm_error(TRM_USAGE, "%s: --%s needs a value: --%s=...", flags->command, flag->name, flag->name);
+  if (flag->kind == FLAG_TEXT) {
+    *(const char **)flag->value = value;
+    return TRM_OK;
+  }
+  char *end;
+  errno = 0;
+  const long long number = strtoll(value, &end, 10);
+  if (errno || *end || number < flag->low || number > flag->high)
+    return trm_error(TRM_USAGE, "%s: --%s=%s: a whole number from %lld to %lld", flags->command, flag->name, value,
+                     (long long)flag->low, (long long)flag->high);
+  *(int64_t *)flag->value = number;
+  return TRM_OK;
+}
+
+static int flag_read(const struct flags *flags, const char *word)
+{
+  const char *equal = strchr(word, '=');
+  const size_t length = equal ? (size_t)(equal - word) : strlen(word);
+  for (const struct flag *f = flags->table; f->name; f++)
+    if (strlen(f->name) == length && !strncmp(f->name, word, length))
+      return flag_set(flags, f, equal ? equal + 1 : NULL);
+  const bool is_option = memchr(word, '.', length) || (length == 5 && !strncmp(word, "model", length));
+  if (!flags->options || !is_option)
+    return flag_unknown(flags, word, length);
+  if (!equal)
+    return trm_error(TRM_USAGE, "%s: --%s needs a value: --%s=...", flags->command, word, word);
+  char *name = trm_format("%.*s", (int)length, word);
+  const int status = trm_options_set(flags->options, name, equal + 1);
+  trm_free(name);
+  return status;
+}
+
+int flags_read(const struct flags *flags, int argc, char **argv, int *words, bool *helped)
+{
+  bool all_words = false;
+  *words = 0;
+  *helped = false;
+  for (int i = 1; i < argc; i++) {
+    if (!all_words && !strcmp(argv[i], "--")) {
+      all_words = true;
+    } else if (!all_words && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
+      fputs(flags->usage, stdout);
+      *helped = true;
+      return TRM_OK;
+    } else if (!all_words && !strncmp(argv[i], "--", 2)) {
+      TRM_CHECK(flag_read(flags, argv[i] + 2));
+    } else if (!all_words && argv[i][0] == '-' && argv[i][1]) {
+      return trm_error(TRM_USAGE, "%s: unknown flag %s; flags are written --name=value", flags->command, argv[i]);
+    } else {
+      argv[(*words)++] = argv[i];
+    }
+  }
+  return TRM_OK;
+}

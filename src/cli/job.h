@@ -1,0 +1,40 @@
+/* A job as the commands see it: options, ranks and a device, opened in one order and closed in the other. */
+#ifndef TRM_CLI_JOB_H
+#define TRM_CLI_JOB_H
+
+#include "cli/flags.h"
+#include "train/train.h"
+
+struct job {
+  struct trm_options options;
+  struct trm_parts parts;
+  struct trm_device device;
+  bool alone; /* one rank without MPI */
+};
+
+/* Reads the command line: the command's own flags, the option table (--section.key=value, into job->options) and up to
+ * `places` words, left in argv[0..*words). config: the first word is a configuration file, read before the flags. Then
+ * starts MPI (alone: not) and opens the device. *helped: --help was asked for and answered; nothing was opened.
+ * Collective; on failure every rank has the message. The job must be closed in any case. */
+struct job_request {
+  const char *command, *usage;
+  const struct flag *flags; /* the command's own; NULL: none */
+  int places;
+  bool config, alone;
+};
+int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *words, bool *helped);
+void job_close(struct job *job);
+
+/* A checkpoint made ready to answer: its model on the job's device. */
+struct loaded {
+  struct trm_checkpoint checkpoint;
+  struct trm_model model;
+  float *w; /* device */
+};
+int loaded_open(struct loaded *loaded, struct job *job, const char *path, size_t max_rows);
+void loaded_close(struct loaded *loaded, struct job *job);
+
+/* The split must have samples of the checkpoint's shape and classes. */
+int loaded_check(const struct loaded *loaded, const char *checkpoint_path, const struct trm_dataset *dataset);
+
+#endif

@@ -1,0 +1,267 @@
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "train/rundir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/document.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+static bool file_exists(const char *path)
+{
+  struct stat s;
+  return stat(path, &s) == 0;
+}
+
+/* mkdir -p */
+static int make_directories(const char *path)
+{
+  char *copy = trm_strdup(path);
+  int failed = 0;
+  for (char *p = copy + 1; !failed; p++) {
+    const char end = *p;
+    if (end != '/' && end != '\0')
+      continue;
+    *p = '\0';
+    if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+      failed = errno;
+    *p = end;
+    if (end == '\0')
+      break;
+  }
+  trm_free(copy);
+  return failed ? trm_error(TRM_FAILED, "%s: cannot make the directory: %s", path, strerror(failed)) : TRM_OK;
+}
+
+static bool is_checkpoint(const char *name)
+{
+  const size_t n = strlen(name);
+  return n > 3 && strcmp(name + n - 3, ".h5") == 0;
+}
+
+/* Removes what an earlier run left, and nothing else. */
+static void remove_run(const char *path)
+{
+  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    char *file = trm_format("%s/%s", path, files[i]);
+    unlink(file);
+    trm_free(file);
+  }
+  char *folder = trm_format("%s/checkpoints", path);
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (is_checkpoint(e->d_name)) {
+      char *file = trm_format("%s/%s", folder, e->d_name);
+      unlink(file);
+      trm_free(file);
+    }
+  if (d)
+    closedir(d);
+  trm_free(folder);
+}
+
+/* Keeps the lines of metrics.jsonl whose step is not after `step`; a last line cut short by a killed job goes too. */
+static int drop_metrics_after(const char *path, int64_t step)
+{
+  FILE *in = fopen(path, "r");
+  if (!in)
+    return TRM_OK;
+  char *aside = trm_format("%s.new", path);
+  FILE *out = fopen(aside, "w");
+  char *line = NULL;
+  size_t room = 0;
+  for (ssize_t n; out && (n = getline(&line, &room, in)) > 0;) {
+    long long at;
+    if (line[n - 1] == '\n' && sscanf(line, "{\"step\":%lld", &at) == 1 && at <= step)
+      fputs(line, out);
+  }
+  free(line);
+  fclose(in);
+  const bool bad = !out || ferror(out) | fclose(out) || rename(aside, path) != 0;
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", aside, strerror(errno)) : TRM_OK;
+  trm_free(aside);
+  return status;
+}
+
+static int write_config(const char *path, const struct trm_options *options)
+{
+  char *file = trm_format("%s/config.yaml", path);
+  FILE *stream = fopen(file, "w");
+  const bool bad = !stream || trm_options_write(options, stream, "trireme " PACKAGE_VERSION) != TRM_OK ||
+                   ferror(stream) | fclose(stream);
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", file, strerror(errno)) : TRM_OK;
+  trm_free(file);
+  return status;
+}
+
+int trm_rundir_open(struct trm_rundir *dir, const struct trm_options *options, int64_t resume_step)
+{
+  *dir = (struct trm_rundir){.path = trm_strdup(options->run.dir)};
+  char *checkpoints = trm_format("%s/checkpoints", dir->path);
+  char *metrics = trm_format("%s/metrics.jsonl", dir->path);
+
+  int status = TRM_OK;
+  if (resume_step >= 0)
+    status = drop_metrics_after(metrics, resume_step);
+  else if (file_exists(metrics) && options->run.overwrite)
+    remove_run(dir->path);
+  else if (file_exists(metrics))
+    status = trm_error(TRM_USAGE,
+                       "run.dir: %s holds a run already; choose another run.dir, go on with it (run.resume=auto) or "
+                       "replace it (run.overwrite=yes)",
+                       dir->path);
+  if (status == TRM_OK)
+    status = make_directories(checkpoints);
+  if (status == TRM_OK)
+    status = write_config(dir->path, options);
+  if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
+    status = trm_error(TRM_FAILED, "%s: cannot write: %s", metrics, strerror(errno));
+  trm_free(checkpoints);
+  trm_free(metrics);
+  return status;
+}
+
+static void begin_line(struct trm_json *json, const struct trm_rundir *dir, const struct trm_progress_point *at)
+{
+  trm_json_open(json, dir->metrics);
+  trm_json_object(json, NULL);
+  trm_json_integer(json, "step", (int64_t)at->step);
+  trm_json_integer(json, "epoch", (int64_t)at->epoch);
+  trm_json_integer(json, "samples", (int64_t)at->samples);
+  trm_json_number(json, "wall_s", at->wall_s);
+}
+
+static int end_line(struct trm_json *json, const struct trm_rundir *dir)
+{
+  trm_json_end(json);
+  fputc('\n', dir->metrics);
+  if (fflush(dir->metrics) != 0)
+    return trm_error(TRM_FAILED, "%s/metrics.jsonl: cannot write: %s", dir->path, strerror(errno));
+  return TRM_OK;
+}
+
+int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
+                          double rate)
+{
+  struct trm_json json;
+  begin_line(&json, dir, at);
+  trm_json_number(&json, "loss", loss);
+  if (!isnan(accuracy))
+    trm_json_number(&json, "accuracy", accuracy);
+  trm_json_number(&json, "lr", rate);
+  return end_line(&json, dir);
+}
+
+int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy)
+{
+  struct trm_json json;
+  begin_line(&json, dir, at);
+  trm_json_number(&json, "test_loss", loss);
+  if (!isnan(accuracy))
+    trm_json_number(&json, "test_accuracy", accuracy);
+  return end_line(&json, dir);
+}
+
+int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *options, const struct trm_parts *parts,
+                       const struct trm_model *model, const struct trm_result *result)
+{
+  char *path = trm_format("%s/summary.json", dir->path);
+  char *aside = trm_format("%s.new", path);
+  char *layout = trm_format("data %d x pipeline 1 x tensor 1", parts->comm->size);
+  FILE *stream = fopen(aside, "w");
+  if (stream) {
+    struct trm_json json;
+    trm_json_open(&json, stream);
+    trm_json_object(&json, NULL);
+    trm_json_text(&json, "version", PACKAGE_VERSION);
+    trm_json_text(&json, "status", result->status);
+    trm_json_text(&json, "model", model->text);
+    trm_json_integer(&json, "parameters", (int64_t)trm_model_size(model));
+    trm_json_integer(&json, "ranks", parts->comm->size);
+    trm_json_integer(&json, "threads", parts->device->threads);
+    trm_json_text(&json, "layout", layout);
+    trm_json_text(&json, "strategy", parts->strategy->name);
+    trm_json_integer(&json, "seed", options->run.seed);
+    trm_json_integer(&json, "lanes", options->run.lanes);
+    trm_json_integer(&json, "epochs", (int64_t)result->epochs);
+    trm_json_integer(&json, "steps", (int64_t)result->steps);
+    trm_json_integer(&json, "samples", (int64_t)result->samples);
+    trm_json_number(&json, "wall_s", result->wall_s);
+    trm_json_number(&json, "samples_per_s", result->samples_per_s);
+    trm_json_number(&json, "final_train_loss", result->final_train_loss);
+    trm_json_number(&json, "test_loss", result->test_loss);
+    trm_json_number(&json, "test_accuracy", result->test_accuracy);
+    trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
+    trm_json_text(&json, "weights_sha256", result->weights_sha256);
+    trm_json_end(&json);
+    fputc('\n', stream);
+  }
+  const bool bad = !stream || ferror(stream) | fclose(stream) || rename(aside, path) != 0;
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", path, strerror(errno)) : TRM_OK;
+  trm_free(layout);
+  trm_free(aside);
+  trm_free(path);
+  return status;
+}
+
+void trm_rundir_close(struct trm_rundir *dir)
+{
+  if (dir->metrics)
+    fclose(dir->metrics);
+  trm_free(dir->path);
+  *dir = (struct trm_rundir){0};
+}
+
+/* Walks over checkpoints/step-N.h5: how many, the smallest and the largest N (-1: none). */
+static int scan_checkpoints(const char *path, long long *smallest, long long *largest)
+{
+  char *folder = trm_format("%s/checkpoints", path);
+  DIR *d = opendir(folder);
+  int count = 0;
+  *smallest = *largest = -1;
+  for (struct dirent *e; d && (e = readdir(d));) {
+    long long step;
+    int end = 0;
+    if (sscanf(e->d_name, "step-%lld.h5%n", &step, &end) != 1 || end == 0 || e->d_name[end] != '\0')
+      continue;
+    if (count == 0 || step < *smallest)
+      *smallest = step;
+    if (step > *largest)
+      *largest = step;
+    count++;
+  }
+  if (d)
+    closedir(d);
+  trm_free(folder);
+  return count;
+}
+
+static char *checkpoint_path(const char *path, long long step)
+{
+  return step < 0 ? NULL : trm_format("%s/checkpoints/step-%08lld.h5", path, step);
+}
+
+char *trm_rundir_newest(const char *path)
+{
+  long long smallest, largest;
+  scan_checkpoints(path, &smallest, &largest);
+  return checkpoint_path(path, largest);
+}
+
+int trm_rundir_count(const char *path, char **oldest)
+{
+  long long smallest, largest;
+  const int count = scan_checkpoints(path, &smallest, &largest);
+  *oldest = checkpoint_path(path, smallest);
+  return count;
+}

@@ -1,0 +1,38 @@
+/* The run directory: config.yaml, metrics.jsonl, summary.json, checkpoints/. Rank 0 alone calls these; no function is
+ * collective. */
+#ifndef TRM_TRAIN_RUNDIR_H
+#define TRM_TRAIN_RUNDIR_H
+
+#include <stdio.h>
+
+#include "train/train.h"
+
+struct trm_rundir {
+  char *path;
+  FILE *metrics; /* appended, one line flushed at a time */
+};
+
+/* Makes the directory and its files. A directory that holds a run is refused unless resumed (metrics after
+ * `resume_step` are dropped: they are about to be computed again) or overwritten (the old run's files are removed).
+ * resume_step < 0: a new run. */
+int trm_rundir_open(struct trm_rundir *dir, const struct trm_options *options, int64_t resume_step);
+
+struct trm_progress_point {
+  uint64_t step, epoch, samples;
+  double wall_s;
+};
+int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
+                          double rate);
+int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy);
+
+int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *options, const struct trm_parts *parts,
+                       const struct trm_model *model, const struct trm_result *result);
+void trm_rundir_close(struct trm_rundir *dir);
+
+/* The newest complete checkpoint of a run directory, NULL if there is none. Caller frees. */
+char *trm_rundir_newest(const char *path);
+
+/* The number of step checkpoints of a run directory; *oldest (if not NULL): the oldest, caller frees, NULL if none. */
+int trm_rundir_count(const char *path, char **oldest);
+
+#endif

@@ -1,0 +1,202 @@
+/* Where a run begins and what it leaves: initial weights, checkpoints, resuming. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "train/trainer.h"
+
+/* The resolved options as YAML text. Caller frees with free(). */
+static char *config_text(const struct trm_options *options)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  if (stream) {
+    trm_options_write(options, stream, NULL);
+    fclose(stream);
+  }
+  return text;
+}
+
+/* Rank 0: writes the state that strategy.collect has made visible. */
+static int write_views(struct trainer *t, const char *path, const float *const view[TRM_MAX_STATES])
+{
+  char *config = config_text(t->options);
+  struct trm_checkpoint c = {
+    .seed = (uint64_t)t->options->run.seed,
+    .epoch = t->epoch,
+    .position = t->position,
+    .updates = t->strategy.updates,
+    .samples = t->samples,
+    .batch = (uint64_t)t->options->train.batch,
+    .best_loss = t->best_loss,
+    .best_accuracy = t->best_accuracy,
+    .best_updates = t->best_updates,
+    .stale_evaluations = t->stale_evaluations,
+    .wall_s = trainer_wall(t),
+    .model_text = t->model.text,
+    .loss_name = (char *)t->model.loss->name,
+    .config = config,
+    .spec = t->model.spec,
+    .class_names = t->data->class_names,
+    .states = 1 + t->optimizer.states,
+  };
+  for (int i = 0; i < c.states; i++) {
+    c.state[i] = (float *)view[i]; /* read only: owns_states is false */
+    c.state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
+  }
+  const int status = t->parts->checkpoint->write(path, &c, &t->model);
+  free(config);
+  return status;
+}
+
+/* Removes the oldest checkpoints beyond run.keep: the newest K of a run are always there. */
+static void remove_old(const struct trainer *t)
+{
+  for (;;) {
+    char *oldest = NULL;
+    if (trm_rundir_count(t->dir.path, &oldest) <= t->options->run.keep) {
+      trm_free(oldest);
+      return;
+    }
+    const bool gone = unlink(oldest) == 0;
+    trm_free(oldest);
+    if (!gone)
+      return;
+  }
+}
+
+/* last.h5 -> step-N.h5, replaced in one step. */
+static void point_last(const struct trainer *t, const char *name)
+{
+  char *link = trm_format("%s/checkpoints/last.h5", t->dir.path);
+  char *aside = trm_format("%s/checkpoints/last.new", t->dir.path);
+  unlink(aside);
+  if (symlink(name, aside) == 0 && rename(aside, link) != 0)
+    unlink(aside);
+  trm_free(aside);
+  trm_free(link);
+}
+
+/* Collective. Rank 0 writes checkpoints/NAME. */
+static int save_as(struct trainer *t, const char *name)
+{
+  const float *view[TRM_MAX_STATES] = {NULL};
+  TRM_CHECK(t->strategy.ops->collect(&t->strategy, view));
+  int status = TRM_OK;
+  if (t->comm->rank == 0) {
+    char *path = trm_format("%s/checkpoints/%s", t->dir.path, name);
+    status = write_views(t, path, view);
+    trm_free(path);
+  }
+  return trm_agree(t->comm, status);
+}
+
+int trainer_save(struct trainer *t)
+{
+  if (t->saved_at == t->strategy.updates)
+    return TRM_OK;
+  char name[64];
+  snprintf(name, sizeof name, "step-%08llu.h5", (unsigned long long)t->strategy.updates);
+  TRM_CHECK(save_as(t, name));
+  t->saved_at = t->strategy.updates;
+  if (t->comm->rank == 0) {
+    point_last(t, name);
+    remove_old(t);
+  }
+  return TRM_OK;
+}
+
+int trainer_save_best(struct trainer *t)
+{
+  return save_as(t, "best.h5");
+}
+
+static int begin_anew(struct trainer *t)
+{
+  float *w = trm_alloc(t->model.parameters * sizeof *w, "initial weights");
+  trm_model_init(&t->model, (uint64_t)t->options->run.seed, w);
+  const float *const from[TRM_MAX_STATES] = {w};
+  const int status = t->strategy.ops->restore(&t->strategy, from, 0);
+  trm_free(w);
+  return status;
+}
+
+/* Takes up the run that the checkpoint's head describes. */
+static int take_position(struct trainer *t, const struct trm_checkpoint *c, const char *path)
+{
+  if (c->seed != (uint64_t)t->options->run.seed)
+    return trm_error(TRM_USAGE, "%s: the run has seed %llu, run.seed is %lld: it would not go on with the same samples",
+                     path, (unsigned long long)c->seed, (long long)t->options->run.seed);
+  if (strcmp(c->model_text, t->model.text) != 0)
+    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text, t->model.text);
+  if (c->batch != (uint64_t)t->options->train.batch)
+    trm_info("note: the run so far used batches of %llu", (unsigned long long)c->batch);
+  t->epoch = c->epoch;
+  t->position = c->position;
+  t->samples = c->samples;
+  if (trainer_epoch_done(t)) { /* a finished run that goes on for more epochs */
+    t->epoch++;
+    t->position = 0;
+  }
+  t->best_loss = c->best_loss;
+  t->best_accuracy = c->best_accuracy;
+  t->best_updates = c->best_updates;
+  t->stale_evaluations = c->stale_evaluations;
+  t->wall_before = c->wall_s;
+  return TRM_OK;
+}
+
+static int resume_from(struct trainer *t, const char *path)
+{
+  struct trm_checkpoint c = {0};
+  int status = t->parts->checkpoint->read_head(path, &c);
+  if (status == TRM_OK)
+    status = take_position(t, &c, path);
+  if (status == TRM_OK)
+    status = t->parts->checkpoint->read_arrays(path, &c, &t->model, true);
+  for (int i = 1; status == TRM_OK && i <= t->optimizer.states; i++)
+    if (i >= c.states || strcmp(c.state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
+      status = trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which optim.name=%s goes on with", path,
+                         trm_optimizer_state_name(&t->optimizer, i - 1), t->options->optim.name);
+  status = trm_agree(t->comm, status);
+  if (status == TRM_OK) {
+    const float *const from[TRM_MAX_STATES] = {c.state[0], c.state[1], c.state[2]};
+    status = t->strategy.ops->restore(&t->strategy, from, c.updates);
+    t->saved_at = c.updates;
+    trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,
+             (unsigned long long)c.updates);
+  }
+  trm_checkpoint_free(&c);
+  return status;
+}
+
+int trainer_start(struct trainer *t)
+{
+  const char *from = t->options->run.resume;
+  t->saved_at = UINT64_MAX;
+  if (from[0] == '\0')
+    return begin_anew(t);
+  if (strcmp(from, "auto") != 0)
+    return resume_from(t, from);
+
+  /* the newest of the run directory as rank 0 sees it, so that all ranks read the same file */
+  char path[4096] = "";
+  if (t->comm->rank == 0) {
+    char *newest = trm_rundir_newest(t->options->run.dir);
+    if (newest)
+      snprintf(path, sizeof path, "%s", newest);
+    trm_free(newest);
+  }
+  t->comm->ops->broadcast(t->comm, path, sizeof path, TRM_BYTE, 0);
+  if (path[0] != '\0')
+    return resume_from(t, path);
+  trm_info("run.resume=auto: no checkpoint in %s yet, beginning anew", t->options->run.dir);
+  return begin_anew(t);
+}

@@ -1,0 +1,52 @@
+/* What a training run holds together (private to src/train). */
+#ifndef TRM_TRAIN_TRAINER_H
+#define TRM_TRAIN_TRAINER_H
+
+#include "train/feed.h"
+#include "train/lanes.h"
+#include "train/rundir.h"
+#include "train/train.h"
+
+struct trainer {
+  const struct trm_options *options;
+  const struct trm_parts *parts;
+  struct trm_comm *comm; /* parts->comm */
+
+  struct trm_dataset *data, *test; /* test: NULL if there is no test split */
+  struct trm_model model;
+  struct trm_optimizer optimizer;
+  struct trm_strategy strategy;
+  struct trm_lanes lanes;
+  int lane_count; /* of this rank; 0: no lanes */
+  struct trm_host_batch batch;
+  struct trm_feed feed;
+  struct trm_rundir dir; /* rank 0 */
+
+  uint64_t steps_per_epoch, steps; /* of the whole run */
+  uint64_t epoch, position;        /* samples of the epoch that are done */
+  uint64_t samples;                /* since the run began */
+
+  double began, wall_before;   /* clock at the start; seconds of earlier parts of the run */
+  double train_s;              /* seconds in steps, of this part */
+  uint64_t samples_here;       /* samples of this part */
+  double epoch_loss, epoch_rows; /* sums over the epoch so far */
+  double best_loss, best_accuracy; /* at the best evaluation so far; NAN: none yet */
+  uint64_t best_updates, stale_evaluations;
+  double test_loss, test_accuracy; /* of the latest evaluation */
+  uint64_t evaluated_at;           /* updates at the latest evaluation */
+  uint64_t saved_at;               /* updates at the latest checkpoint */
+  double spoken;                   /* clock at the latest progress line */
+};
+
+/* Seconds of training so far, earlier parts of a resumed run included. */
+double trainer_wall(const struct trainer *t);
+
+/* Whether the next batch belongs to another epoch. */
+bool trainer_epoch_done(const struct trainer *t);
+
+/* checkpoints (save.c). All are collective. */
+int trainer_save(struct trainer *t);      /* checkpoints/step-N.h5 and last.h5; removes the oldest beyond run.keep */
+int trainer_save_best(struct trainer *t); /* checkpoints/best.h5 */
+int trainer_start(struct trainer *t);     /* initial weights, or those of run.resume */
+
+#endif
