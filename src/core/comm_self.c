@@ -361,7 +361,7 @@ static double self_clock(struct trm_comm *comm)
 }
 
 /* Not trm_abort: its hook may be this very function. */
-static _Noreturn void self_abort(struct trm_comm *comm, int status)
+static __attribute__((noreturn)) void self_abort(struct trm_comm *comm, int status)
 {
   (void)comm;
   exit(status == TRM_OK ? TRM_FAILED : status);

@@ -19,6 +19,7 @@ struct trm_node {
 };
 
 /* Read a whole file or text. Errors (missing file, syntax with line and column, no libyaml in this build) as status.
+ * Anchors, aliases, second documents and more than 64 levels are refused. An empty text is an empty map.
  * The tree is owned by the caller: trm_node_free. */
 int trm_document_read(const char *path, struct trm_node **root);
 int trm_document_parse(const char *text, size_t bytes, const char *name, struct trm_node **root);
@@ -30,18 +31,23 @@ double trm_node_number(const struct trm_node *node, double otherwise); /* scalar
 
 /* JSON to a stream: the writer puts commas and quotes. NaN and infinities become null. A one-line object:
  *   trm_json_open(&j, stream); trm_json_object(&j, NULL); trm_json_number(&j, "loss", x); trm_json_end(&j); */
+#define TRM_JSON_DEPTH 16 /* deeper levels are left out */
 struct trm_json {
   FILE *stream;
-  int depth;
-  bool comma[16];
+  int depth;                  /* open objects and lists */
+  bool comma[TRM_JSON_DEPTH]; /* the next entry of this level needs one before it */
+  bool list[TRM_JSON_DEPTH];  /* closes with ']' */
 };
 void trm_json_open(struct trm_json *json, FILE *stream);
 void trm_json_object(struct trm_json *json, const char *key); /* key NULL inside a list and at the top */
 void trm_json_list(struct trm_json *json, const char *key);
-void trm_json_end(struct trm_json *json); /* closes the innermost object or list */
+void trm_json_end(struct trm_json *json); /* closes the innermost object or list; the outermost ends the line */
 void trm_json_number(struct trm_json *json, const char *key, double value); /* shortest form that reads back */
 void trm_json_integer(struct trm_json *json, const char *key, int64_t value);
 void trm_json_bool(struct trm_json *json, const char *key, bool value);
 void trm_json_text(struct trm_json *json, const char *key, const char *value); /* NULL writes null */
+
+/* The shortest decimal text that reads back as the same double, finite numbers only. Returns text. */
+const char *trm_number_text(double value, char text[32]);
 
 #endif

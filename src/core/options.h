@@ -14,11 +14,12 @@
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
   struct {
-    char *file, *test, *memory_text;
+    char *file, *test;
     char *shuffle; /* "yes" | "no" */
     int64_t memory; /* bytes of samples in memory, per sharing domain */
     int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */
     int64_t limit, limit_test; /* use only the first samples of a split; 0: all */
+    int64_t context; /* tokens a row */
     bool drop_last;
   } data;
   struct {
@@ -46,7 +47,7 @@ struct trm_options {
   } run;
   struct {
     int64_t every;
-    bool quiet, tensorboard;
+    bool quiet;
   } log;
   struct {
     char *name, *blas;

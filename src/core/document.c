@@ -1,0 +1,279 @@
+/* Reads YAML into a tree with libyaml's events. The tree is as large as the text: what multiplies (aliases) is refused,
+ * so that a hostile file costs no more than its size. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "core/document.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef HAVE_LIBYAML
+#include <yaml.h>
+#endif
+
+#include "core/memory.h"
+#include "core/status.h"
+
+#define MAX_DEPTH 64
+#define MAX_BYTES ((size_t)256 << 20)
+
+void trm_node_free(struct trm_node *root)
+{
+  /* no recursion: children are put in front of what is still to be freed */
+  while (root) {
+    struct trm_node *next = root->next;
+    if (root->first) {
+      struct trm_node *last = root->first;
+      while (last->next)
+        last = last->next;
+      last->next = next;
+      next = root->first;
+    }
+    trm_free(root->key);
+    trm_free(root->text);
+    trm_free(root);
+    root = next;
+  }
+}
+
+static const struct trm_node *entry_find(const struct trm_node *map, const char *key, size_t length)
+{
+  if (!map || map->kind != TRM_NODE_MAP)
+    return NULL;
+  for (const struct trm_node *node = map->first; node; node = node->next)
+    if (strlen(node->key) == length && memcmp(node->key, key, length) == 0)
+      return node;
+  return NULL;
+}
+
+const struct trm_node *trm_node_get(const struct trm_node *map, const char *path)
+{
+  for (;;) {
+    const size_t length = strcspn(path, ".");
+    map = entry_find(map, path, length);
+    if (!map || path[length] == '\0')
+      return map;
+    path += length + 1;
+  }
+}
+
+double trm_node_number(const struct trm_node *node, double otherwise)
+{
+  if (!node || node->kind != TRM_NODE_SCALAR || node->text[0] == '\0')
+    return otherwise;
+  char *end;
+  const double value = strtod(node->text, &end);
+  return *end == '\0' ? value : otherwise;
+}
+
+#ifdef HAVE_LIBYAML
+
+/* One open list or map. */
+struct level {
+  struct trm_node *node;
+  struct trm_node **end; /* where the next child goes */
+  char *key;             /* of the entry that comes next, NULL: the key is still to come */
+};
+
+struct reader {
+  const char *name;
+  struct trm_node *root;
+  struct level level[MAX_DEPTH];
+  int depth;
+  int documents;
+};
+
+static int place_error(const struct reader *reader, const yaml_mark_t *mark, const char *problem)
+{
+  return trm_error(TRM_USAGE, "%s:%zu:%zu: %s", reader->name, mark->line + 1, mark->column + 1, problem);
+}
+
+/* Hangs a new node where the reader stands. */
+static int node_add(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind, struct trm_node **added)
+{
+  struct level *level = reader->depth > 0 ? &reader->level[reader->depth - 1] : NULL;
+  if (level && level->node->kind == TRM_NODE_MAP && !level->key)
+    return place_error(reader, &event->start_mark, "the name of an entry must be a single word");
+  struct trm_node *node = trm_alloc(sizeof *node, "a document");
+  node->kind = kind;
+  node->line = event->start_mark.line + 1;
+  if (level) {
+    node->key = level->key;
+    level->key = NULL;
+    *level->end = node;
+    level->end = &node->next;
+  } else {
+    reader->root = node;
+  }
+  *added = node;
+  return TRM_OK;
+}
+
+static int level_open(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind)
+{
+  struct trm_node *node;
+  if (reader->depth == MAX_DEPTH)
+    return place_error(reader, &event->start_mark, "nested too deeply");
+  TRM_CHECK(node_add(reader, event, kind, &node));
+  reader->level[reader->depth++] = (struct level){.node = node, .end = &node->first};
+  return TRM_OK;
+}
+
+static int scalar_add(struct reader *reader, const yaml_event_t *event)
+{
+  const char *text = (const char *)event->data.scalar.value;
+  if (strlen(text) != event->data.scalar.length)
+    return place_error(reader, &event->start_mark, "a NUL character in a text");
+  struct level *level = reader->depth > 0 ? &reader->level[reader->depth - 1] : NULL;
+  if (level && level->node->kind == TRM_NODE_MAP && !level->key) {
+    level->key = trm_strdup(text);
+    return TRM_OK;
+  }
+  struct trm_node *node;
+  TRM_CHECK(node_add(reader, event, TRM_NODE_SCALAR, &node));
+  node->text = trm_strdup(text);
+  return TRM_OK;
+}
+
+static int event_take(struct reader *reader, const yaml_event_t *event)
+{
+  switch (event->type) {
+  case YAML_ALIAS_EVENT:
+    return place_error(reader, &event->start_mark, "aliases (*name) are not supported");
+  case YAML_SCALAR_EVENT:
+    if (event->data.scalar.anchor)
+      return place_error(reader, &event->start_mark, "anchors (&name) are not supported");
+    return scalar_add(reader, event);
+  case YAML_SEQUENCE_START_EVENT:
+    if (event->data.sequence_start.anchor)
+      return place_error(reader, &event->start_mark, "anchors (&name) are not supported");
+    return level_open(reader, event, TRM_NODE_LIST);
+  case YAML_MAPPING_START_EVENT:
+    if (event->data.mapping_start.anchor)
+      return place_error(reader, &event->start_mark, "anchors (&name) are not supported");
+    return level_open(reader, event, TRM_NODE_MAP);
+  case YAML_SEQUENCE_END_EVENT:
+  case YAML_MAPPING_END_EVENT:
+    reader->depth--;
+    return TRM_OK;
+  case YAML_DOCUMENT_START_EVENT:
+    if (++reader->documents > 1)
+      return place_error(reader, &event->start_mark, "a second document in the same file");
+    return TRM_OK;
+  default:
+    return TRM_OK;
+  }
+}
+
+static int parser_error(const struct reader *reader, const yaml_parser_t *parser)
+{
+  const char *problem = parser->problem ? parser->problem : "not readable";
+  switch (parser->error) {
+  case YAML_READER_ERROR:
+    return trm_error(TRM_USAGE, "%s: byte %zu: %s", reader->name, parser->problem_offset, problem);
+  case YAML_SCANNER_ERROR:
+  case YAML_PARSER_ERROR:
+    return place_error(reader, &parser->problem_mark, problem);
+  default:
+    return trm_error(TRM_FAILED, "%s: %s", reader->name, problem);
+  }
+}
+
+static int events_read(struct reader *reader, yaml_parser_t *parser)
+{
+  for (;;) {
+    yaml_event_t event;
+    if (!yaml_parser_parse(parser, &event))
+      return parser_error(reader, parser);
+    const bool last = event.type == YAML_STREAM_END_EVENT;
+    const int status = event_take(reader, &event);
+    yaml_event_delete(&event);
+    if (status != TRM_OK || last)
+      return status;
+  }
+}
+
+int trm_document_parse(const char *text, size_t bytes, const char *name, struct trm_node **root)
+{
+  yaml_parser_t parser;
+  struct reader reader = {.name = name};
+  *root = NULL;
+  if (!yaml_parser_initialize(&parser))
+    return trm_error(TRM_FAILED, "%s: libyaml cannot start", name);
+  yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
+  const int status = events_read(&reader, &parser);
+  yaml_parser_delete(&parser);
+  if (status != TRM_OK) {
+    for (int i = 0; i < reader.depth; i++)
+      trm_free(reader.level[i].key);
+    trm_node_free(reader.root);
+    return status;
+  }
+  if (!reader.root) {
+    reader.root = trm_alloc(sizeof *reader.root, "a document");
+    reader.root->kind = TRM_NODE_MAP;
+    reader.root->line = 1;
+  }
+  *root = reader.root;
+  return TRM_OK;
+}
+
+#else
+
+int trm_document_parse(const char *text, size_t bytes, const char *name, struct trm_node **root)
+{
+  (void)text, (void)bytes;
+  *root = NULL;
+  return trm_error(TRM_USAGE, "%s: this build cannot read YAML (it has no libyaml); "
+                   "options can be given on the command line: --section.key=value", name);
+}
+
+#endif
+
+/* The whole stream in one block. */
+static int stream_read(FILE *stream, const char *path, char **text, size_t *bytes)
+{
+  size_t room = 1 << 14, held = 0;
+  char *block = trm_alloc(room, path);
+  for (;;) {
+    held += fread(block + held, 1, room - held, stream);
+    if (held < room)
+      break;
+    if (room >= MAX_BYTES) {
+      trm_free(block);
+      return trm_error(TRM_USAGE, "%s: larger than %zu MiB", path, MAX_BYTES >> 20);
+    }
+    char *larger = trm_alloc(2 * room, path);
+    memcpy(larger, block, held);
+    trm_free(block);
+    block = larger;
+    room *= 2;
+  }
+  if (ferror(stream)) {
+    trm_free(block);
+    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
+  }
+  *text = block;
+  *bytes = held;
+  return TRM_OK;
+}
+
+int trm_document_read(const char *path, struct trm_node **root)
+{
+  *root = NULL;
+  FILE *stream = fopen(path, "r");
+  if (!stream)
+    return trm_error(TRM_USAGE, "%s: %s", path, strerror(errno));
+  char *text;
+  size_t bytes;
+  int status = stream_read(stream, path, &text, &bytes);
+  fclose(stream);
+  TRM_CHECK(status);
+  status = trm_document_parse(text, bytes, path, root);
+  trm_free(text);
+  return status;
+}
