@@ -1,0 +1,532 @@
+/* The data set file, written: rows come in order, arrays go out in blocks.
+ *
+ * Compressed arrays grow chunk by chunk in the file. Uncompressed ones are to be contiguous, which HDF5 makes only in
+ * one size: they are first spooled to nameless files in the same folder and copied when the split is complete. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "blocks.h"
+#include "core/memory.h"
+#include "core/sha256.h"
+#include "core/status.h"
+#include "format.h"
+
+#define MAX_ARRAYS 4 /* of one split */
+
+/* One array under way. */
+struct output {
+  char name[16];
+  enum block_type type;
+  int dims;                  /* of a row; 0: the array is one-dimensional */
+  size_t size[TRM_MAX_DIMS];
+  size_t row_bytes;
+  size_t block_rows;
+  uint64_t rows;
+  unsigned char *block;      /* (block_rows, row) being filled */
+  size_t filled;             /* rows in it */
+  hid_t dataset;             /* compressed, else -1 */
+  int spool;                 /* uncompressed, else -1 */
+  uint64_t *sums;            /* uncompressed: one a block */
+  size_t sums_count, sums_room;
+  struct trm_sha256 hash;
+};
+
+struct trm_data_writer {
+  char *path, *part;         /* the file, and what it is called until it is complete */
+  struct trm_data_spec spec; /* texts are copies */
+  char **names;
+  hid_t file, group;
+  char split[16];
+  uint64_t rows, entries;    /* of the split */
+  int64_t largest_class, largest_column; /* of all splits */
+  struct output output[MAX_ARRAYS];
+  int outputs;
+  struct trm_sha256 digest;
+};
+
+static const char *const kind_name[] = {"image", "vector", "csr", "tokens"};
+
+const char *trm_data_kind_name(enum trm_data_kind kind)
+{
+  return kind_name[kind];
+}
+
+/* -- one array */
+
+static int output_begin(struct trm_data_writer *writer, const char *name, enum block_type type,
+                        const struct trm_shape *row)
+{
+  struct output *out = &writer->output[writer->outputs++];
+  memset(out, 0, sizeof *out);
+  snprintf(out->name, sizeof out->name, "%s", name);
+  out->type = type;
+  out->row_bytes = block_type_bytes(type);
+  if (row) {
+    out->dims = row->dims;
+    for (int d = 0; d < row->dims; d++) {
+      out->size[d] = row->size[d];
+      out->row_bytes *= row->size[d];
+    }
+  }
+  out->block_rows = block_rows(out->row_bytes);
+  out->dataset = out->spool = -1;
+  out->block = trm_alloc(out->block_rows * out->row_bytes, "a block of rows to write");
+  trm_sha256_begin(&out->hash);
+  if (writer->spec.compress) {
+    hsize_t none[TRM_MAX_DIMS + 1] = {0}, most[TRM_MAX_DIMS + 1] = {H5S_UNLIMITED}, chunk[TRM_MAX_DIMS + 1];
+    chunk[0] = out->block_rows;
+    for (int d = 0; d < out->dims; d++)
+      none[d + 1] = most[d + 1] = chunk[d + 1] = out->size[d];
+    h5_enter();
+    const hid_t space = H5Screate_simple(out->dims + 1, none, most);
+    const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(plist, out->dims + 1, chunk);
+    if (block_type_bytes(type) > 1)
+      H5Pset_shuffle(plist);
+    H5Pset_deflate(plist, (unsigned)writer->spec.compress);
+    H5Pset_fletcher32(plist);
+    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+    out->dataset = H5Dcreate2(writer->group, name, block_type_file(type), space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    const int status = out->dataset < 0 ? h5_error(writer->path, "%s/%s cannot be made", writer->split, name) : TRM_OK;
+    H5Pclose(plist);
+    H5Sclose(space);
+    h5_leave();
+    return status;
+  }
+  char *name_of = trm_format("%s.%s", writer->part, name);
+  out->spool = open(name_of, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int reason = errno;
+  if (out->spool >= 0)
+    unlink(name_of);
+  const int status = out->spool >= 0 ? TRM_OK
+                                     : trm_error(TRM_FAILED, "%s: cannot be created: %s", name_of, strerror(reason));
+  trm_free(name_of);
+  return status;
+}
+
+/* Writes `rows` rows at row `first` of an array. */
+static int output_write(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
+                        const void *data)
+{
+  hsize_t start[TRM_MAX_DIMS + 1] = {first}, count[TRM_MAX_DIMS + 1] = {rows};
+  for (int d = 0; d < out->dims; d++)
+    count[d + 1] = out->size[d];
+  h5_enter();
+  const hid_t space = H5Dget_space(out->dataset), memory = H5Screate_simple(out->dims + 1, count, NULL);
+  int status = TRM_OK;
+  if (space < 0 || H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
+      H5Dwrite(out->dataset, block_type_memory(out->type), memory, space, H5P_DEFAULT, data) < 0)
+    status = h5_error(writer->path, "%s/%s cannot be written", writer->split, out->name);
+  H5Sclose(memory);
+  if (space >= 0)
+    H5Sclose(space);
+  h5_leave();
+  return status;
+}
+
+static int spool_write(struct trm_data_writer *writer, int fd, const unsigned char *data, size_t bytes)
+{
+  while (bytes) {
+    const ssize_t done = write(fd, data, bytes);
+    if (done < 0 && errno == EINTR)
+      continue;
+    if (done <= 0)
+      return trm_error(TRM_FAILED, "%s: cannot be written: %s", writer->path, strerror(done ? errno : ENOSPC));
+    data += done;
+    bytes -= (size_t)done;
+  }
+  return TRM_OK;
+}
+
+/* The filled block goes out. */
+static int output_flush(struct trm_data_writer *writer, struct output *out)
+{
+  if (!out->filled)
+    return TRM_OK;
+  const size_t bytes = out->filled * out->row_bytes;
+  trm_sha256_add(&out->hash, out->block, bytes);
+  if (out->spool >= 0) {
+    if (out->sums_count == out->sums_room) {
+      const size_t room = out->sums_room ? 2 * out->sums_room : 1024;
+      uint64_t *more = trm_alloc(room * sizeof *more, "block sums");
+      if (out->sums_count)
+        memcpy(more, out->sums, out->sums_count * sizeof *more);
+      trm_free(out->sums);
+      out->sums = more;
+      out->sums_room = room;
+    }
+    out->sums[out->sums_count++] = block_sum(out->block, bytes);
+    TRM_CHECK(spool_write(writer, out->spool, out->block, bytes));
+  } else {
+    hsize_t size[TRM_MAX_DIMS + 1] = {out->rows + out->filled};
+    for (int d = 0; d < out->dims; d++)
+      size[d + 1] = out->size[d];
+    h5_enter();
+    const int status = H5Dset_extent(out->dataset, size) < 0
+                         ? h5_error(writer->path, "%s/%s cannot grow", writer->split, out->name) : TRM_OK;
+    h5_leave();
+    TRM_CHECK(status);
+    TRM_CHECK(output_write(writer, out, out->rows, out->filled, out->block));
+  }
+  out->rows += out->filled;
+  out->filled = 0;
+  return TRM_OK;
+}
+
+static int output_add(struct trm_data_writer *writer, struct output *out, const void *data, size_t rows)
+{
+  const unsigned char *from = data;
+  while (rows) {
+    size_t part = out->block_rows - out->filled;
+    part = part < rows ? part : rows;
+    memcpy(out->block + out->filled * out->row_bytes, from, part * out->row_bytes);
+    out->filled += part;
+    from += part * out->row_bytes;
+    rows -= part;
+    if (out->filled == out->block_rows)
+      TRM_CHECK(output_flush(writer, out));
+  }
+  return TRM_OK;
+}
+
+/* A spooled array becomes a contiguous one, with its table of sums. */
+static int spool_copy(struct trm_data_writer *writer, struct output *out)
+{
+  hsize_t size[TRM_MAX_DIMS + 1] = {out->rows}, sums = out->sums_count;
+  for (int d = 0; d < out->dims; d++)
+    size[d + 1] = out->size[d];
+  char *name = trm_format("%s_sums", out->name);
+  int status = TRM_OK;
+  h5_enter();
+  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  hid_t space = H5Screate_simple(1, &sums, NULL);
+  const hid_t table = H5Dcreate2(writer->group, name, H5T_STD_U64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  if (table < 0 || (sums && H5Dwrite(table, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, out->sums) < 0))
+    status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
+  if (table >= 0)
+    H5Dclose(table);
+  H5Sclose(space);
+  space = H5Screate_simple(out->dims + 1, size, NULL);
+  out->dataset = H5Dcreate2(writer->group, out->name, block_type_file(out->type), space, H5P_DEFAULT, plist,
+                            H5P_DEFAULT);
+  if (status == TRM_OK && out->dataset < 0)
+    status = h5_error(writer->path, "%s/%s cannot be made", writer->split, out->name);
+  H5Sclose(space);
+  H5Pclose(plist);
+  h5_leave();
+  trm_free(name);
+  off_t from = 0;
+  for (uint64_t first = 0; status == TRM_OK && first < out->rows; first += out->block_rows) {
+    const uint64_t left = out->rows - first;
+    const size_t rows = left < out->block_rows ? (size_t)left : out->block_rows;
+    for (size_t done = 0; done < rows * out->row_bytes && status == TRM_OK;) {
+      const ssize_t got = pread(out->spool, out->block + done, rows * out->row_bytes - done, from);
+      if (got < 0 && errno == EINTR)
+        continue;
+      if (got <= 0)
+        status = trm_error(TRM_FAILED, "%s: cannot be written: its temporary file cannot be read: %s", writer->path,
+                           got ? strerror(errno) : "it was cut short");
+      else
+        done += (size_t)got, from += got;
+    }
+    if (status == TRM_OK)
+      status = output_write(writer, out, first, rows, out->block);
+  }
+  return status;
+}
+
+/* Everything is in: the array is complete in the file, described and hashed. */
+static int output_end(struct trm_data_writer *writer, struct output *out)
+{
+  TRM_CHECK(output_flush(writer, out));
+  if (out->spool >= 0)
+    TRM_CHECK(spool_copy(writer, out));
+  char hex[65];
+  trm_sha256_end(&out->hash, hex);
+  h5_enter();
+  const int status = !h5_put_integer(out->dataset, "block_rows", out->block_rows) ||
+                         !h5_put_text(out->dataset, "sha256", hex)
+                       ? h5_error(writer->path, "%s/%s cannot be described", writer->split, out->name) : TRM_OK;
+  h5_leave();
+  char *line = trm_format("%s/%s %s %llu %s\n", writer->split, out->name, block_type_name(out->type),
+                          (unsigned long long)out->rows, hex);
+  trm_sha256_add(&writer->digest, line, strlen(line));
+  trm_free(line);
+  return status;
+}
+
+static void output_free(struct output *out)
+{
+  h5_enter();
+  if (out->dataset >= 0)
+    H5Dclose(out->dataset);
+  h5_leave();
+  if (out->spool >= 0)
+    close(out->spool);
+  trm_free(out->block);
+  trm_free(out->sums);
+}
+
+/* -- splits */
+
+static void split_free(struct trm_data_writer *writer)
+{
+  for (int i = 0; i < writer->outputs; i++)
+    output_free(&writer->output[i]);
+  writer->outputs = 0;
+  h5_enter();
+  if (writer->group >= 0)
+    H5Gclose(writer->group);
+  h5_leave();
+  writer->group = -1;
+}
+
+static int split_end(struct trm_data_writer *writer)
+{
+  if (writer->group < 0)
+    return TRM_OK;
+  int status = TRM_OK;
+  if (writer->spec.kind == TRM_DATA_CSR) { /* the end of the last row */
+    const int64_t end = (int64_t)writer->entries;
+    status = output_add(writer, &writer->output[0], &end, 1);
+  }
+  for (int i = 0; i < writer->outputs && status == TRM_OK; i++)
+    status = output_end(writer, &writer->output[i]);
+  h5_enter();
+  if (status == TRM_OK && !h5_put_integer(writer->group, "rows", writer->rows))
+    status = h5_error(writer->path, "%s cannot be described", writer->split);
+  h5_leave();
+  split_free(writer);
+  return status;
+}
+
+int trm_data_writer_split(struct trm_data_writer *writer, const char *split)
+{
+  TRM_CHECK(split_end(writer));
+  snprintf(writer->split, sizeof writer->split, "%s", split);
+  writer->rows = writer->entries = 0;
+  h5_enter();
+  writer->group = H5Gcreate2(writer->file, split, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  int status = writer->group < 0 ? h5_error(writer->path, "%s cannot be made", split) : TRM_OK;
+  h5_leave();
+  const struct trm_data_spec *spec = &writer->spec;
+  if (status != TRM_OK)
+    return status;
+  switch (spec->kind) {
+  case TRM_DATA_IMAGE:
+  case TRM_DATA_VECTOR:
+    TRM_CHECK(output_begin(writer, "x", spec->element == TRM_ELEMENT_UINT8 ? BLOCK_UINT8 : BLOCK_FLOAT, &spec->shape));
+    break;
+  case TRM_DATA_CSR:
+    TRM_CHECK(output_begin(writer, "starts", BLOCK_INT64, NULL));
+    TRM_CHECK(output_begin(writer, "columns", BLOCK_INT32, NULL));
+    TRM_CHECK(output_begin(writer, "values", BLOCK_FLOAT, NULL));
+    break;
+  case TRM_DATA_TOKENS:
+    return output_begin(writer, "x", spec->vocabulary <= 1 << 16 ? BLOCK_UINT16 : BLOCK_INT32, NULL);
+  }
+  if (spec->target == TRM_TARGET_CLASS)
+    return output_begin(writer, "y", BLOCK_INT32, NULL);
+  const struct trm_shape values = {.dims = 1, .size = {spec->classes}};
+  return output_begin(writer, "y", BLOCK_FLOAT, &values);
+}
+
+/* -- rows */
+
+static int csr_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
+{
+  const int64_t entries = rows->starts[rows->rows];
+  if (rows->starts[0] != 0)
+    return trm_error(TRM_FAILED, "%s: rows to append begin at entry %lld in place of 0", writer->path,
+                     (long long)rows->starts[0]);
+  for (size_t i = 0; i < rows->rows; i++) {
+    if (rows->starts[i + 1] < rows->starts[i])
+      return trm_error(TRM_FAILED, "%s: %s row %llu ends before it begins", writer->path, writer->split,
+                       (unsigned long long)(writer->rows + i));
+    for (int64_t e = rows->starts[i]; e < rows->starts[i + 1]; e++) {
+      if (rows->columns[e] < 0 || (e > rows->starts[i] && rows->columns[e] <= rows->columns[e - 1]))
+        return trm_error(TRM_FAILED, "%s: columns of %s row %llu are not ascending from 0", writer->path,
+                         writer->split, (unsigned long long)(writer->rows + i));
+      if (rows->columns[e] > writer->largest_column)
+        writer->largest_column = rows->columns[e];
+    }
+    const int64_t start = (int64_t)writer->entries + rows->starts[i];
+    TRM_CHECK(output_add(writer, &writer->output[0], &start, 1));
+  }
+  TRM_CHECK(output_add(writer, &writer->output[1], rows->columns, (size_t)entries));
+  TRM_CHECK(output_add(writer, &writer->output[2], rows->values, (size_t)entries));
+  writer->entries += (uint64_t)entries;
+  return TRM_OK;
+}
+
+static int tokens_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
+{
+  struct output *out = &writer->output[0];
+  for (size_t i = 0; i < rows->rows; i++) {
+    if (rows->tokens[i] < 0 || (size_t)rows->tokens[i] >= writer->spec.vocabulary)
+      return trm_error(TRM_FAILED, "%s: %s token %llu is %d, outside of the vocabulary of %zu", writer->path,
+                       writer->split, (unsigned long long)(writer->rows + i), rows->tokens[i],
+                       writer->spec.vocabulary);
+    const uint16_t narrow = (uint16_t)rows->tokens[i];
+    TRM_CHECK(output_add(writer, out, out->type == BLOCK_UINT16 ? (const void *)&narrow : &rows->tokens[i], 1));
+  }
+  return TRM_OK;
+}
+
+int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
+{
+  if (writer->group < 0)
+    return trm_error(TRM_FAILED, "%s: rows before the first split", writer->path);
+  if (rows->rows == 0)
+    return TRM_OK;
+  const struct trm_data_spec *spec = &writer->spec;
+  if (spec->kind == TRM_DATA_TOKENS)
+    TRM_CHECK(tokens_append(writer, rows));
+  else if (spec->kind == TRM_DATA_CSR)
+    TRM_CHECK(csr_append(writer, rows));
+  else
+    TRM_CHECK(output_add(writer, &writer->output[0],
+                         spec->element == TRM_ELEMENT_UINT8 ? (const void *)rows->bytes : rows->floats, rows->rows));
+  if (spec->kind != TRM_DATA_TOKENS) {
+    struct output *y = &writer->output[writer->outputs - 1];
+    if (spec->target == TRM_TARGET_CLASS) {
+      for (size_t i = 0; i < rows->rows; i++) {
+        if (rows->target_class[i] < 0)
+          return trm_error(TRM_FAILED, "%s: the class of %s row %llu is %d", writer->path, writer->split,
+                           (unsigned long long)(writer->rows + i), rows->target_class[i]);
+        if (rows->target_class[i] > writer->largest_class)
+          writer->largest_class = rows->target_class[i];
+      }
+      TRM_CHECK(output_add(writer, y, rows->target_class, rows->rows));
+    } else {
+      TRM_CHECK(output_add(writer, y, rows->target_value, rows->rows));
+    }
+  }
+  writer->rows += rows->rows;
+  return TRM_OK;
+}
+
+/* -- the file */
+
+static void writer_free(struct trm_data_writer *writer)
+{
+  split_free(writer);
+  trm_free((char *)writer->spec.source);
+  trm_free(writer->names);
+  trm_free(writer->path);
+  trm_free(writer->part);
+  trm_free(writer);
+}
+
+int trm_data_writer_open(struct trm_data_writer **handle, const char *path, const struct trm_data_spec *spec)
+{
+  *handle = NULL;
+  if ((spec->kind == TRM_DATA_IMAGE || spec->kind == TRM_DATA_VECTOR) && trm_shape_count(&spec->shape) == 0)
+    return trm_error(TRM_FAILED, "%s: samples of shape %s have no elements", path, trm_shape_text(&spec->shape));
+  if (spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_VALUE && spec->classes == 0)
+    return trm_error(TRM_FAILED, "%s: samples have no target values", path);
+  struct trm_data_writer *writer = trm_alloc(sizeof *writer, "the data set writer");
+  writer->path = trm_strdup(path);
+  writer->part = trm_format("%s.new", path);
+  writer->group = -1;
+  writer->largest_class = writer->largest_column = -1;
+  writer->spec = *spec;
+  writer->spec.source = trm_strdup(spec->source ? spec->source : "");
+  if (spec->class_names) {
+    size_t bytes = spec->classes * sizeof(char *);
+    for (size_t i = 0; i < spec->classes; i++)
+      bytes += strlen(spec->class_names[i]) + 1;
+    writer->names = trm_alloc(bytes, "class names");
+    char *to = (char *)(writer->names + spec->classes);
+    for (size_t i = 0; i < spec->classes; i++) {
+      writer->names[i] = strcpy(to, spec->class_names[i]);
+      to += strlen(to) + 1;
+    }
+  }
+  writer->spec.class_names = (const char *const *)writer->names;
+  trm_sha256_begin(&writer->digest);
+  const int status = h5_create(writer->part, H5_DATASET, &writer->file);
+  if (status != TRM_OK) {
+    writer_free(writer);
+    return status;
+  }
+  *handle = writer;
+  return TRM_OK;
+}
+
+/* The attributes of the whole, and the digest over them and all arrays. */
+static int describe(struct trm_data_writer *writer)
+{
+  const struct trm_data_spec *spec = &writer->spec;
+  const bool tokens = spec->kind == TRM_DATA_TOKENS, bytes = !tokens && spec->kind != TRM_DATA_CSR &&
+                                                             spec->element == TRM_ELEMENT_UINT8;
+  const char *target = tokens ? "next" : spec->target == TRM_TARGET_CLASS ? "class" : "value";
+  char *line = trm_format("%s %s %zu %s %.9g %.9g\n", kind_name[spec->kind], target, tokens ? 0 : spec->classes,
+                          tokens ? "" : trm_shape_text(&spec->shape), bytes ? (double)spec->scale : 1,
+                          bytes ? (double)spec->shift : 0);
+  trm_sha256_add(&writer->digest, line, strlen(line));
+  trm_free(line);
+  char hex[65];
+  trm_sha256_end(&writer->digest, hex);
+  uint64_t size[TRM_MAX_DIMS];
+  for (int d = 0; d < spec->shape.dims; d++)
+    size[d] = spec->shape.size[d];
+  h5_enter();
+  bool done = h5_put_text(writer->file, "kind", kind_name[spec->kind]) &&
+              h5_put_text(writer->file, "target", target) && h5_put_text(writer->file, "source", spec->source) &&
+              h5_put_text(writer->file, "digest", hex);
+  if (tokens)
+    done = done && h5_put_integer(writer->file, "vocabulary", spec->vocabulary);
+  else
+    done = done && h5_put_integer(writer->file, "classes", spec->classes) &&
+           h5_put_integers(writer->file, "shape", size, spec->shape.dims);
+  if (bytes)
+    done = done && h5_put_real(writer->file, "scale", spec->scale) && h5_put_real(writer->file, "shift", spec->shift);
+  if (spec->class_names)
+    done = done && h5_put_texts(writer->file, "class_names", spec->class_names, spec->classes);
+  const int status = done ? TRM_OK : h5_error(writer->path, "cannot be described");
+  h5_leave();
+  return status;
+}
+
+int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size_t classes)
+{
+  struct trm_data_spec *spec = &writer->spec;
+  int status = split_end(writer);
+  if (spec->kind == TRM_DATA_CSR && features)
+    spec->shape = (struct trm_shape){.dims = 1, .size = {features}};
+  if (classes && spec->target == TRM_TARGET_CLASS) {
+    if (spec->class_names && classes != spec->classes && status == TRM_OK)
+      status = trm_error(TRM_FAILED, "%s: %zu class names for %zu classes", writer->path, spec->classes, classes);
+    spec->classes = classes;
+  }
+  if (status == TRM_OK && spec->kind == TRM_DATA_CSR && writer->largest_column >= (int64_t)trm_shape_count(&spec->shape))
+    status = trm_error(TRM_FAILED, "%s: has column %lld, but %zu features", writer->path,
+                       (long long)writer->largest_column, trm_shape_count(&spec->shape));
+  if (status == TRM_OK && spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_CLASS &&
+      writer->largest_class >= (int64_t)spec->classes)
+    status = trm_error(TRM_FAILED, "%s: has class %lld, but %zu classes", writer->path,
+                       (long long)writer->largest_class, spec->classes);
+  if (status == TRM_OK)
+    status = describe(writer);
+  if (status == TRM_OK)
+    status = h5_commit(&writer->file, writer->part, writer->path);
+  else
+    h5_discard(&writer->file, writer->part);
+  writer_free(writer);
+  return status;
+}
+
+void trm_data_writer_abandon(struct trm_data_writer *writer)
+{
+  if (!writer)
+    return;
+  split_free(writer);
+  h5_discard(&writer->file, writer->part);
+  writer_free(writer);
+}
