@@ -6,4 +6,5 @@ libtrireme_la_SOURCES += \
 	datasets/format.h \
 	datasets/h5.c \
 	datasets/h5.h \
+	datasets/predictions.c \
 	datasets/writer.c

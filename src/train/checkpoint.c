@@ -10,8 +10,6 @@ void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
   trm_free(checkpoint->loss_name);
   trm_free(checkpoint->config);
   trm_free(checkpoint->data_digest);
-  for (size_t i = 0; checkpoint->class_names && i < checkpoint->spec.classes; i++)
-    trm_free(checkpoint->class_names[i]);
   trm_free(checkpoint->class_names);
   for (int i = 0; checkpoint->owns_states && i < checkpoint->states; i++)
     trm_free(checkpoint->state[i]);

@@ -19,7 +19,7 @@ struct trm_checkpoint {
   char *config;                   /* the resolved configuration as YAML, owned */
   char *data_digest;              /* the data set's, owned, may be NULL */
   struct trm_input_spec spec;
-  char **class_names;             /* (spec.classes) or NULL, owned */
+  char **class_names;             /* (spec.classes) or NULL; pointers and texts are one block, owned */
   /* whole flat arrays, host: 0 weights, 1.. optimizer states */
   int states;
   const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second" */

@@ -1,0 +1,38 @@
+#!/bin/bash
+# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, kernels -> blas -> core; the wings meet
+# in src/cli alone, through their public headers; each vendor's header stands in one place.
+. "$top_srcdir/tests/lib.sh"
+cd "$top_srcdir" || exit 99
+
+# may FOLDER PATTERN: the project's own headers that files of FOLDER include must match PATTERN
+may() {
+  local folder=$1 pattern=$2 wrong
+  [ -d "$folder" ] || fail "$folder: no such folder"
+  wrong=$(find "$folder" -name '*.[ch]' -exec grep -HnE '^ *# *include +"' {} + | grep -vE "include +\"($pattern)" || true)
+  [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes what it must not (allowed: $pattern)"; }
+  pass "$folder includes nothing but $pattern"
+}
+public='mpi/real\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h'
+may src/core 'core/'
+may src/nn 'core/|nn/'
+may src/train 'core/|nn/|train/'
+may blas 'core/|blas/'
+may kernels 'core/|blas/|kernels/'
+may mpi 'core/|nn/|train/|mpi/'
+may datasets 'core/|nn/|train/|datasets/'
+may src/cli "core/|nn/|train/|cli/|$public"
+
+# only HEADER PATTERN: files outside tests that include <HEADER> must match PATTERN
+only() {
+  local header=$1 pattern=$2 wrong
+  wrong=$(find src mpi blas kernels datasets -name '*.[ch]' -exec grep -lE "^ *# *include +<$header>" {} + | grep -vE "^($pattern)$" || true)
+  [ -z "$wrong" ] || fail "<$header> is included by $wrong (allowed: $pattern)"
+  pass "<$header> stays in $pattern"
+}
+only 'mpi\.h' 'mpi/real[a-z_]*\.[ch]|datasets/h5[a-z_]*\.c'
+only 'hdf5\.h' 'datasets/[a-z0-9_]*\.[ch]'
+only 'cblas\.h' 'blas/openblas\.c'
+only 'yaml\.h' 'src/core/document\.c'
+only 'zlib\.h' 'datasets/[a-z0-9_]*\.c'
+only 'omp\.h' '(kernels/cpu|blas|datasets)/[a-z0-9_]*\.[ch]'
+finish

@@ -1,0 +1,117 @@
+#!/bin/bash
+# A real Slurm of one node, started for this test: the quickstart's batch script is submitted as a user would, with srun
+# and with mpiexec, and once more under a time limit that it cannot keep, so that it must stop, requeue and finish.
+set -u
+. "$top_srcdir/tests/lib.sh"
+
+for tool in munged slurmctld slurmd sbatch srun; do
+  command -v $tool > /dev/null || skip "no $tool here (Debian: slurm-wlm munge)"
+done
+[ "$(id -u)" = 0 ] || skip "slurmd needs root"
+
+work=$(mktemp -d)
+state=$work/state
+host=$(hostname -s)
+stop_slurm() {
+  for pid in "$state"/slurmd.pid "$state"/slurmctld.pid "$state"/munge/pid; do
+    [ -f "$pid" ] && kill "$(cat "$pid")" 2> /dev/null
+  done
+  sleep 0.3
+  rm -rf "$work"
+}
+trap stop_slurm EXIT
+
+mkdir -p "$state/munge" "$state/ctld" "$state/spool"
+chmod 755 "$work"; chmod 700 "$state/munge"
+head -c 128 /dev/urandom > "$state/munge/key"; chmod 600 "$state/munge/key"
+munged --force --key-file="$state/munge/key" --socket="$state/munge/socket" --pid-file="$state/munge/pid" \
+  --log-file="$state/munge/log" --seed-file="$state/munge/seed" --num-threads=1 || fail "munged did not start"
+
+# ports of this test alone, so that several checkouts can be tested on one machine
+port=$((20000 + $$ % 20000))
+cat > "$state/slurm.conf" << EOF
+ClusterName=trireme
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+SlurmdPort=$((port + 1))
+AuthType=auth/munge
+AuthInfo=socket=$state/munge/socket
+MpiDefault=pmi2
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/affinity
+ReturnToService=2
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$state/ctld
+SlurmdSpoolDir=$state/spool
+SlurmctldPidFile=$state/slurmctld.pid
+SlurmdPidFile=$state/slurmd.pid
+SlurmctldLogFile=$state/slurmctld.log
+SlurmdLogFile=$state/slurmd.log
+SchedulerType=sched/backfill
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SlurmdParameters=config_overrides
+JobAcctGatherType=jobacct_gather/none
+JobRequeue=1
+KillWait=30
+MinJobAge=300
+NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
+PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+EOF
+export SLURM_CONF=$state/slurm.conf
+slurmctld -c || fail "slurmctld did not start"
+slurmd || fail "slurmd did not start"
+for _ in $(seq 100); do
+  sinfo -h -o %T 2> /dev/null | grep -q idle && break
+  sleep 0.2
+done
+sinfo -h -o %T | grep -q idle || { tail "$state"/slurm*.log; fail "the node did not come up"; }
+
+# A folder as a user has it after the README: the batch script, its configuration, a (small) data set.
+cp "$top_srcdir/experiments/quickstart/config.yaml" "$top_srcdir/experiments/quickstart/quickstart.sbatch" "$work"
+cd "$work" || exit 99
+export TRIREME
+"$TRIREME" data make digits --out digits.h5 --train=8000 --test=1000 || fail "data make digits"
+
+# wait_for JOB: until it has left the queue; its final state is left in $job_state
+wait_for() {
+  for _ in $(seq 600); do
+    job_state=$(scontrol show job "$1" 2> /dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
+    case $job_state in COMPLETED | FAILED | CANCELLED | TIMEOUT | NODE_FAIL) return ;; esac
+    sleep 0.2
+  done
+}
+
+for launch in srun mpiexec; do
+  job=$(RUN=run-$launch LAUNCH=$launch OPTIONS="--train.epochs=4" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+  wait_for "$job"
+  [ "$job_state" = COMPLETED ] || { cat quickstart-"$job".log; fail "$launch: the job ended as $job_state"; }
+  grep -q '"ranks":2' run-$launch/summary.json || fail "$launch: not a job of two ranks: $(cat run-$launch/summary.json)"
+  grep -q '"status":"done"' run-$launch/summary.json || fail "$launch: $(cat run-$launch/summary.json)"
+  accuracy=$(json_number test_accuracy run-$launch/summary.json)
+  at_least "$accuracy" 0.85 || fail "$launch: test accuracy $accuracy"
+  pass "$launch: two ranks, test accuracy $accuracy"
+done
+[ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 run-mpiexec/summary.json)" ] ||
+  fail "srun and mpiexec gave different weights"
+pass "srun and mpiexec gave the same weights"
+
+# A job that is told to stop: it must write a checkpoint, be requeued, and end with the weights of an undisturbed run.
+job=$(RUN=run-requeued OPTIONS="--train.epochs=4" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+for _ in $(seq 300); do
+  [ "$(grep -c '"loss"' run-requeued/metrics.jsonl 2> /dev/null)" -ge 1 ] 2> /dev/null && break
+  sleep 0.05
+done
+scancel --signal=USR1 "$job"
+for _ in $(seq 300); do # requeued jobs wait until their begin time: let it go at once
+  scontrol show job "$job" | grep -q 'JobState=PENDING' && scontrol update JobId="$job" StartTime=now 2> /dev/null
+  grep -q '"status":"done"' run-requeued/summary.json 2> /dev/null && break
+  sleep 0.5
+done
+wait_for "$job"
+grep -q 'resumed from' quickstart-"$job".log || { cat quickstart-"$job".log; fail "the job was not requeued and resumed"; }
+[ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 run-requeued/summary.json)" ] ||
+  { cat quickstart-"$job".log; fail "the requeued run has other weights than the undisturbed one"; }
+pass "stopped by a signal, requeued, resumed: the same weights"
+finish

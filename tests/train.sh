@@ -1,0 +1,178 @@
+#!/bin/bash
+# Training end to end, as a user runs it: the same curve for any number of ranks, the same bits with lanes, the same bits
+# after a kill and a resume, an honest end when the loss is not finite, a job that ends when a rank dies.
+set -u
+. "$top_srcdir/tests/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+ranks=${TRM_TEST_RANKS:-1 2 3 4 8}
+
+"$TRIREME" data make digits --out digits.h5 --train=6000 --test=1000 --seed=7 || fail "data make digits"
+cat > config.yaml << 'EOF'
+model: mlp 784-64-32-10 relu
+data: {file: digits.h5}
+train: {steps: 200, batch: 96}
+optim: {name: sgd, lr: 0.1, momentum: 0.9}
+parallel: {threads: 1}
+run: {seed: 3}
+log: {every: 1, quiet: yes}
+EOF
+
+# run N NAME OPTION...: a training run of N ranks in run directory NAME
+run() {
+  local n=$1 name=$2
+  shift 2
+  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1 ||
+    { cat "$name.log"; fail "$name ($n ranks $*)"; }
+}
+sha() { json_text weights_sha256 "$1/summary.json"; }
+
+# largest_difference A B: the largest relative difference of the step losses of two runs
+largest_difference() {
+  awk '
+    function value(line, key) { if (!match(line, "\"" key "\":[^,}]*")) return ""; return substr(line, RSTART + length(key) + 3, RLENGTH - length(key) - 3) }
+    value($0, "loss") == "" { next }
+    FNR == NR { a[value($0, "step")] = value($0, "loss"); next }
+    { s = value($0, "step"); if (!(s in a)) { print "missing"; exit }
+      n++; d = (value($0, "loss") - a[s]) / a[s]; if (d < 0) d = -d; if (d > worst) worst = d }
+    END { if (n == 0) print "none"; else printf "%d %.3g\n", n, worst }' "$1/metrics.jsonl" "$2/metrics.jsonl"
+}
+
+# -- the same curve for any number of ranks, in every way of sharing
+compare() {
+  local out
+  out=$(largest_difference "$1" "$2")
+  set -- "$1" "$2" $out
+  [ "$3" = 200 ] || fail "$2: $out: 200 steps were to be compared"
+  awk -v d="$4" 'BEGIN { exit !(d <= 1e-4) }' || fail "$2: losses differ from $1's by $4"
+  pass "$2 follows $1 over $3 steps (largest relative difference $4)"
+}
+run 1 one
+for n in $ranks; do
+  [ "$n" = 1 ] || { run "$n" ranks$n; compare one ranks$n; }
+done
+run 4 private --parallel.share=none
+compare one private
+TRM_NODE_SIZE=2 run 4 nodes --parallel.bucket=64K
+compare one nodes
+run 2 accumulate --train.accumulate=3
+compare one accumulate
+TRM_NODE_SIZE=2 run 3 uneven
+compare one uneven
+
+# -- the same bits with lanes, dropout, clipping and Adam included
+cat > lanes.yaml << 'EOF'
+model: linear 64 | gelu | dropout 0.3 | linear 10
+data: {file: digits.h5}
+train: {epochs: 2, batch: 250}
+optim: {name: adamw, lr: 0.002, decay: 0.01, clip: 1, schedule: cosine, warmup: 10}
+parallel: {threads: 1}
+run: {seed: 5, lanes: 8}
+log: {quiet: yes}
+EOF
+cp config.yaml plain.yaml
+cp lanes.yaml config.yaml
+run 1 lanes1
+for n in $ranks; do
+  case $n in 2 | 4 | 8) run "$n" lanes$n ;; *) continue ;; esac
+  [ "$(sha lanes1)" = "$(sha lanes$n)" ] || fail "lanes: $n ranks end with other bits than one"
+  pass "lanes: $n ranks end with the bits of one"
+done
+run 4 lanes-private --parallel.share=none
+TRM_NODE_SIZE=2 run 4 lanes-nodes
+for other in lanes-private lanes-nodes; do
+  [ "$(sha lanes1)" = "$(sha $other)" ] || fail "$other ends with other bits than one rank"
+  pass "$other ends with the bits of one rank"
+done
+
+# -- killed without warning in the middle of an epoch, resumed on another number of ranks: the same bits
+"$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=400 > killed.log 2>&1 &
+pid=$!
+for _ in $(seq 600); do
+  [ -e killed/checkpoints/step-00000021.h5 ] && break
+  sleep 0.02
+done
+kill -KILL $pid 2> /dev/null || fail "the run to be killed was over already"
+wait $pid 2> /dev/null
+[ -e killed/summary.json ] && fail "the killed run had ended already"
+newest=$(ls killed/checkpoints/step-*.h5 | tail -n 1)
+step=$((10#$(echo "$newest" | sed 's/.*step-\([0-9]*\)\.h5/\1/')))
+steps=$((step + 40))
+run 1 straight --train.steps=$steps --train.epochs=400
+run 2 killed --run.resume=auto --train.steps=$steps --train.epochs=400
+[ $((step % 24)) -ne 0 ] || echo "note: the kill fell on an epoch's end"
+[ "$(sha straight)" = "$(sha killed)" ] || { cat killed.log; fail "killed at step $step and resumed: other bits"; }
+pass "killed at step $step, resumed on 2 ranks: the bits of the undisturbed run"
+[ "$(ls killed/checkpoints/step-*.h5 | wc -l)" -le 3 ] || fail "run.keep=3 left $(ls killed/checkpoints)"
+pass "the last three checkpoints are kept"
+[ "$(readlink killed/checkpoints/last.h5)" = "$(basename "$(ls killed/checkpoints/step-*.h5 | tail -n 1)")" ] ||
+  fail "last.h5 does not point to the newest checkpoint"
+pass "last.h5 points to the newest checkpoint"
+cp plain.yaml config.yaml
+
+# -- a private and a shared run load each other's checkpoints; eval and predict agree with the run
+accuracy=$(json_number test_accuracy one/summary.json)
+launch 3 "$TRIREME" eval one/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > eval.json || fail "eval"
+[ "$(json_number accuracy eval.json)" = "$accuracy" ] || fail "eval says $(cat eval.json), the run said $accuracy"
+pass "eval on 3 ranks gives the run's accuracy"
+"$TRIREME" predict one/checkpoints/last.h5 --data.file=digits.h5 --out=pred.h5 --log.quiet=yes || fail "predict"
+if command -v h5dump > /dev/null; then
+  right=$(paste <(h5dump -y -w 1 -d /class pred.h5 | grep -E '^ *[0-9]+,?$' | tr -d ' ,') \
+    <(h5dump -y -w 1 -d /test/y digits.h5 | grep -E '^ *[0-9]+,?$' | tr -d ' ,') | awk '$1 == $2' | wc -l)
+  awk -v r="$right" -v a="$accuracy" 'BEGIN { exit !(r == int(a * 1000 + 0.5)) }' ||
+    fail "predict is right $right times of 1000, the run's accuracy was $accuracy"
+  pass "predict gives the run's accuracy"
+fi
+
+# -- a loss that is not finite: the run ends, says the step, keeps the last good checkpoint
+launch 2 "$TRIREME" train config.yaml --run.dir=diverged --optim.lr=1e18 --run.checkpoint_every=1 > diverged.log 2>&1
+[ $? = 1 ] || { cat diverged.log; fail "a diverged run must end with status 1"; }
+[ "$(grep -c 'error:' diverged.log)" = 1 ] || { cat diverged.log; fail "one error message was expected"; }
+grep -qE 'error:.*step [0-9]+.*(nan|inf)|error:.*(nan|inf).*step [0-9]+' diverged.log || { cat diverged.log; fail "the message names neither step nor loss"; }
+"$TRIREME" data info "$(ls diverged/checkpoints/step-*.h5 | tail -n 1)" > /dev/null || fail "the last good checkpoint is gone"
+[ "$(json_text status diverged/summary.json)" = failed ] || fail "summary.json does not say that the run failed"
+pass "a loss that is not finite ends the run with its step and a good checkpoint: $(grep error: diverged.log)"
+
+# -- a rank that dies: the others end, soon, with a status
+timeout -k 10 60 $MPIEXEC -n 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=1000 --train.steps=0 > dies.log 2>&1 &
+pid=$!
+for _ in $(seq 200); do
+  [ -s dies/metrics.jsonl ] && break
+  sleep 0.05
+done
+victim=$(pgrep -f "trireme train config.yaml --run.dir=dies" | while read -r p; do
+  tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^[^ ]*trireme train" && echo "$p"; done | tail -n 1)
+kill -KILL "$victim" || fail "no rank to kill"
+wait $pid
+status=$?
+[ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] || { cat dies.log; fail "a rank died, and the job ended with $status"; }
+pass "a rank died, the job ended with status $status"
+
+# -- early stopping
+run 2 early --train.epochs=60 --train.steps=0 --train.stop_patience=2 --optim.lr=0.3
+[ "$(json_text status early/summary.json)" = early-stop ] || fail "no early stop in 60 epochs: $(cat early/summary.json)"
+[ -e early/checkpoints/best.h5 ] || fail "no best.h5"
+pass "training stops when evaluations no longer improve"
+
+# -- a first SIGTERM: checkpoint and status 3, then go on to the bits of the undisturbed run
+"$TRIREME" train config.yaml --run.dir=stopped --train.steps=3000 > stopped.log 2>&1 &
+pid=$!
+for _ in $(seq 200); do
+  [ -s stopped/metrics.jsonl ] && break
+  sleep 0.02
+done
+kill -TERM $pid
+wait $pid
+status=$?
+[ $status = 3 ] || { cat stopped.log; fail "a stopped run must end with status 3, not $status"; }
+run 1 stopped --run.resume=auto --train.steps=3000
+run 1 unstopped --train.steps=3000
+[ "$(sha stopped)" = "$(sha unstopped)" ] || fail "stopped and resumed: other bits"
+pass "stopped by SIGTERM, resumed: the bits of the undisturbed run"
+
+# -- out of memory: the windowed reader shows each sample once an epoch too, and any number of ranks the same ones
+run 1 windows1 --data.memory=1M
+run 3 windows3 --data.memory=1M
+compare windows1 windows3
+finish
