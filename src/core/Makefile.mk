@@ -1,6 +1,20 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
-libtrireme_la_SOURCES +=
+libtrireme_la_SOURCES += \
+	src/core/agree.c \
+	src/core/comm.c \
+	src/core/comm_self.c \
+	src/core/document.c \
+	src/core/json.c \
+	src/core/log.c \
+	src/core/memory.c \
+	src/core/options.c \
+	src/core/options_private.h \
+	src/core/options_show.c \
+	src/core/options_table.c \
+	src/core/random.c \
+	src/core/sha256.c \
+	src/core/status.c
 coreinclude_HEADERS += \
 	src/core/comm.h \
 	src/core/device.h \
@@ -11,3 +25,4 @@ coreinclude_HEADERS += \
 	src/core/random.h \
 	src/core/sha256.h \
 	src/core/status.h
+pkginclude_HEADERS += src/trireme.h

@@ -7,7 +7,6 @@
 #include "core/document.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +114,7 @@ static int node_add(struct reader *reader, const yaml_event_t *event, enum trm_n
 
 static int level_open(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind)
 {
-  struct trm_node *node;
+  struct trm_node *node = NULL;
   if (reader->depth == MAX_DEPTH)
     return place_error(reader, &event->start_mark, "nested too deeply");
   TRM_CHECK(node_add(reader, event, kind, &node));
@@ -133,7 +132,7 @@ static int scalar_add(struct reader *reader, const yaml_event_t *event)
     level->key = trm_strdup(text);
     return TRM_OK;
   }
-  struct trm_node *node;
+  struct trm_node *node = NULL;
   TRM_CHECK(node_add(reader, event, TRM_NODE_SCALAR, &node));
   node->text = trm_strdup(text);
   return TRM_OK;
@@ -268,8 +267,8 @@ int trm_document_read(const char *path, struct trm_node **root)
   FILE *stream = fopen(path, "r");
   if (!stream)
     return trm_error(TRM_USAGE, "%s: %s", path, strerror(errno));
-  char *text;
-  size_t bytes;
+  char *text = NULL;
+  size_t bytes = 0;
   int status = stream_read(stream, path, &text, &bytes);
   fclose(stream);
   TRM_CHECK(status);

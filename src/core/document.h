@@ -47,6 +47,8 @@ void trm_json_integer(struct trm_json *json, const char *key, int64_t value);
 void trm_json_bool(struct trm_json *json, const char *key, bool value);
 void trm_json_text(struct trm_json *json, const char *key, const char *value); /* NULL writes null */
 
+bool trm_text_is_utf8(const char *text);
+
 /* The shortest decimal text that reads back as the same double, finite numbers only. Returns text. */
 const char *trm_number_text(double value, char text[32]);
 

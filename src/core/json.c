@@ -40,6 +40,18 @@ static size_t utf8_length(const unsigned char *s)
   return length;
 }
 
+bool trm_text_is_utf8(const char *text)
+{
+  const unsigned char *s = (const unsigned char *)text;
+  while (*s) {
+    const size_t length = utf8_length(s);
+    if (length == 0)
+      return false;
+    s += length;
+  }
+  return true;
+}
+
 static void text_write(FILE *stream, const char *text)
 {
   const unsigned char *s = (const unsigned char *)text;

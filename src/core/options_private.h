@@ -1,0 +1,13 @@
+/* What the files of the options share among themselves. */
+#ifndef TRM_CORE_OPTIONS_PRIVATE_H
+#define TRM_CORE_OPTIONS_PRIVATE_H
+
+#include <stddef.h>
+
+/* Length of the section in "section.key"; the whole length if there is no dot. */
+size_t trm_section_length(const char *name);
+
+/* TRM_USAGE with the nearest known section, if there is no section of this name. */
+int trm_section_check(const char *section);
+
+#endif

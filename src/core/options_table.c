@@ -1,0 +1,102 @@
+/* Every option of a run, one row an option: its name, type, place, default, range and one line of help. */
+#include <math.h>
+
+#include "core/options.h"
+
+#define AT(field) offsetof(struct trm_options, field)
+#define ANY -INFINITY, INFINITY
+#define UP_FROM(low) low, INFINITY
+
+const struct trm_option trm_option_table[] = {
+    {"model", TRM_OPTION_TEXT, AT(model), "", ANY, NULL,
+     "the layers, separated by '|', as a list, or a preset: mlp 784-256-10 relu"},
+
+    {"data.file", TRM_OPTION_TEXT, AT(data.file), "", ANY, NULL, "the data set, an HDF5 file (trireme data makes one)"},
+    {"data.test", TRM_OPTION_TEXT, AT(data.test), "", ANY, NULL, "file of the test split (default: the same file)"},
+    {"data.memory", TRM_OPTION_BYTES, AT(data.memory), "1G", 1048576, 0x1p50, NULL,
+     "memory for samples, per group of ranks that share memory"},
+    {"data.shuffle", TRM_OPTION_CHOICE, AT(data.shuffle), "yes", ANY, "yes|no", "a new order of the samples each epoch"},
+    {"data.threads", TRM_OPTION_INT, AT(data.threads), "1", 0, 1, NULL,
+     "threads that read ahead (0: read when the batch is needed)"},
+    {"data.limit", TRM_OPTION_INT, AT(data.limit), "0", UP_FROM(0), NULL,
+     "use only that many training samples, the first (0: all)"},
+    {"data.limit_test", TRM_OPTION_INT, AT(data.limit_test), "0", UP_FROM(0), NULL,
+     "use only that many test samples, the first (0: all)"},
+    {"data.context", TRM_OPTION_INT, AT(data.context), "128", UP_FROM(1), NULL, "tokens a row (token data only)"},
+    {"data.drop_last", TRM_OPTION_BOOL, AT(data.drop_last), "no", ANY, NULL,
+     "leave out the last batch of an epoch if it is not full"},
+
+    {"train.epochs", TRM_OPTION_INT, AT(train.epochs), "10", UP_FROM(0), NULL, "passes over the training samples"},
+    {"train.steps", TRM_OPTION_INT, AT(train.steps), "0", UP_FROM(0), NULL,
+     "updates, in place of train.epochs (0: the epochs decide)"},
+    {"train.batch", TRM_OPTION_INT, AT(train.batch), "256", UP_FROM(1), NULL, "samples of one update, over all ranks"},
+    {"train.accumulate", TRM_OPTION_INT, AT(train.accumulate), "1", UP_FROM(1), NULL,
+     "pieces in which a rank computes its part of a batch: less memory"},
+    {"train.evaluate_every", TRM_OPTION_INT, AT(train.evaluate_every), "0", UP_FROM(0), NULL,
+     "updates between evaluations (0: after each epoch)"},
+    {"train.stop_patience", TRM_OPTION_INT, AT(train.stop_patience), "0", UP_FROM(0), NULL,
+     "stop after that many evaluations without improvement (0: never)"},
+    {"train.stop_delta", TRM_OPTION_REAL, AT(train.stop_delta), "0", UP_FROM(0), NULL,
+     "a smaller improvement of the test loss does not count"},
+    {"train.loss", TRM_OPTION_CHOICE, AT(train.loss), "auto", ANY,
+     "auto|softmax_cross_entropy|mean_squared_error|logistic|hinge", "what is minimized (auto: by the kind of target)"},
+
+    {"optim.name", TRM_OPTION_CHOICE, AT(optim.name), "sgd", ANY, "sgd|momentum|nesterov|adam|adamw",
+     "the update rule (sgd with optim.momentum above 0 is momentum)"},
+    {"optim.lr", TRM_OPTION_REAL, AT(optim.rate), "0.1", UP_FROM(0), NULL, "learning rate"},
+    {"optim.momentum", TRM_OPTION_REAL, AT(optim.momentum), "0", 0, 1, NULL, "momentum"},
+    {"optim.beta1", TRM_OPTION_REAL, AT(optim.beta1), "0.9", 0, 0.9999999, NULL, "Adam: decay of the first moment"},
+    {"optim.beta2", TRM_OPTION_REAL, AT(optim.beta2), "0.999", 0, 0.9999999, NULL, "Adam: decay of the second moment"},
+    {"optim.epsilon", TRM_OPTION_REAL, AT(optim.epsilon), "1e-8", 1e-30, 1, NULL, "Adam: added to the denominator"},
+    {"optim.l2", TRM_OPTION_REAL, AT(optim.l2), "0", UP_FROM(0), NULL, "l2 * w is added to the gradient"},
+    {"optim.decay", TRM_OPTION_REAL, AT(optim.decay), "0", UP_FROM(0), NULL, "decoupled weight decay (adamw)"},
+    {"optim.clip", TRM_OPTION_REAL, AT(optim.clip), "0", UP_FROM(0), NULL,
+     "largest norm of the whole gradient (0: no limit)"},
+    {"optim.schedule", TRM_OPTION_CHOICE, AT(optim.schedule), "constant", ANY, "constant|step|cosine|linear",
+     "how the learning rate goes down"},
+    {"optim.warmup", TRM_OPTION_REAL, AT(optim.warmup), "0", UP_FROM(0), NULL,
+     "updates over which the rate rises to optim.lr; below 1: a part of the run"},
+    {"optim.gamma", TRM_OPTION_REAL, AT(optim.gamma), "0.1", 0, 1, NULL,
+     "schedule step: factor on the rate at each milestone"},
+    {"optim.milestones", TRM_OPTION_TEXT, AT(optim.milestones), "", ANY, NULL,
+     "schedule step: \"0.5,0.75\"; below 1 parts of the run, otherwise epochs"},
+    {"optim.final", TRM_OPTION_REAL, AT(optim.final), "0", 0, 1, NULL,
+     "schedules cosine and linear: the rate at the end, as a part of optim.lr"},
+
+    {"parallel.data", TRM_OPTION_INT, AT(parallel.data), "-1", UP_FROM(-1), NULL,
+     "ranks that divide each batch (-1: all there are)"},
+    {"parallel.pipeline", TRM_OPTION_INT, AT(parallel.pipeline), "1", 1, 1, NULL,
+     "pipeline stages (1: this version has no other)"},
+    {"parallel.tensor", TRM_OPTION_INT, AT(parallel.tensor), "1", 1, 1, NULL,
+     "ranks that divide each layer (1: this version has no other)"},
+    {"parallel.zero", TRM_OPTION_INT, AT(parallel.zero), "0", 0, 0, NULL,
+     "what ZeRO divides over the ranks (0, nothing: this version has no other)"},
+    {"parallel.threads", TRM_OPTION_INT, AT(parallel.threads), "0", 0, 65536, NULL,
+     "threads a rank (0: the node's cores divided by its ranks)"},
+    {"parallel.share", TRM_OPTION_CHOICE, AT(parallel.share), "node", ANY, "node|numa|none",
+     "which ranks share memory: of a node, of a NUMA domain, none"},
+    {"parallel.bucket", TRM_OPTION_BYTES, AT(parallel.bucket), "4M", 1024, 0x1p40, NULL,
+     "bytes of gradient that are sent at a time"},
+
+    {"strategy.name", TRM_OPTION_TEXT, AT(strategy.name), "sync", ANY, NULL, "training method"},
+
+    {"run.dir", TRM_OPTION_TEXT, AT(run.dir), "runs/latest", ANY, NULL, "folder of everything the run writes"},
+    {"run.resume", TRM_OPTION_TEXT, AT(run.resume), "", ANY, NULL,
+     "checkpoint to go on from; auto: the newest in run.dir, if there is one"},
+    {"run.seed", TRM_OPTION_INT, AT(run.seed), "1", UP_FROM(0), NULL, "decides weights, order of samples and masks"},
+    {"run.lanes", TRM_OPTION_INT, AT(run.lanes), "0", 0, 65536, NULL,
+     "fixed parts of a batch, a power of two: bit-equal runs on any number of ranks that divides it (0: off)"},
+    {"run.checkpoint_every", TRM_OPTION_INT, AT(run.checkpoint_every), "0", UP_FROM(-1), NULL,
+     "updates between checkpoints (0: after each epoch, -1: never)"},
+    {"run.keep", TRM_OPTION_INT, AT(run.keep), "3", UP_FROM(1), NULL, "checkpoints that are kept, the newest"},
+    {"run.overwrite", TRM_OPTION_BOOL, AT(run.overwrite), "no", ANY, NULL, "replace an earlier run in run.dir"},
+    {"run.singletons", TRM_OPTION_BOOL, AT(run.singletons), "no", ANY, NULL,
+     "allow several processes that the launcher did not join into one job"},
+
+    {"log.every", TRM_OPTION_INT, AT(log.every), "50", UP_FROM(1), NULL, "updates between lines of the log"},
+    {"log.quiet", TRM_OPTION_BOOL, AT(log.quiet), "no", ANY, NULL, "print warnings and errors only"},
+
+    {"device.name", TRM_OPTION_TEXT, AT(device.name), "cpu", ANY, NULL, "where to compute"},
+    {"device.blas", TRM_OPTION_TEXT, AT(device.blas), "auto", ANY, NULL, "library of the matrix products"},
+    {NULL, TRM_OPTION_TEXT, 0, NULL, 0, 0, NULL, NULL},
+};
