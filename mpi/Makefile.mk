@@ -1,4 +1,17 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
+	mpi/coll/allreduce_tree.c \
+	mpi/coll/allreduce_tree.h \
+	mpi/real.c \
 	mpi/real.h \
-	mpi/strategies.h
+	mpi/real_launch.c \
+	mpi/real_node.c \
+	mpi/real_private.h \
+	mpi/real_window.c \
+	mpi/strategies.c \
+	mpi/strategies.h \
+	mpi/sync/sync.c \
+	mpi/sync/sync.h \
+	mpi/sync/sync_staged.c
+
+EXTRA_DIST += mpi/README.md

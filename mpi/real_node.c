@@ -1,0 +1,209 @@
+/* Ranks that share memory: who they are, a barrier in memory, and arrays that all of them can load and store. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/real_private.h"
+
+/* -- who */
+
+/* Does the list "0-3,8" of this NUMA node hold every processor of the set? Some: -1. None, or no such node: 0. */
+static int node_holds(int node, const cpu_set_t *set)
+{
+  char path[64];
+  snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+  FILE *file = fopen(path, "r");
+  if (!file)
+    return 0;
+  int low, high, held = 0;
+  while (fscanf(file, "%d", &low) == 1) {
+    int next = fgetc(file);
+    high = low;
+    if (next == '-' && fscanf(file, "%d", &high) == 1)
+      next = fgetc(file);
+    for (int cpu = low; cpu <= high && cpu < CPU_SETSIZE; cpu++)
+      held += CPU_ISSET(cpu, set) != 0;
+    if (next != ',')
+      break;
+  }
+  fclose(file);
+  return held == CPU_COUNT(set) ? 1 : held > 0 ? -1 : 0;
+}
+
+/* The NUMA node that this process is bound to, -1 if it may run on several. */
+static int numa_node(void)
+{
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0)
+    return -1;
+  for (int node = 0; node < 1024; node++) {
+    const int held = node_holds(node, &set);
+    if (held != 0)
+      return held > 0 ? node : -1;
+  }
+  return -1;
+}
+
+/* Splits mpi, which it frees, by colour. */
+static MPI_Comm split_further(MPI_Comm mpi, int colour)
+{
+  MPI_Comm part;
+  MPI_Comm_split(mpi, colour, 0, &part);
+  MPI_Comm_free(&mpi);
+  return part;
+}
+
+/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks in a row
+ * for a node: several nodes to try on one machine. */
+struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
+{
+  MPI_Comm node;
+  MPI_Comm_split_type(real_of(comm)->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  if (strcmp(domain, "numa") == 0) {
+    const int own = numa_node();
+    int lowest;
+    MPI_Allreduce(&own, &lowest, 1, MPI_INT, MPI_MIN, node);
+    if (lowest >= 0)
+      node = split_further(node, own);
+  }
+  const char *size_text = getenv("TRM_NODE_SIZE");
+  const int size = size_text ? atoi(size_text) : 0;
+  if (size > 0) {
+    int rank;
+    MPI_Comm_rank(node, &rank);
+    node = split_further(node, rank / size);
+  }
+  return real_wrap(node, true);
+}
+
+/* -- the barrier */
+
+void real_meeting_create(struct real_comm *real)
+{
+  void *own;
+  MPI_Aint bytes = real->face.rank == 0 ? 4096 : 0; /* a page, so that nothing else shares the cache line */
+  int unit;
+  MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, real->mpi, &own, &real->meeting_window);
+  real_watch_window(real->meeting_window);
+  MPI_Win_shared_query(real->meeting_window, 0, &bytes, &unit, &real->meeting);
+  if (real->face.rank == 0)
+    atomic_init(&real->meeting->arrived, 0);
+  MPI_Barrier(real->mpi);
+}
+
+void real_meeting_free(struct real_comm *real)
+{
+  MPI_Win_free(&real->meeting_window);
+  real->meeting = NULL;
+}
+
+/* Spins shortly, then yields the core: with more ranks than cores, whoever is waited for must get it. Who waits long lets
+ * MPI work: a peer may need our half of a transfer to get here. */
+void real_meet(struct real_comm *real)
+{
+  _Atomic uint64_t *arrived = &real->meeting->arrived;
+  const uint64_t all = ++real->meetings * (uint64_t)real->face.size;
+  atomic_fetch_add_explicit(arrived, 1, memory_order_acq_rel);
+  for (int spin = 0; spin < 20; spin++)
+    if (atomic_load_explicit(arrived, memory_order_acquire) >= all)
+      return;
+  const double since = MPI_Wtime();
+  while (atomic_load_explicit(arrived, memory_order_acquire) < all) {
+    sched_yield();
+    if (MPI_Wtime() - since > 1e-3) {
+      int found;
+      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real->mpi, &found, MPI_STATUS_IGNORE);
+    }
+  }
+}
+
+/* -- arrays */
+
+static size_t whole_pages(size_t bytes)
+{
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  return (bytes + page - 1) / page * page;
+}
+
+/* Shared memory that does not fit would end in a bus error at some later store; so ask first. The answer can be outrun
+ * by another job on the node. */
+int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
+{
+  MPI_Comm node;
+  int size;
+  MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  MPI_Comm_size(node, &size);
+  uint64_t wanted = bytes;
+  MPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_UINT64_T, MPI_SUM, node);
+  MPI_Comm_free(&node);
+  struct statvfs space;
+  double missing[2] = {0, 0}; /* wanted and free bytes where it does not fit */
+  if (size > 1 && statvfs("/dev/shm", &space) == 0 && wanted > (uint64_t)space.f_bavail * space.f_frsize) {
+    missing[0] = (double)wanted;
+    missing[1] = (double)space.f_bavail * (double)space.f_frsize;
+  }
+  MPI_Allreduce(MPI_IN_PLACE, missing, 2, MPI_DOUBLE, MPI_MAX, mpi);
+  if (missing[0] > 0)
+    return trm_error(TRM_FAILED,
+                     "%s: %.1f MiB of shared memory wanted on a node, but /dev/shm has %.1f MiB left (make it larger, in a "
+                     "container with --shm-size; or set parallel.share=none)",
+                     what, missing[0] / 1048576.0, missing[1] / 1048576.0);
+  return TRM_OK;
+}
+
+/* Parts follow one another in order of rank, each in whole pages: MPI lays them out so unless told otherwise. The first
+ * may begin inside a page; then all are moved up to the next, for which the last rank asks for a page more. Every rank
+ * writes its own part's zeros, so that the pages lie in its own NUMA node. */
+int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+{
+  struct real_comm *real = real_of(comm);
+  if (!real->shares_memory)
+    return trm_error(TRM_FAILED, "%s: shared memory asked of ranks that may not share any", what);
+  const size_t page = whole_pages(1);
+  const size_t length = whole_pages(bytes) + (comm->rank == comm->size - 1 ? page : 0);
+  TRM_CHECK(real_check_room(real->mpi, length, what));
+
+  MPI_Win *window = trm_alloc(sizeof *window, what);
+  void *own;
+  MPI_Win_allocate_shared((MPI_Aint)length, 1, MPI_INFO_NULL, real->mpi, &own, window);
+  real_watch_window(*window);
+  *shared = (struct trm_shared){
+    .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = window};
+  /* a part of no bytes may have no address: count on from the first that has one */
+  char *at = NULL;
+  for (int i = 0; i < comm->size; i++) {
+    MPI_Aint part;
+    int unit;
+    void *base;
+    MPI_Win_shared_query(*window, i, &part, &unit, &base);
+    if (!at && part > 0) {
+      at = (char *)whole_pages((size_t)base);
+      for (int before = 0; before < i; before++)
+        shared->base[before] = at;
+    }
+    shared->base[i] = at;
+    at += at ? part : 0;
+  }
+  shared->own = shared->base[comm->rank];
+  trm_advise_huge(shared->own, bytes);
+  memset(shared->own, 0, bytes);
+  comm->ops->barrier(comm);
+  return TRM_OK;
+}
+
+void real_unshare(struct trm_comm *comm, struct trm_shared *shared)
+{
+  (void)comm;
+  if (!shared->handle)
+    return;
+  MPI_Win_free(shared->handle);
+  trm_free(shared->handle);
+  trm_free(shared->base);
+  *shared = (struct trm_shared){0};
+}

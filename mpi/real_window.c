@@ -1,0 +1,98 @@
+/* One-sided access over MPI windows, open to all for their whole life (lock_all).
+ *
+ * Progress: MPICH moves nothing while the target computes; an operation then takes until the target next enters MPI. A
+ * target must sit in MPI, or call progress between layers. Accumulate goes in small pieces: from 256 KB on its rate
+ * falls. Do not mix accumulate with plain stores into the window: not every library keeps both. */
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/real_private.h"
+
+#define ACCUMULATE_BYTES ((size_t)256 << 10)
+
+struct trm_window {
+  MPI_Win mpi;
+  MPI_Datatype type;
+  size_t element; /* bytes */
+};
+
+int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
+                       struct trm_window **window, void **own)
+{
+  struct real_comm *real = real_of(comm);
+  const size_t element = trm_type_bytes(type);
+  TRM_CHECK(real_check_room(real->mpi, count * element, what));
+  struct trm_window *made = trm_alloc(sizeof *made, what);
+  made->type = real_type(type);
+  made->element = element;
+  MPI_Win_allocate((MPI_Aint)(count * element), (int)element, MPI_INFO_NULL, real->mpi, own, &made->mpi);
+  real_watch_window(made->mpi);
+  MPI_Win_lock_all(MPI_MODE_NOCHECK, made->mpi);
+  if (count > 0)
+    memset(*own, 0, count * element);
+  MPI_Win_sync(made->mpi);
+  MPI_Barrier(real->mpi);
+  *window = made;
+  return TRM_OK;
+}
+
+void real_window_free(struct trm_window **window)
+{
+  if (!*window)
+    return;
+  MPI_Win_unlock_all((*window)->mpi);
+  MPI_Win_free(&(*window)->mpi);
+  trm_free(*window);
+  *window = NULL;
+}
+
+static int part_at(size_t from, size_t count, size_t piece)
+{
+  return (int)(count - from < piece ? count - from : piece);
+}
+
+void real_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
+{
+  const size_t piece = REAL_MESSAGE_BYTES / window->element;
+  for (size_t at = 0; at < count; at += piece) {
+    const int n = part_at(at, count, piece);
+    MPI_Get((char *)to + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
+            window->mpi);
+  }
+}
+
+void real_put(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
+{
+  const size_t piece = REAL_MESSAGE_BYTES / window->element;
+  for (size_t at = 0; at < count; at += piece) {
+    const int n = part_at(at, count, piece);
+    MPI_Put((const char *)from + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
+            window->mpi);
+  }
+}
+
+void real_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
+{
+  const size_t piece = ACCUMULATE_BYTES / window->element;
+  for (size_t at = 0; at < count; at += piece) {
+    const int n = part_at(at, count, piece);
+    MPI_Accumulate((const char *)from + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n,
+                   window->type, MPI_SUM, window->mpi);
+  }
+}
+
+int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset)
+{
+  int64_t before;
+  MPI_Fetch_and_op(&value, &before, MPI_INT64_T, target, (MPI_Aint)offset, MPI_SUM, window->mpi);
+  MPI_Win_flush(target, window->mpi);
+  return before;
+}
+
+/* Complete at both ends; and what others wrote here is seen by plain loads. */
+void real_flush(struct trm_window *window, int target)
+{
+  MPI_Win_flush(target, window->mpi);
+  MPI_Win_sync(window->mpi);
+}

@@ -1,0 +1,33 @@
+/* The table of training methods. To add one: its file in sync/ or async/, its row here. */
+#include "mpi/strategies.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/options.h"
+#include "core/status.h"
+#include "mpi/sync/sync.h"
+
+const struct trm_strategy_ops *const trm_strategy_table[] = {
+  &trm_strategy_sync,
+  NULL,
+};
+
+const struct trm_strategy_ops *trm_strategy_find(const char *name)
+{
+  const char *known[sizeof trm_strategy_table / sizeof trm_strategy_table[0]];
+  char list[1024] = "";
+  int i = 0;
+  for (; trm_strategy_table[i]; i++) {
+    known[i] = trm_strategy_table[i]->name;
+    if (strcmp(name, known[i]) == 0)
+      return trm_strategy_table[i];
+    strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
+    strncat(list, known[i], sizeof list - strlen(list) - 1);
+  }
+  known[i] = NULL;
+  const char *near = trm_nearest(name, known);
+  trm_error(TRM_USAGE, "strategy.name: there is no method \"%s\"%s%s%s (known: %s)", name, near ? "; did you mean \"" : "",
+            near ? near : "", near ? "\"?" : "", list);
+  return NULL;
+}

@@ -1,0 +1,130 @@
+/* Synchronous data parallelism for a device with memory of its own: each rank keeps weights, states and gradient on its
+ * device. A step brings the gradient to the host, adds it up over the ranks, and takes it back. */
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/coll/allreduce_tree.h"
+#include "mpi/sync/sync.h"
+
+struct staged {
+  float *array[3]; /* device, (elements): weights, first state, second state; NULL beyond the optimizer's */
+  float *host;     /* (elements) the gradient on its way; NULL for one rank */
+  float *view[3];  /* host, (elements), on rank 0: for checkpoints, from the first one on */
+};
+
+static void staged_destroy(struct trm_strategy *strategy)
+{
+  struct staged *s = strategy->own;
+  const struct trm_device_ops *ops = strategy->device->ops;
+  for (int i = 0; i < 3; i++) {
+    if (s->array[i])
+      ops->release(strategy->device, s->array[i]);
+    trm_free(s->view[i]);
+  }
+  if (strategy->g)
+    ops->release(strategy->device, strategy->g);
+  trm_free(s->host);
+  trm_free(s);
+  strategy->own = NULL;
+}
+
+static int take_arrays(struct trm_strategy *strategy, struct staged *s)
+{
+  const struct trm_device_ops *ops = strategy->device->ops;
+  const size_t bytes = strategy->elements * sizeof(float);
+  for (int i = 0; i <= strategy->optimizer->states; i++)
+    TRM_CHECK(ops->alloc(strategy->device, bytes, i ? "optimizer states" : "weights", (void **)&s->array[i]));
+  return ops->alloc(strategy->device, bytes, "gradients", (void **)&strategy->g);
+}
+
+static int staged_create(struct trm_strategy *strategy)
+{
+  struct staged *s = trm_alloc(sizeof *s, "the strategy");
+  strategy->own = s;
+  strategy->index = strategy->comm->rank;
+  strategy->parts = strategy->comm->size;
+  if (strategy->parts > 1)
+    s->host = trm_alloc(strategy->elements * sizeof(float), "gradients on the host");
+  const int status = trm_agree(strategy->comm, take_arrays(strategy, s));
+  if (status != TRM_OK) {
+    staged_destroy(strategy);
+    return status;
+  }
+  strategy->w = s->array[0];
+  return TRM_OK;
+}
+
+/* g = the sum of all ranks' g */
+static void sum_over_ranks(struct trm_strategy *strategy, struct staged *s)
+{
+  struct trm_comm *comm = strategy->comm;
+  struct trm_device *device = strategy->device;
+  const size_t elements = strategy->elements, bytes = elements * sizeof(float);
+  device->ops->download(device, s->host, strategy->g, bytes);
+  const double before = comm->ops->clock(comm);
+  if (strategy->options->run.lanes > 0)
+    trm_allreduce_tree(comm, s->host, elements, TRM_FLOAT);
+  else
+    comm->ops->allreduce(comm, s->host, elements, TRM_FLOAT, TRM_SUM);
+  strategy->comm_s += comm->ops->clock(comm) - before;
+  device->ops->upload(device, strategy->g, s->host, bytes);
+}
+
+static int staged_step(struct trm_strategy *strategy, double rate, struct trm_tally *tally)
+{
+  struct staged *s = strategy->own;
+  struct trm_device *device = strategy->device;
+  TRM_CHECK(sync_tally(strategy, strategy->comm, tally));
+  if (strategy->parts > 1)
+    sum_over_ranks(strategy, s);
+  const double norm_squared =
+    strategy->optimizer->clip > 0 ? device->ops->norm_squared(device, strategy->g, strategy->elements) : 0;
+  const struct trm_update how = sync_update(strategy, rate, norm_squared);
+  device->ops->update(device, &how, strategy->w, strategy->g, s->array[1], s->array[2], strategy->elements);
+  strategy->updates++;
+  return device->ops->sync(device);
+}
+
+static int staged_finish(struct trm_strategy *strategy)
+{
+  (void)strategy; /* nothing is left under way between steps */
+  return TRM_OK;
+}
+
+static int staged_collect(struct trm_strategy *strategy, const float *view[3])
+{
+  struct staged *s = strategy->own;
+  const size_t bytes = strategy->elements * sizeof(float);
+  for (int i = 0; i < 3; i++) {
+    view[i] = NULL;
+    if (strategy->comm->rank != 0 || !s->array[i])
+      continue;
+    if (!s->view[i])
+      s->view[i] = trm_alloc(bytes, "a checkpoint's arrays");
+    strategy->device->ops->download(strategy->device, s->view[i], s->array[i], bytes);
+    view[i] = s->view[i];
+  }
+  return TRM_OK;
+}
+
+static int staged_restore(struct trm_strategy *strategy, const float *const from[3], uint64_t updates)
+{
+  struct staged *s = strategy->own;
+  for (int i = 0; i < 3; i++)
+    if (from[i] && s->array[i])
+      strategy->device->ops->upload(strategy->device, s->array[i], from[i], strategy->elements * sizeof(float));
+  strategy->updates = updates;
+  return strategy->device->ops->sync(strategy->device);
+}
+
+const struct trm_strategy_ops sync_staged = {
+  .name = "sync",
+  .help = "every update is made of the gradients of all ranks",
+  .create = staged_create,
+  .step = staged_step,
+  .finish = staged_finish,
+  .collect = staged_collect,
+  .restore = staged_restore,
+  .destroy = staged_destroy,
+};

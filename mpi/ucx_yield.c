@@ -1,0 +1,57 @@
+/* A cure for MPICH over UCX, linked as an object into every program (from an archive the linker would drop it, in a
+ * library nobody would look for it). It defines two functions of UCX, which the dynamic linker then takes from here.
+ *
+ * 1. MPICH polls without end. With more ranks than cores a poller keeps the core from the very rank it waits for, until
+ *    the scheduler takes it away: a small allreduce of 4 ranks on 2 cores takes 7 ms, and 0.01 ms with this.
+ *    MPIR_CVAR_POLLS_BEFORE_YIELD has no effect in its present device. So: after 20 polls in a row that found nothing,
+ *    the core is offered to others. With a core to each rank that costs nothing measurable.
+ * 2. MPICH 4.0 over TCP can hang in MPI_Finalize: it waits for endpoints to disconnect that need the peers' help, while
+ *    the peers are in a barrier. The endpoints die with the process anyway: there is nothing to wait for. (The barrier
+ *    in trm_comm_stop sees to it that nobody leaves early.)
+ *
+ * configure defines TRM_MPICH_UCX where the MPI library calls these; --disable-ucx-yield keeps them out. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#ifdef TRM_MPICH_UCX
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sched.h>
+#include <stdlib.h>
+
+unsigned ucp_worker_progress(void *worker);
+void *ucp_disconnect_nb(void *endpoint);
+
+unsigned ucp_worker_progress(void *worker)
+{
+  static unsigned (*progress)(void *);
+  static _Thread_local int empty;
+  if (!progress) {
+    void *next = dlsym(RTLD_NEXT, "ucp_worker_progress");
+    if (!next)
+      abort(); /* the library that called us was linked to it */
+    *(void **)&progress = next;
+  }
+  const unsigned events = progress(worker);
+  if (events > 0)
+    empty = 0;
+  else if (empty < 20)
+    empty++;
+  else
+    sched_yield();
+  return events;
+}
+
+void *ucp_disconnect_nb(void *endpoint)
+{
+  (void)endpoint;
+  return NULL; /* "disconnected, nothing to wait for" */
+}
+
+#else
+
+typedef int trm_ucx_yield_is_not_needed; /* ISO C wants a declaration in every file */
+
+#endif

@@ -1,0 +1,27 @@
+#!/bin/bash
+# Runs a test program at a list of rank counts, each under a timeout, and says which failed. The build starts every test
+# program through this script; those that do not use MPI run once, by themselves.
+#
+#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_RANKS: the counts, in place of those below;
+#                                          TRM_TEST_LIMIT: seconds for one count (120)
+set -u
+program=$1
+case ${program##*/} in
+  test_comm) ranks="1 2 3 4 5 6 7 8 9" ;;
+  test_sync) ranks="1 2 3 4 5 6 7 8 9" ;;
+  *) exec "$@" ;;
+esac
+ranks=${TRM_TEST_RANKS:-$ranks}
+[ -n "${MPIEXEC:-}" ] || { echo "$program: no mpiexec to start ranks with" >&2; exit 77; }
+
+failed=
+for n in $ranks; do
+  timeout -k 10 "${TRM_TEST_LIMIT:-120}" $MPIEXEC -n "$n" "$@"
+  status=$?
+  case $status in
+    0) echo "$program: $n ranks: passed" ;;
+    124 | 137) echo "$program: $n ranks: NOT DONE after ${TRM_TEST_LIMIT:-120} s"; failed="$failed $n" ;;
+    *) echo "$program: $n ranks: FAILED with status $status"; failed="$failed $n" ;;
+  esac
+done
+[ -z "$failed" ] || { echo "$program: failed at these numbers of ranks:$failed"; exit 1; }
