@@ -3,9 +3,15 @@
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
 trm_test_programs +=
-trm_test_scripts +=
+trm_test_scripts += \
+	tests/check_includes.sh \
+	tests/bad_input.sh \
+	tests/train.sh \
+	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
+	tests/lib.sh \
+	tests/run_matrix.sh \
 	tests/unit/suite.h
 
 # What starts a test program; it gets the program's path. Empty: the program itself.
-trm_test_launcher =
+trm_test_launcher = bash $(top_srcdir)/tests/run_matrix.sh
