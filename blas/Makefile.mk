@@ -1,3 +1,5 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
-	blas/blas.h
+	blas/blas.c \
+	blas/blas.h \
+	blas/openblas.c

@@ -1,0 +1,129 @@
+/* Activations, element by element. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+
+struct activation {
+  enum trm_activation kind;
+  const float *x, *y, *dy; /* (n) */
+  float *to;               /* (n) */
+};
+
+/* The tanh form of gelu is x * sigmoid(GELU_SLOPE * (x + GELU_CUBE * x^3)): sqrt(8 / pi) and 0.044715. */
+#define GELU_SLOPE 1.595769122f
+#define GELU_CUBE 0.044715f
+
+CPU_INLINE float gelu_tanh_gate(float x)
+{
+  return math_sigmoid(GELU_SLOPE * (x + GELU_CUBE * x * x * x));
+}
+
+CPU_INLINE float gelu_tanh_slope(float x)
+{
+  /* Beyond +-20 the slope is 0 or 1 to the last bit; clamped, its polynomial cannot overflow into 0 * infinity. */
+  x = x > 20.0f ? 20.0f : x;
+  x = x < -20.0f ? -20.0f : x;
+  const float gate = gelu_tanh_gate(x);
+  return gate + x * gate * (1.0f - gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
+}
+
+CPU_CLONES static void forward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct activation *it = arguments;
+  const float *x = it->x + low;
+  float *y = it->to + low;
+  const size_t n = high - low;
+
+  switch (it->kind) {
+  case TRM_RELU: /* a NaN is not <= 0 and stays */
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      y[i] = x[i] <= 0.0f ? 0.0f : x[i];
+    break;
+  case TRM_TANH:
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      y[i] = math_tanh(x[i]);
+    break;
+  case TRM_SIGMOID:
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      y[i] = math_sigmoid(x[i]);
+    break;
+  case TRM_GELU:
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) {
+      float density;
+
+      y[i] = x[i] * math_normal(x[i], &density);
+    }
+    break;
+  case TRM_GELU_TANH:
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      y[i] = x[i] * gelu_tanh_gate(x[i]);
+    break;
+  }
+}
+
+CPU_CLONES static void backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct activation *it = arguments;
+  const float *x = it->x, *y = it->y, *dy = it->dy;
+  float *dx = it->to;
+
+  switch (it->kind) {
+  case TRM_RELU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      dx[i] = y[i] <= 0.0f ? 0.0f : dy[i];
+    break;
+  case TRM_TANH:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      dx[i] = dy[i] * (1.0f - y[i] * y[i]);
+    break;
+  case TRM_SIGMOID:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      dx[i] = dy[i] * (y[i] * (1.0f - y[i]));
+    break;
+  case TRM_GELU:
+#pragma omp simd
+    for (size_t i = low; i < high; i++) {
+      float density;
+      const float gate = math_normal(x[i], &density);
+
+      dx[i] = dy[i] * (gate + x[i] * density);
+    }
+    break;
+  case TRM_GELU_TANH:
+#pragma omp simd
+    for (size_t i = low; i < high; i++)
+      dx[i] = dy[i] * gelu_tanh_slope(x[i]);
+    break;
+  }
+}
+
+static double activation_work(enum trm_activation kind)
+{
+  return kind == TRM_RELU ? 1 : 8;
+}
+
+void cpu_activation_forward(struct trm_device *device, enum trm_activation kind, const float *x, float *y, size_t n)
+{
+  const struct activation it = {.kind = kind, .x = x, .to = y};
+
+  cpu_for(device, n, CPU_GRANULE, activation_work(kind), forward_body, &it);
+}
+
+void cpu_activation_backward(struct trm_device *device, enum trm_activation kind, const float *x, const float *y,
+                             const float *dy, float *dx, size_t n)
+{
+  const struct activation it = {kind, x, y, dy, dx};
+
+  cpu_for(device, n, CPU_GRANULE, activation_work(kind), backward_body, &it);
+}

@@ -1,0 +1,161 @@
+/* The CPU device: opening, memory, and how loops are given to threads. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "kernels/cpu/cpu.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "core/comm.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+
+#define FLOAT_BYTES sizeof(float)
+
+static int cpu_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
+{
+  if (index != 0)
+    return trm_error(TRM_USAGE, "device cpu: there is no processor %d, the cpu device is number 0", index);
+#ifdef _OPENMP
+  device->threads = threads > 0 ? threads : omp_get_max_threads();
+#else
+  (void)threads; /* a build without OpenMP computes with one */
+  device->threads = 1;
+#endif
+  TRM_CHECK(blas->open(device->threads));
+  device->blas = blas;
+  device->host_memory = true;
+  device->own = trm_alloc(sizeof(struct cpu_state), "the cpu device");
+  return TRM_OK;
+}
+
+static void cpu_close(struct trm_device *device)
+{
+  trm_free(device->own);
+  device->own = NULL;
+}
+
+static int cpu_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+{
+  (void)device;
+  *memory = trm_alloc(bytes, what);
+  return TRM_OK;
+}
+
+static void cpu_release(struct trm_device *device, void *memory)
+{
+  (void)device;
+  trm_free(memory);
+}
+
+struct copy {
+  char *to;
+  const char *from;
+};
+
+static void copy_body(const void *arguments, size_t low, size_t high)
+{
+  const struct copy *it = arguments;
+
+  memcpy(it->to + low, it->from + low, high - low);
+}
+
+static void cpu_copy(struct trm_device *device, void *to, const void *from, size_t bytes)
+{
+  const struct copy it = {to, from};
+
+  cpu_for(device, bytes, CPU_GRANULE * FLOAT_BYTES, 1.0 / FLOAT_BYTES, copy_body, &it);
+}
+
+static int cpu_sync(struct trm_device *device)
+{
+  struct cpu_state *state = device->own;
+
+  if (!state->failed)
+    return TRM_OK;
+  state->failed = false;
+  return trm_error(TRM_FAILED, "%s", state->failure);
+}
+
+static void cpu_gemm(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                     float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
+                     size_t ldc)
+{
+  device->blas->gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+void cpu_fail(struct trm_device *device, const char *format, ...)
+{
+  struct cpu_state *state = device->own;
+  va_list list;
+
+  if (state->failed)
+    return;
+  state->failed = true;
+  va_start(list, format);
+  vsnprintf(state->failure, sizeof(state->failure), format, list);
+  va_end(list);
+}
+
+void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
+             const void *arguments)
+{
+#ifdef _OPENMP
+  const size_t granules = (n + granule - 1) / granule;
+  const int threads = granules < (size_t)device->threads ? (int)granules : device->threads;
+
+  if (threads > 1 && (double)n * work >= CPU_PARALLEL_WORK) {
+#pragma omp parallel num_threads(threads)
+    {
+      size_t low, high;
+
+      trm_interval(granules, (size_t)omp_get_num_threads(), (size_t)omp_get_thread_num(), &low, &high);
+      low *= granule;
+      high = high * granule < n ? high * granule : n;
+      if (low < high)
+        body(arguments, low, high);
+    }
+    return;
+  }
+#else
+  (void)device, (void)granule, (void)work;
+#endif
+  if (n > 0)
+    body(arguments, 0, n);
+}
+
+const struct trm_device_ops trm_device_cpu = {
+  .name = "cpu",
+  .open = cpu_open,
+  .close = cpu_close,
+  .alloc = cpu_alloc,
+  .release = cpu_release,
+  .upload = cpu_copy,
+  .download = cpu_copy,
+  .copy = cpu_copy,
+  .fill = cpu_fill,
+  .sync = cpu_sync,
+  .gemm = cpu_gemm,
+  .csr_forward = cpu_csr_forward,
+  .csr_backward = cpu_csr_backward,
+  .bias_add = cpu_bias_add,
+  .bias_backward = cpu_bias_backward,
+  .activation_forward = cpu_activation_forward,
+  .activation_backward = cpu_activation_backward,
+  .dropout = cpu_dropout,
+  .softmax_cross_entropy = cpu_softmax_cross_entropy,
+  .mean_squared_error = cpu_mean_squared_error,
+  .logistic = cpu_logistic,
+  .hinge = cpu_hinge,
+  .sum = cpu_sum,
+  .norm_squared = cpu_norm_squared,
+  .update = cpu_update,
+};

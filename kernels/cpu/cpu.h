@@ -1,0 +1,112 @@
+/* What the files of the CPU device share. Private to kernels/cpu.
+ *
+ * How a kernel is built here: a struct of its arguments, a body that works on the half-open interval [low, high) of its
+ * items (elements, rows or columns), and a function of the contract that hands both to cpu_for. The body is compiled for
+ * several instruction sets (CPU_CLONES) and holds no OpenMP region of its own, so that the compiler vectorises it as it
+ * would any loop.
+ *
+ * Where the interval is cut depends on the number of threads, so no result may depend on the cut: an element-wise body
+ * is free of it by itself, a sum is made of fixed blocks (see each).
+ */
+#ifndef TRM_KERNELS_CPU_CPU_H
+#define TRM_KERNELS_CPU_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/device.h"
+
+/* One body, compiled for what x86-64 processors have and chosen when the program is loaded. Not under sanitizers (they
+ * instrument the choosing function, which runs before they are ready), nor where the whole build is for one processor. */
+#if defined(__has_attribute) && defined(__x86_64__) && defined(__gnu_linux__) && !defined(__AVX512F__)
+#if __has_attribute(target_clones) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define CPU_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#endif
+#endif
+#ifndef CPU_CLONES
+#define CPU_CLONES
+#endif
+
+#define CPU_INLINE static inline __attribute__((always_inline))
+
+/* Below this many units of work (about one streamed float each) waking threads costs more than it saves. */
+#define CPU_PARALLEL_WORK 32768
+/* Flat arrays are cut at multiples of a page of floats. */
+#define CPU_GRANULE 1024
+/* Sums of floats run over at most this many terms before they are added up in double. */
+#define CPU_BLOCK 1024
+
+/* Sum of n terms in CPU_LANES lanes, the lanes then in a binary tree. The lanes are spelled out, so that the order of
+ * additions depends on n alone: not on the width of the processor's registers, the compiler, or where the terms lie. */
+#define CPU_LANES 16
+CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
+{
+  float lane[CPU_LANES] = {0};
+  size_t i = 0;
+
+  for (; i + CPU_LANES <= n; i += CPU_LANES)
+    for (size_t l = 0; l < CPU_LANES; l++)
+      lane[l] += x[i + l];
+  for (size_t l = 0; i + l < n; l++)
+    lane[l] += x[i + l];
+  for (size_t width = CPU_LANES / 2; width > 0; width /= 2)
+    for (size_t l = 0; l < width; l++)
+      lane[l] += lane[l + width];
+  return lane[0];
+}
+
+struct cpu_state {
+  bool failed;
+  char failure[192]; /* the first one, until sync tells it */
+};
+
+typedef void cpu_body(const void *arguments, size_t low, size_t high);
+
+/* Calls body on intervals that together are [0, n), each once, cut at multiples of granule; on the device's threads if
+ * n items of `work` units each are worth it. */
+void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
+             const void *arguments);
+
+/* Records a failure for the next sync. Outside parallel regions. */
+void cpu_fail(struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* -- the kernels of the contract (core/device.h), by file */
+
+/* csr.c */
+void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n);
+void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
+                      size_t n);
+
+/* rows.c */
+void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n);
+void cpu_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n);
+
+/* activation.c */
+void cpu_activation_forward(struct trm_device *device, enum trm_activation kind, const float *x, float *y, size_t n);
+void cpu_activation_backward(struct trm_device *device, enum trm_activation kind, const float *x, const float *y,
+                             const float *dy, float *dx, size_t n);
+
+/* dropout.c */
+void cpu_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f);
+
+/* loss.c */
+void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
+                               float *loss, float *correct, float *dz, size_t b, size_t c);
+void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
+                            float *correct, float *dz, size_t b, size_t f);
+void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
+                  float *correct, float *dz, size_t b);
+void cpu_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss, float *correct,
+               float *dz, size_t b);
+
+/* flat.c */
+void cpu_fill(struct trm_device *device, float *to, float value, size_t n);
+void cpu_sum(struct trm_device *device, float *to, const float *const *from, int count, size_t n);
+double cpu_norm_squared(struct trm_device *device, const float *x, size_t n);
+
+/* update.c */
+void cpu_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
+                float *second, size_t n);
+
+#endif

@@ -1,0 +1,85 @@
+/* Dropout: y = x * keep / (1 - rate), the mask a pure function of the element's global index.
+ *
+ * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * features + f). Successive
+ * rows are successive indices, so an array (B, F) is one run of indices; four of them share a Philox block. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "core/random.h"
+#include "kernels/cpu/cpu.h"
+
+struct dropout {
+  const float *x; /* (n) */
+  float *y;       /* (n) */
+  uint64_t first; /* index of element 0 */
+  uint32_t key[2], stream;
+  float rate, scale;
+};
+
+CPU_INLINE void mask_words(const struct dropout *it, uint64_t block, uint32_t word[4])
+{
+  const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), it->stream, TRM_RANDOM_DROPOUT};
+
+  trm_philox_inline(counter, it->key, word);
+}
+
+/* The product with 0 keeps a NaN and an infinity visible. */
+CPU_INLINE float mask_apply(float x, uint32_t word, float rate, float scale)
+{
+  return x * (trm_random_unit(word) < rate ? 0.0f : scale);
+}
+
+CPU_INLINE void mask_one(const struct dropout *it, size_t e)
+{
+  const uint64_t index = it->first + e;
+  uint32_t word[4];
+
+  mask_words(it, index / 4, word);
+  it->y[e] = mask_apply(it->x[e], word[index % 4], it->rate, it->scale);
+}
+
+CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t high)
+{
+  const struct dropout *it = arguments, own = *it; /* a copy that stores to y cannot change */
+  const float rate = it->rate, scale = it->scale;
+  size_t e = low;
+
+  for (; e < high && (it->first + e) % 4 != 0; e++)
+    mask_one(it, e);
+  const uint64_t first_block = (it->first + e) / 4;
+  const size_t blocks = (high - e) / 4;
+  const float *x = it->x + e;
+  float *y = it->y + e;
+#pragma omp simd
+  for (size_t i = 0; i < blocks; i++) {
+    uint32_t word[4];
+
+    mask_words(&own, first_block + i, word);
+    const float y0 = mask_apply(x[4 * i], word[0], rate, scale);
+    const float y1 = mask_apply(x[4 * i + 1], word[1], rate, scale);
+    const float y2 = mask_apply(x[4 * i + 2], word[2], rate, scale);
+    const float y3 = mask_apply(x[4 * i + 3], word[3], rate, scale);
+    y[4 * i] = y0;
+    y[4 * i + 1] = y1;
+    y[4 * i + 2] = y2;
+    y[4 * i + 3] = y3;
+  }
+  for (e += 4 * blocks; e < high; e++)
+    mask_one(it, e);
+}
+
+void cpu_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f)
+{
+  const struct dropout it = {
+    .x = x,
+    .y = y,
+    .first = mask->first_row * f,
+    .key = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)},
+    .stream = mask->stream,
+    .rate = mask->rate,
+    .scale = 1.0f / (1.0f - mask->rate),
+  };
+
+  cpu_for(device, b * f, CPU_GRANULE, 8, dropout_body, &it);
+}

@@ -1,0 +1,87 @@
+/* Bias: added to every row, and its gradient, the sums of columns. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "kernels/cpu/cpu.h"
+
+struct bias_add {
+  float *y;          /* (B, N) */
+  const float *bias; /* (N) */
+  size_t n;
+};
+
+CPU_CLONES static void bias_add_body(const void *arguments, size_t low, size_t high)
+{
+  const struct bias_add *it = arguments;
+  const size_t n = it->n;
+  const float *bias = it->bias;
+
+  for (size_t i = low; i < high; i++) {
+    float *y = it->y + i * n;
+
+#pragma omp simd
+    for (size_t j = 0; j < n; j++)
+      y[j] += bias[j];
+  }
+}
+
+void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n)
+{
+  const struct bias_add it = {y, bias, n};
+
+  cpu_for(device, b, 1, (double)n, bias_add_body, &it);
+}
+
+/* Columns are the items. Rows are added in blocks of SUM_ROWS in float, the blocks in double, in order: the sum of a
+ * column is the same wherever the columns are cut. */
+#define SUM_ROWS 64
+#define SUM_COLUMNS 512
+
+struct bias_backward {
+  const float *dy; /* (B, N) */
+  float *db;       /* (N) */
+  float beta;
+  size_t b, n;
+};
+
+CPU_CLONES static void bias_backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct bias_backward *it = arguments;
+  const size_t n = it->n;
+  double total[SUM_COLUMNS];
+  float block[SUM_COLUMNS];
+
+  for (size_t first = low; first < high; first += SUM_COLUMNS) {
+    const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
+    float *db = it->db + first;
+
+    for (size_t j = 0; j < width; j++)
+      total[j] = 0;
+    for (size_t row = 0; row < it->b; row += SUM_ROWS) {
+      const size_t end = it->b - row < SUM_ROWS ? it->b : row + SUM_ROWS;
+
+      for (size_t j = 0; j < width; j++)
+        block[j] = 0;
+      for (size_t i = row; i < end; i++) {
+        const float *dy = it->dy + i * n + first;
+
+#pragma omp simd
+        for (size_t j = 0; j < width; j++)
+          block[j] += dy[j];
+      }
+#pragma omp simd
+      for (size_t j = 0; j < width; j++)
+        total[j] += block[j];
+    }
+    for (size_t j = 0; j < width; j++)
+      db[j] = it->beta == 0 ? (float)total[j] : (float)((double)it->beta * db[j] + total[j]);
+  }
+}
+
+void cpu_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n)
+{
+  const struct bias_backward it = {dy, db, beta, b, n};
+
+  cpu_for(device, n, 64, (double)b, bias_backward_body, &it);
+}

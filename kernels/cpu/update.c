@@ -1,0 +1,98 @@
+/* Optimizer updates in one pass over the arrays; the rules are nn/optimizer.h's. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+struct update {
+  const struct trm_update *how;
+  float *w;       /* (n) */
+  const float *g; /* (n) */
+  float *first;   /* (n) */
+  float *second;  /* (n) */
+  float step;     /* adam: rate / (1 - beta1^t) */
+  float root;     /* adam: 1 / sqrt(1 - beta2^t) */
+};
+
+CPU_CLONES static void sgd_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2;
+  float *w = it->w;
+  const float *g = it->g;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++)
+    w[i] -= rate * (scale * g[i] + l2 * w[i]);
+}
+
+CPU_CLONES static void momentum_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, momentum = it->how->momentum;
+  float *w = it->w, *m = it->first;
+  const float *g = it->g;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    m[i] = momentum * m[i] + (scale * g[i] + l2 * w[i]);
+    w[i] -= rate * m[i];
+  }
+}
+
+CPU_CLONES static void nesterov_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, momentum = it->how->momentum;
+  float *w = it->w, *m = it->first;
+  const float *g = it->g;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    const float gradient = scale * g[i] + l2 * w[i];
+
+    m[i] = momentum * m[i] + gradient;
+    w[i] -= rate * (gradient + momentum * m[i]);
+  }
+}
+
+/* adam, and adamw, which alone shrinks the weights first */
+CPU_CLONES static void adam_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const struct trm_update *how = it->how;
+  const float scale = how->scale, l2 = how->l2, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
+  const float rest1 = 1 - beta1, rest2 = 1 - beta2, step = it->step, root = it->root;
+  const float keep = how->rule == TRM_UPDATE_ADAMW ? 1 - how->rate * how->decay : 1;
+  float *w = it->w, *m = it->first, *v = it->second;
+  const float *g = it->g;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    const float gradient = scale * g[i] + l2 * w[i];
+
+    m[i] = beta1 * m[i] + rest1 * gradient;
+    v[i] = beta2 * v[i] + rest2 * gradient * gradient;
+    w[i] = keep * w[i] - step * m[i] / (sqrtf(v[i]) * root + epsilon);
+  }
+}
+
+void cpu_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
+                float *second, size_t n)
+{
+  static cpu_body *const rule[] = {
+    [TRM_UPDATE_SGD] = sgd_body,           [TRM_UPDATE_MOMENTUM] = momentum_body,
+    [TRM_UPDATE_NESTEROV] = nesterov_body, [TRM_UPDATE_ADAM] = adam_body,
+    [TRM_UPDATE_ADAMW] = adam_body,
+  };
+  struct update it = {how, w, g, first, second, 0, 0};
+
+  if (how->rule == TRM_UPDATE_ADAM || how->rule == TRM_UPDATE_ADAMW) {
+    it.step = (float)(how->rate / (1 - pow(how->beta1, (double)how->step)));
+    it.root = (float)(1 / sqrt(1 - pow(how->beta2, (double)how->step)));
+  }
+  cpu_for(device, n, CPU_GRANULE, 2, rule[how->rule], &it);
+}
