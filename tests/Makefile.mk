@@ -2,7 +2,9 @@
 # trm_test_programs, and one line with its sources, such as
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
-trm_test_programs +=
+trm_test_programs += \
+	tests/unit/test_core
+tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/bad_input.sh \

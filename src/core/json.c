@@ -9,17 +9,18 @@
 const char *trm_number_text(double value, char text[32])
 {
   /* if p digits read back then so do p + 1 */
+  char wide[352]; /* what gcc fears of "%.*g" */
   int low = 1, high = 17;
   while (low < high) {
     const int digits = (low + high) / 2;
-    snprintf(text, 32, "%.*g", digits, value);
-    if (strtod(text, NULL) == value)
+    snprintf(wide, sizeof wide, "%.*g", digits, value);
+    if (strtod(wide, NULL) == value)
       high = digits;
     else
       low = digits + 1;
   }
-  snprintf(text, 32, "%.*g", low, value);
-  return text;
+  snprintf(wide, sizeof wide, "%.*g", low, value);
+  return strcpy(text, wide); /* 17 digits, sign, point and exponent are 24 characters */
 }
 
 /* Bytes of the valid UTF-8 character that starts here, 0 if there is none. */

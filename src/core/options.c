@@ -217,7 +217,9 @@ static int bytes_read(const struct trm_option *row, const char *text, int64_t *v
       return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a number of bytes (512M, 4G)", row->name, text);
     number = ldexp(number, 10 * (int)(suffix - suffixes + 1));
   }
-  if (!isfinite(number) || number != floor(number))
+  if (!isfinite(number))
+    return trm_error(TRM_USAGE, "option %s: %.80s is too large for a number", row->name, text);
+  if (number != floor(number))
     return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a whole number of bytes", row->name, text);
   TRM_CHECK(range_check(row, number, text));
   *value = (int64_t)number;
