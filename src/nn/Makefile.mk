@@ -1,6 +1,21 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
-libtrireme_la_SOURCES +=
+libtrireme_la_SOURCES += \
+	src/nn/input.c \
+	src/nn/layer.c \
+	src/nn/layers/activation.c \
+	src/nn/layers/dropout.c \
+	src/nn/layers/layers.h \
+	src/nn/layers/linear.c \
+	src/nn/loss.c \
+	src/nn/model.c \
+	src/nn/model_pass.c \
+	src/nn/model_text.c \
+	src/nn/model_text.h \
+	src/nn/optimizer.c \
+	src/nn/plan.c \
+	src/nn/plan.h \
+	src/nn/schedule.c
 nninclude_HEADERS += \
 	src/nn/input.h \
 	src/nn/layer.h \

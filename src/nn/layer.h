@@ -94,7 +94,11 @@ void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct
 /* "layer 3 (linear)": for messages; thread-local buffer. */
 const char *trm_layer_text(const struct trm_layer *layer);
 
-/* For create(): arguments by position or key. Missing and malformed ones are errors that quote ops->usage. */
+/* For shape() of layers that read floats: refuses sparse rows. */
+int trm_layer_dense(const struct trm_layer *layer);
+
+/* For create(): arguments by position or key. Missing and malformed ones are errors that quote ops->usage. A position
+ * below 0 means: by key alone. Reals lie in [low, high). Sizes lie in [1, 2^31 - 1]. */
 int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
                       size_t *value); /* leaves *value if absent and *value is not 0 */
 int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,

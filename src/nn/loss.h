@@ -17,6 +17,9 @@ struct trm_loss {
 };
 
 extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */
-const struct trm_loss *trm_loss_find(const char *name, const struct trm_input_spec *spec); /* NULL: error recorded */
+
+/* The loss called `name`. "auto": for value targets mean_squared_error; for two classes and a single score logistic,
+ * for classes otherwise softmax_cross_entropy. NULL: error recorded. */
+const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores, const struct trm_input_spec *spec);
 
 #endif

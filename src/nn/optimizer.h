@@ -19,15 +19,25 @@ struct trm_optimizer {
   double clip;              /* largest global norm of the gradient, 0: none */
 };
 
+/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum and nesterov
+ * without one take 0.9. TRM_USAGE names the option and why. Nothing to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options);
 const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state); /* "momentum"; "first", "second" */
 
 /* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
-/* Learning rate of 0-based step of `steps` in all. Schedules: constant; step (times gamma at each milestone, given as
- * fractions of the run or epochs: see the option); cosine and linear (from rate to final * rate). Warm-up: linear from
- * rate / warm-up steps over the first optim.warmup steps (or, below 1, that fraction of the run), multiplying any. */
+/* Learning rate of 0-based step of `steps` in all. With p = step / steps:
+ *   constant  rate
+ *   step      rate * gamma^(milestones reached); optim.milestones is a list such as "0.5,0.75" or "30,60": a number below 1
+ *             or with a point is a fraction of the run, a whole number an epoch
+ *   cosine    rate * (final + (1 - final) (1 + cos(pi p)) / 2)                   (Loshchilov & Hutter 2017)
+ *   linear    rate * (1 - (1 - final) p)
+ * Warm-up multiplies any of them by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction of
+ * the run. */
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch);
+
+/* Checks the schedule's options; part of trm_optimizer_create. */
+int trm_schedule_check(const struct trm_options *options);
 
 #endif

@@ -1,0 +1,140 @@
+/* The table of layers, and what their create and shape functions have in common: arguments and parameters. */
+#include "nn/layer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/options.h"
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+const struct trm_layer_ops *const trm_layer_table[] = {
+  &layer_linear,
+  &layer_relu,
+  &layer_gelu,
+  &layer_gelu_tanh,
+  &layer_tanh,
+  &layer_sigmoid,
+  &layer_dropout,
+  NULL,
+};
+
+void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape, enum trm_init init,
+                         float scale)
+{
+  struct trm_parameter *p = &layer->parameter[layer->parameters++];
+  memset(p, 0, sizeof *p);
+  snprintf(p->name, sizeof p->name, "layer%d.%s", layer->number, name);
+  p->shape = *shape;
+  p->count = trm_shape_count(shape);
+  p->init = init;
+  p->scale = scale;
+}
+
+const char *trm_layer_text(const struct trm_layer *layer)
+{
+  static _Thread_local char text[64];
+  snprintf(text, sizeof text, "layer %d (%s)", layer->number, layer->ops->name);
+  return text;
+}
+
+int trm_layer_dense(const struct trm_layer *layer)
+{
+  if (layer->sparse_input)
+    return trm_error(TRM_USAGE, "%s takes dense values, the data set has sparse rows of %s: put a linear layer first",
+                     trm_layer_text(layer), trm_shape_text(&layer->in));
+  return TRM_OK;
+}
+
+/* The value given by key, or at the position among the positional ones; NULL if neither. */
+static const char *argument_find(const struct trm_arguments *arguments, int position, const char *key)
+{
+  for (int i = 0; i < arguments->count; i++) {
+    if (!arguments->item[i].key && position-- == 0)
+      return arguments->item[i].value;
+    if (key && arguments->item[i].key && strcmp(arguments->item[i].key, key) == 0)
+      return arguments->item[i].value;
+  }
+  return NULL;
+}
+
+static int argument_error(const struct trm_layer *layer, const char *key, const char *value, const char *wanted)
+{
+  if (!value)
+    return trm_error(TRM_USAGE, "%s: %s is missing; usage: %s", trm_layer_text(layer), key, layer->ops->usage);
+  return trm_error(TRM_USAGE, "%s: %s is '%s', must be %s; usage: %s", trm_layer_text(layer), key, value, wanted,
+                   layer->ops->usage);
+}
+
+int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
+                      size_t *value)
+{
+  const char *text = argument_find(arguments, position, key);
+  if (!text)
+    return *value ? TRM_OK : argument_error(layer, key, NULL, NULL);
+  char *end;
+  errno = 0;
+  const long long number = strtoll(text, &end, 10);
+  if (end == text || *end || errno || number < 1 || number > INT32_MAX)
+    return argument_error(layer, key, text, "a whole number from 1 to 2147483647");
+  *value = (size_t)number;
+  return TRM_OK;
+}
+
+int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
+                      double low, double high, float *value)
+{
+  const char *text = argument_find(arguments, position, key);
+  if (!text)
+    return TRM_OK;
+  char *end;
+  const double number = strtod(text, &end);
+  /* the float is tested: 0.99999999999 must not become a bound that it is below */
+  if (end == text || *end || !((double)(float)number >= low && (double)(float)number < high)) {
+    char wanted[80];
+    snprintf(wanted, sizeof wanted, "a number in [%g, %g)", low, high);
+    return argument_error(layer, key, text, wanted);
+  }
+  *value = (float)number;
+  return TRM_OK;
+}
+
+int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key, bool *value)
+{
+  const char *text = argument_find(arguments, -1, key);
+  if (!text)
+    return TRM_OK;
+  const bool yes = strcmp(text, "yes") == 0 || strcmp(text, "true") == 0;
+  if (!yes && strcmp(text, "no") != 0 && strcmp(text, "false") != 0)
+    return argument_error(layer, key, text, "yes or no");
+  *value = yes;
+  return TRM_OK;
+}
+
+int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
+                      const char *const *keys)
+{
+  for (int i = 0; i < arguments->count; i++) {
+    const char *key = arguments->item[i].key, *value = arguments->item[i].value;
+    if (!key && positions-- <= 0)
+      return trm_error(TRM_USAGE, "%s: '%s' is one word too many; usage: %s", trm_layer_text(layer), value,
+                       layer->ops->usage);
+    if (!key)
+      continue;
+    int k = 0;
+    while (keys[k] && strcmp(keys[k], key) != 0)
+      k++;
+    if (!keys[k]) {
+      const char *near = trm_nearest(key, keys);
+      return trm_error(TRM_USAGE, "%s: there is no argument '%s'%s%s%s; usage: %s", trm_layer_text(layer), key,
+                       near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", layer->ops->usage);
+    }
+    for (int j = 0; j < i; j++)
+      if (arguments->item[j].key && strcmp(arguments->item[j].key, key) == 0)
+        return trm_error(TRM_USAGE, "%s: %s is given twice; usage: %s", trm_layer_text(layer), key, layer->ops->usage);
+  }
+  return TRM_OK;
+}

@@ -1,0 +1,133 @@
+/* Activations, element by element: relu, tanh, sigmoid (backward from the output), gelu (backward from the input). */
+#include <string.h>
+
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+static int plain_create(struct trm_layer *layer, const struct trm_arguments *arguments, enum trm_activation kind)
+{
+  layer->activation = kind;
+  return trm_argument_done(layer, arguments, 0, (const char *const[]){NULL});
+}
+
+static int relu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  return plain_create(layer, arguments, TRM_RELU);
+}
+
+static int tanh_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  return plain_create(layer, arguments, TRM_TANH);
+}
+
+static int sigmoid_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  return plain_create(layer, arguments, TRM_SIGMOID);
+}
+
+static int gelu_tanh_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  return plain_create(layer, arguments, TRM_GELU_TANH);
+}
+
+static int gelu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  layer->activation = TRM_GELU;
+  TRM_CHECK(trm_argument_done(layer, arguments, 1, (const char *const[]){NULL}));
+  if (arguments->count) {
+    if (strcmp(arguments->item[0].value, "tanh") != 0)
+      return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), arguments->item[0].value,
+                       layer->ops->usage);
+    layer->activation = TRM_GELU_TANH;
+  }
+  return TRM_OK;
+}
+
+static int activation_shape(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  layer->out = layer->in;
+  return TRM_OK;
+}
+
+static void activation_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, F) */,
+                               float *y /* (B, F) */, float *work)
+{
+  (void)work;
+  pass->device->ops->activation_forward(pass->device, layer->activation, x, y,
+                                        pass->input->rows * trm_shape_count(&layer->in));
+}
+
+static void activation_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                                const float *dy, float *dx, float *work)
+{
+  (void)work;
+  pass->device->ops->activation_backward(pass->device, layer->activation, x, y, dy, dx,
+                                         pass->input->rows * trm_shape_count(&layer->in));
+}
+
+static struct trm_cost activation_cost(const struct trm_layer *layer)
+{
+  const double f = (double)trm_shape_count(&layer->in);
+  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
+}
+
+const struct trm_layer_ops layer_relu = {
+  .name = "relu",
+  .usage = "relu",
+  .create = relu_create,
+  .shape = activation_shape,
+  .forward = activation_forward,
+  .backward = activation_backward,
+  .cost = activation_cost,
+  .keeps_output = true,
+  .in_place = true,
+};
+
+const struct trm_layer_ops layer_tanh = {
+  .name = "tanh",
+  .usage = "tanh",
+  .create = tanh_create,
+  .shape = activation_shape,
+  .forward = activation_forward,
+  .backward = activation_backward,
+  .cost = activation_cost,
+  .keeps_output = true,
+  .in_place = true,
+};
+
+const struct trm_layer_ops layer_sigmoid = {
+  .name = "sigmoid",
+  .usage = "sigmoid",
+  .create = sigmoid_create,
+  .shape = activation_shape,
+  .forward = activation_forward,
+  .backward = activation_backward,
+  .cost = activation_cost,
+  .keeps_output = true,
+  .in_place = true,
+};
+
+const struct trm_layer_ops layer_gelu = {
+  .name = "gelu",
+  .usage = "gelu [tanh]",
+  .create = gelu_create,
+  .shape = activation_shape,
+  .forward = activation_forward,
+  .backward = activation_backward,
+  .cost = activation_cost,
+  .keeps_input = true,
+  .in_place = true,
+};
+
+const struct trm_layer_ops layer_gelu_tanh = {
+  .name = "gelu_tanh",
+  .usage = "gelu_tanh",
+  .create = gelu_tanh_create,
+  .shape = activation_shape,
+  .forward = activation_forward,
+  .backward = activation_backward,
+  .cost = activation_cost,
+  .keeps_input = true,
+  .in_place = true,
+};

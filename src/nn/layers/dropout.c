@@ -1,0 +1,62 @@
+/* Dropout (Srivastava et al. 2014), inverted: what is kept is scaled by 1 / (1 - rate) in training, evaluation is the
+ * identity. The mask is a function of seed, layer and global sample position, so backward draws it again. */
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+static int dropout_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  layer->rate = 0.5f;
+  TRM_CHECK(trm_argument_done(layer, arguments, 1, (const char *const[]){"rate", NULL}));
+  return trm_argument_real(layer, arguments, 0, "rate", 0, 1, &layer->rate);
+}
+
+static int dropout_shape(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  layer->out = layer->in;
+  return TRM_OK;
+}
+
+/* to (B, F) = from (B, F) under the mask of this pass */
+static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
+{
+  struct trm_device *device = pass->device;
+  const size_t b = pass->input->rows, f = trm_shape_count(&layer->in);
+  if (pass->training && layer->rate > 0) {
+    const struct trm_mask mask = {
+      .seed = pass->seed, .stream = (uint32_t)layer->number, .first_row = pass->first_row, .rate = layer->rate};
+    device->ops->dropout(device, &mask, from, to, b, f);
+  } else if (to != from) {
+    device->ops->copy(device, to, from, b * f * sizeof(float));
+  }
+}
+
+static void dropout_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+{
+  (void)work;
+  dropout_apply(layer, pass, x, y);
+}
+
+static void dropout_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                             const float *dy, float *dx, float *work)
+{
+  (void)x, (void)y, (void)work;
+  dropout_apply(layer, pass, dy, dx);
+}
+
+static struct trm_cost dropout_cost(const struct trm_layer *layer)
+{
+  const double f = (double)trm_shape_count(&layer->in);
+  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
+}
+
+const struct trm_layer_ops layer_dropout = {
+  .name = "dropout",
+  .usage = "dropout [RATE]",
+  .create = dropout_create,
+  .shape = dropout_shape,
+  .forward = dropout_forward,
+  .backward = dropout_backward,
+  .cost = dropout_cost,
+  .in_place = true,
+};

@@ -1,0 +1,244 @@
+/* A model's life: from text to layers, the layout of the flat arrays, initial weights, and what is known about it. */
+#include "nn/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/sha256.h"
+#include "core/status.h"
+#include "nn/model_text.h"
+#include "nn/plan.h"
+
+enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
+
+static const size_t largest_model = (size_t)1 << 48; /* elements: far beyond any memory, far below any overflow */
+
+/* Lays out the flat arrays: the last layer's parameters first. */
+static int model_layout(struct trm_model *model)
+{
+  int bottom = 0;
+  while (bottom < model->layers && !model->layer[bottom].parameters)
+    bottom++;
+  if (bottom == model->layers)
+    return trm_error(TRM_USAGE, "model '%s' has no layer with parameters: there is nothing to train", model->text);
+  model->boundary = trm_alloc((size_t)model->layers * sizeof *model->boundary, "layer boundaries");
+  for (int i = model->layers - 1; i >= 0; i--) {
+    struct trm_layer *layer = &model->layer[i];
+    layer->needs_dx = i > bottom;
+    for (int p = 0; p < layer->parameters; p++) {
+      struct trm_parameter *parameter = &layer->parameter[p];
+      parameter->offset = model->parameters;
+      if (parameter->count > largest_model)
+        return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
+                         trm_shape_text(&parameter->shape));
+      model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
+    }
+    if (layer->parameters)
+      model->boundary[model->boundaries++] = model->parameters;
+  }
+  return TRM_OK;
+}
+
+static int model_build(struct trm_model *model, const char *text, const char *loss_name)
+{
+  const struct trm_input_spec *spec = &model->spec;
+  if (spec->tokens)
+    return trm_error(TRM_USAGE, "the data set has tokens: there is no layer yet that takes them");
+  TRM_CHECK(trm_model_parse(text, spec, &model->layer, &model->layers, &model->text));
+  TRM_CHECK(model_layout(model));
+  const struct trm_shape *scores = &model->layer[model->layers - 1].out;
+  model->loss = trm_loss_find(loss_name, scores, spec);
+  return model->loss ? model->loss->check(scores, spec) : TRM_USAGE;
+}
+
+int trm_model_create(struct trm_model *model, const char *text, const char *loss_name, const struct trm_input_spec *spec)
+{
+  *model = (struct trm_model){.spec = *spec};
+  const int status = model_build(model, text, loss_name);
+  if (status != TRM_OK)
+    trm_model_free(model);
+  return status;
+}
+
+static void model_unbind(struct trm_model *model)
+{
+  if (model->device) {
+    model->device->ops->release(model->device, model->arena);
+    model->device->ops->release(model->device, model->row_loss);
+  }
+  trm_free(model->host_rows);
+  trm_plan_free(model->plan);
+  model->device = NULL;
+  model->arena = model->row_loss = model->row_correct = model->host_rows = NULL;
+  model->scores = NULL;
+  model->plan = NULL;
+}
+
+void trm_model_free(struct trm_model *model)
+{
+  model_unbind(model);
+  trm_free(model->layer);
+  trm_free(model->text);
+  trm_free(model->boundary);
+  *model = (struct trm_model){0};
+}
+
+/* The arena and the arrays of the rows' losses. */
+static int model_take(struct trm_model *model, struct trm_device *device, size_t rows, bool training)
+{
+  model_unbind(model);
+  model->device = device;
+  model->max_rows = rows;
+  model->training = training;
+  model->plan = trm_plan_create(model->layer, model->layers, rows, training);
+  model->arena_bytes = model->plan->elements * sizeof(float);
+  model->host_rows = trm_alloc(2 * rows * sizeof(float), "losses of the rows");
+  void *memory;
+  TRM_CHECK(device->ops->alloc(device, model->arena_bytes, "activations", &memory));
+  model->arena = memory;
+  TRM_CHECK(device->ops->alloc(device, 2 * rows * sizeof(float), "losses of the rows", &memory));
+  model->row_loss = memory;
+  model->row_correct = model->row_loss + rows;
+  return TRM_OK;
+}
+
+int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows, bool training)
+{
+  const size_t rows = max_rows ? max_rows : 1;
+  if (model->device != device || model->max_rows != rows || model->training != training) {
+    const int status = model_take(model, device, rows, training);
+    if (status != TRM_OK) {
+      model_unbind(model);
+      return status;
+    }
+  }
+  model->w = w;
+  model->g = g;
+  for (int i = 0; i < model->layers; i++)
+    for (int p = 0; p < model->layer[i].parameters; p++) {
+      struct trm_parameter *parameter = &model->layer[i].parameter[p];
+      parameter->w = w + parameter->offset;
+      parameter->g = g ? g + parameter->offset : NULL;
+    }
+  return TRM_OK;
+}
+
+int trm_model_parameter_count(const struct trm_model *model)
+{
+  int count = 0;
+  for (int i = 0; i < model->layers; i++)
+    count += model->layer[i].parameters;
+  return count;
+}
+
+struct trm_parameter *trm_model_parameter(const struct trm_model *model, int number)
+{
+  for (int i = 0; number >= 0 && i < model->layers; number -= model->layer[i++].parameters)
+    if (number < model->layer[i].parameters)
+      return &model->layer[i].parameter[number];
+  return NULL;
+}
+
+size_t trm_model_size(const struct trm_model *model)
+{
+  size_t count = 0;
+  for (int n = 0; n < trm_model_parameter_count(model); n++)
+    count += trm_model_parameter(model, n)->count;
+  return count;
+}
+
+static float init_value(const struct trm_parameter *p, uint64_t seed, uint32_t number, uint64_t element)
+{
+  switch (p->init) {
+  case TRM_INIT_ONE:
+    return 1;
+  case TRM_INIT_UNIFORM:
+    return p->scale * (2 * trm_random_uniform(seed, TRM_RANDOM_INIT, number, element) - 1);
+  case TRM_INIT_NORMAL:
+    return p->scale * trm_random_normal(seed, TRM_RANDOM_INIT, number, element);
+  case TRM_INIT_ZERO:
+    break;
+  }
+  return 0;
+}
+
+void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
+{
+  memset(host_w, 0, model->parameters * sizeof *host_w);
+  const int count = trm_model_parameter_count(model);
+  for (int n = 0; n < count; n++) {
+    const struct trm_parameter *p = trm_model_parameter(model, n);
+    for (size_t e = 0; e < p->count; e++)
+      host_w[p->offset + e] = init_value(p, seed, (uint32_t)n, e);
+  }
+}
+
+static int name_compare(const void *a, const void *b)
+{
+  const struct trm_parameter *x = *(const struct trm_parameter *const *)a, *y = *(const struct trm_parameter *const *)b;
+  return strcmp(x->name, y->name);
+}
+
+/* Adds the values as little-endian floats. */
+static void hash_add(struct trm_sha256 *hash, const float *values, size_t count)
+{
+  uint8_t bytes[4096];
+  while (count) {
+    const size_t some = count < sizeof bytes / 4 ? count : sizeof bytes / 4;
+    for (size_t i = 0; i < some; i++) {
+      uint32_t word;
+      memcpy(&word, &values[i], 4);
+      for (int b = 0; b < 4; b++)
+        bytes[4 * i + (size_t)b] = (uint8_t)(word >> 8 * b);
+    }
+    trm_sha256_add(hash, bytes, 4 * some);
+    values += some;
+    count -= some;
+  }
+}
+
+void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65])
+{
+  const int count = trm_model_parameter_count(model);
+  const struct trm_parameter **order = trm_alloc((size_t)count * sizeof *order, "order of the parameters");
+  for (int n = 0; n < count; n++)
+    order[n] = trm_model_parameter(model, n);
+  qsort(order, (size_t)count, sizeof *order, name_compare);
+  struct trm_sha256 hash;
+  trm_sha256_begin(&hash);
+  for (int n = 0; n < count; n++)
+    hash_add(&hash, host_w + order[n]->offset, order[n]->count);
+  trm_sha256_end(&hash, hex);
+  trm_free(order);
+}
+
+char *trm_model_describe(const struct trm_model *model)
+{
+  char *text = trm_strdup("");
+  for (int i = 0; i < model->layers; i++) {
+    const struct trm_layer *layer = &model->layer[i];
+    size_t parameters = 0;
+    for (int p = 0; p < layer->parameters; p++)
+      parameters += layer->parameter[p].count;
+    char *more = trm_format("%s%-4d%-12s%16s -> %-16s%12zu parameters\n", text, i, layer->ops->name,
+                            trm_shape_text(&layer->in), trm_shape_text(&layer->out), parameters);
+    trm_free(text);
+    text = more;
+  }
+  return text;
+}
+
+struct trm_cost trm_model_cost(const struct trm_model *model)
+{
+  struct trm_cost sum = {0};
+  for (int i = 0; i < model->layers; i++) {
+    const struct trm_cost cost = model->layer[i].ops->cost(&model->layer[i]);
+    sum.flop += cost.flop;
+    sum.bytes += cost.bytes;
+  }
+  return sum;
+}

@@ -1,0 +1,12 @@
+/* From a model's text to its layers (private to src/nn). */
+#ifndef TRM_NN_MODEL_TEXT_H
+#define TRM_NN_MODEL_TEXT_H
+
+#include "nn/layer.h"
+
+/* Reads the text, resolves presets and infers every shape. *layer is released with trm_free, *canonical likewise; on error
+ * neither is set. */
+int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,
+                    char **canonical);
+
+#endif

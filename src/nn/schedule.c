@@ -1,0 +1,100 @@
+/* Learning rate as a function of the step. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/status.h"
+#include "nn/optimizer.h"
+
+enum schedule { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
+static const char *const schedule_names[] = {"constant", "step", "cosine", "linear", NULL};
+
+static int schedule_find(const char *name)
+{
+  int i = 0;
+  while (schedule_names[i] && strcmp(schedule_names[i], name) != 0)
+    i++;
+  return schedule_names[i] ? i : -1;
+}
+
+/* The next entry of a list of milestones; false at its end. Moves *text on; to NULL where the text is not understood. */
+static bool milestone_next(const char **text, double *value, bool *fraction)
+{
+  const char *at = *text + strspn(*text, " ,\t");
+  if (!*at)
+    return false;
+  char *end;
+  *value = strtod(at, &end);
+  const bool good = end != at && (!*end || strchr(" ,\t", *end)) && *value >= 0 && *value < 1e15;
+  *fraction = good && (*value < 1 || memchr(at, '.', (size_t)(end - at)));
+  *text = good && !(*fraction && *value > 1) && (*fraction || *value == floor(*value)) ? end : NULL;
+  return true;
+}
+
+int trm_schedule_check(const struct trm_options *options)
+{
+  const int schedule = schedule_find(options->optim.schedule);
+  if (schedule < 0) {
+    const char *near = trm_nearest(options->optim.schedule, schedule_names);
+    return trm_error(TRM_USAGE, "optim.schedule: there is no schedule '%s'%s%s%s", options->optim.schedule,
+                     near ? ", did you mean '" : "; there are constant, step, cosine and linear", near ? near : "",
+                     near ? "'?" : "");
+  }
+  if (!(options->optim.warmup >= 0 && options->optim.warmup < 1e15) ||
+      (options->optim.warmup >= 1 && options->optim.warmup != floor(options->optim.warmup)))
+    return trm_error(TRM_USAGE, "optim.warmup is %g, must be a whole number of steps, or a fraction of the run below 1",
+                     options->optim.warmup);
+  if ((schedule == SCHEDULE_COSINE || schedule == SCHEDULE_LINEAR) &&
+      !(options->optim.final >= 0 && options->optim.final <= 1))
+    return trm_error(TRM_USAGE, "optim.final is %g, must be in [0, 1]: the part of optim.lr that is left at the end",
+                     options->optim.final);
+  if (schedule != SCHEDULE_STEP)
+    return TRM_OK;
+  if (!(options->optim.gamma > 0 && options->optim.gamma <= 1))
+    return trm_error(TRM_USAGE, "optim.gamma is %g, must be above 0 and at most 1", options->optim.gamma);
+  const char *text = options->optim.milestones ? options->optim.milestones : "";
+  double value;
+  bool fraction;
+  int count = 0;
+  for (; milestone_next(&text, &value, &fraction); count++)
+    if (!text)
+      return trm_error(TRM_USAGE, "optim.milestones is '%s', must be fractions of the run (0.5,0.75) or epochs (30,60)",
+                       options->optim.milestones);
+  if (!count)
+    return trm_error(TRM_USAGE, "optim.schedule is step: optim.milestones must say when");
+  return TRM_OK;
+}
+
+static double step_factor(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch)
+{
+  const char *text = options->optim.milestones ? options->optim.milestones : "";
+  double factor = 1, value;
+  bool fraction;
+  while (text && milestone_next(&text, &value, &fraction))
+    if (text && (double)step >= (fraction ? round(value * (double)steps) : value * (double)steps_per_epoch))
+      factor *= options->optim.gamma;
+  return factor;
+}
+
+double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch)
+{
+  const double pi = 3.14159265358979323846;
+  const double p = steps ? (double)(step < steps ? step : steps) / (double)steps : 0;
+  const double final = options->optim.final;
+  double rate = options->optim.rate;
+  switch (schedule_find(options->optim.schedule)) {
+  case SCHEDULE_STEP:
+    rate *= step_factor(options, step, steps, steps_per_epoch);
+    break;
+  case SCHEDULE_COSINE:
+    rate *= final + (1 - final) * (1 + cos(pi * p)) / 2;
+    break;
+  case SCHEDULE_LINEAR:
+    rate *= 1 - (1 - final) * p;
+    break;
+  default:
+    break;
+  }
+  const double warmup = options->optim.warmup < 1 ? round(options->optim.warmup * (double)steps) : options->optim.warmup;
+  return (double)step < warmup ? rate * ((double)step + 1) / warmup : rate;
+}
