@@ -49,7 +49,8 @@ void trm_json_text(struct trm_json *json, const char *key, const char *value); /
 
 bool trm_text_is_utf8(const char *text);
 
-/* The shortest decimal text that reads back as the same double, finite numbers only. Returns text. */
+/* Decimal text that reads back as the same double: the fewest digits, whole numbers below 1e15 without an exponent.
+ * Finite numbers only. Returns text. */
 const char *trm_number_text(double value, char text[32]);
 
 #endif

@@ -8,6 +8,10 @@
 
 const char *trm_number_text(double value, char text[32])
 {
+  if (value == rint(value) && fabs(value) < 1e15) { /* 60000 rather than 6e+04 */
+    snprintf(text, 32, "%.0f", value);
+    return text;
+  }
   /* if p digits read back then so do p + 1 */
   char wide[352]; /* what gcc fears of "%.*g" */
   int low = 1, high = 17;

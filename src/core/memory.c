@@ -84,12 +84,13 @@ char *trm_strdup(const char *text)
 
 char *trm_format(const char *format, ...)
 {
+  char start[256]; /* most texts fit: no second pass */
   va_list arguments;
   va_start(arguments, format);
-  const int length = vsnprintf(NULL, 0, format, arguments);
+  const int length = vsnprintf(start, sizeof start, format, arguments);
   va_end(arguments);
-  if (length < 0)
-    return trm_strdup("");
+  if (length < (int)sizeof start)
+    return trm_strdup(length < 0 ? "" : start);
   char *text = trm_alloc((size_t)length + 1, "text");
   va_start(arguments, format);
   vsnprintf(text, (size_t)length + 1, format, arguments);

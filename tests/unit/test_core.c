@@ -3,11 +3,13 @@
 #include <config.h>
 #endif
 
+#include <fcntl.h>
 #include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 
 #include "core/comm.h"
@@ -41,12 +43,9 @@ static FILE *capture_begin(struct capture *capture)
   return capture->stream = open_memstream(&capture->text, &capture->bytes);
 }
 
-/* Runs `work` in a child with stderr in a pipe; gives what it printed and its exit status. */
-static int child_run(void (*work)(void), char *text, size_t room)
+/* Runs `work` in a child whose stderr is ends[1]; gives what comes out of ends[0] and its exit status. */
+static int child_read(void (*work)(void), const int ends[2], char *text, size_t room)
 {
-  int ends[2];
-  if (pipe(ends) != 0)
-    return -1;
   fflush(NULL);
   const pid_t child = fork();
   if (child < 0)
@@ -68,6 +67,27 @@ static int child_run(void (*work)(void), char *text, size_t room)
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* stderr is a pipe. */
+static int child_run(void (*work)(void), char *text, size_t room)
+{
+  int ends[2];
+  return pipe(ends) == 0 ? child_read(work, ends, text, room) : -1;
+}
+
+/* stderr is a terminal of 20 columns. */
+static int child_run_terminal(void (*work)(void), char *text, size_t room)
+{
+  const struct winsize size = {.ws_row = 10, .ws_col = 20};
+  int ends[2] = {posix_openpt(O_RDWR | O_NOCTTY), -1};
+  if (ends[0] < 0 || grantpt(ends[0]) != 0 || unlockpt(ends[0]) != 0)
+    return -1;
+  ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY);
+  if (ends[1] < 0 || ioctl(ends[1], TIOCSWINSZ, &size) != 0)
+    return -1;
+  setenv("TERM", "xterm", 1);
+  return child_read(work, ends, text, room);
 }
 
 /* ---- status and log */
@@ -147,9 +167,24 @@ static void work_hook(void)
   trm_abort(TRM_STOPPED);
 }
 
+static void work_terminal(void)
+{
+  trm_progress("step %d", 1);
+  trm_progress("step %d, and more than 20 columns", 2);
+  trm_warn("careful");
+  trm_progress_end();
+  trm_progress_end();
+  trm_info("done");
+  trm_log_quiet(true);
+  trm_progress("not this");
+}
+
 static void test_log(void)
 {
   char text[4096];
+  CU_ASSERT_EQUAL(child_run_terminal(work_terminal, text, sizeof text), 0);
+  CU_ASSERT_STRING_EQUAL(text, "\r\033[Kstep 1\r\033[Kstep 2, and more th\r\033[Ktrireme: warning: careful\r\n"
+                               "step 2, and more th\r\ndone\r\n");
   CU_ASSERT_EQUAL(child_run(work_log, text, sizeof text), 0);
   CU_ASSERT_STRING_EQUAL(text, "info 1\nstep 2\ntrireme: rank 0: warning: careful\ntrireme: rank 0: error: broken %\n"
                                "trireme: rank 3: warning: third\ntrireme: warning: alone\n");
@@ -440,7 +475,11 @@ static void test_number_text(void)
   char text[32];
   CU_ASSERT_STRING_EQUAL(trm_number_text(0, text), "0");
   CU_ASSERT_STRING_EQUAL(trm_number_text(0.1, text), "0.1");
-  CU_ASSERT_STRING_EQUAL(trm_number_text(60000, text), "6e+04");
+  CU_ASSERT_STRING_EQUAL(trm_number_text(60000, text), "60000");
+  CU_ASSERT_STRING_EQUAL(trm_number_text(-0.0, text), "-0");
+  CU_ASSERT_STRING_EQUAL(trm_number_text(1e15, text), "1e+15");
+  CU_ASSERT_STRING_EQUAL(trm_number_text(999999999999999, text), "999999999999999");
+  CU_ASSERT_STRING_EQUAL(trm_number_text(0x1p53, text), "9007199254740992");
   CU_ASSERT_STRING_EQUAL(trm_number_text(0.1 + 0.2, text), "0.30000000000000004");
   CU_ASSERT_EQUAL(strtod(trm_number_text(DBL_MAX, text), NULL), DBL_MAX);
   CU_ASSERT_EQUAL(strtod(trm_number_text(DBL_TRUE_MIN, text), NULL), DBL_TRUE_MIN);
