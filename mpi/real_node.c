@@ -125,7 +125,7 @@ void real_meet(struct real_comm *real)
 
 /* -- arrays */
 
-static size_t whole_pages(size_t bytes)
+size_t real_whole_pages(size_t bytes)
 {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   return (bytes + page - 1) / page * page;
@@ -136,15 +136,13 @@ static size_t whole_pages(size_t bytes)
 int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
 {
   MPI_Comm node;
-  int size;
   MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  MPI_Comm_size(node, &size);
   uint64_t wanted = bytes;
   MPI_Allreduce(MPI_IN_PLACE, &wanted, 1, MPI_UINT64_T, MPI_SUM, node);
   MPI_Comm_free(&node);
   struct statvfs space;
   double missing[2] = {0, 0}; /* wanted and free bytes where it does not fit */
-  if (size > 1 && statvfs("/dev/shm", &space) == 0 && wanted > (uint64_t)space.f_bavail * space.f_frsize) {
+  if (statvfs("/dev/shm", &space) == 0 && wanted > (uint64_t)space.f_bavail * space.f_frsize) {
     missing[0] = (double)wanted;
     missing[1] = (double)space.f_bavail * (double)space.f_frsize;
   }
@@ -165,8 +163,10 @@ int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm
   struct real_comm *real = real_of(comm);
   if (!real->shares_memory)
     return trm_error(TRM_FAILED, "%s: shared memory asked of ranks that may not share any", what);
-  const size_t page = whole_pages(1);
-  const size_t length = whole_pages(bytes) + (comm->rank == comm->size - 1 ? page : 0);
+  if (comm->size == 1)
+    return trm_comm_self_ops.share(comm, bytes, what, shared);
+  const size_t page = real_whole_pages(1);
+  const size_t length = real_whole_pages(bytes) + (comm->rank == comm->size - 1 ? page : 0);
   TRM_CHECK(real_check_room(real->mpi, length, what));
 
   MPI_Win *window = trm_alloc(sizeof *window, what);
@@ -183,7 +183,7 @@ int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm
     void *base;
     MPI_Win_shared_query(*window, i, &part, &unit, &base);
     if (!at && part > 0) {
-      at = (char *)whole_pages((size_t)base);
+      at = (char *)real_whole_pages((size_t)base);
       for (int before = 0; before < i; before++)
         shared->base[before] = at;
     }
@@ -199,9 +199,10 @@ int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm
 
 void real_unshare(struct trm_comm *comm, struct trm_shared *shared)
 {
-  (void)comm;
-  if (!shared->handle)
+  if (!shared->handle) {
+    trm_comm_self_ops.unshare(comm, shared);
     return;
+  }
   MPI_Win_free(shared->handle);
   trm_free(shared->handle);
   trm_free(shared->base);

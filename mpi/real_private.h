@@ -51,6 +51,7 @@ void real_meeting_free(struct real_comm *real);   /* collective */
 void real_meet(struct real_comm *real);
 int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
 void real_unshare(struct trm_comm *comm, struct trm_shared *shared);
+size_t real_whole_pages(size_t bytes); /* rounded up */
 /* Is there room for this rank's `bytes` of shared memory, together with those of its node? The same answer on all ranks
  * of comm. Collective. */
 int real_check_room(MPI_Comm mpi, size_t bytes, const char *what);

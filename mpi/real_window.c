@@ -2,7 +2,8 @@
  *
  * Progress: MPICH moves nothing while the target computes; an operation then takes until the target next enters MPI. A
  * target must sit in MPI, or call progress between layers. Accumulate goes in small pieces: from 256 KB on its rate
- * falls. Do not mix accumulate with plain stores into the window: not every library keeps both. */
+ * falls. Windows are whole pages: with other sizes MPICH 4.0 takes a neighbour's window on the same node to begin a few
+ * bytes from where it does. Do not mix accumulate with plain stores into the window: not every library keeps both. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -22,15 +23,16 @@ int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, 
 {
   struct real_comm *real = real_of(comm);
   const size_t element = trm_type_bytes(type);
-  TRM_CHECK(real_check_room(real->mpi, count * element, what));
+  const size_t bytes = real_whole_pages(count * element);
+  TRM_CHECK(real_check_room(real->mpi, bytes, what));
   struct trm_window *made = trm_alloc(sizeof *made, what);
   made->type = real_type(type);
   made->element = element;
-  MPI_Win_allocate((MPI_Aint)(count * element), (int)element, MPI_INFO_NULL, real->mpi, own, &made->mpi);
+  MPI_Win_allocate((MPI_Aint)bytes, (int)element, MPI_INFO_NULL, real->mpi, own, &made->mpi);
   real_watch_window(made->mpi);
   MPI_Win_lock_all(MPI_MODE_NOCHECK, made->mpi);
-  if (count > 0)
-    memset(*own, 0, count * element);
+  if (bytes > 0)
+    memset(*own, 0, bytes);
   MPI_Win_sync(made->mpi);
   MPI_Barrier(real->mpi);
   *window = made;

@@ -1,0 +1,42 @@
+/* A CUnit program that is an MPI job: every rank runs the table. Rank 0 prints; what another rank would have printed
+ * appears if a check failed there. */
+#ifndef TRM_TESTS_RANKS_H
+#define TRM_TESTS_RANKS_H
+
+#include <stdio.h>
+
+#include "core/log.h"
+#include "core/status.h"
+#include "mpi/real.h"
+#include "suite.h"
+
+static struct trm_comm *world;
+
+static inline int ranks_run(int argc, char **argv, const char *name, CU_TestInfo *tests)
+{
+  if (trm_comm_start(&argc, &argv, false, &world) != TRM_OK) {
+    trm_log_error();
+    return 99;
+  }
+  trm_log_quiet(true);
+  const int rank = world->rank, screen = dup(STDOUT_FILENO);
+  FILE *mine = rank > 0 ? tmpfile() : NULL;
+  fflush(stdout);
+  if (mine)
+    dup2(fileno(mine), STDOUT_FILENO);
+  const int failed = suite_run(name, tests);
+  fflush(stdout);
+  dup2(screen, STDOUT_FILENO);
+  if (mine && failed) {
+    printf("---- rank %d of %d\n", rank, world->size);
+    rewind(mine);
+    for (int c; (c = fgetc(mine)) != EOF;)
+      putchar(c);
+  }
+  int32_t any = failed;
+  world->ops->allreduce(world, &any, 1, TRM_INT32, TRM_MAX);
+  trm_comm_stop(world);
+  return any;
+}
+
+#endif

@@ -1,0 +1,515 @@
+/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order allreduce; the check of
+ * the launch. Meant for 1 to 9 ranks. */
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "mpi/coll/allreduce_tree.h"
+#include "mpi/real_private.h"
+#include "ranks.h"
+
+/* Runs the check on the job, on its last two thirds in reversed order, on the ranks of a node, and on one rank alone. */
+static void on_all(void (*check)(struct trm_comm *comm))
+{
+  check(world);
+  const int third = world->size / 3;
+  struct trm_comm *part = world->ops->split(world, world->rank < third ? -1 : 0, -world->rank);
+  CU_ASSERT_EQUAL(part == NULL, world->rank < third);
+  if (part) {
+    CU_ASSERT_EQUAL(part->size, world->size - third);
+    CU_ASSERT_EQUAL(part->rank, world->size - 1 - world->rank);
+    check(part);
+    part->ops->release(part);
+  }
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  check(node);
+  node->ops->release(node);
+  check(trm_comm_self());
+}
+
+/* Small whole numbers, exact in every type and in every order of addition. */
+static int value(int rank, size_t i)
+{
+  return (int)((i * 7 + (size_t)rank * 13) % 11) - (rank % 2);
+}
+
+static const size_t sizes[] = {0, 1, 5, 1023, ((size_t)1 << 20) + 7};
+enum { SIZES = sizeof sizes / sizeof sizes[0] };
+
+static void set(void *data, enum trm_type type, size_t i, int v)
+{
+  switch (type) {
+  case TRM_FLOAT: ((float *)data)[i] = (float)v; break;
+  case TRM_DOUBLE: ((double *)data)[i] = v; break;
+  case TRM_INT32: ((int32_t *)data)[i] = v; break;
+  case TRM_INT64: ((int64_t *)data)[i] = v; break;
+  case TRM_BYTE: ((uint8_t *)data)[i] = (uint8_t)v; break;
+  }
+}
+
+static bool is(const void *data, enum trm_type type, size_t i, int v)
+{
+  switch (type) {
+  case TRM_FLOAT: return ((const float *)data)[i] == (float)v;
+  case TRM_DOUBLE: return ((const double *)data)[i] == v;
+  case TRM_INT32: return ((const int32_t *)data)[i] == v;
+  case TRM_INT64: return ((const int64_t *)data)[i] == v;
+  case TRM_BYTE: return ((const uint8_t *)data)[i] == (uint8_t)v;
+  }
+  return false;
+}
+
+/* -- collectives */
+
+static void check_broadcast(struct trm_comm *comm)
+{
+  for (int root = 0; root < comm->size; root++)
+    for (int s = 0; s < SIZES; s++) {
+      const enum trm_type type = root % 2 ? TRM_BYTE : TRM_FLOAT;
+      const size_t n = sizes[s];
+      void *data = trm_alloc(n * trm_type_bytes(type), "test");
+      for (size_t i = 0; i < n; i++)
+        set(data, type, i, comm->rank == root ? value(root, i) : -1);
+      comm->ops->broadcast(comm, data, n, type, root);
+      size_t wrong = 0;
+      for (size_t i = 0; i < n; i++)
+        wrong += !is(data, type, i, value(root, i));
+      CU_ASSERT_EQUAL(wrong, 0);
+      trm_free(data);
+    }
+}
+
+static int expected(const struct trm_comm *comm, enum trm_op op, size_t i)
+{
+  int all = value(0, i);
+  for (int rank = 1; rank < comm->size; rank++) {
+    const int v = value(rank, i);
+    all = op == TRM_SUM ? all + v : op == TRM_MIN ? (v < all ? v : all) : (v > all ? v : all);
+  }
+  return all;
+}
+
+static size_t wrong_results(const struct trm_comm *comm, const void *data, enum trm_type type, enum trm_op op, size_t n)
+{
+  size_t wrong = 0;
+  for (size_t i = 0; i < n; i++)
+    wrong += !is(data, type, i, expected(comm, op, i));
+  return wrong;
+}
+
+static void check_allreduce(struct trm_comm *comm)
+{
+  for (enum trm_type type = TRM_FLOAT; type <= TRM_INT64; type++)
+    for (enum trm_op op = TRM_SUM; op <= TRM_MAX; op++)
+      for (int s = 0; s < SIZES; s++) {
+        const size_t n = s == SIZES - 1 && (type != TRM_FLOAT || op != TRM_SUM) ? 333 : sizes[s];
+        void *data = trm_alloc(n * trm_type_bytes(type), "test");
+        for (size_t i = 0; i < n; i++)
+          set(data, type, i, value(comm->rank, i));
+        comm->ops->allreduce(comm, data, n, type, op);
+        CU_ASSERT_EQUAL(wrong_results(comm, data, type, op, n), 0);
+        trm_free(data);
+      }
+}
+
+static void check_allreduce_begin(struct trm_comm *comm)
+{
+  enum { COUNT = SIZES };
+  struct trm_request *request[COUNT];
+  float *data[COUNT];
+  for (int s = 0; s < COUNT; s++) {
+    data[s] = trm_alloc(sizes[s] * sizeof(float), "test");
+    for (size_t i = 0; i < sizes[s]; i++)
+      data[s][i] = (float)value(comm->rank, i);
+    comm->ops->allreduce_begin(comm, data[s], sizes[s], TRM_FLOAT, TRM_SUM, &request[s]);
+    comm->ops->progress(comm);
+  }
+  while (!comm->ops->test(&request[3]))
+    comm->ops->progress(comm);
+  CU_ASSERT_PTR_NULL(request[3]);
+  CU_ASSERT_TRUE(comm->ops->test(&request[3]));
+  for (int s = COUNT - 1; s >= 0; s--) {
+    comm->ops->wait(&request[s]);
+    CU_ASSERT_PTR_NULL(request[s]);
+    CU_ASSERT_EQUAL(wrong_results(comm, data[s], TRM_FLOAT, TRM_SUM, sizes[s]), 0);
+    trm_free(data[s]);
+  }
+}
+
+static void check_allgather(struct trm_comm *comm)
+{
+  for (int s = 0; s < SIZES; s++) {
+    const size_t n = sizes[s];
+    int32_t *mine = trm_alloc(n * sizeof *mine, "test"), *all = trm_alloc((size_t)comm->size * n * sizeof *all, "test");
+    for (size_t i = 0; i < n; i++)
+      mine[i] = value(comm->rank, i);
+    comm->ops->allgather(comm, mine, all, n, TRM_INT32);
+    size_t wrong = 0;
+    for (int rank = 0; rank < comm->size; rank++)
+      for (size_t i = 0; i < n; i++)
+        wrong += all[(size_t)rank * n + i] != value(rank, i);
+    CU_ASSERT_EQUAL(wrong, 0);
+    trm_free(mine);
+    trm_free(all);
+  }
+}
+
+static void test_broadcast(void) { on_all(check_broadcast); }
+static void test_allreduce(void) { on_all(check_allreduce); }
+static void test_allreduce_begin(void) { on_all(check_allreduce_begin); }
+static void test_allgather(void) { on_all(check_allgather); }
+
+/* -- messages */
+
+/* Around a ring, three messages whose receives stand in another order than the sends. */
+static void check_messages(struct trm_comm *comm)
+{
+  const int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
+  static const size_t lengths[3] = {0, 33, 300001};
+  struct trm_request *send[3], *receive[3];
+  double *out[3], *in[3];
+  for (int m = 0; m < 3; m++) {
+    out[m] = trm_alloc(lengths[m] * sizeof(double), "test");
+    in[m] = trm_alloc(lengths[m] * sizeof(double), "test");
+    for (size_t i = 0; i < lengths[m]; i++)
+      out[m][i] = value(comm->rank, i + (size_t)m);
+    comm->ops->send_begin(comm, out[m], lengths[m], TRM_DOUBLE, next, 100 + m, &send[m]);
+  }
+  for (int m = 2; m >= 0; m--)
+    comm->ops->receive_begin(comm, in[m], lengths[m], TRM_DOUBLE, last, 100 + m, &receive[m]);
+  for (int m = 0; m < 3; m++) {
+    while (!comm->ops->test(&receive[m]))
+      comm->ops->progress(comm);
+    comm->ops->wait(&send[m]);
+    size_t wrong = 0;
+    for (size_t i = 0; i < lengths[m]; i++)
+      wrong += in[m][i] != value(last, i + (size_t)m);
+    CU_ASSERT_EQUAL(wrong, 0);
+    trm_free(out[m]);
+    trm_free(in[m]);
+  }
+}
+
+static void test_messages(void) { on_all(check_messages); }
+
+/* -- groups */
+
+static void check_split(struct trm_comm *comm)
+{
+  struct trm_comm *part = comm->ops->split(comm, comm->rank % 3, 0);
+  CU_ASSERT_EQUAL(part->rank, comm->rank / 3);
+  CU_ASSERT_EQUAL(part->size, (comm->size - comm->rank % 3 + 2) / 3);
+  int64_t sum = comm->rank;
+  part->ops->allreduce(part, &sum, 1, TRM_INT64, TRM_SUM);
+  int64_t wanted = 0;
+  for (int rank = comm->rank % 3; rank < comm->size; rank += 3)
+    wanted += rank;
+  CU_ASSERT_EQUAL(sum, wanted);
+  part->ops->release(part);
+  CU_ASSERT_PTR_NULL(comm->ops->split(comm, -1, 0));
+}
+
+static void check_clock(struct trm_comm *comm)
+{
+  const double before = comm->ops->clock(comm);
+  usleep(2000);
+  const double passed = comm->ops->clock(comm) - before;
+  CU_ASSERT_TRUE(passed >= 0.0019 && passed < 60);
+}
+
+static void test_split(void)
+{
+  on_all(check_split);
+  on_all(check_clock);
+  CU_ASSERT_PTR_NOT_NULL(world->ops->native(world));
+  CU_ASSERT_PTR_NULL(trm_comm_self()->ops->native(trm_comm_self()));
+  CU_ASSERT_TRUE(strlen(trm_comm_library()) > 3 && !strchr(trm_comm_library(), '\n'));
+}
+
+static void test_split_node(void)
+{
+  for (int size = 1; size <= 4; size++) {
+    char text[16];
+    snprintf(text, sizeof text, "%d", size);
+    setenv("TRM_NODE_SIZE", text, 1);
+    struct trm_comm *node = world->ops->split_node(world, size % 2 ? "node" : "numa");
+    unsetenv("TRM_NODE_SIZE");
+    const int first = world->rank / size * size;
+    CU_ASSERT_EQUAL(node->rank, world->rank - first);
+    CU_ASSERT_EQUAL(node->size, world->size - first < size ? world->size - first : size);
+    node->ops->release(node);
+  }
+}
+
+/* -- shared memory */
+
+/* After a barrier everybody has written its number of this round, and none has gone on to the next. */
+static void rounds(struct trm_comm *comm, struct trm_shared *shared)
+{
+  size_t wrong = 0;
+  for (int64_t round = 1; round <= 300; round++) {
+    atomic_store_explicit((_Atomic int64_t *)shared->own, round, memory_order_relaxed);
+    comm->ops->barrier(comm);
+    for (int i = 0; i < comm->size; i++)
+      wrong += atomic_load_explicit((_Atomic int64_t *)shared->base[i], memory_order_relaxed) != round;
+    comm->ops->barrier(comm);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+}
+
+static void check_share(struct trm_comm *comm)
+{
+  struct trm_shared shared;
+  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+  const size_t bytes = 40000 + (size_t)comm->rank * 1000;
+  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, bytes, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL(shared.bytes, bytes);
+  CU_ASSERT_PTR_EQUAL(shared.own, shared.base[comm->rank]);
+  unsigned char any = 0;
+  for (int i = 0; i < comm->size; i++) {
+    CU_ASSERT_EQUAL((uintptr_t)shared.base[i] % page, 0);
+    for (size_t b = 0; b < 40000 + (size_t)i * 1000; b++)
+      any |= ((unsigned char *)shared.base[i])[b];
+  }
+  CU_ASSERT_EQUAL(any, 0);
+  comm->ops->barrier(comm);
+  rounds(comm, &shared);
+  /* everybody writes a byte near the end of everybody's part */
+  for (int i = 0; i < comm->size; i++)
+    ((unsigned char *)shared.base[i])[39000 + i * 1000 + comm->rank] = (unsigned char)(comm->rank + 1);
+  comm->ops->barrier(comm);
+  for (int i = 0; i < comm->size; i++)
+    CU_ASSERT_EQUAL(((unsigned char *)shared.own)[39000 + comm->rank * 1000 + i], i + 1);
+  comm->ops->unshare(comm, &shared);
+  CU_ASSERT_PTR_NULL(shared.base);
+
+  /* parts of whole 64 KiB, some empty, make one array */
+  const size_t part = (size_t)(comm->rank % 3) << 16;
+  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, "test", &shared), TRM_OK);
+  for (int i = 1; i < comm->size; i++)
+    CU_ASSERT_EQUAL((char *)shared.base[i] - (char *)shared.base[i - 1], (ptrdiff_t)((i - 1) % 3) << 16);
+  memset(shared.own, comm->rank + 1, part);
+  comm->ops->barrier(comm);
+  for (int i = 0; i < comm->size; i++)
+    if (i % 3)
+      CU_ASSERT_EQUAL(((char *)shared.base[i])[((i % 3) << 16) - 1], i + 1);
+  comm->ops->unshare(comm, &shared);
+}
+
+static void test_share(void)
+{
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  check_share(node);
+  struct trm_comm *part = node->ops->split(node, node->rank % 2, -node->rank);
+  check_share(part);
+  part->ops->release(part);
+  node->ops->release(node);
+  check_share(trm_comm_self());
+}
+
+static void test_share_too_large(void)
+{
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_shared shared;
+  CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, "the huge thing", &shared), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the huge thing"));
+  node->ops->release(node);
+  if (world->size > 1) { /* ranks of different nodes */
+    CU_ASSERT_EQUAL(world->ops->share(world, 1, "the wrong thing", &shared), TRM_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the wrong thing"));
+  }
+}
+
+/* -- windows */
+
+static void check_window(struct trm_comm *comm)
+{
+  enum { N = 100003 };
+  struct trm_window *window;
+  float *own, *mine = trm_alloc(N * sizeof(float), "test"), *got = trm_alloc(N * sizeof(float), "test");
+  CU_ASSERT_EQUAL_FATAL(comm->ops->window_create(comm, N, TRM_FLOAT, "test", &window, (void **)&own), TRM_OK);
+  size_t wrong = 0;
+  for (size_t i = 0; i < N; i++)
+    wrong += own[i] != 0;
+  comm->ops->barrier(comm);
+
+  /* everybody adds its numbers to everybody's window */
+  for (size_t i = 0; i < N; i++)
+    mine[i] = (float)value(comm->rank, i);
+  for (int k = 0; k < comm->size; k++) {
+    const int target = (comm->rank + k) % comm->size;
+    comm->ops->accumulate(window, mine, N, target, 0);
+    comm->ops->flush(window, target);
+  }
+  comm->ops->barrier(comm);
+  for (int target = 0; target < comm->size; target++) {
+    comm->ops->get(window, got, N - 3, target, 3);
+    comm->ops->flush(window, target);
+    for (size_t i = 0; i < N - 3; i++)
+      wrong += got[i] != (float)expected(comm, TRM_SUM, i + 3);
+  }
+  comm->ops->barrier(comm);
+
+  /* everybody writes its element of the next rank's window, which that rank then sees */
+  const int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
+  const float word[2] = {1000.0f + (float)comm->rank, 2000.0f};
+  comm->ops->put(window, word, 2, next, N - 2);
+  comm->ops->flush(window, next);
+  comm->ops->barrier(comm);
+  comm->ops->flush(window, comm->rank);
+  wrong += own[N - 2] != 1000.0f + (float)last || own[N - 1] != 2000.0f;
+  CU_ASSERT_EQUAL(wrong, 0);
+  comm->ops->barrier(comm);
+  comm->ops->window_free(&window);
+  CU_ASSERT_PTR_NULL(window);
+  trm_free(mine);
+  trm_free(got);
+}
+
+/* Tickets: 50 a rank, from a counter that the last rank has; nobody else has a part of the window. */
+static void check_fetch_add(struct trm_comm *comm)
+{
+  enum { EACH = 50 };
+  const int owner = comm->size - 1;
+  struct trm_window *window;
+  void *own;
+  CU_ASSERT_EQUAL_FATAL(comm->ops->window_create(comm, comm->rank == owner ? 3 : 0, TRM_INT64, "test", &window, &own), TRM_OK);
+  int64_t tickets[EACH], *all = trm_alloc((size_t)comm->size * sizeof tickets, "test");
+  bool ascending = true;
+  for (int i = 0; i < EACH; i++) {
+    tickets[i] = comm->ops->fetch_add(window, 1, owner, 2);
+    ascending = ascending && (i == 0 || tickets[i] > tickets[i - 1]);
+  }
+  CU_ASSERT_TRUE(ascending);
+  comm->ops->allgather(comm, tickets, all, EACH, TRM_INT64);
+  bool *seen = trm_alloc((size_t)(comm->size * EACH), "test");
+  int wrong = 0;
+  for (int i = 0; i < comm->size * EACH; i++)
+    if (all[i] < 0 || all[i] >= comm->size * EACH || seen[all[i]])
+      wrong++;
+    else
+      seen[all[i]] = true;
+  CU_ASSERT_EQUAL(wrong, 0);
+  comm->ops->barrier(comm);
+  comm->ops->window_free(&window);
+  trm_free(all);
+  trm_free(seen);
+}
+
+static void test_window(void) { on_all(check_window); }
+static void test_fetch_add(void) { on_all(check_fetch_add); }
+
+/* -- the allreduce of fixed order */
+
+/* Numbers whose sum depends on the order. */
+static double rough(int rank, size_t i)
+{
+  const uint32_t mixed = ((uint32_t)rank * 2654435761u) ^ ((uint32_t)i * 40503u + 17u);
+  return ((double)(mixed % 20011) - 10005.0) / 7.0 * ((mixed >> 16) % 5 == 0 ? 1e5 : 1.0);
+}
+
+/* The documented order, by one rank for all. */
+#define TREE(type, name)                                                       \
+  static type name(int size, size_t i)                                         \
+  {                                                                            \
+    int power = 1;                                                             \
+    while (2 * power <= size)                                                  \
+      power *= 2;                                                              \
+    type sum[16];                                                              \
+    for (int rank = 0; rank < power; rank++)                                   \
+      sum[rank] = (type)rough(rank, i) + (rank + power < size ? (type)rough(rank + power, i) : 0); \
+    for (; power > 1; power /= 2)                                              \
+      for (int k = 0; k < power / 2; k++)                                      \
+        sum[k] = sum[2 * k] + sum[2 * k + 1];                                  \
+    return sum[0];                                                             \
+  }
+TREE(float, tree_float)
+TREE(double, tree_double)
+
+static void check_tree(struct trm_comm *comm)
+{
+  static const size_t lengths[] = {0, 1, 5, 65536, 65537, 200003};
+  for (size_t s = 0; s < sizeof lengths / sizeof lengths[0]; s++) {
+    const size_t n = lengths[s];
+    float *single = trm_alloc(n * sizeof(float), "test");
+    double *twice = trm_alloc(n * sizeof(double), "test");
+    for (size_t i = 0; i < n; i++) {
+      single[i] = (float)rough(comm->rank, i);
+      twice[i] = rough(comm->rank, i);
+    }
+    trm_allreduce_tree(comm, single, n, TRM_FLOAT);
+    trm_allreduce_tree(comm, twice, n, TRM_DOUBLE);
+    size_t wrong = 0;
+    for (size_t i = 0; i < n; i++)
+      wrong += (single[i] != tree_float(comm->size, i)) + (twice[i] != tree_double(comm->size, i));
+    CU_ASSERT_EQUAL(wrong, 0);
+    trm_free(single);
+    trm_free(twice);
+  }
+}
+
+static void test_allreduce_tree(void) { on_all(check_tree); }
+
+/* -- the launch */
+
+static const char *const names[] = {"PMI_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
+                                    "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
+                                    "SLURM_NTASKS"};
+enum { NAMES = sizeof names / sizeof names[0] };
+
+static void test_launch(void)
+{
+  char *kept[NAMES];
+  for (int i = 0; i < NAMES; i++) {
+    kept[i] = getenv(names[i]) ? trm_strdup(getenv(names[i])) : NULL;
+    unsetenv(names[i]);
+  }
+  CU_ASSERT_EQUAL(real_check_launch(1), TRM_OK); /* by hand */
+  setenv("SLURM_NTASKS", "4", 1);
+  setenv("SLURM_PROCID", "0", 1);
+  CU_ASSERT_EQUAL(real_check_launch(1), TRM_OK); /* in a batch script, without srun */
+  setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+  setenv("SLURM_PROCID", "2", 1);
+  CU_ASSERT_EQUAL(real_check_launch(4), TRM_OK);
+  CU_ASSERT_EQUAL(real_check_launch(1), TRM_USAGE); /* srun with another protocol */
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 2 of 4"));
+  setenv("PMI_SIZE", "1", 1);
+  setenv("PMI_RANK", "0", 1);
+  CU_ASSERT_EQUAL(real_check_launch(1), TRM_OK); /* mpiexec -n 1 started by srun */
+  unsetenv("SLURM_STEP_NUM_TASKS");
+  unsetenv("PMI_SIZE");
+  setenv("OMPI_COMM_WORLD_SIZE", "3", 1);
+  setenv("OMPI_COMM_WORLD_RANK", "1", 1);
+  CU_ASSERT_EQUAL(real_check_launch(1), TRM_USAGE); /* another MPI's mpiexec */
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 1 of 3"));
+  for (int i = 0; i < NAMES; i++) {
+    if (kept[i])
+      setenv(names[i], kept[i], 1);
+    else
+      unsetenv(names[i]);
+    trm_free(kept[i]);
+  }
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"broadcast", test_broadcast},
+    {"allreduce", test_allreduce},
+    {"allreduce_begin, test, wait", test_allreduce_begin},
+    {"allgather", test_allgather},
+    {"messages", test_messages},
+    {"split, clock, native", test_split},
+    {"split_node", test_split_node},
+    {"share, barrier", test_share},
+    {"share: errors", test_share_too_large},
+    {"window: accumulate, get, put", test_window},
+    {"window: fetch_add", test_fetch_add},
+    {"allreduce of fixed order", test_allreduce_tree},
+    {"broken launch", test_launch},
+    CU_TEST_INFO_NULL,
+  };
+  return ranks_run(argc, argv, "comm", tests);
+}
