@@ -37,7 +37,7 @@ const struct trm_option trm_option_table[] = {
     {"train.stop_patience", TRM_OPTION_INT, AT(train.stop_patience), "0", UP_FROM(0), NULL,
      "stop after that many evaluations without improvement (0: never)"},
     {"train.stop_delta", TRM_OPTION_REAL, AT(train.stop_delta), "0", UP_FROM(0), NULL,
-     "a smaller improvement of the test loss does not count"},
+     "a smaller improvement of the test accuracy (or loss, where there is none) does not count"},
     {"train.loss", TRM_OPTION_CHOICE, AT(train.loss), "auto", ANY,
      "auto|softmax_cross_entropy|mean_squared_error|logistic|hinge", "what is minimized (auto: by the kind of target)"},
 
