@@ -69,8 +69,8 @@ static int argument_error(const struct trm_layer *layer, const char *key, const 
                    layer->ops->usage);
 }
 
-int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
-                      size_t *value)
+int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
+                      const char *key, size_t *value)
 {
   const char *text = argument_find(arguments, position, key);
   if (!text)
@@ -84,8 +84,8 @@ int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments 
   return TRM_OK;
 }
 
-int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
-                      double low, double high, float *value)
+int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
+                      const char *key, double low, double high, float *value)
 {
   const char *text = argument_find(arguments, position, key);
   if (!text)
@@ -102,7 +102,8 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
   return TRM_OK;
 }
 
-int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key, bool *value)
+int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key,
+                      bool *value)
 {
   const char *text = argument_find(arguments, -1, key);
   if (!text)

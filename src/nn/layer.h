@@ -78,8 +78,8 @@ struct trm_layer_ops {
   void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work);
   /* dx (B, in) from dy (B, out), and the parameters' gradients (beta of the pass). dx is NULL if !needs_dx.
    * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx == dy where in_place. */
-  void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y, const float *dy,
-                   float *dx, float *work);
+  void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                   const float *dy, float *dx, float *work);
   struct trm_cost (*cost)(const struct trm_layer *layer);
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
@@ -99,11 +99,12 @@ int trm_layer_dense(const struct trm_layer *layer);
 
 /* For create(): arguments by position or key. Missing and malformed ones are errors that quote ops->usage. A position
  * below 0 means: by key alone. Reals lie in [low, high). Sizes lie in [1, 2^31 - 1]. */
-int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
-                      size_t *value); /* leaves *value if absent and *value is not 0 */
-int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position, const char *key,
-                      double low, double high, float *value); /* leaves *value if absent */
-int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key, bool *value);
+int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
+                      const char *key, size_t *value); /* leaves *value if absent and *value is not 0 */
+int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
+                      const char *key, double low, double high, float *value); /* leaves *value if absent */
+int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key,
+                      bool *value);
 int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
                       const char *const *keys); /* refuses what is left over; keys NULL-terminated */
 

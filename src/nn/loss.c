@@ -35,8 +35,8 @@ static int squared_check(const struct trm_shape *scores, const struct trm_input_
     return trm_error(TRM_USAGE, "loss mean_squared_error is for value targets, the data set has %zu %s; "
                      "softmax_cross_entropy would suit", spec->classes, target_text(spec));
   if (trm_shape_count(scores) != spec->classes)
-    return trm_error(TRM_USAGE, "loss mean_squared_error: the model gives scores of shape %s, the targets are %zu values "
-                     "a sample: the two must agree", trm_shape_text(scores), spec->classes);
+    return trm_error(TRM_USAGE, "loss mean_squared_error: the model gives scores of shape %s, the targets are %zu "
+                     "values a sample: the two must agree", trm_shape_text(scores), spec->classes);
   return TRM_OK;
 }
 
@@ -116,7 +116,8 @@ const struct trm_loss *const trm_loss_table[] = {
   &loss_softmax_cross_entropy, &loss_mean_squared_error, &loss_logistic, &loss_hinge, NULL,
 };
 
-const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores, const struct trm_input_spec *spec)
+const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores,
+                                     const struct trm_input_spec *spec)
 {
   if (strcmp(name, "auto") == 0) {
     if (spec->target == TRM_TARGET_VALUE)

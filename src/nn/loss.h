@@ -20,6 +20,7 @@ extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */
 
 /* The loss called `name`. "auto": for value targets mean_squared_error; for two classes and a single score logistic,
  * for classes otherwise softmax_cross_entropy. NULL: error recorded. */
-const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores, const struct trm_input_spec *spec);
+const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores,
+                                     const struct trm_input_spec *spec);
 
 #endif

@@ -55,7 +55,8 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
   return model->loss ? model->loss->check(scores, spec) : TRM_USAGE;
 }
 
-int trm_model_create(struct trm_model *model, const char *text, const char *loss_name, const struct trm_input_spec *spec)
+int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
+                     const struct trm_input_spec *spec)
 {
   *model = (struct trm_model){.spec = *spec};
   const int status = model_build(model, text, loss_name);
@@ -106,7 +107,8 @@ static int model_take(struct trm_model *model, struct trm_device *device, size_t
   return TRM_OK;
 }
 
-int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows, bool training)
+int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
+                   bool training)
 {
   const size_t rows = max_rows ? max_rows : 1;
   if (model->device != device || model->max_rows != rows || model->training != training) {

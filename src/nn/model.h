@@ -47,12 +47,14 @@ struct trm_tally {
 
 /* Reads the text, infers every shape. loss_name "auto": by the targets (nn/loss.h). Errors name the layer and both
  * shapes; after an error there is nothing to free. Takes no large memory. */
-int trm_model_create(struct trm_model *model, const char *text, const char *loss_name, const struct trm_input_spec *spec);
+int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
+                     const struct trm_input_spec *spec);
 void trm_model_free(struct trm_model *model);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
  * caller owns w and g (g may be NULL when training is false). May be called again, with other arrays or sizes. */
-int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows, bool training);
+int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
+                   bool training);
 
 /* Initial weights into a host array of `parameters` floats, keyed by (seed, parameter number, element); padding 0. */
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w);

@@ -52,8 +52,8 @@ static int mlp_expand(const struct item *item, const struct trm_input_spec *spec
       return trm_error(TRM_USAGE, "layer %d (mlp): '%s' is no list of two or more sizes from 1 to %d; %s", item->number,
                        item->word[1], INT32_MAX, usage);
     if (position == 0 && (size_t)size != trm_shape_count(&spec->shape))
-      return trm_error(TRM_USAGE, "layer %d (mlp): the model expects samples of %lld values, the data set has samples of "
-                       "shape %s", item->number, size, trm_shape_text(&spec->shape));
+      return trm_error(TRM_USAGE, "layer %d (mlp): the model expects samples of %lld values, the data set has samples "
+                       "of shape %s", item->number, size, trm_shape_text(&spec->shape));
     if (position > 0)
       fprintf(to, "%slinear %lld", position > 1 ? " | " : "", size);
     if (!*end)
@@ -148,7 +148,8 @@ static int unknown_layer(const struct item *item)
   known[count] = NULL;
   const char *near = trm_nearest(item->word[0], known);
   if (near)
-    return trm_error(TRM_USAGE, "layer %d: there is no layer '%s', did you mean '%s'?", item->number, item->word[0], near);
+    return trm_error(TRM_USAGE, "layer %d: there is no layer '%s', did you mean '%s'?", item->number, item->word[0],
+                     near);
   char list[512] = "";
   for (int i = 0; i < count; i++) {
     strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
@@ -164,7 +165,8 @@ static int layer_read(struct item *item, struct trm_layer *layer)
     if (strcmp(trm_layer_table[i]->name, item->word[0]) == 0)
       layer->ops = trm_layer_table[i];
   if (!layer->ops && preset_find(item->word[0]))
-    return trm_error(TRM_USAGE, "layer %d (%s): a preset may only be the model's first item", item->number, item->word[0]);
+    return trm_error(TRM_USAGE, "layer %d (%s): a preset may only be the model's first item", item->number,
+                     item->word[0]);
   if (!layer->ops)
     return unknown_layer(item);
   struct trm_arguments arguments = {.count = item->words - 1};

@@ -61,7 +61,7 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
     return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw, with %s use optim.l2",
                      options->optim.decay, options->optim.name);
   if (adam && options->optim.momentum > 0)
-    return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none, its averages are set by optim.beta1 and optim.beta2",
+    return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none, its averages are set by optim.beta1, optim.beta2",
                      options->optim.momentum, options->optim.name);
   if (adam && !(options->optim.epsilon > 0 && options->optim.epsilon < INFINITY))
     return trm_error(TRM_USAGE, "optim.epsilon is %g, must be above 0", options->optim.epsilon);

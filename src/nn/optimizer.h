@@ -2,7 +2,7 @@
  *
  *   sgd       w -= rate * g
  *   momentum  m = momentum * m + g;               w -= rate * m                  (Polyak 1964, PyTorch's form)
- *   nesterov  m = momentum * m + g;               w -= rate * (g + momentum * m) (Sutskever et al. 2013, PyTorch's form)
+ *   nesterov  m = momentum * m + g;               w -= rate * (g + momentum * m) (Sutskever et al. 2013, likewise)
  *   adam      Kingma & Ba 2015, with bias correction
  *   adamw     Loshchilov & Hutter 2019: decay decoupled from the gradient
  * Before the rule: g = clip scale * g + l2 * w. Decoupled decay (optim.decay) is for adamw.
@@ -19,22 +19,23 @@ struct trm_optimizer {
   double clip;              /* largest global norm of the gradient, 0: none */
 };
 
-/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum and nesterov
- * without one take 0.9. TRM_USAGE names the option and why. Nothing to free. */
+/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum and
+ * nesterov without one take 0.9. TRM_USAGE names the option and why. Nothing to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options);
-const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state); /* "momentum"; "first", "second" */
+/* "momentum"; "first", "second"; NULL beyond the last */
+const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state);
 
 /* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
 /* Learning rate of 0-based step of `steps` in all. With p = step / steps:
  *   constant  rate
- *   step      rate * gamma^(milestones reached); optim.milestones is a list such as "0.5,0.75" or "30,60": a number below 1
- *             or with a point is a fraction of the run, a whole number an epoch
+ *   step      rate * gamma^(milestones reached); optim.milestones is a list such as "0.5,0.75" or "30,60": a number
+ *             below 1 or with a point is a fraction of the run, a whole number an epoch
  *   cosine    rate * (final + (1 - final) (1 + cos(pi p)) / 2)                   (Loshchilov & Hutter 2017)
  *   linear    rate * (1 - (1 - final) p)
- * Warm-up multiplies any of them by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction of
- * the run. */
+ * Warm-up multiplies any of them by (step + 1) / W over the first W steps: W = optim.warmup, or, below 1, that fraction
+ * of the run. */
 double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch);
 
 /* Checks the schedule's options; part of trm_optimizer_create. */

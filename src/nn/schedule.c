@@ -17,7 +17,7 @@ static int schedule_find(const char *name)
   return schedule_names[i] ? i : -1;
 }
 
-/* The next entry of a list of milestones; false at its end. Moves *text on; to NULL where the text is not understood. */
+/* The next entry of a list of milestones; false at its end. Moves *text on, to NULL where it is not understood. */
 static bool milestone_next(const char **text, double *value, bool *fraction)
 {
   const char *at = *text + strspn(*text, " ,\t");
@@ -95,6 +95,8 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
   default:
     break;
   }
-  const double warmup = options->optim.warmup < 1 ? round(options->optim.warmup * (double)steps) : options->optim.warmup;
+  double warmup = options->optim.warmup;
+  if (warmup < 1)
+    warmup = round(warmup * (double)steps);
   return (double)step < warmup ? rate * ((double)step + 1) / warmup : rate;
 }
