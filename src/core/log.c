@@ -25,6 +25,11 @@ void trm_log_identity(int rank, int size)
   log_size = size;
 }
 
+int trm_log_rank(void)
+{
+  return log_rank;
+}
+
 void trm_log_quiet(bool quiet)
 {
   log_quiet = quiet;

@@ -144,6 +144,8 @@ static void work_log(void)
   trm_info("not this");
   trm_log_quiet(false);
   trm_log_identity(3, 4);
+  if (trm_log_rank() != 3)
+    _exit(9);
   trm_info("nor this");
   trm_warn("third");
   trm_log_identity(0, 1);
