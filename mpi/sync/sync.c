@@ -138,15 +138,16 @@ static void make_groups(struct trm_strategy *strategy, struct sync *s)
 static void make_buckets(struct trm_strategy *strategy, struct sync *s)
 {
   const size_t elements = strategy->elements;
-  const size_t least = has_peers(s) ? (size_t)strategy->options->parallel.bucket / sizeof(float) : elements;
-  s->bucket = trm_alloc((units_of(elements) + 1) * sizeof *s->bucket, "buckets");
+  const size_t asked = (size_t)strategy->options->parallel.bucket / sizeof(float);
+  const size_t least = has_peers(s) ? (asked > UNIT ? asked : UNIT) : elements;
+  s->bucket = trm_alloc((elements / least + (size_t)strategy->boundaries + 2) * sizeof *s->bucket, "buckets");
   struct interval run = {0, 0};
   for (int i = 0; i <= strategy->boundaries && run.low < elements; i++) {
     const bool last = i == strategy->boundaries;
     run.high = last ? elements : strategy->boundary[i] / UNIT * UNIT;
     if (run.high <= run.low || (!last && run.high - run.low < least))
       continue;
-    const size_t pieces = has_peers(s) && least > 0 ? (run.high - run.low + 4 * least - 1) / (4 * least) : 1;
+    const size_t pieces = (run.high - run.low + 4 * least - 1) / (4 * least);
     for (size_t p = 0; p < pieces; p++) {
       const struct interval whole = cut(run, (int)pieces, (int)p);
       if (whole.low < whole.high)
