@@ -750,11 +750,12 @@ static void test_options_set(void)
 
 static void test_nearest(void)
 {
-  static const char *const known[] = {"train", "data", "parallel", NULL};
+  static const char *const known[] = {"train", "data", "parallel", "lr", NULL};
   CU_ASSERT_PTR_EQUAL(trm_nearest("trian", known), known[0]);
   CU_ASSERT_PTR_EQUAL(trm_nearest("trai", known), known[0]);
   CU_ASSERT_PTR_EQUAL(trm_nearest("dataa", known), known[1]);
   CU_ASSERT_PTR_EQUAL(trm_nearest("paralel", known), known[2]);
+  CU_ASSERT_PTR_EQUAL(trm_nearest("rl", known), known[3]); /* an exchange is one change */
   CU_ASSERT_PTR_NULL(trm_nearest("zzzzz", known));
   CU_ASSERT_PTR_NULL(trm_nearest("", known));
   char word[500];
@@ -861,7 +862,7 @@ static void test_options_read(void)
 static void test_options_write(void)
 {
   static const char *const texts[] = {"plain/path-1.h5", "", "yes", "two words | 'q' \"d\" \\ #x: {y}", " lead", "-", "...", "a..",
-                                      "\xc3\xa4\xe2\x82\xac\xf0\x9f\x9a\xa3", "tab\tline\nbell\x07\x7f\xc2\x85\xc2\xa0\xe2\x80\xa8",
+                                      "\xc3\xa4\xe2\x82\xac\xf0\x9f\x9a\xa3", "tab\tline\nbell\x07\x7f\xc2\x85\xc2\xa0 \xe2\x80\xa8 x \xc2\x85 y",
                                       "\xef\xbb\xbf\xef\xbf\xbe~null", "1e5", "[a]", "&a", "*a", "!t", "%d", "@", "`", "?", "x: y"};
   static const double reals[] = {0.1, 1.0 / 3, 1e-300, 2.2250738585072014e-308, 12345678.9, 1, 0.30000000000000004};
   struct trm_options options, again;
@@ -1016,6 +1017,14 @@ static void test_self_messages(void)
   ops->wait(&receive[1]);
   ops->wait(&receive[2]);
   CU_ASSERT(got[0] == 10 && got[1] == 20 && got[2] == 30);
+  ops->receive_begin(part, &got[0], 1, TRM_INT32, 0, 1, &receive[0]);
+  ops->receive_begin(part, &got[1], 1, TRM_INT32, 0, 2, &receive[1]);
+  ops->send_begin(part, &two, 1, TRM_INT32, 0, 2, &send);
+  CU_ASSERT_FALSE(ops->test(&receive[0])); /* another tag */
+  ops->send_begin(part, &one, 1, TRM_INT32, 0, 1, &send);
+  ops->wait(&receive[0]);
+  ops->wait(&receive[1]);
+  CU_ASSERT(got[0] == 10 && got[1] == 20);
   ops->send_begin(part, &three, 1, TRM_INT32, 0, 8, &send); /* never received: released with the communicator */
   ops->release(part);
 }
@@ -1043,14 +1052,24 @@ static void work_rank(void)
   trm_comm_self()->ops->broadcast(trm_comm_self(), NULL, 0, TRM_BYTE, 1);
 }
 
-static void work_window(void)
+static void window_get(size_t count, size_t offset)
 {
   struct trm_comm *comm = trm_comm_self();
   struct trm_window *window = NULL;
   void *own;
   float x[2] = {0};
   comm->ops->window_create(comm, 4, TRM_FLOAT, "a test", &window, &own);
-  comm->ops->get(window, x, 2, 0, 3);
+  comm->ops->get(window, x, count, 0, offset);
+}
+
+static void work_window(void)
+{
+  window_get(2, 3);
+}
+
+static void work_window_beyond(void)
+{
+  window_get(2, 6);
 }
 
 static void work_self_abort(void)
@@ -1070,6 +1089,8 @@ static void test_self_mistakes(void)
   CU_ASSERT_PTR_NOT_NULL(strstr(text, "broadcast: rank 1"));
   CU_ASSERT_EQUAL(child_run(work_window, text, sizeof text), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(text, "get: elements 3 to 5 of a window of 4"));
+  CU_ASSERT_EQUAL(child_run(work_window_beyond, text, sizeof text), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "get: elements 6 to 8 of a window of 4"));
   CU_ASSERT_EQUAL(child_run(work_self_abort, text, sizeof text), TRM_STOPPED);
 }
 
