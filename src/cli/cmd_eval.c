@@ -34,7 +34,6 @@ static void print_result(const struct trm_tally *tally, bool counts, bool json, 
   if (counts)
     trm_json_number(&out, "accuracy", tally->correct / tally->rows);
   trm_json_end(&out);
-  printf("\n");
 }
 
 static int evaluate(struct job *job, const char *path, const char *split, bool json)

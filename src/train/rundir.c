@@ -144,7 +144,6 @@ static void begin_line(struct trm_json *json, const struct trm_rundir *dir, cons
 static int end_line(struct trm_json *json, const struct trm_rundir *dir)
 {
   trm_json_end(json);
-  fputc('\n', dir->metrics);
   if (fflush(dir->metrics) != 0)
     return trm_error(TRM_FAILED, "%s/metrics.jsonl: cannot write: %s", dir->path, strerror(errno));
   return TRM_OK;
@@ -204,7 +203,6 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
     trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
     trm_json_text(&json, "weights_sha256", result->weights_sha256);
     trm_json_end(&json);
-    fputc('\n', stream);
   }
   const bool bad = !stream || ferror(stream) | fclose(stream) || rename(aside, path) != 0;
   const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", path, strerror(errno)) : TRM_OK;
