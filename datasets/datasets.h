@@ -3,6 +3,7 @@
 #define TRM_DATASETS_DATASETS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "train/checkpoint.h"
 #include "train/dataset.h"
@@ -12,15 +13,15 @@ extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
 
 /* Makers and importers: one row a source in the table of datasets/import.c. */
 struct trm_import_request {
-  const char *const *paths; /* (count) input files or folders, in the order given */
+  const char *const *paths; /* (count) input files or folders, in the order given; libsvm, csv, text: train, then test */
   int count;
   const char *out;          /* the HDF5 file to write; refused if it exists unless overwrite */
   bool overwrite;
   int compress;             /* deflate level 0..9 */
   uint64_t seed;            /* digits */
   uint64_t train, test;     /* digits: samples of each split (0: 60,000 and 10,000) */
-  const char *test_path;    /* a file that is the test split (libsvm, csv, text) */
-  double test_part;         /* or that part of the rows, the last ones, [0, 1) */
+  double test_part;         /* of a single file's rows the last ones become the test split, [0, 1); negative: the source's
+                             * default (text 0.1, else 0) */
   const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
   const char *target;       /* csv, libsvm: "class" | "value" */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
@@ -40,5 +41,9 @@ int trm_data_info(const char *path, bool check, bool json);
 /* Writes answers: scores (n, c), answers (n) int32 or NULL, class names (classes) or NULL. Replaces path in one step. */
 int trm_predictions_write(const char *path, const float *scores, const int32_t *answers, size_t n, size_t c,
                           char *const *class_names, size_t classes);
+
+/* Times reading the train split's x (csr: values) whole, each rank its part, into memory that is there already, with
+ * every check that the loader makes of the file. Collective. *seconds: median of the repetitions; *bytes: of all ranks. */
+int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes);
 
 #endif

@@ -1,5 +1,6 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 trireme_SOURCES += \
+	src/cli/cmd_data.c \
 	src/cli/cmd_eval.c \
 	src/cli/cmd_options.c \
 	src/cli/cmd_predict.c \

@@ -55,13 +55,17 @@ static int flag_set(const struct flags *flags, const struct flag *flag, const ch
   return TRM_OK;
 }
 
-static int flag_read(const struct flags *flags, const char *word)
+/* next: the word after this one, NULL if there is none; *used: it was this flag's value. */
+static int flag_read(const struct flags *flags, const char *word, const char *next, bool *used)
 {
+  *used = false;
   const char *equal = strchr(word, '=');
   const size_t length = equal ? (size_t)(equal - word) : strlen(word);
   for (const struct flag *f = flags->table; f->name; f++)
-    if (strlen(f->name) == length && !strncmp(f->name, word, length))
-      return flag_set(flags, f, equal ? equal + 1 : NULL);
+    if (strlen(f->name) == length && !strncmp(f->name, word, length)) {
+      *used = !equal && f->kind != FLAG_BOOL && next && strncmp(next, "--", 2) != 0;
+      return flag_set(flags, f, equal ? equal + 1 : *used ? next : NULL);
+    }
   const bool is_option = memchr(word, '.', length) || (length == 5 && !strncmp(word, "model", length));
   if (!flags->options || !is_option)
     return flag_unknown(flags, word, length);
@@ -86,7 +90,9 @@ int flags_read(const struct flags *flags, int argc, char **argv, int *words, boo
       *helped = true;
       return TRM_OK;
     } else if (!all_words && !strncmp(argv[i], "--", 2)) {
-      TRM_CHECK(flag_read(flags, argv[i] + 2));
+      bool used;
+      TRM_CHECK(flag_read(flags, argv[i] + 2, i + 1 < argc ? argv[i + 1] : NULL, &used));
+      i += used;
     } else if (!all_words && argv[i][0] == '-' && argv[i][1]) {
       return trm_error(TRM_USAGE, "%s: unknown flag %s; flags are written --name=value", flags->command, argv[i]);
     } else {

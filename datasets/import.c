@@ -1,0 +1,203 @@
+/* The table of sources, and what the importers share. */
+#include "datasets/import.h"
+
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "datasets/input.h"
+
+const struct trm_importer trm_importer_table[] = {
+  {"digits", "handwritten-like digits, rendered on the spot: 28 x 28 grey images, 10 classes", trm_import_digits},
+  {"mnist", "IDX files (MNIST, Fashion-MNIST, ...): a folder of the four files, or IMAGES LABELS [IMAGES LABELS]",
+   trm_import_mnist},
+  {"cifar10", "CIFAR-10, binary version: its folder, or batch files, the last of them the test split", trm_import_cifar10},
+  {"libsvm", "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]", trm_import_libsvm},
+  {"csv", "numbers separated by commas, with a header line or without: TRAIN [TEST]", trm_import_csv},
+  {"text", "a UTF-8 text as a row of characters, for language models: TRAIN [TEST]", trm_import_text},
+  {NULL, NULL, NULL},
+};
+
+const char *const trm_digit_names[10] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
+
+char **trm_names_split(const char *text, size_t *count)
+{
+  size_t names = 1;
+  for (const char *c = text; *c; c++)
+    names += *c == ',';
+  char **name = trm_alloc(names * sizeof *name + strlen(text) + 1, "names");
+  char *copy = strcpy((char *)(name + names), text);
+  for (size_t i = 0; i < names; i++) {
+    name[i] = copy;
+    copy += strcspn(copy, ",");
+    *copy++ = '\0';
+  }
+  *count = names;
+  return name;
+}
+
+int trm_import_begin(const struct trm_import_request *request, struct trm_data_spec spec,
+                     struct trm_data_writer **writer)
+{
+  if (!request->overwrite && access(request->out, F_OK) == 0)
+    return trm_error(TRM_USAGE, "%s exists already; --overwrite replaces it", request->out);
+  char **names = NULL;
+  if (request->names) {
+    size_t count;
+    names = trm_names_split(request->names, &count);
+    if (spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS || count != spec.classes) {
+      const int status =
+        spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS
+          ? trm_error(TRM_USAGE, "class names were given, but these rows have no classes")
+          : trm_error(TRM_USAGE, "%zu class names were given, the rows have %zu classes", count, spec.classes);
+      trm_free(names);
+      return status;
+    }
+    spec.class_names = (const char *const *)names;
+  }
+  spec.compress = request->compress;
+  const int status = trm_data_writer_open(writer, request->out, &spec);
+  trm_free(names);
+  return status;
+}
+
+int trm_import_end(struct trm_data_writer *writer, int status, size_t features)
+{
+  if (status == TRM_OK)
+    return trm_data_writer_finish(writer, features, 0);
+  trm_data_writer_abandon(writer);
+  return status;
+}
+
+bool trm_is_folder(const char *path)
+{
+  struct stat info;
+  return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+char *trm_import_find(const char *folder, const char *name)
+{
+  for (int zipped = 0; zipped < 2; zipped++) {
+    char *path = trm_format("%s/%s%s", folder, name, zipped ? ".gz" : "");
+    if (access(path, F_OK) == 0)
+      return path;
+    trm_free(path);
+  }
+  return NULL;
+}
+
+int trm_import_cut(const struct trm_import_request *request, double otherwise, uint64_t rows, uint64_t *train_rows)
+{
+  const double part = request->test_part < 0 ? otherwise : request->test_part;
+  const uint64_t test_rows = (uint64_t)((double)rows * part + 0.5);
+  if (test_rows >= rows)
+    return trm_error(TRM_USAGE, "%s: a test part of %g leaves none of the %llu rows for training", request->paths[0],
+                     part, (unsigned long long)rows);
+  *train_rows = rows - test_rows;
+  return TRM_OK;
+}
+
+int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target)
+{
+  if (request->count < 1 || request->count > 2)
+    return trm_error(TRM_USAGE, "one or two files are wanted, TRAIN [TEST]; %d were given", request->count);
+  if (request->test_part >= 1)
+    return trm_error(TRM_USAGE, "the test part must be less than 1, not %g", request->test_part);
+  if (request->count == 2 && request->test_part >= 0)
+    return trm_error(TRM_USAGE, "%s is the test split: a test part of %s has no place", request->paths[1],
+                     request->paths[0]);
+  if (!request->target || !strcmp(request->target, "class"))
+    *target = TRM_TARGET_CLASS;
+  else if (!strcmp(request->target, "value"))
+    *target = TRM_TARGET_VALUE;
+  else
+    return trm_error(TRM_USAGE, "the target is \"class\" or \"value\", not \"%s\"", request->target);
+  return TRM_OK;
+}
+
+/* -- labels */
+
+static struct trm_label label_of(const char *name)
+{
+  struct trm_label label = {.name = (char *)name};
+  label.is_number = trm_parse_number(name, &label.number);
+  return label;
+}
+
+static int label_compare(const struct trm_label *a, const struct trm_label *b)
+{
+  if (a->is_number != b->is_number)
+    return a->is_number ? -1 : 1;
+  return a->is_number ? (a->number > b->number) - (a->number < b->number) : strcmp(a->name, b->name);
+}
+
+/* The place of a label, or where it would stand. */
+static size_t label_place(const struct trm_labels *labels, const struct trm_label *wanted, bool *found)
+{
+  size_t low = 0, high = labels->count;
+  *found = false;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    const int order = label_compare(&labels->label[middle], wanted);
+    if (order == 0) {
+      *found = true;
+      return middle;
+    }
+    if (order < 0)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+bool trm_labels_add(struct trm_labels *labels, const char *name)
+{
+  bool found;
+  struct trm_label label = label_of(name);
+  const size_t place = label_place(labels, &label, &found);
+  if (found)
+    return true;
+  if (labels->count == TRM_MAX_LABELS)
+    return false;
+  if (labels->count == labels->room) {
+    const size_t room = 2 * labels->room + 16;
+    struct trm_label *larger = trm_alloc(room * sizeof *larger, "labels");
+    if (labels->count)
+      memcpy(larger, labels->label, labels->count * sizeof *larger);
+    trm_free(labels->label);
+    labels->label = larger;
+    labels->room = room;
+  }
+  memmove(labels->label + place + 1, labels->label + place, (labels->count - place) * sizeof label);
+  label.name = trm_strdup(name);
+  labels->label[place] = label;
+  labels->count++;
+  return true;
+}
+
+int32_t trm_labels_index(const struct trm_labels *labels, const char *name)
+{
+  bool found;
+  const struct trm_label label = label_of(name);
+  const size_t place = label_place(labels, &label, &found);
+  return found ? (int32_t)place : -1;
+}
+
+const char **trm_labels_names(const struct trm_labels *labels)
+{
+  const char **names = trm_alloc((labels->count + 1) * sizeof *names, "label names");
+  for (size_t i = 0; i < labels->count; i++)
+    names[i] = labels->label[i].name;
+  return names;
+}
+
+void trm_labels_free(struct trm_labels *labels)
+{
+  for (size_t i = 0; i < labels->count; i++)
+    trm_free(labels->label[i].name);
+  trm_free(labels->label);
+  *labels = (struct trm_labels){0};
+}

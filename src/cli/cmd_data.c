@@ -1,0 +1,216 @@
+/* trireme data: data sets made, imported, described. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "datasets/datasets.h"
+
+static const char usage_head[] =
+  "usage: trireme data make digits --out=FILE [--seed=N] [--train=N] [--test=N] [--compress=N] [--overwrite]\n"
+  "       trireme data import FORMAT PATH... --out=FILE [FLAG...]\n"
+  "       trireme data info FILE [--check] [--json]\n"
+  "\n"
+  "make draws a data set, the same bytes for the same seed on every machine.\n"
+  "  --seed=N           which one (1)\n"
+  "  --train=N          samples of the train split (60000)\n"
+  "  --test=N           samples of the test split (10000)\n"
+  "\n"
+  "import turns files, plain or gzip, into one HDF5 file with its splits inside. FORMAT is one of\n";
+
+static const char usage_tail[] =
+  "  Of a single file of rows the last part can become the test split. Labels become classes in ascending order.\n"
+  "  --test-part=X      libsvm, csv, text: that part of a single file, 0 to 1 (text: 0.1, else 0: no test split)\n"
+  "  --target=WHAT      libsvm, csv: \"class\" (default), or \"value\" for regression\n"
+  "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
+  "  --normalize        libsvm: scale each row to unit Euclidean length\n"
+  "  --names=A,B,...    names of the classes, in order (default: digits, or the labels as written)\n"
+  "\n"
+  "make and import:\n"
+  "  --out=FILE         the file to write; it is complete or absent\n"
+  "  --overwrite        replace FILE if it exists\n"
+  "  --compress=N       0 (default: read fastest) to 9 (smallest)\n"
+  "\n"
+  "info describes a data set or a checkpoint.\n"
+  "  --check            read everything and verify its sums and its digest\n"
+  "  --json             print one JSON object\n";
+
+/* The whole --help. Owned by the caller: trm_free. */
+static char *usage_text(void)
+{
+  char *text = trm_strdup(usage_head);
+  for (const struct trm_importer *importer = trm_importer_table; importer->name; importer++) {
+    if (!strcmp(importer->name, "digits"))
+      continue;
+    char *longer = trm_format("%s  %-17s  %s\n", text, importer->name, importer->help);
+    trm_free(text);
+    text = longer;
+  }
+  char *whole = trm_format("%s%s", text, usage_tail);
+  trm_free(text);
+  return whole;
+}
+
+static int importer_find(const char *what, const char *name, const struct trm_importer **importer)
+{
+  const bool make = !strcmp(what, "make");
+  const char *known[32];
+  size_t n = 0;
+  for (*importer = trm_importer_table; (*importer)->name; ++*importer) {
+    if (make != !strcmp((*importer)->name, "digits"))
+      continue;
+    if (!strcmp((*importer)->name, name))
+      return TRM_OK;
+    if (n < sizeof known / sizeof *known - 1)
+      known[n++] = (*importer)->name;
+  }
+  known[n] = NULL;
+  const char *near = trm_nearest(name, known);
+  if (near)
+    return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; did you mean \"%s\"?", what, name, near);
+  return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; trireme data --help lists them", what, name);
+}
+
+/* True if `word` is one of the words of `list`, which are separated by spaces. */
+static bool word_listed(const char *list, const char *word)
+{
+  const size_t length = strlen(word);
+  for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
+    if ((at == list || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
+      return true;
+  return false;
+}
+
+static int make_or_import(const char *what, int argc, char **argv, const char *usage)
+{
+  if (argc < 2 || argv[1][0] == '-') {
+    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+      fputs(usage, stdout);
+      return TRM_OK;
+    }
+    return trm_error(TRM_USAGE, "data %s: what? usage: trireme data %s %s --out=FILE", what, what,
+                     strcmp(what, "make") ? "FORMAT PATH..." : "digits");
+  }
+  const struct trm_importer *importer;
+  TRM_CHECK(importer_find(what, argv[1], &importer));
+
+  const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL;
+  int64_t seed = 1, train = 0, test = 0, compress = 0;
+  bool overwrite = false, normalize = false;
+  const struct {
+    const char *formats;
+    struct flag flag;
+  } all[] = {
+    {"digits mnist cifar10 libsvm csv text", {"out", FLAG_TEXT, &out, 0, 0}},
+    {"digits mnist cifar10 libsvm csv text", {"overwrite", FLAG_BOOL, &overwrite, 0, 0}},
+    {"digits mnist cifar10 libsvm csv text", {"compress", FLAG_INTEGER, &compress, 0, 9}},
+    {"digits", {"seed", FLAG_INTEGER, &seed, 0, INT64_MAX}},
+    {"digits", {"train", FLAG_INTEGER, &train, 1, INT32_MAX}},
+    {"digits", {"test", FLAG_INTEGER, &test, 1, INT32_MAX}},
+    {"libsvm csv text", {"test-part", FLAG_TEXT, &test_part, 0, 0}},
+    {"libsvm csv", {"target", FLAG_TEXT, &target, 0, 0}},
+    {"csv", {"label", FLAG_TEXT, &label, 0, 0}},
+    {"libsvm", {"normalize", FLAG_BOOL, &normalize, 0, 0}},
+    {"digits mnist cifar10 libsvm csv", {"names", FLAG_TEXT, &names, 0, 0}},
+  };
+  struct flag table[sizeof all / sizeof *all + 1];
+  size_t n = 0;
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+    if (word_listed(all[i].formats, importer->name))
+      table[n++] = all[i].flag;
+  table[n].name = NULL;
+
+  char command[64];
+  snprintf(command, sizeof command, "data %s %s", what, importer->name);
+  const struct flags flags = {.command = command, .usage = usage, .table = table};
+  int words;
+  bool helped;
+  TRM_CHECK(flags_read(&flags, argc - 1, argv + 1, &words, &helped));
+  if (helped)
+    return TRM_OK;
+  const bool make = !strcmp(what, "make");
+  if (make && words)
+    return trm_error(TRM_USAGE, "%s: takes no paths, but got %s", command, argv[1]);
+  if (!make && !words)
+    return trm_error(TRM_USAGE, "%s: no path to import", command);
+  if (!out)
+    return trm_error(TRM_USAGE, "%s: where to? --out=FILE", command);
+
+  struct trm_import_request request = {
+    .paths = (const char *const *)(argv + 1),
+    .count = words,
+    .out = out,
+    .overwrite = overwrite,
+    .compress = (int)compress,
+    .seed = (uint64_t)seed,
+    .train = (uint64_t)train,
+    .test = (uint64_t)test,
+    .test_part = -1,
+    .label = label,
+    .target = target ? target : "class",
+    .normalize = normalize,
+    .names = names,
+  };
+  if (test_part) {
+    char *end;
+    request.test_part = strtod(test_part, &end);
+    if (*end || end == test_part || !(request.test_part >= 0 && request.test_part < 1))
+      return trm_error(TRM_USAGE, "%s: --test-part=%s: a number of at least 0 and less than 1", command, test_part);
+  }
+  struct timespec begin, end;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  TRM_CHECK(importer->run(&request));
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  trm_info("%s written in %.1f s", out,
+           (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
+  return trm_data_info(out, false, false);
+}
+
+static int info(int argc, char **argv, const char *usage)
+{
+  bool check = false, json = false, helped;
+  const struct flag table[] = {
+    {"check", FLAG_BOOL, &check, 0, 0}, {"json", FLAG_BOOL, &json, 0, 0}, {NULL, FLAG_BOOL, NULL, 0, 0}};
+  const struct flags flags = {.command = "data info", .usage = usage, .table = table};
+  int words;
+  TRM_CHECK(flags_read(&flags, argc, argv, &words, &helped));
+  if (helped)
+    return TRM_OK;
+  if (words != 1)
+    return trm_error(TRM_USAGE, "data info: one file is wanted, %d were given", words);
+  return trm_data_info(argv[0], check, json);
+}
+
+static int data_command(int argc, char **argv, const char *usage)
+{
+  if (argc < 2)
+    return trm_error(TRM_USAGE, "data: make, import or info? trireme data --help tells more");
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+    fputs(usage, stdout);
+    return TRM_OK;
+  }
+  if (!strcmp(argv[1], "make") || !strcmp(argv[1], "import"))
+    return make_or_import(argv[1], argc - 1, argv + 1, usage);
+  if (!strcmp(argv[1], "info"))
+    return info(argc - 1, argv + 1, usage);
+  static const char *const known[] = {"make", "import", "info", NULL};
+  const char *near = trm_nearest(argv[1], known);
+  return near ? trm_error(TRM_USAGE, "data: there is no \"%s\"; did you mean \"%s\"?", argv[1], near)
+              : trm_error(TRM_USAGE, "data: there is no \"%s\"; make, import or info?", argv[1]);
+}
+
+int cmd_data(int argc, char **argv)
+{
+  char *usage = usage_text();
+  const int status = data_command(argc, argv, usage);
+  trm_free(usage);
+  return status;
+}
