@@ -8,6 +8,7 @@ libtrireme_la_SOURCES += \
 	datasets/digits_draw.c \
 	datasets/digits_forms.c \
 	datasets/format.h \
+	datasets/gather.c \
 	datasets/h5.c \
 	datasets/h5.h \
 	datasets/import.c \
@@ -19,5 +20,14 @@ libtrireme_la_SOURCES += \
 	datasets/import_text.c \
 	datasets/input.c \
 	datasets/input.h \
+	datasets/load.c \
+	datasets/loader.c \
+	datasets/loader.h \
+	datasets/order.c \
+	datasets/order.h \
 	datasets/predictions.c \
+	datasets/rate.c \
+	datasets/reader.c \
+	datasets/reader.h \
+	datasets/windows.c \
 	datasets/writer.c

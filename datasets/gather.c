@@ -1,0 +1,158 @@
+/* Rows of a store into a batch, as floats. */
+#include <string.h>
+
+#include "core/memory.h"
+#include "loader.h"
+
+/* Bytes of a batch from which several threads pay. */
+#define PARALLEL_BYTES ((size_t)256 << 10)
+
+/* Room for n elements in one array of a batch; keeps the first `keep`. */
+static void *room_make(void *array, size_t *room, size_t keep, size_t n, size_t element, const char *what)
+{
+  if (n <= *room && array)
+    return array;
+  const size_t wanted = n + n / 4 + 16;
+  void *larger = trm_alloc(wanted * element, what);
+  if (keep)
+    memcpy(larger, array, keep * element);
+  trm_free(array);
+  *room = wanted;
+  return larger;
+}
+
+#define ROOM(batch, array, room, keep, n) \
+  (batch)->array = room_make((batch)->array, &(batch)->room, keep, n, sizeof *(batch)->array, "a batch: " #array)
+
+/* Where a row of the order lies in a store. */
+struct source {
+  const struct loader *loader;
+  const struct store *store;
+  const struct order_epoch *at; /* NULL: the store's block 0 holds the rows from `base` on, in order */
+  uint64_t window, base;
+};
+
+static void row_find(const struct source *from, uint64_t position, size_t *k, size_t *row)
+{
+  if (!from->at) {
+    *k = 0;
+    *row = (size_t)(position - from->base);
+    return;
+  }
+  order_row(&from->loader->order, from->at, from->window, position, k, row);
+  if (from->loader->mode == LOADER_WHOLE) { /* one block in memory */
+    *row += *k * from->loader->order.block_rows;
+    *k = 0;
+  }
+}
+
+static void bytes_scale(float *restrict to, const unsigned char *restrict from, size_t n, float scale, float shift)
+{
+  for (size_t j = 0; j < n; j++)
+    to[j] = scale * (float)from[j] + shift;
+}
+
+static void targets_gather(const struct loader *loader, const struct store *store, size_t at, size_t row,
+                           struct trm_host_batch *batch)
+{
+  const unsigned char *y = store->y + at * loader->y_bytes;
+  if (loader->head.target == TRM_TARGET_CLASS)
+    memcpy(batch->target_class + row, y, sizeof(int32_t));
+  else
+    memcpy(batch->target_value + row * loader->head.classes, y, loader->y_bytes);
+}
+
+static void tokens_gather(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t to,
+                          struct trm_host_batch *batch)
+{
+  const size_t context = loader->context, element = block_type_bytes(loader->x_type);
+  const unsigned char *x = store->x + k * (store->room * loader->row_bytes + element) + row * loader->row_bytes;
+  int32_t *token = batch->tokens + to * context, *next = batch->target_class + to * context;
+  for (size_t t = 0; t < context; t++) {
+    token[t] = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)x)[t] : ((const int32_t *)x)[t];
+    next[t] = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)x)[t + 1] : ((const int32_t *)x)[t + 1];
+  }
+}
+
+static void csr_gather(const struct source *from, uint64_t low, size_t rows, struct trm_host_batch *batch)
+{
+  const struct store *store = from->store;
+  const size_t before = batch->rows;
+  ROOM(batch, starts, starts_room, before ? before + 1 : 0, before + rows + 1);
+  if (before == 0)
+    batch->starts[0] = 0;
+  size_t *source = trm_alloc((rows + 1) * sizeof *source, "a batch: its rows");
+  for (size_t i = 0; i < rows; i++) {
+    size_t k, row;
+    row_find(from, low + i, &k, &row);
+    source[i] = k * (store->room + 1) + row;
+    batch->starts[before + i + 1] = batch->starts[before + i] + store->starts[source[i] + 1] - store->starts[source[i]];
+    targets_gather(from->loader, store, k * store->room + row, before + i, batch);
+  }
+  const size_t old = (size_t)batch->starts[before], entries = (size_t)batch->starts[before + rows];
+  size_t same = batch->entries_room; /* columns and values grow together */
+  ROOM(batch, columns, entries_room, old, entries);
+  batch->values = room_make(batch->values, &same, old, entries, sizeof *batch->values, "a batch: values");
+#pragma omp parallel for if ((entries - old) * 8 > PARALLEL_BYTES)
+  for (size_t i = 0; i < rows; i++) {
+    const size_t to = (size_t)batch->starts[before + i], count = (size_t)batch->starts[before + i + 1] - to;
+    const int64_t start = store->starts[source[i]];
+    memcpy(batch->columns + to, store->columns + start, count * sizeof *batch->columns);
+    memcpy(batch->values + to, store->values + start, count * sizeof *batch->values);
+  }
+  trm_free(source);
+}
+
+static void gather(const struct source *from, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  const struct loader *loader = from->loader;
+  const struct store *store = from->store;
+  const size_t rows = (size_t)(high - low), before = batch->rows, all = before + rows;
+  const bool tokens = loader->head.kind == TRM_DATA_TOKENS;
+  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
+  if (tokens) {
+    ROOM(batch, tokens, tokens_room, before * loader->context, all * loader->context);
+    ROOM(batch, target_class, class_room, before * loader->context, all * loader->context);
+  } else if (loader->head.target == TRM_TARGET_CLASS) {
+    ROOM(batch, target_class, class_room, before, all);
+  } else {
+    ROOM(batch, target_value, value_room, before * loader->head.classes, all * loader->head.classes);
+  }
+  if (loader->head.kind == TRM_DATA_CSR) {
+    csr_gather(from, low, rows, batch);
+    batch->rows = all;
+    return;
+  }
+  if (!tokens)
+    ROOM(batch, dense, dense_room, before * width, all * width);
+#pragma omp parallel for if (rows * width * sizeof(float) > PARALLEL_BYTES)
+  for (size_t i = 0; i < rows; i++) {
+    size_t k, row;
+    row_find(from, low + i, &k, &row);
+    if (tokens) {
+      tokens_gather(loader, store, k, row, before + i, batch);
+      continue;
+    }
+    const size_t at = k * store->room + row;
+    const unsigned char *x = store->x + at * loader->row_bytes;
+    if (loader->x_type == BLOCK_UINT8)
+      bytes_scale(batch->dense + (before + i) * width, x, width, loader->head.scale, loader->head.shift);
+    else
+      memcpy(batch->dense + (before + i) * width, x, loader->row_bytes);
+    targets_gather(loader, store, at, before + i, batch);
+  }
+  batch->rows = all;
+}
+
+void loader_gather(const struct loader *loader, const struct store *store, const struct order_epoch *at,
+                   uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  const struct source from = {.loader = loader, .store = store, .at = at, .window = window};
+  gather(&from, low, high, batch);
+}
+
+void loader_gather_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  const struct source from = {.loader = loader, .store = &loader->store, .base = loader->direct_first};
+  gather(&from, low, high, batch);
+}

@@ -1,0 +1,257 @@
+/* Rows from the file into memory, and what is checked on the way. */
+#include <math.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "loader.h"
+
+/* -- stores */
+
+static void *carve(char *memory, size_t *at, size_t bytes)
+{
+  void *here = memory ? memory + *at : NULL;
+  *at += (bytes + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
+  return here;
+}
+
+static size_t x_block_bytes(const struct loader *loader, size_t room)
+{
+  const size_t last = loader->head.kind == TRM_DATA_TOKENS ? block_type_bytes(loader->x_type) : 0;
+  return room * loader->row_bytes + last;
+}
+
+size_t store_place(const struct loader *loader, struct store *store, void *memory, size_t blocks, size_t room,
+                   size_t entries)
+{
+  size_t bytes = 0;
+  *store = (struct store){.room = room, .entries_room = entries};
+  if (loader->head.kind == TRM_DATA_CSR) {
+    store->starts = carve(memory, &bytes, blocks * (room + 1) * sizeof *store->starts);
+    store->columns = carve(memory, &bytes, entries * sizeof *store->columns);
+    store->values = carve(memory, &bytes, entries * sizeof *store->values);
+  } else {
+    store->x = carve(memory, &bytes, blocks * x_block_bytes(loader, room));
+  }
+  if (loader->y_bytes)
+    store->y = carve(memory, &bytes, blocks * room * loader->y_bytes);
+  return bytes;
+}
+
+/* -- checks */
+
+static int floats_check(const struct loader *loader, const char *array, const float *value, size_t rows, size_t width,
+                        uint64_t first)
+{
+  for (size_t i = 0; i < rows; i++) {
+    /* x - x is 0 for numbers, NaN for the rest: one sum tells */
+    float sum = 0;
+    for (size_t j = 0; j < width; j++)
+      sum += value[i * width + j] - value[i * width + j];
+    if (sum != 0 || isnan(sum))
+      return trm_error(TRM_FAILED, "%s: %s row %llu of %s has a value that is not finite", loader->path,
+                       loader->files.name, (unsigned long long)(first + i), array);
+  }
+  return TRM_OK;
+}
+
+static int classes_check(const struct loader *loader, const int32_t *class, size_t rows, uint64_t first)
+{
+  const uint32_t classes = (uint32_t)loader->head.classes;
+  for (size_t i = 0; i < rows; i++)
+    if ((uint32_t)class[i] >= classes)
+      return trm_error(TRM_FAILED, "%s: %s row %llu has class %d, but the classes are 0 to %u", loader->path,
+                       loader->files.name, (unsigned long long)(first + i), class[i], classes - 1);
+  return TRM_OK;
+}
+
+static int tokens_check(const struct loader *loader, const void *token, size_t count, uint64_t first)
+{
+  for (size_t i = 0; i < count; i++) {
+    const int64_t id = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)token)[i] : ((const int32_t *)token)[i];
+    if (id < 0 || id >= (int64_t)loader->head.vocabulary)
+      return trm_error(TRM_FAILED, "%s: %s token %llu is %lld, outside of the vocabulary of %zu", loader->path,
+                       loader->files.name, (unsigned long long)(first + i), (long long)id, loader->head.vocabulary);
+  }
+  return TRM_OK;
+}
+
+static int columns_check(const struct loader *loader, const struct store *store, const int64_t *start, size_t rows,
+                         uint64_t first)
+{
+  const int64_t features = (int64_t)loader->head.shape.size[0];
+  for (size_t i = 0; i < rows; i++) {
+    int64_t before = -1;
+    for (int64_t e = start[i]; e < start[i + 1]; e++) {
+      if (store->columns[e] <= before || store->columns[e] >= features)
+        return trm_error(TRM_FAILED, "%s: %s row %llu has column %d after %lld; columns ascend from 0 to %lld",
+                         loader->path, loader->files.name, (unsigned long long)(first + i), store->columns[e],
+                         (long long)before, (long long)features - 1);
+      before = store->columns[e];
+    }
+    TRM_CHECK(floats_check(loader, "values", store->values + start[i], 1, (size_t)(start[i + 1] - start[i]),
+                           first + i));
+  }
+  return TRM_OK;
+}
+
+int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
+                 uint64_t first)
+{
+  const size_t at = k * store->room + row;
+  if (loader->head.kind == TRM_DATA_TOKENS) {
+    const unsigned char *x = store->x + k * x_block_bytes(loader, store->room) + row * loader->row_bytes;
+    return tokens_check(loader, x, rows * loader->context + 1, first * loader->context);
+  }
+  if (loader->head.kind == TRM_DATA_CSR)
+    TRM_CHECK(columns_check(loader, store, store->starts + k * (store->room + 1) + row, rows, first));
+  else if (loader->x_type == BLOCK_FLOAT)
+    TRM_CHECK(floats_check(loader, "x", (const float *)(store->x + at * loader->row_bytes), rows,
+                           loader->row_bytes / sizeof(float), first));
+  const unsigned char *y = store->y + at * loader->y_bytes;
+  if (loader->head.target == TRM_TARGET_CLASS)
+    return classes_check(loader, (const int32_t *)y, rows, first);
+  return floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first);
+}
+
+/* Starts as the file has them, for rows [first, first + rows]: ascending, inside of the arrays? */
+static int starts_check(const struct loader *loader, const struct data_split *files, const int64_t *start, size_t rows,
+                        uint64_t first)
+{
+  const int64_t entries = (int64_t)files->entries;
+  for (size_t i = 0; i <= rows; i++)
+    if (start[i] < 0 || start[i] > entries || (i && start[i] < start[i - 1]))
+      return trm_error(TRM_FAILED, "%s: %s row %llu begins at entry %lld, after entry %lld, of %lld", loader->path,
+                       files->starts.name, (unsigned long long)(first + i), (long long)start[i],
+                       (long long)(i ? start[i - 1] : 0), (long long)entries);
+  return TRM_OK;
+}
+
+/* -- a range of rows */
+
+static int csr_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
+                    size_t k, size_t entry)
+{
+  int64_t *start = store->starts + k * (store->room + 1);
+  TRM_CHECK(data_array_read(&files->starts, first, rows + 1, start));
+  TRM_CHECK(starts_check(loader, files, start, rows, first));
+  const int64_t begin = start[0];
+  const size_t count = (size_t)(start[rows] - begin);
+  if (entry > store->entries_room || count > store->entries_room - entry)
+    return trm_error(TRM_FAILED, "%s: %s has changed since it was opened", loader->path, files->starts.name);
+  for (size_t i = 0; i <= rows; i++)
+    start[i] += (int64_t)entry - begin;
+  TRM_CHECK(data_array_read(&files->columns, (uint64_t)begin, count, store->columns + entry));
+  return data_array_read(&files->values, (uint64_t)begin, count, store->values + entry);
+}
+
+int loader_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
+                size_t k, size_t entry)
+{
+  unsigned char *x = store->x ? store->x + k * x_block_bytes(loader, store->room) : NULL;
+  if (loader->head.kind == TRM_DATA_CSR)
+    TRM_CHECK(csr_read(loader, files, first, rows, store, k, entry));
+  else if (loader->head.kind == TRM_DATA_TOKENS)
+    TRM_CHECK(data_array_read(&files->x, first * loader->context, rows * loader->context + 1, x));
+  else
+    TRM_CHECK(data_array_read(&files->x, first, rows, x));
+  if (store->y)
+    TRM_CHECK(data_array_read(&files->y, first, rows, store->y + k * store->room * loader->y_bytes));
+  return loader_check(loader, store, k, 0, rows, first);
+}
+
+/* -- the whole split */
+
+/* Rows of an array that are read when `rows` are needed: whole blocks, or up to the end. */
+static uint64_t rows_rounded(const struct data_array *array, uint64_t rows)
+{
+  const uint64_t blocks = (rows + array->block_rows - 1) / array->block_rows;
+  return blocks * array->block_rows < array->rows ? blocks * array->block_rows : array->rows;
+}
+
+/* Reads the first rows of an array to shared memory, each rank of the node its part of the blocks. */
+static int array_read_whole(struct loader *loader, struct data_array *array, uint64_t rows, hid_t together, void *to)
+{
+  const uint64_t end = rows_rounded(array, rows), blocks = (end + array->block_rows - 1) / array->block_rows;
+  size_t low, high;
+  trm_interval(blocks, (size_t)loader->node->size, (size_t)loader->node->rank, &low, &high);
+  const uint64_t first = (uint64_t)low * array->block_rows, last = (uint64_t)high * array->block_rows;
+  const size_t count = (size_t)((last < end ? last : end) - (first < end ? first : end));
+  unsigned char *mine = (unsigned char *)to + first * array->row_bytes;
+  /* filters are HDF5's own work and could fail on one rank in the middle of a collective read */
+  if (together < 0 || array->chunked)
+    return data_array_read(array, first < end ? first : end, count, mine);
+  const size_t piece = data_array_piece(array);
+  int64_t calls = (int64_t)((count + piece - 1) / piece);
+  loader->comm->ops->allreduce(loader->comm, &calls, 1, TRM_INT64, TRM_MAX);
+  return data_array_read_together(array, together, loader->comm, first, count, (size_t)calls, mine);
+}
+
+static int whole_check(struct loader *loader)
+{
+  const struct store *store = &loader->store;
+  size_t low, high;
+  trm_interval(loader->rows, (size_t)loader->node->size, (size_t)loader->node->rank, &low, &high);
+  if (low == high)
+    return TRM_OK;
+  if (store->starts)
+    TRM_CHECK(starts_check(loader, &loader->files, store->starts + low, high - low, low));
+  if (store->starts && low == 0 && store->starts[0] != 0)
+    return trm_error(TRM_FAILED, "%s: %s begins with %lld in place of 0", loader->path, loader->files.starts.name,
+                     (long long)store->starts[0]);
+  return loader_check(loader, store, 0, low, high - low, low);
+}
+
+int loader_read_whole(struct loader *loader)
+{
+  struct trm_comm *node = loader->node;
+  struct data_split *files = &loader->files;
+  /* the rooms are rounded up, so that every block is read whole and verified where it lies */
+  size_t room = loader->rows, entries = 0;
+  struct data_array *array[4];
+  const int arrays = data_split_arrays(files, array);
+  uint64_t rows[4];
+  for (int i = 0; i < arrays; i++) {
+    const bool is_entry = array[i] == &files->columns || array[i] == &files->values;
+    rows[i] = is_entry ? loader->entries
+              : array[i] == &files->starts ? loader->rows + 1
+              : loader->head.kind == TRM_DATA_TOKENS ? loader->rows * loader->context + 1 : loader->rows;
+    const uint64_t read = rows_rounded(array[i], rows[i]);
+    if (is_entry)
+      entries = read > entries ? read : entries;
+    else if (loader->head.kind == TRM_DATA_TOKENS)
+      room = (read + loader->context - 1) / loader->context;
+    else
+      room = read > room ? read : room;
+  }
+  const size_t bytes = store_place(loader, &loader->store, NULL, 1, room, entries);
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set",
+                                                     &loader->shared)));
+  store_place(loader, &loader->store, loader->shared.base[0], 1, room, entries);
+  struct store *store = &loader->store;
+
+  hid_t together = -1;
+  int status = TRM_OK;
+  if (loader->comm->size > 1 && loader->comm->ops->native(loader->comm))
+    TRM_CHECK(trm_agree(loader->comm, h5_open_together(loader->path, loader->comm, &together)));
+  for (int i = 0; i < arrays; i++) {
+    void *const to[] = {store->x, store->starts, store->columns, store->values, store->y};
+    const struct data_array *const which[] = {&files->x, &files->starts, &files->columns, &files->values, &files->y};
+    int j = 0;
+    while (which[j] != array[i])
+      j++;
+    const int read = array_read_whole(loader, array[i], rows[i], together, to[j]);
+    status = status == TRM_OK ? read : status;
+  }
+  if (together >= 0) {
+    h5_enter();
+    H5Fclose(together);
+    h5_leave();
+  }
+  status = trm_agree(loader->comm, status);
+  node->ops->barrier(node);
+  if (status == TRM_OK)
+    status = trm_agree(loader->comm, whole_check(loader));
+  node->ops->barrier(node);
+  return status;
+}

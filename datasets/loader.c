@@ -1,0 +1,267 @@
+/* The data set contract over HDF5: a split opened, held and fetched from. */
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "datasets.h"
+#include "loader.h"
+
+static const char *split_name(enum trm_split split)
+{
+  return split == TRM_SPLIT_TRAIN ? "train" : "test";
+}
+
+/* -- opening */
+
+/* Reads one element of the starts array. */
+static int start_read(struct loader *loader, uint64_t row, uint64_t *start)
+{
+  int64_t value;
+  TRM_CHECK(data_array_read(&loader->files.starts, row, 1, &value));
+  if (value < 0 || (uint64_t)value > loader->files.entries)
+    return trm_error(TRM_FAILED, "%s: %s row %llu begins at entry %lld of %llu", loader->path,
+                     loader->files.starts.name, (unsigned long long)row, (long long)value,
+                     (unsigned long long)loader->files.entries);
+  *start = (uint64_t)value;
+  return TRM_OK;
+}
+
+static int sizes_find(struct loader *loader, enum trm_split split, const struct trm_options *options)
+{
+  const struct data_head *head = &loader->head;
+  const struct data_split *files = &loader->files;
+  const uint64_t limit = (uint64_t)(split == TRM_SPLIT_TRAIN ? options->data.limit : options->data.limit_test);
+  loader->context = head->kind == TRM_DATA_TOKENS ? (size_t)options->data.context : 1;
+  loader->rows = files->rows;
+  if (head->kind == TRM_DATA_TOKENS) {
+    if (files->rows < loader->context + 1)
+      return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, a row of data.context=%zu and its targets need %zu",
+                       loader->path, files->name, (unsigned long long)files->rows, loader->context,
+                       loader->context + 1);
+    loader->rows = (files->rows - 1) / loader->context;
+  }
+  if (loader->rows == 0)
+    return trm_error(TRM_FAILED, "%s: the %s split has no rows", loader->path, files->name);
+  if (limit && limit < loader->rows)
+    loader->rows = limit;
+  loader->entries = files->entries;
+  if (head->kind == TRM_DATA_CSR)
+    TRM_CHECK(start_read(loader, loader->rows, &loader->entries));
+  loader->x_type = head->kind == TRM_DATA_CSR ? BLOCK_FLOAT : files->x.type;
+  loader->row_bytes = head->kind == TRM_DATA_CSR ? 0 : files->x.row_bytes * loader->context;
+  loader->y_bytes = head->kind == TRM_DATA_TOKENS ? 0 : files->y.row_bytes;
+  return TRM_OK;
+}
+
+/* Decides how the split is held, and with it the order: of rows, their size, the memory and the batch alone. */
+static void order_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
+{
+  const bool csr = loader->head.kind == TRM_DATA_CSR;
+  const uint64_t entry_bytes = sizeof(int32_t) + sizeof(float);
+  const uint64_t csr_bytes = csr ? loader->entries * entry_bytes + loader->rows * sizeof(int64_t) : 0;
+  const uint64_t row_bytes = csr ? (csr_bytes + loader->rows - 1) / loader->rows : loader->row_bytes;
+  const uint64_t bytes = (csr ? csr_bytes : loader->rows * row_bytes) + loader->rows * loader->y_bytes;
+  const uint64_t memory = (uint64_t)options->data.memory, batch = (uint64_t)options->train.batch;
+  /* the test split is never shuffled */
+  const bool shuffle = split == TRM_SPLIT_TRAIN && strcmp(options->data.shuffle, "no") != 0;
+  const size_t room = block_rows(row_bytes);
+  uint64_t window = memory / 2 / (room * (row_bytes + loader->y_bytes));
+  /* a batch must not reach over more than two windows, even if one of them has the short block */
+  const uint64_t least = (batch + room - 1) / room + 1;
+  window = window > least ? window : least;
+  const uint64_t blocks = (loader->rows + room - 1) / room;
+  loader->mode = bytes <= memory || (shuffle && window >= blocks) ? LOADER_WHOLE
+                 : shuffle                                         ? LOADER_WINDOWS
+                                                                   : LOADER_DIRECT;
+  order_make(&loader->order, (uint64_t)options->run.seed, shuffle, loader->rows, room,
+             loader->mode == LOADER_WINDOWS ? window : blocks);
+}
+
+/* The first entry of each block, csr: each rank of the node reads a part of the starts. Collective. */
+static int block_starts_read(struct loader *loader)
+{
+  struct trm_comm *node = loader->node;
+  const struct order *order = &loader->order;
+  const size_t bytes = (order->blocks + 1) * sizeof(int64_t);
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set's index",
+                                                     &loader->shared_starts)));
+  loader->block_starts = loader->shared_starts.base[0];
+  size_t low, high;
+  trm_interval(order->blocks, (size_t)node->size, (size_t)node->rank, &low, &high);
+  int64_t *start = trm_alloc((order->block_rows + 1) * sizeof *start, "the data set's index");
+  int status = TRM_OK;
+  for (uint64_t block = low; block < high && status == TRM_OK; block++) {
+    const size_t rows = order_block_size(order, block);
+    status = data_array_read(&loader->files.starts, block * order->block_rows, rows + 1, start);
+    for (size_t i = 0; i < rows && status == TRM_OK; i++)
+      if (start[i] < 0 || start[i] > start[i + 1] || (uint64_t)start[i + 1] > loader->entries)
+        status = trm_error(TRM_FAILED, "%s: %s row %llu ends before it begins, or beyond the entries", loader->path,
+                           loader->files.starts.name, (unsigned long long)(block * order->block_rows + i));
+    loader->block_starts[block] = start[0];
+    if (block + 1 == order->blocks)
+      loader->block_starts[order->blocks] = start[rows];
+  }
+  trm_free(start);
+  status = trm_agree(loader->comm, status);
+  node->ops->barrier(node);
+  return status;
+}
+
+static void face_fill(struct loader *loader)
+{
+  struct trm_dataset *face = &loader->face;
+  const struct data_head *head = &loader->head;
+  face->rows = loader->rows;
+  face->path = loader->path;
+  face->class_names = head->class_names;
+  face->spec = (struct trm_input_spec){
+    .shape = head->shape, .sparse = head->kind == TRM_DATA_CSR, .tokens = head->kind == TRM_DATA_TOKENS,
+    .target = head->target, .classes = head->classes,
+  };
+  if (face->spec.tokens) {
+    face->spec.shape = (struct trm_shape){.dims = 1, .size = {loader->context}};
+    face->spec.classes = head->vocabulary;
+  }
+}
+
+static void files_close(struct loader *loader)
+{
+  data_split_close(&loader->files);
+  h5_enter();
+  if (loader->file >= 0)
+    H5Fclose(loader->file);
+  h5_leave();
+  loader->file = -1;
+}
+
+static int file_open(struct loader *loader, enum trm_split split, const struct trm_options *options)
+{
+  TRM_CHECK(h5_open(loader->path, H5_DATASET, NULL, &loader->file));
+  TRM_CHECK(data_head_read(&loader->head, loader->file, loader->path));
+  TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, split_name(split)));
+  return sizes_find(loader, split, options);
+}
+
+static void loader_close(struct trm_dataset *dataset)
+{
+  struct loader *loader = dataset->own;
+  struct trm_comm *node = loader->node;
+  windows_close(loader);
+  files_close(loader);
+  if (node) {
+    node->ops->barrier(node);
+    if (loader->shared.base)
+      node->ops->unshare(node, &loader->shared);
+    if (loader->shared_starts.base)
+      node->ops->unshare(node, &loader->shared_starts);
+    if (loader->owns_node)
+      node->ops->release(node);
+  }
+  trm_free(loader->direct_memory);
+  data_head_free(&loader->head);
+  trm_free(loader->path);
+  trm_free(loader);
+}
+
+static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_split split,
+                       const struct trm_options *options, struct trm_comm *comm)
+{
+  struct loader *loader = trm_alloc(sizeof *loader, "the data set");
+  *dataset = NULL;
+  loader->face.ops = &trm_dataset_hdf5;
+  loader->face.own = loader;
+  loader->path = trm_strdup(path);
+  loader->comm = comm;
+  loader->file = -1;
+  int status = trm_agree(comm, file_open(loader, split, options));
+  if (status == TRM_OK) {
+    order_choose(loader, split, options);
+    loader->owns_node = strcmp(options->parallel.share, "none") != 0;
+    loader->node = loader->owns_node ? comm->ops->split_node(comm, options->parallel.share) : trm_comm_self();
+    if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_WHOLE)
+      status = block_starts_read(loader);
+  }
+  if (status == TRM_OK && loader->mode == LOADER_WHOLE)
+    status = loader_read_whole(loader);
+  else if (status == TRM_OK && loader->mode == LOADER_WINDOWS)
+    status = windows_open(loader, (int)options->data.threads);
+  if (status == TRM_OK && loader->mode == LOADER_WHOLE)
+    files_close(loader);
+  face_fill(loader);
+  if (status == TRM_OK)
+    *dataset = &loader->face;
+  else
+    loader_close(&loader->face);
+  return status;
+}
+
+/* -- fetching */
+
+/* Makes the direct store hold rows [low, high), whole blocks of them. */
+static int direct_read(struct loader *loader, uint64_t low, uint64_t high)
+{
+  const struct order *order = &loader->order;
+  if (low >= loader->direct_first && high <= loader->direct_first + loader->direct_rows)
+    return TRM_OK;
+  const uint64_t from = low / order->block_rows, to = (high + order->block_rows - 1) / order->block_rows;
+  const uint64_t first = from * order->block_rows, end = to * order->block_rows;
+  const size_t rows = (size_t)((end < loader->rows ? end : loader->rows) - first);
+  const size_t entries = loader->block_starts ? (size_t)(loader->block_starts[to] - loader->block_starts[from]) : 0;
+  loader->direct_rows = 0;
+  const size_t bytes = store_place(loader, &loader->store, NULL, 1, rows, entries);
+  if (bytes > loader->direct_room) {
+    trm_free(loader->direct_memory);
+    loader->direct_room = bytes + bytes / 4;
+    loader->direct_memory = trm_alloc(loader->direct_room, "rows of the data set");
+  }
+  store_place(loader, &loader->store, loader->direct_memory, 1, rows, entries);
+  TRM_CHECK(loader_read(loader, &loader->files, first, rows, &loader->store, 0, 0));
+  loader->direct_first = first;
+  loader->direct_rows = rows;
+  return TRM_OK;
+}
+
+static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high,
+                        struct trm_host_batch *batch)
+{
+  struct loader *loader = dataset->own;
+  if (low > high || high > loader->rows)
+    return trm_error(TRM_FAILED, "%s: rows %zu to %zu of %llu were asked for", loader->path, low, high,
+                     (unsigned long long)loader->rows);
+  batch->rows = 0;
+  switch (loader->mode) {
+  case LOADER_WHOLE:
+    order_epoch_enter(&loader->order, &loader->at, epoch);
+    if (low < high)
+      loader_gather(loader, &loader->store, &loader->at, 0, low, high, batch);
+    return TRM_OK;
+  case LOADER_WINDOWS:
+    return windows_fetch(loader, epoch, low, high, batch);
+  case LOADER_DIRECT:
+    if (low == high)
+      return TRM_OK;
+    TRM_CHECK(direct_read(loader, low, high));
+    loader_gather_direct(loader, low, high, batch);
+    return TRM_OK;
+  }
+  return TRM_OK;
+}
+
+static int loader_has_split(const char *path, enum trm_split split, bool *has)
+{
+  hid_t file;
+  TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
+  *has = h5_exists(file, split_name(split));
+  h5_enter();
+  H5Fclose(file);
+  h5_leave();
+  return TRM_OK;
+}
+
+const struct trm_dataset_ops trm_dataset_hdf5 = {
+  .name = "hdf5",
+  .open = loader_open,
+  .fetch = loader_fetch,
+  .close = loader_close,
+  .has_split = loader_has_split,
+};

@@ -1,0 +1,106 @@
+/* The order in which an epoch visits the rows of a split. */
+#include "order.h"
+
+#include "core/random.h"
+
+void order_make(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
+                uint64_t window_blocks)
+{
+  const uint64_t blocks = (rows + block_rows - 1) / block_rows;
+  window_blocks = window_blocks == 0 ? 1 : window_blocks < blocks ? window_blocks : blocks;
+  *order = (struct order){
+    .seed = seed, .shuffle = shuffle, .rows = rows, .block_rows = block_rows, .blocks = blocks,
+    .window_blocks = window_blocks, .windows = (blocks + window_blocks - 1) / window_blocks,
+    .last_rows = (size_t)(rows - (blocks - 1) * block_rows),
+  };
+}
+
+static bool blocks_permuted(const struct order *order)
+{
+  return order->shuffle && order->windows > 1;
+}
+
+static uint64_t block_at(const struct order *order, uint64_t epoch, uint64_t place)
+{
+  return trm_random_permute(order->seed, TRM_RANDOM_SHUFFLE, (uint32_t)epoch, order->blocks, place);
+}
+
+void order_epoch_enter(const struct order *order, struct order_epoch *at, uint64_t epoch)
+{
+  if (at->known && at->epoch == epoch)
+    return;
+  *at = (struct order_epoch){.known = true, .epoch = epoch, .last_at = order->blocks - 1};
+  if (!blocks_permuted(order) || order->last_rows == order->block_rows)
+    return; /* where it stands makes no difference */
+  at->last_at = 0;
+  while (block_at(order, epoch, at->last_at) != order->blocks - 1)
+    at->last_at++;
+}
+
+/* Rows that the short block lacks. */
+static size_t lacking(const struct order *order)
+{
+  return order->block_rows - order->last_rows;
+}
+
+uint64_t order_window_start(const struct order *order, const struct order_epoch *at, uint64_t window)
+{
+  if (window >= order->windows)
+    return order->rows;
+  const uint64_t start = window * order->window_blocks * order->block_rows;
+  return at->last_at < window * order->window_blocks ? start - lacking(order) : start;
+}
+
+uint64_t order_window_of(const struct order *order, const struct order_epoch *at, uint64_t position)
+{
+  uint64_t window = position / (order->window_blocks * order->block_rows);
+  if (window >= order->windows)
+    return order->windows - 1;
+  /* beyond the short block the windows begin earlier, but by less than a block */
+  if (window + 1 < order->windows && position >= order_window_start(order, at, window + 1))
+    window++;
+  return window;
+}
+
+size_t order_window_blocks(const struct order *order, uint64_t window)
+{
+  const uint64_t left = order->blocks - window * order->window_blocks;
+  return (size_t)(left < order->window_blocks ? left : order->window_blocks);
+}
+
+uint64_t order_block(const struct order *order, const struct order_epoch *at, uint64_t window, size_t place)
+{
+  const uint64_t number = window * order->window_blocks + place;
+  return blocks_permuted(order) ? block_at(order, at->epoch, number) : number;
+}
+
+size_t order_block_size(const struct order *order, uint64_t block)
+{
+  return block + 1 == order->blocks ? order->last_rows : order->block_rows;
+}
+
+static uint32_t window_stream(const struct order *order, uint64_t epoch, uint64_t window)
+{
+  if (order->windows == 1)
+    return (uint32_t)epoch;
+  uint64_t h = epoch * UINT64_C(0x9e3779b97f4a7c15) + window + 1;
+  h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
+  return (uint32_t)((h ^ h >> 31) >> 32);
+}
+
+void order_row(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
+               size_t *place, size_t *row)
+{
+  const uint64_t start = order_window_start(order, at, window), end = order_window_start(order, at, window + 1);
+  uint64_t number = position - start;
+  if (order->shuffle)
+    number = trm_random_permute(order->seed, TRM_RANDOM_SHUFFLE, window_stream(order, at->epoch, window), end - start,
+                                number);
+  /* the number counts rows; the short block's place is followed by a gap */
+  const uint64_t first = window * order->window_blocks;
+  if (at->last_at >= first && number >= (at->last_at - first) * order->block_rows + order->last_rows)
+    number += lacking(order);
+  *place = (size_t)(number / order->block_rows);
+  *row = (size_t)(number % order->block_rows);
+}

@@ -1,0 +1,413 @@
+/* A split larger than memory: two windows of it in shared memory, filled ahead.
+ *
+ * The windows of all epochs follow one another as sequence numbers s = 0, 1, ...; window s lies in slot s mod 2. Every
+ * rank of the node that is free claims the next block of a window and reads it, so that no rank depends on a particular
+ * other one: in a thread of its own (data.threads = 1), or, without threads, whoever needs the window reads it. There is
+ * no MPI in here: ranks meet in atomic words of the shared memory, and wait by short naps.
+ *
+ *   ticket[slot]  s in the upper half, the next block to claim in the lower one
+ *   marks[slot]   ranks that are done with s in the upper half, blocks read in the lower one; whoever completes both
+ *                 halves hands the slot over to s + 2
+ *
+ * A rank is done with the windows before the one in which its next fetch begins. So all ranks of a node must fetch from
+ * the same global batches, be it nothing: a rank that stays away keeps the slots from moving on.
+ *
+ * A fetch that does not follow on (the first one, a resumed run, an epoch over again) makes a new sequence: all ranks
+ * meet, and it begins with the earliest window that one of them asks for. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "loader.h"
+
+#define SLOTS 2
+#define NAP_NEEDED 50000L /* nanoseconds: somebody computes on what comes */
+#define NAP_IDLE 500000L  /* nothing to read until a slot is free */
+
+struct control {
+  _Atomic uint64_t ticket[SLOTS], marks[SLOTS];
+  _Atomic uint32_t arrived, run;         /* ranks that wait for a new sequence; sequences begun */
+  _Atomic uint64_t wanted;               /* earliest window asked for */
+  _Atomic uint64_t base_epoch, base_window; /* of s = 0 */
+  _Atomic int failed;                    /* 0, 1: being told, 2: told */
+  int rank;
+  char message[1000];
+};
+
+/* The window that a reader is at. */
+struct plan {
+  bool known;
+  uint64_t s, window;
+  struct order_epoch at;
+  size_t blocks;
+  size_t *entry;                         /* csr: (window_blocks) where each block's entries go */
+};
+
+struct windows {
+  struct control *control;
+  struct store slot[SLOTS];
+  /* the reader: the thread's own, or the caller's without one */
+  struct plan plan;
+  uint64_t next;                         /* window it is at */
+  bool threaded;
+  pthread_t thread;
+  _Atomic bool stop, pause, paused;
+  /* the caller of fetch */
+  bool started;
+  uint64_t epoch, last_low;
+  uint64_t released;                     /* windows before this one are done */
+};
+
+static void nap(long nanoseconds)
+{
+  const struct timespec time = {.tv_nsec = nanoseconds};
+  nanosleep(&time, NULL);
+}
+
+/* -- failure */
+
+/* Tells all ranks of the node; the first one to fail is the one they hear of. */
+static int fail(struct loader *loader, int status)
+{
+  struct control *control = loader->windows->control;
+  int none = 0;
+  if (atomic_compare_exchange_strong(&control->failed, &none, 1)) {
+    control->rank = loader->comm->rank;
+    strncpy(control->message, trm_error_text(), sizeof control->message - 1);
+    atomic_store(&control->failed, 2);
+  }
+  return status;
+}
+
+static int failure_check(struct loader *loader)
+{
+  struct control *control = loader->windows->control;
+  if (atomic_load(&control->failed) == 0)
+    return TRM_OK;
+  while (atomic_load(&control->failed) == 1)
+    nap(NAP_NEEDED);
+  if (loader->comm->size > 1)
+    return trm_error(TRM_FAILED, "rank %d could not read: %s", control->rank, control->message);
+  return trm_error(TRM_FAILED, "%s", control->message);
+}
+
+/* -- the sequence */
+
+static void sequence_at(const struct loader *loader, uint64_t s, uint64_t *epoch, uint64_t *window)
+{
+  const struct control *control = loader->windows->control;
+  const uint64_t number = atomic_load(&control->base_window) + s;
+  *epoch = atomic_load(&control->base_epoch) + number / loader->order.windows;
+  *window = number % loader->order.windows;
+}
+
+static size_t sequence_blocks(const struct loader *loader, uint64_t s)
+{
+  uint64_t epoch, window;
+  sequence_at(loader, s, &epoch, &window);
+  return order_window_blocks(&loader->order, window);
+}
+
+/* Adds to the marks of s; the one who completes them hands the slot over. */
+static void mark(struct loader *loader, uint64_t s, uint64_t what)
+{
+  struct control *control = loader->windows->control;
+  const uint64_t complete = (uint64_t)loader->node->size << 32 | sequence_blocks(loader, s);
+  if (atomic_fetch_add(&control->marks[s % SLOTS], what) + what != complete)
+    return;
+  atomic_store(&control->marks[s % SLOTS], 0);
+  atomic_store(&control->ticket[s % SLOTS], (s + SLOTS) << 32);
+}
+
+static bool is_ready(const struct loader *loader, uint64_t s)
+{
+  struct control *control = loader->windows->control;
+  return atomic_load(&control->ticket[s % SLOTS]) >> 32 == s &&
+         (atomic_load(&control->marks[s % SLOTS]) & UINT32_MAX) == sequence_blocks(loader, s);
+}
+
+/* -- reading */
+
+static void plan_make(struct loader *loader, uint64_t s)
+{
+  struct plan *plan = &loader->windows->plan;
+  if (plan->known && plan->s == s)
+    return;
+  uint64_t epoch;
+  sequence_at(loader, s, &epoch, &plan->window);
+  plan->known = true;
+  plan->s = s;
+  plan->blocks = order_window_blocks(&loader->order, plan->window);
+  order_epoch_enter(&loader->order, &plan->at, epoch);
+  if (!loader->block_starts)
+    return;
+  size_t entry = 0;
+  for (size_t k = 0; k < plan->blocks; k++) {
+    const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
+    plan->entry[k] = entry;
+    entry += (size_t)(loader->block_starts[block + 1] - loader->block_starts[block]);
+  }
+}
+
+/* Claims and reads one block. *idle: there was none to claim. */
+static int reader_step(struct loader *loader, bool *idle)
+{
+  struct windows *windows = loader->windows;
+  struct control *control = windows->control;
+  _Atomic uint64_t *ticket = &control->ticket[windows->next % SLOTS];
+  uint64_t seen = atomic_load(ticket);
+  *idle = seen >> 32 < windows->next;
+  if (*idle)
+    return TRM_OK;
+  if (seen >> 32 > windows->next) {
+    windows->next++;
+    return TRM_OK;
+  }
+  plan_make(loader, windows->next);
+  const struct plan *plan = &windows->plan;
+  const size_t k = (size_t)(seen & UINT32_MAX);
+  if (k >= plan->blocks) {
+    windows->next++;
+    return TRM_OK;
+  }
+  if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
+    return TRM_OK; /* somebody else has it */
+  const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
+  TRM_CHECK(loader_read(loader, &loader->files, block * loader->order.block_rows,
+                        order_block_size(&loader->order, block), &windows->slot[plan->s % SLOTS], k,
+                        loader->block_starts ? plan->entry[k] : 0));
+  mark(loader, plan->s, 1);
+  return TRM_OK;
+}
+
+static void *reader_run(void *context)
+{
+  struct loader *loader = context;
+  struct windows *windows = loader->windows;
+  while (!atomic_load(&windows->stop)) {
+    if (atomic_load(&windows->pause)) {
+      atomic_store(&windows->paused, true);
+      nap(NAP_NEEDED);
+      continue;
+    }
+    atomic_store(&windows->paused, false);
+    if (atomic_load(&windows->pause)) /* asked in between */
+      continue;
+    bool idle = true;
+    if (atomic_load(&windows->control->failed) == 0) {
+      const int status = reader_step(loader, &idle);
+      if (status != TRM_OK)
+        fail(loader, status);
+    }
+    if (idle)
+      nap(NAP_IDLE);
+  }
+  return NULL;
+}
+
+/* The thread rests between blocks until it is let go. */
+static void reader_pause(struct windows *windows, bool pause)
+{
+  if (!windows->threaded)
+    return;
+  atomic_store(&windows->pause, pause);
+  while (pause && !atomic_load(&windows->paused))
+    nap(NAP_NEEDED);
+  while (!pause && atomic_load(&windows->paused))
+    nap(NAP_NEEDED);
+}
+
+/* -- fetching */
+
+/* A new sequence, with all ranks of the node. */
+static int sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window)
+{
+  struct windows *windows = loader->windows;
+  struct control *control = windows->control;
+  const uint32_t run = atomic_load(&control->run);
+  reader_pause(windows, true);
+  uint64_t wanted = atomic_load(&control->wanted);
+  while (window < wanted && !atomic_compare_exchange_weak(&control->wanted, &wanted, window))
+    ;
+  atomic_store(&control->base_epoch, epoch);
+  if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
+    /* all are here, no thread reads: the last to come sets the slots */
+    atomic_store(&control->base_window, atomic_load(&control->wanted));
+    atomic_store(&control->wanted, UINT64_MAX);
+    for (uint64_t s = 0; s < SLOTS; s++) {
+      atomic_store(&control->marks[s], 0);
+      atomic_store(&control->ticket[s], s << 32);
+    }
+    atomic_store(&control->arrived, 0);
+    atomic_store(&control->run, run + 1);
+  }
+  int status = TRM_OK;
+  while (status == TRM_OK && atomic_load(&control->run) == run) {
+    nap(NAP_NEEDED);
+    status = failure_check(loader);
+  }
+  if (status == TRM_OK && atomic_load(&control->base_epoch) != epoch)
+    status = fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from different epochs", loader->path));
+  windows->next = windows->released = 0;
+  windows->plan.known = false;
+  windows->started = status == TRM_OK;
+  reader_pause(windows, false);
+  return status;
+}
+
+/* One turn of waiting for others; without a thread, reads something meanwhile. */
+static int wait_step(struct loader *loader)
+{
+  bool idle = true;
+  TRM_CHECK(failure_check(loader));
+  if (!loader->windows->threaded) {
+    const int status = reader_step(loader, &idle);
+    if (status != TRM_OK)
+      return fail(loader, status);
+  }
+  if (idle)
+    nap(NAP_NEEDED);
+  return TRM_OK;
+}
+
+/* This rank is done with the windows before s. */
+static int release_before(struct loader *loader, uint64_t s)
+{
+  struct windows *windows = loader->windows;
+  for (; windows->released < s; windows->released++) {
+    /* a window passed over may not even have its slot yet */
+    while (atomic_load(&windows->control->ticket[windows->released % SLOTS]) >> 32 < windows->released)
+      TRM_CHECK(wait_step(loader));
+    mark(loader, windows->released, UINT64_C(1) << 32);
+  }
+  return TRM_OK;
+}
+
+/* The window of the sequence in which the fetch begins; begins a new sequence if it does not follow on. */
+static int sequence_find(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t window, uint64_t *s)
+{
+  struct windows *windows = loader->windows;
+  const struct control *control = windows->control;
+  if (windows->started &&
+      ((epoch == windows->epoch && low >= windows->last_low) || epoch == windows->epoch + 1)) {
+    *s = (epoch - atomic_load(&control->base_epoch)) * loader->order.windows + window -
+         atomic_load(&control->base_window);
+    if (*s >= windows->released)
+      return TRM_OK;
+  }
+  TRM_CHECK(sequence_begin(loader, epoch, window));
+  *s = window - atomic_load(&control->base_window);
+  return TRM_OK;
+}
+
+int windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  struct windows *windows = loader->windows;
+  const struct order *order = &loader->order;
+  TRM_CHECK(failure_check(loader));
+  order_epoch_enter(order, &loader->at, epoch);
+  uint64_t window = order_window_of(order, &loader->at, low), s;
+  TRM_CHECK(sequence_find(loader, epoch, low, window, &s));
+  windows->epoch = epoch;
+  windows->last_low = low;
+  TRM_CHECK(release_before(loader, s));
+  for (uint64_t at = low; at < high; window++, s++) {
+    if (s >= windows->released + SLOTS) {
+      if (loader->node->size > 1)
+        return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
+                         "small for it", loader->path,
+                         (unsigned long long)(order->window_blocks * order->block_rows));
+      TRM_CHECK(release_before(loader, s - 1)); /* nobody else is in the batch, and this part of it is out */
+    }
+    while (!is_ready(loader, s))
+      TRM_CHECK(wait_step(loader));
+    const uint64_t end = order_window_start(order, &loader->at, window + 1), to = end < high ? end : high;
+    loader_gather(loader, &windows->slot[s % SLOTS], &loader->at, window, at, to, batch);
+    at = to;
+  }
+  return TRM_OK;
+}
+
+/* -- opening */
+
+static int by_size(const void *a, const void *b)
+{
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Entries of the largest window that an order of the blocks can bring together. */
+static size_t entries_most(const struct loader *loader)
+{
+  if (!loader->block_starts)
+    return 0;
+  const uint64_t blocks = loader->order.blocks;
+  int64_t *size = trm_alloc(blocks * sizeof *size, "sizes of blocks");
+  for (uint64_t b = 0; b < blocks; b++)
+    size[b] = loader->block_starts[b + 1] - loader->block_starts[b];
+  qsort(size, blocks, sizeof *size, by_size);
+  size_t sum = 0;
+  for (uint64_t b = 0; b < loader->order.window_blocks; b++)
+    sum += (size_t)size[b];
+  trm_free(size);
+  return sum;
+}
+
+static int reader_start(struct loader *loader)
+{
+  struct windows *windows = loader->windows;
+  /* signals are the main thread's */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int reason = pthread_create(&windows->thread, NULL, reader_run, loader);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  windows->threaded = reason == 0;
+  return reason ? trm_error(TRM_FAILED, "no thread to read ahead: %s (data.threads=0 does without)", strerror(reason))
+                : TRM_OK;
+}
+
+int windows_open(struct loader *loader, int threads)
+{
+  struct trm_comm *node = loader->node;
+  struct windows *windows = loader->windows = trm_alloc(sizeof *windows, "windows of the data set");
+  const size_t blocks = loader->order.window_blocks, entries = entries_most(loader);
+  const size_t head = (sizeof *windows->control + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
+  struct store none;
+  const size_t bytes = store_place(loader, &none, NULL, blocks, loader->order.block_rows, entries);
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SLOTS * bytes : 0,
+                                                     "windows of the data set", &loader->shared)));
+  char *memory = loader->shared.base[0];
+  windows->control = (struct control *)memory;
+  for (size_t i = 0; i < SLOTS; i++)
+    store_place(loader, &windows->slot[i], memory + head + i * bytes, blocks, loader->order.block_rows, entries);
+  if (loader->block_starts)
+    windows->plan.entry = trm_alloc(blocks * sizeof *windows->plan.entry, "windows of the data set");
+  if (node->rank == 0) {
+    struct control *control = windows->control;
+    for (uint64_t s = 0; s < SLOTS; s++)
+      atomic_store(&control->ticket[s], s << 32 | UINT32_MAX); /* nothing to claim before the first fetch */
+    atomic_store(&control->wanted, UINT64_MAX);
+  }
+  node->ops->barrier(node);
+  return trm_agree(loader->comm, threads ? reader_start(loader) : TRM_OK);
+}
+
+void windows_close(struct loader *loader)
+{
+  struct windows *windows = loader->windows;
+  if (!windows)
+    return;
+  if (windows->threaded) {
+    atomic_store(&windows->stop, true);
+    pthread_join(windows->thread, NULL);
+  }
+  trm_free(windows->plan.entry);
+  trm_free(windows);
+  loader->windows = NULL;
+}
