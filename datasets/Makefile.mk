@@ -2,6 +2,7 @@
 libtrireme_la_SOURCES += \
 	datasets/blocks.c \
 	datasets/blocks.h \
+	datasets/checkpoint.c \
 	datasets/datasets.h \
 	datasets/digits.c \
 	datasets/digits.h \

@@ -1,0 +1,329 @@
+/* The checkpoint contract in an HDF5 file: each parameter and each optimizer state whole, by name.
+ *
+ *   /                     attributes: format = "trireme-checkpoint", version, the fields of struct trm_checkpoint,
+ *                         weights_sha256
+ *   /class_names          (classes) texts, optional
+ *   /state_names          (states) texts, "weights" first
+ *   /weights/PARAMETER    float32, the parameter's shape
+ *   /states/STATE/PARAMETER
+ * Arrays are chunked for the sake of fletcher32: every byte of the file is under some checksum. */
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "datasets.h"
+#include "h5.h"
+
+/* Bytes of a chunk: what one checksum guards. */
+#define CHUNK_BYTES ((size_t)1 << 20)
+
+/* What a file may call its states; what a checkpoint's state_name points to. */
+static const char *const state_names[] = {"weights", "momentum", "first", "second"};
+enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
+
+/* A parameter's shape in the file; scalars become (1). */
+static int shape_of(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
+{
+  size[0] = 1;
+  for (int d = 0; d < shape->dims; d++)
+    size[d] = shape->size[d];
+  return shape->dims ? shape->dims : 1;
+}
+
+/* -- writing */
+
+static int tensor_write(hid_t group, const char *path, const char *what, const struct trm_parameter *parameter,
+                        const float *values)
+{
+  hsize_t size[TRM_MAX_DIMS], chunk[TRM_MAX_DIMS];
+  const int dims = shape_of(&parameter->shape, size);
+  memcpy(chunk, size, sizeof chunk);
+  const size_t row_bytes = parameter->count / (size_t)size[0] * sizeof *values;
+  if (row_bytes < CHUNK_BYTES && size[0] * row_bytes > CHUNK_BYTES)
+    chunk[0] = CHUNK_BYTES / row_bytes;
+  else if (row_bytes >= CHUNK_BYTES)
+    chunk[0] = 1;
+  h5_enter();
+  const hid_t space = H5Screate_simple(dims, size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_chunk(plist, dims, chunk);
+  H5Pset_fletcher32(plist);
+  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  const hid_t dataset = H5Dcreate2(group, parameter->name, H5T_IEEE_F32LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  int status = TRM_OK;
+  if (dataset < 0 || H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+    status = h5_error(path, "%s/%s cannot be written", what, parameter->name);
+  if (dataset >= 0 && H5Dclose(dataset) < 0 && status == TRM_OK)
+    status = h5_error(path, "%s/%s cannot be written", what, parameter->name);
+  H5Pclose(plist);
+  H5Sclose(space);
+  h5_leave();
+  return status;
+}
+
+/* All parameters of one flat array as a group `name` of `parent`. */
+static int arrays_write(hid_t parent, const char *path, const char *name, const struct trm_model *model,
+                        const float *flat)
+{
+  h5_enter();
+  const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  int status = group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
+  for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
+    const struct trm_parameter *parameter = trm_model_parameter(model, i);
+    status = tensor_write(group, path, name, parameter, flat + parameter->offset);
+  }
+  if (group >= 0)
+    H5Gclose(group);
+  h5_leave();
+  return status;
+}
+
+static bool spec_put(hid_t file, const struct trm_input_spec *spec)
+{
+  uint64_t size[TRM_MAX_DIMS];
+  for (int d = 0; d < spec->shape.dims; d++)
+    size[d] = spec->shape.size[d];
+  return h5_put_integers(file, "shape", size, spec->shape.dims) && h5_put_integer(file, "sparse", spec->sparse) &&
+         h5_put_integer(file, "tokens", spec->tokens) && h5_put_integer(file, "classes", spec->classes) &&
+         h5_put_text(file, "target", spec->target == TRM_TARGET_CLASS ? "class" : "value");
+}
+
+static int file_write(hid_t file, const char *path, const struct trm_checkpoint *c, const struct trm_model *model)
+{
+  char hex[65];
+  trm_model_hash(model, c->state[0], hex);
+  const bool done =
+    h5_put_integer(file, "seed", c->seed) && h5_put_integer(file, "epoch", c->epoch) &&
+    h5_put_integer(file, "position", c->position) && h5_put_integer(file, "updates", c->updates) &&
+    h5_put_integer(file, "samples", c->samples) && h5_put_integer(file, "batch", c->batch) &&
+    h5_put_real(file, "best_loss", c->best_loss) && h5_put_real(file, "best_accuracy", c->best_accuracy) &&
+    h5_put_integer(file, "best_updates", c->best_updates) &&
+    h5_put_integer(file, "stale_evaluations", c->stale_evaluations) && h5_put_real(file, "wall_s", c->wall_s) &&
+    h5_put_text(file, "model", c->model_text) && h5_put_text(file, "loss", c->loss_name) &&
+    h5_put_text(file, "config", c->config ? c->config : "") &&
+    (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && spec_put(file, &c->spec) &&
+    (!c->class_names ||
+     h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
+    h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) && h5_put_text(file, "weights_sha256", hex);
+  if (!done)
+    return h5_error(path, "cannot be written");
+  TRM_CHECK(arrays_write(file, path, "weights", model, c->state[0]));
+  if (c->states == 1)
+    return TRM_OK;
+  const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  if (group < 0)
+    return h5_error(path, "states cannot be made");
+  int status = TRM_OK;
+  for (int i = 1; i < c->states && status == TRM_OK; i++)
+    status = arrays_write(group, path, c->state_name[i], model, c->state[i]);
+  H5Gclose(group);
+  return status;
+}
+
+static int checkpoint_write(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model)
+{
+  char *part = trm_format("%s.new", path);
+  hid_t file;
+  int status = h5_create(part, H5_CHECKPOINT, &file);
+  if (status == TRM_OK) {
+    h5_enter();
+    status = file_write(file, path, checkpoint, model);
+    if (status == TRM_OK)
+      status = h5_commit(&file, part, path);
+    else
+      h5_discard(&file, part);
+    h5_leave();
+  }
+  trm_free(part);
+  return status;
+}
+
+/* -- reading */
+
+static bool spec_get(hid_t file, struct trm_input_spec *spec)
+{
+  uint64_t size[TRM_MAX_DIMS], sparse, tokens, classes;
+  char *target = h5_get_text(file, "target");
+  spec->shape.dims = h5_get_integers(file, "shape", size, TRM_MAX_DIMS);
+  const bool done = spec->shape.dims >= 0 && target && h5_get_integer(file, "sparse", &sparse) &&
+                    h5_get_integer(file, "tokens", &tokens) && h5_get_integer(file, "classes", &classes) &&
+                    (!strcmp(target, "class") || !strcmp(target, "value"));
+  if (done) {
+    for (int d = 0; d < spec->shape.dims; d++)
+      spec->shape.size[d] = size[d];
+    spec->sparse = sparse != 0;
+    spec->tokens = tokens != 0;
+    spec->classes = classes;
+    spec->target = strcmp(target, "class") ? TRM_TARGET_VALUE : TRM_TARGET_CLASS;
+  }
+  trm_free(target);
+  return done;
+}
+
+/* The names of the states, "weights" first. */
+static bool states_get(hid_t file, struct trm_checkpoint *c)
+{
+  char **names = NULL;
+  const hid_t dataset = h5_exists(file, "state_names") ? H5Dopen2(file, "state_names", H5P_DEFAULT) : -1;
+  const hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
+  const hssize_t count = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+  if (space >= 0)
+    H5Sclose(space);
+  if (dataset >= 0)
+    H5Dclose(dataset);
+  if (count < 1 || count > TRM_MAX_STATES || !h5_get_texts(file, "state_names", (size_t)count, &names))
+    return false;
+  for (c->states = 0; c->states < count; c->states++) {
+    int known = 0;
+    while (known < STATE_NAMES && strcmp(names[c->states], state_names[known]))
+      known++;
+    if (known == STATE_NAMES || (known == 0) != (c->states == 0))
+      break;
+    c->state_name[c->states] = state_names[known];
+  }
+  trm_free(names);
+  return c->states == count;
+}
+
+static int head_read(hid_t file, const char *path, struct trm_checkpoint *c)
+{
+  const struct {
+    const char *name;
+    uint64_t *value;
+  } integer[] = {{"seed", &c->seed}, {"epoch", &c->epoch}, {"position", &c->position}, {"updates", &c->updates},
+                 {"samples", &c->samples}, {"batch", &c->batch}, {"best_updates", &c->best_updates},
+                 {"stale_evaluations", &c->stale_evaluations}};
+  const struct {
+    const char *name;
+    double *value;
+  } real[] = {{"best_loss", &c->best_loss}, {"best_accuracy", &c->best_accuracy}, {"wall_s", &c->wall_s}};
+  for (size_t i = 0; i < sizeof integer / sizeof integer[0]; i++)
+    if (!h5_get_integer(file, integer[i].name, integer[i].value))
+      return h5_error(path, "attribute %s is missing or damaged", integer[i].name);
+  for (size_t i = 0; i < sizeof real / sizeof real[0]; i++)
+    if (!h5_get_real(file, real[i].name, real[i].value))
+      return h5_error(path, "attribute %s is missing or damaged", real[i].name);
+  c->model_text = h5_get_text(file, "model");
+  c->loss_name = h5_get_text(file, "loss");
+  c->config = h5_get_text(file, "config");
+  c->data_digest = h5_get_text(file, "data_digest");
+  if (!c->model_text || !c->loss_name || !c->config)
+    return h5_error(path, "attribute %s is missing or damaged",
+                    !c->model_text ? "model" : !c->loss_name ? "loss" : "config");
+  if (!spec_get(file, &c->spec))
+    return h5_error(path, "the description of the samples is missing or damaged");
+  if (!h5_get_texts(file, "class_names", c->spec.classes, &c->class_names))
+    return h5_error(path, "class_names is damaged");
+  if (!states_get(file, c))
+    return h5_error(path, "state_names is missing or damaged");
+  return TRM_OK;
+}
+
+static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpoint)
+{
+  hid_t file;
+  memset(checkpoint, 0, sizeof *checkpoint);
+  TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
+  h5_enter();
+  const int status = head_read(file, path, checkpoint);
+  H5Fclose(file);
+  h5_leave();
+  if (status != TRM_OK)
+    trm_checkpoint_free(checkpoint);
+  return status;
+}
+
+static int tensor_read(hid_t group, const char *path, const char *what, const struct trm_parameter *parameter,
+                       float *values)
+{
+  if (!h5_exists(group, parameter->name))
+    return trm_error(TRM_USAGE, "%s: has no %s/%s, which the model has", path, what, parameter->name);
+  hsize_t size[TRM_MAX_DIMS], found[H5S_MAX_RANK];
+  const int dims = shape_of(&parameter->shape, size);
+  const hid_t dataset = H5Dopen2(group, parameter->name, H5P_DEFAULT);
+  if (dataset < 0)
+    return h5_error(path, "%s/%s cannot be opened", what, parameter->name);
+  const hid_t space = H5Dget_space(dataset);
+  const int found_dims = space < 0 ? -1 : H5Sget_simple_extent_dims(space, found, NULL);
+  if (space >= 0)
+    H5Sclose(space);
+  bool same = found_dims == dims;
+  for (int d = 0; same && d < dims; d++)
+    same = found[d] == size[d];
+  int status = TRM_OK;
+  if (!same) {
+    struct trm_shape other = {.dims = found_dims < 0 || found_dims > TRM_MAX_DIMS ? 0 : found_dims};
+    for (int d = 0; d < other.dims; d++)
+      other.size[d] = (size_t)found[d];
+    status = trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, what, parameter->name,
+                       trm_shape_text(&other), trm_shape_text(&parameter->shape));
+  } else if (H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
+    status = h5_error(path, "%s/%s is damaged or cannot be read", what, parameter->name);
+  }
+  H5Dclose(dataset);
+  return status;
+}
+
+struct extra {
+  const struct trm_model *model;
+  const char *found;
+};
+
+/* Stops at the first tensor that the model does not know. */
+static herr_t extra_find(hid_t group, const char *name, const H5L_info_t *info, void *context)
+{
+  struct extra *extra = context;
+  (void)group, (void)info;
+  for (int i = 0; i < trm_model_parameter_count(extra->model); i++)
+    if (!strcmp(trm_model_parameter(extra->model, i)->name, name))
+      return 0;
+  extra->found = trm_strdup(name);
+  return 1;
+}
+
+static int arrays_read(hid_t file, const char *path, const char *what, const struct trm_model *model, float *flat)
+{
+  const hid_t group = H5Gopen2(file, what, H5P_DEFAULT);
+  if (group < 0)
+    return h5_error(path, "%s is missing or damaged", what);
+  int status = TRM_OK;
+  for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
+    const struct trm_parameter *parameter = trm_model_parameter(model, i);
+    status = tensor_read(group, path, what, parameter, flat + parameter->offset);
+  }
+  struct extra extra = {.model = model};
+  if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, extra_find, &extra) < 0)
+    status = h5_error(path, "%s is damaged", what);
+  if (status == TRM_OK && extra.found)
+    status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model has not", path, what, extra.found);
+  trm_free((char *)extra.found);
+  H5Gclose(group);
+  return status;
+}
+
+static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
+                                  bool want_states)
+{
+  hid_t file;
+  TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
+  h5_enter();
+  if (!want_states)
+    checkpoint->states = 1;
+  checkpoint->owns_states = true;
+  int status = TRM_OK;
+  for (int i = 0; i < checkpoint->states && status == TRM_OK; i++) {
+    char *what = i ? trm_format("states/%s", checkpoint->state_name[i]) : trm_strdup("weights");
+    checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], what);
+    status = arrays_read(file, path, what, model, checkpoint->state[i]);
+    trm_free(what);
+  }
+  H5Fclose(file);
+  h5_leave();
+  return status;
+}
+
+const struct trm_checkpoint_ops trm_checkpoint_hdf5 = {
+  .name = "hdf5",
+  .write = checkpoint_write,
+  .read_head = checkpoint_read_head,
+  .read_arrays = checkpoint_read_arrays,
+};
