@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -232,11 +233,12 @@ void h5_discard(hid_t *file, const char *path)
 {
   h5_enter();
   if (*file >= 0) {
-    /* What the file could not take must not fail again, now or when HDF5 shuts down: it goes nowhere instead. */
+    /* What the file could not take must not fail again, now or when HDF5 shuts down: it goes to memory instead, which is
+     * then dropped (/dev/null would not do: it cannot be truncated, and HDF5 wants to). */
     int *fd = NULL;
     const hid_t plist = H5Fget_access_plist(*file);
     if (plist >= 0 && H5Fget_vfd_handle(*file, plist, (void **)&fd) >= 0 && fd) {
-      const int nowhere = open("/dev/null", O_RDWR | O_CLOEXEC);
+      const int nowhere = memfd_create("discarded", MFD_CLOEXEC);
       if (nowhere >= 0) {
         dup2(nowhere, *fd);
         close(nowhere);
