@@ -333,11 +333,19 @@ static void check_against_reference(const struct setup *c)
   trm_free(r.second);
 }
 
+/* With more ranks than a small machine has cores a case takes long: every other one then, others for odd and even. */
+static bool is_thinned(int number)
+{
+  return world->size > 3 && (number + world->size) % 2;
+}
+
 static void test_rules(void)
 {
   for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAMW; rule++)
     for (int clips = 0; clips < 2; clips++)
       for (int node_size = 0; node_size <= 3; node_size++) {
+        if (is_thinned((int)rule + clips + node_size))
+          continue;
         const struct setup c = {.rule = rule,
                                 .clip = clips ? 20 : 0,
                                 .share = "node",
@@ -355,6 +363,8 @@ static void test_shapes(void)
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
     for (size_t b = 0; b < sizeof buckets / sizeof buckets[0]; b++)
       for (int node_size = 0; node_size <= 2; node_size++) {
+        if (is_thinned((int)(i + b) + node_size))
+          continue;
         const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
                                 .clip = b == 1 ? 5 : 0,
                                 .share = node_size == 2 ? "numa" : "node",
@@ -427,21 +437,20 @@ static void test_lanes(void)
     const size_t bytes = alone.elements * sizeof(float);
     float *one = trm_alloc(bytes, "test"), *many = trm_alloc(bytes, "test");
     run_lanes(&alone, trm_comm_self(), one);
-    for (int ranks = 1; ranks <= world->size && ranks <= 8; ranks *= 2) {
-      struct trm_comm *comm = world->ops->split(world, world->rank < ranks ? 0 : -1, 0);
-      for (int node_size = 0; comm && node_size <= 4; node_size++) {
-        if (node_size == 3 && ranks > 1) /* uneven nodes: ranks on their own; nothing new with one rank */
-          CU_ASSERT_TRUE(ranks % 3 != 0);
-        struct setup shared = alone;
-        shared.share = "node";
-        shared.node_size = node_size;
-        memset(many, 0, bytes);
-        CHECK(&shared, run_lanes(&shared, comm, many) == 1);
-        CHECK(&shared, memcmp(one, many, bytes) == 0);
-      }
-      if (comm)
-        comm->ops->release(comm);
+    int ranks = 1; /* the largest power of two; the smaller ones come with fewer ranks */
+    while (2 * ranks <= world->size && ranks < 8)
+      ranks *= 2;
+    struct trm_comm *comm = world->ops->split(world, world->rank < ranks ? 0 : -1, 0);
+    for (int node_size = 0; comm && node_size <= 4; node_size++) { /* 3: uneven, so each rank on its own */
+      struct setup shared = alone;
+      shared.share = "node";
+      shared.node_size = node_size;
+      memset(many, 0, bytes);
+      CHECK(&shared, run_lanes(&shared, comm, many) == 1);
+      CHECK(&shared, memcmp(one, many, bytes) == 0);
     }
+    if (comm)
+      comm->ops->release(comm);
     trm_free(one);
     trm_free(many);
   }
