@@ -12,6 +12,7 @@ libtrireme_la_SOURCES += \
 	datasets/gather.c \
 	datasets/h5.c \
 	datasets/h5.h \
+	datasets/info.c \
 	datasets/import.c \
 	datasets/import.h \
 	datasets/import_cifar10.c \

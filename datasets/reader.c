@@ -8,6 +8,13 @@
 
 /* -- the head */
 
+static const char *const kinds[] = {"image", "vector", "csr", "tokens"};
+
+const char *trm_data_kind_name(enum trm_data_kind kind)
+{
+  return kinds[kind];
+}
+
 static int text_index(const char *text, const char *const *known, int count)
 {
   for (int i = 0; text && i < count; i++)
@@ -24,7 +31,7 @@ int data_head_read(struct data_head *head, hid_t file, const char *path)
   char *kind = h5_get_text(file, "kind"), *target = h5_get_text(file, "target");
   head->source = h5_get_text(file, "source");
   head->digest = h5_get_text(file, "digest");
-  const char *const kinds[] = {"image", "vector", "csr", "tokens"}, *const targets[] = {"class", "value", "next"};
+  const char *const targets[] = {"class", "value", "next"};
   const int which = text_index(kind, kinds, 4), aim = text_index(target, targets, 3);
   uint64_t classes = 0, vocabulary = 0, size[TRM_MAX_DIMS] = {0};
   double scale = 1, shift = 0;
@@ -59,7 +66,7 @@ int data_head_read(struct data_head *head, hid_t file, const char *path)
     head->target = aim == 1 ? TRM_TARGET_VALUE : TRM_TARGET_CLASS;
     head->classes = classes;
     head->vocabulary = vocabulary;
-    h5_get_real(file, "scale", &scale);
+    h5_get_real(file, "scale", &scale); /* where absent: 1, 0 */
     h5_get_real(file, "shift", &shift);
     head->scale = (float)scale;
     head->shift = (float)shift;
@@ -81,6 +88,27 @@ void data_head_free(struct data_head *head)
   trm_free(head->digest);
   trm_free(head->class_names);
   memset(head, 0, sizeof *head);
+}
+
+/* -- the digest */
+
+void data_digest_add(struct trm_sha256 *digest, const char *name, enum block_type type, uint64_t rows, const char *hex)
+{
+  char *line = trm_format("%s %s %llu %s\n", name, block_type_name(type), (unsigned long long)rows, hex);
+  trm_sha256_add(digest, line, strlen(line));
+  trm_free(line);
+}
+
+void data_digest_end(struct trm_sha256 *digest, const struct data_head *head, char hex[65])
+{
+  const bool tokens = head->kind == TRM_DATA_TOKENS;
+  char *line = trm_format("%s %s %zu %s %.9g %.9g\n", trm_data_kind_name(head->kind),
+                          tokens ? "next" : head->target == TRM_TARGET_CLASS ? "class" : "value",
+                          tokens ? head->vocabulary : head->classes, tokens ? "-" : trm_shape_text(&head->shape),
+                          (double)head->scale, (double)head->shift);
+  trm_sha256_add(digest, line, strlen(line));
+  trm_sha256_end(digest, hex);
+  trm_free(line);
 }
 
 /* -- one array: opening */

@@ -3,12 +3,12 @@
 #define TRM_DATASETS_READER_H
 
 #include "blocks.h"
+#include "core/sha256.h"
 #include "format.h"
 
 /* What the file says of itself. */
 struct data_head {
   enum trm_data_kind kind;
-  enum trm_element element;     /* dense rows */
   enum trm_target_kind target;
   size_t classes;               /* classes, or values a row; 0 for tokens */
   size_t vocabulary;            /* tokens */
@@ -21,6 +21,12 @@ struct data_head {
 /* Reads the attributes of an open data set. Errors name what is missing or out of range. */
 int data_head_read(struct data_head *head, hid_t file, const char *path);
 void data_head_free(struct data_head *head);
+
+/* The digest of a data set: SHA-256 over one line an array, in the order train, test, and in a split x, starts, columns,
+ * values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then one line "KIND TARGET CLASSES SHAPE SCALE SHIFT\n", where CLASSES is
+ * the vocabulary of tokens. So it is the same for a compressed and an uncompressed file. */
+void data_digest_add(struct trm_sha256 *digest, const char *name, enum block_type type, uint64_t rows, const char *hex);
+void data_digest_end(struct trm_sha256 *digest, const struct data_head *head, char hex[65]);
 
 /* One array of a split. */
 struct data_array {

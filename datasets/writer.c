@@ -9,11 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "blocks.h"
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/status.h"
-#include "format.h"
+#include "reader.h"
 
 #define MAX_ARRAYS 4 /* of one split */
 
@@ -47,13 +46,6 @@ struct trm_data_writer {
   int outputs;
   struct trm_sha256 digest;
 };
-
-static const char *const kind_name[] = {"image", "vector", "csr", "tokens"};
-
-const char *trm_data_kind_name(enum trm_data_kind kind)
-{
-  return kind_name[kind];
-}
 
 /* -- one array */
 
@@ -253,10 +245,9 @@ static int output_end(struct trm_data_writer *writer, struct output *out)
                          !h5_put_text(out->dataset, "sha256", hex)
                        ? h5_error(writer->path, "%s/%s cannot be described", writer->split, out->name) : TRM_OK;
   h5_leave();
-  char *line = trm_format("%s/%s %s %llu %s\n", writer->split, out->name, block_type_name(out->type),
-                          (unsigned long long)out->rows, hex);
-  trm_sha256_add(&writer->digest, line, strlen(line));
-  trm_free(line);
+  char *name = trm_format("%s/%s", writer->split, out->name);
+  data_digest_add(&writer->digest, name, out->type, out->rows, hex);
+  trm_free(name);
   return status;
 }
 
@@ -466,18 +457,17 @@ static int describe(struct trm_data_writer *writer)
   const bool tokens = spec->kind == TRM_DATA_TOKENS, bytes = !tokens && spec->kind != TRM_DATA_CSR &&
                                                              spec->element == TRM_ELEMENT_UINT8;
   const char *target = tokens ? "next" : spec->target == TRM_TARGET_CLASS ? "class" : "value";
-  char *line = trm_format("%s %s %zu %s %.9g %.9g\n", kind_name[spec->kind], target, tokens ? 0 : spec->classes,
-                          tokens ? "" : trm_shape_text(&spec->shape), bytes ? (double)spec->scale : 1,
-                          bytes ? (double)spec->shift : 0);
-  trm_sha256_add(&writer->digest, line, strlen(line));
-  trm_free(line);
+  const struct data_head head = {
+    .kind = spec->kind, .target = spec->target, .classes = spec->classes, .vocabulary = spec->vocabulary,
+    .shape = spec->shape, .scale = bytes ? spec->scale : 1, .shift = bytes ? spec->shift : 0,
+  };
   char hex[65];
-  trm_sha256_end(&writer->digest, hex);
+  data_digest_end(&writer->digest, &head, hex);
   uint64_t size[TRM_MAX_DIMS];
   for (int d = 0; d < spec->shape.dims; d++)
     size[d] = spec->shape.size[d];
   h5_enter();
-  bool done = h5_put_text(writer->file, "kind", kind_name[spec->kind]) &&
+  bool done = h5_put_text(writer->file, "kind", trm_data_kind_name(spec->kind)) &&
               h5_put_text(writer->file, "target", target) && h5_put_text(writer->file, "source", spec->source) &&
               h5_put_text(writer->file, "digest", hex);
   if (tokens)
