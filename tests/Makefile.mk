@@ -3,7 +3,11 @@
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
 trm_test_programs += \
-	tests/unit/test_core
+	tests/unit/test_comm \
+	tests/unit/test_core \
+	tests/unit/test_sync
+tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
