@@ -12,7 +12,6 @@ libtrireme_la_SOURCES += \
 	datasets/gather.c \
 	datasets/h5.c \
 	datasets/h5.h \
-	datasets/info.c \
 	datasets/import.c \
 	datasets/import.h \
 	datasets/import_cifar10.c \
@@ -20,6 +19,7 @@ libtrireme_la_SOURCES += \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
 	datasets/import_text.c \
+	datasets/info.c \
 	datasets/input.c \
 	datasets/input.h \
 	datasets/load.c \

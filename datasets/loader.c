@@ -113,6 +113,7 @@ static void face_fill(struct loader *loader)
   const struct data_head *head = &loader->head;
   face->rows = loader->rows;
   face->path = loader->path;
+  face->digest = head->digest;
   face->class_names = head->class_names;
   face->spec = (struct trm_input_spec){
     .shape = head->shape, .sparse = head->kind == TRM_DATA_CSR, .tokens = head->kind == TRM_DATA_TOKENS,
