@@ -1,8 +1,4 @@
 /* The table of host matrix products, and the look-up by name. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include "blas/blas.h"
 
 #include <string.h>

@@ -1,8 +1,4 @@
 /* Matrix products by any library with the C interface (cblas.h); what only OpenBLAS has is used where it is there. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <cblas.h>
 #include <limits.h>
 #include <stdio.h>

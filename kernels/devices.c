@@ -1,8 +1,4 @@
 /* The table of devices, and opening and closing by name. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <string.h>
 
 #include "blas/blas.h"

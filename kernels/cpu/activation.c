@@ -1,8 +1,4 @@
 /* Activations, element by element. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -16,18 +12,20 @@ struct activation {
 #define GELU_SLOPE 1.595769122f
 #define GELU_CUBE 0.044715f
 
-CPU_INLINE float gelu_tanh_gate(float x)
+CPU_INLINE float gelu_tanh_argument(float x)
 {
-  return math_sigmoid(GELU_SLOPE * (x + GELU_CUBE * x * x * x));
+  return GELU_SLOPE * (x + GELU_CUBE * x * x * x);
 }
 
 CPU_INLINE float gelu_tanh_slope(float x)
 {
-  /* Beyond +-20 the slope is 0 or 1 to the last bit; clamped, its polynomial cannot overflow into 0 * infinity. */
-  x = x > 20.0f ? 20.0f : x;
-  x = x < -20.0f ? -20.0f : x;
-  const float gate = gelu_tanh_gate(x);
-  return gate + x * gate * (1.0f - gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
+  /* Beyond +-10 the slope is 0 or 1 to the last bit; clamped, nothing overflows into 0 * infinity. */
+  x = x > 10.0f ? 10.0f : x;
+  x = x < -10.0f ? -10.0f : x;
+  const float e = math_exp(-gelu_tanh_argument(x));
+  const float gate = 1.0f / (1.0f + e);
+  /* e * gate is 1 - gate without the cancellation */
+  return gate + x * gate * (e * gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
 }
 
 CPU_CLONES static void forward_body(const void *arguments, size_t low, size_t high)
@@ -64,7 +62,7 @@ CPU_CLONES static void forward_body(const void *arguments, size_t low, size_t hi
   case TRM_GELU_TANH:
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-      y[i] = x[i] * gelu_tanh_gate(x[i]);
+      y[i] = x[i] * math_sigmoid(gelu_tanh_argument(x[i]));
     break;
   }
 }

@@ -1,8 +1,4 @@
 /* The CPU device: opening, memory, and how loops are given to threads. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include "kernels/cpu/cpu.h"
 
 #include <stdarg.h>

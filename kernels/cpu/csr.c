@@ -1,8 +1,4 @@
 /* Products with sparse rows. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include "kernels/cpu/cpu.h"
 
 struct product {

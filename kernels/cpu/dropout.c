@@ -2,10 +2,6 @@
  *
  * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * features + f). Successive
  * rows are successive indices, so an array (B, F) is one run of indices; four of them share a Philox block. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include "core/random.h"
 #include "kernels/cpu/cpu.h"
 

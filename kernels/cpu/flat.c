@@ -1,8 +1,4 @@
 /* Flat arrays: filling, the fixed binary tree of sums, the squared norm. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"

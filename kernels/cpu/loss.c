@@ -1,8 +1,4 @@
 /* Losses: per row the loss, whether the answer was right, and the gradient with respect to the scores. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"

@@ -84,23 +84,24 @@ CPU_INLINE float math_tanh(float x)
 }
 
 /* Phi(x), the normal distribution function, absolute error below 1.2e-7, and *density = phi(x).
- * Phi(-a) = e^(-a^2/2) P(u), u = 1 / (1 + 0.3 a), for a >= 0: the form of Hastings (1955), fitted anew to relative error
- * 1e-7 over [0, 14.5]; Phi(a) = 1 - Phi(-a). */
+ * For a >= 0, Phi(-a) = e^(-a^2/2) P(v), v = 0.3 a / (1 + 0.3 a): the form of Hastings (1955), fitted anew over
+ * [0, 14.5] in a variable that is 0 at a = 0, so that the sum starts from the exact 1/2. Phi(a) = 1 - Phi(-a). */
 CPU_INLINE float math_normal(float x, float *density)
 {
   const float a = math_abs(x);
   const float e = math_exp(-0.5f * a * a);
-  const float u = 1.0f / (1.0f + 0.3f * a);
-  float p = 5.002196413e-03f;
-  p = p * u + 1.291029248e-02f;
-  p = p * u - 1.134227812e-01f;
-  p = p * u + 1.600141972e-01f;
-  p = p * u - 2.424306609e-02f;
-  p = p * u + 1.170953140e-01f;
-  p = p * u + 1.025812179e-01f;
-  p = p * u + 1.204154491e-01f;
-  p = p * u + 1.196472272e-01f;
-  const float tail = e * (p * u);
+  const float b = 0.3f * (a > 14.5f ? 14.5f : a);
+  const float v = b / (1.0f + b);
+  float p = 3.813804686e-02f;
+  p = p * v - 1.369662434e-01f;
+  p = p * v + 1.177108139e-01f;
+  p = p * v + 1.089874059e-01f;
+  p = p * v - 4.496917501e-02f;
+  p = p * v - 7.011854649e-01f;
+  p = p * v + 1.448102593e+00f;
+  p = p * v - 1.329811215e+00f;
+  p = p * v + 0.5f;
+  const float tail = e * p;
   *density = 0.398942280f * e;
   return x > 0.0f ? 1.0f - tail : tail;
 }

@@ -1,8 +1,4 @@
 /* Bias: added to every row, and its gradient, the sums of columns. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include "kernels/cpu/cpu.h"
 
 struct bias_add {
@@ -35,7 +31,7 @@ void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t
 
 /* Columns are the items. Rows are added in blocks of SUM_ROWS in float, the blocks in double, in order: the sum of a
  * column is the same wherever the columns are cut. */
-#define SUM_ROWS 64
+#define SUM_ROWS 16
 #define SUM_COLUMNS 512
 
 struct bias_backward {

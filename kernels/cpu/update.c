@@ -1,8 +1,4 @@
 /* Optimizer updates in one pass over the arrays; the rules are nn/optimizer.h's. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"

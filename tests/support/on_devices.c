@@ -1,0 +1,132 @@
+/* One test, many devices: arrays that live for one run, a digest of what was read back, comparisons that say where. */
+#include "support/on_devices.h"
+
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/sha256.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+#include "support/pretend_device.h"
+
+#define MOST 20000 /* arrays of one run */
+
+static void *host_array[MOST], *device_array[MOST];
+static int host_arrays, device_arrays;
+static struct trm_sha256 digest;
+
+static void run_one(void (*test)(struct trm_device *device), const char *name, int threads, char hex[65])
+{
+  struct trm_device device;
+  const int status = !strcmp(name, "pretend") ? pretend_device_open(&device, threads)
+                                              : trm_device_open(&device, name, "auto", 0, threads);
+
+  CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
+  trm_sha256_begin(&digest);
+  test(&device);
+  trm_sha256_end(&digest, hex);
+  CU_ASSERT_EQUAL(device.ops->sync(&device), TRM_OK);
+  while (device_arrays > 0)
+    device.ops->release(&device, device_array[--device_arrays]);
+  while (host_arrays > 0)
+    trm_free(host_array[--host_arrays]);
+  trm_device_close(&device);
+}
+
+void on_devices(void (*test)(struct trm_device *device))
+{
+  static const struct {
+    const char *name;
+    int threads;
+  } run[] = {{"cpu", 1}, {"cpu", 2}, {"cpu", 3}, {"pretend", 1}, {"pretend", 2}};
+  char first[65], hex[65];
+
+  for (size_t i = 0; i < sizeof(run) / sizeof(*run); i++) {
+    run_one(test, run[i].name, run[i].threads, i == 0 ? first : hex);
+    if (i > 0 && strcmp(first, hex) != 0)
+      printf("\n    %s with %d threads: other bits than cpu with 1\n", run[i].name, run[i].threads);
+    CU_ASSERT(i == 0 || !strcmp(first, hex));
+  }
+}
+
+float *host_floats(size_t n)
+{
+  CU_ASSERT_FATAL(host_arrays < MOST);
+  return host_array[host_arrays++] = trm_alloc(n * sizeof(float), "test");
+}
+
+float *host_random(size_t n, uint32_t stream)
+{
+  float *x = host_floats(n);
+
+  for (size_t i = 0; i < n; i++)
+    x[i] = 2 * trm_random_uniform(1, TRM_RANDOM_BENCH, stream, i) - 1;
+  return x;
+}
+
+void *device_bytes(struct trm_device *device, const void *host, size_t bytes)
+{
+  CU_ASSERT_FATAL(device_arrays < MOST);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes, "test", &device_array[device_arrays]), TRM_OK);
+  device->ops->upload(device, device_array[device_arrays], host, bytes);
+  return device_array[device_arrays++];
+}
+
+float *device_floats(struct trm_device *device, const float *host, size_t n)
+{
+  return device_bytes(device, host, n * sizeof(float));
+}
+
+float *device_nan(struct trm_device *device, size_t n)
+{
+  float *x = host_floats(n);
+
+  for (size_t i = 0; i < n; i++)
+    x[i] = NAN;
+  return device_floats(device, x, n);
+}
+
+float *read_floats(struct trm_device *device, const float *from, size_t n)
+{
+  float *x = host_floats(n);
+
+  device->ops->download(device, x, from, n * sizeof(float));
+  trm_sha256_add(&digest, x, n * sizeof(float));
+  return x;
+}
+
+static bool is_close(float got, double want, double absolute, double relative)
+{
+  if (isnan(got) || isnan(want))
+    return isnan(got) && isnan(want);
+  if (isinf(got) || isinf(want))
+    return (double)got == want || (isinf(got) && (double)(float)want == (double)got);
+  return fabs(got - want) <= absolute + relative * fabs(want);
+}
+
+void check_close(const char *what, const float *got, const double *want, size_t n, double absolute, double relative)
+{
+  for (size_t i = 0; i < n; i++)
+    if (!is_close(got[i], want[i], absolute, relative)) {
+      printf("\n    %s: element %zu of %zu is %.9g, should be %.9g\n", what, i, n, (double)got[i], want[i]);
+      CU_FAIL("other numbers than the reference");
+      return;
+    }
+  CU_PASS("as the reference");
+}
+
+void check_same(const char *what, const float *got, const float *want, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    if (memcmp(got + i, want + i, sizeof(float)) != 0) {
+      printf("\n    %s: element %zu of %zu is %.9g, should be exactly %.9g\n", what, i, n, (double)got[i],
+             (double)want[i]);
+      CU_FAIL("other bits than they should be");
+      return;
+    }
+  CU_PASS("the same bits");
+}

@@ -1,0 +1,362 @@
+/* The pretend device. One memory file is mapped twice: at `seen`, without any access, lie the addresses that callers
+ * get; at `real` the kernels work. A block ends at the end of a page but for its alignment, pages without access stand
+ * around it, and the bytes between carry a pattern that is checked at release. Released blocks are never used again. */
+#define _GNU_SOURCE
+#include "support/pretend_device.h"
+
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "blas/blas.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+
+#define PAGE ((size_t)4096)
+#define SPACE ((size_t)1 << 36) /* bytes of addresses, taken once */
+#define PATTERN 0xa5
+
+struct block {
+  size_t page, pages; /* pages of the file */
+  size_t start, bytes; /* the caller's part, bytes of the file */
+  const char *what;
+  struct block *next;
+};
+
+struct pretend {
+  struct trm_device cpu;
+  char *seen, *real;
+  int file;
+  size_t used; /* pages */
+  struct block *blocks;
+};
+
+_Noreturn static void __attribute__((format(printf, 1, 2))) give_up(const char *format, ...)
+{
+  va_list list;
+
+  fputs("pretend device: ", stderr);
+  va_start(list, format);
+  vfprintf(stderr, format, list);
+  va_end(list);
+  fputc('\n', stderr);
+  abort();
+}
+
+static struct pretend *pretend_of(const struct trm_device *device)
+{
+  return device->own;
+}
+
+static bool within(const char *space, const void *pointer)
+{
+  return (uintptr_t)pointer >= (uintptr_t)space && (uintptr_t)pointer < (uintptr_t)space + SPACE;
+}
+
+/* Where the bytes at a device address really are; NULL stays NULL. */
+static void *real_of(const struct trm_device *device, const char *call, const void *pointer, size_t bytes)
+{
+  const struct pretend *own = pretend_of(device);
+
+  if (!pointer)
+    return NULL;
+  if (!within(own->seen, pointer))
+    give_up("%s: %p is not a device pointer", call, pointer);
+  const size_t offset = (size_t)((const char *)pointer - own->seen);
+  for (const struct block *b = own->blocks; b; b = b->next)
+    if (offset >= b->start && offset + bytes <= b->start + b->bytes)
+      return own->real + offset;
+  give_up("%s: the %zu bytes at device pointer %p do not lie in one block of this device", call, bytes, pointer);
+}
+
+static const void *host_of(const struct trm_device *device, const char *call, const void *pointer)
+{
+  const struct pretend *own = pretend_of(device);
+
+  if (within(own->seen, pointer) || within(own->real, pointer))
+    give_up("%s: %p is not a host pointer", call, pointer);
+  return pointer;
+}
+
+static int pretend_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
+{
+  struct pretend *own = trm_alloc(sizeof(*own), "pretend device");
+
+  TRM_CHECK(trm_device_open(&own->cpu, "cpu", blas->name, index, threads));
+  own->file = memfd_create("pretend device", MFD_CLOEXEC);
+  if (own->file < 0 || ftruncate(own->file, SPACE) != 0)
+    return trm_error(TRM_FAILED, "pretend device: no memory file");
+  own->seen = mmap(NULL, SPACE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, own->file, 0);
+  own->real = mmap(NULL, SPACE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, own->file, 0);
+  if (own->seen == MAP_FAILED || own->real == MAP_FAILED)
+    return trm_error(TRM_FAILED, "pretend device: no addresses");
+  own->used = 1;
+  device->own = own;
+  device->blas = own->cpu.blas;
+  device->threads = own->cpu.threads;
+  device->host_memory = false;
+  return TRM_OK;
+}
+
+static int pretend_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+{
+  struct pretend *own = pretend_of(device);
+  struct block *b = trm_alloc(sizeof(*b), "pretend device: block");
+  const size_t room = bytes ? (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT : TRM_ALIGNMENT;
+
+  b->page = own->used;
+  b->pages = (room + PAGE - 1) / PAGE;
+  b->start = (b->page + b->pages) * PAGE - room;
+  b->bytes = bytes;
+  b->what = what;
+  b->next = own->blocks;
+  own->blocks = b;
+  own->used += b->pages + 1;
+  if (own->used * PAGE > SPACE || mprotect(own->real + b->page * PAGE, b->pages * PAGE, PROT_READ | PROT_WRITE) != 0)
+    give_up("alloc: no room for %zu bytes (%s)", bytes, what);
+  memset(own->real + b->page * PAGE, PATTERN, b->start - b->page * PAGE);
+  memset(own->real + b->start + bytes, PATTERN, room - bytes);
+  *memory = own->seen + b->start;
+  return TRM_OK;
+}
+
+static void check_pattern(const struct block *b, const char *real, size_t from, size_t to)
+{
+  for (size_t i = from; i < to; i++)
+    if ((unsigned char)real[i] != PATTERN)
+      give_up("release: something was written %s the block of %zu bytes (%s)", i < b->start ? "before" : "behind",
+              b->bytes, b->what);
+}
+
+static void pretend_release(struct trm_device *device, void *memory)
+{
+  struct pretend *own = pretend_of(device);
+  const size_t offset = (size_t)((char *)memory - own->seen);
+
+  if (!memory)
+    return;
+  for (struct block **link = &own->blocks; *link; link = &(*link)->next) {
+    struct block *b = *link;
+
+    if (b->start != offset)
+      continue;
+    check_pattern(b, own->real, b->page * PAGE, b->start);
+    check_pattern(b, own->real, b->start + b->bytes, (b->page + b->pages) * PAGE);
+    mprotect(own->real + b->page * PAGE, b->pages * PAGE, PROT_NONE);
+    fallocate(own->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(b->page * PAGE), (off_t)(b->pages * PAGE));
+    *link = b->next;
+    trm_free(b);
+    return;
+  }
+  give_up("release: %p is not the start of a block of this device", memory);
+}
+
+static void pretend_close(struct trm_device *device)
+{
+  struct pretend *own = pretend_of(device);
+
+  while (own->blocks) {
+    fprintf(stderr, "pretend device: close: %zu bytes (%s) were not released\n", own->blocks->bytes, own->blocks->what);
+    pretend_release(device, own->seen + own->blocks->start);
+  }
+  munmap(own->seen, SPACE);
+  munmap(own->real, SPACE);
+  close(own->file);
+  trm_device_close(&own->cpu);
+  trm_free(own);
+}
+
+/* -- the calls: every device pointer is checked and translated, then the CPU does the work */
+
+#define CPU (&pretend_of(device)->cpu)
+#define REAL(pointer, bytes) real_of(device, __func__, pointer, bytes)
+#define FLOATS(pointer, n) ((float *)REAL(pointer, (n) * sizeof(float)))
+
+static void pretend_upload(struct trm_device *device, void *to, const void *host, size_t bytes)
+{
+  CPU->ops->upload(CPU, REAL(to, bytes), host_of(device, __func__, host), bytes);
+}
+
+static void pretend_download(struct trm_device *device, void *host, const void *from, size_t bytes)
+{
+  host_of(device, __func__, host);
+  CPU->ops->download(CPU, host, REAL(from, bytes), bytes);
+}
+
+static void pretend_copy(struct trm_device *device, void *to, const void *from, size_t bytes)
+{
+  CPU->ops->copy(CPU, REAL(to, bytes), REAL(from, bytes), bytes);
+}
+
+static void pretend_fill(struct trm_device *device, float *to, float value, size_t n)
+{
+  CPU->ops->fill(CPU, FLOATS(to, n), value, n);
+}
+
+static int pretend_sync(struct trm_device *device)
+{
+  return CPU->ops->sync(CPU);
+}
+
+/* Floats from the first to behind the last of a matrix with a leading dimension. */
+static size_t extent(size_t rows, size_t columns, size_t ld)
+{
+  return rows && columns ? (rows - 1) * ld + columns : 0;
+}
+
+static void pretend_gemm(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
+                         float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
+                         size_t ldc)
+{
+  CPU->ops->gemm(CPU, transpose_a, transpose_b, m, n, k, alpha,
+                 FLOATS(a, transpose_a ? extent(k, m, lda) : extent(m, k, lda)), lda,
+                 FLOATS(b, transpose_b ? extent(n, k, ldb) : extent(k, n, ldb)), ldb, beta,
+                 FLOATS(c, extent(m, n, ldc)), ldc);
+}
+
+static struct trm_csr real_csr(struct trm_device *device, const char *call, const struct trm_csr *x)
+{
+  struct trm_csr real = *x;
+
+  real.starts = real_of(device, call, x->starts, (x->rows + 1) * sizeof(*x->starts));
+  const size_t entries = (size_t)(real.starts[x->rows] - real.starts[0]);
+  real.columns = real_of(device, call, x->columns, entries * sizeof(*x->columns));
+  real.values = real_of(device, call, x->values, entries * sizeof(*x->values));
+  return real;
+}
+
+static void pretend_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n)
+{
+  const struct trm_csr real = real_csr(device, __func__, x);
+
+  CPU->ops->csr_forward(CPU, &real, FLOATS(w, n * x->features), FLOATS(y, x->rows * n), n);
+}
+
+static void pretend_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta,
+                                 float *dw, size_t n)
+{
+  const struct trm_csr real = real_csr(device, __func__, x);
+
+  CPU->ops->csr_backward(CPU, &real, FLOATS(dy, x->rows * n), beta, FLOATS(dw, n * x->features), n);
+}
+
+static void pretend_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n)
+{
+  CPU->ops->bias_add(CPU, FLOATS(y, b * n), FLOATS(bias, n), b, n);
+}
+
+static void pretend_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n)
+{
+  CPU->ops->bias_backward(CPU, FLOATS(dy, b * n), beta, FLOATS(db, n), b, n);
+}
+
+static void pretend_activation_forward(struct trm_device *device, enum trm_activation kind, const float *x, float *y,
+                                       size_t n)
+{
+  CPU->ops->activation_forward(CPU, kind, FLOATS(x, n), FLOATS(y, n), n);
+}
+
+static void pretend_activation_backward(struct trm_device *device, enum trm_activation kind, const float *x,
+                                        const float *y, const float *dy, float *dx, size_t n)
+{
+  CPU->ops->activation_backward(CPU, kind, FLOATS(x, n), FLOATS(y, n), FLOATS(dy, n), FLOATS(dx, n), n);
+}
+
+static void pretend_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b,
+                            size_t f)
+{
+  CPU->ops->dropout(CPU, mask, FLOATS(x, b * f), FLOATS(y, b * f), b, f);
+}
+
+static void pretend_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
+                                          float *loss, float *correct, float *dz, size_t b, size_t c)
+{
+  CPU->ops->softmax_cross_entropy(CPU, FLOATS(z, b * c), REAL(target, b * sizeof(*target)), scale, FLOATS(loss, b),
+                                  FLOATS(correct, b), FLOATS(dz, b * c), b, c);
+}
+
+static void pretend_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,
+                                       float *loss, float *correct, float *dz, size_t b, size_t f)
+{
+  CPU->ops->mean_squared_error(CPU, FLOATS(z, b * f), FLOATS(target, b * f), scale, FLOATS(loss, b), FLOATS(correct, b),
+                               FLOATS(dz, b * f), b, f);
+}
+
+static void pretend_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
+                             float *correct, float *dz, size_t b)
+{
+  CPU->ops->logistic(CPU, FLOATS(z, b), FLOATS(target, b), scale, FLOATS(loss, b), FLOATS(correct, b), FLOATS(dz, b), b);
+}
+
+static void pretend_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
+                          float *correct, float *dz, size_t b)
+{
+  CPU->ops->hinge(CPU, FLOATS(z, b), FLOATS(target, b), scale, FLOATS(loss, b), FLOATS(correct, b), FLOATS(dz, b), b);
+}
+
+static void pretend_sum(struct trm_device *device, float *to, const float *const *from, int count, size_t n)
+{
+  const float **real = trm_alloc((size_t)(count > 0 ? count : 0) * sizeof(*real), "pretend device: sum");
+
+  host_of(device, __func__, from);
+  for (int i = 0; i < count; i++)
+    real[i] = FLOATS(from[i], n);
+  CPU->ops->sum(CPU, FLOATS(to, n), real, count, n);
+  trm_free(real);
+}
+
+static double pretend_norm_squared(struct trm_device *device, const float *x, size_t n)
+{
+  return CPU->ops->norm_squared(CPU, FLOATS(x, n), n);
+}
+
+static void pretend_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g,
+                           float *first, float *second, size_t n)
+{
+  CPU->ops->update(CPU, how, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
+}
+
+const struct trm_device_ops pretend_device_ops = {
+  .name = "pretend",
+  .open = pretend_open,
+  .close = pretend_close,
+  .alloc = pretend_alloc,
+  .release = pretend_release,
+  .upload = pretend_upload,
+  .download = pretend_download,
+  .copy = pretend_copy,
+  .fill = pretend_fill,
+  .sync = pretend_sync,
+  .gemm = pretend_gemm,
+  .csr_forward = pretend_csr_forward,
+  .csr_backward = pretend_csr_backward,
+  .bias_add = pretend_bias_add,
+  .bias_backward = pretend_bias_backward,
+  .activation_forward = pretend_activation_forward,
+  .activation_backward = pretend_activation_backward,
+  .dropout = pretend_dropout,
+  .softmax_cross_entropy = pretend_softmax_cross_entropy,
+  .mean_squared_error = pretend_mean_squared_error,
+  .logistic = pretend_logistic,
+  .hinge = pretend_hinge,
+  .sum = pretend_sum,
+  .norm_squared = pretend_norm_squared,
+  .update = pretend_update,
+};
+
+int pretend_device_open(struct trm_device *device, int threads)
+{
+  *device = (struct trm_device){.ops = &pretend_device_ops};
+  return device->ops->open(device, 0, threads, trm_blas_table[0]);
+}
+
+void pretend_device_close(struct trm_device *device)
+{
+  trm_device_close(device);
+}
