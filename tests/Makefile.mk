@@ -13,6 +13,7 @@ trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/bad_input.sh \
 	tests/train.sh \
+	tests/report.sh \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
 	tests/lib.sh \

@@ -4,10 +4,17 @@ trireme_SOURCES += \
 	src/cli/cmd_eval.c \
 	src/cli/cmd_options.c \
 	src/cli/cmd_predict.c \
+	src/cli/cmd_report.c \
 	src/cli/cmd_train.c \
 	src/cli/commands.h \
 	src/cli/flags.c \
 	src/cli/flags.h \
 	src/cli/job.c \
 	src/cli/job.h \
-	src/cli/main.c
+	src/cli/main.c \
+	src/cli/report.h \
+	src/cli/report_gnuplot.c \
+	src/cli/report_html.c \
+	src/cli/report_read.c \
+	src/cli/svg.c \
+	src/cli/svg.h

@@ -1,0 +1,52 @@
+/* trireme report: curves and tables of one or several runs. */
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/report.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+static const char usage[] =
+  "usage: trireme report RUN... [--out=report.html] [--svg=curves.svg] [--title=TEXT]\n"
+  "\n"
+  "Draws the curves and the figures of one or several run directories (config.yaml, metrics.jsonl,\n"
+  "summary.json) into one page that needs nothing beside it.\n"
+  "\n"
+  "  --out=FILE    the page (default report.html; with --svg alone: none)\n"
+  "  --svg=FILE    a picture of loss and accuracy, drawn by gnuplot\n"
+  "  --title=TEXT  the heading\n";
+
+int cmd_report(int argc, char **argv)
+{
+  const char *out = NULL, *svg = NULL, *title = NULL;
+  const struct flag table[] = {
+    {"out", FLAG_TEXT, &out, 0, 0}, {"svg", FLAG_TEXT, &svg, 0, 0}, {"title", FLAG_TEXT, &title, 0, 0}, {NULL, FLAG_TEXT, NULL, 0, 0}};
+  const struct flags flags = {.command = "report", .usage = usage, .table = table};
+  int count;
+  bool helped;
+  TRM_CHECK(flags_read(&flags, argc, argv, &count, &helped));
+  if (helped)
+    return TRM_OK;
+  if (count == 0)
+    return trm_error(TRM_USAGE, "report: no run given: trireme report RUN... [--out=report.html]");
+  if (!out && !svg)
+    out = "report.html";
+
+  struct report_run *runs = trm_alloc((size_t)count * sizeof *runs, "report: runs");
+  int status = report_read(runs, count, argv);
+  char *heading = count == 1 ? trm_format("Run %s", runs[0].name) : trm_strdup("Training runs compared");
+  if (!title)
+    title = heading;
+  if (status == TRM_OK && out)
+    status = report_html(out, title, runs, count);
+  if (status == TRM_OK && svg)
+    status = report_gnuplot(svg, title, runs, count);
+  if (status == TRM_OK && out)
+    trm_info("%s: report of %d run%s", out, count, count == 1 ? "" : "s");
+  if (status == TRM_OK && svg)
+    trm_info("%s: picture of %d run%s", svg, count, count == 1 ? "" : "s");
+  trm_free(heading);
+  report_free(runs, count);
+  trm_free(runs);
+  return status;
+}

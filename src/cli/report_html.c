@@ -1,0 +1,447 @@
+/* The report as one page: no script, no font, no file beside it. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli/report.h"
+#include "cli/svg.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+/* Seven colours that stay apart for colour-blind readers (Okabe & Ito 2008, the yellow left out), lighter on dark. */
+static const char style[] =
+  ":root{color-scheme:light dark;--page:#fff;--card:#fff;--ink:#1c2126;--soft:#5b6570;--rule:#d9dee3;--faint:#eceff2;"
+  "--c0:#0072b2;--c1:#d55e00;--c2:#008a64;--c3:#b65c92;--c4:#b98200;--c5:#3a9bd4;--c6:#555}\n"
+  "@media(prefers-color-scheme:dark){:root{--page:#14181c;--card:#1a1f24;--ink:#e4e8ec;--soft:#9aa5b0;--rule:#3a424a;"
+  "--faint:#282f36;--c0:#4fa8e8;--c1:#ff8a4a;--c2:#2fcf9f;--c3:#e69ac6;--c4:#f2bd45;--c5:#a3d8fa;--c6:#bbb}}\n"
+  ".s0{--c:var(--c0)}.s1{--c:var(--c1)}.s2{--c:var(--c2)}.s3{--c:var(--c3)}.s4{--c:var(--c4)}.s5{--c:var(--c5)}"
+  ".s6{--c:var(--c6)}\n"
+  "*{box-sizing:border-box}body{margin:0 auto;max-width:1400px;padding:28px 32px 48px;background:var(--page);"
+  "color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
+  "h1{font-size:26px;margin:0}h2{font-size:19px;margin:36px 0 12px}h3{font-size:15px;margin:0 0 6px}"
+  "p{margin:4px 0}.soft,figcaption{color:var(--soft);font-size:13px}\n"
+  ".wide{overflow-x:auto;border:1px solid var(--rule);border-radius:8px;background:var(--card)}"
+  "table{border-collapse:collapse;width:100%;font-size:13.5px}"
+  "th,td{padding:7px 10px;text-align:left;white-space:nowrap;border-bottom:1px solid var(--faint);vertical-align:top}"
+  "tr:last-child td{border-bottom:0}th{color:var(--soft);font-weight:600;vertical-align:bottom;white-space:normal}"
+  "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.model{white-space:normal;color:var(--soft);"
+  "font-size:12.5px}.model{min-width:15em;padding-left:34px}"
+  "code,pre{font:12.5px/1.45 ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\n"
+  ".key{width:26px;height:10px;margin-right:8px;display:inline-block}\n"
+  ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,520px),1fr));gap:18px}"
+  "figure{margin:0;padding:14px 16px 10px;border:1px solid var(--rule);border-radius:8px;background:var(--card)}"
+  "figure svg{display:block;width:100%;height:auto}\n"
+  ".grid{stroke:var(--faint)}.axis{stroke:var(--soft)}.tick,.name{fill:var(--soft);font-size:12px}"
+  ".label{fill:var(--ink);font-size:12px}svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
+  ".line,.thin,.lead{fill:none;stroke:var(--c);stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
+  ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
+  ".dot{fill:var(--c);stroke:var(--card);stroke-width:1}\n"
+  "details{border:1px solid var(--rule);border-radius:8px;margin:8px 0;background:var(--card)}"
+  "summary{cursor:pointer;padding:8px 14px}details pre{margin:0;padding:4px 16px 12px;overflow-x:auto}\n"
+  "@media print{body{padding:0}figure,tr{break-inside:avoid}}\n";
+
+/* Bytes of the UTF-8 character at p, 0 if there is none. */
+static int utf8_length(const unsigned char *p)
+{
+  const int n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : (*p & 0xf0) == 0xe0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
+  for (int i = 1; i < n; i++)
+    if ((p[i] & 0xc0) != 0x80)
+      return 0;
+  return n;
+}
+
+void html_text(FILE *out, const char *text)
+{
+  for (const unsigned char *p = (const unsigned char *)text; *p;) {
+    const int n = utf8_length(p);
+    if (n == 0 || (*p < 0x20 && *p != '\n' && *p != '\t'))
+      fputs("\xef\xbf\xbd", out);
+    else if (*p == '&')
+      fputs("&amp;", out);
+    else if (*p == '<')
+      fputs("&lt;", out);
+    else if (*p == '>')
+      fputs("&gt;", out);
+    else if (*p == '"')
+      fputs("&quot;", out);
+    else
+      fwrite(p, 1, (size_t)n, out);
+    p += n ? n : 1;
+  }
+}
+
+/* -- the table of the runs */
+
+static void key_write(FILE *out, int number)
+{
+  const char *dashes = svg_dashes(number);
+  fprintf(out, "<svg class=\"key\" viewBox=\"0 0 26 10\"><path class=\"line s%d\" d=\"M1,5h24\"", number % SVG_COLOURS);
+  if (dashes)
+    fprintf(out, " stroke-dasharray=\"%s\"", dashes);
+  fputs("/></svg>", out);
+}
+
+static const char *summary_text(const struct report_run *run, const char *key)
+{
+  const struct trm_node *node = trm_node_get(run->summary, key);
+  return node && node->text && *node->text && strcmp(node->text, "null") ? node->text : NULL;
+}
+
+static const char *config_text(const struct report_run *run, const char *key)
+{
+  const struct trm_node *node = trm_node_get(run->config, key);
+  return node && node->text && *node->text ? node->text : NULL;
+}
+
+static void cell_text(FILE *out, const char *text, const char *class)
+{
+  fprintf(out, "<td%s>", class);
+  html_text(out, text ? text : "–");
+  fputs("</td>", out);
+}
+
+/* 1234567 -> 1,234,567 */
+static void number_grouped(FILE *out, double value)
+{
+  char digits[40];
+  const int n = snprintf(digits, sizeof digits, "%.0f", value);
+  for (int i = 0; i < n; i++) {
+    fputc(digits[i], out);
+    if (i + 1 < n && (n - 1 - i) % 3 == 0 && digits[i] != '-')
+      fputc(',', out);
+  }
+}
+
+static void duration_write(FILE *out, double s)
+{
+  const long long whole = (long long)(s + 0.5);
+  if (s < 60)
+    fprintf(out, "%.*f s", s < 10 ? 2 : 1, s);
+  else if (whole < 3600)
+    fprintf(out, "%lld min %02lld s", whole / 60, whole % 60);
+  else
+    fprintf(out, "%lld h %02lld min", whole / 3600, whole / 60 % 60);
+}
+
+enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGURE_DURATION };
+static const struct column {
+  const char *key, *head, *help;
+  enum figure_kind kind;
+  int better; /* the better value is the higher (1), the lower (-1) */
+} columns[] = {
+  {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0},
+  {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0},
+  {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0},
+  {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0},
+  {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0},
+  {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0},
+  {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0},
+  {"test_loss", "Test loss", "test loss at the end", FIGURE_LOSS, -1},
+  {"test_accuracy", "Test accuracy", "test accuracy at the end", FIGURE_PERCENT, 1},
+  {"best_test_accuracy", "Best", "best test accuracy of all evaluations", FIGURE_PERCENT, 1},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* Of a run that has not ended: what its log tells. */
+static double log_number(const struct report_run *run, const char *key)
+{
+  const struct report_point *train = run->train.n ? &run->train.point[run->train.n - 1] : NULL;
+  const struct report_point *test = run->test.n ? &run->test.point[run->test.n - 1] : NULL;
+  double best = NAN;
+  for (size_t k = 0; k < run->test.n; k++)
+    best = fmax(best, run->test.point[k].accuracy);
+  if (train && !strcmp(key, "steps"))
+    return train->step;
+  if (train && !strcmp(key, "wall_s"))
+    return train->wall_s;
+  if (test && !strcmp(key, "test_loss"))
+    return test->loss;
+  if (test && !strcmp(key, "test_accuracy"))
+    return test->accuracy;
+  return !strcmp(key, "best_test_accuracy") ? best : NAN;
+}
+
+static double summary_number(const struct report_run *run, const char *key)
+{
+  return run->summary ? trm_node_number(trm_node_get(run->summary, key), NAN) : log_number(run, key);
+}
+
+static void cell_number(FILE *out, const struct column *column, const struct report_run *runs, int count, int i)
+{
+  const double value = summary_number(&runs[i], column->key);
+  bool best = column->better && count > 1 && isfinite(value);
+  for (int k = 0; k < count; k++)
+    if (column->better * (summary_number(&runs[k], column->key) - value) > 0)
+      best = false;
+  fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
+  if (!isfinite(value))
+    fputs("–", out);
+  else if (column->kind == FIGURE_COUNT || (column->kind == FIGURE_RATE && value >= 100))
+    number_grouped(out, value);
+  else if (column->kind == FIGURE_DURATION)
+    duration_write(out, value);
+  else if (column->kind == FIGURE_PERCENT)
+    fprintf(out, "%.2f %%", 100 * value);
+  else
+    fprintf(out, "%.4g", value);
+  fputs(best ? "</b></td>" : "</td>", out);
+}
+
+static void table_write(FILE *out, const struct report_run *runs, int count)
+{
+  fputs("<div class=\"wide\"><table><thead><tr><th>Run</th><th>Status</th><th>Strategy</th>", out);
+  for (int c = 0; c < COLUMNS; c++)
+    fprintf(out, "<th class=\"n\" title=\"%s\">%s</th>", columns[c].help, columns[c].head);
+  fputs("<th title=\"SHA-256 of the weights, its beginning\">Weights</th></tr></thead><tbody>\n", out);
+  for (int i = 0; i < count; i++) {
+    fputs("<tr><td>", out);
+    key_write(out, i);
+    fputs("<b>", out);
+    html_text(out, runs[i].name);
+    fputs("</b><div class=\"model\">", out);
+    const char *strategy = summary_text(&runs[i], "strategy"), *model = summary_text(&runs[i], "model");
+    model = model ? model : config_text(&runs[i], "model");
+    html_text(out, model ? model : "");
+    const char *layout = summary_text(&runs[i], "layout");
+    if (layout) {
+      fputs("<br>", out);
+      html_text(out, layout);
+    }
+    fputs("</div></td>", out);
+    cell_text(out, runs[i].summary ? summary_text(&runs[i], "status") : "not ended", "");
+    cell_text(out, strategy ? strategy : config_text(&runs[i], "strategy.name"), "");
+    for (int c = 0; c < COLUMNS; c++)
+      cell_number(out, &columns[c], runs, count, i);
+    const char *hash = summary_text(&runs[i], "weights_sha256");
+    if (hash) {
+      fputs("<td><code title=\"", out);
+      html_text(out, hash);
+      fprintf(out, "\">");
+      char *brief = trm_format("%.10s", hash);
+      html_text(out, brief);
+      trm_free(brief);
+      fputs("</code></td>", out);
+    } else {
+      fputs("<td>–</td>", out);
+    }
+    fputs("</tr>\n", out);
+  }
+  fputs("</tbody></table></div>\n", out);
+}
+
+/* -- what differs between the runs' configurations */
+
+static void differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
+                             int count, int owner, bool *open)
+{
+  for (; node; node = node->next) {
+    char *name = *prefix ? trm_format("%s.%s", prefix, node->key ? node->key : "") : trm_strdup(node->key ? node->key : "");
+    if (node->kind == TRM_NODE_MAP) {
+      differences_walk(out, node->first, name, runs, count, owner, open);
+    } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir")) {
+      bool differs = false, earlier = false;
+      for (int k = 0; k < count; k++) {
+        const struct trm_node *other = trm_node_get(runs[k].config, name);
+        const char *text = other && other->text ? other->text : NULL;
+        earlier |= k < owner && text;
+        differs |= !text || strcmp(text, node->text);
+      }
+      if (differs && !earlier) {
+        if (!*open) {
+          fputs("<h2>Settings that differ</h2>\n<div class=\"wide\"><table><thead><tr><th>Option</th>", out);
+          for (int k = 0; k < count; k++) {
+            fputs("<th>", out);
+            html_text(out, runs[k].name);
+            fputs("</th>", out);
+          }
+          fputs("</tr></thead><tbody>\n", out);
+          *open = true;
+        }
+        fputs("<tr><td><code>", out);
+        html_text(out, name);
+        fputs("</code></td>", out);
+        for (int k = 0; k < count; k++)
+          cell_text(out, config_text(&runs[k], name), "");
+        fputs("</tr>\n", out);
+      }
+    }
+    trm_free(name);
+  }
+}
+
+static void differences_write(FILE *out, const struct report_run *runs, int count)
+{
+  bool open = false;
+  for (int i = 0; i < count; i++)
+    if (runs[i].config->kind == TRM_NODE_MAP)
+      differences_walk(out, runs[i].config->first, "", runs, count, i, &open);
+  if (open)
+    fputs("</tbody></table></div>\n", out);
+}
+
+/* -- the curves */
+
+enum field { FIELD_STEP, FIELD_EPOCH, FIELD_SAMPLES, FIELD_WALL, FIELD_LOSS, FIELD_ACCURACY, FIELD_RATE };
+
+static double point_field(const struct report_point *p, enum field field)
+{
+  const double all[] = {p->step, p->epoch, p->samples, p->wall_s, p->loss, p->accuracy, p->rate};
+  return all[field];
+}
+
+struct curve {
+  const char *title, *x_label;
+  bool test;
+  enum field x, y;
+  enum svg_unit x_unit, y_unit;
+  bool may_log, means;
+};
+
+static void curve_caption(FILE *out, const struct svg_notes *notes)
+{
+  fputs("<figcaption>", out);
+  if (notes->logarithmic)
+    fputs("Logarithmic scale. ", out);
+  if (notes->averaged)
+    fprintf(out, "Thin: every logged value. Thick: the mean of each of %d equal windows of a run. ", SVG_WINDOWS);
+  if (notes->drawn < notes->points)
+    fprintf(out, "%zu of %zu points are drawn: of each half pixel the first, the lowest, the highest and the last. ",
+            notes->drawn, notes->points);
+  if (notes->broken)
+    fputs("Where a line breaks off, or ends in a cross, the value was not finite.", out);
+  fputs("</figcaption>", out);
+}
+
+static void curve_write(FILE *out, const struct curve *curve, const struct report_run *runs, int count)
+{
+  struct svg_series *series = trm_alloc((size_t)count * sizeof *series, "report: curves");
+  int n = 0;
+  for (int i = 0; i < count; i++) {
+    const struct report_track *track = curve->test ? &runs[i].test : &runs[i].train;
+    const bool logged = curve->y == FIELD_RATE ? runs[i].has_rate : !curve->test || curve->y != FIELD_ACCURACY || runs[i].has_accuracy;
+    if (!track->n || !logged)
+      continue;
+    double *x = trm_alloc(2 * track->n * sizeof *x, "report: a curve"), *y = x + track->n;
+    for (size_t k = 0; k < track->n; k++) {
+      x[k] = point_field(&track->point[k], curve->x);
+      y[k] = point_field(&track->point[k], curve->y);
+    }
+    series[n++] = (struct svg_series){.label = runs[i].name, .number = i, .n = track->n, .x = x, .y = y};
+  }
+  if (n) {
+    fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
+    const struct svg_plot plot = {.title = curve->title, .x_label = curve->x_label, .x_unit = curve->x_unit,
+                                  .y_unit = curve->y_unit, .may_log = curve->may_log, .means = curve->means,
+                                  .series = series, .count = n};
+    struct svg_notes notes;
+    svg_plot(out, &plot, &notes);
+    curve_caption(out, &notes);
+    fputs("</figure>\n", out);
+  }
+  for (int i = 0; i < n; i++)
+    trm_free((void *)series[i].x);
+  trm_free(series);
+}
+
+/* Epochs place the evaluations only where there is one an epoch. */
+static bool epochs_rise(const struct report_run *runs, int count)
+{
+  for (int i = 0; i < count; i++)
+    for (size_t k = 1; k < runs[i].test.n; k++)
+      if (runs[i].test.point[k].epoch <= runs[i].test.point[k - 1].epoch)
+        return false;
+  return true;
+}
+
+static void curves_write(FILE *out, const struct report_run *runs, int count)
+{
+  const bool epochs = epochs_rise(runs, count);
+  const enum field progress = epochs ? FIELD_EPOCH : FIELD_SAMPLES;
+  const char *name = epochs ? "epochs" : "samples";
+  const enum svg_unit unit = epochs ? SVG_PLAIN : SVG_COUNT;
+  const struct curve curves[] = {
+    {"Training loss over samples", "samples", false, FIELD_SAMPLES, FIELD_LOSS, SVG_COUNT, SVG_PLAIN, true, true},
+    {"Training loss over time", "wall time", false, FIELD_WALL, FIELD_LOSS, SVG_SECONDS, SVG_PLAIN, true, true},
+    {epochs ? "Test loss over epochs" : "Test loss over samples", name, true, progress, FIELD_LOSS, unit, SVG_PLAIN, true, false},
+    {"Test loss over time", "wall time", true, FIELD_WALL, FIELD_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
+    {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, FIELD_ACCURACY, unit,
+     SVG_PERCENT, false, false},
+    {"Test accuracy over time", "wall time", true, FIELD_WALL, FIELD_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
+    {"Learning rate over samples", "samples", false, FIELD_SAMPLES, FIELD_RATE, SVG_COUNT, SVG_PLAIN, true, false},
+  };
+  fputs("<h2>Curves</h2>\n", out);
+  if (count > 1) {
+    fputs("<p class=\"soft\">", out);
+    for (int i = 0; i < count; i++) {
+      fputs(" <span style=\"white-space:nowrap;margin-right:18px\">", out);
+      key_write(out, i);
+      html_text(out, runs[i].name);
+      fputs("</span>", out);
+    }
+    fputs("</p>\n", out);
+  }
+  fputs("<div class=\"plots\">\n", out);
+  for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
+    curve_write(out, &curves[i], runs, count);
+  fputs("</div>\n", out);
+}
+
+/* -- the page */
+
+static void notes_write(FILE *out, const struct report_run *runs, int count)
+{
+  for (int i = 0; i < count; i++) {
+    if (runs[i].superseded) {
+      fputs("<p class=\"soft\">", out);
+      html_text(out, runs[i].name);
+      fprintf(out, " was resumed: %zu logged lines were computed again, and the later ones are shown.</p>\n", runs[i].superseded);
+    }
+    if (!runs[i].test.n) {
+      fputs("<p class=\"soft\">", out);
+      html_text(out, runs[i].name);
+      fputs(" has no evaluations.</p>\n", out);
+    }
+  }
+}
+
+static void page_write(FILE *out, const char *title, const struct report_run *runs, int count)
+{
+  fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>", out);
+  html_text(out, title);
+  fprintf(out, "</title>\n<style>\n%s</style></head><body>\n<h1>", style);
+  html_text(out, title);
+  fprintf(out, "</h1>\n<p class=\"soft\">%d run%s, trireme %s</p>\n", count, count == 1 ? "" : "s", PACKAGE_VERSION);
+  fputs("<h2>Runs</h2>\n", out);
+  table_write(out, runs, count);
+  notes_write(out, runs, count);
+  curves_write(out, runs, count);
+  if (count > 1)
+    differences_write(out, runs, count);
+  fputs("<h2>Configurations</h2>\n", out);
+  for (int i = 0; i < count; i++) {
+    fputs("<details><summary>", out);
+    html_text(out, runs[i].name);
+    fputs(" <span class=\"soft\">", out);
+    html_text(out, runs[i].path);
+    fputs("/config.yaml</span></summary><pre>", out);
+    html_text(out, runs[i].config_text);
+    fputs("</pre></details>\n", out);
+  }
+  fputs("</body></html>\n", out);
+}
+
+int report_html(const char *out, const char *title, const struct report_run *runs, int count)
+{
+  char *aside = trm_format("%s.new", out); /* an older report stays whole until this one is */
+  FILE *stream = fopen(aside, "w");
+  if (stream)
+    page_write(stream, title, runs, count);
+  const bool bad = !stream || ferror(stream) | fclose(stream) || rename(aside, out) != 0;
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", out, strerror(errno)) : TRM_OK;
+  if (bad && stream)
+    unlink(aside);
+  trm_free(aside);
+  return status;
+}

@@ -1,0 +1,429 @@
+/* Line plots as SVG. */
+#include "cli/svg.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/report.h"
+#include "core/memory.h"
+
+enum { WIDTH = 640, HEIGHT = 340, TOP = 12, BOTTOM = 46, LEFT = 56 };
+#define LABEL_STEP 14.0 /* between the labels of two lines */
+
+struct axis {
+  double low, high; /* of the values, in units of `unit` */
+  double from, to;  /* pixels */
+  double unit;      /* divides the values: 1000 for "thousand samples" */
+  const char *unit_name;
+  bool logarithmic;
+  double ticks[24];
+  int tick_count;
+  int decimals; /* of the tick labels, -1: as short as possible */
+};
+
+struct canvas {
+  FILE *out;
+  const struct svg_plot *plot;
+  struct svg_notes *notes;
+  struct axis x, y;
+};
+
+const char *svg_dashes(int number)
+{
+  static const char *const dashes[] = {NULL, "6 3", "2 3", "9 3 2 3"};
+  return dashes[number / SVG_COLOURS % 4];
+}
+
+static double place(const struct axis *a, double value)
+{
+  value /= a->unit;
+  const double part = a->logarithmic ? log10(value / a->low) / log10(a->high / a->low) : (value - a->low) / (a->high - a->low);
+  return a->from + part * (a->to - a->from);
+}
+
+/* -- axes */
+
+static void ticks_linear(struct axis *a, int wanted)
+{
+  const double raw = (a->high - a->low) / wanted, decade = pow(10, floor(log10(raw)));
+  const double step = decade * (raw / decade <= 1 ? 1 : raw / decade <= 2 ? 2 : raw / decade <= 5 ? 5 : 10);
+  a->decimals = step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9);
+  if (a->decimals > 5)
+    a->decimals = -1;
+  a->tick_count = 0;
+  for (double k = ceil(a->low / step - 1e-9); k * step <= a->high + 1e-9 * step && a->tick_count < 24; k++)
+    a->ticks[a->tick_count++] = k * step;
+}
+
+static void ticks_logarithmic(struct axis *a)
+{
+  const double decades = log10(a->high / a->low);
+  const int every = (int)ceil(decades / 8);
+  static const double few[] = {1, 2, 5}, one[] = {1};
+  const double *in = decades < 3 ? few : one;
+  const int per = decades < 3 ? 3 : 1;
+  a->decimals = -1;
+  a->tick_count = 0;
+  for (int d = (int)floor(log10(a->low)); d <= (int)ceil(log10(a->high)); d++)
+    for (int k = 0; k < per && a->tick_count < 24; k++) {
+      const double tick = in[k] * pow(10, d);
+      if ((per > 1 || d % every == 0) && tick >= a->low * (1 - 1e-9) && tick <= a->high * (1 + 1e-9))
+        a->ticks[a->tick_count++] = tick;
+    }
+}
+
+/* The range of the finite values; false if there is none. */
+static bool range_of(const struct svg_plot *plot, bool vertical, double *low, double *high)
+{
+  *low = INFINITY;
+  *high = -INFINITY;
+  for (int s = 0; s < plot->count; s++)
+    for (size_t i = 0; i < plot->series[s].n; i++) {
+      const double v = vertical ? plot->series[s].y[i] : plot->series[s].x[i];
+      if (isfinite(v) && isfinite(plot->series[s].y[i])) {
+        *low = fmin(*low, v);
+        *high = fmax(*high, v);
+      }
+    }
+  return *low <= *high;
+}
+
+static void unit_choose(struct axis *a, enum svg_unit unit, double high)
+{
+  a->unit = 1;
+  a->unit_name = "";
+  if (unit == SVG_COUNT && high >= 2e9) {
+    a->unit = 1e9;
+    a->unit_name = "billions";
+  } else if (unit == SVG_COUNT && high >= 2e6) {
+    a->unit = 1e6;
+    a->unit_name = "millions";
+  } else if (unit == SVG_COUNT && high >= 2e4) {
+    a->unit = 1e3;
+    a->unit_name = "thousands";
+  } else if (unit == SVG_SECONDS) {
+    a->unit = high >= 2 * 86400 ? 86400 : high >= 2 * 3600 ? 3600 : high >= 180 ? 60 : high >= 1 ? 1 : 1e-3;
+    a->unit_name = high >= 2 * 86400 ? "d" : high >= 2 * 3600 ? "h" : high >= 180 ? "min" : high >= 1 ? "s" : "ms";
+  } else if (unit == SVG_PERCENT) {
+    a->unit = 0.01;
+  }
+}
+
+static void axis_x(struct canvas *c)
+{
+  struct axis *a = &c->x;
+  double low, high;
+  range_of(c->plot, false, &low, &high);
+  unit_choose(a, c->plot->x_unit, high);
+  /* progress starts at nothing, and the picture says so */
+  a->low = fmin(0, low / a->unit);
+  a->high = high > low || high > 0 ? high / a->unit : a->low + 1;
+  ticks_linear(a, 6);
+}
+
+static void axis_y(struct canvas *c)
+{
+  struct axis *a = &c->y;
+  double low, high;
+  range_of(c->plot, true, &low, &high);
+  unit_choose(a, c->plot->y_unit, high);
+  low /= a->unit;
+  high /= a->unit;
+  a->logarithmic = c->plot->may_log && low > 0 && high / low > 12;
+  if (a->logarithmic) {
+    const double pad = pow(high / low, 0.03);
+    a->low = low / pad;
+    a->high = high * pad;
+    ticks_logarithmic(a);
+  } else {
+    const double spread = high > low ? high - low : fmax(fabs(high), 1e-12);
+    a->low = low - 0.04 * spread;
+    a->high = high + 0.04 * spread;
+    if (low >= 0 && low < 0.35 * spread)
+      a->low = 0;
+    if (c->plot->y_unit == SVG_PERCENT && a->high > 100)
+      a->high = 100;
+    if (a->high <= a->low)
+      a->low = a->high - 1;
+    ticks_linear(a, 5);
+  }
+  c->notes->logarithmic = a->logarithmic;
+}
+
+static void tick_text(FILE *out, const struct axis *a, double tick)
+{
+  const double size = fabs(tick);
+  if (a->decimals >= 0 && size < 1e6)
+    fprintf(out, "%.*f", a->decimals, size < 1e-12 ? 0.0 : tick);
+  else if (size >= 1e-3 && size < 1e5)
+    fprintf(out, "%.6g", tick);
+  else
+    fprintf(out, "%.2g", tick);
+}
+
+static void axes_draw(struct canvas *c)
+{
+  const char *percent = c->plot->y_unit == SVG_PERCENT ? "%" : "";
+  for (int i = 0; i < c->y.tick_count; i++) {
+    const double y = place(&c->y, c->y.ticks[i] * c->y.unit);
+    fprintf(c->out, "<line class=\"grid\" x1=\"%d\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, c->x.to, y, y);
+    fprintf(c->out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">", LEFT - 8, y + 4);
+    tick_text(c->out, &c->y, c->y.ticks[i]);
+    fprintf(c->out, "%s</text>\n", percent);
+  }
+  const int floor_y = HEIGHT - BOTTOM;
+  fprintf(c->out, "<line class=\"axis\" x1=\"%d\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, c->x.to, floor_y, floor_y);
+  for (int i = 0; i < c->x.tick_count; i++) {
+    const double x = place(&c->x, c->x.ticks[i] * c->x.unit);
+    fprintf(c->out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x, floor_y, floor_y + 4);
+    fprintf(c->out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", x, floor_y + 18);
+    tick_text(c->out, &c->x, c->x.ticks[i]);
+    fprintf(c->out, "</text>\n");
+  }
+  fprintf(c->out, "<text class=\"name\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", (LEFT + c->x.to) / 2, HEIGHT - 8);
+  html_text(c->out, c->plot->x_label);
+  if (*c->x.unit_name)
+    fprintf(c->out, " (%s)", c->x.unit_name);
+  fprintf(c->out, "</text>\n");
+}
+
+/* -- lines */
+
+struct pen {
+  struct canvas *canvas;
+  bool down;
+  size_t drawn, run; /* points in all; since the pen was last set down */
+  double x, y;       /* of the last one, pixels */
+};
+
+/* A point alone between two gaps is drawn as a stroke of no length: round caps make it a dot. */
+static void pen_lift(struct pen *pen)
+{
+  if (pen->down && pen->run == 1)
+    fprintf(pen->canvas->out, "h0");
+  pen->down = false;
+}
+
+static void pen_to(struct pen *pen, double x, double y)
+{
+  pen->x = place(&pen->canvas->x, x);
+  pen->y = place(&pen->canvas->y, y);
+  fprintf(pen->canvas->out, "%s%.1f,%.1f", pen->down ? " " : "M", pen->x, pen->y);
+  pen->run = pen->down ? pen->run + 1 : 1;
+  pen->down = true;
+  pen->drawn++;
+}
+
+static void path_open(struct canvas *c, const struct svg_series *s, const char *class)
+{
+  fprintf(c->out, "<path class=\"%s s%d\"", class, s->number % SVG_COLOURS);
+  if (svg_dashes(s->number))
+    fprintf(c->out, " stroke-dasharray=\"%s\"", svg_dashes(s->number));
+  fprintf(c->out, " d=\"");
+}
+
+/* Every point, or of each half pixel the first, the lowest, the highest and the last: what is left looks the same. */
+static size_t path_points(struct canvas *c, const struct svg_series *s)
+{
+  struct pen pen = {.canvas = c};
+  const double column = 0.5;
+  for (size_t i = 0; i < s->n;) {
+    if (!isfinite(s->y[i])) {
+      pen_lift(&pen);
+      i++;
+      continue;
+    }
+    const double stop = place(&c->x, s->x[i]) + column;
+    size_t low = i, high = i, end = i;
+    for (; end < s->n && isfinite(s->y[end]) && place(&c->x, s->x[end]) < stop; end++) {
+      low = s->y[end] < s->y[low] ? end : low;
+      high = s->y[end] > s->y[high] ? end : high;
+    }
+    if (end - i <= 4) {
+      for (; i < end; i++)
+        pen_to(&pen, s->x[i], s->y[i]);
+      continue;
+    }
+    const size_t kept[] = {i, low < high ? low : high, low < high ? high : low, end - 1};
+    for (int k = 0; k < 4; k++)
+      if (k == 0 || kept[k] != kept[k - 1])
+        pen_to(&pen, s->x[kept[k]], s->y[kept[k]]);
+    i = end;
+  }
+  pen_lift(&pen);
+  return pen.drawn;
+}
+
+bool svg_wants_means(const struct svg_series *s)
+{
+  return s->n > 3 * SVG_WINDOWS && s->x[s->n - 1] > s->x[0];
+}
+
+/* The last value belongs to the last window. */
+static int window_of(const struct svg_series *s, size_t i)
+{
+  const int window = (int)(SVG_WINDOWS * (s->x[i] - s->x[0]) / (s->x[s->n - 1] - s->x[0]));
+  return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
+}
+
+int svg_means(const struct svg_series *s, double *x, double *y)
+{
+  int windows = 0;
+  for (size_t i = 0; i < s->n; windows++) {
+    const int window = window_of(s, i);
+    double finite = 0;
+    x[windows] = y[windows] = 0;
+    for (; i < s->n && window_of(s, i) == window; i++)
+      if (isfinite(s->y[i])) {
+        x[windows] += s->x[i];
+        y[windows] += s->y[i];
+        finite++;
+      }
+    x[windows] /= finite;
+    y[windows] /= finite; /* NAN where nothing was finite */
+  }
+  return windows;
+}
+
+/* Draws the means. Returns the height of the last one, where the label belongs. */
+static double path_means(struct canvas *c, const struct svg_series *s)
+{
+  struct pen pen = {.canvas = c};
+  double x[SVG_WINDOWS], y[SVG_WINDOWS];
+  const int windows = svg_means(s, x, y);
+  for (int i = 0; i < windows; i++)
+    if (isfinite(y[i]))
+      pen_to(&pen, x[i], y[i]);
+    else
+      pen_lift(&pen);
+  pen_lift(&pen);
+  return pen.y;
+}
+
+struct end_label {
+  const struct svg_series *series;
+  double x, y; /* of the line's end */
+  double at;   /* where the label stands */
+};
+
+static void series_draw(struct canvas *c, const struct svg_series *s, struct end_label *end)
+{
+  size_t last = s->n, finite = 0;
+  for (size_t i = 0; i < s->n; i++)
+    if (isfinite(s->y[i])) {
+      last = i;
+      finite++;
+    } else {
+      c->notes->broken = true;
+    }
+  *end = (struct end_label){.series = s};
+  if (!finite)
+    return;
+  end->x = place(&c->x, s->x[last]);
+  end->y = place(&c->y, s->y[last]);
+  const bool means = c->plot->means && svg_wants_means(s);
+  path_open(c, s, means ? "thin" : "line");
+  c->notes->points += finite;
+  c->notes->drawn += path_points(c, s);
+  fprintf(c->out, "\"/>\n");
+  if (means) {
+    path_open(c, s, "line");
+    end->y = path_means(c, s);
+    fprintf(c->out, "\"/>\n");
+    c->notes->averaged = true;
+  } else if (finite <= 60) {
+    for (size_t i = 0; i < s->n; i++)
+      if (isfinite(s->y[i]))
+        fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>", s->number % SVG_COLOURS,
+                place(&c->x, s->x[i]), place(&c->y, s->y[i]));
+    fprintf(c->out, "\n");
+  }
+  if (last + 1 < s->n) /* it ended in values that are not finite */
+    fprintf(c->out, "<path class=\"line s%d\" d=\"M%.1f,%.1fl8,8m0,-8l-8,8\"/>\n", s->number % SVG_COLOURS, end->x - 4,
+            end->y - 4);
+}
+
+static int label_compare(const void *a, const void *b)
+{
+  const double one = ((const struct end_label *)a)->y, two = ((const struct end_label *)b)->y;
+  return (one > two) - (one < two);
+}
+
+/* Labels stand beside the lines' ends, pushed apart where these are close. */
+static void labels_draw(struct canvas *c, struct end_label *label, int n, size_t letters)
+{
+  qsort(label, (size_t)n, sizeof *label, label_compare);
+  const double low = TOP + 2, high = HEIGHT - BOTTOM - 2;
+  double next = low;
+  for (int i = 0; i < n; i++) {
+    label[i].at = fmax(label[i].y, next);
+    next = label[i].at + LABEL_STEP;
+  }
+  next = high;
+  for (int i = n - 1; i >= 0; i--) {
+    label[i].at = fmin(label[i].at, next);
+    next = label[i].at - LABEL_STEP;
+  }
+  for (int i = 0; i < n; i++) {
+    const struct svg_series *s = label[i].series;
+    const double x = c->x.to + 30;
+    fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLOURS, label[i].x + 4,
+            label[i].y, x - 18, label[i].at);
+    path_open(c, s, "line");
+    fprintf(c->out, "M%.1f,%.1fh12\"/>", x - 17, label[i].at);
+    fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
+    const size_t length = strlen(s->label);
+    if (length > letters) { /* the end tells more than the beginning */
+      const char *tail = s->label + length - letters + 1;
+      while ((*tail & 0xc0) == 0x80)
+        tail++;
+      fprintf(c->out, "…");
+      html_text(c->out, tail);
+    } else {
+      html_text(c->out, s->label);
+    }
+    fprintf(c->out, "</text>\n");
+  }
+}
+
+void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
+{
+  *notes = (struct svg_notes){0};
+  size_t letters = 0;
+  for (int s = 0; s < plot->count; s++) {
+    const size_t length = strlen(plot->series[s].label);
+    letters = length > letters ? length : letters;
+  }
+  letters = letters > 20 ? 20 : letters;
+  const int room = (int)((HEIGHT - TOP - BOTTOM) / LABEL_STEP);
+  const bool labelled = plot->count > 1 && plot->count <= room;
+  struct canvas c = {.out = out, .plot = plot, .notes = notes};
+  c.x.from = LEFT;
+  c.x.to = WIDTH - (labelled ? 40 + 6.6 * (double)letters : 16);
+  c.y.from = HEIGHT - BOTTOM;
+  c.y.to = TOP;
+
+  fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
+  html_text(out, plot->title);
+  fprintf(out, "\" xmlns=\"http://www.w3.org/2000/svg\">\n");
+  double low, high;
+  if (range_of(plot, true, &low, &high)) {
+    axis_x(&c);
+    axis_y(&c);
+    axes_draw(&c);
+    struct end_label *labels = trm_alloc((size_t)plot->count * sizeof *labels, "report: labels");
+    int n = 0;
+    for (int s = 0; s < plot->count; s++) {
+      series_draw(&c, &plot->series[s], &labels[n]);
+      n += labels[n].x > 0;
+    }
+    if (labelled)
+      labels_draw(&c, labels, n, letters);
+    trm_free(labels);
+  } else {
+    fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">no finite values</text>\n", WIDTH / 2,
+            HEIGHT / 2);
+  }
+  fprintf(out, "</svg>\n");
+}

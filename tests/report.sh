@@ -1,0 +1,83 @@
+#!/bin/bash
+# The report of made-up runs: the page has what the runs logged, nothing of theirs can break it, extremes survive the
+# thinning, a killed run is read, a damaged one is refused by file and line.
+set -u
+. "$top_srcdir/tests/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+
+# make_run NAME LINES [SPIKE]: a run directory; the loss falls from 2 to 1, at line SPIKE it is 40
+make_run() {
+  mkdir -p "$1"
+  printf 'model: mlp 4-3-2 relu\noptim: {lr: 0.%d}\nrun: {dir: "x"}\n' "$2" > "$1/config.yaml"
+  awk -v n="$2" -v spike="${3:-0}" 'BEGIN {
+    for (i = 1; i <= n; i++) {
+      printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"loss\":%g,\"lr\":0.1}\n", i, i * 4 / n, 8 * i, i / 100,
+             i == spike ? 40 : 2 - i / n
+      if (i % int(n / 4) == 0)
+        printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"test_loss\":%g,\"test_accuracy\":%g}\n", i, i * 4 / n,
+               8 * i, i / 100, 2.1 - i / n, i / n - 0.02
+    } }' > "$1/metrics.jsonl"
+  printf '{"status":"done","strategy":"sync","ranks":2,"layout":"data 2","samples_per_s":12345,"test_accuracy":0.9812,"test_loss":0.0512,"weights_sha256":"0123456789abcdef"}\n' > "$1/summary.json"
+}
+report() { "$TRIREME" report "$@" > report.log 2>&1; }
+refused() { # refused STATUS TEXT ARGUMENT...
+  local status=$1 text=$2
+  shift 2
+  report "$@"
+  [ $? -eq "$status" ] || { cat report.log; fail "report $*: not status $status"; }
+  grep -qF -- "$text" report.log || { cat report.log; fail "report $*: does not say: $text"; }
+  pass "report $*: $text"
+}
+
+make_run one 40
+make_run 'two <i>&' 40
+report one 'two <i>&' --out=both.html || { cat report.log; fail "report of two runs"; }
+grep -q '98.12 %' both.html || fail "no test accuracy in the table"
+grep -q '12,345' both.html || fail "no samples/s in the table"
+grep -q 'two &lt;i&gt;&amp;' both.html || fail "the name of a run is not in the page"
+! grep -q 'two <i>' both.html || fail "the name of a run is markup in the page"
+[ "$(grep -c '<figure>' both.html)" -eq 7 ] || fail "not seven curves"
+! grep -qE '<script|<link|src=|href=|url\(' both.html || fail "the page needs something beside it"
+pass "page of two runs"
+
+make_run long 60000 30000
+report long --out=long.html || fail "report of a long run"
+[ "$(wc -c < long.html)" -lt 400000 ] || fail "the page of a long run is large: nothing was thinned"
+grep -q 'of 60000 points are drawn' long.html || fail "the thinning is not said"
+top=$(grep -o 'class="thin s0" d="[^"]*"' long.html | head -1 | grep -o ',[0-9.]*' | tr -d , | sort -n | head -1)
+at_least 30 "$top" || fail "the highest value was thinned away: the line begins at $top"
+pass "thinning keeps the extremes, and says so"
+
+make_run bad 40
+sed -i '7s/"loss":[^,]*/"loss":null/' bad/metrics.jsonl
+report bad --out=nan.html || { cat report.log; fail "a loss that is not finite"; }
+grep -q 'was not finite' nan.html || fail "a loss that is not finite is not said"
+pass "a loss that is not finite"
+
+rm bad/summary.json
+printf '{"step":41,"epo' >> bad/metrics.jsonl
+report bad --out=killed.html || { cat report.log; fail "a killed run"; }
+grep -q 'warning: bad/metrics.jsonl:45: the last line is incomplete' report.log || { cat report.log; fail "no warning of the incomplete line"; }
+grep -q 'not ended' killed.html || fail "a killed run is not said to be one"
+pass "a killed run"
+
+sed -i '9s/,"samples".*//' bad/metrics.jsonl
+refused 1 'bad/metrics.jsonl:9: damaged line' bad
+sed -i '9s/.*/{"step":9,"epoch":0,"samples":"x","wall_s":1}/' bad/metrics.jsonl
+refused 1 'bad/metrics.jsonl:9: damaged line: no number under "samples"' bad
+rm bad/metrics.jsonl
+refused 1 'bad/metrics.jsonl: No such file' bad
+refused 1 'nowhere/config.yaml: No such file' nowhere
+refused 1 'no/such/folder.html: cannot write' one --out=no/such/folder.html
+refused 2 'did you mean --out?' one --uot=x.html
+refused 2 'no run given'
+
+if command -v "${GNUPLOT:-gnuplot}" > /dev/null; then
+  report one 'two <i>&' --svg=both.svg || { cat report.log; fail "picture by gnuplot"; }
+  grep -q '</svg>' both.svg || fail "the picture is not whole"
+  grep -q 'two &lt;i&gt;&amp;' both.svg || fail "the name of a run is not in the picture"
+  pass "picture by gnuplot"
+fi
+finish
