@@ -2,6 +2,7 @@
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/train/checkpoint.c \
+	src/train/dataset.c \
 	src/train/evaluate.c \
 	src/train/feed.c \
 	src/train/feed.h \

@@ -1,0 +1,17 @@
+#include "train/dataset.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+
+void trm_host_batch_free(struct trm_host_batch *batch)
+{
+  trm_free(batch->dense);
+  trm_free(batch->starts);
+  trm_free(batch->columns);
+  trm_free(batch->values);
+  trm_free(batch->tokens);
+  trm_free(batch->target_class);
+  trm_free(batch->target_value);
+  memset(batch, 0, sizeof *batch);
+}
