@@ -57,7 +57,7 @@ struct sync {
   struct trm_comm *all;   /* everybody, in order of strategy->index */
   struct array w, state[2];
   struct trm_shared gradients; /* one whole array a rank */
-  const float **g;             /* (node->size) the gradients of the node's ranks */
+  const float **g, **from;     /* (node->size) the gradients of the node's ranks; those places in them that are added */
   float *work;                 /* device, (BLOCK) */
 
   struct bucket *bucket; /* (buckets) ascending */
@@ -190,6 +190,7 @@ static int gradients_create(struct trm_strategy *strategy, struct sync *s)
 {
   const size_t bytes = strategy->elements * sizeof(float);
   s->g = trm_alloc((size_t)s->node->size * sizeof *s->g, "gradients");
+  s->from = trm_alloc((size_t)s->node->size * sizeof *s->from, "gradients");
   if (s->node->size == 1) {
     TRM_CHECK(strategy->device->ops->alloc(strategy->device, bytes, "gradients", (void **)&strategy->g));
     s->g[0] = strategy->g;
@@ -264,6 +265,7 @@ static void sync_destroy(struct trm_strategy *strategy)
   if (s->work)
     strategy->device->ops->release(strategy->device, s->work);
   trm_free(s->g);
+  trm_free(s->from);
   trm_free(s->bucket);
   s->all->ops->release(s->all);
   s->cross->ops->release(s->cross);
@@ -278,10 +280,9 @@ static void sync_destroy(struct trm_strategy *strategy)
 static void sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
   struct sync *s = strategy->own;
-  const float *from[s->node->size];
   for (int i = 0; i < s->node->size; i++)
-    from[i] = s->g[i] + at;
-  strategy->device->ops->sum(strategy->device, to, from, s->node->size, n);
+    s->from[i] = s->g[i] + at;
+  strategy->device->ops->sum(strategy->device, to, s->from, s->node->size, n);
 }
 
 static size_t block_at(size_t at, size_t high)
