@@ -44,7 +44,7 @@ const char *trm_layer_text(const struct trm_layer *layer)
 int trm_layer_dense(const struct trm_layer *layer)
 {
   if (layer->sparse_input)
-    return trm_error(TRM_USAGE, "%s takes dense values, the data set has sparse rows of %s: put a linear layer first",
+    return trm_error(TRM_USAGE, "%s: takes dense values, the data set has sparse rows of %s: put a linear layer first",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   return TRM_OK;
 }

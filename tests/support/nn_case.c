@@ -1,0 +1,230 @@
+/* See nn_case.h. */
+#include "support/nn_case.h"
+
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/status.h"
+
+const struct trm_input_spec nn_ten_classes = {
+  .shape = {.dims = 1, .size = {9}}, .target = TRM_TARGET_CLASS, .classes = 10};
+const struct trm_input_spec nn_image_classes = {
+  .shape = {.dims = 3, .size = {2, 2, 3}}, .target = TRM_TARGET_CLASS, .classes = 4};
+const struct trm_input_spec nn_sparse_two = {
+  .shape = {.dims = 1, .size = {23}}, .sparse = true, .target = TRM_TARGET_CLASS, .classes = 2};
+const struct trm_input_spec nn_three_values = {
+  .shape = {.dims = 1, .size = {6}}, .target = TRM_TARGET_VALUE, .classes = 3};
+const struct trm_input_spec nn_one_value = {
+  .shape = {.dims = 1, .size = {6}}, .target = TRM_TARGET_VALUE, .classes = 1};
+
+const struct nn_example nn_examples[] = {
+  {"linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 10 bias=no", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 7 | relu | linear 10", "softmax_cross_entropy", &nn_ten_classes, true},
+  {"linear 7 | tanh | linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 7 | sigmoid | linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 7 | gelu | linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 7 | gelu tanh | linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 7 | gelu_tanh | linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 7 | dropout 0.4 | linear 10", "softmax_cross_entropy", &nn_ten_classes, false},
+  {"linear 5 | gelu | linear 6 bias=no | tanh | dropout 0.3 | linear 4", "auto", &nn_image_classes, false},
+  {"linear 5 | tanh | tanh | sigmoid | gelu | gelu | linear 4", "auto", &nn_image_classes, false},
+  {"linear 6 | gelu | dropout 0.2 | sigmoid | dropout 0.2 | tanh | linear 4 | gelu", "auto", &nn_image_classes, false},
+  {"relu | linear 5 | tanh | linear 4 | tanh", "auto", &nn_image_classes, false},
+  {"dropout 0.3 | linear 5 | linear 4 | sigmoid", "auto", &nn_image_classes, false},
+  {"gelu | tanh | linear 4 | dropout 0.5", "auto", &nn_image_classes, false},
+  {"linear 6 | relu | dropout 0.3 | linear 4", "auto", &nn_image_classes, true},
+  {"mlp 12-6-5-4 tanh", "auto", &nn_image_classes, false},
+  {"linear 3", "mean_squared_error", &nn_three_values, false},
+  {"linear 5 | gelu | linear 3", "auto", &nn_three_values, false},
+  {"linear 5 | tanh | linear 3 | sigmoid", "auto", &nn_three_values, false},
+  {"linear 1", "logistic", &nn_one_value, false},
+  {"linear 5 | tanh | linear 1", "hinge", &nn_one_value, true},
+  {"linear 2", "auto", &nn_sparse_two, false},
+  {"linear 1", "auto", &nn_sparse_two, false},
+  {"linear 4 | tanh | linear 1", "auto", &nn_sparse_two, false},
+  {"linear 4 bias=no | sigmoid | linear 1", "hinge", &nn_sparse_two, true},
+  {NULL, NULL, NULL, false},
+};
+
+int nn_case_open(struct nn_case *c, struct trm_device *device, const char *text, const char *loss,
+                 const struct trm_input_spec *spec, size_t max_rows, uint64_t seed)
+{
+  *c = (struct nn_case){.device = device};
+  TRM_CHECK(trm_model_create(&c->model, text, loss, spec));
+  const size_t bytes = c->model.parameters * sizeof(float);
+  void *memory;
+  TRM_CHECK(device->ops->alloc(device, bytes, "weights", &memory));
+  c->w = memory;
+  TRM_CHECK(device->ops->alloc(device, bytes, "gradients", &memory));
+  c->g = memory;
+  float *host = trm_alloc(bytes, "initial weights");
+  trm_model_init(&c->model, seed, host);
+  nn_case_upload(c, host);
+  trm_free(host);
+  return trm_model_bind(&c->model, device, c->w, c->g, max_rows, true);
+}
+
+static void batch_free(struct nn_case *c)
+{
+  while (c->arrays)
+    c->device->ops->release(c->device, c->batch[--c->arrays]);
+  c->input = (struct trm_input){0};
+}
+
+void nn_case_close(struct nn_case *c)
+{
+  batch_free(c);
+  trm_model_free(&c->model);
+  c->device->ops->release(c->device, c->w);
+  c->device->ops->release(c->device, c->g);
+  *c = (struct nn_case){0};
+}
+
+/* A device copy of a host array; the case owns it. */
+static const void *on_device(struct nn_case *c, const void *host, size_t bytes)
+{
+  void *memory;
+  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, bytes, "batch", &memory), TRM_OK);
+  c->device->ops->upload(c->device, memory, host, bytes);
+  return c->batch[c->arrays++] = memory;
+}
+
+static void batch_sparse(struct nn_case *c, size_t rows, size_t features, const float *x)
+{
+  int64_t *starts = trm_alloc((rows + 1) * sizeof *starts, "csr");
+  int32_t *columns = trm_alloc(rows * features * sizeof *columns, "csr");
+  float *values = trm_alloc(rows * features * sizeof *values, "csr");
+  size_t entries = 0;
+  for (size_t i = 0; i < rows; i++) {
+    for (size_t f = 0; f < features; f++)
+      if (x[i * features + f] != 0) {
+        columns[entries] = (int32_t)f;
+        values[entries++] = x[i * features + f];
+      }
+    starts[i + 1] = (int64_t)entries;
+  }
+  c->input.csr = (struct trm_csr){.starts = on_device(c, starts, (rows + 1) * sizeof *starts),
+                                  .columns = on_device(c, columns, entries * sizeof *columns),
+                                  .values = on_device(c, values, entries * sizeof *values),
+                                  .rows = rows,
+                                  .features = features};
+  trm_free(starts);
+  trm_free(columns);
+  trm_free(values);
+}
+
+void nn_case_batch(struct nn_case *c, size_t rows, const float *x, const int32_t *target_class,
+                   const float *target_value)
+{
+  const size_t features = trm_shape_count(&c->model.spec.shape);
+  batch_free(c);
+  c->input.rows = rows;
+  if (c->model.spec.sparse)
+    batch_sparse(c, rows, features, x);
+  else
+    c->input.dense = on_device(c, x, rows * features * sizeof *x);
+  if (target_class)
+    c->input.target_class = on_device(c, target_class, rows * sizeof *target_class);
+  if (target_value)
+    c->input.target_value = on_device(c, target_value, rows * c->model.spec.classes * sizeof *target_value);
+  if (target_class && c->model.loss->signed_target) {
+    float *value = trm_alloc(rows * sizeof *value, "signed targets");
+    for (size_t i = 0; i < rows; i++)
+      value[i] = target_class[i] ? 1 : -1;
+    c->input.target_value = on_device(c, value, rows * sizeof *value);
+    trm_free(value);
+  }
+}
+
+void nn_case_draw(struct nn_case *c, size_t rows, uint32_t stream)
+{
+  const struct trm_input_spec *spec = &c->model.spec;
+  const size_t f = trm_shape_count(&spec->shape), v = spec->classes;
+  float x[NN_ROWS * 32], value[NN_ROWS * 16];
+  int32_t class[NN_ROWS];
+  for (size_t i = 0; i < rows * f; i++) {
+    x[i] = trm_random_normal(1, TRM_RANDOM_BENCH, stream, i);
+    if (spec->sparse && trm_random_uniform(1, TRM_RANDOM_BENCH, stream + 1, i) < 0.5f)
+      x[i] = 0;
+  }
+  for (size_t i = 0; i < rows; i++)
+    class[i] = (int32_t)((double)trm_random_uniform(1, TRM_RANDOM_BENCH, stream + 2, i) * (double)spec->classes);
+  for (size_t i = 0; i < rows * v; i++) {
+    value[i] = trm_random_normal(1, TRM_RANDOM_BENCH, stream + 3, i);
+    if (c->model.loss->signed_target)
+      value[i] = value[i] > 0 ? 1 : -1;
+  }
+  if (spec->target == TRM_TARGET_CLASS)
+    nn_case_batch(c, rows, x, class, NULL);
+  else
+    nn_case_batch(c, rows, x, NULL, value);
+}
+
+struct trm_input nn_case_part(const struct nn_case *c, size_t low, size_t high)
+{
+  struct trm_input part = c->input;
+  part.rows = high - low;
+  if (part.dense)
+    part.dense += low * trm_shape_count(&c->model.spec.shape);
+  if (part.csr.starts) {
+    int64_t start;
+    c->device->ops->download(c->device, &start, c->input.csr.starts + low, sizeof start);
+    part.csr.starts += low;
+    part.csr.rows = part.rows;
+    part.csr.columns += start;
+    part.csr.values += start;
+  }
+  if (part.target_class)
+    part.target_class += low;
+  if (part.target_value)
+    part.target_value += low * (c->model.loss->signed_target ? 1 : c->model.spec.classes);
+  return part;
+}
+
+void nn_case_upload(struct nn_case *c, const float *host_w)
+{
+  c->device->ops->upload(c->device, c->w, host_w, c->model.parameters * sizeof *host_w);
+}
+
+float *nn_case_weights(struct nn_case *c)
+{
+  return read_floats(c->device, c->w, c->model.parameters);
+}
+
+float *nn_case_gradient(struct nn_case *c)
+{
+  return read_floats(c->device, c->g, c->model.parameters);
+}
+
+float *nn_case_train(struct nn_case *c, const struct trm_pass *pass, float scale)
+{
+  struct trm_tally tally = {0};
+  CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, pass, scale, &tally, NULL, NULL), TRM_OK);
+  CU_ASSERT_EQUAL(tally.rows, (double)pass->input->rows);
+  return nn_case_gradient(c);
+}
+
+struct trm_pass nn_case_pass(const struct nn_case *c)
+{
+  return (struct trm_pass){.device = c->device, .input = &c->input, .training = true, .seed = 7};
+}
+
+double norm_of(const float *x, size_t n)
+{
+  double sum = 0;
+  for (size_t i = 0; i < n; i++)
+    sum += (double)x[i] * (double)x[i];
+  return sqrt(sum);
+}
+
+double distance_of(const float *a, const float *b, size_t n)
+{
+  double sum = 0;
+  for (size_t i = 0; i < n; i++)
+    sum += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
+  return sqrt(sum) / norm_of(b, n);
+}

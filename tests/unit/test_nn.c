@@ -1,0 +1,346 @@
+/* Layers and losses: gradients against finite differences, accumulation, readiness, evaluation, dropout. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "suite.h"
+#include "support/nn_case.h"
+
+static double loss_at(struct nn_case *c, const struct trm_pass *pass, const float *w)
+{
+  struct trm_tally tally = {0};
+  nn_case_upload(c, w);
+  CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, pass, &tally), TRM_OK);
+  return tally.loss;
+}
+
+/* Every element of every parameter by central differences of the summed loss. The loss of a row carries a rounding
+ * error of about 1e-7, so an element's difference one of about 1e-5; the truncation is of the order of step^2. */
+static void gradient_check(struct trm_device *device, const struct nn_example *how)
+{
+  const float step = how->kinks ? 1.0f / 1024 : 1.0f / 128;
+  struct nn_case c;
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
+  nn_case_draw(&c, 11, 10);
+  const struct trm_pass pass = nn_case_pass(&c);
+  float *w = nn_case_weights(&c);
+  float *g = nn_case_train(&c, &pass, 1);
+  for (int n = 0; n < trm_model_parameter_count(&c.model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&c.model, n);
+    float *numeric = trm_alloc(p->count * sizeof *numeric, "numeric gradient");
+    for (size_t e = 0; e < p->count; e++) {
+      float *at = &w[p->offset + e];
+      const float before = *at;
+      *at = before + step;
+      const double up = loss_at(&c, &pass, w);
+      *at = before - step;
+      numeric[e] = (float)((up - loss_at(&c, &pass, w)) / (2 * (double)step));
+      *at = before;
+    }
+    const double error = distance_of(&g[p->offset], numeric, p->count);
+    if (!(error < 1e-3))
+      printf("\n  %s, %s, %s: %s: |difference| / |gradient| = %g\n", device->ops->name, how->text, how->loss, p->name,
+             error);
+    CU_ASSERT(error < 1e-3);
+    CU_ASSERT(norm_of(numeric, p->count) > 1e-3);
+    trm_free(numeric);
+  }
+  nn_case_close(&c);
+}
+
+static void gradients(struct trm_device *device)
+{
+  for (const struct nn_example *how = nn_examples; how->text; how++)
+    gradient_check(device, how);
+}
+
+/* The padding of the gradient is never written, and the batch is never written over. */
+static void untouched(struct trm_device *device)
+{
+  for (const struct nn_example *how = nn_examples; how->text; how++) {
+    struct nn_case c;
+    CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
+    nn_case_draw(&c, 5, 10);
+    const size_t bytes = how->spec->sparse ? 0 : 5 * trm_shape_count(&how->spec->shape) * sizeof(float);
+    float before[256], after[256];
+    if (bytes)
+      c.device->ops->download(c.device, before, c.input.dense, bytes);
+    c.device->ops->fill(c.device, c.g, 77, c.model.parameters);
+    const struct trm_pass pass = nn_case_pass(&c);
+    float *g = nn_case_train(&c, &pass, 1);
+    if (bytes)
+      c.device->ops->download(c.device, after, c.input.dense, bytes);
+    CU_ASSERT(!bytes || memcmp(before, after, bytes) == 0);
+    size_t left = 0, parameters = 0;
+    for (size_t e = 0; e < c.model.parameters; e++)
+      left += g[e] == 77;
+    for (int n = 0; n < trm_model_parameter_count(&c.model); n++)
+      parameters += trm_model_parameter(&c.model, n)->count;
+    CU_ASSERT_EQUAL(left, c.model.parameters - parameters);
+    CU_ASSERT_EQUAL(trm_model_size(&c.model), parameters);
+    nn_case_close(&c);
+  }
+}
+
+/* The gradient of a batch is the sum over its parts, an empty one among them. */
+static void accumulation(struct trm_device *device)
+{
+  for (const struct nn_example *how = nn_examples; how->text; how++) {
+    struct nn_case c;
+    CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
+    nn_case_draw(&c, 13, 10);
+    struct trm_pass pass = nn_case_pass(&c);
+    pass.first_row = 1000;
+    struct trm_tally whole = {0}, parts = {0};
+    CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1.0f / 13, &whole, NULL, NULL), TRM_OK);
+    float *g = nn_case_gradient(&c);
+
+    const struct trm_input input[] = {nn_case_part(&c, 0, 6), nn_case_part(&c, 6, 6), nn_case_part(&c, 6, 13)};
+    c.device->ops->fill(c.device, c.g, NAN, c.model.parameters); /* beta = 0 must not read */
+    for (int part = 0; part < 3; part++) {
+      struct trm_pass some = pass;
+      some.input = &input[part];
+      some.first_row = 1000 + (part ? 6 : 0);
+      some.beta = part ? 1 : 0;
+      CU_ASSERT_EQUAL(trm_model_train(&c.model, &some, 1.0f / 13, &parts, NULL, NULL), TRM_OK);
+    }
+    const float *sum = nn_case_gradient(&c);
+    for (int n = 0; n < trm_model_parameter_count(&c.model); n++) {
+      const struct trm_parameter *p = trm_model_parameter(&c.model, n);
+      CU_ASSERT(distance_of(sum + p->offset, g + p->offset, p->count) < 1e-6);
+    }
+    CU_ASSERT_DOUBLE_EQUAL(parts.loss, whole.loss, 1e-6 * whole.loss);
+    CU_ASSERT_EQUAL(parts.correct, whole.correct);
+    CU_ASSERT_EQUAL(parts.rows, 13);
+    nn_case_close(&c);
+  }
+}
+
+struct readiness {
+  struct nn_case *c;
+  size_t end;
+  int calls;
+  float *seen; /* the gradient's intervals as they were when they were said to be ready */
+};
+
+static int note_ready(void *context, size_t low, size_t high)
+{
+  struct readiness *r = context;
+  CU_ASSERT_EQUAL(low, r->end);
+  CU_ASSERT(high > low);
+  CU_ASSERT_EQUAL(high, r->c->model.boundary[r->calls]);
+  r->c->device->ops->download(r->c->device, r->seen + low, r->c->g + low, (high - low) * sizeof(float));
+  r->end = high;
+  r->calls++;
+  return TRM_OK;
+}
+
+static int refuse_ready(void *context, size_t low, size_t high)
+{
+  (void)low, (void)high;
+  ++*(int *)context;
+  return trm_error(TRM_FAILED, "no more");
+}
+
+static void ready(struct trm_device *device)
+{
+  struct nn_case c;
+  const char *text = "dropout 0.1 | linear 6 | relu | linear 7 bias=no | gelu | linear 10 | dropout 0.1";
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", &nn_ten_classes, NN_ROWS, 3), TRM_OK);
+  nn_case_draw(&c, 13, 10);
+  const size_t n = c.model.parameters;
+  struct readiness r = {.c = &c, .seen = trm_alloc(n * sizeof(float), "gradients seen")};
+  struct trm_pass pass = nn_case_pass(&c);
+  struct trm_tally tally = {0};
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &tally, note_ready, &r), TRM_OK);
+  CU_ASSERT_EQUAL(r.calls, 3);
+  CU_ASSERT_EQUAL(r.end, n);
+  CU_ASSERT_EQUAL(c.model.boundaries, 3);
+  float *g = nn_case_gradient(&c);
+  CU_ASSERT(memcmp(r.seen, g, n * sizeof *g) == 0);
+
+  /* without rows: zero or left, and ready all the same */
+  const struct trm_input none = {0};
+  pass.input = &none;
+  pass.beta = 1;
+  r.calls = 0, r.end = 0;
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &tally, note_ready, &r), TRM_OK);
+  CU_ASSERT_EQUAL(r.calls, 3);
+  CU_ASSERT(memcmp(nn_case_gradient(&c), g, n * sizeof *g) == 0);
+  pass.beta = 0;
+  r.calls = 0, r.end = 0;
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &tally, note_ready, &r), TRM_OK);
+  CU_ASSERT_EQUAL(r.end, n);
+  CU_ASSERT_EQUAL(norm_of(r.seen, n), 0);
+  CU_ASSERT_EQUAL(norm_of(nn_case_gradient(&c), n), 0);
+  CU_ASSERT_EQUAL(tally.rows, 13);
+  struct trm_tally still = tally;
+  CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &still), TRM_OK);
+  CU_ASSERT_EQUAL(still.loss, tally.loss);
+
+  int calls = 0;
+  CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &tally, refuse_ready, &calls), TRM_FAILED);
+  CU_ASSERT_EQUAL(calls, 1);
+  trm_free(r.seen);
+  nn_case_close(&c);
+}
+
+static void evaluate(struct trm_device *device)
+{
+  struct nn_case c;
+  const char *text = "linear 20 | relu | dropout 0.5 | linear 10";
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", &nn_ten_classes, NN_ROWS, 3), TRM_OK);
+  nn_case_draw(&c, 16, 10);
+  struct trm_pass pass = nn_case_pass(&c);
+  struct trm_tally on = {0}, off = {0}, again = {.loss = 5, .correct = 2, .rows = 3};
+  CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &on), TRM_OK);
+  pass.training = false;
+  CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &off), TRM_OK);
+  CU_ASSERT(fabs(on.loss - off.loss) > 1e-3);
+  float scores[160], plain[160];
+  c.device->ops->download(c.device, scores, c.model.scores, sizeof scores);
+
+  /* loss and right answers from the scores */
+  int32_t class[16];
+  c.device->ops->download(c.device, class, c.input.target_class, sizeof class);
+  double loss = 0, correct = 0;
+  for (int i = 0; i < 16; i++) {
+    double sum = 0;
+    int best = 0;
+    for (int k = 0; k < 10; k++) {
+      sum += exp((double)scores[10 * i + k]);
+      best = scores[10 * i + k] > scores[10 * i + best] ? k : best;
+    }
+    loss += log(sum) - (double)scores[10 * i + class[i]];
+    correct += best == class[i];
+  }
+  CU_ASSERT_DOUBLE_EQUAL(off.loss, loss, 1e-5);
+  CU_ASSERT_EQUAL(off.correct, correct);
+  CU_ASSERT_EQUAL(off.rows, 16);
+  CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &again), TRM_OK);
+  CU_ASSERT_EQUAL(again.loss, 5 + off.loss);
+  CU_ASSERT_EQUAL(again.correct, 2 + off.correct);
+  CU_ASSERT_EQUAL(again.rows, 19);
+
+  /* the same with no dropout in the model, bound for evaluation alone */
+  struct trm_model bare;
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&bare, "linear 20 | relu | linear 10", "auto", &nn_ten_classes), TRM_OK);
+  CU_ASSERT_EQUAL(bare.parameters, c.model.parameters);
+  CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.w, NULL, 16, false), TRM_OK);
+  trm_model_forward(&bare, &pass);
+  c.device->ops->download(c.device, plain, bare.scores, sizeof plain);
+  CU_ASSERT(memcmp(scores, plain, sizeof plain) == 0);
+  CU_ASSERT(bare.arena_bytes < c.model.arena_bytes);
+  struct trm_tally tally = {0};
+  CU_ASSERT_EQUAL(trm_model_train(&bare, &pass, 1, &tally, NULL, NULL), TRM_FAILED);
+  CU_ASSERT(strstr(trm_error_text(), "gradients") != NULL);
+
+  /* too many rows are refused, binding again gives room */
+  CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.w, NULL, 15, false), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_evaluate(&bare, &pass, &tally), TRM_FAILED);
+  CU_ASSERT(strstr(trm_error_text(), "16 rows") != NULL && strstr(trm_error_text(), "15") != NULL);
+  CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.w, c.g, 16, true), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_train(&bare, &pass, 1, &tally, NULL, NULL), TRM_OK);
+  float *arena = bare.arena;
+  CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.g, c.w, 16, true), TRM_OK); /* other arrays, the same room */
+  CU_ASSERT_PTR_EQUAL(bare.arena, arena);
+  CU_ASSERT_PTR_EQUAL(trm_model_parameter(&bare, 0)->w, c.g + trm_model_parameter(&bare, 0)->offset);
+  trm_model_free(&bare);
+  nn_case_close(&c);
+}
+
+/* The mask depends on seed, layer and global row: rows drawn apart are masked as in the whole. */
+static void dropout(struct trm_device *device)
+{
+  struct nn_case c;
+  const char *text = "dropout 0.5 | linear 1 bias=no";
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "hinge", &nn_one_value, NN_ROWS, 3), TRM_OK);
+  nn_case_draw(&c, 16, 10);
+  struct trm_pass pass = nn_case_pass(&c);
+  float whole[16], part[16];
+  pass.first_row = 40;
+  trm_model_forward(&c.model, &pass);
+  c.device->ops->download(c.device, whole, c.model.scores, sizeof whole);
+  const struct trm_input tail = nn_case_part(&c, 5, 16);
+  pass.input = &tail;
+  pass.first_row = 45;
+  trm_model_forward(&c.model, &pass);
+  c.device->ops->download(c.device, part, c.model.scores, 11 * sizeof *part);
+  CU_ASSERT(distance_of(part, whole + 5, 11) < 1e-6);
+  pass.first_row = 46;
+  trm_model_forward(&c.model, &pass);
+  c.device->ops->download(c.device, part, c.model.scores, 11 * sizeof *part);
+  CU_ASSERT(distance_of(part, whole + 5, 11) > 0.1);
+  pass.first_row = 45;
+  pass.seed++;
+  trm_model_forward(&c.model, &pass);
+  c.device->ops->download(c.device, part, c.model.scores, 11 * sizeof *part);
+  CU_ASSERT(distance_of(part, whole + 5, 11) > 0.1);
+
+  /* another layer number, another mask; rate 0 is the identity */
+  struct trm_model moved;
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&moved, "dropout 0 | dropout 0.5 | linear 1 bias=no", "hinge", &nn_one_value),
+                        TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_bind(&moved, c.device, c.w, c.g, 16, true), TRM_OK);
+  pass = nn_case_pass(&c);
+  pass.first_row = 40;
+  float other[16];
+  trm_model_forward(&moved, &pass);
+  c.device->ops->download(c.device, other, moved.scores, sizeof other);
+  CU_ASSERT(distance_of(other, whole, 16) > 0.1);
+  trm_model_free(&moved);
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&moved, "dropout 0.5 | dropout 0 | linear 1 bias=no", "hinge", &nn_one_value),
+                        TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_bind(&moved, c.device, c.w, c.g, 16, true), TRM_OK);
+  trm_model_forward(&moved, &pass);
+  c.device->ops->download(c.device, other, moved.scores, sizeof other);
+  CU_ASSERT(memcmp(other, whole, sizeof whole) == 0);
+  trm_model_free(&moved);
+  nn_case_close(&c);
+}
+
+static void test_gradients(void)
+{
+  on_devices(gradients);
+}
+
+static void test_untouched(void)
+{
+  on_devices(untouched);
+}
+
+static void test_accumulation(void)
+{
+  on_devices(accumulation);
+}
+
+static void test_ready(void)
+{
+  on_devices(ready);
+}
+
+static void test_evaluate(void)
+{
+  on_devices(evaluate);
+}
+
+static void test_dropout(void)
+{
+  on_devices(dropout);
+}
+
+int main(void)
+{
+  CU_TestInfo tests[] = {
+    {"gradients against finite differences", test_gradients},
+    {"padding and batch untouched", test_untouched},
+    {"accumulation over parts of a batch", test_accumulation},
+    {"readiness of the gradient, empty batches", test_ready},
+    {"evaluation and binding", test_evaluate},
+    {"dropout masks by global row", test_dropout},
+    CU_TEST_INFO_NULL,
+  };
+  return suite_run("nn", tests);
+}
