@@ -7,8 +7,8 @@
 #include "mpi/real.h"
 #include "mpi/real_private.h"
 
-/* The nearest launcher first: mpiexec inside a Slurm job starts its own processes, and Slurm's numbers then are those of
- * mpiexec itself. Slurm's are of the step (srun), which a batch script by itself is not. */
+/* The nearest launcher first: mpiexec inside a Slurm job starts its own processes, and Slurm's numbers then are those
+ * of mpiexec itself. Slurm's are of the step (srun), which a batch script by itself is not. */
 static const struct launcher {
   const char *size, *rank, *advice;
 } launchers[] = {
@@ -29,8 +29,9 @@ int real_check_launch(int size)
     if (atoi(told) <= 1)
       return TRM_OK;
     return trm_error(TRM_USAGE,
-                     "this process was started as rank %s of %s (%s), but MPI sees a job of one rank: the launcher and the "
-                     "MPI library do not match. The library is %s; %s. If separate runs are meant: run.singletons=yes",
+                     "this process was started as rank %s of %s (%s), but MPI sees a job of one rank: the launcher and "
+                     "the MPI library do not match. The library is %s; %s. If separate runs are meant: "
+                     "run.singletons=yes",
                      rank, told, launchers[i].size, trm_comm_library(), launchers[i].advice);
   }
   return TRM_OK;

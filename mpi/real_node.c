@@ -59,8 +59,8 @@ static MPI_Comm split_further(MPI_Comm mpi, int colour)
   return part;
 }
 
-/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks in a row
- * for a node: several nodes to try on one machine. */
+/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks in a
+ * row for a node: several nodes to try on one machine. */
 struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
 {
   MPI_Comm node;
@@ -103,8 +103,8 @@ void real_meeting_free(struct real_comm *real)
   real->meeting = NULL;
 }
 
-/* Spins shortly, then yields the core: with more ranks than cores, whoever is waited for must get it. Who waits long lets
- * MPI work: a peer may need our half of a transfer to get here. */
+/* Spins shortly, then yields the core: with more ranks than cores, whoever is waited for must get it. Who waits long
+ * lets MPI work: a peer may need our half of a transfer to get here. */
 void real_meet(struct real_comm *real)
 {
   _Atomic uint64_t *arrived = &real->meeting->arrived;
@@ -149,8 +149,8 @@ int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
   MPI_Allreduce(MPI_IN_PLACE, missing, 2, MPI_DOUBLE, MPI_MAX, mpi);
   if (missing[0] > 0)
     return trm_error(TRM_FAILED,
-                     "%s: %.1f MiB of shared memory wanted on a node, but /dev/shm has %.1f MiB left (make it larger, in a "
-                     "container with --shm-size; or set parallel.share=none)",
+                     "%s: %.1f MiB of shared memory wanted on a node, but /dev/shm has %.1f MiB left (make it larger, "
+                     "in a container with --shm-size; or set parallel.share=none)",
                      what, missing[0] / 1048576.0, missing[1] / 1048576.0);
   return TRM_OK;
 }

@@ -7,14 +7,14 @@
 
 #include "core/comm.h"
 
-/* One call of MPI moves at most this much. MPI counts are int; and large allreduces run best in pieces: at 64 MB most of
- * the time goes into page faults of the library's temporary buffers. */
+/* One call of MPI moves at most this much. MPI counts are int; and large allreduces run best in pieces: at 64 MB most
+ * of the time goes into page faults of the library's temporary buffers. */
 #define REAL_PIECE_BYTES ((size_t)1 << 22)
 /* Point-to-point messages stay whole as long as an int can count them. */
 #define REAL_MESSAGE_BYTES ((size_t)1 << 30)
 
-/* The barrier of ranks that share memory: everybody adds one, and leaves when all have. It counts on for ever, so there is
- * nothing to reset. */
+/* The barrier of ranks that share memory: everybody adds one, and leaves when all have. It counts on for ever, so there
+ * is nothing to reset. */
 struct real_meeting {
   _Atomic uint64_t arrived;
 };

@@ -69,8 +69,8 @@ void real_put(struct trm_window *window, const void *from, size_t count, int tar
   const size_t piece = REAL_MESSAGE_BYTES / window->element;
   for (size_t at = 0; at < count; at += piece) {
     const int n = part_at(at, count, piece);
-    MPI_Put((const char *)from + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
-            window->mpi);
+    MPI_Put((const char *)from + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n,
+            window->type, window->mpi);
   }
 }
 

@@ -27,7 +27,7 @@ const struct trm_strategy_ops *trm_strategy_find(const char *name)
   }
   known[i] = NULL;
   const char *near = trm_nearest(name, known);
-  trm_error(TRM_USAGE, "strategy.name: there is no method \"%s\"%s%s%s (known: %s)", name, near ? "; did you mean \"" : "",
-            near ? near : "", near ? "\"?" : "", list);
+  trm_error(TRM_USAGE, "strategy.name: there is no method \"%s\"%s%s%s (known: %s)", name,
+            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "", list);
   return NULL;
 }

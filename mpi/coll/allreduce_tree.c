@@ -1,10 +1,11 @@
-/* Recursive doubling: in round k every rank exchanges its sum with the rank whose number differs in bit k, so that after
- * it each group of 2^(k+1) ranks has the sum of the group. Both add the same two numbers, and a + b = b + a bit for bit. */
+/* Recursive doubling: in round k every rank exchanges its sum with the rank whose number differs in bit k, so that
+ * after it each group of 2^(k+1) ranks has the sum of the group. Both add the same two numbers, and a + b = b + a bit
+ * for bit. */
 #include "mpi/coll/allreduce_tree.h"
 
 #include "core/memory.h"
 
-#define PIECE_BYTES ((size_t)256 << 10)
+#define PIECE_BYTES ((size_t)1 << 20) /* smaller ones spend their time in handshakes */
 #define TAG 32000
 
 static void add(void *to, const void *from, size_t count, enum trm_type type)
@@ -23,7 +24,8 @@ static void add(void *to, const void *from, size_t count, enum trm_type type)
 }
 
 /* Sends a piece to one rank, receives one from another; -1: nobody. */
-static void move(struct trm_comm *comm, const void *data, int to, void *theirs, int from, size_t count, enum trm_type type)
+static void move(struct trm_comm *comm, const void *data, int to, void *theirs, int from, size_t count,
+                 enum trm_type type)
 {
   struct trm_request *receive = NULL, *send = NULL;
   if (from >= 0)

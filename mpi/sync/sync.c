@@ -14,10 +14,11 @@
  * between two barriers. Nothing is copied or sent, and weights and states take memory once a node.
  *
  * Between nodes each rank carries its own slices: it adds its column in place, then allreduces it with the ranks of the
- * other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels while
- * the layers below still compute. Each bucket is cut into slices for itself, so that all ranks carry all the time.
+ * other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels
+ * while the layers below still compute. Each bucket is cut into slices for itself, so that all ranks always carry.
  *
- * Ranks that do not share memory (parallel.share=none, or another number of ranks on some node) are nodes of one rank. */
+ * Ranks that do not share memory (parallel.share=none, or another number of ranks on some node) are nodes of one rank.
+ */
 #include "mpi/sync/sync.h"
 
 #include <math.h>
@@ -118,8 +119,8 @@ static void make_groups(struct trm_strategy *strategy, struct sync *s)
   int32_t most[2] = {s->node->size, -s->node->size};
   comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
   if (most[0] != -most[1]) {
-    trm_info("the nodes have %d to %d ranks: each rank keeps weights and states of its own (to share them, give every node "
-             "as many ranks)",
+    trm_info("the nodes have %d to %d ranks: each rank keeps weights and states of its own (to share them, give every "
+             "node as many ranks)",
              -most[1], most[0]);
     s->node->ops->release(s->node);
     s->node = comm->ops->split(comm, comm->rank, 0);
@@ -303,8 +304,9 @@ static void sum_in_place(struct trm_strategy *strategy, struct interval slice)
   }
 }
 
-/* A bucket that is complete on the whole node: adds my slice, and begins its way between the nodes. With lanes the order
- * of that sum is fixed, too: (node 0 + node 1) + (node 2 + node 3)... goes on where the order of the node's sum ends. */
+/* A bucket that is complete on the whole node: adds my slice, and begins its way between the nodes. With lanes the
+ * order of that sum is fixed, too: (node 0 + node 1) + (node 2 + node 3)... goes on where the order of the node's sum
+ * ends. */
 static int bucket_begin(struct trm_strategy *strategy, struct bucket *bucket)
 {
   struct sync *s = strategy->own;
@@ -355,8 +357,8 @@ int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_t
   *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2], .stop = sums[3]};
   if (!isfinite(tally->loss))
     return trm_error(TRM_FAILED,
-                     "step %llu: the loss is %g; the weights are those of the step before (a lower optim.lr, optim.clip or "
-                     "optim.warmup may help)",
+                     "step %llu: the loss is %g; the weights are those of the step before (a lower optim.lr, "
+                     "optim.clip or optim.warmup may help)",
                      (unsigned long long)strategy->updates + 1, tally->loss);
   return TRM_OK;
 }
@@ -391,8 +393,9 @@ static int whole_norm(struct trm_strategy *strategy, double *norm_squared)
 static void update(struct trm_strategy *strategy, const struct trm_update *how, const float *g, size_t at, size_t n)
 {
   struct sync *s = strategy->own;
-  strategy->device->ops->update(strategy->device, how, strategy->w + at, g, s->state[0].data ? s->state[0].data + at : NULL,
-                                s->state[1].data ? s->state[1].data + at : NULL, n);
+  float *first = s->state[0].data ? s->state[0].data + at : NULL;
+  float *second = s->state[1].data ? s->state[1].data + at : NULL;
+  strategy->device->ops->update(strategy->device, how, strategy->w + at, g, first, second, n);
 }
 
 /* Sum and update in one go, block by block, while the sum is in the cache. */

@@ -9,8 +9,8 @@ extern const struct trm_strategy_ops trm_strategy_sync;
 /* The same for a device with memory of its own; trm_strategy_sync hands over to it. */
 extern const struct trm_strategy_ops sync_staged;
 
-/* Collective over all: the tally becomes the sum over the ranks. TRM_FAILED on every rank if the loss is not finite. With
- * lanes the sum is added in the fixed tree over the ranks of `all`. */
+/* Collective over all: the tally becomes the sum over the ranks. TRM_FAILED on every rank if the loss is not finite.
+ * With lanes the sum is added in the fixed tree over the ranks of `all`. */
 int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_tally *tally);
 
 /* The optimizer's constants for the next update. norm_squared: of the whole gradient; not used without clipping. */

@@ -1,5 +1,5 @@
-/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order allreduce; the check of
- * the launch. Meant for 1 to 9 ranks. */
+/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order allreduce; the check
+ * of the launch. Meant for 1 to 9 ranks. */
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "mpi/real_private.h"
 #include "ranks.h"
 
-/* Runs the check on the job, on its last two thirds in reversed order, on the ranks of a node, and on one rank alone. */
+/* Runs the check on the job, on its last two thirds in reversed order, on the ranks of a node, and on one rank. */
 static void on_all(void (*check)(struct trm_comm *comm))
 {
   check(world);
@@ -375,7 +375,8 @@ static void check_fetch_add(struct trm_comm *comm)
   const int owner = comm->size - 1;
   struct trm_window *window;
   void *own;
-  CU_ASSERT_EQUAL_FATAL(comm->ops->window_create(comm, comm->rank == owner ? 3 : 0, TRM_INT64, "test", &window, &own), TRM_OK);
+  const size_t count = comm->rank == owner ? 3 : 0;
+  CU_ASSERT_EQUAL_FATAL(comm->ops->window_create(comm, count, TRM_INT64, "test", &window, &own), TRM_OK);
   int64_t tickets[EACH], *all = trm_alloc((size_t)comm->size * sizeof tickets, "test");
   bool ascending = true;
   for (int i = 0; i < EACH; i++) {
@@ -454,9 +455,10 @@ static void test_allreduce_tree(void) { on_all(check_tree); }
 
 /* -- the launch */
 
-static const char *const names[] = {"PMI_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK",
-                                    "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID",
-                                    "SLURM_NTASKS"};
+static const char *const names[] = {
+  "PMI_SIZE", "PMI_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
+  "MV2_COMM_WORLD_RANK", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "SLURM_NTASKS",
+};
 enum { NAMES = sizeof names / sizeof names[0] };
 
 static void test_launch(void)

@@ -1,6 +1,6 @@
-/* Synchronous training against one rank that does it all: every rule of the optimizer, with and without clipping, one and
- * several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory; lanes bit for bit; a loss that
- * is not finite; checkpoints. Meant for 1 to 9 ranks. */
+/* Synchronous training against one rank that does it all: every rule of the optimizer, with and without clipping, one
+ * and several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory; lanes bit for bit; a loss
+ * that is not finite; checkpoints. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -99,8 +99,8 @@ struct setup {
 static const char *text_of(const struct setup *c)
 {
   static char text[256];
-  snprintf(text, sizeof text, "rule %d clip %g share %s node size %d bucket %d lanes %d far %d elements %zu", (int)c->rule,
-           c->clip, c->share, c->node_size, (int)c->bucket, (int)c->lanes, c->far, c->elements);
+  snprintf(text, sizeof text, "rule %d clip %g share %s node size %d bucket %d lanes %d far %d elements %zu",
+           (int)c->rule, c->clip, c->share, c->node_size, (int)c->bucket, (int)c->lanes, c->far, c->elements);
   return text;
 }
 
@@ -233,7 +233,8 @@ struct reference {
   double *w, *first, *second;
 };
 
-static void reference_step(struct reference *r, const struct setup *c, const struct trm_update *u, uint64_t step, int parts)
+static void reference_step(struct reference *r, const struct setup *c, const struct trm_update *u, uint64_t step,
+                           int parts)
 {
   const size_t n = c->elements;
   double *g = trm_alloc(n * sizeof *g, "test"), norm = 0;
@@ -312,8 +313,8 @@ static void check_against_reference(const struct setup *c)
   world->ops->allreduce(world, &indices, 1, TRM_INT64, TRM_SUM);
   CHECK(c, indices == ((int64_t)1 << world->size) - 1);
 
-  struct reference r = {trm_alloc(c->elements * sizeof(double), "test"), trm_alloc(c->elements * sizeof(double), "test"),
-                        trm_alloc(c->elements * sizeof(double), "test")};
+  const size_t bytes = c->elements * sizeof(double);
+  struct reference r = {trm_alloc(bytes, "test"), trm_alloc(bytes, "test"), trm_alloc(bytes, "test")};
   for (size_t i = 0; i < c->elements; i++)
     r.w[i] = initial(i);
   for (uint64_t step = 0; step < 4; step++) {
