@@ -3,12 +3,30 @@
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
 trm_test_programs += \
+	tests/unit/test_arena \
 	tests/unit/test_comm \
 	tests/unit/test_core \
+	tests/unit/test_model \
+	tests/unit/test_nn \
+	tests/unit/test_optimizer \
+	tests/unit/test_reference \
 	tests/unit/test_sync
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
+# What tests that run on every device share.
+AM_CPPFLAGS += -I$(top_srcdir)/tests
+trm_test_devices = \
+	tests/support/on_devices.c \
+	tests/support/on_devices.h \
+	tests/support/pretend_device.c \
+	tests/support/pretend_device.h
+trm_test_nn = $(trm_test_devices) tests/support/nn_case.c tests/support/nn_case.h $(trm_program_extra)
+tests_unit_test_arena_SOURCES = tests/unit/test_arena.c $(trm_test_nn)
+tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
+tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
+tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
+tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_nn)
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/bad_input.sh \
@@ -17,6 +35,9 @@ trm_test_scripts += \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
 	tests/lib.sh \
+	tests/reference/gradients.txt \
+	tests/reference/make_reference.py \
+	tests/reference/training.txt \
 	tests/run_matrix.sh \
 	tests/unit/suite.h
 

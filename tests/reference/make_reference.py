@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""Records what PyTorch computes, for tests/unit/test_reference.c.
+
+    python3 make_reference.py [FOLDER]      writes gradients.txt and training.txt (default: beside this script)
+
+The values in the repository were made with PyTorch 2.13.0 on a CPU, in float64, from inputs that are float32 numbers.
+A file is a list of entries, one after the other; lines that begin with '#' are comments:
+
+    set NAME TEXT...                        a setting of the case
+    case NAME                               begins a case: everything up to the next one belongs to it
+    array NAME DIMENSION...                 followed by the values, row-major, %.9g
+"""
+import os
+import sys
+
+import torch
+import torch.nn.functional as F
+
+torch.set_default_dtype(torch.float64)
+torch.manual_seed(20)
+
+ACTIVATIONS = {
+    "relu": torch.nn.ReLU(),
+    "gelu": torch.nn.GELU(),
+    "gelu_tanh": torch.nn.GELU(approximate="tanh"),
+    "tanh": torch.nn.Tanh(),
+    "sigmoid": torch.nn.Sigmoid(),
+}
+LOSSES = {  # mean over the batch
+    "softmax_cross_entropy": F.cross_entropy,
+    "mean_squared_error": F.mse_loss,
+    "logistic": lambda z, t: F.soft_margin_loss(z, t),
+    "hinge": lambda z, t: F.relu(1 - t * z).mean(),
+}
+
+
+def rounded(tensor):
+    """The nearest float32 values: what is written down is what was used."""
+    return tensor.to(torch.float32).to(torch.float64)
+
+
+class Writer:
+    def __init__(self, path, about):
+        self.file = open(path, "w")
+        self.file.write(f"# {about}\n# Made by make_reference.py with PyTorch {torch.__version__.split('+')[0]}.\n")
+
+    def case(self, name, **settings):
+        self.file.write(f"case {name}\n")
+        for key, value in settings.items():
+            self.file.write(f"set {key} {value}\n")
+
+    def array(self, name, tensor):
+        tensor = tensor.detach()
+        self.file.write(" ".join(["array", name, *map(str, tensor.shape)]) + "\n")
+        values = [f"{v:.9g}" for v in tensor.flatten().tolist()]
+        for i in range(0, len(values), 10):
+            self.file.write(" ".join(values[i:i + 10]) + "\n")
+
+    def parameters(self, prefix, model, what):
+        for number, layer in enumerate(model):
+            for name, p in layer.named_parameters():
+                self.array(f"{prefix}layer{number}.{name}", what(p))
+
+
+def model_of(text, inputs):
+    """A torch.nn.Sequential with one module for each item of the model's text."""
+    layers = []
+    for item in text.split(" | "):
+        words = item.split()
+        if words[0] == "linear":
+            layers.append(torch.nn.Linear(inputs, int(words[1]), bias="bias=no" not in words))
+            inputs = int(words[1])
+        else:
+            layers.append(ACTIVATIONS[words[0]])
+    model = torch.nn.Sequential(*layers)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(rounded(p))
+    return model
+
+
+def targets_of(loss, rows, outputs):
+    if loss == "softmax_cross_entropy":
+        return torch.randint(outputs, (rows,))
+    if loss == "mean_squared_error":
+        return rounded(torch.randn(rows, outputs))
+    return torch.randint(2, (rows, 1)) * 2.0 - 1
+
+
+def samples_of(rows, inputs):
+    """About a third zeros, so that the same samples make sense as sparse rows."""
+    return rounded(torch.randn(rows, inputs)) * (torch.rand(rows, inputs) < 0.7)
+
+
+def outputs_of(model):
+    return [m for m in model if isinstance(m, torch.nn.Linear)][-1].out_features
+
+
+def gradients(writer):
+    cases = [(f"linear 8 | {a} | linear 7 | {a} | linear 5", "softmax_cross_entropy") for a in ACTIVATIONS]
+    cases += [(f"linear 8 | {a} | linear {o}", loss) for a, loss, o in (
+        ("gelu", "mean_squared_error", 3), ("tanh", "logistic", 1), ("relu", "hinge", 1))]
+    cases += [("linear 5", "softmax_cross_entropy"), ("linear 1", "logistic"),
+              ("linear 6 bias=no | gelu_tanh | sigmoid | linear 3 | tanh", "mean_squared_error")]
+    for number, (text, loss) in enumerate(cases):
+        rows, inputs = 9, 6 + number
+        model = model_of(text, inputs)
+        x, t = samples_of(rows, inputs), targets_of(loss, rows, outputs_of(model))
+        scores = model(x)
+        value = LOSSES[loss](scores, t)
+        value.backward()
+        writer.case(f"{number}", model=text, loss=loss)
+        writer.array("x", x)
+        writer.array("targets", t)
+        writer.parameters("", model, lambda p: p)
+        writer.array("scores", scores)
+        writer.array("value", value)
+        writer.parameters("gradient.", model, lambda p: p.grad)
+
+
+SCHEDULES = {  # of (optimizer, steps, steps per epoch)
+    "constant": lambda o, steps, epoch: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1.0),
+    "step 0.5,0.75": lambda o, steps, epoch: torch.optim.lr_scheduler.MultiStepLR(o, [steps // 2, steps * 3 // 4], 0.3),
+    "step 2,4": lambda o, steps, epoch: torch.optim.lr_scheduler.MultiStepLR(o, [2 * epoch, 4 * epoch], 0.3),
+    "cosine": lambda o, steps, epoch: torch.optim.lr_scheduler.CosineAnnealingLR(o, steps, 0.1 * o.defaults["lr"]),
+    "linear": lambda o, steps, epoch: torch.optim.lr_scheduler.LinearLR(o, 1.0, 0.1, steps),
+}
+
+
+def rates_of(schedule, rate, warmup, steps, epoch):
+    """The rate of each step as PyTorch's schedulers say it, warm-up multiplying the schedule."""
+    def run(make, base):
+        optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], base)
+        scheduler, rates = make(optimizer), []
+        for _ in range(steps):
+            rates.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+        return rates
+    rates = run(lambda o: SCHEDULES[schedule](o, steps, epoch), rate)
+    if not warmup:
+        return rates
+    factors = run(lambda o: torch.optim.lr_scheduler.LinearLR(o, 1 / warmup, 1.0, warmup - 1), 1.0)
+    return [r * f for r, f in zip(rates, factors)]
+
+
+def optimizer_of(parameters, settings):
+    name, rate, l2 = settings["name"], settings["lr"], settings.get("l2", 0)
+    if name in ("sgd", "momentum", "nesterov"):
+        return torch.optim.SGD(parameters, rate, settings.get("momentum", 0), weight_decay=l2,
+                               nesterov=name == "nesterov")
+    betas = (settings.get("beta1", 0.9), settings.get("beta2", 0.999))
+    if name == "adam":
+        return torch.optim.Adam(parameters, rate, betas, settings.get("epsilon", 1e-8), weight_decay=l2)
+    return torch.optim.AdamW(parameters, rate, betas, settings.get("epsilon", 1e-8),
+                             weight_decay=settings.get("decay", 0))
+
+
+TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
+    (dict(name="sgd", lr=0.5), "constant", 0, "relu", "softmax_cross_entropy"),
+    (dict(name="sgd", lr=0.5, l2=0.02, clip=0.2), "step 0.5,0.75", 0, "tanh", "softmax_cross_entropy"),
+    (dict(name="sgd", lr=0.3, momentum=0.9), "cosine", 5, "gelu", "softmax_cross_entropy"),
+    (dict(name="momentum", lr=0.2, momentum=0.8, l2=0.05), "linear", 0, "sigmoid", "mean_squared_error"),
+    (dict(name="momentum", lr=0.2, momentum=0.9, clip=0.3), "step 2,4", 3, "gelu_tanh", "hinge"),
+    (dict(name="nesterov", lr=0.2, momentum=0.9), "constant", 4, "relu", "logistic"),
+    (dict(name="nesterov", lr=0.2, momentum=0.9, l2=0.03, clip=0.25), "cosine", 5, "tanh", "softmax_cross_entropy"),
+    (dict(name="adam", lr=0.02), "constant", 0, "gelu", "softmax_cross_entropy"),
+    (dict(name="adam", lr=0.02, l2=0.05, clip=0.2), "linear", 6, "tanh", "mean_squared_error"),
+    (dict(name="adam", lr=0.03, beta1=0.8, beta2=0.95, epsilon=1e-5), "step 0.5,0.75", 0, "relu", "logistic"),
+    (dict(name="adamw", lr=0.02, decay=0.3), "cosine", 5, "gelu_tanh", "softmax_cross_entropy"),
+    (dict(name="adamw", lr=0.03, decay=0.2, clip=0.1, beta2=0.98), "step 2,4", 3, "sigmoid", "hinge"),
+]
+
+
+def training(writer):
+    steps, batch, batches, inputs = 20, 8, 4, 9
+    for number, (settings, schedule, warmup, activation, loss) in enumerate(TRAINING):
+        outputs = {"softmax_cross_entropy": 5, "mean_squared_error": 3}.get(loss, 1)
+        text = f"linear 10 | {activation} | linear 7 | {activation} | linear {outputs}"
+        model = model_of(text, inputs)
+        x, t = samples_of(batch * batches, inputs), targets_of(loss, batch * batches, outputs)
+        rates = rates_of(schedule, settings["lr"], warmup, steps, batches)
+        options = {"schedule": schedule.split()[0], "warmup": warmup, "gamma": 0.3, "final": 0.1,
+                   "milestones": (schedule.split() + [""])[1]}
+        writer.case(f"{number}", model=text, loss=loss, steps=steps, batch=batch,
+                    **{f"optim.{k}": v for k, v in {**settings, **options}.items() if v != ""})
+        writer.array("x", x)
+        writer.array("targets", t)
+        writer.parameters("", model, lambda p: p)
+        optimizer, values = optimizer_of(model.parameters(), settings), []
+        for step in range(steps):
+            rows = slice(step % batches * batch, (step % batches + 1) * batch)
+            optimizer.zero_grad()
+            value = LOSSES[loss](model(x[rows]), t[rows])
+            value.backward()
+            if "clip" in settings:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
+            optimizer.param_groups[0]["lr"] = rates[step]
+            optimizer.step()
+            values.append(value.item())
+        writer.array("rates", torch.tensor(rates))
+        writer.array("values", torch.tensor(values))
+        writer.parameters("final.", model, lambda p: p)
+
+
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+    gradients(Writer(os.path.join(folder, "gradients.txt"), "Scores, loss and gradients of one batch."))
+    training(Writer(os.path.join(folder, "training.txt"), "Twenty updates with every optimizer and schedule."))
+
+
+if __name__ == "__main__":
+    main()
