@@ -1,5 +1,11 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 trireme_SOURCES += \
+	src/cli/bench.h \
+	src/cli/bench_allreduce.c \
+	src/cli/bench_gemm.c \
+	src/cli/bench_io.c \
+	src/cli/bench_step.c \
+	src/cli/cmd_bench.c \
 	src/cli/cmd_data.c \
 	src/cli/cmd_eval.c \
 	src/cli/cmd_options.c \

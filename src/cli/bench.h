@@ -1,0 +1,49 @@
+/* What the benches share (private to src/cli). Each measures one thing through the same contracts as training does. */
+#ifndef TRM_CLI_BENCH_H
+#define TRM_CLI_BENCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "cli/job.h"
+#include "core/document.h"
+
+/* Each takes its own words, argv[0] is its name; returns a status. */
+int bench_gemm(int argc, char **argv);
+int bench_step(int argc, char **argv);
+int bench_allreduce(int argc, char **argv);
+int bench_io(int argc, char **argv);
+
+/* The middle of n values, which are put in order; NAN of none. */
+double bench_median(double *values, size_t n);
+
+/* values[i] = the largest over the ranks. Collective. */
+void bench_slowest(struct trm_comm *comm, double *values, size_t n);
+
+/* Uniform numbers in [-1, 1) onto the device. */
+void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream);
+
+/* One JSON object on a line of stdout, opened with the bench's name and closed. */
+void bench_line_open(struct trm_json *line, const char *bench);
+void bench_line_close(struct trm_json *line);
+
+/* -- matrix products, with arrays of their own: C (m, n) = op(A) (m, k) op(B) (k, n) */
+struct bench_product {
+  char label[40];
+  bool transpose_a, transpose_b;
+  size_t m, n, k;
+  float *a, *b, *c; /* device */
+  double *took;     /* (rounds) seconds */
+};
+
+/* The products of a fully connected layer of `in` inputs and `out` outputs on `rows` rows, with the transposes that the
+ * layer uses: forward, weight gradient and, if wanted, input gradient. Returns how many were written (2 or 3). */
+int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool wants_dx);
+
+int bench_product_open(struct bench_product *product, struct trm_device *device, size_t rounds);
+void bench_product_close(struct bench_product *product, struct trm_device *device);
+double bench_product_time(const struct bench_product *product, struct job *job); /* seconds of one, run once */
+double bench_product_flop(const struct bench_product *product);
+
+#endif

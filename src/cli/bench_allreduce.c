@@ -1,0 +1,191 @@
+/* trireme bench allreduce: sums over the ranks, by size and by method. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/bench.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/coll/allreduce_tree.h"
+
+static const char usage[] =
+  "usage: mpiexec -n N trireme bench allreduce [--repeat=R] [--threads=T] [--json]\n"
+  "\n"
+  "Seconds of one sum over all ranks, 4 KiB to 64 MiB of float32. Medians of the slowest rank's time, from a barrier on:\n"
+  "\n"
+  "  allreduce  the communicator's, in place\n"
+  "  tree       the fixed binary tree, whose bits do not depend on the library\n"
+  "  shared     arrays that stand in memory shared by the node: barrier, each rank adds its slice, barrier\n"
+  "\n"
+  "  --repeat=R    rounds (default: 5 for the largest to 300 for the smallest)\n"
+  "  --threads=T   threads a rank, for shared (default: the node's cores divided by its ranks)\n"
+  "  --json        a JSON object a size\n";
+
+#define LARGEST ((size_t)64 << 20)
+
+enum method { MPI_OWN, TREE, SHARED, METHODS };
+static const char *const names[METHODS] = {"allreduce", "tree", "shared"};
+
+struct reduction {
+  struct job *job;
+  struct trm_comm *comm, *node;
+  float *data;                       /* (n) host */
+  struct trm_shared parts, sum;      /* the node's: an array a rank, and the sum (in rank 0's part) */
+  const float **from;                /* (node->size) */
+  bool shares;                       /* the node is the whole job */
+};
+
+static void run_shared(struct reduction *r, size_t n)
+{
+  struct trm_device *device = &r->job->device;
+  size_t low, high;
+  trm_interval(n, (size_t)r->node->size, (size_t)r->node->rank, &low, &high);
+  for (int i = 0; i < r->node->size; i++)
+    r->from[i] = (const float *)r->parts.base[i] + low;
+  r->node->ops->barrier(r->node);
+  device->ops->sum(device, (float *)r->sum.base[0] + low, r->from, r->node->size, high - low);
+  device->ops->sync(device); /* the CPU device records no failure in a sum; others do not share */
+  r->node->ops->barrier(r->node);
+}
+
+static void run_once(struct reduction *r, enum method method, size_t n)
+{
+  if (method == MPI_OWN)
+    r->comm->ops->allreduce(r->comm, r->data, n, TRM_FLOAT, TRM_SUM);
+  else if (method == TREE)
+    trm_allreduce_tree(r->comm, r->data, n, TRM_FLOAT);
+  else
+    run_shared(r, n);
+}
+
+/* Rank r gives r + 1 everywhere, so the sum is known. */
+static void give(struct reduction *r, enum method method, size_t n)
+{
+  float *to = method == SHARED ? r->parts.own : r->data;
+  for (size_t i = 0; i < n; i++)
+    to[i] = (float)(r->comm->rank + 1);
+}
+
+static int verify(const struct reduction *r, enum method method, size_t n)
+{
+  const float *sum = method == SHARED ? r->sum.base[0] : r->data;
+  const float wanted = (float)r->comm->size * (float)(r->comm->size + 1) / 2;
+  for (size_t i = 0; i < n; i++)
+    if (sum[i] != wanted)
+      return trm_error(TRM_FAILED, "bench allreduce: %s of %zu floats: element %zu is %g, must be %g", names[method], n, i,
+                       (double)sum[i], (double)wanted);
+  return TRM_OK;
+}
+
+static int measure(struct reduction *r, enum method method, size_t n, size_t rounds, double *took, double *median)
+{
+  *median = NAN;
+  if (method == SHARED && !r->shares)
+    return TRM_OK;
+  give(r, method, n);
+  r->comm->ops->barrier(r->comm);
+  run_once(r, method, n);
+  TRM_CHECK(trm_agree(r->comm, verify(r, method, n)));
+  if (method != SHARED)
+    memset(r->data, 0, n * sizeof *r->data); /* sums of sums would run away */
+  for (size_t k = 0; k < rounds; k++) {
+    r->comm->ops->barrier(r->comm);
+    const double begin = r->comm->ops->clock(r->comm);
+    run_once(r, method, n);
+    took[k] = r->comm->ops->clock(r->comm) - begin;
+  }
+  bench_slowest(r->comm, took, rounds);
+  *median = bench_median(took, rounds);
+  return TRM_OK;
+}
+
+static void row_print(const struct reduction *r, size_t bytes, const double *median, bool json)
+{
+  if (!json) {
+    printf("%9zu KiB", bytes >> 10);
+    for (int m = 0; m < METHODS; m++)
+      if (isfinite(median[m]))
+        printf("  %11.4f", 1e3 * median[m]);
+      else
+        printf("  %11s", "-");
+    printf("\n");
+    fflush(stdout);
+    return;
+  }
+  struct trm_json line;
+  bench_line_open(&line, "allreduce");
+  trm_json_integer(&line, "bytes", (int64_t)bytes);
+  trm_json_integer(&line, "ranks", r->comm->size);
+  trm_json_integer(&line, "threads", r->job->device.threads);
+  for (int m = 0; m < METHODS; m++) {
+    char key[24];
+    snprintf(key, sizeof key, "%s_s", names[m]);
+    trm_json_number(&line, key, median[m]);
+  }
+  bench_line_close(&line);
+}
+
+static int reduction_open(struct reduction *r)
+{
+  r->data = trm_alloc(LARGEST, "bench: an array");
+  r->node = r->comm->ops->split_node(r->comm, "node");
+  r->shares = r->node->size == r->comm->size && r->job->device.host_memory;
+  r->from = trm_alloc((size_t)r->node->size * sizeof *r->from, "bench: addresses");
+  if (!r->shares)
+    return TRM_OK;
+  TRM_CHECK(r->node->ops->share(r->node, LARGEST, "bench: arrays", &r->parts));
+  return r->node->ops->share(r->node, r->node->rank == 0 ? LARGEST : 0, "bench: their sum", &r->sum);
+}
+
+static void reduction_close(struct reduction *r)
+{
+  if (r->sum.base)
+    r->node->ops->unshare(r->node, &r->sum);
+  if (r->parts.base)
+    r->node->ops->unshare(r->node, &r->parts);
+  r->node->ops->release(r->node);
+  trm_free(r->from);
+  trm_free(r->data);
+}
+
+static int sizes_run(struct reduction *r, int64_t repeat, bool json)
+{
+  const size_t most = repeat > 300 ? (size_t)repeat : 300;
+  double *took = trm_alloc(most * sizeof *took, "bench: times");
+  if (r->comm->rank == 0 && !json)
+    printf("%d ranks, medians in ms\n%13s  %11s  %11s  %11s\n", r->comm->size, "size", names[0], names[1], names[2]);
+  int status = TRM_OK;
+  for (size_t bytes = 4096; bytes <= LARGEST && status == TRM_OK; bytes *= 4) {
+    const size_t fitting = ((size_t)1 << 27) / bytes;
+    const size_t rounds = repeat ? (size_t)repeat : fitting < 5 ? 5 : fitting > 300 ? 300 : fitting;
+    double median[METHODS];
+    for (int m = 0; m < METHODS && status == TRM_OK; m++)
+      status = measure(r, (enum method)m, bytes / sizeof(float), rounds, took, &median[m]);
+    if (status == TRM_OK && r->comm->rank == 0)
+      row_print(r, bytes, median, json);
+  }
+  trm_free(took);
+  return status;
+}
+
+int bench_allreduce(int argc, char **argv)
+{
+  struct job job;
+  int64_t repeat = 0;
+  bool json = false, helped;
+  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
+                               {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
+                               {"json", FLAG_BOOL, &json, 0, 0},
+                               {NULL, FLAG_BOOL, NULL, 0, 0}};
+  const struct job_request request = {.command = "bench allreduce", .usage = usage, .flags = table};
+  int words, status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped) {
+    struct reduction r = {.job = &job, .comm = job.parts.comm};
+    status = trm_agree(job.parts.comm, reduction_open(&r));
+    if (status == TRM_OK)
+      status = sizes_run(&r, repeat, json);
+    reduction_close(&r);
+  }
+  job_close(&job);
+  return status;
+}

@@ -1,0 +1,198 @@
+/* trireme bench gemm: the rate of matrix products. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+static const char usage[] =
+  "usage: trireme bench gemm [--shapes=MxNxK[:TT],...] [--threads=T] [--repeat=R] [--json]\n"
+  "\n"
+  "Rates of matrix products C (M, N) = A (M, K) B (K, N) in float32. TT: n or t for each factor, t where it is\n"
+  "stored transposed (default nn). Without --shapes: the products of a training step of the perceptron\n"
+  "784-2048-2048-10 on 256 samples, and a large square one. The shapes take turns; medians of R rounds.\n"
+  "\n"
+  "  --shapes=...  such as 256x2048x784:nt,4096x4096x4096\n"
+  "  --threads=T   threads (default: all cores)\n"
+  "  --repeat=R    rounds (default 15)\n"
+  "  --json        a JSON object a shape\n";
+
+enum { MOST = 64 };
+
+static void product_set(struct bench_product *p, const char *label, bool ta, bool tb, size_t m, size_t n, size_t k)
+{
+  *p = (struct bench_product){.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k};
+  snprintf(p->label, sizeof p->label, "%s", label);
+}
+
+int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool wants_dx)
+{
+  char label[40];
+  snprintf(label, sizeof label, "layer %d forward", number);
+  product_set(&product[0], label, false, true, rows, out, in);
+  snprintf(label, sizeof label, "layer %d dW", number);
+  product_set(&product[1], label, true, false, out, in, rows);
+  snprintf(label, sizeof label, "layer %d dX", number);
+  product_set(&product[2], label, false, false, rows, in, out);
+  return wants_dx ? 3 : 2;
+}
+
+int bench_product_open(struct bench_product *p, struct trm_device *device, size_t rounds)
+{
+  const struct trm_device_ops *ops = device->ops;
+  TRM_CHECK(ops->alloc(device, p->m * p->k * sizeof(float), "bench: a factor", (void **)&p->a));
+  TRM_CHECK(ops->alloc(device, p->k * p->n * sizeof(float), "bench: a factor", (void **)&p->b));
+  TRM_CHECK(ops->alloc(device, p->m * p->n * sizeof(float), "bench: a product", (void **)&p->c));
+  bench_fill(device, p->a, p->m * p->k, 0);
+  bench_fill(device, p->b, p->k * p->n, 1);
+  p->took = trm_alloc(rounds * sizeof *p->took, "bench: times");
+  return TRM_OK;
+}
+
+void bench_product_close(struct bench_product *p, struct trm_device *device)
+{
+  if (p->a)
+    device->ops->release(device, p->a);
+  if (p->b)
+    device->ops->release(device, p->b);
+  if (p->c)
+    device->ops->release(device, p->c);
+  trm_free(p->took);
+}
+
+double bench_product_time(const struct bench_product *p, struct job *job)
+{
+  struct trm_device *device = &job->device;
+  struct trm_comm *comm = job->parts.comm;
+  const double begin = comm->ops->clock(comm);
+  device->ops->gemm(device, p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->transpose_a ? p->m : p->k, p->b,
+                    p->transpose_b ? p->k : p->n, 0, p->c, p->n);
+  device->ops->sync(device); /* a failure comes again at the next sync that is looked at */
+  return comm->ops->clock(comm) - begin;
+}
+
+double bench_product_flop(const struct bench_product *p)
+{
+  return 2.0 * (double)p->m * (double)p->n * (double)p->k;
+}
+
+static bool size_read(const char **at, char end, size_t *size)
+{
+  char *stop;
+  const long long value = strtoll(*at, &stop, 10);
+  if (stop == *at || value < 1 || value > 1 << 20 || (end && *stop != end))
+    return false;
+  *size = (size_t)value;
+  *at = stop + (end ? 1 : 0);
+  return true;
+}
+
+/* "256x2048x784:nt,..." */
+static int shapes_read(const char *text, struct bench_product *product, int *count)
+{
+  const char *at = text;
+  for (*count = 0; *count < MOST; (*count)++) {
+    size_t m, n, k;
+    char a = 'n', b = 'n';
+    const char *begin = at;
+    bool good = size_read(&at, 'x', &m) && size_read(&at, 'x', &n) && size_read(&at, '\0', &k);
+    if (good && *at == ':') {
+      a = at[1];
+      b = a ? at[2] : '\0';
+      good = strchr("nt", a) && a && strchr("nt", b) && b;
+      at += good ? 3 : 0;
+    }
+    if (!good || (*at && *at != ','))
+      return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, each size from 1 to %d", text,
+                       begin, 1 << 20);
+    product_set(&product[*count], "", a == 't', b == 't', m, n, k);
+    if (!*at++) {
+      (*count)++;
+      return TRM_OK;
+    }
+  }
+  return trm_error(TRM_USAGE, "bench gemm: --shapes: more than %d", MOST);
+}
+
+static int shapes_default(struct bench_product *product)
+{
+  static const size_t size[] = {784, 2048, 2048, 10};
+  int count = 0;
+  for (int i = 0; i < 3; i++)
+    count += bench_layer_products(product + count, i + 1, 256, size[i], size[i + 1], i > 0);
+  product_set(&product[count++], "large square", false, false, 2048, 2048, 2048);
+  return count;
+}
+
+static void product_print(struct job *job, struct bench_product *p, size_t rounds, bool json)
+{
+  const double s = bench_median(p->took, rounds), rate = bench_product_flop(p) / s;
+  const char kind[] = {p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', '\0'};
+  if (!json) {
+    printf("%-16s %6zu x %5zu x %5zu  %s  %10.3f ms  %8.1f\n", p->label, p->m, p->n, p->k, kind, 1e3 * s, 1e-9 * rate);
+    return;
+  }
+  struct trm_json line;
+  bench_line_open(&line, "gemm");
+  trm_json_text(&line, "label", p->label);
+  trm_json_integer(&line, "m", (int64_t)p->m);
+  trm_json_integer(&line, "n", (int64_t)p->n);
+  trm_json_integer(&line, "k", (int64_t)p->k);
+  trm_json_text(&line, "transposes", kind);
+  trm_json_integer(&line, "threads", job->device.threads);
+  trm_json_text(&line, "blas", job->device.blas->detail());
+  trm_json_number(&line, "product_s", s);
+  trm_json_number(&line, "gflop_per_s", 1e-9 * rate);
+  bench_line_close(&line);
+}
+
+static int products_run(struct job *job, struct bench_product *product, int count, size_t rounds, bool json)
+{
+  for (int i = 0; i < count; i++)
+    TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
+  for (size_t r = 0; r < rounds; r++)
+    for (int i = 0; i < count; i++) {
+      bench_product_time(&product[i], job); /* brings its factors into the caches */
+      product[i].took[r] = bench_product_time(&product[i], job);
+    }
+  TRM_CHECK(job->device.ops->sync(&job->device));
+  if (!json)
+    printf("%s, %d thread%s\n%-16s %6s   %5s   %5s      %10s     GFLOP/s\n", job->device.blas->detail(), job->device.threads,
+           job->device.threads == 1 ? "" : "s", "product", "M", "N", "K", "time");
+  for (int i = 0; i < count; i++)
+    product_print(job, &product[i], rounds, json);
+  return TRM_OK;
+}
+
+int bench_gemm(int argc, char **argv)
+{
+  struct job job;
+  const char *shapes = NULL;
+  int64_t repeat = 15;
+  bool json = false, helped;
+  const struct flag table[] = {{"shapes", FLAG_TEXT, &shapes, 0, 0},
+                               {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
+                               {"repeat", FLAG_INTEGER, &repeat, 1, 100000},
+                               {"json", FLAG_BOOL, &json, 0, 0},
+                               {NULL, FLAG_BOOL, NULL, 0, 0}};
+  const struct job_request request = {.command = "bench gemm", .usage = usage, .flags = table, .alone = true};
+  struct bench_product product[MOST];
+  memset(product, 0, sizeof product);
+  int words, count = 0;
+  int status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped) {
+    if (shapes)
+      status = shapes_read(shapes, product, &count);
+    else
+      count = shapes_default(product);
+    if (status == TRM_OK)
+      status = products_run(&job, product, count, (size_t)repeat, json);
+    for (int i = 0; i < count; i++)
+      bench_product_close(&product[i], &job.device);
+  }
+  job_close(&job);
+  return status;
+}

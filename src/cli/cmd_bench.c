@@ -1,0 +1,93 @@
+/* trireme bench: how fast this machine does what training is made of. */
+#include "cli/bench.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/status.h"
+
+static const struct {
+  const char *name, *help;
+  int (*run)(int argc, char **argv);
+} benches[] = {
+  {"gemm", "matrix products of a training step, and a large square one", bench_gemm},
+  {"step", "whole steps (forward, loss, backward, update), beside the bound that products and memory set", bench_step},
+  {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
+  {"io", "reading a data set, beside reading the same file plainly", bench_io},
+};
+enum { BENCHES = sizeof benches / sizeof *benches };
+
+int cmd_bench(int argc, char **argv)
+{
+  const char *known[BENCHES + 1] = {NULL};
+  for (int i = 0; i < BENCHES; i++)
+    known[i] = benches[i].name;
+  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    printf("usage: trireme bench NAME [--json] [FLAG...]\n\n");
+    for (int i = 0; i < BENCHES; i++)
+      printf("  %-10s %s\n", benches[i].name, benches[i].help);
+    printf("\ntrireme bench NAME --help tells more of each. Figures are medians; --json prints a JSON object a line.\n");
+    return TRM_OK;
+  }
+  if (argc < 2)
+    return trm_error(TRM_USAGE, "bench: say what to measure: gemm, step, allreduce or io (trireme bench --help)");
+  for (int i = 0; i < BENCHES; i++)
+    if (!strcmp(argv[1], benches[i].name))
+      return benches[i].run(argc - 1, argv + 1);
+  const char *near = trm_nearest(argv[1], known);
+  return near ? trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; did you mean \"%s\"?", argv[1], near)
+              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; there are gemm, step, allreduce and io", argv[1]);
+}
+
+static int by_value(const void *a, const void *b)
+{
+  const double one = *(const double *)a, two = *(const double *)b;
+  return (one > two) - (one < two);
+}
+
+double bench_median(double *values, size_t n)
+{
+  if (n == 0)
+    return NAN;
+  qsort(values, n, sizeof *values, by_value);
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+void bench_slowest(struct trm_comm *comm, double *values, size_t n)
+{
+  if (comm->size > 1)
+    comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_MAX);
+}
+
+void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
+{
+  float *host = trm_alloc(n * sizeof *host, "bench: inputs");
+  for (size_t i = 0; i < n; i += 4) {
+    uint32_t word[4];
+    trm_random_block(1, TRM_RANDOM_BENCH, stream, i / 4, word);
+    for (size_t k = 0; k < 4 && i + k < n; k++)
+      host[i + k] = (float)(word[k] >> 8) * 0x1p-23f - 1;
+  }
+  device->ops->upload(device, to, host, n * sizeof *host);
+  device->ops->sync(device); /* a failure comes again at the next sync that is looked at */
+  trm_free(host);
+}
+
+void bench_line_open(struct trm_json *line, const char *bench)
+{
+  trm_json_open(line, stdout);
+  trm_json_object(line, NULL);
+  trm_json_text(line, "bench", bench);
+  trm_json_text(line, "version", PACKAGE_VERSION);
+}
+
+void bench_line_close(struct trm_json *line)
+{
+  trm_json_end(line);
+  putchar('\n');
+  fflush(stdout);
+}
