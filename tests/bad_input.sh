@@ -1,7 +1,7 @@
 #!/bin/bash
 # Bad input: a table of commands, each with the status it must end with and what its one error line must say.
 set -u
-. "$top_srcdir/tests/lib.sh"
+. "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"; [ -n "${tiny:-}" ] && umount "$tiny" 2> /dev/null && rmdir "$tiny"' EXIT
 cd "$work" || exit 99
@@ -13,6 +13,7 @@ train="train --data.file=digits.h5 --log.quiet=yes --parallel.threads=1"
 "$TRIREME" $train "--model=mlp 784-16-10 relu" --train.epochs=1 --run.dir=run > /dev/null 2>&1 || fail "train"
 checkpoint=$(ls run/checkpoints/step-*.h5 | tail -n 1)
 
+printf 'model: mlp 784-16-10 relu\n' > good.yaml
 printf 'model: mlp 784-16-10 relu\ntrian: {epochs: 1}\n' > section.yaml
 printf 'model: mlp 784-16-10 relu\ntrain:\n  epochs: 1\n  batsh: 7\n' > key.yaml
 printf 'model: mlp 784-16-10 relu\ntrain: [1, 2]\n' > list.yaml
@@ -69,7 +70,7 @@ bad 2 'run.lanes.*6' $train "$m" --run.lanes=6 --run.dir=x
 bad 2 'data.file' train "$m" --run.dir=x
 bad 2 'model' $train --run.dir=x
 bad 2 'holds a run' $train "$m" --run.dir=run
-bad 2 'argument too many.*again.yaml' $train "$m" section.yaml again.yaml
+bad 2 'argument too many.*again.yaml' $train "$m" good.yaml again.yaml
 # -- configuration files
 bad 2 'section.yaml:2.*trian' train section.yaml
 bad 2 'key.yaml:4.*batsh.*batch' train key.yaml
@@ -118,7 +119,7 @@ pass "failed imports leave no file"
 pass "refused runs leave no directory"
 
 # -- launches
-RUN="env PMI_RANK=1 PMI_SIZE=4 PMI_FD=" bad 2 'launcher' $train "$m" --run.dir=x
+RUN="env OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4" bad 2 'launcher' $train "$m" --run.dir=x
 export SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1
 bad 2 'launcher' $train "$m" --run.dir=x
 unset SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_STEP_ID SLURM_JOB_ID

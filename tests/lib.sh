@@ -1,4 +1,8 @@
-# What the test scripts share. Sourced; the build gives TRIREME, MPIEXEC and top_srcdir.
+# shellcheck shell=bash
+# What the test scripts share. Sourced. The build sets these; run by hand, a script tests ./build.
+: "${top_srcdir:=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}"
+: "${TRIREME:=$top_srcdir/build/trireme}"
+: "${MPIEXEC:=mpiexec}"
 checks=0
 
 pass() { checks=$((checks + 1)); echo "ok: $*"; }

@@ -2,7 +2,7 @@
 # A real Slurm of one node, started for this test: the quickstart's batch script is submitted as a user would, with srun
 # and with mpiexec, and once more under a time limit that it cannot keep, so that it must stop, requeue and finish.
 set -u
-. "$top_srcdir/tests/lib.sh"
+. "$(dirname "$0")/lib.sh"
 
 for tool in munged slurmctld slurmd sbatch srun; do
   command -v $tool > /dev/null || skip "no $tool here (Debian: slurm-wlm munge)"
@@ -72,7 +72,7 @@ sinfo -h -o %T | grep -q idle || { tail "$state"/slurm*.log; fail "the node did 
 cp "$top_srcdir/experiments/quickstart/config.yaml" "$top_srcdir/experiments/quickstart/quickstart.sbatch" "$work"
 cd "$work" || exit 99
 export TRIREME
-"$TRIREME" data make digits --out digits.h5 --train=8000 --test=1000 || fail "data make digits"
+"$TRIREME" data make digits --out digits.h5 --train=8000 --test=1000 > make.log 2>&1 || fail "data make digits"
 
 # wait_for JOB: until it has left the queue; its final state is left in $job_state
 wait_for() {
@@ -84,7 +84,7 @@ wait_for() {
 }
 
 for launch in srun mpiexec; do
-  job=$(RUN=run-$launch LAUNCH=$launch OPTIONS="--train.epochs=4" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+  job=$(RUN=run-$launch LAUNCH=$launch OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) || fail "sbatch"
   wait_for "$job"
   [ "$job_state" = COMPLETED ] || { cat quickstart-"$job".log; fail "$launch: the job ended as $job_state"; }
   grep -q '"ranks":2' run-$launch/summary.json || fail "$launch: not a job of two ranks: $(cat run-$launch/summary.json)"
@@ -98,7 +98,7 @@ done
 pass "srun and mpiexec gave the same weights"
 
 # A job that is told to stop: it must write a checkpoint, be requeued, and end with the weights of an undisturbed run.
-job=$(RUN=run-requeued OPTIONS="--train.epochs=4" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+job=$(RUN=run-requeued OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) || fail "sbatch"
 for _ in $(seq 300); do
   [ "$(grep -c '"loss"' run-requeued/metrics.jsonl 2> /dev/null)" -ge 1 ] 2> /dev/null && break
   sleep 0.05

@@ -18,8 +18,7 @@
 
 static int cpu_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
-  if (index != 0)
-    return trm_error(TRM_USAGE, "device cpu: there is no processor %d, the cpu device is number 0", index);
+  (void)index; /* the processors of a node are one device: its threads are what ranks share out */
 #ifdef _OPENMP
   device->threads = threads > 0 ? threads : omp_get_max_threads();
 #else

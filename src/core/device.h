@@ -66,7 +66,8 @@ struct trm_update {
 struct trm_device_ops {
   const char *name; /* as in device.name */
 
-  /* Opens processor `index` with `threads` host threads (0: the library's choice). blas is never NULL. */
+  /* Opens the device for local rank `index` of the node (a device of several processors takes index modulo their number)
+   * with `threads` host threads (0: the library's choice). blas is never NULL. */
   int (*open)(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas);
   void (*close)(struct trm_device *device);
 
