@@ -1,0 +1,39 @@
+/* The parts of test_kernels: one function a test, each for on_devices (tests/support/on_devices.h). */
+#ifndef TRM_TESTS_UNIT_KERNELS_H
+#define TRM_TESTS_UNIT_KERNELS_H
+
+#include "support/on_devices.h"
+
+#define COUNT(table) (sizeof(table) / sizeof(*(table)))
+
+/* kernels_products.c */
+void gemm_reference(struct trm_device *device);
+void gemm_empty(struct trm_device *device);
+void csr_reference(struct trm_device *device);
+
+/* kernels_rows.c */
+void memory_moves(struct trm_device *device);
+void bias_reference(struct trm_device *device);
+void dropout_definition(struct trm_device *device);
+void dropout_split(struct trm_device *device);
+
+/* kernels_activations.c */
+void activation_reference(struct trm_device *device);
+void activation_extremes(struct trm_device *device);
+void activation_position(struct trm_device *device);
+void math_accuracy(void); /* host functions */
+
+/* kernels_losses.c */
+void softmax_reference(struct trm_device *device);
+void softmax_extremes(struct trm_device *device);
+void softmax_bad_target(struct trm_device *device);
+void squares_reference(struct trm_device *device);
+void margins_reference(struct trm_device *device);
+
+/* kernels_flat.c */
+void sum_tree(struct trm_device *device);
+void norm_reference(struct trm_device *device);
+void update_reference(struct trm_device *device);
+void update_slices(struct trm_device *device);
+
+#endif

@@ -1,0 +1,185 @@
+/* Activations, and the elementary functions under them. */
+#include <CUnit/CUnit.h>
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "kernels.h"
+#include "kernels/cpu/math.h"
+
+static const char *const kind_name[] = {"relu", "tanh", "sigmoid", "gelu", "gelu_tanh"};
+
+static double tanh_gate(double x)
+{
+  return 0.5 * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
+static double value_of(enum trm_activation kind, double x)
+{
+  switch (kind) {
+  case TRM_RELU: return x < 0 ? 0 : x;
+  case TRM_TANH: return tanh(x);
+  case TRM_SIGMOID: return 1 / (1 + exp(-x));
+  case TRM_GELU: return x * 0.5 * erfc(-x / sqrt(2));
+  case TRM_GELU_TANH: return x * tanh_gate(x);
+  }
+  return NAN;
+}
+
+static double slope_of(enum trm_activation kind, double x)
+{
+  const double y = value_of(kind, x);
+
+  switch (kind) {
+  case TRM_RELU: return x > 0;
+  case TRM_TANH: return 1 - y * y;
+  case TRM_SIGMOID: return y * (1 - y);
+  case TRM_GELU: return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * M_PI);
+  case TRM_GELU_TANH: {
+    const double t = 2 * tanh_gate(x) - 1;
+
+    return tanh_gate(x) + 0.5 * x * (1 - t * t) * sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+  }
+  }
+  return NAN;
+}
+
+static bool reads_output(enum trm_activation kind)
+{
+  return kind == TRM_RELU || kind == TRM_TANH || kind == TRM_SIGMOID;
+}
+
+void activation_reference(struct trm_device *device)
+{
+  static const size_t sizes[] = {0, 1, 3, 17, 1000, 34001};
+
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++)
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+      const size_t n = sizes[s];
+      float *x = host_random(n, 1);
+      const float *dy = host_random(n, 2);
+      double *value = trm_alloc(2 * n * sizeof(*value), "want"), *slope = value + n;
+
+      for (size_t i = 0; i < n; i++) {
+        x[i] *= 12;
+        value[i] = value_of(kind, x[i]);
+        slope[i] = dy[i] * slope_of(kind, x[i]);
+      }
+      const float *on_x = device_floats(device, x, n);
+      float *y = device_nan(device, n), *in_place = device_floats(device, x, n);
+      device->ops->activation_forward(device, kind, on_x, y, n);
+      check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
+      device->ops->activation_forward(device, kind, in_place, in_place, n);
+      check_same(kind_name[kind], read_floats(device, in_place, n), read_floats(device, y, n), n);
+
+      /* the pointer that the contract says is not read is NULL */
+      float *dx = device_nan(device, n), *same = device_floats(device, dy, n);
+      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL, same,
+                                       dx, n);
+      check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
+      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL, same,
+                                       same, n);
+      check_same(kind_name[kind], read_floats(device, same, n), read_floats(device, dx, n), n);
+      trm_free(value);
+    }
+}
+
+static float infinity_of(struct trm_device *device, enum trm_activation kind)
+{
+  const float x = INFINITY;
+  float *on = device_floats(device, &x, 1);
+
+  device->ops->activation_forward(device, kind, on, on, 1);
+  return read_floats(device, on, 1)[0];
+}
+
+void activation_extremes(struct trm_device *device)
+{
+  static const float x[] = {0,    -0.0f,    NAN,       1e-40f, -1e-40f, 20,    -20,    88.5f,   -88.5f,
+                            1000, -1000.0f, FLT_MAX, -FLT_MAX, 1e20f,  -1e20f, 1e10f, -1e10f};
+  const size_t n = COUNT(x);
+
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
+    double value[COUNT(x)], slope[COUNT(x)];
+    float ones[COUNT(x)], *y = device_nan(device, n), *dx = device_nan(device, n);
+    const float *on_x = device_floats(device, x, n);
+
+    for (size_t i = 0; i < n; i++) {
+      ones[i] = 1;
+      value[i] = value_of(kind, x[i]);
+      slope[i] = isnan(x[i]) ? NAN : fabs(x[i]) > 1000 ? (x[i] > 0 && kind != TRM_TANH && kind != TRM_SIGMOID)
+                                                      : slope_of(kind, x[i]);
+    }
+    device->ops->activation_forward(device, kind, on_x, y, n);
+    check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
+    CU_ASSERT_EQUAL(infinity_of(device, kind), (float)value_of(kind, INFINITY));
+    if (kind == TRM_RELU)
+      slope[2] = 1; /* the gradient passes where the output is NaN, as the output shows it already */
+    device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
+                                     device_floats(device, ones, n), dx, n);
+    check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
+  }
+}
+
+/* An element's value is the same in a vector of the main loop and in the rest behind it. */
+void activation_position(struct trm_device *device)
+{
+  enum { N = 67 };
+  const float *x = host_random(N, 3);
+
+  for (enum trm_activation kind = TRM_RELU; kind <= TRM_GELU_TANH; kind++) {
+    const float *on_x = device_floats(device, x, N);
+    float *whole = device_nan(device, N), *single = device_nan(device, N);
+
+    device->ops->activation_forward(device, kind, on_x, whole, N);
+    for (size_t i = 0; i < N; i++)
+      device->ops->activation_forward(device, kind, on_x + i, single + i, 1);
+    check_same(kind_name[kind], read_floats(device, single, N), read_floats(device, whole, N), N);
+    device->ops->activation_backward(device, kind, on_x, on_x, on_x, whole, N);
+    for (size_t i = 0; i < N; i++)
+      device->ops->activation_backward(device, kind, on_x + i, on_x + i, on_x + i, single + i, 1);
+    check_same(kind_name[kind], read_floats(device, single, N), read_floats(device, whole, N), N);
+  }
+}
+
+/* Distance from the exact value in units of the last place of its float. */
+static double ulps(float got, double exact)
+{
+  const double size = fmax(fabs(exact), FLT_MIN);
+
+  return fabs(got - exact) / ldexp(1, ilogb(size) - 23);
+}
+
+void math_accuracy(void)
+{
+  double exp_ulps = 0, tanh_ulps = 0, sigmoid_error = 0, phi_error = 0, tail_error = 0;
+
+  for (uint32_t bits = 0; bits < 0x42d00000u; bits += 3001) /* floats from 0 to 104, both signs */
+    for (int sign = 0; sign < 2; sign++) {
+      const float x = math_float(bits | (uint32_t)sign << 31);
+      float density;
+      const float phi = math_normal(x, &density);
+
+      if (x < 88.72f)
+        exp_ulps = fmax(exp_ulps, ulps(math_exp(x), exp((double)x)));
+      tanh_ulps = fmax(tanh_ulps, ulps(math_tanh(x), tanh((double)x)));
+      if (x > -87)
+        sigmoid_error = fmax(sigmoid_error, fabs(math_sigmoid(x) * (1 + exp(-(double)x)) - 1));
+      phi_error = fmax(phi_error, fabs(phi - 0.5 * erfc(-(double)x / sqrt(2))));
+      if (x < 0 && x > -5)
+        tail_error = fmax(tail_error, fabs(phi / (0.5 * erfc(-(double)x / sqrt(2))) - 1));
+    }
+  if (exp_ulps > 1.1 || tanh_ulps > 2.5 || sigmoid_error > 3e-7 || phi_error > 1.2e-7 || tail_error > 2e-6)
+    printf("\n    exp %.3f ulp, tanh %.3f ulp, sigmoid %.2e, Phi %.2e, its tail %.2e relative\n", exp_ulps, tanh_ulps,
+           sigmoid_error, phi_error, tail_error);
+  CU_ASSERT(exp_ulps <= 1.1);
+  CU_ASSERT(tanh_ulps <= 2.5);
+  CU_ASSERT(sigmoid_error <= 3e-7);
+  CU_ASSERT(phi_error <= 1.2e-7);
+  CU_ASSERT(tail_error <= 2e-6);
+  CU_ASSERT(math_exp(-INFINITY) == 0 && math_exp(-150) == 0);
+  CU_ASSERT(math_exp(INFINITY) == INFINITY && math_exp(89) == INFINITY);
+  CU_ASSERT(isnan(math_exp(NAN)) && isnan(math_tanh(NAN)) && isnan(math_sigmoid(NAN)));
+}

@@ -1,0 +1,192 @@
+/* Flat arrays: sums, the norm, the optimizers' updates. */
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels.h"
+
+#define MOST 70
+
+static float tree(const float *const *x, int count, size_t i)
+{
+  int left = 1;
+
+  if (count == 1)
+    return x[0][i];
+  while (left * 2 < count)
+    left *= 2;
+  return tree(x, left, i) + tree(x + left, count - left, i);
+}
+
+void sum_tree(struct trm_device *device)
+{
+  static const size_t sizes[] = {0, 1, 3, 17, 600, 17001};
+
+  for (size_t s = 0; s < COUNT(sizes); s++) {
+    const size_t n = sizes[s];
+    const float *host[MOST], *on[MOST];
+    float *want = host_floats(n), *to = device_nan(device, n);
+
+    for (int i = 0; i < MOST; i++) {
+      host[i] = host_random(n, (uint32_t)i);
+      on[i] = device_floats(device, host[i], n);
+    }
+    for (int count = 1; count <= MOST; count++) {
+      for (size_t i = 0; i < n; i++)
+        want[i] = tree(host, count, i);
+      device->ops->sum(device, to, on, count, n);
+      check_same("sum", read_floats(device, to, n), want, n);
+      if (count > 9 && n > 600) /* of the long ones a few */
+        count += 17;
+    }
+    for (int count = 0; count < 10; count++) { /* into the first */
+      float *first = device_floats(device, host[0], n);
+
+      on[0] = first;
+      for (size_t i = 0; i < n; i++)
+        want[i] = count > 0 ? tree(host, count, i) : 0;
+      device->ops->sum(device, first, on, count, n);
+      check_same("sum in place", read_floats(device, first, n), want, n);
+    }
+  }
+}
+
+void norm_reference(struct trm_device *device)
+{
+  static const size_t sizes[] = {0, 1, 3, 17, 1000, 4096, 4097, 100003, 4200011};
+
+  for (size_t s = 0; s < COUNT(sizes); s++) {
+    const size_t n = sizes[s];
+    float *x = host_random(n, 1);
+    long double want = 0;
+
+    for (size_t i = 0; i < n; i++)
+      want += (long double)x[i] * x[i];
+    const double got = device->ops->norm_squared(device, device_floats(device, x, n), n);
+    CU_ASSERT(fabsl(got - want) <= 1e-13 * want);
+    float bits[2];
+    memcpy(bits, &got, sizeof(got));
+    read_floats(device, device_floats(device, bits, 2), 2); /* the same for every number of threads */
+    if (n == 0)
+      CU_ASSERT(got == 0);
+    if (n > 2 && n <= 4097) {
+      x[n / 2] = NAN;
+      CU_ASSERT(isnan(device->ops->norm_squared(device, device_floats(device, x, n), n)));
+      x[n / 2] = 3e38f; /* overflows a float sum */
+      CU_ASSERT(isfinite(device->ops->norm_squared(device, device_floats(device, x, n), n)));
+    }
+  }
+}
+
+static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
+
+static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
+{
+  return (struct trm_update){.rule = rule, .rate = 0.01f, .scale = 0.5f, .l2 = 0.001f, .decay = rule == TRM_UPDATE_ADAMW ? 0.1f : 0,
+                             .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .step = step};
+}
+
+/* One step in double, as PyTorch defines the rules (torch.optim: SGD, Adam, AdamW). */
+static void update_want(const struct trm_update *how, double *w, const float *g, double *m, double *v, size_t n)
+{
+  const double rate = how->rate, beta1 = how->beta1, beta2 = how->beta2;
+  const double correction1 = 1 - pow(beta1, (double)how->step), correction2 = 1 - pow(beta2, (double)how->step);
+
+  for (size_t i = 0; i < n; i++) {
+    const double gradient = (double)how->scale * g[i] + (double)how->l2 * w[i];
+
+    switch (how->rule) {
+    case TRM_UPDATE_SGD:
+      w[i] -= rate * gradient;
+      break;
+    case TRM_UPDATE_MOMENTUM:
+      m[i] = how->momentum * m[i] + gradient;
+      w[i] -= rate * m[i];
+      break;
+    case TRM_UPDATE_NESTEROV:
+      m[i] = how->momentum * m[i] + gradient;
+      w[i] -= rate * (gradient + how->momentum * m[i]);
+      break;
+    case TRM_UPDATE_ADAMW:
+    case TRM_UPDATE_ADAM:
+      if (how->rule == TRM_UPDATE_ADAMW)
+        w[i] *= 1 - rate * how->decay;
+      m[i] = beta1 * m[i] + (1 - beta1) * gradient;
+      v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
+      w[i] -= rate / correction1 * m[i] / (sqrt(v[i]) / sqrt(correction2) + how->epsilon);
+      break;
+    }
+  }
+}
+
+static bool has_first(enum trm_update_rule rule)
+{
+  return rule != TRM_UPDATE_SGD;
+}
+
+static bool has_second(enum trm_update_rule rule)
+{
+  return rule == TRM_UPDATE_ADAM || rule == TRM_UPDATE_ADAMW;
+}
+
+void update_reference(struct trm_device *device)
+{
+  static const size_t sizes[] = {0, 1, 3, 17, 1000, 17001};
+
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAMW; rule++)
+    for (size_t s = 0; s < COUNT(sizes); s++) {
+      const size_t n = sizes[s];
+      const float *start = host_random(n, 1);
+      double *w = trm_alloc(3 * n * sizeof(*w), "want"), *m = w + n, *v = m + n;
+      float *on_w = device_floats(device, start, n), *zero = host_floats(n);
+      float *first = has_first(rule) ? device_floats(device, zero, n) : NULL;
+      float *second = has_second(rule) ? device_floats(device, zero, n) : NULL;
+
+      for (size_t i = 0; i < n; i++)
+        w[i] = start[i];
+      for (uint64_t step = 1; step <= 5; step++) {
+        const float *g = host_random(n, 10 + (uint32_t)step);
+        const struct trm_update how = update_of(rule, step);
+
+        update_want(&how, w, g, m, v, n);
+        device->ops->update(device, &how, on_w, device_floats(device, g, n), first, second, n);
+      }
+      check_close(rule_name[rule], read_floats(device, on_w, n), w, n, 1e-6, 0);
+      if (first)
+        check_close(rule_name[rule], read_floats(device, first, n), m, n, 1e-6, 0);
+      if (second)
+        check_close(rule_name[rule], read_floats(device, second, n), v, n, 1e-12, 1e-6);
+      trm_free(w);
+    }
+}
+
+/* What an element becomes does not depend on the slice it is updated in: ranks that share the work agree bit for bit. */
+void update_slices(struct trm_device *device)
+{
+  enum { N = 5003 };
+  static const size_t cut[] = {0, 1, 34, 1000, 1777, N};
+
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAMW; rule++) {
+    const struct trm_update how = update_of(rule, 3);
+    const float *g = device_floats(device, host_random(N, 1), N);
+    float *array[2][3];
+
+    for (int part = 0; part < 2; part++)
+      for (uint32_t k = 0; k < 3; k++) {
+        float *x = host_random(N, 2 + k);
+
+        for (int i = 0; i < N; i++)
+          x[i] = k == 2 ? fabsf(x[i]) : x[i]; /* the second moment */
+        array[part][k] = device_floats(device, x, N);
+      }
+    device->ops->update(device, &how, array[0][0], g, array[0][1], array[0][2], N);
+    for (size_t c = 0; c + 1 < COUNT(cut); c++)
+      device->ops->update(device, &how, array[1][0] + cut[c], g + cut[c], array[1][1] + cut[c], array[1][2] + cut[c],
+                          cut[c + 1] - cut[c]);
+    for (int k = 0; k < 3; k++)
+      check_same(rule_name[rule], read_floats(device, array[1][k], N), read_floats(device, array[0][k], N), N);
+  }
+}

@@ -1,0 +1,210 @@
+/* Losses. */
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels.h"
+
+struct outcome {
+  double *loss, *correct, *dz;
+};
+
+static struct outcome outcome_make(size_t b, size_t c)
+{
+  double *all = trm_alloc((2 * b + b * c) * sizeof(*all), "want");
+
+  return (struct outcome){all, all + b, all + 2 * b};
+}
+
+static void softmax_want(const float *z, const int32_t *target, double scale, size_t b, size_t c, struct outcome want)
+{
+  for (size_t i = 0; i < b; i++, z += c) {
+    double maximum = -INFINITY, sum = 0;
+    size_t best = 0;
+
+    for (size_t j = 0; j < c; j++)
+      if (z[j] > maximum) {
+        maximum = z[j];
+        best = j;
+      }
+    for (size_t j = 0; j < c; j++)
+      sum += exp(z[j] - maximum);
+    want.loss[i] = log(sum) + maximum - z[target[i]];
+    want.correct[i] = best == (size_t)target[i];
+    for (size_t j = 0; j < c; j++)
+      want.dz[i * c + j] = scale * (exp(z[j] - maximum) / sum - (j == (size_t)target[i]));
+  }
+}
+
+static void softmax_check(struct trm_device *device, const float *z, const int32_t *target, float scale, size_t b,
+                          size_t c, double spread)
+{
+  struct outcome want = outcome_make(b, c);
+  const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
+  float *on_z = device_floats(device, z, b * c), *loss = device_nan(device, b), *correct = device_nan(device, b);
+  float *dz = device_nan(device, b * c), *alone = device_nan(device, b);
+
+  softmax_want(z, target, scale, b, c, want);
+  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, loss, correct, dz, b, c);
+  check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + spread), 4e-7);
+  check_close("softmax correct", read_floats(device, correct, b), want.correct, b, 0, 0);
+  check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)scale * 3e-7, 1e-6);
+  /* what is not wanted changes nothing else */
+  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, alone, NULL, NULL, b, c);
+  check_same("softmax, loss alone", read_floats(device, alone, b), read_floats(device, loss, b), b);
+  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, alone, NULL, on_z, b, c);
+  check_same("softmax in place", read_floats(device, on_z, b * c), read_floats(device, dz, b * c), b * c);
+  trm_free(want.loss);
+}
+
+static int32_t *targets(size_t b, size_t c)
+{
+  int32_t *target = (int32_t *)host_floats(b);
+
+  for (size_t i = 0; i < b; i++)
+    target[i] = (int32_t)((i * 7 + i / 3) % c);
+  return target;
+}
+
+void softmax_reference(struct trm_device *device)
+{
+  static const size_t shapes[][2] = {{0, 4}, {1, 1}, {3, 2}, {17, 10}, {1000, 10}, {5, 1000}, {40, 1001}, {2, 5000}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    const size_t b = shapes[s][0], c = shapes[s][1];
+    float *z = host_random(b * c, (uint32_t)s);
+
+    for (size_t i = 0; i < b * c; i++)
+      z[i] *= 8;
+    softmax_check(device, z, targets(b, c), 1.0f / (float)(b + 1), b, c, 8);
+  }
+}
+
+void softmax_extremes(struct trm_device *device)
+{
+  static const float z[] = {1e4f,  -1e4f, 0,      /* sure and right */
+                            -1e4f, 1e4f,  1e4f,   /* sure and wrong; a tie: the first is the answer */
+                            5,     5,     5,      /* a tie of all: the first is right */
+                            -1e4f, -1e4f, -1e4f,  /* all tiny */
+                            1e4f,  9999,  -1e30f};
+  static const int32_t target[] = {0, 2, 0, 1, 1};
+  static const float wild[] = {1, NAN, 2, 3, 4, 5, INFINITY, 1, 0};
+  static const int32_t wild_target[] = {0, 2, 1};
+  const float expected[] = {1, 0, 1, 0, 0};
+
+  softmax_check(device, z, target, 1, 5, 3, 1e4);
+  float *loss = device_nan(device, 5), *correct = device_nan(device, 5), *dz = device_nan(device, 15);
+  device->ops->softmax_cross_entropy(device, device_floats(device, z, 15), device_bytes(device, target, sizeof(target)), 1,
+                                     loss, correct, dz, 5, 3);
+  check_same("softmax: who is right", read_floats(device, correct, 5), expected, 5);
+  for (int i = 0; i < 15; i++)
+    CU_ASSERT(isfinite(read_floats(device, dz, 15)[i]));
+
+  device->ops->softmax_cross_entropy(device, device_floats(device, wild, 9),
+                                     device_bytes(device, wild_target, sizeof(wild_target)), 1, loss, correct, dz, 3, 3);
+  const float *got = read_floats(device, loss, 3), *right = read_floats(device, correct, 3);
+  const float *slope = read_floats(device, dz, 9);
+  CU_ASSERT(isnan(got[0]) && right[0] == 0);
+  CU_ASSERT(isfinite(got[1]) && right[1] == 1);
+  CU_ASSERT(!isfinite(got[2]) && right[2] == 0);
+  for (int j = 0; j < 3; j++) {
+    CU_ASSERT(isnan(slope[j]));
+    CU_ASSERT(isfinite(slope[3 + j]));
+    CU_ASSERT(isnan(slope[6 + j]));
+  }
+}
+
+void softmax_bad_target(struct trm_device *device)
+{
+  static const int32_t bad[] = {1, 3, 0}, negative[] = {1, 0, -7};
+  const float *z = device_floats(device, host_random(9, 1), 9);
+  float *loss = device_nan(device, 3), *dz = device_nan(device, 9);
+
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
+  device->ops->softmax_cross_entropy(device, z, device_bytes(device, bad, sizeof(bad)), 1, loss, NULL, dz, 3, 3);
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 3"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "3 classes"));
+  CU_ASSERT(isfinite(read_floats(device, loss, 3)[0]));
+  CU_ASSERT(isnan(read_floats(device, loss, 3)[1]));
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK); /* told once */
+  device->ops->softmax_cross_entropy(device, z, device_bytes(device, negative, sizeof(negative)), 1, loss, NULL, NULL, 3,
+                                     3);
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 2 is -7"));
+}
+
+void squares_reference(struct trm_device *device)
+{
+  static const size_t shapes[][2] = {{0, 4}, {1, 1}, {3, 17}, {17, 3}, {300, 257}, {2, 5000}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    const size_t b = shapes[s][0], f = shapes[s][1];
+    const float *z = host_random(b * f, 1), *t = host_random(b * f, 2);
+    struct outcome want = outcome_make(b, f);
+    float *on_z = device_floats(device, z, b * f), *on_t = device_floats(device, t, b * f);
+    float *loss = device_nan(device, b), *correct = device_nan(device, b), *dz = device_nan(device, b * f);
+
+    for (size_t i = 0; i < b * f; i++) {
+      const double d = (double)z[i] - t[i];
+
+      want.loss[i / f] += d * d / (double)f;
+      want.dz[i] = 0.25 * 2 * d / (double)f;
+    }
+    device->ops->mean_squared_error(device, on_z, on_t, 0.25f, loss, correct, dz, b, f);
+    check_close("squares loss", read_floats(device, loss, b), want.loss, b, 0, 2e-6);
+    check_close("squares correct", read_floats(device, correct, b), want.correct, b, 0, 0);
+    check_close("squares gradient", read_floats(device, dz, b * f), want.dz, b * f, 1e-7 / (double)f, 4e-7);
+    device->ops->mean_squared_error(device, on_z, on_t, 0.25f, loss, NULL, NULL, b, f);
+    device->ops->mean_squared_error(device, on_z, on_t, 0.25f, loss, NULL, on_z, b, f);
+    check_same("squares in place", read_floats(device, on_z, b * f), read_floats(device, dz, b * f), b * f);
+    trm_free(want.loss);
+  }
+}
+
+void margins_reference(struct trm_device *device)
+{
+  static const float edge[] = {0, -0.0f, 1, -1, 100, -100, 1e-8f, -1e-8f, 1e4f, -1e4f, 0.5f, 88, -88, 2};
+  static const size_t sizes[] = {0, 1, 3, COUNT(edge) * 2, 1000, 5003};
+
+  for (size_t s = 0; s < COUNT(sizes); s++)
+    for (int kind = 0; kind < 2; kind++) {
+      const size_t b = sizes[s];
+      float *z = host_random(b, 1), *t = host_floats(b);
+      struct outcome want = outcome_make(b, 1);
+
+      for (size_t i = 0; i < b; i++) {
+        t[i] = (i / COUNT(edge)) % 2 ? 1 : -1;
+        z[i] = i < 2 * COUNT(edge) ? edge[i % COUNT(edge)] : 6 * z[i];
+        const double m = (double)t[i] * z[i];
+        want.loss[i] = kind ? fmax(0, 1 - m) : log1p(exp(-fabs(m))) + fmax(0, -m);
+        want.correct[i] = (z[i] > 0) == (t[i] > 0);
+        want.dz[i] = 0.5 * (kind ? (m < 1 ? -(double)t[i] : 0) : -t[i] / (1 + exp(m)));
+      }
+      float *on_z = device_floats(device, z, b), *on_t = device_floats(device, t, b);
+      float *loss = device_nan(device, b), *correct = device_nan(device, b), *dz = device_nan(device, b);
+      void (*const run)(struct trm_device *, const float *, const float *, float, float *, float *, float *, size_t) =
+        kind ? device->ops->hinge : device->ops->logistic;
+      run(device, on_z, on_t, 0.5f, loss, correct, dz, b);
+      check_close(kind ? "hinge loss" : "logistic loss", read_floats(device, loss, b), want.loss, b, 1e-44, 4e-7);
+      check_close("correct", read_floats(device, correct, b), want.correct, b, 0, 0);
+      check_close("gradient", read_floats(device, dz, b), want.dz, b, 1e-38, 4e-7);
+      run(device, on_z, on_t, 0.5f, loss, NULL, on_z, b);
+      check_same("in place", read_floats(device, on_z, b), read_floats(device, dz, b), b);
+
+      if (b == 3) { /* a NaN shows, and is no right answer for either class */
+        float *nan = device_nan(device, b);
+
+        t[0] = -1;
+        t[1] = 1;
+        run(device, nan, device_floats(device, t, b), 1, loss, correct, dz, b);
+        for (int i = 0; i < 2; i++)
+          CU_ASSERT(isnan(read_floats(device, loss, b)[i]) && isnan(read_floats(device, dz, b)[i]) &&
+                    read_floats(device, correct, b)[i] == 0);
+      }
+      trm_free(want.loss);
+    }
+}

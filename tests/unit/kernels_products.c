@@ -1,0 +1,162 @@
+/* gemm and the products with sparse rows. */
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "kernels.h"
+
+struct shape {
+  size_t m, n, k;
+};
+
+/* One product with leading dimensions larger than the rows; what lies between the rows must stay. */
+static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb, float alpha, float beta, size_t slack)
+{
+  const size_t lda = (ta ? s.m : s.k) + slack, ldb = (tb ? s.k : s.n) + slack, ldc = s.n + slack;
+  const size_t na = (ta ? s.k : s.m) * lda, nb = (tb ? s.n : s.k) * ldb, nc = s.m * ldc;
+  const float *a = host_random(na, 1), *b = host_random(nb, 2);
+  float *c = host_random(nc, 3);
+  double *want = trm_alloc(nc * sizeof(*want), "want");
+  char text[96];
+
+  for (size_t i = 0; i < nc; i++)
+    want[i] = c[i];
+  for (size_t i = 0; i < s.m; i++) {
+    double *row = want + i * ldc;
+
+    for (size_t j = 0; j < s.n; j++)
+      row[j] = beta == 0 ? 0 : (double)beta * row[j];
+    for (size_t p = 0; p < s.k; p++) {
+      const double x = (double)alpha * (ta ? a[p * lda + i] : a[i * lda + p]);
+
+      for (size_t j = 0; j < s.n; j++)
+        row[j] += x * (tb ? b[j * ldb + p] : b[p * ldb + j]);
+    }
+    if (beta == 0) /* C must not be read */
+      for (size_t j = 0; j < s.n; j++)
+        c[i * ldc + j] = NAN;
+  }
+  float *to = device_floats(device, c, nc);
+  device->ops->gemm(device, ta, tb, s.m, s.n, s.k, alpha, device_floats(device, a, na), lda, device_floats(device, b, nb),
+                    ldb, beta, to, ldc);
+  snprintf(text, sizeof(text), "gemm %c%c (%zu, %zu, %zu) alpha %g beta %g", ta ? 'T' : 'N', tb ? 'T' : 'N', s.m, s.n,
+           s.k, (double)alpha, (double)beta);
+  /* float sums of k terms below 1 */
+  check_close(text, read_floats(device, to, nc), want, nc, 1e-6 + 1.2e-7 * (double)s.k, 0);
+  trm_free(want);
+}
+
+void gemm_reference(struct trm_device *device)
+{
+  static const struct shape shapes[] = {{1, 1, 1},   {3, 17, 5},    {17, 3, 1},     {1, 100, 33},  {31, 1, 257},
+                                        {10, 43, 64}, {43, 10, 300}, {64, 65, 385}, {43, 100, 784}, {128, 70, 769}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++)
+    for (int kind = 0; kind < 4; kind++) {
+      gemm_one(device, shapes[s], kind & 1, kind & 2, 1, 0, 0);
+      if (s < 7) {
+        gemm_one(device, shapes[s], kind & 1, kind & 2, 0.5f, 1, 0);
+        gemm_one(device, shapes[s], kind & 1, kind & 2, 1, -0.25f, 3);
+      }
+    }
+}
+
+void gemm_empty(struct trm_device *device)
+{
+  const float *c = host_random(20, 1);
+  double want[12];
+
+  for (int m = 0; m < 2; m++) { /* no rows; no columns */
+    float *to = device_floats(device, c, 12);
+
+    device->ops->gemm(device, false, false, m ? 3 : 0, m ? 0 : 4, 5, 1, device_floats(device, c, m ? 15 : 0), 5,
+                      device_floats(device, c, m ? 0 : 20), 4, 0, to, 4);
+    check_same("gemm of nothing", read_floats(device, to, 12), c, 12);
+  }
+  for (int i = 0; i < 3; i++) { /* no terms: C = beta * C */
+    const float beta = (float)i / 2;
+    float *to = i == 0 ? device_nan(device, 12) : device_floats(device, c, 12);
+
+    for (int j = 0; j < 12; j++)
+      want[j] = i == 0 ? 0 : (double)(beta * c[j]);
+    device->ops->gemm(device, false, false, 3, 4, 0, 1, device_floats(device, c, 0), 1, device_floats(device, c, 0), 4,
+                      beta, to, 4);
+    check_close("gemm without terms", read_floats(device, to, 12), want, 12, 0, 0);
+  }
+}
+
+/* Sparse rows on the host, dense beside them. The first row used is not the first of the batch's arrays. */
+struct sparse {
+  size_t rows, features, entries;
+  int64_t *starts;
+  int32_t *columns;
+  float *values, *dense;
+};
+
+static struct sparse sparse_make(size_t rows, size_t features, double density)
+{
+  struct sparse x = {rows, features, 0, trm_alloc((rows + 1) * sizeof(int64_t), "starts"),
+                     trm_alloc((rows * features + 1) * sizeof(int32_t), "columns"), host_floats(rows * features),
+                     host_floats(rows * features)};
+  const float *chance = host_random(rows * features, 7), *value = host_random(rows * features, 8);
+
+  x.starts[0] = 1000; /* starts count from the beginning of a shard, the arrays from the first row */
+  for (size_t i = 0; i < rows; i++) {
+    for (size_t j = 0; j < features; j++)
+      if (i % 5 != 3 && chance[i * features + j] < 2 * density - 1) { /* every fifth row is empty */
+        x.columns[x.entries] = (int32_t)j;
+        x.values[x.entries++] = x.dense[i * features + j] = value[i * features + j];
+      }
+    x.starts[i + 1] = x.starts[0] + (int64_t)x.entries;
+  }
+  return x;
+}
+
+static void csr_one(struct trm_device *device, size_t rows, size_t features, size_t n, double density)
+{
+  struct sparse x = sparse_make(rows, features, density);
+  const float *w = host_random(n * features, 9), *dy = host_random(rows * n, 10), *old = host_random(n * features, 11);
+  double *y = trm_alloc(rows * n * sizeof(*y), "y"), *dw = trm_alloc(n * features * sizeof(*dw), "dw");
+  char text[96];
+  const struct trm_csr on = {device_bytes(device, x.starts, (rows + 1) * sizeof(int64_t)),
+                             device_bytes(device, x.columns, x.entries * sizeof(int32_t)),
+                             device_floats(device, x.values, x.entries), rows, features};
+
+  snprintf(text, sizeof(text), "csr (%zu, %zu) to %zu", rows, features, n);
+  for (size_t i = 0; i < rows; i++)
+    for (size_t o = 0; o < n; o++)
+      for (size_t j = 0; j < features; j++) {
+        y[i * n + o] += (double)x.dense[i * features + j] * w[o * features + j];
+        dw[o * features + j] += (double)x.dense[i * features + j] * dy[i * n + o];
+      }
+  float *to = device_nan(device, rows * n);
+  device->ops->csr_forward(device, &on, device_floats(device, w, n * features), to, n);
+  check_close(text, read_floats(device, to, rows * n), y, rows * n, 1e-6 + 1e-7 * (double)features, 0);
+
+  to = device_nan(device, n * features);
+  device->ops->csr_backward(device, &on, device_floats(device, dy, rows * n), 0, to, n);
+  check_close(text, read_floats(device, to, n * features), dw, n * features, 1e-6 + 1e-7 * (double)rows, 0);
+
+  for (size_t i = 0; i < n * features; i++)
+    dw[i] += old[i];
+  to = device_floats(device, old, n * features);
+  device->ops->csr_backward(device, &on, device_floats(device, dy, rows * n), 1, to, n);
+  check_close(text, read_floats(device, to, n * features), dw, n * features, 1e-6 + 1e-7 * (double)rows, 0);
+  trm_free(x.starts);
+  trm_free(x.columns);
+  trm_free(y);
+  trm_free(dw);
+}
+
+void csr_reference(struct trm_device *device)
+{
+  csr_one(device, 0, 5, 1, 0.5);
+  csr_one(device, 1, 1, 1, 1);
+  csr_one(device, 3, 17, 3, 0.3);
+  csr_one(device, 17, 1000, 1, 0.1);
+  csr_one(device, 200, 2000, 1, 0.1);
+  csr_one(device, 11, 2500, 2, 0.9); /* rows longer than a block of the sum */
+  csr_one(device, 200, 500, 10, 0.1);
+}

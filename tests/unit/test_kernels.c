@@ -1,0 +1,173 @@
+/* The operator suite: every slot of the device contract against plain double precision, on every device, with equal
+ * bits for every number of threads. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include "blas/blas.h"
+#include "core/status.h"
+#include "kernels.h"
+#include "kernels/kernels.h"
+#include "suite.h"
+#include "support/pretend_device.h"
+
+static void test_names(void)
+{
+  struct trm_device device;
+
+  CU_ASSERT_EQUAL(trm_device_open(&device, "abacus", "auto", 0, 1), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "abacus"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "cpu"));
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "slowblas", 0, 1), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "slowblas"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), trm_blas_table[0]->name));
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "auto", 0, -1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "auto", "auto", 3, 0), TRM_OK);
+  CU_ASSERT_STRING_EQUAL(device.ops->name, "cpu");
+  CU_ASSERT(device.threads >= 1);
+  CU_ASSERT(device.host_memory);
+  CU_ASSERT_PTR_EQUAL(device.blas, trm_blas_find(trm_blas_table[0]->name));
+  CU_ASSERT(strlen(device.blas->detail()) > 0);
+  trm_device_close(&device);
+}
+
+/* What ends a process of its own that does the thing on a pretend device; 0 if it lives. */
+static int signal_of(void (*thing)(struct trm_device *device, float *block))
+{
+  const struct rlimit none = {0, 0};
+  int status = 0;
+  const pid_t child = fork();
+
+  if (child == 0) {
+    struct trm_device device;
+    void *block;
+
+    setrlimit(RLIMIT_CORE, &none);
+    signal(SIGSEGV, SIG_DFL); /* a sanitizer would report it */
+    signal(SIGABRT, SIG_DFL);
+    if (!freopen("/dev/null", "w", stderr) || pretend_device_open(&device, 1) != TRM_OK ||
+        device.ops->alloc(&device, 100 * sizeof(float), "pretend", &block) != TRM_OK)
+      _exit(1);
+    thing(&device, block);
+    _exit(0);
+  }
+  CU_ASSERT_FATAL(child > 0 && waitpid(child, &status, 0) == child);
+  CU_ASSERT(WIFSIGNALED(status) || WEXITSTATUS(status) == 0);
+  return WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+}
+
+static float host_block[100];
+
+static void do_right(struct trm_device *device, float *block)
+{
+  device->ops->upload(device, block, host_block, sizeof(host_block));
+  device->ops->fill(device, block, 1, 100);
+  device->ops->download(device, host_block, block, sizeof(host_block));
+  device->ops->release(device, block);
+}
+
+static void do_read(struct trm_device *device, float *block)
+{
+  (void)device;
+  host_block[0] = *(volatile float *)block;
+}
+
+static void do_write(struct trm_device *device, float *block)
+{
+  (void)device;
+  *(volatile float *)block = 1;
+}
+
+static void do_memcpy_upload(struct trm_device *device, float *block)
+{
+  device->ops->upload(device, host_block, block, sizeof(host_block));
+}
+
+static void do_host_argument(struct trm_device *device, float *block)
+{
+  device->ops->bias_add(device, block, host_block, 1, 100);
+}
+
+static void do_overrun(struct trm_device *device, float *block)
+{
+  device->ops->fill(device, block, 1, 101);
+}
+
+static void do_released(struct trm_device *device, float *block)
+{
+  device->ops->release(device, block);
+  device->ops->fill(device, block, 1, 100);
+}
+
+static void test_pretend(void)
+{
+  CU_ASSERT_EQUAL(signal_of(do_right), 0);
+  CU_ASSERT_EQUAL(signal_of(do_read), SIGSEGV);
+  CU_ASSERT_EQUAL(signal_of(do_write), SIGSEGV);
+  CU_ASSERT_EQUAL(signal_of(do_memcpy_upload), SIGABRT);
+  CU_ASSERT_EQUAL(signal_of(do_host_argument), SIGABRT);
+  CU_ASSERT_EQUAL(signal_of(do_overrun), SIGABRT);
+  CU_ASSERT_EQUAL(signal_of(do_released), SIGABRT);
+}
+
+#define ON_DEVICES(name)         \
+  static void test_##name(void)  \
+  {                              \
+    on_devices(name);            \
+  }
+
+ON_DEVICES(gemm_reference)
+ON_DEVICES(gemm_empty)
+ON_DEVICES(csr_reference)
+ON_DEVICES(memory_moves)
+ON_DEVICES(bias_reference)
+ON_DEVICES(dropout_definition)
+ON_DEVICES(dropout_split)
+ON_DEVICES(activation_reference)
+ON_DEVICES(activation_extremes)
+ON_DEVICES(activation_position)
+ON_DEVICES(softmax_reference)
+ON_DEVICES(softmax_extremes)
+ON_DEVICES(softmax_bad_target)
+ON_DEVICES(squares_reference)
+ON_DEVICES(margins_reference)
+ON_DEVICES(sum_tree)
+ON_DEVICES(norm_reference)
+ON_DEVICES(update_reference)
+ON_DEVICES(update_slices)
+
+int main(int argc, char **argv)
+{
+  (void)argc;
+  /* Three threads on two cores: they must sleep at barriers, not spin, and OpenMP reads that before main. */
+  if (!getenv("OMP_WAIT_POLICY") && setenv("OMP_WAIT_POLICY", "passive", 1) == 0)
+    execv("/proc/self/exe", argv);
+  CU_TestInfo tests[] = {
+    {"pretend device: what it catches", test_pretend}, /* first: it forks, and threads do not survive that */
+    {"devices and products by name", test_names},
+    {"memory: zeroed, moved whole, filled", test_memory_moves},
+    {"gemm against double", test_gemm_reference},
+    {"gemm without rows, columns or terms", test_gemm_empty},
+    {"sparse products against double", test_csr_reference},
+    {"bias against double", test_bias_reference},
+    {"dropout is its definition", test_dropout_definition},
+    {"dropout in halves is dropout whole", test_dropout_split},
+    {"activations against double", test_activation_reference},
+    {"activations: NaN, infinities, huge numbers", test_activation_extremes},
+    {"activations do not depend on the position", test_activation_position},
+    {"exp, tanh, sigmoid, Phi: stated errors hold", math_accuracy},
+    {"softmax against double", test_softmax_reference},
+    {"softmax: extremes, ties, NaN", test_softmax_extremes},
+    {"softmax: a target that is no class", test_softmax_bad_target},
+    {"squared error against double", test_squares_reference},
+    {"logistic and hinge against double", test_margins_reference},
+    {"sums are the fixed tree", test_sum_tree},
+    {"norm against double", test_norm_reference},
+    {"updates against double", test_update_reference},
+    {"updates in slices are the update", test_update_slices},
+    CU_TEST_INFO_NULL,
+  };
+  return suite_run("kernels", tests);
+}
