@@ -140,6 +140,7 @@ static void test_hash(void)
   w[trm_model_parameter(&model, 3)->offset + 9] += 1;
   trm_model_hash(&model, w, hex);
   CU_ASSERT_STRING_NOT_EQUAL(hex, expected);
+  trm_free(w);
   trm_model_free(&model);
 }
 
