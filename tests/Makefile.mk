@@ -32,8 +32,15 @@ trm_test_scripts += \
 	tests/bad_input.sh \
 	tests/train.sh \
 	tests/report.sh \
+	tests/bench.sh \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
+	tests/bench/README.md \
+	tests/bench/compare_torch.sh \
+	tests/bench/io_vs_cat.sh \
+	tests/bench/lib.sh \
+	tests/bench/scaling.sh \
+	tests/bench/torch_peer.py \
 	tests/lib.sh \
 	tests/reference/gradients.txt \
 	tests/reference/make_reference.py \

@@ -24,3 +24,5 @@ trireme_SOURCES += \
 	src/cli/report_read.c \
 	src/cli/svg.c \
 	src/cli/svg.h
+
+dist_man_MANS = src/cli/trireme.1

@@ -88,6 +88,5 @@ void bench_line_open(struct trm_json *line, const char *bench)
 void bench_line_close(struct trm_json *line)
 {
   trm_json_end(line);
-  putchar('\n');
   fflush(stdout);
 }

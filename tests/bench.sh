@@ -1,0 +1,63 @@
+#!/bin/bash
+# The benches do what they say, small: every figure is there and is a number, on one rank and on several; what they make
+# they remove. How fast is not judged here (tests/bench does).
+set -u
+. "$top_srcdir/tests/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+
+# figures KEY...: each is a positive number on each line of out.json
+figures() {
+  local key
+  for key in "$@"; do
+    [ "$(json_number "$key" out.json | wc -l)" -eq "$(wc -l < out.json)" ] || { cat out.json; fail "a line without $key"; }
+    for value in $(json_number "$key" out.json); do
+      at_least "$value" 1e-12 || { cat out.json; fail "$key is $value"; }
+    done
+  done
+}
+
+"$TRIREME" bench gemm --shapes=64x48x32,8x9x10:tn,5x7x300:nt --threads=1 --repeat=3 --json > out.json || fail "bench gemm"
+figures m n k product_s gflop_per_s
+[ "$(wc -l < out.json)" -eq 3 ] || fail "three shapes, $(wc -l < out.json) lines"
+pass "bench gemm"
+
+for ranks in 1 2 3; do
+  launch $ranks "$TRIREME" bench step --model="mlp 20-30-5 tanh" --batch=8 --steps=3 --warmup=1 --threads=1 --json > out.json ||
+    fail "bench step, $ranks ranks"
+  figures step_s items_per_s model_s strategy_s bound_s products_s optimizer_s share_of_bound
+  [ "$(json_number ranks out.json)" = $ranks ] && [ "$(json_number params out.json)" = 785 ] || { cat out.json; fail "bench step: another job"; }
+  pass "bench step, $ranks ranks"
+done
+
+launch 2 "$TRIREME" bench allreduce --repeat=1 --json > out.json || fail "bench allreduce"
+figures bytes allreduce_s tree_s shared_s
+pass "bench allreduce"
+
+"$TRIREME" data make digits --out=digits.h5 --train=300 --test=50 > /dev/null 2>&1 || fail "data make digits"
+for ranks in 1 2; do
+  launch $ranks "$TRIREME" bench io digits.h5 --repeat=1 --json > out.json || fail "bench io, $ranks ranks"
+  figures bytes gb_per_s read_gb_per_s share
+  pass "bench io, $ranks ranks"
+done
+
+refused() { # refused TEXT ARGUMENT...
+  local text=$1
+  shift
+  "$TRIREME" bench "$@" > log 2>&1
+  [ $? -eq 2 ] || { cat log; fail "bench $*: not status 2"; }
+  grep -qF -- "$text" log || { cat log; fail "bench $*: does not say: $text"; }
+  pass "bench $*: $text"
+}
+refused 'did you mean "step"' stp
+refused 'did you mean --shapes' gemm --shape=3x3x3
+refused 'at "3x4"' gemm --shapes=3x4
+refused 'did you mean "optim.lr"' step --optim.lt=1
+
+# the manual page knows every command
+for command in $("$TRIREME" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
+  grep -q "^\.B $command\$" "$top_srcdir/src/cli/trireme.1" || fail "the manual page does not know the command $command"
+done
+pass "manual page"
+finish
