@@ -32,8 +32,8 @@
 struct control {
   _Atomic uint64_t ticket[SLOTS], marks[SLOTS];
   _Atomic uint32_t arrived, run;         /* ranks that wait for a new sequence; sequences begun */
-  _Atomic uint64_t wanted;               /* earliest window asked for */
-  _Atomic uint64_t base_epoch, base_window; /* of s = 0 */
+  _Atomic uint64_t wanted_epoch, wanted; /* what they ask for, the earliest window; UINT64_MAX: nothing yet */
+  _Atomic uint64_t base_epoch, base_window; /* of s = 0; change only while all ranks wait */
   _Atomic int failed;                    /* 0, 1: being told, 2: told */
   int rank;
   char message[1000];
@@ -231,14 +231,19 @@ static int sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window
   struct control *control = windows->control;
   const uint32_t run = atomic_load(&control->run);
   reader_pause(windows, true);
-  uint64_t wanted = atomic_load(&control->wanted);
+  uint64_t wanted = atomic_load(&control->wanted), none = UINT64_MAX;
   while (window < wanted && !atomic_compare_exchange_weak(&control->wanted, &wanted, window))
     ;
-  atomic_store(&control->base_epoch, epoch);
+  int status = TRM_OK;
+  if (!atomic_compare_exchange_strong(&control->wanted_epoch, &none, epoch) && none != epoch)
+    status = fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from epochs %llu and %llu", loader->path,
+                                    (unsigned long long)epoch, (unsigned long long)none));
   if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
     /* all are here, no thread reads: the last to come sets the slots */
     atomic_store(&control->base_window, atomic_load(&control->wanted));
+    atomic_store(&control->base_epoch, atomic_load(&control->wanted_epoch));
     atomic_store(&control->wanted, UINT64_MAX);
+    atomic_store(&control->wanted_epoch, UINT64_MAX);
     for (uint64_t s = 0; s < SLOTS; s++) {
       atomic_store(&control->marks[s], 0);
       atomic_store(&control->ticket[s], s << 32);
@@ -246,13 +251,10 @@ static int sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window
     atomic_store(&control->arrived, 0);
     atomic_store(&control->run, run + 1);
   }
-  int status = TRM_OK;
   while (status == TRM_OK && atomic_load(&control->run) == run) {
     nap(NAP_NEEDED);
     status = failure_check(loader);
   }
-  if (status == TRM_OK && atomic_load(&control->base_epoch) != epoch)
-    status = fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from different epochs", loader->path));
   windows->next = windows->released = 0;
   windows->plan.known = false;
   windows->started = status == TRM_OK;
@@ -393,6 +395,7 @@ int windows_open(struct loader *loader, int threads)
     for (uint64_t s = 0; s < SLOTS; s++)
       atomic_store(&control->ticket[s], s << 32 | UINT32_MAX); /* nothing to claim before the first fetch */
     atomic_store(&control->wanted, UINT64_MAX);
+    atomic_store(&control->wanted_epoch, UINT64_MAX);
   }
   node->ops->barrier(node);
   return trm_agree(loader->comm, threads ? reader_start(loader) : TRM_OK);

@@ -1,0 +1,523 @@
+/* The data set files and the loader: every kind of row back as it was written; one order of samples for any number of
+ * ranks, in memory and out of it. For 1 and more ranks. */
+#include "dataset_files.h"
+#include "datasets/order.h"
+#include "ranks.h"
+
+static char folder[256];
+
+static char *file_name(const char *name)
+{
+  return trm_format("%s/%s", folder, name);
+}
+
+/* Rank 0 makes a file; all see whether it worked. */
+static char *file_make(const char *name, enum made_kind kind, size_t width, uint64_t rows, uint64_t test, int compress)
+{
+  char *path = file_name(name);
+  const int status = world->rank == 0 ? made_file(path, kind, width, rows, test, compress) : TRM_OK;
+  CU_ASSERT_EQUAL(trm_agree(world, status), TRM_OK);
+  return path;
+}
+
+static struct trm_options options_of(int64_t memory, int64_t batch)
+{
+  return (struct trm_options){
+    .data = {.shuffle = (char *)"yes", .memory = memory, .threads = 1, .context = 10},
+    .train = {.batch = batch}, .parallel = {.share = (char *)"node"}, .run = {.seed = 5},
+  };
+}
+
+/* A folder for the job's files: all ranks are on one machine. */
+static void test_folder(void)
+{
+  if (world->rank == 0)
+    made_folder(folder);
+  world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
+  CU_ASSERT_NOT_EQUAL_FATAL(folder[0], '\0');
+}
+
+static void test_folder_remove(void)
+{
+  world->ops->barrier(world);
+  if (world->rank == 0)
+    made_folder_remove(folder);
+  CU_PASS();
+}
+
+/* -- the order */
+
+static void check_order(uint64_t rows, size_t block_rows, uint64_t window_blocks, bool shuffle)
+{
+  struct order order;
+  order_make(&order, 42, shuffle, rows, block_rows, window_blocks);
+  unsigned char *seen = calloc(rows, 1);
+  for (uint64_t epoch = 0; epoch < 3; epoch++) {
+    struct order_epoch at = {0};
+    order_epoch_enter(&order, &at, epoch);
+    bool good = order_window_start(&order, &at, 0) == 0 && order_window_start(&order, &at, order.windows) == rows;
+    uint64_t last = 0;
+    for (uint64_t p = 0; p < rows; p++) {
+      const uint64_t window = order_window_of(&order, &at, p);
+      size_t place, row;
+      order_row(&order, &at, window, p, &place, &row);
+      good = good && window >= last && window < order.windows && order_window_start(&order, &at, window) <= p &&
+             p < order_window_start(&order, &at, window + 1) && place < order_window_blocks(&order, window);
+      last = window;
+      const uint64_t block = order_block(&order, &at, window, place);
+      good = good && row < order_block_size(&order, block);
+      const uint64_t number = block * order.block_rows + row;
+      good = good && number < rows && seen[number] == epoch;
+      if (good)
+        seen[number]++;
+      if (!shuffle)
+        good = good && number == p;
+    }
+    CU_ASSERT(good);
+  }
+  free(seen);
+}
+
+static void test_order(void)
+{
+  const uint64_t rows[] = {1, 2, 3, 10, 64, 100, 1000, 4097};
+  const size_t blocks[] = {1, 2, 7, 64, 5000};
+  const uint64_t windows[] = {1, 2, 3, 5, 1000000};
+  for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+    for (size_t b = 0; b < sizeof blocks / sizeof blocks[0]; b++)
+      for (size_t w = 0; w < sizeof windows / sizeof windows[0]; w++) {
+        check_order(rows[r], blocks[b], windows[w], true);
+        check_order(rows[r], blocks[b], windows[w], false);
+      }
+}
+
+/* A window's rows come from blocks all over the split, in no order; epochs and seeds differ. */
+static void test_order_mixes(void)
+{
+  struct order order, other;
+  struct order_epoch at = {0}, next = {0};
+  const uint64_t rows = 100000;
+  order_make(&order, 1, true, rows, 100, 50);
+  order_make(&other, 2, true, rows, 100, 50);
+  order_epoch_enter(&order, &at, 0);
+  order_epoch_enter(&order, &next, 1);
+  uint64_t same_epoch = 0, same_seed = 0, rising = 0, before = 0;
+  double mean = 0;
+  for (uint64_t p = 0; p < 5000; p++) { /* the first window */
+    size_t place, row;
+    uint64_t number[3];
+    const struct order *orders[] = {&order, &order, &other};
+    const struct order_epoch *epochs[] = {&at, &next, &at};
+    for (int i = 0; i < 3; i++) {
+      order_row(orders[i], epochs[i], 0, p, &place, &row);
+      number[i] = order_block(orders[i], epochs[i], 0, place) * 100 + row;
+    }
+    same_epoch += number[0] == number[1];
+    same_seed += number[0] == number[2];
+    rising += number[0] == before + 1;
+    before = number[0];
+    mean += (double)number[0] / 5000;
+  }
+  CU_ASSERT(same_epoch < 10 && same_seed < 10);
+  CU_ASSERT(rising < 100);
+  /* 50 blocks of 1,000: the mean has deviation 1000 * 100 / sqrt(12 * 50) = 4082 */
+  CU_ASSERT(mean > 50000 - 4 * 4082 && mean < 50000 + 4 * 4082);
+}
+
+/* -- every kind of row */
+
+/* Passes over a split in the identity order and looks at each row; parts by rank. */
+static void check_rows(const char *path, enum made_kind kind, size_t width, enum trm_split split,
+                       struct trm_options *options, struct trm_comm *comm, uint64_t rows)
+{
+  struct trm_dataset *data;
+  options->data.shuffle = (char *)"no";
+  const int status = trm_dataset_hdf5.open(&data, path, split, options, comm);
+  CU_ASSERT_EQUAL(status, TRM_OK);
+  if (status != TRM_OK) {
+    printf("%s\n", trm_error_text());
+    return;
+  }
+  CU_ASSERT_EQUAL(data->rows, rows);
+  struct trm_host_batch batch = {0};
+  size_t low, high, wrong = 0;
+  trm_interval(data->rows, (size_t)comm->size, (size_t)comm->rank, &low, &high);
+  for (size_t at = low, part = 1; at < high; at += part, part = part * 5 % 601 + 1) {
+    part = high - at < part ? high - at : part;
+    const int fetched = data->ops->fetch(data, 0, at, at + part, &batch);
+    CU_ASSERT_EQUAL(fetched, TRM_OK);
+    if (fetched != TRM_OK) {
+      printf("%s\n", trm_error_text());
+      break;
+    }
+    CU_ASSERT_EQUAL(batch.rows, part);
+    for (size_t i = 0; i < part; i++)
+      wrong += !made_is_row(kind, width, (size_t)options->data.context, &batch, i, at + i);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+}
+
+static const char *const shares[] = {"node", "numa", "none"};
+
+/* A whole split in memory, and the same out of it. */
+static void check_kind(enum made_kind kind, int compress)
+{
+  const size_t width = 30;
+  const bool tokens = kind == MADE_TOKENS || kind == MADE_WIDE_TOKENS;
+  const uint64_t rows = tokens ? 300007 : 30011, test = tokens ? 45 : 1;
+  char *path = file_make("kind.h5", kind, width, rows, test, compress);
+  for (int i = 0; i < 3; i++) {
+    struct trm_options options = options_of(1 << 30, 64);
+    options.parallel.share = (char *)shares[i];
+    const uint64_t samples = tokens ? (rows - 1) / 10 : rows;
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, samples);
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, trm_comm_self(), samples);
+    check_rows(path, kind, width, TRM_SPLIT_TEST, &options, world, tokens ? 4 : 1);
+    options.data.limit = 12345;
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, 12345);
+    options.data.memory = 100000;
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, 12345);
+    options.data.limit = 0;
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, samples);
+  }
+  trm_free(path);
+}
+
+static void test_kinds(void)
+{
+  for (int kind = 0; kind < MADE_KINDS; kind++)
+    check_kind((enum made_kind)kind, 0);
+}
+
+static void test_kinds_compressed(void)
+{
+  for (int kind = 0; kind < MADE_KINDS; kind++)
+    check_kind((enum made_kind)kind, 4);
+}
+
+static void test_spec(void)
+{
+  char *path = file_make("spec.h5", MADE_BYTES, 30, 100, 10, 0);
+  struct trm_options options = options_of(1 << 30, 64);
+  struct trm_dataset *data;
+  bool has = false;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  CU_ASSERT_EQUAL(data->spec.shape.dims, 3);
+  CU_ASSERT(data->spec.shape.size[0] == 1 && data->spec.shape.size[1] == 2 && data->spec.shape.size[2] == 15);
+  CU_ASSERT(!data->spec.sparse && !data->spec.tokens && data->spec.target == TRM_TARGET_CLASS);
+  CU_ASSERT_EQUAL(data->spec.classes, MADE_CLASSES);
+  CU_ASSERT_STRING_EQUAL(data->class_names[6], "s\xc3\xa9ven");
+  CU_ASSERT_EQUAL(strlen(data->digest), 64);
+  CU_ASSERT(trm_dataset_hdf5.has_split(path, TRM_SPLIT_TEST, &has) == TRM_OK && has);
+  char digest[65];
+  strcpy(digest, data->digest);
+  data->ops->close(data);
+  trm_free(path);
+  /* the same rows compressed are the same data */
+  path = file_make("spec.h5", MADE_BYTES, 30, 100, 10, 9);
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  CU_ASSERT_STRING_EQUAL(data->digest, digest);
+  data->ops->close(data);
+  trm_free(path);
+}
+
+/* -- the same samples for any number of ranks */
+
+/* FNV-1a over the numbers of the rows. */
+static uint64_t hash_add(uint64_t hash, uint64_t number)
+{
+  return (hash ^ number) * UINT64_C(0x100000001b3);
+}
+
+/* The order of some epochs as one rank by itself meets it. */
+static uint64_t *order_alone(const char *path, size_t width, struct trm_options *options, int epochs, size_t *rows,
+                             uint64_t *hash)
+{
+  struct trm_dataset *data;
+  *hash = UINT64_C(0xcbf29ce484222325);
+  if (trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, options, trm_comm_self()) != TRM_OK) {
+    CU_FAIL("open");
+    printf("%s\n", trm_error_text());
+    return NULL;
+  }
+  *rows = data->rows;
+  uint64_t *order = calloc((size_t)epochs * data->rows, sizeof *order);
+  struct trm_host_batch batch = {0};
+  size_t wrong = 0;
+  for (int e = 0; e < epochs; e++) {
+    unsigned char *seen = calloc(data->rows, 1);
+    for (size_t at = 0; at < data->rows; at += batch.rows) {
+      const size_t end = at + 1000 < data->rows ? at + 1000 : data->rows;
+      if (data->ops->fetch(data, (uint64_t)e, at, end, &batch) != TRM_OK) {
+        CU_FAIL("fetch");
+        printf("%s\n", trm_error_text());
+        break;
+      }
+      for (size_t i = 0; i < batch.rows; i++) {
+        const uint64_t number = made_number(MADE_BYTES, width, &batch, i);
+        wrong += number >= data->rows || seen[number] || !made_is_row(MADE_BYTES, width, 0, &batch, i, number);
+        if (number < data->rows)
+          seen[number] = 1;
+        order[(size_t)e * data->rows + at + i] = number;
+        *hash = hash_add(*hash, number);
+      }
+    }
+    free(seen);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+  return order;
+}
+
+struct walk {
+  struct trm_dataset *data;
+  const uint64_t *order;
+  size_t width, batch, pieces;
+  bool step_together, drop_last;
+  struct trm_host_batch rows;
+};
+
+/* This rank's part of every global batch of an epoch, from `begin` to `end`, each row compared. */
+static void walk_epoch(struct walk *walk, uint64_t epoch, size_t begin, size_t end)
+{
+  size_t wrong = 0;
+  for (size_t at = begin; at < end; at += walk->batch) {
+    const size_t n = end - at < walk->batch ? end - at : walk->batch;
+    if (walk->drop_last && n < walk->batch)
+      break;
+    size_t from, to;
+    trm_interval(n, (size_t)world->size, (size_t)world->rank, &from, &to);
+    for (size_t piece = 0; piece < walk->pieces; piece++) {
+      size_t a, b;
+      trm_interval(to - from, walk->pieces, piece, &a, &b);
+      const int status = walk->data->ops->fetch(walk->data, epoch, at + from + a, at + from + b, &walk->rows);
+      CU_ASSERT_EQUAL(status, TRM_OK);
+      if (status != TRM_OK) {
+        printf("%s\n", trm_error_text());
+        return;
+      }
+      wrong += walk->rows.rows != b - a;
+      for (size_t i = 0; i < walk->rows.rows; i++)
+        wrong += !made_is_row(MADE_BYTES, walk->width, 0, &walk->rows, i,
+                              walk->order[(size_t)epoch * walk->data->rows + at + from + a + i]);
+    }
+    if (walk->step_together)
+      world->ops->barrier(world);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+}
+
+enum { EPOCHS = 4 };
+
+static void check_ranks(const char *path, size_t width, struct trm_options *options, uint64_t expected)
+{
+  size_t rows;
+  uint64_t hash;
+  uint64_t *order = order_alone(path, width, options, EPOCHS, &rows, &hash);
+  if (hash != expected)
+    printf("the order of the samples hashes to 0x%llx\n", (unsigned long long)hash);
+  CU_ASSERT_EQUAL(hash, expected);
+  for (int share = 0; order && share < 3; share++)
+    for (int threads = 0; threads < 2; threads++)
+      for (int together = 0; together < 2; together++) {
+        struct walk walk = {.order = order, .width = width, .batch = (size_t)options->train.batch,
+                            .pieces = 1 + (size_t)threads, .step_together = together};
+        options->parallel.share = (char *)shares[share];
+        options->data.threads = threads;
+        const int status = trm_dataset_hdf5.open(&walk.data, path, TRM_SPLIT_TRAIN, options, world);
+        CU_ASSERT_EQUAL(status, TRM_OK);
+        if (status != TRM_OK) {
+          printf("%s\n", trm_error_text());
+          continue;
+        }
+        walk_epoch(&walk, 0, 0, rows); /* epochs follow on */
+        walk_epoch(&walk, 1, 0, rows);
+        walk.drop_last = true; /* the tail is passed over */
+        walk_epoch(&walk, 2, 0, rows);
+        walk_epoch(&walk, 3, 0, rows);
+        walk.drop_last = false;
+        walk_epoch(&walk, 1, rows / walk.batch * 2 / 3 * walk.batch, rows); /* a resumed run */
+        walk_epoch(&walk, 2, 0, rows / 3);                                   /* left early */
+        walk_epoch(&walk, 2, 0, rows / 2);                                   /* the same again */
+        walk_epoch(&walk, 0, 0, walk.batch);                                 /* back, ahead by two */
+        walk_epoch(&walk, 2, 0, rows);
+        trm_host_batch_free(&walk.rows);
+        walk.data->ops->close(walk.data);
+      }
+  free(order);
+}
+
+static void test_ranks_whole(void)
+{
+  char *path = file_make("whole.h5", MADE_BYTES, 20, 5003, 0, 0);
+  struct trm_options options = options_of(1 << 30, 64);
+  check_ranks(path, 20, &options, UINT64_C(0x8dd8fc44d8fa8e13));
+  trm_free(path);
+}
+
+static void test_ranks_windows(void)
+{
+  /* 334 rows a block, 16 blocks, of which one is short; windows of two blocks */
+  char *path = file_make("windows.h5", MADE_BYTES, 784, 5003, 0, 0);
+  struct trm_options options = options_of(1 << 20, 100);
+  check_ranks(path, 784, &options, UINT64_C(0x2ec7b9ca817bd72b));
+  /* the least there can be: windows as long as a batch needs */
+  options.data.memory = 1;
+  options.train.batch = 500;
+  check_ranks(path, 784, &options, UINT64_C(0x752be806fe616cbb));
+  trm_free(path);
+}
+
+static void test_ranks_windows_compressed(void)
+{
+  char *path = file_make("windows.h5", MADE_BYTES, 784, 5003, 0, 1);
+  struct trm_options options = options_of(1 << 20, 100);
+  check_ranks(path, 784, &options, UINT64_C(0x2ec7b9ca817bd72b));
+  trm_free(path);
+}
+
+/* Few rows to a block: more ranks than a batch has rows. */
+static void test_ranks_large_rows(void)
+{
+  char *path = file_make("large.h5", MADE_BYTES, 100000, 41, 0, 0);
+  struct trm_options options = options_of(1 << 20, 3);
+  check_ranks(path, 100000, &options, UINT64_C(0xf5d1469c5debaf47));
+  trm_free(path);
+}
+
+/* Other kinds out of memory: every row once an epoch, for the kinds that are laid out otherwise. */
+static void check_windows_kind(enum made_kind kind, uint64_t rows)
+{
+  const size_t width = 30, batch_rows = 700;
+  char *path = file_make("window-kind.h5", kind, width, rows, 0, 0);
+  struct trm_options options = options_of(300000, (int64_t)batch_rows);
+  struct trm_dataset *data;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  struct trm_host_batch batch = {0};
+  size_t wrong = 0;
+  /* rows do not all say which they are: look the order up */
+  struct order order;
+  const size_t mean = kind == MADE_CSR ? 8 + 8 * 4 : kind == MADE_TOKENS ? 20 : 120;
+  order_make(&order, 5, true, data->rows, ((size_t)256 << 10) / mean, 1);
+  int32_t *seen = calloc(data->rows, sizeof *seen);
+  for (uint64_t epoch = 0; epoch < 2; epoch++)
+    for (size_t at = 0; at < data->rows; at += batch_rows) {
+      const size_t n = data->rows - at < batch_rows ? data->rows - at : batch_rows;
+      size_t from, to;
+      trm_interval(n, (size_t)world->size, (size_t)world->rank, &from, &to);
+      CU_ASSERT_EQUAL_FATAL(data->ops->fetch(data, epoch, at + from, at + to, &batch), TRM_OK);
+      for (size_t i = 0; i < batch.rows; i++) {
+        uint64_t number = data->rows;
+        if (kind == MADE_FLOATS)
+          number = (uint64_t)batch.dense[i * width];
+        else if (kind == MADE_CSR && batch.starts[i + 1] > batch.starts[i])
+          number = (uint64_t)batch.values[batch.starts[i]];
+        else if (kind == MADE_CSR)
+          continue;
+        else /* tokens: search */
+          for (uint64_t r = 0; r < data->rows; r++)
+            if (batch.tokens[i * 10] == made_token(kind, r * 10) && batch.tokens[i * 10 + 1] == made_token(kind, r * 10 + 1) &&
+                made_is_row(kind, width, 10, &batch, i, r)) {
+              number = r;
+              break;
+            }
+        wrong += number >= data->rows || !made_is_row(kind, width, 10, &batch, i, number);
+        if (number < data->rows)
+          seen[number]++;
+      }
+    }
+  CU_ASSERT_EQUAL(wrong, 0);
+  world->ops->allreduce(world, seen, data->rows, TRM_INT32, TRM_SUM);
+  for (size_t r = 0; r < data->rows; r++)
+    wrong += seen[r] != 2 && !(kind == MADE_CSR && made_entries(r) == 0);
+  CU_ASSERT_EQUAL(wrong, 0);
+  free(seen);
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+  trm_free(path);
+}
+
+static void test_windows_kinds(void)
+{
+  check_windows_kind(MADE_FLOATS, 20001);
+  check_windows_kind(MADE_CSR, 50001);
+  check_windows_kind(MADE_WIDE_TOKENS, 200001);
+}
+
+/* -- a rank that cannot read */
+
+static void test_windows_damaged(void)
+{
+  char *path = file_make("damaged.h5", MADE_BYTES, 784, 5003, 0, 0);
+  struct trm_options options = options_of(1 << 20, 100);
+  for (int threads = 0; threads < 2; threads++) {
+    struct trm_dataset *data;
+    options.data.threads = threads;
+    if (world->rank == 0 && threads == 0) { /* in the rows: the head is small, the sums are at the file's end */
+      FILE *file = fopen(path, "r+b");
+      fseek(file, 2000000, SEEK_SET);
+      const int c = fgetc(file);
+      fseek(file, 2000000, SEEK_SET);
+      fputc(c ^ 4, file);
+      fclose(file);
+    }
+    world->ops->barrier(world);
+    CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+    struct trm_host_batch batch = {0};
+    int status = TRM_OK;
+    for (size_t at = 0; at + 100 <= data->rows && status == TRM_OK; at += 100) {
+      size_t from, to;
+      trm_interval(100, (size_t)world->size, (size_t)world->rank, &from, &to);
+      status = data->ops->fetch(data, 0, at + from, at + to, &batch);
+      int32_t worst = status;
+      world->ops->allreduce(world, &worst, 1, TRM_INT32, TRM_MAX);
+      if (worst != TRM_OK && status == TRM_OK) /* told at the next fetch */
+        status = data->ops->fetch(data, 0, at + to, at + to, &batch);
+    }
+    CU_ASSERT_EQUAL(status, TRM_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "damaged.h5: rows "));
+    trm_host_batch_free(&batch);
+    data->ops->close(data);
+  }
+  /* in memory: all ranks hear of it when they open */
+  struct trm_dataset *data;
+  options.data.memory = 1 << 30;
+  CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "of train/x are damaged"));
+  trm_free(path);
+}
+
+static void test_read_rate(void)
+{
+  char *path = file_make("rate.h5", MADE_FLOATS, 30, 100003, 0, 0);
+  double seconds = 0;
+  uint64_t bytes = 0;
+  CU_ASSERT_EQUAL(trm_data_read_rate(path, world, 3, &seconds, &bytes), TRM_OK);
+  CU_ASSERT(seconds > 0 && bytes == 100003 * 120);
+  trm_free(path);
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"folder", test_folder},
+    {"order: each row once an epoch", test_order},
+    {"order: mixes", test_order_mixes},
+    {"every kind of row", test_kinds},
+    {"every kind, compressed", test_kinds_compressed},
+    {"description", test_spec},
+    {"same samples: in memory", test_ranks_whole},
+    {"same samples: windows", test_ranks_windows},
+    {"same samples: windows, compressed", test_ranks_windows_compressed},
+    {"same samples: large rows", test_ranks_large_rows},
+    {"windows of other kinds", test_windows_kinds},
+    {"a block that cannot be read", test_windows_damaged},
+    {"read rate", test_read_rate},
+    {"folder, removed", test_folder_remove},
+    CU_TEST_INFO_NULL,
+  };
+  return ranks_run(argc, argv, "datasets", tests);
+}
