@@ -31,6 +31,10 @@ TRM_LDFLAGS=
 # without them loops with sqrtf or a comparison do not vectorise.
 TRM_CC_FLAG([TRM_CFLAGS], [-fno-math-errno])
 TRM_CC_FLAG([TRM_CFLAGS], [-fno-trapping-math])
+# a * b + c is rounded twice everywhere: where the compiler may choose, an element
+# gets other bits in a vector than in the rest behind it, and the same step other
+# bits when the ranks cut the arrays elsewhere.
+TRM_CC_FLAG([TRM_CFLAGS], [-ffp-contract=off])
 # "#pragma omp simd" is kept even where there is no OpenMP library.
 TRM_CC_FLAG([TRM_CFLAGS], [-fopenmp-simd])
 

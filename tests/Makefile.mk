@@ -6,6 +6,7 @@ trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_comm \
 	tests/unit/test_core \
+	tests/unit/test_kernels \
 	tests/unit/test_model \
 	tests/unit/test_nn \
 	tests/unit/test_optimizer \
@@ -23,6 +24,15 @@ trm_test_devices = \
 	tests/support/pretend_device.h
 trm_test_nn = $(trm_test_devices) tests/support/nn_case.c tests/support/nn_case.h $(trm_program_extra)
 tests_unit_test_arena_SOURCES = tests/unit/test_arena.c $(trm_test_nn)
+tests_unit_test_kernels_SOURCES = \
+	tests/unit/kernels.h \
+	tests/unit/kernels_activations.c \
+	tests/unit/kernels_flat.c \
+	tests/unit/kernels_losses.c \
+	tests/unit/kernels_products.c \
+	tests/unit/kernels_rows.c \
+	tests/unit/test_kernels.c \
+	$(trm_test_devices) $(trm_program_extra)
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)

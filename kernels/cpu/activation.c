@@ -28,7 +28,7 @@ CPU_INLINE float gelu_tanh_slope(float x)
   return gate + x * gate * (e * gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
 }
 
-CPU_CLONES static void forward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void activation_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct activation *it = arguments;
   const float *x = it->x + low;
@@ -67,7 +67,7 @@ CPU_CLONES static void forward_body(const void *arguments, size_t low, size_t hi
   }
 }
 
-CPU_CLONES static void backward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void activation_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct activation *it = arguments;
   const float *x = it->x, *y = it->y, *dy = it->dy;
@@ -115,7 +115,7 @@ void cpu_activation_forward(struct trm_device *device, enum trm_activation kind,
 {
   const struct activation it = {.kind = kind, .x = x, .to = y};
 
-  cpu_for(device, n, CPU_GRANULE, activation_work(kind), forward_body, &it);
+  cpu_for(device, n, CPU_GRANULE, activation_work(kind), activation_forward_body, &it);
 }
 
 void cpu_activation_backward(struct trm_device *device, enum trm_activation kind, const float *x, const float *y,
@@ -123,5 +123,5 @@ void cpu_activation_backward(struct trm_device *device, enum trm_activation kind
 {
   const struct activation it = {kind, x, y, dy, dx};
 
-  cpu_for(device, n, CPU_GRANULE, activation_work(kind), backward_body, &it);
+  cpu_for(device, n, CPU_GRANULE, activation_work(kind), activation_backward_body, &it);
 }

@@ -17,7 +17,7 @@ static size_t csr_entries(const struct trm_csr *x)
 }
 
 /* One output of one row an item. */
-CPU_CLONES static void forward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct product *it = arguments;
   const struct trm_csr *x = it->x;
@@ -46,7 +46,7 @@ void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const f
   const size_t items = x->rows * n;
 
   if (items > 0)
-    cpu_for(device, items, 16, 2 + 2 * (double)csr_entries(x) / (double)x->rows, forward_body, &it);
+    cpu_for(device, items, 16, 2 + 2 * (double)csr_entries(x) / (double)x->rows, csr_forward_body, &it);
 }
 
 /* dw[o, low..high) for one output; an element's terms are added in the order of the rows, whoever does it. */
