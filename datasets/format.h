@@ -3,7 +3,7 @@
  * Layout, version 1 (see datasets/README.md):
  *   /              attributes: format = "trireme-dataset", version, kind, target, classes, source, digest; for dense and
  *                  csr rows shape; for uint8 rows scale and shift (value = scale * stored + shift); for tokens vocabulary
- *   /class_names   (classes) fixed-length strings, optional
+ *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
  *   /train, /test  one group a split, attribute rows:
  *     dense rows   x (N, sample shape) uint8 or float32
  *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32
@@ -27,7 +27,7 @@ struct trm_data_spec {
   float scale, shift;        /* value = scale * stored + shift, for uint8 */
   enum trm_target_kind target;
   size_t classes;            /* classes (may grow), or values a row */
-  const char *const *class_names; /* (classes) or NULL; copied */
+  const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too */
   size_t vocabulary;         /* tokens */
   const char *source;        /* one line: where the rows come from */
   int compress;              /* deflate level 0..9 */

@@ -203,7 +203,8 @@ static int dataset_report(struct report *report, const char *path, hid_t file, b
   say_text(report, "target", tokens ? "next token" : head.target == TRM_TARGET_CLASS ? "class" : "value");
   say_integer(report, tokens ? "vocabulary" : head.target == TRM_TARGET_CLASS ? "classes" : "values",
               tokens ? head.vocabulary : head.classes);
-  say_names(report, head.class_names, head.classes);
+  if (!tokens || report->json) /* line feeds are tokens too: no names for people */
+    say_names(report, head.class_names, tokens ? head.vocabulary : head.classes);
   if (head.scale != 1 || head.shift != 0) {
     say_real(report, "scale", (double)head.scale);
     say_real(report, "shift", (double)head.shift);

@@ -70,9 +70,9 @@ int data_head_read(struct data_head *head, hid_t file, const char *path)
     h5_get_real(file, "shift", &shift);
     head->scale = (float)scale;
     head->shift = (float)shift;
-    if (head->target == TRM_TARGET_CLASS && which != TRM_DATA_TOKENS &&
-        !h5_get_texts(file, "class_names", classes, &head->class_names))
-      status = h5_error(path, "class_names is damaged or not a list of %llu texts", (unsigned long long)classes);
+    const uint64_t names = which == TRM_DATA_TOKENS ? vocabulary : classes; /* the vocabulary of tokens */
+    if (head->target == TRM_TARGET_CLASS && !h5_get_texts(file, "class_names", names, &head->class_names))
+      status = h5_error(path, "class_names is damaged or not a list of %llu texts", (unsigned long long)names);
   }
   h5_leave();
   trm_free(kind);

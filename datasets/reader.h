@@ -15,7 +15,7 @@ struct data_head {
   struct trm_shape shape;       /* of a sample; csr: (features) */
   float scale, shift;
   char *source, *digest;        /* may be NULL */
-  char **class_names;           /* (classes) or NULL */
+  char **class_names;           /* (classes; tokens: vocabulary) or NULL */
 };
 
 /* Reads the attributes of an open data set. Errors name what is missing or out of range. */
