@@ -1,6 +1,8 @@
 /* Images in IDX files, the format of MNIST (LeCun, Cortes, Burges) and of its successors: a big-endian magic number
  * (0, 0, 8 = unsigned bytes, number of dimensions), the sizes, the bytes. */
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/memory.h"
 #include "core/status.h"
@@ -149,6 +151,8 @@ int trm_import_mnist(const struct trm_import_request *request)
     {"t10k-labels-idx1-ubyte", "t10k-labels.idx1-ubyte"},
   };
   if (request->count != 1 || !trm_is_folder(request->paths[0])) {
+    if (request->count == 1 && access(request->paths[0], F_OK) != 0)
+      return trm_error(TRM_FAILED, "%s: %s", request->paths[0], strerror(errno));
     if (request->count != 2 && request->count != 4)
       return trm_error(TRM_USAGE, "mnist: give a folder, or IMAGES LABELS, or IMAGES LABELS TEST-IMAGES TEST-LABELS");
     return files_import(request, request->paths, request->count);
