@@ -59,7 +59,8 @@ struct trm_comm_ops {
   struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
   void (*release)(struct trm_comm *comm);
 
-  /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned. */
+  /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned. Parts
+   * follow one another in order of rank, each in whole pages: parts of a multiple of 64 KiB make one array. */
   int (*share)(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 
