@@ -161,10 +161,10 @@ int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
 int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
 {
   struct real_comm *real = real_of(comm);
-  if (!real->shares_memory)
-    return trm_error(TRM_FAILED, "%s: shared memory asked of ranks that may not share any", what);
   if (comm->size == 1)
     return trm_comm_self_ops.share(comm, bytes, what, shared);
+  if (!real->shares_memory)
+    return trm_error(TRM_FAILED, "%s: shared memory asked of ranks that may not share any", what);
   const size_t page = real_whole_pages(1);
   const size_t length = real_whole_pages(bytes) + (comm->rank == comm->size - 1 ? page : 0);
   TRM_CHECK(real_check_room(real->mpi, length, what));
