@@ -4,8 +4,14 @@
 #include "core/memory.h"
 #include "loader.h"
 
-/* Bytes of a batch from which several threads pay. */
-#define PARALLEL_BYTES ((size_t)256 << 10)
+/* Bytes of a batch that a further thread must bring: its start and end cost some microseconds. */
+#define THREAD_BYTES ((size_t)1 << 20)
+
+static int threads_for(const struct loader *loader, size_t bytes)
+{
+  const size_t useful = bytes / THREAD_BYTES;
+  return useful < 1 ? 1 : useful < (size_t)loader->threads ? (int)useful : loader->threads;
+}
 
 /* Room for n elements in one array of a batch; keeps the first `keep`. */
 static void *room_make(void *array, size_t *room, size_t keep, size_t n, size_t element, const char *what)
@@ -93,7 +99,7 @@ static void csr_gather(const struct source *from, uint64_t low, size_t rows, str
   size_t same = batch->entries_room; /* columns and values grow together */
   ROOM(batch, columns, entries_room, old, entries);
   batch->values = room_make(batch->values, &same, old, entries, sizeof *batch->values, "a batch: values");
-#pragma omp parallel for if ((entries - old) * 8 > PARALLEL_BYTES)
+#pragma omp parallel for num_threads(threads_for(from->loader, (entries - old) * 8))
   for (size_t i = 0; i < rows; i++) {
     const size_t to = (size_t)batch->starts[before + i], count = (size_t)batch->starts[before + i + 1] - to;
     const int64_t start = store->starts[source[i]];
@@ -109,7 +115,7 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   const struct store *store = from->store;
   const size_t rows = (size_t)(high - low), before = batch->rows, all = before + rows;
   const bool tokens = loader->head.kind == TRM_DATA_TOKENS;
-  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
+  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type), bytes = rows * width * sizeof(float);
   if (tokens) {
     ROOM(batch, tokens, tokens_room, before * loader->context, all * loader->context);
     ROOM(batch, target_class, class_room, before * loader->context, all * loader->context);
@@ -125,7 +131,7 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   }
   if (!tokens)
     ROOM(batch, dense, dense_room, before * width, all * width);
-#pragma omp parallel for if (rows * width * sizeof(float) > PARALLEL_BYTES)
+#pragma omp parallel for num_threads(threads_for(loader, bytes))
   for (size_t i = 0; i < rows; i++) {
     size_t k, row;
     row_find(from, low + i, &k, &row);

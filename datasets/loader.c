@@ -1,5 +1,8 @@
 /* The data set contract over HDF5: a split opened, held and fetched from. */
 #include <string.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #include "core/memory.h"
 #include "core/status.h"
@@ -107,6 +110,20 @@ static int block_starts_read(struct loader *loader)
   return status;
 }
 
+/* Without an order the ranks of a node share its threads evenly. */
+static int threads_share(const struct loader *loader, const struct trm_options *options)
+{
+  if (options->parallel.threads > 0)
+    return (int)options->parallel.threads;
+#ifdef _OPENMP
+  const int threads = omp_get_max_threads() / loader->node->size;
+  return threads > 0 ? threads : 1;
+#else
+  (void)loader;
+  return 1;
+#endif
+}
+
 static void face_fill(struct loader *loader)
 {
   struct trm_dataset *face = &loader->face;
@@ -179,6 +196,7 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
     order_choose(loader, split, options);
     loader->owns_node = strcmp(options->parallel.share, "none") != 0;
     loader->node = loader->owns_node ? comm->ops->split_node(comm, options->parallel.share) : trm_comm_self();
+    loader->threads = threads_share(loader, options);
     if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_WHOLE)
       status = block_starts_read(loader);
   }

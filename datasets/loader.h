@@ -49,6 +49,7 @@ struct loader {
   void *direct_memory;
   size_t direct_room;         /* bytes */
   struct windows *windows;
+  int threads;                /* that may gather a batch */
 };
 
 /* Bytes of a store of `blocks` blocks of `room` rows; lays it out at `memory` if that is not NULL. */
