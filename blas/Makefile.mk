@@ -3,3 +3,4 @@ libtrireme_la_SOURCES += \
 	blas/blas.c \
 	blas/blas.h \
 	blas/openblas.c
+EXTRA_DIST += blas/README.md

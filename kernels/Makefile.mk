@@ -12,3 +12,4 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/update.c \
 	kernels/devices.c \
 	kernels/kernels.h
+EXTRA_DIST += kernels/README.md

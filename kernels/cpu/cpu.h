@@ -47,12 +47,13 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
   size_t i = 0;
 
   for (; i + CPU_LANES <= n; i += CPU_LANES)
-    for (size_t l = 0; l < CPU_LANES; l++)
-      lane[l] += x[i + l];
+#pragma omp simd
+    for (int l = 0; l < CPU_LANES; l++)
+      lane[l] += x[i + (size_t)l];
   for (size_t l = 0; i + l < n; l++)
     lane[l] += x[i + l];
-  for (size_t width = CPU_LANES / 2; width > 0; width /= 2)
-    for (size_t l = 0; l < width; l++)
+  for (int width = CPU_LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++)
       lane[l] += lane[l + width];
   return lane[0];
 }

@@ -47,19 +47,12 @@ CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t hi
   const size_t blocks = (high - e) / 4;
   const float *x = it->x + e;
   float *y = it->y + e;
-#pragma omp simd
   for (size_t i = 0; i < blocks; i++) {
     uint32_t word[4];
 
     mask_words(&own, first_block + i, word);
-    const float y0 = mask_apply(x[4 * i], word[0], rate, scale);
-    const float y1 = mask_apply(x[4 * i + 1], word[1], rate, scale);
-    const float y2 = mask_apply(x[4 * i + 2], word[2], rate, scale);
-    const float y3 = mask_apply(x[4 * i + 3], word[3], rate, scale);
-    y[4 * i] = y0;
-    y[4 * i + 1] = y1;
-    y[4 * i + 2] = y2;
-    y[4 * i + 3] = y3;
+    for (size_t k = 0; k < 4; k++)
+      y[4 * i + k] = mask_apply(x[4 * i + k], word[k], rate, scale);
   }
   for (e += 4 * blocks; e < high; e++)
     mask_one(it, e);

@@ -1,6 +1,4 @@
 /* Flat arrays: filling, the fixed binary tree of sums, the squared norm. */
-#include <string.h>
-
 #include "kernels/cpu/cpu.h"
 
 struct fill {
@@ -25,8 +23,8 @@ void cpu_fill(struct trm_device *device, float *to, float value, size_t n)
   cpu_for(device, n, CPU_GRANULE, 1, fill_body, &it);
 }
 
-/* A block of the tree: right halves wait in a buffer of the stack, one a level. */
-#define TREE_BLOCK 512
+/* Sums of more than four are made in blocks: partial sums wait in buffers of the stack, two a level of the tree. */
+#define TREE_BLOCK 1024
 
 struct sum {
   float *to;                /* (n) */
@@ -34,52 +32,61 @@ struct sum {
   int count;
 };
 
-CPU_INLINE void add_two(float *to, const float *a, const float *b, size_t n)
+/* to (n) = the tree over from[0 .. count-1] at [low, low + n), 1 <= count <= 4. The pragma promises that no element is
+ * written before another one's terms are read: `to` is none of the arrays, or is the first, element for element. */
+CPU_INLINE void add_few(float *to, const float *const *from, int count, size_t low, size_t n)
 {
-#pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = a[i] + b[i];
-}
+  const float *a = from[0] + low, *b = from[count > 1] + low;
+  const float *c = from[count > 2 ? 2 : 0] + low, *d = from[count > 3 ? 3 : 0] + low;
 
-CPU_INLINE void add_four(float *to, const float *a, const float *b, const float *c, const float *d, size_t n)
-{
+  if (count == 4) {
 #pragma omp simd
-  for (size_t i = 0; i < n; i++)
-    to[i] = (a[i] + b[i]) + (c[i] + d[i]);
-}
-
-/* to (n) = the tree over from[0 .. count-1] at [low, low + n), count >= 1. The first array is read before `to` is
- * written, so it may be `to` itself. */
-CPU_CLONES static void add_tree(float *to, const float *const *from, int count, size_t low, size_t n)
-{
-  if (count == 1) {
-    memmove(to, from[0] + low, n * sizeof(float));
+    for (size_t i = 0; i < n; i++)
+      to[i] = (a[i] + b[i]) + (c[i] + d[i]);
+  } else if (count == 3) {
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      to[i] = (a[i] + b[i]) + c[i];
   } else if (count == 2) {
-    add_two(to, from[0] + low, from[1] + low, n);
-  } else if (count == 4) {
-    add_four(to, from[0] + low, from[1] + low, from[2] + low, from[3] + low, n);
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      to[i] = a[i] + b[i];
   } else {
-    float right[TREE_BLOCK];
-    int left = 1;
-
-    while (left < count - left)
-      left *= 2;
-    add_tree(to, from, left, low, n);
-    if (count - left == 1) {
-      add_two(to, to, from[left] + low, n);
-    } else {
-      add_tree(right, from + left, count - left, low, n);
-      add_two(to, to, right, n);
-    }
+#pragma omp simd
+    for (size_t i = 0; i < n; i++)
+      to[i] = a[i];
   }
 }
 
-static void sum_body(const void *arguments, size_t low, size_t high)
+/* The same for any count, n <= TREE_BLOCK. `to` is written last. */
+CPU_CLONES static void sum_tree(float *to, const float *const *from, int count, size_t low, size_t n)
+{
+  float left[TREE_BLOCK], right[TREE_BLOCK];
+  int half = 4;
+
+  if (count <= 4) {
+    add_few(to, from, count, low, n);
+    return;
+  }
+  while (half < count - half)
+    half *= 2;
+  sum_tree(left, from, half, low, n);
+  sum_tree(right, from + half, count - half, low, n);
+#pragma omp simd
+  for (size_t i = 0; i < n; i++)
+    to[i] = left[i] + right[i];
+}
+
+CPU_CLONES static void sum_body(const void *arguments, size_t low, size_t high)
 {
   const struct sum *it = arguments;
 
+  if (it->count <= 4) {
+    add_few(it->to + low, it->from, it->count, low, high - low);
+    return;
+  }
   for (size_t first = low; first < high; first += TREE_BLOCK)
-    add_tree(it->to + first, it->from, it->count, first, high - first < TREE_BLOCK ? high - first : TREE_BLOCK);
+    sum_tree(it->to + first, it->from, it->count, first, high - first < TREE_BLOCK ? high - first : TREE_BLOCK);
 }
 
 void cpu_sum(struct trm_device *device, float *to, const float *const *from, int count, size_t n)
@@ -103,25 +110,31 @@ struct norm {
   double *part; /* (parts) */
 };
 
+CPU_INLINE double lane_squares(const float *x, size_t n)
+{
+  double lane[CPU_LANES] = {0};
+  size_t i = 0;
+
+  for (; i + CPU_LANES <= n; i += CPU_LANES)
+#pragma omp simd
+    for (int l = 0; l < CPU_LANES; l++)
+      lane[l] += (double)x[i + (size_t)l] * (double)x[i + (size_t)l];
+  for (size_t l = 0; i + l < n; l++)
+    lane[l] += (double)x[i + l] * (double)x[i + l];
+  for (int width = CPU_LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++)
+      lane[l] += lane[l + width];
+  return lane[0];
+}
+
 CPU_CLONES static void norm_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;
 
   for (size_t p = low; p < high; p++) {
-    const size_t first = p * it->length, end = it->n - first < it->length ? it->n : first + it->length;
-    const float *x = it->x;
-    double lane[CPU_LANES] = {0};
-    size_t i = first;
+    const size_t first = p * it->length;
 
-    for (; i + CPU_LANES <= end; i += CPU_LANES)
-      for (size_t l = 0; l < CPU_LANES; l++)
-        lane[l] += (double)x[i + l] * (double)x[i + l];
-    for (size_t l = 0; i + l < end; l++)
-      lane[l] += (double)x[i + l] * (double)x[i + l];
-    for (size_t width = CPU_LANES / 2; width > 0; width /= 2)
-      for (size_t l = 0; l < width; l++)
-        lane[l] += lane[l + width];
-    it->part[p] = lane[0];
+    it->part[p] = lane_squares(it->x + first, it->n - first < it->length ? it->n - first : it->length);
   }
 }
 
