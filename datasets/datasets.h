@@ -13,15 +13,15 @@ extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
 
 /* Makers and importers: one row a source in the table of datasets/import.c. */
 struct trm_import_request {
-  const char *const *paths; /* (count) input files or folders, in the order given; libsvm, csv, text: train, then test */
+  const char *const *paths; /* (count) input files or folders; libsvm, csv, text: train, then test */
   int count;
   const char *out;          /* the HDF5 file to write; refused if it exists unless overwrite */
   bool overwrite;
   int compress;             /* deflate level 0..9 */
   uint64_t seed;            /* digits */
   uint64_t train, test;     /* digits: samples of each split (0: 60,000 and 10,000) */
-  double test_part;         /* of a single file's rows the last ones become the test split, [0, 1); negative: the source's
-                             * default (text 0.1, else 0) */
+  double test_part;         /* of a single file's rows the last ones become the test split, [0, 1); negative: the
+                             * source's default (text 0.1, else 0) */
   const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
   const char *target;       /* csv, libsvm: "class" | "value" */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */

@@ -18,6 +18,6 @@ struct trm_digit_form {
   int weight;          /* how often people write it so, relative to the digit's other forms */
   const char *strokes;
 };
-extern const struct trm_digit_form trm_digit_form_table[]; /* in order of digit; ends with a row whose strokes is NULL */
+extern const struct trm_digit_form trm_digit_form_table[]; /* by digit; ends with a row whose strokes is NULL */
 
 #endif

@@ -1,9 +1,10 @@
-/* Draws one handwritten-like digit: a skeleton is jittered, slanted, turned and bent, inked with a pen of changing width
- * and pressure, then blurred, scratched and speckled.
+/* Draws one handwritten-like digit: a skeleton is jittered, slanted, turned and bent, inked with a pen of changing
+ * width and pressure, then blurred, scratched and speckled.
  *
- * The bytes must be the same on every machine and with every compiler, so all arithmetic is on integers; the one
- * exception is sqrt() of an exact integer, which IEEE 754 rounds correctly. Lengths are in 1/256 pixel, ink, blur
- * and noise in 1/256 of their full amount unless said otherwise. Right shifts are only of values that are not negative;
+ * The bytes must be the same on every machine and with every compiler. So all arithmetic is on integers, but for one
+ * square root of an integer, truncated (too small an integer for any rounding of the root to reach the next one);
+ * and no call or initializer draws twice, for C leaves their order open. Lengths are in 1/256 pixel, ink, blur and
+ * noise in 1/256 of their full amount unless said otherwise. Only values that are not negative are shifted right;
  * divisions truncate. */
 #include "datasets/digits.h"
 
@@ -45,7 +46,8 @@ static int draw_between(struct draws *draws, int low, int high)
   return low + (int)(((uint64_t)draw_word(draws) * (uint32_t)(high - low + 1)) >> 32);
 }
 
-/* Bell-shaped with standard deviation `deviation`, never beyond 3.45 of it: the sum of four bytes has deviation 147.8. */
+/* Bell-shaped with standard deviation `deviation`, never beyond 3.45 of it: the sum of four bytes has deviation
+ * 147.8. */
 static int draw_bell(struct draws *draws, int deviation)
 {
   const uint32_t word = draw_word(draws);
@@ -192,7 +194,8 @@ static void path_bend(struct path *path, struct draws *draws)
 /* Gives the pen its width and pressure along the way; both drift. */
 static void path_ink(struct path *path, struct draws *draws, int radius, int ink)
 {
-  const int radius_end = radius * draw_between(draws, 70, 125) / 100, ink_end = ink * draw_between(draws, 65, 110) / 100;
+  const int radius_end = radius * draw_between(draws, 70, 125) / 100;
+  const int ink_end = ink * draw_between(draws, 65, 110) / 100;
   for (int i = 0; i < path->points; i++) {
     const int part = path->points > 1 ? 256 * i / (path->points - 1) : 0;
     path->point[i].radius = mix(radius, radius_end, part);
@@ -257,13 +260,14 @@ static void scrap_draw(int sheet[SIDE][SIDE], struct draws *draws, bool across)
   control[1].x = vertical ? (far ? SIDE * PIXEL - depth : depth) : along;
   control[1].y = vertical ? along : (far ? SIDE * PIXEL - depth : depth);
   const int reach_x = draw_bell(draws, 4 * PIXEL), reach_y = draw_bell(draws, 4 * PIXEL);
+  const int bow_x = draw_bell(draws, PIXEL), bow_y = draw_bell(draws, PIXEL);
   control[0] = (struct control){control[1].x - reach_x, control[1].y - reach_y, false};
-  control[2] = (struct control){control[1].x + reach_x + draw_bell(draws, PIXEL),
-                                control[1].y + reach_y + draw_bell(draws, PIXEL), false};
   control[1].corner = false;
+  control[2] = (struct control){control[1].x + reach_x + bow_x, control[1].y + reach_y + bow_y, false};
   stroke_flatten(&path, control, 3);
-  path_ink(&path, draws, across ? draw_between(draws, 60, 150) : draw_between(draws, 100, 260),
-           draw_between(draws, 120, 256));
+  const int radius = across ? draw_between(draws, 60, 150) : draw_between(draws, 100, 260);
+  const int ink = draw_between(draws, 120, 256);
+  path_ink(&path, draws, radius, ink);
   path_draw(sheet, &path);
 }
 
@@ -308,7 +312,8 @@ int trm_digit_draw(uint64_t seed, uint32_t split, uint64_t sample, uint8_t *pixe
   form_flatten(form->strokes, &draws, JITTER, &path);
   path_place(&path, &draws);
   path_bend(&path, &draws);
-  path_ink(&path, &draws, draw_between(&draws, 150, 420), draw_between(&draws, 190, 256));
+  const int radius = draw_between(&draws, 150, 420), ink = draw_between(&draws, 190, 256);
+  path_ink(&path, &draws, radius, ink);
 
   int sheet[SIDE][SIDE], scratch[SIDE][SIDE];
   memset(sheet, 0, sizeof sheet);

@@ -17,8 +17,8 @@ int trm_import_text(const struct trm_import_request *request);
 int trm_import_begin(const struct trm_import_request *request, struct trm_data_spec spec,
                      struct trm_data_writer **writer);
 
-/* Finishes the output if status is TRM_OK, abandons it otherwise; returns the status of the whole. features: of csr rows,
- * else 0. */
+/* Finishes the output if status is TRM_OK, abandons it otherwise; returns the status of the whole. features: of csr
+ * rows, else 0. */
 int trm_import_end(struct trm_data_writer *writer, int status, size_t features);
 
 /* The names of ten classes that are digits. */
@@ -31,14 +31,15 @@ char **trm_names_split(const char *text, size_t *count);
 char *trm_import_find(const char *folder, const char *name);
 bool trm_is_folder(const char *path);
 
-/* How many of a single file's `rows` rows are for training, by request->test_part (`otherwise` where that is negative). */
+/* How many of a single file's `rows` rows are for training, by request->test_part (`otherwise` where that is
+ * negative). */
 int trm_import_cut(const struct trm_import_request *request, double otherwise, uint64_t rows, uint64_t *train_rows);
 
 /* Checks what sources of rows have in common: one or two paths, no test_part beside a second path, a known target. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target);
 
-/* The set of class labels of a text file, gathered in a first pass over it. Labels that are numbers are equal if their
- * values are; a label's name is the first spelling seen. */
+/* The set of class labels of a text file, gathered in a first pass over it. Labels that are numbers are equal if
+ * their values are; a label's name is the first spelling seen. */
 struct trm_labels {
   struct trm_label {
     char *name;
@@ -50,7 +51,7 @@ struct trm_labels {
 #define TRM_MAX_LABELS 65536
 bool trm_labels_add(struct trm_labels *labels, const char *name); /* false: TRM_MAX_LABELS are there already */
 int32_t trm_labels_index(const struct trm_labels *labels, const char *name); /* -1: unknown */
-const char **trm_labels_names(const struct trm_labels *labels); /* (count) the array is the caller's, the texts are not */
+const char **trm_labels_names(const struct trm_labels *labels); /* (count), trm_free; the texts are the labels' own */
 void trm_labels_free(struct trm_labels *labels);
 
 #endif

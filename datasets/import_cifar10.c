@@ -1,5 +1,5 @@
-/* CIFAR-10 (Krizhevsky 2009), binary version: records of one label byte and 3 x 32 x 32 pixel bytes, planes of red, green
- * and blue, each by rows. */
+/* CIFAR-10 (Krizhevsky 2009), binary version: records of one label byte and 3 x 32 x 32 pixel bytes, planes of red,
+ * green and blue, each by rows. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -88,7 +88,8 @@ static int files_import(const struct trm_import_request *request, const char *co
   int status = trm_import_begin(request, spec, &writer);
   trm_free(source);
   TRM_CHECK(status);
-  uint8_t *records = trm_alloc(CHUNK * RECORD, "CIFAR-10 records"), *image = trm_alloc(CHUNK * PIXELS, "CIFAR-10 images");
+  uint8_t *records = trm_alloc(CHUNK * RECORD, "CIFAR-10 records");
+  uint8_t *image = trm_alloc(CHUNK * PIXELS, "CIFAR-10 images");
   for (int i = 0; i < count && status == TRM_OK; i++) {
     if (i == 0 || i == count - 1)
       status = trm_data_writer_split(writer, i == 0 ? "train" : "test");

@@ -1,5 +1,6 @@
-/* Tables of numbers separated by commas (RFC 4180: fields may be quoted, a quote within is written twice). One column is
- * the target, the others are the features. The file is read twice: first for its labels, then for its rows. */
+/* Tables of numbers separated by commas (RFC 4180: fields may be quoted, a quote within is written twice). One
+ * column is the target, the others are the features. The file is read twice: first for its labels, then for its
+ * rows. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -77,8 +78,8 @@ static void text_add(struct table *table, size_t used, const char *line, size_t 
   table->text[used + length] = '\0';
 }
 
-/* A field begins at `at`; it is unquoted, trimmed and ended by a NUL. Returns what follows its comma, NULL after the last
- * field. *bad: a quote is where none may be. */
+/* A field begins at `at`; it is unquoted, trimmed and ended by a NUL. Returns what follows its comma, NULL after the
+ * last field. *bad: a quote is where none may be. */
 static char *field_cut(struct table *table, char *at, bool *bad)
 {
   if (table->fields == table->field_room) {

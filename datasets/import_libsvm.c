@@ -72,7 +72,8 @@ static bool is_blank(char c)
   return c == ' ' || c == '\t';
 }
 
-/* The next line that holds a row: its label, ended by a NUL, and what follows. *label is NULL at the end of the file. */
+/* The next line that holds a row: its label, ended by a NUL, and what follows. *label is NULL at the end of the
+ * file. */
 static int row_next(struct trm_reader *reader, char **label, char **rest)
 {
   char *line;
@@ -109,7 +110,8 @@ static int labels_scan(struct import *import, const char *path, uint64_t *rows)
   while ((status = row_next(reader, &label, &rest)) == TRM_OK && label) {
     ++*rows;
     if (import->target == TRM_TARGET_CLASS && !trm_labels_add(&import->labels, label)) {
-      status = trm_reader_error(reader, "more than %d different labels; are they values? --target=value", TRM_MAX_LABELS);
+      status = trm_reader_error(reader, "more than %d different labels; are they values? --target=value",
+                                TRM_MAX_LABELS);
       break;
     }
   }

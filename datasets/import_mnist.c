@@ -37,7 +37,7 @@ static int idx_open(struct idx *idx, const char *path, uint32_t wanted)
   if (got >= 4 && magic != wanted)
     return trm_error(TRM_FAILED, "%s: is not an IDX file of %s: magic number 0x%08x in place of 0x%08x%s", path,
                      images ? "images" : "labels", magic, wanted,
-                     magic == IMAGES_MAGIC || magic == LABELS_MAGIC ? " (give the files in the order IMAGES LABELS)" : "");
+                     magic == IMAGES_MAGIC || magic == LABELS_MAGIC ? " (the order is IMAGES LABELS)" : "");
   if (got < 4 + 4 * dims)
     return trm_error(TRM_FAILED, "%s: the IDX file is cut short: %zu bytes, within its head", path, got);
   for (size_t i = 0; i < dims; i++)
@@ -77,7 +77,8 @@ static int split_copy(const struct trm_import_request *request, const char *cons
   if (rows != idx[1].size[0])
     return trm_error(TRM_FAILED, "%s has %u images, %s has %u labels", paths[0], rows, paths[1], idx[1].size[0]);
   if (!rows || !size[1] || !size[2] || size[1] > 16384 || size[2] > 16384)
-    return trm_error(TRM_FAILED, "%s: %u images of %u x %u pixels: nothing to import", paths[0], rows, size[1], size[2]);
+    return trm_error(TRM_FAILED, "%s: %u images of %u x %u pixels: nothing to import", paths[0], rows, size[1],
+                     size[2]);
   if (!is_first && (side[0] != size[1] || side[1] != size[2]))
     return trm_error(TRM_FAILED, "%s: images of %u x %u pixels, the train images have %u x %u", paths[0], size[1],
                      size[2], side[0], side[1]);

@@ -1,7 +1,7 @@
 /* Input files of the importers, plain or gzip, read as bytes or as lines (private to datasets/).
  *
- * What a file is shows in its first bytes, not in its name. A gzip file that ends early or is damaged is an error, never
- * a short file. Every error names the file, and the line where lines are read. */
+ * What a file is shows in its first bytes, not in its name. A gzip file that ends early or is damaged is an error,
+ * never a short file. Every error names the file, and the line where lines are read. */
 #ifndef TRM_DATASETS_INPUT_H
 #define TRM_DATASETS_INPUT_H
 
@@ -19,8 +19,8 @@ void trm_reader_close(struct trm_reader *reader); /* NULL is allowed */
 /* Reads up to `want` bytes; fewer only at the end of the file. */
 int trm_reader_bytes(struct trm_reader *reader, void *to, size_t want, size_t *got);
 
-/* The next line without its line feed and a carriage return before it, NUL-terminated, owned by the reader until the next
- * call; NULL at the end of the file. A NUL byte within is an error: the file is not text. */
+/* The next line without its line feed and a carriage return before it, NUL-terminated, owned by the reader until the
+ * next call; NULL at the end of the file. A NUL byte within is an error: the file is not text. */
 int trm_reader_line(struct trm_reader *reader, char **line, size_t *length);
 
 const char *trm_reader_path(const struct trm_reader *reader);

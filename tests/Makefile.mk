@@ -6,6 +6,8 @@ trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_comm \
 	tests/unit/test_core \
+	tests/unit/test_images \
+	tests/unit/test_import \
 	tests/unit/test_kernels \
 	tests/unit/test_model \
 	tests/unit/test_nn \
@@ -15,6 +17,9 @@ trm_test_programs += \
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
+trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_program_extra)
+tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
+tests_unit_test_import_SOURCES = tests/unit/test_import.c $(trm_test_imports)
 # What tests that run on every device share.
 AM_CPPFLAGS += -I$(top_srcdir)/tests
 trm_test_devices = \

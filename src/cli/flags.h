@@ -1,5 +1,5 @@
-/* Flags of the commands that have a few of their own (data, report, bench): --name=value or --name value, checked against
- * a table. The options of a run are a table of their own, core/options.h. */
+/* Flags of the commands that have a few of their own (data, report, bench): --name=value or --name value, checked
+ * against a table. The options of a run are a table of their own, core/options.h. */
 #ifndef TRM_CLI_FLAGS_H
 #define TRM_CLI_FLAGS_H
 
