@@ -40,6 +40,7 @@ grep -q 'two &lt;i&gt;&amp;' both.html || fail "the name of a run is not in the 
 ! grep -q 'two <i>' both.html || fail "the name of a run is markup in the page"
 [ "$(grep -c '<figure>' both.html)" -eq 7 ] || fail "not seven curves"
 ! grep -qE '<script|<link|src=|href=|url\(' both.html || fail "the page needs something beside it"
+grep -q 'lines coincide' both.html || fail "two runs of the same values: one hides the other"
 pass "page of two runs"
 
 make_run long 60000 30000

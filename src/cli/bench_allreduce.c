@@ -11,7 +11,8 @@
 static const char usage[] =
   "usage: mpiexec -n N trireme bench allreduce [--repeat=R] [--threads=T] [--json]\n"
   "\n"
-  "Seconds of one sum over all ranks, 4 KiB to 64 MiB of float32. Medians of the slowest rank's time, from a barrier on:\n"
+  "Seconds of one sum over all ranks, 4 KiB to 64 MiB of float32. Medians of the slowest rank's time after a\n"
+  "barrier:\n"
   "\n"
   "  allreduce  the communicator's, in place\n"
   "  tree       the fixed binary tree, whose bits do not depend on the library\n"
@@ -72,8 +73,8 @@ static int verify(const struct reduction *r, enum method method, size_t n)
   const float wanted = (float)r->comm->size * (float)(r->comm->size + 1) / 2;
   for (size_t i = 0; i < n; i++)
     if (sum[i] != wanted)
-      return trm_error(TRM_FAILED, "bench allreduce: %s of %zu floats: element %zu is %g, must be %g", names[method], n, i,
-                       (double)sum[i], (double)wanted);
+      return trm_error(TRM_FAILED, "bench allreduce: %s of %zu floats: element %zu is %g, must be %g", names[method], n,
+                       i, (double)sum[i], (double)wanted);
   return TRM_OK;
 }
 

@@ -68,8 +68,8 @@ double bench_product_time(const struct bench_product *p, struct job *job)
   struct trm_device *device = &job->device;
   struct trm_comm *comm = job->parts.comm;
   const double begin = comm->ops->clock(comm);
-  device->ops->gemm(device, p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->transpose_a ? p->m : p->k, p->b,
-                    p->transpose_b ? p->k : p->n, 0, p->c, p->n);
+  device->ops->gemm(device, p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->transpose_a ? p->m : p->k,
+                    p->b, p->transpose_b ? p->k : p->n, 0, p->c, p->n);
   device->ops->sync(device); /* a failure comes again at the next sync that is looked at */
   return comm->ops->clock(comm) - begin;
 }
@@ -106,8 +106,8 @@ static int shapes_read(const char *text, struct bench_product *product, int *cou
       at += good ? 3 : 0;
     }
     if (!good || (*at && *at != ','))
-      return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, each size from 1 to %d", text,
-                       begin, 1 << 20);
+      return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, sizes from 1 to %d",
+                       text, begin, 1 << 20);
     product_set(&product[*count], "", a == 't', b == 't', m, n, k);
     if (!*at++) {
       (*count)++;
@@ -160,8 +160,8 @@ static int products_run(struct job *job, struct bench_product *product, int coun
     }
   TRM_CHECK(job->device.ops->sync(&job->device));
   if (!json)
-    printf("%s, %d thread%s\n%-16s %6s   %5s   %5s      %10s     GFLOP/s\n", job->device.blas->detail(), job->device.threads,
-           job->device.threads == 1 ? "" : "s", "product", "M", "N", "K", "time");
+    printf("%s, %d thread%s\n%-16s %6s   %5s   %5s      %10s     GFLOP/s\n", job->device.blas->detail(),
+           job->device.threads, job->device.threads == 1 ? "" : "s", "product", "M", "N", "K", "time");
   for (int i = 0; i < count; i++)
     product_print(job, &product[i], rounds, json);
   return TRM_OK;

@@ -17,9 +17,10 @@
 static const char usage[] =
   "usage: [mpiexec -n N] trireme bench io [FILE.h5] [--repeat=R] [--json]\n"
   "\n"
-  "Rate of reading the training samples of a data set with every check that training makes, and of reading the same\n"
-  "file by read(2) in pieces of 128 KiB, in turns; medians. The ranks divide the file. The file is read once before, so\n"
-  "both read from the page cache where it fits. Without FILE: an uncompressed set of 256 MB, made in TMPDIR and removed.\n"
+  "Rate of reading the training samples of a data set with every check that training makes, and of reading the\n"
+  "same file by read(2) in pieces of 128 KiB, in turns; medians. The ranks divide the file. It is read once before,\n"
+  "so both read from the page cache where it fits. Without FILE: an uncompressed set of 256 MB, made in TMPDIR and\n"
+  "removed.\n"
   "\n"
   "  --repeat=R  rounds (default 7)\n"
   "  --json      one JSON object\n";
@@ -43,6 +44,7 @@ static int plain_read(struct trm_comm *comm, const char *path, uint64_t bytes, d
   const double begin = comm->ops->clock(comm);
   size_t low, high;
   trm_interval((size_t)bytes, (size_t)comm->size, (size_t)comm->rank, &low, &high);
+  errno = 0;
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   bool good = file >= 0 && lseek(file, (off_t)low, SEEK_SET) >= 0;
   while (good && low < high) {
@@ -50,7 +52,8 @@ static int plain_read(struct trm_comm *comm, const char *path, uint64_t bytes, d
     good = got > 0;
     low += good ? (size_t)got : 0;
   }
-  const int status = good ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot read: %s", path, errno ? strerror(errno) : "it became shorter");
+  const char *why = file < 0 || errno ? strerror(errno) : "it became shorter";
+  const int status = good ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot read: %s", path, why);
   if (file >= 0)
     close(file);
   comm->ops->barrier(comm);
@@ -78,13 +81,14 @@ static int measure(struct job *job, const char *path, size_t rounds, bool json)
     bench_slowest(comm, set, rounds);
     bench_slowest(comm, plain, rounds);
   }
-  const double rate = (double)bytes / bench_median(set, rounds), bare = (double)file_bytes / bench_median(plain, rounds);
+  const double rate = (double)bytes / bench_median(set, rounds);
+  const double bare = (double)file_bytes / bench_median(plain, rounds);
   trm_free(set);
   if (status != TRM_OK || comm->rank != 0)
     return status;
   if (!json) {
-    printf("%s: %.1f MB of samples in a file of %.1f MB, %d rank%s\n", path, 1e-6 * (double)bytes, 1e-6 * (double)file_bytes,
-           comm->size, comm->size == 1 ? "" : "s");
+    printf("%s: %.1f MB of samples in a file of %.1f MB, %d rank%s\n", path, 1e-6 * (double)bytes,
+           1e-6 * (double)file_bytes, comm->size, comm->size == 1 ? "" : "s");
     printf("  data set   %8.3f GB/s\n  read(2)    %8.3f GB/s\n  share      %8.1f %%\n", 1e-9 * rate, 1e-9 * bare,
            100 * rate / bare);
     return TRM_OK;
@@ -189,7 +193,9 @@ int bench_io(int argc, char **argv)
   struct job job;
   int64_t repeat = 7;
   bool json = false, helped;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000}, {"json", FLAG_BOOL, &json, 0, 0}, {NULL, FLAG_BOOL, NULL, 0, 0}};
+  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
+                               {"json", FLAG_BOOL, &json, 0, 0},
+                               {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench io", .usage = usage, .flags = table, .places = 1};
   int words, status = job_open(&job, &request, argc, argv, &words, &helped);
   if (status == TRM_OK && !helped)

@@ -1,4 +1,4 @@
-/* trireme bench step: whole training steps, beside the time that the products and the memory of the optimizer must take.
+/* trireme bench step: whole training steps, beside the time that products and optimizer must take.
  *
  * The step is the real one: model, device and strategy as in training, on batches that lie ready. The bound is measured
  * in the same process, in turns with the steps, so that what disturbs the machine disturbs both. */
@@ -17,9 +17,9 @@
 static const char usage[] =
   "usage: [mpiexec -n N] trireme bench step [--model=TEXT] [--batch=B] [--steps=S] [FLAG...] [--SECTION.KEY=VALUE...]\n"
   "\n"
-  "Seconds of a whole training step (forward, loss, backward, strategy, update) on made-up samples that lie ready in\n"
-  "memory, and the bound: what the step's matrix products take by themselves, plus the bytes that the optimizer moves,\n"
-  "at the rate of memory. Steps and bound are measured in turns; medians. Several ranks: B samples *each*.\n"
+  "Seconds of a whole training step (forward, loss, backward, strategy, update) on made-up samples that lie ready\n"
+  "in memory, and the bound: what the step's matrix products take by themselves, plus the bytes that the optimizer\n"
+  "moves, at the rate of memory. Steps and bound are measured in turns; medians. Several ranks: B samples *each*.\n"
   "\n"
   "  --model=TEXT   the model (default \"mlp 784-2048-2048-10 relu\")\n"
   "  --input=F      values of a sample (default: the first size of an mlp, else 784)\n"
@@ -192,8 +192,8 @@ static int bound_open(struct bench *b)
       continue;
     if (b->products + 3 > MOST)
       return trm_error(TRM_USAGE, "bench step: a bound over more than %d products: use --bound=no", MOST);
-    b->products += bench_layer_products(&b->product[b->products], i, (size_t)b->request.batch, trm_shape_count(&layer->in),
-                                        trm_shape_count(&layer->out), !first);
+    b->products += bench_layer_products(&b->product[b->products], i, (size_t)b->request.batch,
+                                        trm_shape_count(&layer->in), trm_shape_count(&layer->out), !first);
     first = false;
   }
   for (int i = 0; i < b->products; i++)
@@ -279,7 +279,8 @@ static void table_print(struct bench *b, const struct figures *f)
 {
   printf("%s, %zu parameters\n%d rank%s x %d thread%s, %lld samples a rank, strategy %s, %s\n", b->model.text,
          trm_model_size(&b->model), b->comm->size, b->comm->size == 1 ? "" : "s", b->device->threads,
-         b->device->threads == 1 ? "" : "s", (long long)b->request.batch, b->strategy.ops->name, b->device->blas->detail());
+         b->device->threads == 1 ? "" : "s", (long long)b->request.batch, b->strategy.ops->name,
+         b->device->blas->detail());
   printf("  step        %10.3f ms   %.0f samples/s over all ranks\n", 1e3 * f->step_s, f->items_per_s);
   printf("    model     %10.3f ms   forward, loss, backward\n", 1e3 * f->compute_s);
   printf("    strategy  %10.3f ms   sum over the ranks, update\n", 1e3 * f->update_s);
@@ -287,8 +288,8 @@ static void table_print(struct bench *b, const struct figures *f)
     return;
   printf("  bound       %10.3f ms   %.1f %% of the step\n", 1e3 * f->bound_s, 100 * f->bound_s / f->step_s);
   printf("    products  %10.3f ms   %.1f GFLOP/s a rank\n", 1e3 * f->products_s, 1e-9 * f->flop / f->products_s);
-  printf("    optimizer %10.3f ms   %.1f bytes an element at %.1f GB/s a rank\n", 1e3 * f->optimizer_s, element_bytes(b),
-         1e-9 * f->memory_bytes_per_s);
+  printf("    optimizer %10.3f ms   %.0f bytes an element at %.1f GB/s a rank\n", 1e3 * f->optimizer_s,
+         element_bytes(b), 1e-9 * f->memory_bytes_per_s);
   for (int i = 0; i < b->products; i++) {
     const struct bench_product *p = &b->product[i];
     const double s = bench_median(p->took, (size_t)b->request.steps);
@@ -387,8 +388,9 @@ static char **with_defaults(int argc, char **argv, int *count)
 int bench_step(int argc, char **argv)
 {
   struct job job;
-  struct bench b = {.job = &job,
-                    .request = {.model = "mlp 784-2048-2048-10 relu", .batch = 256, .steps = 30, .warmup = 5, .bound = true}};
+  struct bench b = {.job = &job};
+  b.request = (struct request){
+    .model = "mlp 784-2048-2048-10 relu", .batch = 256, .steps = 30, .warmup = 5, .bound = true};
   bool helped;
   const struct flag table[] = {{"model", FLAG_TEXT, &b.request.model, 0, 0},
                                {"input", FLAG_INTEGER, &b.request.input, 1, 1 << 30},

@@ -30,7 +30,7 @@ int cmd_bench(int argc, char **argv)
     printf("usage: trireme bench NAME [--json] [FLAG...]\n\n");
     for (int i = 0; i < BENCHES; i++)
       printf("  %-10s %s\n", benches[i].name, benches[i].help);
-    printf("\ntrireme bench NAME --help tells more of each. Figures are medians; --json prints a JSON object a line.\n");
+    printf("\ntrireme bench NAME --help tells more of each. Figures are medians; --json prints JSON lines.\n");
     return TRM_OK;
   }
   if (argc < 2)
@@ -40,7 +40,7 @@ int cmd_bench(int argc, char **argv)
       return benches[i].run(argc - 1, argv + 1);
   const char *near = trm_nearest(argv[1], known);
   return near ? trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; did you mean \"%s\"?", argv[1], near)
-              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; there are gemm, step, allreduce and io", argv[1]);
+              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\" (there are gemm, step, allreduce, io)", argv[1]);
 }
 
 static int by_value(const void *a, const void *b)

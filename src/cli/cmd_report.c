@@ -19,8 +19,10 @@ static const char usage[] =
 int cmd_report(int argc, char **argv)
 {
   const char *out = NULL, *svg = NULL, *title = NULL;
-  const struct flag table[] = {
-    {"out", FLAG_TEXT, &out, 0, 0}, {"svg", FLAG_TEXT, &svg, 0, 0}, {"title", FLAG_TEXT, &title, 0, 0}, {NULL, FLAG_TEXT, NULL, 0, 0}};
+  const struct flag table[] = {{"out", FLAG_TEXT, &out, 0, 0},
+                               {"svg", FLAG_TEXT, &svg, 0, 0},
+                               {"title", FLAG_TEXT, &title, 0, 0},
+                               {NULL, FLAG_TEXT, NULL, 0, 0}};
   const struct flags flags = {.command = "report", .usage = usage, .table = table};
   int count;
   bool helped;

@@ -57,6 +57,7 @@ static bool block_write(FILE *script, const char *name, int run, const struct sv
 /* What of a run is there to draw. */
 struct drawable {
   bool train, means, test, accuracy;
+  int coincide; /* runs after it that it would be hidden by: it is drawn wider */
 };
 
 static struct drawable run_write(FILE *script, const struct report_run *run, int number, double *low, double *high)
@@ -64,7 +65,7 @@ static struct drawable run_write(FILE *script, const struct report_run *run, int
   const size_t longest = run->train.n > run->test.n ? run->train.n : run->test.n;
   double *x = trm_alloc((2 * longest + 1) * sizeof *x, "report: a curve"), *y = x + longest;
   struct svg_series s = {.n = run->train.n, .x = x, .y = y};
-  struct drawable is = {false, false, false, false};
+  struct drawable is = {.coincide = 0};
   bool unused;
   for (size_t k = 0; k < s.n; k++) {
     x[k] = run->train.point[k].samples;
@@ -88,6 +89,17 @@ static struct drawable run_write(FILE *script, const struct report_run *run, int
   return is;
 }
 
+/* Whether two runs logged the same training losses, to within what can be seen. */
+static bool runs_coincide(const struct report_track *a, const struct report_track *b)
+{
+  bool same = a->n == b->n;
+  for (size_t k = 0; same && k < a->n; k++) {
+    const double x = a->point[k].loss, y = b->point[k].loss;
+    same = a->point[k].samples == b->point[k].samples && !(fabs(x - y) > 0.005 * fabs(x));
+  }
+  return same;
+}
+
 static const char *separator(bool *first)
 {
   const char *s = *first ? "plot " : ", ";
@@ -95,25 +107,29 @@ static const char *separator(bool *first)
   return s;
 }
 
-static void loss_panel(FILE *script, const struct report_run *runs, int count, const struct drawable *is, bool logarithmic)
+static void loss_panel(FILE *script, const struct report_run *runs, int count, const struct drawable *is,
+                       bool logarithmic)
 {
   bool first = true, means = false, any = false;
   for (int i = 0; i < count; i++) {
     means |= is[i].means;
     any |= is[i].train || is[i].test;
   }
-  fprintf(script, "set title 'Loss: %s'\n", !any ? "no values" : means ? "training (thin: every value, thick: means), test (points)"
-                                                                        : "training (line), test (points)");
+  const char *what = !any    ? "no values"
+                     : means ? "training (thin: every value, thick: means), test (points)"
+                             : "training (line), test (points)";
+  fprintf(script, "set title 'Loss: %s'\n", what);
   if (logarithmic)
     fputs("set logscale y\n", script);
   for (int i = 0; i < count; i++)
     if (is[i].means)
-      fprintf(script, "%s$train%d with lines lw 0.5 lc rgb '#c0%s' notitle", separator(&first), i, colours[i % COLOURS]);
+      fprintf(script, "%s$train%d with lines lw 0.5 lc rgb '#c0%s' notitle", separator(&first), i,
+              colours[i % COLOURS]);
   for (int i = 0; i < count; i++) {
     const char *colour = colours[i % COLOURS];
     if (is[i].train) {
-      fprintf(script, "%s$train%d%s with lines dt %d lw 1.6 lc rgb '#%s' title ", separator(&first), i,
-              is[i].means ? "_means" : "", 1 + i / COLOURS % 4, colour);
+      fprintf(script, "%s$train%d%s with lines dt %d lw %.1f lc rgb '#%s' title ", separator(&first), i,
+              is[i].means ? "_means" : "", 1 + i / COLOURS % 4, 1.6 + 2.4 * is[i].coincide, colour);
       quoted(script, runs[i].name);
     }
     if (is[i].test)
@@ -132,8 +148,9 @@ static void accuracy_panel(FILE *script, const struct report_run *runs, int coun
           any ? "" : ": no evaluations");
   for (int i = 0; i < count; i++)
     if (is[i].accuracy) {
-      fprintf(script, "%s$accuracy%d with linespoints dt %d pt 7 ps 0.5 lw 1.6 lc rgb '#%s' title ", separator(&first), i,
-              1 + i / COLOURS % 4, colours[i % COLOURS]);
+      fprintf(script, "%s$accuracy%d with linespoints dt %d pt 7 ps %.1f lw %.1f lc rgb '#%s' title ",
+              separator(&first), i, 1 + i / COLOURS % 4, 0.5 + 0.4 * is[i].coincide, 1.6 + 2.4 * is[i].coincide,
+              colours[i % COLOURS]);
       quoted(script, runs[i].name);
     }
   if (first)
@@ -145,13 +162,17 @@ static void script_write(FILE *script, const char *title, const struct report_ru
   static const char settings[] =
     "set terminal svg size 1120,440 dynamic enhanced font 'sans-serif,12' background '#ffffff'\n"
     "set border 3 lw 1 lc rgb '#5b6570'\nset tics nomirror out tc rgb '#5b6570'\nset grid y lc rgb '#dfe3e7' lt 1\n"
-    "set key noenhanced outside below center horizontal samplen 2 spacing 1.1 tc rgb '#1c2126'\nset xlabel 'samples' tc rgb '#5b6570'\n"
+    "set key noenhanced outside below center horizontal samplen 2 spacing 1.1 tc rgb '#1c2126'\n"
+    "set xlabel 'samples' tc rgb '#5b6570'\n"
     "set format x '%.0s%c'\nset xrange [0:*]\nset title tc rgb '#1c2126'\n";
   fputs(settings, script);
   struct drawable *is = trm_alloc((size_t)count * sizeof *is, "report: what to draw");
   double low = INFINITY, high = -INFINITY;
   for (int i = 0; i < count; i++)
     is[i] = run_write(script, &runs[i], i, &low, &high);
+  for (int i = 0; i < count; i++)
+    for (int k = i + 1; k < count; k++)
+      is[i].coincide += runs_coincide(&runs[i].train, &runs[k].train);
   fputs("set multiplot layout 1,2 title ", script);
   quoted(script, title);
   fputs(" noenhanced font ',15' tc rgb '#1c2126'\n", script);
@@ -200,8 +221,8 @@ static int gnuplot_feed(const char *out, int picture, const char *title, const s
   if (!script)
     return trm_error(TRM_FAILED, "%s: cannot start gnuplot: %s", out, strerror(errno));
   if (WIFEXITED(ended) && WEXITSTATUS(ended) == NO_PROGRAM)
-    return trm_error(TRM_FAILED, "--svg needs gnuplot (looked for %s): install the package gnuplot (Debian: gnuplot-nox)",
-                     TRM_GNUPLOT);
+    return trm_error(TRM_FAILED, "--svg needs gnuplot (%s: not found): install the package gnuplot (Debian: %s)",
+                     TRM_GNUPLOT, "gnuplot-nox");
   if (!WIFEXITED(ended) || WEXITSTATUS(ended))
     return trm_error(TRM_FAILED, "%s: gnuplot failed: its message is above", out);
   return TRM_OK;

@@ -26,7 +26,7 @@ static const char style[] =
   "th,td{padding:7px 10px;text-align:left;white-space:nowrap;border-bottom:1px solid var(--faint);vertical-align:top}"
   "tr:last-child td{border-bottom:0}th{color:var(--soft);font-weight:600;vertical-align:bottom;white-space:normal}"
   "td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}.model{white-space:normal;color:var(--soft);"
-  "font-size:12.5px}.model{min-width:15em;padding-left:34px}"
+  "font-size:12.5px}.model{min-width:17.5em;padding-left:34px}"
   "code,pre{font:12.5px/1.45 ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace}\n"
   ".key{width:26px;height:10px;margin-right:8px;display:inline-block}\n"
   ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,520px),1fr));gap:18px}"
@@ -172,7 +172,7 @@ static void cell_number(FILE *out, const struct column *column, const struct rep
   const double value = summary_number(&runs[i], column->key);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
-    if (column->better * (summary_number(&runs[k], column->key) - value) > 0)
+    if (column->better * (summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
       best = false;
   fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
   if (!isfinite(value))
@@ -236,7 +236,8 @@ static void differences_walk(FILE *out, const struct trm_node *node, const char 
                              int count, int owner, bool *open)
 {
   for (; node; node = node->next) {
-    char *name = *prefix ? trm_format("%s.%s", prefix, node->key ? node->key : "") : trm_strdup(node->key ? node->key : "");
+    const char *key = node->key ? node->key : "";
+    char *name = *prefix ? trm_format("%s.%s", prefix, key) : trm_strdup(key);
     if (node->kind == TRM_NODE_MAP) {
       differences_walk(out, node->first, name, runs, count, owner, open);
     } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir")) {
@@ -308,6 +309,8 @@ static void curve_caption(FILE *out, const struct svg_notes *notes)
   if (notes->drawn < notes->points)
     fprintf(out, "%zu of %zu points are drawn: of each half pixel the first, the lowest, the highest and the last. ",
             notes->drawn, notes->points);
+  if (notes->coincide)
+    fputs("Where lines coincide, the one below is drawn wider. ", out);
   if (notes->broken)
     fputs("Where a line breaks off, or ends in a cross, the value was not finite.", out);
   fputs("</figcaption>", out);
@@ -319,8 +322,9 @@ static void curve_write(FILE *out, const struct curve *curve, const struct repor
   int n = 0;
   for (int i = 0; i < count; i++) {
     const struct report_track *track = curve->test ? &runs[i].test : &runs[i].train;
-    const bool logged = curve->y == FIELD_RATE ? runs[i].has_rate : !curve->test || curve->y != FIELD_ACCURACY || runs[i].has_accuracy;
-    if (!track->n || !logged)
+    if (!track->n || (curve->y == FIELD_RATE && !runs[i].has_rate) ||
+        (curve->test && curve->y == FIELD_ACCURACY && !runs[i].has_accuracy) ||
+        (curve->test && curve->y == FIELD_LOSS && !runs[i].has_loss))
       continue;
     double *x = trm_alloc(2 * track->n * sizeof *x, "report: a curve"), *y = x + track->n;
     for (size_t k = 0; k < track->n; k++) {
@@ -363,7 +367,8 @@ static void curves_write(FILE *out, const struct report_run *runs, int count)
   const struct curve curves[] = {
     {"Training loss over samples", "samples", false, FIELD_SAMPLES, FIELD_LOSS, SVG_COUNT, SVG_PLAIN, true, true},
     {"Training loss over time", "wall time", false, FIELD_WALL, FIELD_LOSS, SVG_SECONDS, SVG_PLAIN, true, true},
-    {epochs ? "Test loss over epochs" : "Test loss over samples", name, true, progress, FIELD_LOSS, unit, SVG_PLAIN, true, false},
+    {epochs ? "Test loss over epochs" : "Test loss over samples", name, true, progress, FIELD_LOSS, unit, SVG_PLAIN,
+     true, false},
     {"Test loss over time", "wall time", true, FIELD_WALL, FIELD_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
     {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, FIELD_ACCURACY, unit,
      SVG_PERCENT, false, false},
@@ -395,7 +400,8 @@ static void notes_write(FILE *out, const struct report_run *runs, int count)
     if (runs[i].superseded) {
       fputs("<p class=\"soft\">", out);
       html_text(out, runs[i].name);
-      fprintf(out, " was resumed: %zu logged lines were computed again, and the later ones are shown.</p>\n", runs[i].superseded);
+      fprintf(out, " was resumed: %zu logged lines were computed again, and the later ones are shown.</p>\n",
+              runs[i].superseded);
     }
     if (!runs[i].test.n) {
       fputs("<p class=\"soft\">", out);

@@ -38,7 +38,8 @@ const char *svg_dashes(int number)
 static double place(const struct axis *a, double value)
 {
   value /= a->unit;
-  const double part = a->logarithmic ? log10(value / a->low) / log10(a->high / a->low) : (value - a->low) / (a->high - a->low);
+  const double part = a->logarithmic ? log10(value / a->low) / log10(a->high / a->low)
+                                     : (value - a->low) / (a->high - a->low);
   return a->from + part * (a->to - a->from);
 }
 
@@ -173,7 +174,8 @@ static void axes_draw(struct canvas *c)
     fprintf(c->out, "%s</text>\n", percent);
   }
   const int floor_y = HEIGHT - BOTTOM;
-  fprintf(c->out, "<line class=\"axis\" x1=\"%d\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, c->x.to, floor_y, floor_y);
+  fprintf(c->out, "<line class=\"axis\" x1=\"%d\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, c->x.to, floor_y,
+          floor_y);
   for (int i = 0; i < c->x.tick_count; i++) {
     const double x = place(&c->x, c->x.ticks[i] * c->x.unit);
     fprintf(c->out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x, floor_y, floor_y + 4);
@@ -215,9 +217,26 @@ static void pen_to(struct pen *pen, double x, double y)
   pen->drawn++;
 }
 
-static void path_open(struct canvas *c, const struct svg_series *s, const char *class)
+int svg_coincide(const struct svg_series *series, int count, int i, double x_near, double y_near)
+{
+  const struct svg_series *a = &series[i];
+  int same = 0;
+  for (int k = i + 1; k < count; k++) {
+    const struct svg_series *b = &series[k];
+    bool near = a->n == b->n;
+    for (size_t p = 0; near && p < a->n; p++)
+      near = fabs(a->x[p] - b->x[p]) <= x_near && (fabs(a->y[p] - b->y[p]) <= y_near || !isfinite(a->y[p] - b->y[p]));
+    same += near;
+  }
+  return same;
+}
+
+/* wider: by how many pixels than usual */
+static void path_open(struct canvas *c, const struct svg_series *s, const char *class, int wider)
 {
   fprintf(c->out, "<path class=\"%s s%d\"", class, s->number % SVG_COLOURS);
+  if (wider)
+    fprintf(c->out, " style=\"stroke-width:%d\"", 2 + wider);
   if (svg_dashes(s->number))
     fprintf(c->out, " stroke-dasharray=\"%s\"", svg_dashes(s->number));
   fprintf(c->out, " d=\"");
@@ -307,8 +326,16 @@ struct end_label {
   double at;   /* where the label stands */
 };
 
-static void series_draw(struct canvas *c, const struct svg_series *s, struct end_label *end)
+static void series_draw(struct canvas *c, int number, struct end_label *end)
 {
+  const struct svg_series *s = &c->plot->series[number];
+  /* half a pixel; on a logarithmic axis this is stricter at the upper end */
+  const int wider = 3 * svg_coincide(c->plot->series, c->plot->count, number,
+                                     0.5 * c->x.unit * (c->x.high - c->x.low) / (c->x.to - c->x.from),
+                                     0.5 * c->y.unit * (c->y.logarithmic ? c->y.low * log(c->y.high / c->y.low)
+                                                                         : c->y.high - c->y.low) /
+                                       (c->y.from - c->y.to));
+  c->notes->coincide |= wider > 0;
   size_t last = s->n, finite = 0;
   for (size_t i = 0; i < s->n; i++)
     if (isfinite(s->y[i])) {
@@ -323,20 +350,20 @@ static void series_draw(struct canvas *c, const struct svg_series *s, struct end
   end->x = place(&c->x, s->x[last]);
   end->y = place(&c->y, s->y[last]);
   const bool means = c->plot->means && svg_wants_means(s);
-  path_open(c, s, means ? "thin" : "line");
+  path_open(c, s, means ? "thin" : "line", means ? 0 : wider);
   c->notes->points += finite;
   c->notes->drawn += path_points(c, s);
   fprintf(c->out, "\"/>\n");
   if (means) {
-    path_open(c, s, "line");
+    path_open(c, s, "line", wider);
     end->y = path_means(c, s);
     fprintf(c->out, "\"/>\n");
     c->notes->averaged = true;
   } else if (finite <= 60) {
     for (size_t i = 0; i < s->n; i++)
       if (isfinite(s->y[i]))
-        fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"2.8\"/>", s->number % SVG_COLOURS,
-                place(&c->x, s->x[i]), place(&c->y, s->y[i]));
+        fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLOURS,
+                place(&c->x, s->x[i]), place(&c->y, s->y[i]), 2.8 + 0.5 * wider);
     fprintf(c->out, "\n");
   }
   if (last + 1 < s->n) /* it ended in values that are not finite */
@@ -370,7 +397,7 @@ static void labels_draw(struct canvas *c, struct end_label *label, int n, size_t
     const double x = c->x.to + 30;
     fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLOURS, label[i].x + 4,
             label[i].y, x - 18, label[i].at);
-    path_open(c, s, "line");
+    path_open(c, s, "line", 0);
     fprintf(c->out, "M%.1f,%.1fh12\"/>", x - 17, label[i].at);
     fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
     const size_t length = strlen(s->label);
@@ -415,7 +442,7 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
     struct end_label *labels = trm_alloc((size_t)plot->count * sizeof *labels, "report: labels");
     int n = 0;
     for (int s = 0; s < plot->count; s++) {
-      series_draw(&c, &plot->series[s], &labels[n]);
+      series_draw(&c, s, &labels[n]);
       n += labels[n].x > 0;
     }
     if (labelled)

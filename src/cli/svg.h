@@ -1,5 +1,5 @@
-/* Line plots as SVG, to be set into a page that brings the style (classes: grid, axis, tick, line, thin, dot, end, label;
- * colours: s0..s6, each setting --c). */
+/* Line plots as SVG, to be set into a page that brings the style (classes: grid, axis, tick, name, line, thin, dot,
+ * lead, label; colours: s0..s6, each setting --c). */
 #ifndef TRM_CLI_SVG_H
 #define TRM_CLI_SVG_H
 
@@ -32,7 +32,7 @@ struct svg_plot {
 /* What was done to the data, for the caption. */
 struct svg_notes {
   size_t points, drawn; /* drawn < points: thinned to the extremes of each half pixel */
-  bool logarithmic, averaged, broken;
+  bool logarithmic, averaged, broken, coincide;
 };
 
 void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
@@ -41,6 +41,9 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
  * values. One without a finite value gives NAN. Wanted where there are several values to a window. */
 bool svg_wants_means(const struct svg_series *series);
 int svg_means(const struct svg_series *series, double *x, double *y);
+
+/* How many of the series after `i` run the same way, to within the given distances. */
+int svg_coincide(const struct svg_series *series, int count, int i, double x_near, double y_near);
 
 /* The stroke-dasharray of a series, NULL for a solid line. */
 const char *svg_dashes(int number);

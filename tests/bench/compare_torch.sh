@@ -21,5 +21,6 @@ for round in $(seq "$ROUNDS"); do
   ours+=("$a") theirs+=("$b") ratios+=("$(ratio "$b" "$a")")
   awk -v r="$round" -v a="$a" -v b="$b" 'BEGIN { printf "%5d %14.2f %14.2f %8.3f\n", r, 1e3 * a, 1e3 * b, b / a }'
 done
-printf '{"compare":"step, pytorch over trireme","ranks":%s,"threads":%s,"rounds":%s,"trireme_s":%s,"pytorch_s":%s,"ratio":%s}\n' \
-  "$RANKS" "$THREADS" "$ROUNDS" "$(median "${ours[@]}")" "$(median "${theirs[@]}")" "$(median "${ratios[@]}")"
+printf '{"compare":"step, pytorch over trireme","ranks":%s,"threads":%s,"rounds":%s,' "$RANKS" "$THREADS" "$ROUNDS"
+printf '"trireme_s":%s,"pytorch_s":%s,"ratio":%s}\n' "$(median "${ours[@]}")" "$(median "${theirs[@]}")" \
+  "$(median "${ratios[@]}")"

@@ -1,6 +1,6 @@
 # What the benchmark scripts share. Sourced. TRIREME: the program (default: build/trireme, or what PATH has);
 # ROUNDS: how often the two sides take turns.
-set -eu
+set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TRIREME=${TRIREME:-$here/../../build/trireme}
 [ -x "$TRIREME" ] || TRIREME=$(command -v trireme) || { echo "no trireme: build it, or set TRIREME" >&2; exit 1; }
@@ -11,7 +11,10 @@ ROUNDS=${ROUNDS:-7}
 json_value() { sed -n "s/.*\"$1\": *\([-+0-9.eE]*\).*/\1/p" | tail -n 1; }
 
 # median NUMBER...
-median() { printf '%s\n' "$@" | sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+median() {
+  printf '%s\n' "$@" | sort -g |
+    awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'
+}
 
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f\n", a / b }'; }
 

@@ -15,7 +15,9 @@ for round in $(seq "$ROUNDS"); do
   b=$(job "$RANKS" bench step --bound=no --json --steps="$STEPS" --threads=1 | json_value items_per_s)
   wanted "$RANKS ranks" "$b"
   ones+=("$a") many+=("$b") ratios+=("$(awk -v a="$a" -v b="$b" -v n="$RANKS" 'BEGIN { printf "%.4f", b / a / n }')")
-  awk -v r="$round" -v a="$a" -v b="$b" -v n="$RANKS" 'BEGIN { printf "%5d %16.0f %16.0f %11.3f\n", r, a, b, b / a / n }'
+  awk -v r="$round" -v a="$a" -v b="$b" -v n="$RANKS" \
+    'BEGIN { printf "%5d %16.0f %16.0f %11.3f\n", r, a, b, b / a / n }'
 done
-printf '{"compare":"scaling","ranks":%s,"threads":1,"rounds":%s,"one_items_per_s":%s,"items_per_s":%s,"efficiency":%s}\n' \
-  "$RANKS" "$ROUNDS" "$(median "${ones[@]}")" "$(median "${many[@]}")" "$(median "${ratios[@]}")"
+printf '{"compare":"scaling","ranks":%s,"threads":1,"rounds":%s,"one_items_per_s":%s,' "$RANKS" "$ROUNDS" \
+  "$(median "${ones[@]}")"
+printf '"items_per_s":%s,"efficiency":%s}\n' "$(median "${many[@]}")" "$(median "${ratios[@]}")"
