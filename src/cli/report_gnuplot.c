@@ -221,8 +221,9 @@ static int gnuplot_feed(const char *out, int picture, const char *title, const s
   if (!script)
     return trm_error(TRM_FAILED, "%s: cannot start gnuplot: %s", out, strerror(errno));
   if (WIFEXITED(ended) && WEXITSTATUS(ended) == NO_PROGRAM)
-    return trm_error(TRM_FAILED, "--svg needs gnuplot (%s: not found): install the package gnuplot (Debian: %s)",
-                     TRM_GNUPLOT, "gnuplot-nox");
+    return trm_error(TRM_FAILED,
+                     "--svg needs gnuplot (%s: not found): install the package gnuplot (Debian: gnuplot-nox)",
+                     TRM_GNUPLOT);
   if (!WIFEXITED(ended) || WEXITSTATUS(ended))
     return trm_error(TRM_FAILED, "%s: gnuplot failed: its message is above", out);
   return TRM_OK;
