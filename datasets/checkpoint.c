@@ -52,7 +52,7 @@ static int tensor_write(hid_t group, const char *path, const char *what, const s
   int status = TRM_OK;
   if (dataset < 0 || H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
     status = h5_error(path, "%s/%s cannot be written", what, parameter->name);
-  if (dataset >= 0 && H5Dclose(dataset) < 0 && status == TRM_OK)
+  if (status == TRM_OK && H5Dclose(dataset) < 0)
     status = h5_error(path, "%s/%s cannot be written", what, parameter->name);
   H5Pclose(plist);
   H5Sclose(space);

@@ -8,10 +8,10 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -28,6 +28,8 @@ static void lock_make(void)
   pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&lock, &kind);
   pthread_mutexattr_destroy(&kind);
+  /* HDF5's clean-up at the end of the program would take up what h5_discard has left */
+  H5dont_atexit();
 }
 
 void h5_enter(void)
@@ -67,8 +69,12 @@ int h5_error(const char *path, const char *format, ...)
   const char *reason = NULL;
   H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, reason_take, &reason);
   char copy[384] = "";
-  if (reason)
-    snprintf(copy, sizeof copy, ": %s", reason);
+  if (reason) {
+    /* of a failed call to the system: "..., errno = 28, error message = 'No space left on device', ..." */
+    const char *const mark = "error message = '", *const system = strstr(reason, mark);
+    const char *const from = system ? system + strlen(mark) : reason;
+    snprintf(copy, sizeof copy, ": %.*s", (int)strcspn(from, system ? "'" : "\n"), from);
+  }
   return trm_error(TRM_FAILED, "%s: %s%s", path, message, copy);
 }
 
@@ -80,6 +86,7 @@ static hid_t access_plist(void)
   /* checksums on all of HDF5's own structures came with this version: a damaged file is refused, not misread */
   H5Pset_libver_bounds(plist, H5F_LIBVER_V110, H5F_LIBVER_LATEST);
   H5Pset_alignment(plist, 1 << 16, 4096);
+  H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG); /* what an error path left open goes with the file */
 #if H5_VERSION_GE(1, 10, 7)
   H5Pset_file_locking(plist, false, true); /* many cluster file systems know no locks; we write to new files only */
 #endif
@@ -174,11 +181,9 @@ int h5_create(const char *path, const char *format, hid_t *file)
   h5_enter();
   const hid_t plist = access_plist();
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, plist);
+  int status = *file < 0 ? h5_error(path, "cannot be created") : TRM_OK;
   H5Pclose(plist);
-  int status = TRM_OK;
-  if (*file < 0)
-    status = h5_error(path, "cannot be created");
-  else if (!h5_put_text(*file, "format", format) || !h5_put_integer(*file, "version", H5_FORMAT_VERSION))
+  if (status == TRM_OK && (!h5_put_text(*file, "format", format) || !h5_put_integer(*file, "version", H5_FORMAT_VERSION)))
     status = h5_error(path, "cannot be written");
   if (status != TRM_OK)
     h5_discard(file, path);
@@ -210,7 +215,7 @@ int h5_commit(hid_t *file, const char *path, const char *final)
     return status;
   }
   if (H5Fclose(*file) < 0) {
-    const int status = h5_error(path, "cannot be written");
+    const int status = h5_error(path, "cannot be closed");
     h5_discard(file, path);
     h5_leave();
     return status;
@@ -233,20 +238,12 @@ void h5_discard(hid_t *file, const char *path)
 {
   h5_enter();
   if (*file >= 0) {
-    /* What the file could not take must not fail again, now or when HDF5 shuts down: it goes to memory instead, which is
-     * then dropped (/dev/null would not do: it cannot be truncated, and HDF5 wants to). */
     int *fd = NULL;
     const hid_t plist = H5Fget_access_plist(*file);
-    if (plist >= 0 && H5Fget_vfd_handle(*file, plist, (void **)&fd) >= 0 && fd) {
-      const int nowhere = memfd_create("discarded", MFD_CLOEXEC);
-      if (nowhere >= 0) {
-        dup2(nowhere, *fd);
-        close(nowhere);
-      }
-    }
+    if (plist >= 0 && H5Fget_vfd_handle(*file, plist, (void **)&fd) >= 0 && fd && ftruncate(*fd, 0))
+      trm_warn("%s: its room on the disk is free only when the program ends: %s", path, strerror(errno));
     if (plist >= 0)
       H5Pclose(plist);
-    H5Fclose(*file);
     *file = -1;
   }
   h5_leave();
@@ -420,9 +417,8 @@ bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t
     H5Pset_fletcher32(plist);
   }
   const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  const bool done = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, flat) >= 0;
-  if (dataset >= 0)
-    H5Dclose(dataset);
+  const bool done = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, flat) >= 0 &&
+                    H5Dclose(dataset) >= 0;
   H5Pclose(plist);
   H5Sclose(space);
   H5Tclose(type);

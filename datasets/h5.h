@@ -36,10 +36,13 @@ int h5_open_together(const char *path, struct trm_comm *comm, hid_t *file);
 int h5_create(const char *path, const char *format, hid_t *file);
 
 /* Ends a file begun by h5_create: flushed, closed and on the disk, then renamed from `path` to `final`. On any error the
- * file is closed and removed, and `final` is what it was. *file becomes -1. */
+ * file is discarded, and `final` is what it was. *file becomes -1. */
 int h5_commit(hid_t *file, const char *path, const char *final);
 
-/* Closes and removes a file begun by h5_create, whatever state it is in. Keeps the recorded error. */
+/* Removes a file begun by h5_create, whatever state it is in; keeps the recorded error. The file is cut to nothing but
+ * never closed, nor what is open in it: once a write has failed, data in HDF5's caches fail again at every close, and
+ * HDF5 1.10 is left with half-closed objects on which it crashes at the end of the program. Its descriptor stays open,
+ * since HDF5 tells files apart by their inode numbers, which the system would give to the next file. */
 void h5_discard(hid_t *file, const char *path);
 
 /* Attributes of an object; false / NULL / `otherwise` if something fails or it is absent. Texts are fixed-length: they

@@ -200,13 +200,19 @@ static int spool_copy(struct trm_data_writer *writer, struct output *out)
   const hid_t table = H5Dcreate2(writer->group, name, H5T_STD_U64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
   if (table < 0 || (sums && H5Dwrite(table, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, out->sums) < 0))
     status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
-  if (table >= 0)
-    H5Dclose(table);
+  else if (H5Dclose(table) < 0)
+    status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
   H5Sclose(space);
+  if (status != TRM_OK) {
+    H5Pclose(plist);
+    h5_leave();
+    trm_free(name);
+    return status;
+  }
   space = H5Screate_simple(out->dims + 1, size, NULL);
   out->dataset = H5Dcreate2(writer->group, out->name, block_type_file(out->type), space, H5P_DEFAULT, plist,
                             H5P_DEFAULT);
-  if (status == TRM_OK && out->dataset < 0)
+  if (out->dataset < 0)
     status = h5_error(writer->path, "%s/%s cannot be made", writer->split, out->name);
   H5Sclose(space);
   H5Pclose(plist);
@@ -241,9 +247,11 @@ static int output_end(struct trm_data_writer *writer, struct output *out)
   char hex[65];
   trm_sha256_end(&out->hash, hex);
   h5_enter();
-  const int status = !h5_put_integer(out->dataset, "block_rows", out->block_rows) ||
-                         !h5_put_text(out->dataset, "sha256", hex)
-                       ? h5_error(writer->path, "%s/%s cannot be described", writer->split, out->name) : TRM_OK;
+  int status = !h5_put_integer(out->dataset, "block_rows", out->block_rows) ||
+                   !h5_put_text(out->dataset, "sha256", hex)
+                 ? h5_error(writer->path, "%s/%s cannot be described", writer->split, out->name) : TRM_OK;
+  if (status == TRM_OK && H5Dclose(out->dataset) < 0)
+    status = h5_error(writer->path, "%s/%s cannot be written", writer->split, out->name);
   h5_leave();
   char *name = trm_format("%s/%s", writer->split, out->name);
   data_digest_add(&writer->digest, name, out->type, out->rows, hex);
@@ -253,10 +261,6 @@ static int output_end(struct trm_data_writer *writer, struct output *out)
 
 static void output_free(struct output *out)
 {
-  h5_enter();
-  if (out->dataset >= 0)
-    H5Dclose(out->dataset);
-  h5_leave();
   if (out->spool >= 0)
     close(out->spool);
   trm_free(out->block);
@@ -265,15 +269,12 @@ static void output_free(struct output *out)
 
 /* -- splits */
 
+/* The split's memory; its data sets and group are closed, or left with the file. */
 static void split_free(struct trm_data_writer *writer)
 {
   for (int i = 0; i < writer->outputs; i++)
     output_free(&writer->output[i]);
   writer->outputs = 0;
-  h5_enter();
-  if (writer->group >= 0)
-    H5Gclose(writer->group);
-  h5_leave();
   writer->group = -1;
 }
 
@@ -289,7 +290,7 @@ static int split_end(struct trm_data_writer *writer)
   for (int i = 0; i < writer->outputs && status == TRM_OK; i++)
     status = output_end(writer, &writer->output[i]);
   h5_enter();
-  if (status == TRM_OK && !h5_put_integer(writer->group, "rows", writer->rows))
+  if (status == TRM_OK && (!h5_put_integer(writer->group, "rows", writer->rows) || H5Gclose(writer->group) < 0))
     status = h5_error(writer->path, "%s cannot be described", writer->split);
   h5_leave();
   split_free(writer);
@@ -516,7 +517,6 @@ void trm_data_writer_abandon(struct trm_data_writer *writer)
 {
   if (!writer)
     return;
-  split_free(writer);
   h5_discard(&writer->file, writer->part);
   writer_free(writer);
 }

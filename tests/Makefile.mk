@@ -4,8 +4,11 @@
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
 trm_test_programs += \
 	tests/unit/test_arena \
+	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
 	tests/unit/test_core \
+	tests/unit/test_damage \
+	tests/unit/test_datasets \
 	tests/unit/test_images \
 	tests/unit/test_import \
 	tests/unit/test_kernels \
@@ -17,6 +20,10 @@ trm_test_programs += \
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
+tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_datasets_SOURCES = \
+	tests/unit/test_datasets.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_program_extra)
 tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
 tests_unit_test_import_SOURCES = tests/unit/test_import.c $(trm_test_imports)

@@ -1,0 +1,253 @@
+/* Checkpoints: back as they were written, refused where they do not fit, complete or absent when the disk is full. */
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include "core/random.h"
+#include "dataset_files.h"
+#include "suite.h"
+
+static char folder[256];
+
+static void model_make(struct trm_model *model, const char *text)
+{
+  const struct trm_input_spec spec = {.shape = {.dims = 3, .size = {1, 5, 4}}, .target = TRM_TARGET_CLASS, .classes = 7};
+  if (trm_model_create(model, text, "auto", &spec) != TRM_OK) {
+    CU_FAIL_FATAL("model");
+    printf("%s\n", trm_error_text());
+  }
+}
+
+static const char *const names[] = {"zero", "one", "two", "three", "four", "five", "s\xc3\xa9ven"};
+
+/* A checkpoint of a model, with `states` arrays that differ everywhere. */
+static void checkpoint_make(struct trm_checkpoint *c, const struct trm_model *model, int states, uint32_t stream)
+{
+  *c = (struct trm_checkpoint){
+    .seed = UINT64_MAX, .epoch = 3, .position = 1234567890123, .updates = 17, .samples = 999, .batch = 64,
+    .best_loss = NAN, .best_accuracy = 0.1 + 1e-17, .best_updates = 16, .stale_evaluations = 2, .wall_s = 1e-300,
+    .model_text = model->text, .loss_name = (char *)model->loss->name,
+    .config = (char *)"model: mlp\n# comment: \xc3\xa4\noptim: {lr: 0.1}\n", .data_digest = (char *)"abc",
+    .spec = model->spec, .class_names = (char **)names, .states = states,
+    .state_name = {"weights", "first", "second"},
+  };
+  for (int s = 0; s < states; s++) {
+    c->state[s] = trm_alloc(model->parameters * sizeof(float), "test");
+    for (int p = 0; p < trm_model_parameter_count(model); p++) { /* what is between the tensors stays 0 */
+      const struct trm_parameter *parameter = trm_model_parameter(model, p);
+      for (size_t i = 0; i < parameter->count; i++)
+        c->state[s][parameter->offset + i] =
+          trm_random_normal(1, TRM_RANDOM_BENCH, stream + (uint32_t)s, parameter->offset + i);
+    }
+  }
+}
+
+static void checkpoint_drop(struct trm_checkpoint *c)
+{
+  for (int s = 0; s < c->states; s++)
+    trm_free(c->state[s]);
+}
+
+static bool same_arrays(const struct trm_checkpoint *a, const struct trm_checkpoint *b, const struct trm_model *model)
+{
+  bool same = a->states == b->states;
+  for (int s = 0; same && s < a->states; s++)
+    same = memcmp(a->state[s], b->state[s], model->parameters * sizeof(float)) == 0;
+  return same;
+}
+
+static void test_round_trip(void)
+{
+  char *path = trm_format("%s/round.h5", folder);
+  const char *const texts[] = {"linear 7", "mlp 20-300-7 relu", "mlp 20-16-16-7 tanh"};
+  for (int t = 0; t < 3; t++)
+    for (int states = 1; states <= 3; states++) {
+      struct trm_model model;
+      struct trm_checkpoint c, back = {0};
+      model_make(&model, texts[t]);
+      checkpoint_make(&c, &model, states, 0);
+      CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+      CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+      CU_ASSERT(back.seed == c.seed && back.epoch == c.epoch && back.position == c.position);
+      CU_ASSERT(back.updates == c.updates && back.samples == c.samples && back.batch == c.batch);
+      CU_ASSERT(isnan(back.best_loss) && back.best_accuracy == c.best_accuracy && back.wall_s == c.wall_s);
+      CU_ASSERT(back.best_updates == c.best_updates && back.stale_evaluations == c.stale_evaluations);
+      CU_ASSERT_STRING_EQUAL(back.model_text, c.model_text);
+      CU_ASSERT_STRING_EQUAL(back.loss_name, c.loss_name);
+      CU_ASSERT_STRING_EQUAL(back.config, c.config);
+      CU_ASSERT_STRING_EQUAL(back.data_digest, c.data_digest);
+      CU_ASSERT(back.spec.shape.dims == 3 && back.spec.shape.size[1] == 5 && back.spec.classes == 7);
+      CU_ASSERT(!back.spec.sparse && !back.spec.tokens && back.spec.target == TRM_TARGET_CLASS);
+      for (int i = 0; i < 7; i++)
+        CU_ASSERT_STRING_EQUAL(back.class_names[i], names[i]);
+      CU_ASSERT_EQUAL(back.states, states);
+      for (int s = 0; s < states; s++)
+        CU_ASSERT_STRING_EQUAL(back.state_name[s], c.state_name[s]);
+      CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
+      CU_ASSERT(same_arrays(&c, &back, &model));
+      trm_checkpoint_free(&back);
+      /* weights alone */
+      CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+      CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, false), TRM_OK);
+      CU_ASSERT(back.states == 1 && memcmp(back.state[0], c.state[0], model.parameters * sizeof(float)) == 0);
+      trm_checkpoint_free(&back);
+      checkpoint_drop(&c);
+      trm_model_free(&model);
+    }
+  trm_free(path);
+}
+
+/* Reads the arrays into another model; returns the status. */
+static int read_into(const char *path, const char *text)
+{
+  struct trm_model model;
+  struct trm_checkpoint back = {0};
+  model_make(&model, text);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+  const int status = trm_checkpoint_hdf5.read_arrays(path, &back, &model, true);
+  trm_checkpoint_free(&back);
+  trm_model_free(&model);
+  return status;
+}
+
+static bool error_has(const char *a, const char *b)
+{
+  const bool has = strstr(trm_error_text(), a) && strstr(trm_error_text(), b);
+  if (!has)
+    printf("error: %s\n", trm_error_text());
+  return has;
+}
+
+static void test_other_models(void)
+{
+  char *path = trm_format("%s/other.h5", folder);
+  struct trm_model model;
+  struct trm_checkpoint c;
+  model_make(&model, "linear 9 | relu | linear 7");
+  checkpoint_make(&c, &model, 2, 0);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+  CU_ASSERT_EQUAL(read_into(path, "linear 9 | tanh | linear 7"), TRM_OK);
+  CU_ASSERT_EQUAL(read_into(path, "linear 8 | relu | linear 7"), TRM_USAGE);
+  CU_ASSERT(error_has("other.h5: weights/layer", "has shape (9, 20), but the model's has (8, 20)"));
+  CU_ASSERT_EQUAL(read_into(path, "linear 9 | relu | linear 9 | relu | linear 7"), TRM_USAGE);
+  CU_ASSERT(error_has("other.h5: ", "layer"));
+  CU_ASSERT_EQUAL(read_into(path, "linear 9 bias=no | relu | linear 7"), TRM_USAGE);
+  CU_ASSERT(error_has("other.h5: has weights/layer0.bias", "which the model has not"));
+  CU_ASSERT_EQUAL(read_into(path, "relu | linear 9 | linear 7"), TRM_USAGE);
+  CU_ASSERT(error_has("other.h5: has no weights/layer1.weight", "which the model has"));
+  checkpoint_drop(&c);
+  trm_model_free(&model);
+  trm_free(path);
+}
+
+static void test_other_files(void)
+{
+  struct trm_checkpoint back;
+  struct trm_dataset *data;
+  struct trm_options options = {.data = {.shuffle = (char *)"no", .memory = 1 << 20}, .parallel = {.share = (char *)"none"}};
+  char *path = trm_format("%s/x.h5", folder), *gone = trm_format("%s/nowhere/x.h5", folder);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(gone, &back), TRM_FAILED);
+  CU_ASSERT(error_has("nowhere/x.h5: ", "No such file"));
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(folder, &back), TRM_FAILED);
+  CU_ASSERT(error_has(folder, "not a regular file"));
+  CU_ASSERT_EQUAL(made_file(path, MADE_FLOATS, 5, 10, 0, 0), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_FAILED);
+  CU_ASSERT(error_has("x.h5: is a data set", "checkpoint is needed"));
+  struct trm_model model;
+  struct trm_checkpoint c;
+  model_make(&model, "linear 7");
+  checkpoint_make(&c, &model, 1, 0);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK); /* in the place of the data set */
+  CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_FAILED);
+  CU_ASSERT(error_has("x.h5: is a checkpoint", "data set is needed"));
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(gone, &c, &model), TRM_FAILED);
+  CU_ASSERT(error_has("nowhere/x.h5", "No such file"));
+  checkpoint_drop(&c);
+  trm_model_free(&model);
+  trm_free(path);
+  trm_free(gone);
+}
+
+static bool file_there(const char *path, const char *suffix)
+{
+  char *name = trm_format("%s%s", path, suffix);
+  const bool there = access(name, F_OK) == 0;
+  trm_free(name);
+  return there;
+}
+
+static void file_limit(rlim_t bytes)
+{
+  struct rlimit limit;
+  getrlimit(RLIMIT_FSIZE, &limit);
+  limit.rlim_cur = bytes;
+  setrlimit(RLIMIT_FSIZE, &limit);
+}
+
+/* Wherever the disk ends: an error, the old file as it was, nothing left over, and HDF5 able to go on. */
+static void test_disk_full(void)
+{
+  char *path = trm_format("%s/full.h5", folder), *set = trm_format("%s/full-set.h5", folder);
+  struct trm_model model;
+  struct trm_checkpoint old, new, back = {0};
+  struct stat about;
+  model_make(&model, "mlp 20-3000-7 relu");
+  checkpoint_make(&old, &model, 2, 0);
+  checkpoint_make(&new, &model, 2, 10);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &old, &model), TRM_OK);
+  stat(path, &about);
+  signal(SIGXFSZ, SIG_IGN);
+  for (int i = 0; i < 40; i++) {
+    file_limit((rlim_t)((double)about.st_size * i / 40));
+    CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &new, &model), TRM_FAILED);
+    file_limit(RLIM_INFINITY);
+    CU_ASSERT(error_has("full.h5", "File too large"));
+    CU_ASSERT_FALSE(file_there(path, ".new"));
+    CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+    CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
+    CU_ASSERT(same_arrays(&old, &back, &model));
+    trm_checkpoint_free(&back);
+  }
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &new, &model), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
+  CU_ASSERT(same_arrays(&new, &back, &model));
+  trm_checkpoint_free(&back);
+  /* data sets */
+  for (int compress = 0; compress <= 1; compress++) {
+    CU_ASSERT_EQUAL(made_file(set, MADE_FLOATS, 40, 5000, 10, compress), TRM_OK);
+    stat(set, &about);
+    unlink(set);
+    for (int i = 0; i < 20; i++) {
+      file_limit((rlim_t)((double)about.st_size * i / 20));
+      CU_ASSERT_EQUAL(made_file(set, MADE_FLOATS, 40, 5000, 10, compress), TRM_FAILED);
+      file_limit(RLIM_INFINITY);
+      CU_ASSERT(error_has("full-set.h5", "File too large"));
+      CU_ASSERT(!file_there(set, "") && !file_there(set, ".new"));
+    }
+  }
+  signal(SIGXFSZ, SIG_DFL);
+  checkpoint_drop(&old);
+  checkpoint_drop(&new);
+  trm_model_free(&model);
+  trm_free(path);
+  trm_free(set);
+}
+
+int main(void)
+{
+  CU_TestInfo tests[] = {
+    {"round trip", test_round_trip},
+    {"into other models", test_other_models},
+    {"other files", test_other_files},
+    {"disk full", test_disk_full},
+    CU_TEST_INFO_NULL,
+  };
+  made_folder(folder);
+  const int failed = suite_run("checkpoint", tests);
+  made_folder_remove(folder);
+  return failed;
+}
