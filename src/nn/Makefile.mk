@@ -4,6 +4,7 @@ libtrireme_la_SOURCES += \
 	src/nn/input.c \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
+	src/nn/layers/add.c \
 	src/nn/layers/dropout.c \
 	src/nn/layers/layers.h \
 	src/nn/layers/linear.c \
@@ -15,6 +16,8 @@ libtrireme_la_SOURCES += \
 	src/nn/optimizer.c \
 	src/nn/plan.c \
 	src/nn/plan.h \
+	src/nn/presets.c \
+	src/nn/presets.h \
 	src/nn/schedule.c
 nninclude_HEADERS += \
 	src/nn/input.h \

@@ -39,16 +39,25 @@ struct trm_cost {
   double bytes; /* per sample, forward, activations moved */
 };
 
+/* In place of a layer's index: */
+enum { TRM_FROM_BATCH = -1, TRM_FROM_NONE = -2 };
+
 struct trm_layer_ops;
 struct trm_layer {
   const struct trm_layer_ops *ops;
-  int number;              /* position in the model, from 0 */
+  int number;              /* position in the model's text, from 0 */
+  int from;                /* index of the layer whose output it reads, or TRM_FROM_BATCH */
+  int with;                /* the second one of an add, whose output is the sum; TRM_FROM_NONE for all other layers */
   struct trm_shape in, out;
-  bool sparse_input;       /* only the first layer of a model fed with CSR rows */
-  bool needs_dx;           /* false: the layer below has no use for the gradient */
+  bool sparse_input;       /* reads the batch, and that is of CSR rows */
+  bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
+  bool needs_dx;           /* false: what it reads has no use for the gradient */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
   int parameters;
   size_t workspace;        /* floats of arena a forward/backward pair needs per row (kept in between); set by shape */
+  size_t workspace_fixed;  /* the same, whatever the rows: in front of the rows' part; set by shape */
+  size_t scratch;          /* floats of arena for the time of one call, whatever the rows; set by shape */
+  float *scratch_at;       /* device, (scratch); set by the model before each call */
   /* the layer's own small settings */
   size_t units;
   float rate;
@@ -74,10 +83,10 @@ struct trm_layer_ops {
   int (*create)(struct trm_layer *layer, const struct trm_arguments *arguments);
   /* layer->in is set: sets out, workspace, parameters (trm_layer_parameter). Errors name the layer and the shapes. */
   int (*shape)(struct trm_layer *layer);
-  /* y (B, out) from x (B, in). y == x where in_place. */
+  /* y (B, out) from x (B, in). y may be x where in_place. NULL: an add, the model does it. */
   void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work);
   /* dx (B, in) from dy (B, out), and the parameters' gradients (beta of the pass). dx is NULL if !needs_dx.
-   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx == dy where in_place. */
+   * x is valid if keeps_input, y if keeps_output; otherwise NULL. dx may be dy where in_place. */
   void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                    const float *dy, float *dx, float *work);
   struct trm_cost (*cost)(const struct trm_layer *layer);

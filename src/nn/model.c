@@ -17,18 +17,28 @@ enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
 
 static const size_t largest_model = (size_t)1 << 48; /* elements: far beyond any memory, far below any overflow */
 
+/* Which gradients are of use: a layer's if it, or something that it reads, has parameters. */
+static int model_needs(struct trm_model *model)
+{
+  bool any = false;
+  for (int i = 0; i < model->layers; i++) {
+    struct trm_layer *layer = &model->layer[i];
+    layer->needs_dx = layer->from >= 0 && model->layer[layer->from].needs_dy;
+    layer->needs_dy = layer->parameters || layer->needs_dx || (layer->with >= 0 && model->layer[layer->with].needs_dy);
+    any = any || layer->parameters;
+  }
+  if (!any)
+    return trm_error(TRM_USAGE, "model '%s' has no layer with parameters: there is nothing to train", model->text);
+  return TRM_OK;
+}
+
 /* Lays out the flat arrays: the last layer's parameters first. */
 static int model_layout(struct trm_model *model)
 {
-  int bottom = 0;
-  while (bottom < model->layers && !model->layer[bottom].parameters)
-    bottom++;
-  if (bottom == model->layers)
-    return trm_error(TRM_USAGE, "model '%s' has no layer with parameters: there is nothing to train", model->text);
+  TRM_CHECK(model_needs(model));
   model->boundary = trm_alloc((size_t)model->layers * sizeof *model->boundary, "layer boundaries");
   for (int i = model->layers - 1; i >= 0; i--) {
     struct trm_layer *layer = &model->layer[i];
-    layer->needs_dx = i > bottom;
     for (int p = 0; p < layer->parameters; p++) {
       struct trm_parameter *parameter = &layer->parameter[p];
       parameter->offset = model->parameters;
@@ -226,7 +236,7 @@ char *trm_model_describe(const struct trm_model *model)
     size_t parameters = 0;
     for (int p = 0; p < layer->parameters; p++)
       parameters += layer->parameter[p].count;
-    char *more = trm_format("%s%-4d%-12s%16s -> %-16s%12zu parameters\n", text, i, layer->ops->name,
+    char *more = trm_format("%s%-4d%-12s%16s -> %-16s%12zu parameters\n", text, layer->number, layer->ops->name,
                             trm_shape_text(&layer->in), trm_shape_text(&layer->out), parameters);
     trm_free(text);
     text = more;

@@ -1,6 +1,10 @@
-/* A model: a sequence of layers and a loss, over one flat array of parameters and one of gradients.
+/* A model: layers and a loss, over one flat array of parameters and one of gradients.
  *
  * Written as text, items separated by '|':   linear 256 | relu | dropout 0.5 | linear 10
+ * A layer reads the value of the one before. Three words make branches:
+ *   mark NAME   names the current value           at NAME   goes on from the named one
+ *   add NAME    adds the named value to the current one
+ * such as a residual block:                  mark in | linear 256 | relu | linear 256 | add in | relu
  * or as a preset:                            mlp 784-512-256-10 relu
  * In a configuration file also as a list, one item an entry.
  *

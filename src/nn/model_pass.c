@@ -3,36 +3,72 @@
 #include "nn/model.h"
 #include "nn/plan.h"
 
+/* The output of a layer, or the batch. */
+static const float *value_at(const struct trm_model *model, const struct trm_pass *pass, int layer)
+{
+  return layer == TRM_FROM_BATCH ? pass->input->dense : model->arena + model->plan->value[layer];
+}
+
+static float *work_at(const struct trm_model *model, int i)
+{
+  const bool any = model->layer[i].workspace || model->layer[i].workspace_fixed;
+  return any ? model->arena + model->plan->work[i] : NULL;
+}
+
+/* The sum of two arrays of the layer's output shape; `to` may be one of them. */
+static void add_arrays(const struct trm_layer *layer, const struct trm_pass *pass, float *to, const float *a,
+                       const float *b)
+{
+  const float *const from[] = {to == b ? b : a, to == b ? a : b}; /* the sum may overwrite its first */
+  pass->device->ops->sum(pass->device, to, from, 2, pass->input->rows * trm_shape_count(&layer->out));
+}
+
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
 {
-  const float *x = pass->input->dense;
-  for (int i = 0; i < model->layers; i++) {
+  const struct trm_plan *plan = model->plan;
+  for (int i = 0; i < model->layers && pass->input->rows; i++) {
     struct trm_layer *layer = &model->layer[i];
-    float *y = model->arena + model->plan->value[i];
-    if (pass->input->rows)
-      layer->ops->forward(layer, pass, x, y, layer->workspace ? model->arena + model->plan->work[i] : NULL);
-    x = y;
+    const float *x = value_at(model, pass, layer->from);
+    float *y = model->arena + plan->value[i];
+    layer->scratch_at = model->arena + plan->scratch[i];
+    if (layer->with != TRM_FROM_NONE)
+      add_arrays(layer, pass, y, x, value_at(model, pass, layer->with));
+    else
+      layer->ops->forward(layer, pass, x, y, work_at(model, i));
   }
-  model->scores = x;
+  model->scores = model->arena + plan->value[model->layers - 1];
+}
+
+/* What layer i gives to the gradients of what it reads. */
+static void layer_backward(struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  const struct trm_plan *plan = model->plan;
+  struct trm_layer *layer = &model->layer[i];
+  const struct trm_layer_ops *ops = layer->ops;
+  if (layer->with == TRM_FROM_NONE) {
+    layer->scratch_at = model->arena + plan->scratch[model->layers + i];
+    ops->backward(layer, pass, ops->keeps_input ? value_at(model, pass, layer->from) : NULL,
+                  ops->keeps_output ? value_at(model, pass, i) : NULL, model->arena + plan->gradient[i],
+                  layer->needs_dx ? model->arena + plan->flow[2 * i].write : NULL, work_at(model, i));
+  }
+  const int to[2] = {layer->from, layer->with};
+  for (int k = 0; k < 2; k++) {
+    const struct trm_flow *flow = &plan->flow[2 * i + k];
+    if (flow->adds)
+      add_arrays(&model->layer[to[k]], pass, model->arena + flow->sum, model->arena + flow->earlier,
+                 model->arena + flow->write);
+  }
 }
 
 /* Backward from the gradient of the scores. Reports each layer's interval of the flat gradient as it is complete. */
 static int model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
 {
-  const struct trm_plan *plan = model->plan;
   size_t low = 0;
   int boundary = 0;
-  for (int i = model->layers - 1; i >= plan->bottom; i--) {
-    struct trm_layer *layer = &model->layer[i];
-    const struct trm_layer_ops *ops = layer->ops;
-    if (pass->input->rows) {
-      const float *x = i ? model->arena + plan->value[i - 1] : pass->input->dense;
-      const float *y = model->arena + plan->value[i];
-      const float *dy = model->arena + plan->gradient[i];
-      float *dx = layer->needs_dx ? model->arena + plan->gradient[i - 1] : NULL;
-      ops->backward(layer, pass, ops->keeps_input ? x : NULL, ops->keeps_output ? y : NULL, dy, dx,
-                    layer->workspace ? model->arena + plan->work[i] : NULL);
-    }
+  for (int i = model->layers - 1; i >= 0; i--) {
+    const struct trm_layer *layer = &model->layer[i];
+    if (layer->needs_dy && pass->input->rows)
+      layer_backward(model, pass, i);
     if (layer->parameters) {
       const size_t high = model->boundary[boundary++];
       if (ready)

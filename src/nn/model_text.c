@@ -1,8 +1,7 @@
-/* The grammar of a model's text: items separated by '|', each a layer's name and its arguments, or as the first item a
- * preset that stands for several. */
+/* The grammar of a model's text: items separated by '|', each a layer's name and its arguments, or one of the words that
+ * make branches (mark, at, add), or as the first item a preset that stands for several. */
 #include "nn/model_text.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,84 +9,49 @@
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
+#include "nn/layers/layers.h"
+#include "nn/presets.h"
 
 static const char blanks[] = " \t\r\n";
 
-/* One item, cut into words. words[0] is the name. */
-struct item {
-  char *storage, *word[TRM_MAX_ARGUMENTS + 1];
-  int words, number;
+/* A value with a name, from where the text gives it. */
+struct mark {
+  char *name;
+  int layer;  /* index of the layer whose output it is, or TRM_FROM_BATCH */
+  int number; /* the item that gives the name */
+  bool used;
 };
 
-/* A preset writes the text that it stands for. */
-struct preset {
-  const char *name;
-  int (*expand)(const struct item *item, const struct trm_input_spec *spec, FILE *to);
+/* The layers of a text while it is read. */
+struct reading {
+  const struct trm_input_spec *spec;
+  struct trm_layer *layer; /* (layers) */
+  bool *read;              /* (layers) whether anything uses the layer's output */
+  int layers;
+  int current; /* index of the layer whose output is the current value */
+  struct mark *mark;
+  int marks;
 };
 
-/* mlp INPUTS-UNITS-...-UNITS [ACTIVATION] */
-static int mlp_expand(const struct item *item, const struct trm_input_spec *spec, FILE *to)
+static const struct trm_preset *preset_find(const char *name)
 {
-  static const char usage[] = "usage: mlp INPUTS-UNITS-...-UNITS [ACTIVATION], such as mlp 784-512-256-10 relu";
-  static const char *const activations[] = {"relu", "gelu", "gelu_tanh", "tanh", "sigmoid", NULL};
-  if (item->words < 2)
-    return trm_error(TRM_USAGE, "layer %d (mlp): the sizes are missing; %s", item->number, usage);
-  int known = item->words < 3 ? 0 : -1;
-  for (int i = 0; known < 0 && activations[i]; i++)
-    if (strcmp(activations[i], item->word[2]) == 0)
-      known = i;
-  if (known < 0) {
-    const char *near = trm_nearest(item->word[2], activations);
-    return trm_error(TRM_USAGE, "layer %d (mlp): there is no activation '%s'%s%s%s; %s", item->number, item->word[2],
-                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", usage);
-  }
-
-  const char *at = item->word[1];
-  for (int position = 0;; position++) {
-    char *end;
-    errno = 0;
-    const long long size = strtoll(at, &end, 10);
-    if (end == at || *at < '0' || *at > '9' || errno || size < 1 || size > INT32_MAX || (*end && *end != '-') ||
-        (!*end && !position))
-      return trm_error(TRM_USAGE, "layer %d (mlp): '%s' is no list of two or more sizes from 1 to %d; %s", item->number,
-                       item->word[1], INT32_MAX, usage);
-    if (position == 0 && (size_t)size != trm_shape_count(&spec->shape))
-      return trm_error(TRM_USAGE, "layer %d (mlp): the model expects samples of %lld values, the data set has samples "
-                       "of shape %s", item->number, size, trm_shape_text(&spec->shape));
-    if (position > 0)
-      fprintf(to, "%slinear %lld", position > 1 ? " | " : "", size);
-    if (!*end)
-      return TRM_OK;
-    if (position > 0) {
-      fprintf(to, " | %s", item->words < 3 ? "relu" : item->word[2]);
-      for (int i = 3; i < item->words; i++)
-        fprintf(to, " %s", item->word[i]);
-    }
-    at = end + 1;
-  }
-}
-
-static const struct preset presets[] = {{"mlp", mlp_expand}, {NULL, NULL}};
-
-static const struct preset *preset_find(const char *name)
-{
-  for (const struct preset *p = presets; p->name; p++)
+  for (const struct trm_preset *p = trm_preset_table; p->name; p++)
     if (strcmp(p->name, name) == 0)
       return p;
   return NULL;
 }
 
-static void item_free(struct item *item)
+static void item_free(struct trm_item *item)
 {
   trm_free(item->storage);
   item->storage = NULL;
 }
 
 /* Cuts the item at *text, up to '|' or the end, and moves *text past it (NULL: that was the last). */
-static int item_next(const char **text, int number, struct item *item)
+static int item_next(const char **text, int number, struct trm_item *item)
 {
   const char *bar = strchr(*text, '|');
-  *item = (struct item){.storage = trm_strdup(*text), .number = number};
+  *item = (struct trm_item){.storage = trm_strdup(*text), .number = number};
   if (bar)
     item->storage[bar - *text] = '\0';
   *text = bar ? bar + 1 : NULL;
@@ -112,9 +76,9 @@ static int item_next(const char **text, int number, struct item *item)
 static int preset_resolve(const char *text, const struct trm_input_spec *spec, char **expanded)
 {
   const char *rest = text;
-  struct item item;
+  struct trm_item item;
   TRM_CHECK(item_next(&rest, 0, &item));
-  const struct preset *preset = preset_find(item.word[0]);
+  const struct trm_preset *preset = preset_find(item.word[0]);
   int status = TRM_OK;
   if (!preset) {
     *expanded = trm_strdup(text);
@@ -137,20 +101,23 @@ static int preset_resolve(const char *text, const struct trm_input_spec *spec, c
   return status;
 }
 
-static int unknown_layer(const struct item *item)
+static int unknown_layer(const struct trm_item *item)
 {
-  const char *known[32];
+  static const char *const words[] = {"mark", "at", "add", NULL};
+  enum { MOST = 96 };
+  const char *known[MOST + 1] = {NULL};
   int count = 0;
-  for (int i = 0; trm_layer_table[i] && count < 24; i++)
+  for (int i = 0; trm_layer_table[i] && count < MOST; i++)
     known[count++] = trm_layer_table[i]->name;
-  for (const struct preset *p = presets; p->name && count < 31; p++)
+  for (int i = 0; words[i] && count < MOST; i++)
+    known[count++] = words[i];
+  for (const struct trm_preset *p = trm_preset_table; p->name && count < MOST; p++)
     known[count++] = p->name;
-  known[count] = NULL;
   const char *near = trm_nearest(item->word[0], known);
   if (near)
     return trm_error(TRM_USAGE, "layer %d: there is no layer '%s', did you mean '%s'?", item->number, item->word[0],
                      near);
-  char list[512] = "";
+  char list[1024] = "";
   for (int i = 0; i < count; i++) {
     strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
     strncat(list, known[i], sizeof list - strlen(list) - 1);
@@ -158,9 +125,86 @@ static int unknown_layer(const struct item *item)
   return trm_error(TRM_USAGE, "layer %d: there is no layer '%s'; there are %s", item->number, item->word[0], list);
 }
 
-/* The layer that an item asks for, its shapes inferred from layer->in. */
-static int layer_read(struct item *item, struct trm_layer *layer)
+/* -- branches */
+
+static const struct trm_shape *shape_of(const struct reading *r, int layer)
 {
+  return layer == TRM_FROM_BATCH ? &r->spec->shape : &r->layer[layer].out;
+}
+
+/* The one argument of mark, at and add. */
+static int mark_name(const struct trm_item *item, const char **name)
+{
+  if (item->words != 2)
+    return trm_error(TRM_USAGE, "layer %d (%s): takes one name; usage: %s NAME", item->number, item->word[0],
+                     item->word[0]);
+  *name = item->word[1];
+  return TRM_OK;
+}
+
+static int mark_unused(const struct mark *mark)
+{
+  return trm_error(TRM_USAGE, "layer %d (mark): nothing uses '%s'", mark->number, mark->name);
+}
+
+static int mark_set(struct reading *r, const struct trm_item *item)
+{
+  const char *name = NULL;
+  TRM_CHECK(mark_name(item, &name));
+  int m = 0;
+  while (m < r->marks && strcmp(r->mark[m].name, name) != 0)
+    m++;
+  if (m < r->marks && !r->mark[m].used)
+    return mark_unused(&r->mark[m]);
+  if (m < r->marks)
+    trm_free(r->mark[m].name);
+  else
+    r->marks++;
+  r->mark[m] = (struct mark){.name = trm_strdup(name), .layer = r->current, .number = item->number};
+  return TRM_OK;
+}
+
+static int mark_find(struct reading *r, const struct trm_item *item, int *layer)
+{
+  const char *name = NULL;
+  TRM_CHECK(mark_name(item, &name));
+  const char **known = trm_alloc((size_t)(r->marks + 1) * sizeof *known, "marks");
+  int found = -1;
+  for (int m = 0; m < r->marks; m++) {
+    known[m] = r->mark[m].name;
+    if (strcmp(known[m], name) == 0)
+      found = m;
+  }
+  int status = TRM_OK;
+  if (found < 0) {
+    const char *near = trm_nearest(name, known);
+    status = trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s%s%s", item->number, item->word[0], name,
+                       near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+  } else {
+    r->mark[found].used = true;
+    *layer = r->mark[found].layer;
+  }
+  trm_free(known);
+  return status;
+}
+
+static void value_use(struct reading *r, int layer)
+{
+  if (layer >= 0)
+    r->read[layer] = true;
+}
+
+/* The layer that an item asks for, its shapes inferred from layer->in. */
+static int layer_read(struct reading *r, struct trm_item *item, struct trm_layer *layer)
+{
+  if (strcmp(item->word[0], layer_add.name) == 0) {
+    layer->ops = &layer_add;
+    TRM_CHECK(mark_find(r, item, &layer->with));
+    value_use(r, layer->with);
+    layer->sparse_input = layer->sparse_input || (layer->with == TRM_FROM_BATCH && r->spec->sparse);
+    layer->out = *shape_of(r, layer->with);
+    return layer->ops->shape(layer);
+  }
   for (int i = 0; trm_layer_table[i] && !layer->ops; i++)
     if (strcmp(trm_layer_table[i]->name, item->word[0]) == 0)
       layer->ops = trm_layer_table[i];
@@ -181,21 +225,53 @@ static int layer_read(struct item *item, struct trm_layer *layer)
   return layer->ops->shape(layer);
 }
 
-static int layers_read(const char *text, const struct trm_input_spec *spec, struct trm_layer *layer, FILE *canonical)
+static int item_read(struct reading *r, struct trm_item *item)
 {
-  struct trm_shape in = spec->shape;
+  if (strcmp(item->word[0], "mark") == 0)
+    return mark_set(r, item);
+  if (strcmp(item->word[0], "at") == 0)
+    return mark_find(r, item, &r->current);
+  struct trm_layer *layer = &r->layer[r->layers];
+  *layer = (struct trm_layer){.number = item->number,
+                              .from = r->current,
+                              .with = TRM_FROM_NONE,
+                              .in = *shape_of(r, r->current),
+                              .sparse_input = r->current == TRM_FROM_BATCH && r->spec->sparse};
+  value_use(r, r->current);
+  TRM_CHECK(layer_read(r, item, layer));
+  r->current = r->layers++;
+  return TRM_OK;
+}
+
+/* Every name and every value is good for something. */
+static int reading_check(const struct reading *r)
+{
+  for (int m = 0; m < r->marks; m++)
+    if (!r->mark[m].used)
+      return mark_unused(&r->mark[m]);
+  if (!r->layers)
+    return trm_error(TRM_USAGE, "model: there is no layer");
+  for (int i = 0; i < r->layers; i++)
+    if (!r->read[i] && i != r->current)
+      return trm_error(TRM_USAGE, "%s: nothing uses its output: mark it before 'at', and add it to another value",
+                       trm_layer_text(&r->layer[i]));
+  if (r->current != r->layers - 1)
+    return trm_error(TRM_USAGE, "model: ends with 'at': its last item must be the layer that gives the scores");
+  return TRM_OK;
+}
+
+static int items_read(struct reading *r, const char *text, FILE *canonical)
+{
   for (int number = 0; text; number++) {
-    struct item item;
+    struct trm_item item;
     TRM_CHECK(item_next(&text, number, &item));
-    layer[number] = (struct trm_layer){.number = number, .in = in, .sparse_input = number == 0 && spec->sparse};
     for (int i = 0; i < item.words; i++)
       fprintf(canonical, "%s%s", i ? " " : number ? " | " : "", item.word[i]);
-    const int status = layer_read(&item, &layer[number]);
+    const int status = item_read(r, &item);
     item_free(&item);
     TRM_CHECK(status);
-    in = layer[number].out;
   }
-  return TRM_OK;
+  return reading_check(r);
 }
 
 int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,
@@ -203,23 +279,30 @@ int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct 
 {
   char *expanded = NULL;
   TRM_CHECK(preset_resolve(text, spec, &expanded));
-  int count = 1;
+  size_t items = 1;
   for (const char *at = expanded; (at = strchr(at, '|')); at++)
-    count++;
-  struct trm_layer *read = trm_alloc((size_t)count * sizeof *read, "layers");
+    items++;
+  struct reading r = {.spec = spec, .current = TRM_FROM_BATCH};
+  r.layer = trm_alloc(items * sizeof *r.layer, "layers");
+  r.read = trm_alloc(items * sizeof *r.read, "layers");
+  r.mark = trm_alloc(items * sizeof *r.mark, "marks");
   char *written = NULL;
   size_t bytes = 0;
   FILE *stream = open_memstream(&written, &bytes);
-  int status = stream ? layers_read(expanded, spec, read, stream) : TRM_FAILED;
+  int status = stream ? items_read(&r, expanded, stream) : TRM_FAILED;
   if (!stream || fclose(stream) != 0)
     status = trm_error(TRM_FAILED, "model: out of memory");
   if (status == TRM_OK) {
-    *layer = read;
-    *layers = count;
+    *layer = r.layer;
+    *layers = r.layers;
     *canonical = trm_strdup(written);
   } else {
-    trm_free(read);
+    trm_free(r.layer);
   }
+  for (int m = 0; m < r.marks; m++)
+    trm_free(r.mark[m].name);
+  trm_free(r.mark);
+  trm_free(r.read);
   free(written);
   trm_free(expanded);
   return status;

@@ -1,7 +1,10 @@
 /* Lifetimes of the arrays of a step, and their places in the arena.
  *
  * Moments: forward of layer i is i, the loss is L, backward of layer i is 2 L - i. Placement is greedy by size: the
- * largest first, each at the lowest offset that is free for its whole life (Pisarchyk & Lee 2020). */
+ * largest first, each at the lowest offset that is free for its whole life (Pisarchyk & Lee 2020).
+ *
+ * Several gradients may be one array: those of what an add reads are that of its output, and layers in place hand
+ * theirs on. So an array is written over only at a moment when no other gradient that still waits to be read is in it. */
 #include "nn/plan.h"
 
 #include <stdlib.h>
@@ -15,12 +18,22 @@ struct block {
   int born, dies; /* first and last moment of use */
 };
 
-/* The blocks of a plan, and which one each array uses. */
+/* The blocks of a plan, and which one each array uses; NONE: no array. */
 struct blocks {
+  const struct trm_layer *layer; /* (layers) */
+  int layers;
+  size_t rows;
   struct block *block;
   int count;
   int *value, *gradient, *work; /* (layers) */
+  int *scratch;                 /* (2, layers) */
+  int *flow;                    /* (layers, 2, 3): write, earlier, sum */
 };
+
+static size_t block_elements(const struct blocks *blocks, int layer)
+{
+  return blocks->rows * trm_shape_count(&blocks->layer[layer].out);
+}
 
 static int block_add(struct blocks *blocks, size_t elements, int born)
 {
@@ -35,38 +48,104 @@ static void block_use(struct blocks *blocks, int block, int moment)
     blocks->block[block].dies = moment;
 }
 
-static void plan_forward(struct blocks *blocks, const struct trm_layer *layer, int layers, size_t rows, bool training)
+/* Whether layer i may write over what it reads: never over the batch, never over what another layer reads later or a
+ * backward pass will read. */
+static bool in_place(const struct blocks *blocks, int i, int operand, bool training)
 {
-  for (int i = 0; i < layers; i++) {
-    const struct trm_layer_ops *ops = layer[i].ops, *before = i ? layer[i - 1].ops : NULL;
-    /* never over the batch itself; never over what a backward pass will read */
-    const bool in_place = before && ops->in_place && !(training && (ops->keeps_input || before->keeps_output));
-    blocks->value[i] = in_place ? blocks->value[i - 1] : block_add(blocks, rows * trm_shape_count(&layer[i].out), i);
-    block_use(blocks, blocks->value[i], i + 1); /* by the next layer, or the loss */
-    if (i && training && ops->keeps_input)
-      block_use(blocks, blocks->value[i - 1], 2 * layers - i);
-    if (training && ops->keeps_output)
-      block_use(blocks, blocks->value[i], 2 * layers - i);
-    blocks->work[i] = NONE;
-    if (layer[i].workspace) {
-      blocks->work[i] = block_add(blocks, rows * layer[i].workspace, i);
-      block_use(blocks, blocks->work[i], training ? 2 * layers - i : i);
-    }
+  const struct trm_layer *layer = blocks->layer;
+  if (operand < 0 || !layer[i].ops->in_place || layer[i].from == layer[i].with ||
+      (training && layer[operand].ops->keeps_output))
+    return false;
+  for (int r = operand + 1; r < blocks->layers; r++) {
+    const bool reads = layer[r].from == operand || layer[r].with == operand;
+    if (reads && (r > i || (training && layer[r].ops->keeps_input)))
+      return false;
   }
+  return true;
 }
 
-static void plan_backward(struct blocks *blocks, const struct trm_layer *layer, int layers, size_t rows, int bottom)
+static void plan_forward(struct blocks *blocks, bool training)
 {
-  for (int i = layers - 1; i >= bottom; i--) {
-    const bool last = i == layers - 1;
-    const struct trm_layer_ops *from = last ? NULL : layer[i + 1].ops;
-    if (last && !layer[i].ops->keeps_output)
-      blocks->gradient[i] = blocks->value[i]; /* the loss writes over the scores */
-    else if (from && from->in_place)
-      blocks->gradient[i] = blocks->gradient[i + 1];
+  const int layers = blocks->layers;
+  for (int i = 0; i < layers; i++) {
+    const struct trm_layer *layer = &blocks->layer[i];
+    const struct trm_layer_ops *ops = layer->ops;
+    const bool backward = training && layer->needs_dy;
+    const int operand[2] = {layer->from, layer->with};
+    blocks->value[i] = NONE;
+    for (int k = 0; k < 2; k++) {
+      if (operand[k] < 0)
+        continue;
+      block_use(blocks, blocks->value[operand[k]], backward && ops->keeps_input ? 2 * layers - i : i);
+      if (blocks->value[i] == NONE && in_place(blocks, i, operand[k], training))
+        blocks->value[i] = blocks->value[operand[k]];
+    }
+    if (blocks->value[i] == NONE)
+      blocks->value[i] = block_add(blocks, block_elements(blocks, i), i);
+    block_use(blocks, blocks->value[i], backward && ops->keeps_output ? 2 * layers - i : i);
+    if (layer->workspace || layer->workspace_fixed) {
+      blocks->work[i] = block_add(blocks, layer->workspace_fixed + blocks->rows * layer->workspace, i);
+      block_use(blocks, blocks->work[i], backward ? 2 * layers - i : i);
+    }
+    if (layer->scratch) {
+      blocks->scratch[i] = block_add(blocks, layer->scratch, i);
+      if (backward)
+        blocks->scratch[layers + i] = block_add(blocks, layer->scratch, 2 * layers - i);
+    }
+  }
+  block_use(blocks, blocks->value[layers - 1], layers); /* by the loss */
+}
+
+/* Whether, in backward of layer i, the block may be written over as the gradient of `value`: no gradient of another
+ * layer below is in it. */
+static bool is_free(const struct blocks *blocks, int i, int value, int block)
+{
+  for (int below = 0; below < i; below++)
+    if (below != value && blocks->gradient[below] == block)
+      return false;
+  return true;
+}
+
+/* Backward of layer i gives its part of the gradient of a value that it reads. */
+static void plan_flow(struct blocks *blocks, int i, int value, int *flow)
+{
+  enum { WRITE, EARLIER, SUM };
+  const struct trm_layer *layer = &blocks->layer[i];
+  const int moment = 2 * blocks->layers - i, dy = blocks->gradient[i];
+  const bool is_add = layer->with != TRM_FROM_NONE;
+  int *gradient = &blocks->gradient[value];
+  if (is_add || (layer->ops->in_place && is_free(blocks, i, i, dy)))
+    flow[WRITE] = dy;
+  else
+    flow[WRITE] = block_add(blocks, block_elements(blocks, value), moment);
+  if (*gradient != NONE) {
+    flow[EARLIER] = *gradient;
+    block_use(blocks, *gradient, moment);
+    if (is_free(blocks, i, value, *gradient))
+      flow[SUM] = *gradient;
     else
-      blocks->gradient[i] = block_add(blocks, rows * trm_shape_count(&layer[i].out), 2 * layers - (i + 1));
-    block_use(blocks, blocks->gradient[i], 2 * layers - i);
+      flow[SUM] = is_add ? block_add(blocks, block_elements(blocks, value), moment) : flow[WRITE];
+  }
+  *gradient = flow[EARLIER] == NONE ? flow[WRITE] : flow[SUM];
+  block_use(blocks, *gradient, moment);
+}
+
+static void plan_backward(struct blocks *blocks)
+{
+  const struct trm_layer *layer = blocks->layer;
+  const int last = blocks->layers - 1;
+  if (layer[last].ops->keeps_output)
+    blocks->gradient[last] = block_add(blocks, block_elements(blocks, last), blocks->layers);
+  else
+    blocks->gradient[last] = blocks->value[last]; /* the loss writes over the scores */
+  for (int i = last; i >= 0; i--) {
+    if (!layer[i].needs_dy)
+      continue;
+    const int operand[2] = {layer[i].from, layer[i].with};
+    block_use(blocks, blocks->gradient[i], 2 * blocks->layers - i);
+    for (int k = 0; k < 2; k++)
+      if (operand[k] >= 0 && layer[operand[k]].needs_dy)
+        plan_flow(blocks, i, operand[k], &blocks->flow[6 * i + 3 * k]);
   }
 }
 
@@ -106,32 +185,46 @@ static size_t blocks_place(struct blocks *blocks)
   return total;
 }
 
+static size_t offset_of(const struct blocks *blocks, int block)
+{
+  return block == NONE ? 0 : blocks->block[block].offset;
+}
+
 struct trm_plan *trm_plan_create(const struct trm_layer *layer, int layers, size_t rows, bool training)
 {
   const size_t n = (size_t)layers;
   struct trm_plan *plan = trm_alloc(sizeof *plan, "arena plan");
-  size_t *offsets = trm_alloc(3 * n * sizeof *offsets, "arena plan");
-  *plan = (struct trm_plan){.layers = layers, .value = offsets, .gradient = offsets + n, .work = offsets + 2 * n};
-  while (plan->bottom < layers && !layer[plan->bottom].parameters)
-    plan->bottom++;
+  size_t *offsets = trm_alloc(5 * n * sizeof *offsets, "arena plan");
+  *plan = (struct trm_plan){.layers = layers, .value = offsets, .gradient = offsets + n, .work = offsets + 2 * n,
+                            .scratch = offsets + 3 * n, .flow = trm_alloc(2 * n * sizeof *plan->flow, "arena plan")};
 
-  struct blocks blocks = {.block = trm_alloc(3 * n * sizeof *blocks.block, "arena plan")};
-  blocks.value = trm_alloc(3 * n * sizeof *blocks.value, "arena plan");
-  blocks.gradient = blocks.value + n;
-  blocks.work = blocks.value + 2 * n;
-  plan_forward(&blocks, layer, layers, rows, training);
+  struct blocks blocks = {.layer = layer, .layers = layers, .rows = rows};
+  blocks.block = trm_alloc(8 * n * sizeof *blocks.block, "arena plan"); /* a value, work, two scratches, four of flows */
+  int *which = trm_alloc(11 * n * sizeof *which, "arena plan");
+  for (size_t i = 0; i < 11 * n; i++)
+    which[i] = NONE;
+  blocks.value = which;
+  blocks.gradient = which + n;
+  blocks.work = which + 2 * n;
+  blocks.scratch = which + 3 * n;
+  blocks.flow = which + 5 * n;
+  plan_forward(&blocks, training);
   if (training)
-    plan_backward(&blocks, layer, layers, rows, plan->bottom);
+    plan_backward(&blocks);
   plan->elements = blocks_place(&blocks);
-  for (int i = 0; i < layers; i++) {
-    plan->value[i] = blocks.block[blocks.value[i]].offset;
-    if (training && i >= plan->bottom)
-      plan->gradient[i] = blocks.block[blocks.gradient[i]].offset;
-    if (blocks.work[i] != NONE)
-      plan->work[i] = blocks.block[blocks.work[i]].offset;
+  for (size_t i = 0; i < n; i++) {
+    plan->value[i] = offset_of(&blocks, blocks.value[i]);
+    plan->gradient[i] = offset_of(&blocks, blocks.gradient[i]);
+    plan->work[i] = offset_of(&blocks, blocks.work[i]);
+  }
+  for (size_t i = 0; i < 2 * n; i++) {
+    const int *flow = &blocks.flow[3 * i];
+    plan->scratch[i] = offset_of(&blocks, blocks.scratch[i]);
+    plan->flow[i] = (struct trm_flow){.write = offset_of(&blocks, flow[0]), .adds = flow[1] != NONE,
+                                      .earlier = offset_of(&blocks, flow[1]), .sum = offset_of(&blocks, flow[2])};
   }
   trm_free(blocks.block);
-  trm_free(blocks.value);
+  trm_free(which);
   return plan;
 }
 
@@ -140,5 +233,6 @@ void trm_plan_free(struct trm_plan *plan)
   if (!plan)
     return;
   trm_free(plan->value);
+  trm_free(plan->flow);
   trm_free(plan);
 }

@@ -11,6 +11,8 @@
 
 const struct trm_input_spec nn_ten_classes = {
   .shape = {.dims = 1, .size = {9}}, .target = TRM_TARGET_CLASS, .classes = 10};
+const struct trm_input_spec nn_nine_classes = {
+  .shape = {.dims = 1, .size = {9}}, .target = TRM_TARGET_CLASS, .classes = 9};
 const struct trm_input_spec nn_image_classes = {
   .shape = {.dims = 3, .size = {2, 2, 3}}, .target = TRM_TARGET_CLASS, .classes = 4};
 const struct trm_input_spec nn_sparse_two = {
@@ -38,6 +40,20 @@ const struct nn_example nn_examples[] = {
   {"gelu | tanh | linear 4 | dropout 0.5", "auto", &nn_image_classes, false},
   {"linear 6 | relu | dropout 0.3 | linear 4", "auto", &nn_image_classes, true},
   {"mlp 12-6-5-4 tanh", "auto", &nn_image_classes, false},
+  /* branches: gradients that are shared, added to, and may not be written over yet */
+  {"linear 7 | mark a | tanh | linear 7 | add a | linear 10", "auto", &nn_ten_classes, false},
+  {"mark x | linear 9 | gelu | linear 9 | add x | mark y | tanh | linear 9 | add y", "auto", &nn_nine_classes, false},
+  {"linear 6 | mark m | linear 6 | tanh | linear 6 | mark p | at m | linear 6 | gelu | linear 6 | add p | add m | "
+   "tanh | linear 10", "auto", &nn_ten_classes, false},
+  {"linear 6 | mark m | tanh | add m | sigmoid | add m | linear 10", "auto", &nn_ten_classes, false},
+  {"linear 6 | mark m | add m | linear 10 | mark m | add m", "auto", &nn_ten_classes, false},
+  {"linear 6 | mark m | dropout 0.2 | mark n | at m | tanh | add n | dropout 0.3 | add m | sigmoid | linear 10 | "
+   "mark z | dropout 0.2 | add z", "auto", &nn_ten_classes, false},
+  {"linear 6 | dropout 0.2 | mark a | sigmoid | mark b | at a | dropout 0.1 | mark c | at a | tanh | add b | add c | "
+   "add a | linear 10", "auto", &nn_ten_classes, false},
+  {"mark x | tanh | mark t | at x | linear 9 | add t | linear 10", "auto", &nn_ten_classes, false},
+  {"linear 6 | mark a | relu | linear 6 | relu | add a | relu | linear 4", "auto", &nn_image_classes, true},
+  {"linear 4 | mark a | tanh | linear 4 | add a | linear 1", "auto", &nn_sparse_two, false},
   {"linear 3", "mean_squared_error", &nn_three_values, false},
   {"linear 5 | gelu | linear 3", "auto", &nn_three_values, false},
   {"linear 5 | tanh | linear 3 | sigmoid", "auto", &nn_three_values, false},

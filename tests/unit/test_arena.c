@@ -8,16 +8,39 @@
 #include "suite.h"
 #include "support/nn_case.h"
 
-/* Gives every array a place of its own, in a new arena. Returns the old arena. */
+/* A new place of the layer's output shape. */
+static size_t place_take(const struct nn_case *c, int layer, size_t *end)
+{
+  const size_t at = *end;
+  *end += NN_ROWS * trm_shape_count(&c->model.layer[layer].out);
+  return at;
+}
+
+/* Gives every array a place of its own, in a new arena. Returns the old arena. What an add hands on as it is, is added
+ * to zeros. */
 static float *arena_spread(struct nn_case *c)
 {
   struct trm_plan *plan = c->model.plan;
   size_t end = 0;
   for (int i = 0; i < c->model.layers; i++) {
-    const size_t elements = NN_ROWS * trm_shape_count(&c->model.layer[i].out);
-    plan->value[i] = end;
-    plan->gradient[i] = end + elements;
-    end += 2 * elements;
+    plan->value[i] = place_take(c, i, &end);
+    plan->gradient[i] = place_take(c, i, &end);
+  }
+  for (int i = 0; i < c->model.layers; i++) {
+    const struct trm_layer *layer = &c->model.layer[i];
+    const int operand[2] = {layer->from, layer->with};
+    for (int k = 0; k < 2; k++) {
+      struct trm_flow *flow = &plan->flow[2 * i + k];
+      if (operand[k] < 0 || !c->model.layer[operand[k]].needs_dy)
+        continue;
+      const bool first = !flow->adds;
+      flow->adds = !first || layer->with != TRM_FROM_NONE;
+      flow->write = layer->with != TRM_FROM_NONE ? plan->gradient[i]
+                    : first                      ? plan->gradient[operand[k]]
+                                                 : place_take(c, operand[k], &end);
+      flow->earlier = first ? place_take(c, operand[k], &end) : plan->gradient[operand[k]];
+      flow->sum = plan->gradient[operand[k]];
+    }
   }
   float *old = c->model.arena;
   void *memory;
@@ -67,7 +90,7 @@ static void test_plan(void)
   CU_ASSERT_EQUAL(plan->gradient[4], plan->value[4]); /* the loss over the scores */
   CU_ASSERT_EQUAL(plan->gradient[0], plan->gradient[1]);
   CU_ASSERT_EQUAL(plan->gradient[2], plan->gradient[3]);
-  CU_ASSERT_EQUAL(plan->bottom, 0);
+  CU_ASSERT(model.layer[0].needs_dy && !model.layer[0].needs_dx);
   /* no less is possible: backward of the middle layer has its input, dy and dx at once */
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256 + 512));
   trm_plan_free(plan);
@@ -87,7 +110,7 @@ static void test_plan(void)
   CU_ASSERT_NOT_EQUAL(plan->value[2], plan->value[1]);
   CU_ASSERT_EQUAL(plan->value[4], plan->value[3]);
   CU_ASSERT_NOT_EQUAL(plan->value[5], plan->value[4]);
-  CU_ASSERT_EQUAL(plan->bottom, 1);
+  CU_ASSERT(!model.layer[0].needs_dy && model.layer[1].needs_dy && !model.layer[1].needs_dx);
   trm_plan_free(plan);
   plan = trm_plan_create(model.layer, model.layers, 8, false);
   CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
@@ -96,11 +119,52 @@ static void test_plan(void)
   trm_model_free(&model);
 }
 
+/* Branches take no more than the values that are kept, and what one moment needs at once. */
+static void test_branches(void)
+{
+  struct trm_model model;
+  struct trm_plan *plan =
+    plan_of("linear 64 | mark a | linear 64 | relu | linear 64 | add a | linear 10", &nn_ten_classes, 64, true, &model);
+  CU_ASSERT_EQUAL_FATAL(model.layers, 6); /* mark is none */
+  CU_ASSERT_EQUAL(model.layer[4].from, 3);
+  CU_ASSERT_EQUAL(model.layer[4].with, 0);
+  CU_ASSERT_EQUAL(model.layer[4].number, 5);
+  CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
+  CU_ASSERT_EQUAL(plan->value[4], plan->value[3]); /* the sum over what is not needed again */
+  CU_ASSERT_EQUAL(plan->gradient[4], plan->gradient[3]); /* both parts of the sum have its gradient */
+  CU_ASSERT_EQUAL(plan->flow[2 * 4].write, plan->gradient[4]);
+  CU_ASSERT_EQUAL(plan->flow[2 * 4 + 1].write, plan->gradient[4]);
+  CU_ASSERT_FALSE(plan->flow[2 * 4].adds || plan->flow[2 * 4 + 1].adds);
+  CU_ASSERT_EQUAL(plan->gradient[2], plan->gradient[1]);
+  CU_ASSERT_TRUE(plan->flow[2 * 1].adds); /* the first linear's gradient: that of the sum, and this */
+  CU_ASSERT_EQUAL(plan->flow[2 * 1].sum, plan->gradient[0]);
+  CU_ASSERT_EQUAL(plan->gradient[0], plan->gradient[4]);
+  /* in backward of the last: what the three linear layers read, the gradients of the scores and of the sum */
+  CU_ASSERT_EQUAL(plan->elements, 64 * (4 * 64 + 10));
+  trm_plan_free(plan);
+  plan = trm_plan_create(model.layer, model.layers, 64, false);
+  CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, and the input and output of a layer */
+  trm_plan_free(plan);
+  trm_model_free(&model);
+
+  /* a gradient that two readers share is not written over by the first of them */
+  plan = plan_of("linear 8 | mark a | sigmoid | mark b | at a | dropout 0.5 | add b | linear 10", &nn_ten_classes, 64,
+                 true, &model);
+  CU_ASSERT_EQUAL(plan->gradient[3], plan->gradient[2]);
+  CU_ASSERT_EQUAL(plan->gradient[3], plan->gradient[1]);
+  CU_ASSERT_NOT_EQUAL(plan->flow[2 * 2].write, plan->gradient[2]);
+  CU_ASSERT_EQUAL(plan->flow[2 * 1].write, plan->gradient[1]); /* the last of them may */
+  trm_plan_free(plan);
+  trm_model_free(&model);
+}
+
 /* A layer that wants workspace: keeps its input there, so that backward can be asked for it. */
 static void probe_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   const size_t bytes = pass->input->rows * layer->workspace * sizeof(float);
-  pass->device->ops->copy(pass->device, work, x, bytes);
+  pass->device->ops->fill(pass->device, layer->scratch_at, (float)NAN, layer->scratch);
+  pass->device->ops->fill(pass->device, work, (float)layer->number, layer->workspace_fixed);
+  pass->device->ops->copy(pass->device, work + layer->workspace_fixed, x, bytes);
   pass->device->ops->copy(pass->device, y, x, bytes);
 }
 
@@ -111,7 +175,13 @@ static void probe_backward(struct trm_layer *layer, const struct trm_pass *pass,
   const size_t n = pass->input->rows * layer->workspace;
   probe_wrong += x != NULL || y == NULL || dx == NULL; /* as the flags below say */
   float *kept = trm_alloc(2 * n * sizeof *kept, "probe"), *out = kept + n;
-  pass->device->ops->download(pass->device, kept, work, n * sizeof *kept);
+  pass->device->ops->fill(pass->device, layer->scratch_at, (float)NAN, layer->scratch);
+  for (size_t e = 0; e < layer->workspace_fixed; e++) {
+    float number;
+    pass->device->ops->download(pass->device, &number, work + e, sizeof number);
+    probe_wrong += number != (float)layer->number;
+  }
+  pass->device->ops->download(pass->device, kept, work + layer->workspace_fixed, n * sizeof *kept);
   pass->device->ops->download(pass->device, out, y, n * sizeof *out);
   probe_wrong += memcmp(kept, out, n * sizeof *kept) != 0;
   trm_free(kept);
@@ -128,6 +198,10 @@ static void workspace(struct trm_device *device)
   c.model.layer[1].ops = c.model.layer[3].ops = c.model.layer[4].ops = &probe;
   c.model.layer[1].workspace = 9;
   c.model.layer[3].workspace = c.model.layer[4].workspace = 8;
+  c.model.layer[1].workspace_fixed = 3;
+  c.model.layer[4].workspace_fixed = 17;
+  c.model.layer[3].scratch = 200;
+  c.model.layer[4].scratch = 50;
   CU_ASSERT_EQUAL(trm_model_bind(&c.model, c.device, c.w, c.g, NN_ROWS, true), TRM_OK);
   nn_case_draw(&c, 13, 10);
   const struct trm_pass pass = nn_case_pass(&c);
@@ -181,6 +255,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"sharing changes no bit", test_arena_bits},
     {"what is shared and kept", test_plan},
+    {"what branches share", test_branches},
     {"workspace of layers", test_workspace},
     {"nothing behind its end", test_arena_end},
     CU_TEST_INFO_NULL,

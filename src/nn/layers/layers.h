@@ -4,6 +4,9 @@
 
 #include "nn/layer.h"
 
+/* The sum of two values: not in the table, the model's text makes it (nn/model_text.c) and the model runs it. */
+extern const struct trm_layer_ops layer_add;
+
 extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
   layer_dropout;
 

@@ -1,0 +1,31 @@
+/* The sum of two values of one shape. Adding and passing gradients on is the model's (nn/model_pass.c): here is what a
+ * model wants to know of any layer. */
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+/* layer->out is the shape of the named value on entry. */
+static int add_shape(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  bool same = layer->in.dims == layer->out.dims;
+  for (int d = 0; same && d < layer->in.dims; d++)
+    same = layer->in.size[d] == layer->out.size[d];
+  if (!same)
+    return trm_error(TRM_USAGE, "%s: adds a value of shape %s to one of shape %s: the two must agree",
+                     trm_layer_text(layer), trm_shape_text(&layer->out), trm_shape_text(&layer->in));
+  return TRM_OK;
+}
+
+static struct trm_cost add_cost(const struct trm_layer *layer)
+{
+  const double f = (double)trm_shape_count(&layer->in);
+  return (struct trm_cost){.flop = f, .bytes = 3 * sizeof(float) * f};
+}
+
+const struct trm_layer_ops layer_add = {
+  .name = "add",
+  .usage = "add NAME",
+  .shape = add_shape,
+  .cost = add_cost,
+  .in_place = true,
+};

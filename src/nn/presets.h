@@ -1,0 +1,23 @@
+/* Models by one word: a preset writes the text that it stands for (private to src/nn). */
+#ifndef TRM_NN_PRESETS_H
+#define TRM_NN_PRESETS_H
+
+#include <stdio.h>
+
+#include "nn/layer.h"
+
+/* One item of a model's text, cut into words. word[0] is the name. */
+struct trm_item {
+  char *storage, *word[TRM_MAX_ARGUMENTS + 1];
+  int words, number;
+};
+
+struct trm_preset {
+  const char *name;
+  /* Writes the text for these samples and classes. Errors name the item and the preset. */
+  int (*expand)(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+};
+
+extern const struct trm_preset trm_preset_table[]; /* ends with a name that is NULL */
+
+#endif
