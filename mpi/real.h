@@ -14,6 +14,10 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
 /* Ends MPI (collective). world is gone. */
 void trm_comm_stop(struct trm_comm *world);
 
+/* For work that several processes would spoil (they would write the same file): refuses if a launcher started more than
+ * one. Does not need MPI to be started. */
+int trm_launch_single(const char *what);
+
 /* Name and version of the MPI library, one line. */
 const char *trm_comm_library(void);
 

@@ -3,6 +3,7 @@
  * the environment shows it. */
 #include <stdlib.h>
 
+#include "core/log.h"
 #include "core/status.h"
 #include "mpi/real.h"
 #include "mpi/real_private.h"
@@ -33,6 +34,21 @@ int real_check_launch(int size)
                      "the MPI library do not match. The library is %s; %s. If separate runs are meant: "
                      "run.singletons=yes",
                      rank, told, launchers[i].size, trm_comm_library(), launchers[i].advice);
+  }
+  return TRM_OK;
+}
+
+int trm_launch_single(const char *what)
+{
+  for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
+    const char *told = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
+    if (!told || !rank)
+      continue;
+    if (atoi(told) <= 1)
+      return TRM_OK;
+    trm_log_identity(atoi(rank), atoi(told)); /* one of them says so */
+    return trm_error(TRM_USAGE, "%s is the work of one process, and %s were started (%s): run it by itself", what, told,
+                     launchers[i].size);
   }
   return TRM_OK;
 }

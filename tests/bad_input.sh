@@ -124,6 +124,7 @@ export SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_STEP_ID=0 SLURM_JOB_ID=1
 bad 2 'launcher' $train "$m" --run.dir=x
 unset SLURM_PROCID SLURM_STEP_NUM_TASKS SLURM_STEP_ID SLURM_JOB_ID
 RUN="$MPIEXEC -n 3" bad 2 'unknown option' $train "$m" --train.bacth=8
+RUN="$MPIEXEC -n 3" bad 2 'one process, and 3 were started' data make digits --out x.h5
 RUN="$MPIEXEC -n 2" bad 1 'nowhere.h5' train --data.file=nowhere.h5 "$m" --run.dir=x
 
 # -- a disk that is full: the run ends with a message, the newest complete checkpoint is whole

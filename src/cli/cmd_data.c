@@ -13,6 +13,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
+#include "mpi/real.h"
 
 static const char usage_head[] =
   "usage: trireme data make digits --out=FILE [--seed=N] [--train=N] [--test=N] [--compress=N] [--overwrite]\n"
@@ -143,6 +144,8 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
     return trm_error(TRM_USAGE, "%s: no path to import", command);
   if (!out)
     return trm_error(TRM_USAGE, "%s: where to? --out=FILE", command);
+
+  TRM_CHECK(trm_launch_single(command));
 
   struct trm_import_request request = {
     .paths = (const char *const *)(argv + 1),
