@@ -1,9 +1,9 @@
 /* What the files of the CPU device share. Private to kernels/cpu.
  *
- * How a kernel is built here: a struct of its arguments, a body that works on the half-open interval [low, high) of its
- * items (elements, rows or columns), and a function of the contract that hands both to cpu_for. The body is compiled for
- * several instruction sets (CPU_CLONES) and holds no OpenMP region of its own, so that the compiler vectorises it as it
- * would any loop.
+ * How a kernel is built here: a struct of its arguments, a body that works on the half-open interval [low, high) of
+ * its items (elements, rows or columns), and a function of the contract that hands both to cpu_for. The body is
+ * compiled for several instruction sets (CPU_CLONES) and holds no OpenMP region of its own, so that the compiler
+ * vectorises it as it would any loop.
  *
  * Where the interval is cut depends on the number of threads, so no result may depend on the cut: an element-wise body
  * is free of it by itself, a sum is made of fixed blocks (see each).

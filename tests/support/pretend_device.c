@@ -291,7 +291,8 @@ static void pretend_mean_squared_error(struct trm_device *device, const float *z
 static void pretend_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                              float *correct, float *dz, size_t b)
 {
-  CPU->ops->logistic(CPU, FLOATS(z, b), FLOATS(target, b), scale, FLOATS(loss, b), FLOATS(correct, b), FLOATS(dz, b), b);
+  CPU->ops->logistic(CPU, FLOATS(z, b), FLOATS(target, b), scale, FLOATS(loss, b), FLOATS(correct, b), FLOATS(dz, b),
+                     b);
 }
 
 static void pretend_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss,

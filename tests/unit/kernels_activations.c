@@ -76,11 +76,11 @@ void activation_reference(struct trm_device *device)
 
       /* the pointer that the contract says is not read is NULL */
       float *dx = device_nan(device, n), *same = device_floats(device, dy, n);
-      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL, same,
-                                       dx, n);
+      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
+                                       same, dx, n);
       check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
-      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL, same,
-                                       same, n);
+      device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
+                                       same, same, n);
       check_same(kind_name[kind], read_floats(device, same, n), read_floats(device, dx, n), n);
       trm_free(value);
     }

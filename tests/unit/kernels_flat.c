@@ -85,7 +85,7 @@ static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "
 
 static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
 {
-  return (struct trm_update){.rule = rule, .rate = 0.01f, .scale = 0.5f, .l2 = 0.001f, .decay = rule == TRM_UPDATE_ADAMW ? 0.1f : 0,
+  return (struct trm_update){.rule = rule, .rate = 0.01f, .scale = 0.5f, .l2 = 0.001f, .decay = 0.1f,
                              .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .step = step};
 }
 
@@ -163,7 +163,7 @@ void update_reference(struct trm_device *device)
     }
 }
 
-/* What an element becomes does not depend on the slice it is updated in: ranks that share the work agree bit for bit. */
+/* What an element becomes does not depend on the slice it is updated in, nor on the rank. */
 void update_slices(struct trm_device *device)
 {
   enum { N = 5003 };

@@ -39,8 +39,8 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
         c[i * ldc + j] = NAN;
   }
   float *to = device_floats(device, c, nc);
-  device->ops->gemm(device, ta, tb, s.m, s.n, s.k, alpha, device_floats(device, a, na), lda, device_floats(device, b, nb),
-                    ldb, beta, to, ldc);
+  device->ops->gemm(device, ta, tb, s.m, s.n, s.k, alpha, device_floats(device, a, na), lda,
+                    device_floats(device, b, nb), ldb, beta, to, ldc);
   snprintf(text, sizeof(text), "gemm %c%c (%zu, %zu, %zu) alpha %g beta %g", ta ? 'T' : 'N', tb ? 'T' : 'N', s.m, s.n,
            s.k, (double)alpha, (double)beta);
   /* float sums of k terms below 1 */
