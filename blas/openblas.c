@@ -78,9 +78,26 @@ static void blas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, si
   }
 }
 
+#ifdef HAVE_OPENBLAS
+/* The build with threads of its own would start them for each caller; the one with OpenMP sees the region by itself. */
+static void blas_within(bool region)
+{
+  static int threads;
+
+  if (openblas_get_parallel() != 1)
+    return;
+  if (region)
+    threads = openblas_get_num_threads();
+  openblas_set_num_threads(region ? 1 : threads);
+}
+#endif
+
 const struct trm_blas_ops trm_blas_openblas = {
   .name = BLAS_NAME,
   .detail = blas_detail,
   .open = blas_open,
   .gemm = blas_gemm,
+#ifdef HAVE_OPENBLAS
+  .within = blas_within,
+#endif
 };

@@ -1,13 +1,18 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
 	kernels/cpu/activation.c \
+	kernels/cpu/attention.c \
 	kernels/cpu/cpu.c \
 	kernels/cpu/cpu.h \
 	kernels/cpu/csr.c \
 	kernels/cpu/dropout.c \
+	kernels/cpu/embedding.c \
 	kernels/cpu/flat.c \
+	kernels/cpu/gate.c \
 	kernels/cpu/loss.c \
 	kernels/cpu/math.h \
+	kernels/cpu/norm.c \
+	kernels/cpu/rotary.c \
 	kernels/cpu/rows.c \
 	kernels/cpu/update.c \
 	kernels/devices.c \

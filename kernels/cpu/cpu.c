@@ -34,7 +34,11 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
 
 static void cpu_close(struct trm_device *device)
 {
-  trm_free(device->own);
+  struct cpu_state *state = device->own;
+
+  if (state)
+    trm_free(state->scratch);
+  trm_free(state);
   device->own = NULL;
 }
 
@@ -85,6 +89,18 @@ static void cpu_gemm(struct trm_device *device, bool transpose_a, bool transpose
                      size_t ldc)
 {
   device->blas->gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+}
+
+void *cpu_scratch(struct trm_device *device, size_t bytes)
+{
+  struct cpu_state *state = device->own;
+
+  if (bytes > state->scratch_bytes) {
+    trm_free(state->scratch);
+    state->scratch = trm_alloc(bytes, "scratch memory of the cpu device");
+    state->scratch_bytes = bytes;
+  }
+  return state->scratch;
 }
 
 void cpu_fail(struct trm_device *device, const char *format, ...)
@@ -146,6 +162,15 @@ const struct trm_device_ops trm_device_cpu = {
   .activation_forward = cpu_activation_forward,
   .activation_backward = cpu_activation_backward,
   .dropout = cpu_dropout,
+  .norm_forward = cpu_norm_forward,
+  .norm_backward = cpu_norm_backward,
+  .embedding_forward = cpu_embedding_forward,
+  .embedding_backward = cpu_embedding_backward,
+  .attention_forward = cpu_attention_forward,
+  .attention_backward = cpu_attention_backward,
+  .rotary = cpu_rotary,
+  .swiglu_forward = cpu_swiglu_forward,
+  .swiglu_backward = cpu_swiglu_backward,
   .softmax_cross_entropy = cpu_softmax_cross_entropy,
   .mean_squared_error = cpu_mean_squared_error,
   .logistic = cpu_logistic,

@@ -58,7 +58,31 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
   return lane[0];
 }
 
+/* Largest of n >= 1 numbers; a NaN may be passed over. In lanes by hand: not every compiler knows how to do that with a
+ * maximum. */
+CPU_INLINE float cpu_lane_maximum(const float *x, size_t n)
+{
+  float maximum = x[0], lane[CPU_LANES];
+  size_t i = 0;
+
+  if (n >= CPU_LANES) {
+    for (size_t l = 0; l < CPU_LANES; l++)
+      lane[l] = x[l];
+    for (i = CPU_LANES; i + CPU_LANES <= n; i += CPU_LANES)
+#pragma omp simd
+      for (int l = 0; l < CPU_LANES; l++)
+        lane[l] = x[i + (size_t)l] > lane[l] ? x[i + (size_t)l] : lane[l];
+    for (size_t l = 0; l < CPU_LANES; l++)
+      maximum = lane[l] > maximum ? lane[l] : maximum;
+  }
+  for (; i < n; i++)
+    maximum = x[i] > maximum ? x[i] : maximum;
+  return maximum;
+}
+
 struct cpu_state {
+  void *scratch; /* grows, kept until the device is closed */
+  size_t scratch_bytes;
   bool failed;
   char failure[192]; /* the first one, until sync tells it */
 };
@@ -69,6 +93,9 @@ typedef void cpu_body(const void *arguments, size_t low, size_t high);
  * n items of `work` units each are worth it. */
 void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
              const void *arguments);
+
+/* Memory for the call at hand, not zeroed; the next call of this function may take it away. Outside parallel regions. */
+void *cpu_scratch(struct trm_device *device, size_t bytes);
 
 /* Records a failure for the next sync. Outside parallel regions. */
 void cpu_fail(struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -92,9 +119,35 @@ void cpu_activation_backward(struct trm_device *device, enum trm_activation kind
 /* dropout.c */
 void cpu_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f);
 
+/* norm.c */
+void cpu_norm_forward(struct trm_device *device, const float *x, const float *gain, const float *bias, float epsilon,
+                      float *y, float *mean, float *scale, size_t r, size_t d);
+void cpu_norm_backward(struct trm_device *device, const float *x, const float *gain, const float *mean,
+                       const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias, size_t r,
+                       size_t d);
+
+/* embedding.c */
+void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
+                           size_t v);
+void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
+                            size_t r, size_t d, size_t v);
+
+/* attention.c */
+void cpu_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
+                           float *row);
+void cpu_attention_backward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
+                            const float *row, const float *dy, float *dqkv);
+
+/* rotary.c */
+void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x);
+
+/* gate.c */
+void cpu_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
+void cpu_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
+
 /* loss.c */
 void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                               float *loss, float *correct, float *dz, size_t b, size_t c);
+                               float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
 void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                             float *correct, float *dz, size_t b, size_t f);
 void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,

@@ -8,31 +8,10 @@ struct loss {
   const float *z;      /* (B, C) */
   const int32_t *label; /* (B) */
   const float *target; /* (B, C) */
-  float scale;
+  float scale, smoothing;
   float *loss, *correct, *dz; /* (B), (B), (B, C) */
   size_t c;
 };
-
-/* Largest score; a NaN may be passed over here and shows in the sum of exponentials. In lanes by hand: not every
- * compiler knows how to do that with a maximum. */
-CPU_INLINE float row_maximum(const float *z, size_t c)
-{
-  float maximum = z[0], lane[CPU_LANES];
-  size_t j = 0;
-
-  if (c >= CPU_LANES) {
-    for (size_t l = 0; l < CPU_LANES; l++)
-      lane[l] = z[l];
-    for (j = CPU_LANES; j + CPU_LANES <= c; j += CPU_LANES)
-      for (size_t l = 0; l < CPU_LANES; l++)
-        lane[l] = z[j + l] > lane[l] ? z[j + l] : lane[l];
-    for (size_t l = 0; l < CPU_LANES; l++)
-      maximum = lane[l] > maximum ? lane[l] : maximum;
-  }
-  for (; j < c; j++)
-    maximum = z[j] > maximum ? z[j] : maximum;
-  return maximum;
-}
 
 /* Sum of e^(z - maximum), the terms left in dz unless it is NULL. */
 CPU_INLINE double row_exponentials(const float *z, float maximum, float *dz, size_t c)
@@ -50,6 +29,23 @@ CPU_INLINE double row_exponentials(const float *z, float maximum, float *dz, siz
     total += cpu_lane_sum(term, width);
   }
   return total;
+}
+
+/* Mean of maximum - z: of the losses of all classes without their common part. */
+CPU_INLINE double row_distance(const float *z, float maximum, size_t c)
+{
+  float term[CPU_BLOCK];
+  double total = 0;
+
+  for (size_t low = 0; low < c; low += CPU_BLOCK) {
+    const size_t width = c - low < CPU_BLOCK ? c - low : CPU_BLOCK;
+
+#pragma omp simd
+    for (size_t j = 0; j < width; j++)
+      term[j] = maximum - z[low + j];
+    total += cpu_lane_sum(term, width);
+  }
+  return total / (double)c;
 }
 
 /* Is the label the first largest score? */
@@ -72,39 +68,43 @@ CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t hi
     const float *z = it->z + i * c;
     float *dz = it->dz ? it->dz + i * c : NULL;
 
-    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* reported by the caller */
-      it->loss[i] = NAN;
+    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* what is not ignored is reported by the caller */
+      const bool ignored = it->label[i] == TRM_IGNORED;
+
+      it->loss[i] = ignored ? 0 : NAN;
       if (it->correct)
-        it->correct[i] = 0;
+        it->correct[i] = ignored ? -1 : 0;
       for (size_t j = 0; dz && j < c; j++)
-        dz[j] = NAN;
+        dz[j] = ignored ? 0 : NAN;
       continue;
     }
     const size_t label = (size_t)it->label[i];
-    const float maximum = row_maximum(z, c), own = z[label], right = is_first_maximum(z, maximum, label);
+    const float maximum = cpu_lane_maximum(z, c), own = z[label], right = is_first_maximum(z, maximum, label);
+    const float share = it->smoothing, scale = it->scale, least = scale * share / (float)c; /* of every class */
+    const double distance = share > 0 ? row_distance(z, maximum, c) : 0;
     const double sum = row_exponentials(z, maximum, dz, c); /* z is gone from here on where dz is z */
 
-    it->loss[i] = (float)(log(sum) + ((double)maximum - own));
+    it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - own) + share * distance);
     if (it->correct)
       it->correct[i] = isnan(sum) ? 0 : right;
     if (dz) {
-      const float factor = (float)(it->scale / sum);
+      const float factor = (float)(scale / sum);
 
 #pragma omp simd
       for (size_t j = 0; j < c; j++)
-        dz[j] *= factor;
-      dz[label] -= it->scale;
+        dz[j] = dz[j] * factor - least;
+      dz[label] -= scale * (1 - share);
     }
   }
 }
 
 void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                               float *loss, float *correct, float *dz, size_t b, size_t c)
+                               float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
 {
-  const struct loss it = {z, target, NULL, scale, loss, correct, dz, c};
+  const struct loss it = {z, target, NULL, scale, smoothing, loss, correct, dz, c};
 
   for (size_t i = 0; i < b; i++)
-    if (target[i] < 0 || (size_t)target[i] >= c) {
+    if (target[i] != TRM_IGNORED && (target[i] < 0 || (size_t)target[i] >= c)) {
       cpu_fail(device, "softmax_cross_entropy: the target of row %zu is %d, but there are %zu classes", i,
                (int)target[i], c);
       break;
@@ -146,7 +146,7 @@ CPU_CLONES static void squares_body(const void *arguments, size_t low, size_t hi
 void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                             float *correct, float *dz, size_t b, size_t f)
 {
-  const struct loss it = {z, NULL, target, scale, loss, correct, dz, f};
+  const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, f};
 
   cpu_for(device, b, 1, 2 * (double)f, squares_body, &it);
 }
@@ -175,7 +175,7 @@ static void logistic_body(const void *arguments, size_t low, size_t high)
 void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                   float *correct, float *dz, size_t b)
 {
-  const struct loss it = {z, NULL, target, scale, loss, correct, dz, 1};
+  const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, 1};
 
   cpu_for(device, b, 16, 32, logistic_body, &it);
 }
@@ -198,7 +198,7 @@ static void hinge_body(const void *arguments, size_t low, size_t high)
 void cpu_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss, float *correct,
                float *dz, size_t b)
 {
-  const struct loss it = {z, NULL, target, scale, loss, correct, dz, 1};
+  const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, 1};
 
   cpu_for(device, b, 16, 2, hinge_body, &it);
 }

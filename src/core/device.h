@@ -5,7 +5,8 @@
  * row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records the failure and
  * reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
  *
- * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs.
+ * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs; of sequences T positions a
+ * sample, R = B T rows in all, D values a position, H heads of E = D / H values, V tokens of the vocabulary.
  */
 #ifndef TRM_CORE_DEVICE_H
 #define TRM_CORE_DEVICE_H
@@ -24,6 +25,9 @@ struct trm_blas_ops {
   int (*open)(int threads);    /* once a process; threads for every product */
   void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                const float *b, size_t ldb, float beta, float *c, size_t ldc);
+  /* within(true): until within(false), a product runs on the thread that calls it, and several threads may call at once.
+   * NULL: it is always so inside of a parallel region. */
+  void (*within)(bool region);
 };
 
 enum trm_activation {
@@ -49,6 +53,14 @@ struct trm_mask {
   uint64_t first_row; /* global position of row 0 in the run: step * batch + position */
   float rate;         /* probability of zero, [0, 1) */
 };
+
+/* What attention works on. */
+struct trm_attention {
+  size_t b, t, heads, width; /* B, T, H, E */
+  bool causal;               /* position t sees positions 0..t, otherwise all */
+};
+
+#define TRM_IGNORED (-1) /* a target that does not count */
 
 /* One optimizer update over an interval of the flat arrays; see nn/optimizer.h for the rules. */
 enum trm_update_rule { TRM_UPDATE_SGD, TRM_UPDATE_MOMENTUM, TRM_UPDATE_NESTEROV, TRM_UPDATE_ADAM, TRM_UPDATE_ADAMW };
@@ -99,10 +111,41 @@ struct trm_device_ops {
   /* y = x * keep / (1 - rate): forward with activations, backward with gradients, the same mask. y may equal x. */
   void (*dropout)(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f);
 
+  /* -- normalized rows: y (R, D) = (x - mean) * scale * gain + bias, scale = 1 / sqrt(mean of (x - mean)^2 + epsilon).
+   * mean (R) and scale (R) are kept for backward. mean NULL: 0 in its place (RMS norm); bias, dbias NULL: none. */
+  void (*norm_forward)(struct trm_device *device, const float *x, const float *gain, const float *bias, float epsilon,
+                       float *y, float *mean, float *scale, size_t r, size_t d);
+  /* dx (R, D) (NULL: not wanted; may equal dy); dgain (D), dbias (D) = beta * what is there + sums over the rows */
+  void (*norm_backward)(struct trm_device *device, const float *x, const float *gain, const float *mean,
+                        const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias, size_t r,
+                        size_t d);
+
+  /* -- sequences */
+  /* y (R, D) = rows of w (V, D); a token outside of the vocabulary is a failure */
+  void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
+                            size_t v);
+  /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) where the token stands */
+  void (*embedding_backward)(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
+                             size_t r, size_t d, size_t v);
+  /* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
+   * (B, H, T, 2), kept for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
+  void (*attention_forward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
+                            float *row);
+  void (*attention_backward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
+                             const float *row, const float *dy, float *dqkv);
+  /* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
+   * head, E even, turn by the angle t * base^(-2j/E). back: by minus that, which is the gradient. */
+  void (*rotary)(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x);
+  /* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a). dx (R, 2, F) */
+  void (*swiglu_forward)(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
+  void (*swiglu_backward)(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
+
   /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the gradient
    * dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */
-  void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale, float *loss,
-                                float *correct, float *dz, size_t b, size_t c);
+  /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row whose
+   * target is TRM_IGNORED has loss 0, gradient 0 and correct -1. */
+  void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale,
+                                float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
   /* loss = mean over F of (z - t)^2; correct is written 0 */
   void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
                              float *loss, float *correct, float *dz, size_t b, size_t f);

@@ -25,7 +25,7 @@ static int softmax_check(const struct trm_shape *scores, const struct trm_input_
 static void softmax_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
                         const float *z, float scale, float *row_loss, float *row_correct, float *dz)
 {
-  device->ops->softmax_cross_entropy(device, z, input->target_class, scale, row_loss, row_correct, dz, input->rows,
+  device->ops->softmax_cross_entropy(device, z, input->target_class, scale, 0, row_loss, row_correct, dz, input->rows,
                                      trm_shape_count(scores));
 }
 

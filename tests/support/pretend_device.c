@@ -274,11 +274,75 @@ static void pretend_dropout(struct trm_device *device, const struct trm_mask *ma
   CPU->ops->dropout(CPU, mask, FLOATS(x, b * f), FLOATS(y, b * f), b, f);
 }
 
-static void pretend_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                                          float *loss, float *correct, float *dz, size_t b, size_t c)
+static void pretend_norm_forward(struct trm_device *device, const float *x, const float *gain, const float *bias,
+                                 float epsilon, float *y, float *mean, float *scale, size_t r, size_t d)
 {
-  CPU->ops->softmax_cross_entropy(CPU, FLOATS(z, b * c), REAL(target, b * sizeof(*target)), scale, FLOATS(loss, b),
-                                  FLOATS(correct, b), FLOATS(dz, b * c), b, c);
+  CPU->ops->norm_forward(CPU, FLOATS(x, r * d), FLOATS(gain, d), FLOATS(bias, d), epsilon, FLOATS(y, r * d),
+                         FLOATS(mean, r), FLOATS(scale, r), r, d);
+}
+
+static void pretend_norm_backward(struct trm_device *device, const float *x, const float *gain, const float *mean,
+                                  const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias,
+                                  size_t r, size_t d)
+{
+  CPU->ops->norm_backward(CPU, FLOATS(x, r * d), FLOATS(gain, d), FLOATS(mean, r), FLOATS(scale, r), FLOATS(dy, r * d),
+                          FLOATS(dx, r * d), beta, FLOATS(dgain, d), FLOATS(dbias, d), r, d);
+}
+
+static void pretend_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
+                                      size_t d, size_t v)
+{
+  CPU->ops->embedding_forward(CPU, REAL(token, r * sizeof(*token)), FLOATS(w, v * d), FLOATS(y, r * d), r, d, v);
+}
+
+static void pretend_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta,
+                                       float *dw, size_t r, size_t d, size_t v)
+{
+  CPU->ops->embedding_backward(CPU, REAL(token, r * sizeof(*token)), FLOATS(dy, r * d), beta, FLOATS(dw, v * d), r, d, v);
+}
+
+static void pretend_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
+                                      float *y, float *row)
+{
+  const size_t n = shape->b * shape->t * shape->heads;
+
+  host_of(device, __func__, shape);
+  CPU->ops->attention_forward(CPU, shape, FLOATS(qkv, 3 * n * shape->width), FLOATS(y, n * shape->width),
+                              FLOATS(row, 2 * n));
+}
+
+static void pretend_attention_backward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
+                                       const float *row, const float *dy, float *dqkv)
+{
+  const size_t n = shape->b * shape->t * shape->heads;
+
+  host_of(device, __func__, shape);
+  CPU->ops->attention_backward(CPU, shape, FLOATS(qkv, 3 * n * shape->width), FLOATS(row, 2 * n),
+                               FLOATS(dy, n * shape->width), FLOATS(dqkv, 3 * n * shape->width));
+}
+
+static void pretend_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x)
+{
+  host_of(device, __func__, shape);
+  CPU->ops->rotary(CPU, shape, base, back, FLOATS(x, 3 * shape->b * shape->t * shape->heads * shape->width));
+}
+
+static void pretend_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f)
+{
+  CPU->ops->swiglu_forward(CPU, FLOATS(x, 2 * r * f), FLOATS(y, r * f), r, f);
+}
+
+static void pretend_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r,
+                                    size_t f)
+{
+  CPU->ops->swiglu_backward(CPU, FLOATS(x, 2 * r * f), FLOATS(dy, r * f), FLOATS(dx, 2 * r * f), r, f);
+}
+
+static void pretend_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
+                                          float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
+{
+  CPU->ops->softmax_cross_entropy(CPU, FLOATS(z, b * c), REAL(target, b * sizeof(*target)), scale, smoothing,
+                                  FLOATS(loss, b), FLOATS(correct, b), FLOATS(dz, b * c), b, c);
 }
 
 static void pretend_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,
@@ -342,6 +406,15 @@ const struct trm_device_ops pretend_device_ops = {
   .activation_forward = pretend_activation_forward,
   .activation_backward = pretend_activation_backward,
   .dropout = pretend_dropout,
+  .norm_forward = pretend_norm_forward,
+  .norm_backward = pretend_norm_backward,
+  .embedding_forward = pretend_embedding_forward,
+  .embedding_backward = pretend_embedding_backward,
+  .attention_forward = pretend_attention_forward,
+  .attention_backward = pretend_attention_backward,
+  .rotary = pretend_rotary,
+  .swiglu_forward = pretend_swiglu_forward,
+  .swiglu_backward = pretend_swiglu_backward,
   .softmax_cross_entropy = pretend_softmax_cross_entropy,
   .mean_squared_error = pretend_mean_squared_error,
   .logistic = pretend_logistic,

@@ -30,6 +30,15 @@ void softmax_bad_target(struct trm_device *device);
 void squares_reference(struct trm_device *device);
 void margins_reference(struct trm_device *device);
 
+/* kernels_sequences.c */
+void row_norm_reference(struct trm_device *device);
+void embedding_reference(struct trm_device *device);
+void embedding_bad_token(struct trm_device *device);
+void attention_reference(struct trm_device *device);
+void attention_causal(struct trm_device *device);
+void rotary_reference(struct trm_device *device);
+void swiglu_reference(struct trm_device *device);
+
 /* kernels_flat.c */
 void sum_tree(struct trm_device *device);
 void norm_reference(struct trm_device *device);

@@ -19,7 +19,8 @@ static struct outcome outcome_make(size_t b, size_t c)
   return (struct outcome){all, all + b, all + 2 * b};
 }
 
-static void softmax_want(const float *z, const int32_t *target, double scale, size_t b, size_t c, struct outcome want)
+static void softmax_want(const float *z, const int32_t *target, double scale, double smoothing, size_t b, size_t c,
+                         struct outcome want)
 {
   for (size_t i = 0; i < b; i++, z += c) {
     double maximum = -INFINITY, sum = 0;
@@ -32,30 +33,33 @@ static void softmax_want(const float *z, const int32_t *target, double scale, si
       }
     for (size_t j = 0; j < c; j++)
       sum += exp(z[j] - maximum);
-    want.loss[i] = log(sum) + maximum - z[target[i]];
-    want.correct[i] = best == (size_t)target[i];
-    for (size_t j = 0; j < c; j++)
-      want.dz[i * c + j] = scale * (exp(z[j] - maximum) / sum - (j == (size_t)target[i]));
+    want.correct[i] = target[i] == TRM_IGNORED ? -1 : best == (size_t)target[i];
+    for (size_t j = 0; j < c && target[i] != TRM_IGNORED; j++) {
+      const double share = smoothing / (double)c + (j == (size_t)target[i] ? 1 - smoothing : 0);
+
+      want.loss[i] += share * (log(sum) + maximum - z[j]);
+      want.dz[i * c + j] = scale * (exp(z[j] - maximum) / sum - share);
+    }
   }
 }
 
-static void softmax_check(struct trm_device *device, const float *z, const int32_t *target, float scale, size_t b,
-                          size_t c, double spread)
+static void softmax_check(struct trm_device *device, const float *z, const int32_t *target, float scale, float smoothing,
+                          size_t b, size_t c, double spread)
 {
   struct outcome want = outcome_make(b, c);
   const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
   float *on_z = device_floats(device, z, b * c), *loss = device_nan(device, b), *correct = device_nan(device, b);
   float *dz = device_nan(device, b * c), *alone = device_nan(device, b);
 
-  softmax_want(z, target, scale, b, c, want);
-  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, loss, correct, dz, b, c);
+  softmax_want(z, target, scale, smoothing, b, c, want);
+  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, loss, correct, dz, b, c);
   check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + spread), 4e-7);
   check_close("softmax correct", read_floats(device, correct, b), want.correct, b, 0, 0);
   check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)scale * 3e-7, 1e-6);
   /* what is not wanted changes nothing else */
-  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, alone, NULL, NULL, b, c);
+  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, alone, NULL, NULL, b, c);
   check_same("softmax, loss alone", read_floats(device, alone, b), read_floats(device, loss, b), b);
-  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, alone, NULL, on_z, b, c);
+  device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, alone, NULL, on_z, b, c);
   check_same("softmax in place", read_floats(device, on_z, b * c), read_floats(device, dz, b * c), b * c);
   trm_free(want.loss);
 }
@@ -79,7 +83,12 @@ void softmax_reference(struct trm_device *device)
 
     for (size_t i = 0; i < b * c; i++)
       z[i] *= 8;
-    softmax_check(device, z, targets(b, c), 1.0f / (float)(b + 1), b, c, 8);
+    softmax_check(device, z, targets(b, c), 1.0f / (float)(b + 1), 0, b, c, 8);
+    int32_t *some = targets(b, c);
+    for (size_t i = 0; i < b; i += 3)
+      some[i] = TRM_IGNORED;
+    softmax_check(device, z, some, 1.0f / (float)(b + 1), s % 2 ? 0 : 0.1f, b, c, 8);
+    softmax_check(device, z, some, 1.0f / (float)(b + 1), 0.5f, b, c, 8);
   }
 }
 
@@ -95,17 +104,17 @@ void softmax_extremes(struct trm_device *device)
   static const int32_t wild_target[] = {2, 2, 1};
   const float expected[] = {1, 0, 1, 0, 0};
 
-  softmax_check(device, z, target, 1, 5, 3, 1e4);
+  softmax_check(device, z, target, 1, 0, 5, 3, 1e4);
   float *loss = device_nan(device, 5), *correct = device_nan(device, 5), *dz = device_nan(device, 15);
   device->ops->softmax_cross_entropy(device, device_floats(device, z, 15), device_bytes(device, target, sizeof(target)),
-                                     1, loss, correct, dz, 5, 3);
+                                     1, 0, loss, correct, dz, 5, 3);
   check_same("softmax: who is right", read_floats(device, correct, 5), expected, 5);
   for (int i = 0; i < 15; i++)
     CU_ASSERT(isfinite(read_floats(device, dz, 15)[i]));
 
   device->ops->softmax_cross_entropy(device, device_floats(device, wild, 9),
-                                     device_bytes(device, wild_target, sizeof(wild_target)), 1, loss, correct, dz, 3,
-                                     3);
+                                     device_bytes(device, wild_target, sizeof(wild_target)), 1, 0, loss, correct, dz,
+                                     3, 3);
   const float *got = read_floats(device, loss, 3), *right = read_floats(device, correct, 3);
   const float *slope = read_floats(device, dz, 9);
   CU_ASSERT(isnan(got[0]) && right[0] == 0);
@@ -125,15 +134,15 @@ void softmax_bad_target(struct trm_device *device)
   float *loss = device_nan(device, 3), *dz = device_nan(device, 9);
 
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
-  device->ops->softmax_cross_entropy(device, z, device_bytes(device, bad, sizeof(bad)), 1, loss, NULL, dz, 3, 3);
+  device->ops->softmax_cross_entropy(device, z, device_bytes(device, bad, sizeof(bad)), 1, 0, loss, NULL, dz, 3, 3);
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 3"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "3 classes"));
   CU_ASSERT(isfinite(read_floats(device, loss, 3)[0]));
   CU_ASSERT(isnan(read_floats(device, loss, 3)[1]));
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK); /* told once */
-  device->ops->softmax_cross_entropy(device, z, device_bytes(device, negative, sizeof(negative)), 1, loss, NULL, NULL,
-                                     3, 3);
+  device->ops->softmax_cross_entropy(device, z, device_bytes(device, negative, sizeof(negative)), 1, 0, loss, NULL,
+                                     NULL, 3, 3);
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 2 is -7"));
 }

@@ -133,6 +133,13 @@ ON_DEVICES(softmax_extremes)
 ON_DEVICES(softmax_bad_target)
 ON_DEVICES(squares_reference)
 ON_DEVICES(margins_reference)
+ON_DEVICES(row_norm_reference)
+ON_DEVICES(embedding_reference)
+ON_DEVICES(embedding_bad_token)
+ON_DEVICES(attention_reference)
+ON_DEVICES(attention_causal)
+ON_DEVICES(rotary_reference)
+ON_DEVICES(swiglu_reference)
 ON_DEVICES(sum_tree)
 ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
@@ -159,6 +166,13 @@ int main(void)
     {"softmax: a target that is no class", test_softmax_bad_target},
     {"squared error against double", test_squares_reference},
     {"logistic and hinge against double", test_margins_reference},
+    {"layer norm and RMS norm against double", test_row_norm_reference},
+    {"embedding against double", test_embedding_reference},
+    {"embedding: a token that is none", test_embedding_bad_token},
+    {"attention against double", test_attention_reference},
+    {"attention looks back alone", test_attention_causal},
+    {"rotary positions against double", test_rotary_reference},
+    {"swiglu against double", test_swiglu_reference},
     {"sums are the fixed tree", test_sum_tree},
     {"norm against double", test_norm_reference},
     {"updates against double", test_update_reference},

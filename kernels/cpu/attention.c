@@ -1,0 +1,205 @@
+/* Multi-head self-attention (Vaswani et al. 2017) in strips: STRIP queries of one head against all the keys that they
+ * see, so that memory grows with T, not with its square; backward computes a strip's probabilities again from the kept
+ * maximum and sum of each row (Rabe & Staats 2021, Dao et al. 2022).
+ *
+ * A strip's products are small: each thread runs its own. Forward, a strip is an item; backward, all strips of a head
+ * are, because they add to the gradients of the same keys and values. So no sum depends on the number of threads. */
+#include <math.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/math.h"
+
+#define STRIP 64
+
+struct attention {
+  const struct trm_attention *shape;
+  const struct trm_blas_ops *blas;
+  const float *qkv; /* (B, T, 3, H, E) */
+  float *y;         /* (B, T, H, E) */
+  float *row;       /* (B, H, T, 2): maximum of the scaled scores, 1 / sum of the exponentials */
+  const float *dy;  /* (B, T, H, E) */
+  float *dqkv;      /* (B, T, 3, H, E) */
+  float *scratch;   /* (threads, 2, STRIP, T) */
+  size_t strips;    /* of a head */
+};
+
+static size_t thread_number(void)
+{
+#ifdef _OPENMP
+  return (size_t)omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
+/* One strip: its queries, and the keys that they see. */
+struct strip {
+  size_t first, queries, keys;
+};
+
+static struct strip strip_of(const struct trm_attention *shape, size_t number)
+{
+  const size_t first = number * STRIP, end = shape->t - first < STRIP ? shape->t : first + STRIP;
+
+  return (struct strip){first, end - first, shape->causal ? end : shape->t};
+}
+
+/* Keys that query i of the strip sees. */
+static size_t keys_seen(const struct trm_attention *shape, const struct strip *strip, size_t i)
+{
+  return shape->causal ? strip->first + i + 1 : strip->keys;
+}
+
+/* s (queries, T) in place: from scaled scores to exponentials, 0 where a query may not look; fills row (queries, 2). */
+CPU_CLONES static void strip_exponentials(const struct trm_attention *shape, const struct strip *strip, float *s,
+                                          float *row)
+{
+  for (size_t i = 0; i < strip->queries; i++, s += shape->t, row += 2) {
+    const size_t n = keys_seen(shape, strip, i);
+    const float maximum = cpu_lane_maximum(s, n);
+    double total = 0;
+
+#pragma omp simd
+    for (size_t j = 0; j < n; j++)
+      s[j] = math_exp(s[j] - maximum);
+    for (size_t low = 0; low < n; low += CPU_BLOCK)
+      total += cpu_lane_sum(s + low, n - low < CPU_BLOCK ? n - low : CPU_BLOCK);
+    for (size_t j = n; j < strip->keys; j++)
+      s[j] = 0;
+    row[0] = maximum;
+    row[1] = (float)(1 / total);
+  }
+}
+
+/* The strip's rows of y, multiplied with 1 / sum. */
+CPU_CLONES static void strip_scale(const struct trm_attention *shape, const struct strip *strip, float *y,
+                                   const float *row)
+{
+  const size_t e = shape->width, ld = shape->heads * e;
+
+  for (size_t i = 0; i < strip->queries; i++) {
+    const float scale = row[2 * i + 1];
+
+#pragma omp simd
+    for (size_t j = 0; j < e; j++)
+      y[i * ld + j] *= scale;
+  }
+}
+
+static void forward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct attention *it = arguments;
+  const struct trm_attention *shape = it->shape;
+  const size_t e = shape->width, d = shape->heads * e, t = shape->t;
+  float *s = it->scratch + thread_number() * 2 * STRIP * t;
+
+  for (size_t item = low; item < high; item++) {
+    const size_t head = item / it->strips, b = head / shape->heads, h = head % shape->heads;
+    const struct strip strip = strip_of(shape, item % it->strips);
+    const float *k = it->qkv + b * t * 3 * d + d + h * e, *v = k + d, *q = k - d + strip.first * 3 * d;
+    float *y = it->y + (b * t + strip.first) * d + h * e, *row = it->row + 2 * (head * t + strip.first);
+
+    it->blas->gemm(false, true, strip.queries, strip.keys, e, 1 / sqrtf((float)e), q, 3 * d, k, 3 * d, 0, s, t);
+    strip_exponentials(shape, &strip, s, row);
+    it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, s, t, v, 3 * d, 0, y, d);
+    strip_scale(shape, &strip, y, row);
+  }
+}
+
+/* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient with respect
+ * to these to that with respect to the products q k. */
+CPU_CLONES static void strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p, float *dp,
+                                      const float *row)
+{
+  const float factor = 1 / sqrtf((float)shape->width);
+  float term[CPU_BLOCK];
+
+  for (size_t i = 0; i < strip->queries; i++, p += shape->t, dp += shape->t, row += 2) {
+    const size_t n = keys_seen(shape, strip, i);
+    const float maximum = row[0], scale = row[1];
+    double total = 0;
+
+    for (size_t low = 0; low < n; low += CPU_BLOCK) {
+      const size_t width = n - low < CPU_BLOCK ? n - low : CPU_BLOCK;
+      float *own = p + low;
+      const float *of = dp + low;
+
+#pragma omp simd
+      for (size_t j = 0; j < width; j++) {
+        own[j] = math_exp(own[j] - maximum) * scale;
+        term[j] = own[j] * of[j];
+      }
+      total += cpu_lane_sum(term, width);
+    }
+    const float mean = (float)total;
+#pragma omp simd
+    for (size_t j = 0; j < n; j++)
+      dp[j] = p[j] * (dp[j] - mean) * factor;
+    for (size_t j = n; j < strip->keys; j++)
+      p[j] = dp[j] = 0;
+  }
+}
+
+static void backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct attention *it = arguments;
+  const struct trm_attention *shape = it->shape;
+  const size_t e = shape->width, d = shape->heads * e, t = shape->t;
+  float *p = it->scratch + thread_number() * 2 * STRIP * t, *dp = p + STRIP * t;
+
+  for (size_t head = low; head < high; head++) {
+    const size_t b = head / shape->heads, h = head % shape->heads, at = b * t * 3 * d + h * e;
+    const float *q = it->qkv + at, *k = q + d, *v = k + d, *dy = it->dy + b * t * d + h * e;
+    float *dq = it->dqkv + at, *dk = dq + d, *dv = dk + d;
+
+    for (size_t number = it->strips; number-- > 0;) { /* the last one sees all keys: it overwrites */
+      const struct strip strip = strip_of(shape, number);
+      const float *q_strip = q + strip.first * 3 * d, *dy_strip = dy + strip.first * d;
+      const float beta = number + 1 == it->strips ? 0 : 1;
+
+      it->blas->gemm(false, true, strip.queries, strip.keys, e, 1 / sqrtf((float)e), q_strip, 3 * d, k, 3 * d, 0, p, t);
+      it->blas->gemm(false, true, strip.queries, strip.keys, e, 1, dy_strip, d, v, 3 * d, 0, dp, t);
+      strip_gradient(shape, &strip, p, dp, it->row + 2 * (head * t + strip.first));
+      it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, p, t, dy_strip, d, beta, dv, 3 * d);
+      it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, dp, t, q_strip, 3 * d, beta, dk, 3 * d);
+      it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, dp, t, k, 3 * d, 0, dq + strip.first * 3 * d, 3 * d);
+    }
+  }
+}
+
+/* Gives a body its scratch memory, and each thread products of its own. */
+static void attention_run(struct trm_device *device, struct attention *it, size_t items, size_t strips, cpu_body *body)
+{
+  const struct trm_attention *shape = it->shape;
+  const double work = (double)strips * STRIP * (double)shape->t * (double)shape->width;
+
+  it->blas = device->blas;
+  it->scratch = cpu_scratch(device, (size_t)device->threads * 2 * STRIP * shape->t * sizeof(float));
+  if (device->blas->within)
+    device->blas->within(true);
+  cpu_for(device, items, 1, work, body, it);
+  if (device->blas->within)
+    device->blas->within(false);
+}
+
+void cpu_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
+                           float *row)
+{
+  struct attention it = {.shape = shape, .qkv = qkv, .y = y, .row = row, .strips = (shape->t + STRIP - 1) / STRIP};
+
+  attention_run(device, &it, shape->b * shape->heads * it.strips, 1, forward_body);
+}
+
+void cpu_attention_backward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
+                            const float *row, const float *dy, float *dqkv)
+{
+  struct attention it = {.shape = shape, .qkv = qkv, .row = (float *)row, .dy = dy, .dqkv = dqkv,
+                         .strips = (shape->t + STRIP - 1) / STRIP};
+
+  attention_run(device, &it, shape->b * shape->heads, it.strips, backward_body);
+}

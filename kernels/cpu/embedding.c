@@ -1,0 +1,119 @@
+/* Embedding: rows of a table by token, and their gradient, the sum over the places where a token stands. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+
+struct embedding {
+  const int32_t *token; /* (R) */
+  const float *w;       /* (V, D) */
+  float *y;             /* (R, D) */
+  const float *dy;      /* (R, D) */
+  float *dw;            /* (V, D) */
+  float beta;
+  size_t d, v;
+  const int32_t *start; /* (V + 1): where a token's rows begin in `row` */
+  const int32_t *row;   /* rows by token, ascending within one */
+};
+
+static bool is_known(int32_t token, size_t v)
+{
+  return token >= 0 && (size_t)token < v;
+}
+
+static void embedding_forward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct embedding *it = arguments;
+  const size_t d = it->d;
+
+  for (size_t i = low; i < high; i++) {
+    float *y = it->y + i * d;
+
+    if (is_known(it->token[i], it->v))
+      memcpy(y, it->w + (size_t)it->token[i] * d, d * sizeof(*y));
+    else /* reported by the caller */
+      for (size_t j = 0; j < d; j++)
+        y[j] = NAN;
+  }
+}
+
+void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
+                           size_t v)
+{
+  const struct embedding it = {.token = token, .w = w, .y = y, .d = d, .v = v};
+
+  for (size_t i = 0; i < r; i++)
+    if (!is_known(token[i], v)) {
+      cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)token[i], v);
+      break;
+    }
+  cpu_for(device, r, 1, (double)d, embedding_forward_body, &it);
+}
+
+/* Columns are the items. A token's rows are added in blocks of SUM_ROWS in float, the blocks in double, in order of
+ * the rows: the sum of an element is the same wherever the columns are cut. */
+#define SUM_ROWS 16
+#define SUM_COLUMNS 256
+
+CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct embedding *it = arguments;
+  const size_t d = it->d;
+  double total[SUM_COLUMNS];
+  float block[SUM_COLUMNS];
+
+  for (size_t first = low; first < high; first += SUM_COLUMNS) {
+    const size_t width = high - first < SUM_COLUMNS ? high - first : SUM_COLUMNS;
+
+    for (size_t t = 0; t < it->v; t++) {
+      float *dw = it->dw + t * d + first;
+
+      if (it->start[t] == it->start[t + 1]) {
+        for (size_t j = 0; j < width && it->beta != 1; j++)
+          dw[j] = it->beta == 0 ? 0 : it->beta * dw[j];
+        continue;
+      }
+      for (size_t j = 0; j < width; j++)
+        total[j] = it->beta == 0 ? 0 : (double)it->beta * dw[j];
+      for (int32_t at = it->start[t]; at < it->start[t + 1]; at += SUM_ROWS) {
+        const int32_t end = it->start[t + 1] - at < SUM_ROWS ? it->start[t + 1] : at + SUM_ROWS;
+
+        for (size_t j = 0; j < width; j++)
+          block[j] = 0;
+        for (int32_t i = at; i < end; i++) {
+          const float *dy = it->dy + (size_t)it->row[i] * d + first;
+
+#pragma omp simd
+          for (size_t j = 0; j < width; j++)
+            block[j] += dy[j];
+        }
+#pragma omp simd
+        for (size_t j = 0; j < width; j++)
+          total[j] += block[j];
+      }
+      for (size_t j = 0; j < width; j++)
+        dw[j] = (float)total[j];
+    }
+  }
+}
+
+void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
+                            size_t r, size_t d, size_t v)
+{
+  int32_t *start = cpu_scratch(device, (v + 2 + r) * sizeof(*start)), *row = start + v + 2;
+
+  /* counting sort: after the sums start[t + 1] is where t begins; it moves on to where t ends as its rows are put down */
+  for (size_t t = 0; t < v + 2; t++)
+    start[t] = 0;
+  for (size_t i = 0; i < r; i++)
+    if (is_known(token[i], v)) /* forward has reported what is not */
+      start[token[i] + 2]++;
+  for (size_t t = 0; t < v; t++)
+    start[t + 2] += start[t + 1];
+  for (size_t i = 0; i < r; i++)
+    if (is_known(token[i], v))
+      row[start[token[i] + 1]++] = (int32_t)i;
+  const struct embedding it = {.dy = dy, .dw = dw, .beta = beta, .d = d, .v = v, .start = start, .row = row};
+
+  cpu_for(device, d, 16, (double)(r + v), embedding_backward_body, &it);
+}

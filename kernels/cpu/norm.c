@@ -1,0 +1,182 @@
+/* Normalization of rows: layer norm (Ba, Kiros, Hinton 2016) and RMS norm (Zhang & Sennrich 2019). */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+struct norm {
+  const float *x, *gain, *bias; /* (R, D), (D), (D) or NULL */
+  float epsilon;
+  float *y;                     /* (R, D) */
+  float *mean, *scale;          /* (R) or NULL, (R) */
+  const float *dy;              /* (R, D) */
+  float *dx;                    /* (R, D) or NULL */
+  float *sums;                  /* (parts, 2, D): of dgain and dbias */
+  float beta, *dgain, *dbias;   /* (D), (D) or NULL */
+  size_t r, d, part, parts;     /* part: rows of one */
+};
+
+/* Sum of (x - mean)^2; of x^2 for a mean of 0. */
+CPU_INLINE double squares_sum(const float *x, float mean, size_t d)
+{
+  float term[CPU_BLOCK];
+  double total = 0;
+
+  for (size_t low = 0; low < d; low += CPU_BLOCK) {
+    const size_t width = d - low < CPU_BLOCK ? d - low : CPU_BLOCK;
+
+#pragma omp simd
+    for (size_t j = 0; j < width; j++)
+      term[j] = (x[low + j] - mean) * (x[low + j] - mean);
+    total += cpu_lane_sum(term, width);
+  }
+  return total;
+}
+
+CPU_INLINE double row_sum(const float *x, size_t d)
+{
+  double total = 0;
+
+  for (size_t low = 0; low < d; low += CPU_BLOCK)
+    total += cpu_lane_sum(x + low, d - low < CPU_BLOCK ? d - low : CPU_BLOCK);
+  return total;
+}
+
+CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct norm *it = arguments;
+  const size_t d = it->d;
+  const float *gain = it->gain, *bias = it->bias;
+
+  for (size_t i = low; i < high; i++) {
+    const float *x = it->x + i * d;
+    float *y = it->y + i * d;
+    const float mean = it->mean ? (float)(row_sum(x, d) / (double)d) : 0;
+    const float scale = (float)(1 / sqrt(squares_sum(x, mean, d) / (double)d + it->epsilon));
+
+    it->scale[i] = scale;
+    if (it->mean)
+      it->mean[i] = mean;
+    if (bias) {
+#pragma omp simd
+      for (size_t j = 0; j < d; j++)
+        y[j] = (x[j] - mean) * scale * gain[j] + bias[j];
+    } else {
+#pragma omp simd
+      for (size_t j = 0; j < d; j++)
+        y[j] = (x[j] - mean) * scale * gain[j];
+    }
+  }
+}
+
+void cpu_norm_forward(struct trm_device *device, const float *x, const float *gain, const float *bias, float epsilon,
+                      float *y, float *mean, float *scale, size_t r, size_t d)
+{
+  const struct norm it = {
+    .x = x, .gain = gain, .bias = bias, .epsilon = epsilon, .y = y, .mean = mean, .scale = scale, .d = d};
+
+  cpu_for(device, r, 1, 4 * (double)d, norm_forward_body, &it);
+}
+
+/* Rows are worked on in parts that depend on their number alone. A part sums its rows of dgain and dbias in float; the
+ * parts are then added in double, in order. */
+#define MOST_PARTS 256
+#define LEAST_ROWS 16
+
+/* Of one row: means of g = dy * gain and of g * n, n the normalized x. */
+CPU_INLINE void row_means(const struct norm *it, const float *x, const float *dy, float mean, float scale,
+                          float *g_mean, float *gn_mean)
+{
+  float g[CPU_BLOCK], gn[CPU_BLOCK];
+  double g_sum = 0, gn_sum = 0;
+
+  for (size_t low = 0; low < it->d; low += CPU_BLOCK) {
+    const size_t width = it->d - low < CPU_BLOCK ? it->d - low : CPU_BLOCK;
+    const float *gain = it->gain + low;
+
+#pragma omp simd
+    for (size_t j = 0; j < width; j++) {
+      g[j] = dy[low + j] * gain[j];
+      gn[j] = g[j] * ((x[low + j] - mean) * scale);
+    }
+    g_sum += cpu_lane_sum(g, width);
+    gn_sum += cpu_lane_sum(gn, width);
+  }
+  *g_mean = it->mean ? (float)(g_sum / (double)it->d) : 0; /* the RMS norm does not take the mean away */
+  *gn_mean = (float)(gn_sum / (double)it->d);
+}
+
+/* One part an item. */
+CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct norm *it = arguments;
+  const size_t d = it->d;
+  const float *gain = it->gain;
+
+  for (size_t p = low; p < high; p++) {
+    float *dgain = it->sums + 2 * p * d, *dbias = dgain + d;
+    const size_t first = p * it->part, end = it->r - first < it->part ? it->r : first + it->part;
+
+    for (size_t j = 0; j < 2 * d; j++)
+      dgain[j] = 0;
+    for (size_t i = first; i < end; i++) {
+      const float *x = it->x + i * d, *dy = it->dy + i * d;
+      const float mean = it->mean ? it->mean[i] : 0, scale = it->scale[i];
+
+#pragma omp simd
+      for (size_t j = 0; j < d; j++) {
+        dgain[j] += dy[j] * ((x[j] - mean) * scale);
+        dbias[j] += dy[j];
+      }
+      if (it->dx) {
+        float *dx = it->dx + i * d, g_mean, gn_mean;
+
+        row_means(it, x, dy, mean, scale, &g_mean, &gn_mean);
+#pragma omp simd
+        for (size_t j = 0; j < d; j++)
+          dx[j] = scale * (dy[j] * gain[j] - g_mean - (x[j] - mean) * scale * gn_mean);
+      }
+    }
+  }
+}
+
+/* The parts together, for columns [low, high). */
+CPU_CLONES static void parts_body(const void *arguments, size_t low, size_t high)
+{
+  const struct norm *it = arguments;
+
+  for (size_t first = low; first < high; first += CPU_BLOCK) {
+    const size_t width = high - first < CPU_BLOCK ? high - first : CPU_BLOCK;
+
+    for (int which = 0; which < (it->dbias ? 2 : 1); which++) {
+      float *to = (which ? it->dbias : it->dgain) + first;
+      double total[CPU_BLOCK];
+
+      for (size_t j = 0; j < width; j++)
+        total[j] = it->beta == 0 ? 0 : (double)it->beta * to[j];
+      for (size_t p = 0; p < it->parts; p++) {
+        const float *from = it->sums + (2 * p + (size_t)which) * it->d + first;
+
+#pragma omp simd
+        for (size_t j = 0; j < width; j++)
+          total[j] += from[j];
+      }
+      for (size_t j = 0; j < width; j++)
+        to[j] = (float)total[j];
+    }
+  }
+}
+
+void cpu_norm_backward(struct trm_device *device, const float *x, const float *gain, const float *mean,
+                       const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias, size_t r,
+                       size_t d)
+{
+  struct norm it = {.x = x, .gain = gain, .mean = (float *)mean, .scale = (float *)scale, .dy = dy, .dx = dx,
+                    .beta = beta, .dgain = dgain, .dbias = dbias, .r = r, .d = d};
+  const size_t rows = (r + MOST_PARTS - 1) / MOST_PARTS;
+
+  it.part = rows < LEAST_ROWS ? LEAST_ROWS : rows;
+  it.parts = (r + it.part - 1) / it.part;
+  it.sums = cpu_scratch(device, it.parts * 2 * d * sizeof(float));
+  cpu_for(device, it.parts, 1, 8 * (double)(it.part * d), norm_backward_body, &it);
+  cpu_for(device, d, 16, 2 * (double)it.parts, parts_body, &it);
+}

@@ -1,0 +1,322 @@
+/* Normalized rows, and what sequences are made of: embedding, attention, rotary positions, swiglu. */
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels.h"
+
+static double *doubles(size_t n)
+{
+  return trm_alloc(n * sizeof(double), "want");
+}
+
+/* -- layer norm and RMS norm */
+
+struct norm_want {
+  double *y, *mean, *scale, *dx, *dgain, *dbias;
+};
+
+static void norm_want(const float *x, const float *gain, const float *bias, const float *dy, double epsilon, bool centred,
+                      size_t r, size_t d, struct norm_want w)
+{
+  for (size_t i = 0; i < r; i++) {
+    double mean = 0, square = 0, g = 0, gn = 0;
+
+    for (size_t j = 0; j < d && centred; j++)
+      mean += x[i * d + j] / (double)d;
+    for (size_t j = 0; j < d; j++)
+      square += (x[i * d + j] - mean) * (x[i * d + j] - mean) / (double)d;
+    const double scale = 1 / sqrt(square + epsilon);
+    for (size_t j = 0; j < d; j++) {
+      const double n = (x[i * d + j] - mean) * scale, slope = dy[i * d + j];
+
+      w.y[i * d + j] = n * gain[j] + (bias ? bias[j] : 0);
+      w.dgain[j] += slope * n;
+      w.dbias[j] += slope;
+      g += centred ? slope * gain[j] / (double)d : 0;
+      gn += slope * gain[j] * n / (double)d;
+    }
+    for (size_t j = 0; j < d; j++)
+      w.dx[i * d + j] = scale * (dy[i * d + j] * gain[j] - g - (x[i * d + j] - mean) * scale * gn);
+    w.mean[i] = mean;
+    w.scale[i] = scale;
+  }
+}
+
+static void row_norm_check(struct trm_device *device, size_t r, size_t d, bool centred, bool biased, float offset)
+{
+  const size_t n = r * d;
+  float *x = host_random(n, 1);
+  const float *gain = host_random(d, 2), *bias = biased ? host_random(d, 3) : NULL, *dy = host_random(n, 4);
+  const float epsilon = 1e-5f;
+  double *all = doubles(2 * n + 2 * r + 2 * d);
+  const struct norm_want w = {all, all + 2 * n, all + 2 * n + r, all + n, all + 2 * n + 2 * r, all + 2 * n + 2 * r + d};
+
+  for (size_t i = 0; i < n; i++)
+    x[i] += offset;
+  norm_want(x, gain, bias, dy, epsilon, centred, r, d, w);
+  const float *on_x = device_floats(device, x, n), *on_gain = device_floats(device, gain, d);
+  const float *on_bias = bias ? device_floats(device, bias, d) : NULL;
+  float *y = device_nan(device, n), *mean = centred ? device_nan(device, r) : NULL, *scale = device_nan(device, r);
+  const double loss = 4e-7 * (1 + (double)offset); /* what taking the mean away leaves of the digits */
+
+  device->ops->norm_forward(device, on_x, on_gain, on_bias, epsilon, y, mean, scale, r, d);
+  check_close("norm", read_floats(device, y, n), w.y, n, 4 * loss, 1e-6);
+  if (centred)
+    check_close("norm: mean", read_floats(device, mean, r), w.mean, r, 1e-7, 2e-7);
+  check_close("norm: scale", read_floats(device, scale, r), w.scale, r, 0, 2 * loss + 1e-6);
+
+  float *on_dy = device_floats(device, dy, n), *dx = device_nan(device, n);
+  float *dgain = device_nan(device, d), *dbias = biased ? device_nan(device, d) : NULL;
+  const double size = sqrt((double)r) + 1, scales = 1 + (r ? w.scale[0] : 0);
+  device->ops->norm_backward(device, on_x, on_gain, mean, scale, on_dy, dx, 0, dgain, dbias, r, d);
+  check_close("norm: dx", read_floats(device, dx, n), w.dx, n, 4 * loss * scales, 2e-6);
+  check_close("norm: dgain", read_floats(device, dgain, d), w.dgain, d, 2 * loss * size, 1e-6);
+  if (biased)
+    check_close("norm: dbias", read_floats(device, dbias, d), w.dbias, d, 4e-7 * size, 1e-6);
+  /* added to what is there, without dx, and in place */
+  for (size_t j = 0; j < d; j++) {
+    w.dgain[j] *= 2;
+    w.dbias[j] *= 2;
+  }
+  device->ops->norm_backward(device, on_x, on_gain, mean, scale, on_dy, NULL, 1, dgain, dbias, r, d);
+  check_close("norm: dgain, added", read_floats(device, dgain, d), w.dgain, d, 4 * loss * size, 1e-6);
+  if (biased)
+    check_close("norm: dbias, added", read_floats(device, dbias, d), w.dbias, d, 8e-7 * size, 1e-6);
+  device->ops->norm_backward(device, on_x, on_gain, mean, scale, on_dy, on_dy, 0, dgain, dbias, r, d);
+  check_same("norm: dx in place", read_floats(device, on_dy, n), read_floats(device, dx, n), n);
+  trm_free(all);
+}
+
+void row_norm_reference(struct trm_device *device)
+{
+  static const size_t shapes[][2] = {{0, 5}, {1, 1}, {3, 17}, {40, 64}, {17, 1000}, {700, 48}, {5000, 7}, {3, 3000}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++)
+    for (int kind = 0; kind < 4; kind++)
+      row_norm_check(device, shapes[s][0], shapes[s][1], kind % 2 == 0, kind / 2 == 0, 0);
+  row_norm_check(device, 20, 100, true, true, 30); /* a mean far from 0 costs only its own digits */
+}
+
+/* -- embedding */
+
+void embedding_reference(struct trm_device *device)
+{
+  static const size_t shapes[][3] = {{0, 3, 4}, {1, 1, 1}, {50, 17, 7}, {300, 600, 1000}, {2000, 65, 3}, {128, 33, 65}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    const size_t r = shapes[s][0], d = shapes[s][1], v = shapes[s][2];
+    const float *w = host_random(v * d, 1), *dy = host_random(r * d, 2), *there = host_random(v * d, 3);
+    int32_t *token = (int32_t *)host_floats(r);
+    float *y = host_floats(r * d);
+    double *sum = doubles(2 * v * d), *both = sum + v * d;
+
+    for (size_t i = 0; i < r; i++) {
+      token[i] = (int32_t)((i * i + i / 7) % (v > 20 ? v - 9 : v)); /* some more often than others, some never */
+      memcpy(y + i * d, w + (size_t)token[i] * d, d * sizeof(*y));
+      for (size_t j = 0; j < d; j++)
+        sum[(size_t)token[i] * d + j] += dy[i * d + j];
+    }
+    for (size_t j = 0; j < v * d; j++)
+      both[j] = sum[j] + 0.5 * there[j];
+    const int32_t *on_token = device_bytes(device, token, r * sizeof(*token));
+    const float *on_dy = device_floats(device, dy, r * d);
+    float *to = device_nan(device, r * d), *dw = device_nan(device, v * d), *more = device_floats(device, there, v * d);
+    device->ops->embedding_forward(device, on_token, device_floats(device, w, v * d), to, r, d, v);
+    check_same("embedding", read_floats(device, to, r * d), y, r * d);
+    device->ops->embedding_backward(device, on_token, on_dy, 0, dw, r, d, v);
+    const double error = 2e-7 * (8 + sqrt((double)r));
+    check_close("embedding gradient", read_floats(device, dw, v * d), sum, v * d, error, 2e-7);
+    device->ops->embedding_backward(device, on_token, on_dy, 0.5f, more, r, d, v);
+    check_close("embedding gradient, added", read_floats(device, more, v * d), both, v * d, error, 2e-7);
+    device->ops->embedding_backward(device, on_token, on_dy, 1, dw, r, d, v);
+    for (size_t j = 0; j < v * d; j++)
+      sum[j] *= 2;
+    check_close("embedding gradient, twice", read_floats(device, dw, v * d), sum, v * d, 2 * error, 4e-7);
+    trm_free(sum);
+  }
+}
+
+void embedding_bad_token(struct trm_device *device)
+{
+  static const int32_t token[] = {2, 3, 0, -1};
+  const int32_t *on_token = device_bytes(device, token, sizeof(token));
+  const float *w = host_random(3 * 5, 1), *dy = device_floats(device, host_random(4 * 5, 2), 4 * 5);
+  float *y = device_nan(device, 4 * 5), *dw = device_nan(device, 3 * 5);
+
+  device->ops->embedding_forward(device, on_token, device_floats(device, w, 3 * 5), y, 4, 5, 3);
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "token 1 is 3"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "has 3"));
+  check_same("what is known is there", read_floats(device, y, 5), w + 10, 5);
+  CU_ASSERT(isnan(read_floats(device, y + 5, 1)[0]));
+  device->ops->embedding_backward(device, on_token, dy, 0, dw, 4, 5, 3);
+  for (int j = 0; j < 15; j++)
+    CU_ASSERT(isfinite(read_floats(device, dw, 15)[j]));
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
+}
+
+/* -- attention */
+
+/* y, row and the gradient of one batch, term by term. */
+static void attention_want(const struct trm_attention *a, const float *qkv, const float *dy, double *y, double *row,
+                           double *dqkv)
+{
+  const size_t e = a->width, d = a->heads * e;
+  double *p = doubles(2 * a->t), *dp = p + a->t;
+
+  for (size_t bh = 0; bh < a->b * a->heads; bh++) {
+    const size_t at = bh / a->heads * a->t * 3 * d + bh % a->heads * e, to = bh / a->heads * a->t * d + bh % a->heads * e;
+    const float *q = qkv + at, *k = q + d, *v = k + d;
+    double *dq = dqkv + at, *dk = dq + d, *dv = dk + d;
+
+    for (size_t i = 0; i < a->t; i++) {
+      const size_t n = a->causal ? i + 1 : a->t;
+      double maximum = -INFINITY, sum = 0, mean = 0;
+
+      for (size_t j = 0; j < n; j++) {
+        p[j] = 0;
+        for (size_t c = 0; c < e; c++)
+          p[j] += (double)q[i * 3 * d + c] * k[j * 3 * d + c] / sqrt((double)e);
+        maximum = fmax(maximum, p[j]);
+      }
+      for (size_t j = 0; j < n; j++)
+        sum += p[j] = exp(p[j] - maximum);
+      row[2 * (bh * a->t + i)] = maximum;
+      row[2 * (bh * a->t + i) + 1] = 1 / sum;
+      for (size_t j = 0; j < n; j++) {
+        p[j] /= sum;
+        dp[j] = 0;
+        for (size_t c = 0; c < e; c++) {
+          y[to + i * d + c] += p[j] * v[j * 3 * d + c];
+          dp[j] += (double)dy[to + i * d + c] * v[j * 3 * d + c];
+          dv[j * 3 * d + c] += p[j] * dy[to + i * d + c];
+        }
+        mean += p[j] * dp[j];
+      }
+      for (size_t j = 0; j < n; j++)
+        for (size_t c = 0; c < e; c++) {
+          const double slope = p[j] * (dp[j] - mean) / sqrt((double)e);
+
+          dq[i * 3 * d + c] += slope * k[j * 3 * d + c];
+          dk[j * 3 * d + c] += slope * q[i * 3 * d + c];
+        }
+    }
+  }
+  trm_free(p);
+}
+
+static void attention_check(struct trm_device *device, const struct trm_attention *a, float size)
+{
+  const size_t n = a->b * a->t * a->heads * a->width, rows = 2 * a->b * a->t * a->heads;
+  float *qkv = host_random(3 * n, 1);
+  const float *dy = host_random(n, 2);
+  double *y = doubles(4 * n + rows), *dqkv = y + n, *row = dqkv + 3 * n;
+
+  for (size_t i = 0; i < 3 * n; i++)
+    qkv[i] *= size;
+  attention_want(a, qkv, dy, y, row, dqkv);
+  const float *on_qkv = device_floats(device, qkv, 3 * n), *on_dy = device_floats(device, dy, n);
+  float *to = device_nan(device, n), *on_row = device_nan(device, rows), *slope = device_nan(device, 3 * n);
+  const double error = 1e-6 * (double)size * (1 + (double)(size * size));
+  device->ops->attention_forward(device, a, on_qkv, to, on_row);
+  check_close("attention", read_floats(device, to, n), y, n, error, 2e-6);
+  check_close("attention: rows", read_floats(device, on_row, rows), row, rows, error, 1e-5 * (double)(1 + size));
+  device->ops->attention_backward(device, a, on_qkv, on_row, on_dy, slope);
+  check_close("attention: gradient", read_floats(device, slope, 3 * n), dqkv, 3 * n, 4 * error, 4e-6);
+  trm_free(y);
+}
+
+void attention_reference(struct trm_device *device)
+{
+  static const struct trm_attention shapes[] = {
+    {0, 5, 2, 4, true},  {1, 1, 1, 1, true},    {2, 3, 1, 2, true},   {3, 17, 2, 5, true},    {1, 64, 3, 8, true},
+    {2, 65, 1, 16, true}, {1, 150, 2, 64, true}, {1, 300, 1, 12, true}, {2, 70, 3, 8, false}, {1, 129, 2, 3, false}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    attention_check(device, &shapes[s], 1);
+    attention_check(device, &shapes[s], 6); /* sharp */
+  }
+}
+
+/* What comes later changes not a bit of what stands before it. */
+void attention_causal(struct trm_device *device)
+{
+  enum { T = 100, H = 2, E = 8, D = H * E, CUT = 71 };
+  const struct trm_attention a = {1, T, H, E, true};
+  float *qkv = host_random(T * 3 * D, 1);
+  float *y = device_nan(device, T * D), *row = device_nan(device, 2 * H * T);
+
+  device->ops->attention_forward(device, &a, device_floats(device, qkv, T * 3 * D), y, row);
+  const float *before = read_floats(device, y, CUT * D);
+  for (size_t i = CUT * 3 * D; i < T * 3 * D; i++)
+    qkv[i] = 1e3f;
+  device->ops->attention_forward(device, &a, device_floats(device, qkv, T * 3 * D), y, row);
+  check_same("attention looks back", read_floats(device, y, CUT * D), before, CUT * D);
+}
+
+/* -- rotary positions, swiglu */
+
+void rotary_reference(struct trm_device *device)
+{
+  static const struct trm_attention shapes[] = {
+    {0, 5, 2, 4, true}, {1, 1, 1, 2, true}, {2, 7, 3, 6, true}, {3, 300, 2, 64, true}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    const struct trm_attention *a = &shapes[s];
+    const size_t heads = a->heads, half = a->width / 2, n = a->b * a->t * 3 * heads * a->width;
+    const float *x = host_random(n, 1);
+    double *want = doubles(2 * n), *same = want + n;
+
+    for (size_t i = 0; i < n; i++)
+      want[i] = same[i] = x[i]; /* values do not turn */
+    for (size_t i = 0; i < a->b * a->t; i++)
+      for (size_t h = 0; h < 2 * heads; h++)
+        for (size_t j = 0; j < half; j++) {
+          const double angle = (double)(i % a->t) * pow(500, -2 * (double)j / (double)a->width);
+          const size_t at = (i * 3 * heads + h) * a->width + j;
+
+          want[at] = x[at] * cos(angle) - x[at + half] * sin(angle);
+          want[at + half] = x[at + half] * cos(angle) + x[at] * sin(angle);
+        }
+    float *on_x = device_floats(device, x, n);
+    device->ops->rotary(device, a, 500, false, on_x);
+    check_close("rotary", read_floats(device, on_x, n), want, n, 2e-7, 2e-7);
+    device->ops->rotary(device, a, 500, true, on_x);
+    check_close("rotary and back", read_floats(device, on_x, n), same, n, 4e-7, 4e-7);
+    trm_free(want);
+  }
+}
+
+void swiglu_reference(struct trm_device *device)
+{
+  static const size_t shapes[][2] = {{0, 3}, {1, 1}, {3, 17}, {100, 300}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    const size_t r = shapes[s][0], f = shapes[s][1];
+    float *x = host_random(2 * r * f, 1);
+    const float *dy = host_random(r * f, 2);
+    double *y = doubles(3 * r * f), *dx = y + r * f;
+
+    for (size_t i = 0; i < 2 * r * f; i++)
+      x[i] *= 10;
+    for (size_t i = 0; i < r * f; i++) {
+      const size_t at = i / f * 2 * f + i % f;
+      const double a = x[at], b = x[at + f], gate = 1 / (1 + exp(-a));
+
+      y[i] = a * gate * b;
+      dx[at] = dy[i] * b * (gate + a * gate * (1 - gate));
+      dx[at + f] = dy[i] * a * gate;
+    }
+    const float *on_x = device_floats(device, x, 2 * r * f), *on_dy = device_floats(device, dy, r * f);
+    float *to = device_nan(device, r * f), *slope = device_nan(device, 2 * r * f);
+    device->ops->swiglu_forward(device, on_x, to, r, f);
+    check_close("swiglu", read_floats(device, to, r * f), y, r * f, 1e-7, 1e-6);
+    device->ops->swiglu_backward(device, on_x, on_dy, slope, r, f);
+    check_close("swiglu gradient", read_floats(device, slope, 2 * r * f), dx, 2 * r * f, 4e-6, 1e-6);
+    trm_free(y);
+  }
+}
