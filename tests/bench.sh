@@ -22,6 +22,10 @@ figures() {
 figures m n k product_s gflop_per_s
 [ "$(wc -l < out.json)" -eq 3 ] || fail "three shapes, $(wc -l < out.json) lines"
 pass "bench gemm"
+if grep -q '^BLAS_LIBS = .*openblas-openmp' "$top_builddir/Makefile"; then
+  grep -q USE_OPENMP out.json || { cat out.json; fail "configured with OpenBLAS on OpenMP, running with another one"; }
+  pass "the BLAS that configure chose"
+fi
 
 for ranks in 1 2 3; do
   launch $ranks "$TRIREME" bench step --model="mlp 20-30-5 tanh" --batch=8 --steps=3 --warmup=1 --threads=1 --json > out.json ||
