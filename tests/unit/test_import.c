@@ -364,7 +364,7 @@ static void test_text_long(void)
     const int first = which ? COUNT - TEST : 0, count = which ? TEST : COUNT - TEST;
     struct split split;
     split_read(&split, which ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, 1);
-    CU_ASSERT_EQUAL_FATAL(split.dataset->rows, count - 1);
+    CU_ASSERT_EQUAL_FATAL(split.dataset->rows, (size_t)count - 1);
     for (int i = 0; i < count; i++) {
       const int32_t token = i < count - 1 ? split.batch.tokens[i] : split.batch.target_class[i - 1];
       const char *name = split.dataset->class_names[token];
