@@ -58,6 +58,7 @@ struct bench {
   float *w, *v, *g;          /* host, (slice): the arrays of the memory measure */
   size_t slice;              /* elements that this rank updates */
   double *step, *compute, *update, *memory; /* (steps) seconds; memory: of one pass over w, v and g */
+  double wait_s, comm_s;     /* in all steps: waiting for others, communication */
 };
 
 static double now(const struct bench *b)
@@ -169,11 +170,14 @@ static int step_run(struct bench *b, double *computed)
 static int step_time(struct bench *b, size_t k, bool counts)
 {
   double computed = 0;
+  const double waited = b->strategy.wait_s, sent = b->strategy.comm_s;
   b->comm->ops->barrier(b->comm);
   const double begin = now(b);
   TRM_CHECK(step_run(b, &computed));
   const double end = now(b);
   if (counts) {
+    b->wait_s += b->strategy.wait_s - waited;
+    b->comm_s += b->strategy.comm_s - sent;
     b->step[k] = end - begin;
     b->compute[k] = computed - begin;
     b->update[k] = end - computed;
@@ -245,6 +249,7 @@ static double element_bytes(const struct bench *b)
 
 struct figures {
   double step_s, compute_s, update_s, items_per_s;
+  double wait_s, comm_s; /* of update_s; means of the slowest rank's */
   double products_s, flop, memory_bytes_per_s, optimizer_s, bound_s; /* NAN without a bound */
 };
 
@@ -256,6 +261,10 @@ static struct figures figures_make(struct bench *b)
   bench_slowest(b->comm, b->step, n);
   bench_slowest(b->comm, b->compute, n);
   bench_slowest(b->comm, b->update, n);
+  double means[] = {b->wait_s / (double)n, b->comm_s / (double)n};
+  bench_slowest(b->comm, means, 2);
+  f.wait_s = means[0];
+  f.comm_s = means[1];
   f.step_s = bench_median(b->step, n);
   f.compute_s = bench_median(b->compute, n);
   f.update_s = bench_median(b->update, n);
@@ -283,7 +292,8 @@ static void table_print(struct bench *b, const struct figures *f)
          b->device->blas->detail());
   printf("  step        %10.3f ms   %.0f samples/s over all ranks\n", 1e3 * f->step_s, f->items_per_s);
   printf("    model     %10.3f ms   forward, loss, backward\n", 1e3 * f->compute_s);
-  printf("    strategy  %10.3f ms   sum over the ranks, update\n", 1e3 * f->update_s);
+  printf("    strategy  %10.3f ms   sum over the ranks, update; means: %.3f ms waiting, %.3f ms in messages\n",
+         1e3 * f->update_s, 1e3 * f->wait_s, 1e3 * f->comm_s);
   if (!b->request.bound)
     return;
   printf("  bound       %10.3f ms   %.1f %% of the step\n", 1e3 * f->bound_s, 100 * f->bound_s / f->step_s);
@@ -313,6 +323,8 @@ static void json_print(struct bench *b, const struct figures *f)
   trm_json_number(&line, "items_per_s", f->items_per_s);
   trm_json_number(&line, "model_s", f->compute_s);
   trm_json_number(&line, "strategy_s", f->update_s);
+  trm_json_number(&line, "wait_s", f->wait_s);
+  trm_json_number(&line, "comm_s", f->comm_s);
   if (b->request.bound) {
     trm_json_number(&line, "bound_s", f->bound_s);
     trm_json_number(&line, "products_s", f->products_s);
