@@ -155,20 +155,16 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
 
 int h5_open_together(const char *path, struct trm_comm *comm, hid_t *file)
 {
+  const MPI_Comm *native = comm->size > 1 ? comm->ops->native(comm) : NULL;
   h5_enter();
   const hid_t plist = access_plist();
-  MPI_Info hints;
-  MPI_Info_create(&hints);
-  /* every rank reads one contiguous range: gathering reads on some ranks first would only add copies */
-  MPI_Info_set(hints, "romio_cb_read", "disable");
-  MPI_Info_set(hints, "romio_ds_read", "disable");
-  H5Pset_fapl_mpio(plist, *(MPI_Comm *)comm->ops->native(comm), hints);
-  MPI_Info_free(&hints);
+  if (native)
+    H5Pset_fapl_mpio(plist, *native, MPI_INFO_NULL);
   *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
   const int status = *file < 0 ? h5_error(path, "cannot be opened through MPI-IO") : TRM_OK;
   H5Pclose(plist);
   h5_leave();
-  return status;
+  return trm_agree(comm, status);
 }
 
 int h5_create(const char *path, const char *format, hid_t *file)

@@ -28,8 +28,8 @@ int h5_error(const char *path, const char *format, ...) __attribute__((format(pr
  * says which). Errors: missing, not HDF5, truncated, of another kind, of another version. One rank alone, no MPI. */
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file);
 
-/* The same file again through MPI-IO, for collective reads. Collective over comm, whose native() is not NULL; to be
- * called after h5_open succeeded on every rank. */
+/* The same file again, through MPI-IO if comm has it (native() is not NULL and there are several ranks). Collective, and
+ * so is closing it; to be called after h5_open succeeded on every rank. */
 int h5_open_together(const char *path, struct trm_comm *comm, hid_t *file);
 
 /* Begins a new file with our format attributes; an existing one is overwritten. */

@@ -99,8 +99,8 @@ static void say_array(struct report *report, const struct data_array *array)
     trm_json_end(&report->out);
     return;
   }
-  printf("  %-12s %" PRIu64 " x %s %s, %" PRIu64 " bytes", name, array->rows, trm_shape_text(&shape),
-         block_type_name(array->type), array->stored_bytes);
+  printf("  %-12s %" PRIu64 "%s%s %s, %" PRIu64 " bytes", name, array->rows, shape.dims ? " x " : "",
+         shape.dims ? trm_shape_text(&shape) : "", block_type_name(array->type), array->stored_bytes);
   if (array->deflate)
     printf(", deflate level %d (%.2f of %" PRIu64 ")", array->deflate,
            (double)array->stored_bytes / ((double)(array->rows * array->row_bytes) + 1e-9),
@@ -232,7 +232,8 @@ static int dataset_report(struct report *report, const char *path, hid_t file, b
     if (head.digest && strcmp(hex, head.digest))
       status = trm_error(TRM_FAILED, "%s: is damaged: its digest is not the one that was written", path);
     else
-      say_text(report, "check", "every block and the digest are as they were written");
+      say_text(report, "check", head.digest ? "every block and the digest are as they were written"
+                                            : "everything can be read; the file has no digest to compare");
   }
   data_head_free(&head);
   return status;

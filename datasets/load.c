@@ -170,21 +170,16 @@ static uint64_t rows_rounded(const struct data_array *array, uint64_t rows)
 }
 
 /* Reads the first rows of an array to shared memory, each rank of the node its part of the blocks. */
-static int array_read_whole(struct loader *loader, struct data_array *array, uint64_t rows, hid_t together, void *to)
+static int array_read_whole(struct loader *loader, struct data_array *array, uint64_t rows, void *to)
 {
   const uint64_t end = rows_rounded(array, rows), blocks = (end + array->block_rows - 1) / array->block_rows;
   size_t low, high;
   trm_interval(blocks, (size_t)loader->node->size, (size_t)loader->node->rank, &low, &high);
   const uint64_t first = (uint64_t)low * array->block_rows, last = (uint64_t)high * array->block_rows;
-  const size_t count = (size_t)((last < end ? last : end) - (first < end ? first : end));
-  unsigned char *mine = (unsigned char *)to + first * array->row_bytes;
-  /* filters are HDF5's own work and could fail on one rank in the middle of a collective read */
-  if (together < 0 || array->chunked)
-    return data_array_read(array, first < end ? first : end, count, mine);
-  const size_t piece = data_array_piece(array);
-  int64_t calls = (int64_t)((count + piece - 1) / piece);
-  loader->comm->ops->allreduce(loader->comm, &calls, 1, TRM_INT64, TRM_MAX);
-  return data_array_read_together(array, together, loader->comm, first, count, (size_t)calls, mine);
+  if (low == high)
+    return TRM_OK;
+  return data_array_read(array, first, (size_t)((last < end ? last : end) - first),
+                         (unsigned char *)to + first * array->row_bytes);
 }
 
 static int whole_check(struct loader *loader)
@@ -202,56 +197,65 @@ static int whole_check(struct loader *loader)
   return loader_check(loader, store, 0, low, high - low, low);
 }
 
-int loader_read_whole(struct loader *loader)
+/* Rows of each array that the loader's rows need. */
+static uint64_t rows_needed(const struct loader *loader, const struct data_array *array)
 {
-  struct trm_comm *node = loader->node;
+  const struct data_split *files = &loader->files;
+  if (array == &files->columns || array == &files->values)
+    return loader->entries;
+  if (array == &files->starts)
+    return loader->rows + 1;
+  return loader->head.kind == TRM_DATA_TOKENS ? loader->rows * loader->context + 1 : loader->rows;
+}
+
+/* Takes the shared memory. The rooms are rounded up, so that every block is read whole and verified where it lies. */
+static int whole_place(struct loader *loader)
+{
   struct data_split *files = &loader->files;
-  /* the rooms are rounded up, so that every block is read whole and verified where it lies */
-  size_t room = loader->rows, entries = 0;
+  struct trm_comm *node = loader->node;
   struct data_array *array[4];
   const int arrays = data_split_arrays(files, array);
-  uint64_t rows[4];
+  size_t room = loader->rows, entries = 0;
   for (int i = 0; i < arrays; i++) {
-    const bool is_entry = array[i] == &files->columns || array[i] == &files->values;
-    rows[i] = is_entry ? loader->entries
-              : array[i] == &files->starts ? loader->rows + 1
-              : loader->head.kind == TRM_DATA_TOKENS ? loader->rows * loader->context + 1 : loader->rows;
-    const uint64_t read = rows_rounded(array[i], rows[i]);
-    if (is_entry)
-      entries = read > entries ? read : entries;
-    else if (loader->head.kind == TRM_DATA_TOKENS)
-      room = (read + loader->context - 1) / loader->context;
-    else
-      room = read > room ? read : room;
+    const uint64_t read = rows_rounded(array[i], rows_needed(loader, array[i]));
+    size_t *most = array[i] == &files->columns || array[i] == &files->values ? &entries : &room;
+    const size_t rows = loader->head.kind == TRM_DATA_TOKENS ? (read + loader->context - 1) / loader->context : read;
+    *most = rows > *most ? rows : *most;
   }
   const size_t bytes = store_place(loader, &loader->store, NULL, 1, room, entries);
   TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set",
                                                      &loader->shared)));
   store_place(loader, &loader->store, loader->shared.base[0], 1, room, entries);
-  struct store *store = &loader->store;
+  return TRM_OK;
+}
 
-  hid_t together = -1;
-  int status = TRM_OK;
-  if (loader->comm->size > 1 && loader->comm->ops->native(loader->comm))
-    TRM_CHECK(trm_agree(loader->comm, h5_open_together(loader->path, loader->comm, &together)));
-  for (int i = 0; i < arrays; i++) {
-    void *const to[] = {store->x, store->starts, store->columns, store->values, store->y};
-    const struct data_array *const which[] = {&files->x, &files->starts, &files->columns, &files->values, &files->y};
-    int j = 0;
-    while (which[j] != array[i])
-      j++;
-    const int read = array_read_whole(loader, array[i], rows[i], together, to[j]);
-    status = status == TRM_OK ? read : status;
-  }
-  if (together >= 0) {
-    h5_enter();
-    H5Fclose(together);
-    h5_leave();
-  }
+int loader_read_whole(struct loader *loader)
+{
+  struct data_split *files = &loader->files;
+  struct store *store = &loader->store;
+  TRM_CHECK(whole_place(loader));
+  /* from here on through MPI-IO, where there is any */
+  hid_t together;
+  TRM_CHECK(h5_open_together(loader->path, loader->comm, &together));
+  const char *name = files->name;
+  data_split_close(files);
+  int status = data_split_open(files, &loader->head, together, loader->path, name);
+  const struct {
+    struct data_array *array;
+    void *to;
+  } part[] = {{&files->x, store->x}, {&files->starts, store->starts}, {&files->columns, store->columns},
+              {&files->values, store->values}, {&files->y, store->y}};
+  for (size_t i = 0; i < sizeof part / sizeof part[0] && status == TRM_OK; i++)
+    if (part[i].array->name[0])
+      status = array_read_whole(loader, part[i].array, rows_needed(loader, part[i].array), part[i].to);
   status = trm_agree(loader->comm, status);
-  node->ops->barrier(node);
+  loader->node->ops->barrier(loader->node);
   if (status == TRM_OK)
     status = trm_agree(loader->comm, whole_check(loader));
-  node->ops->barrier(node);
+  loader->node->ops->barrier(loader->node);
+  data_split_close(files);
+  h5_enter();
+  H5Fclose(together);
+  h5_leave();
   return status;
 }

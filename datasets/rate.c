@@ -13,18 +13,15 @@ static int by_value(const void *a, const void *b)
   return x < y ? -1 : x > y ? 1 : 0;
 }
 
-/* Times reading this rank's blocks of the array; `together` < 0: not through MPI-IO. Collective. */
-static int array_time(struct data_array *array, hid_t together, struct trm_comm *comm, int repetitions,
-                      double *seconds)
+/* Times reading this rank's blocks of the array. Collective. */
+static int array_time(struct data_array *array, struct trm_comm *comm, int repetitions, double *seconds)
 {
   size_t low, high;
   trm_interval((array->rows + array->block_rows - 1) / array->block_rows, (size_t)comm->size, (size_t)comm->rank, &low,
                &high);
   const uint64_t first = low * array->block_rows < array->rows ? low * array->block_rows : array->rows;
   const uint64_t end = high * array->block_rows < array->rows ? high * array->block_rows : array->rows;
-  const size_t rows = (size_t)(end - first), piece = data_array_piece(array);
-  int64_t calls = (int64_t)((rows + piece - 1) / piece);
-  comm->ops->allreduce(comm, &calls, 1, TRM_INT64, TRM_MAX);
+  const size_t rows = (size_t)(end - first);
   void *to = trm_alloc(rows * array->row_bytes, "a part of the data set");
   double *took = trm_alloc((size_t)repetitions * sizeof *took, "times");
   memset(to, 1, rows * array->row_bytes);
@@ -32,8 +29,7 @@ static int array_time(struct data_array *array, hid_t together, struct trm_comm 
   for (int i = 0; i < repetitions && status == TRM_OK; i++) {
     comm->ops->barrier(comm);
     const double begin = comm->ops->clock(comm);
-    status = together < 0 ? data_array_read(array, first, rows, to)
-                          : data_array_read_together(array, together, comm, first, rows, (size_t)calls, to);
+    status = data_array_read(array, first, rows, to);
     comm->ops->barrier(comm);
     took[i] = comm->ops->clock(comm) - begin;
     status = trm_agree(comm, status);
@@ -45,32 +41,36 @@ static int array_time(struct data_array *array, hid_t together, struct trm_comm 
   return status;
 }
 
-int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes)
+/* Collective: the file through MPI-IO, as the loader reads it. */
+static int together_time(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes)
 {
   struct data_head head = {0};
   struct data_split split = {0};
-  hid_t file = -1, together = -1;
-  int status = h5_open(path, H5_DATASET, NULL, &file);
-  if (status == TRM_OK)
-    status = data_head_read(&head, file, path);
+  hid_t file;
+  TRM_CHECK(h5_open_together(path, comm, &file));
+  int status = data_head_read(&head, file, path);
   if (status == TRM_OK)
     status = data_split_open(&split, &head, file, path, "train");
   status = trm_agree(comm, status);
   if (status == TRM_OK) {
     struct data_array *array = head.kind == TRM_DATA_CSR ? &split.values : &split.x;
     *bytes = array->rows * array->row_bytes;
-    if (comm->size > 1 && comm->ops->native(comm) && !array->chunked)
-      status = trm_agree(comm, h5_open_together(path, comm, &together));
-    if (status == TRM_OK)
-      status = array_time(array, together, comm, repetitions, seconds);
+    status = array_time(array, comm, repetitions, seconds);
   }
   data_split_close(&split);
   data_head_free(&head);
   h5_enter();
-  if (together >= 0)
-    H5Fclose(together);
-  if (file >= 0)
-    H5Fclose(file);
+  H5Fclose(file);
   h5_leave();
   return status;
+}
+
+int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes)
+{
+  hid_t file;
+  TRM_CHECK(trm_agree(comm, h5_open(path, H5_DATASET, NULL, &file)));
+  h5_enter();
+  H5Fclose(file);
+  h5_leave();
+  return together_time(path, comm, repetitions < 1 ? 1 : repetitions, seconds, bytes);
 }

@@ -353,21 +353,17 @@ size_t data_array_piece(const struct data_array *array)
   return array->block_rows * (block >= PIECE_BYTES ? 1 : PIECE_BYTES / block);
 }
 
-/* Rows [first, first + rows) as they stand; rows = 0 takes part in a collective read with nothing. */
-static int rows_read(const struct data_array *array, hid_t dataset, hid_t transfer, uint64_t first, size_t rows,
-                     void *to)
+/* Rows [first, first + rows) as they stand. */
+static int rows_read(const struct data_array *array, uint64_t first, size_t rows, void *to)
 {
-  hsize_t start[TRM_MAX_DIMS + 1] = {first}, count[TRM_MAX_DIMS + 1] = {rows ? rows : 1};
+  hsize_t start[TRM_MAX_DIMS + 1] = {first}, count[TRM_MAX_DIMS + 1] = {rows};
   for (int d = 0; d < array->dims; d++)
     count[d + 1] = array->size[d];
   h5_enter();
-  const hid_t space = H5Dget_space(dataset), memory = H5Screate_simple(array->dims + 1, count, NULL);
-  if (rows)
-    H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL);
-  else
-    H5Sselect_none(space), H5Sselect_none(memory);
+  const hid_t space = H5Dget_space(array->dataset), memory = H5Screate_simple(array->dims + 1, count, NULL);
   int status = TRM_OK;
-  if (H5Dread(dataset, block_type_memory(array->type), memory, space, transfer, to) < 0)
+  if (H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
+      H5Dread(array->dataset, block_type_memory(array->type), memory, space, H5P_DEFAULT, to) < 0)
     status = h5_error(array->path, "rows %llu to %llu of %s are damaged or cannot be read", (unsigned long long)first,
                       (unsigned long long)(first + rows - 1), array->name);
   if (memory >= 0)
@@ -398,12 +394,12 @@ static int rows_verify(const struct data_array *array, uint64_t first, size_t ro
 static int edge_read(struct data_array *array, uint64_t first, size_t rows, void *to)
 {
   if (!array->sums)
-    return rows_read(array, array->dataset, H5P_DEFAULT, first, rows, to);
+    return rows_read(array, first, rows, to);
   const uint64_t begin = first - first % array->block_rows, left = array->rows - begin;
   const size_t whole = left < array->block_rows ? (size_t)left : array->block_rows;
   if (!array->edge)
     array->edge = trm_alloc(array->block_rows * array->row_bytes, "a block of rows");
-  TRM_CHECK(rows_read(array, array->dataset, H5P_DEFAULT, begin, whole, array->edge));
+  TRM_CHECK(rows_read(array, begin, whole, array->edge));
   TRM_CHECK(rows_verify(array, begin, whole, array->edge));
   memcpy(to, array->edge + (first - begin) * array->row_bytes, rows * array->row_bytes);
   return TRM_OK;
@@ -426,10 +422,10 @@ int data_array_read(struct data_array *array, uint64_t first, size_t rows, void 
       part = rows < piece ? rows : piece;
       if (first + part < array->rows)
         part -= part % block;
-      int status = rows_read(array, array->dataset, H5P_DEFAULT, first, part, at);
+      int status = rows_read(array, first, part, at);
       for (size_t done = 0; status != TRM_OK && done < part; done += block) { /* which of the blocks is it? */
         const size_t one = part - done < block ? part - done : block;
-        TRM_CHECK(rows_read(array, array->dataset, H5P_DEFAULT, first + done, one, at + done * array->row_bytes));
+        TRM_CHECK(rows_read(array, first + done, one, at + done * array->row_bytes));
       }
       TRM_CHECK(status);
       TRM_CHECK(rows_verify(array, first, part, at));
@@ -439,31 +435,4 @@ int data_array_read(struct data_array *array, uint64_t first, size_t rows, void 
     at += part * array->row_bytes;
   }
   return TRM_OK;
-}
-
-int data_array_read_together(struct data_array *array, hid_t together, struct trm_comm *comm, uint64_t first,
-                             size_t rows, size_t calls, void *to)
-{
-  unsigned char *at = to;
-  const size_t piece = data_array_piece(array);
-  h5_enter();
-  const hid_t transfer = H5Pcreate(H5P_DATASET_XFER), dataset = H5Dopen2(together, array->name, H5P_DEFAULT);
-  H5Pset_dxpl_mpio(transfer, H5FD_MPIO_COLLECTIVE);
-  int status = dataset < 0 ? h5_error(array->path, "%s cannot be opened", array->name) : TRM_OK;
-  status = trm_agree(comm, status);
-  const bool opened = status == TRM_OK;
-  for (size_t call = 0; call < calls && opened; call++) {
-    const size_t part = rows < piece ? rows : piece;
-    const int read = rows_read(array, dataset, transfer, first, part, at);
-    if (status == TRM_OK)
-      status = read == TRM_OK ? rows_verify(array, first, part, at) : read;
-    first += part;
-    rows -= part;
-    at += part * array->row_bytes;
-  }
-  if (dataset >= 0)
-    H5Dclose(dataset);
-  H5Pclose(transfer);
-  h5_leave();
-  return status;
 }

@@ -65,17 +65,12 @@ void data_split_close(struct data_split *split);
 /* The split's arrays in the order of the digest; returns their number (at most 4). */
 int data_split_arrays(struct data_split *split, struct data_array *array[4]);
 
-/* Reads rows [first, first + rows) and verifies every block they touch. One rank alone. Errors name the file, the array
- * and the first damaged rows. */
+/* Reads rows [first, first + rows) and verifies every block they touch. Not collective, also where the file was opened
+ * through MPI-IO: collective transfers of contiguous rows gain nothing, and each would wait for the slowest rank. Errors
+ * name the file, the array and the first damaged rows. */
 int data_array_read(struct data_array *array, uint64_t first, size_t rows, void *to);
 
-/* The largest number of rows that the next function reads at once. */
+/* Rows that are read in one go: what a caller with a buffer of its own should ask for. */
 size_t data_array_piece(const struct data_array *array);
-
-/* Reads rows [first, first + rows), whole blocks (or up to the array's end), in `calls` collective reads of at most
- * data_array_piece rows; a rank with fewer takes part with nothing. Collective over comm, which `together` was opened for
- * (h5_open_together). A rank's error is returned by that rank alone, after the last call. */
-int data_array_read_together(struct data_array *array, hid_t together, struct trm_comm *comm, uint64_t first,
-                             size_t rows, size_t calls, void *to);
 
 #endif
