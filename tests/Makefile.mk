@@ -16,6 +16,7 @@ trm_test_programs += \
 	tests/unit/test_nn \
 	tests/unit/test_optimizer \
 	tests/unit/test_reference \
+	tests/unit/test_sequences \
 	tests/unit/test_sync
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
@@ -49,6 +50,7 @@ tests_unit_test_kernels_SOURCES = \
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
+tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_nn)
 trm_test_scripts += \
 	tests/check_includes.sh \

@@ -111,8 +111,8 @@ static void forward_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient with respect
- * to these to that with respect to the products q k. */
+/* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient with
+ * respect to these to that with respect to the products q k. */
 CPU_CLONES static void strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p, float *dp,
                                       const float *row)
 {
@@ -167,7 +167,8 @@ static void backward_body(const void *arguments, size_t low, size_t high)
       strip_gradient(shape, &strip, p, dp, it->row + 2 * (head * t + strip.first));
       it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, p, t, dy_strip, d, beta, dv, 3 * d);
       it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, dp, t, q_strip, 3 * d, beta, dk, 3 * d);
-      it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, dp, t, k, 3 * d, 0, dq + strip.first * 3 * d, 3 * d);
+      it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, dp, t, k, 3 * d, 0, dq + strip.first * 3 * d,
+                     3 * d);
     }
   }
 }

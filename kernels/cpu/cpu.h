@@ -94,7 +94,8 @@ typedef void cpu_body(const void *arguments, size_t low, size_t high);
 void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
              const void *arguments);
 
-/* Memory for the call at hand, not zeroed; the next call of this function may take it away. Outside parallel regions. */
+/* Memory for the call at hand, not zeroed; the next call of this function may take it away. Outside of parallel
+ * regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
 
 /* Records a failure for the next sync. Outside parallel regions. */
@@ -127,8 +128,8 @@ void cpu_norm_backward(struct trm_device *device, const float *x, const float *g
                        size_t d);
 
 /* embedding.c */
-void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
-                           size_t v);
+void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
+                           size_t d, size_t v);
 void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
                             size_t r, size_t d, size_t v);
 

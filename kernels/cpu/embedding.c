@@ -37,8 +37,8 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
-                           size_t v)
+void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
+                           size_t d, size_t v)
 {
   const struct embedding it = {.token = token, .w = w, .y = y, .d = d, .v = v};
 
@@ -102,7 +102,7 @@ void cpu_embedding_backward(struct trm_device *device, const int32_t *token, con
 {
   int32_t *start = cpu_scratch(device, (v + 2 + r) * sizeof(*start)), *row = start + v + 2;
 
-  /* counting sort: after the sums start[t + 1] is where t begins; it moves on to where t ends as its rows are put down */
+  /* counting sort: after the sums start[t + 1] is where t begins; as t's rows are put down it moves to where t ends */
   for (size_t t = 0; t < v + 2; t++)
     start[t] = 0;
   for (size_t i = 0; i < r; i++)

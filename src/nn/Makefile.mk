@@ -5,9 +5,14 @@ libtrireme_la_SOURCES += \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
+	src/nn/layers/attention.c \
 	src/nn/layers/dropout.c \
+	src/nn/layers/embedding.c \
+	src/nn/layers/gate.c \
 	src/nn/layers/layers.h \
 	src/nn/layers/linear.c \
+	src/nn/layers/norm.c \
+	src/nn/layers/position.c \
 	src/nn/loss.c \
 	src/nn/model.c \
 	src/nn/model_pass.c \
@@ -18,6 +23,7 @@ libtrireme_la_SOURCES += \
 	src/nn/plan.h \
 	src/nn/presets.c \
 	src/nn/presets.h \
+	src/nn/presets_gpt.c \
 	src/nn/schedule.c
 nninclude_HEADERS += \
 	src/nn/input.h \

@@ -9,7 +9,9 @@
 /* The shape of one sample, without the batch dimension. */
 struct trm_shape {
   int dims;                  /* 0: a scalar */
-  size_t size[TRM_MAX_DIMS]; /* images (C, H, W), vectors (F), token rows (T) */
+  size_t size[TRM_MAX_DIMS]; /* images (C, H, W), vectors (F), token rows (T), sequences (T, D) */
+  bool sequence;             /* (T, D), T positions of D values, as an embedding makes it: layers that take vectors
+                                take each position's */
 };
 size_t trm_shape_count(const struct trm_shape *shape); /* elements of one sample */
 const char *trm_shape_text(const struct trm_shape *shape); /* "(1, 28, 28)"; one of 8 thread-local buffers in turn */

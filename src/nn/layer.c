@@ -19,6 +19,14 @@ const struct trm_layer_ops *const trm_layer_table[] = {
   &layer_tanh,
   &layer_sigmoid,
   &layer_dropout,
+  &layer_layer_norm,
+  &layer_rms_norm,
+  &layer_embedding,
+  &layer_position,
+  &layer_rotary,
+  &layer_attention,
+  &layer_swiglu,
+  &layer_head,
   NULL,
 };
 
@@ -34,6 +42,32 @@ void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct
   p->scale = scale;
 }
 
+void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n)
+{
+  const double bound = 1 / sqrt((double)k);
+  enum trm_init init = TRM_INIT_NORMAL;
+  double scale = bound;
+  switch (layer->rule) {
+  case TRM_RULE_DEFAULT:
+    init = TRM_INIT_UNIFORM;
+    break;
+  case TRM_RULE_HE:
+    scale = sqrt(2.0) * bound;
+    break;
+  case TRM_RULE_XAVIER:
+    init = TRM_INIT_UNIFORM;
+    scale = sqrt(6.0 / (double)(k + n));
+    break;
+  case TRM_RULE_GPT2:
+    scale = 0.02 / sqrt((double)layer->residuals);
+    break;
+  }
+  trm_layer_parameter(layer, "weight", weight, init, (float)scale);
+  if (layer->bias)
+    trm_layer_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {n}},
+                        layer->rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
+}
+
 const char *trm_layer_text(const struct trm_layer *layer)
 {
   static _Thread_local char text[64];
@@ -46,7 +80,34 @@ int trm_layer_dense(const struct trm_layer *layer)
   if (layer->sparse_input)
     return trm_error(TRM_USAGE, "%s: takes dense values, the data set has sparse rows of %s: put a linear layer first",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
+  return trm_layer_values(layer);
+}
+
+int trm_layer_values(const struct trm_layer *layer)
+{
+  if (layer->token_input)
+    return trm_error(TRM_USAGE, "%s: takes values, the data set has rows of %zu tokens: put an embedding first",
+                     trm_layer_text(layer), trm_shape_count(&layer->in));
   return TRM_OK;
+}
+
+int trm_layer_sequence(const struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  if (!layer->in.sequence)
+    return trm_error(TRM_USAGE, "%s: takes sequences, which an embedding of tokens makes, not samples of shape %s",
+                     trm_layer_text(layer), trm_shape_text(&layer->in));
+  return TRM_OK;
+}
+
+size_t trm_layer_rows(const struct trm_layer *layer, const struct trm_pass *pass)
+{
+  return pass->input->rows * (layer->in.sequence ? layer->in.size[0] : 1);
+}
+
+size_t trm_layer_width(const struct trm_layer *layer)
+{
+  return layer->in.sequence ? layer->in.size[1] : trm_shape_count(&layer->in);
 }
 
 /* The value given by key, or at the position among the positional ones; NULL if neither. */
@@ -113,6 +174,23 @@ int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments 
     return argument_error(layer, key, text, "yes or no");
   *value = yes;
   return TRM_OK;
+}
+
+int trm_argument_rule(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  static const char *const rules[] = {"default", "he", "xavier", "gpt2", NULL};
+  const char *text = argument_find(arguments, -1, "init");
+  int rule = 0;
+  while (text && rules[rule] && strcmp(rules[rule], text) != 0)
+    rule++;
+  if (!rules[rule])
+    return argument_error(layer, "init", text, "default, he, xavier or gpt2");
+  layer->rule = (enum trm_init_rule)rule;
+  layer->residuals = 1;
+  if (argument_find(arguments, -1, "residuals") && layer->rule != TRM_RULE_GPT2)
+    return trm_error(TRM_USAGE, "%s: residuals belongs to init=gpt2; usage: %s", trm_layer_text(layer),
+                     layer->ops->usage);
+  return trm_argument_size(layer, arguments, -1, "residuals", &layer->residuals);
 }
 
 int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,

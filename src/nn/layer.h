@@ -24,6 +24,15 @@ struct trm_arguments {
 
 enum trm_init { TRM_INIT_ZERO, TRM_INIT_ONE, TRM_INIT_UNIFORM, TRM_INIT_NORMAL };
 
+/* Initial weights of layers with products, K inputs and N outputs each (argument init). All biases but the first rule's
+ * are 0. */
+enum trm_init_rule {
+  TRM_RULE_DEFAULT, /* weight and bias uniform in +-1/sqrt(K), as torch.nn.Linear and Conv2d */
+  TRM_RULE_HE,      /* normal, deviation sqrt(2 / K) (He et al. 2015) */
+  TRM_RULE_XAVIER,  /* uniform in +-sqrt(6 / (K + N)) (Glorot & Bengio 2010) */
+  TRM_RULE_GPT2,    /* normal, deviation 0.02, over sqrt(residuals) (Radford et al. 2019) */
+};
+
 /* One parameter tensor: an interval of the flat arrays. */
 struct trm_parameter {
   char name[64];          /* "layer3.weight": the position counts the model's items from 0 */
@@ -50,6 +59,11 @@ struct trm_layer {
   int with;                /* the second one of an add, whose output is the sum; TRM_FROM_NONE for all other layers */
   struct trm_shape in, out;
   bool sparse_input;       /* reads the batch, and that is of CSR rows */
+  bool token_input;        /* reads the batch, and that is of tokens */
+  size_t classes;          /* of the data set: of tokens their vocabulary */
+  bool ties;               /* asks for `tied`: set by create */
+  struct trm_layer *tied;  /* the earlier layer whose weight it uses, NULL: none; its backward adds to that gradient */
+  bool shared;             /* a later layer is tied to this one: its weight's gradient holds that one's part already */
   bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
   bool needs_dx;           /* false: what it reads has no use for the gradient */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
@@ -61,7 +75,10 @@ struct trm_layer {
   /* the layer's own small settings */
   size_t units;
   float rate;
-  bool bias;
+  bool bias, causal;
+  size_t heads, residuals;
+  float epsilon, base;
+  enum trm_init_rule rule;
   enum trm_activation activation;
 };
 
@@ -100,11 +117,19 @@ struct trm_layer_ops {
 /* For shape(): declares the next parameter of the layer. */
 void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape, enum trm_init init,
                          float scale);
+/* The same for "weight" and, if layer->bias, "bias" (n), by layer->rule. weight: (n, ...), k inputs an output. */
+void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n);
 /* "layer 3 (linear)": for messages; thread-local buffer. */
 const char *trm_layer_text(const struct trm_layer *layer);
 
-/* For shape() of layers that read floats: refuses sparse rows. */
+/* For shape() of layers that read floats: refuses sparse rows and tokens. */
 int trm_layer_dense(const struct trm_layer *layer);
+int trm_layer_values(const struct trm_layer *layer);   /* refuses tokens alone */
+int trm_layer_sequence(const struct trm_layer *layer); /* takes sequences alone */
+
+/* The vectors that a layer reads: of a sequence each position's, R = B T of D values; otherwise R = B whole samples. */
+size_t trm_layer_rows(const struct trm_layer *layer, const struct trm_pass *pass);
+size_t trm_layer_width(const struct trm_layer *layer);
 
 /* For create(): arguments by position or key. Missing and malformed ones are errors that quote ops->usage. A position
  * below 0 means: by key alone. Reals lie in [low, high). Sizes lie in [1, 2^31 - 1]. */
@@ -114,6 +139,7 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
                       const char *key, double low, double high, float *value); /* leaves *value if absent */
 int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key,
                       bool *value);
+int trm_argument_rule(struct trm_layer *layer, const struct trm_arguments *arguments); /* init=, residuals= */
 int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
                       const char *const *keys); /* refuses what is left over; keys NULL-terminated */
 

@@ -16,17 +16,25 @@ static int softmax_check(const struct trm_shape *scores, const struct trm_input_
   if (spec->target != TRM_TARGET_CLASS)
     return trm_error(TRM_USAGE, "loss softmax_cross_entropy is for classes, the targets are %zu %s; "
                      "mean_squared_error would suit", spec->classes, target_text(spec));
-  if (trm_shape_count(scores) != spec->classes)
+  if (spec->tokens) {
+    const struct trm_shape wanted = {.dims = 2, .size = {spec->shape.size[0], spec->classes}};
+    if (!scores->sequence || scores->size[0] != wanted.size[0] || scores->size[1] != wanted.size[1])
+      return trm_error(TRM_USAGE, "loss softmax_cross_entropy: the model gives scores of shape %s, %zu tokens of a "
+                       "vocabulary of %zu want %s: 'head' gives these", trm_shape_text(scores), spec->shape.size[0],
+                       spec->classes, trm_shape_text(&wanted));
+  } else if (trm_shape_count(scores) != spec->classes) {
     return trm_error(TRM_USAGE, "loss softmax_cross_entropy: the model gives scores of shape %s, the data set has %zu "
                      "classes: the two must agree", trm_shape_text(scores), spec->classes);
+  }
   return TRM_OK;
 }
 
 static void softmax_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                        const float *z, float scale, float *row_loss, float *row_correct, float *dz)
+                        const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
 {
-  device->ops->softmax_cross_entropy(device, z, input->target_class, scale, 0, row_loss, row_correct, dz, input->rows,
-                                     trm_shape_count(scores));
+  const size_t positions = scores->sequence ? scores->size[0] : 1;
+  device->ops->softmax_cross_entropy(device, z, input->target_class, scale, smoothing, row_loss, row_correct, dz,
+                                     input->rows * positions, trm_shape_count(scores) / positions);
 }
 
 static int squared_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
@@ -41,8 +49,9 @@ static int squared_check(const struct trm_shape *scores, const struct trm_input_
 }
 
 static void squared_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                        const float *z, float scale, float *row_loss, float *row_correct, float *dz)
+                        const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
 {
+  (void)smoothing;
   device->ops->mean_squared_error(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows,
                                   trm_shape_count(scores));
 }
@@ -65,9 +74,9 @@ static int logistic_check(const struct trm_shape *scores, const struct trm_input
 }
 
 static void logistic_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                         const float *z, float scale, float *row_loss, float *row_correct, float *dz)
+                         const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
 {
-  (void)scores;
+  (void)scores, (void)smoothing;
   device->ops->logistic(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows);
 }
 
@@ -77,9 +86,9 @@ static int hinge_check(const struct trm_shape *scores, const struct trm_input_sp
 }
 
 static void hinge_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                      const float *z, float scale, float *row_loss, float *row_correct, float *dz)
+                      const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
 {
-  (void)scores;
+  (void)scores, (void)smoothing;
   device->ops->hinge(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows);
 }
 

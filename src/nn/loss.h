@@ -9,9 +9,10 @@ struct trm_loss {
   const char *name;
   /* Checks that scores of this shape suit the targets; errors name both. */
   int (*check)(const struct trm_shape *scores, const struct trm_input_spec *spec);
-  /* row_loss (B), row_correct (B), dz (B, C) = scale * gradient, NULL if not wanted; dz may equal z */
+  /* R rows: of sequences B T, otherwise B. row_loss (R), row_correct (R), dz (R, C) = scale * gradient, NULL if not
+   * wanted; dz may equal z. smoothing: 0 but for softmax_cross_entropy (core/device.h). */
   void (*run)(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores, const float *z,
-              float scale, float *row_loss, float *row_correct, float *dz);
+              float scale, float smoothing, float *row_loss, float *row_correct, float *dz);
   bool counts_correct; /* accuracy means something */
   bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
 };

@@ -24,7 +24,8 @@ static int model_needs(struct trm_model *model)
   for (int i = 0; i < model->layers; i++) {
     struct trm_layer *layer = &model->layer[i];
     layer->needs_dx = layer->from >= 0 && model->layer[layer->from].needs_dy;
-    layer->needs_dy = layer->parameters || layer->needs_dx || (layer->with >= 0 && model->layer[layer->with].needs_dy);
+    layer->needs_dy = layer->parameters || layer->tied || layer->needs_dx ||
+                      (layer->with >= 0 && model->layer[layer->with].needs_dy);
     any = any || layer->parameters;
   }
   if (!any)
@@ -56,11 +57,10 @@ static int model_layout(struct trm_model *model)
 static int model_build(struct trm_model *model, const char *text, const char *loss_name)
 {
   const struct trm_input_spec *spec = &model->spec;
-  if (spec->tokens)
-    return trm_error(TRM_USAGE, "the data set has tokens: there is no layer yet that takes them");
   TRM_CHECK(trm_model_parse(text, spec, &model->layer, &model->layers, &model->text));
   TRM_CHECK(model_layout(model));
   const struct trm_shape *scores = &model->layer[model->layers - 1].out;
+  model->targets = spec->tokens ? trm_shape_count(&spec->shape) : 1;
   model->loss = trm_loss_find(loss_name, scores, spec);
   return model->loss ? model->loss->check(scores, spec) : TRM_USAGE;
 }
@@ -107,13 +107,14 @@ static int model_take(struct trm_model *model, struct trm_device *device, size_t
   model->training = training;
   model->plan = trm_plan_create(model->layer, model->layers, rows, training);
   model->arena_bytes = model->plan->elements * sizeof(float);
-  model->host_rows = trm_alloc(2 * rows * sizeof(float), "losses of the rows");
+  const size_t bytes = 2 * rows * model->targets * sizeof(float);
+  model->host_rows = trm_alloc(bytes, "losses of the rows");
   void *memory;
   TRM_CHECK(device->ops->alloc(device, model->arena_bytes, "activations", &memory));
   model->arena = memory;
-  TRM_CHECK(device->ops->alloc(device, 2 * rows * sizeof(float), "losses of the rows", &memory));
+  TRM_CHECK(device->ops->alloc(device, bytes, "losses of the rows", &memory));
   model->row_loss = memory;
-  model->row_correct = model->row_loss + rows;
+  model->row_correct = model->row_loss + rows * model->targets;
   return TRM_OK;
 }
 

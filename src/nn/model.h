@@ -23,6 +23,8 @@ struct trm_model {
   struct trm_layer *layer;     /* (layers) */
   int layers;
   const struct trm_loss *loss;
+  size_t targets;              /* of a sample: of tokens T, otherwise 1 */
+  float smoothing;             /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
   size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t *boundary;            /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
@@ -33,15 +35,16 @@ struct trm_model {
   bool training;                 /* bound with gradients */
   float *arena;                  /* device */
   struct trm_plan *plan;         /* offsets into the arena (plan.h) */
-  float *row_loss, *row_correct; /* device, (max_rows) each, in one piece */
-  float *host_rows;              /* host, (2, max_rows) */
-  const float *scores;           /* device, (B, C) of the last forward or evaluate; train overwrites them */
+  float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
+  float *host_rows;              /* host, (2, max_rows, targets) */
+  const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
+                                    overwrites them */
 };
 
 /* Called when the gradients of the flat interval [low, high) are complete on this rank. */
 typedef int trm_grad_ready(void *context, size_t low, size_t high);
 
-/* Sums over the rows of one or more passes. */
+/* Sums over the rows of one or more passes: samples, of tokens all their positions but those ignored. */
 struct trm_tally {
   double loss;    /* sum, not mean */
   double correct; /* rows whose answer was right */
@@ -54,6 +57,9 @@ struct trm_tally {
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
                      const struct trm_input_spec *spec);
 void trm_model_free(struct trm_model *model);
+
+/* Tokens a sample that the text asks for, 0: as many as the data has. A text that is wrong asks for nothing. */
+size_t trm_model_context(const char *text);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
  * caller owns w and g (g may be NULL when training is false). May be called again, with other arrays or sizes. */
@@ -73,9 +79,10 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 /* Forward and loss; adds to the tally. */
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
 
-/* Forward, loss, backward. The loss of each row is weighted with `scale` (1 / rows of the global batch). Adds to the
- * tally; calls ready (if not NULL) as gradients complete. pass->input->rows may be 0: gradients are then zeroed
- * (beta = 0) or left (beta = 1), and ready is called all the same. */
+/* Forward, loss, backward. The loss of each sample (of tokens: the sum over its T positions by T) is weighted with
+ * `scale` (1 / samples of the global batch). Adds to the tally; calls ready (if not NULL) as gradients complete.
+ * pass->input->rows may be 0: gradients are then zeroed (beta = 0) or left (beta = 1), and ready is called all the
+ * same. */
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
                     trm_grad_ready *ready, void *context);
 

@@ -90,15 +90,23 @@ static double sum_pairwise(const float *x, size_t n)
   return sum;
 }
 
-static void model_tally(struct trm_model *model, size_t rows, struct trm_tally *tally)
+static void model_tally(struct trm_model *model, size_t samples, struct trm_tally *tally)
 {
-  if (!rows)
+  if (!samples)
     return;
   struct trm_device *device = model->device;
-  device->ops->download(device, model->host_rows, model->row_loss, (model->max_rows + rows) * sizeof(float));
+  const size_t rows = samples * model->targets, room = model->max_rows * model->targets;
+  device->ops->download(device, model->host_rows, model->row_loss, (room + rows) * sizeof(float));
+  float *correct = model->host_rows + room;
+  size_t ignored = 0;
+  for (size_t i = 0; i < rows; i++)
+    if (correct[i] < 0) {
+      correct[i] = 0;
+      ignored++;
+    }
   tally->loss += sum_pairwise(model->host_rows, rows);
-  tally->correct += sum_pairwise(model->host_rows + model->max_rows, rows);
-  tally->rows += (double)rows;
+  tally->correct += sum_pairwise(correct, rows);
+  tally->rows += (double)(rows - ignored);
 }
 
 static int rows_check(const struct trm_model *model, size_t rows)
@@ -112,8 +120,9 @@ static int rows_check(const struct trm_model *model, size_t rows)
 static void model_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz)
 {
   if (pass->input->rows)
-    model->loss->run(pass->device, pass->input, &model->layer[model->layers - 1].out, model->scores, scale,
-                     model->row_loss, model->row_correct, dz);
+    model->loss->run(pass->device, pass->input, &model->layer[model->layers - 1].out, model->scores,
+                     scale / (float)model->targets, pass->training ? model->smoothing : 0, model->row_loss,
+                     model->row_correct, dz);
 }
 
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally)

@@ -10,6 +10,7 @@
 #include "core/options.h"
 #include "core/status.h"
 #include "nn/layers/layers.h"
+#include "nn/model.h"
 #include "nn/presets.h"
 
 static const char blanks[] = " \t\r\n";
@@ -99,6 +100,17 @@ static int preset_resolve(const char *text, const struct trm_input_spec *spec, c
   }
   item_free(&item);
   return status;
+}
+
+size_t trm_model_context(const char *text)
+{
+  struct trm_item item;
+  if (item_next(&text, 0, &item) != TRM_OK)
+    return 0;
+  const struct trm_preset *preset = preset_find(item.word[0]);
+  const size_t context = preset && preset->context ? preset->context(&item) : 0;
+  item_free(&item);
+  return context;
 }
 
 static int unknown_layer(const struct trm_item *item)
@@ -194,6 +206,21 @@ static void value_use(struct reading *r, int layer)
     r->read[layer] = true;
 }
 
+/* The embedding whose weight a layer shares: the nearest above. */
+static int tie_find(struct reading *r, struct trm_layer *layer)
+{
+  int i = r->layers - 1;
+  while (i >= 0 && r->layer[i].ops != &layer_embedding)
+    i--;
+  if (i < 0)
+    return trm_error(TRM_USAGE, "%s: there is no embedding above that it could be tied to", trm_layer_text(layer));
+  if (r->layer[i].shared)
+    return trm_error(TRM_USAGE, "%s: another layer is tied to that embedding already", trm_layer_text(layer));
+  r->layer[i].shared = true;
+  layer->tied = &r->layer[i];
+  return TRM_OK;
+}
+
 /* The layer that an item asks for, its shapes inferred from layer->in. */
 static int layer_read(struct reading *r, struct trm_item *item, struct trm_layer *layer)
 {
@@ -202,6 +229,7 @@ static int layer_read(struct reading *r, struct trm_item *item, struct trm_layer
     TRM_CHECK(mark_find(r, item, &layer->with));
     value_use(r, layer->with);
     layer->sparse_input = layer->sparse_input || (layer->with == TRM_FROM_BATCH && r->spec->sparse);
+    layer->token_input = layer->token_input || (layer->with == TRM_FROM_BATCH && r->spec->tokens);
     layer->out = *shape_of(r, layer->with);
     return layer->ops->shape(layer);
   }
@@ -222,6 +250,8 @@ static int layer_read(struct reading *r, struct trm_item *item, struct trm_layer
     arguments.item[i].value = equals ? equals + 1 : word;
   }
   TRM_CHECK(layer->ops->create(layer, &arguments));
+  if (layer->ties)
+    TRM_CHECK(tie_find(r, layer));
   return layer->ops->shape(layer);
 }
 
@@ -236,7 +266,9 @@ static int item_read(struct reading *r, struct trm_item *item)
                               .from = r->current,
                               .with = TRM_FROM_NONE,
                               .in = *shape_of(r, r->current),
-                              .sparse_input = r->current == TRM_FROM_BATCH && r->spec->sparse};
+                              .sparse_input = r->current == TRM_FROM_BATCH && r->spec->sparse,
+                              .token_input = r->current == TRM_FROM_BATCH && r->spec->tokens,
+                              .classes = r->spec->classes};
   value_use(r, r->current);
   TRM_CHECK(layer_read(r, item, layer));
   r->current = r->layers++;

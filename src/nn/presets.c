@@ -50,4 +50,12 @@ static int mlp_expand(const struct trm_item *item, const struct trm_input_spec *
   }
 }
 
-const struct trm_preset trm_preset_table[] = {{"mlp", mlp_expand}, {NULL, NULL}};
+const struct trm_preset trm_preset_table[] = {
+  {"mlp", mlp_expand, NULL},
+  {"gpt", trm_preset_gpt, trm_preset_gpt_context},
+  {"gpt2-124m", trm_preset_gpt, trm_preset_gpt_context},
+  {"gpt2-355m", trm_preset_gpt, trm_preset_gpt_context},
+  {"gpt2-774m", trm_preset_gpt, trm_preset_gpt_context},
+  {"gpt2-1558m", trm_preset_gpt, trm_preset_gpt_context},
+  {NULL, NULL, NULL},
+};

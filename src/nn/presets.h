@@ -16,7 +16,12 @@ struct trm_preset {
   const char *name;
   /* Writes the text for these samples and classes. Errors name the item and the preset. */
   int (*expand)(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+  size_t (*context)(const struct trm_item *item); /* tokens a sample, 0: any; NULL: the preset takes no tokens */
 };
+
+/* presets_gpt.c */
+int trm_preset_gpt(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+size_t trm_preset_gpt_context(const struct trm_item *item);
 
 extern const struct trm_preset trm_preset_table[]; /* ends with a name that is NULL */
 

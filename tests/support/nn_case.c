@@ -19,6 +19,8 @@ const struct trm_input_spec nn_sparse_two = {
   .shape = {.dims = 1, .size = {23}}, .sparse = true, .target = TRM_TARGET_CLASS, .classes = 2};
 const struct trm_input_spec nn_three_values = {
   .shape = {.dims = 1, .size = {6}}, .target = TRM_TARGET_VALUE, .classes = 3};
+const struct trm_input_spec nn_tokens = {
+  .shape = {.dims = 1, .size = {5}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 7};
 const struct trm_input_spec nn_one_value = {
   .shape = {.dims = 1, .size = {6}}, .target = TRM_TARGET_VALUE, .classes = 1};
 
@@ -54,6 +56,19 @@ const struct nn_example nn_examples[] = {
   {"mark x | tanh | mark t | at x | linear 9 | add t | linear 10", "auto", &nn_ten_classes, false},
   {"linear 6 | mark a | relu | linear 6 | relu | add a | relu | linear 4", "auto", &nn_image_classes, true},
   {"linear 4 | mark a | tanh | linear 4 | add a | linear 1", "auto", &nn_sparse_two, false},
+  {"linear 8 init=he | layer_norm | swiglu | rms_norm epsilon=0.01 | linear 4 init=xavier", "auto", &nn_image_classes,
+   false},
+  {"layer_norm epsilon=0.1 | linear 4 init=gpt2 residuals=4", "auto", &nn_image_classes, false},
+  {"rms_norm | tanh | head", "auto", &nn_image_classes, false},
+  {"embedding 6 | head", "auto", &nn_tokens, false},
+  {"embedding 6 | position | head tied", "auto", &nn_tokens, false},
+  {"embedding 6 | layer_norm | linear 5 | gelu tanh | rms_norm | head bias=no init=xavier", "auto", &nn_tokens, false},
+  {"embedding 6 | linear 18 | attention heads=2 | head tied bias=yes", "auto", &nn_tokens, false},
+  {"embedding 8 | position | linear 24 init=he | rotary heads=2 base=100 | attention heads=2 causal=no | layer_norm | "
+   "linear 8 | swiglu | head", "auto", &nn_tokens, false},
+  {"embedding 4 | linear 12 | mark q | rotary heads=1 | attention heads=2 | mark y | at q | linear 4 | tanh | add y | "
+   "head", "auto", &nn_tokens, false},
+  {"gpt layers=2 heads=2 dim=8 context=5 dropout=0.1", "auto", &nn_tokens, true},
   {"linear 3", "mean_squared_error", &nn_three_values, false},
   {"linear 5 | gelu | linear 3", "auto", &nn_three_values, false},
   {"linear 5 | tanh | linear 3 | sigmoid", "auto", &nn_three_values, false},
@@ -79,6 +94,11 @@ int nn_case_open(struct nn_case *c, struct trm_device *device, const char *text,
   c->g = memory;
   float *host = trm_alloc(bytes, "initial weights");
   trm_model_init(&c->model, seed, host);
+  for (int n = 0; n < trm_model_parameter_count(&c->model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&c->model, n);
+    for (size_t e = 0; e < p->count && p->init == TRM_INIT_NORMAL && p->scale < 0.1f; e++)
+      host[p->offset + e] *= 0.5f / p->scale;
+  }
   nn_case_upload(c, host);
   trm_free(host);
   return trm_model_bind(&c->model, device, c->w, c->g, max_rows, true);
@@ -133,6 +153,15 @@ static void batch_sparse(struct nn_case *c, size_t rows, size_t features, const 
   trm_free(values);
 }
 
+static void batch_tokens(struct nn_case *c, size_t count, const float *x)
+{
+  int32_t *tokens = trm_alloc(count * sizeof *tokens, "tokens");
+  for (size_t i = 0; i < count; i++)
+    tokens[i] = (int32_t)x[i];
+  c->input.tokens = on_device(c, tokens, count * sizeof *tokens);
+  trm_free(tokens);
+}
+
 void nn_case_batch(struct nn_case *c, size_t rows, const float *x, const int32_t *target_class,
                    const float *target_value)
 {
@@ -141,10 +170,12 @@ void nn_case_batch(struct nn_case *c, size_t rows, const float *x, const int32_t
   c->input.rows = rows;
   if (c->model.spec.sparse)
     batch_sparse(c, rows, features, x);
+  else if (c->model.spec.tokens)
+    batch_tokens(c, rows * features, x);
   else
     c->input.dense = on_device(c, x, rows * features * sizeof *x);
   if (target_class)
-    c->input.target_class = on_device(c, target_class, rows * sizeof *target_class);
+    c->input.target_class = on_device(c, target_class, rows * c->model.targets * sizeof *target_class);
   if (target_value)
     c->input.target_value = on_device(c, target_value, rows * c->model.spec.classes * sizeof *target_value);
   if (target_class && c->model.loss->signed_target) {
@@ -161,13 +192,15 @@ void nn_case_draw(struct nn_case *c, size_t rows, uint32_t stream)
   const struct trm_input_spec *spec = &c->model.spec;
   const size_t f = trm_shape_count(&spec->shape), v = spec->classes;
   float x[NN_ROWS * 32], value[NN_ROWS * 16];
-  int32_t class[NN_ROWS];
+  int32_t class[NN_ROWS * 8];
   for (size_t i = 0; i < rows * f; i++) {
     x[i] = trm_random_normal(1, TRM_RANDOM_BENCH, stream, i);
     if (spec->sparse && trm_random_uniform(1, TRM_RANDOM_BENCH, stream + 1, i) < 0.5f)
       x[i] = 0;
+    if (spec->tokens)
+      x[i] = floorf(trm_random_uniform(1, TRM_RANDOM_BENCH, stream, i) * (float)spec->classes);
   }
-  for (size_t i = 0; i < rows; i++)
+  for (size_t i = 0; i < rows * c->model.targets; i++)
     class[i] = (int32_t)((double)trm_random_uniform(1, TRM_RANDOM_BENCH, stream + 2, i) * (double)spec->classes);
   for (size_t i = 0; i < rows * v; i++) {
     value[i] = trm_random_normal(1, TRM_RANDOM_BENCH, stream + 3, i);
@@ -194,8 +227,10 @@ struct trm_input nn_case_part(const struct nn_case *c, size_t low, size_t high)
     part.csr.columns += start;
     part.csr.values += start;
   }
+  if (part.tokens)
+    part.tokens += low * trm_shape_count(&c->model.spec.shape);
   if (part.target_class)
-    part.target_class += low;
+    part.target_class += low * c->model.targets;
   if (part.target_value)
     part.target_value += low * (c->model.loss->signed_target ? 1 : c->model.spec.classes);
   return part;
@@ -220,7 +255,7 @@ float *nn_case_train(struct nn_case *c, const struct trm_pass *pass, float scale
 {
   struct trm_tally tally = {0};
   CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, pass, scale, &tally, NULL, NULL), TRM_OK);
-  CU_ASSERT_EQUAL(tally.rows, (double)pass->input->rows);
+  CU_ASSERT_EQUAL(tally.rows, (double)(pass->input->rows * c->model.targets));
   return nn_case_gradient(c);
 }
 

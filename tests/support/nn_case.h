@@ -9,7 +9,7 @@ enum { NN_ROWS = 16 };
 
 /* What models are made for. */
 extern const struct trm_input_spec nn_ten_classes, nn_nine_classes, nn_image_classes, nn_sparse_two, nn_three_values,
-  nn_one_value;
+  nn_one_value, nn_tokens;
 
 /* Models that hold every layer and loss in many combinations. */
 struct nn_example {
@@ -28,12 +28,14 @@ struct nn_case {
   int arrays;
 };
 
-/* Creates and binds the model, with the initial weights of `seed`. The case is then ready for nn_case_batch. */
+/* Creates and binds the model, with the initial weights of `seed`, none of them so small that differences of losses
+ * drown. The case is then ready for nn_case_batch. */
 int nn_case_open(struct nn_case *c, struct trm_device *device, const char *text, const char *loss,
                  const struct trm_input_spec *spec, size_t max_rows, uint64_t seed);
 void nn_case_close(struct nn_case *c);
 
-/* Puts a batch on the device. x (rows, F) dense: the case's spec says if it travels as CSR (zeros are then left out).
+/* Puts a batch on the device. x (rows, F) dense: the case's spec says if it travels as CSR (zeros are then left out) or
+ * as tokens, x (rows, T) then holding their numbers and target_class (rows, T).
  * Exactly one kind of target may be given; of classes {0, 1} the signed values are made where the loss wants them. */
 void nn_case_batch(struct nn_case *c, size_t rows, const float *x, const int32_t *target_class,
                    const float *target_value);

@@ -19,8 +19,8 @@ struct norm_want {
   double *y, *mean, *scale, *dx, *dgain, *dbias;
 };
 
-static void norm_want(const float *x, const float *gain, const float *bias, const float *dy, double epsilon, bool centred,
-                      size_t r, size_t d, struct norm_want w)
+static void norm_want(const float *x, const float *gain, const float *bias, const float *dy, double epsilon,
+                      bool centred, size_t r, size_t d, struct norm_want w)
 {
   for (size_t i = 0; i < r; i++) {
     double mean = 0, square = 0, g = 0, gn = 0;
@@ -169,7 +169,7 @@ static void attention_want(const struct trm_attention *a, const float *qkv, cons
   double *p = doubles(2 * a->t), *dp = p + a->t;
 
   for (size_t bh = 0; bh < a->b * a->heads; bh++) {
-    const size_t at = bh / a->heads * a->t * 3 * d + bh % a->heads * e, to = bh / a->heads * a->t * d + bh % a->heads * e;
+    const size_t head = bh % a->heads * e, first = bh / a->heads * a->t * d, at = 3 * first + head, to = first + head;
     const float *q = qkv + at, *k = q + d, *v = k + d;
     double *dq = dqkv + at, *dk = dq + d, *dv = dk + d;
 

@@ -25,6 +25,8 @@ static float *arena_spread(struct nn_case *c)
   for (int i = 0; i < c->model.layers; i++) {
     plan->value[i] = place_take(c, i, &end);
     plan->gradient[i] = place_take(c, i, &end);
+    plan->work[i] = end;
+    end += c->model.layer[i].workspace_fixed + NN_ROWS * c->model.layer[i].workspace;
   }
   for (int i = 0; i < c->model.layers; i++) {
     const struct trm_layer *layer = &c->model.layer[i];

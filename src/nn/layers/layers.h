@@ -8,6 +8,7 @@
 extern const struct trm_layer_ops layer_add;
 
 extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
-  layer_dropout;
+  layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,
+  layer_swiglu, layer_head;
 
 #endif

@@ -1,49 +1,86 @@
-/* Fully connected layer: y = x w^T + bias, for dense rows and, as a model's first layer, sparse ones.
- * Samples of several dimensions are taken as one vector. K inputs, N units. */
-#include <math.h>
+/* Fully connected layers: y = x w^T + bias, for dense values and, on the batch, sparse rows. Of a sequence (T, K) each
+ * position is a row, the result (T, N); all other samples are taken as one vector. K inputs, N units.
+ * head gives the scores: one for each class of the data set, of tokens one for each of the vocabulary; tied, it uses
+ * the embedding's weight (Press & Wolf 2017). */
+#include <string.h>
 
 #include "core/status.h"
 #include "nn/layers/layers.h"
 
-enum { WEIGHT, BIAS };
-
 static int linear_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  static const char *const keys[] = {"units", "bias", NULL};
+  static const char *const keys[] = {"units", "bias", "init", "residuals", NULL};
   layer->bias = true;
   TRM_CHECK(trm_argument_done(layer, arguments, 1, keys));
   TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &layer->units));
+  TRM_CHECK(trm_argument_rule(layer, arguments));
+  return trm_argument_bool(layer, arguments, "bias", &layer->bias);
+}
+
+static int head_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  static const char *const keys[] = {"bias", "init", "residuals", NULL};
+  TRM_CHECK(trm_argument_done(layer, arguments, 1, keys));
+  for (int i = 0; i < arguments->count; i++) {
+    if (arguments->item[i].key)
+      continue;
+    if (strcmp(arguments->item[i].value, "tied") != 0)
+      return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), arguments->item[i].value,
+                       layer->ops->usage);
+    layer->ties = true;
+  }
+  layer->units = layer->classes;
+  layer->bias = !layer->ties;
+  TRM_CHECK(trm_argument_rule(layer, arguments));
   return trm_argument_bool(layer, arguments, "bias", &layer->bias);
 }
 
 static int linear_shape(struct trm_layer *layer)
 {
-  const size_t k = trm_shape_count(&layer->in), n = layer->units;
+  TRM_CHECK(trm_layer_values(layer));
+  const size_t k = trm_layer_width(layer), n = layer->units;
   if (k < 1 || k > INT32_MAX)
     return trm_error(TRM_USAGE, "%s: an input of shape %s has %zu values, must have 1 to %d", trm_layer_text(layer),
                      trm_shape_text(&layer->in), k, INT32_MAX);
   layer->out = (struct trm_shape){.dims = 1, .size = {n}};
-  /* As torch.nn.Linear: weight and bias uniform in +-1/sqrt(K). */
-  const float bound = (float)(1 / sqrt((double)k));
-  trm_layer_parameter(layer, "weight", &(struct trm_shape){.dims = 2, .size = {n, k}}, TRM_INIT_UNIFORM, bound);
+  if (layer->in.sequence)
+    layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], n}, .sequence = true};
+  const struct trm_shape weight = {.dims = 2, .size = {n, k}};
+  if (!layer->tied) {
+    trm_layer_weights(layer, &weight, k, n);
+    return TRM_OK;
+  }
+  if (!layer->in.sequence || k != layer->tied->units)
+    return trm_error(TRM_USAGE, "%s: is tied to an embedding of dimension %zu, but reads %s", trm_layer_text(layer),
+                     layer->tied->units, trm_shape_text(&layer->in));
   if (layer->bias)
-    trm_layer_parameter(layer, "bias", &layer->out, TRM_INIT_UNIFORM, bound);
+    trm_layer_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {n}}, TRM_INIT_ZERO, 0);
   return TRM_OK;
 }
 
-static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, K) */,
-                           float *y /* (B, N) */, float *work)
+static const struct trm_parameter *weight_of(const struct trm_layer *layer)
+{
+  return layer->tied ? &layer->tied->parameter[0] : &layer->parameter[0];
+}
+
+static const struct trm_parameter *bias_of(const struct trm_layer *layer)
+{
+  return &layer->parameter[layer->tied ? 0 : 1];
+}
+
+static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, K) */,
+                           float *y /* (R, N) */, float *work)
 {
   (void)work;
   struct trm_device *device = pass->device;
-  const size_t b = pass->input->rows, k = trm_shape_count(&layer->in), n = layer->units;
-  const float *w = layer->parameter[WEIGHT].w; /* (N, K) */
+  const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
+  const float *w = weight_of(layer)->w; /* (N, K) */
   if (layer->sparse_input)
     device->ops->csr_forward(device, &pass->input->csr, w, y, n);
   else
-    device->ops->gemm(device, false, true, b, n, k, 1, x, k, w, k, 0, y, n);
+    device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
   if (layer->bias)
-    device->ops->bias_add(device, y, layer->parameter[BIAS].w, b, n);
+    device->ops->bias_add(device, y, bias_of(layer)->w, r, n);
 }
 
 static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -51,29 +88,40 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
 {
   (void)y, (void)work;
   struct trm_device *device = pass->device;
-  const size_t b = pass->input->rows, k = trm_shape_count(&layer->in), n = layer->units;
-  const struct trm_parameter *weight = &layer->parameter[WEIGHT];
+  const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
+  const struct trm_parameter *weight = weight_of(layer);
   if (layer->sparse_input)
     device->ops->csr_backward(device, &pass->input->csr, dy, pass->beta, weight->g, n);
   else
-    device->ops->gemm(device, true, false, n, k, b, 1, dy, n, x, k, pass->beta, weight->g, k);
+    device->ops->gemm(device, true, false, n, k, r, 1, dy, n, x, k, pass->beta, weight->g, k);
   if (layer->bias)
-    device->ops->bias_backward(device, dy, pass->beta, layer->parameter[BIAS].g, b, n);
+    device->ops->bias_backward(device, dy, pass->beta, bias_of(layer)->g, r, n);
   if (dx)
-    device->ops->gemm(device, false, false, b, k, n, 1, dy, n, weight->w, k, 0, dx, k);
+    device->ops->gemm(device, false, false, r, k, n, 1, dy, n, weight->w, k, 0, dx, k);
 }
 
 /* For sparse rows this is the cost as if they were dense: the entries are not known before the data is read. */
 static struct trm_cost linear_cost(const struct trm_layer *layer)
 {
-  const double k = (double)trm_shape_count(&layer->in), n = (double)layer->units;
-  return (struct trm_cost){.flop = 2 * k * n, .bytes = sizeof(float) * (k + n)};
+  const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
+  return (struct trm_cost){.flop = 2 * in * (double)layer->units, .bytes = sizeof(float) * (in + out)};
 }
 
 const struct trm_layer_ops layer_linear = {
   .name = "linear",
-  .usage = "linear UNITS [bias=yes|no]",
+  .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
   .create = linear_create,
+  .shape = linear_shape,
+  .forward = linear_forward,
+  .backward = linear_backward,
+  .cost = linear_cost,
+  .keeps_input = true,
+};
+
+const struct trm_layer_ops layer_head = {
+  .name = "head",
+  .usage = "head [tied] [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
+  .create = head_create,
   .shape = linear_shape,
   .forward = linear_forward,
   .backward = linear_backward,

@@ -1,0 +1,73 @@
+/* Layer norm and RMS norm: every position of a sequence, or every sample, is brought to variance (mean square) 1, then
+ * scaled by a learned gain and, layer norm, shifted by a learned bias. */
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+enum { GAIN, BIAS };
+
+static int norm_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  layer->epsilon = 1e-5f; /* as torch.nn.LayerNorm */
+  TRM_CHECK(trm_argument_done(layer, arguments, 0, (const char *const[]){"epsilon", NULL}));
+  return trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &layer->epsilon);
+}
+
+static int norm_shape(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  layer->out = layer->in;
+  const struct trm_shape width = {.dims = 1, .size = {trm_layer_width(layer)}};
+  trm_layer_parameter(layer, "weight", &width, TRM_INIT_ONE, 0);
+  if (layer->ops == &layer_layer_norm)
+    trm_layer_parameter(layer, "bias", &width, TRM_INIT_ZERO, 0);
+  layer->workspace = 2 * (layer->in.sequence ? layer->in.size[0] : 1); /* mean and scale of each vector */
+  return TRM_OK;
+}
+
+static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, D) */,
+                         float *y /* (R, D) */, float *work /* (2, R) */)
+{
+  const size_t r = trm_layer_rows(layer, pass), d = trm_layer_width(layer);
+  const bool centred = layer->ops == &layer_layer_norm;
+  pass->device->ops->norm_forward(pass->device, x, layer->parameter[GAIN].w, centred ? layer->parameter[BIAS].w : NULL,
+                                  layer->epsilon, y, centred ? work : NULL, work + r, r, d);
+}
+
+static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                          const float *dy, float *dx, float *work)
+{
+  (void)y;
+  const size_t r = trm_layer_rows(layer, pass), d = trm_layer_width(layer);
+  const bool centred = layer->ops == &layer_layer_norm;
+  float *dgain = layer->parameter[GAIN].g, *dbias = centred ? layer->parameter[BIAS].g : NULL;
+  pass->device->ops->norm_backward(pass->device, x, layer->parameter[GAIN].w, centred ? work : NULL, work + r, dy, dx,
+                                   pass->beta, dgain, dbias, r, d);
+}
+
+static struct trm_cost norm_cost(const struct trm_layer *layer)
+{
+  const double f = (double)trm_shape_count(&layer->in);
+  return (struct trm_cost){.flop = 7 * f, .bytes = 2 * sizeof(float) * f};
+}
+
+const struct trm_layer_ops layer_layer_norm = {
+  .name = "layer_norm",
+  .usage = "layer_norm [epsilon=1e-5]",
+  .create = norm_create,
+  .shape = norm_shape,
+  .forward = norm_forward,
+  .backward = norm_backward,
+  .cost = norm_cost,
+  .keeps_input = true,
+};
+
+const struct trm_layer_ops layer_rms_norm = {
+  .name = "rms_norm",
+  .usage = "rms_norm [epsilon=1e-5]",
+  .create = norm_create,
+  .shape = norm_shape,
+  .forward = norm_forward,
+  .backward = norm_backward,
+  .cost = norm_cost,
+  .keeps_input = true,
+};
