@@ -38,12 +38,14 @@ extern const struct trm_importer trm_importer_table[]; /* ends with a row whose 
  * digest. */
 int trm_data_info(const char *path, bool check, bool json);
 
-/* Writes answers: scores (n, c), answers (n) int32 or NULL, class names (classes) or NULL. Replaces path in one step. */
+/* Writes answers: scores (n, c), answers (n) int32 or NULL, class names (classes) or NULL. Replaces path in one
+ * step. */
 int trm_predictions_write(const char *path, const float *scores, const int32_t *answers, size_t n, size_t c,
                           char *const *class_names, size_t classes);
 
 /* Times reading the train split's x (csr: values) whole, each rank its part, into memory that is there already, with
- * every check that the loader makes of the file. Collective. *seconds: median of the repetitions; *bytes: of all ranks. */
+ * every check that the loader makes of the file. Collective. *seconds: median of the repetitions; *bytes: of all
+ * ranks. */
 int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes);
 
 #endif

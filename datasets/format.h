@@ -1,16 +1,17 @@
 /* The HDF5 data set file, written and described (private to datasets/).
  *
  * Layout, version 1 (see datasets/README.md):
- *   /              attributes: format = "trireme-dataset", version, kind, target, classes, source, digest; for dense and
- *                  csr rows shape; for uint8 rows scale and shift (value = scale * stored + shift); for tokens vocabulary
+ *   /              attributes: format = "trireme-dataset", version, kind, target, classes, source, digest; for dense
+ *                  and csr rows shape; for uint8 rows scale and shift (value = scale * stored + shift); for tokens
+ *                  vocabulary
  *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
  *   /train, /test  one group a split, attribute rows:
  *     dense rows   x (N, sample shape) uint8 or float32
  *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32
  *     tokens       x (T) int32 or uint16
  *     y (N) int32 classes or (N, V) float32 values; none for tokens
- * Compressed sets are chunked by rows with shuffle + deflate + fletcher32; uncompressed ones are contiguous, with a table
- * of block sums beside each array. digest: SHA-256 over all arrays of all splits in a fixed order. */
+ * Compressed sets are chunked by rows with shuffle + deflate + fletcher32; uncompressed ones are contiguous, with a
+ * table of block sums beside each array. digest: SHA-256 over all arrays of all splits in a fixed order. */
 #ifndef TRM_DATASETS_FORMAT_H
 #define TRM_DATASETS_FORMAT_H
 
@@ -50,9 +51,10 @@ const char *trm_data_kind_name(enum trm_data_kind kind); /* "image" */
 
 struct trm_data_writer;
 
-/* Begins PATH.new; finish flushes, renames it to PATH (so PATH is complete or absent); abandon removes it. The spec may be
- * changed for csr shape and classes through `finish`'s arguments: 0 keeps. Errors: file, disk full, classes or columns out
- * of range. After any error: abandon, except after finish, which ends the writer either way. One process. */
+/* Begins PATH.new; finish flushes, renames it to PATH (so PATH is complete or absent); abandon removes it. The spec
+ * may be changed for csr shape and classes through `finish`'s arguments: 0 keeps. Errors: file, disk full, classes or
+ * columns out of range. After any error: abandon, except after finish, which ends the writer either way. One
+ * process. */
 int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split); /* "train", then "test" */
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);

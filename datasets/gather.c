@@ -99,7 +99,9 @@ static void csr_gather(const struct source *from, uint64_t low, size_t rows, str
   size_t same = batch->entries_room; /* columns and values grow together */
   ROOM(batch, columns, entries_room, old, entries);
   batch->values = room_make(batch->values, &same, old, entries, sizeof *batch->values, "a batch: values");
-#pragma omp parallel for num_threads(threads_for(from->loader, (entries - old) * 8))
+  const int threads = threads_for(from->loader, (entries - old) * (sizeof(int32_t) + sizeof(float)));
+  (void)threads; /* without OpenMP */
+#pragma omp parallel for num_threads(threads)
   for (size_t i = 0; i < rows; i++) {
     const size_t to = (size_t)batch->starts[before + i], count = (size_t)batch->starts[before + i + 1] - to;
     const int64_t start = store->starts[source[i]];
@@ -115,7 +117,9 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   const struct store *store = from->store;
   const size_t rows = (size_t)(high - low), before = batch->rows, all = before + rows;
   const bool tokens = loader->head.kind == TRM_DATA_TOKENS;
-  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type), bytes = rows * width * sizeof(float);
+  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
+  const int threads = threads_for(loader, rows * width * sizeof(float));
+  (void)threads; /* without OpenMP */
   if (tokens) {
     ROOM(batch, tokens, tokens_room, before * loader->context, all * loader->context);
     ROOM(batch, target_class, class_room, before * loader->context, all * loader->context);
@@ -131,7 +135,7 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   }
   if (!tokens)
     ROOM(batch, dense, dense_room, before * width, all * width);
-#pragma omp parallel for num_threads(threads_for(loader, bytes))
+#pragma omp parallel for num_threads(threads)
   for (size_t i = 0; i < rows; i++) {
     size_t k, row;
     row_find(from, low + i, &k, &row);

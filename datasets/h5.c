@@ -179,7 +179,8 @@ int h5_create(const char *path, const char *format, hid_t *file)
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, plist);
   int status = *file < 0 ? h5_error(path, "cannot be created") : TRM_OK;
   H5Pclose(plist);
-  if (status == TRM_OK && (!h5_put_text(*file, "format", format) || !h5_put_integer(*file, "version", H5_FORMAT_VERSION)))
+  if (status == TRM_OK &&
+      (!h5_put_text(*file, "format", format) || !h5_put_integer(*file, "version", H5_FORMAT_VERSION)))
     status = h5_error(path, "cannot be written");
   if (status != TRM_OK)
     h5_discard(file, path);
@@ -434,7 +435,8 @@ bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts)
     const hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
     const size_t bytes = type < 0 ? 0 : H5Tget_size(type);
     done = type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 &&
-           H5Sget_simple_extent_npoints(space) == (hssize_t)count && bytes < 1 << 20 && count < 1 << 20 && count * bytes < 1 << 28;
+           H5Sget_simple_extent_npoints(space) == (hssize_t)count && bytes < 1 << 20 && count < 1 << 20 &&
+           count * bytes < 1 << 28;
     if (done) {
       char *flat = trm_alloc(count * bytes, name);
       char **list = trm_alloc(count * (sizeof(char *) + bytes + 1), name);

@@ -1,8 +1,8 @@
 /* Small helpers over HDF5 (private to datasets/).
  *
- * HDF5 is rarely built thread-safe, and the loader reads ahead in a thread of its own: every use of HDF5 stands between
- * h5_enter() and h5_leave(), which hold one lock of the process (recursive) and keep HDF5 from printing its error stack.
- * h5_error() turns that stack into one message that names the file. */
+ * HDF5 is rarely built thread-safe, and the loader reads ahead in a thread of its own: every use of HDF5 stands
+ * between h5_enter() and h5_leave(), which hold one lock of the process (recursive) and keep HDF5 from printing its
+ * error stack. h5_error() turns that stack into one message that names the file. */
 #ifndef TRM_DATASETS_H5_H
 #define TRM_DATASETS_H5_H
 
@@ -16,7 +16,8 @@
 void h5_enter(void);
 void h5_leave(void);
 
-/* Records "PATH: message: HDF5's innermost reason" and returns TRM_FAILED. Call it right after the call that failed. */
+/* Records "PATH: message: HDF5's innermost reason" and returns TRM_FAILED. Call it right after the call that
+ * failed. */
 int h5_error(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The values of the attribute `format` of our two kinds of file. */
@@ -24,29 +25,30 @@ int h5_error(const char *path, const char *format, ...) __attribute__((format(pr
 #define H5_CHECKPOINT "trireme-checkpoint"
 #define H5_FORMAT_VERSION 1
 
-/* Opens for reading and checks what it is. `format`: H5_DATASET, H5_CHECKPOINT, or NULL for either (then *is_checkpoint
- * says which). Errors: missing, not HDF5, truncated, of another kind, of another version. One rank alone, no MPI. */
+/* Opens for reading and checks what it is. `format`: H5_DATASET, H5_CHECKPOINT, or NULL for either (then
+ * *is_checkpoint says which). Errors: missing, not HDF5, truncated, of another kind, of another version. One rank
+ * alone, no MPI. */
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file);
 
-/* The same file again, through MPI-IO if comm has it (native() is not NULL and there are several ranks). Collective, and
- * so is closing it; to be called after h5_open succeeded on every rank. */
+/* The same file again, through MPI-IO if comm has it (native() is not NULL and there are several ranks). Collective,
+ * and so is closing it; to be called after h5_open succeeded on every rank. */
 int h5_open_together(const char *path, struct trm_comm *comm, hid_t *file);
 
 /* Begins a new file with our format attributes; an existing one is overwritten. */
 int h5_create(const char *path, const char *format, hid_t *file);
 
-/* Ends a file begun by h5_create: flushed, closed and on the disk, then renamed from `path` to `final`. On any error the
- * file is discarded, and `final` is what it was. *file becomes -1. */
+/* Ends a file begun by h5_create: flushed, closed and on the disk, then renamed from `path` to `final`. On any error
+ * the file is discarded, and `final` is what it was. *file becomes -1. */
 int h5_commit(hid_t *file, const char *path, const char *final);
 
-/* Removes a file begun by h5_create, whatever state it is in; keeps the recorded error. The file is cut to nothing but
- * never closed, nor what is open in it: once a write has failed, data in HDF5's caches fail again at every close, and
- * HDF5 1.10 is left with half-closed objects on which it crashes at the end of the program. Its descriptor stays open,
- * since HDF5 tells files apart by their inode numbers, which the system would give to the next file. */
+/* Removes a file begun by h5_create, whatever state it is in; keeps the recorded error. The file is cut to nothing
+ * but never closed, nor what is open in it: once a write has failed, data in HDF5's caches fail again at every close,
+ * and HDF5 1.10 is left with half-closed objects on which it crashes at the end of the program. Its descriptor stays
+ * open, since HDF5 tells files apart by their inode numbers, which the system would give to the next file. */
 void h5_discard(hid_t *file, const char *path);
 
-/* Attributes of an object; false / NULL / `otherwise` if something fails or it is absent. Texts are fixed-length: they
- * stand in the object header, which carries a checksum. */
+/* Attributes of an object; false or NULL if something fails or it is absent. Texts are written in fixed length:
+ * they stand in the object header, which carries a checksum. */
 bool h5_put_text(hid_t object, const char *name, const char *text);
 bool h5_put_integer(hid_t object, const char *name, uint64_t value);
 bool h5_put_real(hid_t object, const char *name, double value);
@@ -56,7 +58,8 @@ bool h5_get_integer(hid_t object, const char *name, uint64_t *value);
 bool h5_get_real(hid_t object, const char *name, double *value);
 int h5_get_integers(hid_t object, const char *name, uint64_t *value, int room); /* count, -1: absent or too many */
 
-/* Lists of texts, as one-dimensional data sets of fixed-length strings. *texts: one block, trm_free; NULL if absent. */
+/* Lists of texts, as one-dimensional data sets of fixed-length strings. *texts: one block, trm_free; NULL if
+ * absent. */
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count);
 bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts);
 

@@ -377,7 +377,8 @@ static int checkpoint_report(struct report *report, const char *path, hid_t file
     char found[65];
     trm_sha256_end(&hash, found);
     if (hex && strcmp(hex, found))
-      status = trm_error(TRM_FAILED, "%s: is damaged: the SHA-256 of the weights is not the one that was written", path);
+      status = trm_error(TRM_FAILED, "%s: is damaged: the SHA-256 of the weights is not the one that was written",
+                         path);
     else
       say_text(report, "check", "every array and the SHA-256 of the weights are as they were written");
   }

@@ -38,8 +38,8 @@ static int sizes_find(struct loader *loader, enum trm_split split, const struct 
   loader->rows = files->rows;
   if (head->kind == TRM_DATA_TOKENS) {
     if (files->rows < loader->context + 1)
-      return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, a row of data.context=%zu and its targets need %zu",
-                       loader->path, files->name, (unsigned long long)files->rows, loader->context,
+      return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, but a row of data.context=%zu and its targets "
+                       "need %zu", loader->path, files->name, (unsigned long long)files->rows, loader->context,
                        loader->context + 1);
     loader->rows = (files->rows - 1) / loader->context;
   }

@@ -60,15 +60,16 @@ size_t store_place(const struct loader *loader, struct store *store, void *memor
 int loader_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
                 size_t k, size_t entry);
 
-/* Checks rows in a store: classes and columns in range, numbers finite. Errors name file and row, counted from `first`. */
+/* Checks rows in a store: classes and columns in range, numbers finite. Errors name file and row, counted from
+ * `first`. */
 int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
                  uint64_t first);
 
 /* whole: reads the split into shared memory. Collective. */
 int loader_read_whole(struct loader *loader);
 
-/* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in the store; or rows of
- * the direct store. */
+/* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in the store; or rows
+ * of the direct store. */
 void loader_gather(const struct loader *loader, const struct store *store, const struct order_epoch *at,
                    uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 void loader_gather_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch);

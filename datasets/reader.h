@@ -22,9 +22,9 @@ struct data_head {
 int data_head_read(struct data_head *head, hid_t file, const char *path);
 void data_head_free(struct data_head *head);
 
-/* The digest of a data set: SHA-256 over one line an array, in the order train, test, and in a split x, starts, columns,
- * values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then one line "KIND TARGET CLASSES SHAPE SCALE SHIFT\n", where CLASSES is
- * the vocabulary of tokens. So it is the same for a compressed and an uncompressed file. */
+/* The digest of a data set: SHA-256 over one line an array, in the order train, test, and in a split x, starts,
+ * columns, values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then one line "KIND TARGET CLASSES SHAPE SCALE SHIFT\n",
+ * where CLASSES is the vocabulary of tokens. So it is the same for a compressed and an uncompressed file. */
 void data_digest_add(struct trm_sha256 *digest, const char *name, enum block_type type, uint64_t rows, const char *hex);
 void data_digest_end(struct trm_sha256 *digest, const struct data_head *head, char hex[65]);
 
@@ -57,7 +57,8 @@ struct data_split {
   struct data_array x, starts, columns, values, y;
 };
 
-/* Opens a split and checks that its arrays agree with the head and with one another. `path` and `name` must outlive it. */
+/* Opens a split and checks that its arrays agree with the head and with one another. `path` and `name` must outlive
+ * it. */
 int data_split_open(struct data_split *split, const struct data_head *head, hid_t file, const char *path,
                     const char *name);
 void data_split_close(struct data_split *split);
@@ -65,9 +66,9 @@ void data_split_close(struct data_split *split);
 /* The split's arrays in the order of the digest; returns their number (at most 4). */
 int data_split_arrays(struct data_split *split, struct data_array *array[4]);
 
-/* Reads rows [first, first + rows) and verifies every block they touch. Not collective, also where the file was opened
- * through MPI-IO: collective transfers of contiguous rows gain nothing, and each would wait for the slowest rank. Errors
- * name the file, the array and the first damaged rows. */
+/* Reads rows [first, first + rows) and verifies every block they touch. Not collective, also where the file was
+ * opened through MPI-IO: collective transfers of contiguous rows gain nothing, and each would wait for the slowest
+ * rank. Errors name the file, the array and the first damaged rows. */
 int data_array_read(struct data_array *array, uint64_t first, size_t rows, void *to);
 
 /* Rows that are read in one go: what a caller with a buffer of its own should ask for. */

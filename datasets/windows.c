@@ -1,16 +1,16 @@
 /* A split larger than memory: two windows of it in shared memory, filled ahead.
  *
- * The windows of all epochs follow one another as sequence numbers s = 0, 1, ...; window s lies in slot s mod 2. Every
- * rank of the node that is free claims the next block of a window and reads it, so that no rank depends on a particular
- * other one: in a thread of its own (data.threads = 1), or, without threads, whoever needs the window reads it. There is
- * no MPI in here: ranks meet in atomic words of the shared memory, and wait by short naps.
+ * The windows of all epochs follow one another as sequence numbers s = 0, 1, ...; window s lies in slot s mod 2.
+ * Every rank of the node that is free claims the next block of a window and reads it, so that no rank depends on a
+ * particular other one: in a thread of its own (data.threads = 1), or, without threads, whoever needs the window
+ * reads it. There is no MPI in here: ranks meet in atomic words of the shared memory, and wait by short naps.
  *
  *   ticket[slot]  s in the upper half, the next block to claim in the lower one
  *   marks[slot]   ranks that are done with s in the upper half, blocks read in the lower one; whoever completes both
  *                 halves hands the slot over to s + 2
  *
- * A rank is done with the windows before the one in which its next fetch begins. So all ranks of a node must fetch from
- * the same global batches, be it nothing: a rank that stays away keeps the slots from moving on.
+ * A rank is done with the windows before the one in which its next fetch begins. So all ranks of a node must fetch
+ * from the same global batches, be it nothing: a rank that stays away keeps the slots from moving on.
  *
  * A fetch that does not follow on (the first one, a resumed run, an epoch over again) makes a new sequence: all ranks
  * meet, and it begins with the earliest window that one of them asks for. */

@@ -496,7 +496,8 @@ int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size
       status = trm_error(TRM_FAILED, "%s: %zu class names for %zu classes", writer->path, spec->classes, classes);
     spec->classes = classes;
   }
-  if (status == TRM_OK && spec->kind == TRM_DATA_CSR && writer->largest_column >= (int64_t)trm_shape_count(&spec->shape))
+  if (status == TRM_OK && spec->kind == TRM_DATA_CSR &&
+      writer->largest_column >= (int64_t)trm_shape_count(&spec->shape))
     status = trm_error(TRM_FAILED, "%s: has column %lld, but %zu features", writer->path,
                        (long long)writer->largest_column, trm_shape_count(&spec->shape));
   if (status == TRM_OK && spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_CLASS &&

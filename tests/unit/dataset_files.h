@@ -30,7 +30,8 @@ static inline uint32_t made_mix(uint64_t i, uint64_t j)
   return (uint32_t)(h >> 32);
 }
 
-/* Element j of row i, as stored. The first four bytes of a row of bytes and the first float of others are its number. */
+/* Element j of row i, as stored. The first four bytes of a row of bytes and the first float of others are its
+ * number. */
 static inline uint8_t made_byte(uint64_t i, size_t j)
 {
   return j < 4 ? (uint8_t)(i >> 8 * j) : (uint8_t)made_mix(i, j);
@@ -121,7 +122,8 @@ static inline int made_append(struct trm_data_writer *writer, enum made_kind kin
   return status;
 }
 
-/* A file with `rows` rows (tokens: tokens) in train and `test` in test (0: no such split), appended in uneven parts. */
+/* A file with `rows` rows (tokens: tokens) in train and `test` in test (0: no such split), appended in uneven
+ * parts. */
 static inline int made_file(const char *path, enum made_kind kind, size_t width, uint64_t rows, uint64_t test,
                             int compress)
 {

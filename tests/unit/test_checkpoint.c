@@ -14,7 +14,8 @@ static char folder[256];
 
 static void model_make(struct trm_model *model, const char *text)
 {
-  const struct trm_input_spec spec = {.shape = {.dims = 3, .size = {1, 5, 4}}, .target = TRM_TARGET_CLASS, .classes = 7};
+  const struct trm_input_spec spec = {
+    .shape = {.dims = 3, .size = {1, 5, 4}}, .target = TRM_TARGET_CLASS, .classes = 7};
   if (trm_model_create(model, text, "auto", &spec) != TRM_OK) {
     CU_FAIL_FATAL("model");
     printf("%s\n", trm_error_text());
@@ -147,7 +148,8 @@ static void test_other_files(void)
 {
   struct trm_checkpoint back;
   struct trm_dataset *data;
-  struct trm_options options = {.data = {.shuffle = (char *)"no", .memory = 1 << 20}, .parallel = {.share = (char *)"none"}};
+  struct trm_options options = {.data = {.shuffle = (char *)"no", .memory = 1 << 20},
+                                .parallel = {.share = (char *)"none"}};
   char *path = trm_format("%s/x.h5", folder), *gone = trm_format("%s/nowhere/x.h5", folder);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(gone, &back), TRM_FAILED);
   CU_ASSERT(error_has("nowhere/x.h5: ", "No such file"));

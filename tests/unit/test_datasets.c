@@ -423,7 +423,7 @@ static void check_windows_kind(enum made_kind kind, uint64_t rows)
           continue;
         else /* tokens: search */
           for (uint64_t r = 0; r < data->rows; r++)
-            if (batch.tokens[i * 10] == made_token(kind, r * 10) && batch.tokens[i * 10 + 1] == made_token(kind, r * 10 + 1) &&
+            if (batch.tokens[i * 10] == made_token(kind, r * 10) &&
                 made_is_row(kind, width, 10, &batch, i, r)) {
               number = r;
               break;
