@@ -2,6 +2,15 @@
 libtrireme_la_SOURCES += \
 	kernels/cpu/activation.c \
 	kernels/cpu/attention.c \
+	kernels/cpu/batch_norm.c \
+	kernels/cpu/conv.c \
+	kernels/cpu/conv.h \
+	kernels/cpu/conv_avx2.c \
+	kernels/cpu/conv_avx512.c \
+	kernels/cpu/conv_kernel.h \
+	kernels/cpu/conv_plain.c \
+	kernels/cpu/conv_stage.c \
+	kernels/cpu/conv_stage.h \
 	kernels/cpu/cpu.c \
 	kernels/cpu/cpu.h \
 	kernels/cpu/csr.c \
@@ -11,6 +20,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/gate.c \
 	kernels/cpu/loss.c \
 	kernels/cpu/math.h \
+	kernels/cpu/pool.c \
 	kernels/cpu/norm.c \
 	kernels/cpu/rotary.c \
 	kernels/cpu/rows.c \

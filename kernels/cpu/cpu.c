@@ -12,6 +12,7 @@
 #include "core/comm.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "kernels/cpu/conv.h"
 #include "kernels/kernels.h"
 
 #define FLOAT_BYTES sizeof(float)
@@ -28,7 +29,11 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
   TRM_CHECK(blas->open(device->threads));
   device->blas = blas;
   device->host_memory = true;
-  device->own = trm_alloc(sizeof(struct cpu_state), "the cpu device");
+  struct cpu_state *state = device->own = trm_alloc(sizeof(struct cpu_state), "the cpu device");
+  const struct conv_kernels *const *conv = conv_kernels_table;
+  while (!(*conv)->works())
+    conv++;
+  state->conv = *conv;
   return TRM_OK;
 }
 
@@ -116,6 +121,15 @@ void cpu_fail(struct trm_device *device, const char *format, ...)
   va_end(list);
 }
 
+int cpu_thread(void)
+{
+#ifdef _OPENMP
+  return omp_get_thread_num();
+#else
+  return 0;
+#endif
+}
+
 void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
              const void *arguments)
 {
@@ -171,6 +185,17 @@ const struct trm_device_ops trm_device_cpu = {
   .rotary = cpu_rotary,
   .swiglu_forward = cpu_swiglu_forward,
   .swiglu_backward = cpu_swiglu_backward,
+  .conv2d_forward = cpu_conv2d_forward,
+  .conv2d_backward_data = cpu_conv2d_backward_data,
+  .conv2d_backward_weights = cpu_conv2d_backward_weights,
+  .max_pool_forward = cpu_max_pool_forward,
+  .max_pool_backward = cpu_max_pool_backward,
+  .avg_pool_forward = cpu_avg_pool_forward,
+  .avg_pool_backward = cpu_avg_pool_backward,
+  .batch_norm_moments = cpu_batch_norm_moments,
+  .batch_norm_forward = cpu_batch_norm_forward,
+  .batch_norm_sums = cpu_batch_norm_sums,
+  .batch_norm_backward = cpu_batch_norm_backward,
   .softmax_cross_entropy = cpu_softmax_cross_entropy,
   .mean_squared_error = cpu_mean_squared_error,
   .logistic = cpu_logistic,

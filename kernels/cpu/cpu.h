@@ -80,7 +80,10 @@ CPU_INLINE float cpu_lane_maximum(const float *x, size_t n)
   return maximum;
 }
 
+struct conv_kernels;
+
 struct cpu_state {
+  const struct conv_kernels *conv; /* for this processor (conv.h) */
   void *scratch; /* grows, kept until the device is closed */
   size_t scratch_bytes;
   bool failed;
@@ -97,6 +100,9 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
 /* Memory for the call at hand, not zeroed; the next call of this function may take it away. Outside of parallel
  * regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
+
+/* In a body: the number of the thread that runs it, below device->threads. */
+int cpu_thread(void);
 
 /* Records a failure for the next sync. Outside parallel regions. */
 void cpu_fail(struct trm_device *device, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -145,6 +151,36 @@ void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, fl
 /* gate.c */
 void cpu_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
 void cpu_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
+
+/* conv.c */
+void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x, const float *w,
+                        const float *bias, float *y, size_t b);
+void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *how, const float *dy, const float *w,
+                              float *dx, size_t b);
+void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+                                 const float *dy, float beta, float *dw, float *db, size_t b);
+
+/* pool.c */
+void cpu_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+                          int32_t *at, size_t planes);
+void cpu_max_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+                           const int32_t *at, float *dx, size_t planes);
+void cpu_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+                          size_t planes);
+void cpu_avg_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy, float *dx,
+                           size_t planes);
+
+/* batch_norm.c */
+void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x, float *moments,
+                            size_t b);
+void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                            const float *mean, const float *square, const float *w, const float *bias, float *y,
+                            size_t b);
+void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x, const float *mean,
+                         const float *square, const float *dy, float *sums, size_t b);
+void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                             const float *mean, const float *square, const float *w, const float *dy, const float *sums,
+                             float *dx, size_t b);
 
 /* loss.c */
 void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,

@@ -46,6 +46,26 @@ struct trm_csr {
   size_t rows, features;
 };
 
+/* Windows over images: what convolution and pooling have in common. Pairs are (along the height, along the width). */
+struct trm_window2d {
+  size_t kernel[2], stride[2], pad[2]; /* pad: on both sides */
+  size_t in[2], out[2];                /* (H, W), (OH, OW); OH = (H + 2 pad - kernel) / stride + 1 */
+};
+
+/* A convolution in the sense of neural networks (a correlation): C channels, N units, in G groups that know nothing of
+ * one another: units [g N/G, (g+1) N/G) read channels [g C/G, (g+1) C/G). */
+struct trm_conv2d {
+  struct trm_window2d window;
+  size_t channels, units, groups;
+};
+
+/* Batch normalisation over samples of C channels of S values each. */
+struct trm_batch_norm {
+  size_t channels, size; /* C, S; S = 1 for vectors */
+  double count;          /* by which the sums are divided: values of a channel in the batch (on all ranks) */
+  float epsilon;
+};
+
 /* The keyed position of a dropout mask: element (i, f) draws index (first_row + i) * features + f. */
 struct trm_mask {
   uint64_t seed;
@@ -139,6 +159,42 @@ struct trm_device_ops {
   /* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a). dx (R, 2, F) */
   void (*swiglu_forward)(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
   void (*swiglu_backward)(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
+
+  /* -- images, (B, C, H, W) and (B, N, OH, OW). No array may be another. */
+  /* y = x * w + bias; w (N, C / G, KH, KW), bias (N) or NULL */
+  void (*conv2d_forward)(struct trm_device *device, const struct trm_conv2d *how, const float *x, const float *w,
+                         const float *bias, float *y, size_t b);
+  void (*conv2d_backward_data)(struct trm_device *device, const struct trm_conv2d *how, const float *dy, const float *w,
+                               float *dx, size_t b);
+  /* dw = beta * dw + .., db (N) likewise (NULL: not wanted); beta is 0 or 1 */
+  void (*conv2d_backward_weights)(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+                                  const float *dy, float beta, float *dw, float *db, size_t b);
+  /* Of `planes` = B * C planes. at (planes, OH, OW): which element of its plane is the largest, the first of equal
+   * ones; NaN is larger than all. Padding is never chosen: pad < kernel. */
+  void (*max_pool_forward)(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+                           int32_t *at, size_t planes);
+  void (*max_pool_backward)(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+                            const int32_t *at, float *dx, size_t planes);
+  /* The mean over the whole window, padding counted as zeros. */
+  void (*avg_pool_forward)(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+                           size_t planes);
+  void (*avg_pool_backward)(struct trm_device *device, const struct trm_window2d *how, const float *dy, float *dx,
+                            size_t planes);
+
+  /* -- batch normalisation, x (B, C, S). moments (2, C): mean, and the sum of squares about it. */
+  void (*batch_norm_moments)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                             float *moments, size_t b);
+  /* y = (x - mean) / sqrt(square / count + epsilon) * w + bias; all of these (C). y may equal x. */
+  void (*batch_norm_forward)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                             const float *mean, const float *square, const float *w, const float *bias, float *y,
+                             size_t b);
+  /* sums (2, C): of dy, and of dy * z, with z = (x - mean) / sqrt(square / count + epsilon) */
+  void (*batch_norm_sums)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                          const float *mean, const float *square, const float *dy, float *sums, size_t b);
+  /* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count). dx may equal dy. */
+  void (*batch_norm_backward)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                              const float *mean, const float *square, const float *w, const float *dy,
+                              const float *sums, float *dx, size_t b);
 
   /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the gradient
    * dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */

@@ -4,7 +4,8 @@
  * largest first, each at the lowest offset that is free for its whole life (Pisarchyk & Lee 2020).
  *
  * Several gradients may be one array: those of what an add reads are that of its output, and layers in place hand
- * theirs on. So an array is written over only at a moment when no other gradient that still waits to be read is in it. */
+ * theirs on. So an array is written over only at a moment when no other gradient that still waits to be read is in
+ * it. */
 #include "nn/plan.h"
 
 #include <stdlib.h>
@@ -199,7 +200,8 @@ struct trm_plan *trm_plan_create(const struct trm_layer *layer, int layers, size
                             .scratch = offsets + 3 * n, .flow = trm_alloc(2 * n * sizeof *plan->flow, "arena plan")};
 
   struct blocks blocks = {.layer = layer, .layers = layers, .rows = rows};
-  blocks.block = trm_alloc(8 * n * sizeof *blocks.block, "arena plan"); /* a value, work, two scratches, four of flows */
+  /* a layer has at most a value, a workspace, two scratches and four of its flows */
+  blocks.block = trm_alloc(8 * n * sizeof *blocks.block, "arena plan");
   int *which = trm_alloc(11 * n * sizeof *which, "arena plan");
   for (size_t i = 0; i < 11 * n; i++)
     which[i] = NONE;

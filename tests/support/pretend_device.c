@@ -338,6 +338,120 @@ static void pretend_swiglu_backward(struct trm_device *device, const float *x, c
   CPU->ops->swiglu_backward(CPU, FLOATS(x, 2 * r * f), FLOATS(dy, r * f), FLOATS(dx, 2 * r * f), r, f);
 }
 
+/* Floats of a batch of images before and behind the windows. */
+static size_t images_in(const struct trm_window2d *window, size_t planes)
+{
+  return planes * window->in[0] * window->in[1];
+}
+
+static size_t images_out(const struct trm_window2d *window, size_t planes)
+{
+  return planes * window->out[0] * window->out[1];
+}
+
+static size_t conv2d_weights(const struct trm_conv2d *how)
+{
+  return how->units * (how->channels / how->groups) * how->window.kernel[0] * how->window.kernel[1];
+}
+
+static void pretend_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+                                   const float *w, const float *bias, float *y, size_t b)
+{
+  host_of(device, __func__, how);
+  CPU->ops->conv2d_forward(CPU, how, FLOATS(x, images_in(&how->window, b * how->channels)),
+                           FLOATS(w, conv2d_weights(how)), FLOATS(bias, how->units),
+                           FLOATS(y, images_out(&how->window, b * how->units)), b);
+}
+
+static void pretend_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *how, const float *dy,
+                                         const float *w, float *dx, size_t b)
+{
+  host_of(device, __func__, how);
+  CPU->ops->conv2d_backward_data(CPU, how, FLOATS(dy, images_out(&how->window, b * how->units)),
+                                 FLOATS(w, conv2d_weights(how)), FLOATS(dx, images_in(&how->window, b * how->channels)),
+                                 b);
+}
+
+static void pretend_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+                                            const float *dy, float beta, float *dw, float *db, size_t b)
+{
+  host_of(device, __func__, how);
+  CPU->ops->conv2d_backward_weights(CPU, how, FLOATS(x, images_in(&how->window, b * how->channels)),
+                                    FLOATS(dy, images_out(&how->window, b * how->units)), beta,
+                                    FLOATS(dw, conv2d_weights(how)), FLOATS(db, how->units), b);
+}
+
+static void pretend_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+                                     int32_t *at, size_t planes)
+{
+  host_of(device, __func__, how);
+  CPU->ops->max_pool_forward(CPU, how, FLOATS(x, images_in(how, planes)), FLOATS(y, images_out(how, planes)),
+                             REAL(at, images_out(how, planes) * sizeof(*at)), planes);
+}
+
+static void pretend_max_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+                                      const int32_t *at, float *dx, size_t planes)
+{
+  host_of(device, __func__, how);
+  CPU->ops->max_pool_backward(CPU, how, FLOATS(dy, images_out(how, planes)),
+                              REAL(at, images_out(how, planes) * sizeof(*at)), FLOATS(dx, images_in(how, planes)),
+                              planes);
+}
+
+static void pretend_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+                                     size_t planes)
+{
+  host_of(device, __func__, how);
+  CPU->ops->avg_pool_forward(CPU, how, FLOATS(x, images_in(how, planes)), FLOATS(y, images_out(how, planes)), planes);
+}
+
+static void pretend_avg_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+                                      float *dx, size_t planes)
+{
+  host_of(device, __func__, how);
+  CPU->ops->avg_pool_backward(CPU, how, FLOATS(dy, images_out(how, planes)), FLOATS(dx, images_in(how, planes)), planes);
+}
+
+static void pretend_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                                       float *moments, size_t b)
+{
+  host_of(device, __func__, how);
+  CPU->ops->batch_norm_moments(CPU, how, FLOATS(x, b * how->channels * how->size), FLOATS(moments, 2 * how->channels),
+                               b);
+}
+
+static void pretend_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                                       const float *mean, const float *square, const float *w, const float *bias,
+                                       float *y, size_t b)
+{
+  const size_t c = how->channels, n = b * c * how->size;
+
+  host_of(device, __func__, how);
+  CPU->ops->batch_norm_forward(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c), FLOATS(bias, c),
+                               FLOATS(y, n), b);
+}
+
+static void pretend_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                                    const float *mean, const float *square, const float *dy, float *sums, size_t b)
+{
+  const size_t c = how->channels, n = b * c * how->size;
+
+  host_of(device, __func__, how);
+  CPU->ops->batch_norm_sums(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(dy, n),
+                            FLOATS(sums, 2 * c), b);
+}
+
+static void pretend_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                                        const float *mean, const float *square, const float *w, const float *dy,
+                                        const float *sums, float *dx, size_t b)
+{
+  const size_t c = how->channels, n = b * c * how->size;
+
+  host_of(device, __func__, how);
+  CPU->ops->batch_norm_backward(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c), FLOATS(dy, n),
+                                FLOATS(sums, 2 * c), FLOATS(dx, n), b);
+}
+
 static void pretend_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                           float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
 {
@@ -415,6 +529,17 @@ const struct trm_device_ops pretend_device_ops = {
   .rotary = pretend_rotary,
   .swiglu_forward = pretend_swiglu_forward,
   .swiglu_backward = pretend_swiglu_backward,
+  .conv2d_forward = pretend_conv2d_forward,
+  .conv2d_backward_data = pretend_conv2d_backward_data,
+  .conv2d_backward_weights = pretend_conv2d_backward_weights,
+  .max_pool_forward = pretend_max_pool_forward,
+  .max_pool_backward = pretend_max_pool_backward,
+  .avg_pool_forward = pretend_avg_pool_forward,
+  .avg_pool_backward = pretend_avg_pool_backward,
+  .batch_norm_moments = pretend_batch_norm_moments,
+  .batch_norm_forward = pretend_batch_norm_forward,
+  .batch_norm_sums = pretend_batch_norm_sums,
+  .batch_norm_backward = pretend_batch_norm_backward,
   .softmax_cross_entropy = pretend_softmax_cross_entropy,
   .mean_squared_error = pretend_mean_squared_error,
   .logistic = pretend_logistic,
@@ -428,6 +553,11 @@ int pretend_device_open(struct trm_device *device, int threads)
 {
   *device = (struct trm_device){.ops = &pretend_device_ops};
   return device->ops->open(device, 0, threads, trm_blas_table[0]);
+}
+
+struct trm_device *pretend_device_cpu(struct trm_device *device)
+{
+  return &pretend_of(device)->cpu;
 }
 
 void pretend_device_close(struct trm_device *device)

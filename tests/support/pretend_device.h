@@ -12,6 +12,8 @@ extern const struct trm_device_ops pretend_device_ops;
 
 /* Opens one; close with trm_device_close or pretend_device_close. What a caller has not released is told on stderr. */
 int pretend_device_open(struct trm_device *device, int threads);
+/* The CPU device that does its work. */
+struct trm_device *pretend_device_cpu(struct trm_device *device);
 void pretend_device_close(struct trm_device *device);
 
 #endif

@@ -23,6 +23,14 @@ void activation_extremes(struct trm_device *device);
 void activation_position(struct trm_device *device);
 void math_accuracy(void); /* host functions */
 
+/* kernels_images.c */
+void conv2d_reference(struct trm_device *device);
+void conv2d_every_processor(void); /* the CPU's micro-kernels, of all kinds that this processor can run */
+void pool_reference(struct trm_device *device);
+void pool_extremes(struct trm_device *device);
+void batch_norm_reference(struct trm_device *device);
+void batch_norm_large_mean(struct trm_device *device);
+
 /* kernels_losses.c */
 void softmax_reference(struct trm_device *device);
 void softmax_extremes(struct trm_device *device);

@@ -128,6 +128,11 @@ ON_DEVICES(dropout_split)
 ON_DEVICES(activation_reference)
 ON_DEVICES(activation_extremes)
 ON_DEVICES(activation_position)
+ON_DEVICES(conv2d_reference)
+ON_DEVICES(pool_reference)
+ON_DEVICES(pool_extremes)
+ON_DEVICES(batch_norm_reference)
+ON_DEVICES(batch_norm_large_mean)
 ON_DEVICES(softmax_reference)
 ON_DEVICES(softmax_extremes)
 ON_DEVICES(softmax_bad_target)
@@ -161,6 +166,12 @@ int main(void)
     {"activations: NaN, infinities, huge numbers", test_activation_extremes},
     {"activations do not depend on the position", test_activation_position},
     {"exp, tanh, sigmoid, Phi: stated errors hold", math_accuracy},
+    {"convolution against double", test_conv2d_reference},
+    {"convolution by every instruction set", conv2d_every_processor},
+    {"pooling against double", test_pool_reference},
+    {"pooling: ties, NaN, infinities", test_pool_extremes},
+    {"batch normalization against double", test_batch_norm_reference},
+    {"batch normalization of large means", test_batch_norm_large_mean},
     {"softmax against double", test_softmax_reference},
     {"softmax: extremes, ties, NaN", test_softmax_extremes},
     {"softmax: a target that is no class", test_softmax_bad_target},

@@ -1,0 +1,228 @@
+/* Batch normalisation. A body works on whole channels, so sums have one order for any number of threads: float within
+ * at most CPU_BLOCK values, double beyond. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+struct batch_norm {
+  const struct trm_batch_norm *how;
+  const float *x, *dy;
+  const float *mean, *square, *w, *bias, *sums; /* (C), (C), (C), (C), (2, C) */
+  float *to;
+  size_t b;
+};
+
+CPU_INLINE float inverse_deviation(const struct batch_norm *it, size_t c)
+{
+  return (float)(1 / sqrt((double)it->square[c] / it->how->count + (double)it->how->epsilon));
+}
+
+/* Sums over n floats in lanes: of squares about `shift`, and of products with y. */
+CPU_INLINE float lane_squares(const float *x, float shift, size_t n)
+{
+  float lane[CPU_LANES] = {0};
+  size_t i = 0;
+
+  for (; i + CPU_LANES <= n; i += CPU_LANES)
+#pragma omp simd
+    for (int l = 0; l < CPU_LANES; l++) {
+      const float d = x[i + (size_t)l] - shift;
+
+      lane[l] += d * d;
+    }
+  for (size_t l = 0; i + l < n; l++)
+    lane[l] += (x[i + l] - shift) * (x[i + l] - shift);
+  for (int width = CPU_LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++)
+      lane[l] += lane[l + width];
+  return lane[0];
+}
+
+CPU_INLINE float lane_products(const float *x, float shift, const float *y, size_t n)
+{
+  float lane[CPU_LANES] = {0};
+  size_t i = 0;
+
+  for (; i + CPU_LANES <= n; i += CPU_LANES)
+#pragma omp simd
+    for (int l = 0; l < CPU_LANES; l++)
+      lane[l] += (x[i + (size_t)l] - shift) * y[i + (size_t)l];
+  for (size_t l = 0; i + l < n; l++)
+    lane[l] += (x[i + l] - shift) * y[i + l];
+  for (int width = CPU_LANES / 2; width > 0; width /= 2)
+    for (int l = 0; l < width; l++)
+      lane[l] += lane[l + width];
+  return lane[0];
+}
+
+/* Mean and sum of squares about it of a set to which others are added (Chan, Golub & LeVeque 1983). */
+struct moments {
+  double count, mean, square;
+};
+
+CPU_INLINE void moments_add(struct moments *all, double count, double mean, double square)
+{
+  const double difference = mean - all->mean, sum = all->count + count;
+
+  all->square += square + difference * difference * all->count * count / sum;
+  all->mean += difference * count / sum;
+  all->count = sum;
+}
+
+/* The channel's values of a sample lie together: blocks of them, twice through the first cache. */
+CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low, size_t high)
+{
+  const struct batch_norm *it = arguments;
+  const size_t channels = it->how->channels, size = it->how->size;
+
+  for (size_t c = low; c < high; c++) {
+    struct moments all = {0, 0, 0};
+
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t s = 0; s < size; s += CPU_BLOCK) {
+        const float *x = it->x + (i * channels + c) * size + s;
+        const size_t n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
+        const double sum = (double)cpu_lane_sum(x, n);
+        const float mean = (float)(sum / (double)n);
+
+        moments_add(&all, (double)n, sum / (double)n, (double)lane_squares(x, mean, n));
+      }
+    it->to[c] = (float)all.mean;
+    it->to[channels + c] = (float)all.square;
+  }
+}
+
+/* Vectors (S = 1): a row at a time for CPU_LANES channels side by side, in blocks of rows. */
+CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_t low, size_t high)
+{
+  const struct batch_norm *it = arguments;
+  const size_t channels = it->how->channels;
+
+  for (size_t first = low; first < high; first += CPU_LANES) {
+    const size_t lanes = high - first < CPU_LANES ? high - first : CPU_LANES;
+    double mean[CPU_LANES] = {0}, square[CPU_LANES] = {0};
+
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t l = 0; l < lanes; l++)
+        mean[l] += (double)it->x[i * channels + first + l];
+    for (size_t l = 0; l < lanes; l++)
+      mean[l] /= (double)it->b;
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t l = 0; l < lanes; l++) {
+        const double d = (double)it->x[i * channels + first + l] - mean[l];
+
+        square[l] += d * d;
+      }
+    for (size_t l = 0; l < lanes; l++) {
+      it->to[first + l] = (float)mean[l];
+      it->to[channels + first + l] = (float)square[l];
+    }
+  }
+}
+
+void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x, float *moments,
+                            size_t b)
+{
+  const struct batch_norm it = {.how = how, .x = x, .to = moments, .b = b};
+
+  if (b == 0)
+    cpu_fill(device, moments, 0, 2 * how->channels);
+  else if (how->size == 1)
+    cpu_for(device, how->channels, CPU_LANES, 2 * (double)b, batch_norm_moments_rows_body, &it);
+  else
+    cpu_for(device, how->channels, 1, (double)b * (double)how->size, batch_norm_moments_body, &it);
+}
+
+/* y = x * scale + shift in one way for all: (x - mean) first, so that a large mean takes nothing from the rest */
+CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct batch_norm *it = arguments;
+  const size_t channels = it->how->channels, size = it->how->size;
+
+  for (size_t c = low; c < high; c++) {
+    const float mean = it->mean[c], scale = inverse_deviation(it, c) * it->w[c], bias = it->bias[c];
+
+    for (size_t i = 0; i < it->b; i++) {
+      const float *x = it->x + (i * channels + c) * size;
+      float *y = it->to + (i * channels + c) * size;
+
+#pragma omp simd
+      for (size_t s = 0; s < size; s++)
+        y[s] = (x[s] - mean) * scale + bias;
+    }
+  }
+}
+
+void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                            const float *mean, const float *square, const float *w, const float *bias, float *y,
+                            size_t b)
+{
+  const struct batch_norm it = {
+    .how = how, .x = x, .mean = mean, .square = square, .w = w, .bias = bias, .to = y, .b = b};
+
+  cpu_for(device, how->channels, how->size == 1 ? CPU_LANES : 1, (double)b * (double)how->size, batch_norm_forward_body,
+          &it);
+}
+
+CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, size_t high)
+{
+  const struct batch_norm *it = arguments;
+  const size_t channels = it->how->channels, size = it->how->size;
+
+  for (size_t c = low; c < high; c++) {
+    const float mean = it->mean[c];
+    double sum = 0, products = 0;
+
+    for (size_t i = 0; i < it->b; i++)
+      for (size_t s = 0; s < size; s += CPU_BLOCK) {
+        const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
+
+        sum += (double)cpu_lane_sum(it->dy + at, n);
+        products += (double)lane_products(it->x + at, mean, it->dy + at, n);
+      }
+    it->to[c] = (float)sum;
+    it->to[channels + c] = (float)(products * (double)inverse_deviation(it, c));
+  }
+}
+
+void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x, const float *mean,
+                         const float *square, const float *dy, float *sums, size_t b)
+{
+  const struct batch_norm it = {.how = how, .x = x, .dy = dy, .mean = mean, .square = square, .to = sums, .b = b};
+
+  cpu_for(device, how->channels, how->size == 1 ? CPU_LANES : 1, (double)b * (double)how->size, batch_norm_sums_body,
+          &it);
+}
+
+CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t low, size_t high)
+{
+  const struct batch_norm *it = arguments;
+  const size_t channels = it->how->channels, size = it->how->size;
+
+  for (size_t c = low; c < high; c++) {
+    const float mean = it->mean[c], inverse = inverse_deviation(it, c), scale = inverse * it->w[c];
+    const float sum = (float)((double)it->sums[c] / it->how->count);
+    const float slope = (float)((double)it->sums[channels + c] / it->how->count * (double)inverse);
+
+    for (size_t i = 0; i < it->b; i++) {
+      const size_t at = (i * channels + c) * size;
+      const float *x = it->x + at, *dy = it->dy + at;
+      float *dx = it->to + at;
+
+#pragma omp simd
+      for (size_t s = 0; s < size; s++)
+        dx[s] = scale * (dy[s] - sum - (x[s] - mean) * slope);
+    }
+  }
+}
+
+void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+                             const float *mean, const float *square, const float *w, const float *dy, const float *sums,
+                             float *dx, size_t b)
+{
+  const struct batch_norm it = {
+    .how = how, .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums, .to = dx, .b = b};
+
+  cpu_for(device, how->channels, how->size == 1 ? CPU_LANES : 1, (double)b * (double)how->size,
+          batch_norm_backward_body, &it);
+}

@@ -1,0 +1,59 @@
+/* Convolution: the micro-kernels' contract. Private to kernels/cpu.
+ *
+ * The images that a product reads are brought into order first (conv_stage.c): zeros around them, rows of one length
+ * (the pitch), and, for a stride of s, the rows and columns of each remainder modulo s in a plane of their own (a
+ * phase). Then the inputs of a row's output values lie side by side for every element of the kernel, and all three
+ * products of a convolution are made of sums over taps, offsets into the staged image:
+ *
+ *   strip:     out[n][i]  = start[n] + sum over channels c and taps t of  x[c][at(i) + tap(t)] * w[c][t][n]
+ *   products:  out[n][k]  = sum over positions i of            dy[n][i] * x[at(i) + tap(k)]
+ *
+ * i runs over vectors of `lanes` positions. A vector is a part of a row, or, where rows are short, half of it is one
+ * row and half the next. at() is given per vector, or per half. */
+#ifndef TRM_KERNELS_CPU_CONV_H
+#define TRM_KERNELS_CPU_CONV_H
+
+#include "kernels/cpu/cpu.h"
+
+/* The most that any of them has. */
+enum { CONV_LANES = 16, CONV_UNITS = 8, CONV_VECTORS = 3, CONV_ROWS = 8, CONV_TAPS = 6 };
+
+struct conv_strip {
+  const float *x;       /* staged */
+  size_t channels, plane; /* floats from one channel to the next */
+  const uint32_t *tap;  /* (taps) */
+  int taps;
+  const uint32_t *at;   /* (vectors) or (vectors, 2) */
+  int vectors;
+  bool halves;
+  const float *w;       /* (channels, taps, units) */
+  const float *start;   /* (units) added to all sums of a unit */
+  float *out;           /* (units, vectors, lanes) */
+};
+
+struct conv_products {
+  const float *x;       /* staged images */
+  size_t image;         /* floats from one to the next */
+  const uint32_t *tap;  /* (taps) offsets that include the channel */
+  const uint32_t *at;   /* (vectors) or (vectors, 2) */
+  size_t images, vectors;
+  bool halves;
+  const float *dy;      /* (rows, images, vectors, lanes); 0 where there is no position */
+  float *out;           /* (rows, taps) */
+};
+
+struct conv_kernels {
+  const char *name;
+  bool (*works)(void); /* on this processor */
+  int lanes;
+  int units, vectors; /* of a strip; vectors: at most */
+  int rows, taps;     /* of products */
+  void (*strip)(const struct conv_strip *it);
+  void (*products)(const struct conv_products *it);
+};
+
+extern const struct conv_kernels conv_avx512, conv_avx2, conv_plain;
+/* Best first, ends with NULL; the last one always works. */
+extern const struct conv_kernels *const conv_kernels_table[];
+
+#endif

@@ -1,0 +1,69 @@
+/* Convolution's micro-kernels for AVX2: 12 accumulators of 8 floats. */
+#include "kernels/cpu/conv.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx2,fma")
+#endif
+
+#define V __m256
+#define LANES 8
+#define UNITS 4
+#define VECTORS 3
+#define ROWS 4
+#define TAPS 3
+#define V_ZERO() _mm256_setzero_ps()
+#define V_SET1(f) _mm256_set1_ps(f)
+#define V_LOAD(p) _mm256_loadu_ps(p)
+#define V_LOAD2(p, q) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1)
+#define V_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
+#define V_STORE(p, v) _mm256_storeu_ps(p, v)
+#define V_SUM(v) sum_lanes(v)
+
+CPU_INLINE float sum_lanes(__m256 v)
+{
+  __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+
+  sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
+  return _mm_cvtss_f32(_mm_add_ss(sum, _mm_shuffle_ps(sum, sum, 1)));
+}
+
+#include "kernels/cpu/conv_kernel.h"
+
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+static bool works(void)
+{
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#else
+enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
+#define strip NULL
+#define products NULL
+
+static bool works(void)
+{
+  return false;
+}
+#endif
+
+const struct conv_kernels conv_avx2 = {
+  .name = "avx2",
+  .works = works,
+  .lanes = LANES,
+  .units = UNITS,
+  .rows = ROWS,
+  .taps = TAPS,
+  .vectors = VECTORS,
+  .strip = strip,
+  .products = products,
+};

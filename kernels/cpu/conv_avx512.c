@@ -1,0 +1,63 @@
+/* Convolution's micro-kernels for AVX-512: 24 accumulators of 16 floats. */
+#include "kernels/cpu/conv.h"
+
+#ifdef __x86_64__
+#include <immintrin.h>
+
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((target("avx512f,fma"))), apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target("avx512f,fma")
+#endif
+
+#define V __m512
+#define LANES 16
+#define UNITS 8
+#define VECTORS 3
+#define ROWS 4
+#define TAPS 6
+#define V_ZERO() _mm512_setzero_ps()
+#define V_SET1(f) _mm512_set1_ps(f)
+#define V_LOAD(p) _mm512_loadu_ps(p)
+#define V_LOAD2(p, q)                                                                                                \
+  _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castps_pd(_mm512_castps256_ps512(_mm256_loadu_ps(p))),                  \
+                                      _mm256_castps_pd(_mm256_loadu_ps(q)), 1))
+#define V_FMA(a, b, c) _mm512_fmadd_ps(a, b, c)
+#define V_STORE(p, v) _mm512_storeu_ps(p, v)
+#define V_SUM(v) _mm512_reduce_add_ps(v)
+
+#include "kernels/cpu/conv_kernel.h"
+
+#ifdef __clang__
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+static bool works(void)
+{
+  return __builtin_cpu_supports("avx512f");
+}
+#else
+enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
+#define strip NULL
+#define products NULL
+
+static bool works(void)
+{
+  return false;
+}
+#endif
+
+const struct conv_kernels conv_avx512 = {
+  .name = "avx512",
+  .works = works,
+  .lanes = LANES,
+  .units = UNITS,
+  .rows = ROWS,
+  .taps = TAPS,
+  .vectors = VECTORS,
+  .strip = strip,
+  .products = products,
+};

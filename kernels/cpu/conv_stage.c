@@ -1,0 +1,85 @@
+/* See conv_stage.h. */
+#include "kernels/cpu/conv_stage.h"
+
+#include <string.h>
+
+CPU_INLINE void zero(float *to, size_t n)
+{
+  memset(to, 0, n * sizeof(*to));
+}
+
+/* Row of a phase: to[j] = from[j step + b - left] within [0, width), else 0. */
+CPU_INLINE void stage_row(const struct conv_stage *stage, const float *from, size_t b, float *to)
+{
+  const ptrdiff_t step = (ptrdiff_t)stage->step[1], width = (ptrdiff_t)stage->width;
+  const ptrdiff_t shift = (ptrdiff_t)b - stage->left; /* column of j = 0 */
+  const ptrdiff_t pitch = (ptrdiff_t)stage->pitch;
+  ptrdiff_t low = shift < 0 ? (-shift + step - 1) / step : 0;
+  ptrdiff_t high = shift < width ? (width - shift + step - 1) / step : 0;
+
+  high = high < pitch ? high : pitch;
+  low = low < high ? low : high;
+  zero(to, (size_t)low);
+  if (step == 1)
+    memcpy(to + low, from + low + shift, (size_t)(high - low) * sizeof(*to));
+  else if (step == 2) /* said in full: then it is vectorised */
+    for (ptrdiff_t j = low; j < high; j++)
+      to[j] = from[j * 2 + shift];
+  else
+    for (ptrdiff_t j = low; j < high; j++)
+      to[j] = from[j * step + shift];
+  zero(to + high, (size_t)(pitch - high));
+}
+
+CPU_CLONES void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
+{
+  for (size_t c = 0; c < stage->channels; c++, image += stage->height * stage->width)
+    for (size_t a = 0; a < stage->phases[0]; a++)
+      for (size_t b = 0; b < stage->phases[1]; b++)
+        for (size_t r = 0; r < stage->rows; r++, to += stage->pitch) {
+          const ptrdiff_t row = first + (ptrdiff_t)(r * stage->step[0] + a);
+
+          if (row < 0 || row >= (ptrdiff_t)stage->height)
+            zero(to, stage->pitch);
+          else
+            stage_row(stage, image + (size_t)row * stage->width, b, to);
+        }
+  zero(to, CONV_SLACK);
+}
+
+struct conv_grid conv_grid_of(size_t columns, int lanes)
+{
+  const size_t width = (size_t)lanes;
+
+  return (struct conv_grid){
+    .columns = columns, .lanes = lanes, .halves = columns <= width / 2, .row_vectors = (columns + width - 1) / width};
+}
+
+size_t conv_grid_vectors(const struct conv_grid *grid, size_t rows)
+{
+  return grid->halves ? (rows + 1) / 2 : rows * grid->row_vectors;
+}
+
+void conv_grid_at(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *at)
+{
+  for (size_t r = 0; r < rows; r++)
+    if (grid->halves)
+      *at++ = (uint32_t)(origin + r * pitch);
+    else
+      for (size_t v = 0; v < grid->row_vectors; v++)
+        *at++ = (uint32_t)(origin + r * pitch + v * (size_t)grid->lanes);
+  if (grid->halves && rows % 2)
+    *at = (uint32_t)(origin + (rows - 1) * pitch); /* nothing: the same row again */
+}
+
+void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to)
+{
+  const size_t length = (size_t)grid->lanes * (grid->halves ? 1 : 2 * grid->row_vectors) / 2; /* that a row takes */
+
+  for (size_t r = 0; r < rows; r++, from += grid->columns, to += length) {
+    memcpy(to, from, grid->columns * sizeof(*to));
+    zero(to + grid->columns, length - grid->columns);
+  }
+  if (grid->halves && rows % 2)
+    zero(to, length);
+}

@@ -1,0 +1,39 @@
+/* Images in the order that the micro-kernels want (conv.h). Private to kernels/cpu. */
+#ifndef TRM_KERNELS_CPU_CONV_STAGE_H
+#define TRM_KERNELS_CPU_CONV_STAGE_H
+
+#include "kernels/cpu/conv.h"
+
+/* A band of an image: of each channel, step[0] * step[1] phases of (rows, pitch), or as many of them as are used.
+ * Element (r, j) of phase (a, b) is the image's element (first + r step[0] + a, j step[1] + b - left), 0 where there is
+ * none. */
+struct conv_stage {
+  size_t channels, height, width; /* of the image */
+  size_t step[2], phases[2];
+  size_t rows, pitch;
+  ptrdiff_t left;
+  size_t plane; /* floats a channel: phases[0] * phases[1] * rows * pitch */
+};
+
+/* Vectors read up to this many floats beyond the last position: room after each staged image that is finite. */
+enum { CONV_SLACK = CONV_LANES };
+
+/* image (channels, height, width) into to (channels * plane + CONV_SLACK) */
+void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to);
+
+/* The positions (r, j) of a grid of `rows` rows of `columns` in vectors, and where they are from `origin` on in a
+ * staged phase. at: (vectors) or (vectors, 2). */
+struct conv_grid {
+  size_t columns;
+  int lanes;
+  bool halves;        /* a vector is half a row and half the next */
+  size_t row_vectors; /* otherwise: vectors of a row */
+};
+struct conv_grid conv_grid_of(size_t columns, int lanes);
+size_t conv_grid_vectors(const struct conv_grid *grid, size_t rows);
+void conv_grid_at(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *at);
+
+/* rows (rows, columns) into vectors (vectors, lanes), 0 where there is no position */
+void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to);
+
+#endif

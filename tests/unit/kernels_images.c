@@ -1,0 +1,357 @@
+/* Convolution, pooling and batch normalization. */
+#include <CUnit/CUnit.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/status.h"
+#include "kernels.h"
+#include "kernels/cpu/conv.h"
+#include "support/pretend_device.h"
+
+static struct trm_window2d window_of(size_t h, size_t w, size_t kh, size_t kw, size_t sh, size_t sw, size_t ph,
+                                     size_t pw)
+{
+  return (struct trm_window2d){.kernel = {kh, kw},
+                               .stride = {sh, sw},
+                               .pad = {ph, pw},
+                               .in = {h, w},
+                               .out = {(h + 2 * ph - kh) / sh + 1, (w + 2 * pw - kw) / sw + 1}};
+}
+
+/* -- convolution */
+
+/* What the three products should be, and the sums of the magnitudes of their terms: rounding is measured by those. */
+struct conv2d_want {
+  size_t x, w, y, units;               /* elements */
+  double *value[4], *magnitude[4];     /* y, dx, dw, db */
+};
+
+/* Every product x * w -> y, as the definition has it. */
+static void conv2d_terms(const struct trm_conv2d *how, const float *x, const float *w, const float *dy,
+                         struct conv2d_want *want)
+{
+  const struct trm_window2d *o = &how->window;
+  const size_t in = how->channels / how->groups, out = how->units / how->groups;
+  for (size_t y = 0; y < want->y; y++) {
+    const size_t j = y % o->out[1], i = y / o->out[1] % o->out[0], n = y / o->out[1] / o->out[0] % how->units;
+    const size_t image = y / o->out[1] / o->out[0] / how->units;
+    want->value[3][n] += (double)dy[y];
+    want->magnitude[3][n] += fabs((double)dy[y]);
+    for (size_t k = 0; k < in * o->kernel[0] * o->kernel[1]; k++) {
+      const size_t q = k % o->kernel[1], p = k / o->kernel[1] % o->kernel[0], c = k / o->kernel[1] / o->kernel[0];
+      const size_t row = i * o->stride[0] + p - o->pad[0], column = j * o->stride[1] + q - o->pad[1];
+      if (row >= o->in[0] || column >= o->in[1]) /* below 0 too */
+        continue;
+      const size_t at_x = ((image * how->channels + n / out * in + c) * o->in[0] + row) * o->in[1] + column;
+      const size_t at_w = n * in * o->kernel[0] * o->kernel[1] + k;
+      const double term[3] = {(double)x[at_x] * (double)w[at_w], (double)dy[y] * (double)w[at_w],
+                              (double)dy[y] * (double)x[at_x]};
+      const size_t at[3] = {y, at_x, at_w};
+      for (int r = 0; r < 3; r++) {
+        want->value[r][at[r]] += term[r];
+        want->magnitude[r][at[r]] += fabs(term[r]);
+      }
+    }
+  }
+}
+
+/* Each element within 6e-7 of the sum of its terms' magnitudes: ten roundings, not one a term. */
+static void terms_check(const char *what, const struct trm_conv2d *how, const float *got, const double *value,
+                        const double *magnitude, size_t n)
+{
+  for (size_t i = 0; i < n; i++)
+    if (!(fabs((double)got[i] - value[i]) <= 6e-7 * magnitude[i])) {
+      const struct trm_window2d *o = &how->window;
+      printf("\n  %s: element %zu is %.9g, should be %.9g\n", what, i, (double)got[i], value[i]);
+      printf("  C %zu, N %zu, G %zu, %zu x %zu, kernel %zu x %zu, stride %zu, %zu, pad %zu, %zu\n", how->channels,
+             how->units, how->groups, o->in[0], o->in[1], o->kernel[0], o->kernel[1], o->stride[0], o->stride[1],
+             o->pad[0], o->pad[1]);
+      CU_FAIL("convolution");
+      return;
+    }
+  CU_PASS("convolution");
+}
+
+static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how, size_t b, bool has_bias)
+{
+  const struct trm_window2d *o = &how->window;
+  struct conv2d_want want = {.x = b * how->channels * o->in[0] * o->in[1],
+                             .w = how->units * (how->channels / how->groups) * o->kernel[0] * o->kernel[1],
+                             .y = b * how->units * o->out[0] * o->out[1],
+                             .units = how->units};
+  const size_t sizes[4] = {want.y, want.x, want.w, want.units}, all = want.y + want.x + want.w + want.units;
+  double *doubles = trm_alloc(2 * all * sizeof(*doubles), "want");
+  for (size_t r = 0, at = 0; r < 4; at += 2 * sizes[r++]) {
+    want.value[r] = doubles + at;
+    want.magnitude[r] = doubles + at + sizes[r];
+  }
+  const float *x = host_random(want.x, 1), *w = host_random(want.w, 2), *dy = host_random(want.y, 3);
+  const float *bias = host_random(want.units, 4);
+  conv2d_terms(how, x, w, dy, &want);
+  for (size_t y = 0; has_bias && y < want.y; y++) {
+    const double value = (double)bias[y / (o->out[0] * o->out[1]) % how->units];
+    want.value[0][y] += value;
+    want.magnitude[0][y] += fabs(value);
+  }
+  const float *on_x = device_floats(device, x, want.x), *on_w = device_floats(device, w, want.w);
+  const float *on_dy = device_floats(device, dy, want.y), *on_bias = device_floats(device, bias, want.units);
+  float *y = device_nan(device, want.y), *dx = device_nan(device, want.x);
+  float *dw = device_nan(device, want.w), *db = device_nan(device, want.units);
+  device->ops->conv2d_forward(device, how, on_x, on_w, has_bias ? on_bias : NULL, y, b);
+  terms_check("forward", how, read_floats(device, y, want.y), want.value[0], want.magnitude[0], want.y);
+  device->ops->conv2d_backward_data(device, how, on_dy, on_w, dx, b);
+  terms_check("backward to the data", how, read_floats(device, dx, want.x), want.value[1], want.magnitude[1], want.x);
+  device->ops->conv2d_backward_weights(device, how, on_x, on_dy, 0, dw, has_bias ? db : NULL, b);
+  terms_check("backward to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2],
+              want.w);
+  if (has_bias)
+    terms_check("backward to the bias", how, read_floats(device, db, want.units), want.value[3], want.magnitude[3],
+                want.units);
+
+  /* added to what is there */
+  dw = device_floats(device, w, want.w);
+  db = device_floats(device, bias, want.units);
+  device->ops->conv2d_backward_weights(device, how, on_x, on_dy, 1, dw, has_bias ? db : NULL, b);
+  for (size_t i = 0; i < want.w; i++) {
+    want.value[2][i] += (double)w[i];
+    want.magnitude[2][i] += fabs((double)w[i]);
+  }
+  for (size_t i = 0; i < want.units; i++) {
+    want.value[3][i] = has_bias ? want.value[3][i] + (double)bias[i] : (double)bias[i];
+    want.magnitude[3][i] += fabs((double)bias[i]);
+  }
+  terms_check("added to the weights", how, read_floats(device, dw, want.w), want.value[2], want.magnitude[2], want.w);
+  terms_check("added to the bias", how, read_floats(device, db, want.units), want.value[3], want.magnitude[3],
+              want.units);
+  trm_free(doubles);
+}
+
+/* channels, units and so on of a case drawn by number */
+static size_t draw(uint32_t stream, uint64_t *turn, size_t low, size_t high)
+{
+  return low + (size_t)((double)trm_random_uniform(9, TRM_RANDOM_BENCH, stream, (*turn)++) * (double)(high - low + 1));
+}
+
+static void conv2d_drawn(struct trm_device *device, uint32_t cases)
+{
+  for (uint32_t k = 0; k < cases; k++) {
+    uint64_t turn = 0;
+    struct trm_conv2d how = {.groups = draw(k, &turn, 0, 3) ? 1 : draw(k, &turn, 2, 3)};
+    how.channels = how.groups * draw(k, &turn, 1, 7);
+    how.units = how.groups * draw(k, &turn, 1, 18);
+    const bool wide = draw(k, &turn, 0, 1), steps = !draw(k, &turn, 0, 2);
+    const size_t kh = draw(k, &turn, 1, 5), kw = draw(k, &turn, 1, 5);
+    const size_t ph = draw(k, &turn, 0, kh), pw = draw(k, &turn, 0, kw);
+    const size_t sh = steps ? draw(k, &turn, 1, 4) : 1, sw = steps ? draw(k, &turn, 1, 4) : 1;
+    how.window = window_of(kh + draw(k, &turn, 0, 15), kw + draw(k, &turn, 0, wide ? 40 : 10), kh, kw, sh, sw, ph, pw);
+    conv2d_check(device, &how, draw(k, &turn, 1, 3), k % 2);
+  }
+}
+
+static const struct {
+  size_t b, channels, units, groups, h, w, kernel, stride, pad;
+} conv2d_cases[] = {
+  {2, 3, 16, 1, 32, 32, 3, 1, 1}, {2, 16, 32, 1, 16, 16, 3, 2, 1}, {3, 9, 12, 1, 8, 8, 3, 1, 1},
+  {2, 8, 4, 1, 9, 9, 1, 2, 0},    {2, 2, 6, 1, 14, 14, 5, 1, 2},   {3, 6, 16, 1, 14, 14, 5, 1, 0},
+  {1, 3, 5, 1, 31, 33, 7, 2, 3},  {2, 6, 6, 6, 7, 7, 3, 1, 1},     {1, 1, 1, 1, 1, 1, 1, 1, 0},
+  {40, 4, 8, 1, 2, 2, 1, 1, 0},   {0, 3, 5, 1, 4, 4, 3, 1, 1},     {1, 150, 2, 1, 40, 40, 3, 1, 1}, /* in bands */
+};
+
+void conv2d_reference(struct trm_device *device)
+{
+  for (size_t i = 0; i < COUNT(conv2d_cases); i++) {
+    const struct trm_conv2d how = {
+      .window = window_of(conv2d_cases[i].h, conv2d_cases[i].w, conv2d_cases[i].kernel, conv2d_cases[i].kernel,
+                          conv2d_cases[i].stride, conv2d_cases[i].stride, conv2d_cases[i].pad, conv2d_cases[i].pad),
+      .channels = conv2d_cases[i].channels, .units = conv2d_cases[i].units, .groups = conv2d_cases[i].groups};
+    conv2d_check(device, &how, conv2d_cases[i].b, i % 2 == 0);
+  }
+  conv2d_drawn(device, 40);
+}
+
+static const struct conv_kernels *conv2d_kind;
+
+static void conv2d_one_kind(struct trm_device *device)
+{
+  struct trm_device *cpu = device->host_memory ? device : pretend_device_cpu(device);
+  ((struct cpu_state *)cpu->own)->conv = conv2d_kind;
+  conv2d_drawn(device, 40);
+}
+
+void conv2d_every_processor(void)
+{
+  int kinds = 0;
+  for (int k = 0; conv_kernels_table[k]; k++)
+    if (conv_kernels_table[k]->works()) {
+      conv2d_kind = conv_kernels_table[k];
+      on_devices(conv2d_one_kind);
+      kinds++;
+    }
+  CU_ASSERT(kinds > 0);
+}
+
+/* -- pooling */
+
+static void pool_check(struct trm_device *device, const struct trm_window2d *o, size_t planes)
+{
+  const size_t in = planes * o->in[0] * o->in[1], out = planes * o->out[0] * o->out[1];
+  const float *x = host_random(in, 1), *dy = host_random(out, 2);
+  double *most = trm_alloc((2 * out + 2 * in) * sizeof(*most), "want");
+  double *mean = most + out, *dx_most = mean + out, *dx_mean = dx_most + in;
+  int32_t *at = trm_alloc(2 * out * sizeof(*at), "want"), *got = at + out;
+  const double size = (double)(o->kernel[0] * o->kernel[1]);
+  for (size_t y = 0; y < out; y++) {
+    const size_t j = y % o->out[1], i = y / o->out[1] % o->out[0], plane = y / o->out[1] / o->out[0];
+    most[y] = -INFINITY;
+    for (size_t k = 0; k < o->kernel[0] * o->kernel[1]; k++) {
+      const size_t row = i * o->stride[0] + k / o->kernel[1] - o->pad[0];
+      const size_t column = j * o->stride[1] + k % o->kernel[1] - o->pad[1];
+      if (row >= o->in[0] || column >= o->in[1])
+        continue;
+      const size_t place = row * o->in[1] + column;
+      const double value = (double)x[plane * o->in[0] * o->in[1] + place];
+      mean[y] += value / size;
+      dx_mean[plane * o->in[0] * o->in[1] + place] += (double)dy[y] / size;
+      if (value > most[y]) {
+        most[y] = value;
+        at[y] = (int32_t)place;
+      }
+    }
+    dx_most[plane * o->in[0] * o->in[1] + (size_t)at[y]] += (double)dy[y];
+  }
+  const float *on_x = device_floats(device, x, in), *on_dy = device_floats(device, dy, out);
+  float *y = device_nan(device, out), *dx = device_nan(device, in);
+  int32_t *on_at = device_bytes(device, got, out * sizeof(*at));
+  device->ops->max_pool_forward(device, o, on_x, y, on_at, planes);
+  check_close("max pool", read_floats(device, y, out), most, out, 0, 0);
+  device->ops->download(device, got, on_at, out * sizeof(*got));
+  CU_ASSERT(memcmp(at, got, out * sizeof(*at)) == 0);
+  device->ops->max_pool_backward(device, o, on_dy, on_at, dx, planes);
+  check_close("max pool, backward", read_floats(device, dx, in), dx_most, in, 1e-6, 0);
+  y = device_nan(device, out), dx = device_nan(device, in);
+  device->ops->avg_pool_forward(device, o, on_x, y, planes);
+  check_close("average pool", read_floats(device, y, out), mean, out, 4e-7, 0);
+  device->ops->avg_pool_backward(device, o, on_dy, dx, planes);
+  check_close("average pool, backward", read_floats(device, dx, in), dx_mean, in, 1e-6, 0);
+  trm_free(most);
+  trm_free(at);
+}
+
+void pool_reference(struct trm_device *device)
+{
+  const struct trm_window2d windows[] = {
+    window_of(28, 28, 2, 2, 2, 2, 0, 0), window_of(7, 9, 2, 2, 2, 2, 0, 0),  window_of(112, 112, 3, 3, 2, 2, 1, 1),
+    window_of(8, 8, 8, 8, 1, 1, 0, 0),   window_of(5, 11, 3, 2, 1, 2, 1, 0), window_of(1, 40, 1, 5, 1, 3, 0, 2),
+    window_of(6, 6, 3, 3, 3, 3, 0, 0),   window_of(37, 41, 37, 41, 1, 1, 0, 0),
+  };
+  for (size_t i = 0; i < COUNT(windows); i++) {
+    pool_check(device, &windows[i], 1);
+    pool_check(device, &windows[i], 7);
+  }
+  pool_check(device, &windows[0], 300); /* enough for threads */
+}
+
+/* The first of equal values, and NaN before all, in the fast form for 2 x 2 as in the general one. */
+void pool_extremes(struct trm_device *device)
+{
+  static const float inf = INFINITY;
+  const float cases[][4] = {
+    {1, 1, 1, 1},     {0, 2, 2, 1},   {0, 1, 2, 2},             {3, NAN, 4, 5},   {NAN, 9, 9, NAN},
+    {1, 2, NAN, inf}, {1, 2, 3, NAN}, {-inf, -inf, -inf, -inf}, {inf, NAN, 0, 0}, {0, -0.0f, 0, 0},
+  };
+  static const int32_t first[] = {0, 1, 2, 1, 0, 2, 3, 0, 1, 0};
+  const struct trm_window2d fast = window_of(2, 2, 2, 2, 2, 2, 0, 0), general = window_of(2, 2, 2, 2, 1, 1, 0, 0);
+  for (size_t i = 0; i < COUNT(cases); i++)
+    for (int k = 0; k < 2; k++) {
+      int32_t at = -1;
+      int32_t *on_at = device_bytes(device, &at, sizeof(at));
+      float *y = device_floats(device, host_random(1, 1), 1);
+      device->ops->max_pool_forward(device, k ? &general : &fast, device_floats(device, cases[i], 4), y, on_at, 1);
+      device->ops->download(device, &at, on_at, sizeof(at));
+      CU_ASSERT_EQUAL(at, first[i]);
+      check_same("max pool", read_floats(device, y, 1), &cases[i][first[i]], 1);
+    }
+}
+
+/* -- batch normalization */
+
+static void batch_norm_check(struct trm_device *device, size_t b, size_t c, size_t s, float shift, double tolerance)
+{
+  const size_t n = b * c * s;
+  const struct trm_batch_norm how = {.channels = c, .size = s, .count = (double)(b * s), .epsilon = 1e-5f};
+  float *x = host_random(n, 1);
+  const float *dy = host_random(n, 2), *w = host_random(c, 3), *bias = host_random(c, 4);
+  for (size_t i = 0; i < n; i++)
+    x[i] += shift;
+  double *moments = trm_alloc((4 * c + 2 * n) * sizeof(*moments), "want"), *sums = moments + 2 * c, *y = sums + 2 * c;
+  double *dx = y + n;
+  for (size_t k = 0; k < c; k++) {
+    double mean = 0, square = 0, sum = 0, product = 0;
+    for (size_t i = 0; i < b * s; i++)
+      mean += (double)x[(i / s * c + k) * s + i % s] / (double)(b * s);
+    for (size_t i = 0; i < b * s; i++)
+      square += pow((double)x[(i / s * c + k) * s + i % s] - mean, 2);
+    const double inverse = 1 / sqrt(square / how.count + (double)how.epsilon);
+    for (size_t i = 0; i < b * s; i++) {
+      const size_t at = (i / s * c + k) * s + i % s;
+      const double z = ((double)x[at] - mean) * inverse;
+      y[at] = z * (double)w[k] + (double)bias[k];
+      sum += (double)dy[at];
+      product += (double)dy[at] * z;
+    }
+    for (size_t i = 0; i < b * s; i++) {
+      const size_t at = (i / s * c + k) * s + i % s;
+      const double z = ((double)x[at] - mean) * inverse;
+      dx[at] = (double)w[k] * inverse * ((double)dy[at] - sum / how.count - z * product / how.count);
+    }
+    moments[k] = mean, moments[c + k] = square;
+    sums[k] = sum, sums[c + k] = product;
+  }
+  const float *on_x = device_floats(device, x, n), *on_dy = device_floats(device, dy, n);
+  const float *on_w = device_floats(device, w, c), *on_bias = device_floats(device, bias, c);
+  float *to = device_nan(device, n), *on_moments = device_nan(device, 2 * c), *on_sums = device_nan(device, 2 * c);
+  device->ops->batch_norm_moments(device, &how, on_x, on_moments, b);
+  const double terms = sqrt((double)(b * s));
+  check_close("mean", read_floats(device, on_moments, c), moments, c, 1e-7, 1e-7);
+  check_close("squares", read_floats(device, on_moments + c, c), moments + c, c, 1e-6 * terms * tolerance, 3e-7);
+  device->ops->batch_norm_forward(device, &how, on_x, on_moments, on_moments + c, on_w, on_bias, to, b);
+  check_close("forward", read_floats(device, to, n), y, n, 1e-6 * tolerance, 1e-6);
+  device->ops->batch_norm_sums(device, &how, on_x, on_moments, on_moments + c, on_dy, on_sums, b);
+  check_close("sums", read_floats(device, on_sums, 2 * c), sums, 2 * c, 1e-6 * terms * tolerance, 1e-6);
+  device->ops->batch_norm_backward(device, &how, on_x, on_moments, on_moments + c, on_w, on_dy, on_sums, to, b);
+  check_close("backward", read_floats(device, to, n), dx, n, 3e-6 * tolerance, 1e-6);
+
+  /* in place */
+  float *both = device_floats(device, x, n);
+  device->ops->batch_norm_forward(device, &how, both, on_moments, on_moments + c, on_w, on_bias, both, b);
+  check_close("forward in place", read_floats(device, both, n), y, n, 1e-6 * tolerance, 1e-6);
+  both = device_floats(device, dy, n);
+  device->ops->batch_norm_backward(device, &how, on_x, on_moments, on_moments + c, on_w, both, on_sums, both, b);
+  check_close("backward in place", read_floats(device, both, n), dx, n, 3e-6 * tolerance, 1e-6);
+  trm_free(moments);
+}
+
+void batch_norm_reference(struct trm_device *device)
+{
+  static const size_t shapes[][3] = {{4, 3, 1},    {17, 40, 1},   {2, 5, 7},   {3, 16, 64},
+                                     {2, 3, 1025}, {40, 16, 256}, {600, 33, 1}};
+  for (size_t i = 0; i < COUNT(shapes); i++)
+    batch_norm_check(device, shapes[i][0], shapes[i][1], shapes[i][2], 0, 1);
+  /* no rows: sums of nothing */
+  const struct trm_batch_norm how = {.channels = 3, .size = 4, .count = 1, .epsilon = 1e-5f};
+  float *moments = device_nan(device, 6), *sums = device_nan(device, 6), *none = device_nan(device, 1);
+  device->ops->batch_norm_moments(device, &how, none, moments, 0);
+  device->ops->batch_norm_sums(device, &how, none, moments, moments + 3, none, sums, 0);
+  check_same("no moments", read_floats(device, moments, 6), host_floats(6), 6);
+  check_same("no sums", read_floats(device, sums, 6), host_floats(6), 6);
+}
+
+/* A mean a thousand times the deviation: what float32 can hold of the values is what is lost, no more. */
+void batch_norm_large_mean(struct trm_device *device)
+{
+  batch_norm_check(device, 20, 5, 100, 1000, 100);
+  batch_norm_check(device, 300, 20, 1, 1000, 100);
+}
