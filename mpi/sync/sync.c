@@ -357,9 +357,9 @@ int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_t
   *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2], .stop = sums[3]};
   if (!isfinite(tally->loss))
     return trm_error(TRM_FAILED,
-                     "step %llu: the loss is %g; the weights are those of the step before (a lower optim.lr, "
+                     "step %llu: the loss is %s; the weights are those of the step before (a lower optim.lr, "
                      "optim.clip or optim.warmup may help)",
-                     (unsigned long long)strategy->updates + 1, tally->loss);
+                     (unsigned long long)strategy->updates + 1, isnan(tally->loss) ? "nan" : "inf");
   return TRM_OK;
 }
 
