@@ -4,6 +4,17 @@
 #include "core/memory.h"
 #include "loader.h"
 
+/* Rows that are looked up before the first of them is copied: shuffled rows lie far apart, and the processor does not
+ * guess where the next one is. Of each, as many bytes are asked for. */
+#define AHEAD 16
+#define AHEAD_BYTES ((size_t)1024)
+
+static void prefetch(const unsigned char *from, size_t bytes)
+{
+  for (size_t at = 0; at < bytes && at < AHEAD_BYTES; at += 64)
+    __builtin_prefetch(from + at);
+}
+
 /* Bytes of a batch that a further thread must bring: its start and end cost some microseconds. */
 #define THREAD_BYTES ((size_t)1 << 20)
 
@@ -68,11 +79,28 @@ static void targets_gather(const struct loader *loader, const struct store *stor
     memcpy(batch->target_value + row * loader->head.classes, y, loader->y_bytes);
 }
 
-static void tokens_gather(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t to,
-                          struct trm_host_batch *batch)
+static const unsigned char *x_of(const struct loader *loader, const struct store *store, size_t k, size_t row)
 {
-  const size_t context = loader->context, element = block_type_bytes(loader->x_type);
-  const unsigned char *x = store->x + k * (store->room * loader->row_bytes + element) + row * loader->row_bytes;
+  const size_t last = loader->head.kind == TRM_DATA_TOKENS ? block_type_bytes(loader->x_type) : 0;
+  return store->x + k * (store->room * loader->row_bytes + last) + row * loader->row_bytes;
+}
+
+static void dense_gather(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t to,
+                         struct trm_host_batch *batch)
+{
+  const unsigned char *x = x_of(loader, store, k, row);
+  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
+  if (loader->x_type == BLOCK_UINT8)
+    bytes_scale(batch->dense + to * width, x, width, loader->head.scale, loader->head.shift);
+  else
+    memcpy(batch->dense + to * width, x, loader->row_bytes);
+  targets_gather(loader, store, k * store->room + row, to, batch);
+}
+
+/* x: (context + 1) tokens, the last of which is only a target. */
+static void tokens_gather(const struct loader *loader, const unsigned char *x, size_t to, struct trm_host_batch *batch)
+{
+  const size_t context = loader->context;
   int32_t *token = batch->tokens + to * context, *next = batch->target_class + to * context;
   for (size_t t = 0; t < context; t++) {
     token[t] = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)x)[t] : ((const int32_t *)x)[t];
@@ -136,20 +164,18 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   if (!tokens)
     ROOM(batch, dense, dense_room, before * width, all * width);
 #pragma omp parallel for num_threads(threads)
-  for (size_t i = 0; i < rows; i++) {
-    size_t k, row;
-    row_find(from, low + i, &k, &row);
-    if (tokens) {
-      tokens_gather(loader, store, k, row, before + i, batch);
-      continue;
+  for (size_t i = 0; i < rows; i += AHEAD) {
+    size_t k[AHEAD], row[AHEAD];
+    const size_t some = rows - i < AHEAD ? rows - i : AHEAD;
+    for (size_t n = 0; n < some; n++) {
+      row_find(from, low + i + n, &k[n], &row[n]);
+      prefetch(x_of(loader, store, k[n], row[n]), loader->row_bytes);
     }
-    const size_t at = k * store->room + row;
-    const unsigned char *x = store->x + at * loader->row_bytes;
-    if (loader->x_type == BLOCK_UINT8)
-      bytes_scale(batch->dense + (before + i) * width, x, width, loader->head.scale, loader->head.shift);
-    else
-      memcpy(batch->dense + (before + i) * width, x, loader->row_bytes);
-    targets_gather(loader, store, at, before + i, batch);
+    for (size_t n = 0; n < some; n++)
+      if (tokens)
+        tokens_gather(loader, x_of(loader, store, k[n], row[n]), before + i + n, batch);
+      else
+        dense_gather(loader, store, k[n], row[n], before + i + n, batch);
   }
   batch->rows = all;
 }

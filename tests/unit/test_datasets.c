@@ -494,6 +494,24 @@ static void test_windows_damaged(void)
   trm_free(path);
 }
 
+/* By itself a rank may ask for any number of rows; together the ranks would wait for one another. */
+static void test_long_batch(void)
+{
+  char *path = file_make("long.h5", MADE_BYTES, 784, 5003, 0, 0);
+  struct trm_options options = options_of(1 << 20, 100);
+  struct trm_dataset *data;
+  struct trm_host_batch batch = {0};
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  const int status = data->ops->fetch(data, 0, 0, data->rows, &batch);
+  CU_ASSERT_EQUAL(status, world->size > 1 ? TRM_USAGE : TRM_OK);
+  if (world->size > 1)
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "long.h5: a batch reaches over more than two windows of 668 rows"));
+  CU_ASSERT_EQUAL(data->ops->fetch(data, 0, data->rows, data->rows + 1, &batch), TRM_FAILED);
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+  trm_free(path);
+}
+
 static void test_read_rate(void)
 {
   char *path = file_make("rate.h5", MADE_FLOATS, 30, 100003, 0, 0);
@@ -519,6 +537,7 @@ int main(int argc, char **argv)
     {"same samples: large rows", test_ranks_large_rows},
     {"windows of other kinds", test_windows_kinds},
     {"a block that cannot be read", test_windows_damaged},
+    {"a batch longer than the windows", test_long_batch},
     {"read rate", test_read_rate},
     {"folder, removed", test_folder_remove},
     CU_TEST_INFO_NULL,
