@@ -60,8 +60,8 @@ static int tensor_write(hid_t group, const char *path, const char *what, const s
   return status;
 }
 
-/* All parameters of one flat array as a group `name` of `parent`. */
-static int arrays_write(hid_t parent, const char *path, const char *name, const struct trm_model *model,
+/* All parameters of one flat array as a group `name` of `parent`; of states, those that are trained. */
+static int arrays_write(hid_t parent, const char *path, const char *name, const struct trm_model *model, bool state,
                         const float *flat)
 {
   h5_enter();
@@ -69,7 +69,8 @@ static int arrays_write(hid_t parent, const char *path, const char *name, const 
   int status = group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    status = tensor_write(group, path, name, parameter, flat + parameter->offset);
+    if (!state || !parameter->statistic)
+      status = tensor_write(group, path, name, parameter, flat + parameter->offset);
   }
   if (group >= 0)
     H5Gclose(group);
@@ -106,7 +107,7 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) && h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
-  TRM_CHECK(arrays_write(file, path, "weights", model, c->state[0]));
+  TRM_CHECK(arrays_write(file, path, "weights", model, false, c->state[0]));
   if (c->states == 1)
     return TRM_OK;
   const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -114,7 +115,7 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     return h5_error(path, "states cannot be made");
   int status = TRM_OK;
   for (int i = 1; i < c->states && status == TRM_OK; i++)
-    status = arrays_write(group, path, c->state_name[i], model, c->state[i]);
+    status = arrays_write(group, path, c->state_name[i], model, true, c->state[i]);
   H5Gclose(group);
   return status;
 }
@@ -280,7 +281,8 @@ static herr_t extra_find(hid_t group, const char *name, const H5L_info_t *info, 
   return 1;
 }
 
-static int arrays_read(hid_t file, const char *path, const char *what, const struct trm_model *model, float *flat)
+static int arrays_read(hid_t file, const char *path, const char *what, const struct trm_model *model, bool state,
+                       float *flat)
 {
   const hid_t group = H5Gopen2(file, what, H5P_DEFAULT);
   if (group < 0)
@@ -288,7 +290,8 @@ static int arrays_read(hid_t file, const char *path, const char *what, const str
   int status = TRM_OK;
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    status = tensor_read(group, path, what, parameter, flat + parameter->offset);
+    if (!state || !parameter->statistic)
+      status = tensor_read(group, path, what, parameter, flat + parameter->offset);
   }
   struct extra extra = {.model = model};
   if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, extra_find, &extra) < 0)
@@ -313,7 +316,7 @@ static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *check
   for (int i = 0; i < checkpoint->states && status == TRM_OK; i++) {
     char *what = i ? trm_format("states/%s", checkpoint->state_name[i]) : trm_strdup("weights");
     checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], what);
-    status = arrays_read(file, path, what, model, checkpoint->state[i]);
+    status = arrays_read(file, path, what, model, i > 0, checkpoint->state[i]);
     trm_free(what);
   }
   H5Fclose(file);

@@ -6,6 +6,7 @@ trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
+	tests/unit/test_convolution \
 	tests/unit/test_core \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
@@ -37,6 +38,7 @@ trm_test_devices = \
 	tests/support/pretend_device.h
 trm_test_nn = $(trm_test_devices) tests/support/nn_case.c tests/support/nn_case.h $(trm_program_extra)
 tests_unit_test_arena_SOURCES = tests/unit/test_arena.c $(trm_test_nn)
+tests_unit_test_convolution_SOURCES = tests/unit/test_convolution.c $(trm_test_nn)
 tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels.h \
 	tests/unit/kernels_activations.c \

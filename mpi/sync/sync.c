@@ -376,10 +376,12 @@ struct trm_update sync_update(const struct trm_strategy *strategy, double rate, 
 static int whole_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   struct sync *s = strategy->own;
+  const size_t trained = strategy->elements - strategy->statistics;
   for (int b = 0; b < s->buckets; b++) {
     const struct interval mine = s->bucket[b].mine;
     for (size_t at = mine.low; at < mine.high; at += UNIT) {
-      const size_t n = mine.high - at < UNIT ? mine.high - at : UNIT;
+      const size_t high = mine.high < trained ? mine.high : trained, left = at < high ? high - at : 0;
+      const size_t n = left < UNIT ? left : UNIT;
       s->norm[at / UNIT] = strategy->device->ops->norm_squared(strategy->device, strategy->g + at, n);
     }
   }
@@ -395,7 +397,8 @@ static void update(struct trm_strategy *strategy, const struct trm_update *how, 
   struct sync *s = strategy->own;
   float *first = s->state[0].data ? s->state[0].data + at : NULL;
   float *second = s->state[1].data ? s->state[1].data + at : NULL;
-  strategy->device->ops->update(strategy->device, how, strategy->w + at, g, first, second, n);
+  trm_optimizer_apply(strategy->device, how, strategy->elements - strategy->statistics, at, n, strategy->w + at, g,
+                      first, second);
 }
 
 /* Sum and update in one go, block by block, while the sum is in the cache. */
@@ -477,6 +480,7 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[3
 const struct trm_strategy_ops trm_strategy_sync = {
   .name = "sync",
   .help = "every update is made of the gradients of all ranks",
+  .lockstep = true,
   .create = sync_create,
   .grad_ready = sync_grad_ready,
   .step = sync_step,

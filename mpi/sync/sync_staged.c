@@ -78,10 +78,11 @@ static int staged_step(struct trm_strategy *strategy, double rate, struct trm_ta
   TRM_CHECK(sync_tally(strategy, strategy->comm, tally));
   if (strategy->parts > 1)
     sum_over_ranks(strategy, s);
+  const size_t trained = strategy->elements - strategy->statistics;
   const double norm_squared =
-    strategy->optimizer->clip > 0 ? device->ops->norm_squared(device, strategy->g, strategy->elements) : 0;
+    strategy->optimizer->clip > 0 ? device->ops->norm_squared(device, strategy->g, trained) : 0;
   const struct trm_update how = sync_update(strategy, rate, norm_squared);
-  device->ops->update(device, &how, strategy->w, strategy->g, s->array[1], s->array[2], strategy->elements);
+  trm_optimizer_apply(device, &how, trained, 0, strategy->elements, strategy->w, strategy->g, s->array[1], s->array[2]);
   strategy->updates++;
   return device->ops->sync(device);
 }
@@ -121,6 +122,7 @@ static int staged_restore(struct trm_strategy *strategy, const float *const from
 const struct trm_strategy_ops sync_staged = {
   .name = "sync",
   .help = "every update is made of the gradients of all ranks",
+  .lockstep = true,
   .create = staged_create,
   .step = staged_step,
   .finish = staged_finish,

@@ -122,6 +122,7 @@ static int training_open(struct bench *b)
                                       .optimizer = &b->optimizer,
                                       .options = options,
                                       .elements = b->model.parameters,
+                                      .statistics = b->model.statistics,
                                       .boundary = b->model.boundary,
                                       .boundaries = b->model.boundaries};
   const int created = b->strategy.ops->create(&b->strategy);

@@ -6,12 +6,16 @@ libtrireme_la_SOURCES += \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
 	src/nn/layers/attention.c \
+	src/nn/layers/batch_norm.c \
+	src/nn/layers/conv2d.c \
 	src/nn/layers/dropout.c \
 	src/nn/layers/embedding.c \
+	src/nn/layers/flatten.c \
 	src/nn/layers/gate.c \
 	src/nn/layers/layers.h \
 	src/nn/layers/linear.c \
 	src/nn/layers/norm.c \
+	src/nn/layers/pool.c \
 	src/nn/layers/position.c \
 	src/nn/loss.c \
 	src/nn/model.c \
@@ -24,6 +28,7 @@ libtrireme_la_SOURCES += \
 	src/nn/presets.c \
 	src/nn/presets.h \
 	src/nn/presets_gpt.c \
+	src/nn/presets_images.c \
 	src/nn/schedule.c
 nninclude_HEADERS += \
 	src/nn/input.h \

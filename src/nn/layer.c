@@ -27,6 +27,12 @@ const struct trm_layer_ops *const trm_layer_table[] = {
   &layer_attention,
   &layer_swiglu,
   &layer_head,
+  &layer_conv2d,
+  &layer_max_pool,
+  &layer_avg_pool,
+  &layer_global_avg_pool,
+  &layer_batch_norm,
+  &layer_flatten,
   NULL,
 };
 
@@ -64,7 +70,7 @@ void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, 
   }
   trm_layer_parameter(layer, "weight", weight, init, (float)scale);
   if (layer->bias)
-    trm_layer_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {n}},
+    trm_layer_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {weight->size[0]}},
                         layer->rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
 }
 
@@ -97,6 +103,33 @@ int trm_layer_sequence(const struct trm_layer *layer)
   if (!layer->in.sequence)
     return trm_error(TRM_USAGE, "%s: takes sequences, which an embedding of tokens makes, not samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
+  return TRM_OK;
+}
+
+int trm_layer_image(const struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  if (layer->in.dims != 3 || layer->in.sequence)
+    return trm_error(TRM_USAGE, "%s: takes images (C, H, W), not samples of shape %s", trm_layer_text(layer),
+                     trm_shape_text(&layer->in));
+  return TRM_OK;
+}
+
+int trm_layer_window(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_image(layer));
+  struct trm_window2d *window = &layer->window;
+  layer->out = (struct trm_shape){.dims = 3, .size = {layer->in.size[0]}};
+  for (int d = 0; d < 2; d++) {
+    const size_t room = layer->in.size[1 + d] + 2 * window->pad[d];
+    if (room < window->kernel[d])
+      return trm_error(TRM_USAGE, "%s: a kernel of %zux%zu with pad %zux%zu does not fit images of shape %s",
+                       trm_layer_text(layer), window->kernel[0], window->kernel[1], window->pad[0], window->pad[1],
+                       trm_shape_text(&layer->in));
+    window->in[d] = layer->in.size[1 + d];
+    window->out[d] = (room - window->kernel[d]) / window->stride[d] + 1;
+    layer->out.size[1 + d] = window->out[d];
+  }
   return TRM_OK;
 }
 
@@ -142,6 +175,24 @@ int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments 
   if (end == text || *end || errno || number < 1 || number > INT32_MAX)
     return argument_error(layer, key, text, "a whole number from 1 to 2147483647");
   *value = (size_t)number;
+  return TRM_OK;
+}
+
+int trm_argument_pair(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
+                      const char *key, size_t least, size_t pair[2])
+{
+  const char *text = argument_find(arguments, position, key), *at = text;
+  if (!text)
+    return pair[0] || !least ? TRM_OK : argument_error(layer, key, NULL, NULL);
+  for (int d = 0; d < 2; d++) {
+    char *end;
+    errno = 0;
+    const long number = strtol(at, &end, 10);
+    if (*at < '0' || *at > '9' || errno || number < (long)least || number > 32767 || (*end && (d || *end != 'x')))
+      return argument_error(layer, key, text, least ? "N or HxW, from 1 to 32767" : "N or HxW, from 0 to 32767");
+    pair[d] = pair[1] = (size_t)number;
+    at = *end ? end + 1 : at;
+  }
   return TRM_OK;
 }
 

@@ -40,6 +40,7 @@ struct trm_parameter {
   size_t offset, count;   /* elements, in the flat arrays */
   enum trm_init init;
   float scale;            /* bound of the uniform, deviation of the normal */
+  bool statistic;         /* measured, not trained: its g is what is to be added to it (model.h) */
   float *w, *g;           /* device; set by trm_model_bind */
 };
 
@@ -76,11 +77,17 @@ struct trm_layer {
   size_t units;
   float rate;
   bool bias, causal;
-  size_t heads, residuals;
+  size_t heads, residuals, groups;
   float epsilon, base;
+  struct trm_window2d window;
+  bool sync;
+  double count;            /* values a channel in the batch of the last forward pass */
   enum trm_init_rule rule;
   enum trm_activation activation;
 };
+
+/* Sums n values over the ranks that compute parts of one batch at the same time. Collective among them. */
+typedef void trm_reduce(void *context, double *values, size_t n);
 
 /* What the arrays are at one pass. Device pointers; B = input->rows. */
 struct trm_pass {
@@ -90,6 +97,9 @@ struct trm_pass {
   uint64_t seed;
   uint64_t first_row;            /* global position in the run of row 0: keys the dropout masks */
   float beta;                    /* parameter gradients: 0 overwrite, 1 add (accumulation) */
+  float scale;                   /* training: 1 / samples of the global batch; set by trm_model_train */
+  trm_reduce *reduce;            /* NULL: no other rank computes with this one */
+  void *reduce_context;
 };
 
 struct trm_layer_ops {
@@ -110,6 +120,7 @@ struct trm_layer_ops {
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
+  bool meets;                     /* calls the pass's reduce: forward and backward run even without rows, if it has one */
   /* How tensor parallelism splits it: NULL means the layer is computed whole on every rank of the tensor axis. */
   int (*split)(struct trm_layer *layer, int part, int parts);
 };
@@ -117,7 +128,8 @@ struct trm_layer_ops {
 /* For shape(): declares the next parameter of the layer. */
 void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape, enum trm_init init,
                          float scale);
-/* The same for "weight" and, if layer->bias, "bias" (n), by layer->rule. weight: (n, ...), k inputs an output. */
+/* The same for "weight" and, if layer->bias, "bias", by layer->rule. weight: (units, ...); each output has k inputs,
+ * each input n outputs. */
 void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n);
 /* "layer 3 (linear)": for messages; thread-local buffer. */
 const char *trm_layer_text(const struct trm_layer *layer);
@@ -126,6 +138,9 @@ const char *trm_layer_text(const struct trm_layer *layer);
 int trm_layer_dense(const struct trm_layer *layer);
 int trm_layer_values(const struct trm_layer *layer);   /* refuses tokens alone */
 int trm_layer_sequence(const struct trm_layer *layer); /* takes sequences alone */
+int trm_layer_image(const struct trm_layer *layer);    /* takes images (C, H, W) alone */
+/* Of layers with a window over images: completes layer->window, and layer->out with the input's channels. */
+int trm_layer_window(struct trm_layer *layer);
 
 /* The vectors that a layer reads: of a sequence each position's, R = B T of D values; otherwise R = B whole samples. */
 size_t trm_layer_rows(const struct trm_layer *layer, const struct trm_pass *pass);
@@ -139,6 +154,8 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
                       const char *key, double low, double high, float *value); /* leaves *value if absent */
 int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key,
                       bool *value);
+int trm_argument_pair(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
+                      const char *key, size_t least, size_t pair[2]); /* "3" or "3x5"; missing as with sizes */
 int trm_argument_rule(struct trm_layer *layer, const struct trm_arguments *arguments); /* init=, residuals= */
 int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
                       const char *const *keys); /* refuses what is left over; keys NULL-terminated */

@@ -33,24 +33,38 @@ static int model_needs(struct trm_model *model)
   return TRM_OK;
 }
 
+/* Gives the layer's parameters, or its statistics, the next places. */
+static int layer_layout(struct trm_model *model, struct trm_layer *layer, bool statistics)
+{
+  for (int p = 0; p < layer->parameters; p++) {
+    struct trm_parameter *parameter = &layer->parameter[p];
+    if (parameter->statistic != statistics)
+      continue;
+    parameter->offset = model->parameters;
+    if (parameter->count > largest_model)
+      return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
+                       trm_shape_text(&parameter->shape));
+    model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
+  }
+  return TRM_OK;
+}
+
 /* Lays out the flat arrays: the last layer's parameters first. */
 static int model_layout(struct trm_model *model)
 {
   TRM_CHECK(model_needs(model));
-  model->boundary = trm_alloc((size_t)model->layers * sizeof *model->boundary, "layer boundaries");
+  model->boundary = trm_alloc(((size_t)model->layers + 1) * sizeof *model->boundary, "layer boundaries");
   for (int i = model->layers - 1; i >= 0; i--) {
-    struct trm_layer *layer = &model->layer[i];
-    for (int p = 0; p < layer->parameters; p++) {
-      struct trm_parameter *parameter = &layer->parameter[p];
-      parameter->offset = model->parameters;
-      if (parameter->count > largest_model)
-        return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
-                         trm_shape_text(&parameter->shape));
-      model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
-    }
-    if (layer->parameters)
+    TRM_CHECK(layer_layout(model, &model->layer[i], false));
+    if (model->layer[i].parameters)
       model->boundary[model->boundaries++] = model->parameters;
   }
+  const size_t trained = model->parameters;
+  for (int i = model->layers - 1; i >= 0; i--)
+    TRM_CHECK(layer_layout(model, &model->layer[i], true));
+  model->statistics = model->parameters - trained;
+  if (model->statistics)
+    model->boundary[model->boundaries++] = model->parameters;
   return TRM_OK;
 }
 
@@ -160,7 +174,7 @@ size_t trm_model_size(const struct trm_model *model)
 {
   size_t count = 0;
   for (int n = 0; n < trm_model_parameter_count(model); n++)
-    count += trm_model_parameter(model, n)->count;
+    count += trm_model_parameter(model, n)->statistic ? 0 : trm_model_parameter(model, n)->count;
   return count;
 }
 
@@ -236,7 +250,7 @@ char *trm_model_describe(const struct trm_model *model)
     const struct trm_layer *layer = &model->layer[i];
     size_t parameters = 0;
     for (int p = 0; p < layer->parameters; p++)
-      parameters += layer->parameter[p].count;
+      parameters += layer->parameter[p].statistic ? 0 : layer->parameter[p].count;
     char *more = trm_format("%s%-4d%-12s%16s -> %-16s%12zu parameters\n", text, layer->number, layer->ops->name,
                             trm_shape_text(&layer->in), trm_shape_text(&layer->out), parameters);
     trm_free(text);

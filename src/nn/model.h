@@ -10,6 +10,9 @@
  *
  * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
  * layer's first. So buckets, slices and checkpoints are intervals, and the complete part grows from 0 upward.
+ * Statistics, which are measured and not trained (running means and variances), lie at the end. In their interval of the
+ * gradient stands what is to be added to them: it is summed over passes and ranks like the rest, and the strategy then
+ * adds it, where to the parameters it applies the optimizer (trm_optimizer_apply).
  */
 #ifndef TRM_NN_MODEL_H
 #define TRM_NN_MODEL_H
@@ -26,6 +29,7 @@ struct trm_model {
   size_t targets;              /* of a sample: of tokens T, otherwise 1 */
   float smoothing;             /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
   size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
+  size_t statistics;           /* how many of them, at the end, are statistics */
   size_t *boundary;            /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
   struct trm_device *device;   /* from bind on */
@@ -86,7 +90,7 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
                     trm_grad_ready *ready, void *context);
 
-/* Trainable values, without the flat arrays' padding. */
+/* Trainable values: without the flat arrays' padding, without statistics. */
 size_t trm_model_size(const struct trm_model *model);
 
 /* Parameters are numbered from the first layer up; NULL beyond the last. */

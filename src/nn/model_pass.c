@@ -23,11 +23,19 @@ static void add_arrays(const struct trm_layer *layer, const struct trm_pass *pas
   pass->device->ops->sum(pass->device, to, from, 2, pass->input->rows * trm_shape_count(&layer->out));
 }
 
+/* Without rows a layer has nothing to do, but to be there for other ranks. */
+static bool layer_runs(const struct trm_layer *layer, const struct trm_pass *pass)
+{
+  return pass->input->rows || (pass->training && layer->ops->meets && pass->reduce);
+}
+
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
 {
   const struct trm_plan *plan = model->plan;
-  for (int i = 0; i < model->layers && pass->input->rows; i++) {
+  for (int i = 0; i < model->layers; i++) {
     struct trm_layer *layer = &model->layer[i];
+    if (!layer_runs(layer, pass))
+      continue;
     const float *x = value_at(model, pass, layer->from);
     float *y = model->arena + plan->value[i];
     layer->scratch_at = model->arena + plan->scratch[i];
@@ -67,7 +75,7 @@ static int model_backward(struct trm_model *model, const struct trm_pass *pass, 
   int boundary = 0;
   for (int i = model->layers - 1; i >= 0; i--) {
     const struct trm_layer *layer = &model->layer[i];
-    if (layer->needs_dy && pass->input->rows)
+    if (layer->needs_dy && layer_runs(layer, pass))
       layer_backward(model, pass, i);
     if (layer->parameters) {
       const size_t high = model->boundary[boundary++];
@@ -76,6 +84,8 @@ static int model_backward(struct trm_model *model, const struct trm_pass *pass, 
       low = high;
     }
   }
+  if (ready && model->statistics)
+    TRM_CHECK(ready(context, low, model->parameters));
   return TRM_OK;
 }
 
@@ -140,11 +150,13 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
   TRM_CHECK(rows_check(model, pass->input->rows));
   if (!model->training || !model->g)
     return trm_error(TRM_FAILED, "the model has no memory for gradients: it was made ready for evaluation");
-  trm_model_forward(model, pass);
-  model_loss(model, pass, scale, model->arena + model->plan->gradient[model->layers - 1]);
+  struct trm_pass scaled = *pass;
+  scaled.scale = scale;
+  trm_model_forward(model, &scaled);
+  model_loss(model, &scaled, scale, model->arena + model->plan->gradient[model->layers - 1]);
   if (!pass->input->rows && pass->beta == 0)
     pass->device->ops->fill(pass->device, model->g, 0, model->parameters);
-  TRM_CHECK(model_backward(model, pass, ready, context));
+  TRM_CHECK(model_backward(model, &scaled, ready, context));
   model_tally(model, pass->input->rows, tally); /* last: the download waits for the device */
   return pass->device->ops->sync(pass->device);
 }

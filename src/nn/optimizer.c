@@ -98,3 +98,14 @@ float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
   const double norm = sqrt(norm_squared);
   return optimizer->clip > 0 && norm > optimizer->clip ? (float)(optimizer->clip / norm) : 1;
 }
+
+void trm_optimizer_apply(struct trm_device *device, const struct trm_update *how, size_t trained, size_t low, size_t n,
+                         float *w, const float *g, float *first, float *second)
+{
+  const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
+  const size_t parameters = low >= trained ? 0 : trained - low < n ? trained - low : n;
+  if (parameters)
+    device->ops->update(device, how, w, g, first, second, parameters);
+  if (parameters < n)
+    device->ops->update(device, &add, w + parameters, g + parameters, NULL, NULL, n - parameters);
+}

@@ -28,6 +28,12 @@ const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int 
 /* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
+/* Applies the update to elements [low, low + n) of the flat arrays, of which [0, trained) are parameters; from there on
+ * they are statistics, to which g is added (nn/model.h). All pointers are device pointers to element `low`; states that
+ * the rule does not have are NULL. */
+void trm_optimizer_apply(struct trm_device *device, const struct trm_update *how, size_t trained, size_t low, size_t n,
+                         float *w, const float *g, float *first, float *second);
+
 /* Learning rate of 0-based step of `steps` in all. With p = step / steps:
  *   constant  rate
  *   step      rate * gamma^(milestones reached); optim.milestones is a list such as "0.5,0.75" or "30,60": a number

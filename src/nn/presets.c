@@ -52,6 +52,14 @@ static int mlp_expand(const struct trm_item *item, const struct trm_input_spec *
 
 const struct trm_preset trm_preset_table[] = {
   {"mlp", mlp_expand, NULL},
+  {"lenet5", trm_preset_lenet5, NULL},
+  {"resnet20", trm_preset_resnet, NULL},
+  {"resnet32", trm_preset_resnet, NULL},
+  {"resnet44", trm_preset_resnet, NULL},
+  {"resnet56", trm_preset_resnet, NULL},
+  {"resnet110", trm_preset_resnet, NULL},
+  {"resnet18", trm_preset_resnet18, NULL},
+  {"vgg11", trm_preset_vgg11, NULL},
   {"gpt", trm_preset_gpt, trm_preset_gpt_context},
   {"gpt2-124m", trm_preset_gpt, trm_preset_gpt_context},
   {"gpt2-355m", trm_preset_gpt, trm_preset_gpt_context},

@@ -19,6 +19,12 @@ struct trm_preset {
   size_t (*context)(const struct trm_item *item); /* tokens a sample, 0: any; NULL: the preset takes no tokens */
 };
 
+/* presets_images.c */
+int trm_preset_lenet5(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+int trm_preset_resnet(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+int trm_preset_resnet18(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+int trm_preset_vgg11(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
+
 /* presets_gpt.c */
 int trm_preset_gpt(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
 size_t trm_preset_gpt_context(const struct trm_item *item);

@@ -18,6 +18,7 @@ struct trm_strategy;
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
+  bool lockstep;    /* all ranks compute the parts of one batch at the same time, so passes may reduce among them */
 
   /* Collective. Takes the arrays (elements = strategy->elements), sets w and g, index and parts. */
   int (*create)(struct trm_strategy *strategy);
@@ -50,6 +51,7 @@ struct trm_strategy {
   const struct trm_optimizer *optimizer;
   const struct trm_options *options;
   size_t elements;             /* of the flat arrays */
+  size_t statistics;           /* how many of them, at the end, are not trained: trm_optimizer_apply, and no clipping */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
   /* set by create */

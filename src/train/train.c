@@ -37,6 +37,13 @@ static int hand_to_strategy(void *context, size_t low, size_t high)
   return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high) : TRM_OK;
 }
 
+/* For passes that all ranks make together. */
+static void reduce_sums(void *context, double *values, size_t n)
+{
+  struct trm_comm *comm = context;
+  comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
+}
+
 /* Forward and backward over positions [low, high) of the epoch's order, weighted as part of a batch of `batch` rows. */
 static int compute(struct trainer *t, size_t low, size_t high, size_t batch, float beta, bool last,
                    struct trm_tally *tally)
@@ -51,6 +58,8 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
     .seed = (uint64_t)t->options->run.seed,
     .first_row = t->samples + (low - t->position), /* the same for any division of the batch */
     .beta = beta,
+    .reduce = t->strategy.ops->lockstep && t->comm->size > 1 && !t->lane_count ? reduce_sums : NULL,
+    .reduce_context = t->comm,
   };
   return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, last ? hand_to_strategy : NULL, &t->strategy);
 }
@@ -319,6 +328,7 @@ static int create_strategy(struct trainer *t)
     .optimizer = &t->optimizer,
     .options = t->options,
     .elements = t->model.parameters,
+    .statistics = t->model.statistics,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
   };

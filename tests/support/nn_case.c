@@ -15,6 +15,8 @@ const struct trm_input_spec nn_nine_classes = {
   .shape = {.dims = 1, .size = {9}}, .target = TRM_TARGET_CLASS, .classes = 9};
 const struct trm_input_spec nn_image_classes = {
   .shape = {.dims = 3, .size = {2, 2, 3}}, .target = TRM_TARGET_CLASS, .classes = 4};
+const struct trm_input_spec nn_images = {
+  .shape = {.dims = 3, .size = {2, 4, 4}}, .target = TRM_TARGET_CLASS, .classes = 5};
 const struct trm_input_spec nn_sparse_two = {
   .shape = {.dims = 1, .size = {23}}, .sparse = true, .target = TRM_TARGET_CLASS, .classes = 2};
 const struct trm_input_spec nn_three_values = {
@@ -69,6 +71,19 @@ const struct nn_example nn_examples[] = {
   {"embedding 4 | linear 12 | mark q | rotary heads=1 | attention heads=2 | mark y | at q | linear 4 | tanh | add y | "
    "head", "auto", &nn_tokens, false},
   {"gpt layers=2 heads=2 dim=8 context=5 dropout=0.1", "auto", &nn_tokens, true},
+  {"conv2d 3 3 pad=1 | tanh | flatten | linear 5", "auto", &nn_images, false},
+  {"conv2d 4 2x3 stride=1x2 pad=1x0 bias=no init=he | gelu | conv2d 6 2x1 groups=2 init=xavier | global_avg_pool | "
+   "linear 5", "auto", &nn_images, false},
+  {"max_pool 2 stride=1 | conv2d 5 3 stride=2 pad=1 | max_pool 3x2 stride=1x2 pad=1x0 | head", "auto", &nn_images,
+   true},
+  {"avg_pool 2x3 stride=1 pad=1 | conv2d 3 1x2 | avg_pool 2 | linear 5", "auto", &nn_images, false},
+  {"conv2d 3 3 bias=no | batch_norm epsilon=0.01 | tanh | linear 5", "auto", &nn_images, false},
+  {"mark in | conv2d 3 3 pad=1 stride=2 bias=no | batch_norm sync=no | sigmoid | conv2d 4 3 pad=1 bias=no | "
+   "batch_norm | mark out | at in | conv2d 4 1 stride=2 bias=no | batch_norm | add out | tanh | global_avg_pool | "
+   "linear 5", "auto", &nn_images, false},
+  {"batch_norm | tanh | linear 7 bias=no | batch_norm | tanh | batch_norm | linear 5", "auto", &nn_images, false},
+  {"flatten | dropout 0.2 | flatten | linear 6 bias=no | batch_norm | dropout 0.2 | flatten | linear 5 | flatten",
+   "auto", &nn_images, false},
   {"linear 3", "mean_squared_error", &nn_three_values, false},
   {"linear 5 | gelu | linear 3", "auto", &nn_three_values, false},
   {"linear 5 | tanh | linear 3 | sigmoid", "auto", &nn_three_values, false},

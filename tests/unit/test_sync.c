@@ -113,6 +113,12 @@ static const char *text_of(const struct setup *c)
     CU_ASSERT_TRUE(holds);                                                 \
   } while (0)
 
+/* Where the statistics begin: the last interval. */
+static size_t trained_of(const struct setup *c)
+{
+  return c->elements / 16 * 11 / 16 * 16;
+}
+
 struct job {
   struct trm_options options;
   struct trm_optimizer optimizer;
@@ -146,6 +152,7 @@ static void job_start(struct job *job, const struct setup *c, struct trm_comm *c
                                         .optimizer = &job->optimizer,
                                         .options = &job->options,
                                         .elements = c->elements,
+                                        .statistics = c->elements - trained_of(c),
                                         .boundary = job->boundary,
                                         .boundaries = 5};
   if (c->node_size) {
@@ -236,12 +243,15 @@ struct reference {
 static void reference_step(struct reference *r, const struct setup *c, const struct trm_update *u, uint64_t step,
                            int parts)
 {
-  const size_t n = c->elements;
-  double *g = trm_alloc(n * sizeof *g, "test"), norm = 0;
-  for (size_t i = 0; i < n; i++) {
+  const size_t n = trained_of(c);
+  double *g = trm_alloc(c->elements * sizeof *g, "test"), norm = 0;
+  for (size_t i = 0; i < c->elements; i++) {
     for (int part = 0; part < parts; part++)
       g[i] += exact_gradient(step, part, i);
-    norm += g[i] * g[i];
+    if (i < n)
+      norm += g[i] * g[i];
+    else
+      r->w[i] += g[i]; /* a statistic: neither clipped nor given to the rule */
   }
   const double scale = c->clip > 0 && sqrt(norm) > c->clip ? c->clip / sqrt(norm) : 1, rate = rate_of(step);
   for (size_t i = 0; i < n; i++) {

@@ -9,6 +9,7 @@ extern const struct trm_layer_ops layer_add;
 
 extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
   layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,
-  layer_swiglu, layer_head;
+  layer_swiglu, layer_head, layer_conv2d, layer_max_pool, layer_avg_pool, layer_global_avg_pool, layer_batch_norm,
+  layer_flatten;
 
 #endif

@@ -1,0 +1,82 @@
+/* Two-dimensional convolution of images (C, H, W), as torch.nn.Conv2d: N units, kernels of KH x KW, in groups. */
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+enum { WEIGHT, BIAS };
+
+static int conv2d_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  static const char *const keys[] = {"units",  "kernel", "stride", "pad",       "groups",
+                                     "bias",   "init",   "residuals", NULL};
+  layer->bias = true;
+  layer->window = (struct trm_window2d){.stride = {1, 1}};
+  layer->groups = 1;
+  TRM_CHECK(trm_argument_done(layer, arguments, 2, keys));
+  TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &layer->units));
+  TRM_CHECK(trm_argument_pair(layer, arguments, 1, "kernel", 1, layer->window.kernel));
+  TRM_CHECK(trm_argument_pair(layer, arguments, -1, "stride", 1, layer->window.stride));
+  TRM_CHECK(trm_argument_pair(layer, arguments, -1, "pad", 0, layer->window.pad));
+  TRM_CHECK(trm_argument_size(layer, arguments, -1, "groups", &layer->groups));
+  TRM_CHECK(trm_argument_rule(layer, arguments));
+  return trm_argument_bool(layer, arguments, "bias", &layer->bias);
+}
+
+static int conv2d_shape(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_window(layer));
+  const size_t channels = layer->in.size[0];
+  if (channels % layer->groups != 0 || layer->units % layer->groups != 0)
+    return trm_error(TRM_USAGE, "%s: %zu channels and %zu units cannot both be divided among %zu groups",
+                     trm_layer_text(layer), channels, layer->units, layer->groups);
+  layer->out.size[0] = layer->units;
+  const size_t *kernel = layer->window.kernel, k = channels / layer->groups * kernel[0] * kernel[1];
+  const struct trm_shape weight = {
+    .dims = 4, .size = {layer->units, channels / layer->groups, kernel[0], kernel[1]}};
+  trm_layer_weights(layer, &weight, k, layer->units / layer->groups * kernel[0] * kernel[1]);
+  return TRM_OK;
+}
+
+static struct trm_conv2d conv2d_of(const struct trm_layer *layer)
+{
+  return (struct trm_conv2d){
+    .window = layer->window, .channels = layer->in.size[0], .units = layer->units, .groups = layer->groups};
+}
+
+static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
+                           float *y /* (B, N, OH, OW) */, float *work)
+{
+  (void)work;
+  const struct trm_conv2d how = conv2d_of(layer);
+  pass->device->ops->conv2d_forward(pass->device, &how, x, layer->parameter[WEIGHT].w,
+                                    layer->bias ? layer->parameter[BIAS].w : NULL, y, pass->input->rows);
+}
+
+static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                            const float *dy, float *dx, float *work)
+{
+  (void)y, (void)work;
+  const struct trm_conv2d how = conv2d_of(layer);
+  const struct trm_device_ops *ops = pass->device->ops;
+  ops->conv2d_backward_weights(pass->device, &how, x, dy, pass->beta, layer->parameter[WEIGHT].g,
+                               layer->bias ? layer->parameter[BIAS].g : NULL, pass->input->rows);
+  if (dx)
+    ops->conv2d_backward_data(pass->device, &how, dy, layer->parameter[WEIGHT].w, dx, pass->input->rows);
+}
+
+static struct trm_cost conv2d_cost(const struct trm_layer *layer)
+{
+  const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
+  const double k = (double)(layer->in.size[0] / layer->groups * layer->window.kernel[0] * layer->window.kernel[1]);
+  return (struct trm_cost){.flop = 2 * out * k, .bytes = sizeof(float) * (in + out)};
+}
+
+const struct trm_layer_ops layer_conv2d = {
+  .name = "conv2d",
+  .usage = "conv2d UNITS KERNEL [stride=S pad=P groups=G bias=yes|no init=default|he|xavier], KERNEL, S, P: N or HxW",
+  .create = conv2d_create,
+  .shape = conv2d_shape,
+  .forward = conv2d_forward,
+  .backward = conv2d_backward,
+  .cost = conv2d_cost,
+  .keeps_input = true,
+};

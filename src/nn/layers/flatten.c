@@ -1,0 +1,51 @@
+/* A sample of any shape as one vector. Where the next layer takes vectors it does so by itself; this says it. */
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+static int flatten_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  return trm_argument_done(layer, arguments, 0, (const char *const[]){NULL});
+}
+
+static int flatten_shape(struct trm_layer *layer)
+{
+  TRM_CHECK(trm_layer_dense(layer));
+  layer->out = (struct trm_shape){.dims = 1, .size = {trm_shape_count(&layer->in)}};
+  return TRM_OK;
+}
+
+static void values_copy(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
+{
+  if (to && to != from)
+    pass->device->ops->copy(pass->device, to, from, pass->input->rows * layer->out.size[0] * sizeof *to);
+}
+
+static void flatten_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+{
+  (void)work;
+  values_copy(layer, pass, x, y);
+}
+
+static void flatten_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                             const float *dy, float *dx, float *work)
+{
+  (void)x, (void)y, (void)work;
+  values_copy(layer, pass, dy, dx);
+}
+
+static struct trm_cost flatten_cost(const struct trm_layer *layer)
+{
+  (void)layer;
+  return (struct trm_cost){0};
+}
+
+const struct trm_layer_ops layer_flatten = {
+  .name = "flatten",
+  .usage = "flatten",
+  .create = flatten_create,
+  .shape = flatten_shape,
+  .forward = flatten_forward,
+  .backward = flatten_backward,
+  .cost = flatten_cost,
+  .in_place = true,
+};

@@ -1,0 +1,368 @@
+/* Layers and models of images: shapes, what is refused, presets, and the statistics of batch normalization. */
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "blas/blas.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+#include "nn/optimizer.h"
+#include "suite.h"
+#include "support/nn_case.h"
+
+static const struct trm_input_spec mnist = {
+  .shape = {.dims = 3, .size = {1, 28, 28}}, .target = TRM_TARGET_CLASS, .classes = 10};
+static const struct trm_input_spec cifar = {
+  .shape = {.dims = 3, .size = {3, 32, 32}}, .target = TRM_TARGET_CLASS, .classes = 10};
+static const struct trm_input_spec imagenet = {
+  .shape = {.dims = 3, .size = {3, 224, 224}}, .target = TRM_TARGET_CLASS, .classes = 1000};
+
+static void test_shapes(void)
+{
+  static const struct {
+    const char *text, *out, *weight;
+    size_t parameters;
+    double flop; /* of the first layer, forward */
+  } cases[] = {
+    {"conv2d 8 3 | head", "(8, 30, 30)", "(8, 3, 3, 3)", 8 * 27 + 8, 2.0 * 8 * 27 * 900},
+    {"conv2d units=6 kernel=5x3 stride=2x1 pad=2x0 bias=no | head", "(6, 16, 30)", "(6, 3, 5, 3)", 6 * 45,
+     2.0 * 6 * 45 * 480},
+    {"conv2d 9 1 groups=3 | head", "(9, 32, 32)", "(9, 1, 1, 1)", 18, 2.0 * 9 * 1024},
+    {"max_pool 3 stride=2 pad=1 | head", "(3, 16, 16)", NULL, 0, 3 * 256 * 9.0},
+    {"max_pool 2x3 | head", "(3, 16, 10)", NULL, 0, 3 * 160 * 6.0},
+    {"avg_pool 5 stride=3x4 | head", "(3, 10, 7)", NULL, 0, 3 * 70 * 25.0},
+    {"global_avg_pool | head", "(3)", NULL, 0, 3 * 1024.0},
+    {"flatten | head", "(3072)", NULL, 0, 0},
+    {"batch_norm | head", "(3, 32, 32)", "(3)", 6, 6 * 3072.0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trm_model model;
+    CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, cases[i].text, "auto", &cifar), TRM_OK);
+    const struct trm_layer *layer = &model.layer[0];
+    CU_ASSERT_STRING_EQUAL(trm_shape_text(&layer->out), cases[i].out);
+    if (cases[i].weight)
+      CU_ASSERT_STRING_EQUAL(trm_shape_text(&layer->parameter[0].shape), cases[i].weight);
+    CU_ASSERT_EQUAL(trm_model_size(&model) - 10 * (trm_shape_count(&layer->out) + 1), cases[i].parameters);
+    CU_ASSERT_EQUAL(layer->ops->cost(layer).flop, cases[i].flop);
+    trm_model_free(&model);
+  }
+}
+
+static void test_refused(void)
+{
+  static const struct trm_input_spec vectors = {
+    .shape = {.dims = 1, .size = {9}}, .target = TRM_TARGET_CLASS, .classes = 10};
+  static const struct trm_input_spec values = {
+    .shape = {.dims = 3, .size = {3, 32, 32}}, .target = TRM_TARGET_VALUE, .classes = 2};
+  static const struct {
+    const char *text;
+    const struct trm_input_spec *spec;
+    const char *message; /* its beginning */
+  } cases[] = {
+    {"conv2d", &cifar, "layer 0 (conv2d): units is missing; usage: conv2d UNITS KERNEL"},
+    {"conv2d 8", &cifar, "layer 0 (conv2d): kernel is missing; usage"},
+    {"conv2d 8 0", &cifar, "layer 0 (conv2d): kernel is '0', must be N or HxW, from 1 to 32767"},
+    {"conv2d 8 3x", &cifar, "layer 0 (conv2d): kernel is '3x', must be N or HxW"},
+    {"conv2d 8 3x3x3", &cifar, "layer 0 (conv2d): kernel is '3x3x3', must be N or HxW"},
+    {"conv2d 8 -3", &cifar, "layer 0 (conv2d): kernel is '-3', must be N or HxW"},
+    {"conv2d 8 3 pad=x", &cifar, "layer 0 (conv2d): pad is 'x', must be N or HxW, from 0 to 32767"},
+    {"conv2d 8 3 stride=0", &cifar, "layer 0 (conv2d): stride is '0', must be"},
+    {"conv2d 8 3 dilation=2", &cifar, "layer 0 (conv2d): there is no argument 'dilation'"},
+    {"conv2d 8 3 groups=2", &cifar,
+     "layer 0 (conv2d): 3 channels and 8 units cannot both be divided among 2 groups"},
+    {"conv2d 8 3 groups=3", &cifar,
+     "layer 0 (conv2d): 3 channels and 8 units cannot both be divided among 3 groups"},
+    {"conv2d 8 35 pad=1", &cifar,
+     "layer 0 (conv2d): a kernel of 35x35 with pad 1x1 does not fit images of shape (3, 32, 32)"},
+    {"linear 8 | conv2d 8 3", &cifar, "layer 1 (conv2d): takes images (C, H, W), not samples of shape (8)"},
+    {"max_pool 2 pad=2", &cifar, "layer 0 (max_pool): pad is 2, must be at most half of the kernel's 2"},
+    {"max_pool", &cifar, "layer 0 (max_pool): kernel is missing; usage: max_pool KERNEL"},
+    {"avg_pool 2", &vectors, "layer 0 (avg_pool): takes images (C, H, W), not samples of shape (9)"},
+    {"global_avg_pool 3", &cifar, "layer 0 (global_avg_pool): '3' is one word too many"},
+    {"batch_norm momentum=1", &cifar, "layer 0 (batch_norm): momentum is '1', must be a number in [0, 1)"},
+    {"batch_norm sync=perhaps", &cifar, "layer 0 (batch_norm): sync is 'perhaps', must be yes or no"},
+    {"embedding 6 | batch_norm | head", &nn_tokens, "layer 1 (batch_norm): takes images (C, H, W) or vectors (C), not"},
+    {"mark a | conv2d 8 3 stride=2 pad=1 | add a", &cifar,
+     "layer 2 (add): adds a value of shape (3, 32, 32) to one of shape (8, 16, 16): the two must agree"},
+    {"lenet5 10", &mnist, "layer 0 (lenet5): '10' is one word too many; usage: lenet5"},
+    {"lenet5", &vectors, "layer 0 (lenet5): takes images (C, H, W) of at least 14 x 14, the data set has samples of"},
+    {"resnet20", &nn_sparse_two, "layer 0 (resnet20): takes images (C, H, W) of at least"},
+    {"resnet18", &mnist, "layer 0 (resnet18): takes images (C, H, W) of at least 32 x 32, the data set has samples of"},
+    {"vgg11", &values, "layer 0 (vgg11): tells classes apart, the data set has 2 values a sample"},
+    {"resnet21", &cifar, "layer 0: there is no layer 'resnet21', did you mean 'resnet20'?"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trm_model model;
+    const int status = trm_model_create(&model, cases[i].text, "auto", cases[i].spec);
+    CU_ASSERT_EQUAL(status, TRM_USAGE);
+    const bool as_said = strncmp(trm_error_text(), cases[i].message, strlen(cases[i].message)) == 0;
+    if (!as_said)
+      printf("\n  '%s': %s\n", cases[i].text, trm_error_text());
+    CU_ASSERT(as_said);
+    if (status == TRM_OK)
+      trm_model_free(&model);
+  }
+}
+
+/* Parameters as PyTorch and torchvision count them. */
+static void test_presets(void)
+{
+  static const struct {
+    const char *text;
+    const struct trm_input_spec *spec;
+    size_t parameters;
+    int weighty; /* layers with products, without projections */
+  } cases[] = {
+    {"lenet5", &mnist, 61706, 5},          {"resnet20", &cifar, 272474, 20},       {"resnet32", &cifar, 466906, 32},
+    {"resnet44", &cifar, 661338, 44},      {"resnet56", &cifar, 855770, 56},       {"resnet110", &cifar, 1730714, 110},
+    {"resnet18", &imagenet, 11689512, 18}, {"vgg11", &imagenet, 132863336, 11},    {"resnet20", &mnist, 272186, 20},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trm_model model;
+    CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, cases[i].text, "auto", cases[i].spec), TRM_OK);
+    CU_ASSERT_EQUAL(trm_model_size(&model), cases[i].parameters);
+    int weighty = 0;
+    for (int l = 0; l < model.layers; l++) {
+      const struct trm_layer *layer = &model.layer[l];
+      const bool product = strcmp(layer->ops->name, "conv2d") == 0 || strcmp(layer->ops->name, "linear") == 0;
+      const bool projects = layer->window.kernel[0] == 1;
+      weighty += product && !projects;
+    }
+    CU_ASSERT_EQUAL(weighty, cases[i].weighty);
+    trm_model_free(&model);
+  }
+}
+
+/* -- batch normalization */
+
+/* The two statistics of layer 1 in a flat array. */
+static const float *statistic(const struct nn_case *c, const float *flat, int which)
+{
+  return flat + c->model.layer[1].parameter[2 + which].offset;
+}
+
+/* Adds what a pass has left for the statistics, as a strategy does. */
+static void statistics_apply(struct nn_case *c)
+{
+  const struct trm_update none = {.rule = TRM_UPDATE_SGD, .scale = 1};
+  trm_optimizer_apply(c->device, &none, c->model.parameters - c->model.statistics, 0, c->model.parameters, c->w, c->g,
+                      NULL, NULL);
+}
+
+/* What batch_norm reads: the output of the convolution alone, (13, 3, 4), on the host. */
+static float *activations(struct nn_case *c, const struct trm_input *input, const float *w)
+{
+  struct trm_model bare;
+  const struct trm_input_spec spec = {
+    .shape = nn_images.shape, .target = TRM_TARGET_VALUE, .classes = 12};
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&bare, "conv2d 3 3 bias=no", "auto", &spec), TRM_OK);
+  float *host = trm_alloc(bare.parameters * sizeof *host, "weights");
+  memcpy(host, w + c->model.layer[0].parameter[0].offset, 54 * sizeof *host);
+  float *on_device = device_floats(c->device, host, bare.parameters);
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&bare, c->device, on_device, NULL, NN_ROWS, false), TRM_OK);
+  const struct trm_pass pass = {.device = c->device, .input = input};
+  trm_model_forward(&bare, &pass);
+  float *y = trm_alloc(input->rows * 12 * sizeof *y, "activations");
+  c->device->ops->download(c->device, y, bare.scores, input->rows * 12 * sizeof *y);
+  trm_free(host);
+  trm_model_free(&bare);
+  return y;
+}
+
+/* Mean and unbiased variance of channel k. */
+static void moments_of(const float *y, size_t rows, size_t k, double *mean, double *variance)
+{
+  const double n = 4 * (double)rows;
+  *mean = *variance = 0;
+  for (size_t i = 0; i < 4 * rows; i++)
+    *mean += (double)y[i / 4 * 12 + k * 4 + i % 4] / n;
+  for (size_t i = 0; i < 4 * rows; i++)
+    *variance += pow((double)y[i / 4 * 12 + k * 4 + i % 4] - *mean, 2) / (n - 1);
+}
+
+static const char bn_text[] = "conv2d 3 3 bias=no | batch_norm momentum=0.25 | tanh | linear 5";
+
+static void statistics(struct trm_device *device)
+{
+  struct nn_case c;
+  CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, bn_text, "auto", &nn_images, NN_ROWS, 3), TRM_OK);
+  CU_ASSERT_EQUAL(c.model.statistics, 32);
+  CU_ASSERT_EQUAL(c.model.boundary[c.model.boundaries - 1], c.model.parameters);
+  CU_ASSERT_EQUAL(c.model.layer[1].parameter[2].offset, c.model.parameters - 32);
+  nn_case_draw(&c, 13, 10);
+  struct trm_pass pass = nn_case_pass(&c);
+  const float *w = nn_case_weights(&c);
+  for (int k = 0; k < 3; k++) {
+    CU_ASSERT_EQUAL(statistic(&c, w, 0)[k], 0);
+    CU_ASSERT_EQUAL(statistic(&c, w, 1)[k], 1);
+  }
+
+  /* passes change nothing; the strategy adds what they leave */
+  nn_case_train(&c, &pass, 1.0f / 13);
+  check_same("weights after a pass", nn_case_weights(&c), w, c.model.parameters);
+  statistics_apply(&c);
+  const float *after = nn_case_weights(&c);
+  check_same("parameters", after, w, c.model.parameters - 32);
+  float *y = activations(&c, &c.input, w);
+  for (size_t k = 0; k < 3; k++) {
+    double mean, variance;
+    moments_of(y, 13, k, &mean, &variance);
+    CU_ASSERT_DOUBLE_EQUAL((double)statistic(&c, after, 0)[k], 0.25 * mean, 1e-6);
+    CU_ASSERT_DOUBLE_EQUAL((double)statistic(&c, after, 1)[k], 0.75 + 0.25 * variance, 1e-6);
+  }
+  trm_free(y);
+
+  /* two micro-batches: the mean of theirs, by rows */
+  const struct trm_input parts[2] = {nn_case_part(&c, 0, 4), nn_case_part(&c, 4, 13)};
+  device->ops->fill(device, c.g, NAN, c.model.parameters);
+  for (int part = 0; part < 2; part++) {
+    struct trm_pass some = pass;
+    some.input = &parts[part];
+    some.beta = part ? 1 : 0;
+    nn_case_train(&c, &some, 1.0f / 13);
+  }
+  statistics_apply(&c);
+  const float *later = nn_case_weights(&c);
+  for (size_t k = 0; k < 3; k++) {
+    double want[2] = {0, 0};
+    for (int part = 0; part < 2; part++) {
+      double moments[2];
+      y = activations(&c, &parts[part], w);
+      moments_of(y, parts[part].rows, k, &moments[0], &moments[1]);
+      trm_free(y);
+      for (int s = 0; s < 2; s++)
+        want[s] += moments[s] * (double)parts[part].rows / 13;
+    }
+    for (int s = 0; s < 2; s++)
+      CU_ASSERT_DOUBLE_EQUAL((double)statistic(&c, later, s)[k],
+                             0.75 * (double)statistic(&c, after, s)[k] + 0.25 * want[s], 1e-6);
+  }
+
+  /* evaluation takes the running ones: rows do not see one another */
+  float whole[16 * 5], alone[5];
+  pass.training = false;
+  trm_model_forward(&c.model, &pass);
+  device->ops->download(device, whole, c.model.scores, 13 * 5 * sizeof *whole);
+  const struct trm_input one = nn_case_part(&c, 7, 8);
+  pass.input = &one;
+  trm_model_forward(&c.model, &pass);
+  device->ops->download(device, alone, c.model.scores, sizeof alone);
+  CU_ASSERT(distance_of(alone, whole + 7 * 5, 5) < 1e-6);
+  char hex[2][65];
+  trm_model_hash(&c.model, after, hex[0]);
+  trm_model_hash(&c.model, later, hex[1]);
+  CU_ASSERT_STRING_NOT_EQUAL(hex[0], hex[1]);
+  nn_case_close(&c);
+}
+
+/* Ranks as threads, each with a device and a model of its own, that compute rows of one batch. */
+enum { RANKS = 3 };
+static const size_t rank_low[RANKS + 1] = {0, 4, 4, 13}; /* one has no rows */
+
+struct rank {
+  int number;
+  bool sync;
+  float *g; /* (parameters) */
+  size_t parameters;
+  double loss;
+};
+
+static pthread_barrier_t meeting;
+static double *offered[RANKS];
+
+static void threads_reduce(void *context, double *values, size_t n)
+{
+  double sum[512] = {0};
+  offered[*(int *)context] = values;
+  pthread_barrier_wait(&meeting);
+  for (int r = 0; r < RANKS; r++)
+    for (size_t i = 0; i < n; i++)
+      sum[i] += offered[r][i];
+  pthread_barrier_wait(&meeting);
+  memcpy(values, sum, n * sizeof *values);
+}
+
+static const char ranks_text[] = "conv2d 3 3 pad=1 bias=no | batch_norm | tanh | linear 7 | batch_norm sync=yes | "
+                                 "sigmoid | linear 5";
+
+static void *rank_run(void *argument)
+{
+  struct rank *rank = argument;
+  struct trm_device device;
+  struct nn_case c;
+  struct trm_tally tally = {0};
+  if (trm_device_open(&device, "cpu", "auto", 0, 1) != TRM_OK ||
+      nn_case_open(&c, &device, ranks_text, "auto", &nn_images, NN_ROWS, 3) != TRM_OK)
+    return NULL;
+  nn_case_draw(&c, 13, 10);
+  const bool all = rank->number == RANKS;
+  const struct trm_input part = nn_case_part(&c, all ? 0 : rank_low[rank->number],
+                                             all ? 13 : rank_low[rank->number + 1]);
+  const struct trm_pass pass = {.device = &device, .input = &part, .training = true,
+                                .reduce = rank->sync ? threads_reduce : NULL, .reduce_context = &rank->number};
+  rank->parameters = c.model.parameters;
+  rank->g = trm_alloc(rank->parameters * sizeof *rank->g, "gradient");
+  if (trm_model_train(&c.model, &pass, 1.0f / 13, &tally, NULL, NULL) == TRM_OK)
+    device.ops->download(&device, rank->g, c.g, rank->parameters * sizeof *rank->g);
+  rank->loss = tally.loss;
+  nn_case_close(&c);
+  trm_device_close(&device);
+  return NULL;
+}
+
+/* With reduce the parts' gradients and statistics add up to those of the whole batch on one rank; without, they do
+ * not. */
+static void test_ranks(void)
+{
+  struct rank whole = {.number = RANKS};
+  rank_run(&whole);
+  for (int sync = 0; sync < 2; sync++) {
+    struct rank rank[RANKS];
+    pthread_t thread[RANKS];
+    pthread_barrier_init(&meeting, NULL, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+      rank[r] = (struct rank){.number = r, .sync = sync};
+      CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[r], NULL, rank_run, &rank[r]), 0);
+    }
+    double loss = 0;
+    for (int r = 0; r < RANKS; r++) {
+      pthread_join(thread[r], NULL);
+      CU_ASSERT_PTR_NOT_NULL_FATAL(rank[r].g);
+      loss += rank[r].loss;
+    }
+    for (int r = 1; r < RANKS; r++)
+      for (size_t e = 0; e < whole.parameters; e++)
+        rank[0].g[e] += rank[r].g[e];
+    const double distance = distance_of(rank[0].g, whole.g, whole.parameters);
+    if (sync) {
+      CU_ASSERT(distance < 2e-6);
+      CU_ASSERT_DOUBLE_EQUAL(loss, whole.loss, 1e-6 * whole.loss);
+    } else {
+      CU_ASSERT(distance > 0.01);
+    }
+    for (int r = 0; r < RANKS; r++)
+      trm_free(rank[r].g);
+    pthread_barrier_destroy(&meeting);
+  }
+  trm_free(whole.g);
+}
+
+static void test_statistics(void)
+{
+  on_devices(statistics);
+}
+
+int main(void)
+{
+  CU_TestInfo tests[] = {
+    {"shapes and parameters", test_shapes},
+    {"texts refused", test_refused},
+    {"presets", test_presets},
+    {"running statistics", test_statistics},
+    {"statistics over ranks", test_ranks},
+    CU_TEST_INFO_NULL,
+  };
+  return suite_run("convolution", tests);
+}
