@@ -22,8 +22,8 @@ static const char usage[] =
   "moves, at the rate of memory. Steps and bound are measured in turns; medians. Several ranks: B samples *each*.\n"
   "\n"
   "  --model=TEXT   the model (default \"mlp 784-2048-2048-10 relu\")\n"
-  "  --input=F      values of a sample (default: the first size of an mlp, else 784)\n"
-  "  --classes=C    classes (default: the last size of an mlp, else 10)\n"
+  "  --input=SHAPE  of a sample: F values, or CxHxW (default: what the model named is made for, else 784)\n"
+  "  --classes=C    classes (default: the last size of an mlp, 1000 for resnet18 and vgg11, else 10)\n"
   "  --batch=B      samples a rank (default 256)\n"
   "  --steps=S      measured steps (default 30)\n"
   "  --warmup=W     steps before these (default 5)\n"
@@ -36,14 +36,15 @@ static const char usage[] =
 enum { BATCHES = 4, MOST = 96 };
 
 struct request {
-  const char *model;
-  int64_t input, classes, batch, steps, warmup;
+  const char *model, *input;
+  int64_t classes, batch, steps, warmup;
   bool bound, json;
 };
 
 struct bench {
   struct job *job;
   struct request request;
+  struct trm_shape shape; /* of a sample */
   struct trm_comm *comm;
   struct trm_device *device;
   struct trm_model model;
@@ -68,27 +69,59 @@ static double now(const struct bench *b)
 
 /* -- the step */
 
-/* "mlp 784-2048-10 relu": its first and last size */
-static void sizes_guess(struct request *request)
+static bool begins(const char *text, const char *with)
 {
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Samples and classes that suit the model: of "mlp 784-2048-10 relu" its first and last size. */
+static void sizes_guess(struct request *request, struct trm_shape *shape)
+{
+  const char *model = request->model + strspn(request->model, " ");
   size_t first = 784, last = 10;
-  if (!strncmp(request->model, "mlp ", 4)) {
-    const char *sizes = request->model + 4 + strspn(request->model + 4, " ");
+  *shape = (struct trm_shape){.dims = 1};
+  if (begins(model, "mlp ")) {
+    const char *sizes = model + 4 + strspn(model + 4, " ");
     const size_t length = strcspn(sizes, " ");
     first = strtoull(sizes, NULL, 10);
     for (size_t i = 0; i < length; i++)
       if (sizes[i] == '-')
         last = strtoull(sizes + i + 1, NULL, 10);
+  } else if (begins(model, "lenet5")) {
+    *shape = (struct trm_shape){.dims = 3, .size = {1, 28, 28}};
+  } else if (begins(model, "resnet18") || begins(model, "vgg11")) {
+    *shape = (struct trm_shape){.dims = 3, .size = {3, 224, 224}};
+    last = 1000;
+  } else if (begins(model, "resnet")) {
+    *shape = (struct trm_shape){.dims = 3, .size = {3, 32, 32}};
   }
-  if (!request->input)
-    request->input = (int64_t)first;
+  if (shape->dims == 1)
+    shape->size[0] = first;
   if (!request->classes)
     request->classes = (int64_t)last;
 }
 
+/* "784" or "3x32x32" */
+static int shape_read(const char *text, struct trm_shape *shape)
+{
+  const char *at = text;
+  bool good = true;
+  for (shape->dims = 0; good && at; shape->dims++) {
+    char *end;
+    const unsigned long long size = strtoull(at, &end, 10);
+    good = shape->dims < TRM_MAX_DIMS && *at >= '1' && *at <= '9' && size <= 1 << 24 && (!*end || *end == 'x');
+    if (good)
+      shape->size[shape->dims] = (size_t)size;
+    at = good && *end ? end + 1 : NULL;
+  }
+  if (!good)
+    return trm_error(TRM_USAGE, "--input is '%s', must be a number of values or a shape such as 3x32x32", text);
+  return TRM_OK;
+}
+
 static int batches_make(struct bench *b)
 {
-  const size_t rows = (size_t)b->request.batch, features = (size_t)b->request.input;
+  const size_t rows = (size_t)b->request.batch, features = trm_shape_count(&b->shape);
   int32_t *class = trm_alloc(rows * sizeof *class, "bench: targets");
   int status = TRM_OK;
   for (uint32_t k = 0; k < BATCHES && status == TRM_OK; k++) {
@@ -111,7 +144,7 @@ static int batches_make(struct bench *b)
 static int training_open(struct bench *b)
 {
   const struct trm_options *options = &b->job->options;
-  const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {(size_t)b->request.input}},
+  const struct trm_input_spec spec = {.shape = b->shape,
                                       .target = TRM_TARGET_CLASS,
                                       .classes = (size_t)b->request.classes};
   TRM_CHECK(trm_model_create(&b->model, b->request.model, options->train.loss, &spec));
@@ -406,7 +439,7 @@ int bench_step(int argc, char **argv)
     .model = "mlp 784-2048-2048-10 relu", .batch = 256, .steps = 30, .warmup = 5, .bound = true};
   bool helped;
   const struct flag table[] = {{"model", FLAG_TEXT, &b.request.model, 0, 0},
-                               {"input", FLAG_INTEGER, &b.request.input, 1, 1 << 30},
+                               {"input", FLAG_TEXT, &b.request.input, 0, 0},
                                {"classes", FLAG_INTEGER, &b.request.classes, 1, 1 << 24},
                                {"batch", FLAG_INTEGER, &b.request.batch, 1, 1 << 24},
                                {"steps", FLAG_INTEGER, &b.request.steps, 1, 1 << 20},
@@ -422,8 +455,10 @@ int bench_step(int argc, char **argv)
   if (status == TRM_OK && !helped) {
     b.comm = job.parts.comm;
     b.device = &job.device;
-    sizes_guess(&b.request);
-    status = measure(&b);
+    sizes_guess(&b.request, &b.shape);
+    status = b.request.input ? shape_read(b.request.input, &b.shape) : TRM_OK;
+    if (status == TRM_OK)
+      status = measure(&b);
     bench_close(&b);
   }
   job_close(&job);
