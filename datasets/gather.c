@@ -81,8 +81,7 @@ static void targets_gather(const struct loader *loader, const struct store *stor
 
 static const unsigned char *x_of(const struct loader *loader, const struct store *store, size_t k, size_t row)
 {
-  const size_t last = loader->head.kind == TRM_DATA_TOKENS ? block_type_bytes(loader->x_type) : 0;
-  return store->x + k * (store->room * loader->row_bytes + last) + row * loader->row_bytes;
+  return store->x + k * loader_block_bytes(loader, store->room) + row * loader->row_bytes;
 }
 
 static void dense_gather(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t to,

@@ -15,10 +15,16 @@ static void *carve(char *memory, size_t *at, size_t bytes)
   return here;
 }
 
-static size_t x_block_bytes(const struct loader *loader, size_t room)
+uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
 {
-  const size_t last = loader->head.kind == TRM_DATA_TOKENS ? block_type_bytes(loader->x_type) : 0;
-  return room * loader->row_bytes + last;
+  return rows * loader->stride + (loader->context - loader->stride) + 1;
+}
+
+size_t loader_block_bytes(const struct loader *loader, size_t room)
+{
+  if (loader->head.kind == TRM_DATA_TOKENS)
+    return (size_t)loader_tokens(loader, room) * block_type_bytes(loader->x_type);
+  return room * loader->row_bytes;
 }
 
 size_t store_place(const struct loader *loader, struct store *store, void *memory, size_t blocks, size_t room,
@@ -31,7 +37,7 @@ size_t store_place(const struct loader *loader, struct store *store, void *memor
     store->columns = carve(memory, &bytes, entries * sizeof *store->columns);
     store->values = carve(memory, &bytes, entries * sizeof *store->values);
   } else {
-    store->x = carve(memory, &bytes, blocks * x_block_bytes(loader, room));
+    store->x = carve(memory, &bytes, blocks * loader_block_bytes(loader, room));
   }
   if (loader->y_bytes)
     store->y = carve(memory, &bytes, blocks * room * loader->y_bytes);
@@ -100,8 +106,8 @@ int loader_check(const struct loader *loader, const struct store *store, size_t 
 {
   const size_t at = k * store->room + row;
   if (loader->head.kind == TRM_DATA_TOKENS) {
-    const unsigned char *x = store->x + k * x_block_bytes(loader, store->room) + row * loader->row_bytes;
-    return tokens_check(loader, x, rows * loader->context + 1, first * loader->context);
+    const unsigned char *x = store->x + k * loader_block_bytes(loader, store->room) + row * loader->row_bytes;
+    return tokens_check(loader, x, (size_t)loader_tokens(loader, rows), first * loader->stride);
   }
   if (loader->head.kind == TRM_DATA_CSR)
     TRM_CHECK(columns_check(loader, store, store->starts + k * (store->room + 1) + row, rows, first));
@@ -148,11 +154,11 @@ static int csr_read(struct loader *loader, struct data_split *files, uint64_t fi
 int loader_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
                 size_t k, size_t entry)
 {
-  unsigned char *x = store->x ? store->x + k * x_block_bytes(loader, store->room) : NULL;
+  unsigned char *x = store->x ? store->x + k * loader_block_bytes(loader, store->room) : NULL;
   if (loader->head.kind == TRM_DATA_CSR)
     TRM_CHECK(csr_read(loader, files, first, rows, store, k, entry));
   else if (loader->head.kind == TRM_DATA_TOKENS)
-    TRM_CHECK(data_array_read(&files->x, first * loader->context, rows * loader->context + 1, x));
+    TRM_CHECK(data_array_read(&files->x, first * loader->stride, (size_t)loader_tokens(loader, rows), x));
   else
     TRM_CHECK(data_array_read(&files->x, first, rows, x));
   if (store->y)
@@ -205,7 +211,7 @@ static uint64_t rows_needed(const struct loader *loader, const struct data_array
     return loader->entries;
   if (array == &files->starts)
     return loader->rows + 1;
-  return loader->head.kind == TRM_DATA_TOKENS ? loader->rows * loader->context + 1 : loader->rows;
+  return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->rows) : loader->rows;
 }
 
 /* Takes the shared memory. The rooms are rounded up, so that every block is read whole and verified where it lies. */
@@ -219,7 +225,7 @@ static int whole_place(struct loader *loader)
   for (int i = 0; i < arrays; i++) {
     const uint64_t read = rows_rounded(array[i], rows_needed(loader, array[i]));
     size_t *most = array[i] == &files->columns || array[i] == &files->values ? &entries : &room;
-    const size_t rows = loader->head.kind == TRM_DATA_TOKENS ? (read + loader->context - 1) / loader->context : read;
+    const size_t rows = loader->head.kind == TRM_DATA_TOKENS ? (read + loader->stride - 1) / loader->stride : read;
     *most = rows > *most ? rows : *most;
   }
   const size_t bytes = store_place(loader, &loader->store, NULL, 1, room, entries);

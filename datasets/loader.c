@@ -8,6 +8,7 @@
 #include "core/status.h"
 #include "datasets.h"
 #include "loader.h"
+#include "nn/model.h"
 
 static const char *split_name(enum trm_split split)
 {
@@ -29,19 +30,34 @@ static int start_read(struct loader *loader, uint64_t row, uint64_t *start)
   return TRM_OK;
 }
 
+/* Rows of the test split do not overlap: each token is predicted once. */
+static void context_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
+{
+  loader->context = (size_t)options->data.context;
+  if (loader->context == 0)
+    loader->context = trm_model_context(options->model);
+  if (loader->context == 0)
+    loader->context = 128;
+  const bool overlaps = split == TRM_SPLIT_TRAIN && options->data.stride > 0;
+  loader->stride = overlaps ? (size_t)options->data.stride : loader->context;
+  if (loader->stride > loader->context)
+    loader->stride = loader->context;
+}
+
 static int sizes_find(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   const struct data_head *head = &loader->head;
   const struct data_split *files = &loader->files;
   const uint64_t limit = (uint64_t)(split == TRM_SPLIT_TRAIN ? options->data.limit : options->data.limit_test);
-  loader->context = head->kind == TRM_DATA_TOKENS ? (size_t)options->data.context : 1;
+  loader->context = loader->stride = 1;
   loader->rows = files->rows;
   if (head->kind == TRM_DATA_TOKENS) {
+    context_choose(loader, split, options);
     if (files->rows < loader->context + 1)
       return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, but a row of data.context=%zu and its targets "
                        "need %zu", loader->path, files->name, (unsigned long long)files->rows, loader->context,
                        loader->context + 1);
-    loader->rows = (files->rows - 1) / loader->context;
+    loader->rows = (files->rows - loader->context - 1) / loader->stride + 1;
   }
   if (loader->rows == 0)
     return trm_error(TRM_FAILED, "%s: the %s split has no rows", loader->path, files->name);
@@ -51,7 +67,7 @@ static int sizes_find(struct loader *loader, enum trm_split split, const struct 
   if (head->kind == TRM_DATA_CSR)
     TRM_CHECK(start_read(loader, loader->rows, &loader->entries));
   loader->x_type = head->kind == TRM_DATA_CSR ? BLOCK_FLOAT : files->x.type;
-  loader->row_bytes = head->kind == TRM_DATA_CSR ? 0 : files->x.row_bytes * loader->context;
+  loader->row_bytes = head->kind == TRM_DATA_CSR ? 0 : files->x.row_bytes * loader->stride;
   loader->y_bytes = head->kind == TRM_DATA_TOKENS ? 0 : files->y.row_bytes;
   return TRM_OK;
 }

@@ -17,7 +17,7 @@ enum loader_mode { LOADER_WHOLE, LOADER_WINDOWS, LOADER_DIRECT };
 /* Arrays of a store. Block k has room for `room` rows; the arrays not of the kind are NULL. */
 struct store {
   size_t room;
-  unsigned char *x;     /* dense: (k, room, row); tokens: (k, room * context + 1) */
+  unsigned char *x;     /* dense: (k, room, row); tokens: (k, room * stride + what the last row has more) */
   unsigned char *y;     /* (k, room, target) */
   int64_t *starts;      /* csr: (k, room + 1), offsets into the next two */
   int32_t *columns;
@@ -34,10 +34,10 @@ struct loader {
   struct data_split files;    /* open where rows are still read: not in whole mode */
   hid_t file;
   enum loader_mode mode;
-  size_t context;             /* tokens a row */
+  size_t context, stride;     /* tokens a row, and from the begin of one to that of the next */
   uint64_t rows, entries;     /* after the limit */
   enum block_type x_type;
-  size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: context * element */
+  size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: stride * element */
   struct order order;
   struct order_epoch at;      /* of the caller of fetch */
   struct trm_comm *comm, *node; /* node: the ranks that share memory */
@@ -51,6 +51,12 @@ struct loader {
   struct windows *windows;
   int threads;                /* that may gather a batch */
 };
+
+/* Tokens of `rows` rows that follow one another, the last target included. */
+uint64_t loader_tokens(const struct loader *loader, uint64_t rows);
+
+/* Bytes of the x of one block of a store. */
+size_t loader_block_bytes(const struct loader *loader, size_t room);
 
 /* Bytes of a store of `blocks` blocks of `room` rows; lays it out at `memory` if that is not NULL. */
 size_t store_place(const struct loader *loader, struct store *store, void *memory, size_t blocks, size_t room,

@@ -19,12 +19,12 @@ struct trm_options {
     int64_t memory; /* bytes of samples in memory, per sharing domain */
     int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */
     int64_t limit, limit_test; /* use only the first samples of a split; 0: all */
-    int64_t context; /* tokens a row */
+    int64_t context, stride; /* tokens a row, and from row to row */
     bool drop_last;
   } data;
   struct {
     int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience;
-    double stop_delta;
+    double stop_delta, smoothing;
     char *loss;
   } train;
   struct {

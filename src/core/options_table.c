@@ -22,7 +22,10 @@ const struct trm_option trm_option_table[] = {
      "use only that many training samples, the first (0: all)"},
     {"data.limit_test", TRM_OPTION_INT, AT(data.limit_test), "0", UP_FROM(0), NULL,
      "use only that many test samples, the first (0: all)"},
-    {"data.context", TRM_OPTION_INT, AT(data.context), "128", UP_FROM(1), NULL, "tokens a row (token data only)"},
+    {"data.context", TRM_OPTION_INT, AT(data.context), "0", UP_FROM(0), NULL,
+     "tokens a row (token data only; 0: the model's context=, else 128)"},
+    {"data.stride", TRM_OPTION_INT, AT(data.stride), "0", UP_FROM(0), NULL,
+     "tokens from the begin of a training row to that of the next (0: data.context, rows that do not overlap)"},
     {"data.drop_last", TRM_OPTION_BOOL, AT(data.drop_last), "no", ANY, NULL,
      "leave out the last batch of an epoch if it is not full"},
 
@@ -40,6 +43,8 @@ const struct trm_option trm_option_table[] = {
      "a smaller improvement of the test accuracy (or loss, where there is none) does not count"},
     {"train.loss", TRM_OPTION_CHOICE, AT(train.loss), "auto", ANY,
      "auto|softmax_cross_entropy|mean_squared_error|logistic|hinge", "what is minimized (auto: by the kind of target)"},
+    {"train.label_smoothing", TRM_OPTION_REAL, AT(train.smoothing), "0", 0, 0.9999999, NULL,
+     "the part of a target that is spread over all classes (softmax_cross_entropy)"},
 
     {"optim.name", TRM_OPTION_CHOICE, AT(optim.name), "sgd", ANY, "sgd|momentum|nesterov|adam|adamw",
      "the update rule (sgd with optim.momentum above 0 is momentum)"},

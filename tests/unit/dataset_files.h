@@ -147,15 +147,15 @@ static inline int made_file(const char *path, enum made_kind kind, size_t width,
   return status;
 }
 
-/* Is row `at` of the batch row `row` of the file? */
-static inline bool made_is_row(enum made_kind kind, size_t width, size_t context, const struct trm_host_batch *batch,
-                               size_t at, uint64_t row)
+/* Is row `at` of the batch row `row` of the file? Rows of tokens begin `stride` tokens apart. */
+static inline bool made_is_row_apart(enum made_kind kind, size_t width, size_t context, size_t stride,
+                                     const struct trm_host_batch *batch, size_t at, uint64_t row)
 {
   bool same = true;
   if (kind == MADE_TOKENS || kind == MADE_WIDE_TOKENS) {
     for (size_t t = 0; t < context; t++)
-      same = same && batch->tokens[at * context + t] == made_token(kind, row * context + t) &&
-             batch->target_class[at * context + t] == made_token(kind, row * context + t + 1);
+      same = same && batch->tokens[at * context + t] == made_token(kind, row * stride + t) &&
+             batch->target_class[at * context + t] == made_token(kind, row * stride + t + 1);
     return same;
   }
   if (kind == MADE_CSR) {
@@ -171,6 +171,12 @@ static inline bool made_is_row(enum made_kind kind, size_t width, size_t context
     return same && batch->target_value[2 * at] == made_float(row, 50) &&
            batch->target_value[2 * at + 1] == made_float(row, 51);
   return same && batch->target_class[at] == made_class(row);
+}
+
+static inline bool made_is_row(enum made_kind kind, size_t width, size_t context, const struct trm_host_batch *batch,
+                               size_t at, uint64_t row)
+{
+  return made_is_row_apart(kind, width, context, context, batch, at, row);
 }
 
 /* The number of row `at` of a batch, where the kind carries one. */

@@ -141,6 +141,9 @@ static void check_rows(const char *path, enum made_kind kind, size_t width, enum
   CU_ASSERT_EQUAL(data->rows, rows);
   struct trm_host_batch batch = {0};
   size_t low, high, wrong = 0;
+  const size_t context = (size_t)options->data.context;
+  const bool overlaps = split == TRM_SPLIT_TRAIN && options->data.stride > 0;
+  const size_t stride = overlaps ? (size_t)options->data.stride : context;
   trm_interval(data->rows, (size_t)comm->size, (size_t)comm->rank, &low, &high);
   for (size_t at = low, part = 1; at < high; at += part, part = part * 5 % 601 + 1) {
     part = high - at < part ? high - at : part;
@@ -152,7 +155,7 @@ static void check_rows(const char *path, enum made_kind kind, size_t width, enum
     }
     CU_ASSERT_EQUAL(batch.rows, part);
     for (size_t i = 0; i < part; i++)
-      wrong += !made_is_row(kind, width, (size_t)options->data.context, &batch, i, at + i);
+      wrong += !made_is_row_apart(kind, width, context, stride, &batch, i, at + i);
   }
   CU_ASSERT_EQUAL(wrong, 0);
   trm_host_batch_free(&batch);
@@ -183,6 +186,15 @@ static void check_kind(enum made_kind kind, int compress)
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, 12345);
     options.data.limit = 0;
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, samples);
+    if (!tokens)
+      continue;
+    options.data.stride = 3; /* rows that overlap, but not those of the test split */
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, (rows - 11) / 3 + 1);
+    check_rows(path, kind, width, TRM_SPLIT_TEST, &options, world, 4);
+    options.data.memory = 1 << 30;
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, (rows - 11) / 3 + 1);
+    options.data.limit = 1000;
+    check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, 1000);
   }
   trm_free(path);
 }
