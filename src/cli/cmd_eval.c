@@ -1,4 +1,5 @@
 /* trireme eval */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -10,14 +11,19 @@
 static const char usage[] =
   "usage: trireme eval CHECKPOINT.h5 --data.file=FILE.h5 [--split=test|train] [--json]\n"
   "       mpiexec -n RANKS trireme eval ...\n\n"
-  "Evaluates a checkpoint on a split of a data set: mean loss and accuracy, on standard\n"
-  "output. train.batch sets how many samples are worked on at once by a rank.\n";
+  "Evaluates a checkpoint on a split of a data set: mean loss and accuracy, of tokens also\n"
+  "perplexity and bits a token, on standard output. train.batch sets how many samples are\n"
+  "worked on at once by a rank.\n";
 
-static void print_result(const struct trm_tally *tally, bool counts, bool json, const char *checkpoint, const char *file,
-                         const char *split)
+static void print_result(const struct trm_tally *tally, const struct trm_model *model, bool json,
+                         const char *checkpoint, const char *file, const char *split)
 {
+  const bool counts = model->loss->counts_correct, tokens = model->spec.tokens;
+  const double loss = tally->loss / tally->rows;
   if (!json) {
-    printf("%s of %s: %.0f samples, loss %.6f", split, file, tally->rows, tally->loss / tally->rows);
+    printf("%s of %s: %.0f %s, loss %.6f", split, file, tally->rows, tokens ? "tokens" : "samples", loss);
+    if (tokens)
+      printf(", perplexity %.4f, %.4f bits a token", exp(loss), loss / log(2));
     if (counts)
       printf(", accuracy %.2f%%", 100 * tally->correct / tally->rows);
     printf("\n");
@@ -29,8 +35,12 @@ static void print_result(const struct trm_tally *tally, bool counts, bool json, 
   trm_json_text(&out, "checkpoint", checkpoint);
   trm_json_text(&out, "file", file);
   trm_json_text(&out, "split", split);
-  trm_json_integer(&out, "samples", (int64_t)tally->rows);
-  trm_json_number(&out, "loss", tally->loss / tally->rows);
+  trm_json_integer(&out, tokens ? "tokens" : "samples", (int64_t)tally->rows);
+  trm_json_number(&out, "loss", loss);
+  if (tokens) {
+    trm_json_number(&out, "perplexity", exp(loss));
+    trm_json_number(&out, "bits", loss / log(2));
+  }
   if (counts)
     trm_json_number(&out, "accuracy", tally->correct / tally->rows);
   trm_json_end(&out);
@@ -62,9 +72,9 @@ static int evaluate(struct job *job, const char *path, const char *split, bool j
   if (status == TRM_OK)
     status = loaded_check(&loaded, path, dataset);
   if (status == TRM_OK)
-    status = trm_evaluate(&loaded.model, dataset, job->parts.comm, batch, &tally);
+    status = trm_evaluate(&loaded.model, dataset, job->parts.comm, loaded.model.max_rows, &tally);
   if (status == TRM_OK && job->parts.comm->rank == 0)
-    print_result(&tally, loaded.model.loss->counts_correct, json, path, job->options.data.file, split);
+    print_result(&tally, &loaded.model, json, path, job->options.data.file, split);
   if (dataset)
     dataset->ops->close(dataset);
   loaded_close(&loaded, job);

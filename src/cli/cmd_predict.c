@@ -58,6 +58,8 @@ static int answer_all(struct loaded *loaded, struct job *job, struct trm_dataset
 
 static int predict_file(struct loaded *loaded, struct job *job, struct trm_dataset *dataset, size_t batch, const char *out)
 {
+  if (loaded->model.spec.tokens)
+    return trm_error(TRM_USAGE, "predict: a model of tokens answers with trireme generate");
   const struct trm_layer *last = &loaded->model.layer[loaded->model.layers - 1];
   const size_t n = dataset->rows, c = trm_shape_count(&last->out);
   const bool classes = dataset->spec.target == TRM_TARGET_CLASS;

@@ -21,7 +21,11 @@ static const char usage[] =
 
 static void print_result(const struct trm_result *result, const char *dir)
 {
-  if (!isnan(result->test_accuracy))
+  if (result->tokens)
+    trm_info("%s: train loss %.4f, test loss %.4f, perplexity %.3f, %.0f samples/s, %.1f s; %s", result->status,
+             result->final_train_loss, result->test_loss, exp(result->test_loss), result->samples_per_s, result->wall_s,
+             dir);
+  else if (!isnan(result->test_accuracy))
     trm_info("%s: test accuracy %.2f%% (best %.2f%%), %.0f samples/s, %.1f s; %s", result->status,
              100 * result->test_accuracy, 100 * result->best_test_accuracy, result->samples_per_s, result->wall_s, dir);
   else

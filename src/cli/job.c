@@ -146,6 +146,8 @@ void job_close(struct job *job)
 
 /* -- a checkpoint that answers */
 
+enum { TOKENS_AT_ONCE = 8192 };
+
 static int load(struct loaded *loaded, struct job *job, const char *path, size_t max_rows)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
@@ -156,6 +158,13 @@ static int load(struct loaded *loaded, struct job *job, const char *path, size_t
   const size_t bytes = loaded->model.parameters * sizeof(float);
   TRM_CHECK(device->ops->alloc(device, bytes, "weights", (void **)&loaded->w));
   device->ops->upload(device, loaded->w, c->state[0], bytes);
+  if (c->spec.tokens) {
+    const size_t context = c->spec.shape.size[0], most = TOKENS_AT_ONCE / context;
+    if (max_rows > most)
+      max_rows = most ? most : 1;
+    if (job->options.data.context == 0)
+      job->options.data.context = (int64_t)context;
+  }
   return trm_model_bind(&loaded->model, device, loaded->w, NULL, max_rows, false);
 }
 
@@ -176,6 +185,10 @@ void loaded_close(struct loaded *loaded, struct job *job)
 int loaded_check(const struct loaded *loaded, const char *checkpoint_path, const struct trm_dataset *dataset)
 {
   const struct trm_input_spec *wanted = &loaded->checkpoint.spec, *given = &dataset->spec;
+  if (wanted->tokens != given->tokens || (wanted->tokens && wanted->shape.size[0] != given->shape.size[0]))
+    return trm_error(TRM_USAGE, "%s was trained on %zu %s a sample; %s has samples of %zu %s (data.context)",
+                     checkpoint_path, trm_shape_count(&wanted->shape), wanted->tokens ? "tokens" : "values",
+                     dataset->path, trm_shape_count(&given->shape), given->tokens ? "tokens" : "values");
   if (trm_shape_count(&wanted->shape) != trm_shape_count(&given->shape) || wanted->sparse != given->sparse)
     return trm_error(TRM_USAGE, "%s was trained on %s samples of shape %s; %s has %s samples of shape %s", checkpoint_path,
                      wanted->sparse ? "sparse" : "dense", trm_shape_text(&wanted->shape), dataset->path,

@@ -31,6 +31,8 @@ struct loaded {
   struct trm_model model;
   float *w; /* device */
 };
+/* For passes of up to max_rows samples; of tokens fewer, as model.max_rows then says: their scores are large. Where
+ * data.context is not set, it becomes the model's. */
 int loaded_open(struct loaded *loaded, struct job *job, const char *path, size_t max_rows);
 void loaded_close(struct loaded *loaded, struct job *job);
 

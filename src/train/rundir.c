@@ -161,13 +161,18 @@ int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_poin
   return end_line(&json, dir);
 }
 
-int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy)
+int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
+                         bool tokens)
 {
   struct trm_json json;
   begin_line(&json, dir, at);
   trm_json_number(&json, "test_loss", loss);
   if (!isnan(accuracy))
     trm_json_number(&json, "test_accuracy", accuracy);
+  if (tokens) {
+    trm_json_number(&json, "test_perplexity", exp(loss));
+    trm_json_number(&json, "test_bits", loss / log(2));
+  }
   return end_line(&json, dir);
 }
 
@@ -200,6 +205,10 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
     trm_json_number(&json, "test_loss", result->test_loss);
     trm_json_number(&json, "test_accuracy", result->test_accuracy);
+    if (model->spec.tokens) {
+      trm_json_number(&json, "test_perplexity", exp(result->test_loss));
+      trm_json_number(&json, "test_bits", result->test_loss / log(2));
+    }
     trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
     trm_json_text(&json, "weights_sha256", result->weights_sha256);
     trm_json_end(&json);

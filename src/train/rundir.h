@@ -23,7 +23,9 @@ struct trm_progress_point {
 };
 int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);
-int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy);
+/* tokens: perplexity and bits a token are written, too */
+int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
+                         bool tokens);
 
 int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *options, const struct trm_parts *parts,
                        const struct trm_model *model, const struct trm_result *result);

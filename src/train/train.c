@@ -152,12 +152,12 @@ static int log_step(struct trainer *t, const struct trm_tally *tally, double rat
                                t->model.loss->counts_correct ? tally->correct / tally->rows : NAN, rate);
 }
 
-/* Better by more than stop_delta: in accuracy where the loss counts answers, else in loss. */
+/* Better by more than stop_delta: in accuracy where the loss counts answers, else, and for tokens, in loss. */
 static bool is_better(const struct trainer *t)
 {
   if (isnan(t->best_loss))
     return true;
-  if (t->model.loss->counts_correct)
+  if (t->model.loss->counts_correct && !t->model.spec.tokens)
     return t->test_accuracy > t->best_accuracy + t->options->train.stop_delta;
   return t->test_loss < t->best_loss - t->options->train.stop_delta;
 }
@@ -175,8 +175,13 @@ static int evaluate_now(struct trainer *t)
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     const struct trm_progress_point at = point(t);
-    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy);
-    if (t->model.loss->counts_correct)
+    const bool tokens = t->model.spec.tokens;
+    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, tokens);
+    if (tokens)
+      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a token",
+               (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
+               exp(t->test_loss), t->test_loss / log(2));
+    else if (t->model.loss->counts_correct)
       trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, test accuracy %.2f%%", (unsigned long long)at.epoch,
                (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss, 100 * t->test_accuracy);
     else
@@ -342,7 +347,7 @@ static void announce(const struct trainer *t)
 {
   const double mb = 1.0 / (1 << 20);
   const double flat = (double)t->model.parameters * sizeof(float) * mb;
-  trm_info("%s", t->model.text);
+  trm_info("%s", strlen(t->model.text) > 400 ? t->options->model : t->model.text); /* a preset says it shorter */
   trm_info("%d rank%s x %d thread%s, batch %lld, %llu steps of %llu samples in all, %zu parameters", t->comm->size,
            t->comm->size == 1 ? "" : "s", t->parts->device->threads, t->parts->device->threads == 1 ? "" : "s",
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
@@ -357,6 +362,9 @@ static int set_up(struct trainer *t)
   TRM_CHECK(open_data(t));
   TRM_CHECK(plan_steps(t));
   TRM_CHECK(trm_model_create(&t->model, t->options->model, t->options->train.loss, &t->data->spec));
+  if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
+    return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s", t->model.loss->name);
+  t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options));
   TRM_CHECK(create_strategy(t));
   int status = trm_model_bind(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true);
@@ -403,6 +411,7 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .test_loss = t->test_loss,
     .test_accuracy = t->test_accuracy,
     .best_test_accuracy = t->best_accuracy,
+    .tokens = t->model.spec.tokens,
     .status = how,
   };
   const float *view[TRM_MAX_STATES] = {NULL};

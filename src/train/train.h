@@ -20,6 +20,7 @@ struct trm_result {
   uint64_t epochs, steps, samples;
   double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
   char weights_sha256[65];
+  bool tokens;        /* the losses are those of tokens */
   const char *status; /* "done", "stopped", "early-stop" */
 };
 
