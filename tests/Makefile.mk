@@ -17,6 +17,7 @@ trm_test_programs += \
 	tests/unit/test_nn \
 	tests/unit/test_optimizer \
 	tests/unit/test_reference \
+	tests/unit/test_reference_sequences \
 	tests/unit/test_sequences \
 	tests/unit/test_sync
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
@@ -53,8 +54,10 @@ tests_unit_test_kernels_SOURCES = \
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
+tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
 tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
-tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_nn)
+trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
+tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/bad_input.sh \
@@ -72,6 +75,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/lib.sh \
 	tests/reference/gradients.txt \
 	tests/reference/make_reference.py \
+	tests/reference/make_sequences.py \
+	tests/reference/sequences.txt \
 	tests/reference/training.txt \
 	tests/run_matrix.sh \
 	tests/unit/suite.h

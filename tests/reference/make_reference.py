@@ -42,7 +42,7 @@ def rounded(tensor):
 class Writer:
     def __init__(self, path, about):
         self.file = open(path, "w")
-        self.file.write(f"# {about}\n# Made by make_reference.py with PyTorch {torch.__version__.split('+')[0]}.\n")
+        self.file.write(f"# {about}\n# Made with PyTorch {torch.__version__.split('+')[0]}.\n")
 
     def case(self, name, **settings):
         self.file.write(f"case {name}\n")

@@ -1,0 +1,41 @@
+/* What PyTorch computed, as tests/reference/make_reference.py recorded it: cases of settings and arrays by name. */
+#ifndef TRM_TESTS_REFERENCE_H
+#define TRM_TESTS_REFERENCE_H
+
+#include <stdio.h>
+
+#include "support/nn_case.h"
+
+enum { MOST_ENTRIES = 256 };
+
+/* One case of a file: settings and arrays by name. */
+struct reference {
+  int settings, arrays;
+  struct {
+    char name[48], text[512];
+  } setting[MOST_ENTRIES];
+  struct {
+    char name[48];
+    size_t size[2], count; /* size[1] is 1 for vectors; a scalar has count 1 */
+    double *values;
+  } array[MOST_ENTRIES];
+};
+
+FILE *reference_open(const char *name);                     /* a file of tests/reference */
+bool reference_next(FILE *file, struct reference *r);       /* the next case of the file; false at its end */
+void reference_free(struct reference *r);
+
+const char *reference_setting(const struct reference *r, const char *name);
+int reference_array(const struct reference *r, const char *prefix, const char *name); /* index; it must be there */
+
+/* |got - array| <= tolerance * |array| */
+void reference_check_array(const struct reference *r, int a, const float *got, double tolerance);
+
+/* All parameters, or what flat array there is of them, against the arrays called prefix + name. */
+void reference_check_parameters(const struct reference *r, const struct trm_model *model, const char *prefix,
+                                const float *flat, double tolerance);
+
+/* The model's weights become those of the case. */
+void reference_weights(const struct reference *r, struct nn_case *c);
+
+#endif
