@@ -33,3 +33,4 @@ libtrireme_la_SOURCES += \
 	datasets/reader.h \
 	datasets/windows.c \
 	datasets/writer.c
+EXTRA_DIST += datasets/README.md

@@ -31,7 +31,7 @@ CPU_INLINE void stage_row(const struct conv_stage *stage, const float *from, siz
   zero(to + high, (size_t)(pitch - high));
 }
 
-CPU_CLONES void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
+CPU_CLONES static void stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
 {
   for (size_t c = 0; c < stage->channels; c++, image += stage->height * stage->width)
     for (size_t a = 0; a < stage->phases[0]; a++)
@@ -45,6 +45,12 @@ CPU_CLONES void conv_stage_image(const struct conv_stage *stage, const float *im
             stage_row(stage, image + (size_t)row * stage->width, b, to);
         }
   zero(to, CONV_SLACK);
+}
+
+/* clang wants a cloned function to be the file's own */
+void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
+{
+  stage_image(stage, image, first, to);
 }
 
 struct conv_grid conv_grid_of(size_t columns, int lanes)
