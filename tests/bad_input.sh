@@ -99,6 +99,8 @@ bad 1 'halved-checkpoint.h5' eval halved-checkpoint.h5 --data.file=digits.h5
 bad 2 'shape|sparse' eval "$checkpoint" --data.file=sparse.h5 --split=train
 bad 2 'model' $train "--model=mlp 784-17-10 relu" --run.dir=y "--run.resume=$checkpoint"
 bad 2 'seed' $train "$m" --run.dir=y --run.seed=9 "--run.resume=$checkpoint"
+"$TRIREME" data make digits --out other.h5 --seed=2 --train=600 --test=200 > /dev/null 2>&1
+bad 2 'another.*other.h5' train --data.file=other.h5 --log.quiet=yes "$m" --run.dir=y "--run.resume=$checkpoint"
 bad 2 'momentum' $train "$m" --run.dir=y --optim.momentum=0.9 "--run.resume=$checkpoint"
 bad 1 'unwritable-parent/file' $train "$m" --run.dir=unwritable-parent/file/run
 # -- imports

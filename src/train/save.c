@@ -43,6 +43,7 @@ static int write_views(struct trainer *t, const char *path, const float *const v
     .model_text = t->model.text,
     .loss_name = (char *)t->model.loss->name,
     .config = config,
+    .data_digest = (char *)t->data->digest, /* read only, as all texts here */
     .spec = t->model.spec,
     .class_names = t->data->class_names,
     .states = 1 + t->optimizer.states,
@@ -136,6 +137,9 @@ static int take_position(struct trainer *t, const struct trm_checkpoint *c, cons
                      path, (unsigned long long)c->seed, (long long)t->options->run.seed);
   if (strcmp(c->model_text, t->model.text) != 0)
     return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text, t->model.text);
+  if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
+    return trm_error(TRM_USAGE, "%s: the run's data set was another one than %s (their digests differ)", path,
+                     t->data->path);
   if (c->batch != (uint64_t)t->options->train.batch)
     trm_info("note: the run so far used batches of %llu", (unsigned long long)c->batch);
   t->epoch = c->epoch;
