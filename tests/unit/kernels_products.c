@@ -51,7 +51,8 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
 void gemm_reference(struct trm_device *device)
 {
   static const struct shape shapes[] = {{1, 1, 1},   {3, 17, 5},    {17, 3, 1},     {1, 100, 33},  {31, 1, 257},
-                                        {10, 43, 64}, {43, 10, 300}, {64, 65, 385}, {43, 100, 784}, {128, 70, 769}};
+                                        {10, 43, 64}, {43, 10, 300}, {64, 65, 385}, {43, 100, 784}, {128, 70, 769},
+                                        {130, 300, 256}, {75, 310, 500}};
 
   for (size_t s = 0; s < COUNT(shapes); s++)
     for (int kind = 0; kind < 4; kind++) {
@@ -61,6 +62,7 @@ void gemm_reference(struct trm_device *device)
         gemm_one(device, shapes[s], kind & 1, kind & 2, 1, -0.25f, 3);
       }
     }
+  gemm_one(device, (struct shape){130, 300, 256}, false, true, 1, -0.25f, 3); /* cut among threads */
 }
 
 void gemm_empty(struct trm_device *device)
