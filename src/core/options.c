@@ -354,12 +354,8 @@ static int model_item_take(const struct source *source, const struct trm_node *i
   return TRM_OK;
 }
 
-static int model_take(struct source *source, const struct trm_option *row, const struct trm_node *node)
+static int layers_take(struct source *source, const struct trm_option *row, const struct trm_node *node)
 {
-  if (node->kind == TRM_NODE_SCALAR)
-    return value_take(source, row, node, node->text);
-  if (node->kind == TRM_NODE_MAP)
-    return source_error(source, node, "model: is a text (mlp 784-256-10 relu) or a list of layers");
   char *text = NULL;
   for (const struct trm_node *item = node->first; item; item = item->next) {
     char *line = NULL;
@@ -378,25 +374,50 @@ static int model_take(struct source *source, const struct trm_option *row, const
   return status;
 }
 
+/* node: the value of the option of this name. */
+static int option_take(struct source *source, const char *name, const struct trm_node *node)
+{
+  const struct trm_option *row = option_find(name);
+  if (!row) {
+    option_unknown(name);
+    return trm_error_context(TRM_USAGE, "%s:%zu", source->path, node->line);
+  }
+  if (node->kind != TRM_NODE_SCALAR)
+    return trm_error(TRM_USAGE, "%s:%zu: option %s takes one value", source->path, node->line, name);
+  return value_take(source, row, node, node->text);
+}
+
 static int entry_take(struct source *source, const char *section, const struct trm_node *node)
 {
   char *name = trm_format("%s.%s", section, node->key);
-  const struct trm_option *row = option_find(name);
-  int status;
-  if (!row) {
-    option_unknown(name);
-    status = trm_error_context(TRM_USAGE, "%s:%zu", source->path, node->line);
-  } else if (node->kind != TRM_NODE_SCALAR) {
-    status = trm_error(TRM_USAGE, "%s:%zu: option %s takes one value", source->path, node->line, name);
-  } else {
-    status = value_take(source, row, node, node->text);
-  }
+  const int status = option_take(source, name, node);
   trm_free(name);
   return status;
 }
 
+/* The model: a text, a list of layers, or a map {text: one of these, init: FILE}. */
+static int model_take(struct source *source, const struct trm_option *row, const struct trm_node *node)
+{
+  if (node->kind == TRM_NODE_SCALAR)
+    return value_take(source, row, node, node->text);
+  if (node->kind == TRM_NODE_LIST)
+    return layers_take(source, row, node);
+  for (const struct trm_node *entry = node->first; entry; entry = entry->next) {
+    if (strcmp(entry->key, "init") == 0)
+      TRM_CHECK(entry_take(source, row->name, entry));
+    else if (strcmp(entry->key, "text") == 0 && entry->kind != TRM_NODE_MAP)
+      TRM_CHECK(model_take(source, row, entry));
+    else
+      return source_error(source, entry, "model: is a text (mlp 784-256-10 relu), a list of layers, or "
+                                         "{text: one of these, init: FILE}");
+  }
+  return TRM_OK;
+}
+
 static int section_take(struct source *source, const struct trm_node *node)
 {
+  if (strchr(node->key, '.'))
+    return option_take(source, node->key, node);
   const struct trm_option *row = section_find(node->key);
   if (!row) {
     char *where = trm_format("%s:%zu: ", source->path, node->line);

@@ -104,12 +104,16 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
   }
   const char *section = "";
   size_t section_length = 0;
+  bool is_option = false; /* the section's own name, too: model, model.init */
   for (const struct trm_option *row = trm_option_table; row->name; row++) {
     const size_t length = trm_section_length(row->name);
+    const bool begins = length != section_length || memcmp(section, row->name, length) != 0;
     const char *key = row->name;
-    if (row->name[length] == '.') {
+    if (begins)
+      is_option = row->name[length] == '\0';
+    if (!is_option) {
       key += length + 1;
-      if (length != section_length || memcmp(section, row->name, length) != 0)
+      if (begins)
         fprintf(stream, "%.*s:\n", (int)length, row->name);
       fputs("  ", stream);
     }

@@ -10,6 +10,8 @@
 const struct trm_option trm_option_table[] = {
     {"model", TRM_OPTION_TEXT, AT(model), "", ANY, NULL,
      "the layers, separated by '|', as a list, or a preset: mlp 784-256-10 relu"},
+    {"model.init", TRM_OPTION_TEXT, AT(model_init), "", ANY, NULL,
+     "safetensors file of the weights to begin with (default: drawn from run.seed)"},
 
     {"data.file", TRM_OPTION_TEXT, AT(data.file), "", ANY, NULL, "the data set, an HDF5 file (trireme data makes one)"},
     {"data.test", TRM_OPTION_TEXT, AT(data.test), "", ANY, NULL, "file of the test split (default: the same file)"},

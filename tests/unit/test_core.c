@@ -828,6 +828,16 @@ static void test_options_read(void)
   trm_options_free(&options);
   CU_ASSERT_EQUAL(options_of("", &options), TRM_OK);
   trm_options_free(&options);
+  static const char *const with_init[] = {"model: {text: gpt, init: w.safetensors}\ntrain.batch: 7\n",
+                                          "model:\n  init: w.safetensors\n  text: [gpt]\ntrain: {batch: 7}\n",
+                                          "model: gpt\nmodel.init: w.safetensors\ntrain.batch: 7\n"};
+  for (size_t i = 0; i < sizeof with_init / sizeof *with_init; i++) {
+    CU_ASSERT_EQUAL(options_of(with_init[i], &options), TRM_OK);
+    CU_ASSERT_STRING_EQUAL(options.model, "gpt");
+    CU_ASSERT_STRING_EQUAL(options.model_init, "w.safetensors");
+    CU_ASSERT_EQUAL(options.train.batch, 7);
+    trm_options_free(&options);
+  }
 
   static const struct {
     const char *text, *error;
@@ -841,6 +851,10 @@ static void test_options_read(void)
       {"strategy: sync\n", ":1: section strategy holds entries (strategy: {KEY: VALUE}) with these keys: name"},
       {"strategy: [name]\n", ":1: section strategy holds entries"},
       {"model: {linear: 3}\n", ":1: model: is a text"},
+      {"model: {text: {linear: 3}}\n", ":1: model: is a text"},
+      {"model: {text: gpt, init: [a]}\n", ":1: option model.init takes one value"},
+      {"train: {batch: 1}\ntrain.batch: 2\n", ":2: option train.batch is given twice"},
+      {"train.bacth: 2\n", ":1: unknown option \"train.bacth\"; did you mean \"train.batch\"?"},
       {"model: [[linear, 3]]\n", ":1: an item of the model"},
       {"model: [{}]\n", ":1: an item of the model"},
       {"model:\n  - conv: [1, 2]\n", ":2: model: conv takes one value"},
@@ -871,6 +885,7 @@ static void test_options_write(void)
     trm_free(options.run.dir), trm_free(options.model), trm_free(options.optim.milestones);
     options.run.dir = trm_strdup(texts[round]);
     options.model = trm_strdup(texts[(round + 1) % (sizeof texts / sizeof *texts)]);
+    CU_ASSERT_EQUAL(trm_options_set(&options, "model.init", texts[(round + 3) % (sizeof texts / sizeof *texts)]), TRM_OK);
     options.optim.milestones = trm_strdup(texts[(round + 2) % (sizeof texts / sizeof *texts)]);
     options.optim.rate = reals[round % 7];
     options.optim.l2 = reals[(round + 3) % 7];
