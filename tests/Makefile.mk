@@ -17,6 +17,7 @@ trm_test_programs += \
 	tests/unit/test_nn \
 	tests/unit/test_optimizer \
 	tests/unit/test_reference \
+	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sequences \
 	tests/unit/test_sync
@@ -54,6 +55,7 @@ tests_unit_test_kernels_SOURCES = \
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
+tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
 tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
@@ -74,6 +76,8 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/torch_peer.py \
 	tests/lib.sh \
 	tests/reference/gradients.txt \
+	tests/reference/images.txt \
+	tests/reference/make_images.py \
 	tests/reference/make_reference.py \
 	tests/reference/make_sequences.py \
 	tests/reference/sequences.txt \

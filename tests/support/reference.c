@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/status.h"
 
 FILE *reference_open(const char *name)
 {
@@ -126,4 +127,48 @@ void reference_weights(const struct reference *r, struct nn_case *c)
   }
   nn_case_upload(c, w);
   trm_free(w);
+}
+
+void reference_run_open(struct reference_run *run, const struct reference *r, struct nn_case *c)
+{
+  *run = (struct reference_run){.c = c};
+  trm_options_default(&run->options);
+  for (int i = 0; i < r->settings; i++)
+    if (strncmp(r->setting[i].name, "optim.", 6) == 0) {
+      const int status = trm_options_set(&run->options, r->setting[i].name, r->setting[i].text);
+      if (status != TRM_OK)
+        printf("\n  %s\n", trm_error_text());
+      CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
+    }
+  CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&run->optimizer, &run->options), TRM_OK);
+  run->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
+                                        .comm = trm_comm_self(),
+                                        .device = c->device,
+                                        .optimizer = &run->optimizer,
+                                        .options = &run->options,
+                                        .elements = c->model.parameters,
+                                        .statistics = c->model.statistics,
+                                        .boundary = c->model.boundary,
+                                        .boundaries = c->model.boundaries};
+  struct trm_strategy *s = &run->strategy;
+  const float *const from[] = {nn_case_weights(c), NULL, NULL};
+  CU_ASSERT_EQUAL_FATAL(s->ops->create(s), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(s->ops->restore(s, from, 0), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c->model, c->device, s->w, s->g, c->model.max_rows, true), TRM_OK);
+}
+
+float reference_run_step(struct reference_run *run, double rate, size_t batch)
+{
+  struct trm_strategy *s = &run->strategy;
+  const struct trm_pass pass = nn_case_pass(run->c);
+  struct trm_tally tally = {0};
+  CU_ASSERT_EQUAL_FATAL(trm_model_train(&run->c->model, &pass, 1.0f / (float)batch, &tally, NULL, NULL), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(s->ops->step(s, rate, &tally), TRM_OK);
+  return (float)(tally.loss / tally.rows);
+}
+
+void reference_run_close(struct reference_run *run)
+{
+  run->strategy.ops->destroy(&run->strategy);
+  trm_options_free(&run->options);
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "mpi/strategies.h"
 #include "support/nn_case.h"
 
 enum { MOST_ENTRIES = 256 };
@@ -37,5 +38,17 @@ void reference_check_parameters(const struct reference *r, const struct trm_mode
 
 /* The model's weights become those of the case. */
 void reference_weights(const struct reference *r, struct nn_case *c);
+
+/* Training as the program does it, on one rank: the options of the case (settings optim.*), the optimizer, and the
+ * synchronous strategy, whose arrays become the model's. */
+struct reference_run {
+  struct trm_options options;
+  struct trm_optimizer optimizer;
+  struct trm_strategy strategy;
+  struct nn_case *c;
+};
+void reference_run_open(struct reference_run *run, const struct reference *r, struct nn_case *c); /* from c's weights */
+float reference_run_step(struct reference_run *run, double rate, size_t batch); /* on c's batch; the mean loss before */
+void reference_run_close(struct reference_run *run); /* before c is closed */
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "nn/optimizer.h"
 #include "suite.h"
 #include "support/reference.h"
 
@@ -83,69 +82,32 @@ static void gradients(struct trm_device *device)
   fclose(file);
 }
 
-/* The options of the case. */
-static struct trm_options case_options(const struct reference *r)
-{
-  struct trm_options options;
-  trm_options_default(&options);
-  for (int i = 0; i < r->settings; i++)
-    if (strncmp(r->setting[i].name, "optim.", 6) == 0) {
-      const int status = trm_options_set(&options, r->setting[i].name, r->setting[i].text);
-      if (status != TRM_OK)
-        printf("\n  %s\n", trm_error_text());
-      CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
-    }
-  return options;
-}
-
-/* One step as a strategy takes it. Returns the mean loss before it. */
-static double case_step(struct nn_case *c, struct trm_optimizer *optimizer, float *const states[2], size_t batch,
-                        bool *clipped)
-{
-  struct trm_device *device = c->device;
-  const struct trm_pass pass = nn_case_pass(c);
-  struct trm_tally tally = {0};
-  CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, &pass, 1.0f / (float)batch, &tally, NULL, NULL), TRM_OK);
-  const size_t n = c->model.parameters;
-  optimizer->update.scale = trm_clip_scale(optimizer, device->ops->norm_squared(device, c->g, n));
-  *clipped |= optimizer->update.scale < 1;
-  device->ops->update(device, &optimizer->update, c->w, c->g, states[0], states[1], n);
-  return tally.loss / tally.rows;
-}
-
 static void training_check(struct trm_device *device, const struct reference *r, bool sparse)
 {
-  const size_t steps = strtoul(reference_setting(r, "steps"), NULL, 10), batch = strtoul(reference_setting(r, "batch"), NULL, 10);
+  const size_t steps = strtoul(reference_setting(r, "steps"), NULL, 10);
+  const size_t batch = strtoul(reference_setting(r, "batch"), NULL, 10);
   const size_t batches = r->array[reference_array(r, "", "x")].size[0] / batch;
   const int rates = reference_array(r, "", "rates"), values = reference_array(r, "", "values");
-  struct trm_options options = case_options(r);
-  struct trm_optimizer optimizer;
-  CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&optimizer, &options), TRM_OK);
   struct nn_case c;
+  struct reference_run run;
   case_open(&c, device, r, sparse, batch);
-  float *states[2] = {NULL, NULL}, *value = trm_alloc(steps * sizeof *value, "losses");
-  for (int i = 0; i < optimizer.states; i++)
-    states[i] = device_floats(device, host_floats(c.model.parameters), c.model.parameters);
-  bool clipped = false;
+  reference_run_open(&run, r, &c);
+  float *value = host_floats(steps);
   for (size_t step = 0; step < steps; step++) {
-    const double rate = trm_schedule_rate(&options, step, steps, batches);
+    const double rate = trm_schedule_rate(&run.options, step, steps, batches);
     CU_ASSERT_DOUBLE_EQUAL(rate, r->array[rates].values[step], 1e-8 * rate); /* 9 digits are recorded */
-    optimizer.update.rate = (float)rate;
-    optimizer.update.step = step + 1;
     case_batch(&c, r, step % batches * batch, (step % batches + 1) * batch);
-    value[step] = (float)case_step(&c, &optimizer, states, batch, &clipped);
+    value[step] = reference_run_step(&run, rate, batch);
   }
-  CU_ASSERT_EQUAL(clipped, options.optim.clip > 0);
   reference_check_array(r, values, value, 1e-6);
-  const float *w = nn_case_weights(&c);
+  const float *w = read_floats(device, run.strategy.w, c.model.parameters);
   reference_check_parameters(r, &c.model, "final.", w, 1e-5);
   size_t kept = trm_model_size(&c.model);
   for (size_t e = 0; e < c.model.parameters; e++)
     kept += w[e] == 0;
   CU_ASSERT_EQUAL(kept, c.model.parameters); /* the padding is 0 after all that */
-  trm_free(value);
+  reference_run_close(&run);
   nn_case_close(&c);
-  trm_options_free(&options);
 }
 
 static void training(struct trm_device *device)

@@ -5,7 +5,6 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "nn/optimizer.h"
 #include "suite.h"
 #include "support/reference.h"
 
@@ -30,34 +29,20 @@ static void case_batch(struct nn_case *c, const struct reference *r, size_t low,
   trm_free(target);
 }
 
-/* The loss of each step; the updates as a strategy takes them. */
+/* The loss of each step. */
 static void losses_check(struct nn_case *c, const struct reference *r)
 {
-  struct trm_device *device = c->device;
-  const size_t steps = number_of(r, "steps"), batch = number_of(r, "batch"), n = c->model.parameters;
+  const size_t steps = number_of(r, "steps"), batch = number_of(r, "batch");
   const size_t batches = r->array[reference_array(r, "", "x")].size[0] / batch;
-  struct trm_options options;
-  trm_options_default(&options);
-  for (int i = 0; i < r->settings; i++)
-    if (strncmp(r->setting[i].name, "optim.", 6) == 0)
-      CU_ASSERT_EQUAL_FATAL(trm_options_set(&options, r->setting[i].name, r->setting[i].text), TRM_OK);
-  struct trm_optimizer optimizer;
-  CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&optimizer, &options), TRM_OK);
-  optimizer.update.rate = (float)options.optim.rate;
-  optimizer.update.scale = 1;
-  float *first = device_floats(device, host_floats(n), n), *second = device_floats(device, host_floats(n), n);
+  struct reference_run run;
+  reference_run_open(&run, r, c);
   float *value = host_floats(steps);
   for (size_t step = 0; step < steps; step++) {
-    struct trm_tally tally = {0};
     case_batch(c, r, step % batches * batch, (step % batches + 1) * batch);
-    const struct trm_pass pass = nn_case_pass(c);
-    CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, &pass, 1.0f / (float)batch, &tally, NULL, NULL), TRM_OK);
-    optimizer.update.step = step + 1;
-    device->ops->update(device, &optimizer.update, c->w, c->g, first, second, n);
-    value[step] = (float)(tally.loss / tally.rows);
+    value[step] = reference_run_step(&run, run.options.optim.rate, batch);
   }
   reference_check_array(r, reference_array(r, "", "values"), value, 1e-5);
-  trm_options_free(&options);
+  reference_run_close(&run);
 }
 
 static void case_check(struct trm_device *device, const struct reference *r)
