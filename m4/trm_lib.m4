@@ -116,11 +116,11 @@ CFLAGS=$trm_save_CFLAGS
 AC_DEFUN([TRM_OPTIONAL], [
 AC_ARG_VAR([$1_CFLAGS], [compiler flags for $6])
 AC_ARG_VAR([$1_LIBS], [linker flags for $6])
-AC_ARG_WITH([$6], [AS_HELP_STRING([--without-$6], [build without $6])], [], [with_$6=auto])
+AC_ARG_WITH([$6], [AS_HELP_STRING([--without-$6], [build without $6])], [], [m4_translit([with_$6], [-], [_])=auto])
 trm_have_$1=no
 trm_version_$1=
 AC_MSG_CHECKING([for $6])
-AS_IF([test "x$with_$6" != xno],
+AS_IF([test "x$m4_translit([with_$6], [-], [_])" != xno],
   [AS_IF([test "x$$1_CFLAGS$$1_LIBS" = x],
      [TRM_PKG([$2], [$1_CFLAGS], [$1_LIBS])
       AS_IF([test $trm_pkg = yes],
@@ -140,6 +140,6 @@ AS_IF([test "x$with_$6" != xno],
    CFLAGS=$trm_save_CFLAGS
    LIBS=$trm_save_LIBS])
 AC_MSG_RESULT([$trm_have_$1 $trm_version_$1])
-AS_IF([test "x$with_$6" = xyes && test $trm_have_$1 = no],
+AS_IF([test "x$m4_translit([with_$6], [-], [_])" = xyes && test $trm_have_$1 = no],
   [TRM_MISSING([$6 (asked for with --with-$6)], [$7], [module load $6])])
 ])

@@ -15,6 +15,7 @@
 #include "nn/layer.h"
 #include "nn/loss.h"
 #include "nn/model.h"
+#include "nn/names.h"
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"

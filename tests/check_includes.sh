@@ -1,6 +1,6 @@
 #!/bin/bash
-# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, kernels -> blas -> core; the wings meet
-# in src/cli alone, through their public headers; each vendor's header stands in one place.
+# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, cli -> exchange -> nn, kernels -> blas ->
+# core; the wings meet in src/cli alone, through their public headers; each vendor's header stands in one place.
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 
@@ -12,7 +12,7 @@ may() {
   [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes what it must not (allowed: $pattern)"; }
   pass "$folder includes nothing but $pattern"
 }
-public='mpi/real\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h'
+public='mpi/real\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
 may src/core 'core/'
 may src/nn 'core/|nn/'
 may src/train 'core/|nn/|train/'
@@ -20,6 +20,7 @@ may blas 'core/|blas/'
 may kernels 'core/|blas/|kernels/'
 may mpi 'core/|nn/|train/|mpi/'
 may datasets 'core/|nn/|train/|datasets/'
+may src/exchange 'core/|nn/|exchange/'
 may src/cli "core/|nn/|train/|cli/|$public"
 
 # only HEADER PATTERN: files outside tests that include <HEADER> must match PATTERN
@@ -32,6 +33,7 @@ only() {
 only 'mpi\.h' 'mpi/real[a-z_]*\.[ch]|datasets/h5[a-z_]*\.c'
 only 'hdf5\.h' 'datasets/[a-z0-9_]*\.[ch]'
 only 'cblas\.h' 'blas/openblas\.c'
+only 'dnnl\.h' 'blas/onednn\.c'
 only 'yaml\.h' 'src/core/document\.c'
 only 'zlib\.h' 'datasets/[a-z0-9_]*\.c'
 only 'omp\.h' '(kernels/cpu|blas|datasets)/[a-z0-9_]*\.[ch]'

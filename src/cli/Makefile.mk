@@ -8,6 +8,7 @@ trireme_SOURCES += \
 	src/cli/cmd_bench.c \
 	src/cli/cmd_data.c \
 	src/cli/cmd_eval.c \
+	src/cli/cmd_export.c \
 	src/cli/cmd_options.c \
 	src/cli/cmd_predict.c \
 	src/cli/cmd_report.c \

@@ -13,6 +13,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
+#include "exchange/exchange.h"
 #include "kernels/kernels.h"
 #include "mpi/real.h"
 #include "mpi/strategies.h"
@@ -98,7 +99,8 @@ static int open_device(struct job *job)
   const int threads = plan_threads(node, (int)job->options.parallel.threads);
   const int index = node->rank;
   node->ops->release(node);
-  TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas, index, threads));
+  TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
+                            job->options.device.matmul, index, threads));
   job->parts.device = &job->device;
   return TRM_OK;
 }
@@ -129,6 +131,7 @@ int job_open(struct job *job, const struct job_request *request, int argc, char 
     status = TRM_USAGE;
   job->parts.dataset = &trm_dataset_hdf5;
   job->parts.checkpoint = &trm_checkpoint_hdf5;
+  job->parts.weights_read = trm_safetensors_read;
   if (status == TRM_OK)
     status = open_device(job);
   return trm_agree(job->parts.comm, status);
@@ -148,13 +151,51 @@ void job_close(struct job *job)
 
 enum { TOKENS_AT_ONCE = 8192 };
 
+/* Weights alone: --model tells what they are of, the data set what for. One row of it is enough to ask. */
+static int weights_load(struct loaded *loaded, struct job *job, const char *path)
+{
+  struct trm_checkpoint *c = &loaded->checkpoint;
+  const struct trm_options *o = &job->options;
+  if (o->model[0] == '\0')
+    return trm_error(TRM_USAGE, "%s holds weights alone: --model=... must say what they are of", path);
+  if (o->data.file[0] == '\0')
+    return trm_error(TRM_USAGE, "%s holds weights alone: --data.file=... must say what the samples are", path);
+  struct trm_options one_row = *o;
+  one_row.data.limit = 1;
+  struct trm_dataset *dataset;
+  TRM_CHECK(job->parts.dataset->open(&dataset, o->data.file, TRM_SPLIT_TRAIN, &one_row, trm_comm_self()));
+  c->spec = dataset->spec;
+  dataset->ops->close(dataset);
+  c->model_text = trm_strdup(o->model);
+  c->loss_name = trm_strdup(o->train.loss);
+  TRM_CHECK(trm_model_create(&loaded->model, c->model_text, c->loss_name, &c->spec));
+  c->states = 1;
+  c->owns_states = true;
+  c->state_name[0] = "weights";
+  c->state[0] = trm_alloc(loaded->model.parameters * sizeof(float), "weights");
+  return trm_safetensors_read(path, &loaded->model, c->state[0]);
+}
+
+static int checkpoint_load(struct loaded *loaded, struct job *job, const char *path)
+{
+  struct trm_checkpoint *c = &loaded->checkpoint;
+  TRM_CHECK(job->parts.checkpoint->read_head(path, c));
+  TRM_CHECK(trm_model_create(&loaded->model, c->model_text, c->loss_name, &c->spec));
+  return job->parts.checkpoint->read_arrays(path, c, &loaded->model, false);
+}
+
+static bool is_safetensors(const char *path)
+{
+  static const char end[] = ".safetensors";
+  const size_t length = strlen(path), tail = sizeof end - 1;
+  return length > tail && strcmp(path + length - tail, end) == 0;
+}
+
 static int load(struct loaded *loaded, struct job *job, const char *path, size_t max_rows)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
   struct trm_device *device = &job->device;
-  TRM_CHECK(job->parts.checkpoint->read_head(path, c));
-  TRM_CHECK(trm_model_create(&loaded->model, c->model_text, c->loss_name, &c->spec));
-  TRM_CHECK(job->parts.checkpoint->read_arrays(path, c, &loaded->model, false));
+  TRM_CHECK(is_safetensors(path) ? weights_load(loaded, job, path) : checkpoint_load(loaded, job, path));
   const size_t bytes = loaded->model.parameters * sizeof(float);
   TRM_CHECK(device->ops->alloc(device, bytes, "weights", (void **)&loaded->w));
   device->ops->upload(device, loaded->w, c->state[0], bytes);

@@ -19,6 +19,7 @@ static const struct {
   {"train", "train a model, on one rank or under mpiexec or srun", cmd_train},
   {"eval", "evaluate a checkpoint on a data set", cmd_eval},
   {"predict", "answer for every sample of a data set", cmd_predict},
+  {"export", "write a checkpoint's model in the formats of other programs", cmd_export},
   {"data", "make, import or describe data sets", cmd_data},
   {"report", "curves and tables of one or several runs", cmd_report},
   {"bench", "measure products, steps, reductions and reading on this machine", cmd_bench},

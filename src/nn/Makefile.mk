@@ -22,6 +22,10 @@ libtrireme_la_SOURCES += \
 	src/nn/model_pass.c \
 	src/nn/model_text.c \
 	src/nn/model_text.h \
+	src/nn/names.c \
+	src/nn/names_gpt2.c \
+	src/nn/names_images.c \
+	src/nn/names_private.h \
 	src/nn/optimizer.c \
 	src/nn/plan.c \
 	src/nn/plan.h \
@@ -35,4 +39,5 @@ nninclude_HEADERS += \
 	src/nn/layer.h \
 	src/nn/loss.h \
 	src/nn/model.h \
+	src/nn/names.h \
 	src/nn/optimizer.h

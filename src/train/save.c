@@ -119,12 +119,27 @@ int trainer_save_best(struct trainer *t)
   return save_as(t, "best.h5");
 }
 
+/* Initial weights on every rank: of model.init, which rank 0 reads, or drawn. */
+static int initial_weights(struct trainer *t, float *w)
+{
+  const char *file = t->options->model_init;
+  if (file[0] == '\0') {
+    trm_model_init(&t->model, (uint64_t)t->options->run.seed, w);
+    return TRM_OK;
+  }
+  TRM_CHECK(trm_agree(t->comm, t->comm->rank == 0 ? t->parts->weights_read(file, &t->model, w) : TRM_OK));
+  t->comm->ops->broadcast(t->comm, w, t->model.parameters, TRM_FLOAT, 0);
+  trm_info("weights of %s", file);
+  return TRM_OK;
+}
+
 static int begin_anew(struct trainer *t)
 {
   float *w = trm_alloc(t->model.parameters * sizeof *w, "initial weights");
-  trm_model_init(&t->model, (uint64_t)t->options->run.seed, w);
+  int status = initial_weights(t, w);
   const float *const from[TRM_MAX_STATES] = {w};
-  const int status = t->strategy.ops->restore(&t->strategy, from, 0);
+  if (status == TRM_OK)
+    status = t->strategy.ops->restore(&t->strategy, from, 0);
   trm_free(w);
   return status;
 }

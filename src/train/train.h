@@ -13,6 +13,9 @@ struct trm_parts {
   const struct trm_strategy_ops *strategy;
   const struct trm_dataset_ops *dataset;
   const struct trm_checkpoint_ops *checkpoint;
+  /* Reads the weights of the model from a file of another program into a host array (model->parameters): model.init.
+   * Called by one rank. Errors name the file. */
+  int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
 };
 
 /* What a run came to: the figures of summary.json. */

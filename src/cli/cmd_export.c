@@ -1,0 +1,67 @@
+/* trireme export */
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/job.h"
+#include "core/log.h"
+#include "core/status.h"
+#include "exchange/exchange.h"
+
+static const char usage[] =
+  "usage: trireme export CHECKPOINT.h5 --format=safetensors --out=FILE\n\n"
+  "Writes the model of a checkpoint for other programs:\n"
+  "  safetensors   the weights, under the names that PyTorch programs use: of GPT-2 those of\n"
+  "                Hugging Face, of ResNet and VGG torchvision's, of all others layerN.weight\n\n"
+  "A .safetensors file may stand in place of the checkpoint, here as in eval, predict and\n"
+  "train (--model.init): --model=... and --data.file=... then say what the weights are of.\n";
+
+static int find_format(const char *name, const struct trm_export **format)
+{
+  const char *known[16] = {NULL};
+  if (!name)
+    return trm_error(TRM_USAGE, "export: --format: no format named");
+  for (int i = 0; trm_export_table[i].name && i < 15; i++) {
+    known[i] = trm_export_table[i].name;
+    if (strcmp(known[i], name) == 0) {
+      *format = &trm_export_table[i];
+      return TRM_OK;
+    }
+  }
+  const char *near = trm_nearest(name, known);
+  return trm_error(TRM_USAGE, "export: --format: there is no format \"%s\"%s%s%s; trireme export --help lists them", name,
+                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static int export_model(struct job *job, const char *path, const char *format_name, const char *out)
+{
+  const struct trm_export *format = NULL;
+  if (!path)
+    return trm_error(TRM_USAGE, "export: no checkpoint named; trireme export --help tells the usage");
+  TRM_CHECK(find_format(format_name, &format));
+  if (!out)
+    return trm_error(TRM_USAGE, "export: --out: no file named to write");
+  struct loaded loaded;
+  int status = loaded_open(&loaded, job, path, 1);
+  if (status == TRM_OK)
+    status = format->write(out, &loaded.model, loaded.checkpoint.state[0]);
+  if (status == TRM_OK)
+    trm_info("%s: %zu parameters as %s", out, trm_model_size(&loaded.model), format->name);
+  loaded_close(&loaded, job);
+  return status;
+}
+
+int cmd_export(int argc, char **argv)
+{
+  const char *format = NULL, *out = NULL;
+  const struct flag flags[] = {
+    {.name = "format", .kind = FLAG_TEXT, .value = &format}, {.name = "out", .kind = FLAG_TEXT, .value = &out}, {.name = NULL}};
+  const struct job_request request = {.command = "export", .usage = usage, .flags = flags, .places = 1, .alone = true};
+  struct job job;
+  int words;
+  bool helped;
+  int status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped)
+    status = export_model(&job, words ? argv[0] : NULL, format, out);
+  job_close(&job);
+  return status;
+}

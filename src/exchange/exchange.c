@@ -1,0 +1,9 @@
+/* The table of formats. */
+#include "exchange/exchange.h"
+
+#include "safetensors.h"
+
+const struct trm_export trm_export_table[] = {
+  {"safetensors", "weights alone, under the names that PyTorch programs use", safetensors_write},
+  {NULL, NULL, NULL},
+};

@@ -1,0 +1,23 @@
+/* The exchange: files of other programs that hold a model. One function a format and direction; none is collective.
+ * Weights are whole flat arrays of the host, in the model's order (nn/model.h). */
+#ifndef TRM_EXCHANGE_H
+#define TRM_EXCHANGE_H
+
+#include "nn/model.h"
+
+/* What a model can be written as. */
+struct trm_export {
+  const char *name; /* "safetensors" */
+  const char *help; /* one line */
+  /* Writes a new file and puts it in the place of path in one step; on any error an older file is untouched. */
+  int (*write)(const char *path, const struct trm_model *model, const float *host_w);
+};
+extern const struct trm_export trm_export_table[]; /* ends with a row whose name is NULL */
+
+/* Reads the weights of the model from a safetensors file, under the names of nn/names.h; F64, F16 and BF16 become
+ * float32. Every parameter must be there, in its shape and finite, and nothing else but what the names leave out.
+ * Errors name the file and the tensor: TRM_USAGE where it does not fit the model, TRM_FAILED where it is damaged. The
+ * padding of host_w (model->parameters) is set to 0. */
+int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w);
+
+#endif

@@ -1,0 +1,49 @@
+/* The safetensors format (private to src/exchange), as huggingface.co/docs/safetensors describes it:
+ *
+ *   8 bytes    N, the length of the header, little-endian
+ *   N bytes    the header, JSON: {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...,
+ *              "__metadata__": {"KEY": "TEXT", ...}}
+ *   the rest   the tensors, row-major, little-endian; the offsets count from here. No byte belongs to two of them, none
+ *              to nobody. */
+#ifndef TRM_EXCHANGE_SAFETENSORS_H
+#define TRM_EXCHANGE_SAFETENSORS_H
+
+#include <stdio.h>
+
+#include "core/document.h"
+#include "nn/model.h"
+
+#define SAFETENSORS_HEAD ((uint64_t)100000000) /* largest length of a header, the format's own limit */
+#define SAFETENSORS_DIMS 8
+
+enum safetensors_type { SAFETENSORS_F32, SAFETENSORS_F64, SAFETENSORS_F16, SAFETENSORS_BF16, SAFETENSORS_OTHER };
+
+struct safetensors_tensor {
+  const char *name; /* belongs to the header's tree */
+  enum safetensors_type type;
+  const char *type_name;
+  int dims;
+  uint64_t size[SAFETENSORS_DIMS];
+  uint64_t count, begin, end; /* elements; bytes from the begin of the data */
+};
+
+struct safetensors {
+  const char *path;
+  FILE *stream;
+  struct trm_node *head;
+  struct safetensors_tensor *tensor; /* (tensors) in order of begin */
+  size_t tensors;
+  uint64_t data; /* where in the file the tensors begin */
+};
+
+/* Opens the file and checks all that its header says. Errors name the file and the tensor. safetensors_close in any
+ * case. */
+int safetensors_open(struct safetensors *file, const char *path);
+void safetensors_close(struct safetensors *file);
+/* The tensor's values as floats, values (tensor->count), which must be finite. Not for SAFETENSORS_OTHER. */
+int safetensors_values(struct safetensors *file, const struct safetensors_tensor *tensor, float *values);
+const char *safetensors_shape(const struct safetensors_tensor *tensor); /* "(2, 3)"; thread-local buffer */
+
+int safetensors_write(const char *path, const struct trm_model *model, const float *host_w);
+
+#endif
