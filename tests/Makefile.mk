@@ -10,6 +10,7 @@ trm_test_programs += \
 	tests/unit/test_core \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
+	tests/unit/test_exchange \
 	tests/unit/test_images \
 	tests/unit/test_import \
 	tests/unit/test_kernels \
@@ -41,6 +42,7 @@ trm_test_devices = \
 trm_test_nn = $(trm_test_devices) tests/support/nn_case.c tests/support/nn_case.h $(trm_program_extra)
 tests_unit_test_arena_SOURCES = tests/unit/test_arena.c $(trm_test_nn)
 tests_unit_test_convolution_SOURCES = tests/unit/test_convolution.c $(trm_test_nn)
+tests_unit_test_exchange_SOURCES = tests/unit/test_exchange.c $(trm_test_nn)
 tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels.h \
 	tests/unit/kernels_activations.c \
@@ -75,10 +77,13 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/scaling.sh \
 	tests/bench/torch_peer.py \
 	tests/lib.sh \
+	tests/reference/gpt2.safetensors \
 	tests/reference/gradients.txt \
 	tests/reference/images.txt \
 	tests/reference/make_images.py \
+	tests/reference/make_exchange.py \
 	tests/reference/make_reference.py \
+	tests/reference/resnet.safetensors \
 	tests/reference/make_sequences.py \
 	tests/reference/sequences.txt \
 	tests/reference/training.txt \
