@@ -7,13 +7,15 @@
  *     gradient of 0  ..........  ..........  ..........
  *     gradient of 1  ..........  ..........  ..........
  *     gradient of 2  ..........  ..........  ..........
- *                    rank 0 adds rank 1 adds rank 2 adds   its column, and runs the optimizer on that slice of
+ *                    a rank adds a rank adds a rank adds   a column, and runs the optimizer on that slice of
  *     weights        ----------  ----------  ----------    the weights and
- *     states         ----------  ----------  ----------    of the states
+ *     states         ----------  ----------  ----------    of the states.
  *
- * between two barriers. Nothing is copied or sent, and weights and states take memory once a node.
+ * Nothing is copied or sent, and weights and states take memory once a node. On one node the slices are small blocks,
+ * and whoever has time takes the next: a rank that is early updates the upper layers while others still compute the
+ * lower ones, instead of waiting for them (update_together).
  *
- * Between nodes each rank carries its own slices: it adds its column in place, then allreduces it with the ranks of the
+ * Between nodes each rank carries slices of its own: it adds its column in place, then allreduces it with the ranks of the
  * other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels
  * while the layers below still compute. Each bucket is cut into slices for itself, so that all ranks always carry.
  *
@@ -46,6 +48,18 @@ struct bucket {
   struct trm_request *request; /* its way between the nodes */
 };
 
+/* How far a rank is, for the other ranks of its node. A cache line. */
+struct mark {
+  _Alignas(64) _Atomic uint64_t complete; /* elements of gradients, since create: a step has `elements` of them */
+  double loss;                            /* this rank's part of it in this step, set before the first of them */
+};
+
+/* What the ranks of a node tell one another. */
+struct board {
+  _Alignas(64) _Atomic uint64_t taken; /* blocks, since create, that have been taken to be updated */
+  struct mark rank[];                  /* (node->size) */
+};
+
 /* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node. */
 struct array {
   float *data;
@@ -63,13 +77,13 @@ struct sync {
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;
-  uint64_t steps;      /* since create */
-  int reported, begun; /* buckets, in this step: complete on this rank; added up and sent on their way */
+  uint64_t steps; /* since create */
+  int begun;      /* buckets, in this step: added up and sent on their way */
 
   /* shared by the node */
-  struct trm_shared board;
-  _Atomic uint64_t *ready; /* (buckets) how often, since create, a rank has completed the bucket */
-  double *norm;            /* (units) sums of squares, where gradients are clipped */
+  struct trm_shared notes;
+  struct board *board;
+  double *norm; /* (units) sums of squares, where gradients are clipped */
 };
 
 /* -- small words */
@@ -207,14 +221,14 @@ static int gradients_create(struct trm_strategy *strategy, struct sync *s)
 static int board_create(struct trm_strategy *strategy, struct sync *s)
 {
   const size_t norms = strategy->optimizer->clip > 0 ? units_of(strategy->elements) : 0;
-  const size_t bytes = (size_t)s->buckets * sizeof *s->ready + norms * sizeof *s->norm;
+  const size_t bytes = sizeof *s->board + (size_t)s->node->size * sizeof *s->board->rank + norms * sizeof *s->norm;
   if (s->node->size == 1) {
-    s->ready = trm_alloc(bytes, "norms");
+    s->board = trm_alloc(bytes, "norms");
   } else {
-    TRM_CHECK(s->node->ops->share(s->node, s->node->rank == 0 ? bytes : 0, "norms", &s->board));
-    s->ready = s->board.base[0];
+    TRM_CHECK(s->node->ops->share(s->node, s->node->rank == 0 ? bytes : 0, "norms", &s->notes));
+    s->board = s->notes.base[0];
   }
-  s->norm = (double *)(s->ready + s->buckets);
+  s->norm = (double *)&s->board->rank[s->node->size];
   return TRM_OK;
 }
 
@@ -259,10 +273,10 @@ static void sync_destroy(struct trm_strategy *strategy)
     s->node->ops->unshare(s->node, &s->gradients);
   else if (strategy->g)
     strategy->device->ops->release(strategy->device, strategy->g);
-  if (s->board.base)
-    s->node->ops->unshare(s->node, &s->board);
+  if (s->notes.base)
+    s->node->ops->unshare(s->node, &s->notes);
   else
-    trm_free(s->ready);
+    trm_free(s->board);
   if (s->work)
     strategy->device->ops->release(strategy->device, s->work);
   trm_free(s->g);
@@ -325,18 +339,39 @@ static int bucket_begin(struct trm_strategy *strategy, struct bucket *bucket)
   return TRM_OK;
 }
 
+/* Tells the node that this rank's gradients are complete up to `high`. */
+static int mark_complete(struct trm_strategy *strategy, size_t high, const struct trm_tally *tally)
+{
+  struct sync *s = strategy->own;
+  struct mark *mine = &s->board->rank[s->node->rank];
+  TRM_CHECK(strategy->device->ops->sync(strategy->device));
+  const uint64_t before = s->steps * strategy->elements;
+  if (atomic_load_explicit(&mine->complete, memory_order_relaxed) <= before)
+    mine->loss = tally->loss; /* once a step: the others may read it from the first mark on */
+  atomic_store_explicit(&mine->complete, before + high, memory_order_release);
+  return TRM_OK;
+}
+
+/* Are the gradients complete up to `high` on all ranks of the node? */
+static bool node_complete(const struct trm_strategy *strategy, size_t high)
+{
+  const struct sync *s = strategy->own;
+  const uint64_t wanted = s->steps * strategy->elements + high;
+  for (int i = 0; i < s->node->size; i++)
+    if (atomic_load_explicit(&s->board->rank[i].complete, memory_order_acquire) < wanted)
+      return false;
+  return true;
+}
+
 /* The lower layers still compute: begin what is complete on the node, in order. */
-static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t high)
+static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally)
 {
   (void)low;
   struct sync *s = strategy->own;
+  TRM_CHECK(mark_complete(strategy, high, tally));
   if (!has_peers(s) || has_lanes(strategy))
     return TRM_OK;
-  TRM_CHECK(strategy->device->ops->sync(strategy->device));
-  for (; s->reported < s->buckets && s->bucket[s->reported].whole.high <= high; s->reported++)
-    atomic_fetch_add_explicit(&s->ready[s->reported], 1, memory_order_acq_rel);
-  const uint64_t all = (s->steps + 1) * (uint64_t)s->node->size;
-  while (s->begun < s->reported && atomic_load_explicit(&s->ready[s->begun], memory_order_acquire) == all)
+  while (s->begun < s->buckets && node_complete(strategy, s->bucket[s->begun].whole.high))
     TRM_CHECK(bucket_begin(strategy, &s->bucket[s->begun++]));
   s->cross->ops->progress(s->cross);
   return TRM_OK;
@@ -401,12 +436,44 @@ static void update(struct trm_strategy *strategy, const struct trm_update *how, 
                       first, second);
 }
 
-/* Sum and update in one go, block by block, while the sum is in the cache. */
-static void sum_and_update(struct trm_strategy *strategy, const struct trm_update *how, struct interval slice)
+/* The losses of the node, when gradients of this step are complete on all its ranks. */
+static bool losses_finite(const struct sync *s)
+{
+  for (int i = 0; i < s->node->size; i++)
+    if (!isfinite(s->board->rank[i].loss))
+      return false;
+  return true;
+}
+
+static void await_node(struct trm_strategy *strategy, size_t high)
+{
+  struct trm_comm *node = ((struct sync *)strategy->own)->node;
+  const double before = node->ops->clock(node);
+  while (!node_complete(strategy, high))
+    node->ops->progress(node);
+  strategy->wait_s += node->ops->clock(node) - before;
+}
+
+/* One node: adds up and updates block after block, while the sum is in the cache, together with the other ranks.
+ * Each block is taken by one rank, as soon as all gradients of it are complete; nobody reads its weights any more in this
+ * step. Which rank makes no difference to the bits. Ends when all blocks are taken, or when the loss is not finite. */
+static void update_together(struct trm_strategy *strategy, const struct trm_update *how)
 {
   struct sync *s = strategy->own;
-  for (size_t at = slice.low; at < slice.high; at += BLOCK) {
-    const size_t n = block_at(at, slice.high);
+  const uint64_t blocks = (strategy->elements + BLOCK - 1) / BLOCK, first = s->steps * blocks;
+  for (;;) {
+    uint64_t taken = atomic_load_explicit(&s->board->taken, memory_order_relaxed);
+    const uint64_t next = taken > first ? taken : first; /* a step that failed has left blocks */
+    if (next == first + blocks)
+      return;
+    const size_t at = (size_t)(next - first) * BLOCK, n = block_at(at, strategy->elements);
+    if (!node_complete(strategy, at + n))
+      await_node(strategy, at + n);
+    if (!losses_finite(s))
+      return;
+    if (!atomic_compare_exchange_strong_explicit(&s->board->taken, &taken, next + 1, memory_order_relaxed,
+                                                 memory_order_relaxed))
+      continue; /* another rank was quicker */
     sum_block(strategy, s->work, at, n);
     update(strategy, how, s->work, at, n);
   }
@@ -417,31 +484,35 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tall
   struct sync *s = strategy->own;
   const bool clips = strategy->optimizer->clip > 0;
   /* does anything need the summed gradient before the update? */
-  const bool sums_first = clips || has_peers(s);
+  const bool sums_first = clips || has_peers(s) || s->node->size == 1;
 
-  TRM_CHECK(meet(strategy)); /* all gradients of the node are complete */
-  if (sums_first)
+  TRM_CHECK(mark_complete(strategy, strategy->elements, tally));
+  if (sums_first) {
+    TRM_CHECK(meet(strategy)); /* all gradients of the node are complete */
     for (; s->begun < s->buckets; s->begun++)
       TRM_CHECK(bucket_begin(strategy, &s->bucket[s->begun]));
+  } else {
+    const struct trm_update how = sync_update(strategy, rate, 0);
+    update_together(strategy, &how);
+  }
   const int status = sync_tally(strategy, s->all, tally);
   const double before = s->cross->ops->clock(s->cross);
   for (int b = 0; b < s->buckets; b++)
     s->cross->ops->wait(&s->bucket[b].request);
   strategy->comm_s += s->cross->ops->clock(s->cross) - before;
-  s->reported = s->begun = 0;
+  s->begun = 0;
   s->steps++;
   TRM_CHECK(status); /* on every rank */
 
-  double norm_squared = 0;
-  if (clips)
-    TRM_CHECK(whole_norm(strategy, &norm_squared));
-  const struct trm_update how = sync_update(strategy, rate, norm_squared);
-  for (int b = 0; b < s->buckets; b++) {
-    const struct interval mine = s->bucket[b].mine;
-    if (sums_first || s->node->size == 1)
+  if (sums_first) {
+    double norm_squared = 0;
+    if (clips)
+      TRM_CHECK(whole_norm(strategy, &norm_squared));
+    const struct trm_update how = sync_update(strategy, rate, norm_squared);
+    for (int b = 0; b < s->buckets; b++) {
+      const struct interval mine = s->bucket[b].mine;
       update(strategy, &how, strategy->g + mine.low, mine.low, mine.high - mine.low);
-    else
-      sum_and_update(strategy, &how, mine);
+    }
   }
   strategy->updates++;
   return meet(strategy); /* all slices of the weights are new */

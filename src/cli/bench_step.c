@@ -174,10 +174,17 @@ static int training_open(struct bench *b)
   return trm_agree(b->comm, status);
 }
 
+/* What hand_to_strategy needs. */
+struct handover {
+  struct trm_strategy *strategy;
+  const struct trm_tally *tally;
+};
+
 static int hand_to_strategy(void *context, size_t low, size_t high)
 {
-  struct trm_strategy *strategy = context;
-  return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high) : TRM_OK;
+  const struct handover *to = context;
+  const struct trm_strategy_ops *ops = to->strategy->ops;
+  return ops->grad_ready ? ops->grad_ready(to->strategy, low, high, to->tally) : TRM_OK;
 }
 
 /* One step, as train/train.c does it. *computed: the clock between the model's work and the strategy's. */
@@ -195,7 +202,8 @@ static int step_run(struct bench *b, double *computed)
   struct trm_tally tally = {0};
   if (strategy->ops->before_forward)
     TRM_CHECK(strategy->ops->before_forward(strategy));
-  TRM_CHECK(trm_model_train(&b->model, &pass, 1 / (float)global, &tally, hand_to_strategy, strategy));
+  struct handover to = {strategy, &tally};
+  TRM_CHECK(trm_model_train(&b->model, &pass, 1 / (float)global, &tally, hand_to_strategy, &to));
   *computed = now(b);
   TRM_CHECK(strategy->ops->step(strategy, b->job->options.optim.rate, &tally));
   return b->device->ops->sync(b->device);

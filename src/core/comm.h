@@ -51,7 +51,8 @@ struct trm_comm_ops {
   /* -- requests. test: true when complete; then, as after wait, *request is NULL. A NULL request is complete. */
   bool (*test)(struct trm_request **request);
   void (*wait)(struct trm_request **request);
-  void (*progress)(struct trm_comm *comm); /* lets MPI move what is under way; call between layers */
+  void (*progress)(struct trm_comm *comm); /* lets MPI move what is under way, and
+                                             others have the core; call between layers, and while waiting */
 
   /* -- groups (collective). split: ranks of equal colour, ordered by key; colour < 0 gives NULL.
    * split_node: the ranks that can share memory with this one; domain "node" or "numa". */

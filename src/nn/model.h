@@ -84,7 +84,7 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
 
 /* Forward, loss, backward. The loss of each sample (of tokens: the sum over its T positions by T) is weighted with
- * `scale` (1 / samples of the global batch). Adds to the tally; calls ready (if not NULL) as gradients complete.
+ * `scale` (1 / samples of the global batch). Adds to the tally, then calls ready (if not NULL) as gradients complete.
  * pass->input->rows may be 0: gradients are then zeroed (beta = 0) or left (beta = 1), and ready is called all the
  * same. */
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,

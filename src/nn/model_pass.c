@@ -154,9 +154,9 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
   scaled.scale = scale;
   trm_model_forward(model, &scaled);
   model_loss(model, &scaled, scale, model->arena + model->plan->gradient[model->layers - 1]);
+  model_tally(model, pass->input->rows, tally); /* before the gradients: whoever gets them first can see that they count */
   if (!pass->input->rows && pass->beta == 0)
     pass->device->ops->fill(pass->device, model->g, 0, model->parameters);
   TRM_CHECK(model_backward(model, &scaled, ready, context));
-  model_tally(model, pass->input->rows, tally); /* last: the download waits for the device */
   return pass->device->ops->sync(pass->device);
 }

@@ -25,8 +25,9 @@ struct trm_strategy_ops {
   /* Before the forward pass of a step; NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);
   /* The gradients of the flat interval [low, high) are final on this rank for this step (after the last micro-batch or
-   * lane). Intervals come in ascending order and cover the array. NULL: the strategy waits for step. */
-  int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high);
+   * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the strategy
+   * waits for step. */
+  int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally);
   /* Collective for synchronous methods. Combines, updates: w is the next version on return. tally: in, this rank's sums;
    * out, the sums over the global batch. If the global loss is not finite nothing is updated and TRM_FAILED is returned
    * on every rank. */

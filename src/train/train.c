@@ -31,10 +31,17 @@ static void must(const struct trainer *t, int status)
     trm_abort(status);
 }
 
+/* What hand_to_strategy needs. */
+struct handover {
+  struct trm_strategy *strategy;
+  const struct trm_tally *tally;
+};
+
 static int hand_to_strategy(void *context, size_t low, size_t high)
 {
-  struct trm_strategy *strategy = context;
-  return strategy->ops->grad_ready ? strategy->ops->grad_ready(strategy, low, high) : TRM_OK;
+  const struct handover *to = context;
+  const struct trm_strategy_ops *ops = to->strategy->ops;
+  return ops->grad_ready ? ops->grad_ready(to->strategy, low, high, to->tally) : TRM_OK;
 }
 
 /* For passes that all ranks make together. */
@@ -61,7 +68,8 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
     .reduce = t->strategy.ops->lockstep && t->comm->size > 1 && !t->lane_count ? reduce_sums : NULL,
     .reduce_context = t->comm,
   };
-  return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, last ? hand_to_strategy : NULL, &t->strategy);
+  struct handover to = {&t->strategy, tally};
+  return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, last ? hand_to_strategy : NULL, &to);
 }
 
 /* This rank's part of the batch [low, high), in `accumulate` micro-batches. */
@@ -88,7 +96,8 @@ static int compute_lanes(struct trainer *t, size_t low, size_t high, struct trm_
     TRM_CHECK(compute(t, low + from, low + to, high - low, 0, false, tally));
     trm_lanes_add(&t->lanes, lane, t->strategy.g);
   }
-  return hand_to_strategy(&t->strategy, 0, t->model.parameters);
+  struct handover to = {&t->strategy, tally};
+  return hand_to_strategy(&to, 0, t->model.parameters);
 }
 
 /* One step: the next global batch, its gradient, the update. *tally: sums over the global batch. */

@@ -201,7 +201,7 @@ static void restore_initial(struct job *job)
   trm_free(w);
 }
 
-static void give_gradient(struct job *job, const float *g)
+static void give_gradient(struct job *job, const float *g, const struct trm_tally *tally)
 {
   struct trm_strategy *s = &job->strategy;
   s->device->ops->upload(s->device, s->g, g, s->elements * sizeof *g);
@@ -209,7 +209,7 @@ static void give_gradient(struct job *job, const float *g)
     return;
   for (size_t i = 0, low = 0; i < 5; low = job->boundary[i++])
     if (low < job->boundary[i])
-      CU_ASSERT_EQUAL(s->ops->grad_ready(s, low, job->boundary[i]), TRM_OK);
+      CU_ASSERT_EQUAL(s->ops->grad_ready(s, low, job->boundary[i], tally), TRM_OK);
 }
 
 static double rate_of(uint64_t step)
@@ -225,8 +225,8 @@ static void exact_step(struct job *job, const struct setup *c)
   float *g = trm_alloc(c->elements * sizeof *g, "test");
   for (size_t i = 0; i < c->elements; i++)
     g[i] = exact_gradient(step, s->index, i);
-  give_gradient(job, g);
   struct trm_tally tally = {.loss = 1.5, .correct = s->index, .rows = 3, .stop = s->index == 0};
+  give_gradient(job, g, &tally);
   CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
   CHECK(c, tally.loss == 1.5 * s->parts && tally.rows == 3 * s->parts && tally.stop == 1);
   CHECK(c, tally.correct == s->parts * (s->parts - 1) / 2);
@@ -483,9 +483,9 @@ static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
   struct trm_tally tally = {0};
   for (uint64_t step = 0; step < 3; step++) {
     lanes_gradient(&job, c, step, g);
-    give_gradient(&job, g);
     const int count = (int)c->lanes / s->parts;
     tally = (struct trm_tally){.loss = lanes_loss(s->index * count, count), .rows = 1};
+    give_gradient(&job, g, &tally);
     CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
   }
   s->device->ops->download(s->device, w, s->w, c->elements * sizeof *w);
@@ -551,8 +551,8 @@ static void test_not_finite(void)
     float *before = trm_alloc(bytes, "test"), *after = trm_alloc(bytes, "test");
     s->device->ops->download(s->device, before, s->w, bytes);
     float *g = trm_alloc(bytes, "test");
-    give_gradient(&job, g);
     struct trm_tally tally = {.loss = s->index == s->parts - 1 ? (variant % 2 ? INFINITY : NAN) : 1, .rows = 1};
+    give_gradient(&job, g, &tally);
     CHECK(&c, s->ops->step(s, 0.1, &tally) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "step 2") && strstr(trm_error_text(), variant % 2 ? "inf" : "nan"));
     s->device->ops->download(s->device, after, s->w, bytes);
@@ -667,7 +667,7 @@ static void test_table(void)
 
 int main(int argc, char **argv)
 {
-  if (trm_device_open(&cpu, "cpu", "auto", 0, 1) != TRM_OK) {
+  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
     trm_log_error();
     return 99;
   }
