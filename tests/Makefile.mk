@@ -16,6 +16,7 @@ trm_test_programs += \
 	tests/unit/test_kernels \
 	tests/unit/test_model \
 	tests/unit/test_nn \
+	tests/unit/test_onnx \
 	tests/unit/test_optimizer \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
@@ -56,6 +57,7 @@ tests_unit_test_kernels_SOURCES = \
 	$(trm_test_devices) $(trm_program_extra)
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
+tests_unit_test_onnx_SOURCES = tests/unit/test_onnx.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
@@ -77,12 +79,14 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/scaling.sh \
 	tests/bench/torch_peer.py \
 	tests/lib.sh \
+	tests/reference/check_onnx.py \
 	tests/reference/gpt2.safetensors \
 	tests/reference/gradients.txt \
 	tests/reference/images.txt \
 	tests/reference/make_images.py \
 	tests/reference/make_exchange.py \
 	tests/reference/make_reference.py \
+	tests/reference/onnx.txt \
 	tests/reference/resnet.safetensors \
 	tests/reference/make_sequences.py \
 	tests/reference/sequences.txt \

@@ -35,6 +35,7 @@ only 'hdf5\.h' 'datasets/[a-z0-9_]*\.[ch]'
 only 'cblas\.h' 'blas/openblas\.c'
 only 'dnnl\.h' 'blas/onednn\.c'
 only 'yaml\.h' 'src/core/document\.c'
+only 'protobuf-c' 'src/exchange/[a-z_]*\.[ch]'
 only 'zlib\.h' 'datasets/[a-z0-9_]*\.c'
 only 'omp\.h' '(kernels/cpu|blas|datasets)/[a-z0-9_]*\.[ch]'
 finish

@@ -8,10 +8,12 @@
 #include "exchange/exchange.h"
 
 static const char usage[] =
-  "usage: trireme export CHECKPOINT.h5 --format=safetensors --out=FILE\n\n"
+  "usage: trireme export CHECKPOINT.h5 --format=safetensors|onnx --out=FILE\n\n"
   "Writes the model of a checkpoint for other programs:\n"
   "  safetensors   the weights, under the names that PyTorch programs use: of GPT-2 those of\n"
-  "                Hugging Face, of ResNet and VGG torchvision's, of all others layerN.weight\n\n"
+  "                Hugging Face, of ResNet and VGG torchvision's, of all others layerN.weight\n"
+  "  onnx          the whole model, from samples (or tokens) to scores, for batches of any\n"
+  "                size; operator set 17. Above 2 GB the weights go to FILE.data beside it\n\n"
   "A .safetensors file may stand in place of the checkpoint, here as in eval, predict and\n"
   "train (--model.init): --model=... and --data.file=... then say what the weights are of.\n";
 

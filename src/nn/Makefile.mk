@@ -1,6 +1,7 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
+	src/nn/graph.c \
 	src/nn/input.c \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
@@ -35,6 +36,7 @@ libtrireme_la_SOURCES += \
 	src/nn/presets_images.c \
 	src/nn/schedule.c
 nninclude_HEADERS += \
+	src/nn/graph.h \
 	src/nn/input.h \
 	src/nn/layer.h \
 	src/nn/loss.h \

@@ -52,6 +52,7 @@ struct trm_cost {
 /* In place of a layer's index: */
 enum { TRM_FROM_BATCH = -1, TRM_FROM_NONE = -2 };
 
+struct trm_graph;
 struct trm_layer_ops;
 struct trm_layer {
   const struct trm_layer_ops *ops;
@@ -117,6 +118,9 @@ struct trm_layer_ops {
   void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                    const float *dy, float *dx, float *work);
   struct trm_cost (*cost)(const struct trm_layer *layer);
+  /* Draws what forward computes in evaluation: the value of y (B, out) from the value x (B, in) (nn/graph.h). NULL: the
+   * layer cannot be exported; of an add the model does it. */
+  int (*export)(const struct trm_layer *layer, struct trm_graph *graph, int x);
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */

@@ -7,7 +7,7 @@
  *                           residual network of basic blocks: resnet18, and resnet20 to 110 alike
  *   VGG (torchvision)       features.N, classifier.N: layer N before and after flatten, for any list of convolutions,
  *                           flatten and linear layers: vgg11, lenet5
- *   every other model       its own names, as in a checkpoint: layerN.weight, N the item in the model's text
+ *   any other model         its own names, as in a checkpoint: layerN.weight, N the item in the model's text
  * Each followed by .weight, .bias, .running_mean, .running_var. */
 #ifndef TRM_NN_NAMES_H
 #define TRM_NN_NAMES_H

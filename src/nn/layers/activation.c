@@ -1,7 +1,9 @@
 /* Activations, element by element: relu, tanh, sigmoid (backward from the output), gelu (backward from the input). */
+#include <math.h>
 #include <string.h>
 
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int plain_create(struct trm_layer *layer, const struct trm_arguments *arguments, enum trm_activation kind)
@@ -72,6 +74,31 @@ static struct trm_cost activation_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
 }
 
+/* y = x / 2 (1 + z) */
+static int gelu_of(struct trm_graph *graph, int x, int z)
+{
+  return trm_graph_with(graph, "Mul", trm_graph_two(graph, "Mul", x, trm_graph_with(graph, "Add", z, 1)), 0.5);
+}
+
+static int activation_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  switch (layer->activation) {
+  case TRM_RELU:
+    return trm_graph_one(graph, "Relu", x);
+  case TRM_TANH:
+    return trm_graph_one(graph, "Tanh", x);
+  case TRM_SIGMOID:
+    return trm_graph_one(graph, "Sigmoid", x);
+  case TRM_GELU:
+    return gelu_of(graph, x, trm_graph_one(graph, "Erf", trm_graph_with(graph, "Mul", x, sqrt(0.5))));
+  case TRM_GELU_TANH:
+    break;
+  }
+  const int cube = trm_graph_two(graph, "Mul", trm_graph_two(graph, "Mul", x, x), x);
+  const int sum = trm_graph_two(graph, "Add", x, trm_graph_with(graph, "Mul", cube, 0.044715));
+  return gelu_of(graph, x, trm_graph_one(graph, "Tanh", trm_graph_with(graph, "Mul", sum, sqrt(2 / M_PI))));
+}
+
 const struct trm_layer_ops layer_relu = {
   .name = "relu",
   .usage = "relu",
@@ -80,6 +107,7 @@ const struct trm_layer_ops layer_relu = {
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
+  .export = activation_export,
   .keeps_output = true,
   .in_place = true,
 };
@@ -92,6 +120,7 @@ const struct trm_layer_ops layer_tanh = {
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
+  .export = activation_export,
   .keeps_output = true,
   .in_place = true,
 };
@@ -104,6 +133,7 @@ const struct trm_layer_ops layer_sigmoid = {
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
+  .export = activation_export,
   .keeps_output = true,
   .in_place = true,
 };
@@ -116,6 +146,7 @@ const struct trm_layer_ops layer_gelu = {
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
+  .export = activation_export,
   .keeps_input = true,
   .in_place = true,
 };
@@ -128,6 +159,7 @@ const struct trm_layer_ops layer_gelu_tanh = {
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
+  .export = activation_export,
   .keeps_input = true,
   .in_place = true,
 };

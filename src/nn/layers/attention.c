@@ -1,6 +1,10 @@
 /* Multi-head self-attention (Vaswani et al. 2017) of queries, keys and values side by side (T, 3 D), as one linear
  * layer makes them: linear 3*D | attention heads=H | linear D. H heads of E = D / H values. */
+#include <math.h>
+
+#include "core/memory.h"
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int attention_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -55,6 +59,34 @@ static struct trm_cost attention_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 4 * t * t * d / (layer->causal ? 2 : 1), .bytes = 4 * sizeof(float) * t * d};
 }
 
+/* 0 where position t sees position s, else -infinity: (T, T). */
+static int mask_export(struct trm_graph *graph, size_t t)
+{
+  float *mask = trm_alloc(t * t * sizeof *mask, "mask");
+  for (size_t i = 0; i < t * t; i++)
+    mask[i] = i % t > i / t ? -INFINITY : 0;
+  const int value = graph->ops->floats(graph, &(struct trm_shape){.dims = 2, .size = {t, t}}, mask);
+  trm_free(mask);
+  return value;
+}
+
+static int attention_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  static const int64_t heads_first[] = {0, 2, 1, 3}, keys[] = {0, 2, 3, 1};
+  const size_t t = layer->out.size[0], e = layer->out.size[1] / layer->heads;
+  const struct trm_shape heads = {.dims = 3, .size = {t, layer->heads, e}};
+  const int qkv = trm_graph_split(graph, x, 3);
+  const int q = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv, &heads), heads_first, 4);
+  const int k = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv + 1, &heads), keys, 4);
+  const int v = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv + 2, &heads), heads_first, 4);
+  int scores = trm_graph_with(graph, "Mul", trm_graph_two(graph, "MatMul", q, k), 1 / sqrt((double)e));
+  if (layer->causal)
+    scores = trm_graph_two(graph, "Add", scores, mask_export(graph, t));
+  const int part = trm_graph_one(graph, "Softmax", scores); /* over the last dimension unless told otherwise */
+  const int y = trm_graph_transpose(graph, trm_graph_two(graph, "MatMul", part, v), heads_first, 4);
+  return trm_graph_reshape(graph, y, &layer->out);
+}
+
 const struct trm_layer_ops layer_attention = {
   .name = "attention",
   .usage = "attention heads=H [causal=yes|no]",
@@ -63,5 +95,6 @@ const struct trm_layer_ops layer_attention = {
   .forward = attention_forward,
   .backward = attention_backward,
   .cost = attention_cost,
+  .export = attention_export,
   .keeps_input = true,
 };

@@ -10,6 +10,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 enum { GAIN, BIAS, MEAN, VARIANCE };
@@ -169,6 +170,16 @@ static struct trm_cost batch_norm_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 6 * f, .bytes = 3 * sizeof(float) * f};
 }
 
+static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  int inputs[] = {x, 0, 0, 0, 0};
+  for (int p = GAIN; p <= VARIANCE; p++)
+    inputs[1 + p] = graph->ops->parameter(graph, &layer->parameter[p]);
+  const int y = graph->ops->node(graph, "BatchNormalization", inputs, 5, 1);
+  graph->ops->set_real(graph, "epsilon", layer->epsilon);
+  return y;
+}
+
 const struct trm_layer_ops layer_batch_norm = {
   .name = "batch_norm",
   .usage = "batch_norm [epsilon=E momentum=M sync=yes|no]",
@@ -177,6 +188,7 @@ const struct trm_layer_ops layer_batch_norm = {
   .forward = batch_norm_forward,
   .backward = batch_norm_backward,
   .cost = batch_norm_cost,
+  .export = batch_norm_export,
   .keeps_input = true,
   .in_place = true,
   .meets = true,

@@ -1,5 +1,6 @@
 /* Two-dimensional convolution of images (C, H, W), as torch.nn.Conv2d: N units, kernels of KH x KW, in groups. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 enum { WEIGHT, BIAS };
@@ -70,6 +71,17 @@ static struct trm_cost conv2d_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 2 * out * k, .bytes = sizeof(float) * (in + out)};
 }
 
+static int conv2d_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  const struct trm_graph_ops *ops = graph->ops;
+  const int inputs[] = {x, ops->parameter(graph, &layer->parameter[WEIGHT]),
+                        layer->bias ? ops->parameter(graph, &layer->parameter[BIAS]) : -1};
+  const int y = ops->node(graph, "Conv", inputs, layer->bias ? 3 : 2, 1);
+  trm_graph_window(graph, &layer->window);
+  ops->set_integer(graph, "group", (int64_t)layer->groups);
+  return y;
+}
+
 const struct trm_layer_ops layer_conv2d = {
   .name = "conv2d",
   .usage = "conv2d UNITS KERNEL [stride=S pad=P groups=G bias=yes|no init=default|he|xavier], KERNEL, S, P: N or HxW",
@@ -78,5 +90,6 @@ const struct trm_layer_ops layer_conv2d = {
   .forward = conv2d_forward,
   .backward = conv2d_backward,
   .cost = conv2d_cost,
+  .export = conv2d_export,
   .keeps_input = true,
 };

@@ -1,6 +1,7 @@
 /* Dropout (Srivastava et al. 2014), inverted: what is kept is scaled by 1 / (1 - rate) in training, evaluation is the
  * identity. The mask is a function of seed, layer and global sample position, so backward draws it again. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int dropout_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -50,6 +51,12 @@ static struct trm_cost dropout_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
 }
 
+static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  (void)layer, (void)graph;
+  return x;
+}
+
 const struct trm_layer_ops layer_dropout = {
   .name = "dropout",
   .usage = "dropout [RATE]",
@@ -58,5 +65,6 @@ const struct trm_layer_ops layer_dropout = {
   .forward = dropout_forward,
   .backward = dropout_backward,
   .cost = dropout_cost,
+  .export = dropout_export,
   .in_place = true,
 };

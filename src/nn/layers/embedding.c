@@ -1,6 +1,7 @@
 /* Embedding: each token becomes a learned vector. The first layer of every model of tokens; what follows sees a
  * sequence (T, D). The vocabulary V is the data set's. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int embedding_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -42,6 +43,11 @@ static struct trm_cost embedding_cost(const struct trm_layer *layer)
   return (struct trm_cost){.bytes = 2 * sizeof(float) * (double)trm_shape_count(&layer->out)};
 }
 
+static int embedding_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  return trm_graph_two(graph, "Gather", graph->ops->parameter(graph, &layer->parameter[0]), x);
+}
+
 const struct trm_layer_ops layer_embedding = {
   .name = "embedding",
   .usage = "embedding DIM",
@@ -50,4 +56,5 @@ const struct trm_layer_ops layer_embedding = {
   .forward = embedding_forward,
   .backward = embedding_backward,
   .cost = embedding_cost,
+  .export = embedding_export,
 };

@@ -1,5 +1,6 @@
 /* A sample of any shape as one vector. Where the next layer takes vectors it does so by itself; this says it. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int flatten_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -39,6 +40,11 @@ static struct trm_cost flatten_cost(const struct trm_layer *layer)
   return (struct trm_cost){0};
 }
 
+static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  return trm_graph_reshape(graph, x, &layer->out);
+}
+
 const struct trm_layer_ops layer_flatten = {
   .name = "flatten",
   .usage = "flatten",
@@ -47,5 +53,6 @@ const struct trm_layer_ops layer_flatten = {
   .forward = flatten_forward,
   .backward = flatten_backward,
   .cost = flatten_cost,
+  .export = flatten_export,
   .in_place = true,
 };

@@ -1,5 +1,6 @@
 /* swiglu (Shazeer 2020): the first half of the values, through silu, gates the second. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int swiglu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -40,6 +41,13 @@ static struct trm_cost swiglu_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 4 * f, .bytes = 3 * sizeof(float) * f};
 }
 
+static int swiglu_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  (void)layer;
+  const int a = trm_graph_split(graph, x, 2), b = a + 1;
+  return trm_graph_two(graph, "Mul", trm_graph_two(graph, "Mul", a, trm_graph_one(graph, "Sigmoid", a)), b);
+}
+
 const struct trm_layer_ops layer_swiglu = {
   .name = "swiglu",
   .usage = "swiglu",
@@ -48,5 +56,6 @@ const struct trm_layer_ops layer_swiglu = {
   .forward = swiglu_forward,
   .backward = swiglu_backward,
   .cost = swiglu_cost,
+  .export = swiglu_export,
   .keeps_input = true,
 };

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int linear_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -107,6 +108,20 @@ static struct trm_cost linear_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 2 * in * (double)layer->units, .bytes = sizeof(float) * (in + out)};
 }
 
+static int linear_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  const int w = graph->ops->parameter(graph, weight_of(layer));
+  const int bias = layer->bias ? graph->ops->parameter(graph, bias_of(layer)) : -1;
+  if (layer->in.sequence) {
+    const int y = trm_graph_two(graph, "MatMul", x, trm_graph_transpose(graph, w, (const int64_t[]){1, 0}, 2));
+    return layer->bias ? trm_graph_two(graph, "Add", y, bias) : y;
+  }
+  const int inputs[] = {trm_graph_vectors(graph, layer, x), w, bias};
+  const int y = graph->ops->node(graph, "Gemm", inputs, layer->bias ? 3 : 2, 1);
+  graph->ops->set_integer(graph, "transB", 1);
+  return y;
+}
+
 const struct trm_layer_ops layer_linear = {
   .name = "linear",
   .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
@@ -115,6 +130,7 @@ const struct trm_layer_ops layer_linear = {
   .forward = linear_forward,
   .backward = linear_backward,
   .cost = linear_cost,
+  .export = linear_export,
   .keeps_input = true,
 };
 
@@ -126,5 +142,6 @@ const struct trm_layer_ops layer_head = {
   .forward = linear_forward,
   .backward = linear_backward,
   .cost = linear_cost,
+  .export = linear_export,
   .keeps_input = true,
 };

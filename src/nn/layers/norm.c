@@ -1,6 +1,7 @@
 /* Layer norm and RMS norm: every position of a sequence, or every sample, is brought to variance (mean square) 1, then
  * scaled by a learned gain and, layer norm, shifted by a learned bias. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 enum { GAIN, BIAS };
@@ -50,6 +51,25 @@ static struct trm_cost norm_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 7 * f, .bytes = 2 * sizeof(float) * f};
 }
 
+static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  const struct trm_graph_ops *ops = graph->ops;
+  const int gain = ops->parameter(graph, &layer->parameter[GAIN]);
+  int y = trm_graph_vectors(graph, layer, x);
+  if (layer->ops == &layer_layer_norm) {
+    y = ops->node(graph, "LayerNormalization", (const int[]){y, gain, ops->parameter(graph, &layer->parameter[BIAS])}, 3,
+                  1);
+    ops->set_integer(graph, "axis", -1);
+    ops->set_real(graph, "epsilon", layer->epsilon);
+  } else {
+    const int mean = trm_graph_one(graph, "ReduceMean", trm_graph_two(graph, "Mul", y, y));
+    ops->set_integers(graph, "axes", (const int64_t[]){-1}, 1);
+    const int root = trm_graph_one(graph, "Sqrt", trm_graph_with(graph, "Add", mean, (double)layer->epsilon));
+    y = trm_graph_two(graph, "Mul", trm_graph_two(graph, "Div", y, root), gain);
+  }
+  return layer->in.sequence || layer->in.dims == 1 ? y : trm_graph_reshape(graph, y, &layer->out);
+}
+
 const struct trm_layer_ops layer_layer_norm = {
   .name = "layer_norm",
   .usage = "layer_norm [epsilon=1e-5]",
@@ -58,6 +78,7 @@ const struct trm_layer_ops layer_layer_norm = {
   .forward = norm_forward,
   .backward = norm_backward,
   .cost = norm_cost,
+  .export = norm_export,
   .keeps_input = true,
 };
 
@@ -69,5 +90,6 @@ const struct trm_layer_ops layer_rms_norm = {
   .forward = norm_forward,
   .backward = norm_backward,
   .cost = norm_cost,
+  .export = norm_export,
   .keeps_input = true,
 };

@@ -1,5 +1,6 @@
 /* Pooling of images (C, H, W), as torch.nn.MaxPool2d and AvgPool2d; global_avg_pool leaves the mean of each channel. */
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 static int pool_create(struct trm_layer *layer, const struct trm_arguments *arguments)
@@ -83,6 +84,26 @@ static struct trm_cost pool_cost(const struct trm_layer *layer)
                            .bytes = sizeof(float) * (in + out)};
 }
 
+static int max_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  const int y = trm_graph_one(graph, "MaxPool", x);
+  trm_graph_window(graph, &layer->window);
+  return y;
+}
+
+static int avg_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  const int y = trm_graph_one(graph, "AveragePool", x);
+  trm_graph_window(graph, &layer->window);
+  graph->ops->set_integer(graph, "count_include_pad", 1);
+  return y;
+}
+
+static int global_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  return trm_graph_reshape(graph, trm_graph_one(graph, "GlobalAveragePool", x), &layer->out);
+}
+
 const struct trm_layer_ops layer_max_pool = {
   .name = "max_pool",
   .usage = "max_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
@@ -91,6 +112,7 @@ const struct trm_layer_ops layer_max_pool = {
   .forward = max_forward,
   .backward = max_backward,
   .cost = pool_cost,
+  .export = max_export,
 };
 
 const struct trm_layer_ops layer_avg_pool = {
@@ -101,6 +123,7 @@ const struct trm_layer_ops layer_avg_pool = {
   .forward = avg_forward,
   .backward = avg_backward,
   .cost = pool_cost,
+  .export = avg_export,
 };
 
 const struct trm_layer_ops layer_global_avg_pool = {
@@ -111,4 +134,5 @@ const struct trm_layer_ops layer_global_avg_pool = {
   .forward = avg_forward,
   .backward = avg_backward,
   .cost = pool_cost,
+  .export = global_export,
 };

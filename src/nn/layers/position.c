@@ -1,6 +1,10 @@
 /* Where in a sequence a position stands: a learned vector that is added to it (position), or turns of attention's
  * queries and keys (rotary, between the linear layer that makes them and attention). */
+#include <math.h>
+
+#include "core/memory.h"
 #include "core/status.h"
+#include "nn/graph.h"
 #include "nn/layers/layers.h"
 
 /* -- position */
@@ -45,6 +49,11 @@ static struct trm_cost position_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
 }
 
+static int position_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  return trm_graph_two(graph, "Add", x, graph->ops->parameter(graph, &layer->parameter[0]));
+}
+
 const struct trm_layer_ops layer_position = {
   .name = "position",
   .usage = "position",
@@ -53,6 +62,7 @@ const struct trm_layer_ops layer_position = {
   .forward = position_forward,
   .backward = position_backward,
   .cost = position_cost,
+  .export = position_export,
   .in_place = true,
 };
 
@@ -108,6 +118,36 @@ static struct trm_cost rotary_cost(const struct trm_layer *layer)
   return (struct trm_cost){.flop = 3 * f, .bytes = 2 * sizeof(float) * f};
 }
 
+/* Queries or keys (B, T, H E), turned. */
+static int turn_export(struct trm_graph *graph, const struct trm_shape *whole, const struct trm_shape *heads, int x,
+                       int cosine, int sine)
+{
+  const int a = trm_graph_split(graph, trm_graph_reshape(graph, x, heads), 2), b = a + 1;
+  const int turned[] = {
+    trm_graph_two(graph, "Sub", trm_graph_two(graph, "Mul", a, cosine), trm_graph_two(graph, "Mul", b, sine)),
+    trm_graph_two(graph, "Add", trm_graph_two(graph, "Mul", b, cosine), trm_graph_two(graph, "Mul", a, sine))};
+  return trm_graph_reshape(graph, trm_graph_join(graph, turned, 2), whole);
+}
+
+static int rotary_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+{
+  const size_t t = layer->in.size[0], d = layer->in.size[1] / 3, half = d / layer->heads / 2;
+  const struct trm_shape whole = {.dims = 2, .size = {t, d}}, heads = {.dims = 3, .size = {t, layer->heads, 2 * half}};
+  const struct trm_shape angles = {.dims = 3, .size = {t, 1, half}};
+  float *turn = trm_alloc(2 * t * half * sizeof *turn, "angles"); /* (2, T, E / 2): cosines, sines */
+  for (size_t i = 0; i < t * half; i++) {
+    const double angle = (double)(i / half) * pow((double)layer->base, -(double)(i % half) / (double)half);
+    turn[i] = (float)cos(angle);
+    turn[t * half + i] = (float)sin(angle);
+  }
+  const int cosine = graph->ops->floats(graph, &angles, turn), sine = graph->ops->floats(graph, &angles, turn + t * half);
+  trm_free(turn);
+  const int q = trm_graph_split(graph, x, 3), k = q + 1, v = q + 2;
+  const int parts[] = {turn_export(graph, &whole, &heads, q, cosine, sine),
+                       turn_export(graph, &whole, &heads, k, cosine, sine), v};
+  return trm_graph_join(graph, parts, 3);
+}
+
 const struct trm_layer_ops layer_rotary = {
   .name = "rotary",
   .usage = "rotary heads=H [base=10000]",
@@ -116,5 +156,6 @@ const struct trm_layer_ops layer_rotary = {
   .forward = rotary_forward,
   .backward = rotary_backward,
   .cost = rotary_cost,
+  .export = rotary_export,
   .in_place = true,
 };

@@ -1,0 +1,33 @@
+/* Models as ONNX files (private to src/exchange). */
+#ifndef TRM_EXCHANGE_ONNX_H
+#define TRM_EXCHANGE_ONNX_H
+
+#include "nn/model.h"
+
+/* One input, the samples (batch, ...): "tokens" int64 or "samples" float; one output, "scores" float. The batch may be of
+ * any size. A message may not be larger than 2 GiB: if the weights are, they go to a second file, PATH.data, which must
+ * stay beside the first. */
+int onnx_write(const char *path, const struct trm_model *model, const float *host_w);
+
+#ifdef TRM_ONNX
+#include "exchange/onnx.pb-c.h"
+
+/* onnx_write with another limit: bytes of weights above which they go to the second file. */
+int onnx_write_within(const char *path, const struct trm_model *model, const float *host_w, size_t limit);
+
+/* -- the graph under construction (onnx_graph.c) */
+struct onnx_graph;
+/* host_w is read when the graph is packed. Release with onnx_graph_free. */
+struct onnx_graph *onnx_graph_create(const struct trm_model *model, const float *host_w);
+void onnx_graph_free(struct onnx_graph *graph);
+/* Draws the model. TRM_USAGE if a layer cannot be exported. */
+int onnx_graph_draw(struct onnx_graph *graph);
+/* The message, which lives as long as the graph. Its initializers are the parameters, as (raw) views of host_w, and
+ * constants. */
+Onnx__GraphProto *onnx_graph_message(struct onnx_graph *graph);
+/* Memory that lives as long as the graph, zeroed. */
+void *onnx_graph_take(struct onnx_graph *graph, size_t bytes);
+char *onnx_graph_text(struct onnx_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
+#endif
+
+#endif

@@ -1,0 +1,54 @@
+/* A model as a graph of operators, for programs that run it elsewhere: what the layers' `export` slots draw, and the
+ * contract of what they draw on.
+ *
+ * A value is a number that the graph gives out; its first dimension is the batch. Operators, their inputs and attributes
+ * are those of the ONNX standard, operator set 17 (onnx.ai/onnx/operators). Into what file they go is the graph's own
+ * matter. Nothing fails here: what can fail is told when the graph is written. */
+#ifndef TRM_NN_GRAPH_H
+#define TRM_NN_GRAPH_H
+
+#include "nn/model.h"
+
+#define TRM_GRAPH_OPERATORS 17 /* the operator set */
+
+struct trm_graph;
+
+struct trm_graph_ops {
+  /* The value of a parameter, the same each time. */
+  int (*parameter)(struct trm_graph *graph, const struct trm_parameter *parameter);
+  /* Constants, which are copied; equal ones are one value. floats (shape), integers (count). */
+  int (*floats)(struct trm_graph *graph, const struct trm_shape *shape, const float *values);
+  int (*integers)(struct trm_graph *graph, const int64_t *values, int count);
+  /* A new operator of `count` inputs. The value of its first output; those of further ones follow. */
+  int (*node)(struct trm_graph *graph, const char *op, const int *inputs, int count, int outputs);
+  /* Attributes of the newest operator. */
+  void (*set_integer)(struct trm_graph *graph, const char *name, int64_t value);
+  void (*set_integers)(struct trm_graph *graph, const char *name, const int64_t *values, int count);
+  void (*set_real)(struct trm_graph *graph, const char *name, float value);
+};
+
+struct trm_graph {
+  const struct trm_graph_ops *ops;
+  const struct trm_layer *layer; /* the one that draws: names its operators */
+};
+
+/* Draws the whole model on the value of its samples: floats (B, shape), sparse rows as if they were dense, or tokens as
+ * whole numbers (B, T). *scores: the value of the scores. TRM_USAGE names a layer that cannot be exported. */
+int trm_model_graph(const struct trm_model *model, struct trm_graph *graph, int samples, int *scores);
+
+/* -- for export slots. Each returns a value. */
+int trm_graph_one(struct trm_graph *graph, const char *op, int x);          /* an operator of one input */
+int trm_graph_two(struct trm_graph *graph, const char *op, int x, int y);   /* of two */
+int trm_graph_with(struct trm_graph *graph, const char *op, int x, double y); /* of x and a constant */
+int trm_graph_transpose(struct trm_graph *graph, int x, const int64_t *order, int dims);
+int trm_graph_reshape(struct trm_graph *graph, int x, const struct trm_shape *shape); /* to (B, shape) */
+int trm_graph_split(struct trm_graph *graph, int x, int parts); /* the last dimension in equal parts: value, value + 1, .. */
+int trm_graph_join(struct trm_graph *graph, const int *x, int count); /* along the last dimension */
+
+/* kernel_shape, strides and pads of the newest operator. */
+void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window);
+
+/* What the layer reads as (B, F), if it is no sequence: x (B, in). */
+int trm_graph_vectors(struct trm_graph *graph, const struct trm_layer *layer, int x);
+
+#endif
