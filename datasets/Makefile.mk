@@ -1,5 +1,6 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
+	datasets/augment.c \
 	datasets/blocks.c \
 	datasets/blocks.h \
 	datasets/checkpoint.c \

@@ -69,6 +69,14 @@ static void bytes_scale(float *restrict to, const unsigned char *restrict from, 
     to[j] = scale * (float)from[j] + shift;
 }
 
+void loader_floats(const struct loader *loader, float *to, const unsigned char *from, size_t n)
+{
+  if (loader->x_type == BLOCK_UINT8)
+    bytes_scale(to, from, n, loader->head.scale, loader->head.shift);
+  else
+    memcpy(to, from, n * sizeof *to);
+}
+
 static void targets_gather(const struct loader *loader, const struct store *store, size_t at, size_t row,
                            struct trm_host_batch *batch)
 {
@@ -84,15 +92,15 @@ static const unsigned char *x_of(const struct loader *loader, const struct store
   return store->x + k * loader_block_bytes(loader, store->room) + row * loader->row_bytes;
 }
 
-static void dense_gather(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t to,
-                         struct trm_host_batch *batch)
+static void dense_gather(const struct loader *loader, const struct store *store, uint64_t position, size_t k, size_t row,
+                         size_t to, struct trm_host_batch *batch)
 {
   const unsigned char *x = x_of(loader, store, k, row);
   const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
-  if (loader->x_type == BLOCK_UINT8)
-    bytes_scale(batch->dense + to * width, x, width, loader->head.scale, loader->head.shift);
+  if (loader->augment.on)
+    augment_row(loader, position, x, batch->dense + to * width);
   else
-    memcpy(batch->dense + to * width, x, loader->row_bytes);
+    loader_floats(loader, batch->dense + to * width, x, width);
   targets_gather(loader, store, k * store->room + row, to, batch);
 }
 
@@ -174,7 +182,7 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
       if (tokens)
         tokens_gather(loader, x_of(loader, store, k[n], row[n]), before + i + n, batch);
       else
-        dense_gather(loader, store, k[n], row[n], before + i + n, batch);
+        dense_gather(loader, store, low + i + n, k[n], row[n], before + i + n, batch);
   }
   batch->rows = all;
 }

@@ -173,7 +173,8 @@ static int file_open(struct loader *loader, enum trm_split split, const struct t
   TRM_CHECK(h5_open(loader->path, H5_DATASET, NULL, &loader->file));
   TRM_CHECK(data_head_read(&loader->head, loader->file, loader->path));
   TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, split_name(split)));
-  return sizes_find(loader, split, options);
+  TRM_CHECK(sizes_find(loader, split, options));
+  return augment_choose(loader, split, options);
 }
 
 static void loader_close(struct trm_dataset *dataset)
@@ -264,6 +265,7 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
     return trm_error(TRM_FAILED, "%s: rows %zu to %zu of %llu were asked for", loader->path, low, high,
                      (unsigned long long)loader->rows);
   batch->rows = 0;
+  loader->epoch = epoch;
   switch (loader->mode) {
   case LOADER_WHOLE:
     order_epoch_enter(&loader->order, &loader->at, epoch);

@@ -25,6 +25,15 @@ struct store {
   size_t entries_room;
 };
 
+/* What is done to images while a batch is gathered (augment.c). */
+struct augment {
+  bool on, flip;
+  size_t pad;
+  size_t planes, height, width;
+  uint64_t seed;
+  float zero; /* what a stored 0 stands for */
+};
+
 struct windows;
 
 struct loader {
@@ -40,6 +49,8 @@ struct loader {
   size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: stride * element */
   struct order order;
   struct order_epoch at;      /* of the caller of fetch */
+  uint64_t epoch;             /* of the fetch at hand */
+  struct augment augment;
   struct trm_comm *comm, *node; /* node: the ranks that share memory */
   bool owns_node;
   struct trm_shared shared, shared_starts;
@@ -79,6 +90,14 @@ int loader_read_whole(struct loader *loader);
 void loader_gather(const struct loader *loader, const struct store *store, const struct order_epoch *at,
                    uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 void loader_gather_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch);
+
+/* n values of x as floats. */
+void loader_floats(const struct loader *loader, float *to, const unsigned char *from, size_t n);
+
+/* What data.pad and data.flip ask for; refuses what they do not fit. */
+int augment_choose(struct loader *loader, enum trm_split split, const struct trm_options *options);
+/* The image x at a position of the epoch's order, moved and mirrored as drawn for it, as floats (C, H, W). */
+void augment_row(const struct loader *loader, uint64_t position, const unsigned char *x, float *to);
 
 /* Two windows in shared memory. open, close: collective over loader->node. threads: 0 or 1. */
 int windows_open(struct loader *loader, int threads);

@@ -4,6 +4,7 @@
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
 trm_test_programs += \
 	tests/unit/test_arena \
+	tests/unit/test_augment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
 	tests/unit/test_convolution \
@@ -23,6 +24,8 @@ trm_test_programs += \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sequences \
 	tests/unit/test_sync
+tests_unit_test_augment_SOURCES = \
+	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)

@@ -86,6 +86,10 @@ bad 2 '12.*10|10.*12' $train "--model=mlp 784-16-12 relu" --run.dir=x
 bad 2 'layer 1 .dropout.*1\.5' $train "--model=linear 32 | dropout 1.5 | linear 10" --run.dir=x
 bad 2 'hinge.*10' $train "$m" --train.loss=hinge --run.dir=x
 bad 2 'batch.*drop_last|drop_last.*batch' $train "$m" --train.batch=1000 --data.drop_last=yes --run.dir=x
+# -- images moved and mirrored
+bad 2 'data.flip.*images.*sparse.h5.*sparse' train --data.file=sparse.h5 "--model=linear 1" --data.flip=yes --run.dir=x
+bad 2 'data.pad.*28.*sides.*\(1, 28, 28\)' $train "$m" --data.pad=28 --run.dir=x
+bad 2 'data.pad.*-1' $train "$m" --data.pad=-1 --run.dir=x
 # -- files
 bad 1 'nowhere.h5.*[Nn]o such file' train --data.file=nowhere.h5 "$m" --run.dir=x
 bad 1 'text.h5.*not.*HDF5' train --data.file=text.h5 "$m" --run.dir=x

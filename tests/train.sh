@@ -63,10 +63,10 @@ compare one accumulate
 TRM_NODE_SIZE=2 run 3 uneven
 compare one uneven
 
-# -- the same bits with lanes, dropout, clipping and Adam included
+# -- the same bits with lanes, moved and mirrored images, dropout, clipping and Adam included
 cat > lanes.yaml << 'EOF'
 model: linear 64 | gelu | dropout 0.3 | linear 10
-data: {file: digits.h5}
+data: {file: digits.h5, pad: 2, flip: yes}
 train: {epochs: 2, batch: 250}
 optim: {name: adamw, lr: 0.002, decay: 0.01, clip: 1, schedule: cosine, warmup: 10}
 parallel: {threads: 1}

@@ -59,8 +59,7 @@ static int evaluate(struct job *job, const char *path, const char *split, bool j
   struct trm_dataset *dataset = NULL;
   struct trm_tally tally;
   const size_t batch = (size_t)job->options.train.batch;
-  /* rows in their own order */
-  int status = trm_options_set(&job->options, "data.shuffle", "no");
+  int status = job_rows_plain(job);
   if (status == TRM_OK)
     status = loaded_open(&loaded, job, path, batch);
   else

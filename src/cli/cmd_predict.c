@@ -86,7 +86,7 @@ static int predict(struct job *job, const char *path, const char *split, const c
     return trm_error(TRM_USAGE, "predict: data.file: no data set named");
   if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
     return trm_error(TRM_USAGE, "predict: --split: \"%s\" is neither \"test\" nor \"train\"", split);
-  TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));
+  TRM_CHECK(job_rows_plain(job));
 
   struct loaded loaded;
   struct trm_dataset *dataset = NULL;

@@ -146,6 +146,13 @@ void job_close(struct job *job)
   memset(job, 0, sizeof *job);
 }
 
+int job_rows_plain(struct job *job)
+{
+  TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));
+  TRM_CHECK(trm_options_set(&job->options, "data.pad", "0"));
+  return trm_options_set(&job->options, "data.flip", "no");
+}
+
 /* -- a checkpoint that answers */
 
 enum { TOKENS_AT_ONCE = 8192 };

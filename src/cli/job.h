@@ -25,6 +25,9 @@ struct job_request {
 int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *words, bool *helped);
 void job_close(struct job *job);
 
+/* For answers: data sets opened from now on give their rows in their own order and as they are. */
+int job_rows_plain(struct job *job);
+
 /* A checkpoint made ready to answer: its model on the job's device. Or a .safetensors file, which holds weights alone:
  * model and data.file then say what they are of; of the checkpoint there is spec, model_text, loss_name and state 0. */
 struct loaded {

@@ -21,7 +21,8 @@ struct trm_options {
     int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */
     int64_t limit, limit_test; /* use only the first samples of a split; 0: all */
     int64_t context, stride; /* tokens a row, and from row to row */
-    bool drop_last;
+    int64_t pad;    /* images: pixels of zeros around them, before one is cut out at random */
+    bool flip, drop_last;
   } data;
   struct {
     int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience;

@@ -28,6 +28,10 @@ const struct trm_option trm_option_table[] = {
      "tokens a row (token data only; 0: the model's context=, else 128)"},
     {"data.stride", TRM_OPTION_INT, AT(data.stride), "0", UP_FROM(0), NULL,
      "tokens from the begin of a training row to that of the next (0: data.context, rows that do not overlap)"},
+    {"data.pad", TRM_OPTION_INT, AT(data.pad), "0", UP_FROM(0), NULL,
+     "training images: put that many zeros on each side and cut the image out at a random place"},
+    {"data.flip", TRM_OPTION_BOOL, AT(data.flip), "no", ANY, NULL,
+     "training images: mirror each with probability 1/2, left to right"},
     {"data.drop_last", TRM_OPTION_BOOL, AT(data.drop_last), "no", ANY, NULL,
      "leave out the last batch of an epoch if it is not full"},
 

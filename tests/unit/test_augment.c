@@ -1,0 +1,214 @@
+/* Images moved and mirrored: the pixels of a plain computation from the same numbers, for any division of a batch, held
+ * in memory or not. For 1 and more ranks. */
+#include "core/random.h"
+#include "dataset_files.h"
+#include "ranks.h"
+
+static char folder[256];
+
+static void test_folder(void)
+{
+  if (world->rank == 0)
+    made_folder(folder);
+  world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
+  CU_ASSERT_NOT_EQUAL_FATAL(folder[0], '\0');
+}
+
+static void test_folder_remove(void)
+{
+  world->ops->barrier(world);
+  if (world->rank == 0)
+    made_folder_remove(folder);
+  CU_PASS();
+}
+
+static struct trm_options options_of(int64_t memory, int64_t pad, bool flip)
+{
+  return (struct trm_options){
+    .data = {.shuffle = (char *)"yes", .memory = memory, .threads = 1, .context = 10, .pad = pad, .flip = flip},
+    .train = {.batch = 100}, .parallel = {.share = (char *)"node"}, .run = {.seed = 5},
+  };
+}
+
+/* Images (C, H, W) of numbers: bytes, or floats. */
+static char *images_make(const char *name, bool bytes, const size_t size[3], size_t rows)
+{
+  char *path = trm_format("%s/%s", folder, name);
+  int status = TRM_OK;
+  if (world->rank == 0) {
+    struct trm_data_spec spec;
+    made_spec(bytes ? MADE_BYTES : MADE_FLOATS, 1, 0, &spec);
+    spec.kind = TRM_DATA_IMAGE;
+    spec.shape = (struct trm_shape){.dims = 3, .size = {size[0], size[1], size[2]}};
+    struct trm_data_writer *writer;
+    status = trm_data_writer_open(&writer, path, &spec);
+    for (int split = 0; split < 2 && status == TRM_OK; split++)
+      if ((status = trm_data_writer_split(writer, split ? "test" : "train")) == TRM_OK)
+        status = made_append(writer, bytes ? MADE_BYTES : MADE_FLOATS, size[0] * size[1] * size[2], 0, rows);
+    if (status == TRM_OK)
+      status = trm_data_writer_finish(writer, 0, 0);
+  }
+  CU_ASSERT_EQUAL_FATAL(trm_agree(world, status), TRM_OK);
+  return path;
+}
+
+/* The pixel of the moved and mirrored image, from the definition: the image lies at (pad, pad) in zeros, the cut begins
+ * at (down, right) of it. */
+static float pixel(const float *image, const size_t size[3], float zero, const uint32_t word[4], size_t pad, bool flip,
+                   size_t plane, size_t y, size_t x)
+{
+  const size_t down = (size_t)((uint64_t)word[0] * (2 * pad + 1) >> 32);
+  const size_t right = (size_t)((uint64_t)word[1] * (2 * pad + 1) >> 32);
+  if (flip && word[2] >= 0x80000000u)
+    x = size[2] - 1 - x;
+  const long from_y = (long)(y + down) - (long)pad, from_x = (long)(x + right) - (long)pad;
+  const bool inside = from_y >= 0 && from_y < (long)size[1] && from_x >= 0 && from_x < (long)size[2];
+  return inside ? image[(plane * size[1] + (size_t)from_y) * size[2] + (size_t)from_x] : zero;
+}
+
+/* Two epochs in batches of 100, each rank its part: every pixel as computed from the rows without augmentation. */
+static void check_pixels(const char *path, bool bytes, const size_t size[3], int64_t memory, const char *shuffle,
+                         int64_t pad, bool flip)
+{
+  struct trm_dataset *plain, *moved;
+  struct trm_options options = options_of(memory, 0, false);
+  options.data.shuffle = (char *)shuffle;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&plain, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  options.data.pad = pad;
+  options.data.flip = flip;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&moved, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  const size_t width = size[0] * size[1] * size[2];
+  size_t wrong = 0, same = 0, mirrored = 0, seen = 0;
+  struct trm_host_batch a = {0}, b = {0};
+  for (uint64_t epoch = 0; epoch < 2; epoch++)
+    for (size_t at = 0; at < plain->rows; at += 100) {
+      size_t from, to;
+      const size_t batch = plain->rows - at < 100 ? plain->rows - at : 100;
+      trm_interval(batch, (size_t)world->size, (size_t)world->rank, &from, &to);
+      CU_ASSERT_EQUAL_FATAL(plain->ops->fetch(plain, epoch, at + from, at + to, &a), TRM_OK);
+      CU_ASSERT_EQUAL_FATAL(moved->ops->fetch(moved, epoch, at + from, at + to, &b), TRM_OK);
+      CU_ASSERT_EQUAL_FATAL(b.rows, to - from);
+      for (size_t i = 0; i < to - from; i++) {
+        uint32_t word[4];
+        trm_random_block(5, TRM_RANDOM_AUGMENT, (uint32_t)epoch, at + from + i, word);
+        wrong += a.target_class[i] != b.target_class[i];
+        for (size_t j = 0; j < width; j++)
+          wrong += b.dense[i * width + j] != pixel(a.dense + i * width, size, bytes ? MADE_SHIFT : 0, word, (size_t)pad,
+                                                   flip, j / (size[1] * size[2]), j / size[2] % size[1], j % size[2]);
+        same += !memcmp(a.dense + i * width, b.dense + i * width, width * sizeof *a.dense);
+        mirrored += word[2] >> 31;
+        seen++;
+      }
+    }
+  CU_ASSERT_EQUAL(wrong, 0);
+  /* of (2 pad + 1)^2 places one is where the image was; mirrored is every second */
+  const size_t half = seen / 2, some = seen / 8;
+  CU_ASSERT(pad ? same < seen / 4 : same > half - some && same < half + some);
+  CU_ASSERT(mirrored > half - some && mirrored < half + some);
+  trm_host_batch_free(&a);
+  trm_host_batch_free(&b);
+  plain->ops->close(plain);
+  moved->ops->close(moved);
+}
+
+static void test_pixels(void)
+{
+  const size_t small[] = {3, 9, 7}, grey[] = {1, 28, 28};
+  char *floats = images_make("floats.h5", false, small, 1003), *bytes = images_make("bytes.h5", true, grey, 5003);
+  check_pixels(floats, false, small, 1 << 30, "yes", 4, true);
+  check_pixels(floats, false, small, 1 << 30, "no", 6, true);
+  check_pixels(floats, false, small, 1 << 30, "yes", 0, true);
+  check_pixels(bytes, true, grey, 1 << 30, "yes", 4, true);
+  check_pixels(bytes, true, grey, 1 << 30, "yes", 2, false);
+  check_pixels(bytes, true, grey, 1 << 20, "yes", 4, true); /* in windows */
+  check_pixels(bytes, true, grey, 1 << 20, "no", 4, true);  /* as they are asked for */
+  trm_free(floats);
+  trm_free(bytes);
+}
+
+/* The whole batch by one, by parts, and by a run that begins in its middle. */
+static void test_parts(void)
+{
+  const size_t size[] = {2, 8, 8};
+  char *path = images_make("parts.h5", true, size, 300);
+  const struct trm_options options = options_of(1 << 30, 3, true);
+  struct trm_dataset *data, *resumed;
+  struct trm_comm *alone = trm_comm_self();
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, alone), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&resumed, path, TRM_SPLIT_TRAIN, &options, alone), TRM_OK);
+  struct trm_host_batch whole = {0}, part = {0}, other = {0};
+  CU_ASSERT_EQUAL(data->ops->fetch(data, 3, 0, 200, &whole), TRM_OK);
+  size_t wrong = 0;
+  for (size_t at = 0, n = 1; at < 200; at += n, n = n * 2 % 37 + 1) {
+    n = n < 200 - at ? n : 200 - at;
+    CU_ASSERT_EQUAL(data->ops->fetch(data, 3, at, at + n, &part), TRM_OK);
+    wrong += memcmp(part.dense, whole.dense + at * 128, n * 128 * sizeof(float)) != 0;
+  }
+  CU_ASSERT_EQUAL(resumed->ops->fetch(resumed, 3, 117, 200, &other), TRM_OK);
+  wrong += memcmp(other.dense, whole.dense + 117 * 128, 83 * 128 * sizeof(float)) != 0;
+  CU_ASSERT_EQUAL(wrong, 0);
+  trm_host_batch_free(&whole);
+  trm_host_batch_free(&part);
+  trm_host_batch_free(&other);
+  data->ops->close(data);
+  resumed->ops->close(resumed);
+  trm_free(path);
+}
+
+/* Rows of the test split are as they are. */
+static void test_test_split(void)
+{
+  const size_t size[] = {2, 8, 8};
+  char *path = images_make("test.h5", true, size, 50);
+  const struct trm_options options = options_of(1 << 30, 3, true);
+  struct trm_dataset *data;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TEST, &options, world), TRM_OK);
+  struct trm_host_batch batch = {0};
+  CU_ASSERT_EQUAL(data->ops->fetch(data, 0, 0, 50, &batch), TRM_OK);
+  for (size_t i = 0; i < 50; i++)
+    CU_ASSERT(made_is_row(MADE_BYTES, 128, 0, &batch, i, i));
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+  trm_free(path);
+}
+
+static void check_refused(const char *path, int64_t pad, bool flip, const char *what)
+{
+  struct trm_dataset *data;
+  const struct trm_options options = options_of(1 << 30, pad, flip);
+  CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), what));
+}
+
+static void test_refused(void)
+{
+  static const struct {
+    enum made_kind kind;
+    const char *what;
+  } kinds[] = {{MADE_FLOATS, "data.flip is for images (C, H, W); the samples of "}, {MADE_CSR, "are sparse rows, (1000)"},
+               {MADE_TOKENS, "are tokens"}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    char *path = trm_format("%s/kind%zu.h5", folder, i);
+    CU_ASSERT_EQUAL(trm_agree(world, world->rank == 0 ? made_file(path, kinds[i].kind, 20, 3000, 0, 0) : TRM_OK), TRM_OK);
+    check_refused(path, 0, true, kinds[i].what);
+    trm_free(path);
+  }
+  const size_t size[] = {1, 9, 5};
+  char *path = images_make("small.h5", true, size, 20);
+  check_refused(path, 5, false, "data.pad: 5 must be less than the sides of the images of ");
+  trm_free(path);
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"folder", test_folder},
+    {"pixels", test_pixels},
+    {"any part of a batch", test_parts},
+    {"the test split", test_test_split},
+    {"what is refused", test_refused},
+    {"folder, removed", test_folder_remove},
+    CU_TEST_INFO_NULL,
+  };
+  return ranks_run(argc, argv, "augment", tests);
+}
