@@ -7,6 +7,7 @@
  *   /weights/PARAMETER    float32, the parameter's shape
  *   /states/STATE/PARAMETER
  * Arrays are chunked for the sake of fletcher32: every byte of the file is under some checksum. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -18,7 +19,7 @@
 #define CHUNK_BYTES ((size_t)1 << 20)
 
 /* What a file may call its states; what a checkpoint's state_name points to. */
-static const char *const state_names[] = {"weights", "momentum", "first", "second"};
+static const char *const state_names[] = {"weights", "momentum", "first", "second", "ema"};
 enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
 
 /* A parameter's shape in the file; scalars become (1). */
@@ -60,8 +61,14 @@ static int tensor_write(hid_t group, const char *path, const char *what, const s
   return status;
 }
 
-/* All parameters of one flat array as a group `name` of `parent`; of states, those that are trained. */
-static int arrays_write(hid_t parent, const char *path, const char *name, const struct trm_model *model, bool state,
+/* Has the state values of statistics, too? */
+static bool has_statistics(const char *state)
+{
+  return strcmp(state, "weights") == 0 || strcmp(state, "ema") == 0;
+}
+
+/* All parameters of one flat array as a group `name` of `parent`. */
+static int arrays_write(hid_t parent, const char *path, const char *name, const struct trm_model *model,
                         const float *flat)
 {
   h5_enter();
@@ -69,7 +76,7 @@ static int arrays_write(hid_t parent, const char *path, const char *name, const 
   int status = group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    if (!state || !parameter->statistic)
+    if (has_statistics(name) || !parameter->statistic)
       status = tensor_write(group, path, name, parameter, flat + parameter->offset);
   }
   if (group >= 0)
@@ -107,7 +114,7 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) && h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
-  TRM_CHECK(arrays_write(file, path, "weights", model, false, c->state[0]));
+  TRM_CHECK(arrays_write(file, path, "weights", model, c->state[0]));
   if (c->states == 1)
     return TRM_OK;
   const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -115,7 +122,7 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     return h5_error(path, "states cannot be made");
   int status = TRM_OK;
   for (int i = 1; i < c->states && status == TRM_OK; i++)
-    status = arrays_write(group, path, c->state_name[i], model, true, c->state[i]);
+    status = arrays_write(group, path, c->state_name[i], model, c->state[i]);
   H5Gclose(group);
   return status;
 }
@@ -281,16 +288,18 @@ static herr_t extra_find(hid_t group, const char *name, const H5L_info_t *info, 
   return 1;
 }
 
-static int arrays_read(hid_t file, const char *path, const char *what, const struct trm_model *model, bool state,
-                       float *flat)
+/* One flat array: the weights, or a state. */
+static int arrays_read(hid_t file, const char *path, const char *name, const struct trm_model *model, float *flat)
 {
+  char what[64];
+  snprintf(what, sizeof what, "%s%s", strcmp(name, "weights") ? "states/" : "", name);
   const hid_t group = H5Gopen2(file, what, H5P_DEFAULT);
   if (group < 0)
     return h5_error(path, "%s is missing or damaged", what);
   int status = TRM_OK;
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    if (!state || !parameter->statistic)
+    if (has_statistics(name) || !parameter->statistic)
       status = tensor_read(group, path, what, parameter, flat + parameter->offset);
   }
   struct extra extra = {.model = model};
@@ -309,15 +318,16 @@ static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *check
   hid_t file;
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
   h5_enter();
+  const int last = checkpoint->states - 1;
+  const bool averaged = strcmp(checkpoint->state_name[last], "ema") == 0;
   if (!want_states)
     checkpoint->states = 1;
   checkpoint->owns_states = true;
   int status = TRM_OK;
   for (int i = 0; i < checkpoint->states && status == TRM_OK; i++) {
-    char *what = i ? trm_format("states/%s", checkpoint->state_name[i]) : trm_strdup("weights");
-    checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], what);
-    status = arrays_read(file, path, what, model, i > 0, checkpoint->state[i]);
-    trm_free(what);
+    const char *name = !want_states && averaged ? "ema" : checkpoint->state_name[i];
+    checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], name);
+    status = arrays_read(file, path, name, model, checkpoint->state[i]);
   }
   H5Fclose(file);
   h5_leave();

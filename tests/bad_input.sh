@@ -63,6 +63,9 @@ bad 2 'train.batch.*0' $train "$m" --train.batch=0 --run.dir=x
 bad 2 'optim.momentum.*1\.5' $train "$m" --optim.momentum=1.5 --run.dir=x
 bad 2 'optim.name.*sdg.*sgd' $train "$m" --optim.name=sdg --run.dir=x
 bad 2 'optim.lr.*nan' $train "$m" --optim.lr=nan --run.dir=x
+bad 2 'optim.ema.*1' $train "$m" --optim.ema=1 --run.dir=x
+bad 2 'optim.trust.*-1' $train "$m" --optim.trust=-1 --run.dir=x
+bad 2 'optim.decay .*adamw and lamb' $train "$m" --optim.decay=0.1 --run.dir=x
 bad 2 'strategy.*synk' $train "$m" --strategy.name=synk --run.dir=x
 bad 2 'device.*abacus' $train "$m" --device.name=abacus --run.dir=x
 bad 2 'parallel.data.*3' $train "$m" --parallel.data=3 --run.dir=x
@@ -106,6 +109,7 @@ bad 2 'seed' $train "$m" --run.dir=y --run.seed=9 "--run.resume=$checkpoint"
 "$TRIREME" data make digits --out other.h5 --seed=2 --train=600 --test=200 > /dev/null 2>&1
 bad 2 'another.*other.h5' train --data.file=other.h5 --log.quiet=yes "$m" --run.dir=y "--run.resume=$checkpoint"
 bad 2 'momentum' $train "$m" --run.dir=y --optim.momentum=0.9 "--run.resume=$checkpoint"
+bad 2 'no state "ema", which optim.ema goes on with' $train "$m" --run.dir=y --optim.ema=0.9 "--run.resume=$checkpoint"
 bad 1 'unwritable-parent/file' $train "$m" --run.dir=unwritable-parent/file/run
 # -- imports
 bad 1 'number.libsvm:1' data import libsvm number.libsvm --out x.h5

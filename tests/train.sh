@@ -62,6 +62,18 @@ run 2 accumulate --train.accumulate=3
 compare one accumulate
 TRM_NODE_SIZE=2 run 3 uneven
 compare one uneven
+# norms of whole tensors, of which each rank has slices; decay; the average of the weights
+for n in 1 2 3 4; do
+  run "$n" lamb$n --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 --optim.ema=0.98
+  run "$n" lars$n --optim.name=lars --optim.lr=0.5 --optim.l2=0.001 --optim.trust=0.02 --optim.clip=1
+  [ "$n" = 1 ] || { compare lamb1 lamb$n; compare lars1 lars$n; }
+done
+TRM_NODE_SIZE=2 run 4 lambnodes --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 --optim.ema=0.98
+compare lamb1 lambnodes
+"$TRIREME" eval lamb4/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > average.json || fail "eval"
+[ "$(json_number accuracy average.json)" = "$(json_number test_accuracy lamb4/summary.json)" ] ||
+  fail "eval of the average says $(cat average.json), the run said $(json_number test_accuracy lamb4/summary.json)"
+pass "eval uses the average of the weights, as the run did"
 
 # -- the same bits with lanes, moved and mirrored images, dropout, clipping and Adam included
 cat > lanes.yaml << 'EOF'
@@ -81,6 +93,10 @@ for n in $ranks; do
   [ "$(sha lanes1)" = "$(sha lanes$n)" ] || fail "lanes: $n ranks end with other bits than one"
   pass "lanes: $n ranks end with the bits of one"
 done
+run 1 lanes-lamb1 --optim.name=lamb --optim.ema=0.9
+TRM_NODE_SIZE=2 run 4 lanes-lamb4 --optim.name=lamb --optim.ema=0.9
+[ "$(sha lanes-lamb1)" = "$(sha lanes-lamb4)" ] || fail "lanes, lamb: two nodes of two ranks end with other bits than one"
+pass "lanes, lamb: two nodes of two ranks end with the bits of one"
 run 4 lanes-private --parallel.share=none
 TRM_NODE_SIZE=2 run 4 lanes-nodes
 for other in lanes-private lanes-nodes; do

@@ -203,4 +203,5 @@ const struct trm_device_ops trm_device_cpu = {
   .sum = cpu_sum,
   .norm_squared = cpu_norm_squared,
   .update = cpu_update,
+  .direction = cpu_direction,
 };

@@ -200,5 +200,7 @@ double cpu_norm_squared(struct trm_device *device, const float *x, size_t n);
 /* update.c */
 void cpu_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
                 float *second, size_t n);
+void cpu_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g, float *first,
+                   float *second, size_t n);
 
 #endif

@@ -76,19 +76,83 @@ CPU_CLONES static void adam_body(const void *arguments, size_t low, size_t high)
   }
 }
 
+/* m holds the rate, as in the paper: it may change from step to step */
+CPU_CLONES static void lars_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, momentum = it->how->momentum;
+  float *w = it->w, *m = it->first;
+  const float *g = it->g;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    m[i] = momentum * m[i] + rate * (scale * g[i] + l2 * w[i]);
+    w[i] -= m[i];
+  }
+}
+
+struct direction {
+  const struct trm_update *how;
+  const float *w; /* (n) */
+  float *g;       /* (n) */
+  float *first;   /* (n) */
+  float *second;  /* (n) */
+  float unbias;   /* 1 / (1 - beta1^t) */
+  float root;     /* 1 / sqrt(1 - beta2^t) */
+};
+
+CPU_CLONES static void direction_body(const void *arguments, size_t low, size_t high)
+{
+  const struct direction *it = arguments;
+  const struct trm_update *how = it->how;
+  const float scale = how->scale, l2 = how->l2, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
+  const float rest1 = 1 - beta1, rest2 = 1 - beta2, unbias = it->unbias, root = it->root, decay = how->decay;
+  const float *w = it->w;
+  float *g = it->g, *m = it->first, *v = it->second;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    const float gradient = scale * g[i] + l2 * w[i];
+
+    m[i] = beta1 * m[i] + rest1 * gradient;
+    v[i] = beta2 * v[i] + rest2 * gradient * gradient;
+    g[i] = unbias * m[i] / (sqrtf(v[i]) * root + epsilon) + decay * w[i];
+  }
+}
+
+/* 1 - beta^t */
+static double bias(float beta, const struct trm_update *how)
+{
+  return 1 - pow(beta, (double)how->step);
+}
+
 void cpu_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
                 float *second, size_t n)
 {
   static cpu_body *const rule[] = {
     [TRM_UPDATE_SGD] = sgd_body,           [TRM_UPDATE_MOMENTUM] = momentum_body,
     [TRM_UPDATE_NESTEROV] = nesterov_body, [TRM_UPDATE_ADAM] = adam_body,
-    [TRM_UPDATE_ADAMW] = adam_body,
+    [TRM_UPDATE_ADAMW] = adam_body,        [TRM_UPDATE_LARS] = lars_body,
   };
   struct update it = {how, w, g, first, second, 0, 0};
 
   if (how->rule == TRM_UPDATE_ADAM || how->rule == TRM_UPDATE_ADAMW) {
-    it.step = (float)(how->rate / (1 - pow(how->beta1, (double)how->step)));
-    it.root = (float)(1 / sqrt(1 - pow(how->beta2, (double)how->step)));
+    it.step = (float)(how->rate / bias(how->beta1, how));
+    it.root = (float)(1 / sqrt(bias(how->beta2, how)));
   }
   cpu_for(device, n, CPU_GRANULE, 2, rule[how->rule], &it);
+}
+
+void cpu_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g, float *first,
+                   float *second, size_t n)
+{
+  const struct direction it = {.how = how,
+                               .w = w,
+                               .g = g,
+                               .first = first,
+                               .second = second,
+                               .unbias = (float)(1 / bias(how->beta1, how)),
+                               .root = (float)(1 / sqrt(bias(how->beta2, how)))};
+
+  cpu_for(device, n, CPU_GRANULE, 2, direction_body, &it);
 }

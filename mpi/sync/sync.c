@@ -70,7 +70,7 @@ struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
   struct trm_comm *cross; /* one rank a node: those with this rank's place in it */
   struct trm_comm *all;   /* everybody, in order of strategy->index */
-  struct array w, state[2];
+  struct array w, state[TRM_MAX_STATES - 1];
   struct trm_shared gradients; /* one whole array a rank */
   const float **g, **from;     /* (node->size) the gradients of the node's ranks; those places in them that are added */
   float *work;                 /* device, (BLOCK) */
@@ -83,7 +83,10 @@ struct sync {
   /* shared by the node */
   struct trm_shared notes;
   struct board *board;
-  double *norm; /* (units) sums of squares, where gradients are clipped */
+  double *norm;       /* (units) sums of squares, where gradients are clipped */
+  double (*norms)[2]; /* (pieces of nn/optimizer.h) where the rule has ratios */
+
+  float *ratio; /* (tensors) of each its ratio, in this rank's own memory */
 };
 
 /* -- small words */
@@ -220,8 +223,11 @@ static int gradients_create(struct trm_strategy *strategy, struct sync *s)
 
 static int board_create(struct trm_strategy *strategy, struct sync *s)
 {
-  const size_t norms = strategy->optimizer->clip > 0 ? units_of(strategy->elements) : 0;
-  const size_t bytes = sizeof *s->board + (size_t)s->node->size * sizeof *s->board->rank + norms * sizeof *s->norm;
+  const struct trm_optimizer *optimizer = strategy->optimizer;
+  const size_t norms = optimizer->clip > 0 ? units_of(strategy->elements) : 0;
+  const size_t pieces = trm_optimizer_has_ratios(optimizer) ? trm_optimizer_pieces(optimizer, UNIT) : 0;
+  const size_t bytes = sizeof *s->board + (size_t)s->node->size * sizeof *s->board->rank + norms * sizeof *s->norm +
+                       pieces * sizeof *s->norms;
   if (s->node->size == 1) {
     s->board = trm_alloc(bytes, "norms");
   } else {
@@ -229,6 +235,7 @@ static int board_create(struct trm_strategy *strategy, struct sync *s)
     s->board = s->notes.base[0];
   }
   s->norm = (double *)&s->board->rank[s->node->size];
+  s->norms = (double (*)[2])(s->norm + norms);
   return TRM_OK;
 }
 
@@ -239,6 +246,7 @@ static int arrays_create(struct trm_strategy *strategy, struct sync *s)
     TRM_CHECK(array_create(strategy, s, "optimizer states", &s->state[i]));
   TRM_CHECK(gradients_create(strategy, s));
   TRM_CHECK(board_create(strategy, s));
+  s->ratio = trm_alloc((size_t)strategy->optimizer->tensors * sizeof *s->ratio, "ratios");
   return strategy->device->ops->alloc(strategy->device, BLOCK * sizeof(float), "gradient sums", (void **)&s->work);
 }
 
@@ -260,6 +268,7 @@ static int sync_create(struct trm_strategy *strategy)
     return status;
   }
   strategy->w = s->w.data;
+  strategy->average = strategy->optimizer->ema > 0 ? s->state[strategy->optimizer->states - 1].data : NULL;
   return TRM_OK;
 }
 
@@ -267,7 +276,7 @@ static void sync_destroy(struct trm_strategy *strategy)
 {
   struct sync *s = strategy->own;
   array_free(strategy, s, &s->w);
-  for (int i = 0; i < 2; i++)
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
     array_free(strategy, s, &s->state[i]);
   if (s->gradients.base)
     s->node->ops->unshare(s->node, &s->gradients);
@@ -279,6 +288,7 @@ static void sync_destroy(struct trm_strategy *strategy)
     trm_free(s->board);
   if (s->work)
     strategy->device->ops->release(strategy->device, s->work);
+  trm_free(s->ratio);
   trm_free(s->g);
   trm_free(s->from);
   trm_free(s->bucket);
@@ -411,7 +421,7 @@ struct trm_update sync_update(const struct trm_strategy *strategy, double rate, 
 static int whole_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   struct sync *s = strategy->own;
-  const size_t trained = strategy->elements - strategy->statistics;
+  const size_t trained = trm_optimizer_trained(strategy->optimizer);
   for (int b = 0; b < s->buckets; b++) {
     const struct interval mine = s->bucket[b].mine;
     for (size_t at = mine.low; at < mine.high; at += UNIT) {
@@ -427,13 +437,36 @@ static int whole_norm(struct trm_strategy *strategy, double *norm_squared)
   return TRM_OK;
 }
 
+/* The places of element `at` in the states. */
+static void states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
+{
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
+    state[i] = s->state[i].data ? s->state[i].data + at : NULL;
+}
+
 static void update(struct trm_strategy *strategy, const struct trm_update *how, const float *g, size_t at, size_t n)
 {
   struct sync *s = strategy->own;
-  float *first = s->state[0].data ? s->state[0].data + at : NULL;
-  float *second = s->state[1].data ? s->state[1].data + at : NULL;
-  trm_optimizer_apply(strategy->device, how, strategy->elements - strategy->statistics, at, n, strategy->w + at, g,
-                      first, second);
+  float *state[TRM_MAX_STATES - 1];
+  states_at(s, at, state);
+  trm_optimizer_apply(strategy->optimizer, strategy->device, how, s->ratio, at, n, strategy->w + at, g, state);
+}
+
+/* The ratios of all tensors, from norms that are added unit by unit, too. */
+static int whole_ratios(struct trm_strategy *strategy, const struct trm_update *how)
+{
+  struct sync *s = strategy->own;
+  const struct trm_optimizer *optimizer = strategy->optimizer;
+  for (int b = 0; b < s->buckets; b++) {
+    const size_t at = s->bucket[b].mine.low, n = s->bucket[b].mine.high - at;
+    float *w = strategy->w + at, *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
+    states_at(s, at, state);
+    trm_optimizer_prepare(optimizer, strategy->device, how, at, n, w, g, state);
+    trm_optimizer_norms(optimizer, strategy->device, UNIT, at, n, w, g, s->norms);
+  }
+  TRM_CHECK(meet(strategy));
+  trm_optimizer_ratios(optimizer, how, UNIT, s->norms, s->ratio);
+  return TRM_OK;
 }
 
 /* The losses of the node, when gradients of this step are complete on all its ranks. */
@@ -484,7 +517,8 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tall
   struct sync *s = strategy->own;
   const bool clips = strategy->optimizer->clip > 0;
   /* does anything need the summed gradient before the update? */
-  const bool sums_first = clips || has_peers(s) || s->node->size == 1;
+  const bool ratios = trm_optimizer_has_ratios(strategy->optimizer);
+  const bool sums_first = clips || ratios || has_peers(s) || s->node->size == 1;
 
   TRM_CHECK(mark_complete(strategy, strategy->elements, tally));
   if (sums_first) {
@@ -509,6 +543,8 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tall
     if (clips)
       TRM_CHECK(whole_norm(strategy, &norm_squared));
     const struct trm_update how = sync_update(strategy, rate, norm_squared);
+    if (ratios)
+      TRM_CHECK(whole_ratios(strategy, &how));
     for (int b = 0; b < s->buckets; b++) {
       const struct interval mine = s->bucket[b].mine;
       update(strategy, &how, strategy->g + mine.low, mine.low, mine.high - mine.low);
@@ -526,22 +562,24 @@ static int sync_finish(struct trm_strategy *strategy)
 
 /* -- checkpoints: the shared arrays are the views */
 
-static int sync_collect(struct trm_strategy *strategy, const float *view[3])
+static int sync_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
   const struct sync *s = strategy->own;
   TRM_CHECK(meet(strategy));
   view[0] = s->w.data;
-  view[1] = s->state[0].data;
-  view[2] = s->state[1].data;
+  for (int i = 1; i < TRM_MAX_STATES; i++)
+    view[i] = s->state[i - 1].data;
   return TRM_OK;
 }
 
-static int sync_restore(struct trm_strategy *strategy, const float *const from[3], uint64_t updates)
+static int sync_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct sync *s = strategy->own;
-  float *to[3] = {s->w.data, s->state[0].data, s->state[1].data};
+  float *to[TRM_MAX_STATES];
+  states_at(s, 0, to + 1);
+  to[0] = s->w.data;
   TRM_CHECK(meet(strategy)); /* nobody reads them any more */
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));
   strategy->updates = updates;

@@ -8,16 +8,18 @@
 #include "mpi/sync/sync.h"
 
 struct staged {
-  float *array[3]; /* device, (elements): weights, first state, second state; NULL beyond the optimizer's */
-  float *host;     /* (elements) the gradient on its way; NULL for one rank */
-  float *view[3];  /* host, (elements), on rank 0: for checkpoints, from the first one on */
+  float *array[TRM_MAX_STATES]; /* device, (elements): weights, states; NULL beyond the optimizer's */
+  float *host;                  /* (elements) the gradient on its way; NULL for one rank */
+  float *view[TRM_MAX_STATES];  /* host, (elements), on rank 0: for checkpoints, from the first one on */
+  double (*norm)[2];            /* (tensors) squared norms of w and g, where the rule has ratios */
+  float *ratio;                 /* (tensors) */
 };
 
 static void staged_destroy(struct trm_strategy *strategy)
 {
   struct staged *s = strategy->own;
   const struct trm_device_ops *ops = strategy->device->ops;
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
     if (s->array[i])
       ops->release(strategy->device, s->array[i]);
     trm_free(s->view[i]);
@@ -25,6 +27,8 @@ static void staged_destroy(struct trm_strategy *strategy)
   if (strategy->g)
     ops->release(strategy->device, strategy->g);
   trm_free(s->host);
+  trm_free(s->norm);
+  trm_free(s->ratio);
   trm_free(s);
   strategy->own = NULL;
 }
@@ -46,12 +50,16 @@ static int staged_create(struct trm_strategy *strategy)
   strategy->parts = strategy->comm->size;
   if (strategy->parts > 1)
     s->host = trm_alloc(strategy->elements * sizeof(float), "gradients on the host");
+  const size_t tensors = (size_t)strategy->optimizer->tensors;
+  s->norm = trm_alloc(tensors * sizeof *s->norm, "norms");
+  s->ratio = trm_alloc(tensors * sizeof *s->ratio, "norms");
   const int status = trm_agree(strategy->comm, take_arrays(strategy, s));
   if (status != TRM_OK) {
     staged_destroy(strategy);
     return status;
   }
   strategy->w = s->array[0];
+  strategy->average = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
   return TRM_OK;
 }
 
@@ -78,11 +86,18 @@ static int staged_step(struct trm_strategy *strategy, double rate, struct trm_ta
   TRM_CHECK(sync_tally(strategy, strategy->comm, tally));
   if (strategy->parts > 1)
     sum_over_ranks(strategy, s);
-  const size_t trained = strategy->elements - strategy->statistics;
+  const struct trm_optimizer *optimizer = strategy->optimizer;
+  float *w = strategy->w, *g = strategy->g, *const *state = s->array + 1;
+  const size_t n = strategy->elements;
   const double norm_squared =
-    strategy->optimizer->clip > 0 ? device->ops->norm_squared(device, strategy->g, trained) : 0;
+    optimizer->clip > 0 ? device->ops->norm_squared(device, g, trm_optimizer_trained(optimizer)) : 0;
   const struct trm_update how = sync_update(strategy, rate, norm_squared);
-  trm_optimizer_apply(device, &how, trained, 0, strategy->elements, strategy->w, strategy->g, s->array[1], s->array[2]);
+  if (trm_optimizer_has_ratios(optimizer)) { /* a tensor is a piece */
+    trm_optimizer_prepare(optimizer, device, &how, 0, n, w, g, state);
+    trm_optimizer_norms(optimizer, device, SIZE_MAX, 0, n, w, g, s->norm);
+    trm_optimizer_ratios(optimizer, &how, SIZE_MAX, s->norm, s->ratio);
+  }
+  trm_optimizer_apply(optimizer, device, &how, s->ratio, 0, n, w, g, state);
   strategy->updates++;
   return device->ops->sync(device);
 }
@@ -93,11 +108,11 @@ static int staged_finish(struct trm_strategy *strategy)
   return TRM_OK;
 }
 
-static int staged_collect(struct trm_strategy *strategy, const float *view[3])
+static int staged_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
   struct staged *s = strategy->own;
   const size_t bytes = strategy->elements * sizeof(float);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
     view[i] = NULL;
     if (strategy->comm->rank != 0 || !s->array[i])
       continue;
@@ -109,10 +124,10 @@ static int staged_collect(struct trm_strategy *strategy, const float *view[3])
   return TRM_OK;
 }
 
-static int staged_restore(struct trm_strategy *strategy, const float *const from[3], uint64_t updates)
+static int staged_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct staged *s = strategy->own;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < TRM_MAX_STATES; i++)
     if (from[i] && s->array[i])
       strategy->device->ops->upload(strategy->device, s->array[i], from[i], strategy->elements * sizeof(float));
   strategy->updates = updates;

@@ -148,14 +148,13 @@ static int training_open(struct bench *b)
                                       .target = TRM_TARGET_CLASS,
                                       .classes = (size_t)b->request.classes};
   TRM_CHECK(trm_model_create(&b->model, b->request.model, options->train.loss, &spec));
-  TRM_CHECK(trm_optimizer_create(&b->optimizer, options));
+  TRM_CHECK(trm_optimizer_create(&b->optimizer, options, b->model.tensor, b->model.tensors));
   b->strategy = (struct trm_strategy){.ops = b->job->parts.strategy,
                                       .comm = b->comm,
                                       .device = b->device,
                                       .optimizer = &b->optimizer,
                                       .options = options,
                                       .elements = b->model.parameters,
-                                      .statistics = b->model.statistics,
                                       .boundary = b->model.boundary,
                                       .boundaries = b->model.boundaries};
   const int created = b->strategy.ops->create(&b->strategy);

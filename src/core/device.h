@@ -83,7 +83,15 @@ struct trm_attention {
 #define TRM_IGNORED (-1) /* a target that does not count */
 
 /* One optimizer update over an interval of the flat arrays; see nn/optimizer.h for the rules. */
-enum trm_update_rule { TRM_UPDATE_SGD, TRM_UPDATE_MOMENTUM, TRM_UPDATE_NESTEROV, TRM_UPDATE_ADAM, TRM_UPDATE_ADAMW };
+enum trm_update_rule {
+  TRM_UPDATE_SGD,
+  TRM_UPDATE_MOMENTUM,
+  TRM_UPDATE_NESTEROV,
+  TRM_UPDATE_ADAM,
+  TRM_UPDATE_ADAMW,
+  TRM_UPDATE_LARS,
+  TRM_UPDATE_LAMB, /* not for update: direction, then sgd */
+};
 struct trm_update {
   enum trm_update_rule rule;
   float rate;       /* learning rate of this step */
@@ -219,6 +227,10 @@ struct trm_device_ops {
   /* w and the states first (momentum or m) and second (v) in place; unused states are NULL */
   void (*update)(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
                  float *second, size_t n);
+  /* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction
+   * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction */
+  void (*direction)(struct trm_device *device, const struct trm_update *how, const float *w, float *g, float *first,
+                    float *second, size_t n);
 };
 
 struct trm_device {

@@ -31,7 +31,8 @@ struct trm_options {
   } train;
   struct {
     char *name, *schedule;
-    double rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final;
+    double rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
+    bool decay_all;
     char *milestones;
   } optim;
   struct {

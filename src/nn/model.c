@@ -45,6 +45,9 @@ static int layer_layout(struct trm_model *model, struct trm_layer *layer, bool s
       return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
                        trm_shape_text(&parameter->shape));
     model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
+    if (!statistics)
+      model->tensor[model->tensors++] =
+        (struct trm_tensor){.end = model->parameters, .vector = parameter->shape.dims < 2};
   }
   return TRM_OK;
 }
@@ -54,6 +57,7 @@ static int model_layout(struct trm_model *model)
 {
   TRM_CHECK(model_needs(model));
   model->boundary = trm_alloc(((size_t)model->layers + 1) * sizeof *model->boundary, "layer boundaries");
+  model->tensor = trm_alloc((size_t)trm_model_parameter_count(model) * sizeof *model->tensor, "tensors");
   for (int i = model->layers - 1; i >= 0; i--) {
     TRM_CHECK(layer_layout(model, &model->layer[i], false));
     if (model->layer[i].parameters)
@@ -109,6 +113,7 @@ void trm_model_free(struct trm_model *model)
   trm_free(model->layer);
   trm_free(model->text);
   trm_free(model->boundary);
+  trm_free(model->tensor);
   *model = (struct trm_model){0};
 }
 

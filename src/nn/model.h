@@ -19,6 +19,7 @@
 
 #include "nn/layer.h"
 #include "nn/loss.h"
+#include "nn/optimizer.h"
 
 struct trm_model {
   char *text;                  /* canonical: presets resolved */
@@ -32,6 +33,8 @@ struct trm_model {
   size_t statistics;           /* how many of them, at the end, are statistics */
   size_t *boundary;            /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
+  struct trm_tensor *tensor;   /* (tensors) those that are trained, ascending: what optimizers know of them */
+  int tensors;
   struct trm_device *device;   /* from bind on */
   float *w, *g;                /* device, flat */
   /* activations, planned for max_rows */

@@ -17,6 +17,8 @@ static const struct {
   {"nesterov", TRM_UPDATE_NESTEROV, 1, {"momentum", NULL}},
   {"adam", TRM_UPDATE_ADAM, 2, {"first", "second"}},
   {"adamw", TRM_UPDATE_ADAMW, 2, {"first", "second"}},
+  {"lars", TRM_UPDATE_LARS, 1, {"momentum", NULL}},
+  {"lamb", TRM_UPDATE_LAMB, 2, {"first", "second"}},
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
@@ -35,6 +37,14 @@ static int rule_find(const char *name, enum trm_update_rule *rule)
                    near ? near : "", near ? "'?" : "");
 }
 
+static int rule_states(enum trm_update_rule rule)
+{
+  for (int i = 0; i < RULES; i++)
+    if (rules[i].rule == rule)
+      return rules[i].states;
+  return 0;
+}
+
 /* value must be in [low, high); NaN is not. */
 static int range_check(const char *option, double value, double low, double high)
 {
@@ -43,7 +53,8 @@ static int range_check(const char *option, double value, double low, double high
   return TRM_OK;
 }
 
-int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options)
+int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
+                         const struct trm_tensor *tensor, int tensors)
 {
   struct trm_update u = {.scale = 1};
   TRM_CHECK(rule_find(options->optim.name, &u.rule));
@@ -54,11 +65,13 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   TRM_CHECK(range_check("optim.l2", options->optim.l2, 0, INFINITY));
   TRM_CHECK(range_check("optim.decay", options->optim.decay, 0, INFINITY));
   TRM_CHECK(range_check("optim.clip", options->optim.clip, 0, INFINITY));
+  TRM_CHECK(range_check("optim.trust", options->optim.trust, 0, INFINITY));
+  TRM_CHECK(range_check("optim.ema", options->optim.ema, 0, 1));
   TRM_CHECK(trm_schedule_check(options));
 
-  const bool adam = u.rule == TRM_UPDATE_ADAM || u.rule == TRM_UPDATE_ADAMW;
-  if (options->optim.decay > 0 && u.rule != TRM_UPDATE_ADAMW)
-    return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw, with %s use optim.l2",
+  const bool adam = u.rule == TRM_UPDATE_ADAM || u.rule == TRM_UPDATE_ADAMW || u.rule == TRM_UPDATE_LAMB;
+  if (options->optim.decay > 0 && u.rule != TRM_UPDATE_ADAMW && u.rule != TRM_UPDATE_LAMB)
+    return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw and lamb, with %s use optim.l2",
                      options->optim.decay, options->optim.name);
   if (adam && options->optim.momentum > 0)
     return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none, its averages are set by optim.beta1, optim.beta2",
@@ -74,12 +87,16 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   u.epsilon = (float)options->optim.epsilon;
   if (u.rule == TRM_UPDATE_SGD && u.momentum > 0)
     u.rule = TRM_UPDATE_MOMENTUM;
-  if ((u.rule == TRM_UPDATE_MOMENTUM || u.rule == TRM_UPDATE_NESTEROV) && u.momentum == 0)
+  if (!adam && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
-  *optimizer = (struct trm_optimizer){.update = u, .clip = options->optim.clip};
-  for (int i = 0; i < RULES; i++)
-    if (rules[i].rule == u.rule)
-      optimizer->states = rules[i].states;
+  *optimizer = (struct trm_optimizer){.update = u,
+                                      .states = rule_states(u.rule) + (options->optim.ema > 0),
+                                      .clip = options->optim.clip,
+                                      .trust = options->optim.trust,
+                                      .ema = options->optim.ema,
+                                      .decay_all = options->optim.decay_all,
+                                      .tensor = tensor,
+                                      .tensors = tensors};
   return TRM_OK;
 }
 
@@ -88,9 +105,9 @@ const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int 
   if (state < 0 || state >= optimizer->states)
     return NULL;
   for (int i = 0; i < RULES; i++)
-    if (rules[i].rule == optimizer->update.rule)
+    if (rules[i].rule == optimizer->update.rule && state < rules[i].states)
       return rules[i].state[state];
-  return NULL;
+  return "ema";
 }
 
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
@@ -99,13 +116,168 @@ float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
   return optimizer->clip > 0 && norm > optimizer->clip ? (float)(optimizer->clip / norm) : 1;
 }
 
-void trm_optimizer_apply(struct trm_device *device, const struct trm_update *how, size_t trained, size_t low, size_t n,
-                         float *w, const float *g, float *first, float *second)
+/* -- an update */
+
+static size_t tensor_begin(const struct trm_optimizer *optimizer, int t)
+{
+  return t ? optimizer->tensor[t - 1].end : 0;
+}
+
+size_t trm_optimizer_trained(const struct trm_optimizer *optimizer)
+{
+  return tensor_begin(optimizer, optimizer->tensors);
+}
+
+/* The tensor of a trained element. */
+static int tensor_at(const struct trm_optimizer *optimizer, size_t element)
+{
+  int low = 0, high = optimizer->tensors - 1;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (element < optimizer->tensor[middle].end)
+      high = middle;
+    else
+      low = middle + 1;
+  }
+  return low;
+}
+
+/* What the rule is for one tensor. */
+static struct trm_update tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *how,
+                                       const float *ratio, int t)
+{
+  struct trm_update u = *how;
+  if (optimizer->tensor[t].vector && !optimizer->decay_all) {
+    u.decay = 0;
+    if (u.rule == TRM_UPDATE_LARS)
+      u.l2 = 0;
+  }
+  if (ratio && trm_optimizer_has_ratios(optimizer))
+    u.rate *= ratio[t];
+  return u;
+}
+
+/* A run of trained elements from `at` on, before `high`, that have one rule: tensors that differ in nothing go
+ * together. Returns its end. */
+static size_t run_of(const struct trm_optimizer *optimizer, const struct trm_update *how, const float *ratio, size_t at,
+                     size_t high, struct trm_update *update)
+{
+  int t = tensor_at(optimizer, at);
+  *update = tensor_update(optimizer, how, ratio, t);
+  while (optimizer->tensor[t].end < high && t + 1 < optimizer->tensors) {
+    const struct trm_update next = tensor_update(optimizer, how, ratio, t + 1);
+    if (next.decay != update->decay || next.l2 != update->l2 || next.rate != update->rate)
+      break;
+    t++;
+  }
+  return optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
+}
+
+static float *offset_of(const struct trm_optimizer *optimizer, float *const *state, int i, size_t offset)
+{
+  const int states = optimizer->states - (optimizer->ema > 0);
+  return i < states ? state[i] + offset : NULL;
+}
+
+/* The rule of sgd, w -= rate * (scale * g + l2 * w), does two other things as well: it adds, and it averages. */
+static void statistics_add(struct trm_device *device, float *w, const float *g, size_t n)
 {
   const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
-  const size_t parameters = low >= trained ? 0 : trained - low < n ? trained - low : n;
-  if (parameters)
-    device->ops->update(device, how, w, g, first, second, parameters);
-  if (parameters < n)
-    device->ops->update(device, &add, w + parameters, g + parameters, NULL, NULL, n - parameters);
+  device->ops->update(device, &add, w, g, NULL, NULL, n);
+}
+
+static void average_move(const struct trm_optimizer *optimizer, struct trm_device *device, uint64_t step,
+                         float *average, const float *w, size_t n)
+{
+  const double t = (double)step, keep = fmin(optimizer->ema, (1 + t) / (10 + t));
+  const struct trm_update towards = {.rule = TRM_UPDATE_SGD, .rate = (float)(1 - keep), .scale = -1, .l2 = 1};
+  device->ops->update(device, &towards, average, w, NULL, NULL, n);
+}
+
+void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device, const struct trm_update *how,
+                         const float *ratio, size_t low, size_t n, float *w, const float *g, float *const *state)
+{
+  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
+  size_t at = low;
+  while (at < high) {
+    struct trm_update update;
+    const size_t end = run_of(optimizer, how, ratio, at, high, &update), o = at - low;
+    if (update.rule == TRM_UPDATE_LAMB) /* g is the direction already */
+      update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
+    float *first = offset_of(optimizer, state, 0, o), *second = offset_of(optimizer, state, 1, o);
+    device->ops->update(device, &update, w + o, g + o, first, second, end - at);
+    at = end;
+  }
+  if (at < low + n)
+    statistics_add(device, w + (at - low), g + (at - low), low + n - at);
+  if (optimizer->ema > 0)
+    average_move(optimizer, device, how->step, state[optimizer->states - 1], w, n);
+}
+
+/* -- ratios */
+
+bool trm_optimizer_has_ratios(const struct trm_optimizer *optimizer)
+{
+  return optimizer->update.rule == TRM_UPDATE_LARS || optimizer->update.rule == TRM_UPDATE_LAMB;
+}
+
+void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
+                           const struct trm_update *how, size_t low, size_t n, const float *w, float *g,
+                           float *const *state)
+{
+  if (optimizer->update.rule != TRM_UPDATE_LAMB)
+    return;
+  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
+  for (size_t at = low; at < high;) {
+    struct trm_update update;
+    const size_t end = run_of(optimizer, how, NULL, at, high, &update), o = at - low;
+    device->ops->direction(device, &update, w + o, g + o, state[0] + o, state[1] + o, end - at);
+    at = end;
+  }
+}
+
+size_t trm_optimizer_pieces(const struct trm_optimizer *optimizer, size_t unit)
+{
+  const size_t trained = trm_optimizer_trained(optimizer);
+  return trained ? (trained - 1) / unit + (size_t)optimizer->tensors : 0;
+}
+
+void trm_optimizer_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit, size_t low,
+                         size_t n, const float *w, const float *g, double (*norm)[2])
+{
+  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
+  for (size_t at = low; at < high;) {
+    const int t = tensor_at(optimizer, at);
+    const size_t u = at / unit, rest = unit - at % unit; /* of the unit */
+    const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
+    const size_t count = left < rest ? left : rest;
+    if (!optimizer->tensor[t].vector) {
+      norm[u + (size_t)t][0] = device->ops->norm_squared(device, w + (at - low), count);
+      norm[u + (size_t)t][1] = device->ops->norm_squared(device, g + (at - low), count);
+    }
+    at += count;
+  }
+}
+
+static float tensor_ratio(const struct trm_optimizer *optimizer, const struct trm_update *how, double w, double g)
+{
+  if (!(w > 0 && g > 0))
+    return 1;
+  if (how->rule == TRM_UPDATE_LAMB)
+    return (float)(w / g);
+  return (float)(optimizer->trust * w / ((double)how->scale * g + (double)how->l2 * w));
+}
+
+void trm_optimizer_ratios(const struct trm_optimizer *optimizer, const struct trm_update *how, size_t unit,
+                          double (*norm)[2], float *ratio)
+{
+  for (int t = 0; t < optimizer->tensors; t++) {
+    const size_t first = tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;
+    double w = 0, g = 0;
+    for (size_t u = first; u <= last && !optimizer->tensor[t].vector; u++) {
+      w += norm[u + (size_t)t][0];
+      g += norm[u + (size_t)t][1];
+    }
+    ratio[t] = tensor_ratio(optimizer, how, sqrt(w), sqrt(g));
+  }
 }

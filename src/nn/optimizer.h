@@ -5,7 +5,26 @@
  *   nesterov  m = momentum * m + g;               w -= rate * (g + momentum * m) (Sutskever et al. 2013, likewise)
  *   adam      Kingma & Ba 2015, with bias correction
  *   adamw     Loshchilov & Hutter 2019: decay decoupled from the gradient
- * Before the rule: g = clip scale * g + l2 * w. Decoupled decay (optim.decay) is for adamw.
+ *   lars      m = momentum * m + rate * ratio * g; w -= m;  ratio = trust * |w| / (|clip scale * gradient| + l2 * |w|)
+ *             (You, Gitman & Ginsburg 2017, algorithm 1)
+ *   lamb      u = m^ / (sqrt(v^) + epsilon) + decay * w with adam's corrected moments;
+ *             w -= rate * ratio * u;                        ratio = |w| / |u|      (You et al. 2020, algorithm 2)
+ * Before the rule: g = clip scale * gradient + l2 * w. Decoupled decay (optim.decay) is for adamw and lamb.
+ *
+ * Tensors of one dimension, which are biases and the gains of normalisation, are left out of decoupled decay and of
+ * lars' l2, unless optim.decay_all asks for them; lars and lamb give them the ratio 1. The l2 of the other rules is for
+ * all, as PyTorch's weight_decay is.
+ *
+ * lars and lamb need norms of whole tensors, of which a rank may own a slice. So an update has three parts:
+ *   trm_optimizer_prepare   lamb: the gradient becomes u                         element by element
+ *   trm_optimizer_norms     squared norms of w and g, piece by piece; the pieces of all ranks together make
+ *   trm_optimizer_ratios    a ratio for each tensor                              the same bits on every rank
+ *   trm_optimizer_apply     the rule                                             element by element
+ * All other rules are applied at once.
+ *
+ * The average (optim.ema) is one more state: after each update average += (1 - d) (w - average), and it begins as the
+ * initial weights. d = min(ema, (1 + t) / (10 + t)) after update t: at first the latest tenth of the run counts, as in
+ * TensorFlow's ExponentialMovingAverage. It covers the statistics, too. Evaluations use it in place of the weights.
  */
 #ifndef TRM_NN_OPTIMIZER_H
 #define TRM_NN_OPTIMIZER_H
@@ -13,26 +32,62 @@
 #include "core/device.h"
 #include "core/options.h"
 
-struct trm_optimizer {
-  struct trm_update update; /* rule and constants; rate, scale and step are set per step */
-  int states;               /* arrays of state: 0, 1 or 2 */
-  double clip;              /* largest global norm of the gradient, 0: none */
+/* Flat arrays of a run: the weights and the optimizer's states. */
+#define TRM_MAX_STATES 4
+
+/* A trained tensor in the flat arrays, its padding included. It begins where the one before ends, the first at 0. What
+ * comes after the last are statistics. */
+struct trm_tensor {
+  size_t end;  /* elements */
+  bool vector; /* one dimension at most */
 };
 
-/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum and
- * nesterov without one take 0.9. TRM_USAGE names the option and why. Nothing to free. */
-int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options);
-/* "momentum"; "first", "second"; NULL beyond the last */
+struct trm_optimizer {
+  struct trm_update update; /* rule and constants; rate, scale and step are set per step */
+  int states;               /* arrays of state: 0 to 3 */
+  double clip;              /* largest global norm of the gradient, 0: none */
+  double trust;             /* lars */
+  double ema;               /* decay of the average, the last of the states; 0: none */
+  bool decay_all;
+  const struct trm_tensor *tensor; /* (tensors) */
+  int tensors;
+};
+
+/* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum, nesterov
+ * and lars without one take 0.9. tensor (tensors), the model's, stays the caller's. TRM_USAGE names the option and why.
+ * Nothing to free. */
+int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
+                         const struct trm_tensor *tensor, int tensors);
+/* "momentum"; "first", "second"; "ema"; NULL beyond the last */
 const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state);
+/* Elements of the flat arrays that are trained, from 0 on. */
+size_t trm_optimizer_trained(const struct trm_optimizer *optimizer);
 
 /* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
-/* Applies the update to elements [low, low + n) of the flat arrays, of which [0, trained) are parameters; from there on
- * they are statistics, to which g is added (nn/model.h). All pointers are device pointers to element `low`; states that
- * the rule does not have are NULL. */
-void trm_optimizer_apply(struct trm_device *device, const struct trm_update *how, size_t trained, size_t low, size_t n,
-                         float *w, const float *g, float *first, float *second);
+/* -- one update. Elements [low, low + n) of the flat arrays; w, g and state[i] (optimizer->states of them) are device
+ * pointers to element `low`. how: optimizer->update with this step's rate, scale and step. */
+
+/* Applies the rule, to statistics adds g (nn/model.h), and brings the average up to date. ratio: (tensors), of
+ * trm_optimizer_ratios; not read by rules without. */
+void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device, const struct trm_update *how,
+                         const float *ratio, size_t low, size_t n, float *w, const float *g, float *const *state);
+
+/* Has the rule ratios? Then the following come before apply, in this order. */
+bool trm_optimizer_has_ratios(const struct trm_optimizer *optimizer);
+void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
+                           const struct trm_update *how, size_t low, size_t n, const float *w, float *g,
+                           float *const *state);
+/* A piece is what one tensor has in one unit of `unit` elements: that of unit u and tensor t is number u + t, which
+ * ascends and never comes twice. Writes the squared norms of w and of g of each piece in the interval to norm[number];
+ * low is the begin of a unit, and so is low + n, or it is the end of the arrays. */
+size_t trm_optimizer_pieces(const struct trm_optimizer *optimizer, size_t unit);
+void trm_optimizer_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit, size_t low,
+                         size_t n, const float *w, const float *g, double (*norm)[2]);
+/* From the norms of all pieces, added in ascending order. ratio (tensors) */
+void trm_optimizer_ratios(const struct trm_optimizer *optimizer, const struct trm_update *how, size_t unit,
+                          double (*norm)[2], float *ratio);
 
 /* Learning rate of 0-based step of `steps` in all. With p = step / steps:
  *   constant  rate

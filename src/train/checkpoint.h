@@ -5,8 +5,6 @@
 
 #include "nn/model.h"
 
-#define TRM_MAX_STATES 3
-
 struct trm_checkpoint {
   /* where the run stands */
   uint64_t seed, epoch, position; /* samples of the epoch that are done */
@@ -22,7 +20,7 @@ struct trm_checkpoint {
   char **class_names;             /* (spec.classes) or NULL; pointers and texts are one block, owned */
   /* whole flat arrays, host: 0 weights, 1.. optimizer states */
   int states;
-  const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second" */
+  const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second", "ema" */
   float *state[TRM_MAX_STATES];   /* (model->parameters) */
   bool owns_states;
 };
@@ -35,7 +33,8 @@ struct trm_checkpoint_ops {
   /* Reads everything but the arrays: enough to build the model. Called by every rank that needs it. */
   int (*read_head)(const char *path, struct trm_checkpoint *checkpoint);
   /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes must
-   * be the model's: errors name the first that differs. want_states false: weights alone. */
+   * be the model's: errors name the first that differs. want_states false: weights alone, which are to be used: their
+   * average, if there is one. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model, bool want_states);
 };
 

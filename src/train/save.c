@@ -137,7 +137,9 @@ static int begin_anew(struct trainer *t)
 {
   float *w = trm_alloc(t->model.parameters * sizeof *w, "initial weights");
   int status = initial_weights(t, w);
-  const float *const from[TRM_MAX_STATES] = {w};
+  const float *from[TRM_MAX_STATES] = {w};
+  if (t->optimizer.ema > 0)
+    from[t->optimizer.states] = w;
   if (status == TRM_OK)
     status = t->strategy.ops->restore(&t->strategy, from, 0);
   trm_free(w);
@@ -172,6 +174,13 @@ static int take_position(struct trainer *t, const struct trm_checkpoint *c, cons
   return TRM_OK;
 }
 
+static int state_missing(const struct trainer *t, const char *path, const char *state)
+{
+  const bool average = strcmp(state, "ema") == 0;
+  return trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which %s%s goes on with", path, state,
+                   average ? "optim.ema" : "optim.name=", average ? "" : t->options->optim.name);
+}
+
 static int resume_from(struct trainer *t, const char *path)
 {
   struct trm_checkpoint c = {0};
@@ -182,11 +191,10 @@ static int resume_from(struct trainer *t, const char *path)
     status = t->parts->checkpoint->read_arrays(path, &c, &t->model, true);
   for (int i = 1; status == TRM_OK && i <= t->optimizer.states; i++)
     if (i >= c.states || strcmp(c.state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
-      status = trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which optim.name=%s goes on with", path,
-                         trm_optimizer_state_name(&t->optimizer, i - 1), t->options->optim.name);
+      status = state_missing(t, path, trm_optimizer_state_name(&t->optimizer, i - 1));
   status = trm_agree(t->comm, status);
   if (status == TRM_OK) {
-    const float *const from[TRM_MAX_STATES] = {c.state[0], c.state[1], c.state[2]};
+    const float *const from[TRM_MAX_STATES] = {c.state[0], c.state[1], c.state[2], c.state[3]};
     status = t->strategy.ops->restore(&t->strategy, from, c.updates);
     t->saved_at = c.updates;
     trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,

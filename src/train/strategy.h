@@ -38,8 +38,8 @@ struct trm_strategy_ops {
   /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. the optimizer's.
    * collect: collective, makes the views current; valid on rank 0 of the data axis (at least) until the next step.
    * restore: collective; every rank passes the same whole arrays (host, `elements` floats each), or NULL to keep. */
-  int (*collect)(struct trm_strategy *strategy, const float *view[3]);
-  int (*restore)(struct trm_strategy *strategy, const float *const from[3], uint64_t updates);
+  int (*collect)(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
+  int (*restore)(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
   void (*destroy)(struct trm_strategy *strategy); /* collective */
 };
@@ -52,11 +52,11 @@ struct trm_strategy {
   const struct trm_optimizer *optimizer;
   const struct trm_options *options;
   size_t elements;             /* of the flat arrays */
-  size_t statistics;           /* how many of them, at the end, are not trained: trm_optimizer_apply, and no clipping */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
   /* set by create */
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
+  float *average;              /* device, (elements): the average of the weights (optim.ema), to read; NULL: none */
   int index, parts;            /* which part of each global batch this rank computes (trm_interval) */
   uint64_t updates;            /* steps done */
   double wait_s, comm_s;       /* seconds spent waiting for others, and in communication, so far */

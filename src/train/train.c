@@ -171,12 +171,24 @@ static bool is_better(const struct trainer *t)
   return t->test_loss < t->best_loss - t->options->train.stop_delta;
 }
 
+/* With the average of the weights, where there is one. */
+static int evaluate_test(struct trainer *t, struct trm_tally *tally)
+{
+  struct trm_model *model = &t->model;
+  const struct trm_strategy *s = &t->strategy;
+  if (s->average)
+    TRM_CHECK(trm_model_bind(model, model->device, s->average, s->g, model->max_rows, true));
+  const int status = trm_evaluate(model, t->test, t->comm, model->max_rows, tally);
+  TRM_CHECK(trm_model_bind(model, model->device, s->w, s->g, model->max_rows, true));
+  return status;
+}
+
 static int evaluate_now(struct trainer *t)
 {
   if (!t->test || t->evaluated_at == t->strategy.updates)
     return TRM_OK;
   struct trm_tally tally;
-  TRM_CHECK(trm_evaluate(&t->model, t->test, t->comm, t->model.max_rows, &tally));
+  TRM_CHECK(evaluate_test(t, &tally));
   t->evaluated_at = t->strategy.updates;
   t->test_loss = tally.loss / tally.rows;
   t->test_accuracy = t->model.loss->counts_correct ? tally.correct / tally.rows : NAN;
@@ -342,7 +354,6 @@ static int create_strategy(struct trainer *t)
     .optimizer = &t->optimizer,
     .options = t->options,
     .elements = t->model.parameters,
-    .statistics = t->model.statistics,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
   };
@@ -374,7 +385,7 @@ static int set_up(struct trainer *t)
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
     return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s", t->model.loss->name);
   t->model.smoothing = (float)t->options->train.smoothing;
-  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options));
+  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(create_strategy(t));
   int status = trm_model_bind(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true);
   if (status == TRM_OK && t->options->run.lanes > 0) {

@@ -10,6 +10,7 @@ A file is a list of entries, one after the other; lines that begin with '#' are 
     case NAME                               begins a case: everything up to the next one belongs to it
     array NAME DIMENSION...                 followed by the values, row-major, %.9g
 """
+import copy
 import os
 import sys
 
@@ -144,16 +145,68 @@ def rates_of(schedule, rate, warmup, steps, epoch):
     return [r * f for r, f in zip(rates, factors)]
 
 
+class Lars(torch.optim.Optimizer):
+    """You, Gitman & Ginsburg 2017, algorithm 1; tensors of one dimension are left out of decay and scaling."""
+
+    def __init__(self, parameters, rate, momentum, decay, trust, decay_all):
+        super().__init__(parameters, dict(lr=rate, momentum=momentum, decay=decay, trust=trust, decay_all=decay_all))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for w in group["params"]:
+                decay = group["decay"] if w.ndim > 1 or group["decay_all"] else 0
+                local = group["trust"] * w.norm() / (w.grad.norm() + decay * w.norm()) if w.ndim > 1 else 1
+                v = self.state[w].setdefault("v", torch.zeros_like(w))
+                v.mul_(group["momentum"]).add_(group["lr"] * local * (w.grad + decay * w))
+                w.sub_(v)
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, algorithm 2, phi the identity; tensors of one dimension are left out of decay and scaling."""
+
+    def __init__(self, parameters, rate, betas, epsilon, l2, decay):
+        super().__init__(parameters, dict(lr=rate, betas=betas, epsilon=epsilon, l2=l2, decay=decay, t=0))
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["t"] += 1
+            beta1, beta2 = group["betas"]
+            for w in group["params"]:
+                g = w.grad + group["l2"] * w
+                m = self.state[w].setdefault("m", torch.zeros_like(w))
+                v = self.state[w].setdefault("v", torch.zeros_like(w))
+                m.mul_(beta1).add_((1 - beta1) * g)
+                v.mul_(beta2).add_((1 - beta2) * g * g)
+                u = m / (1 - beta1 ** group["t"]) / ((v / (1 - beta2 ** group["t"])).sqrt() + group["epsilon"])
+                if w.ndim > 1:
+                    u = u + group["decay"] * w
+                w.sub_(group["lr"] * (w.norm() / u.norm() if w.ndim > 1 else 1) * u)
+
+
+def usual_groups(parameters, decay):
+    """Decay for all tensors but those of one dimension."""
+    parameters = list(parameters)
+    return [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
+            {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0}]
+
+
 def optimizer_of(parameters, settings):
-    name, rate, l2 = settings["name"], settings["lr"], settings.get("l2", 0)
+    name, rate, l2, decay = settings["name"], settings["lr"], settings.get("l2", 0), settings.get("decay", 0)
+    epsilon, decay_all = settings.get("epsilon", 1e-8), settings.get("decay_all") == "yes"
     if name in ("sgd", "momentum", "nesterov"):
         return torch.optim.SGD(parameters, rate, settings.get("momentum", 0), weight_decay=l2,
                                nesterov=name == "nesterov")
     betas = (settings.get("beta1", 0.9), settings.get("beta2", 0.999))
     if name == "adam":
-        return torch.optim.Adam(parameters, rate, betas, settings.get("epsilon", 1e-8), weight_decay=l2)
-    return torch.optim.AdamW(parameters, rate, betas, settings.get("epsilon", 1e-8),
-                             weight_decay=settings.get("decay", 0))
+        return torch.optim.Adam(parameters, rate, betas, epsilon, weight_decay=l2)
+    if name == "lars":
+        return Lars(parameters, rate, settings["momentum"], l2, settings["trust"], decay_all)
+    if name == "lamb":
+        return Lamb(parameters, rate, betas, epsilon, l2, decay)
+    return torch.optim.AdamW(parameters if decay_all else usual_groups(parameters, decay), rate, betas, epsilon,
+                             weight_decay=decay)
 
 
 TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
@@ -169,6 +222,13 @@ TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
     (dict(name="adam", lr=0.03, beta1=0.8, beta2=0.95, epsilon=1e-5), "step 0.5,0.75", 0, "relu", "logistic"),
     (dict(name="adamw", lr=0.02, decay=0.3), "cosine", 5, "gelu_tanh", "softmax_cross_entropy"),
     (dict(name="adamw", lr=0.03, decay=0.2, clip=0.1, beta2=0.98), "step 2,4", 3, "sigmoid", "hinge"),
+    (dict(name="adamw", lr=0.02, decay=0.3, decay_all="yes", ema=0.99), "constant", 0, "relu", "softmax_cross_entropy"),
+    (dict(name="lars", lr=2, momentum=0.8, l2=0.05, trust=0.02), "linear", 5, "tanh", "softmax_cross_entropy"),
+    (dict(name="lars", lr=0.5, momentum=0.9, l2=0.1, trust=0.05, clip=0.2, decay_all="yes", ema=0.5), "step 2,4", 0,
+     "gelu", "mean_squared_error"),
+    (dict(name="lamb", lr=0.05, decay=0.1), "cosine", 4, "gelu_tanh", "softmax_cross_entropy"),
+    (dict(name="lamb", lr=0.03, decay=0.2, l2=0.02, clip=0.2, beta1=0.8, beta2=0.98, epsilon=1e-6, ema=0.3), "linear", 0,
+     "sigmoid", "logistic"),
 ]
 
 
@@ -188,6 +248,7 @@ def training(writer):
         writer.array("targets", t)
         writer.parameters("", model, lambda p: p)
         optimizer, values = optimizer_of(model.parameters(), settings), []
+        average = copy.deepcopy(model)
         for step in range(steps):
             rows = slice(step % batches * batch, (step % batches + 1) * batch)
             optimizer.zero_grad()
@@ -195,12 +256,18 @@ def training(writer):
             value.backward()
             if "clip" in settings:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip"])
-            optimizer.param_groups[0]["lr"] = rates[step]
+            for group in optimizer.param_groups:
+                group["lr"] = rates[step]
             optimizer.step()
+            keep = min(settings.get("ema", 0), (2 + step) / (11 + step))
+            for a, p in zip(average.parameters(), model.parameters()):
+                a.data.mul_(keep).add_((1 - keep) * p.data)
             values.append(value.item())
         writer.array("rates", torch.tensor(rates))
         writer.array("values", torch.tensor(values))
         writer.parameters("final.", model, lambda p: p)
+        if "ema" in settings:
+            writer.parameters("average.", average, lambda p: p)
 
 
 def main():

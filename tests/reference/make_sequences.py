@@ -12,7 +12,7 @@ import sys
 import torch
 import torch.nn.functional as F
 
-from make_reference import Writer, rounded
+from make_reference import Writer, rounded, usual_groups
 
 torch.manual_seed(7)
 
@@ -154,7 +154,7 @@ def main():
         writer.array("scores", scores.flatten(0, 1))
         for key, p in net.p.items():
             writer.array("gradient." + key, p.grad)
-        optimizer, values = torch.optim.AdamW(parameters, 0.01, weight_decay=0.1), []
+        optimizer, values = torch.optim.AdamW(usual_groups(parameters, 0.1), 0.01), []
         for step in range(steps):
             rows = slice(step % batches * batch, (step % batches + 1) * batch)
             optimizer.zero_grad()

@@ -501,6 +501,12 @@ static void pretend_update(struct trm_device *device, const struct trm_update *h
   CPU->ops->update(CPU, how, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
 }
 
+static void pretend_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g,
+                              float *first, float *second, size_t n)
+{
+  CPU->ops->direction(CPU, how, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
+}
+
 const struct trm_device_ops pretend_device_ops = {
   .name = "pretend",
   .open = pretend_open,
@@ -547,6 +553,7 @@ const struct trm_device_ops pretend_device_ops = {
   .sum = pretend_sum,
   .norm_squared = pretend_norm_squared,
   .update = pretend_update,
+  .direction = pretend_direction,
 };
 
 int pretend_device_open(struct trm_device *device, int threads)

@@ -140,18 +140,20 @@ void reference_run_open(struct reference_run *run, const struct reference *r, st
         printf("\n  %s\n", trm_error_text());
       CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
     }
-  CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&run->optimizer, &run->options), TRM_OK);
+  const struct trm_model *model = &c->model;
+  CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&run->optimizer, &run->options, model->tensor, model->tensors), TRM_OK);
   run->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
                                         .comm = trm_comm_self(),
                                         .device = c->device,
                                         .optimizer = &run->optimizer,
                                         .options = &run->options,
-                                        .elements = c->model.parameters,
-                                        .statistics = c->model.statistics,
-                                        .boundary = c->model.boundary,
-                                        .boundaries = c->model.boundaries};
+                                        .elements = model->parameters,
+                                        .boundary = model->boundary,
+                                        .boundaries = model->boundaries};
   struct trm_strategy *s = &run->strategy;
-  const float *const from[] = {nn_case_weights(c), NULL, NULL};
+  const float *from[TRM_MAX_STATES] = {nn_case_weights(c)};
+  if (run->optimizer.ema > 0)
+    from[run->optimizer.states] = from[0];
   CU_ASSERT_EQUAL_FATAL(s->ops->create(s), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(s->ops->restore(s, from, 0), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c->model, c->device, s->w, s->g, c->model.max_rows, true), TRM_OK);

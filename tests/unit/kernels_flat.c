@@ -81,7 +81,7 @@ void norm_reference(struct trm_device *device)
   }
 }
 
-static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "adamw"};
+static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "adamw", "lars", "lamb"};
 
 static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
 {
@@ -89,8 +89,9 @@ static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
                              .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .step = step};
 }
 
-/* One step in double, as PyTorch defines the rules (torch.optim: SGD, Adam, AdamW). */
-static void update_want(const struct trm_update *how, double *w, const float *g, double *m, double *v, size_t n)
+/* One step in double, as PyTorch defines the rules (torch.optim: SGD, Adam, AdamW). Of lamb the direction. */
+static void update_want(const struct trm_update *how, double *w, const float *g, double *m, double *v,
+                        double *direction, size_t n)
 {
   const double rate = how->rate, beta1 = how->beta1, beta2 = how->beta2;
   const double correction1 = 1 - pow(beta1, (double)how->step), correction2 = 1 - pow(beta2, (double)how->step);
@@ -118,6 +119,15 @@ static void update_want(const struct trm_update *how, double *w, const float *g,
       v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
       w[i] -= rate / correction1 * m[i] / (sqrt(v[i]) / sqrt(correction2) + how->epsilon);
       break;
+    case TRM_UPDATE_LARS:
+      m[i] = how->momentum * m[i] + rate * gradient;
+      w[i] -= m[i];
+      break;
+    case TRM_UPDATE_LAMB:
+      m[i] = beta1 * m[i] + (1 - beta1) * gradient;
+      v[i] = beta2 * v[i] + (1 - beta2) * gradient * gradient;
+      direction[i] = m[i] / correction1 / (sqrt(v[i] / correction2) + how->epsilon) + how->decay * w[i];
+      break;
     }
   }
 }
@@ -129,18 +139,28 @@ static bool has_first(enum trm_update_rule rule)
 
 static bool has_second(enum trm_update_rule rule)
 {
-  return rule == TRM_UPDATE_ADAM || rule == TRM_UPDATE_ADAMW;
+  return rule == TRM_UPDATE_ADAM || rule == TRM_UPDATE_ADAMW || rule == TRM_UPDATE_LAMB;
+}
+
+/* g is overwritten by lamb. */
+static void update_do(struct trm_device *device, const struct trm_update *how, float *w, float *g, float *first,
+                      float *second, size_t n)
+{
+  if (how->rule == TRM_UPDATE_LAMB)
+    device->ops->direction(device, how, w, g, first, second, n);
+  else
+    device->ops->update(device, how, w, g, first, second, n);
 }
 
 void update_reference(struct trm_device *device)
 {
   static const size_t sizes[] = {0, 1, 3, 17, 1000, 17001};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAMW; rule++)
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++)
     for (size_t s = 0; s < COUNT(sizes); s++) {
       const size_t n = sizes[s];
       const float *start = host_random(n, 1);
-      double *w = trm_alloc(3 * n * sizeof(*w), "want"), *m = w + n, *v = m + n;
+      double *w = trm_alloc(4 * n * sizeof(*w), "want"), *m = w + n, *v = m + n, *direction = v + n;
       float *on_w = device_floats(device, start, n), *zero = host_floats(n);
       float *first = has_first(rule) ? device_floats(device, zero, n) : NULL;
       float *second = has_second(rule) ? device_floats(device, zero, n) : NULL;
@@ -151,8 +171,12 @@ void update_reference(struct trm_device *device)
         const float *g = host_random(n, 10 + (uint32_t)step);
         const struct trm_update how = update_of(rule, step);
 
-        update_want(&how, w, g, m, v, n);
-        device->ops->update(device, &how, on_w, device_floats(device, g, n), first, second, n);
+        float *on_g = device_floats(device, g, n);
+
+        update_want(&how, w, g, m, v, direction, n);
+        update_do(device, &how, on_w, on_g, first, second, n);
+        if (rule == TRM_UPDATE_LAMB)
+          check_close("direction", read_floats(device, on_g, n), direction, n, 1e-6, 1e-6);
       }
       check_close(rule_name[rule], read_floats(device, on_w, n), w, n, 1e-6, 0);
       if (first)
@@ -169,24 +193,23 @@ void update_slices(struct trm_device *device)
   enum { N = 5003 };
   static const size_t cut[] = {0, 1, 34, 1000, 1777, N};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAMW; rule++) {
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++) {
     const struct trm_update how = update_of(rule, 3);
-    const float *g = device_floats(device, host_random(N, 1), N);
-    float *array[2][3];
+    float *array[2][4]; /* w, m, v, g */
 
     for (int part = 0; part < 2; part++)
-      for (uint32_t k = 0; k < 3; k++) {
+      for (uint32_t k = 0; k < 4; k++) {
         float *x = host_random(N, 2 + k);
 
         for (int i = 0; i < N; i++)
           x[i] = k == 2 ? fabsf(x[i]) : x[i]; /* the second moment */
         array[part][k] = device_floats(device, x, N);
       }
-    device->ops->update(device, &how, array[0][0], g, array[0][1], array[0][2], N);
+    update_do(device, &how, array[0][0], array[0][3], array[0][1], array[0][2], N);
     for (size_t c = 0; c + 1 < COUNT(cut); c++)
-      device->ops->update(device, &how, array[1][0] + cut[c], g + cut[c], array[1][1] + cut[c], array[1][2] + cut[c],
-                          cut[c + 1] - cut[c]);
-    for (int k = 0; k < 3; k++)
+      update_do(device, &how, array[1][0] + cut[c], array[1][3] + cut[c], array[1][1] + cut[c], array[1][2] + cut[c],
+                cut[c + 1] - cut[c]);
+    for (int k = 0; k < 4; k++)
       check_same(rule_name[rule], read_floats(device, array[1][k], N), read_floats(device, array[0][k], N), N);
   }
 }

@@ -146,9 +146,9 @@ static const float *statistic(const struct nn_case *c, const float *flat, int wh
 /* Adds what a pass has left for the statistics, as a strategy does. */
 static void statistics_apply(struct nn_case *c)
 {
-  const struct trm_update none = {.rule = TRM_UPDATE_SGD, .scale = 1};
-  trm_optimizer_apply(c->device, &none, c->model.parameters - c->model.statistics, 0, c->model.parameters, c->w, c->g,
-                      NULL, NULL);
+  const struct trm_optimizer none = {
+    .update = {.rule = TRM_UPDATE_SGD, .scale = 1}, .tensor = c->model.tensor, .tensors = c->model.tensors};
+  trm_optimizer_apply(&none, c->device, &none.update, NULL, 0, c->model.parameters, c->w, c->g, NULL);
 }
 
 /* What batch_norm reads: the output of the convolution alone, (13, 3, 4), on the host. */

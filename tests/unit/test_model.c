@@ -39,6 +39,12 @@ static void test_layout(void)
   CU_ASSERT_EQUAL(model.parameters, 64 + 16 + 48 + 64 + 16);
   CU_ASSERT_EQUAL(trm_model_size(&model), 63 + 7 + 35 + 50 + 10);
   CU_ASSERT_EQUAL_FATAL(model.boundaries, 3);
+  static const struct trm_tensor tensors[] = {{64, false}, {80, true}, {128, false}, {192, false}, {208, true}};
+  CU_ASSERT_EQUAL_FATAL(model.tensors, 5);
+  for (int t = 0; t < 5; t++) {
+    CU_ASSERT_EQUAL(model.tensor[t].end, tensors[t].end);
+    CU_ASSERT_EQUAL(model.tensor[t].vector, tensors[t].vector);
+  }
   CU_ASSERT_EQUAL(model.boundary[0], 80);
   CU_ASSERT_EQUAL(model.boundary[1], 128);
   CU_ASSERT_EQUAL(model.boundary[2], 208);

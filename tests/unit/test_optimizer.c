@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "kernels/kernels.h"
 #include "nn/optimizer.h"
 #include "suite.h"
 
@@ -31,35 +32,42 @@ static void test_rules(void)
     enum trm_update_rule rule;
     int states;
     float momentum;
-    const char *first, *second;
+    const char *first, *second, *third;
   } cases[] = {
-    {"name=sgd", TRM_UPDATE_SGD, 0, 0, NULL, NULL},
-    {"name=sgd momentum=0.8", TRM_UPDATE_MOMENTUM, 1, 0.8f, "momentum", NULL},
-    {"name=momentum", TRM_UPDATE_MOMENTUM, 1, 0.9f, "momentum", NULL},
-    {"name=momentum momentum=0.5", TRM_UPDATE_MOMENTUM, 1, 0.5f, "momentum", NULL},
-    {"name=nesterov", TRM_UPDATE_NESTEROV, 1, 0.9f, "momentum", NULL},
-    {"name=nesterov momentum=0.5", TRM_UPDATE_NESTEROV, 1, 0.5f, "momentum", NULL},
-    {"name=adam", TRM_UPDATE_ADAM, 2, 0, "first", "second"},
-    {"name=adamw decay=0.01", TRM_UPDATE_ADAMW, 2, 0, "first", "second"},
+    {"name=sgd", TRM_UPDATE_SGD, 0, 0, NULL, NULL, NULL},
+    {"name=sgd momentum=0.8", TRM_UPDATE_MOMENTUM, 1, 0.8f, "momentum", NULL, NULL},
+    {"name=momentum", TRM_UPDATE_MOMENTUM, 1, 0.9f, "momentum", NULL, NULL},
+    {"name=momentum momentum=0.5", TRM_UPDATE_MOMENTUM, 1, 0.5f, "momentum", NULL, NULL},
+    {"name=nesterov", TRM_UPDATE_NESTEROV, 1, 0.9f, "momentum", NULL, NULL},
+    {"name=nesterov momentum=0.5", TRM_UPDATE_NESTEROV, 1, 0.5f, "momentum", NULL, NULL},
+    {"name=adam", TRM_UPDATE_ADAM, 2, 0, "first", "second", NULL},
+    {"name=adamw decay=0.01", TRM_UPDATE_ADAMW, 2, 0, "first", "second", NULL},
+    {"name=lars", TRM_UPDATE_LARS, 1, 0.9f, "momentum", NULL, NULL},
+    {"name=lamb decay=0.01", TRM_UPDATE_LAMB, 2, 0, "first", "second", NULL},
+    {"name=sgd ema=0.9", TRM_UPDATE_SGD, 1, 0, "ema", NULL, NULL},
+    {"name=lars ema=0.9", TRM_UPDATE_LARS, 2, 0.9f, "momentum", "ema", NULL},
+    {"name=lamb ema=0.9", TRM_UPDATE_LAMB, 3, 0, "first", "second", "ema"},
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_options options = options_of(cases[i].settings);
     struct trm_optimizer o;
-    CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&o, &options), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_OK);
     CU_ASSERT_EQUAL(o.update.rule, cases[i].rule);
     CU_ASSERT_EQUAL(o.states, cases[i].states);
     CU_ASSERT_EQUAL(o.update.momentum, cases[i].momentum);
     CU_ASSERT_EQUAL(o.update.scale, 1);
-    const char *name[] = {trm_optimizer_state_name(&o, 0), trm_optimizer_state_name(&o, 1)};
-    CU_ASSERT(cases[i].first ? name[0] && strcmp(name[0], cases[i].first) == 0 : !name[0]);
-    CU_ASSERT(cases[i].second ? name[1] && strcmp(name[1], cases[i].second) == 0 : !name[1]);
-    CU_ASSERT_PTR_NULL(trm_optimizer_state_name(&o, 2));
+    const char *wanted[] = {cases[i].first, cases[i].second, cases[i].third};
+    for (int s = 0; s < 3; s++) {
+      const char *name = trm_optimizer_state_name(&o, s);
+      CU_ASSERT(wanted[s] ? name && strcmp(name, wanted[s]) == 0 : !name);
+    }
+    CU_ASSERT_PTR_NULL(trm_optimizer_state_name(&o, 3));
     CU_ASSERT_PTR_NULL(trm_optimizer_state_name(&o, -1));
     trm_options_free(&options);
   }
   struct trm_options options = options_of("name=adamw decay=0.25 l2=0.5 beta1=0.75 beta2=0.875 epsilon=1e-6 clip=3");
   struct trm_optimizer o;
-  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options), TRM_OK);
+  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_OK);
   CU_ASSERT(o.update.decay == 0.25f && o.update.l2 == 0.5f && o.update.beta1 == 0.75f && o.update.beta2 == 0.875f);
   CU_ASSERT(o.update.epsilon == 1e-6f && o.clip == 3);
   trm_options_free(&options);
@@ -73,8 +81,12 @@ static void test_refused(void)
     double value;
     const char *message;
   } cases[] = {
-    {"name=sgd decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw, with sgd use optim.l2"},
-    {"name=adam decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw, with adam use optim.l2"},
+    {"name=sgd decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with sgd use optim.l2"},
+    {"name=adam decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with adam use optim.l2"},
+    {"name=lars decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with lars use optim.l2"},
+    {"name=lamb momentum=0.9", "", 0, "optim.momentum is 0.9: lamb has none"},
+    {"", "trust", -1, "optim.trust is -1"},
+    {"", "ema", 1, "optim.ema is 1, must be in [0, 1)"},
     {"name=adam momentum=0.9", "", 0, "optim.momentum is 0.9: adam has none"},
     {"", "rate", -1, "optim.lr is -1, must be in [0, inf)"},
     {"", "rate", NAN, "optim.lr is nan"},
@@ -105,13 +117,13 @@ static void test_refused(void)
       {"rate", &options.optim.rate},       {"momentum", &options.optim.momentum}, {"beta1", &options.optim.beta1},
       {"beta2", &options.optim.beta2},     {"epsilon", &options.optim.epsilon},   {"l2", &options.optim.l2},
       {"clip", &options.optim.clip},       {"warmup", &options.optim.warmup},     {"final", &options.optim.final},
-      {"gamma", &options.optim.gamma},
+      {"gamma", &options.optim.gamma},     {"trust", &options.optim.trust},       {"ema", &options.optim.ema},
     };
     for (size_t f = 0; f < sizeof fields / sizeof *fields; f++)
       if (strcmp(fields[f].name, cases[i].field) == 0)
         *fields[f].at = cases[i].value;
     struct trm_optimizer o;
-    CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options), TRM_USAGE);
+    CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_USAGE);
     const bool as_said = strncmp(trm_error_text(), cases[i].message, strlen(cases[i].message)) == 0;
     if (!as_said)
       printf("\n  %s: %s\n", cases[i].settings, trm_error_text());
@@ -122,14 +134,64 @@ static void test_refused(void)
   struct trm_optimizer o;
   char *name = options.optim.name, *schedule = options.optim.schedule;
   options.optim.name = "nesterow";
-  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "optim.name: there is no optimizer 'nesterow', did you mean 'nesterov'?");
   options.optim.name = name;
   options.optim.schedule = "cosin";
-  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "optim.schedule: there is no schedule 'cosin', did you mean 'cosine'?");
   options.optim.schedule = schedule;
   trm_options_free(&options);
+}
+
+/* The pieces of any division into slices are those of the whole, each once; vectors have none. */
+static void test_pieces(void)
+{
+  enum { UNIT = 64, N = 16 * 40 };
+  static const struct trm_tensor tensor[] = {{16, false}, {32, true}, {48, false}, {64, false}, {80, false},
+                                             {16 * 20, false}, {16 * 21, true}, {16 * 36, false}};
+  struct trm_device device;
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", 0, 1), TRM_OK);
+  const struct trm_optimizer o = {.update = {.rule = TRM_UPDATE_LAMB}, .tensor = tensor, .tensors = 8};
+  double whole[32][2] = {{0}}, sliced[32][2] = {{0}};
+  float w[N], g[N], ratio[8];
+  for (int i = 0; i < N; i++) {
+    w[i] = (float)(1 + i % 7);
+    g[i] = (float)(1 + i % 5);
+  }
+  CU_ASSERT_EQUAL(trm_optimizer_trained(&o), 16 * 36);
+  CU_ASSERT_EQUAL(trm_optimizer_pieces(&o, UNIT), 8 + 8);
+  CU_ASSERT_EQUAL(trm_optimizer_pieces(&o, SIZE_MAX), 8);
+  trm_optimizer_norms(&o, &device, UNIT, 0, N, w, g, whole);
+  static const size_t cut[] = {0, 64, 256, 320, 576, N};
+  for (int c = 0; c < 5; c++)
+    trm_optimizer_norms(&o, &device, UNIT, cut[c], cut[c + 1] - cut[c], w + cut[c], g + cut[c], sliced);
+  CU_ASSERT(memcmp(whole, sliced, sizeof whole) == 0);
+  trm_optimizer_ratios(&o, &o.update, UNIT, whole, ratio);
+  size_t low = 0;
+  for (int t = 0; t < 8; low = tensor[t++].end) {
+    double ww = 0, gg = 0;
+    for (size_t i = low; i < tensor[t].end; i++) {
+      ww += (double)w[i] * (double)w[i];
+      gg += (double)g[i] * (double)g[i];
+    }
+    CU_ASSERT_EQUAL(ratio[t], tensor[t].vector ? 1 : (float)(sqrt(ww) / sqrt(gg)));
+  }
+  trm_device_close(&device);
+}
+
+/* Zero norms: the ratio is 1. */
+static void test_zero(void)
+{
+  static const struct trm_tensor tensor[] = {{16, false}, {32, false}, {48, false}};
+  for (enum trm_update_rule rule = TRM_UPDATE_LARS; rule <= TRM_UPDATE_LAMB; rule++) {
+    const struct trm_optimizer o = {.update = {.rule = rule, .scale = 1}, .trust = 2, .tensor = tensor, .tensors = 3};
+    double norm[3][2] = {{0, 4}, {4, 0}, {4, 16}};
+    float ratio[3];
+    trm_optimizer_ratios(&o, &o.update, SIZE_MAX, norm, ratio);
+    CU_ASSERT(ratio[0] == 1 && ratio[1] == 1);
+    CU_ASSERT_EQUAL(ratio[2], rule == TRM_UPDATE_LAMB ? 0.5f : 1.0f);
+  }
 }
 
 static void test_clip(void)
@@ -204,6 +266,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"options become rules", test_rules}, {"options refused", test_refused},        {"clipping", test_clip},
+    {"pieces and ratios", test_pieces},   {"norms of 0", test_zero},
     {"schedules", test_schedules},        CU_TEST_INFO_NULL,
   };
   return suite_run("optimizer", tests);

@@ -72,6 +72,13 @@ static void far_update(struct trm_device *device, const struct trm_update *how, 
   cpu.ops->update(&cpu, how, here(w), here(g), here(first), here(second), n);
 }
 
+static void far_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g,
+                          float *first, float *second, size_t n)
+{
+  (void)device;
+  cpu.ops->direction(&cpu, how, here(w), here(g), here(first), here(second), n);
+}
+
 static const struct trm_device_ops far_ops = {
   .name = "far",
   .alloc = far_alloc,
@@ -81,6 +88,7 @@ static const struct trm_device_ops far_ops = {
   .sync = far_sync,
   .norm_squared = far_norm_squared,
   .update = far_update,
+  .direction = far_direction,
 };
 static struct trm_device far_device = {.ops = &far_ops, .host_memory = false};
 
@@ -88,7 +96,7 @@ static struct trm_device far_device = {.ops = &far_ops, .host_memory = false};
 
 struct setup {
   enum trm_update_rule rule;
-  double clip;
+  double clip, ema;
   const char *share;
   int node_size; /* TRM_NODE_SIZE; 0: as it is */
   int64_t bucket, lanes;
@@ -99,8 +107,8 @@ struct setup {
 static const char *text_of(const struct setup *c)
 {
   static char text[256];
-  snprintf(text, sizeof text, "rule %d clip %g share %s node size %d bucket %d lanes %d far %d elements %zu",
-           (int)c->rule, c->clip, c->share, c->node_size, (int)c->bucket, (int)c->lanes, c->far, c->elements);
+  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d far %d elements %zu",
+           (int)c->rule, c->clip, c->ema, c->share, c->node_size, (int)c->bucket, (int)c->lanes, c->far, c->elements);
   return text;
 }
 
@@ -119,12 +127,30 @@ static size_t trained_of(const struct setup *c)
   return c->elements / 16 * 11 / 16 * 16;
 }
 
+enum { TENSORS = 100 };
+
 struct job {
   struct trm_options options;
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
   size_t boundary[5];
+  struct trm_tensor tensor[TENSORS];
 };
+
+/* Tensors of very different sizes, the larger ones of more than one dimension. */
+static void tensors_make(struct job *job, const struct setup *c)
+{
+  static const size_t sizes[] = {16, 4112, 32, 30000 / 16 * 16, 16, 16, 20000, 160, 1600};
+  const size_t trained = trained_of(c);
+  int t = 0;
+  for (size_t end = 0; end < trained; t++) {
+    const size_t size = sizes[(size_t)t % (sizeof sizes / sizeof *sizes)] << t / 20;
+    end = end + size < trained ? end + size : trained;
+    job->tensor[t] = (struct trm_tensor){.end = end, .vector = size < 1000};
+  }
+  job->optimizer.tensor = job->tensor;
+  job->optimizer.tensors = t;
+}
 
 static void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
 {
@@ -139,8 +165,14 @@ static void job_start(struct job *job, const struct setup *c, struct trm_comm *c
                                               .beta1 = 0.9f,
                                               .beta2 = 0.99f,
                                               .epsilon = 1e-3f};
-  job->optimizer.states = c->rule == TRM_UPDATE_SGD ? 0 : c->rule >= TRM_UPDATE_ADAM ? 2 : 1;
+  static const int states[] = {[TRM_UPDATE_SGD] = 0,  [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1,
+                               [TRM_UPDATE_ADAM] = 2, [TRM_UPDATE_ADAMW] = 2,    [TRM_UPDATE_LARS] = 1,
+                               [TRM_UPDATE_LAMB] = 2};
+  job->optimizer.states = states[c->rule] + (c->ema > 0);
   job->optimizer.clip = c->clip;
+  job->optimizer.ema = c->ema;
+  job->optimizer.trust = 0.2;
+  tensors_make(job, c);
   /* layers of very different sizes */
   static const int sixteenths[5] = {1, 2, 10, 11, 16};
   for (int i = 0; i < 5; i++)
@@ -152,7 +184,6 @@ static void job_start(struct job *job, const struct setup *c, struct trm_comm *c
                                         .optimizer = &job->optimizer,
                                         .options = &job->options,
                                         .elements = c->elements,
-                                        .statistics = c->elements - trained_of(c),
                                         .boundary = job->boundary,
                                         .boundaries = 5};
   if (c->node_size) {
@@ -196,7 +227,9 @@ static void restore_initial(struct job *job)
   float *w = trm_alloc(n * sizeof *w, "test");
   for (size_t i = 0; i < n; i++)
     w[i] = initial(i);
-  const float *const from[3] = {w, NULL, NULL};
+  const float *from[TRM_MAX_STATES] = {w};
+  if (job->optimizer.ema > 0)
+    from[job->optimizer.states] = w;
   CU_ASSERT_EQUAL(job->strategy.ops->restore(&job->strategy, from, 0), TRM_OK);
   trm_free(w);
 }
@@ -237,61 +270,98 @@ static void exact_step(struct job *job, const struct setup *c)
 /* -- the reference: one rank, double precision, from the formulas of nn/optimizer.h */
 
 struct reference {
-  double *w, *first, *second;
+  double *w, *first, *second, *average;
 };
 
-static void reference_step(struct reference *r, const struct setup *c, const struct trm_update *u, uint64_t step,
-                           int parts)
+static double norm_of(const double *x, size_t low, size_t high)
 {
-  const size_t n = trained_of(c);
-  double *g = trm_alloc(c->elements * sizeof *g, "test"), norm = 0;
-  for (size_t i = 0; i < c->elements; i++) {
-    for (int part = 0; part < parts; part++)
-      g[i] += exact_gradient(step, part, i);
-    if (i < n)
-      norm += g[i] * g[i];
-    else
-      r->w[i] += g[i]; /* a statistic: neither clipped nor given to the rule */
-  }
-  const double scale = c->clip > 0 && sqrt(norm) > c->clip ? c->clip / sqrt(norm) : 1, rate = rate_of(step);
-  for (size_t i = 0; i < n; i++) {
+  double sum = 0;
+  for (size_t i = low; i < high; i++)
+    sum += x[i] * x[i];
+  return sqrt(sum);
+}
+
+/* The rule for elements [low, high), one tensor. x: gradients, clipped. */
+static void reference_update(struct reference *r, const struct trm_update *u, const struct trm_optimizer *optimizer,
+                             bool vector, uint64_t step, double *x, size_t low, size_t high)
+{
+  const double rate = rate_of(step), decay = vector ? 0 : (double)u->decay, momentum = (double)u->momentum;
+  const double l2 = vector && u->rule == TRM_UPDATE_LARS ? 0 : (double)u->l2;
+  const double w_norm = norm_of(r->w, low, high), g_norm = norm_of(x, low, high);
+  const double trust = vector ? 1 : optimizer->trust * w_norm / (g_norm + l2 * w_norm);
+  for (size_t i = low; i < high; i++) {
     double *w = &r->w[i], *m = &r->first[i], *v = &r->second[i];
-    const double x = scale * g[i] + (double)u->l2 * *w;
-    switch (c->rule) {
+    x[i] += l2 * *w;
+    switch (u->rule) {
     case TRM_UPDATE_SGD:
-      *w -= rate * x;
+      *w -= rate * x[i];
       break;
     case TRM_UPDATE_MOMENTUM:
-      *m = (double)u->momentum * *m + x;
+      *m = momentum * *m + x[i];
       *w -= rate * *m;
       break;
     case TRM_UPDATE_NESTEROV:
-      *m = (double)u->momentum * *m + x;
-      *w -= rate * (x + (double)u->momentum * *m);
+      *m = momentum * *m + x[i];
+      *w -= rate * (x[i] + momentum * *m);
+      break;
+    case TRM_UPDATE_LARS:
+      *m = momentum * *m + rate * trust * x[i];
+      *w -= *m;
       break;
     case TRM_UPDATE_ADAM:
     case TRM_UPDATE_ADAMW:
-      if (c->rule == TRM_UPDATE_ADAMW)
-        *w -= rate * (double)u->decay * *w;
-      *m = (double)u->beta1 * *m + (1 - (double)u->beta1) * x;
-      *v = (double)u->beta2 * *v + (1 - (double)u->beta2) * x * x;
-      *w -= rate * (*m / (1 - pow((double)u->beta1, (double)step + 1))) /
-            (sqrt(*v / (1 - pow((double)u->beta2, (double)step + 1))) + (double)u->epsilon);
+    case TRM_UPDATE_LAMB:
+      *m = (double)u->beta1 * *m + (1 - (double)u->beta1) * x[i];
+      *v = (double)u->beta2 * *v + (1 - (double)u->beta2) * x[i] * x[i];
+      x[i] = (*m / (1 - pow((double)u->beta1, (double)step + 1))) /
+             (sqrt(*v / (1 - pow((double)u->beta2, (double)step + 1))) + (double)u->epsilon);
+      if (u->rule != TRM_UPDATE_ADAM)
+        x[i] += decay * *w;
+      if (u->rule != TRM_UPDATE_LAMB)
+        *w -= rate * x[i];
       break;
     }
   }
+  if (u->rule == TRM_UPDATE_LAMB) {
+    const double ratio = vector ? 1 : w_norm / norm_of(x, low, high);
+    for (size_t i = low; i < high; i++)
+      r->w[i] -= rate * ratio * x[i];
+  }
+}
+
+static void reference_step(struct reference *r, const struct setup *c, const struct trm_optimizer *optimizer,
+                           uint64_t step, int parts)
+{
+  const size_t n = trained_of(c);
+  double *g = trm_alloc(c->elements * sizeof *g, "test");
+  for (size_t i = 0; i < c->elements; i++) {
+    for (int part = 0; part < parts; part++)
+      g[i] += exact_gradient(step, part, i);
+    if (i >= n)
+      r->w[i] += g[i]; /* a statistic: neither clipped nor given to the rule */
+  }
+  const double norm = norm_of(g, 0, n);
+  for (size_t i = 0; i < n && c->clip > 0 && norm > c->clip; i++)
+    g[i] *= c->clip / norm;
+  size_t low = 0;
+  for (int t = 0; t < optimizer->tensors; low = optimizer->tensor[t++].end)
+    reference_update(r, &optimizer->update, optimizer, optimizer->tensor[t].vector, step, g, low,
+                     optimizer->tensor[t].end);
+  const double keep = fmin(c->ema, (2 + (double)step) / (11 + (double)step));
+  for (size_t i = 0; i < c->elements; i++)
+    r->average[i] = keep * r->average[i] + (1 - keep) * r->w[i];
   trm_free(g);
 }
 
-/* Largest difference between this rank's weights and the reference's. */
-static double distance(const struct job *job, const struct reference *r)
+/* Largest difference between an array of this rank and the reference's. */
+static double distance(const struct job *job, const float *array, const double *wanted)
 {
   const struct trm_strategy *s = &job->strategy;
   float *w = trm_alloc(s->elements * sizeof *w, "test");
-  s->device->ops->download(s->device, w, s->w, s->elements * sizeof *w);
+  s->device->ops->download(s->device, w, array, s->elements * sizeof *w);
   double worst = 0;
   for (size_t i = 0; i < s->elements; i++) {
-    const double d = fabs((double)w[i] - r->w[i]);
+    const double d = fabs((double)w[i] - wanted[i]);
     worst = d > worst || isnan(d) ? d : worst;
   }
   trm_free(w);
@@ -324,24 +394,29 @@ static void check_against_reference(const struct setup *c)
   CHECK(c, indices == ((int64_t)1 << world->size) - 1);
 
   const size_t bytes = c->elements * sizeof(double);
-  struct reference r = {trm_alloc(bytes, "test"), trm_alloc(bytes, "test"), trm_alloc(bytes, "test")};
+  struct reference r = {trm_alloc(bytes, "test"), trm_alloc(bytes, "test"), trm_alloc(bytes, "test"),
+                        trm_alloc(bytes, "test")};
   for (size_t i = 0; i < c->elements; i++)
-    r.w[i] = initial(i);
+    r.w[i] = r.average[i] = initial(i);
   for (uint64_t step = 0; step < 4; step++) {
     exact_step(&job, c);
-    reference_step(&r, c, &job.optimizer.update, step, world->size);
+    reference_step(&r, c, &job.optimizer, step, world->size);
   }
   /* the weights are below 8; each step rounds a few times by half of 2^-23 of that at most */
-  const double d = distance(&job, &r);
+  const double d = distance(&job, job.strategy.w, r.w);
   if (!(d <= 8e-6))
     printf("\n    largest difference %g\n", d);
   CHECK(c, d <= 8e-6);
+  CHECK(c, (job.strategy.average != NULL) == (c->ema > 0));
+  if (job.strategy.average)
+    CHECK(c, distance(&job, job.strategy.average, r.average) <= 8e-6);
   CHECK(c, same_everywhere(&job));
   CHECK(c, job.strategy.ops->finish(&job.strategy) == TRM_OK);
   job.strategy.ops->destroy(&job.strategy);
   trm_free(r.w);
   trm_free(r.first);
   trm_free(r.second);
+  trm_free(r.average);
 }
 
 /* With more ranks than a small machine has cores a case takes long: every other one then, others for odd and even. */
@@ -352,13 +427,14 @@ static bool is_thinned(int number)
 
 static void test_rules(void)
 {
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAMW; rule++)
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++)
     for (int clips = 0; clips < 2; clips++)
       for (int node_size = 0; node_size <= 3; node_size++) {
         if (is_thinned((int)rule + clips + node_size))
           continue;
         const struct setup c = {.rule = rule,
                                 .clip = clips ? 20 : 0,
+                                .ema = (clips + node_size) % 2 ? 0.9 : 0,
                                 .share = "node",
                                 .node_size = node_size,
                                 .bucket = 65536,
@@ -389,11 +465,15 @@ static void test_shapes(void)
 static void test_private(void)
 {
   for (int clips = 0; clips < 2; clips++) {
-    struct setup c = {.rule = TRM_UPDATE_ADAM, .clip = clips * 20, .share = "none", .bucket = 65536, .elements = 50000};
-    check_against_reference(&c);
-    c.far = true;
-    c.share = "node";
-    check_against_reference(&c);
+    static const enum trm_update_rule rules[] = {TRM_UPDATE_ADAM, TRM_UPDATE_LARS, TRM_UPDATE_LAMB};
+    for (int i = 0; i < 3; i++) {
+      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = "none", .bucket = 65536,
+                        .elements = 50000};
+      check_against_reference(&c);
+      c.far = true;
+      c.share = "node";
+      check_against_reference(&c);
+    }
   }
 }
 
@@ -472,7 +552,7 @@ static double lanes_loss(int first, int count)
   return lanes_loss(first, count / 2) + lanes_loss(first + count / 2, count / 2);
 }
 
-/* Weights after 3 steps, and the last sum of losses. */
+/* Weights and their average after 3 steps, w (2, elements), and the last sum of losses. */
 static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
 {
   struct job job;
@@ -489,6 +569,7 @@ static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
     CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
   }
   s->device->ops->download(s->device, w, s->w, c->elements * sizeof *w);
+  s->device->ops->download(s->device, w + c->elements, s->average, c->elements * sizeof *w);
   s->ops->destroy(s);
   trm_free(g);
   return tally.loss;
@@ -496,15 +577,17 @@ static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
 
 static void test_lanes(void)
 {
-  for (int variant = 0; variant < 6; variant++) {
-    const struct setup alone = {.rule = variant % 2 ? TRM_UPDATE_ADAM : TRM_UPDATE_MOMENTUM,
-                                .clip = variant >= 2 ? 1 : 0,
+  static const enum trm_update_rule rules[] = {TRM_UPDATE_MOMENTUM, TRM_UPDATE_ADAM, TRM_UPDATE_LARS, TRM_UPDATE_LAMB};
+  for (int variant = 0; variant < 12; variant++) {
+    const struct setup alone = {.rule = rules[variant % 4],
+                                .clip = variant >= 4 ? 1 : 0,
+                                .ema = 0.9,
                                 .share = "none",
                                 .lanes = 8,
-                                .far = variant >= 4,
+                                .far = variant >= 8,
                                 .bucket = 30000,
                                 .elements = 60000};
-    const size_t bytes = alone.elements * sizeof(float);
+    const size_t bytes = 2 * alone.elements * sizeof(float);
     float *one = trm_alloc(bytes, "test"), *many = trm_alloc(bytes, "test");
     const double loss = run_lanes(&alone, trm_comm_self(), one);
     int ranks = 1; /* the largest power of two; the smaller ones come with fewer ranks */
@@ -558,7 +641,7 @@ static void test_not_finite(void)
     s->device->ops->download(s->device, after, s->w, bytes);
     CHECK(&c, memcmp(before, after, bytes) == 0);
     CHECK(&c, s->updates == 1);
-    const float *view[3];
+    const float *view[TRM_MAX_STATES];
     CHECK(&c, s->ops->collect(s, view) == TRM_OK);
     s->ops->destroy(s);
     trm_free(before);
@@ -570,11 +653,11 @@ static void test_not_finite(void)
 /* -- checkpoints */
 
 /* The whole arrays, from rank 0 to all. */
-static void collect_all(struct job *job, const struct setup *c, float *all[3])
+static void collect_all(struct job *job, const struct setup *c, float *all[TRM_MAX_STATES])
 {
-  const float *view[3];
+  const float *view[TRM_MAX_STATES];
   CHECK(c, job->strategy.ops->collect(&job->strategy, view) == TRM_OK);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
     if (world->rank == 0) {
       CHECK(c, (view[i] != NULL) == (i <= job->optimizer.states));
       if (view[i])
@@ -588,8 +671,8 @@ static void collect_all(struct job *job, const struct setup *c, float *all[3])
 static void check_resume(const struct setup *first, const struct setup *second)
 {
   const size_t bytes = first->elements * sizeof(float);
-  float *half[3], *resumed[3], *straight[3];
-  for (int i = 0; i < 3; i++) {
+  float *half[TRM_MAX_STATES], *resumed[TRM_MAX_STATES], *straight[TRM_MAX_STATES];
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
     half[i] = trm_alloc(bytes, "test");
     resumed[i] = trm_alloc(bytes, "test");
     straight[i] = trm_alloc(bytes, "test");
@@ -606,15 +689,15 @@ static void check_resume(const struct setup *first, const struct setup *second)
   job.strategy.ops->destroy(&job.strategy);
 
   job_start(&other, second, world);
-  const float *const from[3] = {half[0], half[1], half[2]};
+  const float *const from[TRM_MAX_STATES] = {half[0], half[1], half[2], half[3]};
   CHECK(second, other.strategy.ops->restore(&other.strategy, from, 3) == TRM_OK);
   for (int i = 0; i < 2; i++)
     exact_step(&other, second);
   collect_all(&other, second, resumed);
   other.strategy.ops->destroy(&other.strategy);
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
     CHECK(second, memcmp(straight[i], resumed[i], bytes) == 0);
-    CHECK(second, i == 0 || memcmp(straight[i], half[i], bytes) != 0 || i > 2);
+    CHECK(second, memcmp(straight[i], half[i], bytes) != 0);
     trm_free(half[i]);
     trm_free(resumed[i]);
     trm_free(straight[i]);
@@ -623,7 +706,8 @@ static void check_resume(const struct setup *first, const struct setup *second)
 
 static void test_resume(void)
 {
-  const struct setup shared = {.rule = TRM_UPDATE_ADAM, .share = "node", .bucket = 20000, .elements = 40000};
+  const struct setup shared = {
+    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = "node", .bucket = 20000, .elements = 40000};
   struct setup nodes = shared, private = shared, distant = shared;
   nodes.node_size = 2;
   private.share = "none";
@@ -667,7 +751,7 @@ static void test_table(void)
 
 int main(int argc, char **argv)
 {
-  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
+  if (trm_device_open(&cpu, "cpu", "auto", 0, 1) != TRM_OK) {
     trm_log_error();
     return 99;
   }
