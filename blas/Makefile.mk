@@ -2,5 +2,10 @@
 libtrireme_la_SOURCES += \
 	blas/blas.c \
 	blas/blas.h \
-	blas/openblas.c
+	blas/openblas.c \
+	blas/product.c \
+	blas/product.h
+if TRM_ONEDNN
+libtrireme_la_SOURCES += blas/onednn.c
+endif
 EXTRA_DIST += blas/README.md

@@ -5,20 +5,39 @@
 
 #include "core/status.h"
 
-const struct trm_blas_ops *const trm_blas_table[] = {&trm_blas_openblas, NULL};
+const struct trm_blas_ops *const trm_blas_table[] = {
+  &trm_blas_openblas,
+#ifdef HAVE_ONEDNN
+  &trm_blas_onednn, &trm_blas_onednn_bf16,
+#define MISSING ""
+#else
+#define MISSING "; configure found no oneDNN (Debian: libdnnl-dev)"
+#endif
+  NULL};
 
-const struct trm_blas_ops *trm_blas_find(const char *name)
+const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul)
 {
-  char known[128] = "auto";
+  char known[128] = "auto", said[64] = "";
+  bool is_known = !strcmp(name, "auto");
 
-  if (!strcmp(name, "auto"))
-    return trm_blas_table[0];
   for (int i = 0; trm_blas_table[i]; i++) {
-    if (!strcmp(name, trm_blas_table[i]->name))
-      return trm_blas_table[i];
+    const struct trm_blas_ops *ops = trm_blas_table[i];
+
+    is_known |= !strcmp(name, ops->name);
+    if ((!strcmp(name, "auto") || !strcmp(name, ops->name)) && !strcmp(matmul, ops->matmul))
+      return ops;
+    if (!strcmp(said, ops->name))
+      continue;
+    strncpy(said, ops->name, sizeof(said) - 1);
     strncat(known, ", ", sizeof(known) - strlen(known) - 1);
-    strncat(known, trm_blas_table[i]->name, sizeof(known) - strlen(known) - 1);
+    strncat(known, ops->name, sizeof(known) - strlen(known) - 1);
   }
-  trm_error(TRM_USAGE, "device.blas=%s: this build has no such library of matrix products (it has %s)", name, known);
+  if (!is_known)
+    trm_error(TRM_USAGE, "device.blas=%s: this build has no such library of matrix products (it has %s)%s", name, known,
+              MISSING);
+  else if (!strcmp(name, "auto"))
+    trm_error(TRM_USAGE, "device.matmul=%s: no library of this build computes so%s", matmul, MISSING);
+  else
+    trm_error(TRM_USAGE, "device.matmul=%s: %s does not compute so; device.blas=onednn does%s", matmul, name, MISSING);
   return NULL;
 }

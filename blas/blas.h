@@ -1,12 +1,15 @@
-/* Public face of the matrix products: the table `device.blas` chooses from. */
+/* Public face of the matrix products: the table `device.blas` and `device.matmul` choose from. */
 #ifndef TRM_BLAS_BLAS_H
 #define TRM_BLAS_BLAS_H
 
 #include "core/device.h"
 
 extern const struct trm_blas_ops trm_blas_openblas;
+extern const struct trm_blas_ops trm_blas_onednn, trm_blas_onednn_bf16; /* only where configure found oneDNN */
 extern const struct trm_blas_ops *const trm_blas_table[]; /* host products, ends with NULL */
 
-const struct trm_blas_ops *trm_blas_find(const char *name); /* "auto": the first; NULL: error recorded */
+/* The library called `name` ("auto": the first) that computes as `matmul` says ("f32" or "bf16"). NULL: error recorded,
+ * which names what there is, or what configure lacked. */
+const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul);
 
 #endif

@@ -14,9 +14,10 @@ static int open_as(struct trm_device *device, const struct trm_device_ops *ops, 
   return ops->open(device, index, threads, products);
 }
 
-int trm_device_open(struct trm_device *device, const char *name, const char *blas, int index, int threads)
+int trm_device_open(struct trm_device *device, const char *name, const char *blas, const char *matmul, int index,
+                    int threads)
 {
-  const struct trm_blas_ops *products = trm_blas_find(blas);
+  const struct trm_blas_ops *products = trm_blas_find(blas, matmul);
   char known[128] = "auto";
 
   *device = (struct trm_device){.ops = NULL};

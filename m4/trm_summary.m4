@@ -5,6 +5,8 @@ test "$trm_have_openmp" = yes || trm_sum_openmp="no: one thread a rank"
 trm_sum_ucx=
 test "$trm_mpich_ucx" = yes && trm_sum_ucx="
                  over UCX: programs yield the core while they wait (mpi/ucx_yield.c)"
+trm_sum_onednn="yes $trm_version_ONEDNN: device.blas=onednn, products in bfloat16"
+test "$trm_have_ONEDNN" = yes || trm_sum_onednn="no: float32 products only, by the BLAS (Debian: libdnnl-dev)"
 trm_sum_yaml="yes $trm_version_LIBYAML: configuration files can be read"
 test "$trm_have_LIBYAML" = yes || trm_sum_yaml="no: no configuration files, flags only (Debian: libyaml-dev)"
 trm_sum_zlib="yes $trm_version_ZLIB: compressed files can be imported"
@@ -26,6 +28,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   mpiexec        ${MPIEXEC:-no: make check cannot run}
   HDF5           $trm_hdf5_version with parallel I/O, from $trm_hdf5_from
   BLAS           $trm_blas_version${trm_openblas_threads:+, $trm_openblas_threads threads}, from $trm_blas_from
+  oneDNN         $trm_sum_onednn
   OpenMP         $trm_sum_openmp
   libyaml        $trm_sum_yaml
   zlib           $trm_sum_zlib

@@ -68,6 +68,9 @@ bad 2 'optim.trust.*-1' $train "$m" --optim.trust=-1 --run.dir=x
 bad 2 'optim.decay .*adamw and lamb' $train "$m" --optim.decay=0.1 --run.dir=x
 bad 2 'strategy.*synk' $train "$m" --strategy.name=synk --run.dir=x
 bad 2 'device.*abacus' $train "$m" --device.name=abacus --run.dir=x
+bad 2 'device.blas=slide-rule.*openblas|cblas' $train "$m" --device.blas=slide-rule --run.dir=x
+bad 2 'device.matmul=bf16.*(openblas|cblas).*onednn' $train "$m" --device.blas=openblas --device.matmul=bf16 --run.dir=x
+bad 2 'device.matmul.*f16.*f32' $train "$m" --device.matmul=f16 --run.dir=x
 bad 2 'parallel.data.*3' $train "$m" --parallel.data=3 --run.dir=x
 bad 2 'run.lanes.*6' $train "$m" --run.lanes=6 --run.dir=x
 bad 2 'data.file' train "$m" --run.dir=x

@@ -99,7 +99,8 @@ static int open_device(struct job *job)
   const int threads = plan_threads(node, (int)job->options.parallel.threads);
   const int index = node->rank;
   node->ops->release(node);
-  TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas, index, threads));
+  TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
+                            job->options.device.matmul, index, threads));
   job->parts.device = &job->device;
   return TRM_OK;
 }

@@ -16,6 +16,7 @@ libtrireme_la_SOURCES += \
 	src/core/sha256.c \
 	src/core/status.c
 coreinclude_HEADERS += \
+	src/core/clones.h \
 	src/core/comm.h \
 	src/core/device.h \
 	src/core/document.h \

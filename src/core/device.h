@@ -21,6 +21,7 @@ struct trm_device;
  * beta = 0 never reads C. */
 struct trm_blas_ops {
   const char *name;    /* as in device.blas */
+  const char *matmul;  /* as in device.matmul: what factors are rounded to, "f32" or "bf16"; sums and C are float32 */
   const char *(*detail)(void); /* library, core type: for logs */
   int (*open)(int threads);    /* once a process; threads for every product */
   void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,

@@ -53,7 +53,7 @@ struct trm_options {
     bool quiet;
   } log;
   struct {
-    char *name, *blas;
+    char *name, *blas, *matmul;
   } device;
 };
 

@@ -114,6 +114,9 @@ const struct trm_option trm_option_table[] = {
     {"log.quiet", TRM_OPTION_BOOL, AT(log.quiet), "no", ANY, NULL, "print warnings and errors only"},
 
     {"device.name", TRM_OPTION_TEXT, AT(device.name), "cpu", ANY, NULL, "where to compute"},
-    {"device.blas", TRM_OPTION_TEXT, AT(device.blas), "auto", ANY, NULL, "library of the matrix products"},
+    {"device.blas", TRM_OPTION_TEXT, AT(device.blas), "auto", ANY, NULL,
+     "library of the matrix products: openblas, onednn (auto: the first that computes as device.matmul says)"},
+    {"device.matmul", TRM_OPTION_CHOICE, AT(device.matmul), "f32", ANY, "f32|bf16",
+     "numbers that are multiplied: float32, or rounded to bfloat16 (weights and all sums stay float32)"},
     {NULL, TRM_OPTION_TEXT, 0, NULL, 0, 0, NULL, NULL},
 };

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "blas/blas.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"
@@ -18,11 +19,13 @@ static void *host_array[MOST], *device_array[MOST];
 static int host_arrays, device_arrays;
 static uint64_t digest; /* FNV-1a over words (Fowler, Noll, Vo) */
 
-static uint64_t run_one(void (*test)(struct trm_device *device), const char *name, int threads)
+static uint64_t run_one(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas, const char *name,
+                        int threads)
 {
-  struct trm_device device;
-  const int status = !strcmp(name, "pretend") ? pretend_device_open(&device, threads)
-                                              : trm_device_open(&device, name, "auto", 0, threads);
+  struct trm_device device = {.ops = &pretend_device_ops};
+  const int status = !strcmp(name, "pretend")
+                       ? device.ops->open(&device, 0, threads, blas)
+                       : trm_device_open(&device, name, blas->name, blas->matmul, 0, threads);
 
   CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
   digest = 0xcbf29ce484222325u;
@@ -38,6 +41,11 @@ static uint64_t run_one(void (*test)(struct trm_device *device), const char *nam
 
 void on_devices(void (*test)(struct trm_device *device))
 {
+  on_devices_with(test, trm_blas_table[0]);
+}
+
+void on_devices_with(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas)
+{
   static const struct {
     const char *name;
     int threads;
@@ -45,12 +53,12 @@ void on_devices(void (*test)(struct trm_device *device))
   uint64_t first = 0;
 
   for (size_t i = 0; i < sizeof(run) / sizeof(*run); i++) {
-    const uint64_t bits = run_one(test, run[i].name, run[i].threads);
+    const uint64_t bits = run_one(test, blas, run[i].name, run[i].threads);
 
     if (i == 0)
       first = bits;
     if (bits != first)
-      printf("\n    %s with %d threads: other bits than cpu with 1\n", run[i].name, run[i].threads);
+      printf("\n    %s with %d threads, %s: other bits than cpu with 1\n", run[i].name, run[i].threads, blas->name);
     CU_ASSERT_EQUAL(bits, first);
   }
 }

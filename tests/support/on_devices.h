@@ -7,6 +7,7 @@
 /* Runs the test on the CPU with 1, 2 and 3 threads and on the pretend device with 1 and 2. What the runs read back with
  * read_floats must be the same, bit for bit. */
 void on_devices(void (*test)(struct trm_device *device));
+void on_devices_with(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas); /* not the first one */
 
 /* All arrays below live until the run on this device ends. */
 float *host_floats(size_t n);                     /* zeros */

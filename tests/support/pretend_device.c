@@ -88,7 +88,7 @@ static int pretend_open(struct trm_device *device, int index, int threads, const
 {
   struct pretend *own = trm_alloc(sizeof(*own), "pretend device");
 
-  TRM_CHECK(trm_device_open(&own->cpu, "cpu", blas->name, index, threads));
+  TRM_CHECK(trm_device_open(&own->cpu, "cpu", blas->name, blas->matmul, index, threads));
   own->file = memfd_create("pretend device", MFD_CLOEXEC);
   if (own->file < 0 || ftruncate(own->file, SPACE) != 0)
     return trm_error(TRM_FAILED, "pretend device: no memory file");

@@ -11,6 +11,22 @@ struct shape {
   size_t m, n, k;
 };
 
+/* What a device multiplies in the place of n numbers: the same, or the nearest ones of 8 bits, of two equally near the
+ * even. Release with trm_free. */
+static double *factors(const struct trm_device *device, const float *x, size_t n)
+{
+  const bool rounds = !strcmp(device->blas->matmul, "bf16");
+  double *y = trm_alloc(n * sizeof(*y), "factors");
+
+  for (size_t i = 0; i < n; i++) {
+    int exponent;
+    const double mantissa = frexp((double)x[i], &exponent);
+
+    y[i] = rounds ? ldexp(nearbyint(ldexp(mantissa, 8)), exponent - 8) : (double)x[i];
+  }
+  return y;
+}
+
 /* One product with leading dimensions larger than the rows; what lies between the rows must stay. */
 static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb, float alpha, float beta, size_t slack)
 {
@@ -18,7 +34,7 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
   const size_t na = (ta ? s.k : s.m) * lda, nb = (tb ? s.n : s.k) * ldb, nc = s.m * ldc;
   const float *a = host_random(na, 1), *b = host_random(nb, 2);
   float *c = host_random(nc, 3);
-  double *want = trm_alloc(nc * sizeof(*want), "want");
+  double *want = trm_alloc(nc * sizeof(*want), "want"), *p = factors(device, a, na), *q = factors(device, b, nb);
   char text[96];
 
   for (size_t i = 0; i < nc; i++)
@@ -28,11 +44,11 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
 
     for (size_t j = 0; j < s.n; j++)
       row[j] = beta == 0 ? 0 : (double)beta * row[j];
-    for (size_t p = 0; p < s.k; p++) {
-      const double x = (double)alpha * (ta ? a[p * lda + i] : a[i * lda + p]);
+    for (size_t t = 0; t < s.k; t++) {
+      const double x = (double)alpha * (ta ? p[t * lda + i] : p[i * lda + t]);
 
       for (size_t j = 0; j < s.n; j++)
-        row[j] += x * (tb ? b[j * ldb + p] : b[p * ldb + j]);
+        row[j] += x * (tb ? q[j * ldb + t] : q[t * ldb + j]);
     }
     if (beta == 0) /* C must not be read */
       for (size_t j = 0; j < s.n; j++)
@@ -46,6 +62,8 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
   /* float sums of k terms below 1 */
   check_close(text, read_floats(device, to, nc), want, nc, 1e-6 + 1.2e-7 * (double)s.k, 0);
   trm_free(want);
+  trm_free(p);
+  trm_free(q);
 }
 
 void gemm_reference(struct trm_device *device)
@@ -63,6 +81,8 @@ void gemm_reference(struct trm_device *device)
       }
     }
   gemm_one(device, (struct shape){130, 300, 256}, false, true, 1, -0.25f, 3); /* cut among threads */
+  for (int kind = 0; kind < 4; kind++) /* a long sum, which a library may order by the extents of C */
+    gemm_one(device, (struct shape){128, 160, 2100}, kind & 1, kind & 2, 1, 0, 0);
 }
 
 void gemm_empty(struct trm_device *device)
@@ -87,6 +107,35 @@ void gemm_empty(struct trm_device *device)
                       beta, to, 4);
     check_close("gemm without terms", read_floats(device, to, 12), want, 12, 0, 0);
   }
+}
+
+/* A product with the unit matrix is the other factor, rounded. */
+void gemm_rounds(struct trm_device *device)
+{
+  enum { N = 48 };
+  const float special[] = {0,        -0.0f,         1,          -1,           1.00390625f, 1.01171875f, 1.0039063f,
+                           3.14159f, -1e-30f,       1e30f,      3.38e38f, 65504,      -0.1f,       1.9960938f};
+  float *x = host_random(N * N, 4), *unit = host_floats(N * N);
+
+  memcpy(x, special, sizeof(special));
+  for (int i = 0; i < N * N; i++)
+    unit[i] = i / N == i % N;
+  double *want = factors(device, x, N * N);
+  for (int side = 0; side < 2; side++) {
+    float *on = device_floats(device, x, N * N), *one = device_floats(device, unit, N * N);
+    float *to = device_nan(device, N * N);
+
+    device->ops->gemm(device, false, false, N, N, N, 1, side ? one : on, N, side ? on : one, N, 0, to, N);
+    check_close("rounded", read_floats(device, to, N * N), want, N * N, 0, 0);
+  }
+  trm_free(want);
+  x[0] = NAN;
+  x[N + 1] = INFINITY;
+  float *to = device_nan(device, N * N);
+  device->ops->gemm(device, false, true, N, N, N, 1, device_floats(device, x, N * N), N,
+                    device_floats(device, unit, N * N), N, 0, to, N);
+  const float *y = read_floats(device, to, N * N);
+  CU_ASSERT(isnan(y[0]) && y[N + 1] == INFINITY && isnan(y[N])); /* 0 times infinity */
 }
 
 /* Sparse rows on the host, dense beside them. The first row used is not the first of the batch's arrays. */

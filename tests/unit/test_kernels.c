@@ -17,20 +17,22 @@ static void test_names(void)
 {
   struct trm_device device;
 
-  CU_ASSERT_EQUAL(trm_device_open(&device, "abacus", "auto", 0, 1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "abacus", "auto", "f32", 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "abacus"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "cpu"));
-  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "slowblas", 0, 1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "slowblas", "f32", 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "slowblas"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), trm_blas_table[0]->name));
-  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "auto", 0, -1), TRM_USAGE);
-  CU_ASSERT_EQUAL(trm_device_open(&device, "auto", "auto", 3, 0), TRM_OK);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "auto", "f32", 0, -1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "auto", "auto", "f32", 3, 0), TRM_OK);
   CU_ASSERT_STRING_EQUAL(device.ops->name, "cpu");
   CU_ASSERT(device.threads >= 1);
   CU_ASSERT(device.host_memory);
-  CU_ASSERT_PTR_EQUAL(device.blas, trm_blas_find(trm_blas_table[0]->name));
+  CU_ASSERT_PTR_EQUAL(device.blas, trm_blas_find(trm_blas_table[0]->name, "f32"));
   CU_ASSERT(strlen(device.blas->detail()) > 0);
   trm_device_close(&device);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", trm_blas_table[0]->name, "bf16", 0, 1), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "onednn"));
 }
 
 /* What ends a process of its own that does the thing on a pretend device; 0 if it lives. */
@@ -150,6 +152,28 @@ ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
 ON_DEVICES(update_slices)
 
+/* The other libraries of products, those that this processor can run. */
+static void other_products(const char *matmul, void (*test)(struct trm_device *device))
+{
+  for (int i = 1; trm_blas_table[i]; i++)
+    if (!strcmp(trm_blas_table[i]->matmul, matmul) && trm_blas_table[i]->open(1) == TRM_OK)
+      on_devices_with(test, trm_blas_table[i]);
+}
+
+static void test_other_gemm(void)
+{
+  other_products("f32", gemm_reference);
+  other_products("f32", gemm_empty);
+  other_products("f32", attention_reference);
+}
+
+static void test_bf16_gemm(void)
+{
+  other_products("bf16", gemm_reference);
+  other_products("bf16", gemm_empty);
+  other_products("bf16", gemm_rounds);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -158,6 +182,8 @@ int main(void)
     {"memory: zeroed, moved whole, filled", test_memory_moves},
     {"gemm against double", test_gemm_reference},
     {"gemm without rows, columns or terms", test_gemm_empty},
+    {"gemm of other libraries", test_other_gemm},
+    {"gemm of factors in bfloat16", test_bf16_gemm},
     {"sparse products against double", test_csr_reference},
     {"bias against double", test_bias_reference},
     {"dropout is its definition", test_dropout_definition},

@@ -151,7 +151,7 @@ static void test_pieces(void)
   static const struct trm_tensor tensor[] = {{16, false}, {32, true}, {48, false}, {64, false}, {80, false},
                                              {16 * 20, false}, {16 * 21, true}, {16 * 36, false}};
   struct trm_device device;
-  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
   const struct trm_optimizer o = {.update = {.rule = TRM_UPDATE_LAMB}, .tensor = tensor, .tensors = 8};
   double whole[32][2] = {{0}}, sliced[32][2] = {{0}};
   float w[N], g[N], ratio[8];

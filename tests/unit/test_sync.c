@@ -751,7 +751,7 @@ static void test_table(void)
 
 int main(int argc, char **argv)
 {
-  if (trm_device_open(&cpu, "cpu", "auto", 0, 1) != TRM_OK) {
+  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
     trm_log_error();
     return 99;
   }
