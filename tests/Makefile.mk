@@ -70,6 +70,7 @@ tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_refer
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/bad_input.sh \
+	tests/exchange.sh \
 	tests/train.sh \
 	tests/report.sh \
 	tests/bench.sh \
@@ -83,6 +84,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/torch_peer.py \
 	tests/lib.sh \
 	tests/reference/check_onnx.py \
+	tests/reference/check_safetensors.py \
 	tests/reference/gpt2.safetensors \
 	tests/reference/gradients.txt \
 	tests/reference/images.txt \

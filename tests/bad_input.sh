@@ -114,6 +114,19 @@ bad 2 'another.*other.h5' train --data.file=other.h5 --log.quiet=yes "$m" --run.
 bad 2 'momentum' $train "$m" --run.dir=y --optim.momentum=0.9 "--run.resume=$checkpoint"
 bad 2 'no state "ema", which optim.ema goes on with' $train "$m" --run.dir=y --optim.ema=0.9 "--run.resume=$checkpoint"
 bad 1 'unwritable-parent/file' $train "$m" --run.dir=unwritable-parent/file/run
+# -- models that leave and come back
+"$TRIREME" export "$checkpoint" --format=safetensors --out=good.safetensors > /dev/null 2>&1 || fail "export"
+head -c 2000 good.safetensors > halved.safetensors
+bad 2 'safetensor.*safetensors' export "$checkpoint" --format=safetensor --out=x.onnx
+bad 2 'no format named' export "$checkpoint" --out=x.onnx
+bad 2 'no file named' export "$checkpoint" --format=onnx
+bad 1 'unwritable-parent/file' export "$checkpoint" --format=safetensors --out=unwritable-parent/file/w.safetensors
+bad 2 'good.safetensors holds weights alone: --model' eval good.safetensors --data.file=digits.h5
+bad 2 'good.safetensors holds weights alone: --data.file' export good.safetensors "$m" --format=onnx --out=x.onnx
+bad 1 'halved.safetensors.*layer0.weight.*beyond the end' eval halved.safetensors "$m" --data.file=digits.h5
+bad 2 'layer0.weight has shape \(16, 784\).*\(17, 784\)' $train "--model=mlp 784-17-10 relu" --model.init=good.safetensors --run.dir=x
+RUN="$MPIEXEC -n 2" bad 1 'digits.h5: no safetensors file' $train "$m" --model.init=digits.h5 --run.dir=x
+bad 2 'nowhere.safetensors' $train "$m" --model.init=nowhere.safetensors --run.dir=x
 # -- imports
 bad 1 'number.libsvm:1' data import libsvm number.libsvm --out x.h5
 bad 1 'index.libsvm:2' data import libsvm index.libsvm --out x.h5

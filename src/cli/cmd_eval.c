@@ -13,7 +13,8 @@ static const char usage[] =
   "       mpiexec -n RANKS trireme eval ...\n\n"
   "Evaluates a checkpoint on a split of a data set: mean loss and accuracy, of tokens also\n"
   "perplexity and bits a token, on standard output. train.batch sets how many samples are\n"
-  "worked on at once by a rank. Of a run with optim.ema the average of the weights is used.\n";
+  "worked on at once by a rank. Of a run with optim.ema the average of the weights is used.\n"
+  "A .safetensors file may stand in place of the checkpoint, with --model=...\n";
 
 static void print_result(const struct trm_tally *tally, const struct trm_model *model, bool json,
                          const char *checkpoint, const char *file, const char *split)

@@ -30,8 +30,8 @@ static int find_format(const char *name, const struct trm_export **format)
     }
   }
   const char *near = trm_nearest(name, known);
-  return trm_error(TRM_USAGE, "export: --format: there is no format \"%s\"%s%s%s; trireme export --help lists them", name,
-                   near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+  return trm_error(TRM_USAGE, "export: --format: there is no format \"%s\"%s%s%s; trireme export --help lists them",
+                   name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 static int export_model(struct job *job, const char *path, const char *format_name, const char *out)
@@ -55,8 +55,9 @@ static int export_model(struct job *job, const char *path, const char *format_na
 int cmd_export(int argc, char **argv)
 {
   const char *format = NULL, *out = NULL;
-  const struct flag flags[] = {
-    {.name = "format", .kind = FLAG_TEXT, .value = &format}, {.name = "out", .kind = FLAG_TEXT, .value = &out}, {.name = NULL}};
+  const struct flag flags[] = {{.name = "format", .kind = FLAG_TEXT, .value = &format},
+                               {.name = "out", .kind = FLAG_TEXT, .value = &out},
+                               {.name = NULL}};
   const struct job_request request = {.command = "export", .usage = usage, .flags = flags, .places = 1, .alone = true};
   struct job job;
   int words;

@@ -13,8 +13,9 @@
 static const char usage[] =
   "usage: trireme predict CHECKPOINT.h5 --data.file=FILE.h5 --out=PRED.h5 [--split=test|train]\n\n"
   "Writes the model's scores for every sample of a split, and the class with the highest\n"
-  "score, into an HDF5 file: scores (N, C) float32, class (N) int32. Runs on one process,\n"
-  "without a launcher. parallel.threads sets its threads.\n";
+  "score, into an HDF5 file: scores (N, C) float32, class (N) int32. A .safetensors file may\n"
+  "stand in place of the checkpoint, with --model=... Runs on one process, without a\n"
+  "launcher. parallel.threads sets its threads.\n";
 
 /* One score stands for two classes: positive is the second. */
 static int32_t answer_of(const float *scores, size_t c)

@@ -14,7 +14,8 @@ static const char usage[] =
   "line, which wins; `trireme options` lists them with their defaults. The run leaves\n"
   "config.yaml, metrics.jsonl, summary.json and checkpoints/ in run.dir.\n\n"
   "  trireme train --data.file=digits.h5 --model=\"mlp 784-256-10 relu\" --train.epochs=5\n"
-  "  trireme train config.yaml --run.resume=auto      go on from the newest checkpoint\n\n"
+  "  trireme train config.yaml --run.resume=auto      go on from the newest checkpoint\n"
+  "  trireme train config.yaml --model.init=w.safetensors   begin with these weights\n\n"
   "SIGTERM, SIGINT and SIGUSR1 write a checkpoint and end the run.\n"
   "Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 stopped by a signal\n"
   "after a checkpoint.\n";

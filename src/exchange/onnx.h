@@ -4,9 +4,9 @@
 
 #include "nn/model.h"
 
-/* One input, the samples (batch, ...): "tokens" int64 or "samples" float; one output, "scores" float. The batch may be of
- * any size. A message may not be larger than 2 GiB: if the weights are, they go to a second file, PATH.data, which must
- * stay beside the first. */
+/* One input, the samples (batch, ...): "tokens" int64 or "samples" float; one output, "scores" float. The batch may be
+ * of any size. A message may not be larger than 2 GiB: if the weights are, they go to a second file, PATH.data, which
+ * must stay beside the first. */
 int onnx_write(const char *path, const struct trm_model *model, const float *host_w);
 
 #ifdef TRM_ONNX

@@ -93,10 +93,12 @@ static int graph_parameter(struct trm_graph *graph, const struct trm_parameter *
   int number = 0;
   while (trm_model_parameter(g->model, number) != parameter)
     number++;
-  if (!g->parameter[number])
-    g->parameter[number] =
-      1 + tensor_add(g, onnx_graph_text(g, "%s", parameter->name), ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, &parameter->shape,
-                     (void *)(g->host_w + parameter->offset), parameter->count * sizeof(float)); /* read only */
+  if (!g->parameter[number]) {
+    char *name = onnx_graph_text(g, "%s", parameter->name);
+    void *values = (void *)(g->host_w + parameter->offset); /* read only */
+    g->parameter[number] = 1 + tensor_add(g, name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, &parameter->shape, values,
+                                          parameter->count * sizeof(float));
+  }
   return g->parameter[number] - 1;
 }
 

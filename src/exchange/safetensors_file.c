@@ -237,7 +237,8 @@ int safetensors_values(struct safetensors *file, const struct safetensors_tensor
     for (size_t i = 0; i < some; i++, at++) {
       values[at] = value_of(tensor->type, block + i * width);
       if (!isfinite(values[at]))
-        return trm_error(TRM_FAILED, "%s: tensor %.100s: value %" PRIu64 " is not finite", file->path, tensor->name, at);
+        return trm_error(TRM_FAILED, "%s: tensor %.100s: value %" PRIu64 " is not finite", file->path, tensor->name,
+                         at);
     }
   }
   return TRM_OK;

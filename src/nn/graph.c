@@ -54,7 +54,7 @@ void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window
 {
   const int64_t kernel[] = {(int64_t)window->kernel[0], (int64_t)window->kernel[1]};
   const int64_t stride[] = {(int64_t)window->stride[0], (int64_t)window->stride[1]};
-  const int64_t pad[] = {(int64_t)window->pad[0], (int64_t)window->pad[1], (int64_t)window->pad[0], (int64_t)window->pad[1]};
+  const int64_t high = (int64_t)window->pad[0], wide = (int64_t)window->pad[1], pad[] = {high, wide, high, wide};
   graph->ops->set_integers(graph, "kernel_shape", kernel, 2);
   graph->ops->set_integers(graph, "strides", stride, 2);
   graph->ops->set_integers(graph, "pads", pad, 4);

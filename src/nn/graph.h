@@ -42,13 +42,14 @@ int trm_graph_two(struct trm_graph *graph, const char *op, int x, int y);   /* o
 int trm_graph_with(struct trm_graph *graph, const char *op, int x, double y); /* of x and a constant */
 int trm_graph_transpose(struct trm_graph *graph, int x, const int64_t *order, int dims);
 int trm_graph_reshape(struct trm_graph *graph, int x, const struct trm_shape *shape); /* to (B, shape) */
-int trm_graph_split(struct trm_graph *graph, int x, int parts); /* the last dimension in equal parts: value, value + 1, .. */
-int trm_graph_join(struct trm_graph *graph, const int *x, int count); /* along the last dimension */
+/* The last dimension in equal parts: value, value + 1, .. And such parts put together. */
+int trm_graph_split(struct trm_graph *graph, int x, int parts);
+int trm_graph_join(struct trm_graph *graph, const int *x, int count);
 
 /* kernel_shape, strides and pads of the newest operator. */
 void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window);
 
-/* What the layer reads as (B, F), if it is no sequence: x (B, in). */
+/* x (B, in) as the vectors (B, F) that the layer takes it for, if it is no sequence. */
 int trm_graph_vectors(struct trm_graph *graph, const struct trm_layer *layer, int x);
 
 #endif

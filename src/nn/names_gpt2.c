@@ -3,8 +3,9 @@
 
 static bool block_take(struct trm_naming *n, int block)
 {
-  if (!trm_naming_take(n, "layer_norm", "h.%d.ln_1", block) || !trm_naming_take(n, "linear", "h.%d.attn.c_attn", block) ||
-      !trm_naming_pass(n, "attention") || !trm_naming_take(n, "linear", "h.%d.attn.c_proj", block))
+  if (!trm_naming_take(n, "layer_norm", "h.%d.ln_1", block) ||
+      !trm_naming_take(n, "linear", "h.%d.attn.c_attn", block) || !trm_naming_pass(n, "attention") ||
+      !trm_naming_take(n, "linear", "h.%d.attn.c_proj", block))
     return false;
   trm_naming_pass(n, "dropout");
   if (!trm_naming_pass(n, "add") || !trm_naming_take(n, "layer_norm", "h.%d.ln_2", block) ||

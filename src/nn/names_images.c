@@ -50,7 +50,8 @@ static bool listed_take(struct trm_naming *n, const char *list, int place, const
 
 bool trm_names_vgg(struct trm_naming *n)
 {
-  static const char *const images[] = {"conv2d", "batch_norm", NULL}, *const pools[] = {"relu", "max_pool", "avg_pool", NULL};
+  static const char *const images[] = {"conv2d", "batch_norm", NULL};
+  static const char *const pools[] = {"relu", "max_pool", "avg_pool", NULL};
   static const char *const vectors[] = {"linear", NULL}, *const between[] = {"relu", "dropout", NULL};
   if (!trm_naming_is(n, 0, "conv2d"))
     return false;

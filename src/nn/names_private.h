@@ -14,7 +14,8 @@ struct trm_naming {
 /* Is the layer `ahead` of the next one of that kind? */
 bool trm_naming_is(const struct trm_naming *n, int ahead, const char *kind);
 /* If the next layer is of that kind its parameters are NAME.weight, NAME.bias, ..., and the naming goes on. */
-bool trm_naming_take(struct trm_naming *n, const char *kind, const char *name, ...) __attribute__((format(printf, 3, 4)));
+bool trm_naming_take(struct trm_naming *n, const char *kind, const char *name, ...)
+  __attribute__((format(printf, 3, 4)));
 /* The same for a layer without parameters. */
 bool trm_naming_pass(struct trm_naming *n, const char *kind);
 

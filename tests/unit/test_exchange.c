@@ -124,12 +124,13 @@ static void test_round_trip(void)
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_model model;
     model_make(&model, cases[i].text, cases[i].spec);
-    float *w = trm_alloc(model.parameters * sizeof *w, "test"), *back = trm_alloc(model.parameters * sizeof *back, "test");
+    const size_t bytes = model.parameters * sizeof(float);
+    float *w = trm_alloc(bytes, "test"), *back = trm_alloc(bytes, "test");
     trm_model_init(&model, 3, w);
-    memset(back, 1, model.parameters * sizeof *back);
+    memset(back, 1, bytes);
     CU_ASSERT_EQUAL(trm_export_table[0].write(path, &model, w), TRM_OK);
     CU_ASSERT_EQUAL(trm_safetensors_read(path, &model, back), TRM_OK);
-    CU_ASSERT_EQUAL(memcmp(w, back, model.parameters * sizeof *w), 0);
+    CU_ASSERT_EQUAL(memcmp(w, back, bytes), 0);
     trm_free(w);
     trm_free(back);
     trm_model_free(&model);

@@ -57,8 +57,8 @@ static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, i
   const int gain = ops->parameter(graph, &layer->parameter[GAIN]);
   int y = trm_graph_vectors(graph, layer, x);
   if (layer->ops == &layer_layer_norm) {
-    y = ops->node(graph, "LayerNormalization", (const int[]){y, gain, ops->parameter(graph, &layer->parameter[BIAS])}, 3,
-                  1);
+    const int inputs[] = {y, gain, ops->parameter(graph, &layer->parameter[BIAS])};
+    y = ops->node(graph, "LayerNormalization", inputs, 3, 1);
     ops->set_integer(graph, "axis", -1);
     ops->set_real(graph, "epsilon", layer->epsilon);
   } else {

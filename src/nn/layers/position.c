@@ -140,7 +140,8 @@ static int rotary_export(const struct trm_layer *layer, struct trm_graph *graph,
     turn[i] = (float)cos(angle);
     turn[t * half + i] = (float)sin(angle);
   }
-  const int cosine = graph->ops->floats(graph, &angles, turn), sine = graph->ops->floats(graph, &angles, turn + t * half);
+  const int cosine = graph->ops->floats(graph, &angles, turn);
+  const int sine = graph->ops->floats(graph, &angles, turn + t * half);
   trm_free(turn);
   const int q = trm_graph_split(graph, x, 3), k = q + 1, v = q + 2;
   const int parts[] = {turn_export(graph, &whole, &heads, q, cosine, sine),

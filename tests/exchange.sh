@@ -1,0 +1,100 @@
+#!/bin/bash
+# Models that leave and come back: exported weights answer as the checkpoint does, a run begins with them on any number of
+# ranks, predict works where nothing can be written. Where Python has them, PyTorch and onnxruntime judge too.
+set -u
+. "$(dirname "$0")/lib.sh"
+here=$(cd "$(dirname "$0")" && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=600 --test=200 > /dev/null 2>&1 || fail "data make digits"
+seq 1 2000 > numbers.txt
+"$TRIREME" data import text numbers.txt --out text.h5 > /dev/null 2>&1 || fail "data import text"
+
+# run NAME RANKS OPTION...: a training run; its weights' hash
+run() {
+  local name=$1 ranks=$2
+  shift 2
+  launch "$ranks" "$TRIREME" train --run.dir="$name" --log.quiet=yes --train.batch=50 "$@" > log 2>&1 ||
+    { cat log; fail "training run $name: $*"; }
+}
+sha() { json_text weights_sha256 "$1/summary.json"; }
+loss() { "$TRIREME" eval "$@" --json 2> /dev/null | sed 's/.*"loss"/"loss"/'; }
+
+# there_and_back NAME DATA MODEL
+there_and_back() {
+  local name=$1 data=$2 model=$3 given begun
+  run "$name" 1 --data.file="$data" --model="$model" --train.steps=4
+  "$TRIREME" export "$name/checkpoints/last.h5" --format=safetensors --out="$name.safetensors" > /dev/null 2>&1 ||
+    fail "$name: export"
+  given=$(loss "$name/checkpoints/last.h5" --data.file="$data")
+  [ -n "$given" ] && [ "$given" = "$(loss "$name.safetensors" --model="$model" --data.file="$data")" ] ||
+    fail "$name: the exported weights have another loss than $given"
+  "$TRIREME" export "$name.safetensors" --model="$model" --data.file="$data" --format=safetensors \
+    --out=again.safetensors > /dev/null 2>&1
+  cmp -s "$name.safetensors" again.safetensors || fail "$name: exported again, another file"
+  for ranks in 1 2 3; do
+    run "$name-$ranks" $ranks --data.file="$data" --model="$model" --model.init="$name.safetensors" --train.epochs=0
+    begun=$(sha "$name-$ranks")
+    [ -n "$begun" ] && [ "$begun" = "$(sha "$name")" ] || fail "$name: $ranks ranks began with other weights"
+  done
+  pass "$name: out, back, and the beginning of runs on 1 to 3 ranks"
+}
+there_and_back mlp digits.h5 "mlp 784-20-10 relu"
+there_and_back lenet5 digits.h5 lenet5
+there_and_back resnet20 digits.h5 resnet20
+there_and_back gpt text.h5 "gpt layers=2 heads=2 dim=8 context=16"
+
+# -- a run goes on from its own checkpoint, not from model.init
+printf 'model: {text: mlp 784-20-10 relu, init: mlp.safetensors}\ndata.file: digits.h5\n' > config.yaml
+run on 1 config.yaml --train.steps=2
+grep -q '^model.init: mlp.safetensors$' on/config.yaml || fail "config.yaml does not name model.init"
+mv mlp.safetensors gone.safetensors
+run on 1 config.yaml --train.steps=4 --run.resume=auto
+mv gone.safetensors mlp.safetensors
+run whole 1 config.yaml --train.steps=4
+[ "$(sha on)" = "$(sha whole)" ] || fail "a resumed run has other weights"
+pass "a run that began with model.init is resumed without it"
+
+# -- answers without a launcher and without a place to write
+predict() { (cd /proc && "$TRIREME" predict "$@" --data.file="$work/digits.h5" > "$work/log" 2>&1); }
+chmod a-w lenet5/checkpoints/*.h5 lenet5.safetensors digits.h5
+predict "$work/lenet5/checkpoints/last.h5" --out="$work/a.h5" || { cat log; fail "predict"; }
+predict "$work/lenet5.safetensors" --model=lenet5 --out="$work/b.h5" || { cat log; fail "predict of exported weights"; }
+if command -v h5dump > /dev/null; then
+  h5dump -d /scores a.h5 | tail -n +2 > a.txt
+  h5dump -d /scores b.h5 | tail -n +2 | cmp -s - a.txt && [ "$(wc -l < a.txt)" -gt 200 ] ||
+    fail "exported weights answer otherwise"
+fi
+pass "predict: the same answers from a checkpoint and from exported weights, on one core, nothing written beside"
+
+# -- ONNX
+if "$TRIREME" export lenet5/checkpoints/last.h5 --format=onnx --out=lenet5.onnx > log 2>&1; then
+  [ -s lenet5.onnx ] && [ ! -e lenet5.onnx.new ] || fail "no ONNX file"
+  "$TRIREME" export lenet5.safetensors --model=lenet5 --data.file=digits.h5 --format=onnx --out=again.onnx > log 2>&1
+  cmp -s lenet5.onnx again.onnx || fail "exported weights give another ONNX file"
+  pass "the same ONNX file from a checkpoint and from exported weights"
+else
+  grep -q 'this build cannot write ONNX' log || { cat log; fail "export as ONNX"; }
+  pass "without protobuf-c, export says so"
+fi
+
+# -- what others make of it
+python=${PYTHON:-python3}
+if "$python" -c 'import numpy, onnx, onnxruntime' 2> /dev/null && [ -s lenet5.onnx ]; then
+  mkdir answers
+  top_srcdir=$top_srcdir TRM_ONNX_OUT=answers "$top_builddir/tests/unit/test_onnx" > log 2>&1 || { cat log; fail "test_onnx"; }
+  "$python" "$here/reference/check_onnx.py" answers || fail "onnxruntime"
+  pass "onnxruntime agrees"
+else
+  echo "SKIPPED: comparison with onnxruntime: $python has no onnxruntime (set PYTHON)"
+fi
+"$python" "$here/reference/check_safetensors.py" > log 2>&1
+case $? in
+  0) cat log; pass "PyTorch agrees" ;;
+  77) cat log ;;
+  *) cat log; fail "PyTorch" ;;
+esac
+finish
