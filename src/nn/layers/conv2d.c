@@ -74,8 +74,8 @@ static struct trm_cost conv2d_cost(const struct trm_layer *layer)
 static int conv2d_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const struct trm_graph_ops *ops = graph->ops;
-  const int inputs[] = {x, ops->parameter(graph, &layer->parameter[WEIGHT]),
-                        layer->bias ? ops->parameter(graph, &layer->parameter[BIAS]) : -1};
+  const int w = ops->parameter(graph, &layer->parameter[WEIGHT]);
+  const int inputs[] = {x, w, layer->bias ? ops->parameter(graph, &layer->parameter[BIAS]) : -1};
   const int y = ops->node(graph, "Conv", inputs, layer->bias ? 3 : 2, 1);
   trm_graph_window(graph, &layer->window);
   ops->set_integer(graph, "group", (int64_t)layer->groups);

@@ -123,9 +123,11 @@ static int turn_export(struct trm_graph *graph, const struct trm_shape *whole, c
                        int cosine, int sine)
 {
   const int a = trm_graph_split(graph, trm_graph_reshape(graph, x, heads), 2), b = a + 1;
-  const int turned[] = {
-    trm_graph_two(graph, "Sub", trm_graph_two(graph, "Mul", a, cosine), trm_graph_two(graph, "Mul", b, sine)),
-    trm_graph_two(graph, "Add", trm_graph_two(graph, "Mul", b, cosine), trm_graph_two(graph, "Mul", a, sine))};
+  const int a_along = trm_graph_two(graph, "Mul", a, cosine), b_across = trm_graph_two(graph, "Mul", b, sine);
+  const int b_along = trm_graph_two(graph, "Mul", b, cosine), a_across = trm_graph_two(graph, "Mul", a, sine);
+  int turned[2];
+  turned[0] = trm_graph_two(graph, "Sub", a_along, b_across);
+  turned[1] = trm_graph_two(graph, "Add", b_along, a_across);
   return trm_graph_reshape(graph, trm_graph_join(graph, turned, 2), whole);
 }
 
@@ -144,8 +146,9 @@ static int rotary_export(const struct trm_layer *layer, struct trm_graph *graph,
   const int sine = graph->ops->floats(graph, &angles, turn + t * half);
   trm_free(turn);
   const int q = trm_graph_split(graph, x, 3), k = q + 1, v = q + 2;
-  const int parts[] = {turn_export(graph, &whole, &heads, q, cosine, sine),
-                       turn_export(graph, &whole, &heads, k, cosine, sine), v};
+  int parts[] = {q, k, v};
+  for (int i = 0; i < 2; i++)
+    parts[i] = turn_export(graph, &whole, &heads, parts[i], cosine, sine);
   return trm_graph_join(graph, parts, 3);
 }
 
