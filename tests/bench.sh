@@ -35,6 +35,24 @@ for ranks in 1 2 3; do
   pass "bench step, $ranks ranks"
 done
 
+for model in lenet5 "gpt layers=1 heads=2 dim=8 context=12" "linear 8 | batch_norm | dropout 0.5 | linear 10"; do
+  for ranks in 1 2; do
+    launch $ranks "$TRIREME" bench step --model="$model" --batch=2 --steps=2 --warmup=1 --threads=1 --json > out.json ||
+      fail "bench step of $model, $ranks ranks"
+    figures step_s items_per_s bound_s memory_gb_per_s product_gflop_per_s
+    pass "bench step of $model, $ranks ranks"
+    [ $ranks = 1 ] || continue
+    for s in $(grep -o '"part_s":[0-9.e-]*' out.json | cut -d: -f2) $(json_number step_s out.json); do echo "$s"; done |
+      awk '{ sum += last; last = $1 } END { exit !(NR > 4 && sum > 0.1 * last && sum < 1.0001 * last) }' ||
+      { cat out.json; fail "bench step of $model: the parts are not the step"; }
+    pass "the parts are the step"
+  done
+done
+for slot in $(sed -n '/^struct trm_device_ops/,/^};/s/.*(\*\([a-z0-9_]*\))(struct trm_device .*/\1/p' "$top_srcdir/src/core/device.h"); do
+  grep -qF "  .$slot = timed_$slot," "$top_srcdir/src/cli/timed_device.c" || fail "timed_device.c does not hand on $slot"
+done
+pass "every slot of a device is timed"
+
 launch 2 "$TRIREME" bench allreduce --repeat=1 --json > out.json || fail "bench allreduce"
 figures bytes allreduce_s tree_s shared_s
 pass "bench allreduce"

@@ -4,7 +4,11 @@ trireme_SOURCES += \
 	src/cli/bench_allreduce.c \
 	src/cli/bench_gemm.c \
 	src/cli/bench_io.c \
+	src/cli/bench_limits.c \
+	src/cli/bench_limits.h \
 	src/cli/bench_step.c \
+	src/cli/bench_work.c \
+	src/cli/bench_work.h \
 	src/cli/cmd_bench.c \
 	src/cli/cmd_data.c \
 	src/cli/cmd_eval.c \
@@ -24,6 +28,8 @@ trireme_SOURCES += \
 	src/cli/report_html.c \
 	src/cli/report_read.c \
 	src/cli/svg.c \
-	src/cli/svg.h
+	src/cli/svg.h \
+	src/cli/timed_device.c \
+	src/cli/timed_device.h
 
 dist_man_MANS = src/cli/trireme.1

@@ -1,0 +1,43 @@
+/* A device that hands every call on to another one and keeps count: seconds, arithmetic and bytes of each part of a step.
+ * What it counts is the device's own work only: not messages, not waiting, not the host's. */
+#ifndef TRM_CLI_TIMED_DEVICE_H
+#define TRM_CLI_TIMED_DEVICE_H
+
+#include "core/device.h"
+
+enum timed_part {
+  TIMED_PRODUCTS,      /* gemm, sparse products */
+  TIMED_CONVOLUTION,
+  TIMED_ATTENTION,
+  TIMED_NORMALISATION, /* of rows and of batches */
+  TIMED_ELEMENTS,      /* element by element, sums of arrays or rows, pooling */
+  TIMED_ENDS,          /* embedding and loss */
+  TIMED_OPTIMIZER,
+  TIMED_MEMORY,        /* copies and fills */
+  TIMED_PARTS
+};
+extern const char *const timed_part_name[TIMED_PARTS];
+
+/* What a part has done so far. bytes: each array that a call must read or write, once, whatever caches hold. */
+struct timed_sum {
+  double s, flop, bytes;
+};
+
+/* A product that was computed, and how often. */
+struct timed_product {
+  bool transpose_a, transpose_b;
+  size_t m, n, k, calls;
+};
+
+enum { TIMED_PRODUCTS_MOST = 64 };
+struct timed {
+  struct trm_device *inner; /* not owned */
+  struct timed_sum sum[TIMED_PARTS];
+  struct timed_product product[TIMED_PRODUCTS_MOST]; /* (products) different ones; more are not kept */
+  size_t products;
+};
+
+/* Makes `device` one that counts into `timed` what it has `inner` do. Nothing to close. */
+void timed_device_open(struct trm_device *device, struct timed *timed, struct trm_device *inner);
+
+#endif
