@@ -80,6 +80,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/compare_torch.sh \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/lib.sh \
+	tests/bench/predict.sh \
 	tests/bench/scaling.sh \
 	tests/bench/torch_peer.py \
 	tests/lib.sh \
