@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "core/clones.h"
+
 static const struct {
   const char *name;
   size_t bytes;
@@ -50,19 +52,9 @@ size_t block_rows(size_t row_bytes)
 
 #define LANES 8
 
-/* Where the loader can choose by processor, the same code once more for AVX2. */
-#if defined(__x86_64__) && defined(__GLIBC__) && defined(__has_attribute)
-#if __has_attribute(target_clones)
-#define FOR_AVX2_TOO __attribute__((target_clones("avx2", "default")))
-#endif
-#endif
-#ifndef FOR_AVX2_TOO
-#define FOR_AVX2_TOO
-#endif
-
 typedef uint64_t lanes __attribute__((vector_size(LANES / 2 * sizeof(uint64_t))));
 
-FOR_AVX2_TOO
+CPU_CLONES
 static void lanes_add(uint64_t a[LANES], uint64_t b[LANES], const unsigned char *data, size_t groups)
 {
   /* as little-endian words, the even lanes are the low halves of 64-bit words and the odd ones the high halves */
