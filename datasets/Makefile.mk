@@ -3,12 +3,17 @@ libtrireme_la_SOURCES += \
 	datasets/augment.c \
 	datasets/blocks.c \
 	datasets/blocks.h \
+	datasets/bpe.c \
+	datasets/bpe.h \
+	datasets/bpe_train.c \
 	datasets/checkpoint.c \
 	datasets/datasets.h \
 	datasets/digits.c \
 	datasets/digits.h \
 	datasets/digits_draw.c \
 	datasets/digits_forms.c \
+	datasets/encoding.c \
+	datasets/encoding.h \
 	datasets/format.h \
 	datasets/gather.c \
 	datasets/h5.c \
@@ -20,6 +25,7 @@ libtrireme_la_SOURCES += \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
 	datasets/import_text.c \
+	datasets/import_tokens.c \
 	datasets/info.c \
 	datasets/input.c \
 	datasets/input.h \
@@ -28,10 +34,22 @@ libtrireme_la_SOURCES += \
 	datasets/loader.h \
 	datasets/order.c \
 	datasets/order.h \
+	datasets/pieces.c \
+	datasets/pieces.h \
 	datasets/predictions.c \
 	datasets/rate.c \
 	datasets/reader.c \
 	datasets/reader.h \
+	datasets/tokenizer.c \
+	datasets/tokenizer.h \
+	datasets/utf8.c \
+	datasets/utf8.h \
+	datasets/vocabulary.c \
+	datasets/vocabulary.h \
 	datasets/windows.c \
+	datasets/words.c \
+	datasets/words.h \
+	datasets/wordset.c \
+	datasets/wordset.h \
 	datasets/writer.c
 EXTRA_DIST += datasets/README.md

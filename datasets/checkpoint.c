@@ -3,6 +3,7 @@
  *   /                     attributes: format = "trireme-checkpoint", version, the fields of struct trm_checkpoint,
  *                         weights_sha256
  *   /class_names          (classes) texts, optional
+ *   /merges               of tokens (encoding.h)
  *   /state_names          (states) texts, "weights" first
  *   /weights/PARAMETER    float32, the parameter's shape
  *   /states/STATE/PARAMETER
@@ -13,6 +14,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets.h"
+#include "encoding.h"
 #include "h5.h"
 
 /* Bytes of a chunk: what one checksum guards. */
@@ -111,6 +113,7 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && spec_put(file, &c->spec) &&
     (!c->class_names ||
      h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
+    encoding_put(file, &c->encoding) &&
     h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) && h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
@@ -221,6 +224,10 @@ static int head_read(hid_t file, const char *path, struct trm_checkpoint *c)
     return h5_error(path, "the description of the samples is missing or damaged");
   if (!h5_get_texts(file, "class_names", c->spec.classes, &c->class_names))
     return h5_error(path, "class_names is damaged");
+  if (!encoding_get(file, &c->encoding))
+    return h5_error(path, "merges is damaged");
+  if (c->spec.tokens && c->class_names && !c->encoding.name) /* as it was before there were others */
+    c->encoding.name = trm_strdup("characters");
   if (!states_get(file, c))
     return h5_error(path, "state_names is missing or damaged");
   return TRM_OK;

@@ -25,6 +25,9 @@ struct trm_import_request {
   const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
   const char *target;       /* csv, libsvm: "class" | "value" */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
+  const char *tokens;       /* text: "characters" (NULL), "bytes", "bpe" */
+  size_t vocabulary;        /* bpe: how many tokens are learned from the text; 0: they are in */
+  const char *merges, *vocabulary_file; /* these files: merges.txt and vocab.json of GPT-2 */
   const char *names;        /* class names, separated by commas; NULL: the source's own */
 };
 struct trm_importer {

@@ -5,7 +5,8 @@
  *                  and csr rows shape; for uint8 rows scale and shift (value = scale * stored + shift); for tokens
  *                  vocabulary
  *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
- *   /train, /test  one group a split, attribute rows:
+ *   /merges        of tokens (encoding.h)
+ *   /train, /test  one group a split, attribute rows; of tokens text_bytes, optional:
  *     dense rows   x (N, sample shape) uint8 or float32
  *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32
  *     tokens       x (T) int32 or uint16
@@ -15,7 +16,7 @@
 #ifndef TRM_DATASETS_FORMAT_H
 #define TRM_DATASETS_FORMAT_H
 
-#include "nn/input.h"
+#include "train/dataset.h"
 
 enum trm_data_kind { TRM_DATA_IMAGE, TRM_DATA_VECTOR, TRM_DATA_CSR, TRM_DATA_TOKENS };
 enum trm_element { TRM_ELEMENT_UINT8, TRM_ELEMENT_FLOAT };
@@ -30,6 +31,7 @@ struct trm_data_spec {
   size_t classes;            /* classes (may grow), or values a row */
   const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too */
   size_t vocabulary;         /* tokens */
+  const struct trm_encoding *encoding; /* tokens, NULL: none is known; must outlive the writer */
   const char *source;        /* one line: where the rows come from */
   int compress;              /* deflate level 0..9 */
 };
@@ -43,6 +45,7 @@ struct trm_data_rows {
   const int32_t *columns;    /* csr, zero-based, ascending within a row */
   const float *values;
   const int32_t *tokens;     /* tokens: rows = number of tokens */
+  uint64_t text_bytes;       /* tokens: that they stand for, 0: not known */
   const int32_t *target_class;
   const float *target_value; /* (rows, classes) */
 };

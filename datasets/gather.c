@@ -92,8 +92,8 @@ static const unsigned char *x_of(const struct loader *loader, const struct store
   return store->x + k * loader_block_bytes(loader, store->room) + row * loader->row_bytes;
 }
 
-static void dense_gather(const struct loader *loader, const struct store *store, uint64_t position, size_t k, size_t row,
-                         size_t to, struct trm_host_batch *batch)
+static void dense_gather(const struct loader *loader, const struct store *store, uint64_t position, size_t k,
+                         size_t row, size_t to, struct trm_host_batch *batch)
 {
   const unsigned char *x = x_of(loader, store, k, row);
   const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);

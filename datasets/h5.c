@@ -394,6 +394,8 @@ int h5_get_integers(hid_t object, const char *name, uint64_t *value, int room)
 
 /* -- lists of texts */
 
+#define LONG_LIST ((size_t)64 << 10) /* bytes */
+
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count)
 {
   size_t longest = 1;
@@ -409,8 +411,10 @@ bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t
   const hsize_t size = count;
   const hid_t space = H5Screate_simple(1, &size, NULL);
   const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
-  if (count) { /* one chunk, with its checksum */
+  if (count) { /* one chunk, with its checksum; long lists of mostly short texts are compressed */
     H5Pset_chunk(plist, 1, &size);
+    if (count * longest > LONG_LIST && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
+      H5Pset_deflate(plist, 4);
     H5Pset_fletcher32(plist);
   }
   const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);

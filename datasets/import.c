@@ -17,7 +17,8 @@ const struct trm_importer trm_importer_table[] = {
    trm_import_cifar10},
   {"libsvm", "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]", trm_import_libsvm},
   {"csv", "numbers separated by commas, with a header line or without: TRAIN [TEST]", trm_import_csv},
-  {"text", "a UTF-8 text as a row of characters, for language models: TRAIN [TEST]", trm_import_text},
+  {"text", "a UTF-8 text as a row of characters, bytes or byte pairs, for language models: TRAIN [TEST]",
+   trm_import_text},
   {NULL, NULL, NULL},
 };
 

@@ -11,6 +11,7 @@ int trm_import_cifar10(const struct trm_import_request *request);
 int trm_import_libsvm(const struct trm_import_request *request);
 int trm_import_csv(const struct trm_import_request *request);
 int trm_import_text(const struct trm_import_request *request);
+int trm_import_tokens(const struct trm_import_request *request); /* text by bytes or byte pairs */
 
 /* Opens the writer as the request asks: refuses an output that exists (unless overwrite), takes over compress, and the
  * request's class names in place of the spec's; their number must then be spec->classes. */

@@ -4,61 +4,26 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/options.h"
 #include "core/status.h"
 #include "datasets/import.h"
 #include "datasets/input.h"
+#include "datasets/utf8.h"
 
-#define CODES 0x110000 /* Unicode's range */
-#define CHUNK 65536    /* bytes at once */
+#define CHUNK 65536 /* bytes at once */
 #define TEST_PART 0.1
 
 /* A file being decoded. */
 struct text {
   struct trm_reader *reader;
-  size_t line;       /* of the byte at hand, from 1 */
-  uint64_t codes;    /* characters so far */
-  int32_t code;      /* what the bytes of an unfinished character came to */
-  int left;          /* bytes it still wants */
-  int32_t least;     /* the smallest code that needs so many bytes: less is an overlong form */
+  size_t line;    /* of the byte at hand, from 1 */
+  uint64_t codes; /* characters so far */
+  struct utf8 state;
 };
 
 static int text_error(const struct text *text, const char *what)
 {
   return trm_error(TRM_FAILED, "%s:%zu: is not valid UTF-8: %s", trm_reader_path(text->reader), text->line, what);
-}
-
-/* Takes one byte; *code becomes the character it completes, or stays -1. */
-static int byte_decode(struct text *text, unsigned byte, int32_t *code)
-{
-  *code = -1;
-  if (text->left) {
-    if ((byte & 0xc0) != 0x80)
-      return text_error(text, "a character is cut short");
-    text->code = text->code << 6 | (int32_t)(byte & 0x3f);
-    if (--text->left)
-      return TRM_OK;
-    if (text->code < text->least)
-      return text_error(text, "a character in more bytes than it needs");
-    if (text->code >= CODES || (text->code >= 0xd800 && text->code < 0xe000))
-      return text_error(text, "a code outside of Unicode");
-    *code = text->code;
-    return TRM_OK;
-  }
-  if (byte < 0x80) {
-    if (byte == 0)
-      return text_error(text, "a NUL byte; this is not a text file");
-    *code = (int32_t)byte;
-    return TRM_OK;
-  }
-  if ((byte & 0xe0) == 0xc0)
-    text->left = 1, text->code = (int32_t)(byte & 0x1f), text->least = 0x80;
-  else if ((byte & 0xf0) == 0xe0)
-    text->left = 2, text->code = (int32_t)(byte & 0x0f), text->least = 0x800;
-  else if ((byte & 0xf8) == 0xf0)
-    text->left = 3, text->code = (int32_t)(byte & 0x07), text->least = 0x10000;
-  else
-    return text_error(text, "a byte that begins no character");
-  return TRM_OK;
 }
 
 static int text_open(struct text *text, const char *path)
@@ -77,13 +42,15 @@ static int text_read(struct text *text, int32_t *codes, size_t *got)
     TRM_CHECK(trm_reader_bytes(text->reader, bytes, sizeof bytes, &count));
     for (size_t i = 0; i < count; i++) {
       int32_t code;
-      TRM_CHECK(byte_decode(text, bytes[i], &code));
+      const char *wrong = utf8_take(&text->state, bytes[i], &code);
+      if (wrong)
+        return text_error(text, wrong);
       text->line += code == '\n';
       const bool is_mark = code == 0xfeff && text->codes == 0 && *got == 0; /* a byte order mark is no character */
       if (code >= 0 && !is_mark)
         codes[(*got)++] = code;
     }
-    if (!count && text->left)
+    if (!count && text->state.left)
       return text_error(text, "the last character is cut short");
   } while (count && !*got);
   text->codes += *got;
@@ -107,9 +74,17 @@ static int characters_scan(const char *path, int32_t *codes, int32_t *token, uin
   return status;
 }
 
-static int tokens_append(struct trm_data_writer *writer, const int32_t *tokens, size_t count)
+/* Characters go out as tokens, in place. */
+static int characters_append(struct trm_data_writer *writer, const char *path, int32_t *codes, size_t count,
+                             const int32_t *token)
 {
-  const struct trm_data_rows rows = {.rows = count, .tokens = tokens};
+  struct trm_data_rows rows = {.rows = count, .tokens = codes};
+  for (size_t i = 0; i < count; i++) {
+    rows.text_bytes += utf8_length(codes[i]);
+    codes[i] = token[codes[i]];
+    if (codes[i] < 0)
+      return trm_error(TRM_FAILED, "%s: changes while it is read", path);
+  }
   return count ? trm_data_writer_append(writer, &rows) : TRM_OK;
 }
 
@@ -122,52 +97,30 @@ static int characters_copy(struct trm_data_writer *writer, const char *path, con
   int status = trm_data_writer_split(writer, split);
   size_t got;
   for (uint64_t done = 0; status == TRM_OK && (status = text_read(&text, codes, &got)) == TRM_OK && got; done += got) {
-    for (size_t i = 0; i < got && status == TRM_OK; i++) {
-      codes[i] = token[codes[i]];
-      if (codes[i] < 0)
-        status = trm_error(TRM_FAILED, "%s: changes while it is read", path);
-    }
     const bool test_begins = done <= cut && cut - done < got;
     const size_t head = test_begins ? (size_t)(cut - done) : got;
-    if (status == TRM_OK)
-      status = tokens_append(writer, codes, head);
+    status = characters_append(writer, path, codes, head, token);
     if (status == TRM_OK && test_begins)
       status = trm_data_writer_split(writer, "test");
     if (status == TRM_OK)
-      status = tokens_append(writer, codes + head, got - head);
+      status = characters_append(writer, path, codes + head, got - head, token);
   }
   trm_reader_close(text.reader);
   return status;
-}
-
-/* Writes a character as UTF-8 with a NUL; returns what follows it. */
-static char *code_encode(char *to, int32_t code)
-{
-  if (code < 0x80) {
-    *to++ = (char)code;
-  } else {
-    const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-    static const int lead[4] = {0, 0xc0, 0xe0, 0xf0};
-    *to++ = (char)(lead[more] | code >> (6 * more));
-    for (int i = more - 1; i >= 0; i--)
-      *to++ = (char)(0x80 | (code >> (6 * i) & 0x3f));
-  }
-  *to++ = '\0';
-  return to;
 }
 
 /* Numbers the characters that occur, the others become -1; returns their UTF-8 forms, one block: trm_free. */
 static const char **vocabulary_number(int32_t *token, size_t *size)
 {
   *size = 0;
-  for (int32_t code = 0; code < CODES; code++)
+  for (int32_t code = 0; code < UTF8_CODES; code++)
     token[code] = token[code] ? (int32_t)(*size)++ : -1;
   const char **names = trm_alloc(*size * (sizeof *names + 5), "vocabulary");
   char *at = (char *)(names + *size);
-  for (int32_t code = 0; code < CODES; code++)
+  for (int32_t code = 0; code < UTF8_CODES; code++)
     if (token[code] >= 0) {
       names[token[code]] = at;
-      at = code_encode(at, code);
+      at = utf8_put(at, code) + 1; /* a NUL is there already */
     }
   return names;
 }
@@ -184,12 +137,14 @@ static int files_import(const struct trm_import_request *request, int32_t *codes
   size_t vocabulary;
   const char **names = vocabulary_number(token, &vocabulary);
   char *source = trm_format("text file %s, by characters", train);
+  const struct trm_encoding encoding = {.name = (char *)"characters"};
   const struct trm_data_spec spec = {
     .kind = TRM_DATA_TOKENS,
     .target = TRM_TARGET_CLASS,
     .classes = vocabulary,
     .class_names = names,
     .vocabulary = vocabulary,
+    .encoding = &encoding,
     .source = source,
   };
   struct trm_data_writer *writer;
@@ -203,12 +158,40 @@ static int files_import(const struct trm_import_request *request, int32_t *codes
   return trm_import_end(writer, status, 0);
 }
 
+/* What --tokens and the flags beside it say. */
+static int request_check(const struct trm_import_request *request, bool *characters)
+{
+  const char *tokens = request->tokens;
+  static const char *const known[] = {"characters", "bytes", "bpe", NULL};
+  *characters = !tokens || !strcmp(tokens, "characters");
+  const bool pairs = tokens && !strcmp(tokens, "bpe"), files = request->merges || request->vocabulary_file;
+  if (!*characters && !pairs && strcmp(tokens, "bytes") != 0) {
+    const char *near = trm_nearest(tokens, known);
+    return trm_error(TRM_USAGE, "--tokens=%s: characters, bytes or bpe%s%s%s", tokens, near ? "; did you mean " : "",
+                     near ? near : "", near ? "?" : "");
+  }
+  if (!pairs && (files || request->vocabulary))
+    return trm_error(TRM_USAGE, "--vocab, --vocab-file and --merges are for --tokens=bpe");
+  if (pairs && files && (!request->merges || !request->vocabulary_file))
+    return trm_error(TRM_USAGE, "--vocab-file and --merges belong together: GPT-2's vocab.json and merges.txt");
+  if (pairs && files == (request->vocabulary > 0))
+    return trm_error(TRM_USAGE, "--tokens=bpe: --vocab=N learns N tokens from the text, --vocab-file and --merges read "
+                     "them%s", files ? ": one or the other" : "; neither was given");
+  if (pairs && !files && request->vocabulary <= 256)
+    return trm_error(TRM_USAGE, "--vocab=%zu: byte pairs begin with the 256 bytes", request->vocabulary);
+  return TRM_OK;
+}
+
 int trm_import_text(const struct trm_import_request *request)
 {
   enum trm_target_kind target;
+  bool characters;
   TRM_CHECK(trm_import_check(request, &target));
+  TRM_CHECK(request_check(request, &characters));
+  if (!characters)
+    return trm_import_tokens(request);
   int32_t *codes = trm_alloc(CHUNK * sizeof *codes, "characters");
-  int32_t *token = trm_alloc(CODES * sizeof *token, "the table of characters");
+  int32_t *token = trm_alloc(UTF8_CODES * sizeof *token, "the table of characters");
   const int status = files_import(request, codes, token);
   trm_free(codes);
   trm_free(token);

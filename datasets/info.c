@@ -71,6 +71,16 @@ static void say_names(struct report *report, char **names, size_t count)
   printf("\n");
 }
 
+/* How text became tokens; line feeds are tokens too, so there are names in JSON alone. */
+static void say_encoding(struct report *report, const struct trm_encoding *encoding, char **names, size_t count)
+{
+  say_text(report, "tokenizer", encoding->name);
+  if (encoding->merges)
+    say_integer(report, "merges", encoding->merges);
+  if (report->json)
+    say_names(report, names, count);
+}
+
 static void say_file(struct report *report, const char *path, const char *kind)
 {
   struct stat about = {0};
@@ -175,6 +185,11 @@ static int split_report(struct report *report, struct data_split *split, const s
     printf("%-14s %" PRIu64 " %s\n", split->name, split->rows, head->kind == TRM_DATA_TOKENS ? "tokens" : "rows");
   if (report->json)
     trm_json_integer(&report->out, "rows", (int64_t)split->rows);
+  if (split->text_bytes && report->json)
+    trm_json_integer(&report->out, "text_bytes", (int64_t)split->text_bytes);
+  else if (split->text_bytes)
+    printf("  %-12s %" PRIu64 " bytes, %.3f a token\n", "text", split->text_bytes,
+           (double)split->text_bytes / ((double)split->rows + 1e-9));
   for (int i = 0; i < arrays; i++)
     say_array(report, array[i]);
   int status = TRM_OK;
@@ -203,8 +218,10 @@ static int dataset_report(struct report *report, const char *path, hid_t file, b
   say_text(report, "target", tokens ? "next token" : head.target == TRM_TARGET_CLASS ? "class" : "value");
   say_integer(report, tokens ? "vocabulary" : head.target == TRM_TARGET_CLASS ? "classes" : "values",
               tokens ? head.vocabulary : head.classes);
-  if (!tokens || report->json) /* line feeds are tokens too: no names for people */
-    say_names(report, head.class_names, tokens ? head.vocabulary : head.classes);
+  if (tokens)
+    say_encoding(report, &head.encoding, head.class_names, head.vocabulary);
+  else
+    say_names(report, head.class_names, head.classes);
   if (head.scale != 1 || head.shift != 0) {
     say_real(report, "scale", (double)head.scale);
     say_real(report, "shift", (double)head.shift);
@@ -331,7 +348,10 @@ static void checkpoint_say(struct report *report, const char *path, const struct
   say_text(report, "loss", c->loss_name);
   say_shape(report, &c->spec.shape);
   say_integer(report, c->spec.target == TRM_TARGET_CLASS ? "classes" : "values", c->spec.classes);
-  say_names(report, c->class_names, c->spec.classes);
+  if (c->spec.tokens)
+    say_encoding(report, &c->encoding, c->class_names, c->spec.classes);
+  else
+    say_names(report, c->class_names, c->spec.classes);
   say_integer(report, "updates", c->updates);
   say_integer(report, "epoch", c->epoch);
   say_integer(report, "position", c->position);

@@ -53,6 +53,7 @@ static int sizes_find(struct loader *loader, enum trm_split split, const struct 
   loader->rows = files->rows;
   if (head->kind == TRM_DATA_TOKENS) {
     context_choose(loader, split, options);
+    loader->token_bytes = (double)files->text_bytes / (double)(files->rows ? files->rows : 1);
     if (files->rows < loader->context + 1)
       return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, but a row of data.context=%zu and its targets "
                        "need %zu", loader->path, files->name, (unsigned long long)files->rows, loader->context,
@@ -148,6 +149,8 @@ static void face_fill(struct loader *loader)
   face->path = loader->path;
   face->digest = head->digest;
   face->class_names = head->class_names;
+  face->encoding = head->encoding;
+  face->token_bytes = loader->token_bytes;
   face->spec = (struct trm_input_spec){
     .shape = head->shape, .sparse = head->kind == TRM_DATA_CSR, .tokens = head->kind == TRM_DATA_TOKENS,
     .target = head->target, .classes = head->classes,

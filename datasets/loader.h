@@ -43,6 +43,7 @@ struct loader {
   struct data_split files;    /* open where rows are still read: not in whole mode */
   hid_t file;
   enum loader_mode mode;
+  double token_bytes;         /* as the face has it */
   size_t context, stride;     /* tokens a row, and from the begin of one to that of the next */
   uint64_t rows, entries;     /* after the limit */
   enum block_type x_type;

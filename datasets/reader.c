@@ -73,6 +73,10 @@ int data_head_read(struct data_head *head, hid_t file, const char *path)
     const uint64_t names = which == TRM_DATA_TOKENS ? vocabulary : classes; /* the vocabulary of tokens */
     if (head->target == TRM_TARGET_CLASS && !h5_get_texts(file, "class_names", names, &head->class_names))
       status = h5_error(path, "class_names is damaged or not a list of %llu texts", (unsigned long long)names);
+    else if (which == TRM_DATA_TOKENS && !encoding_get(file, &head->encoding))
+      status = h5_error(path, "merges is damaged");
+    if (head->class_names && which == TRM_DATA_TOKENS && !head->encoding.name) /* as it was before there were others */
+      head->encoding.name = trm_strdup("characters");
   }
   h5_leave();
   trm_free(kind);
@@ -87,6 +91,7 @@ void data_head_free(struct data_head *head)
   trm_free(head->source);
   trm_free(head->digest);
   trm_free(head->class_names);
+  trm_encoding_free(&head->encoding);
   memset(head, 0, sizeof *head);
 }
 
@@ -271,6 +276,7 @@ static int arrays_open(struct data_split *split, const struct data_head *head, h
     TRM_CHECK(array_open(&split->x, group, path, name, "x", BLOCK_INT32, true));
     TRM_CHECK(shape_check(&split->x, &scalar));
     split->rows = split->x.rows;
+    h5_get_integer(group, "text_bytes", &split->text_bytes);
     return TRM_OK;
   }
   if (head->kind == TRM_DATA_CSR) {

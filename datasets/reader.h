@@ -4,6 +4,7 @@
 
 #include "blocks.h"
 #include "core/sha256.h"
+#include "encoding.h"
 #include "format.h"
 
 /* What the file says of itself. */
@@ -16,6 +17,7 @@ struct data_head {
   float scale, shift;
   char *source, *digest;        /* may be NULL */
   char **class_names;           /* (classes; tokens: vocabulary) or NULL */
+  struct trm_encoding encoding; /* tokens */
 };
 
 /* Reads the attributes of an open data set. Errors name what is missing or out of range. */
@@ -54,6 +56,7 @@ struct data_split {
   const char *name;             /* "train" */
   uint64_t rows;                /* samples; tokens: tokens */
   uint64_t entries;             /* csr */
+  uint64_t text_bytes;          /* tokens: of the text that they stand for, 0: not known */
   struct data_array x, starts, columns, values, y;
 };
 

@@ -40,7 +40,7 @@ struct trm_data_writer {
   char **names;
   hid_t file, group;
   char split[16];
-  uint64_t rows, entries;    /* of the split */
+  uint64_t rows, entries, text_bytes; /* of the split */
   int64_t largest_class, largest_column; /* of all splits */
   struct output output[MAX_ARRAYS];
   int outputs;
@@ -290,6 +290,8 @@ static int split_end(struct trm_data_writer *writer)
   for (int i = 0; i < writer->outputs && status == TRM_OK; i++)
     status = output_end(writer, &writer->output[i]);
   h5_enter();
+  if (status == TRM_OK && writer->text_bytes && !h5_put_integer(writer->group, "text_bytes", writer->text_bytes))
+    status = h5_error(writer->path, "%s cannot be described", writer->split);
   if (status == TRM_OK && (!h5_put_integer(writer->group, "rows", writer->rows) || H5Gclose(writer->group) < 0))
     status = h5_error(writer->path, "%s cannot be described", writer->split);
   h5_leave();
@@ -301,7 +303,7 @@ int trm_data_writer_split(struct trm_data_writer *writer, const char *split)
 {
   TRM_CHECK(split_end(writer));
   snprintf(writer->split, sizeof writer->split, "%s", split);
-  writer->rows = writer->entries = 0;
+  writer->rows = writer->entries = writer->text_bytes = 0;
   h5_enter();
   writer->group = H5Gcreate2(writer->file, split, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   int status = writer->group < 0 ? h5_error(writer->path, "%s cannot be made", split) : TRM_OK;
@@ -400,6 +402,7 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
     }
   }
   writer->rows += rows->rows;
+  writer->text_bytes += rows->text_bytes;
   return TRM_OK;
 }
 
@@ -478,6 +481,8 @@ static int describe(struct trm_data_writer *writer)
            h5_put_integers(writer->file, "shape", size, spec->shape.dims);
   if (bytes)
     done = done && h5_put_real(writer->file, "scale", spec->scale) && h5_put_real(writer->file, "shift", spec->shift);
+  if (spec->encoding)
+    done = done && encoding_put(writer->file, spec->encoding);
   if (spec->class_names)
     done = done && h5_put_texts(writer->file, "class_names", spec->class_names, spec->classes);
   const int status = done ? TRM_OK : h5_error(writer->path, "cannot be described");

@@ -11,6 +11,8 @@ trm_sum_yaml="yes $trm_version_LIBYAML: configuration files can be read"
 test "$trm_have_LIBYAML" = yes || trm_sum_yaml="no: no configuration files, flags only (Debian: libyaml-dev)"
 trm_sum_zlib="yes $trm_version_ZLIB: compressed files can be imported"
 test "$trm_have_ZLIB" = yes || trm_sum_zlib="no: compressed files must be unpacked first (Debian: zlib1g-dev)"
+trm_sum_pcre2="yes $trm_version_PCRE2: texts can be imported as byte pairs"
+test "$trm_have_PCRE2" = yes || trm_sum_pcre2="no: texts as characters or bytes only (Debian: libpcre2-dev)"
 trm_sum_onnx="yes $trm_version_PROTOBUF_C: models can be exported as ONNX"
 test "$trm_have_onnx" = yes ||
   trm_sum_onnx="no: no export as ONNX (Debian: libprotobuf-c-dev protobuf-c-compiler)"
@@ -32,6 +34,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   OpenMP         $trm_sum_openmp
   libyaml        $trm_sum_yaml
   zlib           $trm_sum_zlib
+  PCRE2          $trm_sum_pcre2
   protobuf-c     $trm_sum_onnx
   CUnit          $trm_sum_cunit
   gnuplot        $trm_sum_gnuplot

@@ -23,7 +23,8 @@ trm_test_programs += \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sequences \
-	tests/unit/test_sync
+	tests/unit/test_sync \
+	tests/unit/test_tokens
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
@@ -35,6 +36,7 @@ tests_unit_test_datasets_SOURCES = \
 	tests/unit/test_datasets.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_program_extra)
 tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
+tests_unit_test_tokens_SOURCES = tests/unit/test_tokens.c $(trm_test_imports)
 tests_unit_test_import_SOURCES = tests/unit/test_import.c $(trm_test_imports)
 # What tests that run on every device share.
 AM_CPPFLAGS += -I$(top_srcdir)/tests
@@ -87,8 +89,13 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/check_onnx.py \
 	tests/reference/check_safetensors.py \
 	tests/reference/gpt2.safetensors \
+	tests/reference/bpe_merges.txt \
+	tests/reference/bpe_text.txt \
+	tests/reference/bpe_tokens.txt \
+	tests/reference/bpe_vocab.json \
 	tests/reference/gradients.txt \
 	tests/reference/images.txt \
+	tests/reference/make_bpe.py \
 	tests/reference/make_images.py \
 	tests/reference/make_exchange.py \
 	tests/reference/make_reference.py \

@@ -33,6 +33,10 @@ static const char usage_tail[] =
   "  --target=WHAT      libsvm, csv: \"class\" (default), or \"value\" for regression\n"
   "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
   "  --normalize        libsvm: scale each row to unit Euclidean length\n"
+  "  --tokens=WHAT      text: characters (default), bytes, or bpe, byte pairs as in GPT-2\n"
+  "  --vocab=N          bpe: learn N tokens from the text for training\n"
+  "  --vocab-file=FILE  bpe: or read the tokens, vocab.json,\n"
+  "  --merges=FILE      bpe: and what joins them, merges.txt\n"
   "  --names=A,B,...    names of the classes, in order (default: digits, or the labels as written)\n"
   "\n"
   "make and import:\n"
@@ -103,8 +107,9 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
   const struct trm_importer *importer;
   TRM_CHECK(importer_find(what, argv[1], &importer));
 
-  const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL;
-  int64_t seed = 1, train = 0, test = 0;
+  const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL, *tokens = NULL;
+  const char *vocabulary_file = NULL, *merges = NULL;
+  int64_t seed = 1, train = 0, test = 0, vocabulary = 0;
   int64_t compress = strcmp(what, "make") ? 4 : 0; /* rendered digits carry noise: a fifth smaller, and slower to read */
   bool overwrite = false, normalize = false;
   const struct {
@@ -118,6 +123,10 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
     {"digits", {"train", FLAG_INTEGER, &train, 1, INT32_MAX}},
     {"digits", {"test", FLAG_INTEGER, &test, 1, INT32_MAX}},
     {"libsvm csv text", {"test-part", FLAG_TEXT, &test_part, 0, 0}},
+    {"text", {"tokens", FLAG_TEXT, &tokens, 0, 0}},
+    {"text", {"vocab", FLAG_INTEGER, &vocabulary, 257, 1000000}},
+    {"text", {"vocab-file", FLAG_TEXT, &vocabulary_file, 0, 0}},
+    {"text", {"merges", FLAG_TEXT, &merges, 0, 0}},
     {"libsvm csv", {"target", FLAG_TEXT, &target, 0, 0}},
     {"csv", {"label", FLAG_TEXT, &label, 0, 0}},
     {"libsvm", {"normalize", FLAG_BOOL, &normalize, 0, 0}},
@@ -161,6 +170,10 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
     .label = label,
     .target = target ? target : "class",
     .normalize = normalize,
+    .tokens = tokens,
+    .vocabulary = (size_t)vocabulary,
+    .vocabulary_file = vocabulary_file,
+    .merges = merges,
     .names = names,
   };
   if (test_part) {

@@ -4,6 +4,7 @@
 #define TRM_TRAIN_CHECKPOINT_H
 
 #include "nn/model.h"
+#include "train/dataset.h"
 
 struct trm_checkpoint {
   /* where the run stands */
@@ -18,6 +19,7 @@ struct trm_checkpoint {
   char *data_digest;              /* the data set's, owned, may be NULL */
   struct trm_input_spec spec;
   char **class_names;             /* (spec.classes) or NULL; pointers and texts are one block, owned */
+  struct trm_encoding encoding;   /* of tokens; owned */
   /* whole flat arrays, host: 0 weights, 1.. optimizer states */
   int states;
   const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second", "ema" */

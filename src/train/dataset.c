@@ -4,6 +4,13 @@
 
 #include "core/memory.h"
 
+void trm_encoding_free(struct trm_encoding *encoding)
+{
+  trm_free(encoding->name);
+  trm_free(encoding->merge);
+  *encoding = (struct trm_encoding){0};
+}
+
 void trm_host_batch_free(struct trm_host_batch *batch)
 {
   trm_free(batch->dense);

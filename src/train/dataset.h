@@ -23,6 +23,14 @@ struct trm_host_batch {
 
 enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };
 
+/* Of tokens: how text became them (datasets/tokenizer.h). What they stand for are the class names. */
+struct trm_encoding {
+  char *name;          /* "characters", "bytes", "bpe"; NULL: not known */
+  int32_t (*merge)[2]; /* bpe: (merges, 2) pairs of tokens that become one, the first ones first */
+  size_t merges;
+};
+void trm_encoding_free(struct trm_encoding *encoding);
+
 struct trm_dataset_ops {
   const char *name;
   /* Opens one split for training or evaluation. Collective over comm: its ranks share memory by its node split as
@@ -49,6 +57,8 @@ struct trm_dataset {
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */
   char **class_names;     /* (spec.classes), NULL if the file has none */
+  struct trm_encoding encoding; /* of tokens; the data set's own */
+  double token_bytes;     /* bytes of text a token, mean over the split; 0: not known */
   void *own;
 };
 

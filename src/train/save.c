@@ -46,6 +46,7 @@ static int write_views(struct trainer *t, const char *path, const float *const v
     .data_digest = (char *)t->data->digest, /* read only, as all texts here */
     .spec = t->model.spec,
     .class_names = t->data->class_names,
+    .encoding = t->data->encoding,
     .states = 1 + t->optimizer.states,
   };
   for (int i = 0; i < c.states; i++) {

@@ -185,11 +185,12 @@ static void test_refused(void)
   static const struct {
     enum made_kind kind;
     const char *what;
-  } kinds[] = {{MADE_FLOATS, "data.flip is for images (C, H, W); the samples of "}, {MADE_CSR, "are sparse rows, (1000)"},
-               {MADE_TOKENS, "are tokens"}};
+  } kinds[] = {{MADE_FLOATS, "data.flip is for images (C, H, W); the samples of "},
+               {MADE_CSR, "are sparse rows, (1000)"}, {MADE_TOKENS, "are tokens"}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
     char *path = trm_format("%s/kind%zu.h5", folder, i);
-    CU_ASSERT_EQUAL(trm_agree(world, world->rank == 0 ? made_file(path, kinds[i].kind, 20, 3000, 0, 0) : TRM_OK), TRM_OK);
+    const int made = world->rank == 0 ? made_file(path, kinds[i].kind, 20, 3000, 0, 0) : TRM_OK;
+    CU_ASSERT_EQUAL(trm_agree(world, made), TRM_OK);
     check_refused(path, 0, true, kinds[i].what);
     trm_free(path);
   }

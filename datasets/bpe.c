@@ -1,0 +1,166 @@
+#include "bpe.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+
+/* -- a table of pairs */
+
+static size_t pair_slot(const struct pairs *pairs, int32_t left, int32_t right)
+{
+  const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
+  size_t at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (pairs->slots - 1);
+  while (pairs->entry[at].value && (pairs->entry[at].left != left || pairs->entry[at].right != right))
+    at = (at + 1) & (pairs->slots - 1);
+  return at;
+}
+
+uint32_t *pairs_find(const struct pairs *pairs, int32_t left, int32_t right)
+{
+  if (!pairs->slots)
+    return NULL;
+  struct pairs_entry *entry = &pairs->entry[pair_slot(pairs, left, right)];
+  return entry->value ? &entry->value : NULL;
+}
+
+uint32_t *pairs_add(struct pairs *pairs, int32_t left, int32_t right)
+{
+  if (2 * (pairs->count + 1) > pairs->slots) { /* at most half are taken */
+    struct pairs larger = {.slots = pairs->slots ? 2 * pairs->slots : 1024, .count = pairs->count};
+    larger.entry = trm_alloc(larger.slots * sizeof *larger.entry, "a table of pairs");
+    for (size_t i = 0; i < pairs->slots; i++)
+      if (pairs->entry[i].value)
+        larger.entry[pair_slot(&larger, pairs->entry[i].left, pairs->entry[i].right)] = pairs->entry[i];
+    trm_free(pairs->entry);
+    *pairs = larger;
+  }
+  struct pairs_entry *entry = &pairs->entry[pair_slot(pairs, left, right)];
+  if (!entry->value) {
+    entry->left = left;
+    entry->right = right;
+    pairs->count++;
+  }
+  return &entry->value;
+}
+
+void pairs_free(struct pairs *pairs)
+{
+  trm_free(pairs->entry);
+  *pairs = (struct pairs){0};
+}
+
+/* -- joining */
+
+/* A pair that can be joined; of a smaller merge first, then of a smaller place. */
+struct chance {
+  uint32_t merge;
+  size_t at; /* of the left token */
+};
+
+struct bpe {
+  struct pairs pairs; /* value: the merge */
+  int32_t (*merge)[2], *result;
+  struct chance *heap;
+  size_t chances, heap_room;
+  size_t *next, *before; /* the token after this one, and in front of it */
+  size_t next_room, before_room;
+};
+
+struct bpe *bpe_open(const int32_t (*merge)[2], const int32_t *result, size_t merges)
+{
+  struct bpe *bpe = trm_alloc(sizeof *bpe, "merges");
+  bpe->merge = trm_alloc(merges * sizeof *bpe->merge, "merges");
+  bpe->result = trm_alloc(merges * sizeof *bpe->result, "merges");
+  for (size_t m = 0; m < merges; m++) {
+    memcpy(bpe->merge[m], merge[m], sizeof merge[m]);
+    bpe->result[m] = result[m];
+    uint32_t *value = pairs_add(&bpe->pairs, merge[m][0], merge[m][1]);
+    if (!*value)
+      *value = (uint32_t)m + 1;
+  }
+  return bpe;
+}
+
+void bpe_close(struct bpe *bpe)
+{
+  if (!bpe)
+    return;
+  pairs_free(&bpe->pairs);
+  trm_free(bpe->merge);
+  trm_free(bpe->result);
+  trm_free(bpe->heap);
+  trm_free(bpe->next);
+  trm_free(bpe->before);
+  trm_free(bpe);
+}
+
+static bool is_before(struct chance a, struct chance b)
+{
+  return a.merge != b.merge ? a.merge < b.merge : a.at < b.at;
+}
+
+static void chance_put(struct bpe *bpe, struct chance chance)
+{
+  bpe->heap = array_grow(bpe->heap, &bpe->heap_room, bpe->chances, bpe->chances + 1, sizeof *bpe->heap, "merges");
+  size_t i = bpe->chances++;
+  for (; i && is_before(chance, bpe->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    bpe->heap[i] = bpe->heap[(i - 1) / 2];
+  bpe->heap[i] = chance;
+}
+
+static struct chance chance_take(struct bpe *bpe)
+{
+  const struct chance best = bpe->heap[0], last = bpe->heap[--bpe->chances];
+  size_t i = 0;
+  for (size_t child; (child = 2 * i + 1) < bpe->chances; i = child) {
+    if (child + 1 < bpe->chances && is_before(bpe->heap[child + 1], bpe->heap[child]))
+      child++;
+    if (!is_before(bpe->heap[child], last))
+      break;
+    bpe->heap[i] = bpe->heap[child];
+  }
+  bpe->heap[i] = last;
+  return best;
+}
+
+#define JOINED (-1) /* a token that is part of the one in front */
+
+static void pair_consider(struct bpe *bpe, const int32_t *token, size_t at, size_t after)
+{
+  const uint32_t *found = pairs_find(&bpe->pairs, token[at], token[after]);
+  if (found)
+    chance_put(bpe, (struct chance){.merge = *found - 1, .at = at});
+}
+
+size_t bpe_join(struct bpe *bpe, int32_t *token, size_t count)
+{
+  bpe->next = array_grow(bpe->next, &bpe->next_room, 0, count, sizeof *bpe->next, "a word");
+  bpe->before = array_grow(bpe->before, &bpe->before_room, 0, count, sizeof *bpe->before, "a word");
+  bpe->chances = 0;
+  for (size_t i = 0; i < count; i++) {
+    bpe->next[i] = i + 1;
+    bpe->before[i] = i - 1;
+    if (i + 1 < count)
+      pair_consider(bpe, token, i, i + 1);
+  }
+  while (bpe->chances) {
+    const struct chance chance = chance_take(bpe);
+    const size_t at = chance.at, after = bpe->next[at];
+    const int32_t *pair = bpe->merge[chance.merge];
+    if (after >= count || token[at] != pair[0] || token[after] != pair[1])
+      continue; /* one of the two was joined in another way since */
+    token[at] = bpe->result[chance.merge];
+    token[after] = JOINED;
+    const size_t beyond = bpe->next[at] = bpe->next[after];
+    if (beyond < count) {
+      bpe->before[beyond] = at;
+      pair_consider(bpe, token, at, beyond);
+    }
+    if (at > 0)
+      pair_consider(bpe, token, bpe->before[at], at);
+  }
+  size_t left = 0;
+  for (size_t i = 0; i < count; i = bpe->next[i])
+    token[left++] = token[i];
+  return left;
+}

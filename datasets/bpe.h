@@ -1,0 +1,36 @@
+/* Byte pair encoding: tokens are joined two by two, the pair of the earliest merge first, until no pair has a merge
+ * (Gage 1994; Sennrich, Haddow & Birch 2016; over bytes: Radford et al. 2019). Private to datasets/. */
+#ifndef TRM_DATASETS_BPE_H
+#define TRM_DATASETS_BPE_H
+
+#include "wordset.h"
+
+/* A table from pairs of tokens to numbers. Begins as {0}. */
+struct pairs {
+  struct pairs_entry {
+    int32_t left, right;
+    uint32_t value; /* + 1; 0: free */
+  } *entry;         /* (slots) */
+  size_t slots, count;
+};
+uint32_t *pairs_find(const struct pairs *pairs, int32_t left, int32_t right); /* its value + 1; NULL: none */
+uint32_t *pairs_add(struct pairs *pairs, int32_t left, int32_t right);        /* its value + 1; 0 if it is new */
+void pairs_free(struct pairs *pairs);
+
+/* Learns merges from words (words), word i of which occurs count[i] times: the most frequent pair again and again, of
+ * equals the one with the smallest left, then right token. Bytes are the tokens token_of[byte], 0 to 255; merge m makes
+ * token 256 + m. Stops at *merges of them, or earlier when no pair occurs twice; a token of more than
+ * BPE_LONGEST bytes is not made. merge (merges, 2): trm_free. */
+#define BPE_LONGEST 256
+void bpe_train(const struct wordset *words, const int64_t *count, const int32_t token_of[256], size_t *merges,
+               int32_t (**merge)[2]);
+
+/* A joiner: what it remembers between words is its own. */
+struct bpe;
+/* result (merges): what each merge makes. The arrays are copied. A pair that is there twice has its first merge. */
+struct bpe *bpe_open(const int32_t (*merge)[2], const int32_t *result, size_t merges);
+void bpe_close(struct bpe *bpe); /* NULL is allowed */
+/* Joins token (count) in place; returns how many are left. */
+size_t bpe_join(struct bpe *bpe, int32_t *token, size_t count);
+
+#endif

@@ -1,0 +1,87 @@
+#include "wordset.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+
+void *array_grow(void *array, size_t *room, size_t used, size_t wanted, size_t element, const char *what)
+{
+  if (wanted <= *room)
+    return array;
+  const size_t more = wanted + wanted / 2 + 16;
+  void *larger = trm_alloc(more * element, what);
+  if (used)
+    memcpy(larger, array, used * element);
+  trm_free(array);
+  *room = more;
+  return larger;
+}
+
+/* FNV-1a (Fowler, Noll, Vo), its upper half folded in. */
+static uint32_t hash_of(const char *text, size_t length)
+{
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  for (size_t i = 0; i < length; i++)
+    hash = (hash ^ (unsigned char)text[i]) * UINT64_C(0x100000001b3);
+  return (uint32_t)(hash ^ hash >> 32);
+}
+
+/* The slot of a word, or the free one where it belongs. */
+static size_t slot_of(const struct wordset *set, const char *text, size_t length, uint32_t hash)
+{
+  size_t at = hash & (set->slots - 1);
+  for (; set->slot[at]; at = (at + 1) & (set->slots - 1)) {
+    const struct wordset_word *word = &set->word[set->slot[at] - 1];
+    if (word->hash == hash && word->length == length && !memcmp(set->text + word->at, text, length))
+      break;
+  }
+  return at;
+}
+
+size_t wordset_find(const struct wordset *set, const char *text, size_t length)
+{
+  if (!set->slots)
+    return WORDSET_NONE;
+  const uint32_t found = set->slot[slot_of(set, text, length, hash_of(text, length))];
+  return found ? found - 1 : WORDSET_NONE;
+}
+
+/* At most half of the slots are taken. */
+static void slots_grow(struct wordset *set)
+{
+  trm_free(set->slot);
+  set->slots = set->slots ? 2 * set->slots : 1024;
+  set->slot = trm_alloc(set->slots * sizeof *set->slot, "a set of words");
+  for (size_t i = 0; i < set->count; i++) {
+    size_t at = set->word[i].hash & (set->slots - 1);
+    while (set->slot[at])
+      at = (at + 1) & (set->slots - 1);
+    set->slot[at] = (uint32_t)i + 1;
+  }
+}
+
+size_t wordset_add(struct wordset *set, const char *text, size_t length, bool *added)
+{
+  if (2 * (set->count + 1) > set->slots)
+    slots_grow(set);
+  const uint32_t hash = hash_of(text, length);
+  const size_t at = slot_of(set, text, length, hash);
+  *added = !set->slot[at];
+  if (!*added)
+    return set->slot[at] - 1;
+  set->text = array_grow(set->text, &set->text_room, set->text_bytes, set->text_bytes + length, 1, "words");
+  memcpy(set->text + set->text_bytes, text, length);
+  set->word = array_grow(set->word, &set->room, set->count, set->count + 1, sizeof *set->word, "words");
+  set->word[set->count] = (struct wordset_word){.at = set->text_bytes, .length = (uint32_t)length, .hash = hash};
+  set->text_bytes += length;
+  set->slot[at] = (uint32_t)++set->count;
+  return set->count - 1;
+}
+
+void wordset_free(struct wordset *set)
+{
+  trm_free(set->text);
+  trm_free(set->word);
+  trm_free(set->slot);
+  *set = (struct wordset){0};
+}

@@ -1,0 +1,30 @@
+/* Strings of bytes, each kept once and numbered as they come; and arrays that grow (private to datasets/). */
+#ifndef TRM_DATASETS_WORDSET_H
+#define TRM_DATASETS_WORDSET_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Room for `wanted` elements; keeps the first `used`. Returns the array, which may have moved. */
+void *array_grow(void *array, size_t *room, size_t used, size_t wanted, size_t element, const char *what);
+
+/* Begins as {0}. */
+struct wordset {
+  char *text; /* all bytes, one word after the other */
+  size_t text_bytes, text_room;
+  struct wordset_word {
+    size_t at; /* in text */
+    uint32_t length, hash;
+  } *word; /* (count) */
+  size_t count, room;
+  uint32_t *slot; /* (slots) word number + 1; 0: free */
+  size_t slots;
+};
+
+#define WORDSET_NONE SIZE_MAX
+size_t wordset_find(const struct wordset *set, const char *text, size_t length); /* its number, or WORDSET_NONE */
+size_t wordset_add(struct wordset *set, const char *text, size_t length, bool *added); /* its number */
+void wordset_free(struct wordset *set);
+
+#endif
