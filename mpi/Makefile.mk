@@ -12,6 +12,8 @@ libtrireme_la_SOURCES += \
 	mpi/strategies.h \
 	mpi/sync/sync.c \
 	mpi/sync/sync.h \
+	mpi/sync/sync_arrays.c \
+	mpi/sync/sync_private.h \
 	mpi/sync/sync_staged.c
 
 EXTRA_DIST += mpi/README.md
