@@ -12,11 +12,12 @@ static const char usage[] =
   "usage: trireme eval CHECKPOINT.h5 --data.file=FILE.h5 [--split=test|train] [--json]\n"
   "       mpiexec -n RANKS trireme eval ...\n\n"
   "Evaluates a checkpoint on a split of a data set: mean loss and accuracy, of tokens also\n"
-  "perplexity and bits a token, on standard output. train.batch sets how many samples are\n"
-  "worked on at once by a rank. Of a run with optim.ema the average of the weights is used.\n"
+  "perplexity, bits a token and bits a byte of text, on standard output. train.batch sets how\n"
+  "many samples are worked on at once by a rank. Of a run with optim.ema the average of the\n"
+  "weights is used.\n"
   "A .safetensors file may stand in place of the checkpoint, with --model=...\n";
 
-static void print_result(const struct trm_tally *tally, const struct trm_model *model, bool json,
+static void print_result(const struct trm_tally *tally, const struct trm_model *model, double token_bytes, bool json,
                          const char *checkpoint, const char *file, const char *split)
 {
   const bool counts = model->loss->counts_correct, tokens = model->spec.tokens;
@@ -25,6 +26,8 @@ static void print_result(const struct trm_tally *tally, const struct trm_model *
     printf("%s of %s: %.0f %s, loss %.6f", split, file, tally->rows, tokens ? "tokens" : "samples", loss);
     if (tokens)
       printf(", perplexity %.4f, %.4f bits a token", exp(loss), loss / log(2));
+    if (tokens && token_bytes > 0)
+      printf(", %.4f bits a byte", loss / log(2) / token_bytes);
     if (counts)
       printf(", accuracy %.2f%%", 100 * tally->correct / tally->rows);
     printf("\n");
@@ -41,6 +44,8 @@ static void print_result(const struct trm_tally *tally, const struct trm_model *
   if (tokens) {
     trm_json_number(&out, "perplexity", exp(loss));
     trm_json_number(&out, "bits", loss / log(2));
+    if (token_bytes > 0)
+      trm_json_number(&out, "bits_per_byte", loss / log(2) / token_bytes);
   }
   if (counts)
     trm_json_number(&out, "accuracy", tally->correct / tally->rows);
@@ -74,7 +79,7 @@ static int evaluate(struct job *job, const char *path, const char *split, bool j
   if (status == TRM_OK)
     status = trm_evaluate(&loaded.model, dataset, job->parts.comm, loaded.model.max_rows, &tally);
   if (status == TRM_OK && job->parts.comm->rank == 0)
-    print_result(&tally, &loaded.model, json, path, job->options.data.file, split);
+    print_result(&tally, &loaded.model, dataset->token_bytes, json, path, job->options.data.file, split);
   if (dataset)
     dataset->ops->close(dataset);
   loaded_close(&loaded, job);

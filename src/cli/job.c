@@ -245,5 +245,10 @@ int loaded_check(const struct loaded *loaded, const char *checkpoint_path, const
     return trm_error(TRM_USAGE, "%s was trained for %zu %s; %s has %zu %s", checkpoint_path, wanted->classes,
                      wanted->target == TRM_TARGET_CLASS ? "classes" : "values a sample", dataset->path, given->classes,
                      given->target == TRM_TARGET_CLASS ? "classes" : "values a sample");
+  char **const ours = loaded->checkpoint.class_names, **const theirs = dataset->class_names;
+  for (size_t i = 0; wanted->tokens && ours && theirs && i < wanted->classes; i++)
+    if (strcmp(ours[i], theirs[i]) != 0)
+      return trm_error(TRM_USAGE, "%s was trained with another vocabulary than that of %s: token %zu is \"%s\" there, "
+                       "\"%s\" here", checkpoint_path, dataset->path, i, ours[i], theirs[i]);
   return TRM_OK;
 }

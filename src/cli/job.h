@@ -40,7 +40,7 @@ struct loaded {
 int loaded_open(struct loaded *loaded, struct job *job, const char *path, size_t max_rows);
 void loaded_close(struct loaded *loaded, struct job *job);
 
-/* The split must have samples of the checkpoint's shape and classes. */
+/* The split must have samples of the checkpoint's shape and classes, tokens of its vocabulary. */
 int loaded_check(const struct loaded *loaded, const char *checkpoint_path, const struct trm_dataset *dataset);
 
 #endif

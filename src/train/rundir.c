@@ -161,18 +161,25 @@ int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_poin
   return end_line(&json, dir);
 }
 
+static void say_tokens(struct trm_json *json, double loss, double token_bytes)
+{
+  const double bits = loss / log(2);
+  trm_json_number(json, "test_perplexity", exp(loss));
+  trm_json_number(json, "test_bits", bits);
+  if (token_bytes > 0)
+    trm_json_number(json, "test_bits_per_byte", bits / token_bytes);
+}
+
 int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
-                         bool tokens)
+                         const struct trm_dataset *test)
 {
   struct trm_json json;
   begin_line(&json, dir, at);
   trm_json_number(&json, "test_loss", loss);
   if (!isnan(accuracy))
     trm_json_number(&json, "test_accuracy", accuracy);
-  if (tokens) {
-    trm_json_number(&json, "test_perplexity", exp(loss));
-    trm_json_number(&json, "test_bits", loss / log(2));
-  }
+  if (test->spec.tokens)
+    say_tokens(&json, loss, test->token_bytes);
   return end_line(&json, dir);
 }
 
@@ -205,10 +212,8 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
     trm_json_number(&json, "test_loss", result->test_loss);
     trm_json_number(&json, "test_accuracy", result->test_accuracy);
-    if (model->spec.tokens) {
-      trm_json_number(&json, "test_perplexity", exp(result->test_loss));
-      trm_json_number(&json, "test_bits", result->test_loss / log(2));
-    }
+    if (model->spec.tokens)
+      say_tokens(&json, result->test_loss, result->token_bytes);
     trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
     trm_json_text(&json, "weights_sha256", result->weights_sha256);
     trm_json_end(&json);

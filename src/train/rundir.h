@@ -23,9 +23,9 @@ struct trm_progress_point {
 };
 int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);
-/* tokens: perplexity and bits a token are written, too */
+/* Of tokens perplexity and bits a token are written too, and bits a byte where the data set knows its text. */
 int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
-                         bool tokens);
+                         const struct trm_dataset *test);
 
 int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *options, const struct trm_parts *parts,
                        const struct trm_model *model, const struct trm_result *result);

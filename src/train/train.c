@@ -197,11 +197,12 @@ static int evaluate_now(struct trainer *t)
   if (t->comm->rank == 0) {
     const struct trm_progress_point at = point(t);
     const bool tokens = t->model.spec.tokens;
-    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, tokens);
+    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test);
+    const double bytes = t->test->token_bytes;
     if (tokens)
-      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a token",
+      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a %s",
                (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
-               exp(t->test_loss), t->test_loss / log(2));
+               exp(t->test_loss), t->test_loss / log(2) / (bytes > 0 ? bytes : 1), bytes > 0 ? "byte" : "token");
     else if (t->model.loss->counts_correct)
       trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, test accuracy %.2f%%", (unsigned long long)at.epoch,
                (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss, 100 * t->test_accuracy);
@@ -432,6 +433,7 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .test_accuracy = t->test_accuracy,
     .best_test_accuracy = t->best_accuracy,
     .tokens = t->model.spec.tokens,
+    .token_bytes = t->test ? t->test->token_bytes : 0,
     .status = how,
   };
   const float *view[TRM_MAX_STATES] = {NULL};

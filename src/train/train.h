@@ -24,6 +24,7 @@ struct trm_result {
   double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
   char weights_sha256[65];
   bool tokens;        /* the losses are those of tokens */
+  double token_bytes; /* bytes of text a token of the test split; 0: not known */
   const char *status; /* "done", "stopped", "early-stop" */
 };
 
