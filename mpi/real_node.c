@@ -155,6 +155,19 @@ int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
   return TRM_OK;
 }
 
+static size_t all_parts(const struct trm_comm *comm, MPI_Win window)
+{
+  size_t bytes = 0;
+  for (int i = 0; i < comm->size; i++) {
+    MPI_Aint part;
+    int unit;
+    void *base;
+    MPI_Win_shared_query(window, i, &part, &unit, &base);
+    bytes += (size_t)part;
+  }
+  return bytes;
+}
+
 /* Parts follow one another in order of rank, each in whole pages: MPI lays them out so unless told otherwise. The first
  * may begin inside a page; then all are moved up to the next, for which the last rank asks for a page more. Every rank
  * writes its own part's zeros, so that the pages lie in its own NUMA node. */
@@ -190,6 +203,7 @@ int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm
     shared->base[i] = at;
     at += at ? part : 0;
   }
+  trm_memory_note(all_parts(comm, *window), 0);
   shared->own = shared->base[comm->rank];
   trm_advise_huge(shared->own, bytes);
   memset(shared->own, 0, bytes);
@@ -203,6 +217,7 @@ void real_unshare(struct trm_comm *comm, struct trm_shared *shared)
     trm_comm_self_ops.unshare(comm, shared);
     return;
   }
+  trm_memory_note(0, all_parts(comm, *(MPI_Win *)shared->handle));
   MPI_Win_free(shared->handle);
   trm_free(shared->handle);
   trm_free(shared->base);

@@ -76,6 +76,7 @@ trm_test_scripts += \
 	tests/train.sh \
 	tests/report.sh \
 	tests/bench.sh \
+	tests/memory.sh \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/README.md \

@@ -231,6 +231,7 @@ static int self_share(struct trm_comm *comm, size_t bytes, const char *what, str
   if (memory == MAP_FAILED)
     return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
   trm_advise_huge(memory, bytes);
+  trm_memory_note(bytes, 0);
   *shared = (struct trm_shared){.base = trm_alloc(sizeof(void *), what), .own = memory, .bytes = bytes};
   shared->base[0] = memory;
   return TRM_OK;
@@ -239,8 +240,10 @@ static int self_share(struct trm_comm *comm, size_t bytes, const char *what, str
 static void self_unshare(struct trm_comm *comm, struct trm_shared *shared)
 {
   (void)comm;
-  if (shared->own)
+  if (shared->own) {
     munmap(shared->own, shared->bytes > 0 ? shared->bytes : 1);
+    trm_memory_note(0, shared->bytes);
+  }
   trm_free(shared->base);
   *shared = (struct trm_shared){0};
 }

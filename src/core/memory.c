@@ -3,11 +3,13 @@
 #include "core/memory.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "core/log.h"
@@ -19,8 +21,11 @@
 struct header {
   void *base;    /* what free or munmap takes */
   size_t mapped; /* bytes of the mapping, 0: from malloc */
+  size_t bytes;  /* asked for */
 };
 _Static_assert(sizeof(struct header) <= TRM_ALIGNMENT, "the header stands in front of an aligned block");
+
+static _Atomic size_t held;
 
 static struct header *header_of(void *memory)
 {
@@ -36,7 +41,7 @@ static void *block_map(size_t bytes)
     return NULL;
   const uintptr_t first = (uintptr_t)base + TRM_ALIGNMENT;
   void *memory = (char *)base + ((first + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE - (uintptr_t)base);
-  *header_of(memory) = (struct header){base, room};
+  *header_of(memory) = (struct header){base, room, bytes};
   trm_advise_huge(memory, bytes);
   return memory;
 }
@@ -48,7 +53,7 @@ static void *block_take(size_t bytes)
     return NULL;
   memset(base, 0, bytes + TRM_ALIGNMENT);
   void *memory = (char *)base + TRM_ALIGNMENT;
-  *header_of(memory) = (struct header){base, 0};
+  *header_of(memory) = (struct header){base, 0, bytes};
   return memory;
 }
 
@@ -62,6 +67,7 @@ void *trm_alloc(size_t bytes, const char *what)
     trm_log_error();
     trm_abort(TRM_FAILED);
   }
+  trm_memory_note(bytes, 0);
   return memory;
 }
 
@@ -70,6 +76,7 @@ void trm_free(void *memory)
   if (!memory)
     return;
   const struct header header = *header_of(memory);
+  trm_memory_note(0, header.bytes);
   if (header.mapped)
     munmap(header.base, header.mapped);
   else
@@ -109,4 +116,31 @@ void trm_advise_huge(void *memory, size_t bytes)
   (void)memory;
   (void)bytes;
 #endif
+}
+
+size_t trm_memory_held(void)
+{
+  return atomic_load(&held);
+}
+
+void trm_memory_note(size_t more, size_t less)
+{
+  atomic_fetch_add(&held, more - less);
+}
+
+size_t trm_memory_resident(void)
+{
+  unsigned long long pages = 0, resident = 0;
+  FILE *stream = fopen("/proc/self/statm", "r");
+  if (!stream)
+    return 0;
+  const int read = fscanf(stream, "%llu %llu", &pages, &resident);
+  fclose(stream);
+  return read == 2 ? (size_t)resident * (size_t)sysconf(_SC_PAGESIZE) : 0;
+}
+
+size_t trm_memory_most(void)
+{
+  struct rusage usage;
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? (size_t)usage.ru_maxrss * 1024 : 0;
 }

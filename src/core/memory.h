@@ -15,6 +15,17 @@ void trm_free(void *memory); /* NULL is allowed */
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 
+/* What this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks' parts of
+ * it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions here. */
+size_t trm_memory_held(void);
+/* For memory that is not from trm_alloc: `more` bytes are held from now on, `less` no longer. */
+void trm_memory_note(size_t more, size_t less);
+
+/* Bytes that lie in memory as the system counts them, the program, its libraries and shared memory included: now, and
+ * the most so far. 0: not known. Source: /proc/self/statm; getrusage. */
+size_t trm_memory_resident(void);
+size_t trm_memory_most(void);
+
 /* Advises huge pages for a large range. Harmless where unsupported. */
 void trm_advise_huge(void *memory, size_t bytes);
 

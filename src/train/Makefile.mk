@@ -1,6 +1,8 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
+	src/train/budget.c \
+	src/train/budget.h \
 	src/train/checkpoint.c \
 	src/train/dataset.c \
 	src/train/evaluate.c \

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -373,14 +374,20 @@ static void announce(const struct trainer *t)
            t->comm->size == 1 ? "" : "s", t->parts->device->threads, t->parts->device->threads == 1 ? "" : "s",
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
            trm_model_size(&t->model));
-  trm_info("memory: weights %.1f MB, gradients %.1f MB, optimizer %.1f MB, activations %.1f MB a rank", flat,
-           flat * (1 + t->lanes.levels), flat * t->optimizer.states, (double)t->model.arena_bytes * mb);
+  const size_t *part = t->budget.part;
+  trm_info("memory: %.1f MB a rank: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, data %.1f, program "
+           "and libraries %.1f", (double)trm_budget_total(&t->budget) * mb, flat,
+           (double)part[TRM_BUDGET_WEIGHTS] * mb - flat * (1 + t->optimizer.states), flat * t->optimizer.states,
+           (double)part[TRM_BUDGET_ACTIVATIONS] * mb, (double)part[TRM_BUDGET_DATA] * mb,
+           (double)part[TRM_BUDGET_PROGRAM] * mb);
 }
 
 static int set_up(struct trainer *t)
 {
+  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->parts->device)));
   TRM_CHECK(check_request(t->options, t->comm));
   TRM_CHECK(open_data(t));
+  trm_budget_opened(&t->budget);
   TRM_CHECK(plan_steps(t));
   TRM_CHECK(trm_model_create(&t->model, t->options->model, t->options->train.loss, &t->data->spec));
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
@@ -388,10 +395,13 @@ static int set_up(struct trainer *t)
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(create_strategy(t));
+  trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   int status = trm_model_bind(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true);
+  trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   if (status == TRM_OK && t->options->run.lanes > 0) {
     t->lane_count = (int)t->options->run.lanes / t->strategy.parts;
     status = trm_lanes_create(&t->lanes, t->parts->device, t->model.parameters, t->lane_count);
+    trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   }
   TRM_CHECK(trm_agree(t->comm, status));
   trm_feed_create(&t->feed, t->parts->device, &t->model);
@@ -399,6 +409,8 @@ static int set_up(struct trainer *t)
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_rundir_open(&t->dir, t->options, resumed) : TRM_OK;
   TRM_CHECK(trm_agree(t->comm, status));
+  trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
+  trm_budget_first_step(&t->budget, &t->model);
   announce(t);
   return TRM_OK;
 }
@@ -435,6 +447,8 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .tokens = t->model.spec.tokens,
     .token_bytes = t->test ? t->test->token_bytes : 0,
     .status = how,
+    .planned_bytes = trm_budget_total(&t->budget),
+    .max_resident_bytes = trm_memory_most(),
   };
   const float *view[TRM_MAX_STATES] = {NULL};
   TRM_CHECK(t->strategy.ops->collect(&t->strategy, view));

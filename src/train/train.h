@@ -22,6 +22,7 @@ struct trm_parts {
 struct trm_result {
   uint64_t epochs, steps, samples;
   double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
+  size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step, the most of the run */
   char weights_sha256[65];
   bool tokens;        /* the losses are those of tokens */
   double token_bytes; /* bytes of text a token of the test split; 0: not known */

@@ -2,6 +2,7 @@
 #ifndef TRM_TRAIN_TRAINER_H
 #define TRM_TRAIN_TRAINER_H
 
+#include "train/budget.h"
 #include "train/feed.h"
 #include "train/lanes.h"
 #include "train/rundir.h"
@@ -21,6 +22,8 @@ struct trainer {
   struct trm_host_batch batch;
   struct trm_feed feed;
   struct trm_rundir dir; /* rank 0 */
+  struct trm_budget budget;
+  size_t most_resident; /* bytes: this rank's most so far, looked up after a step */
 
   uint64_t steps_per_epoch, steps; /* of the whole run */
   uint64_t epoch, position;        /* samples of the epoch that are done */

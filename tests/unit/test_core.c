@@ -199,6 +199,24 @@ static void test_log(void)
 
 /* ---- memory */
 
+static void test_memory_held(void)
+{
+  const size_t before = trm_memory_held();
+  char *small = trm_alloc(1000, "a test"), *large = trm_alloc((size_t)40 << 20, "a test");
+  struct trm_comm *self = trm_comm_self();
+  struct trm_shared shared;
+  CU_ASSERT_EQUAL_FATAL(self->ops->share(self, 5000000, "a test", &shared), TRM_OK);
+  CU_ASSERT(trm_memory_held() >= before + 1000 + ((size_t)40 << 20) + 5000000);
+  const size_t resident = trm_memory_resident();
+  memset(large, 1, (size_t)40 << 20);
+  CU_ASSERT(trm_memory_resident() >= resident + ((size_t)39 << 20));
+  CU_ASSERT(trm_memory_most() >= resident + ((size_t)39 << 20));
+  self->ops->unshare(self, &shared);
+  trm_free(small);
+  trm_free(large);
+  CU_ASSERT_EQUAL(trm_memory_held(), before);
+}
+
 static void test_memory(void)
 {
   static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, 2097151, 2097152, 2097153, 9000001};
@@ -1174,6 +1192,7 @@ int main(void)
       {"status", test_status},
       {"log and abort", test_log},
       {"memory", test_memory},
+      {"memory: what is held and what lies in it", test_memory_held},
       {"philox: published vectors", test_philox},
       {"uniform numbers", test_uniform},
       {"normal numbers", test_normal},

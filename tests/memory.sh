@@ -1,0 +1,32 @@
+#!/bin/bash
+# The memory that a run plans before its first step is what it then takes.
+set -u
+. "$(dirname "$0")/lib.sh"
+grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" && skip "sanitizers take memory of their own"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+
+for i in $(seq 4000); do echo "all work and no play makes line $i a dull line"; done > text.txt
+"$TRIREME" data import text text.txt --out=text.h5 > /dev/null 2>&1 || fail "data import"
+"$TRIREME" data make digits --out=digits.h5 --train=2000 --test=200 > /dev/null 2>&1 || fail "data make digits"
+
+# planned RANKS OPTION...: a short run of that many ranks; its plan is within a tenth of what its first rank had most
+planned() {
+  local ranks=$1 plan most
+  shift
+  launch "$ranks" "$TRIREME" train --train.steps=2 --log.quiet=yes --run.overwrite=yes --run.dir=run "$@" 2> log ||
+    { cat log; fail "train $*"; }
+  plan=$(json_number planned_bytes run/summary.json) most=$(json_number max_resident_bytes run/summary.json)
+  awk -v plan="$plan" -v most="$most" 'BEGIN { exit !(most > 1e7 && plan > 0.9 * most && plan < 1.1 * most) }' ||
+    fail "$ranks ranks, $*: planned $plan bytes, had up to $most"
+  pass "$ranks ranks, $*: planned $plan bytes, had up to $most"
+}
+gpt="--model=gpt layers=2 heads=4 dim=256 context=128"
+for ranks in 1 2; do
+  planned $ranks --data.file=text.h5 "$gpt" --optim.name=adamw --optim.lr=1e-3 --train.batch=24 --parallel.threads=1
+  planned $ranks --data.file=digits.h5 "--model=mlp 784-2048-1024-10 relu" --optim.momentum=0.9 --parallel.threads=1
+done
+planned 1 --data.file=digits.h5 --train.batch=128 --parallel.threads=2 \
+  "--model=conv2d 16 3 pad=1 | batch_norm | relu | conv2d 32 3 pad=1 | batch_norm | relu | avg_pool 7 | linear 10"
+finish
