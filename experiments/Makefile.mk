@@ -3,3 +3,7 @@ EXTRA_DIST += \
 	experiments/quickstart/README.md \
 	experiments/quickstart/config.yaml \
 	experiments/quickstart/quickstart.sbatch
+EXTRA_DIST += \
+	experiments/lenet5-fashion/README.md \
+	experiments/lenet5-fashion/config.yaml \
+	experiments/lenet5-fashion/curves.svg
