@@ -74,6 +74,7 @@ trm_test_scripts += \
 	tests/bad_input.sh \
 	tests/exchange.sh \
 	tests/train.sh \
+	tests/models.sh \
 	tests/report.sh \
 	tests/bench.sh \
 	tests/memory.sh \
