@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "datasets/tokenizer.h" /* texts as tokens */
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 

@@ -5,6 +5,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "tokenizer.h"
 
 /* -- the head */
 
@@ -93,6 +94,27 @@ void data_head_free(struct data_head *head)
   trm_free(head->class_names);
   trm_encoding_free(&head->encoding);
   memset(head, 0, sizeof *head);
+}
+
+int trm_tokenizer_of_data(struct trm_tokenizer **tokenizer, const char *path, size_t size)
+{
+  hid_t file;
+  struct data_head head;
+  *tokenizer = NULL;
+  TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
+  int status = data_head_read(&head, file, path);
+  if (status == TRM_OK) {
+    if (head.vocabulary == size)
+      status = trm_tokenizer_open(tokenizer, path, &head.encoding, head.class_names, size);
+    else
+      status = trm_error(TRM_USAGE, "%s: has a vocabulary of %zu tokens, the model one of %zu", path, head.vocabulary,
+                         size);
+    data_head_free(&head);
+  }
+  h5_enter();
+  H5Fclose(file);
+  h5_leave();
+  return status;
 }
 
 /* -- the digest */

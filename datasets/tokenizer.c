@@ -193,6 +193,12 @@ static int32_t *tokens_room(struct trm_tokens *tokens, size_t more)
   return tokens->token + tokens->count;
 }
 
+void trm_tokens_add(struct trm_tokens *tokens, int32_t token)
+{
+  *tokens_room(tokens, 1) = token;
+  tokens->count++;
+}
+
 static int characters_encode(struct trm_tokenizer *t, const char *text, size_t bytes, struct trm_tokens *tokens)
 {
   struct utf8 state = {0};

@@ -19,6 +19,8 @@ struct trm_tokenizer;
  * is not known, names that are missing, merges of tokens or to tokens that the vocabulary has not. */
 int trm_tokenizer_open(struct trm_tokenizer **tokenizer, const char *from, const struct trm_encoding *encoding,
                        char *const *name, size_t size);
+/* The same with the vocabulary of a data set file, which must have `size` tokens. */
+int trm_tokenizer_of_data(struct trm_tokenizer **tokenizer, const char *path, size_t size);
 void trm_tokenizer_close(struct trm_tokenizer *tokenizer); /* NULL is allowed */
 
 /* Tokens that grow. Begins as {0}; ends with trm_free(token). */
@@ -26,6 +28,8 @@ struct trm_tokens {
   int32_t *token;
   size_t count, room;
 };
+
+void trm_tokens_add(struct trm_tokens *tokens, int32_t token);
 
 /* Appends the tokens of a text. Errors: text that is not UTF-8 (of bytes: none), a character that the vocabulary has
  * not. */

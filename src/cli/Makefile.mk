@@ -13,6 +13,7 @@ trireme_SOURCES += \
 	src/cli/cmd_data.c \
 	src/cli/cmd_eval.c \
 	src/cli/cmd_export.c \
+	src/cli/cmd_generate.c \
 	src/cli/cmd_options.c \
 	src/cli/cmd_predict.c \
 	src/cli/cmd_report.c \

@@ -46,6 +46,14 @@ static int flag_set(const struct flags *flags, const struct flag *flag, const ch
     return TRM_OK;
   }
   char *end;
+  if (flag->kind == FLAG_REAL) {
+    const double real = strtod(value, &end);
+    if (*end || !(real >= (double)flag->low && real <= (double)flag->high))
+      return trm_error(TRM_USAGE, "%s: --%s=%s: a number from %lld to %lld", flags->command, flag->name, value,
+                       (long long)flag->low, (long long)flag->high);
+    *(double *)flag->value = real;
+    return TRM_OK;
+  }
   errno = 0;
   const long long number = strtoll(value, &end, 10);
   if (errno || *end || number < flag->low || number > flag->high)

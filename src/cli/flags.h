@@ -8,13 +8,13 @@
 
 #include "core/options.h"
 
-enum flag_kind { FLAG_TEXT, FLAG_INTEGER, FLAG_BOOL };
+enum flag_kind { FLAG_TEXT, FLAG_INTEGER, FLAG_REAL, FLAG_BOOL };
 
 struct flag {
   const char *name; /* without the dashes */
   enum flag_kind kind;
-  void *value;      /* const char **, int64_t * or bool *; keeps its default when the flag is absent */
-  int64_t low, high; /* range of a FLAG_INTEGER */
+  void *value;      /* const char **, int64_t *, double * or bool *; keeps its default when the flag is absent */
+  int64_t low, high; /* range of a FLAG_INTEGER or FLAG_REAL */
 };
 
 struct flags {

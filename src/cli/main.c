@@ -20,6 +20,7 @@ static const struct {
   {"eval", "evaluate a checkpoint on a data set", cmd_eval},
   {"predict", "answer for every sample of a data set", cmd_predict},
   {"export", "write a checkpoint's model in the formats of other programs", cmd_export},
+  {"generate", "go on with a text", cmd_generate},
   {"data", "make, import or describe data sets", cmd_data},
   {"report", "curves and tables of one or several runs", cmd_report},
   {"bench", "measure products, steps, reductions and reading on this machine", cmd_bench},

@@ -14,6 +14,7 @@ enum trm_purpose {
   TRM_RANDOM_DIGITS = 4,   /* rendered digits: stream = split, index = sample */
   TRM_RANDOM_BENCH = 5,    /* inputs of benchmarks and tests */
   TRM_RANDOM_AUGMENT = 6,  /* moved and mirrored images: stream = epoch, index = position in it */
+  TRM_RANDOM_SAMPLE = 7,   /* tokens drawn by a model: index = tokens drawn before */
 };
 
 /* The raw block function: out = Philox4x32-10(counter, key). Inline, for loops that draw many. */

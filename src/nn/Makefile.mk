@@ -34,6 +34,8 @@ libtrireme_la_SOURCES += \
 	src/nn/presets.h \
 	src/nn/presets_gpt.c \
 	src/nn/presets_images.c \
+	src/nn/sample.c \
+	src/nn/sample.h \
 	src/nn/schedule.c
 nninclude_HEADERS += \
 	src/nn/graph.h \

@@ -1,0 +1,172 @@
+/* trireme generate */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/job.h"
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "datasets/datasets.h"
+#include "nn/sample.h"
+
+static const char usage[] =
+  "usage: trireme generate CHECKPOINT.h5 --prompt=TEXT [--tokens=N] [--temperature=T]\n"
+  "                        [--top-k=K] [--top-p=P] [--seed=S]\n\n"
+  "Goes on with a text, token by token, and writes all of it to standard output. The same seed\n"
+  "gives the same text. Runs on one process, without a launcher; parallel.threads sets its\n"
+  "threads. The model sees as many tokens as it was trained with, the last ones.\n\n"
+  "  --prompt=TEXT     the text to go on with, of characters that the vocabulary has\n"
+  "  --tokens=N        how many tokens to add (200)\n"
+  "  --temperature=T   what scores are divided by (1); 0: always the likeliest token\n"
+  "  --top-k=K         draw from the K likeliest tokens (0: all)\n"
+  "  --top-p=P         draw from the likeliest tokens that together have probability P (1: all)\n"
+  "  --seed=S          of the draws (1)\n"
+  "  --data.file=FILE  a data set with the vocabulary, where the checkpoint has none\n";
+
+struct request {
+  const char *path, *prompt;
+  int64_t tokens;
+  struct trm_sampling how;
+};
+
+/* What comes after must not be seen: the places behind the text hold any tokens. */
+static int check_model(const struct loaded *loaded, const char *path)
+{
+  if (!loaded->model.spec.tokens)
+    return trm_error(TRM_USAGE, "generate: %s is not a model of tokens; trireme predict gives its answers", path);
+  for (int i = 0; i < loaded->model.layers; i++) {
+    const struct trm_layer *layer = &loaded->model.layer[i];
+    if (layer->heads && strcmp(layer->ops->name, "attention") == 0 && !layer->causal)
+      return trm_error(TRM_USAGE, "generate: %s: %s sees what comes after (causal=no)", path, trm_layer_text(layer));
+  }
+  return TRM_OK;
+}
+
+static int open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded *loaded, const struct job *job,
+                          const char *path)
+{
+  const struct trm_checkpoint *c = &loaded->checkpoint;
+  if (job->options.data.file[0] && !c->encoding.name)
+    return trm_tokenizer_of_data(tokenizer, job->options.data.file, c->spec.classes);
+  return trm_tokenizer_open(tokenizer, path, &c->encoding, c->class_names, c->spec.classes);
+}
+
+/* The scores (V) of the token that follows the last ones of `tokens`. */
+static int score_next(struct loaded *loaded, struct job *job, const struct trm_tokens *tokens, int32_t *window,
+                      void *device_window, float *scores)
+{
+  const struct trm_device_ops *ops = job->device.ops;
+  const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
+  const size_t n = tokens->count < context ? tokens->count : context;
+  memcpy(window, tokens->token + tokens->count - n, n * sizeof *window); /* behind it: zeros */
+  ops->upload(&job->device, device_window, window, context * sizeof *window);
+  const struct trm_input input = {.rows = 1, .tokens = device_window};
+  const struct trm_pass pass = {.device = &job->device, .input = &input};
+  trm_model_forward(&loaded->model, &pass);
+  ops->download(&job->device, scores, loaded->model.scores + (n - 1) * vocabulary, vocabulary * sizeof *scores);
+  return ops->sync(&job->device);
+}
+
+static int write_text(const char *text, size_t bytes)
+{
+  if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
+    return trm_error(TRM_FAILED, "generate: standard output cannot be written");
+  return TRM_OK;
+}
+
+/* Appends request->tokens tokens and writes each as it is there. */
+static int go_on(struct loaded *loaded, struct job *job, const struct request *request,
+                 const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
+{
+  const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
+  int32_t *window = trm_alloc(context * sizeof *window, "tokens");
+  float *scores = trm_alloc(vocabulary * sizeof *scores, "scores");
+  void *device_window;
+  int status = job->device.ops->alloc(&job->device, context * sizeof *window, "tokens", &device_window);
+  const size_t prompt = tokens->count;
+  const double began = job->parts.comm->ops->clock(job->parts.comm);
+  for (int64_t i = 0; i < request->tokens && status == TRM_OK; i++) {
+    status = score_next(loaded, job, tokens, window, device_window, scores);
+    if (status != TRM_OK)
+      break;
+    const int32_t next = trm_sample(&request->how, scores, vocabulary, (uint64_t)i);
+    if (next < 0) {
+      status = trm_error(TRM_FAILED, "generate: %s: the scores after token %zu are not finite", request->path,
+                         tokens->count);
+      break;
+    }
+    trm_tokens_add(tokens, next);
+    size_t bytes;
+    const char *text = trm_tokenizer_text(tokenizer, next, &bytes);
+    status = write_text(text, bytes);
+  }
+  if (status == TRM_OK)
+    status = write_text("\n", 1);
+  if (status == TRM_OK)
+    trm_info("%zu tokens after %zu, %.1f a second", tokens->count - prompt, prompt,
+             (double)(tokens->count - prompt) / (job->parts.comm->ops->clock(job->parts.comm) - began));
+  job->device.ops->release(&job->device, device_window);
+  trm_free(window);
+  trm_free(scores);
+  return status;
+}
+
+static int answer(struct loaded *loaded, struct job *job, const struct request *request)
+{
+  struct trm_tokenizer *tokenizer;
+  struct trm_tokens tokens = {0};
+  TRM_CHECK(check_model(loaded, request->path));
+  TRM_CHECK(open_tokenizer(&tokenizer, loaded, job, request->path));
+  int status = trm_tokenizer_encode(tokenizer, request->prompt, strlen(request->prompt), &tokens);
+  if (status != TRM_OK)
+    trm_error_context(status, "generate: --prompt");
+  if (status == TRM_OK)
+    status = write_text(request->prompt, strlen(request->prompt));
+  if (status == TRM_OK)
+    status = go_on(loaded, job, request, tokenizer, &tokens);
+  trm_free(tokens.token);
+  trm_tokenizer_close(tokenizer);
+  return status;
+}
+
+static int generate(struct job *job, const struct request *request)
+{
+  if (!request->path)
+    return trm_error(TRM_USAGE, "generate: no checkpoint named; trireme generate --help tells the usage");
+  if (!request->prompt)
+    return trm_error(TRM_USAGE, "generate: --prompt: no text to go on with");
+  struct loaded loaded;
+  int status = loaded_open(&loaded, job, request->path, 1);
+  if (status == TRM_OK)
+    status = answer(&loaded, job, request);
+  loaded_close(&loaded, job);
+  return status;
+}
+
+int cmd_generate(int argc, char **argv)
+{
+  struct request request = {.tokens = 200, .how = {.temperature = 1, .top_p = 1}};
+  int64_t top_k = 0, seed = 1;
+  const struct flag flags[] = {{.name = "prompt", .kind = FLAG_TEXT, .value = &request.prompt},
+                               {.name = "tokens", .kind = FLAG_INTEGER, .value = &request.tokens, .low = 1,
+                                .high = INT32_MAX},
+                               {.name = "temperature", .kind = FLAG_REAL, .value = &request.how.temperature,
+                                .high = 1000},
+                               {.name = "top-k", .kind = FLAG_INTEGER, .value = &top_k, .high = INT32_MAX},
+                               {.name = "top-p", .kind = FLAG_REAL, .value = &request.how.top_p, .high = 1},
+                               {.name = "seed", .kind = FLAG_INTEGER, .value = &seed, .high = INT64_MAX},
+                               {.name = NULL}};
+  const struct job_request wanted = {.command = "generate", .usage = usage, .flags = flags, .places = 1, .alone = true};
+  struct job job;
+  int words;
+  bool helped;
+  int status = job_open(&job, &wanted, argc, argv, &words, &helped);
+  request.path = words ? argv[0] : NULL;
+  request.how.top_k = (size_t)top_k;
+  request.how.seed = (uint64_t)seed;
+  if (status == TRM_OK && !helped)
+    status = generate(&job, &request);
+  job_close(&job);
+  return status;
+}
