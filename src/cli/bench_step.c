@@ -191,6 +191,7 @@ static void json_print(struct bench *b, const struct figures *f)
   trm_json_number(&line, "strategy_s", f->update_s);
   trm_json_number(&line, "wait_s", f->wait_s);
   trm_json_number(&line, "comm_s", f->comm_s);
+  trm_json_integer(&line, "max_resident_bytes", (int64_t)trm_memory_most());
   if (b->bound) {
     trm_json_number(&line, "bound_s", f->bound_s);
     trm_json_number(&line, "products_s", f->limits.products_s);

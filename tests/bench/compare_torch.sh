@@ -1,26 +1,52 @@
 #!/bin/bash
-# Whole steps of the perceptron 784-2048-2048-10 on 256 samples a rank, here and in PyTorch, in turns.
+# Whole training steps, here and in PyTorch, in turns.
 #
-#   [RANKS=1] [THREADS=all] [STEPS=20] [ROUNDS=7] [PYTHON=python3] [PEER=torch_peer.py] tests/bench/compare_torch.sh
+#   [WORK=mlp] [DTYPE=f32] [RANKS=1] [THREADS=all] [STEPS=20] [WARMUP=5] [ROUNDS=7] [PYTHON=python3]
+#   [PEER=torch_peer.py] tests/bench/compare_torch.sh
 #
-# THREADS are those of a rank. The figure that counts is the ratio of each round, PyTorch's seconds over ours (above 1:
-# ours are fewer), and its median: whatever else the machine does then falls on both.
+# WORK is one of
+#   mlp        the perceptron 784-2048-2048-10, 256 samples a rank, SGD with momentum
+#   lenet5     LeNet-5, 64 images of 28 x 28 a rank, likewise
+#   resnet20   ResNet-20, 128 images of 32 x 32 a rank, likewise
+#   gptchar    a GPT of 6 layers, 6 heads, 384 wide, 16 rows of 256 characters a rank, AdamW
+# DTYPE=bf16: products in bfloat16 on both sides (device.matmul=bf16; autocast). THREADS are those of a rank. The figure
+# that counts is the ratio of each round, PyTorch's seconds over ours (above 1: ours are fewer), and its median: whatever
+# else the machine does then falls on both. Of memory, the most that the first rank has had.
 . "$(dirname "$0")/lib.sh"
+WORK=${WORK:-mlp}
+DTYPE=${DTYPE:-f32}
 RANKS=${RANKS:-1}
 THREADS=${THREADS:-$(($(nproc) / RANKS > 0 ? $(nproc) / RANKS : 1))}
 STEPS=${STEPS:-20}
+WARMUP=${WARMUP:-5}
 PYTHON=${PYTHON:-python3}
 PEER=${PEER:-$here/torch_peer.py}
 
+case $WORK in
+  mlp) model=("--model=mlp 784-2048-2048-10 relu" --batch=256) ;;
+  lenet5) model=(--model=lenet5 --batch=64) ;;
+  resnet20) model=(--model=resnet20 --batch=128) ;;
+  gptchar) model=("--model=gpt layers=6 heads=6 dim=384 context=256" --batch=16 --optim.name=adamw --optim.lr=3e-4) ;;
+  *) echo "WORK=$WORK is none of mlp, lenet5, resnet20, gptchar" >&2; exit 2 ;;
+esac
+
 printf '%5s %14s %14s %8s\n' round 'trireme ms' 'PyTorch ms' ratio
 for round in $(seq "$ROUNDS"); do
-  a=$(job "$RANKS" bench step --bound=no --json --steps="$STEPS" --threads="$THREADS" | json_value step_s)
+  one=$(job "$RANKS" bench step "${model[@]}" --device.matmul="$DTYPE" --bound=no --json --steps="$STEPS" \
+    --warmup="$WARMUP" --threads="$THREADS")
+  a=$(echo "$one" | json_value step_s)
   wanted "trireme bench step" "$a"
-  b=$("$PYTHON" "$PEER" mlp --ranks "$RANKS" --threads "$THREADS" --steps "$STEPS" | json_value step_s)
+  two=$("$PYTHON" "$PEER" "$WORK" --dtype "$DTYPE" --ranks "$RANKS" --threads "$THREADS" --steps "$STEPS" \
+    --warmup "$WARMUP")
+  b=$(echo "$two" | json_value step_s)
   wanted "$PEER" "$b"
   ours+=("$a") theirs+=("$b") ratios+=("$(ratio "$b" "$a")")
+  our_bytes+=("$(echo "$one" | json_value max_resident_bytes)")
+  their_bytes+=("$(echo "$two" | json_value max_resident_bytes)")
   awk -v r="$round" -v a="$a" -v b="$b" 'BEGIN { printf "%5d %14.2f %14.2f %8.3f\n", r, 1e3 * a, 1e3 * b, b / a }'
 done
-printf '{"compare":"step, pytorch over trireme","ranks":%s,"threads":%s,"rounds":%s,' "$RANKS" "$THREADS" "$ROUNDS"
-printf '"trireme_s":%s,"pytorch_s":%s,"ratio":%s}\n' "$(median "${ours[@]}")" "$(median "${theirs[@]}")" \
+printf '{"compare":"step, pytorch over trireme","work":"%s","dtype":"%s","ranks":%s,"threads":%s,"rounds":%s,' \
+  "$WORK" "$DTYPE" "$RANKS" "$THREADS" "$ROUNDS"
+printf '"trireme_s":%s,"pytorch_s":%s,"ratio":%s,' "$(median "${ours[@]}")" "$(median "${theirs[@]}")" \
   "$(median "${ratios[@]}")"
+printf '"trireme_bytes":%.0f,"pytorch_bytes":%.0f}\n' "$(median "${our_bytes[@]}")" "$(median "${their_bytes[@]}")"

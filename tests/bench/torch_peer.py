@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""The same training work in PyTorch: whole steps (forward, loss, backward, update) of a perceptron.
+"""The same training work in PyTorch: whole steps (forward, loss, backward, update) on samples that lie ready.
 
-usage: torch_peer.py mlp [--sizes 784-2048-2048-10] [--batch B] [--threads T] [--ranks R] [--steps S] [--warmup W]
+usage: torch_peer.py mlp|lenet5|resnet20|gptchar [--sizes 784-2048-2048-10] [--dtype f32|bf16] [--batch B]
+                     [--threads T] [--ranks R] [--steps S] [--warmup W]
 
-Linear and ReLU layers, cross entropy, SGD with momentum 0.9, float32; B samples a rank. Ranks above 1:
-DistributedDataParallel over gloo, one process a rank. Prints one JSON line: median seconds of a step, samples per
-second summed over the ranks. What `trireme bench step` does.
+Cross entropy; SGD with momentum 0.9, for gptchar AdamW; B samples a rank (default 256, 64, 128, 16). bf16: autocast.
+Ranks above 1: DistributedDataParallel over gloo, one process a rank. Prints one JSON line: median seconds of a step,
+samples (gptchar: tokens) per second summed over the ranks, the most memory the process of rank 0 has had. What `trireme
+bench step` does.
 """
 import argparse
 import json
 import os
+import resource
 import statistics
 import time
 
@@ -25,6 +28,83 @@ def perceptron(sizes):
     return nn.Sequential(*layers[:-1])
 
 
+def lenet5():
+    return nn.Sequential(
+        nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(400, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU(), nn.Linear(84, 10))
+
+
+class Residual(nn.Module):
+    def __init__(self, channels, units, stride):
+        super().__init__()
+        self.c1 = nn.Conv2d(channels, units, 3, stride, 1, bias=False)
+        self.b1 = nn.BatchNorm2d(units)
+        self.c2 = nn.Conv2d(units, units, 3, 1, 1, bias=False)
+        self.b2 = nn.BatchNorm2d(units)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels != units:
+            self.shortcut = nn.Sequential(nn.Conv2d(channels, units, 1, stride, bias=False), nn.BatchNorm2d(units))
+
+    def forward(self, x):
+        y = self.b2(self.c2(F.relu(self.b1(self.c1(x)))))
+        return F.relu(y + self.shortcut(x))
+
+
+def resnet20():
+    layers = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    channels = 16
+    for units, stride in ((16, 1), (32, 2), (64, 2)):
+        for block in range(3):
+            layers.append(Residual(channels, units, 1 if block else stride))
+            channels = units
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, d = x.shape
+        q, k, v = (z.view(b, t, self.heads, d // self.heads).transpose(1, 2)
+                   for z in self.qkv(self.norm1(x)).split(d, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(b, t, d))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, layers, heads, width, context, vocabulary):
+        super().__init__()
+        self.token, self.position = nn.Embedding(vocabulary, width), nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.token.weight
+        for p in self.parameters():
+            if p.dim() > 1:
+                nn.init.normal_(p, 0, 0.02)
+
+    def forward(self, i):
+        x = self.token(i) + self.position(torch.arange(i.shape[1]))
+        return self.head(self.norm(self.blocks(x)))
+
+
+def work_of(a):
+    """Model, shape of a sample, classes, samples a rank."""
+    if a.work == "mlp":
+        sizes = [int(size) for size in a.sizes.split("-")]
+        return perceptron(sizes), (sizes[0],), sizes[-1], 256
+    return {"lenet5": lambda: (lenet5(), (1, 28, 28), 10, 64),
+            "resnet20": lambda: (resnet20(), (3, 32, 32), 10, 128),
+            "gptchar": lambda: (GPT(6, 6, 384, 256, 65), (256,), 65, 16)}[a.work]()
+
+
 def run(rank, a):
     torch.set_num_threads(a.threads)
     torch.manual_seed(1 + rank)
@@ -33,19 +113,23 @@ def run(rank, a):
         os.environ.setdefault("MASTER_PORT", "29511")
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
         torch.distributed.init_process_group("gloo", rank=rank, world_size=a.ranks)
-    sizes = [int(size) for size in a.sizes.split("-")]
-    model = perceptron(sizes)
+    model, shape, classes, batch = work_of(a)
+    batch = a.batch or batch
+    tokens = a.work == "gptchar"
     if a.ranks > 1:
         model = nn.parallel.DistributedDataParallel(model)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+    optimizer = (torch.optim.AdamW(model.parameters(), 3e-4) if tokens else
+                 torch.optim.SGD(model.parameters(), 0.01, momentum=0.9))
     times = []
     for step in range(a.warmup + a.steps):
-        x = torch.randn(a.batch, sizes[0])
-        y = torch.randint(0, sizes[-1], (a.batch,))
+        x = torch.randint(0, classes, (batch,) + shape) if tokens else torch.randn((batch,) + shape)
+        y = torch.randint(0, classes, (batch,) + (shape if tokens else ()))
         if a.ranks > 1:
             torch.distributed.barrier()
         begin = time.perf_counter()
-        loss = F.cross_entropy(model(x), y)
+        with torch.autocast("cpu", torch.bfloat16, enabled=a.dtype == "bf16"):
+            z = model(x)
+            loss = F.cross_entropy(z.reshape(-1, z.shape[-1]), y.reshape(-1))
         optimizer.zero_grad(set_to_none=True)
         loss.backward()
         optimizer.step()
@@ -53,18 +137,20 @@ def run(rank, a):
             times.append(time.perf_counter() - begin)
     median = statistics.median(times)
     if rank == 0:
-        print(json.dumps({"work": a.work, "peer": "pytorch " + torch.__version__, "dtype": "f32", "ranks": a.ranks,
-                          "threads": a.threads, "batch": a.batch, "params": sum(p.numel() for p in model.parameters()),
-                          "step_s": median, "items_per_s": a.batch * a.ranks / median}), flush=True)
+        print(json.dumps({"work": a.work, "peer": "pytorch " + torch.__version__, "dtype": a.dtype, "ranks": a.ranks,
+                          "threads": a.threads, "batch": batch, "params": sum(p.numel() for p in model.parameters()),
+                          "step_s": median, "items_per_s": batch * (shape[0] if tokens else 1) * a.ranks / median,
+                          "max_resident_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}), flush=True)
     if a.ranks > 1:
         torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":
     p = argparse.ArgumentParser()
-    p.add_argument("work", choices=["mlp"])
+    p.add_argument("work", choices=["mlp", "lenet5", "resnet20", "gptchar"])
     p.add_argument("--sizes", default="784-2048-2048-10")
-    p.add_argument("--batch", type=int, default=256)
+    p.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    p.add_argument("--batch", type=int, default=0)
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--ranks", type=int, default=1)
     p.add_argument("--steps", type=int, default=20)
