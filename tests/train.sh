@@ -190,6 +190,19 @@ run 1 unstopped --train.steps=3000
 [ "$(sha stopped)" = "$(sha unstopped)" ] || fail "stopped and resumed: other bits"
 pass "stopped by SIGTERM, resumed: the bits of the undisturbed run"
 
+# -- products in bfloat16, where there are any: threads do not change bits, and the curve is that of float32
+if "$TRIREME" bench gemm --device.matmul=bf16 --shapes=8x8x8 --repeat=1 > /dev/null 2>&1; then
+  for threads in 1 2 3; do
+    run 1 bf16-$threads "--model=mlp 784-512-256-10 gelu" --device.matmul=bf16 --parallel.threads=$threads --train.steps=60
+    [ "$(sha bf16-$threads)" = "$(sha bf16-1)" ] || fail "bfloat16: $threads threads, other bits than one"
+  done
+  pass "bfloat16: the same bits with 1, 2 and 3 threads"
+  run 1 f32 "--model=mlp 784-512-256-10 gelu" --train.steps=60
+  awk -v a="$(json_number final_train_loss bf16-1/summary.json)" -v b="$(json_number final_train_loss f32/summary.json)" \
+    'BEGIN { exit !(a > 0.97 * b && a < 1.03 * b && a != b) }' || fail "bfloat16: another loss than float32"
+  pass "bfloat16: the loss of float32 within 3 %, not the same"
+fi
+
 # -- out of memory: the windowed reader shows each sample once an epoch too, and any number of ranks the same ones
 run 1 windows1 --data.memory=1M
 run 3 windows3 --data.memory=1M
