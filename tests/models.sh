@@ -20,7 +20,7 @@ write() {
 model: $3
 data: {file: $4, context: 20}
 train: {steps: 12, batch: 24, evaluate_every: 1000}
-optim: {name: momentum, lr: 0.1, momentum: 0.9, clip: 5}
+optim: {name: momentum, lr: 0.05, momentum: 0.9}
 parallel: {threads: 1}
 run: {seed: 3, checkpoint_every: 7}
 log: {every: 1, quiet: yes}
