@@ -15,7 +15,7 @@ static const struct {
   int (*run)(int argc, char **argv);
 } benches[] = {
   {"gemm", "matrix products of a training step, and a large square one", bench_gemm},
-  {"step", "whole steps (forward, loss, backward, update), beside the bound that products and memory set", bench_step},
+  {"step", "whole steps and their parts, beside what the machine could do at best", bench_step},
   {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
   {"io", "reading a data set, beside reading the same file plainly", bench_io},
 };
