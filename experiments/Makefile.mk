@@ -7,3 +7,7 @@ EXTRA_DIST += \
 	experiments/lenet5-fashion/README.md \
 	experiments/lenet5-fashion/config.yaml \
 	experiments/lenet5-fashion/curves.svg
+EXTRA_DIST += \
+	experiments/gpt-shakespeare/README.md \
+	experiments/gpt-shakespeare/config.yaml \
+	experiments/gpt-shakespeare/curves.svg
