@@ -79,7 +79,8 @@ static size_t end_find(const struct pieces *p)
 int pieces_next(struct pieces *p, const char **text, size_t *bytes, bool *beyond)
 {
   p->filled -= p->given;
-  memmove(p->buffer, p->buffer + p->given, p->filled);
+  if (p->filled) /* before the first reading there is no buffer */
+    memmove(p->buffer, p->buffer + p->given, p->filled);
   p->at += p->given;
   p->given = 0;
   while (!p->ended && (p->filled < PIECE || end_find(p) == 0))
