@@ -1,5 +1,5 @@
 #!/bin/bash
-# Every layer in every way of dividing the work: models that have them all between them follow the curve of one rank on
+# Every layer but relu in every way of dividing the work: models that have them between them follow the curve of one rank on
 # several, in pieces (accumulation) and on nodes that share no memory; end with the same bits with lanes; and go on with
 # the same bits after a pause.
 set -u
@@ -14,27 +14,26 @@ awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop
              i % 40 == 39 ? "\n" : "" }' > text.txt
 "$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
 
-# write FILE STEPS MODEL DATA: a configuration
+# write NAME MODEL DATA: a configuration
 write() {
   cat > "$1.yaml" << EOF
-model: $3
-data: {file: $4, context: 20}
+model: $2
+data: {file: $3, context: 20}
 train: {steps: 12, batch: 24, evaluate_every: 1000}
 optim: {name: momentum, lr: 0.05, momentum: 0.9}
 parallel: {threads: 1}
 run: {seed: 3, checkpoint_every: 7}
 log: {every: 1, quiet: yes}
 EOF
-  sed -i "s/steps: 12/steps: $2/" "$1.yaml"
 }
 # Smooth activations: at a kink two runs that add in another order can part (see train.sh).
-write images 12 "conv2d 8 5 pad=2 stride=2 init=he | batch_norm sync=yes | gelu | mark a | conv2d 8 3 pad=1 groups=2 |
+write images "conv2d 8 5 pad=2 stride=2 init=he | batch_norm sync=yes | gelu | mark a | conv2d 8 3 pad=1 groups=2 |
   batch_norm sync=yes | add a | tanh | avg_pool 2 | conv2d 12 3 pad=1 bias=no init=xavier | sigmoid | global_avg_pool |
   dropout 0.2 | linear 10" digits.h5
-write pooling 12 "conv2d 6 5 pad=2 | gelu | max_pool 2 | conv2d 12 5 | gelu tanh | max_pool 2 | flatten | linear 32 |
+write pooling "conv2d 6 5 pad=2 | gelu | max_pool 2 | conv2d 12 5 | gelu tanh | max_pool 2 | flatten | linear 32 |
   gelu | dropout 0.3 | linear 10" digits.h5
-write gpt 12 "gpt layers=2 heads=2 dim=16 context=20 dropout=0.1" text.h5
-write rotary 12 "embedding 16 | mark a | rms_norm | linear 48 | rotary heads=2 | attention heads=2 | linear 16 | add a |
+write gpt "gpt layers=2 heads=2 dim=16 context=20 dropout=0.1" text.h5
+write rotary "embedding 16 | mark a | rms_norm | linear 48 | rotary heads=2 | attention heads=2 | linear 16 | add a |
   mark b | rms_norm | linear 64 | swiglu | linear 16 | add b | layer_norm | head" text.h5
 
 # run N NAME CONFIGURATION OPTION...: a training run of N ranks in run directory NAME
@@ -53,7 +52,7 @@ follows() {
     awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
                     END { if (n == 12) printf "%.3g", worst }')
   [ -n "$worst" ] || fail "$2: not the 12 losses that were to be compared"
-  awk -v d="$worst" 'BEGIN { exit !(d <= 1e-4) }' || fail "$2: losses differ from $1's by $worst"
+  awk -v d="$worst" 'BEGIN { exit !(d <= 1e-6) }' || fail "$2: losses differ from $1's by $worst"
   pass "$2 follows $1 (largest relative difference $worst)"
 }
 # equal A B: the weights are the same, bit for bit

@@ -1,4 +1,5 @@
-/* Before the first step of the synchronous method: which ranks share memory, how the flat array is cut, where it all lies. */
+/* Before the first step of the synchronous method: which ranks share memory, how the flat array is cut, where it all
+ * lies. */
 #include <string.h>
 
 #include "core/log.h"

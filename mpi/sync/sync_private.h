@@ -1,4 +1,5 @@
-/* What the files of the synchronous method over shared memory have: sync.c the steps, sync_arrays.c all that they work on. */
+/* What the two files of the synchronous method over shared memory have in common: sync.c makes the steps, sync_arrays.c
+ * all that they work on. */
 #ifndef TRM_MPI_SYNC_SYNC_PRIVATE_H
 #define TRM_MPI_SYNC_SYNC_PRIVATE_H
 
