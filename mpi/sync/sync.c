@@ -298,12 +298,6 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tall
   return meet(strategy); /* all slices of the weights are new */
 }
 
-static int sync_finish(struct trm_strategy *strategy)
-{
-  (void)strategy; /* nothing is left under way between steps */
-  return TRM_OK;
-}
-
 /* -- checkpoints: the shared arrays are the views */
 
 static int sync_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
@@ -337,7 +331,6 @@ const struct trm_strategy_ops trm_strategy_sync = {
   .create = sync_create,
   .grad_ready = sync_grad_ready,
   .step = sync_step,
-  .finish = sync_finish,
   .collect = sync_collect,
   .restore = sync_restore,
   .destroy = sync_destroy,

@@ -157,7 +157,7 @@ int sync_create(struct trm_strategy *strategy)
     return status;
   }
   strategy->w = s->w.data;
-  strategy->average = strategy->optimizer->ema > 0 ? s->state[strategy->optimizer->states - 1].data : NULL;
+  strategy->evaluated = strategy->optimizer->ema > 0 ? s->state[strategy->optimizer->states - 1].data : NULL;
   return TRM_OK;
 }
 

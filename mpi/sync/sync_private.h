@@ -72,7 +72,7 @@ static inline bool has_peers(const struct sync *s)
   return s->cross->size > 1;
 }
 
-/* Collective. Makes the groups, cuts the buckets, takes all memory; sets w, g, average, index and parts. */
+/* Collective. Makes the groups, cuts the buckets, takes all memory; sets w, g, evaluated, index and parts. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */
 

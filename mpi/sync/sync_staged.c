@@ -59,7 +59,7 @@ static int staged_create(struct trm_strategy *strategy)
     return status;
   }
   strategy->w = s->array[0];
-  strategy->average = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
+  strategy->evaluated = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
   return TRM_OK;
 }
 
@@ -102,12 +102,6 @@ static int staged_step(struct trm_strategy *strategy, double rate, struct trm_ta
   return device->ops->sync(device);
 }
 
-static int staged_finish(struct trm_strategy *strategy)
-{
-  (void)strategy; /* nothing is left under way between steps */
-  return TRM_OK;
-}
-
 static int staged_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
   struct staged *s = strategy->own;
@@ -140,7 +134,6 @@ const struct trm_strategy_ops sync_staged = {
   .lockstep = true,
   .create = staged_create,
   .step = staged_step,
-  .finish = staged_finish,
   .collect = staged_collect,
   .restore = staged_restore,
   .destroy = staged_destroy,

@@ -240,7 +240,6 @@ static int measure(struct bench *b)
     if (b->bound)
       limits_round(&b->limits, k);
   }
-  TRM_CHECK(b->work.strategy.ops->finish(&b->work.strategy));
   const struct figures f = figures_make(b);
   if (b->work.comm->rank == 0) {
     if (b->json)

@@ -41,19 +41,23 @@ struct trm_options {
     int64_t bucket; /* bytes */
   } parallel;
   struct {
-    char *name;
+    char *name, *data, *rate, *compensation;
+    int64_t tau, servers, groups, splits, slack, rows;
+    double alpha, lambda, memory;
   } strategy;
   struct {
     char *dir, *resume;
     int64_t seed, lanes, checkpoint_every, keep;
     bool overwrite, singletons;
+    char *slow, *jitter; /* computing times on purpose (train/pace.h) */
   } run;
   struct {
     int64_t every;
     bool quiet;
   } log;
   struct {
-    char *name, *blas, *matmul;
+    char *name, *blas, *matmul, *compute;
+    double gflops; /* modelled speed of a rank, where compute is "sleep" */
   } device;
 };
 

@@ -13,6 +13,7 @@ libtrireme_la_SOURCES += \
 	src/train/rundir.c \
 	src/train/rundir.h \
 	src/train/save.c \
+	src/train/staleness.c \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \
@@ -20,5 +21,6 @@ libtrireme_la_SOURCES += \
 traininclude_HEADERS += \
 	src/train/checkpoint.h \
 	src/train/dataset.h \
+	src/train/staleness.h \
 	src/train/strategy.h \
 	src/train/train.h

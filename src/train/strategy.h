@@ -1,8 +1,17 @@
 /* The strategy contract: how the ranks' gradients become updates of the weights. One file a method, in mpi/sync and
  * mpi/async; each reaches other ranks through core/comm.h alone.
  *
- * The strategy owns the flat arrays (so that they can live where it needs them: private, shared by a node, in a window).
+ * The strategy owns the flat arrays, so that they can live where it needs them: private, shared by a node, in a window.
  * All slots marked collective are called by every rank of the data axis in the same order.
+ *
+ * The batches of a run are numbered from 0. A synchronous method (claim NULL) walks through them in step: all ranks
+ * work on each batch, each on its part. With an asynchronous one every rank goes its own way from one settling to the next:
+ *
+ *   while claim gives a batch: before_forward, the gradient of this rank's part of it, step
+ *   settle                     all ranks meet; every batch before `end` is part of the weights that are evaluated
+ *
+ * The trainer settles where something is to be seen of the run as a whole: before an evaluation or a checkpoint, and at
+ * the end of an epoch.
  */
 #ifndef TRM_TRAIN_STRATEGY_H
 #define TRM_TRAIN_STRATEGY_H
@@ -12,28 +21,42 @@
 #include "core/options.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
+#include "train/staleness.h"
 
 struct trm_strategy;
+
+/* State of a method that is one rank's own: a worker's weights, its part of a centre. Host memory of the strategy's. A
+ * checkpoint keeps it beside the whole arrays, for a run that goes on with as many ranks. */
+#define TRM_MAX_KEPT 8
+struct trm_kept {
+  const char *name; /* unique in the rank */
+  void *data;
+  size_t bytes;
+};
 
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
   bool lockstep;    /* all ranks compute the parts of one batch at the same time, so passes may reduce among them */
+  /* Asynchronous methods: the next batch, among those numbered below `end`, that this rank works on; false: none is
+   * left for it, or the run is to stop (strategy->halt). Ranks that serve others do so in here. NULL: synchronous. */
+  bool (*claim)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
   /* Collective. Takes the arrays (elements = strategy->elements), sets w and g, index and parts. */
   int (*create)(struct trm_strategy *strategy);
   /* Before the forward pass of a step; NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);
   /* The gradients of the flat interval [low, high) are final on this rank for this step (after the last micro-batch or
-   * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the strategy
-   * waits for step. */
+   * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the
+   * strategy waits for step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally);
-  /* Collective for synchronous methods. Combines, updates: w is the next version on return. tally: in, this rank's sums;
-   * out, the sums over the global batch. If the global loss is not finite nothing is updated and TRM_FAILED is returned
-   * on every rank. */
+  /* Combines, updates. tally: in, this rank's sums. If the loss is not finite nothing is updated and TRM_FAILED is
+   * returned. Synchronous methods: collective; on return w is the next version, tally has the sums over the global
+   * batch, and a failure is every rank's. */
   int (*step)(struct trm_strategy *strategy, double rate, struct trm_tally *tally);
-  /* Collective: everything under way is done; w is the variable to evaluate. */
-  int (*finish)(struct trm_strategy *strategy);
+  /* Collective: everything under way is done; `evaluated` and `updates` are those of the run as a whole, equal on all
+   * ranks. NULL: they always are. */
+  int (*settle)(struct trm_strategy *strategy);
 
   /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. the optimizer's.
    * collect: collective, makes the views current; valid on rank 0 of the data axis (at least) until the next step.
@@ -56,10 +79,15 @@ struct trm_strategy {
   int boundaries;
   /* set by create */
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
-  float *average;              /* device, (elements): the average of the weights (optim.ema), to read; NULL: none */
-  int index, parts;            /* which part of each global batch this rank computes (trm_interval) */
-  uint64_t updates;            /* steps done */
+  float *evaluated;            /* device, (elements): what evaluations read: an average, a centre; NULL: w */
+  int index, parts;            /* which part of each batch this rank computes (trm_interval) */
+  struct trm_kept kept[TRM_MAX_KEPT]; /* what only this rank has: saved after settle, given back before restore */
+  int kepts;
+  struct trm_staleness *staleness; /* of this rank's updates; NULL: none has any */
+  uint64_t updates;            /* batches that are part of the weights, as of the latest settling */
   double wait_s, comm_s;       /* seconds spent waiting for others, and in communication, so far */
+  /* set by the caller */
+  bool halt;                   /* this rank wants the run to stop: no rank gets another batch */
   void *own;
 };
 

@@ -172,13 +172,13 @@ static bool is_better(const struct trainer *t)
   return t->test_loss < t->best_loss - t->options->train.stop_delta;
 }
 
-/* With the average of the weights, where there is one. */
+/* With what the strategy has for it, where that is not the weights. */
 static int evaluate_test(struct trainer *t, struct trm_tally *tally)
 {
   struct trm_model *model = &t->model;
   const struct trm_strategy *s = &t->strategy;
-  if (s->average)
-    TRM_CHECK(trm_model_bind(model, model->device, s->average, s->g, model->max_rows, true));
+  if (s->evaluated)
+    TRM_CHECK(trm_model_bind(model, model->device, s->evaluated, s->g, model->max_rows, true));
   const int status = trm_evaluate(model, t->test, t->comm, model->max_rows, tally);
   TRM_CHECK(trm_model_bind(model, model->device, s->w, s->g, model->max_rows, true));
   return status;
@@ -478,8 +478,6 @@ int trm_train(const struct trm_options *options, const struct trm_parts *parts, 
     const char *how;
     status = run_epochs(&t, &how);
     trm_progress_end();
-    if (status == TRM_OK)
-      status = t.strategy.ops->finish(&t.strategy);
     if (status != TRM_OK) {
       /* the run is on record all the same; its own failure is the message that counts */
       char *reason = trm_strdup(trm_error_text());

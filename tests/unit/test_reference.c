@@ -102,8 +102,8 @@ static void training_check(struct trm_device *device, const struct reference *r,
   reference_check_array(r, values, value, 1e-6);
   const float *w = read_floats(device, run.strategy.w, c.model.parameters);
   reference_check_parameters(r, &c.model, "final.", w, 1e-5);
-  if (run.strategy.average)
-    reference_check_parameters(r, &c.model, "average.", read_floats(device, run.strategy.average, c.model.parameters),
+  if (run.strategy.evaluated)
+    reference_check_parameters(r, &c.model, "average.", read_floats(device, run.strategy.evaluated, c.model.parameters),
                                1e-5);
   size_t kept = trm_model_size(&c.model);
   for (size_t e = 0; e < c.model.parameters; e++)
