@@ -170,8 +170,55 @@ static void say_tokens(struct trm_json *json, double loss, double token_bytes)
     trm_json_number(json, "test_bits_per_byte", bits / token_bytes);
 }
 
+/* All ranks together; updates 0: none of them has any. */
+static struct trm_staleness staleness_sum(const struct trm_staleness *of_rank, int ranks)
+{
+  struct trm_staleness sum = {0};
+  for (int i = 0; i < ranks; i++)
+    trm_staleness_merge(&sum, &of_rank[i]);
+  return sum;
+}
+
+static void say_staleness(struct trm_json *json, const struct trm_staleness *of_rank, int ranks)
+{
+  const struct trm_staleness sum = staleness_sum(of_rank, ranks);
+  if (sum.updates == 0)
+    return;
+  trm_json_number(json, "staleness_mean", trm_staleness_mean(&sum));
+  trm_json_integer(json, "staleness_p99", (int64_t)trm_staleness_quantile(&sum, 0.99));
+  trm_json_integer(json, "staleness_max", (int64_t)sum.most);
+  trm_json_list(json, "staleness_workers");
+  for (int i = 0; i < ranks; i++)
+    trm_json_number(json, NULL, trm_staleness_mean(&of_rank[i]));
+  trm_json_end(json);
+}
+
+static void say_histograms(struct trm_json *json, const struct trm_staleness *of_rank, int ranks)
+{
+  if (staleness_sum(of_rank, ranks).updates == 0)
+    return;
+  trm_json_list(json, "staleness");
+  for (int i = 0; i < ranks; i++) {
+    const struct trm_staleness *one = &of_rank[i];
+    if (one->updates == 0)
+      continue;
+    trm_json_object(json, NULL);
+    trm_json_integer(json, "rank", i);
+    trm_json_integer(json, "updates", (int64_t)one->updates);
+    trm_json_number(json, "mean", trm_staleness_mean(one));
+    trm_json_integer(json, "p99", (int64_t)trm_staleness_quantile(one, 0.99));
+    trm_json_integer(json, "max", (int64_t)one->most);
+    trm_json_list(json, "histogram");
+    for (uint64_t value = 0; value < TRM_STALENESS_BINS && value <= one->most; value++)
+      trm_json_integer(json, NULL, (int64_t)one->count[value]);
+    trm_json_end(json);
+    trm_json_end(json);
+  }
+  trm_json_end(json);
+}
+
 int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
-                         const struct trm_dataset *test)
+                         const struct trm_dataset *test, const struct trm_staleness *of_rank, int ranks)
 {
   struct trm_json json;
   begin_line(&json, dir, at);
@@ -180,11 +227,13 @@ int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point
     trm_json_number(&json, "test_accuracy", accuracy);
   if (test->spec.tokens)
     say_tokens(&json, loss, test->token_bytes);
+  say_staleness(&json, of_rank, ranks);
   return end_line(&json, dir);
 }
 
 int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *options, const struct trm_parts *parts,
-                       const struct trm_model *model, const struct trm_result *result)
+                       const struct trm_model *model, const struct trm_result *result,
+                       const struct trm_staleness *of_rank, int ranks)
 {
   char *path = trm_format("%s/summary.json", dir->path);
   char *aside = trm_format("%s.new", path);
@@ -218,6 +267,7 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
     trm_json_integer(&json, "planned_bytes", (int64_t)result->planned_bytes);
     trm_json_integer(&json, "max_resident_bytes", (int64_t)result->max_resident_bytes);
     trm_json_text(&json, "weights_sha256", result->weights_sha256);
+    say_histograms(&json, of_rank, ranks);
     trm_json_end(&json);
   }
   const bool bad = !stream || ferror(stream) | fclose(stream) || rename(aside, path) != 0;

@@ -23,12 +23,18 @@ struct trm_progress_point {
 };
 int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);
-/* Of tokens perplexity and bits a token are written too, and bits a byte where the data set knows its text. */
+/* Of tokens perplexity and bits a token are written too, and bits a byte where the data set knows its text.
+ * of_rank: (ranks) the staleness of each rank's updates so far; NULL, 0, or no updates: the method has none, and
+ * nothing is written of it. Otherwise the line has its mean, 99th percentile and maximum over all ranks, and the mean of
+ * each rank, null where it has no updates. */
 int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
-                         const struct trm_dataset *test);
+                         const struct trm_dataset *test, const struct trm_staleness *of_rank, int ranks);
 
+/* of_rank, ranks: as above. The summary has the histogram of each rank with updates: how many were 0, 1, ... updates
+ * stale, up to its own maximum; the last of TRM_STALENESS_BINS counts those that were more, too. */
 int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *options, const struct trm_parts *parts,
-                       const struct trm_model *model, const struct trm_result *result);
+                       const struct trm_model *model, const struct trm_result *result,
+                       const struct trm_staleness *of_rank, int ranks);
 void trm_rundir_close(struct trm_rundir *dir);
 
 /* The newest complete checkpoint of a run directory, NULL if there is none. Caller frees. */

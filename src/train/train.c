@@ -198,7 +198,7 @@ static int evaluate_now(struct trainer *t)
   if (t->comm->rank == 0) {
     const struct trm_progress_point at = point(t);
     const bool tokens = t->model.spec.tokens;
-    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test);
+    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test, NULL, 0);
     const double bytes = t->test->token_bytes;
     if (tokens)
       trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a %s",
@@ -455,7 +455,7 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
   if (t->comm->rank != 0)
     return TRM_OK;
   trm_model_hash(&t->model, view[0], result->weights_sha256);
-  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->model, result);
+  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->model, result, NULL, 0);
 }
 
 int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result)
