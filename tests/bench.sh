@@ -57,6 +57,40 @@ launch 2 "$TRIREME" bench allreduce --repeat=1 --json > out.json || fail "bench 
 figures bytes allreduce_s tree_s shared_s
 pass "bench allreduce"
 
+# rows TEXT...: lines of out.json with every TEXT
+rows() {
+  local text
+  cp out.json rows.json
+  for text in "$@"; do grep -F -- "$text" rows.json > next.json; mv next.json rows.json; done
+  wc -l < rows.json
+}
+for ranks in 2 3; do
+  launch $ranks "$TRIREME" bench rma --repeat=1 --naps=100,300 --json > out.json || fail "bench rma, $ranks ranks"
+  figures ranks bytes latency_s gb_per_s
+  for window in mpi shared; do
+    operations="get put accumulate"
+    targets="idle busy"
+    if [ $window = shared ]; then operations="$operations add"; else targets="$targets helper"; fi
+    for target in $targets; do
+      naps=1
+      [ "$target" = helper ] && naps=2
+      for operation in $operations; do
+        for bytes in 8 4096 262144 4194304; do
+          [ "$(rows "\"window\":\"$window\"" "\"operation\":\"$operation\"" "\"target\":\"$target\"" "\"bytes\":$bytes,")" -eq $naps ] ||
+            { cat out.json; fail "bench rma: $window $operation of $bytes bytes, $target: not $naps"; }
+        done
+      done
+      [ "$(rows "\"window\":\"$window\"" '"operation":"fetch_add"' "\"target\":\"$target\"" '"bytes":8,')" -eq $naps ] ||
+        { cat out.json; fail "bench rma: $window fetch_add, $target: not $naps"; }
+    done
+  done
+  [ "$(rows '"nap_us":100,')" -eq 13 ] && [ "$(rows '"nap_us":300,')" -eq 13 ] || { cat out.json; fail "bench rma: naps"; }
+  grep -v '"target":"idle"' out.json > computing.json
+  mv computing.json out.json
+  figures speed quiet_speed
+  pass "bench rma, $ranks ranks"
+done
+
 "$TRIREME" data make digits --out=digits.h5 --train=300 --test=50 > /dev/null 2>&1 || fail "data make digits"
 for ranks in 1 2; do
   launch $ranks "$TRIREME" bench io digits.h5 --repeat=1 --json > out.json || fail "bench io, $ranks ranks"
@@ -74,6 +108,8 @@ refused() { # refused TEXT ARGUMENT...
 }
 refused 'did you mean "step"' stp
 refused 'did you mean --shapes' gemm --shape=3x3x3
+refused 'needs two ranks' rma
+refused 'at "5ms"' rma --naps=100,5ms
 refused 'at "3x4"' gemm --shapes=3x4
 refused 'did you mean "optim.lr"' step --optim.lt=1
 

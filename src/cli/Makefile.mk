@@ -1,11 +1,14 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 trireme_SOURCES += \
 	src/cli/bench.h \
+	src/cli/bench_access.c \
+	src/cli/bench_access.h \
 	src/cli/bench_allreduce.c \
 	src/cli/bench_gemm.c \
 	src/cli/bench_io.c \
 	src/cli/bench_limits.c \
 	src/cli/bench_limits.h \
+	src/cli/bench_rma.c \
 	src/cli/bench_step.c \
 	src/cli/bench_work.c \
 	src/cli/bench_work.h \
