@@ -1,5 +1,17 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
+	mpi/async/asgd.c \
+	mpi/async/async.h \
+	mpi/async/claims.c \
+	mpi/async/claims.h \
+	mpi/async/service.c \
+	mpi/async/service.h \
+	mpi/async/service_private.h \
+	mpi/async/service_remote.c \
+	mpi/async/words.c \
+	mpi/async/words.h \
+	mpi/async/worker.c \
+	mpi/async/worker.h \
 	mpi/coll/allreduce_tree.c \
 	mpi/coll/allreduce_tree.h \
 	mpi/real.c \

@@ -6,10 +6,13 @@
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
+#include "mpi/async/async.h"
 #include "mpi/sync/sync.h"
 
 const struct trm_strategy_ops *const trm_strategy_table[] = {
   &trm_strategy_sync,
+  &trm_strategy_asgd,
+  &trm_strategy_groups,
   NULL,
 };
 

@@ -5,6 +5,7 @@ libtrireme_la_SOURCES += \
 	src/train/budget.h \
 	src/train/checkpoint.c \
 	src/train/dataset.c \
+	src/train/epochs.c \
 	src/train/evaluate.c \
 	src/train/feed.c \
 	src/train/feed.h \
@@ -14,6 +15,7 @@ libtrireme_la_SOURCES += \
 	src/train/rundir.h \
 	src/train/save.c \
 	src/train/staleness.c \
+	src/train/step.c \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \

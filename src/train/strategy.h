@@ -87,6 +87,7 @@ struct trm_strategy {
   uint64_t updates;            /* batches that are part of the weights, as of the latest settling */
   double wait_s, comm_s;       /* seconds spent waiting for others, and in communication, so far */
   /* set by the caller */
+  bool kept_given;             /* before restore: kept holds what a checkpoint had */
   bool halt;                   /* this rank wants the run to stop: no rank gets another batch */
   void *own;
 };

@@ -39,13 +39,26 @@ struct trainer {
   uint64_t evaluated_at;           /* updates at the latest evaluation */
   uint64_t saved_at;               /* updates at the latest checkpoint */
   double spoken;                   /* clock at the latest progress line */
+  double advancing;                /* clock when trainer_advance began */
+  uint64_t logged;                 /* step of the latest line of the log */
 };
 
 /* Seconds of training so far, earlier parts of a resumed run included. */
 double trainer_wall(const struct trainer *t);
 
+double trainer_clock(const struct trainer *t);
+
 /* Whether the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
+
+/* Collective (step.c). The next synchronous step; or, with an asynchronous method, the batches numbered below `end`, which
+ * belong to this epoch, and the settling after them. *tally: sums over these batches, on every rank. */
+int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally);
+/* What is said and written of a batch on rank 0 (epochs.c), after `step` batches of the run; more: samples done that
+ * t->samples does not have yet. tally: of this batch. */
+int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate);
+/* Collective (epochs.c). To the end, a stop, or early stopping; *how says which: "done", "stopped", "early-stop". */
+int trainer_run(struct trainer *t, const char **how);
 
 /* checkpoints (save.c). All are collective. */
 int trainer_save(struct trainer *t);      /* checkpoints/step-N.h5 and last.h5; removes the oldest beyond run.keep */

@@ -1,0 +1,9 @@
+/* The asynchronous methods, for the table of strategies (mpi/strategies.c). */
+#ifndef TRM_MPI_ASYNC_ASYNC_H
+#define TRM_MPI_ASYNC_ASYNC_H
+
+#include "train/strategy.h"
+
+extern const struct trm_strategy_ops trm_strategy_asgd, trm_strategy_groups;
+
+#endif

@@ -1,0 +1,302 @@
+#include "mpi/async/worker.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+
+/* -- life */
+
+static int check_request(const struct trm_strategy *s, const struct worker_plan *plan)
+{
+  const struct trm_options *o = s->options;
+  const char *name = s->ops->name;
+  const int ranks = s->comm->size;
+  if (!s->device->host_memory)
+    return trm_error(TRM_USAGE, "strategy.name=%s: its weights lie in the host's memory, and device.name=%s has one of "
+                     "its own", name, o->device.name);
+  if (o->run.lanes > 0)
+    return trm_error(TRM_USAGE, "run.lanes: lanes divide a batch over all ranks, and %s has no such batches", name);
+  if (trm_optimizer_has_ratios(s->optimizer))
+    return trm_error(TRM_USAGE, "optim.name=%s needs norms of whole tensors in one version, which %s does not have",
+                     o->optim.name, name);
+  if (s->optimizer->ema > 0 && plan->local)
+    return trm_error(TRM_USAGE, "optim.ema: %s has as many weights as workers, none whose average would be the run's",
+                     name);
+  if (o->strategy.servers > 0 && !plan->centre)
+    return trm_error(TRM_USAGE, "strategy.servers: %s has no centre that servers could keep", name);
+  if (o->strategy.servers >= ranks)
+    return trm_error(TRM_USAGE, "strategy.servers: %lld of %d ranks leave no worker", (long long)o->strategy.servers,
+                     ranks);
+  if (plan->groups && o->strategy.servers > 0)
+    return trm_error(TRM_USAGE, "strategy.servers: %s spreads the centre over all ranks", name);
+  if (o->strategy.groups > 0 && !plan->groups)
+    return trm_error(TRM_USAGE, "strategy.groups: %s has none (strategy.name=groups)", name);
+  if (o->strategy.groups > ranks)
+    return trm_error(TRM_USAGE, "strategy.groups: %lld groups of %d ranks", (long long)o->strategy.groups, ranks);
+  return TRM_OK;
+}
+
+/* Who works with whom. Servers are the last ranks. */
+static void find_place(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const int ranks = w->all->size, rank = w->all->rank, servers = (int)s->options->strategy.servers;
+  w->workers = ranks - servers;
+  w->number = rank < w->workers ? rank : -1;
+  if (w->plan.groups && s->options->strategy.groups > 0) {
+    w->workers = (int)s->options->strategy.groups;
+    size_t low, high;
+    for (int i = 0; i < w->workers; i++) {
+      trm_interval((size_t)ranks, (size_t)w->workers, (size_t)i, &low, &high);
+      if ((size_t)rank >= low && (size_t)rank < high)
+        w->number = i;
+    }
+  }
+  w->group = w->all->ops->split(w->all, w->number >= 0 ? w->number : w->workers + rank, 0);
+  s->index = w->plan.each ? w->number : w->group->rank;
+  s->parts = w->plan.each ? w->workers : w->group->size;
+  if (w->number < 0) { /* computes nothing */
+    s->index = 0;
+    s->parts = 1;
+  }
+}
+
+static void keep(struct trm_strategy *s, const char *name, void *data, size_t bytes)
+{
+  if (bytes > 0)
+    s->kept[s->kepts++] = (struct trm_kept){.name = name, .data = data, .bytes = bytes};
+}
+
+int worker_array(struct trm_strategy *s, const char *name, bool kept, float **array)
+{
+  void *memory;
+  const size_t bytes = s->elements * sizeof(float);
+  TRM_CHECK(s->device->ops->alloc(s->device, bytes, name, &memory));
+  *array = memory;
+  if (kept)
+    keep(s, name, memory, bytes);
+  return TRM_OK;
+}
+
+static int take_arrays(struct trm_strategy *s)
+{
+  static const char *const name[TRM_MAX_STATES - 1] = {"worker state 1", "worker state 2", "worker state 3"};
+  struct worker *w = worker_of(s);
+  TRM_CHECK(worker_array(s, "worker weights", w->plan.local, &s->w));
+  TRM_CHECK(worker_array(s, "gradients", false, &s->g));
+  TRM_CHECK(worker_array(s, "the evaluated weights", false, &s->evaluated));
+  for (int i = 0; w->plan.local && i < s->optimizer->states; i++)
+    TRM_CHECK(worker_array(s, name[i], true, &w->state[i]));
+  return TRM_OK;
+}
+
+int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t own_bytes)
+{
+  TRM_CHECK(check_request(s, plan));
+  struct trm_comm *all = s->comm;
+  const struct trm_options *o = s->options;
+  struct worker *w = trm_alloc(sizeof *w, "a worker");
+  s->own = w;
+  w->plan = *plan;
+  w->all = all;
+  w->node = strcmp(o->parallel.share, "none") == 0 ? all->ops->split(all, all->rank, 0)
+                                                   : all->ops->split_node(all, o->parallel.share);
+  w->own = trm_alloc(own_bytes, "a worker");
+  find_place(s);
+  s->staleness = &w->staleness;
+
+  int status = trm_agree(all, take_arrays(s));
+  if (status == TRM_OK)
+    status = claims_create(&w->claims, all, w->node, o->strategy.servers > 0 ? w->workers : 0,
+                           plan->each                                   ? CLAIMS_EACH
+                           : strcmp(o->strategy.data, "static") == 0 ? CLAIMS_STATIC
+                                                                        : CLAIMS_DYNAMIC,
+                           w->number, w->workers, plan->each ? (int)o->strategy.slack : 0);
+  const struct service_plan service = {
+    .comm = all,
+    .node = w->node,
+    .elements = s->elements,
+    .objects = plan->centre ? 1 : all->size,
+    .arrays = plan->arrays,
+    .servers = (int)o->strategy.servers,
+    .function = plan->function,
+    .context = s,
+  };
+  if (status == TRM_OK)
+    status = service_create(&w->service, &service);
+  if (status != TRM_OK) {
+    worker_destroy(s);
+    return status;
+  }
+  w->seen = trm_alloc(service_pieces(w->service) * sizeof *w->seen, "a worker");
+  keep(s, "next batch", &w->claims.next, sizeof w->claims.next);
+  size_t bytes;
+  void *data = service_control(w->service, &bytes);
+  keep(s, "clocks", data, bytes);
+  /* what is in the whole arrays of a checkpoint need not be kept again */
+  data = service_arrays(w->service, plan->centre ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, &bytes);
+  keep(s, "shared state", data, bytes);
+  return TRM_OK;
+}
+
+void worker_destroy(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const struct trm_device_ops *device = s->device->ops;
+  float *const array[] = {s->w, s->g, s->evaluated, w->state[0], w->state[1], w->state[2]};
+  service_free(w->service);
+  claims_free(&w->claims);
+  for (size_t i = 0; i < sizeof array / sizeof array[0]; i++)
+    if (array[i])
+      device->release(s->device, array[i]);
+  for (int i = 0; i < TRM_MAX_STATES; i++)
+    trm_free(w->view[i]);
+  trm_free(w->seen);
+  trm_free(w->own);
+  w->all->ops->release(w->group);
+  w->all->ops->release(w->node);
+  trm_free(w);
+  s->own = NULL;
+}
+
+/* -- claims */
+
+bool worker_claim(struct trm_strategy *s, uint64_t end, uint64_t *batch)
+{
+  struct worker *w = worker_of(s);
+  if (s->halt && !w->halted)
+    claims_halt(&w->claims);
+  w->halted |= s->halt;
+  if (w->number < 0) {
+    while (!claims_all_finished(&w->claims))
+      while (service_work(w->service))
+        ;
+    return false;
+  }
+  int64_t given = -1;
+  if (w->group->rank == 0 && claims_next(&w->claims, end, batch))
+    given = (int64_t)*batch;
+  if (w->group->size > 1)
+    w->group->ops->broadcast(w->group, &given, 1, TRM_INT64, 0);
+  *batch = (uint64_t)given;
+  if (given >= 0)
+    return true;
+  if (w->plan.drain)
+    w->plan.drain(s);
+  if (w->group->rank == 0)
+    claims_finish(&w->claims);
+  return false;
+}
+
+/* -- within a step */
+
+int worker_check(struct trm_strategy *s, const struct trm_tally *tally)
+{
+  struct worker *w = worker_of(s);
+  double loss = tally->loss;
+  w->group->ops->allreduce(w->group, &loss, 1, TRM_DOUBLE, TRM_SUM);
+  if (isfinite(loss))
+    return TRM_OK;
+  return trm_error(TRM_FAILED, "the loss of worker %d is %s; its gradient is not part of the weights (a lower "
+                   "optim.lr, optim.clip or optim.warmup may help)", w->number, isnan(loss) ? "nan" : "inf");
+}
+
+struct trm_update worker_update(struct trm_strategy *s, double rate, uint64_t step)
+{
+  struct trm_update how = s->optimizer->update;
+  how.rate = (float)rate;
+  how.scale = 1;
+  how.step = step;
+  if (s->optimizer->clip > 0) {
+    const size_t trained = trm_optimizer_trained(s->optimizer);
+    how.scale = trm_clip_scale(s->optimizer, s->device->ops->norm_squared(s->device, s->g, trained));
+  }
+  return how;
+}
+
+void worker_apply(struct trm_strategy *s, const struct trm_update *how)
+{
+  struct worker *w = worker_of(s);
+  trm_optimizer_apply(s->optimizer, s->device, how, NULL, 0, s->elements, s->w, s->g, w->state);
+}
+
+void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVICE_VALUES], const float *in,
+                     float *out, bool counts)
+{
+  struct worker *w = worker_of(s);
+  struct trm_comm *group = w->group;
+  const size_t pieces = service_pieces(w->service), parts = (size_t)group->size;
+  struct service_request request = {.kind = kind, .in = in, .out = out, .seen = w->seen};
+  if (value)
+    memcpy(request.value, value, sizeof request.value);
+  trm_interval(pieces, parts, (size_t)group->rank, &request.first, &request.last);
+  const double before = group->ops->clock(group);
+  int64_t late = request.first < request.last ? service_exchange(w->service, &request) : 0;
+  for (size_t i = 0; out && group->size > 1 && i < parts; i++) {
+    size_t low, high;
+    trm_interval(pieces, parts, i, &low, &high);
+    low *= SERVICE_PIECE;
+    high = high * SERVICE_PIECE < s->elements ? high * SERVICE_PIECE : s->elements;
+    if (low < high)
+      group->ops->broadcast(group, out + low, high - low, TRM_FLOAT, (int)i);
+  }
+  if (counts && group->size > 1)
+    group->ops->allreduce(group, &late, 1, TRM_INT64, TRM_MAX);
+  s->comm_s += group->ops->clock(group) - before;
+  if (counts && group->rank == 0)
+    trm_staleness_add(&w->staleness, late > 0 ? (uint64_t)late : 0);
+}
+
+/* -- methods with a centre */
+
+static int centre_states(const struct trm_strategy *s)
+{
+  return worker_of(s)->plan.local ? 0 : s->optimizer->states;
+}
+
+int centre_settle(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  claims_settle(&w->claims, w->all, w->number >= 0 && w->group->rank == 0, &s->updates);
+  w->fresh = w->halted = false;
+  service_gather(w->service, 0, s->optimizer->ema > 0 ? centre_states(s) : 0, s->evaluated);
+  return TRM_OK;
+}
+
+int centre_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
+{
+  struct worker *w = worker_of(s);
+  for (int i = 0; i <= centre_states(s); i++) {
+    if (!w->view[i])
+      w->view[i] = trm_alloc(s->elements * sizeof(float), "the whole state");
+    service_gather(w->service, 0, i, w->view[i]);
+    view[i] = w->view[i];
+  }
+  for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
+    view[i] = w->state[i - 1]; /* rank 0's own */
+  return TRM_OK;
+}
+
+int centre_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  struct worker *w = worker_of(s);
+  const size_t bytes = s->elements * sizeof(float);
+  for (int i = 0; i <= centre_states(s); i++)
+    if (from[i])
+      service_scatter(w->service, 0, i, from[i]);
+  if (!s->kept_given) {
+    service_set_clocks(w->service, (int64_t)updates);
+    if (from[0])
+      memcpy(s->w, from[0], bytes);
+    for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
+      if (from[i])
+        memcpy(w->state[i - 1], from[i], bytes);
+  }
+  s->updates = updates;
+  claims_restart(&w->claims, w->all, updates, s->kept_given);
+  service_gather(w->service, 0, s->optimizer->ema > 0 ? centre_states(s) : 0, s->evaluated);
+  w->fresh = false;
+  return TRM_OK;
+}

@@ -1,0 +1,169 @@
+/* The walk over the data: batches, and between them evaluations and checkpoints. Read it from the bottom. */
+#include <math.h>
+
+#include "core/log.h"
+#include "core/status.h"
+#include "train/trainer.h"
+
+/* -- what is said and written along the way */
+
+static struct trm_progress_point point(const struct trainer *t)
+{
+  return (struct trm_progress_point){
+    .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t)};
+}
+
+static void show_progress(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally)
+{
+  t->spoken = trainer_clock(t);
+  const double samples = (double)(t->samples_here + more), seconds = t->train_s + t->spoken - t->advancing;
+  const double speed = seconds > 0 ? samples / seconds : 0;
+  const double here = samples / (double)t->options->train.batch; /* steps of this part */
+  const double left = here > 0 ? seconds / here * (double)(t->steps - step) : 0;
+  trm_progress("epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  %d:%02d left",
+               (unsigned long long)t->epoch + 1, (unsigned long long)((t->steps + t->steps_per_epoch - 1) / t->steps_per_epoch),
+               (unsigned long long)step, (unsigned long long)t->steps, tally->loss / tally->rows, speed,
+               (int)left / 60, (int)left % 60);
+}
+
+int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate)
+{
+  if (t->comm->rank != 0 || tally->rows == 0)
+    return TRM_OK;
+  const uint64_t every = (uint64_t)t->options->log.every;
+  const bool due = step / every > t->logged / every;
+  if (trm_progress_is_terminal() ? trainer_clock(t) - t->spoken > 0.1 : due)
+    show_progress(t, step, more, tally);
+  if (!due && step != 1 && step != t->steps)
+    return TRM_OK;
+  t->logged = step;
+  struct trm_progress_point at = point(t);
+  at.step = step;
+  at.samples += more;
+  return trm_rundir_train_line(&t->dir, &at, tally->loss / tally->rows,
+                               t->model.loss->counts_correct ? tally->correct / tally->rows : NAN, rate);
+}
+
+/* Better by more than stop_delta: in accuracy where the loss counts answers, else, and for tokens, in loss. */
+static bool is_better(const struct trainer *t)
+{
+  if (isnan(t->best_loss))
+    return true;
+  if (t->model.loss->counts_correct && !t->model.spec.tokens)
+    return t->test_accuracy > t->best_accuracy + t->options->train.stop_delta;
+  return t->test_loss < t->best_loss - t->options->train.stop_delta;
+}
+
+/* With what the strategy has for it, where that is not the weights. */
+static int evaluate_test(struct trainer *t, struct trm_tally *tally)
+{
+  struct trm_model *model = &t->model;
+  const struct trm_strategy *s = &t->strategy;
+  if (s->evaluated)
+    TRM_CHECK(trm_model_bind(model, model->device, s->evaluated, s->g, model->max_rows, true));
+  const int status = trm_evaluate(model, t->test, t->comm, model->max_rows, tally);
+  TRM_CHECK(trm_model_bind(model, model->device, s->w, s->g, model->max_rows, true));
+  return status;
+}
+
+static int evaluate_now(struct trainer *t)
+{
+  if (!t->test || t->evaluated_at == t->strategy.updates)
+    return TRM_OK;
+  struct trm_tally tally;
+  TRM_CHECK(evaluate_test(t, &tally));
+  t->evaluated_at = t->strategy.updates;
+  t->test_loss = tally.loss / tally.rows;
+  t->test_accuracy = t->model.loss->counts_correct ? tally.correct / tally.rows : NAN;
+
+  int status = TRM_OK;
+  if (t->comm->rank == 0) {
+    const struct trm_progress_point at = point(t);
+    const bool tokens = t->model.spec.tokens;
+    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test, NULL, 0);
+    const double bytes = t->test->token_bytes;
+    if (tokens)
+      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a %s",
+               (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
+               exp(t->test_loss), t->test_loss / log(2) / (bytes > 0 ? bytes : 1), bytes > 0 ? "byte" : "token");
+    else if (t->model.loss->counts_correct)
+      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, test accuracy %.2f%%", (unsigned long long)at.epoch,
+               (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss, 100 * t->test_accuracy);
+    else
+      trm_info("epoch %llu  step %llu: train loss %.4g, test loss %.4g", (unsigned long long)at.epoch,
+               (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss);
+  }
+  TRM_CHECK(trm_agree(t->comm, status));
+
+  if (!is_better(t)) {
+    t->stale_evaluations++;
+    return TRM_OK;
+  }
+  t->best_loss = t->test_loss;
+  t->best_accuracy = t->test_accuracy;
+  t->best_updates = t->strategy.updates;
+  t->stale_evaluations = 0;
+  return t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
+}
+
+/* -- the epochs */
+
+static bool at_multiple(uint64_t step, int64_t every)
+{
+  return every > 0 && step % (uint64_t)every == 0;
+}
+
+bool trainer_epoch_done(const struct trainer *t)
+{
+  const size_t left = t->data->rows - t->position;
+  return left == 0 || (t->options->data.drop_last && left < (size_t)t->options->train.batch);
+}
+
+/* The step after which the run is next looked at as a whole: evaluated, saved, or at the end of the epoch. */
+static uint64_t next_look(const struct trainer *t)
+{
+  const int64_t every[] = {t->options->train.evaluate_every, t->options->run.checkpoint_every};
+  const uint64_t now = t->strategy.updates, batch = (uint64_t)t->options->train.batch;
+  const uint64_t left = t->data->rows - t->position;
+  uint64_t next = now + (t->options->data.drop_last ? left / batch : (left + batch - 1) / batch);
+  for (size_t i = 0; i < sizeof every / sizeof *every; i++)
+    if (every[i] > 0 && (now / (uint64_t)every[i] + 1) * (uint64_t)every[i] < next)
+      next = (now / (uint64_t)every[i] + 1) * (uint64_t)every[i];
+  return next < t->steps ? next : t->steps;
+}
+
+int trainer_run(struct trainer *t, const char **how)
+{
+  const int64_t evaluate_every = t->options->train.evaluate_every, save_every = t->options->run.checkpoint_every;
+  *how = "done";
+  if (t->strategy.updates >= t->steps) {
+    trm_info("the run is complete: %llu of %llu steps are done", (unsigned long long)t->strategy.updates,
+             (unsigned long long)t->steps);
+    return evaluate_now(t);
+  }
+  while (t->strategy.updates < t->steps) {
+    struct trm_tally tally;
+    TRM_CHECK(trainer_advance(t, next_look(t), &tally));
+
+    const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
+    if (end || at_multiple(t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
+      TRM_CHECK(evaluate_now(t));
+    if (epoch_done && !end) {
+      t->epoch++;
+      t->position = 0;
+      t->epoch_loss = t->epoch_rows = 0;
+    }
+    const bool stop = tally.stop > 0 && !end;
+    const bool early = !end && t->options->train.stop_patience > 0 &&
+                       t->stale_evaluations >= (uint64_t)t->options->train.stop_patience;
+    const bool due = end || early || at_multiple(t->strategy.updates, save_every) || (epoch_done && save_every == 0);
+    if (stop || (due && save_every >= 0))
+      TRM_CHECK(trainer_save(t));
+    if (early || stop) {
+      *how = stop ? "stopped" : "early-stop";
+      return TRM_OK;
+    }
+  }
+  return TRM_OK;
+}
+

@@ -1,0 +1,177 @@
+/* A batch, its gradient, the strategy. Read it from the bottom: trainer_advance makes one synchronous step, or all that the
+ * asynchronous workers do between two settlings. */
+#include "core/log.h"
+#include "core/status.h"
+#include "train/stop.h"
+#include "train/trainer.h"
+
+/* A failure that only this rank has seen, between collective calls: the others wait for us, so the job must end. */
+static void must(const struct trainer *t, int status)
+{
+  if (status == TRM_OK)
+    return;
+  trm_log_error();
+  if (t->comm->size > 1)
+    trm_abort(status);
+}
+
+/* What hand_to_strategy needs. */
+struct handover {
+  struct trm_strategy *strategy;
+  const struct trm_tally *tally;
+};
+
+static int hand_to_strategy(void *context, size_t low, size_t high)
+{
+  const struct handover *to = context;
+  const struct trm_strategy_ops *ops = to->strategy->ops;
+  return ops->grad_ready ? ops->grad_ready(to->strategy, low, high, to->tally) : TRM_OK;
+}
+
+/* For passes that all ranks make together. */
+static void reduce_sums(void *context, double *values, size_t n)
+{
+  struct trm_comm *comm = context;
+  comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
+}
+
+/* Forward and backward over positions [low, high) of the epoch's order, weighted as part of a batch of `batch` rows. */
+static int compute(struct trainer *t, size_t low, size_t high, size_t batch, float beta, bool last,
+                   struct trm_tally *tally)
+{
+  struct trm_input input;
+  TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
+  TRM_CHECK(trm_feed_batch(&t->feed, &t->batch, &input));
+  const struct trm_pass pass = {
+    .device = t->parts->device,
+    .input = &input,
+    .training = true,
+    .seed = (uint64_t)t->options->run.seed,
+    .first_row = t->samples - t->position + low, /* the same for any division of the batch */
+    .beta = beta,
+    .reduce = t->strategy.ops->lockstep && t->comm->size > 1 && !t->lane_count ? reduce_sums : NULL,
+    .reduce_context = t->comm,
+  };
+  struct handover to = {&t->strategy, tally};
+  return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, last ? hand_to_strategy : NULL, &to);
+}
+
+/* This rank's part of the batch [low, high), in `accumulate` micro-batches. */
+static int compute_part(struct trainer *t, size_t low, size_t high, struct trm_tally *tally)
+{
+  size_t from, to;
+  trm_interval(high - low, (size_t)t->strategy.parts, (size_t)t->strategy.index, &from, &to);
+  const size_t pieces = (size_t)t->options->train.accumulate;
+  for (size_t i = 0; i < pieces; i++) {
+    size_t a, b;
+    trm_interval(to - from, pieces, i, &a, &b);
+    TRM_CHECK(compute(t, low + from + a, low + from + b, high - low, i ? 1 : 0, i + 1 == pieces, tally));
+  }
+  return TRM_OK;
+}
+
+/* This rank's lanes of the batch, added in the fixed tree. */
+static int compute_lanes(struct trainer *t, size_t low, size_t high, struct trm_tally *tally)
+{
+  for (int lane = 0; lane < t->lane_count; lane++) {
+    size_t from, to;
+    const size_t number = (size_t)(t->strategy.index * t->lane_count + lane);
+    trm_interval(high - low, (size_t)t->options->run.lanes, number, &from, &to);
+    TRM_CHECK(compute(t, low + from, low + to, high - low, 0, false, tally));
+    trm_lanes_add(&t->lanes, lane, t->strategy.g);
+  }
+  struct handover to = {&t->strategy, tally};
+  return hand_to_strategy(&to, 0, t->model.parameters);
+}
+
+/* Where a batch lies in the order of the epoch. */
+static void batch_find(const struct trainer *t, uint64_t number, size_t *low, size_t *high)
+{
+  const int64_t batch = t->options->train.batch, since = (int64_t)number - (int64_t)t->strategy.updates;
+  *low = (size_t)((int64_t)t->position + since * batch);
+  *high = t->data->rows - *low < (size_t)batch ? t->data->rows : *low + (size_t)batch;
+}
+
+/* The gradient of this rank's part of a batch, and what the strategy makes of it. */
+static int train_batch(struct trainer *t, uint64_t number, struct trm_tally *tally, double *rate, size_t *high)
+{
+  size_t low;
+  batch_find(t, number, &low, high);
+  *rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
+  *tally = (struct trm_tally){.stop = trm_stop_asked()};
+  int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
+  if (status == TRM_OK)
+    status = t->lane_count ? compute_lanes(t, low, *high, tally) : compute_part(t, low, *high, tally);
+  must(t, status);
+  TRM_CHECK(status);
+  return t->strategy.ops->step(&t->strategy, *rate, tally);
+}
+
+/* The batches up to `updates` are done: tally has their sums. */
+static void account(struct trainer *t, size_t position, const struct trm_tally *tally)
+{
+  t->samples += position - t->position;
+  t->samples_here += position - t->position;
+  t->position = position;
+  t->epoch_loss += tally->loss;
+  t->epoch_rows += tally->rows;
+}
+
+/* This rank's batches before `end`. *sum: over them. The failure of one worker stops all, in order. */
+static int work(struct trainer *t, uint64_t end, struct trm_tally *sum)
+{
+  struct trm_strategy *s = &t->strategy;
+  int status = TRM_OK;
+  uint64_t number;
+  *sum = (struct trm_tally){0};
+  s->halt = trm_stop_asked();
+  while (s->ops->claim(s, end, &number)) {
+    struct trm_tally tally;
+    double rate;
+    size_t high;
+    const int now = train_batch(t, number, &tally, &rate, &high);
+    status = status == TRM_OK ? now : status;
+    s->halt = status != TRM_OK || trm_stop_asked();
+    if (now != TRM_OK)
+      continue;
+    sum->loss += tally.loss;
+    sum->correct += tally.correct;
+    sum->rows += tally.rows;
+    must(t, trainer_log(t, number + 1, high - t->position, &tally, rate));
+  }
+  s->halt = false;
+  return status;
+}
+
+static int advance_workers(struct trainer *t, uint64_t end, struct trm_tally *tally)
+{
+  const uint64_t before = t->strategy.updates;
+  int status = work(t, end, tally);
+  must(t, t->strategy.ops->settle(&t->strategy));
+  double sums[] = {tally->loss, tally->correct, tally->rows, trm_stop_asked()};
+  t->comm->ops->allreduce(t->comm, sums, sizeof sums / sizeof *sums, TRM_DOUBLE, TRM_SUM);
+  *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2], .stop = sums[3]};
+  const uint64_t done = (t->strategy.updates - before) * (uint64_t)t->options->train.batch;
+  const size_t left = t->data->rows - t->position;
+  account(t, t->position + (done < left ? (size_t)done : left), tally);
+  return trm_agree(t->comm, status);
+}
+
+static int advance_together(struct trainer *t, struct trm_tally *tally)
+{
+  double rate;
+  size_t high;
+  TRM_CHECK(train_batch(t, t->strategy.updates, tally, &rate, &high)); /* tally: now over the global batch */
+  account(t, high, tally);
+  const int status = trainer_log(t, t->strategy.updates, 0, tally, rate);
+  must(t, status);
+  return status;
+}
+
+int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally)
+{
+  t->advancing = trainer_clock(t);
+  const int status = t->strategy.ops->claim ? advance_workers(t, end, tally) : advance_together(t, tally);
+  t->train_s += trainer_clock(t) - t->advancing;
+  return status;
+}
