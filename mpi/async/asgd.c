@@ -12,6 +12,7 @@
  * strategy.rate=staleness divides the rate by the number of updates a gradient has missed (Zhang et al. 2016). */
 #include <string.h>
 
+#include "core/status.h"
 #include "mpi/async/async.h"
 #include "mpi/async/worker.h"
 
