@@ -29,6 +29,8 @@ libtrireme_la_SOURCES += \
 	datasets/info.c \
 	datasets/input.c \
 	datasets/input.h \
+	datasets/kept.c \
+	datasets/kept.h \
 	datasets/load.c \
 	datasets/loader.c \
 	datasets/loader.h \

@@ -7,6 +7,9 @@
  *   /state_names          (states) texts, "weights" first
  *   /weights/PARAMETER    float32, the parameter's shape
  *   /states/STATE/PARAMETER
+ *   /ranks/RANK           attribute: contents, a line "NAME BYTES" for each item; optional, for all ranks (attribute
+ *                         ranks of /: how many) or none
+ *   /ranks/RANK/NAME      bytes that this rank keeps for itself
  * Arrays are chunked for the sake of fletcher32: every byte of the file is under some checksum. */
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +19,7 @@
 #include "datasets.h"
 #include "encoding.h"
 #include "h5.h"
+#include "kept.h"
 
 /* Bytes of a chunk: what one checksum guards. */
 #define CHUNK_BYTES ((size_t)1 << 20)
@@ -118,6 +122,7 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
   if (!done)
     return h5_error(path, "cannot be written");
   TRM_CHECK(arrays_write(file, path, "weights", model, c->state[0]));
+  TRM_CHECK(kept_write(file, path, c));
   if (c->states == 1)
     return TRM_OK;
   const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
@@ -230,7 +235,7 @@ static int head_read(hid_t file, const char *path, struct trm_checkpoint *c)
     c->encoding.name = trm_strdup("characters");
   if (!states_get(file, c))
     return h5_error(path, "state_names is missing or damaged");
-  return TRM_OK;
+  return kept_ranks_read(file, path, &c->kept_ranks);
 }
 
 static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpoint)
@@ -346,4 +351,6 @@ const struct trm_checkpoint_ops trm_checkpoint_hdf5 = {
   .write = checkpoint_write,
   .read_head = checkpoint_read_head,
   .read_arrays = checkpoint_read_arrays,
+  .kept_fits = kept_fits,
+  .kept_read = kept_read,
 };

@@ -10,6 +10,7 @@
 #include "core/sha256.h"
 #include "core/status.h"
 #include "datasets.h"
+#include "kept.h"
 #include "reader.h"
 
 /* One report: lines of text, or one JSON object. */
@@ -393,6 +394,8 @@ static int checkpoint_report(struct report *report, const char *path, hid_t file
     status = tensors_report(report, path, file, what, false, true, NULL);
     trm_free(what);
   }
+  if (status == TRM_OK && check)
+    status = kept_verify(file, path, c.kept_ranks);
   if (status == TRM_OK && check) {
     char found[65];
     trm_sha256_end(&hash, found);

@@ -14,6 +14,7 @@ trm_test_programs += \
 	tests/unit/test_exchange \
 	tests/unit/test_images \
 	tests/unit/test_import \
+	tests/unit/test_kept \
 	tests/unit/test_kernels \
 	tests/unit/test_model \
 	tests/unit/test_nn \
@@ -29,6 +30,7 @@ trm_test_programs += \
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)

@@ -9,6 +9,8 @@ libtrireme_la_SOURCES += \
 	src/train/evaluate.c \
 	src/train/feed.c \
 	src/train/feed.h \
+	src/train/kept.c \
+	src/train/kept.h \
 	src/train/lanes.c \
 	src/train/lanes.h \
 	src/train/rundir.c \

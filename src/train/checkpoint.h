@@ -6,6 +6,8 @@
 #include "nn/model.h"
 #include "train/dataset.h"
 
+struct trm_kept; /* train/strategy.h */
+
 struct trm_checkpoint {
   /* where the run stands */
   uint64_t seed, epoch, position; /* samples of the epoch that are done */
@@ -25,6 +27,12 @@ struct trm_checkpoint {
   const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second", "ema" */
   float *state[TRM_MAX_STATES];   /* (model->parameters) */
   bool owns_states;
+  /* What each rank keeps for itself, for a run that goes on with as many ranks. kept_ranks: their number; 0: none does.
+   * For write: kept_of is called for each rank, in order, and gives (*count) items that are valid until its next call;
+   * not owned. */
+  int kept_ranks;
+  int (*kept_of)(void *kept_from, int rank, const struct trm_kept **kept, int *count);
+  void *kept_from;
 };
 
 struct trm_checkpoint_ops {
@@ -38,6 +46,10 @@ struct trm_checkpoint_ops {
    * be the model's: errors name the first that differs. want_states false: weights alone, which are to be used: their
    * average, if there is one. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model, bool want_states);
+  /* Of one rank, rank < kept_ranks. fits: are names and sizes, in this order, those of the file? read: into kept[i].data;
+   * it must fit. Errors name what is damaged or missing. Called by every rank for itself. */
+  int (*kept_fits)(const char *path, int rank, const struct trm_kept *kept, int count, bool *fits);
+  int (*kept_read)(const char *path, int rank, const struct trm_kept *kept, int count);
 };
 
 void trm_checkpoint_free(struct trm_checkpoint *checkpoint);

@@ -9,6 +9,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "train/kept.h"
 #include "train/trainer.h"
 
 /* The resolved options as YAML text. Caller frees with free(). */
@@ -24,8 +25,9 @@ static char *config_text(const struct trm_options *options)
   return text;
 }
 
-/* Rank 0: writes the state that strategy.collect has made visible. */
-static int write_views(struct trainer *t, const char *path, const float *const view[TRM_MAX_STATES])
+/* Rank 0: writes the state that strategy.collect has made visible, and what the ranks keep. */
+static int write_views(struct trainer *t, const char *path, const float *const view[TRM_MAX_STATES],
+                       struct trm_gather *gather)
 {
   char *config = config_text(t->options);
   struct trm_checkpoint c = {
@@ -48,6 +50,9 @@ static int write_views(struct trainer *t, const char *path, const float *const v
     .class_names = t->data->class_names,
     .encoding = t->data->encoding,
     .states = 1 + t->optimizer.states,
+    .kept_ranks = gather->ranks,
+    .kept_of = trm_gather_next,
+    .kept_from = gather,
   };
   for (int i = 0; i < c.states; i++) {
     c.state[i] = (float *)view[i]; /* read only: owns_states is false */
@@ -90,13 +95,16 @@ static void point_last(const struct trainer *t, const char *name)
 static int save_as(struct trainer *t, const char *name)
 {
   const float *view[TRM_MAX_STATES] = {NULL};
+  struct trm_gather gather;
   TRM_CHECK(t->strategy.ops->collect(&t->strategy, view));
+  TRM_CHECK(trm_gather_begin(&gather, t->comm, t->strategy.kept, t->strategy.kepts));
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     char *path = trm_format("%s/checkpoints/%s", t->dir.path, name);
-    status = write_views(t, path, view);
+    status = write_views(t, path, view, &gather);
     trm_free(path);
   }
+  trm_gather_end(&gather);
   return trm_agree(t->comm, status);
 }
 
@@ -194,6 +202,9 @@ static int resume_from(struct trainer *t, const char *path)
     if (i >= c.states || strcmp(c.state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
       status = state_missing(t, path, trm_optimizer_state_name(&t->optimizer, i - 1));
   status = trm_agree(t->comm, status);
+  if (status == TRM_OK)
+    status = trm_kept_give_back(t->comm, t->parts->checkpoint, path, c.kept_ranks, t->strategy.kept, t->strategy.kepts,
+                                &t->strategy.kept_given);
   if (status == TRM_OK) {
     const float *const from[TRM_MAX_STATES] = {c.state[0], c.state[1], c.state[2], c.state[3]};
     status = t->strategy.ops->restore(&t->strategy, from, c.updates);

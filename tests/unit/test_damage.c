@@ -8,6 +8,7 @@
 #include "dataset_files.h"
 #include "datasets/blocks.h"
 #include "suite.h"
+#include "train/strategy.h"
 
 static char folder[256];
 
@@ -39,7 +40,22 @@ struct subject {
   int64_t memory;
   const struct trm_model *model; /* checkpoints */
   const float *weights;
+  bool kept; /* the checkpoint has what two ranks keep */
 };
+
+static const char kept_bytes[3][20000] = {{1, 2, 3}, {4, 5, 6}, {7}};
+static const struct trm_kept kept_items[2][2] = {
+  {{"worker", (void *)kept_bytes[0], 20000}, {"clock", (void *)kept_bytes[1], 8}},
+  {{"worker", (void *)kept_bytes[2], 20000}, {"clock", (void *)kept_bytes[1], 8}},
+};
+
+static int kept_of_rank(void *from, int rank, const struct trm_kept **kept, int *count)
+{
+  (void)from;
+  *kept = kept_items[rank];
+  *count = 2;
+  return TRM_OK;
+}
 
 enum outcome { SAME, REFUSED, WRONG };
 
@@ -78,6 +94,23 @@ static enum outcome dataset_judge(const char *path, const struct subject *subjec
   return outcome;
 }
 
+static enum outcome kept_judge(const char *path, int rank)
+{
+  char worker[20000], clock[8];
+  const struct trm_kept kept[2] = {{"worker", worker, sizeof worker}, {"clock", clock, sizeof clock}};
+  bool fits = false;
+  if (trm_checkpoint_hdf5.kept_fits(path, rank, kept, 2, &fits) != TRM_OK)
+    return refused(path);
+  if (!fits)
+    return WRONG;
+  if (trm_checkpoint_hdf5.kept_read(path, rank, kept, 2) != TRM_OK)
+    return refused(path);
+  for (int i = 0; i < 2; i++)
+    if (memcmp(kept[i].data, kept_items[rank][i].data, kept[i].bytes))
+      return WRONG;
+  return SAME;
+}
+
 static enum outcome checkpoint_judge(const char *path, const struct subject *subject)
 {
   struct trm_checkpoint back;
@@ -92,6 +125,10 @@ static enum outcome checkpoint_judge(const char *path, const struct subject *sub
     for (int s = 0; s < 2; s++)
       if (memcmp(back.state[s], subject->weights, subject->model->parameters * sizeof(float)))
         outcome = WRONG;
+  if (outcome == SAME && back.kept_ranks != (subject->kept ? 2 : 0))
+    outcome = WRONG;
+  for (int rank = 0; rank < back.kept_ranks && outcome == SAME; rank++)
+    outcome = kept_judge(path, rank);
   trm_checkpoint_free(&back);
   return outcome;
 }
@@ -183,12 +220,17 @@ static void test_checkpoints(void)
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "mlp 30-50-7 relu", "auto", &spec), TRM_OK);
   float *weights = trm_alloc(model.parameters * sizeof *weights, "test");
   trm_model_init(&model, 1, weights);
-  const struct trm_checkpoint c = {
+  struct trm_checkpoint c = {
     .updates = 17, .wall_s = 2.5, .model_text = model.text, .loss_name = (char *)model.loss->name,
     .config = (char *)"a: b\n", .spec = spec, .states = 2, .state_name = {"weights", "momentum"},
     .state = {weights, weights}};
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
-  const struct subject subject = {.model = &model, .weights = weights};
+  struct subject subject = {.model = &model, .weights = weights};
+  damage(path, &subject, 800);
+  c.kept_ranks = 2;
+  c.kept_of = kept_of_rank;
+  subject.kept = true;
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   damage(path, &subject, 800);
   trm_free(weights);
   trm_model_free(&model);
