@@ -11,3 +11,7 @@ EXTRA_DIST += \
 	experiments/gpt-shakespeare/README.md \
 	experiments/gpt-shakespeare/config.yaml \
 	experiments/gpt-shakespeare/curves.svg
+EXTRA_DIST += \
+	experiments/resnet20-fashion/README.md \
+	experiments/resnet20-fashion/config.yaml \
+	experiments/resnet20-fashion/curves.svg
