@@ -15,6 +15,9 @@ static void prefetch(const unsigned char *from, size_t bytes)
     __builtin_prefetch(from + at);
 }
 
+/* Sparse rows are looked up that many together. */
+#define TOGETHER 64
+
 /* Bytes of a batch that a further thread must bring: its start and end cost some microseconds. */
 #define THREAD_BYTES ((size_t)1 << 20)
 
@@ -49,18 +52,22 @@ struct source {
   uint64_t window, base;
 };
 
-static void row_find(const struct source *from, uint64_t position, size_t *k, size_t *row)
+/* Of `count` rows from `position` on: block and place in it. */
+static void rows_find(const struct source *from, uint64_t position, size_t count, size_t *k, size_t *row)
 {
   if (!from->at) {
-    *k = 0;
-    *row = (size_t)(position - from->base);
+    for (size_t i = 0; i < count; i++) {
+      k[i] = 0;
+      row[i] = (size_t)(position - from->base) + i;
+    }
     return;
   }
-  order_row(&from->loader->order, from->at, from->window, position, k, row);
-  if (from->loader->mode == LOADER_WHOLE) { /* one block in memory */
-    *row += *k * from->loader->order.block_rows;
-    *k = 0;
-  }
+  order_rows(&from->loader->order, from->at, from->window, position, count, k, row);
+  if (from->loader->mode == LOADER_WHOLE) /* one block in memory */
+    for (size_t i = 0; i < count; i++) {
+      row[i] += k[i] * from->loader->order.block_rows;
+      k[i] = 0;
+    }
 }
 
 static void bytes_scale(float *restrict to, const unsigned char *restrict from, size_t n, float scale, float shift)
@@ -75,6 +82,15 @@ void loader_floats(const struct loader *loader, float *to, const unsigned char *
     bytes_scale(to, from, n, loader->head.scale, loader->head.shift);
   else
     memcpy(to, from, n * sizeof *to);
+}
+
+/* Of `rows` rows, those that the batch has among them. */
+static void targets_room(const struct loader *loader, struct trm_host_batch *batch, size_t rows)
+{
+  if (loader->head.target == TRM_TARGET_CLASS)
+    ROOM(batch, target_class, class_room, batch->rows, rows);
+  else
+    ROOM(batch, target_value, value_room, batch->rows * loader->head.classes, rows * loader->head.classes);
 }
 
 static void targets_gather(const struct loader *loader, const struct store *store, size_t at, size_t row,
@@ -115,6 +131,24 @@ static void tokens_gather(const struct loader *loader, const unsigned char *x, s
   }
 }
 
+/* Each row's place among the starts; the targets go into the batch. */
+static void csr_find(const struct source *from, uint64_t low, size_t rows, size_t *place, struct trm_host_batch *batch)
+{
+  const struct store *store = from->store;
+  for (size_t i = 0, some; i < rows; i += some) {
+    size_t k[TOGETHER], row[TOGETHER];
+    some = rows - i < TOGETHER ? rows - i : TOGETHER;
+    rows_find(from, low + i, some, k, row);
+    for (size_t n = 0; n < some; n++) {
+      place[i + n] = k[n] * (store->room + 1) + row[n];
+      __builtin_prefetch(store->starts + place[i + n]);
+      __builtin_prefetch(store->y + (k[n] * store->room + row[n]) * from->loader->y_bytes);
+    }
+    for (size_t n = 0; n < some; n++)
+      targets_gather(from->loader, store, k[n] * store->room + row[n], batch->rows + i + n, batch);
+  }
+}
+
 static void csr_gather(const struct source *from, uint64_t low, size_t rows, struct trm_host_batch *batch)
 {
   const struct store *store = from->store;
@@ -123,13 +157,9 @@ static void csr_gather(const struct source *from, uint64_t low, size_t rows, str
   if (before == 0)
     batch->starts[0] = 0;
   size_t *source = trm_alloc((rows + 1) * sizeof *source, "a batch: its rows");
-  for (size_t i = 0; i < rows; i++) {
-    size_t k, row;
-    row_find(from, low + i, &k, &row);
-    source[i] = k * (store->room + 1) + row;
+  csr_find(from, low, rows, source, batch);
+  for (size_t i = 0; i < rows; i++)
     batch->starts[before + i + 1] = batch->starts[before + i] + store->starts[source[i] + 1] - store->starts[source[i]];
-    targets_gather(from->loader, store, k * store->room + row, before + i, batch);
-  }
   const size_t old = (size_t)batch->starts[before], entries = (size_t)batch->starts[before + rows];
   size_t same = batch->entries_room; /* columns and values grow together */
   ROOM(batch, columns, entries_room, old, entries);
@@ -158,10 +188,8 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   if (tokens) {
     ROOM(batch, tokens, tokens_room, before * loader->context, all * loader->context);
     ROOM(batch, target_class, class_room, before * loader->context, all * loader->context);
-  } else if (loader->head.target == TRM_TARGET_CLASS) {
-    ROOM(batch, target_class, class_room, before, all);
   } else {
-    ROOM(batch, target_value, value_room, before * loader->head.classes, all * loader->head.classes);
+    targets_room(loader, batch, all);
   }
   if (loader->head.kind == TRM_DATA_CSR) {
     csr_gather(from, low, rows, batch);
@@ -174,10 +202,9 @@ static void gather(const struct source *from, uint64_t low, uint64_t high, struc
   for (size_t i = 0; i < rows; i += AHEAD) {
     size_t k[AHEAD], row[AHEAD];
     const size_t some = rows - i < AHEAD ? rows - i : AHEAD;
-    for (size_t n = 0; n < some; n++) {
-      row_find(from, low + i + n, &k[n], &row[n]);
+    rows_find(from, low + i, some, k, row);
+    for (size_t n = 0; n < some; n++)
       prefetch(x_of(loader, store, k[n], row[n]), loader->row_bytes);
-    }
     for (size_t n = 0; n < some; n++)
       if (tokens)
         tokens_gather(loader, x_of(loader, store, k[n], row[n]), before + i + n, batch);
@@ -198,4 +225,23 @@ void loader_gather_direct(const struct loader *loader, uint64_t low, uint64_t hi
 {
   const struct source from = {.loader = loader, .store = &loader->store, .base = loader->direct_first};
   gather(&from, low, high, batch);
+}
+
+void loader_rows(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch,
+                 struct trm_sparse_row *row)
+{
+  const struct store *store = &loader->store;
+  const struct source from = {.loader = loader, .store = store, .at = &loader->at};
+  const size_t rows = (size_t)(high - low);
+  targets_room(loader, batch, rows);
+  for (size_t i = 0, some; i < rows; i += some) {
+    size_t place[TOGETHER];
+    some = rows - i < TOGETHER ? rows - i : TOGETHER;
+    csr_find(&from, low + i, some, place, batch);
+    for (size_t n = 0; n < some; n++) {
+      const int64_t start = store->starts[place[n]], end = store->starts[place[n] + 1];
+      row[i + n] = (struct trm_sparse_row){store->columns + start, store->values + start, (size_t)(end - start)};
+    }
+    batch->rows += some;
+  }
 }

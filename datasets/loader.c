@@ -287,6 +287,27 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
   return TRM_OK;
 }
 
+static int loader_fetch_rows(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high,
+                             struct trm_host_batch *batch, struct trm_sparse_row *row)
+{
+  struct loader *loader = dataset->own;
+  if (loader->head.kind != TRM_DATA_CSR)
+    return trm_error(TRM_USAGE, "%s: its rows are not sparse", loader->path);
+  if (loader->mode == LOADER_WHOLE && low < high && high <= loader->rows) {
+    batch->rows = 0;
+    loader->epoch = epoch;
+    order_epoch_enter(&loader->order, &loader->at, epoch);
+    loader_rows(loader, low, high, batch, row);
+    return TRM_OK;
+  }
+  TRM_CHECK(loader_fetch(dataset, epoch, low, high, batch));
+  for (size_t i = 0; i < batch->rows; i++) {
+    const int64_t start = batch->starts[i], end = batch->starts[i + 1];
+    row[i] = (struct trm_sparse_row){batch->columns + start, batch->values + start, (size_t)(end - start)};
+  }
+  return TRM_OK;
+}
+
 static int loader_has_split(const char *path, enum trm_split split, bool *has)
 {
   hid_t file;
@@ -302,6 +323,7 @@ const struct trm_dataset_ops trm_dataset_hdf5 = {
   .name = "hdf5",
   .open = loader_open,
   .fetch = loader_fetch,
+  .fetch_rows = loader_fetch_rows,
   .close = loader_close,
   .has_split = loader_has_split,
 };

@@ -92,6 +92,10 @@ void loader_gather(const struct loader *loader, const struct store *store, const
                    uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 void loader_gather_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 
+/* whole, csr: the targets into the batch, and where the rows lie in the store. */
+void loader_rows(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch,
+                 struct trm_sparse_row *row);
+
 /* n values of x as floats. */
 void loader_floats(const struct loader *loader, float *to, const unsigned char *from, size_t n);
 

@@ -24,6 +24,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/norm.c \
 	kernels/cpu/rotary.c \
 	kernels/cpu/rows.c \
+	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/devices.c \
 	kernels/kernels.h

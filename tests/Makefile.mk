@@ -61,6 +61,7 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_products.c \
 	tests/unit/kernels_rows.c \
 	tests/unit/kernels_sequences.c \
+	tests/unit/kernels_sparse.c \
 	tests/unit/test_kernels.c \
 	$(trm_test_devices) $(trm_program_extra)
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)

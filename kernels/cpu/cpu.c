@@ -171,6 +171,7 @@ const struct trm_device_ops trm_device_cpu = {
   .gemm = cpu_gemm,
   .csr_forward = cpu_csr_forward,
   .csr_backward = cpu_csr_backward,
+  .sparse_sgd = cpu_sparse_sgd,
   .bias_add = cpu_bias_add,
   .bias_backward = cpu_bias_backward,
   .activation_forward = cpu_activation_forward,

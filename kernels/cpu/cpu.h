@@ -103,6 +103,10 @@ void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const f
 void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
                       size_t n);
 
+/* sparse_sgd.c */
+void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *how, const struct trm_sparse_row *row,
+                    const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows);
+
 /* rows.c */
 void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n);
 void cpu_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n);

@@ -130,6 +130,13 @@ static void timed_csr_backward(struct trm_device *device, const struct trm_csr *
   TIMED(TIMED_PRODUCTS, 0, x->rows * n + x->features * n, csr_backward, x, dy, beta, dw, n);
 }
 
+static void timed_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *how,
+                             const struct trm_sparse_row *row, const float *target, float *w, float *bias,
+                             struct trm_sparse_sums *sums, size_t rows)
+{
+  TIMED(TIMED_PRODUCTS, 0, sums->written, sparse_sgd, how, row, target, w, bias, sums, rows);
+}
+
 /* -- rows */
 
 static void timed_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n)
@@ -404,6 +411,7 @@ static const struct trm_device_ops timed_ops = {
   .gemm = timed_gemm,
   .csr_forward = timed_csr_forward,
   .csr_backward = timed_csr_backward,
+  .sparse_sgd = timed_sparse_sgd,
   .bias_add = timed_bias_add,
   .bias_backward = timed_bias_backward,
   .activation_forward = timed_activation_forward,

@@ -47,6 +47,43 @@ struct trm_csr {
   size_t rows, features;
 };
 
+/* One sparse row wherever it lies. */
+struct trm_sparse_row {
+  const int32_t *columns; /* (entries) ascending, zero-based */
+  const float *values;    /* (entries) */
+  size_t entries;
+};
+
+/* Stochastic updates of a linear model with one score z = w . x + bias, w (K), in the order of the rows. The rows of an
+ * update are scored with the weights as they are before it; then, row after row, for each feature j of a row
+ *   w_j = (w_j - rate / k * dloss/dz * x_j) * (1 - rate / k * shrink_j), k the rows of the update
+ * and the bias, which does not shrink, takes its step. One row an update: Hogwild! (Niu, Recht, Re, Wright 2011); their
+ * support vector machine has shrink_j = mu / number of rows with feature j. Several: HogBatch (Sallinen et al. 2016). */
+enum trm_margin { TRM_MARGIN_HINGE, TRM_MARGIN_LOGISTIC }; /* max(0, 1 - t z), log(1 + exp(-t z)); t in {-1, +1} */
+struct trm_races; /* below */
+struct trm_sparse_sgd {
+  enum trm_margin loss;
+  float rate;
+  size_t together;         /* rows of an update, the last one may have fewer; 0: all */
+  const float *shrink;     /* (K) NULL: none */
+  struct trm_races *races; /* in memory of all ranks that share w, NULL: nothing is counted (and nothing lost by it) */
+};
+
+/* What makes races visible. All of it starts at 0. */
+struct trm_races {
+  uint64_t writers;  /* atomic: updates that have begun to write, of all ranks */
+  uint32_t *written; /* (K) for each weight: counted with a load and a store, as the weight is changed; what all ranks
+                      * together have written (sums.written) and is missing here was lost, modulo 2^32 a weight */
+};
+
+/* Over the rows of a call. */
+struct trm_sparse_sums {
+  double loss, correct; /* before the update of each row */
+  uint64_t updates;     /* that changed weights */
+  uint64_t written;     /* weights stored */
+  uint64_t conflicts;   /* with races: updates between whose first load and last store another rank began to write */
+};
+
 /* Windows over images: what convolution and pooling have in common. Pairs are (along the height, along the width). */
 struct trm_window2d {
   size_t kernel[2], stride[2], pad[2]; /* pad: on both sides */
@@ -128,6 +165,11 @@ struct trm_device_ops {
   void (*csr_forward)(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n);
   /* dw (N, K) = beta * dw + dy^T x; beta is 0 or 1 */
   void (*csr_backward)(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw, size_t n);
+
+  /* Updates of w (K) and bias (1), NULL: none, which other ranks load and store at the same time: each value is loaded
+   * and stored whole, no more. All pointers are the host's, one thread; done on return. NULL: the device cannot. */
+  void (*sparse_sgd)(struct trm_device *device, const struct trm_sparse_sgd *how, const struct trm_sparse_row *row,
+                     const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows);
 
   /* -- rows. y may equal x, dx may equal dy. */
   void (*bias_add)(struct trm_device *device, float *y /* (B, N) */, const float *bias /* (N) */, size_t b, size_t n);

@@ -3,10 +3,6 @@
 
 #include <math.h>
 
-#define FEISTEL_ROUNDS 8
-/* Set in counter word 1 of the permutation's draws, where an index of trm_random_block does not reach. */
-#define FEISTEL_MARK 0x80000000u
-
 static const double two_pi = 6.283185307179586476925286766559;
 
 void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
@@ -36,30 +32,4 @@ float trm_random_normal(uint64_t seed, enum trm_purpose purpose, uint32_t stream
   const double u = (pair[0] + 1.0) * 0x1p-32; /* (0, 1]: its logarithm is finite */
   const double v = pair[1] * 0x1p-32;
   return (float)(sqrt(-2.0 * log(u)) * cos(two_pi * v));
-}
-
-uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t position)
-{
-  if (n <= 1)
-    return 0;
-  unsigned half = 1; /* bits of each side */
-  while (half < 32 && (n - 1) >> (2 * half))
-    half++;
-  const uint32_t mask = half < 32 ? (UINT32_C(1) << half) - 1 : UINT32_MAX;
-  const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-
-  uint64_t value = position;
-  do { /* at most 4 times on average: the domain is less than four times n */
-    uint32_t left = (uint32_t)(value >> half) & mask, right = (uint32_t)value & mask;
-    for (uint32_t round = 0; round < FEISTEL_ROUNDS; round++) {
-      const uint32_t counter[4] = {right, FEISTEL_MARK | round, stream, (uint32_t)purpose};
-      uint32_t word[4];
-      trm_philox_inline(counter, key, word);
-      const uint32_t next = left ^ (word[0] & mask);
-      left = right;
-      right = next;
-    }
-    value = (uint64_t)left << half | right;
-  } while (value >= n);
-  return value;
 }

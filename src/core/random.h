@@ -4,6 +4,7 @@
 #ifndef TRM_CORE_RANDOM_H
 #define TRM_CORE_RANDOM_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* What the numbers are for: keeps the streams of one seed apart. Append only: results depend on the values. */
@@ -57,5 +58,10 @@ float trm_random_normal(uint64_t seed, enum trm_purpose purpose, uint32_t stream
 /* A permutation of 0..n-1 in O(1) memory: position -> element. A balanced Feistel network of Philox rounds on the
  * smallest even number of bits that holds n, walked until it lands below n (Black & Rogaway 2002). n >= 1. */
 uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t position);
+
+/* The same of `count` positions that follow one another, faster: element[i] is that of position first + i; all of them
+ * below n. */
+void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t first,
+                             size_t count, uint64_t *element);
 
 #endif

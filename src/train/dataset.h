@@ -45,6 +45,10 @@ struct trm_dataset_ops {
    * epoch e + 1 follows e; a fetch that does not follow on (a resumed run) waits until all of them have made it.
    * Signed targets as the loss wants them are the caller's matter. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
+  /* Sparse rows where they lie: as fetch, but entries are not copied where that can be avoided. row (high - low): valid
+   * until the next fetch. Of the batch: rows and targets. */
+  int (*fetch_rows)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch,
+                    struct trm_sparse_row *row);
   void (*close)(struct trm_dataset *dataset); /* collective */
   /* Whether the file has this split. Errors name the file. Not collective. */
   int (*has_split)(const char *path, enum trm_split split, bool *has);

@@ -12,6 +12,11 @@ void gemm_empty(struct trm_device *device);
 void gemm_rounds(struct trm_device *device); /* how factors are rounded to bfloat16 */
 void csr_reference(struct trm_device *device);
 
+/* kernels_sparse.c */
+void sparse_sgd_reference(struct trm_device *device);
+void sparse_sgd_extremes(struct trm_device *device);
+void sparse_sgd_races(void); /* two threads on one model */
+
 /* kernels_rows.c */
 void memory_moves(struct trm_device *device);
 void bias_reference(struct trm_device *device);

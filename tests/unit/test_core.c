@@ -409,6 +409,26 @@ static void test_permute(void)
                       trm_random_permute(5, TRM_RANDOM_SHUFFLE, 0, huge, 1));
 }
 
+/* Many at a time are what they are one by one. */
+static void test_permute_many(void)
+{
+  const uint64_t sizes[] = {1, 2, 3, 4, 5, 16, 17, 1000, 65536, 65537, (UINT64_C(1) << 34) + 7, UINT64_MAX};
+  const size_t counts[] = {0, 1, 7, 8, 9, 64, 1000};
+  uint64_t many[1000];
+  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+    for (size_t c = 0; c < sizeof counts / sizeof counts[0] && counts[c] <= sizes[s]; c++) {
+      const uint64_t n = sizes[s], seed = UINT64_C(0x123456789abcdef0) + c, last = n - counts[c];
+      const uint64_t firsts[] = {0, last / 2, last};
+      size_t wrong = 0;
+      for (int f = 0; f < 3; f++) {
+        trm_random_permute_many(seed, TRM_RANDOM_SHUFFLE, UINT32_C(0xfedcba98), n, firsts[f], counts[c], many);
+        for (size_t i = 0; i < counts[c]; i++)
+          wrong += many[i] != trm_random_permute(seed, TRM_RANDOM_SHUFFLE, UINT32_C(0xfedcba98), n, firsts[f] + i);
+      }
+      CU_ASSERT_EQUAL(wrong, 0);
+    }
+}
+
 /* ---- SHA-256 */
 
 static void test_sha256(void)
@@ -1197,6 +1217,7 @@ int main(void)
       {"uniform numbers", test_uniform},
       {"normal numbers", test_normal},
       {"permutations", test_permute},
+      {"permutations, many elements at a time", test_permute_many},
       {"SHA-256: published vectors", test_sha256},
       {"JSON", test_json},
       {"numbers as text", test_number_text},

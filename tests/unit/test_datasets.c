@@ -60,7 +60,7 @@ static void check_order(uint64_t rows, size_t block_rows, uint64_t window_blocks
     for (uint64_t p = 0; p < rows; p++) {
       const uint64_t window = order_window_of(&order, &at, p);
       size_t place, row;
-      order_row(&order, &at, window, p, &place, &row);
+      order_rows(&order, &at, window, p, 1, &place, &row);
       good = good && window >= last && window < order.windows && order_window_start(&order, &at, window) <= p &&
              p < order_window_start(&order, &at, window + 1) && place < order_window_blocks(&order, window);
       last = window;
@@ -109,7 +109,7 @@ static void test_order_mixes(void)
     const struct order *orders[] = {&order, &order, &other};
     const struct order_epoch *epochs[] = {&at, &next, &at};
     for (int i = 0; i < 3; i++) {
-      order_row(orders[i], epochs[i], 0, p, &place, &row);
+      order_rows(orders[i], epochs[i], 0, p, 1, &place, &row);
       number[i] = order_block(orders[i], epochs[i], 0, place) * 100 + row;
     }
     same_epoch += number[0] == number[1];
@@ -209,6 +209,60 @@ static void test_kinds_compressed(void)
 {
   for (int kind = 0; kind < MADE_KINDS; kind++)
     check_kind((enum made_kind)kind, 4);
+}
+
+/* Sparse rows where they lie are the rows of a fetch: of a split in memory, in windows, and out of its own order. */
+static void check_rows_in_place(const char *path, int64_t memory, const char *shuffle, uint64_t rows)
+{
+  struct trm_options options = options_of(memory, 64);
+  struct trm_dataset *copied, *in_place;
+  struct trm_host_batch one = {0}, other = {0};
+  struct trm_sparse_row row[64];
+  size_t wrong = 0;
+  options.data.shuffle = (char *)shuffle;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&copied, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&in_place, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_OK);
+  for (uint64_t epoch = 0; epoch < 2; epoch++)
+    for (size_t low = 0, high; low < rows; low = high) {
+      high = low + 64 < rows ? low + 64 : rows;
+      CU_ASSERT_EQUAL_FATAL(copied->ops->fetch(copied, epoch, low, high, &one), TRM_OK);
+      CU_ASSERT_EQUAL_FATAL(in_place->ops->fetch_rows(in_place, epoch, low, high, &other, row), TRM_OK);
+      CU_ASSERT_EQUAL_FATAL(other.rows, high - low);
+      wrong += memcmp(one.target_class, other.target_class, other.rows * sizeof(int32_t)) != 0;
+      for (size_t i = 0; i < other.rows; i++) {
+        const size_t start = (size_t)one.starts[i], entries = (size_t)one.starts[i + 1] - start;
+        wrong += row[i].entries != entries || memcmp(row[i].columns, one.columns + start, entries * sizeof(int32_t)) ||
+                 memcmp(row[i].values, one.values + start, entries * sizeof(float));
+      }
+    }
+  CU_ASSERT_EQUAL(wrong, 0);
+  CU_ASSERT_EQUAL(in_place->ops->fetch_rows(in_place, 2, rows, rows, &other, row), TRM_OK);
+  CU_ASSERT_EQUAL(other.rows, 0);
+  CU_ASSERT_EQUAL(in_place->ops->fetch_rows(in_place, 2, rows - 1, rows + 1, &other, row), TRM_FAILED);
+  trm_host_batch_free(&one);
+  trm_host_batch_free(&other);
+  copied->ops->close(copied);
+  in_place->ops->close(in_place);
+}
+
+static void test_rows_in_place(void)
+{
+  const uint64_t rows = 30011;
+  char *path = file_make("place.h5", MADE_CSR, 0, rows, 1, 0);
+  check_rows_in_place(path, 1 << 30, "yes", rows);
+  check_rows_in_place(path, 1 << 30, "no", rows);
+  check_rows_in_place(path, 1 << 18, "yes", rows);
+  check_rows_in_place(path, 1 << 18, "no", rows);
+  trm_free(path);
+  path = file_make("place.h5", MADE_BYTES, 30, 100, 1, 0);
+  struct trm_options options = options_of(1 << 30, 64);
+  struct trm_dataset *data;
+  struct trm_host_batch batch = {0};
+  struct trm_sparse_row row;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  CU_ASSERT_EQUAL(data->ops->fetch_rows(data, 0, 0, 1, &batch, &row), TRM_USAGE);
+  data->ops->close(data);
+  trm_free(path);
 }
 
 static void test_spec(void)
@@ -542,6 +596,7 @@ int main(int argc, char **argv)
     {"order: mixes", test_order_mixes},
     {"every kind of row", test_kinds},
     {"every kind, compressed", test_kinds_compressed},
+    {"sparse rows where they lie", test_rows_in_place},
     {"description", test_spec},
     {"same samples: in memory", test_ranks_whole},
     {"same samples: windows", test_ranks_windows},

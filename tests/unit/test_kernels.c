@@ -123,6 +123,8 @@ static void test_pretend(void)
 ON_DEVICES(gemm_reference)
 ON_DEVICES(gemm_empty)
 ON_DEVICES(csr_reference)
+ON_DEVICES(sparse_sgd_reference)
+ON_DEVICES(sparse_sgd_extremes)
 ON_DEVICES(memory_moves)
 ON_DEVICES(bias_reference)
 ON_DEVICES(dropout_definition)
@@ -185,6 +187,9 @@ int main(void)
     {"gemm of other libraries", test_other_gemm},
     {"gemm of factors in bfloat16", test_bf16_gemm},
     {"sparse products against double", test_csr_reference},
+    {"stochastic updates of sparse rows against double", test_sparse_sgd_reference},
+    {"stochastic updates: no rows, no entries, NaN", test_sparse_sgd_extremes},
+    {"stochastic updates by two at a time", sparse_sgd_races},
     {"bias against double", test_bias_reference},
     {"dropout is its definition", test_dropout_definition},
     {"dropout in halves is dropout whole", test_dropout_split},
