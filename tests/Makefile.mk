@@ -20,17 +20,21 @@ trm_test_programs += \
 	tests/unit/test_nn \
 	tests/unit/test_onnx \
 	tests/unit/test_optimizer \
+	tests/unit/test_pace \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sample \
 	tests/unit/test_sequences \
+	tests/unit/test_staleness \
 	tests/unit/test_sync \
 	tests/unit/test_tokens
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
+tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)

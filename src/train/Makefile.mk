@@ -13,6 +13,8 @@ libtrireme_la_SOURCES += \
 	src/train/kept.h \
 	src/train/lanes.c \
 	src/train/lanes.h \
+	src/train/pace.c \
+	src/train/pace.h \
 	src/train/rundir.c \
 	src/train/rundir.h \
 	src/train/save.c \
