@@ -57,6 +57,23 @@ report bad --out=nan.html || { cat report.log; fail "a loss that is not finite";
 grep -q 'was not finite' nan.html || fail "a loss that is not finite is not said"
 pass "a loss that is not finite"
 
+make_run stale 40
+! grep -q 'Staleness' both.html || fail "staleness of runs that have none"
+sed -i 's/}$/,"staleness":[{"rank":0,"updates":40,"mean":1.25,"p99":3,"max":3,"histogram":[10,15,10,5]},{"rank":2,"updates":4,"mean":2.5,"p99":5,"max":5,"histogram":[0,2,0,1,0,1]}]}/' stale/summary.json
+report stale one --out=stale.html || { cat report.log; fail "report of a run with staleness"; }
+[ "$(grep -c '<h3>stale</h3>' stale.html)" -eq 1 ] || fail "not one section on staleness"
+grep -q '<tr><td class="n">0</td><td class="n">40</td><td class="n">1.25</td><td class="n">3</td><td class="n">3</td>' stale.html ||
+  fail "no row of rank 0's staleness"
+grep -q '<td class="n">2</td><td class="n">4</td><td class="n">2.50</td><td class="n">5</td><td class="n">5</td>' stale.html ||
+  fail "no row of rank 2's staleness"
+# 17 of 44 updates have missed one; that bar is the highest, 5 bars of all ranks, 4 and 3 of each
+grep -q '<title>1: 17 updates, 38.6 %</title>' stale.html || fail "the histogram of all ranks is not their sum"
+[ "$(grep -o 'class="bar"' stale.html | wc -l)" -eq 12 ] || fail "not 12 bars"
+sed -i 's/"histogram":\[10,15,10,5\]/"histogram":["x",null,-3,{"a":1}]/; s/"mean":2.5/"mean":null/' stale/summary.json
+report stale --out=odd.html || { cat report.log; fail "staleness that is no number"; }
+! grep -qE 'nan|inf[^o]' <(grep -A30 'Staleness' odd.html) || fail "values that are no numbers come into the page"
+pass "staleness"
+
 rm bad/summary.json
 printf '{"step":41,"epo' >> bad/metrics.jsonl
 report bad --out=killed.html || { cat report.log; fail "a killed run"; }

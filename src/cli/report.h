@@ -35,6 +35,9 @@ void report_free(struct report_run *runs, int count);
 /* One self-contained page. */
 int report_html(const char *out, const char *title, const struct report_run *runs, int count);
 
+/* The page's section on staleness; nothing where no run has any. */
+void report_staleness(FILE *out, const struct report_run *runs, int count);
+
 /* Loss and accuracy, drawn by gnuplot. Errors: no gnuplot, gnuplot's own. */
 int report_gnuplot(const char *out, const char *title, const struct report_run *runs, int count);
 

@@ -1,8 +1,12 @@
-/* Staleness on record: counts, mean, quantiles, sums of several ranks, values beyond the last bin. */
+/* Staleness on record: counts, mean, quantiles, sums of several ranks, values beyond the last bin; what the run directory
+ * says of it. */
 #include <math.h>
+#include <stdio.h>
+#include <string.h>
 
+#include "core/memory.h"
 #include "suite.h"
-#include "train/staleness.h"
+#include "train/rundir.h"
 
 static void test_none(void)
 {
@@ -64,6 +68,103 @@ static void test_overflow(void)
   CU_ASSERT_EQUAL(trm_staleness_quantile(&s, 0.99), 1000000);
 }
 
+/* Rank 0: 0, 0, 1, 3; rank 1 has none; rank 2: one beyond the last bin. */
+static struct trm_staleness of_rank[3];
+
+static void ranks_make(void)
+{
+  memset(of_rank, 0, sizeof of_rank);
+  trm_staleness_add(&of_rank[0], 0);
+  trm_staleness_add(&of_rank[0], 0);
+  trm_staleness_add(&of_rank[0], 1);
+  trm_staleness_add(&of_rank[0], 3);
+  trm_staleness_add(&of_rank[2], 999);
+}
+
+/* The line of an evaluation. Caller frees with free(). */
+static char *test_line(const struct trm_staleness *of, int ranks)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  struct trm_rundir dir = {.path = (char *)"run", .metrics = open_memstream(&text, &bytes)};
+  const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5};
+  const struct trm_dataset test = {.rows = 1};
+  CU_ASSERT_EQUAL(trm_rundir_test_line(&dir, &at, 0.25, 0.5, &test, of, ranks), 0);
+  fclose(dir.metrics);
+  return text;
+}
+
+static void line_is(const struct trm_staleness *of, int ranks, const char *expected)
+{
+  char *line = test_line(of, ranks);
+  CU_ASSERT_STRING_EQUAL(line, expected);
+  if (strcmp(line, expected))
+    printf("found: %s", line);
+  free(line);
+}
+
+#define PLAIN "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,\"test_loss\":0.25,\"test_accuracy\":0.5"
+
+static void test_lines(void)
+{
+  ranks_make();
+  line_is(of_rank, 3, PLAIN ",\"staleness_mean\":200.6,\"staleness_p99\":999,\"staleness_max\":999,"
+                      "\"staleness_workers\":[1,null,999]}\n");
+  line_is(of_rank, 1, PLAIN ",\"staleness_mean\":1,\"staleness_p99\":3,\"staleness_max\":3,\"staleness_workers\":[1]}\n");
+  line_is(of_rank + 1, 1, PLAIN "}\n"); /* no updates */
+  line_is(NULL, 0, PLAIN "}\n");
+}
+
+/* summary.json of a made-up run. Caller frees. */
+static char *summary(const struct trm_staleness *of, int ranks)
+{
+  char folder[] = "/tmp/trireme-test-XXXXXX", *text = trm_alloc(1 << 16, "test");
+  const struct trm_options options = {.run = {.seed = 1}};
+  const struct trm_strategy_ops strategy = {.name = "asgd"};
+  struct trm_device device = {.threads = 1};
+  const struct trm_parts parts = {.comm = trm_comm_self(), .device = &device, .strategy = &strategy};
+  const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 2};
+  const struct trm_result result = {.status = "done"};
+  struct trm_model model;
+  CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "linear 2", "auto", &spec), 0);
+  const struct trm_rundir dir = {.path = folder};
+  CU_ASSERT_EQUAL(trm_rundir_summary(&dir, &options, &parts, &model, &result, of, ranks), 0);
+  char *path = trm_format("%s/summary.json", folder);
+  FILE *file = fopen(path, "r");
+  CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+  CU_ASSERT(fread(text, 1, (1 << 16) - 1, file) > 0);
+  fclose(file);
+  unlink(path);
+  rmdir(folder);
+  trm_free(path);
+  trm_model_free(&model);
+  return text;
+}
+
+static void test_summary(void)
+{
+  ranks_make();
+  char *text = summary(of_rank, 3);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "\"staleness\":[{\"rank\":0,\"updates\":4,\"mean\":1,\"p99\":3,\"max\":3,"
+                                      "\"histogram\":[2,1,0,1]},{\"rank\":2,\"updates\":1,\"mean\":999,\"p99\":999,"
+                                      "\"max\":999,\"histogram\":[0,0,"));
+  /* TRM_STALENESS_BINS counts, the last of them 1 */
+  const char *list = strstr(text, "\"max\":999,\"histogram\":[");
+  size_t commas = 0;
+  for (const char *c = list ? strchr(list, '[') : ""; *c && *c != ']'; c++)
+    commas += *c == ',';
+  CU_ASSERT_EQUAL(commas, TRM_STALENESS_BINS - 1);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, ",0,0,1]}]}\n"));
+  trm_free(text);
+  text = summary(NULL, 0);
+  CU_ASSERT_PTR_NULL(strstr(text, "staleness"));
+  trm_free(text);
+  text = summary(of_rank + 1, 1);
+  CU_ASSERT_PTR_NULL(strstr(text, "staleness"));
+  trm_free(text);
+}
+
 int main(void)
 {
   CU_TestInfo tests[] = {
@@ -71,6 +172,8 @@ int main(void)
     {"values", test_values},
     {"sums of ranks", test_merge},
     {"beyond the last bin", test_overflow},
+    {"lines of evaluations", test_lines},
+    {"the summary", test_summary},
     CU_TEST_INFO_NULL,
   };
   return suite_run("staleness", tests);
