@@ -26,6 +26,7 @@ trm_test_programs += \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sample \
 	tests/unit/test_sequences \
+	tests/unit/test_service \
 	tests/unit/test_staleness \
 	tests/unit/test_sync \
 	tests/unit/test_tokens
@@ -35,6 +36,7 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_p
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
+tests_unit_test_service_SOURCES = tests/unit/test_service.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)

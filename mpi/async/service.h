@@ -82,7 +82,7 @@ struct service_request {
 /* Returns the largest `late` of the pieces. */
 int64_t service_exchange(struct service *service, const struct service_request *request);
 
-/* For ranks that serve alone, and others while they wait: answers what has come. False: nothing has. */
+/* What a rank that serves alone does: answers what has come. False: nothing has, or this rank is no such one. */
 bool service_work(struct service *service);
 
 /* -- while nobody calls. Collective. */

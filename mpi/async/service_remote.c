@@ -116,12 +116,11 @@ static void answer(struct service *s, int caller, int depth)
   deliver(s, caller, answer_at(s, caller, s->plan.comm->rank, depth), &back, call.out, n);
 }
 
-bool remote_work(struct service *s)
+/* Answers what has come. By one thread of a home alone. */
+static bool answer_all(struct service *s)
 {
   struct remote *r = s->remote;
   bool any = false;
-  if (!r->answered)
-    return false;
   s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* what others have put is seen */
   for (int caller = 0; caller < s->plan.comm->size; caller++)
     for (int depth = 0; depth < DEPTH; depth++) {
@@ -142,12 +141,17 @@ static void *look_after_callers(void *context)
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals are for the rank itself */
   while (!atomic_load_explicit(&s->remote->stop, memory_order_relaxed)) {
-    if (remote_work(s))
+    if (answer_all(s))
       continue;
     s->plan.comm->ops->progress(s->plan.comm);
     nanosleep(&(struct timespec){.tv_nsec = NAP}, NULL);
   }
   return NULL;
+}
+
+bool remote_work(struct service *s)
+{
+  return s->remote->answered && !s->remote->threaded && answer_all(s);
 }
 
 /* -- at the caller */

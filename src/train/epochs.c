@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "core/log.h"
+#include "core/memory.h"
 #include "core/status.h"
 #include "train/trainer.h"
 
@@ -54,6 +55,17 @@ static bool is_better(const struct trainer *t)
   return t->test_loss < t->best_loss - t->options->train.stop_delta;
 }
 
+int trainer_staleness(struct trainer *t)
+{
+  const struct trm_staleness *own = t->strategy.staleness;
+  if (!own)
+    return 0;
+  if (!t->staleness)
+    t->staleness = trm_alloc((size_t)t->comm->size * sizeof *own, "staleness");
+  t->comm->ops->allgather(t->comm, own, t->staleness, sizeof *own, TRM_BYTE);
+  return t->comm->size;
+}
+
 /* With what the strategy has for it, where that is not the weights. */
 static int evaluate_test(struct trainer *t, struct trm_tally *tally)
 {
@@ -76,11 +88,12 @@ static int evaluate_now(struct trainer *t)
   t->test_loss = tally.loss / tally.rows;
   t->test_accuracy = t->model.loss->counts_correct ? tally.correct / tally.rows : NAN;
 
+  const int ranks = trainer_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     const struct trm_progress_point at = point(t);
     const bool tokens = t->model.spec.tokens;
-    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test, NULL, 0);
+    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test, t->staleness, ranks);
     const double bytes = t->test->token_bytes;
     if (tokens)
       trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a %s",

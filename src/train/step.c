@@ -100,9 +100,11 @@ static int train_batch(struct trainer *t, uint64_t number, struct trm_tally *tal
   *rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
   *tally = (struct trm_tally){.stop = trm_stop_asked()};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
+  const double began = trm_pace_clock();
   if (status == TRM_OK)
     status = t->lane_count ? compute_lanes(t, low, *high, tally) : compute_part(t, low, *high, tally);
   must(t, status);
+  trm_pace_hold(&t->pace, began, (*high - low) / (size_t)t->strategy.parts, number);
   TRM_CHECK(status);
   return t->strategy.ops->step(&t->strategy, *rate, tally);
 }

@@ -144,6 +144,8 @@ static int set_up(struct trainer *t)
   }
   TRM_CHECK(trm_agree(t->comm, status));
   trm_feed_create(&t->feed, t->parts->device, &t->model);
+  const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
+  TRM_CHECK(trm_pace_create(&t->pace, t->options, t->comm->rank, t->comm->size, flop));
   TRM_CHECK(trainer_start(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_rundir_open(&t->dir, t->options, resumed) : TRM_OK;
@@ -161,6 +163,7 @@ static void tear_down(struct trainer *t)
   trm_feed_free(&t->feed);
   trm_host_batch_free(&t->batch);
   trm_lanes_free(&t->lanes);
+  trm_free(t->staleness);
   trm_model_free(&t->model);
   if (t->strategy.ops)
     t->strategy.ops->destroy(&t->strategy);
@@ -189,12 +192,14 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .planned_bytes = trm_budget_total(&t->budget),
     .max_resident_bytes = trm_memory_most(),
   };
+  trm_pace_report(&t->pace, t->comm);
   const float *view[TRM_MAX_STATES] = {NULL};
   TRM_CHECK(t->strategy.ops->collect(&t->strategy, view));
+  const int ranks = trainer_staleness(t);
   if (t->comm->rank != 0)
     return TRM_OK;
   trm_model_hash(&t->model, view[0], result->weights_sha256);
-  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->model, result, NULL, 0);
+  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->model, result, t->staleness, ranks);
 }
 
 int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result)

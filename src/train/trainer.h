@@ -5,6 +5,7 @@
 #include "train/budget.h"
 #include "train/feed.h"
 #include "train/lanes.h"
+#include "train/pace.h"
 #include "train/rundir.h"
 #include "train/train.h"
 
@@ -21,6 +22,7 @@ struct trainer {
   int lane_count; /* of this rank; 0: no lanes */
   struct trm_host_batch batch;
   struct trm_feed feed;
+  struct trm_pace pace;
   struct trm_rundir dir; /* rank 0 */
   struct trm_budget budget;
   size_t most_resident; /* bytes: this rank's most so far, looked up after a step */
@@ -41,6 +43,7 @@ struct trainer {
   double spoken;                   /* clock at the latest progress line */
   double advancing;                /* clock when trainer_advance began */
   uint64_t logged;                 /* step of the latest line of the log */
+  struct trm_staleness *staleness; /* (ranks) as of the latest evaluation; NULL: the method has none */
 };
 
 /* Seconds of training so far, earlier parts of a resumed run included. */
@@ -57,6 +60,8 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally);
 /* What is said and written of a batch on rank 0 (epochs.c), after `step` batches of the run; more: samples done that
  * t->samples does not have yet. tally: of this batch. */
 int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate);
+/* Collective (epochs.c). Brings every rank's staleness to all; returns how many there are: 0 or the ranks. */
+int trainer_staleness(struct trainer *t);
 /* Collective (epochs.c). To the end, a stop, or early stopping; *how says which: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **how);
 
