@@ -136,8 +136,10 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   void *data = service_control(w->service, &bytes);
   keep(s, "clocks", data, bytes);
   /* what is in the whole arrays of a checkpoint need not be kept again */
-  data = service_arrays(w->service, plan->centre ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, &bytes);
-  keep(s, "shared state", data, bytes);
+  const int first = plan->centre ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
+  data = service_arrays(w->service, first, &bytes);
+  if (others > 0)
+    keep(s, "shared state", data, bytes / (size_t)others * (size_t)(others - plan->passing));
   return TRM_OK;
 }
 

@@ -12,6 +12,7 @@
 struct worker_plan {
   bool centre;                /* the service holds one object; otherwise one for each rank */
   int arrays;                 /* of an object. A centre: 0 the weights, then the optimizer's states, then others */
+  int passing;                /* of these, the last so many are empty at a settling: no checkpoint keeps them */
   service_function *function; /* its context is the strategy */
   bool each;                  /* every worker has its part of every batch (claims.h), slack of strategy.slack */
   bool groups;                /* strategy.groups workers of several ranks, otherwise every rank is one */
