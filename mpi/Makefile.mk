@@ -2,12 +2,15 @@
 libtrireme_la_SOURCES += \
 	mpi/async/asgd.c \
 	mpi/async/async.h \
+	mpi/async/centre.c \
+	mpi/async/centre.h \
 	mpi/async/claims.c \
 	mpi/async/claims.h \
 	mpi/async/service.c \
 	mpi/async/service.h \
 	mpi/async/service_private.h \
 	mpi/async/service_remote.c \
+	mpi/async/softsync.c \
 	mpi/async/words.c \
 	mpi/async/words.h \
 	mpi/async/worker.c \

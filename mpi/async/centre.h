@@ -1,0 +1,33 @@
+/* What the services of methods with a centre have in common. Array 0 of the one object is the weights, those after it
+ * are the optimizer's states; statistics (nn/model.h) lie at the end of each. */
+#ifndef TRM_MPI_ASYNC_CENTRE_H
+#define TRM_MPI_ASYNC_CENTRE_H
+
+#include "mpi/async/worker.h"
+
+/* Calls, and what comes with them. A method may have more. */
+enum centre_kind { CENTRE_PULL, CENTRE_PUSH, CENTRE_KINDS };
+enum centre_value { CENTRE_RATE, CENTRE_SCALE }; /* of the update; the scale that clipping asks for */
+
+/* TRM_USAGE where the options ask for what such a method cannot mean: strategy.tau, and strategy.rate=staleness where
+ * it does not divide. */
+int centre_check(const struct trm_strategy *strategy, bool divides);
+
+/* -- slots of the contract, of methods whose workers send every gradient and wait for the answer */
+int centre_before_forward(struct trm_strategy *strategy); /* CENTRE_PULL, after a settling */
+int centre_step(struct trm_strategy *strategy, double rate, struct trm_tally *tally); /* CENTRE_PUSH */
+
+/* -- within the service */
+/* The optimizer's rule on one piece; g (piece->n). */
+void centre_apply(const struct trm_strategy *strategy, const struct service_piece *piece, const struct trm_update *how,
+                  const float *g);
+/* Gives the caller the weights, if it wants them. */
+void centre_answer(const struct service_piece *piece, struct service_call *call);
+
+/* to += factor * g, statistics: to += share * g. Elements [low, low + n) of the flat arrays, to and g (n). */
+void centre_add(const struct trm_strategy *strategy, double factor, double share, size_t low, size_t n, float *to,
+                const float *g);
+/* How many of the elements [low, low + n) are trained; statistics come after them. */
+size_t centre_trained(const struct trm_strategy *strategy, size_t low, size_t n);
+
+#endif
