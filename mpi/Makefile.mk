@@ -6,6 +6,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/centre.h \
 	mpi/async/claims.c \
 	mpi/async/claims.h \
+	mpi/async/dcasgd.c \
 	mpi/async/service.c \
 	mpi/async/service.h \
 	mpi/async/service_private.h \

@@ -4,6 +4,7 @@
 
 #include "train/strategy.h"
 
-extern const struct trm_strategy_ops trm_strategy_asgd, trm_strategy_groups, trm_strategy_softsync;
+extern const struct trm_strategy_ops trm_strategy_asgd, trm_strategy_groups, trm_strategy_softsync,
+  trm_strategy_dcasgd;
 
 #endif
