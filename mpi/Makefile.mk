@@ -12,6 +12,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/service_private.h \
 	mpi/async/service_remote.c \
 	mpi/async/softsync.c \
+	mpi/async/ssp.c \
 	mpi/async/words.c \
 	mpi/async/words.h \
 	mpi/async/worker.c \

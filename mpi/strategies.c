@@ -15,6 +15,8 @@ const struct trm_strategy_ops *const trm_strategy_table[] = {
   &trm_strategy_groups,
   &trm_strategy_softsync,
   &trm_strategy_dcasgd,
+  &trm_strategy_ssp,
+  &trm_strategy_essp,
   NULL,
 };
 
