@@ -146,6 +146,7 @@ static void face_fill(struct loader *loader)
   struct trm_dataset *face = &loader->face;
   const struct data_head *head = &loader->head;
   face->rows = loader->rows;
+  face->together = loader->mode == LOADER_WINDOWS;
   face->path = loader->path;
   face->digest = head->digest;
   face->class_names = head->class_names;

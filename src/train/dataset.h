@@ -58,6 +58,7 @@ struct trm_dataset {
   const struct trm_dataset_ops *ops;
   struct trm_input_spec spec;
   size_t rows;            /* samples of the split (after data.limit) */
+  bool together;          /* not all rows are in memory at once: the ranks pass over them together (fetch) */
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */
   char **class_names;     /* (spec.classes), NULL if the file has none */

@@ -142,6 +142,11 @@ static int work(struct trainer *t, uint64_t end, struct trm_tally *sum)
     must(t, trainer_log(t, number + 1, high - t->position, &tally, rate));
   }
   s->halt = false;
+  if (t->data->together) { /* this rank is done with what the others still read */
+    size_t low, high;
+    batch_find(t, end - 1, &low, &high);
+    must(t, t->data->ops->fetch(t->data, t->epoch, low, low, &t->batch));
+  }
   return status;
 }
 

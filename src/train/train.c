@@ -134,6 +134,9 @@ static int set_up(struct trainer *t)
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(create_strategy(t));
+  if (t->data->together && t->strategy.ops->claim && t->options->strategy.servers > 0)
+    return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: servers "
+                     "would hold them up", t->options->data.file);
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   int status = trm_model_bind(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
