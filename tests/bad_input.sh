@@ -58,6 +58,11 @@ m="--model=mlp 784-16-10 relu"
 # -- commands and options
 bad 2 'trian.*train' trian
 bad 2 'unknown option "train.bacth".*"train.batch"' $train "$m" --train.bacth=8 --run.dir=x
+bad 2 'run.slow: "0:2;1:3" is not RANK:FACTOR' $train "$m" '--run.slow=0:2;1:3' --run.dir=x
+bad 2 'run.slow: there is no rank 1, the job has 1 rank: 0' $train "$m" --run.slow=1:2 --run.dir=x
+bad 2 'run.slow: rank 0 cannot take 0.5 times its time' $train "$m" --run.slow=0:0.5 --run.dir=x
+bad 2 'run.jitter: .*there is no "lognromal"; did you mean "lognormal"' $train "$m" '--run.jitter=lognromal 0.5' --run.dir=x
+bad 2 'run.jitter: "lognormal" is not "lognormal SIGMA"' $train "$m" --run.jitter=lognormal --run.dir=x
 bad 2 'train.batch.*"many"' $train "$m" --train.batch=many --run.dir=x
 bad 2 'train.batch.*0' $train "$m" --train.batch=0 --run.dir=x
 bad 2 'optim.momentum.*1\.5' $train "$m" --optim.momentum=1.5 --run.dir=x
