@@ -84,7 +84,7 @@ void claims_settle(struct claims *claims, struct trm_comm *comm, bool leads, uin
 
 void claims_restart(struct claims *claims, struct trm_comm *comm, uint64_t updates, bool given)
 {
-  if (!given) {
+  if (!given || claims->rule != CLAIMS_STATIC) {
     const int64_t first = (int64_t)updates, workers = claims->workers, own = claims->worker;
     claims->next = claims->rule == CLAIMS_STATIC ? first + ((own - first) % workers + workers) % workers : first;
   }

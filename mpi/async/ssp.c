@@ -257,7 +257,6 @@ static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   struct ssp *own = w->own;
   TRM_CHECK(centre_restore(s, from, updates));
   service_set_clocks(w->service, (int64_t)updates);
-  w->claims.next = (int64_t)updates;
   memset(own->clock, 0, service_pieces(w->service) * sizeof *own->clock);
   memset(w->seen, 0, service_pieces(w->service) * sizeof *w->seen);
   return TRM_OK;

@@ -131,7 +131,8 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     return status;
   }
   w->seen = trm_alloc(service_pieces(w->service) * sizeof *w->seen, "a worker");
-  keep(s, "next batch", &w->claims.next, sizeof w->claims.next);
+  if (w->claims.rule == CLAIMS_STATIC) /* the others go on where the run is */
+    keep(s, "next batch of the own share", &w->claims.next, sizeof w->claims.next);
   size_t bytes;
   void *data = service_control(w->service, &bytes);
   keep(s, "clocks", data, bytes);
