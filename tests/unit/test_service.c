@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/memory.h"
 #include "mpi/async/claims.h"
@@ -28,14 +29,20 @@ static struct trm_comm *node_of(int node_size)
 static const int node_sizes[] = {0, 2, 1};
 enum { LAYOUTS = sizeof node_sizes / sizeof *node_sizes };
 
-/* Keeps MPI going at the home of a window while the others are not done. Returns when all ranks have come. */
-static void meet(void)
+/* Returns when all ranks have come. Until then keeps MPI going, and serves. service: may be NULL. */
+static void meet_serving(struct service *service)
 {
   int32_t one = 1;
   struct trm_request *request;
   world->ops->allreduce_begin(world, &one, 1, TRM_INT32, TRM_SUM, &request);
   while (!world->ops->test(&request))
-    world->ops->progress(world);
+    if (!service || !service_work(service))
+      world->ops->progress(world);
+}
+
+static void meet(void)
+{
+  meet_serving(NULL);
 }
 
 static void test_words(void)
@@ -203,8 +210,6 @@ static void check_service(const struct layout *l, size_t elements)
 {
   const int times = 6, workers = world->size - l->servers;
   struct trm_comm *node = node_of(l->node_size);
-  struct words done;
-  CU_ASSERT_FATAL(words_create(&done, world, node, world->size - 1, 1) == TRM_OK);
   const struct service_plan plan = {
     .comm = world, .node = node, .elements = elements, .objects = l->objects ? world->size : 1, .arrays = 2,
     .servers = l->servers, .function = add, .context = world,
@@ -236,11 +241,7 @@ static void check_service(const struct layout *l, size_t elements)
   CU_ASSERT(ascends);
   CU_ASSERT(own_seen);
   CU_ASSERT(!atomic_load(&lost));
-  words_add(&done, 0, 1);
-  while (words_read(&done, 0) < world->size)
-    if (!service_work(service))
-      world->ops->progress(world);
-  meet();
+  meet_serving(service);
 
   for (int object = 0; object < plan.objects; object++) {
     bool sums = true, counts = true;
@@ -258,7 +259,6 @@ static void check_service(const struct layout *l, size_t elements)
   service_gather(service, plan.objects - 1, 1, out);
   CU_ASSERT(memcmp(in, out, elements * sizeof *in) == 0);
   service_free(service);
-  words_free(&done);
   world->ops->release(node);
   trm_free(in);
   trm_free(out);
@@ -279,6 +279,49 @@ static void test_service(void)
   }
 }
 
+/* A rank computes for a second, as far as the others can see: it is in no call of MPI. Meanwhile everybody else exchanges
+ * with all pieces, those at home with it, too. */
+static void test_nobody_waits(void)
+{
+  static const struct layout layouts[] = {{0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}};
+  const size_t elements = 2 * SERVICE_PIECE;
+  float *in = trm_alloc(elements * sizeof *in, "test"), *out = trm_alloc(elements * sizeof *out, "test");
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    const struct layout *l = &layouts[i];
+    if (l->servers >= world->size)
+      continue;
+    struct trm_comm *node = node_of(l->node_size);
+    const struct service_plan plan = {
+      .comm = world, .node = node, .elements = elements, .objects = 1, .arrays = 2, .servers = l->servers,
+      .function = add, .context = world,
+    };
+    struct service *service;
+    CU_ASSERT_FATAL(service_create(&service, &plan) == TRM_OK);
+    meet();
+    const double begin = world->ops->clock(world);
+    double longest = 0, done = 0;
+    if (world->rank == 0) {
+      nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+    } else if (world->rank < world->size - l->servers) {
+      for (int k = 0; k < 5; k++) {
+        const struct service_request push = {.kind = ADD, .value = {0, 0, 1}, .in = in, .out = out};
+        const double before = world->ops->clock(world);
+        service_exchange(service, &push);
+        const double took = world->ops->clock(world) - before;
+        longest = took > longest ? took : longest;
+      }
+      done = world->ops->clock(world) - begin;
+    }
+    meet_serving(service);
+    CU_ASSERT(longest < 0.5);
+    CU_ASSERT(done < 0.9);
+    service_free(service);
+    world->ops->release(node);
+  }
+  trm_free(in);
+  trm_free(out);
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -286,6 +329,7 @@ int main(int argc, char **argv)
     {"every batch is given out once", test_claims},
     {"one rank stops all", test_halt},
     {"no update of the service is lost", test_service},
+    {"nobody waits for a rank that computes", test_nobody_waits},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "service", tests);
