@@ -15,7 +15,7 @@ static void prefetch(const unsigned char *from, size_t bytes)
     __builtin_prefetch(from + at);
 }
 
-/* Sparse rows are looked up that many together. */
+/* Rows that are looked up together, at most. */
 #define TOGETHER 64
 
 /* Bytes of a batch that a further thread must bring: its start and end cost some microseconds. */
@@ -52,22 +52,25 @@ struct source {
   uint64_t window, base;
 };
 
-/* Of `count` rows from `position` on: block and place in it. */
+/* Of `count` <= TOGETHER rows from `position` on: block and place in it. */
 static void rows_find(const struct source *from, uint64_t position, size_t count, size_t *k, size_t *row)
 {
-  if (!from->at) {
-    for (size_t i = 0; i < count; i++) {
+  const struct loader *loader = from->loader;
+  uint64_t number[TOGETHER];
+  if (from->at)
+    order_numbers(&loader->order, from->at, from->window, position, count, number);
+  for (size_t i = 0; i < count; i++) {
+    if (!from->at) {
       k[i] = 0;
       row[i] = (size_t)(position - from->base) + i;
-    }
-    return;
-  }
-  order_rows(&from->loader->order, from->at, from->window, position, count, k, row);
-  if (from->loader->mode == LOADER_WHOLE) /* one block in memory */
-    for (size_t i = 0; i < count; i++) {
-      row[i] += k[i] * from->loader->order.block_rows;
+    } else if (loader->mode == LOADER_WHOLE) { /* one block in memory */
       k[i] = 0;
+      row[i] = (size_t)number[i];
+    } else {
+      k[i] = (size_t)(number[i] / loader->order.block_rows);
+      row[i] = (size_t)(number[i] % loader->order.block_rows);
     }
+  }
 }
 
 static void bytes_scale(float *restrict to, const unsigned char *restrict from, size_t n, float scale, float shift)

@@ -3,8 +3,6 @@
 
 #include "core/random.h"
 
-#define AT_ONCE 64 /* rows looked up together */
-
 void order_make(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
                 uint64_t window_blocks)
 {
@@ -91,29 +89,22 @@ static uint32_t window_stream(const struct order *order, uint64_t epoch, uint64_
   return (uint32_t)((h ^ h >> 31) >> 32);
 }
 
-void order_rows(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position, size_t count,
-                size_t *place, size_t *row)
+void order_numbers(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
+                   size_t count, uint64_t *number)
 {
   const uint64_t start = order_window_start(order, at, window), end = order_window_start(order, at, window + 1);
-  const uint64_t first = window * order->window_blocks; /* block */
+  if (order->shuffle)
+    trm_random_permute_many(order->seed, TRM_RANDOM_SHUFFLE, window_stream(order, at->epoch, window), end - start,
+                            position - start, count, number);
+  else
+    for (size_t i = 0; i < count; i++)
+      number[i] = position - start + i;
   /* numbers count rows; the short block's place is followed by a gap */
-  const uint64_t gap = at->last_at >= first ? (at->last_at - first) * order->block_rows + order->last_rows : UINT64_MAX;
-  const uint32_t stream = window_stream(order, at->epoch, window);
-  while (count > 0) {
-    uint64_t number[AT_ONCE];
-    const size_t some = count < AT_ONCE ? count : AT_ONCE;
-    if (order->shuffle)
-      trm_random_permute_many(order->seed, TRM_RANDOM_SHUFFLE, stream, end - start, position - start, some, number);
-    for (size_t i = 0; i < some; i++) {
-      uint64_t n = order->shuffle ? number[i] : position - start + i;
-      if (n >= gap)
-        n += lacking(order);
-      place[i] = (size_t)(n / order->block_rows);
-      row[i] = (size_t)(n % order->block_rows);
-    }
-    position += some;
-    count -= some;
-    place += some;
-    row += some;
-  }
+  const uint64_t first = window * order->window_blocks;
+  if (at->last_at < first)
+    return;
+  const uint64_t gap = (at->last_at - first) * order->block_rows + order->last_rows;
+  for (size_t i = 0; i < count; i++)
+    if (number[i] >= gap)
+      number[i] += lacking(order);
 }

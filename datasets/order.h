@@ -44,9 +44,9 @@ size_t order_window_blocks(const struct order *order, uint64_t window);
 uint64_t order_block(const struct order *order, const struct order_epoch *at, uint64_t window, size_t place);
 size_t order_block_size(const struct order *order, uint64_t block); /* rows of the block */
 
-/* Of `count` rows from `position` on, all in `window`: the place of each one's block in the window and its place in the
- * block. */
-void order_rows(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position, size_t count,
-                size_t *place, size_t *row);
+/* Of `count` rows from `position` on, all in `window`: the places in the window, number / block_rows the place of the
+ * row's block and number % block_rows its place in that. */
+void order_numbers(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
+                   size_t count, uint64_t *number);
 
 #endif

@@ -5,6 +5,7 @@ trireme_SOURCES += \
 	src/cli/bench_access.h \
 	src/cli/bench_allreduce.c \
 	src/cli/bench_gemm.c \
+	src/cli/bench_hogwild.c \
 	src/cli/bench_io.c \
 	src/cli/bench_limits.c \
 	src/cli/bench_limits.h \

@@ -66,12 +66,12 @@ struct trm_sparse_sgd {
   float rate;
   size_t together;         /* rows of an update, the last one may have fewer; 0: all */
   const float *shrink;     /* (K) NULL: none */
-  struct trm_races *races; /* in memory of all ranks that share w, NULL: nothing is counted (and nothing lost by it) */
+  const struct trm_races *races; /* NULL: nothing is counted, which is faster */
 };
 
-/* What makes races visible. All of it starts at 0. */
+/* What makes races visible, counted from 0 in memory of all ranks that share w. */
 struct trm_races {
-  uint64_t writers;  /* atomic: updates that have begun to write, of all ranks */
+  uint64_t *writers; /* atomic: updates that have begun to write, of all ranks */
   uint32_t *written; /* (K) for each weight: counted with a load and a store, as the weight is changed; what all ranks
                       * together have written (sums.written) and is missing here was lost, modulo 2^32 a weight */
 };

@@ -6,6 +6,7 @@
 #endif
 
 #define ROUNDS 8
+#define STEPS 10 /* of Philox */
 /* Set in counter word 1 of the permutation's draws, where an index of trm_random_block does not reach. */
 #define MARK 0x80000000u
 
@@ -52,80 +53,29 @@ uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t st
 }
 
 #ifdef __x86_64__
-/* Eight numbers in lockstep, in the low halves of 64-bit lanes: the multiplication is the one of SSE2 and its heirs that
- * compilers do not find. What is in the upper halves does not matter. */
-#define LANES 8
-#define AVX2 __attribute__((target("avx2")))
+#define CLONE(name) name##_avx2
+#define TARGET __attribute__((target("avx2")))
+#define V __m256i
+#define V_SET1(n) _mm256_set1_epi64x(n)
+#define V_LOAD(p) _mm256_loadu_si256(p)
+#define V_STORE(p, v) _mm256_storeu_si256(p, v)
+#define V_MUL(a, b) _mm256_mul_epu32(a, b)
+#define V_UPPER(v) _mm256_srli_epi64(v, 32)
+#define V_XOR(a, b) _mm256_xor_si256(a, b)
+#define V_AND(a, b) _mm256_and_si256(a, b)
+#include "core/random_lanes.h"
 
-struct words {
-  __m256i c0, c1, c2, c3;
-};
-
-AVX2 static inline void philox_step(struct words *w, __m256i k0, __m256i k1)
-{
-  const __m256i p0 = _mm256_mul_epu32(w->c0, _mm256_set1_epi64x(0xD2511F53));
-  const __m256i p1 = _mm256_mul_epu32(w->c2, _mm256_set1_epi64x(0xCD9E8D57));
-  w->c0 = _mm256_xor_si256(_mm256_srli_epi64(p1, 32), _mm256_xor_si256(w->c1, k0));
-  w->c1 = p1;
-  w->c2 = _mm256_xor_si256(_mm256_srli_epi64(p0, 32), _mm256_xor_si256(w->c3, k1));
-  w->c3 = p0;
-}
-
-AVX2 static void feistel_pass(const struct feistel *f, uint64_t left[LANES], uint64_t right[LANES])
-{
-  const __m256i mask = _mm256_set1_epi64x(f->mask);
-  __m256i left_a = _mm256_loadu_si256((const __m256i *)left), left_b = _mm256_loadu_si256((const __m256i *)left + 1);
-  __m256i right_a = _mm256_loadu_si256((const __m256i *)right), right_b = _mm256_loadu_si256((const __m256i *)right + 1);
-  for (uint32_t round = 0; round < ROUNDS; round++) {
-    uint32_t k0 = f->key[0], k1 = f->key[1];
-    struct words a = {right_a, _mm256_set1_epi64x(MARK | round), _mm256_set1_epi64x(f->stream),
-                      _mm256_set1_epi64x(f->purpose)};
-    struct words b = {right_b, a.c1, a.c2, a.c3};
-    for (int step = 0; step < 10; step++) {
-      const __m256i key0 = _mm256_set1_epi64x(k0), key1 = _mm256_set1_epi64x(k1);
-      philox_step(&a, key0, key1);
-      philox_step(&b, key0, key1);
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    const __m256i next_a = _mm256_xor_si256(left_a, _mm256_and_si256(a.c0, mask));
-    const __m256i next_b = _mm256_xor_si256(left_b, _mm256_and_si256(b.c0, mask));
-    left_a = right_a;
-    left_b = right_b;
-    right_a = next_a;
-    right_b = next_b;
-  }
-  _mm256_storeu_si256((__m256i *)left, left_a);
-  _mm256_storeu_si256((__m256i *)left + 1, left_b);
-  _mm256_storeu_si256((__m256i *)right, right_a);
-  _mm256_storeu_si256((__m256i *)right + 1, right_b);
-}
-
-/* A lane whose number has come to lie below n takes the next position; the others go on. */
-static void feistel_many(const struct feistel *f, uint64_t first, size_t count, uint64_t *element)
-{
-  uint64_t left[LANES] = {0}, right[LANES] = {0};
-  size_t of[LANES], next = 0, done = 0;
-  for (; next < LANES; next++) {
-    of[next] = next; /* beyond count: idle */
-    left[next] = (first + next) >> f->half & f->mask;
-    right[next] = (first + next) & f->mask;
-  }
-  while (done < count) {
-    feistel_pass(f, left, right);
-    for (int l = 0; l < LANES; l++) {
-      const uint64_t value = left[l] << f->half | right[l];
-      if (value >= f->n || of[l] >= count)
-        continue;
-      element[of[l]] = value;
-      done++;
-      of[l] = next;
-      left[l] = (first + next) >> f->half & f->mask;
-      right[l] = (first + next) & f->mask;
-      next++;
-    }
-  }
-}
+#define CLONE(name) name##_avx512
+#define TARGET __attribute__((target("avx512f")))
+#define V __m512i
+#define V_SET1(n) _mm512_set1_epi64(n)
+#define V_LOAD(p) _mm512_loadu_si512(p)
+#define V_STORE(p, v) _mm512_storeu_si512(p, v)
+#define V_MUL(a, b) _mm512_mul_epu32(a, b)
+#define V_UPPER(v) _mm512_srli_epi64(v, 32)
+#define V_XOR(a, b) _mm512_xor_si512(a, b)
+#define V_AND(a, b) _mm512_and_si512(a, b)
+#include "core/random_lanes.h"
 #endif
 
 void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t first,
@@ -135,8 +85,12 @@ void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t s
   if (n > 1)
     feistel_make(&f, seed, purpose, stream, n);
 #ifdef __x86_64__
+  if (n > 1 && __builtin_cpu_supports("avx512f")) {
+    feistel_many_avx512(&f, first, count, element);
+    return;
+  }
   if (n > 1 && __builtin_cpu_supports("avx2")) {
-    feistel_many(&f, first, count, element);
+    feistel_many_avx2(&f, first, count, element);
     return;
   }
 #endif

@@ -59,8 +59,9 @@ static void check_order(uint64_t rows, size_t block_rows, uint64_t window_blocks
     uint64_t last = 0;
     for (uint64_t p = 0; p < rows; p++) {
       const uint64_t window = order_window_of(&order, &at, p);
-      size_t place, row;
-      order_rows(&order, &at, window, p, 1, &place, &row);
+      uint64_t in_window;
+      order_numbers(&order, &at, window, p, 1, &in_window);
+      const size_t place = (size_t)(in_window / order.block_rows), row = (size_t)(in_window % order.block_rows);
       good = good && window >= last && window < order.windows && order_window_start(&order, &at, window) <= p &&
              p < order_window_start(&order, &at, window + 1) && place < order_window_blocks(&order, window);
       last = window;
@@ -104,13 +105,12 @@ static void test_order_mixes(void)
   uint64_t same_epoch = 0, same_seed = 0, rising = 0, before = 0;
   double mean = 0;
   for (uint64_t p = 0; p < 5000; p++) { /* the first window */
-    size_t place, row;
     uint64_t number[3];
     const struct order *orders[] = {&order, &order, &other};
     const struct order_epoch *epochs[] = {&at, &next, &at};
     for (int i = 0; i < 3; i++) {
-      order_rows(orders[i], epochs[i], 0, p, 1, &place, &row);
-      number[i] = order_block(orders[i], epochs[i], 0, place) * 100 + row;
+      order_numbers(orders[i], epochs[i], 0, p, 1, &number[i]);
+      number[i] = order_block(orders[i], epochs[i], 0, (size_t)(number[i] / 100)) * 100 + number[i] % 100;
     }
     same_epoch += number[0] == number[1];
     same_seed += number[0] == number[2];

@@ -1,0 +1,397 @@
+/* trireme bench hogwild: stochastic updates of a linear model over sparse rows, beside a plain loop over the same. */
+#include <math.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+static const char usage[] =
+  "usage: [mpiexec -n N] trireme bench hogwild --data.file=FILE.h5 [--repeat=R] [--mu=M] [--fade=F] [--json]\n"
+  "                       [--section.key=value...]\n"
+  "\n"
+  "Updates a second of a linear model with two classes on sparse rows, each from zero weights through train.epochs\n"
+  "passes in the same orders:\n"
+  "\n"
+  "  plain    a loop in C, one row an update, one rank, rows where they lie, their order known before\n"
+  "  copied   the kernel on one rank, batches of train.batch rows that the data set copies together\n"
+  "  in place the same on rows where they lie\n"
+  "  shared   the same on all ranks, which take batches as they come and share the weights without locks\n"
+  "\n"
+  "All ranks must share memory. Then once more with the races counted: lost updates are values stored and never\n"
+  "seen, conflicts are updates while which another rank began to write.\n"
+  "\n"
+  "  --repeat=R      rounds, in each of them all four in turn (default 7); medians\n"
+  "  --mu=M          weight of the regularizer, divided by the rows that have a feature (default 0)\n"
+  "  --fade=F        factor on the rate after each epoch (default 0.9)\n"
+  "  --strategy.rows rows of an update, of the kernel (default 1; 0: a whole batch)\n"
+  "  --train.loss    hinge (default) or logistic\n"
+  "  --json          one JSON object\n";
+
+enum method { PLAIN, COPIED, IN_PLACE, SHARED, METHODS };
+static const char *const names[METHODS] = {"plain", "copied", "in place", "shared"};
+
+/* What the ranks share, beside the weights. */
+struct board {
+  _Alignas(64) _Atomic uint64_t taken; /* rows of the epoch, by all ranks */
+  _Alignas(64) uint64_t writers;
+};
+
+struct hogwild {
+  struct job *job;
+  struct trm_comm *comm, *node;
+  double mu, fade;
+  struct trm_sparse_sgd how;
+  struct trm_dataset *train, *test; /* test: NULL if there is none */
+  size_t rows, features, batch, epochs;
+  struct trm_host_batch fetched;
+  struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), and order holds all of an epoch */
+  float *target, *shrink;           /* (batch) or (rows); (K) */
+  float *own;                       /* (K) weights of one rank */
+  struct trm_shared weights, counts, notes;
+  struct trm_sparse_sums sums;      /* of a counted run */
+};
+
+static float *shared_weights(const struct hogwild *h)
+{
+  return h->weights.base[0];
+}
+
+static struct board *board_of(const struct hogwild *h)
+{
+  return h->notes.base[0];
+}
+
+/* Rows [low, high) of the epoch, with targets -1 and +1. */
+static int rows_get(struct hogwild *h, bool copied, uint64_t epoch, size_t low, size_t high)
+{
+  struct trm_host_batch *batch = &h->fetched;
+  if (copied) {
+    TRM_CHECK(h->train->ops->fetch(h->train, epoch, low, high, batch));
+    for (size_t i = 0; i < batch->rows; i++)
+      h->row[i] = (struct trm_sparse_row){batch->columns + batch->starts[i], batch->values + batch->starts[i],
+                                          (size_t)(batch->starts[i + 1] - batch->starts[i])};
+  } else {
+    TRM_CHECK(h->train->ops->fetch_rows(h->train, epoch, low, high, batch, h->row));
+  }
+  for (size_t i = 0; i < batch->rows; i++)
+    h->target[i] = batch->target_class[i] == 1 ? 1.0f : -1.0f;
+  return TRM_OK;
+}
+
+/* The reference: stochastic gradient descent as one would write it down. */
+static void plain_epoch(const struct trm_sparse_row *row, const float *target, size_t rows, bool hinge, float rate,
+                        const float *shrink, float *w)
+{
+  for (size_t i = 0; i < rows; i++) {
+    const int32_t *column = row[i].columns;
+    const float *value = row[i].values;
+    const size_t entries = row[i].entries;
+    float z = 0;
+    for (size_t e = 0; e < entries; e++)
+      z += w[column[e]] * value[e];
+    const float margin = target[i] * z;
+    const float slope = hinge ? (margin < 1 ? -target[i] : 0) : -target[i] / (1 + expf(margin));
+    if (slope != 0)
+      for (size_t e = 0; e < entries; e++)
+        w[column[e]] -= rate * slope * value[e];
+    if (shrink)
+      for (size_t e = 0; e < entries; e++)
+        w[column[e]] *= 1 - rate * shrink[column[e]];
+  }
+}
+
+/* Batches, until none is left: of all ranks, or of this one. */
+static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *how)
+{
+  struct trm_device *device = &h->job->device;
+  float *w = method == SHARED ? shared_weights(h) : h->own;
+  uint64_t mine = 0;
+  for (;;) {
+    const uint64_t low = method == SHARED ? atomic_fetch_add(&board_of(h)->taken, h->batch) : mine;
+    if (low >= h->rows)
+      return TRM_OK;
+    const size_t high = h->rows - low < h->batch ? h->rows : (size_t)low + h->batch;
+    mine = high;
+    TRM_CHECK(rows_get(h, method == COPIED, epoch, (size_t)low, high));
+    struct trm_sparse_sums sums;
+    device->ops->sparse_sgd(device, how, h->row, h->target, w, NULL, &sums, high - (size_t)low);
+    h->sums.updates += sums.updates;
+    h->sums.written += sums.written;
+    h->sums.conflicts += sums.conflicts;
+  }
+}
+
+/* All epochs of a method, from zero weights. *seconds: in passes. Collective. */
+static int method_run(struct hogwild *h, enum method method, const struct trm_races *races, double *seconds)
+{
+  struct trm_comm *comm = h->comm;
+  const bool works = method == SHARED || comm->rank == 0;
+  struct trm_sparse_sgd how = h->how;
+  int status = TRM_OK;
+  how.races = races;
+  h->sums = (struct trm_sparse_sums){0};
+  *seconds = 0;
+  if (method != SHARED)
+    memset(h->own, 0, h->features * sizeof *h->own);
+  else if (comm->rank == 0)
+    memset(shared_weights(h), 0, h->features * sizeof(float));
+  for (size_t epoch = 0; epoch < h->epochs && status == TRM_OK; epoch++) {
+    if (method == PLAIN && works)
+      status = rows_get(h, false, epoch, 0, h->rows);
+    if (comm->rank == 0)
+      atomic_store(&board_of(h)->taken, 0);
+    if (method == SHARED)
+      comm->ops->barrier(comm);
+    const double begin = comm->ops->clock(comm);
+    if (method == PLAIN && works)
+      plain_epoch(h->row, h->target, h->rows, how.loss == TRM_MARGIN_HINGE, how.rate, how.shrink, h->own);
+    else if (works)
+      status = kernel_epoch(h, method, epoch, &how);
+    if (method == SHARED)
+      comm->ops->barrier(comm);
+    *seconds += comm->ops->clock(comm) - begin;
+    how.rate *= (float)h->fade;
+  }
+  return trm_agree(comm, status);
+}
+
+/* Share of the test rows whose class w does not tell. */
+static int test_error(struct hogwild *h, const float *w, double *error)
+{
+  size_t wrong = 0;
+  *error = NAN;
+  if (!h->test)
+    return TRM_OK;
+  for (size_t low = 0, high; low < h->test->rows; low = high) {
+    high = h->test->rows - low < h->batch ? h->test->rows : low + h->batch;
+    TRM_CHECK(h->test->ops->fetch_rows(h->test, 0, low, high, &h->fetched, h->row));
+    for (size_t i = 0; i < high - low; i++) {
+      double z = 0;
+      for (size_t e = 0; e < h->row[i].entries; e++)
+        z += (double)w[h->row[i].columns[e]] * h->row[i].values[e];
+      wrong += (z > 0) != (h->fetched.target_class[i] == 1);
+    }
+  }
+  *error = (double)wrong / (double)h->test->rows;
+  return TRM_OK;
+}
+
+/* -- the outcome */
+
+struct outcome {
+  double *seconds[METHODS], error[METHODS]; /* (rounds); of the last round */
+  double lost, conflicts;                   /* of what was written; of the updates */
+};
+
+static double ratio_median(const double *over, const double *under, size_t rounds)
+{
+  double *ratio = trm_alloc(rounds * sizeof *ratio, "bench: ratios");
+  for (size_t k = 0; k < rounds; k++)
+    ratio[k] = over[k] / under[k];
+  const double median = bench_median(ratio, rounds);
+  trm_free(ratio);
+  return median;
+}
+
+static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rounds, bool json)
+{
+  const double updates = (double)h->rows * (double)h->epochs;
+  double cost[METHODS], speed[METHODS];
+  for (int m = 0; m < METHODS; m++)
+    cost[m] = ratio_median(o->seconds[m], o->seconds[PLAIN], rounds);
+  const double faster = ratio_median(o->seconds[PLAIN], o->seconds[SHARED], rounds);
+  for (int m = 0; m < METHODS; m++)
+    speed[m] = updates / bench_median(o->seconds[m], rounds);
+  if (!json) {
+    printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n", h->train->path, h->rows, h->features, h->epochs,
+           h->comm->size, h->comm->size == 1 ? "" : "s");
+    printf("  %-9s %12s %9s %8s %12s\n", "", "rows/s", "ns a row", "of plain", "test error %");
+    for (int m = 0; m < METHODS; m++)
+      printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], cost[m], 100 * o->error[m]);
+    printf("  all ranks are %.2f times as fast as the plain loop\n", faster);
+    printf("  lost updates %.4f %%, conflicts %.2f %%\n", 100 * o->lost, 100 * o->conflicts);
+    return;
+  }
+  struct trm_json line;
+  bench_line_open(&line, "hogwild");
+  trm_json_text(&line, "file", h->train->path);
+  trm_json_integer(&line, "ranks", h->comm->size);
+  trm_json_number(&line, "plain_rows_per_s", speed[PLAIN]);
+  trm_json_number(&line, "copied_rows_per_s", speed[COPIED]);
+  trm_json_number(&line, "in_place_rows_per_s", speed[IN_PLACE]);
+  trm_json_number(&line, "shared_rows_per_s", speed[SHARED]);
+  trm_json_number(&line, "cost_of_plain", cost[IN_PLACE]);
+  trm_json_number(&line, "speedup", faster);
+  if (h->test) {
+    trm_json_number(&line, "plain_error", o->error[PLAIN]);
+    trm_json_number(&line, "in_place_error", o->error[IN_PLACE]);
+    trm_json_number(&line, "shared_error", o->error[SHARED]);
+  }
+  trm_json_number(&line, "lost", o->lost);
+  trm_json_number(&line, "conflicts", o->conflicts);
+  bench_line_close(&line);
+}
+
+/* One run that counts. */
+static int races_count(struct hogwild *h, struct outcome *o)
+{
+  struct trm_comm *comm = h->comm;
+  double ignored;
+  const struct trm_races races = {&board_of(h)->writers, h->counts.base[0]};
+  TRM_CHECK(method_run(h, SHARED, &races, &ignored));
+  double sums[] = {(double)h->sums.updates, (double)h->sums.written, (double)h->sums.conflicts};
+  comm->ops->allreduce(comm, sums, 3, TRM_DOUBLE, TRM_SUM);
+  double seen = 0;
+  for (size_t j = 0; j < h->features; j++)
+    seen += races.written[j];
+  o->lost = sums[1] > 0 ? (sums[1] - seen) / sums[1] : 0;
+  o->conflicts = sums[0] > 0 ? sums[2] / sums[0] : 0;
+  return TRM_OK;
+}
+
+static int measure(struct hogwild *h, size_t rounds, bool json)
+{
+  struct outcome o = {.lost = 0};
+  int status = TRM_OK;
+  for (int m = 0; m < METHODS; m++)
+    o.seconds[m] = trm_alloc(rounds * sizeof(double), "bench: times");
+  for (size_t k = 0; k < rounds && status == TRM_OK; k++)
+    for (enum method m = PLAIN; m < METHODS && status == TRM_OK; m++) {
+      status = method_run(h, m, NULL, &o.seconds[m][k]);
+      if (status == TRM_OK && h->comm->rank == 0)
+        status = test_error(h, m == SHARED ? shared_weights(h) : h->own, &o.error[m]);
+      status = trm_agree(h->comm, status);
+    }
+  if (status == TRM_OK)
+    status = races_count(h, &o);
+  if (status == TRM_OK && h->comm->rank == 0)
+    outcome_print(h, &o, rounds, json);
+  for (int m = 0; m < METHODS; m++)
+    trm_free(o.seconds[m]);
+  return status;
+}
+
+/* -- opening */
+
+/* shrink_j = mu / rows with feature j. */
+static int shrink_make(struct hogwild *h)
+{
+  h->shrink = trm_alloc(h->features * sizeof *h->shrink, "bench: counts of features");
+  for (size_t low = 0, high; low < h->rows; low = high) {
+    high = h->rows - low < h->batch ? h->rows : low + h->batch;
+    TRM_CHECK(rows_get(h, false, 0, low, high));
+    for (size_t i = 0; i < high - low; i++)
+      for (size_t e = 0; e < h->row[i].entries; e++)
+        h->shrink[h->row[i].columns[e]]++;
+  }
+  for (size_t j = 0; j < h->features; j++)
+    h->shrink[j] = h->shrink[j] > 0 ? (float)(h->mu / (double)h->shrink[j]) : 0;
+  h->how.shrink = h->shrink;
+  return TRM_OK;
+}
+
+static int check_request(const struct hogwild *h)
+{
+  const struct trm_input_spec *spec = &h->train->spec;
+  const char *path = h->train->path;
+  if (h->node->size != h->comm->size)
+    return trm_error(TRM_USAGE, "bench hogwild: %d ranks, of which %d share memory here: the weights are one array",
+                     h->comm->size, h->node->size);
+  if (!spec->sparse || spec->target != TRM_TARGET_CLASS || spec->classes != 2)
+    return trm_error(TRM_USAGE, "bench hogwild: %s must have sparse rows of two classes", path);
+  if (!h->job->device.ops->sparse_sgd)
+    return trm_error(TRM_USAGE, "bench hogwild: device.name=%s has no updates over sparse rows",
+                     h->job->device.ops->name);
+  return TRM_OK;
+}
+
+static int data_open(struct hogwild *h)
+{
+  struct trm_options *o = &h->job->options;
+  const struct trm_dataset_ops *ops = h->job->parts.dataset;
+  if (o->data.file[0] == '\0')
+    return trm_error(TRM_USAGE, "bench hogwild: no data set named (--data.file=FILE.h5)");
+  TRM_CHECK(trm_options_set(o, "data.memory", "1024G")); /* in memory, where ranks may fetch what they like */
+  TRM_CHECK(ops->open(&h->train, o->data.file, TRM_SPLIT_TRAIN, o, h->comm));
+  TRM_CHECK(trm_agree(h->comm, check_request(h)));
+  bool has = false;
+  TRM_CHECK(trm_agree(h->comm, ops->has_split(o->data.file, TRM_SPLIT_TEST, &has)));
+  return has ? ops->open(&h->test, o->data.file, TRM_SPLIT_TEST, o, h->comm) : TRM_OK;
+}
+
+static int hogwild_open(struct hogwild *h)
+{
+  const struct trm_options *o = &h->job->options;
+  h->comm = h->job->parts.comm;
+  h->node = h->comm->ops->split_node(h->comm, "node");
+  TRM_CHECK(data_open(h));
+  h->rows = h->train->rows;
+  h->features = h->train->spec.shape.size[0];
+  h->batch = (size_t)o->train.batch < h->rows ? (size_t)o->train.batch : h->rows;
+  h->epochs = (size_t)o->train.epochs;
+  h->how = (struct trm_sparse_sgd){
+    .loss = strcmp(o->train.loss, "logistic") ? TRM_MARGIN_HINGE : TRM_MARGIN_LOGISTIC,
+    .rate = (float)o->optim.rate,
+    .together = (size_t)o->strategy.rows,
+  };
+  const size_t most = h->comm->rank == 0 ? h->rows : h->batch;
+  h->row = trm_alloc(most * sizeof *h->row, "bench: rows");
+  h->target = trm_alloc(most * sizeof *h->target, "bench: targets");
+  h->own = trm_alloc(h->features * sizeof *h->own, "bench: weights");
+  int status = h->mu > 0 ? shrink_make(h) : TRM_OK;
+  const struct trm_comm_ops *ops = h->node->ops;
+  const bool first = h->node->rank == 0;
+  status = trm_agree(h->comm, status);
+  if (status == TRM_OK)
+    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, "bench: shared weights", &h->weights);
+  if (status == TRM_OK)
+    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, "bench: counters", &h->counts);
+  if (status == TRM_OK)
+    status = ops->share(h->node, first ? sizeof(struct board) : 0, "bench: counters", &h->notes);
+  return trm_agree(h->comm, status);
+}
+
+static void hogwild_close(struct hogwild *h)
+{
+  struct trm_shared *shared[] = {&h->weights, &h->counts, &h->notes};
+  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
+    if (shared[i]->base)
+      h->node->ops->unshare(h->node, shared[i]);
+  if (h->test)
+    h->test->ops->close(h->test);
+  if (h->train)
+    h->train->ops->close(h->train);
+  trm_host_batch_free(&h->fetched);
+  trm_free(h->row);
+  trm_free(h->target);
+  trm_free(h->shrink);
+  trm_free(h->own);
+  h->node->ops->release(h->node);
+}
+
+int bench_hogwild(int argc, char **argv)
+{
+  struct job job;
+  struct hogwild h = {.job = &job, .fade = 0.9};
+  int64_t repeat = 7;
+  bool json = false, helped;
+  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
+                               {"mu", FLAG_REAL, &h.mu, 0, 1000000},
+                               {"fade", FLAG_REAL, &h.fade, 0, 1},
+                               {"json", FLAG_BOOL, &json, 0, 0},
+                               {NULL, FLAG_BOOL, NULL, 0, 0}};
+  const struct job_request request = {.command = "bench hogwild", .usage = usage, .flags = table};
+  int words, status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped) {
+    status = hogwild_open(&h);
+    if (status == TRM_OK)
+      status = measure(&h, (size_t)repeat, json);
+    hogwild_close(&h);
+  }
+  job_close(&job);
+  return status;
+}
