@@ -7,7 +7,8 @@
 #include "core/memory.h"
 
 /* The drawing of one histogram, in its own units. */
-enum { LEFT = 46, TOP = 12, WIDTH = 620, HEIGHT = 220, BARS_WIDTH = WIDTH - LEFT - 12, BARS_HEIGHT = HEIGHT - TOP - 44 };
+enum { LEFT = 46, TOP = 12, WIDTH = 620, HEIGHT = 220, BARS_WIDTH = WIDTH - LEFT - 12,
+       BARS_HEIGHT = HEIGHT - TOP - 44 };
 
 /* Counts of the values 0, 1, ...; the sum over some ranks. */
 struct counts {
@@ -26,8 +27,8 @@ static size_t list_length(const struct trm_node *list)
 
 static void counts_add(struct counts *counts, const struct trm_node *histogram)
 {
-  size_t i = 0;
-  for (const struct trm_node *item = histogram ? histogram->first : NULL; item && i < counts->n; item = item->next, i++) {
+  const struct trm_node *item = histogram ? histogram->first : NULL;
+  for (size_t i = 0; item && i < counts->n; item = item->next, i++) {
     const double count = trm_node_number(item, 0);
     if (isfinite(count) && count > 0) {
       counts->of[i] += count;
@@ -52,8 +53,8 @@ static void bars_write(FILE *out, const struct counts *counts, double x, double 
     if (counts->of[i] <= 0)
       continue;
     const double tall = fmax(counts->of[i] / most * height, 0.5);
-    fprintf(out, "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%zu: %.0f updates, %.3g "
-            "%%</title></rect>", x + (double)i * each, y + height - tall, each - gap, tall, i, counts->of[i],
+    fprintf(out, "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%zu: %.0f updates, "
+            "%.3g %%</title></rect>", x + (double)i * each, y + height - tall, each - gap, tall, i, counts->of[i],
             100 * counts->of[i] / counts->all);
   }
 }
@@ -77,13 +78,13 @@ static void histogram_write(FILE *out, const struct counts *counts, int number)
   fprintf(out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%d\">%.3g %%</text>\n", LEFT - 6, TOP + 4,
           counts->all > 0 ? 100 * counts_most(counts) / counts->all : 0);
   bars_write(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
-  fprintf(out, "\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, LEFT + BARS_WIDTH, floor_y,
-          floor_y);
+  fprintf(out, "\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, LEFT + BARS_WIDTH,
+          floor_y, floor_y);
   for (size_t value = 0, step = tick_step(counts->n); value < counts->n; value += step)
     fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%zu</text>",
             LEFT + ((double)value + 0.5) * each, floor_y + 17, value);
-  fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">updates by others that an update has missed"
-          "</text>\n</svg></figure>\n", LEFT + BARS_WIDTH / 2, HEIGHT - 8);
+  fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">updates by others that an update has "
+          "missed</text>\n</svg></figure>\n", LEFT + BARS_WIDTH / 2, HEIGHT - 8);
 }
 
 static void cell_write(FILE *out, const char *format, double value)
@@ -126,8 +127,8 @@ static void run_write(FILE *out, const struct report_run *run, const struct trm_
   html_text(out, run->name);
   fputs("</h3>\n<div class=\"plots\">\n", out);
   histogram_write(out, &all, number);
-  fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">Rank</th><th class=\"n\">Updates</th><th class=\"n\">Mean"
-        "</th><th class=\"n\">99 %</th><th class=\"n\">Most</th><th>Histogram</th></tr></thead><tbody>\n", out);
+  fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">Rank</th><th class=\"n\">Updates</th><th class=\"n\">"
+        "Mean</th><th class=\"n\">99 %</th><th class=\"n\">Most</th><th>Histogram</th></tr></thead><tbody>\n", out);
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
     row_write(out, rank, all.n, number);
   fputs("</tbody></table></div>\n</div>\n", out);
@@ -142,8 +143,8 @@ void report_staleness(FILE *out, const struct report_run *runs, int count)
     if (!ranks || ranks->kind != TRM_NODE_LIST || !ranks->first)
       continue;
     if (!begun)
-      fputs("<h2>Staleness</h2>\n<p class=\"soft\">How many updates by others were made between the weights that a gradient "
-            "was computed at and its own arrival.</p>\n", out);
+      fputs("<h2>Staleness</h2>\n<p class=\"soft\">How many updates by others were made between the weights that a "
+            "gradient was computed at and its own arrival.</p>\n", out);
     begun = true;
     run_write(out, &runs[i], ranks, i);
   }

@@ -43,8 +43,8 @@ int trm_gather_begin(struct trm_gather *gather, struct trm_comm *comm, const str
   int status = TRM_OK;
   for (int i = 0; i < owns && status == TRM_OK; i++)
     if (strlen(own[i].name) >= NAME_BYTES)
-      status = trm_error(TRM_USAGE, "rank %d keeps \"%s\": a name of at most %d bytes is needed", comm->rank, own[i].name,
-                         NAME_BYTES - 1);
+      status = trm_error(TRM_USAGE, "rank %d keeps \"%s\": a name of at most %d bytes is needed", comm->rank,
+                         own[i].name, NAME_BYTES - 1);
   TRM_CHECK(trm_agree(comm, status));
   gather->ranks = comm->size;
   gather->note = trm_alloc(sizeof *gather->note, "what a rank keeps");
@@ -135,8 +135,8 @@ int trm_kept_give_back(struct trm_comm *comm, const struct trm_checkpoint_ops *o
     if (ranks == 0)
       trm_info("%s has no ranks' own state: the workers begin from the common weights", path);
     else
-      trm_info("%s has the own state of each of %d rank%s, the job has %d: the workers begin from the common weights", path,
-               ranks, ranks == 1 ? "" : "s", comm->size);
+      trm_info("%s has the own state of each of %d rank%s, the job has %d: the workers begin from the common weights",
+               path, ranks, ranks == 1 ? "" : "s", comm->size);
     return TRM_OK;
   }
   bool fits = false;
@@ -144,8 +144,8 @@ int trm_kept_give_back(struct trm_comm *comm, const struct trm_checkpoint_ops *o
   int32_t all = fits;
   comm->ops->allreduce(comm, &all, 1, TRM_INT32, TRM_MIN);
   if (!all) {
-    trm_info("%s has the ranks' own state for another method, or another division of it: the workers begin from the common "
-             "weights", path);
+    trm_info("%s has the ranks' own state for another method, or another division of it: the workers begin from the "
+             "common weights", path);
     return TRM_OK;
   }
   TRM_CHECK(trm_agree(comm, ops->kept_read(path, comm->rank, kept, kepts)));

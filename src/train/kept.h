@@ -19,9 +19,9 @@ struct trm_gather {
 };
 
 /* All three between settlings, when nothing else is under way in comm.
- * begin: collective; every rank passes what it keeps, which must rest until end. TRM_USAGE on every rank if a name is too
- * long to be told. end: collective; the ranks other than 0 are in it while rank 0 writes. Errors of writing are rank 0's
- * alone. */
+ * begin: collective; every rank passes what it keeps, which must rest until end. TRM_USAGE on every rank if a name is
+ * too long to be told. end: collective; the ranks other than 0 are in it while rank 0 writes. Errors of writing are
+ * rank 0's alone. */
 int trm_gather_begin(struct trm_gather *gather, struct trm_comm *comm, const struct trm_kept *own, int owns);
 void trm_gather_end(struct trm_gather *gather);
 

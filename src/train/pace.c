@@ -17,7 +17,7 @@
 
 /* -- the options */
 
-/* A decimal number at *text, which moves behind it. strtod alone would take spaces, signs, "nan", "inf" and 0x2, too. */
+/* A decimal number at *text, which moves behind it. strtod alone would take spaces, signs, "nan" and 0x2, too. */
 static bool number_take(const char **text, double *value)
 {
   const char *digit = **text == '.' ? *text + 1 : *text;
@@ -39,13 +39,14 @@ static int slow_item(const char *all, const char **text, int size, int *rank, do
   else if (whole)
     whole = **text == '\0';
   if (!whole)
-    return trm_error(TRM_USAGE, "run.slow: \"%.80s\" is not RANK:FACTOR, or several with commas (1:2 or 0:1.5,3:10)", all);
+    return trm_error(TRM_USAGE, "run.slow: \"%.80s\" is not RANK:FACTOR, or several with commas (1:2 or 0:1.5,3:10)",
+                     all);
   if (number >= size)
     return trm_error(TRM_USAGE, "run.slow: there is no rank %.0f, the job has %d rank%s", number, size,
                      size == 1 ? ": 0" : "s, from 0");
   if (*factor < 1 || *factor > MOST_SLOW)
-    return trm_error(TRM_USAGE, "run.slow: rank %.0f cannot take %g times its time, only 1 to %.0f times", number, *factor,
-                     MOST_SLOW);
+    return trm_error(TRM_USAGE, "run.slow: rank %.0f cannot take %g times its time, only 1 to %.0f times", number,
+                     *factor, MOST_SLOW);
   *rank = (int)number;
   return TRM_OK;
 }
@@ -166,6 +167,6 @@ void trm_pace_report(const struct trm_pace *pace, struct trm_comm *comm)
   double sums[] = {(double)pace->overruns, (double)pace->batches, pace->late_s};
   comm->ops->allreduce(comm, sums, sizeof sums / sizeof *sums, TRM_DOUBLE, TRM_SUM);
   if (comm->rank == 0 && sums[0] > 0)
-    trm_warn("device.compute=sleep: %.0f of %.0f batches took longer to compute than modelled, %.3g s in all, and were not "
-             "shortened; a lower device.gflops models slower ranks", sums[0], sums[1], sums[2]);
+    trm_warn("device.compute=sleep: %.0f of %.0f batches took longer to compute than modelled, %.3g s in all, and were "
+             "not shortened; a lower device.gflops models slower ranks", sums[0], sums[1], sums[2]);
 }

@@ -1,6 +1,6 @@
 /* Computing times on purpose: some ranks slower than others (run.slow), times that differ from batch to batch
- * (run.jitter), and modelled times in place of real ones (device.compute=sleep), so that many ranks on few cores meet one
- * another as many machines would. Results do not change, only when they are ready. */
+ * (run.jitter), and modelled times in place of real ones (device.compute=sleep), so that many ranks on few cores meet
+ * one another as many machines would. A gradient stays what it is; only when it is ready changes. */
 #ifndef TRM_TRAIN_PACE_H
 #define TRM_TRAIN_PACE_H
 
@@ -26,24 +26,24 @@ struct trm_pace {
 };
 
 /* Reads run.slow, run.jitter, device.compute and device.gflops for rank `rank` of `size`. flop_per_row: floating-point
- * operations of the gradient of one row. TRM_USAGE, the same on every rank: an option's text is wrong, or names a rank that
- * there is not. Nothing to release. */
+ * operations of the gradient of one row. TRM_USAGE, the same on every rank: an option's text is wrong, or names a rank
+ * that there is not. Nothing to release. */
 int trm_pace_create(struct trm_pace *pace, const struct trm_options *options, int rank, int size, double flop_per_row);
 
 double trm_pace_clock(void); /* seconds, CLOCK_MONOTONIC */
 
-/* How many times its usual time this rank takes for the batch: a pure function of seed, rank and batch. lognormal: exp(sigma
- * z), z standard normal, of median 1; exponential: of mean 1; without jitter 1. */
+/* How many times its usual time this rank takes for the batch: a pure function of seed, rank and batch. lognormal:
+ * exp(sigma z), z standard normal, of median 1; exponential: of mean 1; without jitter 1. */
 double trm_pace_factor(const struct trm_pace *pace, uint64_t batch);
 
-/* After the gradient of `rows` rows of batch number `batch` is computed, before it is handed on: returns when it is to be
- * ready. began_s: trm_pace_clock() when its computation began. Signals do not shorten it.
+/* After the gradient of `rows` rows of batch number `batch` is computed, before it is handed on: returns when it is to
+ * be ready. began_s: trm_pace_clock() when its computation began. Signals do not shorten it.
  *   modelled  began_s + rows * seconds_per_row * slow * factor; an overrun is counted if that has passed already
  *   real      the time that has passed, lengthened to max(1, slow * factor) times itself */
 void trm_pace_hold(struct trm_pace *pace, double began_s, size_t rows, uint64_t batch);
 
-/* Collective, at the end of a run: rank 0 warns of the batches of all ranks that took longer than modelled, if there are
- * any: then the run was not the one that was asked for. */
+/* Collective, at the end of a run: rank 0 warns of the batches of all ranks that took longer than modelled, if there
+ * are any: then the run was not the one that was asked for. */
 void trm_pace_report(const struct trm_pace *pace, struct trm_comm *comm);
 
 #endif

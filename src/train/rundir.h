@@ -25,8 +25,8 @@ int trm_rundir_train_line(struct trm_rundir *dir, const struct trm_progress_poin
                           double rate);
 /* Of tokens perplexity and bits a token are written too, and bits a byte where the data set knows its text.
  * of_rank: (ranks) the staleness of each rank's updates so far; NULL, 0, or no updates: the method has none, and
- * nothing is written of it. Otherwise the line has its mean, 99th percentile and maximum over all ranks, and the mean of
- * each rank, null where it has no updates. */
+ * nothing is written of it. Otherwise the line has its mean, 99th percentile and maximum over all ranks, and the mean
+ * of each rank, null where it has no updates. */
 int trm_rundir_test_line(struct trm_rundir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                          const struct trm_dataset *test, const struct trm_staleness *of_rank, int ranks);
 
