@@ -85,6 +85,7 @@ trm_test_scripts += \
 	tests/bad_input.sh \
 	tests/exchange.sh \
 	tests/train.sh \
+	tests/async.sh \
 	tests/models.sh \
 	tests/report.sh \
 	tests/generate.sh \

@@ -1,0 +1,143 @@
+#!/bin/bash
+# The trainer whose ranks go their own way, with the plainest of the asynchronous methods: one worker is serial training
+# to the bit, one group is synchronous training, no sample is lost or seen twice, a slow rank holds nobody up, a run that
+# is stopped goes on, one that fails says so on all ranks.
+set -u
+. "$(dirname "$0")/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=4000 --test=500 --seed=7 > make.log 2>&1 || fail "data make digits"
+cat > config.yaml << 'EOF'
+model: mlp 784-32-10 gelu
+data: {file: digits.h5}
+train: {epochs: 2, batch: 50}
+optim: {name: sgd, lr: 0.1}
+parallel: {threads: 1}
+run: {seed: 3}
+log: {every: 1, quiet: yes}
+EOF
+
+# try N NAME OPTION...: a training run of N ranks in run directory NAME; its exit status
+try() {
+  local n=$1 name=$2
+  shift 2
+  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1
+}
+run() { try "$@" || { cat "$2.log"; fail "$*"; }; }
+sha() { json_text weights_sha256 "$1/summary.json"; }
+of() { json_number "$2" "$1/summary.json"; }
+equal() {
+  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "$2 ends with other bits than $1"
+  pass "$2 ends with the bits of $1"
+}
+# The last test loss of a run is within a part of another's.
+near() {
+  awk -v a="$(of "$1" test_loss)" -v b="$(of "$2" test_loss)" -v part="$3" \
+    'BEGIN { d = (a - b) / a; if (d < 0) d = -d; exit !(a > 0 && b > 0 && d <= part) }' ||
+    fail "$2: test loss $(of "$2" test_loss), $1: $(of "$1" test_loss)"
+  pass "$2: test loss $(of "$2" test_loss), $1: $(of "$1" test_loss)"
+}
+# Every batch once: 160 updates, 8,000 samples.
+whole() {
+  [ "$(of "$1" steps) $(of "$1" samples)" = "160 8000" ] || fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
+}
+
+# -- what it must be equal to
+for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" "adamw --optim.lr=0.003 --optim.ema=0.9"; do
+  name=${optimizer%% *}
+  # shellcheck disable=SC2086
+  run 1 "serial-$name" --optim.name=$optimizer
+  # shellcheck disable=SC2086
+  run 1 "asgd-$name" --optim.name=$optimizer --strategy.name=asgd
+  equal "serial-$name" "asgd-$name"
+  near "serial-$name" "asgd-$name" 0
+done
+run 3 group --strategy.name=groups --strategy.groups=1
+near serial-sgd group 1e-6
+
+# -- every way to reach the weights
+i=0
+for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" "4 --strategy.servers=2" \
+  "4 --strategy.name=groups --strategy.groups=2" "5 --strategy.rate=staleness" "3 --strategy.tau=3" \
+  "3 --data.memory=1M" "6 --train.batch=50 --optim.momentum=0.5"; do
+  i=$((i + 1))
+  # shellcheck disable=SC2086
+  run ${how%% *} way$i --strategy.name=asgd --optim.lr=0.05 ${how#* }
+  whole way$i
+  at_least "$(of way$i test_accuracy)" 0.6 || fail "$how: test accuracy $(of way$i test_accuracy)"
+  pass "$how: test accuracy $(of way$i test_accuracy)"
+done
+TRM_NODE_SIZE=2 run 5 nodes --strategy.name=asgd --optim.lr=0.05
+whole nodes
+at_least "$(of nodes test_accuracy)" 0.6 || fail "two ranks a node: test accuracy $(of nodes test_accuracy)"
+pass "two ranks a node: test accuracy $(of nodes test_accuracy)"
+
+# -- staleness: every update is counted
+updates=$(grep -o '"updates":[0-9]*' way1/summary.json | awk -F: '{ n += $2 } END { print n }')
+[ "$updates" = 160 ] || fail "staleness of $updates updates is on record, 160 were made"
+grep -q '"staleness_mean":' way1/metrics.jsonl || fail "metrics.jsonl has no staleness"
+pass "the staleness of every update is on record"
+
+# -- a slow rank: the others do its work and do not wait for it
+begin=$SECONDS
+run 3 slow --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=1 --run.slow=1:500 --train.epochs=1
+slow=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' slow/summary.json | sed -n 's/"rank":1,"updates"://p')
+at_least 3 "${slow:-99}" || fail "the slow rank made $slow updates of 80"
+pass "a rank 500 times as slow made $slow updates of 80, the run took $((SECONDS - begin)) s"
+
+# -- stops and goes on
+run 1 whole-run --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37
+run 1 part --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37 --train.steps=111
+run 1 part --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37 --run.resume=auto
+equal whole-run part
+run 3 more --strategy.name=asgd --optim.lr=0.05 --strategy.data=static --train.steps=90
+run 3 more --strategy.name=asgd --optim.lr=0.05 --strategy.data=static --run.resume=auto
+whole more
+run 3 other --strategy.name=asgd --optim.lr=0.05 --train.steps=90
+run 2 other --strategy.name=asgd --optim.lr=0.05 --run.resume=auto
+whole other
+pass "goes on with as many ranks, and with others"
+for data in dynamic static; do
+  launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 --strategy.data=$data \
+    --device.compute=sleep --device.gflops=0.3 > signal.log 2>&1 &
+  job=$!
+  for _ in $(seq 100); do
+    sleep 0.05
+    [ "$(cat signal-$data/metrics.jsonl 2> /dev/null | wc -l)" -ge 10 ] && break
+  done
+  pgrep -f "train config.yaml --run.dir=signal-$data" | while read -r p; do # the ranks, not what launched them
+    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" && kill -USR1 "$p"
+  done
+  wait $job
+  status=$?
+  [ $status = 3 ] || { cat signal.log; fail "$data: exit status $status after a signal, not 3"; }
+  done_before=$(of signal-$data steps)
+  run 3 signal-$data --strategy.name=asgd --optim.lr=0.05 --strategy.data=$data --run.resume=auto
+  whole signal-$data
+  pass "$data: stopped by a signal after $done_before steps, and went on to the end"
+done
+
+# -- fails on all ranks, with one message and a record
+try 3 burst --strategy.name=asgd --optim.lr=1e30 && fail "a loss that is not finite is no success"
+grep -q "loss of worker" burst.log || { cat burst.log; fail "the message names no worker"; }
+[ "$(json_text status burst/summary.json)" = failed ] || fail "the failed run is not on record"
+pass "a loss that is not finite ends the run"
+
+# refused NAME WORDS OPTION...
+refused() {
+  local name=$1 words=$2
+  shift 2
+  try 3 "$name" "$@"
+  [ $? = 2 ] || { cat "$name.log"; fail "$*: exit status is not 2"; }
+  grep -q "$words" "$name.log" || { cat "$name.log"; fail "$*: the message does not say \"$words\""; }
+  pass "refused: $*"
+}
+refused no-worker "leave no worker" --strategy.name=asgd --strategy.servers=3
+refused no-group "strategy.groups" --strategy.name=groups --strategy.groups=4
+refused lanes "run.lanes" --strategy.name=asgd --run.lanes=3
+refused ratios "optim.name=lamb" --strategy.name=asgd --optim.name=lamb
+refused unknown "did you mean \"asgd\"" --strategy.name=asgdd
+finish
