@@ -7,6 +7,9 @@ libtrireme_la_SOURCES += \
 	mpi/async/claims.c \
 	mpi/async/claims.h \
 	mpi/async/dcasgd.c \
+	mpi/async/easgd.c \
+	mpi/async/peers.c \
+	mpi/async/peers.h \
 	mpi/async/service.c \
 	mpi/async/service.h \
 	mpi/async/service_private.h \

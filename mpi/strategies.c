@@ -17,6 +17,8 @@ const struct trm_strategy_ops *const trm_strategy_table[] = {
   &trm_strategy_dcasgd,
   &trm_strategy_ssp,
   &trm_strategy_essp,
+  &trm_strategy_easgd,
+  &trm_strategy_eamsgd,
   NULL,
 };
 
