@@ -91,6 +91,11 @@ for ranks in 2 3; do
   pass "bench rma, $ranks ranks"
 done
 
+launch 2 "$TRIREME" bench service --bytes=400004 --rounds=2 --json > out.json || fail "bench service"
+figures bytes exchange_s plain_s part_of_plain
+for way in shared server thread; do [ "$(rows "\"way\":\"$way\"")" -eq 1 ] || { cat out.json; fail "bench service: $way"; }; done
+pass "bench service"
+
 "$TRIREME" data make digits --out=digits.h5 --train=300 --test=50 > /dev/null 2>&1 || fail "data make digits"
 for ranks in 1 2; do
   launch $ranks "$TRIREME" bench io digits.h5 --repeat=1 --json > out.json || fail "bench io, $ranks ranks"
@@ -109,6 +114,7 @@ refused() { # refused TEXT ARGUMENT...
 refused 'did you mean "step"' stp
 refused 'did you mean --shapes' gemm --shape=3x3x3
 refused 'needs two ranks' rma
+refused 'wants two ranks' service
 refused 'at "5ms"' rma --naps=100,5ms
 refused 'at "3x4"' gemm --shapes=3x4
 refused 'did you mean "optim.lr"' step --optim.lt=1

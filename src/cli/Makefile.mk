@@ -10,6 +10,7 @@ trireme_SOURCES += \
 	src/cli/bench_limits.c \
 	src/cli/bench_limits.h \
 	src/cli/bench_rma.c \
+	src/cli/bench_service.c \
 	src/cli/bench_step.c \
 	src/cli/bench_work.c \
 	src/cli/bench_work.h \

@@ -14,6 +14,7 @@ int bench_gemm(int argc, char **argv);
 int bench_step(int argc, char **argv);
 int bench_allreduce(int argc, char **argv);
 int bench_rma(int argc, char **argv);
+int bench_service(int argc, char **argv);
 int bench_hogwild(int argc, char **argv);
 int bench_io(int argc, char **argv);
 

@@ -18,6 +18,7 @@ static const struct {
   {"step", "whole steps and their parts, beside what the machine could do at best", bench_step},
   {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
   {"rma", "memory of another rank, reached while it waits and while it computes", bench_rma},
+  {"service", "the parameter service of asynchronous training, beside plain one-sided operations", bench_service},
   {"hogwild", "stochastic updates over sparse rows by all ranks at once, beside a plain loop", bench_hogwild},
   {"io", "reading a data set, beside reading the same file plainly", bench_io},
 };
@@ -36,13 +37,15 @@ int cmd_bench(int argc, char **argv)
     return TRM_OK;
   }
   if (argc < 2)
-    return trm_error(TRM_USAGE, "bench: say what to measure: gemm, step, allreduce, rma, hogwild or io (trireme bench --help)");
+    return trm_error(TRM_USAGE, "bench: say what to measure: gemm, step, allreduce, rma, service, hogwild or io "
+                     "(trireme bench --help)");
   for (int i = 0; i < BENCHES; i++)
     if (!strcmp(argv[1], benches[i].name))
       return benches[i].run(argc - 1, argv + 1);
   const char *near = trm_nearest(argv[1], known);
   return near ? trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; did you mean \"%s\"?", argv[1], near)
-              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\" (there are gemm, step, allreduce, rma, hogwild, io)", argv[1]);
+              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\" (there are gemm, step, allreduce, rma, service, "
+                          "hogwild, io)", argv[1]);
 }
 
 static int by_value(const void *a, const void *b)
