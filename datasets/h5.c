@@ -14,6 +14,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "datasets.h"
 
 static pthread_mutex_t lock;
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
@@ -30,6 +31,13 @@ static void lock_make(void)
   pthread_mutexattr_destroy(&kind);
   /* HDF5's clean-up at the end of the program would take up what h5_discard has left */
   H5dont_atexit();
+}
+
+void trm_hdf5_begin(void)
+{
+  h5_enter();
+  H5open();
+  h5_leave();
 }
 
 void h5_enter(void)

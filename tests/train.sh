@@ -207,4 +207,17 @@ fi
 run 1 windows1 --data.memory=1M
 run 3 windows3 --data.memory=1M
 compare windows1 windows3
+
+# -- a full disk: the rank that writes says so, all end, and end well
+if mkdir full && mount -t tmpfs -o size=64k tmpfs full 2> /dev/null; then
+  launch 2 "$TRIREME" train config.yaml --train.steps=3 --run.dir=full/run > full.log 2>&1
+  status=$?
+  umount full
+  [ $status = 1 ] || { cat full.log; fail "a full disk: exit status $status, not 1"; }
+  grep -q "best.h5.*No space left" full.log || { cat full.log; fail "a full disk: no message names the file"; }
+  pass "a full disk"
+else
+  echo "skipped: a full disk (this user may not mount a small one)"
+fi
+
 finish

@@ -118,6 +118,7 @@ int job_open(struct job *job, const struct job_request *request, int argc, char 
   job->parts.comm = trm_comm_self();
   if (!request->alone) {
     struct trm_comm *world;
+    trm_hdf5_begin();
     TRM_CHECK(trm_comm_start(&argc, &argv, job->options.run.singletons, &world));
     job->parts.comm = world;
     trm_log_identity(world->rank, world->size);
