@@ -1,5 +1,6 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
+	mpi/async/adpsgd.c \
 	mpi/async/asgd.c \
 	mpi/async/async.h \
 	mpi/async/centre.c \

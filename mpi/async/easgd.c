@@ -64,7 +64,8 @@ static int eamsgd_create(struct trm_strategy *s)
 {
   const char *name = s->options->optim.name;
   if (strcmp(name, "sgd") != 0 && strcmp(name, "nesterov") != 0)
-    return trm_error(TRM_USAGE, "optim.name=%s: the workers of eamsgd make Nesterov's steps (optim.name=nesterov)", name);
+    return trm_error(TRM_USAGE, "optim.name=%s: the workers of eamsgd make Nesterov's steps (optim.name=nesterov)",
+                     name);
   struct trm_optimizer nesterov = *s->optimizer;
   const double momentum = s->options->optim.momentum;
   nesterov.update.rule = TRM_UPDATE_NESTEROV;

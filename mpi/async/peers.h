@@ -1,5 +1,5 @@
 /* What the methods share whose workers have weights of their own: s->w, and the optimizer's states, both of which live
- * on over settlings. The workers of all but elastic averaging (easgd.c) are peers: there is no centre, the service holds
+ * on over settlings. The workers of all but elastic averaging (easgd.c) are peers: there is no centre, the service has
  * an object for each rank, and the result of the run is the mean of the workers' weights. */
 #ifndef TRM_MPI_ASYNC_PEERS_H
 #define TRM_MPI_ASYNC_PEERS_H
@@ -11,7 +11,7 @@ struct peers {
   int64_t batches; /* that this worker has made a step with */
 };
 
-/* Collective: worker_create, for a plan with local weights. TRM_USAGE where the options make no sense to such methods. */
+/* Collective: worker_create, for a plan with local weights. TRM_USAGE where options make no sense to such methods. */
 int peers_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t own_bytes);
 /* What every step begins with: counts the batch, and says how its gradient is applied. *exchanges: strategy.tau batches
  * have passed. An error if the loss is not finite: then nothing has happened. */
