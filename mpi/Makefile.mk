@@ -15,6 +15,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/service.h \
 	mpi/async/service_private.h \
 	mpi/async/service_remote.c \
+	mpi/async/sgp.c \
 	mpi/async/softsync.c \
 	mpi/async/ssp.c \
 	mpi/async/words.c \
