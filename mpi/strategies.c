@@ -21,6 +21,7 @@ const struct trm_strategy_ops *const trm_strategy_table[] = {
   &trm_strategy_eamsgd,
   &trm_strategy_adpsgd,
   &trm_strategy_sgp,
+  &trm_strategy_keuper,
   NULL,
 };
 
