@@ -88,6 +88,7 @@ trm_test_scripts += \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
+	tests/async_methods.sh \
 	tests/models.sh \
 	tests/report.sh \
 	tests/generate.sh \

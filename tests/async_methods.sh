@@ -1,0 +1,83 @@
+#!/bin/bash
+# What every asynchronous method must do, whatever its rule: one worker is serial training to the bit (but for elastic
+# averaging, whose centre follows at a distance); every sample is used
+# once, on one node and on several; a worker that has no batch, or is a hundred times as slow, holds nobody up and hangs
+# nothing; a run that stopped goes on, to the bit with one worker. A new row of the table of methods is tried as it is.
+set -u
+. "$(dirname "$0")/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=1200 --test=200 --seed=7 > make.log 2>&1 || fail "data make digits"
+cat > config.yaml << 'EOF'
+model: mlp 784-16-10 gelu
+data: {file: digits.h5}
+train: {epochs: 2, batch: 30}
+optim: {name: sgd, lr: 0.05}
+strategy: {slack: 2}
+parallel: {threads: 1}
+run: {seed: 3}
+log: {every: 1, quiet: yes}
+EOF
+
+# run N NAME OPTION...: a training run of N ranks in run directory NAME
+run() {
+  local n=$1 name=$2
+  shift 2
+  LAUNCH_LIMIT=60 launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1 ||
+    { cat "$name.log"; fail "$n ranks: $*"; }
+}
+sha() { json_text weights_sha256 "$1/summary.json"; }
+of() { json_number "$2" "$1/summary.json"; }
+equal() { [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "$3: $2 ends with other bits than $1"; }
+# All batches of both epochs, and a loss that has come down from that of ten equal answers, 2.303.
+whole() {
+  [ "$(of "$1" steps) $(of "$1" samples)" = "80 2400" ] || fail "$2: $(of "$1" steps) steps, $(of "$1" samples) samples"
+  at_least 2.299 "$(of "$1" test_loss)" || fail "$2: test loss $(of "$1" test_loss)"
+}
+
+methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 | sed -n 's/.*(known: sync, \(.*\))/\1/p' | tr -d ,)
+[ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
+
+run 1 serial
+for method in $methods; do
+  options="--strategy.name=$method"
+  serial=serial
+  case $method in
+    easgd | eamsgd) serial=$method-one ;; # the centre follows even a single worker at a distance
+  esac
+  # shellcheck disable=SC2086
+  {
+    run 1 "$method-one" $options
+    equal $serial "$method-one" "one worker of $method"
+    run 1 "$method-part" $options --train.steps=50
+    run 1 "$method-part" $options --run.resume=auto
+    equal $serial "$method-part" "$method, resumed"
+
+    run 4 "$method-node" $options
+    whole "$method-node" "$method"
+    TRM_NODE_SIZE=2 run 3 "$method-nodes" $options --strategy.data=static
+    whole "$method-nodes" "$method on two nodes"
+    run 3 "$method-resumed" $options --train.steps=50
+    run 3 "$method-resumed" $options --run.resume=auto
+    whole "$method-resumed" "$method, resumed on 3 ranks"
+    run 2 "$method-other" $options --train.steps=50
+    run 3 "$method-other" $options --run.resume=auto
+    whole "$method-other" "$method, resumed on other ranks"
+
+    # more workers than batches; and rows than a worker can have
+    run 5 "$method-few" $options --data.limit=70 --train.epochs=1
+    [ "$(of "$method-few" steps)" = 3 ] || fail "$method with 3 batches for 5 workers: $(of "$method-few" steps) steps"
+    run 4 "$method-rows" $options --data.limit=6 --train.batch=2 --train.epochs=2
+    [ "$(of "$method-rows" samples)" = 12 ] || fail "$method, batches of 2 for 4 workers: $(of "$method-rows" samples) samples"
+    for data in dynamic static; do
+      run 3 "$method-slow-$data" $options --strategy.data=$data --data.limit=360 --train.epochs=1 \
+        --device.compute=sleep --device.gflops=5 --run.slow=1:100
+      [ "$(of "$method-slow-$data" steps)" = 12 ] || fail "$method with a slow rank: $(of "$method-slow-$data" steps) steps"
+    done
+  }
+  pass "$method: one worker, several, late and idle ones, resumed; test loss $(of "$method-node" test_loss)"
+done
+finish
