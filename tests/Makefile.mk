@@ -90,6 +90,7 @@ trm_test_scripts += \
 	tests/async.sh \
 	tests/async_methods.sh \
 	tests/models.sh \
+	tests/async_centre.sh \
 	tests/report.sh \
 	tests/generate.sh \
 	tests/bench.sh \

@@ -1,0 +1,100 @@
+#!/bin/bash
+# Methods with a centre, as a user runs them: each trains on one node, on several, without shared memory, with a rank that
+# serves alone, with fixed shares, and goes on after a pause; ssp without slack ends with the bits of synchronous training;
+# what an option cannot mean is one clear error.
+set -u
+. "$(dirname "$0")/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=2000 --test=500 --seed=7 > make.log 2>&1 || fail "data make digits"
+cat > config.yaml << 'EOT'
+model: mlp 784-32-10 gelu
+data: {file: digits.h5}
+train: {steps: 300, batch: 40}
+optim: {name: sgd, lr: 0.1}
+parallel: {threads: 1}
+run: {seed: 3, checkpoint_every: -1}
+log: {quiet: yes}
+EOT
+
+# run N NAME OPTION...: a training run of N ranks in run directory NAME
+run() {
+  local n=$1 name=$2
+  shift 2
+  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1 ||
+    { cat "$name.log"; fail "$name ($n ranks $*)"; }
+}
+sha() { json_text weights_sha256 "$1/summary.json"; }
+# learns NAME: the run was complete, and better than a guess by far
+learns() {
+  local accuracy steps
+  accuracy=$(json_number test_accuracy "$1/summary.json")
+  steps=$(json_number steps "$1/summary.json")
+  at_least "$accuracy" 0.5 || fail "$1: test accuracy $accuracy"
+  [ "$steps" = 300 ] || fail "$1: $steps steps of 300"
+  grep -q '"staleness":\[{"rank":0,' "$1/summary.json" || fail "$1: no staleness in its summary"
+  pass "$1: test accuracy $accuracy"
+}
+
+for method in softsync dcasgd ssp essp; do
+  name=--strategy.name=$method
+  run 3 $method $name
+  run 3 $method-static $name --strategy.data=static
+  run 3 $method-private $name --parallel.share=none
+  run 3 $method-served $name --strategy.servers=1
+  TRM_NODE_SIZE=2 run 3 $method-nodes $name
+  run 3 $method-pause $name --train.steps=130 --run.checkpoint_every=0
+  run 3 $method-pause $name --run.checkpoint_every=0 --run.resume=auto
+  for variant in '' -static -private -served -nodes -pause; do
+    learns $method$variant
+  done
+done
+run 3 splits --strategy.name=softsync --strategy.splits=3 --strategy.rate=staleness
+run 3 constant --strategy.name=dcasgd --strategy.compensation=constant --strategy.lambda=1
+learns splits
+learns constant
+
+# -- slack
+run 3 slack --strategy.name=ssp --strategy.slack=2 --run.slow=1:3
+learns slack
+grep -o '"max":[0-9]*' slack/summary.json | sort -u > most
+[ "$(sort -t: -k2 -n most | tail -1)" = '"max":2' ] || fail "slack 2: staleness of $(cat most)"
+pass "nobody is further ahead than the slack, and somebody is as far"
+for n in 1 2 3 4; do
+  for optimizer in momentum adam; do
+    rule="--optim.name=$optimizer --optim.lr=0.01 --train.steps=60"
+    run $n sync-$n-$optimizer $rule
+    run $n ssp-$n-$optimizer $rule --strategy.name=ssp --strategy.slack=0
+    run $n essp-$n-$optimizer $rule --strategy.name=essp --strategy.slack=0 --parallel.share=none
+    for method in ssp essp; do
+      [ -n "$(sha sync-$n-$optimizer)" ] && [ "$(sha sync-$n-$optimizer)" = "$(sha $method-$n-$optimizer)" ] ||
+        fail "$method without slack, $n ranks, $optimizer: not the bits of synchronous training"
+      pass "$method without slack, $n ranks, $optimizer: the bits of synchronous training"
+    done
+  done
+done
+# a batch of fewer rows than workers: somebody has nothing to compute, and is waited for all the same
+run 3 tiny --strategy.name=ssp --train.batch=2 --train.steps=20
+[ "$(json_number steps tiny/summary.json)" = 20 ] || fail "batches of two rows on three ranks"
+pass "batches of two rows on three ranks"
+
+# -- what cannot be: one error, which names the option
+refuses() {
+  local expected=$1 status
+  shift
+  launch 2 "$TRIREME" train config.yaml --run.dir=refused "$@" > refused.log 2>&1
+  status=$?
+  [ $status = 2 ] || { cat refused.log; fail "$*: status $status"; }
+  [ "$(grep -c 'error:' refused.log)" = 1 ] && grep -q "error: $expected" refused.log ||
+    { cat refused.log; fail "$*: not one error about $expected"; }
+  pass "refused: $*"
+}
+refuses optim.clip --strategy.name=ssp --optim.clip=1
+refuses strategy.tau --strategy.name=essp --strategy.tau=4
+refuses strategy.rate --strategy.name=dcasgd --strategy.rate=staleness
+refuses strategy.servers --strategy.name=softsync --strategy.servers=2
+refuses optim.name --strategy.name=ssp --optim.name=lars
+finish
