@@ -24,7 +24,7 @@ static const char usage[] =
   "All ranks must share memory. Then once more with the races counted: lost updates are values stored and never\n"
   "seen, conflicts are updates while which another rank began to write.\n"
   "\n"
-  "  --repeat=R      rounds, in each of them all four in turn (default 7); medians\n"
+  "  --repeat=R      rounds, in each of them all four in turn (default 7): the medians of each epoch count\n"
   "  --mu=M          weight of the regularizer, divided by the rows that have a feature (default 0)\n"
   "  --fade=F        factor on the rate after each epoch (default 0.9)\n"
   "  --strategy.rows rows of an update, of the kernel (default 1; 0: a whole batch)\n"
@@ -125,7 +125,7 @@ static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, c
   }
 }
 
-/* All epochs of a method, from zero weights. *seconds: in passes. Collective. */
+/* All epochs of a method, from zero weights. seconds (epochs): of each pass. Collective. */
 static int method_run(struct hogwild *h, enum method method, const struct trm_races *races, double *seconds)
 {
   struct trm_comm *comm = h->comm;
@@ -134,7 +134,6 @@ static int method_run(struct hogwild *h, enum method method, const struct trm_ra
   int status = TRM_OK;
   how.races = races;
   h->sums = (struct trm_sparse_sums){0};
-  *seconds = 0;
   if (method != SHARED)
     memset(h->own, 0, h->features * sizeof *h->own);
   else if (comm->rank == 0)
@@ -153,7 +152,7 @@ static int method_run(struct hogwild *h, enum method method, const struct trm_ra
       status = kernel_epoch(h, method, epoch, &how);
     if (method == SHARED)
       comm->ops->barrier(comm);
-    *seconds += comm->ops->clock(comm) - begin;
+    seconds[epoch] = comm->ops->clock(comm) - begin;
     how.rate *= (float)h->fade;
   }
   return trm_agree(comm, status);
@@ -183,29 +182,33 @@ static int test_error(struct hogwild *h, const float *w, double *error)
 /* -- the outcome */
 
 struct outcome {
-  double *seconds[METHODS], error[METHODS]; /* (rounds); of the last round */
+  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); of the last round */
   double lost, conflicts;                   /* of what was written; of the updates */
 };
 
-static double ratio_median(const double *over, const double *under, size_t rounds)
+/* Of all epochs: each one's median over the rounds. */
+static double seconds_of(const struct hogwild *h, const double *seconds, size_t rounds)
 {
-  double *ratio = trm_alloc(rounds * sizeof *ratio, "bench: ratios");
-  for (size_t k = 0; k < rounds; k++)
-    ratio[k] = over[k] / under[k];
-  const double median = bench_median(ratio, rounds);
-  trm_free(ratio);
-  return median;
+  double *one = trm_alloc(rounds * sizeof *one, "bench: times"), sum = 0;
+  for (size_t epoch = 0; epoch < h->epochs; epoch++) {
+    for (size_t k = 0; k < rounds; k++)
+      one[k] = seconds[k * h->epochs + epoch];
+    sum += bench_median(one, rounds);
+  }
+  trm_free(one);
+  return sum;
 }
 
 static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rounds, bool json)
 {
   const double updates = (double)h->rows * (double)h->epochs;
-  double cost[METHODS], speed[METHODS];
-  for (int m = 0; m < METHODS; m++)
-    cost[m] = ratio_median(o->seconds[m], o->seconds[PLAIN], rounds);
-  const double faster = ratio_median(o->seconds[PLAIN], o->seconds[SHARED], rounds);
-  for (int m = 0; m < METHODS; m++)
-    speed[m] = updates / bench_median(o->seconds[m], rounds);
+  double seconds[METHODS], cost[METHODS], speed[METHODS];
+  for (int m = 0; m < METHODS; m++) {
+    seconds[m] = seconds_of(h, o->seconds[m], rounds);
+    cost[m] = seconds[m] / seconds[PLAIN];
+    speed[m] = updates / seconds[m];
+  }
+  const double faster = seconds[PLAIN] / seconds[SHARED];
   if (!json) {
     printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n", h->train->path, h->rows, h->features, h->epochs,
            h->comm->size, h->comm->size == 1 ? "" : "s");
@@ -240,9 +243,11 @@ static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rou
 static int races_count(struct hogwild *h, struct outcome *o)
 {
   struct trm_comm *comm = h->comm;
-  double ignored;
+  double *ignored = trm_alloc(h->epochs * sizeof *ignored, "bench: times");
   const struct trm_races races = {&board_of(h)->writers, h->counts.base[0]};
-  TRM_CHECK(method_run(h, SHARED, &races, &ignored));
+  const int status = method_run(h, SHARED, &races, ignored);
+  trm_free(ignored);
+  TRM_CHECK(status);
   double sums[] = {(double)h->sums.updates, (double)h->sums.written, (double)h->sums.conflicts};
   comm->ops->allreduce(comm, sums, 3, TRM_DOUBLE, TRM_SUM);
   double seen = 0;
@@ -258,10 +263,10 @@ static int measure(struct hogwild *h, size_t rounds, bool json)
   struct outcome o = {.lost = 0};
   int status = TRM_OK;
   for (int m = 0; m < METHODS; m++)
-    o.seconds[m] = trm_alloc(rounds * sizeof(double), "bench: times");
+    o.seconds[m] = trm_alloc(rounds * h->epochs * sizeof(double), "bench: times");
   for (size_t k = 0; k < rounds && status == TRM_OK; k++)
     for (enum method m = PLAIN; m < METHODS && status == TRM_OK; m++) {
-      status = method_run(h, m, NULL, &o.seconds[m][k]);
+      status = method_run(h, m, NULL, o.seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
         status = test_error(h, m == SHARED ? shared_weights(h) : h->own, &o.error[m]);
       status = trm_agree(h->comm, status);
