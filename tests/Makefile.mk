@@ -5,6 +5,7 @@
 trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_async_centre \
+	tests/unit/test_async_ssp \
 	tests/unit/test_augment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
@@ -33,7 +34,9 @@ trm_test_programs += \
 	tests/unit/test_tokens
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
-tests_unit_test_async_centre_SOURCES = tests/unit/test_async_centre.c tests/unit/ranks.h $(trm_program_extra)
+trm_test_async_job = tests/unit/async_job.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_async_centre_SOURCES = tests/unit/test_async_centre.c $(trm_test_async_job)
+tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async_job)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Methods with a centre, as a user runs them: each trains on one node, on several, without shared memory, with a rank that
-# serves alone, with fixed shares, and goes on after a pause; ssp without slack ends with the bits of synchronous training;
-# what an option cannot mean is one clear error.
+# Methods with a centre, as a user runs them: each trains on one node, on several, without shared memory, with a rank
+# that serves alone, with fixed shares, and goes on after a pause; ssp without slack ends with the bits of synchronous
+# training; what an option cannot mean is one clear error.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
@@ -65,10 +65,10 @@ grep -o '"max":[0-9]*' slack/summary.json | sort -u > most
 pass "nobody is further ahead than the slack, and somebody is as far"
 for n in 1 2 3 4; do
   for optimizer in momentum adam; do
-    rule="--optim.name=$optimizer --optim.lr=0.01 --train.steps=60"
-    run $n sync-$n-$optimizer $rule
-    run $n ssp-$n-$optimizer $rule --strategy.name=ssp --strategy.slack=0
-    run $n essp-$n-$optimizer $rule --strategy.name=essp --strategy.slack=0 --parallel.share=none
+    rule=(--optim.name=$optimizer --optim.lr=0.01 --train.steps=60)
+    run $n sync-$n-$optimizer "${rule[@]}"
+    run $n ssp-$n-$optimizer "${rule[@]}" --strategy.name=ssp --strategy.slack=0
+    run $n essp-$n-$optimizer "${rule[@]}" --strategy.name=essp --strategy.slack=0 --parallel.share=none
     for method in ssp essp; do
       [ -n "$(sha sync-$n-$optimizer)" ] && [ "$(sha sync-$n-$optimizer)" = "$(sha $method-$n-$optimizer)" ] ||
         fail "$method without slack, $n ranks, $optimizer: not the bits of synchronous training"

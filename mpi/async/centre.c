@@ -10,7 +10,8 @@ int centre_check(const struct trm_strategy *s, bool divides)
   if (s->options->strategy.tau > 1)
     return trm_error(TRM_USAGE, "strategy.tau: %s sends the gradient of every batch (asgd can go on alone)", name);
   if (!divides && strcmp(s->options->strategy.rate, "staleness") == 0)
-    return trm_error(TRM_USAGE, "strategy.rate=staleness: %s has its own answer to staleness, and keeps the rate", name);
+    return trm_error(TRM_USAGE, "strategy.rate=staleness: %s has an answer of its own to staleness, and keeps the rate",
+                     name);
   return TRM_OK;
 }
 

@@ -117,6 +117,16 @@ static int check_request(const struct trm_strategy *s)
   return TRM_OK;
 }
 
+static void ssp_destroy(struct trm_strategy *s)
+{
+  struct ssp *own = worker_of(s)->own;
+  if (own->gradient)
+    s->device->ops->release(s->device, own->gradient);
+  trm_free(own->rate);
+  trm_free(own->clock);
+  worker_destroy(s);
+}
+
 static int create(struct trm_strategy *s, bool eager)
 {
   TRM_CHECK(check_request(s));
@@ -135,13 +145,15 @@ static int create(struct trm_strategy *s, bool eager)
   own->eager = eager;
   own->clock = trm_alloc(service_pieces(w->service) * sizeof *own->clock, "a worker");
   own->rate = trm_alloc(slack * sizeof *own->rate, "a worker");
-  if (slack == 0 || w->number < 0)
-    return trm_agree(s->comm, TRM_OK);
   void *memory = NULL;
-  const int status = s->device->ops->alloc(s->device, slack * s->elements * sizeof(float), "a worker's own gradients",
-                                           &memory);
+  int status = TRM_OK;
+  if (slack > 0 && w->number >= 0)
+    status = s->device->ops->alloc(s->device, slack * s->elements * sizeof(float), "a worker's own gradients", &memory);
   own->gradient = memory;
-  return trm_agree(s->comm, status);
+  status = trm_agree(s->comm, status);
+  if (status != TRM_OK)
+    ssp_destroy(s);
+  return status;
 }
 
 static int ssp_create(struct trm_strategy *s)
@@ -152,16 +164,6 @@ static int ssp_create(struct trm_strategy *s)
 static int essp_create(struct trm_strategy *s)
 {
   return create(s, true);
-}
-
-static void ssp_destroy(struct trm_strategy *s)
-{
-  struct ssp *own = worker_of(s)->own;
-  if (own->gradient)
-    s->device->ops->release(s->device, own->gradient);
-  trm_free(own->rate);
-  trm_free(own->clock);
-  worker_destroy(s);
 }
 
 /* -- a worker */

@@ -1,0 +1,257 @@
+/* What the tests of methods with a centre share: a strategy, and gradients to give it. Collective, on `world`. */
+#ifndef TRM_TESTS_ASYNC_JOB_H
+#define TRM_TESTS_ASYNC_JOB_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "kernels/kernels.h"
+#include "mpi/async/worker.h"
+#include "mpi/strategies.h"
+#include "ranks.h"
+
+static struct trm_device cpu;
+
+enum layout { ONE_NODE, PAIRS, NO_SHARING, SERVER, LAYOUTS };
+static const char *const layout_name[] = {"one node", "nodes of two", "no shared memory", "a rank that serves"};
+enum { MOST_RANKS = 16 };
+
+/* Many ranks try one node and one other layout; fewer ranks try them all. */
+static inline bool is_left_out(enum layout layout)
+{
+  return world->size > 4 && layout != ONE_NODE && (int)layout != 1 + world->size % 3;
+}
+
+struct setup {
+  const char *method;
+  enum trm_update_rule rule;
+  double clip;
+  enum layout layout;
+  int splits, slack;
+  const char *rate, *compensation;
+  double lambda;
+  size_t elements;
+};
+
+static const char *text_of(const struct setup *c)
+{
+  static char text[256];
+  snprintf(text, sizeof text, "%s, rule %d, clip %g, %s, splits %d, slack %d, rate %s, %s lambda %g, %zu elements",
+           c->method, (int)c->rule, c->clip, layout_name[c->layout], c->splits, c->slack, c->rate ? c->rate : "-",
+           c->compensation ? c->compensation : "-", c->lambda, c->elements);
+  return text;
+}
+
+/* A check that says which setup failed. */
+#define CHECK(setup, condition)                                                   \
+  do {                                                                            \
+    const bool holds = (condition);                                               \
+    if (!holds)                                                                   \
+      printf("\n    %s, rank %d: %s\n", text_of(setup), world->rank, #condition); \
+    CU_ASSERT_TRUE(holds);                                                        \
+  } while (0)
+
+/* -- a job: the strategy and what it is given */
+
+struct job {
+  struct trm_options options;
+  struct trm_optimizer optimizer;
+  struct trm_tensor tensor;
+  struct trm_strategy strategy;
+};
+
+static inline bool is_each(const struct setup *c)
+{
+  return strstr(c->method, "ssp") != NULL;
+}
+
+static inline int workers_of(const struct setup *c, const struct trm_comm *comm)
+{
+  return comm->size - (c->layout == SERVER);
+}
+
+/* The last sixteenth is statistics. */
+static inline size_t trained_of(size_t elements)
+{
+  return elements - elements / 256 * 16;
+}
+
+static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
+{
+  static const int states[] = {
+    [TRM_UPDATE_SGD] = 0, [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1, [TRM_UPDATE_ADAM] = 2};
+  memset(job, 0, sizeof *job);
+  job->options.parallel.share = c->layout == NO_SHARING ? "none" : "node";
+  job->options.parallel.bucket = 65536;
+  job->options.strategy.data = "static";
+  job->options.strategy.rate = (char *)(c->rate ? c->rate : "constant");
+  job->options.strategy.compensation = (char *)(c->compensation ? c->compensation : "adaptive");
+  job->options.strategy.tau = 1;
+  job->options.strategy.servers = c->layout == SERVER;
+  job->options.strategy.splits = c->splits ? c->splits : 1;
+  job->options.strategy.slack = c->slack;
+  job->options.strategy.lambda = c->lambda;
+  job->options.strategy.memory = 0.5;
+  job->optimizer = (struct trm_optimizer){.update = {.rule = c->rule,
+                                                     .momentum = 0.75f,
+                                                     .beta1 = 0.9f,
+                                                     .beta2 = 0.99f,
+                                                     .epsilon = 1e-3f},
+                                          .states = states[c->rule],
+                                          .clip = c->clip,
+                                          .tensor = &job->tensor,
+                                          .tensors = 1};
+  job->tensor = (struct trm_tensor){.end = trained_of(c->elements)};
+  job->strategy = (struct trm_strategy){.ops = trm_strategy_find(c->method),
+                                        .comm = comm,
+                                        .device = &cpu,
+                                        .optimizer = &job->optimizer,
+                                        .options = &job->options,
+                                        .elements = c->elements,
+                                        .boundary = &job->tensor.end,
+                                        .boundaries = 1};
+  if (c->layout == PAIRS)
+    setenv("TRM_NODE_SIZE", "2", 1);
+  CU_ASSERT_EQUAL_FATAL(job->strategy.ops->create(&job->strategy), TRM_OK);
+  unsetenv("TRM_NODE_SIZE");
+}
+
+static inline uint32_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+  uint64_t x = a * 0x9e3779b97f4a7c15u ^ (b + 1) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  x *= 0xd6e8feb86659fd93u;
+  return (uint32_t)(x >> 32);
+}
+
+/* In [-1, 1), multiples of 1/1024: sums of a few are exact. */
+static inline float draw(uint64_t a, uint64_t b, size_t i)
+{
+  return (float)(mix(a, b, i) % 2048) / 1024 - 1;
+}
+
+/* Part `part` of `parts` of the gradient of batch `batch` at w: a parabola in each element, moved by the noise of the
+ * batch; statistics move towards the same place. noise 0: all batches are equal. */
+static inline void gradient(uint64_t batch, int part, int parts, double noise, const float *w, float *g, size_t elements)
+{
+  const size_t trained = trained_of(elements);
+  for (size_t i = 0; i < elements; i++) {
+    const float away = w[i] - draw(1, 1, i) + (float)noise * draw(batch + 2, (uint64_t)part, i);
+    const float curvature = 0.5f + (float)(mix(2, 2, i) % 1024) / 2048;
+    g[i] = (i < trained ? curvature : -0.0625f) * away / (float)parts;
+  }
+}
+
+/* One that does not depend on the weights; added up over a few workers it is exact. */
+static inline void exact_gradient(uint64_t batch, int part, float *g, size_t elements)
+{
+  for (size_t i = 0; i < elements; i++)
+    g[i] = draw(batch + 100, (uint64_t)part, i);
+}
+
+static inline float *array(size_t elements)
+{
+  return trm_alloc(elements * sizeof(float), "test");
+}
+
+static inline void initial(float *w, size_t elements)
+{
+  for (size_t i = 0; i < elements; i++)
+    w[i] = draw(9, 9, i);
+}
+
+static inline void job_begin(struct job *job)
+{
+  float *w = array(job->strategy.elements);
+  initial(w, job->strategy.elements);
+  const float *const from[TRM_MAX_STATES] = {w};
+  CU_ASSERT_EQUAL(job->strategy.ops->restore(&job->strategy, from, 0), TRM_OK);
+  trm_free(w);
+}
+
+static inline double rate_of(uint64_t batch)
+{
+  return 0.05 + 0.001 * (double)(batch % 8);
+}
+
+/* A step of the batch at hand; s->g is set. */
+static inline int step(struct trm_strategy *s, uint64_t batch, double loss)
+{
+  struct trm_tally tally = {.loss = loss, .rows = 1};
+  return s->ops->step(s, rate_of(batch), &tally);
+}
+
+/* All batches before `end`, as the trainer has it: every worker goes its own way. fail_at: the batch at which worker
+ * `failing` has no finite loss. Returns this rank's status. */
+static inline int drive(struct job *job, uint64_t end, double noise, uint64_t fail_at, int failing)
+{
+  struct trm_strategy *s = &job->strategy;
+  uint64_t batch;
+  int status = TRM_OK;
+  while (s->ops->claim(s, end, &batch)) {
+    CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+    gradient(batch, s->index, s->parts, noise, s->w, s->g, s->elements);
+    const bool fails = batch == fail_at && worker_of(s)->number == failing;
+    const int now = step(s, batch, fails ? (double)NAN : 1);
+    status = status == TRM_OK ? now : status;
+    s->halt = status != TRM_OK;
+  }
+  s->halt = false;
+  CU_ASSERT_EQUAL(s->ops->settle(s), TRM_OK);
+  return status;
+}
+
+/* -- what one rank would do alone */
+
+struct serial {
+  size_t elements;
+  float *w, *state[TRM_MAX_STATES - 1];
+  uint64_t steps;
+};
+
+static inline struct serial serial_begin(const struct setup *c)
+{
+  struct serial r = {.elements = c->elements, .w = array(c->elements)};
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
+    r.state[i] = array(c->elements);
+  initial(r.w, c->elements);
+  return r;
+}
+
+static inline void serial_end(struct serial *r)
+{
+  trm_free(r->w);
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
+    trm_free(r->state[i]);
+}
+
+static inline void serial_step(struct serial *r, const struct trm_optimizer *optimizer, double rate, const float *g)
+{
+  struct trm_update how = optimizer->update;
+  how.rate = (float)rate;
+  how.scale = trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, g, trm_optimizer_trained(optimizer)));
+  how.step = ++r->steps;
+  trm_optimizer_apply(optimizer, &cpu, &how, NULL, 0, r->elements, r->w, g, r->state);
+}
+
+static inline bool same(const float *a, const float *b, size_t n)
+{
+  return memcmp(a, b, n * sizeof *a) == 0;
+}
+
+static inline double distance(const float *a, const float *b, size_t n)
+{
+  double worst = 0;
+  for (size_t i = 0; i < n; i++)
+    worst = fmax(worst, isfinite(a[i]) ? fabs((double)a[i] - (double)b[i]) : INFINITY);
+  return worst;
+}
+
+static inline void meet(void)
+{
+  world->ops->barrier(world);
+}
+
+#endif

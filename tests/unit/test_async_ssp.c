@@ -1,0 +1,222 @@
+/* Stale synchronous parallel: without slack it is synchronous; one worker after the other goes as far as it may and no
+ * further; what happens when a worker fails. On one node, on several, without shared memory, and with a rank that serves
+ * alone. Meant for 1 to 9 ranks. */
+#include "async_job.h"
+
+/* -- ssp(0) is synchronous SGD */
+
+/* Weights and states after some batches, on rank 0 of comm; the synchronous method knows no claims. */
+static void run_batches(const struct setup *c, struct trm_comm *comm, float *to[TRM_MAX_STATES])
+{
+  enum { BATCHES = 9 };
+  struct job job;
+  job_start(&job, c, comm);
+  struct trm_strategy *s = &job.strategy;
+  job_begin(&job);
+  if (s->ops->claim)
+    CHECK(c, drive(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
+  for (uint64_t b = 0; b < BATCHES && !s->ops->claim; b++) {
+    gradient(b, s->index, s->parts, 0.5, s->w, s->g, s->elements);
+    CHECK(c, step(s, b, 1) == TRM_OK);
+  }
+  const float *view[TRM_MAX_STATES];
+  CHECK(c, s->ops->collect(s, view) == TRM_OK);
+  CHECK(c, s->updates == BATCHES);
+  for (int i = 0; i <= job.optimizer.states && comm->rank == 0; i++)
+    memcpy(to[i], view[i], c->elements * sizeof **to);
+  s->ops->destroy(s);
+}
+
+static void test_no_slack(void)
+{
+  float *a[TRM_MAX_STATES], *b[TRM_MAX_STATES];
+  for (enum layout layout = 0; layout < LAYOUTS; layout++)
+    for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++) {
+      if ((layout == SERVER && world->size == 1) || is_left_out(layout))
+        continue;
+      if (world->size > 4 && rule != TRM_UPDATE_MOMENTUM && rule != TRM_UPDATE_ADAM)
+        continue;
+      struct setup c = {.rule = rule, .layout = layout, .elements = SERVICE_PIECE + 4096};
+      struct setup together = c;
+      together.method = "sync";
+      together.layout = ONE_NODE;
+      for (int i = 0; i < TRM_MAX_STATES; i++) {
+        a[i] = array(c.elements);
+        b[i] = array(c.elements);
+      }
+      /* as many ranks as there are workers */
+      struct trm_comm *comm = world->ops->split(world, world->rank < workers_of(&c, world) ? 0 : -1, 0);
+      if (comm)
+        run_batches(&together, comm, a);
+      for (int eager = 0; eager < 2; eager++) {
+        c.method = eager ? "essp" : "ssp";
+        run_batches(&c, world, b);
+        for (int i = 0; i < TRM_MAX_STATES && world->rank == 0; i++)
+          CHECK(&c, same(a[i], b[i], c.elements));
+      }
+      if (comm)
+        comm->ops->release(comm);
+      for (int i = 0; i < TRM_MAX_STATES; i++) {
+        trm_free(a[i]);
+        trm_free(b[i]);
+      }
+    }
+}
+
+/* -- ssp in a forced order: one worker after the other goes as far as it may */
+
+/* Weights after `clocks` of everybody's exact gradients. */
+static void everybody(const struct setup *c, struct serial *r, const struct trm_optimizer *optimizer, int clocks)
+{
+  const int ranks = world->size;
+  float *g[MOST_RANKS];
+  for (int k = 0; k < ranks; k++)
+    g[k] = array(c->elements);
+  for (uint64_t b = 0; b < (uint64_t)clocks; b++) {
+    for (int k = 0; k < ranks; k++)
+      exact_gradient(b, k, g[k], c->elements);
+    cpu.ops->sum(&cpu, g[0], (const float *const *)g, ranks, c->elements);
+    serial_step(r, optimizer, rate_of(b), g[0]);
+  }
+  for (int k = 0; k < ranks; k++)
+    trm_free(g[k]);
+}
+
+static void check_ahead(const struct setup *c)
+{
+  struct job job;
+  job_start(&job, c, world);
+  struct trm_strategy *s = &job.strategy;
+  job_begin(&job);
+  const int rank = world->rank, last = world->size - 1, slack = c->slack;
+  const uint64_t end = (uint64_t)slack + 1;
+  struct serial own = serial_begin(c);
+  const struct trm_optimizer plain = {.tensor = &job.tensor, .tensors = 1};
+  uint64_t batch;
+  for (int turn = 0; turn <= last; turn++) {
+    for (uint64_t b = 0; b < end && turn == rank; b++) {
+      CHECK(c, s->ops->claim(s, end, &batch) && batch == b);
+      CHECK(c, s->ops->before_forward(s) == TRM_OK);
+      if (rank < last || strcmp(c->method, "ssp") == 0) /* nobody's updates but its own */
+        CHECK(c, same(s->w, own.w, c->elements));
+      exact_gradient(b, s->index, s->g, c->elements);
+      serial_step(&own, &plain, rate_of(b), s->g);
+      CHECK(c, step(s, b, 1) == TRM_OK);
+    }
+    meet();
+  }
+  CHECK(c, !s->ops->claim(s, end, &batch));
+  CHECK(c, s->ops->settle(s) == TRM_OK);
+  struct serial r = serial_begin(c);
+  everybody(c, &r, &job.optimizer, slack + 1);
+  CHECK(c, same(s->evaluated, r.w, c->elements));
+  CHECK(c, s->updates == end);
+  /* who comes last completes every clock, and sees it where it looks */
+  const bool sees = rank == last && strcmp(c->method, "essp") == 0;
+  for (int i = 0; i <= slack; i++)
+    CHECK(c, s->staleness->count[i] == (sees ? (i == 0 ? end : 0) : 1));
+  serial_end(&r);
+  serial_end(&own);
+  s->ops->destroy(s);
+}
+
+static void test_ahead(void)
+{
+  for (enum layout layout = 0; layout < SERVER; layout++)
+    for (int slack = 1; slack <= 3; slack += 2)
+      for (int eager = 0; eager < 2; eager++)
+        if (!is_left_out(layout))
+          check_ahead(&(struct setup){eager ? "essp" : "ssp", eager ? TRM_UPDATE_ADAM : TRM_UPDATE_MOMENTUM,
+                                      .layout = layout, .slack = slack, .elements = SERVICE_PIECE + 256});
+}
+
+/* The last rank sends nothing before all others have gone as far as they may; they go on only when it has. */
+static void test_no_further(void)
+{
+  enum { SLACK = 2, CLOCKS = 8 };
+  enum { AHEAD, BEGUN, WORDS };
+  for (enum layout layout = 0; layout < SERVER && world->size > 1; layout++) {
+    if (is_left_out(layout))
+      continue;
+    const struct setup c = {"ssp", .layout = layout, .slack = SLACK, .elements = SERVICE_PIECE + 256};
+    struct job job;
+    job_start(&job, &c, world);
+    struct trm_strategy *s = &job.strategy;
+    job_begin(&job);
+    struct words words;
+    CU_ASSERT_FATAL(words_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
+    const bool slow = world->rank == world->size - 1;
+    uint64_t batch;
+    while (s->ops->claim(s, CLOCKS, &batch)) {
+      CHECK(&c, s->ops->before_forward(s) == TRM_OK);
+      if (slow && batch == 0)
+        while (words_read(&words, AHEAD) < world->size - 1)
+          world->ops->progress(world);
+      if (slow && batch == 0)
+        words_add(&words, BEGUN, 1);
+      if (!slow && batch > SLACK)
+        CHECK(&c, words_read(&words, BEGUN) == 1);
+      exact_gradient(batch, s->index, s->g, c.elements);
+      CHECK(&c, step(s, batch, 1) == TRM_OK);
+      if (!slow && batch == SLACK)
+        words_add(&words, AHEAD, 1);
+    }
+    CHECK(&c, s->ops->settle(s) == TRM_OK);
+    CHECK(&c, s->staleness->most <= SLACK && (slow || s->staleness->most == SLACK));
+    struct serial r = serial_begin(&c);
+    everybody(&c, &r, &job.optimizer, CLOCKS);
+    CHECK(&c, same(s->evaluated, r.w, c.elements));
+    serial_end(&r);
+    words_free(&words);
+    s->ops->destroy(s);
+  }
+  CU_PASS("one rank has nobody to wait for");
+}
+
+/* A worker whose loss is not finite: all come to the same end, and the weights are those before that clock. */
+static void test_failure(void)
+{
+  enum { FAILS_AT = 4 };
+  for (enum layout layout = 0; layout < LAYOUTS; layout++)
+    for (int slack = 0; slack <= 2; slack += 2) {
+      const struct setup c = {"ssp", .layout = layout, .slack = slack, .elements = SERVICE_PIECE + 256};
+      if (workers_of(&c, world) < 1 || is_left_out(layout))
+        continue;
+      const int failing = workers_of(&c, world) - 1;
+      struct job job, short_job;
+      job_start(&job, &c, world);
+      job_start(&short_job, &c, world);
+      job_begin(&job);
+      job_begin(&short_job);
+      const int status = drive(&job, 1000, 0, FAILS_AT, failing);
+      CHECK(&c, status == (world->rank == failing ? TRM_FAILED : TRM_OK));
+      CHECK(&c, job.strategy.updates > FAILS_AT && job.strategy.updates <= FAILS_AT + (uint64_t)slack + 4);
+      if (slack == 0) {
+        CHECK(&c, drive(&short_job, FAILS_AT, 0, FAILS_AT, failing) == TRM_OK);
+        CHECK(&c, same(job.strategy.evaluated, short_job.strategy.evaluated, c.elements));
+      }
+      for (size_t i = 0; i < c.elements; i++)
+        if (!isfinite(job.strategy.evaluated[i]))
+          CU_FAIL_FATAL("a weight is not finite");
+      short_job.strategy.ops->destroy(&short_job.strategy);
+      job.strategy.ops->destroy(&job.strategy);
+    }
+}
+
+int main(int argc, char **argv)
+{
+  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
+    trm_log_error();
+    return 99;
+  }
+  CU_TestInfo tests[] = {
+    {"no slack is synchronous", test_no_slack},
+    {"one after the other", test_ahead},
+    {"no further than it may", test_no_further},
+    {"a worker fails", test_failure},
+    CU_TEST_INFO_NULL,
+  };
+  const int status = ranks_run(argc, argv, "stale synchronous parallel", tests);
+  trm_device_close(&cpu);
+  return status;
+}
