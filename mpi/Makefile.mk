@@ -9,6 +9,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/claims.h \
 	mpi/async/dcasgd.c \
 	mpi/async/easgd.c \
+	mpi/async/hogwild.c \
 	mpi/async/keuper.c \
 	mpi/async/peers.c \
 	mpi/async/peers.h \

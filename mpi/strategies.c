@@ -12,6 +12,7 @@
 const struct trm_strategy_ops *const trm_strategy_table[] = {
   &trm_strategy_sync,
   &trm_strategy_asgd,
+  &trm_strategy_hogwild,
   &trm_strategy_groups,
   &trm_strategy_softsync,
   &trm_strategy_dcasgd,

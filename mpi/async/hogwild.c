@@ -1,0 +1,230 @@
+/* Hogwild! (Niu, Recht, Re, Wright 2011): all workers change one array of weights at any time, without locks.
+ *
+ * Where all ranks share memory, the model computes on the shared weights themselves while others write to them, and the
+ * step of SGD is added where they lie, value by value with a load and a store: what another rank stored in between is
+ * lost, which is rare and is what the method accepts.
+ *
+ * Otherwise each rank keeps a part of the weights in a window. A worker gets all parts before a batch and accumulates
+ * its step on them after it: values are added one by one and none is lost, but a worker may see one half of another's
+ * step. The thread of the service (service.h), which holds nothing here, keeps MPI going at ranks that compute.
+ *
+ * Rules with states are refused: these would have to be shared as well, and to be correct together with the weights.
+ *
+ * Staleness: the updates that others began between the reading of the weights and the writing. */
+#include <math.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/async/async.h"
+#include "mpi/async/worker.h"
+
+enum { BEGUN, COUNTERS }; /* words: updates that have begun to write, of all workers */
+
+struct hogwild {
+  struct words words;
+  int64_t seen;              /* BEGUN when the weights were read */
+  struct trm_shared shared;  /* one array, where all ranks share memory */
+  struct trm_window *window; /* otherwise: this rank's part of the weights */
+  float *read;               /* (elements) the weights as they were read; with a window */
+};
+
+static struct hogwild *own_of(const struct trm_strategy *s)
+{
+  return worker_of(s)->own;
+}
+
+static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+{
+  (void)context, (void)piece, (void)call;
+}
+
+/* -- life */
+
+static int check_request(const struct trm_strategy *s)
+{
+  if (s->optimizer->update.rule != TRM_UPDATE_SGD || s->optimizer->states > 0)
+    return trm_error(TRM_USAGE, "optim.name: hogwild is for sgd without optim.momentum and optim.ema; a state beside "
+                     "the weights would not stay true to them");
+  return TRM_OK;
+}
+
+/* The private weights that a worker begins with make room for the shared ones. */
+static int share_weights(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  struct hogwild *own = w->own;
+  const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
+  TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, "shared weights", &own->shared)));
+  s->device->ops->release(s->device, s->w);
+  s->w = own->shared.base[0];
+  return TRM_OK;
+}
+
+static void part_of(const struct trm_strategy *s, int rank, size_t *low, size_t *high)
+{
+  trm_interval(s->elements, (size_t)s->comm->size, (size_t)rank, low, high);
+}
+
+static int open_window(struct trm_strategy *s)
+{
+  struct hogwild *own = own_of(s);
+  size_t low, high;
+  void *part;
+  part_of(s, s->comm->rank, &low, &high);
+  TRM_CHECK(trm_agree(s->comm, s->comm->ops->window_create(s->comm, high - low, TRM_FLOAT, "a part of the weights",
+                                                           &own->window, &part)));
+  return trm_agree(s->comm, worker_array(s, "the weights as read", false, &own->read));
+}
+
+static void destroy(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  struct hogwild *own = w->own;
+  words_free(&own->words);
+  if (own->shared.base) {
+    s->w = NULL;
+    w->node->ops->unshare(w->node, &own->shared);
+  }
+  if (own->window)
+    s->comm->ops->window_free(&own->window);
+  if (own->read)
+    s->device->ops->release(s->device, own->read);
+  worker_destroy(s);
+}
+
+static int create(struct trm_strategy *s)
+{
+  const struct worker_plan plan = {.function = serve};
+  TRM_CHECK(check_request(s));
+  TRM_CHECK(worker_create(s, &plan, sizeof(struct hogwild)));
+  struct worker *w = worker_of(s);
+  s->device->ops->release(s->device, s->evaluated);
+  s->evaluated = NULL; /* at a settling the weights are those of the run */
+  int status = words_create(&own_of(s)->words, s->comm, w->node, 0, COUNTERS);
+  if (status == TRM_OK)
+    status = w->node->size == s->comm->size ? share_weights(s) : open_window(s);
+  if (status != TRM_OK)
+    destroy(s);
+  return status;
+}
+
+/* -- a step */
+
+/* All parts of the weights, as they are. */
+static void pull(struct trm_strategy *s)
+{
+  struct hogwild *own = own_of(s);
+  struct trm_comm *comm = s->comm;
+  const double before = comm->ops->clock(comm);
+  for (int i = 0; i < comm->size; i++) {
+    const int rank = (comm->rank + i) % comm->size; /* not all at the same one */
+    size_t low, high;
+    part_of(s, rank, &low, &high);
+    if (low < high)
+      comm->ops->get(own->window, s->w + low, high - low, rank, 0);
+  }
+  for (int rank = 0; rank < comm->size; rank++)
+    comm->ops->flush(own->window, rank);
+  s->comm_s += comm->ops->clock(comm) - before;
+}
+
+/* Adds what the step has made of the weights that were read. */
+static void push(struct trm_strategy *s)
+{
+  struct hogwild *own = own_of(s);
+  struct trm_comm *comm = s->comm;
+  const double before = comm->ops->clock(comm);
+  for (size_t i = 0; i < s->elements; i++)
+    own->read[i] = s->w[i] - own->read[i];
+  for (int i = 0; i < comm->size; i++) {
+    const int rank = (comm->rank + i) % comm->size;
+    size_t low, high;
+    part_of(s, rank, &low, &high);
+    if (low < high)
+      comm->ops->accumulate(own->window, own->read + low, high - low, rank, 0);
+  }
+  for (int rank = 0; rank < comm->size; rank++)
+    comm->ops->flush(own->window, rank);
+  s->comm_s += comm->ops->clock(comm) - before;
+}
+
+static int before_forward(struct trm_strategy *s)
+{
+  struct hogwild *own = own_of(s);
+  own->seen = words_read(&own->words, BEGUN);
+  if (!own->window)
+    return TRM_OK;
+  pull(s);
+  memcpy(own->read, s->w, s->elements * sizeof *own->read);
+  return TRM_OK;
+}
+
+static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+{
+  struct worker *w = worker_of(s);
+  struct hogwild *own = w->own;
+  TRM_CHECK(worker_check(s, tally));
+  const struct trm_update how = worker_update(s, rate, 0);
+  const int64_t late = words_add(&own->words, BEGUN, 1) - own->seen;
+  worker_apply(s, &how);
+  if (own->window)
+    push(s);
+  trm_staleness_add(&w->staleness, (uint64_t)late);
+  return s->device->ops->sync(s->device);
+}
+
+/* -- between them */
+
+static int settle(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  claims_settle(&w->claims, w->all, true, &s->updates);
+  w->halted = false;
+  if (own_of(s)->window)
+    pull(s);
+  w->all->ops->barrier(w->all);
+  return TRM_OK;
+}
+
+static int collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
+{
+  view[0] = s->w;
+  return TRM_OK;
+}
+
+/* Each rank writes its own part. */
+static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  struct worker *w = worker_of(s);
+  struct hogwild *own = w->own;
+  size_t low, high;
+  part_of(s, s->comm->rank, &low, &high);
+  w->all->ops->barrier(w->all);
+  if (from[0] && low < high) {
+    memcpy(s->w + low, from[0] + low, (high - low) * sizeof(float));
+    if (own->window) {
+      s->comm->ops->put(own->window, from[0] + low, high - low, s->comm->rank, 0);
+      s->comm->ops->flush(own->window, s->comm->rank);
+    }
+  }
+  w->all->ops->barrier(w->all);
+  if (own->window)
+    pull(s);
+  s->updates = updates;
+  claims_restart(&w->claims, w->all, updates, s->kept_given);
+  return TRM_OK;
+}
+
+const struct trm_strategy_ops trm_strategy_hogwild = {
+  .name = "hogwild",
+  .help = "all ranks change one array of weights at any time, without locks (Hogwild!)",
+  .create = create,
+  .claim = worker_claim,
+  .before_forward = before_forward,
+  .step = step,
+  .settle = settle,
+  .collect = collect,
+  .restore = restore,
+  .destroy = destroy,
+};
