@@ -6,6 +6,8 @@ trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_async_centre \
 	tests/unit/test_async_ssp \
+	tests/unit/test_async_peers \
+	tests/unit/test_async_turns \
 	tests/unit/test_augment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
@@ -14,6 +16,7 @@ trm_test_programs += \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
 	tests/unit/test_exchange \
+	tests/unit/test_hogwild \
 	tests/unit/test_images \
 	tests/unit/test_import \
 	tests/unit/test_kept \
@@ -37,11 +40,15 @@ tests_unit_test_augment_SOURCES = \
 trm_test_async_job = tests/unit/async_job.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_async_centre_SOURCES = tests/unit/test_async_centre.c $(trm_test_async_job)
 tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async_job)
+trm_test_peers = tests/unit/peers.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
+tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
 tests_unit_test_service_SOURCES = tests/unit/test_service.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -91,6 +98,7 @@ trm_test_scripts += \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
+	tests/async_peers.sh \
 	tests/async_methods.sh \
 	tests/models.sh \
 	tests/async_centre.sh \

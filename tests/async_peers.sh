@@ -1,0 +1,87 @@
+#!/bin/bash
+# The methods whose workers have weights of their own train the rendered digits: with three ranks that share memory,
+# that do not, and in two nodes; with one rank they are serial training; a run goes on; options that make no sense are
+# refused with one line.
+set -u
+. "$(dirname "$0")/lib.sh"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=4000 --test=500 --seed=7 > make.log 2>&1 || fail "data make digits"
+cat > config.yaml << 'END'
+model: mlp 784-32-10 gelu
+data: {file: digits.h5}
+train: {epochs: 6, batch: 50}
+optim: {name: sgd, lr: 0.3}
+parallel: {threads: 1}
+run: {seed: 3}
+log: {every: 1, quiet: yes}
+END
+
+# try N NAME OPTION...: a training run of N ranks in run directory NAME; its exit status
+try() {
+  local n=$1 name=$2
+  shift 2
+  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" --run.overwrite=yes "$@" > "$name.log" 2>&1
+}
+of() { json_number "$2" "$1/summary.json"; }
+
+# trains NAME OPTION...: three ranks learn to tell most digits, and all samples are seen
+trains() {
+  local name=$1
+  shift
+  try 3 "$name" "$@" || { cat "$name.log"; fail "$*"; }
+  [ "$(of "$name" steps) $(of "$name" samples)" = "480 24000" ] ||
+    fail "$*: $(of "$name" steps) steps, $(of "$name" samples) samples"
+  at_least "$(of "$name" test_accuracy)" 0.6 || fail "$*: test accuracy $(of "$name" test_accuracy)"
+  pass "$*: test accuracy $(of "$name" test_accuracy)"
+}
+
+for method in easgd "eamsgd --optim.lr=0.01" adpsgd sgp keuper; do
+  name=${method%% *}
+  # shellcheck disable=SC2086
+  {
+    trains "$name" --strategy.name=$method
+    trains "$name-alone" --strategy.name=$method --strategy.data=static --parallel.share=none
+    TRM_NODE_SIZE=2 trains "$name-nodes" --strategy.name=$method --strategy.data=static --strategy.tau=2
+  }
+  grep -q '"staleness"' "$name/summary.json" || fail "$name: no staleness on record"
+done
+trains easgd-server --strategy.name=easgd --strategy.servers=1
+
+# -- one worker is serial training
+try 1 serial || fail "serial"
+for method in adpsgd sgp keuper; do
+  try 1 "one-$method" --strategy.name=$method || fail "one worker of $method"
+  [ "$(json_text weights_sha256 "one-$method/summary.json")" = "$(json_text weights_sha256 serial/summary.json)" ] ||
+    fail "one worker of $method is not serial training"
+done
+pass "one worker is serial training"
+
+# -- a run goes on, with as many ranks and with others
+for ranks in 3 2; do
+  { try 3 on --strategy.name=sgp --train.epochs=2 &&
+    try "$ranks" on --strategy.name=sgp --run.resume=auto --run.overwrite=no; } ||
+    { cat on.log; fail "a run that goes on with $ranks ranks"; }
+  [ "$(of on steps)" = 480 ] && at_least "$(of on test_accuracy)" 0.6 ||
+    fail "a run that goes on with $ranks ranks: $(of on steps) steps, test accuracy $(of on test_accuracy)"
+done
+pass "a run goes on with as many ranks, and with fewer"
+
+# refuses WORDS OPTION...: one line of error, which has the words
+refuses() {
+  local words=$1
+  shift
+  try 2 refused "$@"
+  [ $? = 2 ] && [ "$(grep -c "error:" refused.log)" = 1 ] && grep "error:" refused.log | grep -q -- "$words" ||
+    { cat refused.log; fail "$*: not refused in one line that says \"$words\""; }
+}
+refuses "strategy.alpha: -0.5" --strategy.name=easgd --strategy.alpha=-0.5
+refuses "optim.name=adam" --strategy.name=eamsgd --optim.name=adam
+refuses "optim.ema: sgp has as many weights as workers" --strategy.name=sgp --optim.ema=0.9
+refuses "strategy.servers: adpsgd has no centre" --strategy.name=adpsgd --strategy.servers=1
+refuses "strategy.rate=staleness" --strategy.name=keuper --strategy.rate=staleness
+pass "options that make no sense are refused"
+finish

@@ -1,0 +1,429 @@
+/* Methods whose workers have weights of their own: identities, bit for bit; what no exchange may change; elastic
+ * averaging against its formulas; a convex problem; checkpoints. On one node, on several, without shared memory, and
+ * with a rank that serves alone. Meant for 1 to 9 ranks. */
+#include "peers.h"
+
+/* -- a problem */
+
+/* In [-1, 1) */
+static double noise(uint64_t batch, size_t i)
+{
+  uint32_t x = (uint32_t)(batch * 7919 + i * 104729 + 1) * 2654435761u;
+  x ^= x >> 15;
+  x *= 0x2c1b3c6du;
+  x ^= x >> 12;
+  return (double)x / 0x1p31 - 1;
+}
+
+static double target(size_t i)
+{
+  return sin((double)i);
+}
+
+/* Of a batch of a convex problem: curvature (w - target + noise); what is added to the statistics leads there, too. */
+static void gradient(const struct job *job, uint64_t batch, const float *w, float *g)
+{
+  for (size_t i = 0; i < job->strategy.elements; i++) {
+    const double away = (double)w[i] - target(i) + 0.1 * noise(batch, i);
+    g[i] = (float)(i < job->trained ? (0.5 + (double)(i % 8) / 16) * away : -0.1 * away);
+  }
+}
+
+static int one_step(struct job *job, uint64_t batch, double rate)
+{
+  struct trm_strategy *s = &job->strategy;
+  struct trm_tally tally = {.loss = 1, .rows = 1};
+  if (s->ops->before_forward)
+    CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+  gradient(job, batch, s->w, s->g);
+  return s->ops->step(s, rate, &tally);
+}
+
+/* All batches before `end`, as the trainer walks through them. Where anybody may take them a batch takes its time, so
+ * that nobody takes all. */
+static void run_to(struct job *job, uint64_t end, double rate)
+{
+  struct trm_strategy *s = &job->strategy;
+  const bool dynamic = strcmp(s->options->strategy.data, "dynamic") == 0;
+  uint64_t batch;
+  while (s->ops->claim(s, end, &batch)) {
+    CU_ASSERT_EQUAL(one_step(job, batch, rate), TRM_OK);
+    if (dynamic)
+      usleep(500);
+  }
+  CU_ASSERT_EQUAL(s->ops->settle(s), TRM_OK);
+  CU_ASSERT_EQUAL(s->updates, end);
+}
+
+/* The batches first, first + stride, .. below end by the optimizer alone. w (elements): in and out. */
+static void serial(const struct job *job, uint64_t first, uint64_t stride, uint64_t end, double rate, float *w)
+{
+  const size_t n = job->strategy.elements;
+  float *g = trm_alloc(n * sizeof *g, "test"), *state[2];
+  for (int i = 0; i < 2; i++)
+    state[i] = trm_alloc(n * sizeof *g, "test");
+  struct trm_update how = job->optimizer.update;
+  for (uint64_t batch = first; batch < end; batch += stride) {
+    gradient(job, batch, w, g);
+    how.rate = (float)rate;
+    how.step++;
+    how.scale = job->optimizer.clip > 0
+                  ? trm_clip_scale(&job->optimizer, cpu.ops->norm_squared(&cpu, g, job->trained)) : 1;
+    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, 0, n, w, g, state);
+  }
+  for (int i = 0; i < 2; i++)
+    trm_free(state[i]);
+  trm_free(g);
+}
+
+static float *initial_weights(const struct setup *c)
+{
+  float *w = trm_alloc(c->elements * sizeof *w, "test");
+  for (size_t i = 0; i < c->elements; i++)
+    w[i] = initial(i);
+  return w;
+}
+
+/* With more ranks than a small machine has cores a case takes long: every other one then, others for odd and even. */
+static bool is_thinned(int number)
+{
+  return world->size > 3 && (number + world->size) % 2;
+}
+
+/* -- identities */
+
+static const enum trm_update_rule rules[] = {TRM_UPDATE_SGD, TRM_UPDATE_NESTEROV, TRM_UPDATE_ADAM};
+
+/* One worker is serial training; of elastic averaging its own weights are, where the spring has no force. */
+static void test_one_worker(void)
+{
+  static const char *const methods[] = {"adpsgd", "sgp", "keuper", "easgd"};
+  for (int m = 0; m < 4; m++)
+    for (int r = 0; r < 3; r++) {
+      const struct setup c = {
+        .method = methods[m], .rule = rules[r], .clip = r ? 30 : 0, .tau = 1 + r, .elements = 70000 / 16 * 16};
+      struct job job;
+      job_start(&job, &c, trm_comm_self());
+      run_to(&job, 3, 0.1);
+      run_to(&job, 8, 0.1);
+      float *w = initial_weights(&c);
+      serial(&job, 0, 1, 8, 0.1, w);
+      CHECK(&c, memcmp(w, job.strategy.w, c.elements * sizeof *w) == 0);
+      CHECK(&c, (memcmp(w, job.strategy.evaluated, c.elements * sizeof *w) == 0) == !is(&c, "easgd"));
+      CHECK(&c, job.strategy.staleness->sum == 0);
+      trm_free(w);
+      job_stop(&job);
+    }
+}
+
+/* Without force every worker goes its own way, and the centre stays. */
+static void test_independent(void)
+{
+  for (enum layout layout = 0; layout < LAYOUTS; layout++)
+    for (int r = 0; r < 3; r++) {
+      if (is_thinned((int)layout + r))
+        continue;
+      const struct setup c = {.method = "easgd", .rule = rules[r], .clip = r ? 30 : 0, .layout = layout, .tau = 1 + r,
+                              .elements = 70000 / 16 * 16};
+      struct job job;
+      job_start(&job, &c, world);
+      const uint64_t ranks = (uint64_t)world->size, end = 3 * ranks + ranks / 2;
+      run_to(&job, ranks + 1, 0.1);
+      run_to(&job, end, 0.1);
+      float *w = initial_weights(&c);
+      CHECK(&c, memcmp(w, job.strategy.evaluated, c.elements * sizeof *w) == 0);
+      serial(&job, (uint64_t)world->rank, ranks, end, 0.1, w);
+      CHECK(&c, memcmp(w, job.strategy.w, c.elements * sizeof *w) == 0);
+      trm_free(w);
+      job_stop(&job);
+    }
+}
+
+/* -- elastic averaging against its formulas, in double precision */
+
+static void check_elastic(const struct setup *c, double alpha, double momentum)
+{
+  struct job job;
+  job_start(&job, c, trm_comm_self());
+  double worst = 0;
+  run_to(&job, 9, 0.05);
+  float *g = trm_alloc(c->elements * sizeof *g, "test"), *w = initial_weights(c);
+  double *x = trm_alloc(c->elements * sizeof *x, "test"), *centre = trm_alloc(c->elements * sizeof *x, "test");
+  double *m = trm_alloc(c->elements * sizeof *x, "test");
+  for (size_t i = 0; i < c->elements; i++)
+    x[i] = centre[i] = (double)w[i];
+  for (uint64_t batch = 0; batch < 9; batch++) {
+    for (size_t i = 0; i < c->elements; i++)
+      w[i] = (float)x[i];
+    gradient(&job, batch, w, g);
+    for (size_t i = 0; i < c->elements; i++) {
+      const double d = (batch + 1) % (uint64_t)c->tau ? 0 : alpha * (x[i] - centre[i]);
+      const double slope = (double)g[i] + 0.01 * x[i];
+      m[i] = momentum * m[i] + slope;
+      x[i] -= (i < job.trained ? 0.05 * (slope + momentum * m[i]) : -(double)g[i]) + d;
+      centre[i] += d;
+    }
+  }
+  for (size_t i = 0; i < c->elements; i++) {
+    worst = fmax(worst, fabs(x[i] - (double)job.strategy.w[i]));
+    worst = fmax(worst, fabs(centre[i] - (double)job.strategy.evaluated[i]));
+  }
+  CHECK(c, worst < 2e-6);
+  trm_free(g);
+  trm_free(w);
+  trm_free(x);
+  trm_free(centre);
+  trm_free(m);
+  job_stop(&job);
+}
+
+static void test_elastic(void)
+{
+  struct setup c = {.method = "easgd", .rule = TRM_UPDATE_SGD, .alpha = 0.25, .tau = 2, .elements = 4096};
+  check_elastic(&c, 0.25, 0);
+  c.alpha = -1;
+  check_elastic(&c, 0.9, 0);
+  c.method = "eamsgd";
+  check_elastic(&c, 0.9, 0.99);
+  c.momentum = 0.5;
+  c.alpha = 1;
+  check_elastic(&c, 1, 0.5);
+}
+
+/* -- what exchanges may not change */
+
+/* Gives every worker other weights. */
+static void scatter_workers(struct job *job, const struct setup *c)
+{
+  struct trm_strategy *s = &job->strategy;
+  for (size_t i = 0; i < c->elements; i++)
+    s->w[i] = initial(i + 1000 * (size_t)world->rank);
+  if (is(c, "adpsgd"))
+    memcpy(peers_object(s, 0), s->w, c->elements * sizeof *s->w);
+  world->ops->barrier(world);
+}
+
+/* Over all workers: sum (elements) of the weights, and the centre's; and how far apart they are. */
+static double sum_workers(const struct job *job, const struct setup *c, double *sum)
+{
+  const struct trm_strategy *s = &job->strategy;
+  double *square = trm_alloc(c->elements * sizeof *square, "test"), apart = 0;
+  for (size_t i = 0; i < c->elements; i++) {
+    sum[i] = (double)s->w[i];
+    square[i] = sum[i] * sum[i];
+  }
+  world->ops->allreduce(world, sum, c->elements, TRM_DOUBLE, TRM_SUM);
+  world->ops->allreduce(world, square, c->elements, TRM_DOUBLE, TRM_SUM);
+  for (size_t i = 0; i < c->elements; i++) {
+    apart += square[i] - sum[i] * sum[i] / world->size;
+    sum[i] += is(c, "easgd") ? (double)s->evaluated[i] : 0;
+  }
+  trm_free(square);
+  return apart;
+}
+
+/* P times the mean: what push-sum keeps, where the workers' weights differ. */
+static void sum_mean(const struct job *job, const struct setup *c, double *sum)
+{
+  for (size_t i = 0; i < c->elements; i++)
+    sum[i] = (double)job->strategy.evaluated[i] * world->size;
+}
+
+/* The push-sum weights of a piece, over all ranks. */
+static double sum_of_weights(const struct job *job, size_t piece)
+{
+  double sum = 0;
+  for (int i = 0; i < job->strategy.kepts; i++)
+    if (strcmp(job->strategy.kept[i].name, "push-sum weights") == 0)
+      sum = ((const double *)job->strategy.kept[i].data)[piece];
+  world->ops->allreduce(world, &sum, 1, TRM_DOUBLE, TRM_SUM);
+  return sum;
+}
+
+static void test_conserved(void)
+{
+  static const char *const methods[] = {"easgd", "adpsgd", "sgp"};
+  for (enum layout layout = 0; layout < LAYOUTS; layout++)
+    for (int m = 0; m < 3; m++) {
+      if (is_thinned((int)layout + m))
+        continue;
+      const struct setup c = {
+        .method = methods[m], .layout = layout, .alpha = -1, .tau = 1 + (int)layout % 2, .elements = 70000 / 16 * 16};
+      struct job job;
+      job_start(&job, &c, world);
+      job.optimizer.update.l2 = 0;
+      scatter_workers(&job, &c);
+      double *before = trm_alloc(c.elements * sizeof *before, "test");
+      double *after = trm_alloc(c.elements * sizeof *after, "test");
+      const double apart_before = sum_workers(&job, &c, before);
+      struct trm_strategy *s = &job.strategy;
+      for (uint64_t end = 0, batch; end < 12 * (uint64_t)world->size; s->ops->settle(s)) {
+        end += 6 * (uint64_t)world->size - end % 2;
+        while (s->ops->claim(s, end, &batch)) {
+          struct trm_tally tally = {.loss = 1, .rows = 1};
+          if (s->ops->before_forward)
+            s->ops->before_forward(s);
+          memset(s->g, 0, c.elements * sizeof *s->g);
+          CHECK(&c, s->ops->step(s, 0, &tally) == TRM_OK);
+        }
+      }
+      const double apart = sum_workers(&job, &c, after);
+      if (is(&c, "sgp"))
+        sum_mean(&job, &c, after);
+      double worst = 0;
+      for (size_t i = 0; i < c.elements; i++)
+        worst = fmax(worst, fabs(after[i] - before[i]) / world->size);
+      CHECK(&c, worst < 1e-6);
+      CHECK(&c, world->size == 1 || apart < 0.9 * apart_before);
+      for (size_t piece = 0; piece < 2 && is(&c, "sgp"); piece++)
+        CHECK(&c, sum_of_weights(&job, piece) == world->size);
+      trm_free(before);
+      trm_free(after);
+      job_stop(&job);
+    }
+}
+
+/* -- whole runs */
+
+static double distance(const struct job *job)
+{
+  double sum = 0;
+  for (size_t i = 0; i < job->strategy.elements; i++)
+    sum += pow((double)job->strategy.evaluated[i] - target(i), 2);
+  return sqrt(sum);
+}
+
+/* The first settling has fewer batches than there are workers. */
+static void test_convex(void)
+{
+  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
+  for (enum layout layout = 0; layout <= LAYOUTS; layout++)
+    for (int m = 0; m < 5; m++) {
+      struct setup c = {.method = methods[m], .layout = layout, .alpha = -1, .momentum = m == 1 ? 0.5 : 0,
+                        .tau = 1 + (int)layout % 2, .elements = 512};
+      if (is_thinned((int)layout + m) || (layout == SERVER && (m > 1 || world->size < 2)))
+        continue;
+      struct job job;
+      job_prepare(&job, &c, world);
+      job.options.strategy.data = layout == ONE_NODE ? "dynamic" : "static";
+      job.optimizer.update.l2 = 0;
+      job_create(&job, &c);
+      float *w = initial_weights(&c);
+      const float *from[TRM_MAX_STATES] = {w};
+      CHECK(&c, job.strategy.ops->restore(&job.strategy, from, 0) == TRM_OK);
+      const double before = distance(&job), rate = m == 1 ? 0.1 : 0.4;
+      run_to(&job, 1, rate);
+      run_to(&job, (uint64_t)world->size * 20, rate);
+      run_to(&job, (uint64_t)world->size * 40, rate);
+      if (!(distance(&job) < 0.1 * before))
+        printf("\n    distance %g, was %g\n", distance(&job), before);
+      CHECK(&c, distance(&job) < 0.1 * before);
+      int64_t same[2] = {0, 0};
+      for (size_t i = 0; i < c.elements; i++) {
+        uint32_t bits;
+        memcpy(&bits, &job.strategy.evaluated[i], sizeof bits);
+        same[0] = (same[0] * 31 + bits) % 1000000007;
+      }
+      same[1] = -same[0];
+      world->ops->allreduce(world, same, 2, TRM_INT64, TRM_MAX);
+      CHECK(&c, same[0] == -same[1]);
+      trm_free(w);
+      job_stop(&job);
+    }
+}
+
+/* A run goes on from a checkpoint as if it had never stopped: with one worker to the bit. */
+static void test_goes_on(void)
+{
+  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
+  for (int m = 0; m < 5; m++) {
+    const struct setup c = {.method = methods[m], .rule = m == 1 ? TRM_UPDATE_SGD : TRM_UPDATE_ADAM, .alpha = -1,
+                            .tau = 3, .elements = 70000 / 16 * 16};
+    struct job whole, first, second;
+    job_start(&whole, &c, trm_comm_self());
+    run_to(&whole, 10, 0.1);
+    job_start(&first, &c, trm_comm_self());
+    run_to(&first, 5, 0.1);
+    const float *view[TRM_MAX_STATES] = {NULL};
+    CHECK(&c, first.strategy.ops->collect(&first.strategy, view) == TRM_OK);
+    job_prepare(&second, &c, trm_comm_self());
+    job_create(&second, &c);
+    CHECK(&c, second.strategy.kepts == first.strategy.kepts && first.strategy.kepts <= TRM_MAX_KEPT);
+    for (int i = 0; i < first.strategy.kepts; i++)
+      memcpy(second.strategy.kept[i].data, first.strategy.kept[i].data, first.strategy.kept[i].bytes);
+    second.strategy.kept_given = true;
+    CHECK(&c, second.strategy.ops->restore(&second.strategy, view, 5) == TRM_OK);
+    CHECK(&c, memcmp(first.strategy.evaluated, second.strategy.evaluated, c.elements * sizeof(float)) == 0);
+    run_to(&second, 10, 0.1);
+    CHECK(&c, memcmp(whole.strategy.evaluated, second.strategy.evaluated, c.elements * sizeof(float)) == 0);
+    CHECK(&c, memcmp(whole.strategy.w, second.strategy.w, c.elements * sizeof(float)) == 0);
+    CHECK(&c, second.strategy.staleness->sum == 0);
+    job_stop(&whole);
+    job_stop(&first);
+    job_stop(&second);
+  }
+}
+
+/* A loss that is not finite changes nothing, and stops nobody. */
+static void test_not_finite(void)
+{
+  static const char *const methods[] = {"easgd", "adpsgd", "sgp", "keuper"};
+  for (int m = 0; m < 4; m++) {
+    const struct setup c = {.method = methods[m], .alpha = -1, .elements = 160};
+    struct job job;
+    job_start(&job, &c, world);
+    struct trm_tally tally = {.loss = NAN, .rows = 1};
+    CHECK(&c, job.strategy.ops->step(&job.strategy, 0.1, &tally) == TRM_FAILED);
+    world->ops->barrier(world);
+    if (job.strategy.ops->before_forward)
+      job.strategy.ops->before_forward(&job.strategy);
+    float *w = initial_weights(&c);
+    CHECK(&c, memcmp(w, job.strategy.w, c.elements * sizeof *w) == 0);
+    world->ops->barrier(world);
+    run_to(&job, (uint64_t)world->size, 0.1);
+    trm_free(w);
+    job_stop(&job);
+  }
+}
+
+static void check_refused(const struct setup *c, const char *optimizer, const char *rate, const char *word)
+{
+  struct job job;
+  job_prepare(&job, c, world);
+  job.options.optim.name = (char *)optimizer;
+  job.options.strategy.rate = (char *)rate;
+  CHECK(c, job.strategy.ops->create(&job.strategy) == TRM_USAGE);
+  CHECK(c, strstr(trm_error_text(), word) != NULL);
+}
+
+static void test_refused(void)
+{
+  static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
+  for (int m = 0; m < 5; m++) {
+    struct setup c = {.method = methods[m], .elements = 160};
+    check_refused(&c, "sgd", "staleness", "strategy.rate=staleness");
+    c.layout = SERVER;
+    if (m > 1)
+      check_refused(&c, "sgd", "constant", "strategy.servers");
+  }
+  const struct setup apart = {.method = "easgd", .alpha = -0.5, .elements = 160};
+  check_refused(&apart, "sgd", "constant", "strategy.alpha");
+  const struct setup adam = {.method = "eamsgd", .rule = TRM_UPDATE_ADAM, .elements = 160};
+  check_refused(&adam, "adam", "constant", "optim.name=adam");
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"one worker is serial training", test_one_worker},
+    {"without force workers are independent", test_independent},
+    {"elastic averaging by its formulas", test_elastic},
+    {"exchanges change no sum", test_conserved},
+    {"a convex problem", test_convex},
+    {"a run goes on from a checkpoint", test_goes_on},
+    {"a loss that is not finite", test_not_finite},
+    {"options that are refused", test_refused},
+    CU_TEST_INFO_NULL,
+  };
+  return peers_main(argc, argv, "workers with weights of their own", tests);
+}

@@ -1,0 +1,200 @@
+/* Methods whose workers have weights of their own, in forced orders: one rank after the other. What each has after its
+ * turn is what the formulas say, and so is the staleness. With shared memory and without. For 2 ranks. */
+#include "peers.h"
+
+static const double order_rate = 0.5;
+
+static double slope(size_t i)
+{
+  return cos((double)i);
+}
+
+/* A batch of one of the two, whose gradient is `factor` times slope; the other one waits. */
+static void turn(struct job *job, int rank, double factor)
+{
+  struct trm_strategy *s = &job->strategy;
+  struct trm_tally tally = {.loss = 1, .rows = 1};
+  if (world->rank == rank) {
+    for (size_t i = 0; i < s->elements; i++)
+      s->g[i] = (float)(i < job->trained ? factor * slope(i) : 0);
+    CU_ASSERT_EQUAL(s->ops->step(s, order_rate, &tally), TRM_OK);
+  }
+  world->ops->barrier(world);
+}
+
+static void look(struct job *job, int rank)
+{
+  struct trm_strategy *s = &job->strategy;
+  if (world->rank == rank && s->ops->before_forward)
+    CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+  world->ops->barrier(world);
+}
+
+/* What rank 0 or 1 begins with. */
+static double begin_of(int rank, size_t i)
+{
+  return (double)initial(i + 77 * (size_t)rank);
+}
+
+static void pair_start(struct job *job, const struct setup *c)
+{
+  CU_ASSERT_EQUAL_FATAL(world->size, 2);
+  job_start(job, c, world);
+  job->optimizer.update.l2 = 0;
+  for (size_t i = 0; i < c->elements; i++)
+    job->strategy.w[i] = (float)begin_of(world->rank, i);
+  if (is(c, "adpsgd"))
+    memcpy(peers_object(&job->strategy, 0), job->strategy.w, c->elements * sizeof(float));
+  world->ops->barrier(world);
+}
+
+/* Of the rank's own weights, or of what is evaluated, from own * w_own + other * w_other + step * slope. */
+static double away(const struct job *job, const float *w, double own, double other, double step)
+{
+  const int rank = world->rank;
+  double worst = 0;
+  for (size_t i = 0; i < job->strategy.elements; i++) {
+    const double moved = i < job->trained ? step * slope(i) : 0;
+    worst = fmax(worst, fabs(own * begin_of(rank, i) + other * begin_of(1 - rank, i) + moved - (double)w[i]));
+  }
+  return worst;
+}
+
+/* The passive rank reads, the active one averages; the passive one's step is on the average. */
+static void check_average(const struct setup *c)
+{
+  struct job job;
+  pair_start(&job, c);
+  struct trm_strategy *s = &job.strategy;
+  look(&job, 1);
+  turn(&job, 0, 0);
+  CHECK(c, away(&job, s->w, world->rank ? 1 : 0.5, world->rank ? 0 : 0.5, 0) < 1e-6);
+  turn(&job, 1, 1);
+  CHECK(c, s->staleness->updates == 1 && s->staleness->sum == 1);
+  look(&job, 1);
+  CHECK(c, away(&job, s->w, 0.5, 0.5, world->rank ? -order_rate : 0) < 1e-6);
+  job_stop(&job);
+}
+
+/* A half of rank 0 reaches rank 1, which then has weight 3/2 and gives 3/4 back. The sum moves by the gradient. */
+static void check_push(const struct setup *c)
+{
+  struct job job;
+  pair_start(&job, c);
+  struct trm_strategy *s = &job.strategy;
+  turn(&job, 0, 0);
+  look(&job, 1);
+  if (world->rank == 1)
+    CHECK(c, s->staleness->updates == 1 && s->staleness->sum == 1);
+  turn(&job, 1, 1);
+  CHECK(c, away(&job, s->w, world->rank ? 2.0 / 3 : 1, world->rank ? 1.0 / 3 : 0,
+                world->rank ? -order_rate * 2 / 3 : 0) < 1e-6);
+  turn(&job, 0, 0); /* has 1/2, and keeps it */
+  look(&job, 1);
+  if (world->rank == 1)
+    CHECK(c, s->staleness->updates == 2 && s->staleness->sum == 1);
+  look(&job, 0); /* 1/2 and 3/4 */
+  CHECK(c, world->rank || away(&job, s->w, 0.5 / 1.25 + 0.25 / 1.25, 0.5 / 1.25, -order_rate * 0.5 / 1.25) < 1e-6);
+  CHECK(c, s->ops->settle(s) == TRM_OK);
+  CHECK(c, away(&job, s->evaluated, 0.5, 0.5, -order_rate / 2) < 1e-6);
+  job_stop(&job);
+}
+
+/* Rank 1, rank 0 twice, rank 1: the second time it has missed two. */
+static void check_missed(const struct setup *c)
+{
+  struct job job;
+  pair_start(&job, c);
+  struct trm_strategy *s = &job.strategy;
+  turn(&job, 1, 0);
+  turn(&job, 0, 0);
+  turn(&job, 0, 0);
+  turn(&job, 1, 0);
+  CHECK(c, s->staleness->updates == 2 && s->staleness->sum == (world->rank ? 2 : 0));
+  job_stop(&job);
+}
+
+/* Rank 1 finds what rank 0 had, and takes it if its step leads there. The gradient is in the direction of w_1 - w_0. */
+static void check_gate(const struct setup *c, double factor)
+{
+  struct job job;
+  pair_start(&job, c);
+  struct trm_strategy *s = &job.strategy;
+  struct trm_tally tally = {.loss = 1, .rows = 1};
+  turn(&job, 0, 0);
+  if (world->rank == 1) {
+    for (size_t i = 0; i < c->elements; i++) /* statistics are not asked */
+      s->g[i] = (float)(factor * (begin_of(1, i) - begin_of(0, i)) * (i < job.trained ? 1 : 0));
+    CHECK(c, s->ops->step(s, order_rate, &tally) == TRM_OK);
+    const bool leads = factor * order_rate > 0 && factor * order_rate < 2;
+    double worst = 0;
+    for (size_t i = 0; i < c->elements; i++) {
+      const double own = begin_of(1, i), other = begin_of(0, i), mixed = leads ? (own + other) / 2 : own;
+      const double g = i < job.trained ? factor * (own - other) : 0;
+      worst = fmax(worst, fabs(mixed - order_rate * g - (double)s->w[i]));
+    }
+    CHECK(c, worst < 2e-6);
+    CHECK(c, s->staleness->updates == 1 && s->staleness->sum == 0);
+  }
+  world->ops->barrier(world);
+  turn(&job, 1, 0); /* the slot is empty now */
+  CHECK(c, world->rank == 0 || s->staleness->updates == 1);
+  turn(&job, 1, 0);
+  turn(&job, 1, 0);
+  turn(&job, 0, 0);
+  turn(&job, 1, 0); /* finds the second of rank 0, and has made four */
+  CHECK(c, world->rank == 0 || (s->staleness->updates == 2 && s->staleness->sum == 2));
+  job_stop(&job);
+}
+
+static struct setup setup_of(const char *method, bool shares)
+{
+  return (struct setup){.method = method, .layout = shares ? ONE_NODE : NO_SHARING, .alpha = -1,
+                        .elements = shares ? 160 : 70000 / 16 * 16};
+}
+
+static void test_missed(void)
+{
+  for (int shares = 0; shares < 2; shares++) {
+    const struct setup c = setup_of("easgd", shares);
+    check_missed(&c);
+  }
+}
+
+static void test_average(void)
+{
+  for (int shares = 0; shares < 2; shares++) {
+    const struct setup c = setup_of("adpsgd", shares);
+    check_average(&c);
+  }
+}
+
+static void test_push(void)
+{
+  for (int shares = 0; shares < 2; shares++) {
+    const struct setup c = setup_of("sgp", shares);
+    check_push(&c);
+  }
+}
+
+static void test_gate(void)
+{
+  for (int shares = 0; shares < 2; shares++) {
+    const struct setup c = setup_of("keuper", shares);
+    check_gate(&c, 1);
+    check_gate(&c, -0.25);
+    check_gate(&c, 4.25); /* beyond the other one, and farther from it than before */
+  }
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"easgd: what a worker has missed", test_missed},
+    {"adpsgd: a step on the average", test_average},
+    {"sgp: weights", test_push},
+    {"keuper: the gate", test_gate},
+    CU_TEST_INFO_NULL,
+  };
+  return peers_main(argc, argv, "workers one after the other", tests);
+}
