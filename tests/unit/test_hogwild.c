@@ -1,0 +1,191 @@
+/* Hogwild!: one worker is serial SGD; several add up all that they compute; weights are one array, or none is lost on the
+ * way to a window. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "kernels/kernels.h"
+#include "mpi/strategies.h"
+#include "ranks.h"
+
+enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS };
+enum { ELEMENTS = 5000, TRAINED = 4800 };
+
+static struct trm_device cpu;
+
+struct job {
+  struct trm_options options;
+  struct trm_optimizer optimizer;
+  struct trm_tensor tensor;
+  struct trm_strategy strategy;
+  size_t trained;
+};
+
+static int job_create(struct job *job, enum layout layout, const char *rule, float l2, struct trm_comm *comm)
+{
+  memset(job, 0, sizeof *job);
+  job->options.parallel.share = layout == NO_SHARING ? "none" : "node";
+  job->options.strategy.data = (char *)rule;
+  job->options.strategy.rate = (char *)"constant";
+  job->options.strategy.tau = 1;
+  job->options.optim.name = (char *)"sgd";
+  job->trained = TRAINED;
+  job->tensor = (struct trm_tensor){.end = TRAINED};
+  job->optimizer = (struct trm_optimizer){
+    .update = {.rule = TRM_UPDATE_SGD, .l2 = l2}, .tensor = &job->tensor, .tensors = 1};
+  job->strategy = (struct trm_strategy){.ops = trm_strategy_find("hogwild"), .comm = comm, .device = &cpu,
+                                        .optimizer = &job->optimizer, .options = &job->options, .elements = ELEMENTS,
+                                        .boundary = &job->trained, .boundaries = 1};
+  if (layout == PAIRS)
+    setenv("TRM_NODE_SIZE", "2", 1);
+  const int status = job->strategy.ops->create(&job->strategy);
+  unsetenv("TRM_NODE_SIZE");
+  return status;
+}
+
+static float initial(size_t i)
+{
+  return (float)(i % 17) / 8 - 1;
+}
+
+/* Multiples of 1/16: sums of them are exact in any order. */
+static float gradient(uint64_t batch, size_t i)
+{
+  return (float)((int)((batch * 7 + i * 3) % 9) - 4) / 16;
+}
+
+static void start(struct job *job)
+{
+  float *w = trm_alloc(ELEMENTS * sizeof *w, "test");
+  for (size_t i = 0; i < ELEMENTS; i++)
+    w[i] = initial(i);
+  const float *from[TRM_MAX_STATES] = {w};
+  CU_ASSERT_EQUAL(job->strategy.ops->restore(&job->strategy, from, 0), TRM_OK);
+  trm_free(w);
+}
+
+/* The batches below `end` that fall to this rank. Returns how many. */
+static uint64_t work(struct job *job, uint64_t end, double rate)
+{
+  struct trm_strategy *s = &job->strategy;
+  uint64_t batch, mine = 0;
+  for (; s->ops->claim(s, end, &batch); mine++) {
+    struct trm_tally tally = {.loss = 1, .rows = 1};
+    CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+    for (size_t i = 0; i < ELEMENTS; i++)
+      s->g[i] = gradient(batch, i);
+    CU_ASSERT_EQUAL(s->ops->step(s, rate, &tally), TRM_OK);
+  }
+  CU_ASSERT_EQUAL(s->ops->settle(s), TRM_OK);
+  CU_ASSERT_EQUAL(s->updates, end);
+  return mine;
+}
+
+/* Bit for bit. */
+static void test_serial(void)
+{
+  const struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1, .l2 = 0.01f};
+  float *w = trm_alloc(ELEMENTS * sizeof *w, "test"), *g = trm_alloc(ELEMENTS * sizeof *g, "test");
+  for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
+    struct job job;
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.01f, trm_comm_self()), TRM_OK);
+    start(&job);
+    CU_ASSERT_EQUAL(work(&job, 30, 0.1), 30);
+    for (size_t i = 0; i < ELEMENTS; i++)
+      w[i] = initial(i);
+    for (uint64_t batch = 0; batch < 30; batch++) {
+      for (size_t i = 0; i < ELEMENTS; i++)
+        g[i] = gradient(batch, i);
+      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, 0, ELEMENTS, w, g, NULL);
+    }
+    const float *view[TRM_MAX_STATES];
+    CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
+    CU_ASSERT(memcmp(view[0], w, ELEMENTS * sizeof *w) == 0);
+    CU_ASSERT_EQUAL(job.strategy.staleness->updates, 30);
+    CU_ASSERT_EQUAL(job.strategy.staleness->sum, 0);
+    job.strategy.ops->destroy(&job.strategy);
+  }
+  trm_free(w);
+  trm_free(g);
+}
+
+/* Where steps travel to windows all ranks together move the weights by the sum of what they computed; where memory is
+ * shared, updates may be lost, but the weights are one array. */
+static void check_several(enum layout layout, const char *rule)
+{
+  struct job job;
+  const uint64_t batches = 40;
+  const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
+  CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, rule, 0, world), TRM_OK);
+  start(&job);
+  uint64_t mine = work(&job, 15, 0.5);
+  mine += work(&job, batches, 0.5);
+  int64_t all = (int64_t)mine;
+  world->ops->allreduce(world, &all, 1, TRM_INT64, TRM_SUM);
+  CU_ASSERT_EQUAL(all, (int64_t)batches);
+  CU_ASSERT_EQUAL(job.strategy.staleness->updates, mine);
+  const float *view[TRM_MAX_STATES];
+  CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
+  float *first = trm_alloc(ELEMENTS * sizeof *first, "test");
+  memcpy(first, view[0], ELEMENTS * sizeof *first);
+  world->ops->broadcast(world, first, ELEMENTS, TRM_FLOAT, 0);
+  CU_ASSERT(memcmp(first, view[0], ELEMENTS * sizeof *first) == 0);
+  size_t wrong = 0;
+  for (size_t i = 0; i < ELEMENTS; i++) {
+    double want = initial(i);
+    for (uint64_t batch = 0; batch < batches; batch++)
+      want += gradient(batch, i) * (i < TRAINED ? -0.5 : 1);
+    wrong += exact ? (double)first[i] != want : !isfinite(first[i]);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  world->ops->barrier(world); /* the view is of what a step may change */
+  /* rate 0 moves nothing but statistics */
+  work(&job, batches + 5, 0);
+  CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
+  CU_ASSERT(memcmp(first, view[0], TRAINED * sizeof *first) == 0);
+  world->ops->barrier(world);
+  /* a run that goes on from whole arrays */
+  start(&job);
+  CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
+  wrong = 0;
+  for (size_t i = 0; i < ELEMENTS; i++)
+    wrong += view[0][i] != initial(i);
+  CU_ASSERT_EQUAL(wrong, 0);
+  world->ops->barrier(world);
+  trm_free(first);
+  job.strategy.ops->destroy(&job.strategy);
+}
+
+static void test_several(void)
+{
+  for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
+    check_several(layout, "dynamic");
+    check_several(layout, "static");
+  }
+}
+
+static void test_refused(void)
+{
+  struct trm_optimizer optimizer = {.update = {.rule = TRM_UPDATE_MOMENTUM}, .states = 1};
+  struct trm_options options = {.parallel = {.share = (char *)"node"}};
+  struct trm_strategy strategy = {.ops = trm_strategy_find("hogwild"), .comm = world, .device = &cpu,
+                                  .optimizer = &optimizer, .options = &options, .elements = 10};
+  CU_ASSERT_EQUAL(strategy.ops->create(&strategy), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "optim.momentum"));
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"one worker is serial", test_serial},
+    {"several workers", test_several},
+    {"rules with states are refused", test_refused},
+    CU_TEST_INFO_NULL,
+  };
+  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK)
+    return 99;
+  const int failed = ranks_run(argc, argv, "hogwild", tests);
+  trm_device_close(&cpu);
+  return failed;
+}
