@@ -103,6 +103,23 @@ for ranks in 1 2; do
   pass "bench io, $ranks ranks"
 done
 
+# 300 rows of two classes, each told by its features' parity
+awk 'BEGIN { srand(3); for (i = 0; i < 300; i++) { c = i % 2; line = c ? "+1" : "-1"; at = 0
+  for (e = 0; e < 5; e++) { at += 2 + 2 * int(8 * rand()); line = line " " (at + c) ":" (1 + int(9 * rand())) / 4 }
+  print line } }' > two.libsvm
+"$TRIREME" data import libsvm two.libsvm --test-part=0.2 --normalize --out=two.h5 > /dev/null 2>&1 || fail "import two.libsvm"
+for ranks in 1 2 3; do
+  for more in "" "--mu=0.1 --train.loss=logistic" "--strategy.rows=4"; do
+    launch $ranks "$TRIREME" bench hogwild --data.file=two.h5 --train.batch=16 --repeat=2 --optim.lr=1 $more --json > out.json ||
+      fail "bench hogwild $more, $ranks ranks"
+    figures plain_rows_per_s copied_rows_per_s in_place_rows_per_s shared_rows_per_s cost_of_plain speedup
+    for error in plain_error in_place_error shared_error; do
+      at_least 0.05 "$(json_number $error out.json)" || { cat out.json; fail "bench hogwild $more: $error"; }
+    done
+    pass "bench hogwild $more, $ranks ranks"
+  done
+done
+
 refused() { # refused TEXT ARGUMENT...
   local text=$1
   shift
@@ -118,6 +135,8 @@ refused 'wants two ranks' service
 refused 'at "5ms"' rma --naps=100,5ms
 refused 'at "3x4"' gemm --shapes=3x4
 refused 'did you mean "optim.lr"' step --optim.lt=1
+refused 'must have sparse rows of two classes' hogwild --data.file=digits.h5
+refused 'no data set named' hogwild
 
 # the manual page knows every command
 for command in $("$TRIREME" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
