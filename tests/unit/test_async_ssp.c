@@ -128,6 +128,8 @@ static void test_ahead(void)
         if (!is_left_out(layout))
           check_ahead(&(struct setup){eager ? "essp" : "ssp", eager ? TRM_UPDATE_ADAM : TRM_UPDATE_MOMENTUM,
                                       .layout = layout, .slack = slack, .elements = SERVICE_PIECE + 256});
+  /* more counters than the smallest piece has elements */
+  check_ahead(&(struct setup){"ssp", .slack = 40, .elements = 32});
 }
 
 /* The last rank sends nothing before all others have gone as far as they may; they go on only when it has. */
