@@ -19,10 +19,22 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 
 unsigned ucp_worker_progress(void *worker);
 void *ucp_disconnect_nb(void *endpoint);
+
+/* Has this thread been elsewhere since it last found nothing, such as in a nap? Then it keeps nobody from the core, and
+ * would have to wait for its next turn. */
+static bool was_away(void)
+{
+  static _Thread_local struct timespec found;
+  const struct timespec before = found;
+  clock_gettime(CLOCK_MONOTONIC, &found);
+  return (found.tv_sec - before.tv_sec) * 1000000000L + found.tv_nsec - before.tv_nsec > 20000;
+}
 
 unsigned ucp_worker_progress(void *worker)
 {
@@ -39,6 +51,8 @@ unsigned ucp_worker_progress(void *worker)
     empty = 0;
   else if (empty < 20)
     empty++;
+  else if (was_away())
+    empty = 0;
   else
     sched_yield();
   return events;

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -65,6 +66,11 @@ static void find_place(struct trm_strategy *s)
 
 static void keep(struct trm_strategy *s, const char *name, void *data, size_t bytes)
 {
+  if (bytes > 0 && s->kepts == TRM_MAX_KEPT) { /* a method that is not written yet */
+    trm_error(TRM_FAILED, "%s keeps more than %d arrays", s->ops->name, TRM_MAX_KEPT);
+    trm_log_error();
+    trm_abort(TRM_FAILED);
+  }
   if (bytes > 0)
     s->kept[s->kepts++] = (struct trm_kept){.name = name, .data = data, .bytes = bytes};
 }

@@ -27,7 +27,7 @@ struct trm_strategy;
 
 /* State of a method that is one rank's own: a worker's weights, its part of a centre. Host memory of the strategy's. A
  * checkpoint keeps it beside the whole arrays, for a run that goes on with as many ranks. */
-#define TRM_MAX_KEPT 8
+#define TRM_MAX_KEPT 12
 struct trm_kept {
   const char *name; /* unique in the rank */
   void *data;

@@ -279,7 +279,7 @@ static void test_service(void)
   }
 }
 
-/* A rank computes for a second, as far as the others can see: it is in no call of MPI. Meanwhile everybody else exchanges
+/* A rank computes for two seconds, as far as the others can see: it is in no call of MPI. Meanwhile everybody else exchanges
  * with all pieces, those at home with it, too. */
 static void test_nobody_waits(void)
 {
@@ -301,7 +301,7 @@ static void test_nobody_waits(void)
     const double begin = world->ops->clock(world);
     double longest = 0, done = 0;
     if (world->rank == 0) {
-      nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+      nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
     } else if (world->rank < world->size - l->servers) {
       for (int k = 0; k < 5; k++) {
         const struct service_request push = {.kind = ADD, .value = {0, 0, 1}, .in = in, .out = out};
@@ -313,8 +313,8 @@ static void test_nobody_waits(void)
       done = world->ops->clock(world) - begin;
     }
     meet_serving(service);
-    CU_ASSERT(longest < 0.5);
-    CU_ASSERT(done < 0.9);
+    CU_ASSERT(longest < 1.5);
+    CU_ASSERT(done < 1.8);
     service_free(service);
     world->ops->release(node);
   }
