@@ -8,10 +8,15 @@
  * its step on them after it: values are added one by one and none is lost, but a worker may see one half of another's
  * step. The thread of the service (service.h), which holds nothing here, keeps MPI going at ranks that compute.
  *
+ * Of a linear model with one score on sparse rows (train/rows.c) the batch is not one update, but each strategy.rows of
+ * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks the
+ * weights that a row has, each the more the fewer rows have its feature: in an epoch as much as it would shrink all of
+ * them row by row. It is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
+ *
  * Rules with states are refused: these would have to be shared as well, and to be correct together with the weights.
  *
  * Staleness: the updates that others began between the reading of the weights and the writing. */
-#include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -27,6 +32,7 @@ struct hogwild {
   struct trm_shared shared;  /* one array, where all ranks share memory */
   struct trm_window *window; /* otherwise: this rank's part of the weights */
   float *read;               /* (elements) the weights as they were read; with a window */
+  float *shrink;             /* (features) of sparse rows, NULL: none */
 };
 
 static struct hogwild *own_of(const struct trm_strategy *s)
@@ -39,6 +45,11 @@ static void serve(void *context, const struct service_piece *piece, struct servi
   (void)context, (void)piece, (void)call;
 }
 
+static bool takes_rows(const struct trm_strategy *s)
+{
+  return s->linear && s->device->ops->sparse_sgd;
+}
+
 /* -- life */
 
 static int check_request(const struct trm_strategy *s)
@@ -46,7 +57,20 @@ static int check_request(const struct trm_strategy *s)
   if (s->optimizer->update.rule != TRM_UPDATE_SGD || s->optimizer->states > 0)
     return trm_error(TRM_USAGE, "optim.name: hogwild is for sgd without optim.momentum and optim.ema; a state beside "
                      "the weights would not stay true to them");
+  if (takes_rows(s) && s->optimizer->clip > 0)
+    return trm_error(TRM_USAGE, "optim.clip: hogwild on sparse rows makes its updates row by row and clips none");
+  if (takes_rows(s) && s->options->train.accumulate > 1)
+    return trm_error(TRM_USAGE, "train.accumulate: hogwild on sparse rows has no gradients to accumulate");
   return TRM_OK;
+}
+
+static void make_shrink(struct trm_strategy *s)
+{
+  const struct trm_linear *linear = s->linear;
+  float *shrink = trm_alloc(linear->features * sizeof *shrink, "shrinking of weights");
+  for (size_t j = 0; j < linear->features; j++)
+    shrink[j] = linear->share[j] > 0 ? s->optimizer->update.l2 / linear->share[j] : 0;
+  own_of(s)->shrink = shrink;
 }
 
 /* The private weights that a worker begins with make room for the shared ones. */
@@ -82,6 +106,7 @@ static void destroy(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct hogwild *own = w->own;
   words_free(&own->words);
+  trm_free(own->shrink);
   if (own->shared.base) {
     s->w = NULL;
     w->node->ops->unshare(w->node, &own->shared);
@@ -101,6 +126,9 @@ static int create(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   s->device->ops->release(s->device, s->evaluated);
   s->evaluated = NULL; /* at a settling the weights are those of the run */
+  s->takes_rows = takes_rows(s);
+  if (s->takes_rows && s->linear->share)
+    make_shrink(s);
   int status = words_create(&own_of(s)->words, s->comm, w->node, 0, COUNTERS);
   if (status == TRM_OK)
     status = w->node->size == s->comm->size ? share_weights(s) : open_window(s);
@@ -160,14 +188,35 @@ static int before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
+static int learn(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target, size_t rows, double rate,
+                 struct trm_tally *tally)
+{
+  const struct trm_linear *linear = s->linear;
+  const struct trm_sparse_sgd how = {
+    .loss = linear->loss,
+    .rate = (float)rate,
+    .together = (size_t)s->options->strategy.rows,
+    .shrink = own_of(s)->shrink,
+  };
+  float *bias = linear->bias == SIZE_MAX ? NULL : s->w + linear->bias;
+  struct trm_sparse_sums sums;
+  s->device->ops->sparse_sgd(s->device, &how, row, target, s->w + linear->weights, bias, &sums, rows);
+  tally->loss += sums.loss;
+  tally->correct += sums.correct;
+  tally->rows += (double)rows;
+  return TRM_OK;
+}
+
 static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
 {
   struct worker *w = worker_of(s);
   struct hogwild *own = w->own;
   TRM_CHECK(worker_check(s, tally));
-  const struct trm_update how = worker_update(s, rate, 0);
   const int64_t late = words_add(&own->words, BEGUN, 1) - own->seen;
-  worker_apply(s, &how);
+  if (!s->takes_rows) { /* otherwise the updates are made */
+    const struct trm_update how = worker_update(s, rate, 0);
+    worker_apply(s, &how);
+  }
   if (own->window)
     push(s);
   trm_staleness_add(&w->staleness, (uint64_t)late);
@@ -222,6 +271,7 @@ const struct trm_strategy_ops trm_strategy_hogwild = {
   .create = create,
   .claim = worker_claim,
   .before_forward = before_forward,
+  .learn = learn,
   .step = step,
   .settle = settle,
   .collect = collect,

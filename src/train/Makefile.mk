@@ -15,6 +15,7 @@ libtrireme_la_SOURCES += \
 	src/train/lanes.h \
 	src/train/pace.c \
 	src/train/pace.h \
+	src/train/rows.c \
 	src/train/rundir.c \
 	src/train/rundir.h \
 	src/train/save.c \

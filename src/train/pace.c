@@ -55,8 +55,8 @@ static int slow_read(struct trm_pace *pace, const char *all, int size)
 {
   for (const char *text = all; *text;) {
     const char *const here = text;
-    int rank, other;
-    double factor, ignored;
+    int rank = 0, other = 0;
+    double factor = 1, ignored = 1;
     TRM_CHECK(slow_item(all, &text, size, &rank, &factor));
     for (const char *before = all; before < here;) {
       TRM_CHECK(slow_item(all, &before, size, &other, &ignored));

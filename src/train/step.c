@@ -102,7 +102,9 @@ static int train_batch(struct trainer *t, uint64_t number, struct trm_tally *tal
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
   const double began = trm_pace_clock();
   if (status == TRM_OK)
-    status = t->lane_count ? compute_lanes(t, low, *high, tally) : compute_part(t, low, *high, tally);
+    status = t->strategy.takes_rows ? trainer_rows_learn(t, low, *high, *rate, tally)
+             : t->lane_count        ? compute_lanes(t, low, *high, tally)
+                                    : compute_part(t, low, *high, tally);
   must(t, status);
   trm_pace_hold(&t->pace, began, (*high - low) / (size_t)t->strategy.parts, number);
   TRM_CHECK(status);

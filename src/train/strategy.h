@@ -34,6 +34,13 @@ struct trm_kept {
   size_t bytes;
 };
 
+/* A model that is one layer with one score over sparse rows, under a loss of margins: methods may compute it themselves. */
+struct trm_linear {
+  enum trm_margin loss;
+  size_t features, weights, bias; /* the parameters begin there in the flat arrays; bias SIZE_MAX: none */
+  const float *share;             /* (features) part of the rows that have each feature; NULL: optim.l2 is 0 */
+};
+
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
@@ -50,6 +57,10 @@ struct trm_strategy_ops {
    * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the
    * strategy waits for step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally);
+  /* In place of forward, gradient and grad_ready where takes_rows: changes w by this rank's part of the batch as it goes.
+   * target (rows) -1, +1. tally: the sums over the rows. */
+  int (*learn)(struct trm_strategy *strategy, const struct trm_sparse_row *row, const float *target, size_t rows,
+               double rate, struct trm_tally *tally);
   /* Combines, updates. tally: in, this rank's sums. If the loss is not finite nothing is updated and TRM_FAILED is
    * returned. Synchronous methods: collective; on return w is the next version, tally has the sums over the global
    * batch, and a failure is every rank's. */
@@ -77,7 +88,9 @@ struct trm_strategy {
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
+  const struct trm_linear *linear; /* the model is such a one; NULL: it is not */
   /* set by create */
+  bool takes_rows;             /* batches go to learn */
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
   float *evaluated;            /* device, (elements): what evaluations read: an average, a centre; NULL: w */
   int index, parts;            /* which part of each batch this rank computes (trm_interval) */

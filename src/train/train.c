@@ -98,6 +98,7 @@ static int create_strategy(struct trainer *t)
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
   };
+  TRM_CHECK(trainer_rows_describe(t));
   const int status = t->strategy.ops->create(&t->strategy);
   if (status != TRM_OK)
     t->strategy.ops = NULL; /* nothing to destroy */
@@ -164,6 +165,7 @@ static void tear_down(struct trainer *t)
   if (t->comm->rank == 0)
     trm_rundir_close(&t->dir);
   trm_feed_free(&t->feed);
+  trainer_rows_free(t);
   trm_host_batch_free(&t->batch);
   trm_lanes_free(&t->lanes);
   trm_free(t->staleness);

@@ -9,6 +9,14 @@
 #include "train/rundir.h"
 #include "train/train.h"
 
+/* For strategies that take sparse rows themselves (rows.c). */
+struct trainer_rows {
+  struct trm_linear linear;
+  float *share;               /* (features) or NULL */
+  struct trm_sparse_row *row; /* (train.batch) with target */
+  float *target;
+};
+
 struct trainer {
   const struct trm_options *options;
   const struct trm_parts *parts;
@@ -22,6 +30,7 @@ struct trainer {
   int lane_count; /* of this rank; 0: no lanes */
   struct trm_host_batch batch;
   struct trm_feed feed;
+  struct trainer_rows rows;
   struct trm_pace pace;
   struct trm_rundir dir; /* rank 0 */
   struct trm_budget budget;
@@ -64,6 +73,12 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
 int trainer_staleness(struct trainer *t);
 /* Collective (epochs.c). To the end, a stop, or early stopping; *how says which: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **how);
+
+/* Sparse rows of a linear model (rows.c). describe: collective; the strategy is told if the model is one. learn: this
+ * rank's part of the batch goes to the strategy. */
+int trainer_rows_describe(struct trainer *t);
+int trainer_rows_learn(struct trainer *t, size_t low, size_t high, double rate, struct trm_tally *tally);
+void trainer_rows_free(struct trainer *t);
 
 /* checkpoints (save.c). All are collective. */
 int trainer_save(struct trainer *t);      /* checkpoints/step-N.h5 and last.h5; removes the oldest beyond run.keep */

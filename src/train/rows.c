@@ -1,0 +1,91 @@
+/* Sparse rows of a linear model with one score, for strategies that compute it themselves: no model, no gradient array,
+ * rows where the data set has them. */
+#include <stdint.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "train/trainer.h"
+
+enum { ROWS_AT_ONCE = 256 };
+
+static bool is_linear(const struct trainer *t, struct trm_linear *linear)
+{
+  const struct trm_model *m = &t->model;
+  const bool hinge = strcmp(m->loss->name, "hinge") == 0, logistic = strcmp(m->loss->name, "logistic") == 0;
+  const size_t features = m->spec.shape.size[0];
+  if (!m->spec.sparse || m->layers != 1 || !(hinge || logistic) || m->spec.target != TRM_TARGET_CLASS)
+    return false;
+  const struct trm_parameter *w = trm_model_parameter(m, 0), *bias = trm_model_parameter(m, 1);
+  if (!w || w->count != features)
+    return false;
+  *linear = (struct trm_linear){
+    .loss = hinge ? TRM_MARGIN_HINGE : TRM_MARGIN_LOGISTIC,
+    .features = features,
+    .weights = w->offset,
+    .bias = bias ? bias->offset : SIZE_MAX,
+  };
+  return true;
+}
+
+static int rows_get(struct trainer *t, size_t low, size_t high)
+{
+  struct trainer_rows *rows = &t->rows;
+  TRM_CHECK(t->data->ops->fetch_rows(t->data, t->epoch, low, high, &t->batch, rows->row));
+  for (size_t i = 0; i < t->batch.rows; i++)
+    rows->target[i] = t->batch.target_class[i] == 1 ? 1.0f : -1.0f;
+  return TRM_OK;
+}
+
+static int share_count(struct trainer *t)
+{
+  struct trainer_rows *rows = &t->rows;
+  size_t low, high;
+  trm_interval(t->data->rows, (size_t)t->comm->size, (size_t)t->comm->rank, &low, &high);
+  for (size_t end; low < high; low = end) {
+    end = high - low < ROWS_AT_ONCE ? high : low + ROWS_AT_ONCE;
+    TRM_CHECK(rows_get(t, low, end));
+    for (size_t i = 0; i < end - low; i++)
+      for (size_t e = 0; e < rows->row[i].entries; e++)
+        rows->share[rows->row[i].columns[e]]++;
+  }
+  return TRM_OK;
+}
+
+int trainer_rows_describe(struct trainer *t)
+{
+  struct trainer_rows *rows = &t->rows;
+  /* larger than the memory, rows come in the order of the epoch alone: they cannot be counted before */
+  if (!t->strategy.ops->learn || !is_linear(t, &rows->linear) || (t->optimizer.update.l2 > 0 && t->data->together))
+    return TRM_OK;
+  const size_t most = (size_t)t->options->train.batch > ROWS_AT_ONCE ? (size_t)t->options->train.batch : ROWS_AT_ONCE;
+  rows->row = trm_alloc(most * sizeof *rows->row, "rows of a batch");
+  rows->target = trm_alloc(most * sizeof *rows->target, "rows of a batch");
+  t->strategy.linear = &rows->linear;
+  if (!(t->optimizer.update.l2 > 0))
+    return TRM_OK;
+  const size_t features = rows->linear.features;
+  rows->share = trm_alloc(features * sizeof *rows->share, "counts of features");
+  TRM_CHECK(trm_agree(t->comm, share_count(t)));
+  t->comm->ops->allreduce(t->comm, rows->share, features, TRM_FLOAT, TRM_SUM);
+  for (size_t j = 0; j < features; j++)
+    rows->share[j] /= (float)t->data->rows;
+  rows->linear.share = rows->share;
+  return TRM_OK;
+}
+
+int trainer_rows_learn(struct trainer *t, size_t low, size_t high, double rate, struct trm_tally *tally)
+{
+  size_t from, to;
+  trm_interval(high - low, (size_t)t->strategy.parts, (size_t)t->strategy.index, &from, &to);
+  TRM_CHECK(rows_get(t, low + from, low + to));
+  return t->strategy.ops->learn(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, rate, tally);
+}
+
+void trainer_rows_free(struct trainer *t)
+{
+  trm_free(t->rows.row);
+  trm_free(t->rows.target);
+  trm_free(t->rows.share);
+  t->rows = (struct trainer_rows){.share = NULL};
+}
