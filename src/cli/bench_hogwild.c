@@ -20,6 +20,7 @@ static const char usage[] =
   "  copied   the kernel on one rank, batches of train.batch rows that the data set copies together\n"
   "  in place the same on rows where they lie\n"
   "  shared   the same on all ranks, which take batches as they come and share the weights without locks\n"
+  "  copies   the same, but each rank changes a copy of its own, and adds what it has changed every strategy.tau batches\n"
   "\n"
   "All ranks must share memory. Then once more with the races counted: lost updates are values stored and never\n"
   "seen, conflicts are updates while which another rank began to write.\n"
@@ -31,8 +32,8 @@ static const char usage[] =
   "  --train.loss    hinge (default) or logistic\n"
   "  --json          one JSON object\n";
 
-enum method { PLAIN, COPIED, IN_PLACE, SHARED, METHODS };
-static const char *const names[METHODS] = {"plain", "copied", "in place", "shared"};
+enum method { PLAIN, COPIED, IN_PLACE, SHARED, COPIES, METHODS };
+static const char *const names[METHODS] = {"plain", "copied", "in place", "shared", "copies"};
 
 /* What the ranks share, beside the weights. */
 struct board {
@@ -50,7 +51,7 @@ struct hogwild {
   struct trm_host_batch fetched;
   struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), and order holds all of an epoch */
   float *target, *shrink;           /* (batch) or (rows); (K) */
-  float *own;                       /* (K) weights of one rank */
+  float *own, *base;                /* (K) weights of one rank; copies: as they were when they were last shared */
   struct trm_shared weights, counts, notes;
   struct trm_sparse_sums sums;      /* of a counted run */
 };
@@ -104,16 +105,43 @@ static void plain_epoch(const struct trm_sparse_row *row, const float *target, s
   }
 }
 
+static bool all_work(enum method method)
+{
+  return method == SHARED || method == COPIES;
+}
+
+#define LINE 16 /* floats of a cache line */
+
+/* Adds what this rank has changed since it was last here; goes on with what all have. */
+static void merge(struct hogwild *h)
+{
+  float *restrict shared = shared_weights(h), *restrict own = h->own, *restrict base = h->base;
+  for (size_t low = 0, high; low < h->features; low = high) {
+    high = h->features - low < LINE ? h->features : low + LINE;
+    if (memcmp(own + low, base + low, (high - low) * sizeof *own) != 0) /* a line that is only read stays with all */
+      for (size_t j = low; j < high; j++)
+        shared[j] += own[j] - base[j];
+    memcpy(own + low, shared + low, (high - low) * sizeof *own);
+    memcpy(base + low, own + low, (high - low) * sizeof *own);
+  }
+}
+
 /* Batches, until none is left: of all ranks, or of this one. */
 static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *how)
 {
   struct trm_device *device = &h->job->device;
+  const int64_t tau = h->job->options.strategy.tau;
   float *w = method == SHARED ? shared_weights(h) : h->own;
   uint64_t mine = 0;
-  for (;;) {
-    const uint64_t low = method == SHARED ? atomic_fetch_add(&board_of(h)->taken, h->batch) : mine;
-    if (low >= h->rows)
+  if (method == COPIES)
+    merge(h);
+  for (int64_t batches = 1;; batches++) {
+    const uint64_t low = all_work(method) ? atomic_fetch_add(&board_of(h)->taken, h->batch) : mine;
+    if (low >= h->rows) {
+      if (method == COPIES)
+        merge(h);
       return TRM_OK;
+    }
     const size_t high = h->rows - low < h->batch ? h->rows : (size_t)low + h->batch;
     mine = high;
     TRM_CHECK(rows_get(h, method == COPIED, epoch, (size_t)low, high));
@@ -122,6 +150,8 @@ static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, c
     h->sums.updates += sums.updates;
     h->sums.written += sums.written;
     h->sums.conflicts += sums.conflicts;
+    if (method == COPIES && batches % tau == 0)
+      merge(h);
   }
 }
 
@@ -129,28 +159,28 @@ static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, c
 static int method_run(struct hogwild *h, enum method method, const struct trm_races *races, double *seconds)
 {
   struct trm_comm *comm = h->comm;
-  const bool works = method == SHARED || comm->rank == 0;
+  const bool works = all_work(method) || comm->rank == 0;
   struct trm_sparse_sgd how = h->how;
   int status = TRM_OK;
   how.races = races;
   h->sums = (struct trm_sparse_sums){0};
-  if (method != SHARED)
-    memset(h->own, 0, h->features * sizeof *h->own);
-  else if (comm->rank == 0)
+  memset(h->own, 0, h->features * sizeof *h->own);
+  memset(h->base, 0, h->features * sizeof *h->base);
+  if (all_work(method) && comm->rank == 0)
     memset(shared_weights(h), 0, h->features * sizeof(float));
   for (size_t epoch = 0; epoch < h->epochs && status == TRM_OK; epoch++) {
     if (method == PLAIN && works)
       status = rows_get(h, false, epoch, 0, h->rows);
     if (comm->rank == 0)
       atomic_store(&board_of(h)->taken, 0);
-    if (method == SHARED)
+    if (all_work(method))
       comm->ops->barrier(comm);
     const double begin = comm->ops->clock(comm);
     if (method == PLAIN && works)
       plain_epoch(h->row, h->target, h->rows, how.loss == TRM_MARGIN_HINGE, how.rate, how.shrink, h->own);
     else if (works)
       status = kernel_epoch(h, method, epoch, &how);
-    if (method == SHARED)
+    if (all_work(method))
       comm->ops->barrier(comm);
     seconds[epoch] = comm->ops->clock(comm) - begin;
     how.rate *= (float)h->fade;
@@ -208,14 +238,14 @@ static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rou
     cost[m] = seconds[m] / seconds[PLAIN];
     speed[m] = updates / seconds[m];
   }
-  const double faster = seconds[PLAIN] / seconds[SHARED];
   if (!json) {
     printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n", h->train->path, h->rows, h->features, h->epochs,
            h->comm->size, h->comm->size == 1 ? "" : "s");
     printf("  %-9s %12s %9s %8s %12s\n", "", "rows/s", "ns a row", "of plain", "test error %");
     for (int m = 0; m < METHODS; m++)
       printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], cost[m], 100 * o->error[m]);
-    printf("  all ranks are %.2f times as fast as the plain loop\n", faster);
+    printf("  beside one rank in place: shared %.2f times as fast, copies %.2f\n", seconds[IN_PLACE] / seconds[SHARED],
+           seconds[IN_PLACE] / seconds[COPIES]);
     printf("  lost updates %.4f %%, conflicts %.2f %%\n", 100 * o->lost, 100 * o->conflicts);
     return;
   }
@@ -228,11 +258,14 @@ static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rou
   trm_json_number(&line, "in_place_rows_per_s", speed[IN_PLACE]);
   trm_json_number(&line, "shared_rows_per_s", speed[SHARED]);
   trm_json_number(&line, "cost_of_plain", cost[IN_PLACE]);
-  trm_json_number(&line, "speedup", faster);
+  trm_json_number(&line, "copies_rows_per_s", speed[COPIES]);
+  trm_json_number(&line, "shared_speedup", seconds[IN_PLACE] / seconds[SHARED]);
+  trm_json_number(&line, "copies_speedup", seconds[IN_PLACE] / seconds[COPIES]);
   if (h->test) {
     trm_json_number(&line, "plain_error", o->error[PLAIN]);
     trm_json_number(&line, "in_place_error", o->error[IN_PLACE]);
     trm_json_number(&line, "shared_error", o->error[SHARED]);
+    trm_json_number(&line, "copies_error", o->error[COPIES]);
   }
   trm_json_number(&line, "lost", o->lost);
   trm_json_number(&line, "conflicts", o->conflicts);
@@ -268,7 +301,7 @@ static int measure(struct hogwild *h, size_t rounds, bool json)
     for (enum method m = PLAIN; m < METHODS && status == TRM_OK; m++) {
       status = method_run(h, m, NULL, o.seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
-        status = test_error(h, m == SHARED ? shared_weights(h) : h->own, &o.error[m]);
+        status = test_error(h, all_work(m) ? shared_weights(h) : h->own, &o.error[m]);
       status = trm_agree(h->comm, status);
     }
   if (status == TRM_OK)
@@ -347,6 +380,7 @@ static int hogwild_open(struct hogwild *h)
   h->row = trm_alloc(most * sizeof *h->row, "bench: rows");
   h->target = trm_alloc(most * sizeof *h->target, "bench: targets");
   h->own = trm_alloc(h->features * sizeof *h->own, "bench: weights");
+  h->base = trm_alloc(h->features * sizeof *h->base, "bench: weights");
   int status = h->mu > 0 ? shrink_make(h) : TRM_OK;
   const struct trm_comm_ops *ops = h->node->ops;
   const bool first = h->node->rank == 0;
@@ -375,6 +409,7 @@ static void hogwild_close(struct hogwild *h)
   trm_free(h->target);
   trm_free(h->shrink);
   trm_free(h->own);
+  trm_free(h->base);
   h->node->ops->release(h->node);
 }
 
