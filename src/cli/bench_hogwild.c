@@ -20,7 +20,7 @@ static const char usage[] =
   "  copied   the kernel on one rank, batches of train.batch rows that the data set copies together\n"
   "  in place the same on rows where they lie\n"
   "  shared   the same on all ranks, which take batches as they come and share the weights without locks\n"
-  "  copies   the same, but each rank changes a copy of its own, and adds what it has changed every strategy.tau batches\n"
+  "  copies   the same, but each rank changes a copy, and adds what it has changed every strategy.tau batches\n"
   "\n"
   "All ranks must share memory. Then once more with the races counted: lost updates are values stored and never\n"
   "seen, conflicts are updates while which another rank began to write.\n"
