@@ -35,7 +35,7 @@ learns() {
   steps=$(json_number steps "$1/summary.json")
   at_least "$accuracy" 0.5 || fail "$1: test accuracy $accuracy"
   [ "$steps" = 300 ] || fail "$1: $steps steps of 300"
-  grep -q '"staleness":\[{"rank":0,' "$1/summary.json" || fail "$1: no staleness in its summary"
+  grep -q '"staleness":\[{"rank":' "$1/summary.json" || fail "$1: no staleness in its summary"
   pass "$1: test accuracy $accuracy"
 }
 
