@@ -14,10 +14,7 @@
 
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/worker.h"
-
-enum kind { PULL, PUSH };
-enum value { RATE, SCALE };
+#include "mpi/async/centre.h"
 
 struct asgd {
   float *sum; /* of the gradients not sent yet, tau > 1 */
@@ -28,25 +25,21 @@ struct asgd {
 static void serve(void *context, const struct service_piece *piece, struct service_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == PUSH) {
-    float *state[TRM_MAX_STATES - 1] = {NULL};
-    for (int i = 0; i < s->optimizer->states; i++)
-      state[i] = service_array(piece, 1 + i);
-    struct trm_update how = s->optimizer->update;
+  if (call->kind == CENTRE_PUSH) {
     const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->late > 1;
-    how.rate = (float)(call->value[RATE] / (divide ? (double)call->late : 1));
-    how.scale = (float)call->value[SCALE];
+    struct trm_update how = s->optimizer->update;
+    how.rate = (float)(call->value[CENTRE_RATE] / (divide ? (double)call->late : 1));
+    how.scale = (float)call->value[CENTRE_SCALE];
     how.step = (uint64_t)++*piece->clock;
-    trm_optimizer_apply(s->optimizer, s->device, &how, NULL, piece->low, piece->n, service_array(piece, 0), call->in,
-                        state);
+    centre_apply(s, piece, &how, call->in);
   }
-  if (call->out)
-    memcpy(call->out, service_array(piece, 0), piece->n * sizeof(float));
+  centre_answer(piece, call);
 }
 
 static void push(struct trm_strategy *s, const float *g, double rate, double scale)
 {
-  worker_exchange(s, PUSH, (const double[SERVICE_VALUES]){[RATE] = rate, [SCALE] = scale}, g, s->w, true);
+  const double value[SERVICE_VALUES] = {[CENTRE_RATE] = rate, [CENTRE_SCALE] = scale};
+  worker_exchange(s, CENTRE_PUSH, value, g, s->w, true);
 }
 
 /* What is summed and not sent. */
@@ -58,6 +51,14 @@ static void drain(struct trm_strategy *s)
     s->device->ops->fill(s->device, own->sum, 0, s->elements);
   }
   own->summed = 0;
+}
+
+static void asgd_destroy(struct trm_strategy *s)
+{
+  struct asgd *own = worker_of(s)->own;
+  if (own->sum)
+    s->device->ops->release(s->device, own->sum);
+  worker_destroy(s);
 }
 
 static int create(struct trm_strategy *s, bool groups)
@@ -73,7 +74,10 @@ static int create(struct trm_strategy *s, bool groups)
   struct asgd *own = worker_of(s)->own;
   if (s->options->strategy.tau == 1)
     return TRM_OK;
-  return trm_agree(s->comm, worker_array(s, "sum of gradients", false, &own->sum));
+  const int status = trm_agree(s->comm, worker_array(s, "sum of gradients", false, &own->sum));
+  if (status != TRM_OK)
+    asgd_destroy(s);
+  return status;
 }
 
 static int asgd_create(struct trm_strategy *s)
@@ -86,31 +90,12 @@ static int groups_create(struct trm_strategy *s)
   return create(s, true);
 }
 
-static int asgd_before_forward(struct trm_strategy *s)
-{
-  struct worker *w = worker_of(s);
-  if (!w->fresh)
-    worker_exchange(s, PULL, NULL, NULL, s->w, false);
-  w->fresh = true;
-  return TRM_OK;
-}
-
-/* to += factor * g, elements [low, high) */
-static void add(struct trm_strategy *s, float *to, double factor, size_t low, size_t high)
-{
-  const struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
-  s->device->ops->update(s->device, &how, to + low, s->g + low, NULL, NULL, high - low);
-}
-
 /* The local step between two exchanges: plain SGD on the own copy. Statistics are added as they are. */
 static void go_on_alone(struct trm_strategy *s, double rate, double scale)
 {
   struct asgd *own = worker_of(s)->own;
-  const size_t trained = trm_optimizer_trained(s->optimizer);
-  add(s, own->sum, scale, 0, trained);
-  add(s, own->sum, 1, trained, s->elements);
-  add(s, s->w, -rate * scale, 0, trained);
-  add(s, s->w, 1, trained, s->elements);
+  centre_add(s, scale, 1, 0, s->elements, own->sum, s->g);
+  centre_add(s, -rate * scale, 1, 0, s->elements, s->w, s->g);
   own->summed++;
 }
 
@@ -121,6 +106,7 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_tally *tall
   TRM_CHECK(worker_check(s, tally));
   if (w->group->size > 1)
     w->group->ops->allreduce(w->group, s->g, s->elements, TRM_FLOAT, TRM_SUM);
+  centre_share_statistics(s);
   const struct trm_update how = worker_update(s, rate, 0);
   own->rate = rate;
   if (!own->sum)
@@ -133,20 +119,12 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_tally *tall
   return TRM_OK;
 }
 
-static void asgd_destroy(struct trm_strategy *s)
-{
-  struct asgd *own = worker_of(s)->own;
-  if (own->sum)
-    s->device->ops->release(s->device, own->sum);
-  worker_destroy(s);
-}
-
 const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
   .help = "every rank sends gradients to a parameter service and waits for nobody (Downpour)",
   .create = asgd_create,
   .claim = worker_claim,
-  .before_forward = asgd_before_forward,
+  .before_forward = centre_before_forward,
   .step = asgd_step,
   .settle = centre_settle,
   .collect = centre_collect,
@@ -159,7 +137,7 @@ const struct trm_strategy_ops trm_strategy_groups = {
   .help = "synchronous inside of groups of ranks, asynchronous between them",
   .create = groups_create,
   .claim = worker_claim,
-  .before_forward = asgd_before_forward,
+  .before_forward = centre_before_forward,
   .step = asgd_step,
   .settle = centre_settle,
   .collect = centre_collect,

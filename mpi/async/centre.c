@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/memory.h"
 #include "core/status.h"
 
 int centre_check(const struct trm_strategy *s, bool divides)
@@ -24,9 +25,17 @@ int centre_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
+void centre_share_statistics(struct trm_strategy *s)
+{
+  const float share = 1.0f / (float)worker_of(s)->workers;
+  for (size_t i = trm_optimizer_trained(s->optimizer); i < s->elements; i++)
+    s->g[i] *= share;
+}
+
 int centre_step(struct trm_strategy *s, double rate, struct trm_tally *tally)
 {
   TRM_CHECK(worker_check(s, tally));
+  centre_share_statistics(s);
   const struct trm_update how = worker_update(s, rate, 0);
   const double value[SERVICE_VALUES] = {[CENTRE_RATE] = rate, [CENTRE_SCALE] = (double)how.scale};
   worker_exchange(s, CENTRE_PUSH, value, s->g, s->w, true);
@@ -68,4 +77,56 @@ void centre_add(const struct trm_strategy *s, double factor, double share, size_
   const size_t trained = centre_trained(s, low, n);
   add(s, factor, trained, to, g);
   add(s, share, n - trained, to + trained, g + trained);
+}
+
+/* -- between steps */
+
+static int centre_states(const struct trm_strategy *s)
+{
+  return worker_of(s)->plan.local ? 0 : s->optimizer->states;
+}
+
+int centre_settle(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  claims_settle(&w->claims, w->all, w->number >= 0 && w->group->rank == 0, &s->updates);
+  w->fresh = w->halted = false;
+  service_gather(w->service, 0, s->optimizer->ema > 0 ? centre_states(s) : 0, s->evaluated);
+  return TRM_OK;
+}
+
+int centre_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
+{
+  struct worker *w = worker_of(s);
+  for (int i = 0; i <= centre_states(s); i++) {
+    if (!w->view[i])
+      w->view[i] = trm_alloc(s->elements * sizeof(float), "the whole state");
+    service_gather(w->service, 0, i, w->view[i]);
+    view[i] = w->view[i];
+  }
+  for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
+    view[i] = w->state[i - 1]; /* rank 0's own */
+  return TRM_OK;
+}
+
+int centre_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  struct worker *w = worker_of(s);
+  const size_t bytes = s->elements * sizeof(float);
+  for (int i = 0; i <= centre_states(s); i++)
+    if (from[i])
+      service_scatter(w->service, 0, i, from[i]);
+  if (!s->kept_given) {
+    service_set_clocks(w->service, (int64_t)updates);
+    if (from[0])
+      memcpy(s->w, from[0], bytes);
+    for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
+      if (from[i])
+        memcpy(w->state[i - 1], from[i], bytes);
+  }
+  s->updates = updates;
+  claims_restart(&w->claims, w->all, updates, s->kept_given);
+  service_gather(w->service, 0, s->optimizer->ema > 0 ? centre_states(s) : 0, s->evaluated);
+  w->fresh = false;
+  return TRM_OK;
 }

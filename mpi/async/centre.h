@@ -1,4 +1,4 @@
-/* What the services of methods with a centre have in common. Array 0 of the one object is the weights, those after it
+/* What methods with a centre have in common. Array 0 of the one object is the weights, those after it
  * are the optimizer's states; statistics (nn/model.h) lie at the end of each. */
 #ifndef TRM_MPI_ASYNC_CENTRE_H
 #define TRM_MPI_ASYNC_CENTRE_H
@@ -16,6 +16,15 @@ int centre_check(const struct trm_strategy *strategy, bool divides);
 /* -- slots of the contract, of methods whose workers send every gradient and wait for the answer */
 int centre_before_forward(struct trm_strategy *strategy); /* CENTRE_PULL, after a settling */
 int centre_step(struct trm_strategy *strategy, double rate, struct trm_tally *tally); /* CENTRE_PUSH */
+
+/* Of the gradient at hand. Statistics are measured by all workers at the same time: each one's count a share, or those
+ * that come late would overshoot, and with many workers swing up. */
+void centre_share_statistics(struct trm_strategy *strategy);
+
+/* -- slots of all methods with a centre. settle: evaluated becomes the centre, or its average. */
+int centre_settle(struct trm_strategy *strategy);
+int centre_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
+int centre_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
 /* -- within the service */
 /* The optimizer's rule on one piece; g (piece->n). */

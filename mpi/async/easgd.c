@@ -15,6 +15,7 @@
 
 #include "core/status.h"
 #include "mpi/async/async.h"
+#include "mpi/async/centre.h"
 #include "mpi/async/peers.h"
 
 enum kind { LOOK, PULL_TOGETHER };

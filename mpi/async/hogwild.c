@@ -9,9 +9,9 @@
  * step. The thread of the service (service.h), which holds nothing here, keeps MPI going at ranks that compute.
  *
  * Of a linear model with one score on sparse rows (train/rows.c) the batch is not one update, but each strategy.rows of
- * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks the
- * weights that a row has, each the more the fewer rows have its feature: in an epoch as much as it would shrink all of
- * them row by row. It is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
+ * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks
+ * the weights that a row has, each the more the fewer rows have its feature: in an epoch as much as it would shrink all
+ * of them row by row. It is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
  *
  * Rules with states are refused: these would have to be shared as well, and to be correct together with the weights.
  *
@@ -188,8 +188,8 @@ static int before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
-static int learn(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target, size_t rows, double rate,
-                 struct trm_tally *tally)
+static int learn(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target, size_t rows,
+                 double rate, struct trm_tally *tally)
 {
   const struct trm_linear *linear = s->linear;
   const struct trm_sparse_sgd how = {

@@ -34,7 +34,7 @@ static void take(const struct trm_strategy *s, const struct service_piece *piece
   how.scale = count > 1 ? 1 : (float)scale;
   float *mean = count > 1 ? service_array(piece, 1 + s->optimizer->states) : NULL;
   if (mean) {
-    centre_add(s, scale / count, 1.0 / count, piece->low, piece->n, mean, call->in);
+    centre_add(s, scale / count, 1, piece->low, piece->n, mean, call->in);
     if (++piece->note[WAITING] < count)
       return;
     piece->note[WAITING] = 0;

@@ -49,10 +49,6 @@ int worker_array(struct trm_strategy *strategy, const char *name, bool kept, flo
 /* -- slots of the contract */
 bool worker_claim(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 void worker_destroy(struct trm_strategy *strategy);
-/* Of methods with a centre. settle: evaluated becomes the centre, or its average. */
-int centre_settle(struct trm_strategy *strategy);
-int centre_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
-int centre_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
 /* -- within a step */
 /* An error if the loss of the worker's batch is not finite; the same on all its ranks. */

@@ -192,7 +192,7 @@ static void play_turn(struct play *p, const struct setup *c, int k, uint64_t bat
       const double lambda = strcmp(c->compensation, "adaptive") == 0 ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
       x += lambda * x * x * (p->w[i] - p->view[k][i]);
     }
-    p->mean[i] += x / p->count / (i < trained ? divisor : 1);
+    p->mean[i] += i < trained ? x / p->count / divisor : x / p->ranks; /* a statistic is measured by all */
     if (complete) {
       p->w[i] += i < trained ? -rate_of(batch) * p->mean[i] : p->mean[i];
       p->mean[i] = 0;
