@@ -135,6 +135,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/reference/sequences.txt \
 	tests/reference/training.txt \
 	tests/run_matrix.sh \
+	tests/thread_sanitizer.supp \
 	tests/unit/suite.h
 
 # What starts a test program; it gets the program's path. Empty: the program itself.
