@@ -46,7 +46,8 @@ whole() {
 }
 
 # -- what it must be equal to
-for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" "adamw --optim.lr=0.003 --optim.ema=0.9"; do
+for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" "adamw --optim.lr=0.003 --optim.ema=0.9" \
+  "adagrad --optim.lr=0.05"; do
   name=${optimizer%% *}
   # shellcheck disable=SC2086
   run 1 "serial-$name" --optim.name=$optimizer

@@ -91,6 +91,22 @@ CPU_CLONES static void lars_body(const void *arguments, size_t low, size_t high)
   }
 }
 
+CPU_CLONES static void adagrad_body(const void *arguments, size_t low, size_t high)
+{
+  const struct update *it = arguments;
+  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, epsilon = it->how->epsilon;
+  float *w = it->w, *sum = it->first;
+  const float *g = it->g;
+
+#pragma omp simd
+  for (size_t i = low; i < high; i++) {
+    const float gradient = scale * g[i] + l2 * w[i];
+
+    sum[i] += gradient * gradient;
+    w[i] -= rate * gradient / (sqrtf(sum[i]) + epsilon);
+  }
+}
+
 struct direction {
   const struct trm_update *how;
   const float *w; /* (n) */
@@ -133,6 +149,7 @@ void cpu_update(struct trm_device *device, const struct trm_update *how, float *
     [TRM_UPDATE_SGD] = sgd_body,           [TRM_UPDATE_MOMENTUM] = momentum_body,
     [TRM_UPDATE_NESTEROV] = nesterov_body, [TRM_UPDATE_ADAM] = adam_body,
     [TRM_UPDATE_ADAMW] = adam_body,        [TRM_UPDATE_LARS] = lars_body,
+    [TRM_UPDATE_ADAGRAD] = adagrad_body,
   };
   struct update it = {how, w, g, first, second, 0, 0};
 

@@ -129,6 +129,8 @@ enum trm_update_rule {
   TRM_UPDATE_ADAMW,
   TRM_UPDATE_LARS,
   TRM_UPDATE_LAMB, /* not for update: direction, then sgd */
+  TRM_UPDATE_ADAGRAD,
+  TRM_UPDATE_RULES /* how many there are */
 };
 struct trm_update {
   enum trm_update_rule rule;
@@ -267,7 +269,7 @@ struct trm_device_ops {
    * below count); to may equal from[0]. The table `from` itself is host memory. */
   void (*sum)(struct trm_device *device, float *to, const float *const *from, int count, size_t n);
   double (*norm_squared)(struct trm_device *device, const float *x, size_t n); /* blocked, in double; done on return */
-  /* w and the states first (momentum or m) and second (v) in place; unused states are NULL */
+  /* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL */
   void (*update)(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
                  float *second, size_t n);
   /* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction

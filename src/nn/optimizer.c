@@ -15,6 +15,7 @@ static const struct {
   {"sgd", TRM_UPDATE_SGD, 0, {NULL, NULL}},
   {"momentum", TRM_UPDATE_MOMENTUM, 1, {"momentum", NULL}},
   {"nesterov", TRM_UPDATE_NESTEROV, 1, {"momentum", NULL}},
+  {"adagrad", TRM_UPDATE_ADAGRAD, 1, {"squares", NULL}},
   {"adam", TRM_UPDATE_ADAM, 2, {"first", "second"}},
   {"adamw", TRM_UPDATE_ADAMW, 2, {"first", "second"}},
   {"lars", TRM_UPDATE_LARS, 1, {"momentum", NULL}},
@@ -76,7 +77,10 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   if (adam && options->optim.momentum > 0)
     return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none, its averages are set by optim.beta1, optim.beta2",
                      options->optim.momentum, options->optim.name);
-  if (adam && !(options->optim.epsilon > 0 && options->optim.epsilon < INFINITY))
+  const bool adagrad = u.rule == TRM_UPDATE_ADAGRAD;
+  if (adagrad && options->optim.momentum > 0)
+    return trm_error(TRM_USAGE, "optim.momentum is %g: adagrad has none", options->optim.momentum);
+  if ((adam || adagrad) && !(options->optim.epsilon > 0 && options->optim.epsilon < INFINITY))
     return trm_error(TRM_USAGE, "optim.epsilon is %g, must be above 0", options->optim.epsilon);
 
   u.l2 = (float)options->optim.l2;
@@ -87,7 +91,7 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   u.epsilon = (float)options->optim.epsilon;
   if (u.rule == TRM_UPDATE_SGD && u.momentum > 0)
     u.rule = TRM_UPDATE_MOMENTUM;
-  if (!adam && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
+  if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
   *optimizer = (struct trm_optimizer){.update = u,
                                       .states = rule_states(u.rule) + (options->optim.ema > 0),

@@ -3,6 +3,7 @@
  *   sgd       w -= rate * g
  *   momentum  m = momentum * m + g;               w -= rate * m                  (Polyak 1964, PyTorch's form)
  *   nesterov  m = momentum * m + g;               w -= rate * (g + momentum * m) (Sutskever et al. 2013, likewise)
+ *   adagrad   s += g^2;  w -= rate * g / (sqrt(s) + epsilon)                     (Duchi, Hazan & Singer 2011)
  *   adam      Kingma & Ba 2015, with bias correction
  *   adamw     Loshchilov & Hutter 2019: decay decoupled from the gradient
  *   lars      m = momentum * m + rate * ratio * g; w -= m;  ratio = trust * |w| / (|clip scale * gradient| + l2 * |w|)
@@ -58,7 +59,7 @@ struct trm_optimizer {
  * Nothing to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
                          const struct trm_tensor *tensor, int tensors);
-/* "momentum"; "first", "second"; "ema"; NULL beyond the last */
+/* "momentum"; "squares"; "first", "second"; "ema"; NULL beyond the last */
 const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state);
 /* Elements of the flat arrays that are trained, from 0 on. */
 size_t trm_optimizer_trained(const struct trm_optimizer *optimizer);

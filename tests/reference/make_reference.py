@@ -201,6 +201,8 @@ def optimizer_of(parameters, settings):
     betas = (settings.get("beta1", 0.9), settings.get("beta2", 0.999))
     if name == "adam":
         return torch.optim.Adam(parameters, rate, betas, epsilon, weight_decay=l2)
+    if name == "adagrad":
+        return torch.optim.Adagrad(parameters, rate, weight_decay=l2, eps=epsilon)
     if name == "lars":
         return Lars(parameters, rate, settings["momentum"], l2, settings["trust"], decay_all)
     if name == "lamb":
@@ -229,6 +231,7 @@ TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
     (dict(name="lamb", lr=0.05, decay=0.1), "cosine", 4, "gelu_tanh", "softmax_cross_entropy"),
     (dict(name="lamb", lr=0.03, decay=0.2, l2=0.02, clip=0.2, beta1=0.8, beta2=0.98, epsilon=1e-6, ema=0.3), "linear", 0,
      "sigmoid", "logistic"),
+    (dict(name="adagrad", lr=0.1, l2=0.02, clip=0.2, epsilon=1e-6), "cosine", 3, "gelu", "softmax_cross_entropy"),
 ]
 
 

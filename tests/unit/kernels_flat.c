@@ -81,7 +81,8 @@ void norm_reference(struct trm_device *device)
   }
 }
 
-static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "adamw", "lars", "lamb"};
+static const char *const rule_name[] = {"sgd", "momentum", "nesterov", "adam", "adamw", "lars", "lamb",
+                                        "adagrad"};
 
 static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
 {
@@ -89,7 +90,7 @@ static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
                              .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .step = step};
 }
 
-/* One step in double, as PyTorch defines the rules (torch.optim: SGD, Adam, AdamW). Of lamb the direction. */
+/* One step in double, as PyTorch defines the rules (torch.optim: SGD, Adagrad, Adam, AdamW). Of lamb the direction. */
 static void update_want(const struct trm_update *how, double *w, const float *g, double *m, double *v,
                         double *direction, size_t n)
 {
@@ -122,6 +123,12 @@ static void update_want(const struct trm_update *how, double *w, const float *g,
     case TRM_UPDATE_LARS:
       m[i] = how->momentum * m[i] + rate * gradient;
       w[i] -= m[i];
+      break;
+    case TRM_UPDATE_ADAGRAD:
+      m[i] += gradient * gradient;
+      w[i] -= rate * gradient / (sqrt(m[i]) + how->epsilon);
+      break;
+    case TRM_UPDATE_RULES:
       break;
     case TRM_UPDATE_LAMB:
       m[i] = beta1 * m[i] + (1 - beta1) * gradient;
@@ -156,7 +163,7 @@ void update_reference(struct trm_device *device)
 {
   static const size_t sizes[] = {0, 1, 3, 17, 1000, 17001};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++)
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_RULES; rule++)
     for (size_t s = 0; s < COUNT(sizes); s++) {
       const size_t n = sizes[s];
       const float *start = host_random(n, 1);
@@ -193,7 +200,7 @@ void update_slices(struct trm_device *device)
   enum { N = 5003 };
   static const size_t cut[] = {0, 1, 34, 1000, 1777, N};
 
-  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_LAMB; rule++) {
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule < TRM_UPDATE_RULES; rule++) {
     const struct trm_update how = update_of(rule, 3);
     float *array[2][4]; /* w, m, v, g */
 
@@ -202,7 +209,7 @@ void update_slices(struct trm_device *device)
         float *x = host_random(N, 2 + k);
 
         for (int i = 0; i < N; i++)
-          x[i] = k == 2 ? fabsf(x[i]) : x[i]; /* the second moment */
+          x[i] = k == 2 || (k == 1 && rule == TRM_UPDATE_ADAGRAD) ? fabsf(x[i]) : x[i]; /* of squares */
         array[part][k] = device_floats(device, x, N);
       }
     update_do(device, &how, array[0][0], array[0][3], array[0][1], array[0][2], N);

@@ -730,7 +730,7 @@ static void test_options_set(void)
       {"optim.momentum", "1.5", "0 to 1"},
       {"optim.beta2", "1", "out of range"},
       {"optim.name", "adam", NULL},
-      {"optim.name", "ada", "option optim.name: \"ada\" is not one of sgd|momentum|nesterov|adam|adamw"},
+      {"optim.name", "ada", "option optim.name: \"ada\" is not one of sgd|momentum|nesterov|adagrad|adam|adamw"},
       {"optim.name", "sgd|momentum", "is not one of"},
       {"optim.name", "", "is not one of"},
       {"data.memory", "512M", NULL},

@@ -40,6 +40,7 @@ static void test_rules(void)
     {"name=momentum momentum=0.5", TRM_UPDATE_MOMENTUM, 1, 0.5f, "momentum", NULL, NULL},
     {"name=nesterov", TRM_UPDATE_NESTEROV, 1, 0.9f, "momentum", NULL, NULL},
     {"name=nesterov momentum=0.5", TRM_UPDATE_NESTEROV, 1, 0.5f, "momentum", NULL, NULL},
+    {"name=adagrad", TRM_UPDATE_ADAGRAD, 1, 0, "squares", NULL, NULL},
     {"name=adam", TRM_UPDATE_ADAM, 2, 0, "first", "second", NULL},
     {"name=adamw decay=0.01", TRM_UPDATE_ADAMW, 2, 0, "first", "second", NULL},
     {"name=lars", TRM_UPDATE_LARS, 1, 0.9f, "momentum", NULL, NULL},
@@ -83,6 +84,7 @@ static void test_refused(void)
   } cases[] = {
     {"name=sgd decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with sgd use optim.l2"},
     {"name=adam decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with adam use optim.l2"},
+    {"name=adagrad momentum=0.5", "", 0, "optim.momentum is 0.5: adagrad has none"},
     {"name=lars decay=0.1", "", 0, "optim.decay is 0.1: decoupled decay is for adamw and lamb, with lars use optim.l2"},
     {"name=lamb momentum=0.9", "", 0, "optim.momentum is 0.9: lamb has none"},
     {"", "trust", -1, "optim.trust is -1"},

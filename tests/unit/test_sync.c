@@ -167,7 +167,7 @@ static void job_start(struct job *job, const struct setup *c, struct trm_comm *c
                                               .epsilon = 1e-3f};
   static const int states[] = {[TRM_UPDATE_SGD] = 0,  [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1,
                                [TRM_UPDATE_ADAM] = 2, [TRM_UPDATE_ADAMW] = 2,    [TRM_UPDATE_LARS] = 1,
-                               [TRM_UPDATE_LAMB] = 2};
+                               [TRM_UPDATE_LAMB] = 2, [TRM_UPDATE_ADAGRAD] = 1};
   job->optimizer.states = states[c->rule] + (c->ema > 0);
   job->optimizer.clip = c->clip;
   job->optimizer.ema = c->ema;
@@ -307,6 +307,12 @@ static void reference_update(struct reference *r, const struct trm_update *u, co
     case TRM_UPDATE_LARS:
       *m = momentum * *m + rate * trust * x[i];
       *w -= *m;
+      break;
+    case TRM_UPDATE_ADAGRAD:
+      *m += x[i] * x[i];
+      *w -= rate * x[i] / (sqrt(*m) + (double)u->epsilon);
+      break;
+    case TRM_UPDATE_RULES:
       break;
     case TRM_UPDATE_ADAM:
     case TRM_UPDATE_ADAMW:
