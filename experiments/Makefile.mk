@@ -15,3 +15,10 @@ EXTRA_DIST += \
 	experiments/resnet20-fashion/README.md \
 	experiments/resnet20-fashion/config.yaml \
 	experiments/resnet20-fashion/curves.svg
+EXTRA_DIST += \
+	experiments/async-methods/README.md \
+	experiments/async-methods/a9a.yaml \
+	experiments/async-methods/fashion.yaml \
+	experiments/async-methods/methods.txt \
+	experiments/async-methods/run.sh \
+	experiments/async-methods/table.md
