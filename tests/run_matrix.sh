@@ -17,7 +17,7 @@ case ${program##*/} in
   test_sync) ranks="1 2 3 4 5 8" ;; # each case makes its communicators and shared arrays anew
   *) exec "$@" ;;
 esac
-ranks=${TRM_TEST_RANKS:-$ranks}
+[ "${program##*/}" = test_async_turns ] || ranks=${TRM_TEST_RANKS:-$ranks} # two workers that take turns
 [ -n "${MPIEXEC:-}" ] || { echo "$program: no mpiexec to start ranks with" >&2; exit 77; }
 
 failed=

@@ -39,6 +39,7 @@ static const char *const names[METHODS] = {"plain", "copied", "in place", "share
 struct board {
   _Alignas(64) _Atomic uint64_t taken; /* rows of the epoch, by all ranks */
   _Alignas(64) uint64_t writers;
+  _Alignas(64) _Atomic int gate; /* 1: a rank adds its copy */
 };
 
 struct hogwild {
@@ -112,9 +113,12 @@ static bool all_work(enum method method)
 
 #define LINE 16 /* floats of a cache line */
 
-/* Adds what this rank has changed since it was last here; goes on with what all have. */
+/* Adds what this rank has changed since it was last here, one rank at a time; goes on with what all have. As hogwild
+ * does it (mpi/async/hogwild.c). */
 static void merge(struct hogwild *h)
 {
+  while (atomic_exchange_explicit(&board_of(h)->gate, 1, memory_order_acquire))
+    h->comm->ops->progress(h->comm);
   float *restrict shared = shared_weights(h), *restrict own = h->own, *restrict base = h->base;
   for (size_t low = 0, high; low < h->features; low = high) {
     high = h->features - low < LINE ? h->features : low + LINE;
@@ -124,6 +128,7 @@ static void merge(struct hogwild *h)
     memcpy(own + low, shared + low, (high - low) * sizeof *own);
     memcpy(base + low, own + low, (high - low) * sizeof *own);
   }
+  atomic_store_explicit(&board_of(h)->gate, 0, memory_order_release);
 }
 
 /* Batches, until none is left: of all ranks, or of this one. */

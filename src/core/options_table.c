@@ -100,7 +100,7 @@ const struct trm_option trm_option_table[] = {
     {"strategy.data", TRM_OPTION_CHOICE, AT(strategy.data), "dynamic", ANY, "dynamic|static",
      "asynchronous methods: a worker takes the next batch that nobody has, or every P-th of P workers"},
     {"strategy.tau", TRM_OPTION_INT, AT(strategy.tau), "1", UP_FROM(1), NULL,
-     "asgd, easgd, eamsgd, adpsgd, sgp, keuper: batches of a worker between two exchanges"},
+     "asgd, hogwild, easgd, eamsgd, adpsgd, sgp, keuper: batches of a worker between two exchanges"},
     {"strategy.servers", TRM_OPTION_INT, AT(strategy.servers), "0", UP_FROM(0), NULL,
      "ranks, the last ones, that keep the shared state and compute nothing (0: every rank keeps a part)"},
     {"strategy.groups", TRM_OPTION_INT, AT(strategy.groups), "0", UP_FROM(0), NULL,

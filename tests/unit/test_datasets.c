@@ -254,7 +254,7 @@ static void test_rows_in_place(void)
   check_rows_in_place(path, 1 << 18, "yes", rows);
   check_rows_in_place(path, 1 << 18, "no", rows);
   trm_free(path);
-  path = file_make("place.h5", MADE_BYTES, 30, 100, 1, 0);
+  path = file_make("dense.h5", MADE_BYTES, 30, 100, 1, 0);
   struct trm_options options = options_of(1 << 30, 64);
   struct trm_dataset *data;
   struct trm_host_batch batch = {0};

@@ -13,6 +13,7 @@ enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS };
 enum { ELEMENTS = 5000, TRAINED = 4800 };
 
 static struct trm_device cpu;
+static int64_t tau = 1; /* strategy.tau */
 
 struct job {
   struct trm_options options;
@@ -29,7 +30,7 @@ static int job_create(struct job *job, enum layout layout, const char *rule, flo
   job->options.parallel.share = layout == NO_SHARING ? "none" : "node";
   job->options.strategy.data = (char *)rule;
   job->options.strategy.rate = (char *)"constant";
-  job->options.strategy.tau = 1;
+  job->options.strategy.tau = tau;
   job->options.strategy.rows = 3;
   job->options.optim.name = (char *)"sgd";
   job->trained = TRAINED;
@@ -112,13 +113,13 @@ static void test_serial(void)
   trm_free(g);
 }
 
-/* Where steps travel to windows all ranks together move the weights by the sum of what they computed; where memory is
- * shared, updates may be lost, but the weights are one array. */
+/* Where steps travel to windows, or copies are added one at a time, all ranks together move the weights by the sum of
+ * what they computed; where they write to shared memory, updates may be lost, but the weights are one array. */
 static void check_several(enum layout layout, const char *rule)
 {
   struct job job;
   const uint64_t batches = 40;
-  const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
+  const bool exact = tau > 1 || world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, rule, 0, NULL, world), TRM_OK);
   start(&job);
   uint64_t mine = work(&job, 15, 0.5);
@@ -165,6 +166,13 @@ static void test_several(void)
     check_several(layout, "dynamic");
     check_several(layout, "static");
   }
+}
+
+static void test_copies(void)
+{
+  for (tau = 2; tau <= 7; tau += 5)
+    test_several();
+  tau = 1;
 }
 
 /* Sparse rows: one worker makes the updates of the device's kernel, whatever it shares. */
@@ -231,6 +239,7 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"one worker is serial", test_serial},
     {"several workers", test_several},
+    {"several workers, on copies", test_copies},
     {"sparse rows of a linear model", test_rows},
     {"rules with states are refused", test_refused},
     CU_TEST_INFO_NULL,
