@@ -20,6 +20,7 @@
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
+#include "train/staleness.h"
 #include "train/strategy.h"
 #include "train/train.h"
 
