@@ -11,6 +11,7 @@
 #include "core/random.h"
 #include "core/sha256.h"
 #include "core/status.h"
+#include "nn/cut.h"
 #include "nn/graph.h"
 #include "nn/input.h"
 #include "nn/layer.h"

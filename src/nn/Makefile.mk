@@ -6,6 +6,7 @@ libtrireme_la_SOURCES += \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
+	src/nn/layers/entry.c \
 	src/nn/layers/attention.c \
 	src/nn/layers/batch_norm.c \
 	src/nn/layers/conv2d.c \
@@ -28,6 +29,8 @@ libtrireme_la_SOURCES += \
 	src/nn/names_images.c \
 	src/nn/names_private.h \
 	src/nn/optimizer.c \
+	src/nn/cut.c \
+	src/nn/cut.h \
 	src/nn/plan.c \
 	src/nn/plan.h \
 	src/nn/presets.c \

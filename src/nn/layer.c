@@ -44,6 +44,8 @@ void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct
   snprintf(p->name, sizeof p->name, "layer%d.%s", layer->number, name);
   p->shape = *shape;
   p->count = trm_shape_count(shape);
+  p->slice = (struct trm_slice){.outer = 1, .whole = p->count, .inner = 1, .high = p->count};
+  p->counted = true;
   p->init = init;
   p->scale = scale;
 }

@@ -33,11 +33,21 @@ enum trm_init_rule {
   TRM_RULE_GPT2,    /* normal, deviation 0.02, over sqrt(residuals) (Radford et al. 2019) */
 };
 
-/* One parameter tensor: an interval of the flat arrays. */
+/* Which elements of a whole tensor (outer, whole, inner) a rank holds: [low, high) of the middle dimension. */
+struct trm_slice {
+  size_t outer, whole, inner;
+  size_t low, high;
+};
+
+/* One parameter tensor, or the part of it that this rank holds: an interval of the flat arrays. */
 struct trm_parameter {
   char name[64];          /* "layer3.weight": the position counts the model's items from 0 */
-  struct trm_shape shape;
+  int number;             /* among the parameters of the whole model, from 0 */
+  struct trm_shape shape; /* of the part */
+  struct trm_slice slice; /* count = outer * (high - low) * inner */
   size_t offset, count;   /* elements, in the flat arrays */
+  bool partial;           /* its gradient is one summand: the ranks of the tensor axis have the others */
+  bool counted;           /* of all ranks that hold the same elements one counts them: in norms, in checkpoints */
   enum trm_init init;
   float scale;            /* bound of the uniform, deviation of the normal */
   bool statistic;         /* measured, not trained: its g is what is to be added to it (model.h) */
@@ -52,12 +62,16 @@ struct trm_cost {
 /* In place of a layer's index: */
 enum { TRM_FROM_BATCH = -1, TRM_FROM_NONE = -2 };
 
+struct trm_axis;
+
 struct trm_graph;
 struct trm_layer_ops;
 struct trm_layer {
   const struct trm_layer_ops *ops;
   int number;              /* position in the model's text, from 0 */
-  int from;                /* index of the layer whose output it reads, or TRM_FROM_BATCH */
+  int place;               /* position among the layers of the whole model, from 0 */
+  int from;                /* index of the layer whose output it reads, or TRM_FROM_BATCH; TRM_FROM_NONE: its value
+                              comes from another rank (nn/cut.h) */
   int with;                /* the second one of an add, whose output is the sum; TRM_FROM_NONE for all other layers */
   struct trm_shape in, out;
   bool sparse_input;       /* reads the batch, and that is of CSR rows */
@@ -66,10 +80,12 @@ struct trm_layer {
   bool ties;               /* asks for `tied`: set by create */
   struct trm_layer *tied;  /* the earlier layer whose weight it uses, NULL: none; its backward adds to that gradient */
   bool shared;             /* a later layer is tied to this one: its weight's gradient holds that one's part already */
+  bool scores;             /* the last layer of the whole model */
   bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
   bool needs_dx;           /* false: what it reads has no use for the gradient */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
   int parameters;
+  size_t low, high;        /* the interval of its trained parameters in the flat arrays */
   size_t workspace;        /* floats of arena a forward/backward pair needs per row (kept in between); set by shape */
   size_t workspace_fixed;  /* the same, whatever the rows: in front of the rows' part; set by shape */
   size_t scratch;          /* floats of arena for the time of one call, whatever the rows; set by shape */
@@ -101,6 +117,7 @@ struct trm_pass {
   float scale;                   /* training: 1 / samples of the global batch; set by trm_model_train */
   trm_reduce *reduce;            /* NULL: no other rank computes with this one */
   void *reduce_context;
+  struct trm_axis *tensor;       /* the ranks that divide the layers; NULL: layers are whole */
 };
 
 struct trm_layer_ops {

@@ -52,16 +52,42 @@ static int layer_layout(struct trm_model *model, struct trm_layer *layer, bool s
   return TRM_OK;
 }
 
+/* Numbers the parameters of the whole model, from the first layer up. */
+static void model_number(struct trm_model *model)
+{
+  int number = 0;
+  for (int i = 0; i < model->layers; i++) {
+    model->layer[i].place = i;
+    for (int p = 0; p < model->layer[i].parameters; p++)
+      model->layer[i].parameter[p].number = number++;
+  }
+}
+
+/* Leaves the part. end (chunks) */
+static int model_cut(struct trm_model *model, const struct trm_model_part *part)
+{
+  int end[TRM_MAX_CHUNKS] = {model->layers};
+  if (part && part->chunks)
+    TRM_CHECK(trm_cut(part, &model->layer, &model->layers, end));
+  model->chunks = part && part->chunks ? part->chunks : 1;
+  model->chunk = trm_alloc((size_t)model->chunks * sizeof *model->chunk, "chunks");
+  for (int c = 0; c < model->chunks; c++)
+    model->chunk[c] = (struct trm_chunk){.first = c ? end[c - 1] : 0, .last = end[c]};
+  return TRM_OK;
+}
+
 /* Lays out the flat arrays: the last layer's parameters first. */
 static int model_layout(struct trm_model *model)
 {
-  TRM_CHECK(model_needs(model));
   model->boundary = trm_alloc(((size_t)model->layers + 1) * sizeof *model->boundary, "layer boundaries");
   model->tensor = trm_alloc((size_t)trm_model_parameter_count(model) * sizeof *model->tensor, "tensors");
   for (int i = model->layers - 1; i >= 0; i--) {
-    TRM_CHECK(layer_layout(model, &model->layer[i], false));
-    if (model->layer[i].parameters)
-      model->boundary[model->boundaries++] = model->parameters;
+    struct trm_layer *layer = &model->layer[i];
+    layer->low = model->parameters;
+    TRM_CHECK(layer_layout(model, layer, false));
+    layer->high = model->parameters;
+    if (layer->parameters)
+      model->boundary[model->boundaries++] = layer->high;
   }
   const size_t trained = model->parameters;
   for (int i = model->layers - 1; i >= 0; i--)
@@ -72,22 +98,33 @@ static int model_layout(struct trm_model *model)
   return TRM_OK;
 }
 
-static int model_build(struct trm_model *model, const char *text, const char *loss_name)
+static int model_build(struct trm_model *model, const char *text, const char *loss_name,
+                       const struct trm_model_part *part)
 {
   const struct trm_input_spec *spec = &model->spec;
   TRM_CHECK(trm_model_parse(text, spec, &model->layer, &model->layers, &model->text));
-  TRM_CHECK(model_layout(model));
-  const struct trm_shape *scores = &model->layer[model->layers - 1].out;
+  TRM_CHECK(model_needs(model));
+  model_number(model);
+  model->layer[model->layers - 1].scores = true;
   model->targets = spec->tokens ? trm_shape_count(&spec->shape) : 1;
-  model->loss = trm_loss_find(loss_name, scores, spec);
-  return model->loss ? model->loss->check(scores, spec) : TRM_USAGE;
+  const struct trm_shape scores = model->layer[model->layers - 1].out;
+  TRM_CHECK(model_cut(model, part));
+  TRM_CHECK(model_layout(model));
+  model->loss = trm_loss_find(loss_name, &scores, spec);
+  return model->loss ? model->loss->check(&scores, spec) : TRM_USAGE;
 }
 
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
                      const struct trm_input_spec *spec)
 {
+  return trm_model_create_part(model, text, loss_name, spec, NULL);
+}
+
+int trm_model_create_part(struct trm_model *model, const char *text, const char *loss_name,
+                          const struct trm_input_spec *spec, const struct trm_model_part *part)
+{
   *model = (struct trm_model){.spec = *spec};
-  const int status = model_build(model, text, loss_name);
+  const int status = model_build(model, text, loss_name, part);
   if (status != TRM_OK)
     trm_model_free(model);
   return status;
@@ -95,21 +132,30 @@ int trm_model_create(struct trm_model *model, const char *text, const char *loss
 
 static void model_unbind(struct trm_model *model)
 {
-  if (model->device) {
-    model->device->ops->release(model->device, model->arena);
-    model->device->ops->release(model->device, model->row_loss);
+  for (int c = 0; c < model->chunks; c++) {
+    struct trm_chunk *chunk = &model->chunk[c];
+    for (int slot = 0; slot < model->slots && chunk->arena; slot++)
+      if (chunk->arena[slot])
+        model->device->ops->release(model->device, chunk->arena[slot]);
+    trm_free(chunk->arena);
+    trm_free(chunk->count);
+    trm_plan_free(chunk->plan);
+    *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
+  if (model->row_loss)
+    model->device->ops->release(model->device, model->row_loss);
   trm_free(model->host_rows);
-  trm_plan_free(model->plan);
   model->device = NULL;
   model->arena = model->row_loss = model->row_correct = model->host_rows = NULL;
   model->scores = NULL;
   model->plan = NULL;
+  model->slots = 0;
 }
 
 void trm_model_free(struct trm_model *model)
 {
   model_unbind(model);
+  trm_free(model->chunk);
   trm_free(model->layer);
   trm_free(model->text);
   trm_free(model->boundary);
@@ -117,32 +163,56 @@ void trm_model_free(struct trm_model *model)
   *model = (struct trm_model){0};
 }
 
-/* The arena and the arrays of the rows' losses. */
-static int model_take(struct trm_model *model, struct trm_device *device, size_t rows, bool training)
+static int chunk_take(struct trm_model *model, struct trm_chunk *chunk)
+{
+  const size_t slots = (size_t)model->slots;
+  chunk->plan = trm_plan_create(model->layer, chunk->first, chunk->last, model->max_rows, model->training);
+  chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
+  chunk->count = trm_alloc(slots * (size_t)model->layers * sizeof *chunk->count, "activations");
+  for (size_t slot = 0; slot < slots; slot++) {
+    const size_t bytes = chunk->plan->elements * sizeof(float);
+    void *memory;
+    TRM_CHECK(model->device->ops->alloc(model->device, bytes, "activations", &memory));
+    chunk->arena[slot] = memory;
+    model->arena_bytes += bytes;
+  }
+  return TRM_OK;
+}
+
+/* The arenas and the arrays of the rows' losses. */
+static int model_take(struct trm_model *model, struct trm_device *device, size_t rows, bool training, int slots)
 {
   model_unbind(model);
   model->device = device;
   model->max_rows = rows;
   model->training = training;
-  model->plan = trm_plan_create(model->layer, model->layers, rows, training);
-  model->arena_bytes = model->plan->elements * sizeof(float);
+  model->slots = slots;
+  model->arena_bytes = 0;
+  for (int c = 0; c < model->chunks; c++)
+    TRM_CHECK(chunk_take(model, &model->chunk[c]));
   const size_t bytes = 2 * rows * model->targets * sizeof(float);
   model->host_rows = trm_alloc(bytes, "losses of the rows");
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, model->arena_bytes, "activations", &memory));
-  model->arena = memory;
   TRM_CHECK(device->ops->alloc(device, bytes, "losses of the rows", &memory));
   model->row_loss = memory;
   model->row_correct = model->row_loss + rows * model->targets;
+  model->chunk_now = model->slot_now = 0;
+  trm_model_at(model, 0, 0);
   return TRM_OK;
 }
 
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training)
 {
+  return trm_model_bind_slots(model, device, w, g, max_rows, training, 1);
+}
+
+int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
+                         bool training, int slots)
+{
   const size_t rows = max_rows ? max_rows : 1;
-  if (model->device != device || model->max_rows != rows || model->training != training) {
-    const int status = model_take(model, device, rows, training);
+  if (model->device != device || model->max_rows != rows || model->training != training || model->slots != slots) {
+    const int status = model_take(model, device, rows, training, slots);
     if (status != TRM_OK) {
       model_unbind(model);
       return status;
@@ -157,6 +227,12 @@ int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w,
       parameter->g = g ? g + parameter->offset : NULL;
     }
   return TRM_OK;
+}
+
+size_t trm_slice_element(const struct trm_slice *slice, size_t element)
+{
+  const size_t run = (slice->high - slice->low) * slice->inner;
+  return element / run * slice->whole * slice->inner + slice->low * slice->inner + element % run;
 }
 
 int trm_model_parameter_count(const struct trm_model *model)
@@ -205,7 +281,7 @@ void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
   for (int n = 0; n < count; n++) {
     const struct trm_parameter *p = trm_model_parameter(model, n);
     for (size_t e = 0; e < p->count; e++)
-      host_w[p->offset + e] = init_value(p, seed, (uint32_t)n, e);
+      host_w[p->offset + e] = init_value(p, seed, (uint32_t)p->number, trm_slice_element(&p->slice, e));
   }
 }
 

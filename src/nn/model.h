@@ -17,9 +17,19 @@
 #ifndef TRM_NN_MODEL_H
 #define TRM_NN_MODEL_H
 
+#include "nn/cut.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
 #include "nn/optimizer.h"
+
+/* A chain of layers that is computed in one go; a model that is not cut is one. Between forward and backward its arrays
+ * keep what a micro-batch has left in them: for several micro-batches under way it has several sets, its slots. */
+struct trm_chunk {
+  int first, last;        /* layers [first, last) of the model's */
+  struct trm_plan *plan;  /* offsets into an arena (plan.h) */
+  float **arena;          /* (slots) device */
+  double *count;          /* (slots, layers) what layer->count is in each slot */
+};
 
 struct trm_model {
   char *text;                  /* canonical: presets resolved */
@@ -38,10 +48,13 @@ struct trm_model {
   struct trm_device *device;   /* from bind on */
   float *w, *g;                /* device, flat */
   /* activations, planned for max_rows */
-  size_t max_rows, arena_bytes;
+  size_t max_rows, arena_bytes;  /* of all chunks and slots */
   bool training;                 /* bound with gradients */
-  float *arena;                  /* device */
-  struct trm_plan *plan;         /* offsets into the arena (plan.h) */
+  struct trm_chunk *chunk;       /* (chunks) */
+  int chunks, slots;
+  int chunk_now, slot_now;       /* what the passes work on: trm_model_at */
+  float *arena;                  /* of these */
+  struct trm_plan *plan;
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
   float *host_rows;              /* host, (2, max_rows, targets) */
   const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
@@ -63,6 +76,9 @@ struct trm_tally {
  * shapes; after an error there is nothing to free. Takes no large memory. */
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
                      const struct trm_input_spec *spec);
+/* The same for a part of the model (cut.h). */
+int trm_model_create_part(struct trm_model *model, const char *text, const char *loss_name,
+                          const struct trm_input_spec *spec, const struct trm_model_part *part);
 void trm_model_free(struct trm_model *model);
 
 /* Tokens a sample that the text asks for, 0: as many as the data has. A text that is wrong asks for nothing. */
@@ -73,12 +89,30 @@ size_t trm_model_context(const char *text);
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 
-/* Initial weights into a host array of `parameters` floats, keyed by (seed, parameter number, element); padding 0. */
+/* The same for `slots` micro-batches under way at a time. The passes work on chunk 0, slot 0. */
+int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
+                         bool training, int slots);
+
+/* Where an element of the slice is in the whole tensor. */
+size_t trm_slice_element(const struct trm_slice *slice, size_t element);
+
+/* Initial weights into a host array of `parameters` floats, keyed by (seed, number of the parameter and of the element in
+ * the whole model); padding 0. */
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w);
 
 /* SHA-256 of the parameters in order of name (strcmp) as little-endian floats: independent of the flat order and its
  * padding. */
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
+
+/* -- passes, over the chunk and slot that were chosen last */
+
+void trm_model_at(struct trm_model *model, int chunk, int slot);
+
+/* Where a chunk that is not the first of the whole takes its input (B, shape), and where backward leaves the gradient of
+ * it; where a chunk that is not the last leaves its output after forward, and takes the gradient of it before backward.
+ * Device pointers; *shape: of a sample. NULL: the chunk begins with the batch, ends with the scores. */
+float *trm_model_entry(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
+float *trm_model_exit(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 
 /* Forward alone: scores (B, C) are left in model->scores. */
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
@@ -92,6 +126,11 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
  * same. */
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
                     trm_grad_ready *ready, void *context);
+
+/* The parts of trm_model_train. score: the loss, its gradient if pass->training (weighted by pass->scale), and the tally;
+ * of the last chunk alone. backward: from the gradient of the chunk's output; ready is called for this chunk's intervals. */
+int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
+int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context);
 
 /* Trainable values: without the flat arrays' padding, without statistics. */
 size_t trm_model_size(const struct trm_model *model);

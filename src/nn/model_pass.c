@@ -1,5 +1,6 @@
 /* The passes of a model over one batch: forward, loss, backward. */
 #include "core/status.h"
+#include "nn/layers/layers.h"
 #include "nn/model.h"
 #include "nn/plan.h"
 
@@ -29,12 +30,45 @@ static bool layer_runs(const struct trm_layer *layer, const struct trm_pass *pas
   return pass->input->rows || (pass->training && layer->ops->meets && pass->reduce);
 }
 
+void trm_model_at(struct trm_model *model, int chunk, int slot)
+{
+  for (int at = 0; at < 2; at++) { /* what layers keep in themselves goes and comes */
+    const struct trm_chunk *c = &model->chunk[model->chunk_now];
+    double *count = c->count + (size_t)model->slot_now * (size_t)model->layers;
+    for (int i = c->first; i < c->last; i++)
+      *(at ? &model->layer[i].count : &count[i]) = at ? count[i] : model->layer[i].count;
+    model->chunk_now = chunk;
+    model->slot_now = slot;
+  }
+  model->plan = model->chunk[chunk].plan;
+  model->arena = model->chunk[chunk].arena[slot];
+}
+
+float *trm_model_entry(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
+{
+  const int first = model->plan->first;
+  const struct trm_layer *layer = &model->layer[first];
+  if (layer->ops != &layer_entry)
+    return NULL;
+  *shape = &layer->out;
+  return model->arena + (gradient ? model->plan->gradient : model->plan->value)[first];
+}
+
+float *trm_model_exit(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
+{
+  const int end = model->plan->last - 1;
+  if (model->layer[end].scores)
+    return NULL;
+  *shape = &model->layer[end].out;
+  return model->arena + (gradient ? model->plan->gradient : model->plan->value)[end];
+}
+
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
 {
   const struct trm_plan *plan = model->plan;
-  for (int i = 0; i < model->layers; i++) {
+  for (int i = plan->first; i < plan->last; i++) {
     struct trm_layer *layer = &model->layer[i];
-    if (!layer_runs(layer, pass))
+    if (layer->from == TRM_FROM_NONE || !layer_runs(layer, pass))
       continue;
     const float *x = value_at(model, pass, layer->from);
     float *y = model->arena + plan->value[i];
@@ -44,7 +78,7 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
     else
       layer->ops->forward(layer, pass, x, y, work_at(model, i));
   }
-  model->scores = model->arena + plan->value[model->layers - 1];
+  model->scores = model->arena + plan->value[plan->last - 1];
 }
 
 /* What layer i gives to the gradients of what it reads. */
@@ -54,7 +88,7 @@ static void layer_backward(struct trm_model *model, const struct trm_pass *pass,
   struct trm_layer *layer = &model->layer[i];
   const struct trm_layer_ops *ops = layer->ops;
   if (layer->with == TRM_FROM_NONE) {
-    layer->scratch_at = model->arena + plan->scratch[model->layers + i];
+    layer->scratch_at = model->arena + plan->scratch[plan->last + i];
     ops->backward(layer, pass, ops->keeps_input ? value_at(model, pass, layer->from) : NULL,
                   ops->keeps_output ? value_at(model, pass, i) : NULL, model->arena + plan->gradient[i],
                   layer->needs_dx ? model->arena + plan->flow[2 * i].write : NULL, work_at(model, i));
@@ -68,25 +102,31 @@ static void layer_backward(struct trm_model *model, const struct trm_pass *pass,
   }
 }
 
-/* Backward from the gradient of the scores. Reports each layer's interval of the flat gradient as it is complete. */
-static int model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
+/* Gradients of no rows. */
+static void gradients_clear(struct trm_model *model)
 {
-  size_t low = 0;
-  int boundary = 0;
-  for (int i = model->layers - 1; i >= 0; i--) {
-    const struct trm_layer *layer = &model->layer[i];
-    if (layer->needs_dy && layer_runs(layer, pass))
-      layer_backward(model, pass, i);
-    if (layer->parameters) {
-      const size_t high = model->boundary[boundary++];
-      if (ready)
-        TRM_CHECK(ready(context, low, high));
-      low = high;
+  for (int i = model->plan->first; i < model->plan->last; i++)
+    for (int p = 0; p < model->layer[i].parameters; p++) {
+      const struct trm_parameter *parameter = &model->layer[i].parameter[p];
+      model->device->ops->fill(model->device, parameter->g, 0, parameter->count);
     }
+}
+
+int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
+{
+  const struct trm_plan *plan = model->plan;
+  if (!pass->input->rows && pass->beta == 0)
+    gradients_clear(model);
+  for (int i = plan->last - 1; i >= plan->first; i--) {
+    const struct trm_layer *layer = &model->layer[i];
+    if (layer->needs_dy && layer->from != TRM_FROM_NONE && layer_runs(layer, pass))
+      layer_backward(model, pass, i);
+    if (layer->parameters && ready)
+      TRM_CHECK(ready(context, layer->low, layer->high));
   }
-  if (ready && model->statistics)
-    TRM_CHECK(ready(context, low, model->parameters));
-  return TRM_OK;
+  if (ready && model->statistics && model->chunk_now == 0)
+    TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
+  return pass->device->ops->sync(pass->device);
 }
 
 /* Pairwise: the error grows with the logarithm of n. */
@@ -135,6 +175,17 @@ static void model_loss(struct trm_model *model, const struct trm_pass *pass, flo
                      model->row_correct, dz);
 }
 
+int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally)
+{
+  const struct trm_plan *plan = model->plan;
+  if (pass->training)
+    model_loss(model, pass, pass->scale, model->arena + plan->gradient[plan->last - 1]);
+  else
+    model_loss(model, pass, 1, NULL);
+  model_tally(model, pass->input->rows, tally);
+  return pass->device->ops->sync(pass->device);
+}
+
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally)
 {
   TRM_CHECK(rows_check(model, pass->input->rows));
@@ -153,10 +204,6 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
   struct trm_pass scaled = *pass;
   scaled.scale = scale;
   trm_model_forward(model, &scaled);
-  model_loss(model, &scaled, scale, model->arena + model->plan->gradient[model->layers - 1]);
-  model_tally(model, pass->input->rows, tally); /* before the gradients: whoever gets them first can see that they count */
-  if (!pass->input->rows && pass->beta == 0)
-    pass->device->ops->fill(pass->device, model->g, 0, model->parameters);
-  TRM_CHECK(model_backward(model, &scaled, ready, context));
-  return pass->device->ops->sync(pass->device);
+  TRM_CHECK(trm_model_score(model, &scaled, tally)); /* before the gradients: who gets them first can see that they count */
+  return trm_model_backward(model, &scaled, ready, context);
 }

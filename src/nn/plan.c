@@ -1,6 +1,6 @@
 /* Lifetimes of the arrays of a step, and their places in the arena.
  *
- * Moments: forward of layer i is i, the loss is L, backward of layer i is 2 L - i. Placement is greedy by size: the
+ * Moments: forward of layer i is i, the loss is L = last, backward of layer i is 2 L - i. Placement is greedy by size: the
  * largest first, each at the lowest offset that is free for its whole life (Pisarchyk & Lee 2020).
  *
  * Several gradients may be one array: those of what an add reads are that of its output, and layers in place hand
@@ -21,14 +21,14 @@ struct block {
 
 /* The blocks of a plan, and which one each array uses; NONE: no array. */
 struct blocks {
-  const struct trm_layer *layer; /* (layers) */
-  int layers;
+  const struct trm_layer *layer; /* (last) */
+  int first, last;
   size_t rows;
   struct block *block;
   int count;
-  int *value, *gradient, *work; /* (layers) */
-  int *scratch;                 /* (2, layers) */
-  int *flow;                    /* (layers, 2, 3): write, earlier, sum */
+  int *value, *gradient, *work; /* (last) */
+  int *scratch;                 /* (2, last) */
+  int *flow;                    /* (last, 2, 3): write, earlier, sum */
 };
 
 static size_t block_elements(const struct blocks *blocks, int layer)
@@ -57,7 +57,7 @@ static bool in_place(const struct blocks *blocks, int i, int operand, bool train
   if (operand < 0 || !layer[i].ops->in_place || layer[i].from == layer[i].with ||
       (training && layer[operand].ops->keeps_output))
     return false;
-  for (int r = operand + 1; r < blocks->layers; r++) {
+  for (int r = operand + 1; r < blocks->last; r++) {
     const bool reads = layer[r].from == operand || layer[r].with == operand;
     if (reads && (r > i || (training && layer[r].ops->keeps_input)))
       return false;
@@ -67,8 +67,8 @@ static bool in_place(const struct blocks *blocks, int i, int operand, bool train
 
 static void plan_forward(struct blocks *blocks, bool training)
 {
-  const int layers = blocks->layers;
-  for (int i = 0; i < layers; i++) {
+  const int last = blocks->last;
+  for (int i = blocks->first; i < last; i++) {
     const struct trm_layer *layer = &blocks->layer[i];
     const struct trm_layer_ops *ops = layer->ops;
     const bool backward = training && layer->needs_dy;
@@ -77,31 +77,31 @@ static void plan_forward(struct blocks *blocks, bool training)
     for (int k = 0; k < 2; k++) {
       if (operand[k] < 0)
         continue;
-      block_use(blocks, blocks->value[operand[k]], backward && ops->keeps_input ? 2 * layers - i : i);
+      block_use(blocks, blocks->value[operand[k]], backward && ops->keeps_input ? 2 * last - i : i);
       if (blocks->value[i] == NONE && in_place(blocks, i, operand[k], training))
         blocks->value[i] = blocks->value[operand[k]];
     }
     if (blocks->value[i] == NONE)
       blocks->value[i] = block_add(blocks, block_elements(blocks, i), i);
-    block_use(blocks, blocks->value[i], backward && ops->keeps_output ? 2 * layers - i : i);
+    block_use(blocks, blocks->value[i], backward && ops->keeps_output ? 2 * last - i : i);
     if (layer->workspace || layer->workspace_fixed) {
       blocks->work[i] = block_add(blocks, layer->workspace_fixed + blocks->rows * layer->workspace, i);
-      block_use(blocks, blocks->work[i], backward ? 2 * layers - i : i);
+      block_use(blocks, blocks->work[i], backward ? 2 * last - i : i);
     }
     if (layer->scratch) {
       blocks->scratch[i] = block_add(blocks, layer->scratch, i);
       if (backward)
-        blocks->scratch[layers + i] = block_add(blocks, layer->scratch, 2 * layers - i);
+        blocks->scratch[last + i] = block_add(blocks, layer->scratch, 2 * last - i);
     }
   }
-  block_use(blocks, blocks->value[layers - 1], layers); /* by the loss */
+  block_use(blocks, blocks->value[last - 1], last); /* by the loss */
 }
 
 /* Whether, in backward of layer i, the block may be written over as the gradient of `value`: no gradient of another
  * layer below is in it. */
 static bool is_free(const struct blocks *blocks, int i, int value, int block)
 {
-  for (int below = 0; below < i; below++)
+  for (int below = blocks->first; below < i; below++)
     if (below != value && blocks->gradient[below] == block)
       return false;
   return true;
@@ -112,7 +112,7 @@ static void plan_flow(struct blocks *blocks, int i, int value, int *flow)
 {
   enum { WRITE, EARLIER, SUM };
   const struct trm_layer *layer = &blocks->layer[i];
-  const int moment = 2 * blocks->layers - i, dy = blocks->gradient[i];
+  const int moment = 2 * blocks->last - i, dy = blocks->gradient[i];
   const bool is_add = layer->with != TRM_FROM_NONE;
   int *gradient = &blocks->gradient[value];
   if (is_add || (layer->ops->in_place && is_free(blocks, i, i, dy)))
@@ -134,16 +134,16 @@ static void plan_flow(struct blocks *blocks, int i, int value, int *flow)
 static void plan_backward(struct blocks *blocks)
 {
   const struct trm_layer *layer = blocks->layer;
-  const int last = blocks->layers - 1;
-  if (layer[last].ops->keeps_output)
-    blocks->gradient[last] = block_add(blocks, block_elements(blocks, last), blocks->layers);
+  const int end = blocks->last - 1;
+  if (layer[end].ops->keeps_output)
+    blocks->gradient[end] = block_add(blocks, block_elements(blocks, end), blocks->last);
   else
-    blocks->gradient[last] = blocks->value[last]; /* the loss writes over the scores */
-  for (int i = last; i >= 0; i--) {
+    blocks->gradient[end] = blocks->value[end]; /* the loss writes over the scores */
+  for (int i = end; i >= blocks->first; i--) {
     if (!layer[i].needs_dy)
       continue;
     const int operand[2] = {layer[i].from, layer[i].with};
-    block_use(blocks, blocks->gradient[i], 2 * blocks->layers - i);
+    block_use(blocks, blocks->gradient[i], 2 * blocks->last - i);
     for (int k = 0; k < 2; k++)
       if (operand[k] >= 0 && layer[operand[k]].needs_dy)
         plan_flow(blocks, i, operand[k], &blocks->flow[6 * i + 3 * k]);
@@ -191,15 +191,15 @@ static size_t offset_of(const struct blocks *blocks, int block)
   return block == NONE ? 0 : blocks->block[block].offset;
 }
 
-struct trm_plan *trm_plan_create(const struct trm_layer *layer, int layers, size_t rows, bool training)
+struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last, size_t rows, bool training)
 {
-  const size_t n = (size_t)layers;
+  const size_t n = (size_t)last;
   struct trm_plan *plan = trm_alloc(sizeof *plan, "arena plan");
   size_t *offsets = trm_alloc(5 * n * sizeof *offsets, "arena plan");
-  *plan = (struct trm_plan){.layers = layers, .value = offsets, .gradient = offsets + n, .work = offsets + 2 * n,
+  *plan = (struct trm_plan){.first = first, .last = last, .value = offsets, .gradient = offsets + n, .work = offsets + 2 * n,
                             .scratch = offsets + 3 * n, .flow = trm_alloc(2 * n * sizeof *plan->flow, "arena plan")};
 
-  struct blocks blocks = {.layer = layer, .layers = layers, .rows = rows};
+  struct blocks blocks = {.layer = layer, .first = first, .last = last, .rows = rows};
   /* a layer has at most a value, a workspace, two scratches and four of its flows */
   blocks.block = trm_alloc(8 * n * sizeof *blocks.block, "arena plan");
   int *which = trm_alloc(11 * n * sizeof *which, "arena plan");

@@ -17,7 +17,7 @@ struct trm_flow {
 };
 
 struct trm_plan {
-  int layers;
+  int first, last;        /* of these layers: [first, last) of the model's; the arrays have places for all */
   size_t *value;          /* (layers) offset of the layer's output; equal to what it reads: in place */
   size_t *gradient;       /* (layers) offset of the whole gradient of that output; where needs_dy */
   size_t *work;           /* (layers) offset of the workspace; unused where the layer wants none */
@@ -26,8 +26,8 @@ struct trm_plan {
   size_t elements;        /* of the arena, for `rows` rows */
 };
 
-/* Plans for batches of up to `rows` rows; training: with backward. Release with trm_plan_free. */
-struct trm_plan *trm_plan_create(const struct trm_layer *layer, int layers, size_t rows, bool training);
+/* Plans layers [first, last) for batches of up to `rows` rows; training: with backward. Release with trm_plan_free. */
+struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last, size_t rows, bool training);
 void trm_plan_free(struct trm_plan *plan);
 
 #endif

@@ -47,7 +47,7 @@ static float *arena_spread(struct nn_case *c)
   float *old = c->model.arena;
   void *memory;
   CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end * sizeof(float), "large arena", &memory), TRM_OK);
-  c->model.arena = memory;
+  c->model.arena = c->model.chunk[0].arena[0] = memory;
   return old;
 }
 
@@ -77,7 +77,7 @@ static struct trm_plan *plan_of(const char *text, const struct trm_input_spec *s
                                 struct trm_model *model)
 {
   CU_ASSERT_EQUAL_FATAL(trm_model_create(model, text, "auto", spec), TRM_OK);
-  return trm_plan_create(model->layer, model->layers, rows, training);
+  return trm_plan_create(model->layer, 0, model->layers, rows, training);
 }
 
 static void test_plan(void)
@@ -96,7 +96,7 @@ static void test_plan(void)
   /* no less is possible: backward of the middle layer has its input, dy and dx at once */
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256 + 512));
   trm_plan_free(plan);
-  plan = trm_plan_create(model.layer, model.layers, 64, false);
+  plan = trm_plan_create(model.layer, 0, model.layers, 64, false);
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256));
   trm_plan_free(plan);
   trm_model_free(&model);
@@ -114,7 +114,7 @@ static void test_plan(void)
   CU_ASSERT_NOT_EQUAL(plan->value[5], plan->value[4]);
   CU_ASSERT(!model.layer[0].needs_dy && model.layer[1].needs_dy && !model.layer[1].needs_dx);
   trm_plan_free(plan);
-  plan = trm_plan_create(model.layer, model.layers, 8, false);
+  plan = trm_plan_create(model.layer, 0, model.layers, 8, false);
   CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
   CU_ASSERT_EQUAL(plan->value[5], plan->value[4]);
   trm_plan_free(plan);
@@ -144,7 +144,7 @@ static void test_branches(void)
   /* in backward of the last: what the three linear layers read, the gradients of the scores and of the sum */
   CU_ASSERT_EQUAL(plan->elements, 64 * (4 * 64 + 10));
   trm_plan_free(plan);
-  plan = trm_plan_create(model.layer, model.layers, 64, false);
+  plan = trm_plan_create(model.layer, 0, model.layers, 64, false);
   CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, and the input and output of a layer */
   trm_plan_free(plan);
   trm_model_free(&model);
@@ -227,7 +227,7 @@ static void arena_end(struct trm_device *device)
     CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (n + MORE) * sizeof(float), "arena and more", &wide), TRM_OK);
     device->ops->fill(device, wide, 12345, n + MORE);
     device->ops->release(device, c.model.arena);
-    c.model.arena = wide;
+    c.model.arena = c.model.chunk[0].arena[0] = wide;
     const struct trm_pass pass = nn_case_pass(&c);
     nn_case_train(&c, &pass, 1);
     const float *end = read_floats(device, c.model.arena + n, MORE);
