@@ -36,8 +36,9 @@ struct trm_options {
     char *milestones;
   } optim;
   struct {
-    int64_t data, pipeline, tensor, zero, threads;
-    char *share;
+    int64_t data, pipeline, tensor, zero, threads, chunks;
+    bool sequence;
+    char *share, *schedule, *cut, *recompute, *offload;
     int64_t bucket; /* bytes */
   } parallel;
   struct {

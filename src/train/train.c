@@ -36,6 +36,8 @@ static int check_request(const struct trm_options *o, const struct trm_comm *com
     return trm_error(TRM_USAGE, "data.file: no data set named (make one: trireme data make digits --out digits.h5)");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
+  if (o->parallel.pipeline > 1 || o->parallel.tensor > 1)
+    return trm_error(TRM_USAGE, "parallel.pipeline and parallel.tensor: models are whole on each rank so far");
   if (o->parallel.data > 0 && o->parallel.data != comm->size)
     return trm_error(TRM_USAGE, "parallel.data: %lld asked for, but the job has %d ranks", (long long)o->parallel.data,
                      comm->size);
