@@ -106,6 +106,21 @@ struct trm_layer {
 /* Sums n values over the ranks that compute parts of one batch at the same time. Collective among them. */
 typedef void trm_reduce(void *context, double *values, size_t n);
 
+/* Who has the flat arrays where no rank has them whole. A pass takes a layer's interval before it computes the layer, and
+ * gives it back after: in between parameter->w, and in backward ->g, are valid. That of a tied weight is taken with that
+ * of the layer that uses it, and the interval of all statistics is taken for the whole pass.
+ *
+ * Ranks may have to work together for it, those of the data axis: they make the same passes in the same order, if need be
+ * without rows. Gradients begin anew with each pass, as if beta were 0: the holder adds them up. A pass's `ready` is
+ * called before the interval is given back, and may still change the gradient: it is called for each micro-batch. */
+enum trm_hold { TRM_HOLD_EVALUATE, TRM_HOLD_FORWARD, TRM_HOLD_BACKWARD };
+struct trm_holder {
+  /* *w: element `low` of the weights, *g: of the gradient, NULL unless backward; device */
+  void (*take)(void *context, size_t low, size_t high, enum trm_hold how, float **w, float **g);
+  void (*give)(void *context, size_t low, size_t high, enum trm_hold how);
+  void *context;
+};
+
 /* What the arrays are at one pass. Device pointers; B = input->rows. */
 struct trm_pass {
   struct trm_device *device;
@@ -118,6 +133,7 @@ struct trm_pass {
   trm_reduce *reduce;            /* NULL: no other rank computes with this one */
   void *reduce_context;
   struct trm_axis *tensor;       /* the ranks that divide the layers; NULL: layers are whole */
+  const struct trm_holder *holder; /* NULL: the arrays are whole, as trm_model_bind got them */
 };
 
 struct trm_layer_ops {

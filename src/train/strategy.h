@@ -74,6 +74,13 @@ struct trm_strategy_ops {
    * restore: collective; every rank passes the same whole arrays (host, `elements` floats each), or NULL to keep. */
   int (*collect)(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
   int (*restore)(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
+  /* The same piece by piece, where no rank may need whole arrays: of a `state` elements [low, low + n), any interval.
+   * NULL: collect and restore are the only way; otherwise these two are, and of restore only the call without arrays.
+   * read: collective; brings them to host memory on data rank 0. `to` (n) is not looked at on the other ranks.
+   * write: called by every rank, with the same values (n), host; each keeps what is its own. After the last one comes
+   * restore, with nothing but NULL, which sets `updates`; only then are there passes again. */
+  int (*read)(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
+  int (*write)(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 
   void (*destroy)(struct trm_strategy *strategy); /* collective */
 };
@@ -89,8 +96,13 @@ struct trm_strategy {
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
   const struct trm_linear *linear; /* the model is such a one; NULL: it is not */
+  struct trm_comm *norm_comm;  /* the ranks that together hold one copy of the model, this one's part included: norms are
+                                  of the whole. NULL: this rank's arrays are the model */
+  struct trm_comm *ratio_comm; /* those among them that divide the same tensors. NULL: nobody does */
   /* set by create */
   bool takes_rows;             /* batches go to learn */
+  const struct trm_holder *holder; /* no rank has w and g whole, both are NULL: the model is bound without them, and the
+                                  holder goes into every pass, of training and of evaluation (nn/layer.h). NULL: w, g */
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
   float *evaluated;            /* device, (elements): what evaluations read: an average, a centre; NULL: w */
   int index, parts;            /* which part of each batch this rank computes (trm_interval) */
