@@ -137,6 +137,32 @@ static void real_allgather(struct trm_comm *comm, const void *mine, void *all, s
       real_broadcast(comm, (char *)all + (size_t)i * bytes, count, type, i);
 }
 
+/* Large ones in pieces: the same interval of every rank's block, side by side. */
+static void real_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                                enum trm_op op)
+{
+  const MPI_Comm mpi = real_of(comm)->mpi;
+  const size_t bytes = trm_type_bytes(type), size = (size_t)comm->size;
+  if (comm->size == 1) {
+    if (count > 0)
+      memcpy(mine, all, count * bytes);
+    return;
+  }
+  if (count * bytes * size <= REAL_PIECE_BYTES) {
+    MPI_Reduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), mpi);
+    return;
+  }
+  const size_t piece = REAL_PIECE_BYTES / (bytes * size) ? REAL_PIECE_BYTES / (bytes * size) : 1;
+  char *some = trm_alloc(piece * bytes * size, "pieces of a sum");
+  for (size_t at = 0; at < count; at += piece) {
+    const size_t n = (size_t)piece_at(at, count, piece) * bytes;
+    for (size_t i = 0; i < size; i++)
+      memcpy(some + i * n, (char *)all + (i * count + at) * bytes, n);
+    MPI_Reduce_scatter_block(some, (char *)mine + at * bytes, (int)(n / bytes), real_type(type), real_op(op), mpi);
+  }
+  trm_free(some);
+}
+
 static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
                                  struct trm_request **request)
 {
@@ -325,6 +351,7 @@ const struct trm_comm_ops real_ops = {
   .broadcast = real_broadcast,
   .allreduce = real_allreduce,
   .allgather = real_allgather,
+  .reduce_scatter = real_reduce_scatter,
   .allreduce_begin = real_allreduce_begin,
   .send_begin = real_send_begin,
   .receive_begin = real_receive_begin,

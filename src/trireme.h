@@ -2,6 +2,7 @@
 #ifndef TRIREME_H
 #define TRIREME_H
 
+#include "core/axis.h"
 #include "core/comm.h"
 #include "core/device.h"
 #include "core/document.h"

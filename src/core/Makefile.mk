@@ -2,6 +2,7 @@
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/core/agree.c \
+	src/core/axis.c \
 	src/core/clones.h \
 	src/core/comm.c \
 	src/core/comm_self.c \
@@ -19,6 +20,7 @@ libtrireme_la_SOURCES += \
 	src/core/sha256.c \
 	src/core/status.c
 coreinclude_HEADERS += \
+	src/core/axis.h \
 	src/core/comm.h \
 	src/core/device.h \
 	src/core/document.h \

@@ -88,6 +88,13 @@ static void self_allgather(struct trm_comm *comm, const void *mine, void *all, s
     memmove(all, mine, count * trm_type_bytes(type));
 }
 
+static void self_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                                enum trm_op op)
+{
+  (void)op;
+  self_allgather(comm, all, mine, count, type);
+}
+
 static void self_allreduce_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
                                  struct trm_request **request)
 {
@@ -382,6 +389,7 @@ const struct trm_comm_ops trm_comm_self_ops = {
     .broadcast = self_broadcast,
     .allreduce = self_allreduce,
     .allgather = self_allgather,
+    .reduce_scatter = self_reduce_scatter,
     .allreduce_begin = self_allreduce_begin,
     .send_begin = self_send_begin,
     .receive_begin = self_receive_begin,

@@ -156,10 +156,31 @@ static void check_allgather(struct trm_comm *comm)
   }
 }
 
+static void check_reduce_scatter(struct trm_comm *comm)
+{
+  const size_t ranks = (size_t)comm->size;
+  for (enum trm_type type = TRM_FLOAT; type <= TRM_INT64; type++)
+    for (enum trm_op op = TRM_SUM; op <= TRM_MAX; op++)
+      for (int s = 0; s < SIZES; s++) {
+        const size_t n = s == SIZES - 1 && (type != TRM_FLOAT || op != TRM_SUM) ? 333 : sizes[s];
+        void *all = trm_alloc(ranks * n * trm_type_bytes(type), "test"), *mine = trm_alloc(n * trm_type_bytes(type), "test");
+        for (size_t i = 0; i < ranks * n; i++)
+          set(all, type, i, value(comm->rank, i));
+        comm->ops->reduce_scatter(comm, all, mine, n, type, op);
+        size_t wrong = 0;
+        for (size_t i = 0; i < n; i++)
+          wrong += !is(mine, type, i, expected(comm, op, (size_t)comm->rank * n + i));
+        CU_ASSERT_EQUAL(wrong, 0);
+        trm_free(all);
+        trm_free(mine);
+      }
+}
+
 static void test_broadcast(void) { on_all(check_broadcast); }
 static void test_allreduce(void) { on_all(check_allreduce); }
 static void test_allreduce_begin(void) { on_all(check_allreduce_begin); }
 static void test_allgather(void) { on_all(check_allgather); }
+static void test_reduce_scatter(void) { on_all(check_reduce_scatter); }
 
 /* -- messages */
 
@@ -502,6 +523,7 @@ int main(int argc, char **argv)
     {"allreduce", test_allreduce},
     {"allreduce_begin, test, wait", test_allreduce_begin},
     {"allgather", test_allgather},
+    {"reduce_scatter", test_reduce_scatter},
     {"messages", test_messages},
     {"split, clock, native", test_split},
     {"split_node", test_split_node},

@@ -1,0 +1,35 @@
+/* What the ranks that divide arrays among themselves do with them: sums, gathering, scattering.
+ *
+ * An array (outer, n, inner) is divided in its middle dimension: each rank has the interval of n that trm_interval gives
+ * its place, so parts may be uneven. All arrays are a device's; memory that is not the host's goes through buffers of the
+ * host. All calls but trm_axis_take are collective among the ranks of the axis; done on return.
+ */
+#ifndef TRM_CORE_AXIS_H
+#define TRM_CORE_AXIS_H
+
+#include "core/comm.h"
+#include "core/device.h"
+
+struct trm_axis {
+  struct trm_comm *comm;     /* not owned */
+  struct trm_device *device; /* not owned */
+  double comm_s;             /* seconds spent here so far */
+  float *buffer[3];          /* host; they grow */
+  size_t room[3];
+};
+
+void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_device *device);
+void trm_axis_close(struct trm_axis *axis);
+
+/* x (n) = the sum of all ranks' x, the same bits on all */
+void trm_axis_sum(struct trm_axis *axis, float *x, size_t n);
+/* whole (outer, n, inner) from everybody's part (outer, own interval, inner); may not overlap */
+void trm_axis_gather(struct trm_axis *axis, const float *part, float *whole, size_t outer, size_t n, size_t inner);
+/* part (outer, own interval, inner) of whole (outer, n, inner); may not overlap. Concerns this rank alone. */
+void trm_axis_take(struct trm_axis *axis, const float *whole, float *part, size_t outer, size_t n, size_t inner);
+/* part (outer, own interval, inner) of the sum of all ranks' whole (outer, n, inner); may not overlap */
+void trm_axis_scatter_sum(struct trm_axis *axis, const float *whole, float *part, size_t outer, size_t n, size_t inner);
+/* Everybody's x (n): host memory (ranks, n), valid until the next call with this axis. */
+const float *trm_axis_collect(struct trm_axis *axis, const float *x, size_t n);
+
+#endif
