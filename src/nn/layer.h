@@ -111,11 +111,18 @@ typedef void trm_reduce(void *context, double *values, size_t n);
  * of the layer that uses it, and the interval of all statistics is taken for the whole pass.
  *
  * Ranks may have to work together for it, those of the data axis: they make the same passes in the same order, if need be
- * without rows. Gradients begin anew with each pass, as if beta were 0: the holder adds them up. A pass's `ready` is
- * called before the interval is given back, and may still change the gradient: it is called for each micro-batch. */
-enum trm_hold { TRM_HOLD_EVALUATE, TRM_HOLD_FORWARD, TRM_HOLD_BACKWARD };
+ * without rows. anew: gradients begin anew with each pass, as if beta were 0, and the holder adds them up. A pass's
+ * `ready` is called before the interval is given back, and may still change the gradient: so it is for each micro-batch.
+ */
+enum trm_hold {
+  TRM_HOLD_EVALUATE,
+  TRM_HOLD_FORWARD,
+  TRM_HOLD_BACKWARD, /* given back: the gradient is complete */
+  TRM_HOLD_TIED,     /* backward of a layer that uses the weight of another, whose own backward is still to come */
+};
 struct trm_holder {
-  /* *w: element `low` of the weights, *g: of the gradient, NULL unless backward; device */
+  bool anew; /* false: the gradients are there as a whole, beta and ready are as ever */
+  /* *w: element `low` of the weights, *g: of the gradient, NULL in forward; device */
   void (*take)(void *context, size_t low, size_t high, enum trm_hold how, float **w, float **g);
   void (*give)(void *context, size_t low, size_t high, enum trm_hold how);
   void *context;

@@ -46,8 +46,11 @@ static int layer_layout(struct trm_model *model, struct trm_layer *layer, bool s
                        trm_shape_text(&parameter->shape));
     model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
     if (!statistics)
-      model->tensor[model->tensors++] =
-        (struct trm_tensor){.end = model->parameters, .vector = parameter->shape.dims < 2};
+      model->tensor[model->tensors++] = (struct trm_tensor){.end = model->parameters,
+                                                            .vector = parameter->shape.dims < 2,
+                                                            .copy = !parameter->counted,
+                                                            .divided = trm_slice_divides(&parameter->slice),
+                                                            .shared = layer->shared};
   }
   return TRM_OK;
 }
@@ -86,6 +89,9 @@ static int model_layout(struct trm_model *model)
     layer->low = model->parameters;
     TRM_CHECK(layer_layout(model, layer, false));
     layer->high = model->parameters;
+    for (int c = 1; c < model->chunks; c++)
+      if (i == model->chunk[c].first && model->tensors)
+        model->tensor[model->tensors - 1].last = true;
     if (layer->parameters)
       model->boundary[model->boundaries++] = layer->high;
   }
@@ -223,10 +229,15 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
   for (int i = 0; i < model->layers; i++)
     for (int p = 0; p < model->layer[i].parameters; p++) {
       struct trm_parameter *parameter = &model->layer[i].parameter[p];
-      parameter->w = w + parameter->offset;
+      parameter->w = w ? w + parameter->offset : NULL; /* a holder has them */
       parameter->g = g ? g + parameter->offset : NULL;
     }
   return TRM_OK;
+}
+
+bool trm_slice_divides(const struct trm_slice *slice)
+{
+  return slice->high - slice->low < slice->whole;
 }
 
 size_t trm_slice_element(const struct trm_slice *slice, size_t element)

@@ -85,13 +85,17 @@ void trm_model_free(struct trm_model *model);
 size_t trm_model_context(const char *text);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false). May be called again, with other arrays or sizes. */
+ * caller owns w and g (g may be NULL when training is false; both are with a holder, layer.h, which is then part of every
+ * pass). May be called again, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 
 /* The same for `slots` micro-batches under way at a time. The passes work on chunk 0, slot 0. */
 int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                          bool training, int slots);
+
+/* Does it leave something of the whole to other ranks? */
+bool trm_slice_divides(const struct trm_slice *slice);
 
 /* Where an element of the slice is in the whole tensor. */
 size_t trm_slice_element(const struct trm_slice *slice, size_t element);

@@ -1,4 +1,5 @@
 /* The passes of a model over one batch: forward, loss, backward. */
+#include "core/memory.h"
 #include "core/status.h"
 #include "nn/layers/layers.h"
 #include "nn/model.h"
@@ -28,6 +29,73 @@ static void add_arrays(const struct trm_layer *layer, const struct trm_pass *pas
 static bool layer_runs(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   return pass->input->rows || (pass->training && layer->ops->meets && pass->reduce);
+}
+
+/* -- arrays that a holder has */
+
+static void layer_point(struct trm_layer *layer, bool statistics, size_t low, float *w, float *g)
+{
+  for (int p = 0; p < layer->parameters; p++) {
+    struct trm_parameter *parameter = &layer->parameter[p];
+    if (parameter->statistic != statistics)
+      continue;
+    parameter->w = w + (parameter->offset - low);
+    parameter->g = g ? g + (parameter->offset - low) : NULL;
+  }
+}
+
+/* An interval that others used before may have left its values where this one is padded. */
+static void layer_pad(const struct trm_layer *layer, const struct trm_pass *pass)
+{
+  for (int p = 0; p < layer->parameters; p++) {
+    const struct trm_parameter *parameter = &layer->parameter[p];
+    const size_t unit = TRM_ALIGNMENT / sizeof(float), padding = (unit - parameter->count % unit) % unit;
+    if (!parameter->statistic && padding)
+      pass->device->ops->fill(pass->device, parameter->g + parameter->count, 0, padding);
+  }
+}
+
+/* What layer i computes with. */
+static void layer_take(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_hold how)
+{
+  const struct trm_holder *holder = pass->holder;
+  struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
+  for (int k = 0; holder && k < 2; k++) {
+    if (!both[k] || both[k]->low == both[k]->high)
+      continue;
+    float *w = NULL, *g = NULL;
+    holder->take(holder->context, both[k]->low, both[k]->high, k && how == TRM_HOLD_BACKWARD ? TRM_HOLD_TIED : how, &w,
+                 &g);
+    layer_point(both[k], false, both[k]->low, w, g);
+    if (g && holder->anew)
+      layer_pad(both[k], pass);
+  }
+}
+
+static void layer_give(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_hold how)
+{
+  const struct trm_holder *holder = pass->holder;
+  const struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
+  for (int k = 0; holder && k < 2; k++)
+    if (both[k] && both[k]->low < both[k]->high)
+      holder->give(holder->context, both[k]->low, both[k]->high, k && how == TRM_HOLD_BACKWARD ? TRM_HOLD_TIED : how);
+}
+
+static void statistics_take(struct trm_model *model, const struct trm_pass *pass, enum trm_hold how)
+{
+  if (!pass->holder || !model->statistics)
+    return;
+  const size_t low = model->parameters - model->statistics;
+  float *w = NULL, *g = NULL;
+  pass->holder->take(pass->holder->context, low, model->parameters, how, &w, &g);
+  for (int i = model->plan->first; i < model->plan->last; i++)
+    layer_point(&model->layer[i], true, low, w, g);
+}
+
+static void statistics_give(const struct trm_model *model, const struct trm_pass *pass, enum trm_hold how)
+{
+  if (pass->holder && model->statistics)
+    pass->holder->give(pass->holder->context, model->parameters - model->statistics, model->parameters, how);
 }
 
 void trm_model_at(struct trm_model *model, int chunk, int slot)
@@ -63,21 +131,30 @@ float *trm_model_exit(const struct trm_model *model, bool gradient, const struct
   return model->arena + (gradient ? model->plan->gradient : model->plan->value)[end];
 }
 
+static void layer_forward(struct trm_model *model, const struct trm_pass *pass, int i)
+{
+  struct trm_layer *layer = &model->layer[i];
+  const float *x = value_at(model, pass, layer->from);
+  float *y = model->arena + model->plan->value[i];
+  layer->scratch_at = model->arena + model->plan->scratch[i];
+  if (layer->with != TRM_FROM_NONE)
+    add_arrays(layer, pass, y, x, value_at(model, pass, layer->with));
+  else
+    layer->ops->forward(layer, pass, x, y, work_at(model, i));
+}
+
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
 {
   const struct trm_plan *plan = model->plan;
+  const enum trm_hold how = pass->training ? TRM_HOLD_FORWARD : TRM_HOLD_EVALUATE;
+  statistics_take(model, pass, how);
   for (int i = plan->first; i < plan->last; i++) {
-    struct trm_layer *layer = &model->layer[i];
-    if (layer->from == TRM_FROM_NONE || !layer_runs(layer, pass))
-      continue;
-    const float *x = value_at(model, pass, layer->from);
-    float *y = model->arena + plan->value[i];
-    layer->scratch_at = model->arena + plan->scratch[i];
-    if (layer->with != TRM_FROM_NONE)
-      add_arrays(layer, pass, y, x, value_at(model, pass, layer->with));
-    else
-      layer->ops->forward(layer, pass, x, y, work_at(model, i));
+    layer_take(model, pass, i, how);
+    if (model->layer[i].from != TRM_FROM_NONE && layer_runs(&model->layer[i], pass))
+      layer_forward(model, pass, i);
+    layer_give(model, pass, i, how);
   }
+  statistics_give(model, pass, how);
   model->scores = model->arena + plan->value[plan->last - 1];
 }
 
@@ -103,29 +180,33 @@ static void layer_backward(struct trm_model *model, const struct trm_pass *pass,
 }
 
 /* Gradients of no rows. */
-static void gradients_clear(struct trm_model *model)
+static void gradients_clear(const struct trm_layer *layer, const struct trm_pass *pass)
 {
-  for (int i = model->plan->first; i < model->plan->last; i++)
-    for (int p = 0; p < model->layer[i].parameters; p++) {
-      const struct trm_parameter *parameter = &model->layer[i].parameter[p];
-      model->device->ops->fill(model->device, parameter->g, 0, parameter->count);
-    }
+  for (int p = 0; p < layer->parameters; p++)
+    pass->device->ops->fill(pass->device, layer->parameter[p].g, 0, layer->parameter[p].count);
 }
 
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
 {
   const struct trm_plan *plan = model->plan;
-  if (!pass->input->rows && pass->beta == 0)
-    gradients_clear(model);
+  struct trm_pass inner = *pass;
+  if (pass->holder && pass->holder->anew)
+    inner.beta = 0;
+  statistics_take(model, pass, TRM_HOLD_BACKWARD);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];
+    layer_take(model, pass, i, TRM_HOLD_BACKWARD);
+    if (!pass->input->rows && inner.beta == 0)
+      gradients_clear(layer, pass);
     if (layer->needs_dy && layer->from != TRM_FROM_NONE && layer_runs(layer, pass))
-      layer_backward(model, pass, i);
+      layer_backward(model, &inner, i);
     if (layer->parameters && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
+    layer_give(model, pass, i, TRM_HOLD_BACKWARD);
   }
   if (ready && model->statistics && model->chunk_now == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
+  statistics_give(model, pass, TRM_HOLD_BACKWARD);
   return pass->device->ops->sync(pass->device);
 }
 
@@ -199,7 +280,7 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
                     trm_grad_ready *ready, void *context)
 {
   TRM_CHECK(rows_check(model, pass->input->rows));
-  if (!model->training || !model->g)
+  if (!model->training || (!model->g && !pass->holder))
     return trm_error(TRM_FAILED, "the model has no memory for gradients: it was made ready for evaluation");
   struct trm_pass scaled = *pass;
   scaled.scale = scale;

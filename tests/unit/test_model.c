@@ -39,7 +39,8 @@ static void test_layout(void)
   CU_ASSERT_EQUAL(model.parameters, 64 + 16 + 48 + 64 + 16);
   CU_ASSERT_EQUAL(trm_model_size(&model), 63 + 7 + 35 + 50 + 10);
   CU_ASSERT_EQUAL_FATAL(model.boundaries, 3);
-  static const struct trm_tensor tensors[] = {{64, false}, {80, true}, {128, false}, {192, false}, {208, true}};
+  static const struct trm_tensor tensors[] = {
+    {.end = 64}, {.end = 80, .vector = true}, {.end = 128}, {.end = 192}, {.end = 208, .vector = true}};
   CU_ASSERT_EQUAL_FATAL(model.tensors, 5);
   for (int t = 0; t < 5; t++) {
     CU_ASSERT_EQUAL(model.tensor[t].end, tensors[t].end);

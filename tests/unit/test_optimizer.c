@@ -150,8 +150,10 @@ static void test_refused(void)
 static void test_pieces(void)
 {
   enum { UNIT = 64, N = 16 * 40 };
-  static const struct trm_tensor tensor[] = {{16, false}, {32, true}, {48, false}, {64, false}, {80, false},
-                                             {16 * 20, false}, {16 * 21, true}, {16 * 36, false}};
+  static const struct trm_tensor tensor[] = {{.end = 16},      {.end = 32, .vector = true},
+                                             {.end = 48},      {.end = 64},
+                                             {.end = 80},      {.end = 16 * 20},
+                                             {.end = 16 * 21, .vector = true}, {.end = 16 * 36}};
   struct trm_device device;
   CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
   const struct trm_optimizer o = {.update = {.rule = TRM_UPDATE_LAMB}, .tensor = tensor, .tensors = 8};
@@ -185,7 +187,7 @@ static void test_pieces(void)
 /* Zero norms: the ratio is 1. */
 static void test_zero(void)
 {
-  static const struct trm_tensor tensor[] = {{16, false}, {32, false}, {48, false}};
+  static const struct trm_tensor tensor[] = {{.end = 16}, {.end = 32}, {.end = 48}};
   for (enum trm_update_rule rule = TRM_UPDATE_LARS; rule <= TRM_UPDATE_LAMB; rule++) {
     const struct trm_optimizer o = {.update = {.rule = rule, .scale = 1}, .trust = 2, .tensor = tensor, .tensors = 3};
     double norm[3][2] = {{0, 4}, {4, 0}, {4, 16}};
