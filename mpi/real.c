@@ -177,6 +177,34 @@ static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count
                    real_of(comm)->mpi, part++);
 }
 
+static void real_allgather_begin(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
+                                 struct trm_request **request)
+{
+  const size_t bytes = count * trm_type_bytes(type);
+  char *own = (char *)all + (size_t)comm->rank * bytes;
+  *request = NULL;
+  if (bytes > 0 && mine != own)
+    memmove(own, mine, bytes);
+  if (comm->size == 1 || count == 0)
+    return;
+  *request = request_create(1);
+  MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi,
+                 &(*request)->part[0]);
+}
+
+static void real_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                                      enum trm_op op, struct trm_request **request)
+{
+  *request = NULL;
+  if (comm->size == 1 || count == 0) {
+    real_reduce_scatter(comm, all, mine, count, type, op);
+    return;
+  }
+  *request = request_create(1);
+  MPI_Ireduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), real_of(comm)->mpi,
+                            &(*request)->part[0]);
+}
+
 /* -- messages */
 
 static void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
@@ -353,6 +381,8 @@ const struct trm_comm_ops real_ops = {
   .allgather = real_allgather,
   .reduce_scatter = real_reduce_scatter,
   .allreduce_begin = real_allreduce_begin,
+  .allgather_begin = real_allgather_begin,
+  .reduce_scatter_begin = real_reduce_scatter_begin,
   .send_begin = real_send_begin,
   .receive_begin = real_receive_begin,
   .test = real_test,

@@ -102,6 +102,20 @@ static void self_allreduce_begin(struct trm_comm *comm, void *data, size_t count
   *request = NULL;
 }
 
+static void self_allgather_begin(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
+                                 struct trm_request **request)
+{
+  self_allgather(comm, mine, all, count, type);
+  *request = NULL;
+}
+
+static void self_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                                      enum trm_op op, struct trm_request **request)
+{
+  self_reduce_scatter(comm, all, mine, count, type, op);
+  *request = NULL;
+}
+
 static void deliver(void *to, size_t room, const void *from, size_t bytes, int tag)
 {
   if (bytes > room) {
@@ -391,6 +405,8 @@ const struct trm_comm_ops trm_comm_self_ops = {
     .allgather = self_allgather,
     .reduce_scatter = self_reduce_scatter,
     .allreduce_begin = self_allreduce_begin,
+    .allgather_begin = self_allgather_begin,
+    .reduce_scatter_begin = self_reduce_scatter_begin,
     .send_begin = self_send_begin,
     .receive_begin = self_receive_begin,
     .test = self_test,

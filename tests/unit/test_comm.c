@@ -176,11 +176,56 @@ static void check_reduce_scatter(struct trm_comm *comm)
       }
 }
 
+/* Several under way at a time, one of them with its own part in place. */
+static void check_gathers_begin(struct trm_comm *comm)
+{
+  enum { COUNT = SIZES };
+  const size_t ranks = (size_t)comm->size, rank = (size_t)comm->rank;
+  struct trm_request *gather[COUNT], *scatter[COUNT];
+  float *all[COUNT], *mine[COUNT], *sum[COUNT];
+  for (int s = 0; s < COUNT; s++) {
+    const size_t n = sizes[s];
+    all[s] = trm_alloc(ranks * n * sizeof(float), "test");
+    mine[s] = s % 2 ? all[s] + rank * n : trm_alloc(n * sizeof(float), "test");
+    for (size_t i = 0; i < n; i++)
+      mine[s][i] = (float)value(comm->rank, i);
+    comm->ops->allgather_begin(comm, mine[s], all[s], n, TRM_FLOAT, &gather[s]);
+    comm->ops->progress(comm);
+  }
+  for (int s = COUNT - 1; s >= 0; s--) {
+    const size_t n = sizes[s];
+    comm->ops->wait(&gather[s]);
+    CU_ASSERT_PTR_NULL(gather[s]);
+    size_t wrong = 0;
+    for (size_t i = 0; i < ranks * n; i++)
+      wrong += !is(all[s], TRM_FLOAT, i, value((int)(i / n), i % n));
+    CU_ASSERT_EQUAL(wrong, 0);
+    if (s % 2 == 0)
+      trm_free(mine[s]);
+    for (size_t i = 0; i < ranks * n; i++)
+      all[s][i] = (float)value(comm->rank, i);
+    sum[s] = trm_alloc(n * sizeof(float), "test");
+    comm->ops->reduce_scatter_begin(comm, all[s], sum[s], n, TRM_FLOAT, TRM_SUM, &scatter[s]);
+  }
+  for (int s = 0; s < COUNT; s++) {
+    while (!comm->ops->test(&scatter[s]))
+      comm->ops->progress(comm);
+    CU_ASSERT_PTR_NULL(scatter[s]);
+    size_t wrong = 0;
+    for (size_t i = 0; i < sizes[s]; i++)
+      wrong += !is(sum[s], TRM_FLOAT, i, expected(comm, TRM_SUM, rank * sizes[s] + i));
+    CU_ASSERT_EQUAL(wrong, 0);
+    trm_free(all[s]);
+    trm_free(sum[s]);
+  }
+}
+
 static void test_broadcast(void) { on_all(check_broadcast); }
 static void test_allreduce(void) { on_all(check_allreduce); }
 static void test_allreduce_begin(void) { on_all(check_allreduce_begin); }
 static void test_allgather(void) { on_all(check_allgather); }
 static void test_reduce_scatter(void) { on_all(check_reduce_scatter); }
+static void test_gathers_begin(void) { on_all(check_gathers_begin); }
 
 /* -- messages */
 
@@ -524,6 +569,7 @@ int main(int argc, char **argv)
     {"allreduce_begin, test, wait", test_allreduce_begin},
     {"allgather", test_allgather},
     {"reduce_scatter", test_reduce_scatter},
+    {"allgather_begin, reduce_scatter_begin", test_gathers_begin},
     {"messages", test_messages},
     {"split, clock, native", test_split},
     {"split_node", test_split_node},
