@@ -34,6 +34,8 @@ libtrireme_la_SOURCES += \
 	mpi/real_window.c \
 	mpi/strategies.c \
 	mpi/strategies.h \
+	mpi/sync/norms.c \
+	mpi/sync/norms.h \
 	mpi/sync/sync.c \
 	mpi/sync/sync.h \
 	mpi/sync/sync_arrays.c \

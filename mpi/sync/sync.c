@@ -25,6 +25,7 @@
 
 #include "core/status.h"
 #include "mpi/coll/allreduce_tree.h"
+#include "mpi/sync/norms.h"
 #include "mpi/sync/sync_private.h"
 
 static bool has_lanes(const struct trm_strategy *strategy)
@@ -165,19 +166,19 @@ struct trm_update sync_update(const struct trm_strategy *strategy, double rate, 
 static int whole_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   struct sync *s = strategy->own;
-  const size_t trained = trm_optimizer_trained(strategy->optimizer);
   for (int b = 0; b < s->buckets; b++) {
     const struct interval mine = s->bucket[b].mine;
     for (size_t at = mine.low; at < mine.high; at += UNIT) {
-      const size_t high = mine.high < trained ? mine.high : trained, left = at < high ? high - at : 0;
-      const size_t n = left < UNIT ? left : UNIT;
-      s->norm[at / UNIT] = strategy->device->ops->norm_squared(strategy->device, strategy->g + at, n);
+      const size_t n = mine.high - at < UNIT ? mine.high - at : UNIT;
+      s->norm[at / UNIT] =
+        trm_optimizer_norm_squared(strategy->optimizer, strategy->device, at, n, strategy->g + at);
     }
   }
   TRM_CHECK(meet(strategy));
   *norm_squared = 0;
   for (size_t i = 0; i < units_of(strategy->elements); i++)
     *norm_squared += s->norm[i];
+  sync_norm_whole(strategy, norm_squared);
   return TRM_OK;
 }
 
@@ -209,7 +210,7 @@ static int whole_ratios(struct trm_strategy *strategy, const struct trm_update *
     trm_optimizer_norms(optimizer, strategy->device, UNIT, at, n, w, g, s->norms);
   }
   TRM_CHECK(meet(strategy));
-  trm_optimizer_ratios(optimizer, how, UNIT, s->norms, s->ratio);
+  sync_ratios(strategy, how, UNIT, s->norms, s->ratio);
   return TRM_OK;
 }
 

@@ -5,6 +5,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/coll/allreduce_tree.h"
+#include "mpi/sync/norms.h"
 #include "mpi/sync/sync.h"
 
 struct staged {
@@ -89,13 +90,14 @@ static int staged_step(struct trm_strategy *strategy, double rate, struct trm_ta
   const struct trm_optimizer *optimizer = strategy->optimizer;
   float *w = strategy->w, *g = strategy->g, *const *state = s->array + 1;
   const size_t n = strategy->elements;
-  const double norm_squared =
-    optimizer->clip > 0 ? device->ops->norm_squared(device, g, trm_optimizer_trained(optimizer)) : 0;
+  double norm_squared = optimizer->clip > 0 ? trm_optimizer_norm_squared(optimizer, device, 0, n, g) : 0;
+  if (optimizer->clip > 0)
+    sync_norm_whole(strategy, &norm_squared);
   const struct trm_update how = sync_update(strategy, rate, norm_squared);
   if (trm_optimizer_has_ratios(optimizer)) { /* a tensor is a piece */
     trm_optimizer_prepare(optimizer, device, &how, 0, n, w, g, state);
     trm_optimizer_norms(optimizer, device, SIZE_MAX, 0, n, w, g, s->norm);
-    trm_optimizer_ratios(optimizer, &how, SIZE_MAX, s->norm, s->ratio);
+    sync_ratios(strategy, &how, SIZE_MAX, s->norm, s->ratio);
   }
   trm_optimizer_apply(optimizer, device, &how, s->ratio, 0, n, w, g, state);
   strategy->updates++;

@@ -146,6 +146,24 @@ static int tensor_at(const struct trm_optimizer *optimizer, size_t element)
   return low;
 }
 
+double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
+                                  size_t n, const float *g)
+{
+  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
+  double sum = 0;
+  for (size_t at = low; at < high;) {
+    int t = tensor_at(optimizer, at);
+    const bool copy = optimizer->tensor[t].copy;
+    while (optimizer->tensor[t].end < high && optimizer->tensor[t + 1].copy == copy)
+      t++;
+    const size_t end = optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
+    if (!copy)
+      sum += device->ops->norm_squared(device, g + (at - low), end - at);
+    at = end;
+  }
+  return sum;
+}
+
 /* What the rule is for one tensor. */
 static struct trm_update tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *how,
                                        const float *ratio, int t)
@@ -272,16 +290,29 @@ static float tensor_ratio(const struct trm_optimizer *optimizer, const struct tr
   return (float)(optimizer->trust * w / ((double)how->scale * g + (double)how->l2 * w));
 }
 
+/* The sums over the pieces of tensor t. */
+static void pieces_add(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], int t, double sum[2])
+{
+  const size_t first = tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;
+  sum[0] = sum[1] = 0;
+  for (size_t u = first; u <= last && !optimizer->tensor[t].vector; u++) {
+    sum[0] += norm[u + (size_t)t][0];
+    sum[1] += norm[u + (size_t)t][1];
+  }
+}
+
+void trm_optimizer_norms_add(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2])
+{
+  for (int t = 0; t < optimizer->tensors; t++)
+    pieces_add(optimizer, unit, norm, t, sum[t]);
+}
+
 void trm_optimizer_ratios(const struct trm_optimizer *optimizer, const struct trm_update *how, size_t unit,
                           double (*norm)[2], float *ratio)
 {
   for (int t = 0; t < optimizer->tensors; t++) {
-    const size_t first = tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;
-    double w = 0, g = 0;
-    for (size_t u = first; u <= last && !optimizer->tensor[t].vector; u++) {
-      w += norm[u + (size_t)t][0];
-      g += norm[u + (size_t)t][1];
-    }
-    ratio[t] = tensor_ratio(optimizer, how, sqrt(w), sqrt(g));
+    double sum[2];
+    pieces_add(optimizer, unit, norm, t, sum);
+    ratio[t] = tensor_ratio(optimizer, how, sqrt(sum[0]), sqrt(sum[1]));
   }
 }

@@ -71,6 +71,11 @@ size_t trm_optimizer_trained(const struct trm_optimizer *optimizer);
 /* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
+/* Squared norm of what counts in elements [low, low + n) of the gradient: trained, and no copy of another rank's. g: device,
+ * element `low`. Over several ranks these are added before trm_clip_scale. */
+double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
+                                  size_t n, const float *g);
+
 /* -- one update. Elements [low, low + n) of the flat arrays; w, g and state[i] (optimizer->states of them) are device
  * pointers to element `low`. how: optimizer->update with this step's rate, scale and step. */
 
@@ -90,6 +95,9 @@ void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_dev
 size_t trm_optimizer_pieces(const struct trm_optimizer *optimizer, size_t unit);
 void trm_optimizer_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit, size_t low,
                          size_t n, const float *w, const float *g, double (*norm)[2]);
+/* sum (tensors): the norms of the pieces, added in ascending order; for the following then a tensor is a piece, with a
+ * unit of SIZE_MAX. */
+void trm_optimizer_norms_add(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);
 /* From the norms of all pieces, added in ascending order. ratio (tensors) */
 void trm_optimizer_ratios(const struct trm_optimizer *optimizer, const struct trm_update *how, size_t unit,
                           double (*norm)[2], float *ratio);
