@@ -73,17 +73,35 @@ static bool has_statistics(const char *state)
   return strcmp(state, "weights") == 0 || strcmp(state, "ema") == 0;
 }
 
-/* All parameters of one flat array as a group `name` of `parent`. */
-static int arrays_write(hid_t parent, const char *path, const char *name, const struct trm_model *model,
-                        const float *flat)
+/* The slot tensor_of of a checkpoint whose states are whole arrays. */
+struct flat {
+  const struct trm_checkpoint *checkpoint;
+  const struct trm_model *model;
+};
+
+static int flat_tensor(void *context, int state, int number, const float **values)
 {
+  const struct flat *flat = context;
+  *values = flat->checkpoint->state[state] + trm_model_parameter(flat->model, number)->offset;
+  return TRM_OK;
+}
+
+/* All parameters of one state as a group of `parent`. */
+static int arrays_write(hid_t parent, const char *path, const struct trm_checkpoint *c, int state,
+                        const struct trm_model *model)
+{
+  const char *name = c->state_name[state];
   h5_enter();
   const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   int status = group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    if (has_statistics(name) || !parameter->statistic)
-      status = tensor_write(group, path, name, parameter, flat + parameter->offset);
+    const float *values = NULL;
+    if (!has_statistics(name) && parameter->statistic)
+      continue;
+    status = c->tensor_of(c->tensor_from, state, i, &values);
+    if (status == TRM_OK)
+      status = tensor_write(group, path, name, parameter, values);
   }
   if (group >= 0)
     H5Gclose(group);
@@ -104,7 +122,7 @@ static bool spec_put(hid_t file, const struct trm_input_spec *spec)
 static int file_write(hid_t file, const char *path, const struct trm_checkpoint *c, const struct trm_model *model)
 {
   char hex[65];
-  trm_model_hash(model, c->state[0], hex);
+  TRM_CHECK(trm_model_hash_of(model, c->tensor_of, c->tensor_from, hex));
   const bool done =
     h5_put_integer(file, "seed", c->seed) && h5_put_integer(file, "epoch", c->epoch) &&
     h5_put_integer(file, "position", c->position) && h5_put_integer(file, "updates", c->updates) &&
@@ -121,28 +139,33 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) && h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
-  TRM_CHECK(arrays_write(file, path, "weights", model, c->state[0]));
-  TRM_CHECK(kept_write(file, path, c));
-  if (c->states == 1)
-    return TRM_OK;
-  const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  if (group < 0)
-    return h5_error(path, "states cannot be made");
-  int status = TRM_OK;
-  for (int i = 1; i < c->states && status == TRM_OK; i++)
-    status = arrays_write(group, path, c->state_name[i], model, c->state[i]);
-  H5Gclose(group);
-  return status;
+  TRM_CHECK(arrays_write(file, path, c, 0, model));
+  if (c->states > 1) {
+    const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    int status = group < 0 ? h5_error(path, "states cannot be made") : TRM_OK;
+    for (int i = 1; i < c->states && status == TRM_OK; i++)
+      status = arrays_write(group, path, c, i, model);
+    if (group >= 0)
+      H5Gclose(group);
+    TRM_CHECK(status);
+  }
+  return kept_write(file, path, c);
 }
 
 static int checkpoint_write(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model)
 {
+  struct flat flat = {checkpoint, model};
+  struct trm_checkpoint c = *checkpoint;
+  if (!c.tensor_of) {
+    c.tensor_of = flat_tensor;
+    c.tensor_from = &flat;
+  }
   char *part = trm_format("%s.new", path);
   hid_t file;
   int status = h5_create(part, H5_CHECKPOINT, &file);
   if (status == TRM_OK) {
     h5_enter();
-    status = file_write(file, path, checkpoint, model);
+    status = file_write(file, path, &c, model);
     if (status == TRM_OK)
       status = h5_commit(&file, part, path);
     else
@@ -252,8 +275,44 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
   return status;
 }
 
-static int tensor_read(hid_t group, const char *path, const char *what, const struct trm_parameter *parameter,
+/* Selects the slice in the file's tensor of shape size (dims). */
+static bool slice_select(hid_t space, const struct trm_slice *slice, const hsize_t *size, int dims)
+{
+  hsize_t start[TRM_MAX_DIMS] = {0}, stride[TRM_MAX_DIMS], count[TRM_MAX_DIMS], block[TRM_MAX_DIMS];
+  size_t inner = 1;
+  int cut = dims - 1; /* the dimension that is cut: the first one inside of which are `inner` elements */
+  while (cut > 0 && !(inner == slice->inner && size[cut] % slice->whole == 0))
+    inner *= (size_t)size[cut--];
+  for (int d = 0; d < dims; d++) {
+    stride[d] = block[d] = size[d];
+    count[d] = 1;
+  }
+  start[cut] = slice->low;
+  stride[cut] = slice->whole;
+  count[cut] = size[cut] / slice->whole;
+  block[cut] = slice->high - slice->low;
+  return H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) >= 0;
+}
+
+static int values_read(hid_t dataset, hid_t space, const struct trm_parameter *part, const hsize_t *size, int dims,
                        float *values)
+{
+  const struct trm_slice *slice = &part->slice;
+  if (slice->low == 0 && slice->high == slice->whole)
+    return H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+  const hsize_t count = part->count;
+  const hid_t memory = H5Screate_simple(1, &count, NULL);
+  int result = -1;
+  if (memory >= 0 && slice_select(space, slice, size, dims))
+    result = H5Dread(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values);
+  if (memory >= 0)
+    H5Sclose(memory);
+  return result;
+}
+
+/* Checks the tensor, and reads what the part has of it; part NULL: nothing. */
+static int tensor_read(hid_t group, const char *path, const char *what, const struct trm_parameter *parameter,
+                       const struct trm_parameter *part, float *values)
 {
   if (!h5_exists(group, parameter->name))
     return trm_error(TRM_USAGE, "%s: has no %s/%s, which the model has", path, what, parameter->name);
@@ -264,8 +323,6 @@ static int tensor_read(hid_t group, const char *path, const char *what, const st
     return h5_error(path, "%s/%s cannot be opened", what, parameter->name);
   const hid_t space = H5Dget_space(dataset);
   const int found_dims = space < 0 ? -1 : H5Sget_simple_extent_dims(space, found, NULL);
-  if (space >= 0)
-    H5Sclose(space);
   bool same = found_dims == dims;
   for (int d = 0; same && d < dims; d++)
     same = found[d] == size[d];
@@ -276,11 +333,40 @@ static int tensor_read(hid_t group, const char *path, const char *what, const st
       other.size[d] = (size_t)found[d];
     status = trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, what, parameter->name,
                        trm_shape_text(&other), trm_shape_text(&parameter->shape));
-  } else if (H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0) {
+  } else if (part && values_read(dataset, space, part, size, dims, values) < 0) {
     status = h5_error(path, "%s/%s is damaged or cannot be read", what, parameter->name);
   }
+  if (space >= 0)
+    H5Sclose(space);
   H5Dclose(dataset);
   return status;
+}
+
+/* Where what is read goes. */
+struct sink {
+  const struct trm_model *model, *part;
+  int (*take)(void *context, int state, const struct trm_parameter *parameter, const float *values);
+  void *context;
+};
+
+/* What the part has of parameter `number`: two layers that are tied, if each has a copy. */
+static int parts_read(hid_t group, const char *path, const char *what, int state, int number, const struct sink *sink)
+{
+  const struct trm_parameter *parameter = trm_model_parameter(sink->model, number);
+  bool any = false;
+  for (int i = 0; i < trm_model_parameter_count(sink->part); i++) {
+    const struct trm_parameter *part = trm_model_parameter(sink->part, i);
+    if (part->number != number)
+      continue;
+    any = true;
+    float *values = trm_alloc(part->count * sizeof *values, "a tensor of a checkpoint");
+    int status = tensor_read(group, path, what, parameter, part, values);
+    if (status == TRM_OK)
+      status = sink->take(sink->context, state, part, values);
+    trm_free(values);
+    TRM_CHECK(status);
+  }
+  return any ? TRM_OK : tensor_read(group, path, what, parameter, NULL, NULL);
 }
 
 struct extra {
@@ -300,20 +386,19 @@ static herr_t extra_find(hid_t group, const char *name, const H5L_info_t *info, 
   return 1;
 }
 
-/* One flat array: the weights, or a state. */
-static int arrays_read(hid_t file, const char *path, const char *name, const struct trm_model *model, float *flat)
+/* The weights, or a state. */
+static int arrays_read(hid_t file, const char *path, const char *name, int state, const struct sink *sink)
 {
+  const struct trm_model *model = sink->model;
   char what[64];
   snprintf(what, sizeof what, "%s%s", strcmp(name, "weights") ? "states/" : "", name);
   const hid_t group = H5Gopen2(file, what, H5P_DEFAULT);
   if (group < 0)
     return h5_error(path, "%s is missing or damaged", what);
   int status = TRM_OK;
-  for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
-    const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    if (has_statistics(name) || !parameter->statistic)
-      status = tensor_read(group, path, what, parameter, flat + parameter->offset);
-  }
+  for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++)
+    if (has_statistics(name) || !trm_model_parameter(model, i)->statistic)
+      status = parts_read(group, path, what, state, i, sink);
   struct extra extra = {.model = model};
   if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, extra_find, &extra) < 0)
     status = h5_error(path, "%s is damaged", what);
@@ -324,25 +409,46 @@ static int arrays_read(hid_t file, const char *path, const char *name, const str
   return status;
 }
 
-static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
-                                  bool want_states)
+static int checkpoint_read_parts(const char *path, const struct trm_checkpoint *checkpoint,
+                                 const struct trm_model *model, const struct trm_model *part,
+                                 int (*take)(void *context, int state, const struct trm_parameter *parameter,
+                                             const float *values),
+                                 void *context)
 {
+  const struct sink sink = {model, part, take, context};
   hid_t file;
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
   h5_enter();
-  const int last = checkpoint->states - 1;
-  const bool averaged = strcmp(checkpoint->state_name[last], "ema") == 0;
-  if (!want_states)
-    checkpoint->states = 1;
-  checkpoint->owns_states = true;
   int status = TRM_OK;
-  for (int i = 0; i < checkpoint->states && status == TRM_OK; i++) {
-    const char *name = !want_states && averaged ? "ema" : checkpoint->state_name[i];
-    checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], name);
-    status = arrays_read(file, path, name, model, checkpoint->state[i]);
-  }
+  for (int i = 0; i < checkpoint->states && status == TRM_OK; i++)
+    status = arrays_read(file, path, checkpoint->state_name[i], i, &sink);
   H5Fclose(file);
   h5_leave();
+  return status;
+}
+
+/* Into the checkpoint's arrays. */
+static int array_take(void *context, int state, const struct trm_parameter *parameter, const float *values)
+{
+  struct trm_checkpoint *checkpoint = context;
+  memcpy(checkpoint->state[state] + parameter->offset, values, parameter->count * sizeof *values);
+  return TRM_OK;
+}
+
+static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
+                                  bool want_states)
+{
+  const int last = checkpoint->states - 1;
+  if (!want_states) {
+    if (strcmp(checkpoint->state_name[last], "ema") == 0)
+      checkpoint->state_name[0] = checkpoint->state_name[last];
+    checkpoint->states = 1;
+  }
+  checkpoint->owns_states = true;
+  for (int i = 0; i < checkpoint->states; i++)
+    checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], checkpoint->state_name[i]);
+  const int status = checkpoint_read_parts(path, checkpoint, model, model, array_take, checkpoint);
+  checkpoint->state_name[0] = state_names[0];
   return status;
 }
 
@@ -351,6 +457,7 @@ const struct trm_checkpoint_ops trm_checkpoint_hdf5 = {
   .write = checkpoint_write,
   .read_head = checkpoint_read_head,
   .read_arrays = checkpoint_read_arrays,
+  .read_parts = checkpoint_read_parts,
   .kept_fits = kept_fits,
   .kept_read = kept_read,
 };

@@ -26,6 +26,8 @@ libtrireme_la_SOURCES += \
 	mpi/async/worker.h \
 	mpi/coll/allreduce_tree.c \
 	mpi/coll/allreduce_tree.h \
+	mpi/grid.c \
+	mpi/grid.h \
 	mpi/real.c \
 	mpi/real.h \
 	mpi/real_launch.c \

@@ -22,6 +22,7 @@
 #include "nn/optimizer.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
+#include "train/grid.h"
 #include "train/staleness.h"
 #include "train/strategy.h"
 #include "train/train.h"

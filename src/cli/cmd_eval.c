@@ -76,8 +76,9 @@ static int evaluate(struct job *job, const char *path, const char *split, bool j
                                       job->parts.comm);
   if (status == TRM_OK)
     status = loaded_check(&loaded, path, dataset);
+  const struct trm_pass pass = {.device = loaded.model.device};
   if (status == TRM_OK)
-    status = trm_evaluate(&loaded.model, dataset, job->parts.comm, loaded.model.max_rows, &tally);
+    status = trm_evaluate(&loaded.model, dataset, job->parts.comm, loaded.model.max_rows, &pass, &tally);
   if (status == TRM_OK && job->parts.comm->rank == 0)
     print_result(&tally, &loaded.model, dataset->token_bytes, json, path, job->options.data.file, split);
   if (dataset)

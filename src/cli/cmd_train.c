@@ -6,6 +6,7 @@
 #include "cli/job.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "mpi/grid.h"
 
 static const char usage[] =
   "usage: trireme train [CONFIG.yaml] [--section.key=value ...]\n"
@@ -42,8 +43,15 @@ int cmd_train(int argc, char **argv)
   bool helped;
   int status = job_open(&job, &request, argc, argv, &words, &helped);
   if (status == TRM_OK && !helped) {
+    struct trm_grid grid;
     struct trm_result result;
-    status = trm_train(&job.options, &job.parts, &result);
+    status = trm_grid_create(&grid, &job.options, job.parts.comm);
+    if (status == TRM_OK) {
+      trm_grid_announce(&grid);
+      job.parts.grid = &grid;
+      status = trm_train(&job.options, &job.parts, &result);
+      trm_grid_free(&grid);
+    }
     if (status == TRM_OK)
       print_result(&result, job.options.run.dir);
   }

@@ -82,9 +82,9 @@ const struct trm_option trm_option_table[] = {
 
     {"parallel.data", TRM_OPTION_INT, AT(parallel.data), "-1", UP_FROM(-1), NULL,
      "ranks that divide each batch (-1: all there are)"},
-    {"parallel.pipeline", TRM_OPTION_INT, AT(parallel.pipeline), "1", 1, 4096, NULL,
+    {"parallel.pipeline", TRM_OPTION_INT, AT(parallel.pipeline), "1", -1, 4096, NULL,
      "stages into which the chain of layers is cut"},
-    {"parallel.tensor", TRM_OPTION_INT, AT(parallel.tensor), "1", 1, 4096, NULL, "ranks that divide each layer"},
+    {"parallel.tensor", TRM_OPTION_INT, AT(parallel.tensor), "1", -1, 4096, NULL, "ranks that divide each layer"},
     {"parallel.sequence", TRM_OPTION_BOOL, AT(parallel.sequence), "yes", ANY, NULL,
      "parallel.tensor: what is not divided by features is divided by positions, where there are sequences"},
     {"parallel.zero", TRM_OPTION_INT, AT(parallel.zero), "0", 0, 3, NULL,

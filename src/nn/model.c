@@ -285,14 +285,18 @@ static float init_value(const struct trm_parameter *p, uint64_t seed, uint32_t n
   return 0;
 }
 
+void trm_parameter_init(const struct trm_parameter *p, uint64_t seed, float *host)
+{
+  for (size_t e = 0; e < p->count; e++)
+    host[e] = init_value(p, seed, (uint32_t)p->number, trm_slice_element(&p->slice, e));
+}
+
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
 {
   memset(host_w, 0, model->parameters * sizeof *host_w);
-  const int count = trm_model_parameter_count(model);
-  for (int n = 0; n < count; n++) {
+  for (int n = 0; n < trm_model_parameter_count(model); n++) {
     const struct trm_parameter *p = trm_model_parameter(model, n);
-    for (size_t e = 0; e < p->count; e++)
-      host_w[p->offset + e] = init_value(p, seed, (uint32_t)p->number, trm_slice_element(&p->slice, e));
+    trm_parameter_init(p, seed, host_w + p->offset);
   }
 }
 
@@ -320,7 +324,9 @@ static void hash_add(struct trm_sha256 *hash, const float *values, size_t count)
   }
 }
 
-void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65])
+int trm_model_hash_of(const struct trm_model *model,
+                      int (*tensor_of)(void *context, int state, int number, const float **values), void *context,
+                      char hex[65])
 {
   const int count = trm_model_parameter_count(model);
   const struct trm_parameter **order = trm_alloc((size_t)count * sizeof *order, "order of the parameters");
@@ -329,10 +335,35 @@ void trm_model_hash(const struct trm_model *model, const float *host_w, char hex
   qsort(order, (size_t)count, sizeof *order, name_compare);
   struct trm_sha256 hash;
   trm_sha256_begin(&hash);
-  for (int n = 0; n < count; n++)
-    hash_add(&hash, host_w + order[n]->offset, order[n]->count);
+  int status = TRM_OK;
+  for (int n = 0; n < count && status == TRM_OK; n++) {
+    const float *values = NULL;
+    status = tensor_of(context, 0, order[n]->number, &values);
+    if (status == TRM_OK)
+      hash_add(&hash, values, order[n]->count);
+  }
   trm_sha256_end(&hash, hex);
   trm_free(order);
+  return status;
+}
+
+struct flat {
+  const struct trm_model *model;
+  const float *host_w;
+};
+
+static int flat_tensor(void *context, int state, int number, const float **values)
+{
+  (void)state;
+  const struct flat *flat = context;
+  *values = flat->host_w + trm_model_parameter(flat->model, number)->offset;
+  return TRM_OK;
+}
+
+void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65])
+{
+  struct flat flat = {model, host_w};
+  trm_model_hash_of(model, flat_tensor, &flat, hex);
 }
 
 char *trm_model_describe(const struct trm_model *model)

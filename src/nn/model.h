@@ -100,6 +100,8 @@ bool trm_slice_divides(const struct trm_slice *slice);
 /* Where an element of the slice is in the whole tensor. */
 size_t trm_slice_element(const struct trm_slice *slice, size_t element);
 
+/* Initial values of one parameter, or of the slice of it, (count). */
+void trm_parameter_init(const struct trm_parameter *parameter, uint64_t seed, float *host);
 /* Initial weights into a host array of `parameters` floats, keyed by (seed, number of the parameter and of the element in
  * the whole model); padding 0. */
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w);
@@ -107,6 +109,11 @@ void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
 /* SHA-256 of the parameters in order of name (strcmp) as little-endian floats: independent of the flat order and its
  * padding. */
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
+/* The same of values that come tensor by tensor: tensor_of gives those of parameter `number` of state 0, valid until its
+ * next call. Its failure is returned. */
+int trm_model_hash_of(const struct trm_model *model,
+                      int (*tensor_of)(void *context, int state, int number, const float **values), void *context,
+                      char hex[65]);
 
 /* -- passes, over the chunk and slot that were chosen last */
 

@@ -24,6 +24,9 @@ libtrireme_la_SOURCES += \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \
+	src/train/grid.h \
+	src/train/whole.c \
+	src/train/whole.h \
 	src/train/trainer.h
 traininclude_HEADERS += \
 	src/train/checkpoint.h \

@@ -73,8 +73,11 @@ static int evaluate_test(struct trainer *t, struct trm_tally *tally)
   const struct trm_strategy *s = &t->strategy;
   if (s->evaluated)
     TRM_CHECK(trm_model_bind(model, model->device, s->evaluated, s->g, model->max_rows, true));
-  const int status = trm_evaluate(model, t->test, t->comm, model->max_rows, tally);
+  const struct trm_pass pass = {.device = model->device, .tensor = t->tensor, .holder = s->holder};
+  const int status = trm_evaluate(model, t->test, t->grid->axis[TRM_AXIS_DATA], model->max_rows, &pass, tally);
   TRM_CHECK(trm_model_bind(model, model->device, s->w, s->g, model->max_rows, true));
+  /* decisions hang on it: all ranks take rank 0's bits */
+  t->comm->ops->broadcast(t->comm, tally, sizeof *tally, TRM_BYTE, 0);
   return status;
 }
 

@@ -25,9 +25,21 @@ static char *config_text(const struct trm_options *options)
   return text;
 }
 
-/* Rank 0: writes the state that strategy.collect has made visible, and what the ranks keep. */
-static int write_views(struct trainer *t, const char *path, const float *const view[TRM_MAX_STATES],
-                       struct trm_gather *gather)
+/* What rank 0 asks the others for: first tensors, then what they keep. */
+struct sources {
+  struct trm_gathering whole;
+  struct trm_gather kept;
+};
+
+static int kept_next(void *context, int rank, const struct trm_kept **kept, int *count)
+{
+  struct sources *from = context;
+  trm_gathering_end(&from->whole); /* all tensors are written */
+  return trm_gather_next(&from->kept, rank, kept, count);
+}
+
+/* Rank 0: writes what the sources give. */
+static int write_file(struct trainer *t, const char *path, struct sources *from)
 {
   char *config = config_text(t->options);
   struct trm_checkpoint c = {
@@ -42,23 +54,23 @@ static int write_views(struct trainer *t, const char *path, const float *const v
     .best_updates = t->best_updates,
     .stale_evaluations = t->stale_evaluations,
     .wall_s = trainer_wall(t),
-    .model_text = t->model.text,
-    .loss_name = (char *)t->model.loss->name,
+    .model_text = t->whole.text,
+    .loss_name = (char *)t->whole.loss->name,
     .config = config,
     .data_digest = (char *)t->data->digest, /* read only, as all texts here */
-    .spec = t->model.spec,
+    .spec = t->whole.spec,
     .class_names = t->data->class_names,
     .encoding = t->data->encoding,
     .states = 1 + t->optimizer.states,
-    .kept_ranks = gather->ranks,
-    .kept_of = trm_gather_next,
-    .kept_from = gather,
+    .tensor_of = trm_gathering_tensor,
+    .tensor_from = &from->whole,
+    .kept_ranks = from->kept.ranks,
+    .kept_of = kept_next,
+    .kept_from = from,
   };
-  for (int i = 0; i < c.states; i++) {
-    c.state[i] = (float *)view[i]; /* read only: owns_states is false */
+  for (int i = 0; i < c.states; i++)
     c.state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
-  }
-  const int status = t->parts->checkpoint->write(path, &c, &t->model);
+  const int status = t->parts->checkpoint->write(path, &c, &t->whole);
   free(config);
   return status;
 }
@@ -91,20 +103,25 @@ static void point_last(const struct trainer *t, const char *name)
   trm_free(link);
 }
 
+int trainer_gather(struct trainer *t, struct trm_gathering *gathering)
+{
+  return trm_gathering_begin(gathering, t->grid, &t->strategy, &t->whole, &t->model);
+}
+
 /* Collective. Rank 0 writes checkpoints/NAME. */
 static int save_as(struct trainer *t, const char *name)
 {
-  const float *view[TRM_MAX_STATES] = {NULL};
-  struct trm_gather gather;
-  TRM_CHECK(t->strategy.ops->collect(&t->strategy, view));
-  TRM_CHECK(trm_gather_begin(&gather, t->comm, t->strategy.kept, t->strategy.kepts));
+  struct sources from;
+  TRM_CHECK(trm_gather_begin(&from.kept, t->comm, t->strategy.kept, t->strategy.kepts));
+  TRM_CHECK(trainer_gather(t, &from.whole));
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     char *path = trm_format("%s/checkpoints/%s", t->dir.path, name);
-    status = write_views(t, path, view, &gather);
+    status = write_file(t, path, &from);
     trm_free(path);
   }
-  trm_gather_end(&gather);
+  trm_gathering_end(&from.whole);
+  trm_gather_end(&from.kept);
   return trm_agree(t->comm, status);
 }
 
@@ -128,31 +145,55 @@ int trainer_save_best(struct trainer *t)
   return save_as(t, "best.h5");
 }
 
-/* Initial weights on every rank: of model.init, which rank 0 reads, or drawn. */
-static int initial_weights(struct trainer *t, float *w)
+/* The weights of model.init, which rank 0 reads: whole, on every rank. Caller frees. NULL: none are named. */
+static int weights_given(struct trainer *t, float **w)
 {
   const char *file = t->options->model_init;
-  if (file[0] == '\0') {
-    trm_model_init(&t->model, (uint64_t)t->options->run.seed, w);
+  *w = NULL;
+  if (file[0] == '\0')
     return TRM_OK;
+  *w = trm_alloc(t->whole.parameters * sizeof **w, "initial weights");
+  const int status = trm_agree(t->comm, t->comm->rank == 0 ? t->parts->weights_read(file, &t->whole, *w) : TRM_OK);
+  if (status != TRM_OK) {
+    trm_free(*w);
+    return status;
   }
-  TRM_CHECK(trm_agree(t->comm, t->comm->rank == 0 ? t->parts->weights_read(file, &t->model, w) : TRM_OK));
-  t->comm->ops->broadcast(t->comm, w, t->model.parameters, TRM_FLOAT, 0);
+  t->comm->ops->broadcast(t->comm, *w, t->whole.parameters, TRM_FLOAT, 0);
   trm_info("weights of %s", file);
   return TRM_OK;
 }
 
+/* Initial values of what this rank has of a parameter: of the whole weights given, or drawn. */
+static void parameter_begin(const struct trainer *t, const struct trm_parameter *p, const float *given, float *to)
+{
+  if (!given) {
+    trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
+    return;
+  }
+  given += trm_model_parameter(&t->whole, p->number)->offset;
+  for (size_t e = 0; e < p->count; e++)
+    to[e] = given[trm_slice_element(&p->slice, e)];
+}
+
 static int begin_anew(struct trainer *t)
 {
-  float *w = trm_alloc(t->model.parameters * sizeof *w, "initial weights");
-  int status = initial_weights(t, w);
-  const float *from[TRM_MAX_STATES] = {w};
-  if (t->optimizer.ema > 0)
-    from[t->optimizer.states] = w;
-  if (status == TRM_OK)
-    status = t->strategy.ops->restore(&t->strategy, from, 0);
-  trm_free(w);
-  return status;
+  float *given;
+  TRM_CHECK(weights_given(t, &given));
+  struct trm_filling filling;
+  const int average = t->optimizer.ema > 0 ? t->optimizer.states : 0; /* begins as the weights */
+  trm_filling_begin(&filling, &t->strategy, 1 + average);
+  int status = TRM_OK;
+  for (int n = 0; n < trm_model_parameter_count(&t->model) && status == TRM_OK; n++) {
+    const struct trm_parameter *p = trm_model_parameter(&t->model, n);
+    float *values = trm_alloc(p->count * sizeof *values, "initial weights");
+    parameter_begin(t, p, given, values);
+    status = trm_filling_give(&filling, 0, p, values);
+    if (status == TRM_OK && average)
+      status = trm_filling_give(&filling, average, p, values);
+    trm_free(values);
+  }
+  trm_free(given);
+  return trm_filling_end(&filling, 0, trm_agree(t->comm, status));
 }
 
 /* Takes up the run that the checkpoint's head describes. */
@@ -161,8 +202,8 @@ static int take_position(struct trainer *t, const struct trm_checkpoint *c, cons
   if (c->seed != (uint64_t)t->options->run.seed)
     return trm_error(TRM_USAGE, "%s: the run has seed %llu, run.seed is %lld: it would not go on with the same samples",
                      path, (unsigned long long)c->seed, (long long)t->options->run.seed);
-  if (strcmp(c->model_text, t->model.text) != 0)
-    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text, t->model.text);
+  if (strcmp(c->model_text, t->whole.text) != 0)
+    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text, t->whole.text);
   if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
     return trm_error(TRM_USAGE, "%s: the run's data set was another one than %s (their digests differ)", path,
                      t->data->path);
@@ -190,24 +231,36 @@ static int state_missing(const struct trainer *t, const char *path, const char *
                    average ? "optim.ema" : "optim.name=", average ? "" : t->options->optim.name);
 }
 
+/* The tensors of the checkpoint become the strategy's. Collective. */
+static int take_arrays(struct trainer *t, struct trm_checkpoint *c, const char *path)
+{
+  int status = TRM_OK;
+  for (int i = 1; status == TRM_OK && i <= t->optimizer.states; i++)
+    if (i >= c->states || strcmp(c->state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
+      status = state_missing(t, path, trm_optimizer_state_name(&t->optimizer, i - 1));
+  if (c->states > 1 + t->optimizer.states)
+    c->states = 1 + t->optimizer.states; /* the optimizer has no use for more */
+  struct trm_filling filling;
+  trm_filling_begin(&filling, &t->strategy, c->states);
+  if (status == TRM_OK)
+    status = t->parts->checkpoint->read_parts(path, c, &t->whole, &t->model, trm_filling_give, &filling);
+  status = trm_agree(t->comm, status);
+  if (status == TRM_OK)
+    status = trm_kept_give_back(t->comm, t->parts->checkpoint, path, c->kept_ranks, t->strategy.kept, t->strategy.kepts,
+                                &t->strategy.kept_given);
+  return trm_filling_end(&filling, c->updates, status);
+}
+
 static int resume_from(struct trainer *t, const char *path)
 {
   struct trm_checkpoint c = {0};
   int status = t->parts->checkpoint->read_head(path, &c);
   if (status == TRM_OK)
     status = take_position(t, &c, path);
-  if (status == TRM_OK)
-    status = t->parts->checkpoint->read_arrays(path, &c, &t->model, true);
-  for (int i = 1; status == TRM_OK && i <= t->optimizer.states; i++)
-    if (i >= c.states || strcmp(c.state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
-      status = state_missing(t, path, trm_optimizer_state_name(&t->optimizer, i - 1));
   status = trm_agree(t->comm, status);
   if (status == TRM_OK)
-    status = trm_kept_give_back(t->comm, t->parts->checkpoint, path, c.kept_ranks, t->strategy.kept, t->strategy.kepts,
-                                &t->strategy.kept_given);
+    status = take_arrays(t, &c, path);
   if (status == TRM_OK) {
-    const float *const from[TRM_MAX_STATES] = {c.state[0], c.state[1], c.state[2], c.state[3]};
-    status = t->strategy.ops->restore(&t->strategy, from, c.updates);
     t->saved_at = c.updates;
     trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,
              (unsigned long long)c.updates);

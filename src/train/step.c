@@ -42,6 +42,7 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
   struct trm_input input;
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
   TRM_CHECK(trm_feed_batch(&t->feed, &t->batch, &input));
+  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
   const struct trm_pass pass = {
     .device = t->parts->device,
     .input = &input,
@@ -49,11 +50,14 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
     .seed = (uint64_t)t->options->run.seed,
     .first_row = t->samples - t->position + low, /* the same for any division of the batch */
     .beta = beta,
-    .reduce = t->strategy.ops->lockstep && t->comm->size > 1 && !t->lane_count ? reduce_sums : NULL,
-    .reduce_context = t->comm,
+    .reduce = t->strategy.ops->lockstep && data->size > 1 && !t->lane_count ? reduce_sums : NULL,
+    .reduce_context = data,
+    .tensor = t->tensor,
+    .holder = t->strategy.holder,
   };
   struct handover to = {&t->strategy, tally};
-  return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, last ? hand_to_strategy : NULL, &to);
+  const bool hand = last || pass.holder; /* a holder adds up by itself */
+  return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, hand ? hand_to_strategy : NULL, &to);
 }
 
 /* This rank's part of the batch [low, high), in `accumulate` micro-batches. */
@@ -92,13 +96,22 @@ static void batch_find(const struct trainer *t, uint64_t number, size_t *low, si
   *high = t->data->rows - *low < (size_t)batch ? t->data->rows : *low + (size_t)batch;
 }
 
+/* Asked to stop: by a signal that any rank of this copy of the model has seen. */
+static double stop_asked(const struct trainer *t)
+{
+  double asked = trm_stop_asked();
+  if (t->grid->model->size > 1)
+    t->grid->model->ops->allreduce(t->grid->model, &asked, 1, TRM_DOUBLE, TRM_SUM);
+  return asked;
+}
+
 /* The gradient of this rank's part of a batch, and what the strategy makes of it. */
 static int train_batch(struct trainer *t, uint64_t number, struct trm_tally *tally, double *rate, size_t *high)
 {
   size_t low;
   batch_find(t, number, &low, high);
   *rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
-  *tally = (struct trm_tally){.stop = trm_stop_asked()};
+  *tally = (struct trm_tally){.stop = stop_asked(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
   const double began = trm_pace_clock();
   if (status == TRM_OK)

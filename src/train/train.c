@@ -30,23 +30,30 @@ static size_t largest_part(const struct trainer *t)
   return (part + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
-static int check_request(const struct trm_options *o, const struct trm_comm *comm)
+/* What only whole models on each rank can do. */
+static int check_layout(const struct trainer *t)
 {
+  const struct trm_options *o = t->options;
+  if (t->grid->model->size > 1 && t->parts->strategy->claim)
+    return trm_error(TRM_USAGE, "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must be 1",
+                     t->parts->strategy->name);
+  if (o->run.lanes > 0 && t->grid->size[TRM_AXIS_PIPELINE] > 1)
+    return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must be 1");
+  return TRM_OK;
+}
+
+static int check_request(const struct trm_options *o, const struct trm_grid *grid)
+{
+  const int data = grid->size[TRM_AXIS_DATA];
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "data.file: no data set named (make one: trireme data make digits --out digits.h5)");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
-  if (o->parallel.pipeline > 1 || o->parallel.tensor > 1)
-    return trm_error(TRM_USAGE, "parallel.pipeline and parallel.tensor: models are whole on each rank so far");
-  if (o->parallel.data > 0 && o->parallel.data != comm->size)
-    return trm_error(TRM_USAGE, "parallel.data: %lld asked for, but the job has %d ranks", (long long)o->parallel.data,
-                     comm->size);
   if (o->run.lanes > 0) {
     if (o->run.lanes & (o->run.lanes - 1))
       return trm_error(TRM_USAGE, "run.lanes: %lld is not a power of two", (long long)o->run.lanes);
-    if (o->run.lanes % comm->size != 0)
-      return trm_error(TRM_USAGE, "run.lanes: %lld lanes cannot be divided among %d ranks", (long long)o->run.lanes,
-                       comm->size);
+    if (o->run.lanes % data != 0)
+      return trm_error(TRM_USAGE, "run.lanes: %lld lanes cannot be divided among %d ranks", (long long)o->run.lanes, data);
     if (o->train.accumulate > 1)
       return trm_error(TRM_USAGE, "run.lanes and train.accumulate exclude each other: lanes divide the batch already");
   }
@@ -88,11 +95,25 @@ static int plan_steps(struct trainer *t)
   return TRM_OK;
 }
 
+/* The whole model, and the part of it that this rank has. */
+static int create_models(struct trainer *t)
+{
+  const struct trm_options *o = t->options;
+  const struct trm_input_spec *spec = &t->data->spec;
+  TRM_CHECK(trm_model_create(&t->whole, o->model, o->train.loss, spec));
+  const struct trm_model_part part = {
+    .tensor = t->grid->place[TRM_AXIS_TENSOR],
+    .tensors = t->grid->size[TRM_AXIS_TENSOR],
+    .by_positions = o->parallel.sequence,
+  };
+  return trm_agree(t->comm, trm_model_create_part(&t->model, o->model, o->train.loss, spec, &part));
+}
+
 static int create_strategy(struct trainer *t)
 {
   t->strategy = (struct trm_strategy){
     .ops = t->parts->strategy,
-    .comm = t->comm,
+    .comm = t->grid->axis[TRM_AXIS_DATA],
     .device = t->parts->device,
     .optimizer = &t->optimizer,
     .options = t->options,
@@ -111,11 +132,11 @@ static void announce(const struct trainer *t)
 {
   const double mb = 1.0 / (1 << 20);
   const double flat = (double)t->model.parameters * sizeof(float) * mb;
-  trm_info("%s", strlen(t->model.text) > 400 ? t->options->model : t->model.text); /* a preset says it shorter */
+  trm_info("%s", strlen(t->whole.text) > 400 ? t->options->model : t->whole.text); /* a preset says it shorter */
   trm_info("%d rank%s x %d thread%s, batch %lld, %llu steps of %llu samples in all, %zu parameters", t->comm->size,
            t->comm->size == 1 ? "" : "s", t->parts->device->threads, t->parts->device->threads == 1 ? "" : "s",
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
-           trm_model_size(&t->model));
+           trm_model_size(&t->whole));
   const size_t *part = t->budget.part;
   trm_info("memory: %.1f MB a rank: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, data %.1f, program "
            "and libraries %.1f", (double)trm_budget_total(&t->budget) * mb, flat,
@@ -127,11 +148,12 @@ static void announce(const struct trainer *t)
 static int set_up(struct trainer *t)
 {
   TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->parts->device)));
-  TRM_CHECK(check_request(t->options, t->comm));
+  TRM_CHECK(check_request(t->options, t->grid));
+  TRM_CHECK(check_layout(t));
   TRM_CHECK(open_data(t));
   trm_budget_opened(&t->budget);
   TRM_CHECK(plan_steps(t));
-  TRM_CHECK(trm_model_create(&t->model, t->options->model, t->options->train.loss, &t->data->spec));
+  TRM_CHECK(create_models(t));
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
     return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s", t->model.loss->name);
   t->model.smoothing = (float)t->options->train.smoothing;
@@ -172,6 +194,7 @@ static void tear_down(struct trainer *t)
   trm_lanes_free(&t->lanes);
   trm_free(t->staleness);
   trm_model_free(&t->model);
+  trm_model_free(&t->whole);
   if (t->strategy.ops)
     t->strategy.ops->destroy(&t->strategy);
   if (t->test)
@@ -200,13 +223,16 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .max_resident_bytes = trm_memory_most(),
   };
   trm_pace_report(&t->pace, t->comm);
-  const float *view[TRM_MAX_STATES] = {NULL};
-  TRM_CHECK(t->strategy.ops->collect(&t->strategy, view));
+  struct trm_gathering whole;
+  TRM_CHECK(trainer_gather(t, &whole));
+  int status = TRM_OK;
+  if (t->comm->rank == 0)
+    status = trm_model_hash_of(&t->whole, trm_gathering_tensor, &whole, result->weights_sha256);
+  trm_gathering_end(&whole);
   const int ranks = trainer_staleness(t);
-  if (t->comm->rank != 0)
-    return TRM_OK;
-  trm_model_hash(&t->model, view[0], result->weights_sha256);
-  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->model, result, t->staleness, ranks);
+  if (t->comm->rank != 0 || status != TRM_OK)
+    return status;
+  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->whole, result, t->staleness, ranks);
 }
 
 int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result)
@@ -214,7 +240,8 @@ int trm_train(const struct trm_options *options, const struct trm_parts *parts, 
   struct trainer t = {
     .options = options,
     .parts = parts,
-    .comm = parts->comm,
+    .grid = parts->grid,
+    .comm = parts->grid->all,
     .best_loss = NAN,
     .best_accuracy = NAN,
     .test_loss = NAN,

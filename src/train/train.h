@@ -4,11 +4,13 @@
 
 #include "train/checkpoint.h"
 #include "train/dataset.h"
+#include "train/grid.h"
 #include "train/strategy.h"
 
 /* What the roof has chosen from the tables; not owned. */
 struct trm_parts {
   struct trm_comm *comm; /* the whole job */
+  const struct trm_grid *grid; /* its ranks by axes; for training */
   struct trm_device *device;
   const struct trm_strategy_ops *strategy;
   const struct trm_dataset_ops *dataset;
@@ -32,8 +34,10 @@ struct trm_result {
 /* Collective. Trains as the options say, writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
 int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result);
 
-/* Collective. The tally of the model over the whole data set, each row once, divided over the ranks. */
+/* Collective. The tally of the model over the whole data set, each row once, divided over the ranks of comm. In steps of
+ * `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is not
+ * read. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
-                 struct trm_tally *tally);
+                 const struct trm_pass *pass, struct trm_tally *tally);
 
 #endif

@@ -8,6 +8,7 @@
 #include "train/pace.h"
 #include "train/rundir.h"
 #include "train/train.h"
+#include "train/whole.h"
 
 /* For strategies that take sparse rows themselves (rows.c). */
 struct trainer_rows {
@@ -20,10 +21,13 @@ struct trainer_rows {
 struct trainer {
   const struct trm_options *options;
   const struct trm_parts *parts;
-  struct trm_comm *comm; /* parts->comm */
+  const struct trm_grid *grid; /* parts->grid */
+  struct trm_comm *comm;       /* grid->all */
+  struct trm_axis *tensor;     /* the ranks that divide the layers; NULL: layers are whole */
 
   struct trm_dataset *data, *test; /* test: NULL if there is no test split */
-  struct trm_model model;
+  struct trm_model whole; /* takes no memory: what all ranks have in common */
+  struct trm_model model; /* the part that this rank has */
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
   struct trm_lanes lanes;
@@ -81,6 +85,7 @@ int trainer_rows_learn(struct trainer *t, size_t low, size_t high, double rate, 
 void trainer_rows_free(struct trainer *t);
 
 /* checkpoints (save.c). All are collective. */
+int trainer_gather(struct trainer *t, struct trm_gathering *gathering); /* begins to bring tensors to rank 0 */
 int trainer_save(struct trainer *t);      /* checkpoints/step-N.h5 and last.h5; removes the oldest beyond run.keep */
 int trainer_save_best(struct trainer *t); /* checkpoints/best.h5 */
 int trainer_start(struct trainer *t);     /* initial weights, or those of run.resume */

@@ -713,7 +713,7 @@ static void test_options_set(void)
       {"train.batch", "9223372036854775808", "too large"},
       {"parallel.data", "-1", NULL},
       {"parallel.data", "-2", "at least -1"},
-      {"parallel.pipeline", "0", "option parallel.pipeline: 0 is out of range: 1 to 4096"},
+      {"parallel.pipeline", "-2", "option parallel.pipeline: -2 is out of range: -1 to 4096"},
       {"parallel.zero", "4", "option parallel.zero: 4 is out of range: 0 to 3"},
       {"data.threads", "2", "option data.threads: 2 is out of range: 0 to 1"},
       {"optim.lr", "0.05", NULL},
