@@ -20,6 +20,7 @@
 #include "nn/model.h"
 #include "nn/names.h"
 #include "nn/optimizer.h"
+#include "train/actions.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/grid.h"

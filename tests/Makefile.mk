@@ -30,6 +30,7 @@ trm_test_programs += \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sample \
+	tests/unit/test_schedule \
 	tests/unit/test_sequences \
 	tests/unit/test_service \
 	tests/unit/test_staleness \
@@ -89,6 +90,7 @@ tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_ex
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
+tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)
 tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)

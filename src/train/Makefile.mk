@@ -1,6 +1,7 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
+	src/train/actions.c \
 	src/train/budget.c \
 	src/train/budget.h \
 	src/train/checkpoint.c \
@@ -29,6 +30,7 @@ libtrireme_la_SOURCES += \
 	src/train/whole.h \
 	src/train/trainer.h
 traininclude_HEADERS += \
+	src/train/actions.h \
 	src/train/checkpoint.h \
 	src/train/dataset.h \
 	src/train/staleness.h \
