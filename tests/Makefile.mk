@@ -35,7 +35,8 @@ trm_test_programs += \
 	tests/unit/test_service \
 	tests/unit/test_staleness \
 	tests/unit/test_sync \
-	tests/unit/test_tokens
+	tests/unit/test_tokens \
+	tests/unit/test_zero
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_async_job = tests/unit/async_job.h tests/unit/ranks.h $(trm_program_extra)
@@ -83,6 +84,7 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_sparse.c \
 	tests/unit/test_kernels.c \
 	$(trm_test_devices) $(trm_program_extra)
+tests_unit_test_zero_SOURCES = tests/unit/test_zero.c tests/unit/ranks.h $(trm_test_devices) $(trm_program_extra)
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_onnx_SOURCES = tests/unit/test_onnx.c $(trm_test_nn)

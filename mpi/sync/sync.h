@@ -9,6 +9,9 @@ extern const struct trm_strategy_ops trm_strategy_sync;
 /* The same for a device with memory of its own; trm_strategy_sync hands over to it. */
 extern const struct trm_strategy_ops sync_staged;
 
+/* The same with states, gradients, weights divided over the ranks (parallel.zero); likewise. */
+extern const struct trm_strategy_ops sync_zero;
+
 /* Collective over all: the tally becomes the sum over the ranks. TRM_FAILED on every rank if the loss is not finite.
  * With lanes the sum is added in the fixed tree over the ranks of `all`. */
 int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_tally *tally);

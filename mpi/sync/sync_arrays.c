@@ -143,6 +143,10 @@ static int arrays_create(struct trm_strategy *strategy, struct sync *s)
 
 int sync_create(struct trm_strategy *strategy)
 {
+  if (strategy->options->parallel.zero > 0 && strategy->comm->size > 1) { /* alone there is nothing to divide */
+    strategy->ops = &sync_zero;
+    return strategy->ops->create(strategy);
+  }
   if (!strategy->device->host_memory) { /* from here on the other one is the strategy */
     strategy->ops = &sync_staged;
     return strategy->ops->create(strategy);

@@ -1,0 +1,224 @@
+/* Where weights and gradients travel: whole units between the ranks' shards and the buffers that layers work with. */
+#include <string.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/sync/zero_private.h"
+
+static struct slot *slot_of(const struct zero *z, const struct slots *slots, int u)
+{
+  return &slots->slot[slots->all ? u : z->unit[u].turn];
+}
+
+/* Where weights, or the state that is used in their place, are to be had. */
+static const struct slots *weights_of(const struct zero *z, int array)
+{
+  return array && z->weights.all ? &z->averages : &z->weights;
+}
+
+float *zero_own_weights(const struct trm_strategy *strategy, int u, const struct piece *piece)
+{
+  const struct zero *z = strategy->own;
+  if (z->w)
+    return z->w + piece->own;
+  return z->weights.slot[u].data + (piece->low - z->unit[u].low) + (size_t)strategy->comm->rank * piece->part;
+}
+
+/* Copies to and from what the network sees, where the device's memory is another one. */
+static void bring_out(struct trm_strategy *strategy, float *host, const float *data, size_t n)
+{
+  if (host != data && !strategy->device->host_memory)
+    strategy->device->ops->download(strategy->device, host, data, n * sizeof *host);
+}
+
+static void bring_in(struct trm_strategy *strategy, float *data, const float *host, size_t n)
+{
+  if (host != data && !strategy->device->host_memory)
+    strategy->device->ops->upload(strategy->device, data, host, n * sizeof *host);
+}
+
+/* What the device has been given to do is done. A device that failed has no way back: others wait for this rank. */
+static void device_wait(struct trm_strategy *strategy)
+{
+  const int status = strategy->device->ops->sync(strategy->device);
+  if (status == TRM_OK)
+    return;
+  trm_log_error();
+  trm_abort(status);
+}
+
+static void requests_wait(struct trm_strategy *strategy, struct slot *slot, int count)
+{
+  struct trm_comm *comm = strategy->comm;
+  const double before = comm->ops->clock(comm);
+  for (int i = 0; i < count; i++)
+    comm->ops->wait(&slot->request[i]);
+  strategy->comm_s += comm->ops->clock(comm) - before;
+}
+
+/* -- weights */
+
+static void gather_finish(struct trm_strategy *strategy, struct slot *slot)
+{
+  const struct zero *z = strategy->own;
+  if (!slot->under_way)
+    return;
+  const struct unit *unit = &z->unit[slot->unit];
+  requests_wait(strategy, slot, unit->last - unit->first);
+  bring_in(strategy, slot->data, slot->host, unit->room);
+  slot->under_way = false;
+}
+
+static void gather_begin(struct trm_strategy *strategy, struct slot *slot, int u, int array)
+{
+  struct zero *z = strategy->own;
+  struct trm_comm *comm = strategy->comm;
+  const struct unit *unit = &z->unit[u];
+  gather_finish(strategy, slot);
+  device_wait(strategy);
+  slot->unit = u;
+  slot->array = array;
+  slot->under_way = true;
+  const double before = comm->ops->clock(comm);
+  for (int p = unit->first; p < unit->last; p++) {
+    const struct piece *piece = &z->piece[p];
+    float *all = slot->host + (piece->low - unit->low), *own = all + (size_t)comm->rank * piece->part;
+    const float *mine = array ? z->state[array - 1] + piece->own : zero_own_weights(strategy, u, piece);
+    if (strategy->device->host_memory) {
+      comm->ops->allgather_begin(comm, mine, all, piece->part, TRM_FLOAT, &slot->request[p - unit->first]);
+    } else {
+      bring_out(strategy, own, mine, piece->part);
+      comm->ops->allgather_begin(comm, own, all, piece->part, TRM_FLOAT, &slot->request[p - unit->first]);
+    }
+  }
+  strategy->comm_s += comm->ops->clock(comm) - before;
+}
+
+static bool slot_has(const struct slot *slot, int u, int array)
+{
+  return slot->unit == u && slot->array == array;
+}
+
+float *zero_weights_take(struct trm_strategy *strategy, int u, int array)
+{
+  const struct zero *z = strategy->own;
+  struct slot *slot = slot_of(z, weights_of(z, array), u);
+  if (!slot_has(slot, u, array))
+    gather_begin(strategy, slot, u, array);
+  gather_finish(strategy, slot);
+  slot->held++;
+  return slot->data;
+}
+
+void zero_weights_give(struct trm_strategy *strategy, int u, int array)
+{
+  const struct zero *z = strategy->own;
+  slot_of(z, weights_of(z, array), u)->held--;
+}
+
+void zero_weights_ahead(struct trm_strategy *strategy, int u, int array)
+{
+  const struct zero *z = strategy->own;
+  if (u < 0 || u >= z->units)
+    return;
+  struct slot *slot = slot_of(z, weights_of(z, array), u);
+  if (!slot_has(slot, u, array) && !slot->held)
+    gather_begin(strategy, slot, u, array);
+}
+
+void zero_weights_rest(struct trm_strategy *strategy)
+{
+  struct zero *z = strategy->own;
+  for (int i = 0; i < z->weights.count; i++)
+    gather_finish(strategy, &z->weights.slot[i]);
+  for (int i = 0; i < z->averages.count; i++)
+    gather_finish(strategy, &z->averages.slot[i]);
+}
+
+void zero_weights_changed(struct trm_strategy *strategy)
+{
+  struct zero *z = strategy->own;
+  zero_weights_rest(strategy);
+  for (int i = 0; i < z->averages.count; i++)
+    z->averages.slot[i].unit = -1;
+  for (int i = 0; i < z->weights.count; i++)
+    z->weights.slot[i].unit = -1;
+  /* in the order of the forward pass: all of them, or the first two */
+  const int last = z->units - 1, first = z->weights.all ? 0 : z->units - (z->unit[last].shared ? 2 : 1);
+  for (int u = last; u >= first; u--)
+    zero_weights_ahead(strategy, u, 0);
+}
+
+/* -- gradients */
+
+/* to (n), this rank's shard, gets what came: another sum, or the first one of this step. */
+static void shard_add(struct trm_strategy *strategy, float *to, const float *came, size_t n, bool filled)
+{
+  const float *const both[] = {to, came};
+  if (filled)
+    strategy->device->ops->sum(strategy->device, to, both, 2, n);
+  else if (to != came)
+    strategy->device->ops->copy(strategy->device, to, came, n * sizeof *to);
+}
+
+static void scatter_finish(struct trm_strategy *strategy, struct slot *slot)
+{
+  struct zero *z = strategy->own;
+  if (!slot->under_way)
+    return;
+  struct unit *unit = &z->unit[slot->unit];
+  float *own = z->g + z->piece[unit->first].own;
+  requests_wait(strategy, slot, unit->last - unit->first);
+  slot->under_way = false;
+  if (!strategy->device->host_memory) {
+    bring_in(strategy, z->came, slot->sum, unit->part);
+    shard_add(strategy, own, z->came, unit->part, unit->filled);
+  } else if (unit->filled) {
+    shard_add(strategy, own, slot->sum, unit->part, true);
+  }
+  unit->filled = true;
+}
+
+float *zero_gradient_take(struct trm_strategy *strategy, int u)
+{
+  const struct zero *z = strategy->own;
+  const struct unit *unit = &z->unit[u];
+  struct slot *slot = slot_of(z, &z->gradients, u);
+  scatter_finish(strategy, slot);
+  if (slot->unit != u) { /* behind the unit's last layer */
+    const size_t n = unit->high - unit->low;
+    strategy->device->ops->fill(strategy->device, slot->data + n, 0, unit->room - n);
+    slot->unit = u;
+  }
+  return slot->data;
+}
+
+void zero_gradient_give(struct trm_strategy *strategy, int u)
+{
+  struct zero *z = strategy->own;
+  struct trm_comm *comm = strategy->comm;
+  const struct unit *unit = &z->unit[u];
+  struct slot *slot = slot_of(z, &z->gradients, u);
+  const bool here = strategy->device->host_memory, aside = unit->filled || !here;
+  device_wait(strategy);
+  bring_out(strategy, slot->host, slot->data, unit->room);
+  if (aside && !slot->sum)
+    slot->sum = trm_alloc(slot->room / (size_t)comm->size * sizeof *slot->sum, "gradients");
+  const double before = comm->ops->clock(comm);
+  for (int p = unit->first; p < unit->last; p++) {
+    const struct piece *piece = &z->piece[p];
+    float *to = aside ? slot->sum + (piece->own - z->piece[unit->first].own) : z->g + piece->own;
+    comm->ops->reduce_scatter_begin(comm, slot->host + (piece->low - unit->low), to, piece->part, TRM_FLOAT, TRM_SUM,
+                                    &slot->request[p - unit->first]);
+  }
+  strategy->comm_s += comm->ops->clock(comm) - before;
+  slot->under_way = true;
+}
+
+void zero_gradients_finish(struct trm_strategy *strategy)
+{
+  struct zero *z = strategy->own;
+  for (int i = 0; i < z->gradients.count; i++)
+    scatter_finish(strategy, &z->gradients.slot[i]);
+}

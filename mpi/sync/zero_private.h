@@ -1,0 +1,120 @@
+/* What the files of sharded data parallelism have in common: zero.c makes the passes and steps, zero_arrays.c cuts and
+ * takes the memory, zero_exchange.c brings weights and gradients to where they belong, zero_state.c is for checkpoints. */
+#ifndef TRM_MPI_SYNC_ZERO_PRIVATE_H
+#define TRM_MPI_SYNC_ZERO_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "mpi/sync/sync.h"
+
+/* Shards are whole lines of memory. Elements. */
+#define ZERO_LINE ((size_t)16)
+
+/* An interval of the flat arrays that is divided evenly over the ranks: rank r has [low + r part, low + (r + 1) part),
+ * as far as the interval goes; what is beyond is padding. */
+struct piece {
+  size_t low, high;
+  size_t part; /* of a rank */
+  size_t own;  /* where this rank's part is in its arrays of shards */
+};
+
+/* Layers that come and go together. */
+struct unit {
+  size_t low, high; /* elements of the flat arrays: whole layers */
+  size_t room;      /* elements of a buffer for it: the sum of size * part */
+  size_t part;      /* the sum of part */
+  int first, last;  /* pieces [first, last) */
+  int turn;         /* its slot where units take turns */
+  bool shared;      /* used at both ends of the chain: no other one has that slot */
+  bool filled;      /* this step's shard of the gradient has a sum already */
+};
+
+/* A buffer in which units take turns, or which is one unit's for good. */
+struct slot {
+  float *data;                  /* device, (room) */
+  float *host;                  /* what the network sees of it: data, or a copy on the host */
+  size_t room;
+  int unit;                     /* whose values it has; -1: nobody's */
+  int array;                    /* weights: 0, or the state that is in their place */
+  int held;                     /* layers that work with it */
+  bool under_way;               /* to be finished (zero_exchange.c) */
+  struct trm_request **request; /* (most pieces of a unit) */
+  float *sum;                   /* gradients: host, (most parts of a unit), once it is needed */
+};
+
+struct slots {
+  struct slot *slot;
+  int count;
+  bool all;      /* each unit has its own, by its number */
+  float *memory; /* then: device, of all */
+};
+
+struct zero {
+  int level;
+  struct trm_holder holder;
+  struct unit *unit;   /* (units) ascending */
+  int units, turns;    /* slots where they take turns */
+  struct piece *piece; /* (pieces) */
+  int pieces, most_pieces;
+  size_t trained, statistics;
+  size_t shard;        /* elements of this rank's arrays of shards */
+
+  float *w;            /* device, (shard); NULL: the slots have all weights */
+  float *g;            /* device, (shard): sums of this step */
+  float *state[TRM_MAX_STATES - 1]; /* device, (shard) */
+  float *came;         /* device, (largest part of a unit): a sum that came from the host; NULL: that is the same memory */
+  struct slots weights, gradients, averages; /* the last: for evaluations, where weights do not take turns */
+
+  /* statistics: every rank has them whole */
+  float *w_rest, *g_rest, *sum_rest, *average_rest; /* device, (statistics) each */
+  float *host_rest;    /* (statistics) */
+  double (*norm)[2];   /* (2, tensors) */
+  float *ratio;        /* (tensors) */
+  float *view[TRM_MAX_STATES]; /* host, (elements), on rank 0, from the first collect on */
+};
+
+/* What this rank has of a piece: [low, high) of the flat arrays; empty where the rank has padding alone. */
+struct interval_of {
+  size_t low, high;
+};
+struct interval_of zero_part(const struct piece *piece, int rank);
+
+/* The unit of a trained element. */
+int zero_unit_at(const struct zero *z, size_t element);
+
+/* Where this rank has its part of the weights of a piece of unit u. Device. */
+float *zero_own_weights(const struct trm_strategy *strategy, int u, const struct piece *piece);
+
+/* -- zero_arrays.c. Collective: cuts the units, takes all memory. */
+int zero_create(struct trm_strategy *strategy);
+void zero_destroy(struct trm_strategy *strategy); /* collective */
+
+/* -- zero.c */
+struct trm_holder zero_holder(struct trm_strategy *strategy);
+
+/* -- zero_exchange.c. All are called by all ranks in the same order, but those that say so. */
+
+/* A unit's weights, or in their place a state (array > 0), for the time until give. */
+float *zero_weights_take(struct trm_strategy *strategy, int unit, int array);
+void zero_weights_give(struct trm_strategy *strategy, int unit, int array); /* of one rank */
+/* Begins to bring them, if there is room. */
+void zero_weights_ahead(struct trm_strategy *strategy, int unit, int array);
+/* This rank's shard has changed: nothing of what the slots have is valid, those that have all weights get them. */
+void zero_weights_changed(struct trm_strategy *strategy);
+/* Ends what is under way. */
+void zero_weights_rest(struct trm_strategy *strategy);
+
+/* The buffer for a unit's gradient: what went out of it before is done. */
+float *zero_gradient_take(struct trm_strategy *strategy, int unit);
+/* It is complete on this rank: begins its way to the ranks' shards. */
+void zero_gradient_give(struct trm_strategy *strategy, int unit);
+/* All that was given is part of the shards. */
+void zero_gradients_finish(struct trm_strategy *strategy);
+
+/* -- zero_state.c: slots of the strategy */
+int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
+int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
+int zero_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
+int zero_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
+
+#endif
