@@ -35,6 +35,7 @@ trm_test_programs += \
 	tests/unit/test_service \
 	tests/unit/test_staleness \
 	tests/unit/test_sync \
+	tests/unit/test_tensor \
 	tests/unit/test_tokens \
 	tests/unit/test_zero
 tests_unit_test_augment_SOURCES = \
@@ -94,6 +95,7 @@ tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequence
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
 tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)
 tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
+tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
 trm_test_scripts += \

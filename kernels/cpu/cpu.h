@@ -128,9 +128,9 @@ void cpu_norm_backward(struct trm_device *device, const float *x, const float *g
 
 /* embedding.c */
 void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                           size_t d, size_t v);
+                           size_t d, const struct trm_vocabulary *v);
 void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                            size_t r, size_t d, size_t v);
+                            size_t r, size_t d, const struct trm_vocabulary *v);
 
 /* attention.c */
 void cpu_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
@@ -178,6 +178,11 @@ void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_n
 /* loss.c */
 void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
+void cpu_softmax_part(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
+                      float *part, size_t b);
+void cpu_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
+                               const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
+                               float smoothing, float *dz, size_t b);
 void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                             float *correct, float *dz, size_t b, size_t f);
 void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,

@@ -1,14 +1,14 @@
 /* Dropout: y = x * keep / (1 - rate), the mask a pure function of the element's global index.
  *
- * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * features + f). Successive
- * rows are successive indices, so an array (B, F) is one run of indices; four of them share a Philox block. */
+ * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * stride + offset + f). A row
+ * is a run of indices, of which four share a Philox block; where rows are whole, all of them together are one run. */
 #include "core/random.h"
 #include "kernels/cpu/cpu.h"
 
 struct dropout {
   const float *x; /* (n) */
   float *y;       /* (n) */
-  uint64_t first; /* index of element 0 */
+  uint64_t first; /* index of element 0 of the run */
   uint32_t key[2], stream;
   float rate, scale;
 };
@@ -35,9 +35,10 @@ CPU_INLINE void mask_one(const struct dropout *it, size_t e)
   it->y[e] = mask_apply(it->x[e], word[index % 4], it->rate, it->scale);
 }
 
-CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t high)
+/* Elements [low, high) of a run. */
+CPU_INLINE void run_apply(const struct dropout *it, size_t low, size_t high)
 {
-  const struct dropout *it = arguments, own = *it; /* a copy that stores to y cannot change */
+  const struct dropout own = *it; /* a copy that stores to y cannot change */
   const float rate = it->rate, scale = it->scale;
   size_t e = low;
 
@@ -58,17 +59,50 @@ CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t hi
     mask_one(it, e);
 }
 
+CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t high)
+{
+  run_apply(arguments, low, high);
+}
+
+/* Parts of rows: each is a run of its own. */
+struct dropout_rows {
+  struct dropout row; /* of row 0 */
+  uint64_t stride;
+  size_t f;
+};
+
+CPU_CLONES static void dropout_rows_body(const void *arguments, size_t low, size_t high)
+{
+  const struct dropout_rows *it = arguments;
+
+  for (size_t i = low; i < high; i++) {
+    struct dropout row = it->row;
+
+    row.x += i * it->f;
+    row.y += i * it->f;
+    row.first += i * it->stride;
+    run_apply(&row, 0, it->f);
+  }
+}
+
 void cpu_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f)
 {
+  const uint64_t stride = mask->stride ? mask->stride : f;
   const struct dropout it = {
     .x = x,
     .y = y,
-    .first = mask->first_row * f,
+    .first = mask->first_row * stride + mask->offset,
     .key = {(uint32_t)mask->seed, (uint32_t)(mask->seed >> 32)},
     .stream = mask->stream,
     .rate = mask->rate,
     .scale = 1.0f / (1.0f - mask->rate),
   };
 
-  cpu_for(device, b * f, CPU_GRANULE, 8, dropout_body, &it);
+  if (stride == f) {
+    cpu_for(device, b * f, CPU_GRANULE, 8, dropout_body, &it);
+  } else {
+    const struct dropout_rows rows = {it, stride, f};
+
+    cpu_for(device, b, 1, 8 * (double)f, dropout_rows_body, &rows);
+  }
 }

@@ -31,7 +31,7 @@ CPU_INLINE double row_exponentials(const float *z, float maximum, float *dz, siz
   return total;
 }
 
-/* Mean of maximum - z: of the losses of all classes without their common part. */
+/* Sum of maximum - z: of the losses of all classes without their common part. */
 CPU_INLINE double row_distance(const float *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
@@ -45,7 +45,7 @@ CPU_INLINE double row_distance(const float *z, float maximum, size_t c)
       term[j] = maximum - z[low + j];
     total += cpu_lane_sum(term, width);
   }
-  return total / (double)c;
+  return total;
 }
 
 /* Is the label the first largest score? */
@@ -81,7 +81,7 @@ CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t hi
     const size_t label = (size_t)it->label[i];
     const float maximum = cpu_lane_maximum(z, c), own = z[label], right = is_first_maximum(z, maximum, label);
     const float share = it->smoothing, scale = it->scale, least = scale * share / (float)c; /* of every class */
-    const double distance = share > 0 ? row_distance(z, maximum, c) : 0;
+    const double distance = share > 0 ? row_distance(z, maximum, c) / (double)c : 0;
     const double sum = row_exponentials(z, maximum, dz, c); /* z is gone from here on where dz is z */
 
     it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - own) + share * distance);
@@ -98,18 +98,105 @@ CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t hi
   }
 }
 
-void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
-                               float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
+static void targets_check(struct trm_device *device, const int32_t *target, size_t b, size_t c)
 {
-  const struct loss it = {z, target, NULL, scale, smoothing, loss, correct, dz, c};
-
   for (size_t i = 0; i < b; i++)
     if (target[i] != TRM_IGNORED && (target[i] < 0 || (size_t)target[i] >= c)) {
       cpu_fail(device, "softmax_cross_entropy: the target of row %zu is %d, but there are %zu classes", i,
                (int)target[i], c);
       break;
     }
+}
+
+void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
+                               float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
+{
+  const struct loss it = {z, target, NULL, scale, smoothing, loss, correct, dz, c};
+
+  targets_check(device, target, b, c);
   cpu_for(device, b, 1, 8 * (double)c, softmax_body, &it);
+}
+
+/* -- scores of which only some classes are here */
+
+struct part {
+  const float *z; /* (B, C) */
+  const int32_t *label;
+  struct trm_vocabulary v;
+  const float *most, *sum; /* (B) */
+  float scale, smoothing;
+  float *to; /* (B, TRM_SCORES_WORDS) or (B, C) */
+  size_t c;
+};
+
+static bool is_class(int32_t label, size_t low, size_t high)
+{
+  return label >= 0 && (size_t)label >= low && (size_t)label < high;
+}
+
+CPU_CLONES static void part_body(const void *arguments, size_t low, size_t high)
+{
+  const struct part *it = arguments;
+  const size_t c = it->c;
+
+  for (size_t i = low; i < high; i++) {
+    const float *z = it->z + i * c, maximum = cpu_lane_maximum(z, c);
+    const int32_t label = it->label[i];
+    float *to = it->to + i * TRM_SCORES_WORDS;
+    size_t first = 0;
+
+    while (first + 1 < c && !(z[first] >= maximum))
+      first++;
+    to[TRM_SCORES_MOST] = maximum;
+    to[TRM_SCORES_FIRST] = (float)(it->v.low + first);
+    to[TRM_SCORES_OWN] = is_class(label, it->v.low, it->v.high) ? z[(size_t)label - it->v.low] : -INFINITY;
+    to[TRM_SCORES_DISTANCE] = (float)row_distance(z, maximum, c);
+    to[TRM_SCORES_SUM] = label == TRM_IGNORED || is_class(label, 0, it->v.whole)
+                           ? (float)row_exponentials(z, maximum, NULL, c) : NAN;
+  }
+}
+
+void cpu_softmax_part(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
+                      float *part, size_t b)
+{
+  const struct part it = {.z = z, .label = target, .v = *v, .to = part, .c = v->high - v->low};
+
+  targets_check(device, target, b, v->whole);
+  cpu_for(device, b, 1, 8 * (double)it.c, part_body, &it);
+}
+
+CPU_CLONES static void part_gradient_body(const void *arguments, size_t low, size_t high)
+{
+  const struct part *it = arguments;
+  const size_t c = it->c;
+
+  for (size_t i = low; i < high; i++) {
+    const float *z = it->z + i * c, most = it->most[i], factor = it->scale / it->sum[i];
+    const float least = it->scale * it->smoothing / (float)it->v.whole;
+    const int32_t label = it->label[i];
+    float *dz = it->to + i * c;
+
+    if (label == TRM_IGNORED) {
+      for (size_t j = 0; j < c; j++)
+        dz[j] = 0;
+      continue;
+    }
+#pragma omp simd
+    for (size_t j = 0; j < c; j++)
+      dz[j] = math_exp(z[j] - most) * factor - least;
+    if (is_class(label, it->v.low, it->v.high))
+      dz[(size_t)label - it->v.low] -= it->scale * (1 - it->smoothing);
+  }
+}
+
+void cpu_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
+                               const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
+                               float smoothing, float *dz, size_t b)
+{
+  const struct part it = {.z = z, .label = target, .v = *v, .most = most, .sum = sum, .scale = scale,
+                          .smoothing = smoothing, .to = dz, .c = v->high - v->low};
+
+  cpu_for(device, b, 1, 8 * (double)it.c, part_gradient_body, &it);
 }
 
 CPU_CLONES static void squares_body(const void *arguments, size_t low, size_t high)

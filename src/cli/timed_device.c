@@ -184,15 +184,15 @@ static void timed_norm_backward(struct trm_device *device, const float *x, const
 /* -- sequences */
 
 static void timed_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                                    size_t d, size_t v)
+                                    size_t d, const struct trm_vocabulary *v)
 {
   TIMED(TIMED_ENDS, 0, 2 * r * d, embedding_forward, token, w, y, r, d, v);
 }
 
 static void timed_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta,
-                                     float *dw, size_t r, size_t d, size_t v)
+                                     float *dw, size_t r, size_t d, const struct trm_vocabulary *v)
 {
-  TIMED(TIMED_ENDS, r * d, r * d + v * d, embedding_backward, token, dy, beta, dw, r, d, v);
+  TIMED(TIMED_ENDS, r * d, r * d + (v->high - v->low) * d, embedding_backward, token, dy, beta, dw, r, d, v);
 }
 
 /* Multiplications and additions of one of attention's products: (T, E) x (E, T), or what a causal one needs of it. */
@@ -349,6 +349,19 @@ static void timed_softmax_cross_entropy(struct trm_device *device, const float *
         c);
 }
 
+static void timed_softmax_part(struct trm_device *device, const float *z, const int32_t *target,
+                               const struct trm_vocabulary *v, float *part, size_t b)
+{
+  TIMED(TIMED_ENDS, 0, b * (v->high - v->low), softmax_part, z, target, v, part, b);
+}
+
+static void timed_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
+                                        const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
+                                        float smoothing, float *dz, size_t b)
+{
+  TIMED(TIMED_ENDS, 0, 2 * b * (v->high - v->low), softmax_part_gradient, z, target, v, most, sum, scale, smoothing, dz, b);
+}
+
 static void timed_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,
                                      float *loss, float *correct, float *dz, size_t b, size_t f)
 {
@@ -438,6 +451,8 @@ static const struct trm_device_ops timed_ops = {
   .batch_norm_sums = timed_batch_norm_sums,
   .batch_norm_backward = timed_batch_norm_backward,
   .softmax_cross_entropy = timed_softmax_cross_entropy,
+  .softmax_part = timed_softmax_part,
+  .softmax_part_gradient = timed_softmax_part_gradient,
   .mean_squared_error = timed_mean_squared_error,
   .logistic = timed_logistic,
   .hinge = timed_hinge,

@@ -104,13 +104,24 @@ struct trm_batch_norm {
   float epsilon;
 };
 
-/* The keyed position of a dropout mask: element (i, f) draws index (first_row + i) * features + f. */
+/* The keyed position of a dropout mask: element (i, f) draws index (first_row + i) * stride + offset + f. */
 struct trm_mask {
   uint64_t seed;
   uint32_t stream;    /* layer number */
   uint64_t first_row; /* global position of row 0 in the run: step * batch + position */
   float rate;         /* probability of zero, [0, 1) */
+  uint64_t stride;    /* features of a whole row, of which these are a part that begins at offset; 0: as many as here */
+  uint64_t offset;
 };
+
+/* Which rows of a table of `whole` tokens, or which of so many classes, are here: [low, high). */
+struct trm_vocabulary {
+  size_t low, high, whole;
+};
+
+/* What a part of a row of scores (C) says of it: the largest one m, which is the first of them (its place among all
+ * classes), sum of exp(z - m), the target's score (-infinity: it is not here), sum of m - z. */
+enum { TRM_SCORES_MOST, TRM_SCORES_FIRST, TRM_SCORES_SUM, TRM_SCORES_OWN, TRM_SCORES_DISTANCE, TRM_SCORES_WORDS };
 
 /* What attention works on. */
 struct trm_attention {
@@ -194,12 +205,13 @@ struct trm_device_ops {
                         size_t d);
 
   /* -- sequences */
-  /* y (R, D) = rows of w (V, D); a token outside of the vocabulary is a failure */
+  /* y (R, D) = rows of w (V, D), the rows [low, high) of the whole table, or zeros where the token's row is another; a
+   * token outside of the whole is a failure */
   void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
-                            size_t v);
+                            const struct trm_vocabulary *v);
   /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) where the token stands */
   void (*embedding_backward)(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                             size_t r, size_t d, size_t v);
+                             size_t r, size_t d, const struct trm_vocabulary *v);
   /* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
    * (B, H, T, 2), kept for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
   void (*attention_forward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
@@ -255,6 +267,15 @@ struct trm_device_ops {
    * target is TRM_IGNORED has loss 0, gradient 0 and correct -1. */
   void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                 float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
+  /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. part (B, TRM_SCORES_WORDS) from z;
+   * a target that is no class of the whole is a failure, its row's sum is NaN. Then, with most (B) and sum (B) of the whole
+   * rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - most) / sum - least, less scale * (1 - s) at the target;
+   * 0 where the target is TRM_IGNORED. dz may equal z. */
+  void (*softmax_part)(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
+                       float *part, size_t b);
+  void (*softmax_part_gradient)(struct trm_device *device, const float *z, const int32_t *target,
+                                const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
+                                float smoothing, float *dz, size_t b);
   /* loss = mean over F of (z - t)^2; correct is written 0 */
   void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
                              float *loss, float *correct, float *dz, size_t b, size_t f);

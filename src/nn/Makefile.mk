@@ -16,6 +16,7 @@ libtrireme_la_SOURCES += \
 	src/nn/layers/gate.c \
 	src/nn/layers/layers.h \
 	src/nn/layers/linear.c \
+	src/nn/layers/move.c \
 	src/nn/layers/norm.c \
 	src/nn/layers/pool.c \
 	src/nn/layers/position.c \
@@ -39,7 +40,9 @@ libtrireme_la_SOURCES += \
 	src/nn/presets_images.c \
 	src/nn/sample.c \
 	src/nn/sample.h \
-	src/nn/schedule.c
+	src/nn/schedule.c \
+	src/nn/split.c \
+	src/nn/split.h
 nninclude_HEADERS += \
 	src/nn/graph.h \
 	src/nn/input.h \

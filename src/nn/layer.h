@@ -62,9 +62,30 @@ struct trm_cost {
 /* In place of a layer's index: */
 enum { TRM_FROM_BATCH = -1, TRM_FROM_NONE = -2 };
 
+/* How a value lies on the ranks of the tensor axis (split.h). */
+enum trm_lay_kind {
+  TRM_WHOLE,     /* all of it on every rank, and of its gradient, too */
+  TRM_FEATURES,  /* each rank has a part of the features: of a sample's, of a sequence's positions' */
+  TRM_POSITIONS, /* of sequences: each rank has an equal run of positions */
+};
+struct trm_lay {
+  enum trm_lay_kind kind;
+  size_t groups, units, width; /* FEATURES: (groups, units, width) values, of which each rank has an interval of the units */
+};
+
+/* What a layer that moves values between the ranks of the tensor axis does with them. */
+enum trm_move {
+  TRM_MOVE_NONE,
+  TRM_MOVE_SUM,     /* of all ranks' summands */
+  TRM_MOVE_GATHER,  /* all parts */
+  TRM_MOVE_TAKE,    /* this rank's part of what it has */
+  TRM_MOVE_SCATTER, /* this rank's part of the sum */
+};
+
 struct trm_axis;
 
 struct trm_graph;
+struct trm_division;
 struct trm_layer_ops;
 struct trm_layer {
   const struct trm_layer_ops *ops;
@@ -99,6 +120,13 @@ struct trm_layer {
   struct trm_window2d window;
   bool sync;
   double count;            /* values a channel in the batch of the last forward pass */
+  /* of a model that is divided over the tensor axis (split.h) */
+  int part, parts;         /* place in the axis, ranks of it; parts 0: not divided */
+  struct trm_slice slice;  /* divided: what of a sample's whole output is here; of a moving layer: what it moves */
+  bool divided;            /* its output is a part */
+  bool sums;               /* its output is one summand, the other ranks have the others */
+  bool fans;               /* what backward gives is one summand: the model adds the others' */
+  enum trm_move move[2];   /* in forward, in backward */
   enum trm_init_rule rule;
   enum trm_activation activation;
 };
@@ -117,6 +145,7 @@ typedef void trm_reduce(void *context, double *values, size_t n);
 enum trm_hold {
   TRM_HOLD_EVALUATE,
   TRM_HOLD_FORWARD,
+  TRM_HOLD_AGAIN,    /* forward again, just before backward of a few layers that this one is among (recompute.h) */
   TRM_HOLD_BACKWARD, /* given back: the gradient is complete */
   TRM_HOLD_TIED,     /* backward of a layer that uses the weight of another, whose own backward is still to come */
 };
@@ -165,8 +194,10 @@ struct trm_layer_ops {
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
   bool meets;                     /* calls the pass's reduce: forward and backward run even without rows, if it has one */
-  /* How tensor parallelism splits it: NULL means the layer is computed whole on every rank of the tensor axis. */
-  int (*split)(struct trm_layer *layer, int part, int parts);
+  /* Tensor parallelism (split.h). wish: how it would like its input if readers would like its output as *out; NULL: whole.
+   * divide: chooses and becomes one rank's part; NULL: the layer is computed whole by every rank of the axis. */
+  struct trm_lay (*wish)(const struct trm_layer *layer, const struct trm_lay *out);
+  int (*divide)(struct trm_layer *layer, struct trm_division *division);
 };
 
 /* For shape(): declares the next parameter of the layer. */

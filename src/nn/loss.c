@@ -1,8 +1,10 @@
 /* The losses and their table. */
 #include "nn/loss.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
 
@@ -35,6 +37,73 @@ static void softmax_run(struct trm_device *device, const struct trm_input *input
   const size_t positions = scores->sequence ? scores->size[0] : 1;
   device->ops->softmax_cross_entropy(device, z, input->target_class, scale, smoothing, row_loss, row_correct, dz,
                                      input->rows * positions, trm_shape_count(scores) / positions);
+}
+
+/* What the parts say of one row (ranks, R, TRM_SCORES_WORDS), put together: of the whole row the largest score and the sum
+ * of the exponentials; its loss, and whether the answer is right. */
+struct row {
+  double most, sum, loss;
+  bool right;
+};
+
+static struct row row_join(const float *words, size_t ranks, size_t r, size_t i, const struct trm_vocabulary *v,
+                           int32_t target, double smoothing)
+{
+  double most = 0, sum = 0, own = -INFINITY, distance = 0;
+  float first = 0;
+  for (size_t k = 0; k < ranks; k++) {
+    const float *at = words + (k * r + i) * TRM_SCORES_WORDS;
+    if (k == 0 || (double)at[TRM_SCORES_MOST] > most) { /* of equal ones the first */
+      most = (double)at[TRM_SCORES_MOST];
+      first = at[TRM_SCORES_FIRST];
+    }
+    own = fmax(own, (double)at[TRM_SCORES_OWN]);
+  }
+  for (size_t k = 0; k < ranks; k++) {
+    const float *at = words + (k * r + i) * TRM_SCORES_WORDS;
+    const double up = most - (double)at[TRM_SCORES_MOST];
+    size_t low, high;
+    trm_interval(v->whole, ranks, k, &low, &high);
+    sum += (double)at[TRM_SCORES_SUM] * exp(-up);
+    distance += (double)at[TRM_SCORES_DISTANCE] + (double)(high - low) * up;
+  }
+  return (struct row){most, sum,
+                      log(sum) + (1 - smoothing) * (most - own) +
+                        (smoothing > 0 ? smoothing * distance / (double)v->whole : 0),
+                      !isnan(sum) && first == (float)target};
+}
+
+/* Vocabulary-parallel (Shoeybi et al. 2019, section 3): the ranks exchange a few words of each row, not its scores. */
+static void softmax_run_part(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocabulary *v, size_t r,
+                             const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
+                             float *words, float *host)
+{
+  struct trm_device *device = axis->device;
+  const size_t ranks = (size_t)axis->comm->size;
+  const int32_t *target = input->target_class;
+  int32_t *on_host = NULL;
+  float *loss = host, *correct = host + r, *most = host + 2 * r, *sum = host + 3 * r;
+  device->ops->softmax_part(device, z, target, v, words, r);
+  const float *all = trm_axis_collect(axis, words, r * TRM_SCORES_WORDS);
+  if (!device->host_memory) {
+    on_host = trm_alloc(r * sizeof *on_host, "targets");
+    device->ops->download(device, on_host, target, r * sizeof *on_host);
+  }
+  for (size_t i = 0; i < r; i++) {
+    const int32_t label = on_host ? on_host[i] : target[i];
+    const struct row row = row_join(all, ranks, r, i, v, label, (double)smoothing);
+    loss[i] = label == TRM_IGNORED ? 0 : (float)row.loss;
+    correct[i] = label == TRM_IGNORED ? -1 : row.right;
+    most[i] = (float)row.most;
+    sum[i] = (float)row.sum;
+  }
+  trm_free(on_host);
+  float *whole = words + r * TRM_SCORES_WORDS; /* most, sum (2, R) */
+  device->ops->upload(device, row_loss, loss, r * sizeof *loss);
+  device->ops->upload(device, row_correct, correct, r * sizeof *correct);
+  device->ops->upload(device, whole, most, 2 * r * sizeof *most);
+  if (dz)
+    device->ops->softmax_part_gradient(device, z, target, v, whole, whole + r, scale, smoothing, dz, r);
 }
 
 static int squared_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
@@ -96,6 +165,7 @@ static const struct trm_loss loss_softmax_cross_entropy = {
   .name = "softmax_cross_entropy",
   .check = softmax_check,
   .run = softmax_run,
+  .run_part = softmax_run_part,
   .counts_correct = true,
 };
 

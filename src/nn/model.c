@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "nn/model_text.h"
 #include "nn/plan.h"
+#include "nn/split.h"
 
 enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
 
@@ -114,10 +115,14 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
   model->layer[model->layers - 1].scores = true;
   model->targets = spec->tokens ? trm_shape_count(&spec->shape) : 1;
   const struct trm_shape scores = model->layer[model->layers - 1].out;
+  model->loss = trm_loss_find(loss_name, &scores, spec);
+  if (!model->loss)
+    return TRM_USAGE;
+  if (part && part->tensors > 1)
+    TRM_CHECK(trm_model_split(part, model->loss->run_part != NULL, &model->layer, &model->layers));
   TRM_CHECK(model_cut(model, part));
   TRM_CHECK(model_layout(model));
-  model->loss = trm_loss_find(loss_name, &scores, spec);
-  return model->loss ? model->loss->check(&scores, spec) : TRM_USAGE;
+  return model->loss->check(&scores, spec);
 }
 
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
@@ -196,11 +201,13 @@ static int model_take(struct trm_model *model, struct trm_device *device, size_t
   model->arena_bytes = 0;
   for (int c = 0; c < model->chunks; c++)
     TRM_CHECK(chunk_take(model, &model->chunk[c]));
-  const size_t bytes = 2 * rows * model->targets * sizeof(float);
-  model->host_rows = trm_alloc(bytes, "losses of the rows");
+  const size_t each = rows * model->targets;
+  const size_t words = model->layer[model->layers - 1].divided ? TRM_SCORES_WORDS + 2 : 0;
+  model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, bytes, "losses of the rows", &memory));
+  TRM_CHECK(device->ops->alloc(device, (2 + words) * each * sizeof(float), "losses of the rows", &memory));
   model->row_loss = memory;
+  model->row_words = model->row_loss + 2 * each;
   model->row_correct = model->row_loss + rows * model->targets;
   model->chunk_now = model->slot_now = 0;
   trm_model_at(model, 0, 0);

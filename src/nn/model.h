@@ -56,7 +56,8 @@ struct trm_model {
   float *arena;                  /* of these */
   struct trm_plan *plan;
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
-  float *host_rows;              /* host, (2, max_rows, targets) */
+  float *row_words;              /* device, (max_rows, targets, words): where the scores are divided (nn/loss.h) */
+  float *host_rows;              /* host, (4, max_rows, targets) */
   const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
                                     overwrites them */
 };

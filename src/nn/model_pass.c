@@ -1,4 +1,5 @@
 /* The passes of a model over one batch: forward, loss, backward. */
+#include "core/axis.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/layers/layers.h"
@@ -169,6 +170,9 @@ static void layer_backward(struct trm_model *model, const struct trm_pass *pass,
     ops->backward(layer, pass, ops->keeps_input ? value_at(model, pass, layer->from) : NULL,
                   ops->keeps_output ? value_at(model, pass, i) : NULL, model->arena + plan->gradient[i],
                   layer->needs_dx ? model->arena + plan->flow[2 * i].write : NULL, work_at(model, i));
+    if (layer->fans && layer->needs_dx)
+      trm_axis_sum(pass->tensor, model->arena + plan->flow[2 * i].write,
+                   pass->input->rows * trm_shape_count(&layer->in));
   }
   const int to[2] = {layer->from, layer->with};
   for (int k = 0; k < 2; k++) {
@@ -240,8 +244,11 @@ static void model_tally(struct trm_model *model, size_t samples, struct trm_tall
   tally->rows += (double)(rows - ignored);
 }
 
-static int rows_check(const struct trm_model *model, size_t rows)
+static int pass_check(const struct trm_model *model, const struct trm_pass *pass)
 {
+  const size_t rows = pass->input->rows;
+  if (model->layer[0].parts && !pass->tensor)
+    return trm_error(TRM_FAILED, "the model is one part of %d: a pass needs the other ranks", model->layer[0].parts);
   if (!model->device || rows > model->max_rows)
     return trm_error(TRM_FAILED, "a batch of %zu rows: the model has memory for %zu", rows,
                      model->device ? model->max_rows : 0);
@@ -250,10 +257,17 @@ static int rows_check(const struct trm_model *model, size_t rows)
 
 static void model_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz)
 {
-  if (pass->input->rows)
-    model->loss->run(pass->device, pass->input, &model->layer[model->layers - 1].out, model->scores,
-                     scale / (float)model->targets, pass->training ? model->smoothing : 0, model->row_loss,
+  const struct trm_layer *last = &model->layer[model->layers - 1];
+  const float each = scale / (float)model->targets, smoothing = pass->training ? model->smoothing : 0;
+  if (pass->input->rows && last->divided) {
+    const struct trm_slice *slice = &last->slice;
+    const struct trm_vocabulary v = {slice->low * slice->inner, slice->high * slice->inner, slice->whole * slice->inner};
+    model->loss->run_part(pass->tensor, pass->input, &v, pass->input->rows * slice->outer, model->scores, each, smoothing,
+                          model->row_loss, model->row_correct, dz, model->row_words, model->host_rows);
+  } else if (pass->input->rows) {
+    model->loss->run(pass->device, pass->input, &last->out, model->scores, each, smoothing, model->row_loss,
                      model->row_correct, dz);
+  }
 }
 
 int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally)
@@ -269,7 +283,7 @@ int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct
 
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally)
 {
-  TRM_CHECK(rows_check(model, pass->input->rows));
+  TRM_CHECK(pass_check(model, pass));
   trm_model_forward(model, pass);
   model_loss(model, pass, 1, NULL);
   model_tally(model, pass->input->rows, tally);
@@ -279,7 +293,7 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
                     trm_grad_ready *ready, void *context)
 {
-  TRM_CHECK(rows_check(model, pass->input->rows));
+  TRM_CHECK(pass_check(model, pass));
   if (!model->training || (!model->g && !pass->holder))
     return trm_error(TRM_FAILED, "the model has no memory for gradients: it was made ready for evaluation");
   struct trm_pass scaled = *pass;

@@ -290,15 +290,19 @@ static void pretend_norm_backward(struct trm_device *device, const float *x, con
 }
 
 static void pretend_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                                      size_t d, size_t v)
+                                      size_t d, const struct trm_vocabulary *v)
 {
-  CPU->ops->embedding_forward(CPU, REAL(token, r * sizeof(*token)), FLOATS(w, v * d), FLOATS(y, r * d), r, d, v);
+  host_of(device, __func__, v);
+  CPU->ops->embedding_forward(CPU, REAL(token, r * sizeof(*token)), FLOATS(w, (v->high - v->low) * d), FLOATS(y, r * d), r,
+                              d, v);
 }
 
 static void pretend_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta,
-                                       float *dw, size_t r, size_t d, size_t v)
+                                       float *dw, size_t r, size_t d, const struct trm_vocabulary *v)
 {
-  CPU->ops->embedding_backward(CPU, REAL(token, r * sizeof(*token)), FLOATS(dy, r * d), beta, FLOATS(dw, v * d), r, d, v);
+  host_of(device, __func__, v);
+  CPU->ops->embedding_backward(CPU, REAL(token, r * sizeof(*token)), FLOATS(dy, r * d), beta,
+                               FLOATS(dw, (v->high - v->low) * d), r, d, v);
 }
 
 static void pretend_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
@@ -459,6 +463,25 @@ static void pretend_softmax_cross_entropy(struct trm_device *device, const float
                                   FLOATS(loss, b), FLOATS(correct, b), FLOATS(dz, b * c), b, c);
 }
 
+static void pretend_softmax_part(struct trm_device *device, const float *z, const int32_t *target,
+                                 const struct trm_vocabulary *v, float *part, size_t b)
+{
+  host_of(device, __func__, v);
+  CPU->ops->softmax_part(CPU, FLOATS(z, b * (v->high - v->low)), REAL(target, b * sizeof(*target)), v,
+                         FLOATS(part, b * TRM_SCORES_WORDS), b);
+}
+
+static void pretend_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
+                                          const struct trm_vocabulary *v, const float *most, const float *sum,
+                                          float scale, float smoothing, float *dz, size_t b)
+{
+  const size_t c = v->high - v->low;
+
+  host_of(device, __func__, v);
+  CPU->ops->softmax_part_gradient(CPU, FLOATS(z, b * c), REAL(target, b * sizeof(*target)), v, FLOATS(most, b),
+                                  FLOATS(sum, b), scale, smoothing, FLOATS(dz, b * c), b);
+}
+
 static void pretend_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,
                                        float *loss, float *correct, float *dz, size_t b, size_t f)
 {
@@ -547,6 +570,8 @@ const struct trm_device_ops pretend_device_ops = {
   .batch_norm_sums = pretend_batch_norm_sums,
   .batch_norm_backward = pretend_batch_norm_backward,
   .softmax_cross_entropy = pretend_softmax_cross_entropy,
+  .softmax_part = pretend_softmax_part,
+  .softmax_part_gradient = pretend_softmax_part_gradient,
   .mean_squared_error = pretend_mean_squared_error,
   .logistic = pretend_logistic,
   .hinge = pretend_hinge,

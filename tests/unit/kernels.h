@@ -22,6 +22,7 @@ void memory_moves(struct trm_device *device);
 void bias_reference(struct trm_device *device);
 void dropout_definition(struct trm_device *device);
 void dropout_split(struct trm_device *device);
+void dropout_parts(struct trm_device *device);
 
 /* kernels_activations.c */
 void activation_reference(struct trm_device *device);
@@ -41,6 +42,8 @@ void batch_norm_large_mean(struct trm_device *device);
 void softmax_reference(struct trm_device *device);
 void softmax_extremes(struct trm_device *device);
 void softmax_bad_target(struct trm_device *device);
+void softmax_parts(struct trm_device *device);
+void softmax_part_bad_target(struct trm_device *device);
 void squares_reference(struct trm_device *device);
 void margins_reference(struct trm_device *device);
 
@@ -48,6 +51,7 @@ void margins_reference(struct trm_device *device);
 void row_norm_reference(struct trm_device *device);
 void embedding_reference(struct trm_device *device);
 void embedding_bad_token(struct trm_device *device);
+void embedding_parts(struct trm_device *device);
 void attention_reference(struct trm_device *device);
 void attention_causal(struct trm_device *device);
 void rotary_reference(struct trm_device *device);

@@ -127,6 +127,110 @@ void softmax_extremes(struct trm_device *device)
   }
 }
 
+/* Scores in three parts, put together in double, against the whole. */
+static void parts_check(struct trm_device *device, const float *z, const int32_t *target, float smoothing, size_t b,
+                        size_t c, double spread)
+{
+  enum { PARTS = 3 };
+  const float scale = 1.0f / (float)(b + 1);
+  struct outcome want = outcome_make(b, c);
+  double *dgot = trm_alloc(b * c * sizeof(*dgot), "got");
+  const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
+  const float *part[PARTS], *on_z[PARTS];
+  struct trm_vocabulary v[PARTS];
+  float *most = host_floats(b), *sum = host_floats(b), *loss = host_floats(b), *correct = host_floats(b);
+
+  softmax_want(z, target, (double)scale, (double)smoothing, b, c, want);
+  for (size_t k = 0; k < PARTS; k++) {
+    v[k] = (struct trm_vocabulary){k * c / PARTS, (k + 1) * c / PARTS, c};
+    const size_t n = v[k].high - v[k].low;
+    float *own = host_floats(b * n), *words = device_nan(device, b * TRM_SCORES_WORDS);
+
+    for (size_t i = 0; i < b; i++)
+      memcpy(own + i * n, z + i * c + v[k].low, n * sizeof(*own));
+    on_z[k] = device_floats(device, own, b * n);
+    device->ops->softmax_part(device, on_z[k], on_target, &v[k], words, b);
+    part[k] = read_floats(device, words, b * TRM_SCORES_WORDS);
+  }
+  for (size_t i = 0; i < b; i++) {
+    double total = 0, distance = 0;
+    float first = 0, own = -INFINITY;
+
+    most[i] = -INFINITY;
+    for (size_t k = 0; k < PARTS; k++) {
+      const float *w = part[k] + i * TRM_SCORES_WORDS;
+
+      first = w[TRM_SCORES_MOST] > most[i] ? w[TRM_SCORES_FIRST] : first;
+      most[i] = fmaxf(most[i], w[TRM_SCORES_MOST]);
+      own = fmaxf(own, w[TRM_SCORES_OWN]);
+    }
+    for (size_t k = 0; k < PARTS; k++) {
+      const float *w = part[k] + i * TRM_SCORES_WORDS;
+      const double up = (double)most[i] - (double)w[TRM_SCORES_MOST];
+
+      total += (double)w[TRM_SCORES_SUM] * exp(-up);
+      distance += (double)w[TRM_SCORES_DISTANCE] + (double)(v[k].high - v[k].low) * up;
+    }
+    sum[i] = (float)total;
+    correct[i] = target[i] == TRM_IGNORED ? -1 : (float)(first == (float)target[i]);
+    if (target[i] != TRM_IGNORED)
+      loss[i] = (float)(log(total) + (1 - (double)smoothing) * (double)(most[i] - own) +
+                        (double)smoothing * distance / (double)c);
+  }
+  check_close("loss of the parts", loss, want.loss, b, 4e-7 * (1 + spread), 1e-6);
+  check_close("correct of the parts", correct, want.correct, b, 0, 0);
+  const float *on_most = device_floats(device, most, b), *on_sum = device_floats(device, sum, b);
+  for (size_t k = 0; k < PARTS; k++) {
+    const size_t n = v[k].high - v[k].low;
+    float *dz = device_nan(device, b * n);
+
+    device->ops->softmax_part_gradient(device, on_z[k], on_target, &v[k], on_most, on_sum, scale, smoothing, dz, b);
+    for (size_t i = 0; i < b; i++)
+      for (size_t j = 0; j < n; j++)
+        dgot[i * n + j] = want.dz[i * c + v[k].low + j];
+    check_close("gradient of a part", read_floats(device, dz, b * n), dgot, b * n, (double)scale * 6e-7, 2e-6);
+  }
+  trm_free(dgot);
+  trm_free(want.loss);
+}
+
+void softmax_parts(struct trm_device *device)
+{
+  static const float ties[] = {5, 5, 5, 5, 7, 7, 1, 7, 1e4f, -1e4f, -1e4f, 1e4f};
+  static const int32_t first[] = {0, 1, 0}, later[] = {1, 3, 3};
+  static const size_t shapes[][2] = {{1, 3}, {17, 10}, {40, 1001}};
+
+  for (size_t s = 0; s < COUNT(shapes); s++) {
+    const size_t b = shapes[s][0], c = shapes[s][1];
+    float *z = host_random(b * c, (uint32_t)s);
+    int32_t *some = targets(b, c);
+
+    for (size_t i = 0; i < b * c; i++)
+      z[i] *= 8;
+    parts_check(device, z, some, 0, b, c, 8);
+    for (size_t i = 0; i < b; i += 3)
+      some[i] = TRM_IGNORED;
+    parts_check(device, z, some, 0.1f, b, c, 8);
+  }
+  parts_check(device, ties, first, 0, 3, 4, 1e4);
+  parts_check(device, ties, later, 0, 3, 4, 1e4);
+}
+
+void softmax_part_bad_target(struct trm_device *device)
+{
+  static const int32_t bad[] = {1, 5, 4};
+  static const struct trm_vocabulary v = {2, 5, 5};
+  float *part = device_nan(device, 3 * TRM_SCORES_WORDS);
+
+  device->ops->softmax_part(device, device_floats(device, host_random(9, 1), 9), device_bytes(device, bad, sizeof(bad)),
+                            &v, part, 3);
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 5"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "5 classes"));
+  CU_ASSERT(isfinite(read_floats(device, part, 15)[TRM_SCORES_SUM]));
+  CU_ASSERT(isnan(read_floats(device, part, 15)[TRM_SCORES_WORDS + TRM_SCORES_SUM]));
+}
+
 void softmax_bad_target(struct trm_device *device)
 {
   static const int32_t bad[] = {1, 3, 0}, negative[] = {1, 0, -7};

@@ -75,7 +75,8 @@ void dropout_definition(struct trm_device *device)
   for (size_t s = 0; s < COUNT(shapes); s++)
     for (size_t k = 0; k < COUNT(firsts); k++) {
       const size_t b = shapes[s][0], f = shapes[s][1];
-      const struct trm_mask mask = {0x123456789abcdef0u + k, (uint32_t)s, firsts[k], rates[k]};
+      const struct trm_mask mask = {
+        .seed = 0x123456789abcdef0u + k, .stream = (uint32_t)s, .first_row = firsts[k], .rate = rates[k]};
       const float *x = host_random(b * f, 1);
       float *want = host_floats(b * f), *on_x = device_floats(device, x, b * f), *to = device_nan(device, b * f);
 
@@ -90,7 +91,7 @@ void dropout_definition(struct trm_device *device)
       device->ops->dropout(device, &mask, on_x, on_x, b, f);
       check_same("dropout in place", read_floats(device, on_x, b * f), want, b * f);
     }
-  const struct trm_mask mask = {1, 2, 3, 0.5f};
+  const struct trm_mask mask = {.seed = 1, .stream = 2, .first_row = 3, .rate = 0.5f};
   float *to = device_nan(device, 64);
   device->ops->dropout(device, &mask, to, to, 4, 16);
   for (int i = 0; i < 64; i++)
@@ -100,7 +101,7 @@ void dropout_definition(struct trm_device *device)
 void dropout_split(struct trm_device *device)
 {
   enum { ROWS = 101, FEATURES = 333, HALF = 37 };
-  const struct trm_mask whole = {77, 4, 1001, 0.3f};
+  const struct trm_mask whole = {.seed = 77, .stream = 4, .first_row = 1001, .rate = 0.3f};
   struct trm_mask rest = whole;
   float *x = device_floats(device, host_random(ROWS * FEATURES, 1), ROWS * FEATURES);
   float *once = device_nan(device, ROWS * FEATURES), *twice = device_nan(device, ROWS * FEATURES);
@@ -111,4 +112,31 @@ void dropout_split(struct trm_device *device)
   device->ops->dropout(device, &rest, x + HALF * FEATURES, twice + HALF * FEATURES, ROWS - HALF, FEATURES);
   check_same("dropout in halves", read_floats(device, twice, ROWS * FEATURES),
              read_floats(device, once, ROWS * FEATURES), ROWS * FEATURES);
+}
+
+/* Parts of the features of each row draw what the whole row does. */
+void dropout_parts(struct trm_device *device)
+{
+  enum { ROWS = 23, FEATURES = 333 };
+  static const size_t cuts[] = {0, 1, 111, 112, 300, FEATURES};
+  const struct trm_mask whole = {.seed = 77, .stream = 4, .first_row = 1001, .rate = 0.3f};
+  const float *x = host_random(ROWS * FEATURES, 1);
+  float *once = device_nan(device, ROWS * FEATURES);
+
+  device->ops->dropout(device, &whole, device_floats(device, x, ROWS * FEATURES), once, ROWS, FEATURES);
+  const float *want = read_floats(device, once, ROWS * FEATURES);
+  for (size_t k = 0; k + 1 < COUNT(cuts); k++) {
+    const size_t f = cuts[k + 1] - cuts[k];
+    float *own = host_floats(ROWS * f), *part = host_floats(ROWS * f), *y = device_nan(device, ROWS * f);
+    struct trm_mask mask = whole;
+
+    for (size_t i = 0; i < ROWS; i++) {
+      memcpy(own + i * f, x + i * FEATURES + cuts[k], f * sizeof(*own));
+      memcpy(part + i * f, want + i * FEATURES + cuts[k], f * sizeof(*part));
+    }
+    mask.stride = FEATURES;
+    mask.offset = cuts[k];
+    device->ops->dropout(device, &mask, device_floats(device, own, ROWS * f), y, ROWS, f);
+    check_same("dropout of a part", read_floats(device, y, ROWS * f), part, ROWS * f);
+  }
 }

@@ -125,14 +125,15 @@ void embedding_reference(struct trm_device *device)
     const int32_t *on_token = device_bytes(device, token, r * sizeof(*token));
     const float *on_dy = device_floats(device, dy, r * d);
     float *to = device_nan(device, r * d), *dw = device_nan(device, v * d), *more = device_floats(device, there, v * d);
-    device->ops->embedding_forward(device, on_token, device_floats(device, w, v * d), to, r, d, v);
+    const struct trm_vocabulary all = {0, v, v};
+    device->ops->embedding_forward(device, on_token, device_floats(device, w, v * d), to, r, d, &all);
     check_same("embedding", read_floats(device, to, r * d), y, r * d);
-    device->ops->embedding_backward(device, on_token, on_dy, 0, dw, r, d, v);
+    device->ops->embedding_backward(device, on_token, on_dy, 0, dw, r, d, &all);
     const double error = 2e-7 * (8 + sqrt((double)r));
     check_close("embedding gradient", read_floats(device, dw, v * d), sum, v * d, error, 2e-7);
-    device->ops->embedding_backward(device, on_token, on_dy, 0.5f, more, r, d, v);
+    device->ops->embedding_backward(device, on_token, on_dy, 0.5f, more, r, d, &all);
     check_close("embedding gradient, added", read_floats(device, more, v * d), both, v * d, error, 2e-7);
-    device->ops->embedding_backward(device, on_token, on_dy, 1, dw, r, d, v);
+    device->ops->embedding_backward(device, on_token, on_dy, 1, dw, r, d, &all);
     for (size_t j = 0; j < v * d; j++)
       sum[j] *= 2;
     check_close("embedding gradient, twice", read_floats(device, dw, v * d), sum, v * d, 2 * error, 4e-7);
@@ -140,20 +141,55 @@ void embedding_reference(struct trm_device *device)
   }
 }
 
+/* A table in two parts: the sum of what they give is what the whole gives. */
+void embedding_parts(struct trm_device *device)
+{
+  enum { R = 90, D = 17, V = 23, CUT = 9 };
+  static const struct trm_vocabulary whole = {0, V, V}, parts[] = {{0, CUT, V}, {CUT, V, V}};
+  const float *w = device_floats(device, host_random(V * D, 1), V * D), *dy = device_floats(device, host_random(R * D, 2), R * D);
+  float *want = device_nan(device, R * D), *dwant = device_nan(device, V * D), *dw = device_nan(device, V * D);
+  int32_t token[R];
+
+  for (size_t i = 0; i < R; i++)
+    token[i] = (int32_t)((i * i + i / 7) % V);
+  const int32_t *on_token = device_bytes(device, token, sizeof(token));
+  device->ops->embedding_forward(device, on_token, w, want, R, D, &whole);
+  device->ops->embedding_backward(device, on_token, dy, 0, dwant, R, D, &whole);
+  for (int k = 0; k < 2; k++) {
+    float *y = device_nan(device, R * D), *own = host_floats(R * D);
+
+    device->ops->embedding_forward(device, on_token, w + parts[k].low * D, y, R, D, &parts[k]);
+    device->ops->embedding_backward(device, on_token, dy, 0, dw + parts[k].low * D, R, D, &parts[k]);
+    for (size_t i = 0; i < R; i++)
+      if ((token[i] >= CUT) == (k == 1))
+        memcpy(own + i * D, read_floats(device, want, R * D) + i * D, D * sizeof(*own));
+    check_same("part of an embedding", read_floats(device, y, R * D), own, R * D);
+  }
+  check_same("gradients of the parts", read_floats(device, dw, V * D), read_floats(device, dwant, V * D), V * D);
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);
+  const int32_t beyond = V;
+  float *y = device_nan(device, D);
+  device->ops->embedding_forward(device, device_bytes(device, &beyond, sizeof(beyond)), w, y, 1, D, &parts[0]);
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "has 23"));
+  CU_ASSERT(isnan(read_floats(device, y, 1)[0]));
+}
+
 void embedding_bad_token(struct trm_device *device)
 {
   static const int32_t token[] = {2, 3, 0, -1};
+  static const struct trm_vocabulary three = {0, 3, 3};
   const int32_t *on_token = device_bytes(device, token, sizeof(token));
   const float *w = host_random(3 * 5, 1), *dy = device_floats(device, host_random(4 * 5, 2), 4 * 5);
   float *y = device_nan(device, 4 * 5), *dw = device_nan(device, 3 * 5);
 
-  device->ops->embedding_forward(device, on_token, device_floats(device, w, 3 * 5), y, 4, 5, 3);
+  device->ops->embedding_forward(device, on_token, device_floats(device, w, 3 * 5), y, 4, 5, &three);
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "token 1 is 3"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "has 3"));
   check_same("what is known is there", read_floats(device, y, 5), w + 10, 5);
   CU_ASSERT(isnan(read_floats(device, y + 5, 1)[0]));
-  device->ops->embedding_backward(device, on_token, dy, 0, dw, 4, 5, 3);
+  device->ops->embedding_backward(device, on_token, dy, 0, dw, 4, 5, &three);
   for (int j = 0; j < 15; j++)
     CU_ASSERT(isfinite(read_floats(device, dw, 15)[j]));
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK);

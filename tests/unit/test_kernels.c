@@ -129,6 +129,7 @@ ON_DEVICES(memory_moves)
 ON_DEVICES(bias_reference)
 ON_DEVICES(dropout_definition)
 ON_DEVICES(dropout_split)
+ON_DEVICES(dropout_parts)
 ON_DEVICES(activation_reference)
 ON_DEVICES(activation_extremes)
 ON_DEVICES(activation_position)
@@ -140,11 +141,14 @@ ON_DEVICES(batch_norm_large_mean)
 ON_DEVICES(softmax_reference)
 ON_DEVICES(softmax_extremes)
 ON_DEVICES(softmax_bad_target)
+ON_DEVICES(softmax_parts)
+ON_DEVICES(softmax_part_bad_target)
 ON_DEVICES(squares_reference)
 ON_DEVICES(margins_reference)
 ON_DEVICES(row_norm_reference)
 ON_DEVICES(embedding_reference)
 ON_DEVICES(embedding_bad_token)
+ON_DEVICES(embedding_parts)
 ON_DEVICES(attention_reference)
 ON_DEVICES(attention_causal)
 ON_DEVICES(rotary_reference)
@@ -193,6 +197,7 @@ int main(void)
     {"bias against double", test_bias_reference},
     {"dropout is its definition", test_dropout_definition},
     {"dropout in halves is dropout whole", test_dropout_split},
+    {"dropout of parts of the features", test_dropout_parts},
     {"activations against double", test_activation_reference},
     {"activations: NaN, infinities, huge numbers", test_activation_extremes},
     {"activations do not depend on the position", test_activation_position},
@@ -206,11 +211,14 @@ int main(void)
     {"softmax against double", test_softmax_reference},
     {"softmax: extremes, ties, NaN", test_softmax_extremes},
     {"softmax: a target that is no class", test_softmax_bad_target},
+    {"softmax in parts", test_softmax_parts},
+    {"softmax in parts: a target that is no class", test_softmax_part_bad_target},
     {"squared error against double", test_squares_reference},
     {"logistic and hinge against double", test_margins_reference},
     {"layer norm and RMS norm against double", test_row_norm_reference},
     {"embedding against double", test_embedding_reference},
     {"embedding: a token that is none", test_embedding_bad_token},
+    {"embedding in parts", test_embedding_parts},
     {"attention against double", test_attention_reference},
     {"attention looks back alone", test_attention_causal},
     {"rotary positions against double", test_rotary_reference},

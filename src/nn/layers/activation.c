@@ -5,6 +5,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int plain_create(struct trm_layer *layer, const struct trm_arguments *arguments, enum trm_activation kind)
 {
@@ -108,6 +109,8 @@ const struct trm_layer_ops layer_relu = {
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
+  .wish = trm_wish_alike,
+  .divide = trm_divide_alike,
   .keeps_output = true,
   .in_place = true,
 };
@@ -121,6 +124,8 @@ const struct trm_layer_ops layer_tanh = {
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
+  .wish = trm_wish_alike,
+  .divide = trm_divide_alike,
   .keeps_output = true,
   .in_place = true,
 };
@@ -134,6 +139,8 @@ const struct trm_layer_ops layer_sigmoid = {
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
+  .wish = trm_wish_alike,
+  .divide = trm_divide_alike,
   .keeps_output = true,
   .in_place = true,
 };
@@ -147,6 +154,8 @@ const struct trm_layer_ops layer_gelu = {
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
+  .wish = trm_wish_alike,
+  .divide = trm_divide_alike,
   .keeps_input = true,
   .in_place = true,
 };
@@ -160,6 +169,8 @@ const struct trm_layer_ops layer_gelu_tanh = {
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
+  .wish = trm_wish_alike,
+  .divide = trm_divide_alike,
   .keeps_input = true,
   .in_place = true,
 };

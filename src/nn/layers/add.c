@@ -2,6 +2,7 @@
  * model wants to know of any layer. */
 #include "core/status.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 /* layer->out is the shape of the named value on entry. */
 static int add_shape(struct trm_layer *layer)
@@ -27,5 +28,6 @@ const struct trm_layer_ops layer_add = {
   .usage = "add NAME",
   .shape = add_shape,
   .cost = add_cost,
+  .wish = trm_wish_alike,
   .in_place = true,
 };

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int attention_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -87,6 +88,25 @@ static int attention_export(const struct trm_layer *layer, struct trm_graph *gra
   return trm_graph_reshape(graph, y, &layer->out);
 }
 
+static struct trm_lay attention_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  (void)out;
+  return trm_lay_features(3, layer->heads, layer->out.size[1] / layer->heads);
+}
+
+/* By heads. */
+static int attention_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const size_t heads = layer->heads, width = layer->out.size[1] / heads;
+  if (heads < (size_t)division->parts)
+    return trm_error(TRM_USAGE, "%s: %zu heads cannot be divided among %d ranks", trm_layer_text(layer), heads,
+                     division->parts);
+  layer->heads = trm_divide_units(division, heads);
+  trm_divide(layer, division, trm_lay_features(3, heads, width), trm_lay_features(1, heads, width));
+  layer->workspace = 2 * layer->heads * layer->in.size[0];
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_attention = {
   .name = "attention",
   .usage = "attention heads=H [causal=yes|no]",
@@ -96,5 +116,7 @@ const struct trm_layer_ops layer_attention = {
   .backward = attention_backward,
   .cost = attention_cost,
   .export = attention_export,
+  .wish = attention_wish,
+  .divide = attention_divide,
   .keeps_input = true,
 };

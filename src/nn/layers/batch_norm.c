@@ -12,6 +12,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 enum { GAIN, BIAS, MEAN, VARIANCE };
 enum { MOMENTS, SUMS, PARTS }; /* of the workspace, (2, C) each */
@@ -180,6 +181,17 @@ static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *gr
   return y;
 }
 
+/* By channels. */
+static int batch_norm_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay has = division->has;
+  for (int p = 0; has.kind == TRM_FEATURES && p < layer->parameters; p++)
+    trm_divide_parameter(division, &layer->parameter[p], 0, has.groups, has.units);
+  TRM_CHECK(trm_divide_alike(layer, division));
+  layer->workspace_fixed = PARTS * 2 * layer->in.size[0];
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_batch_norm = {
   .name = "batch_norm",
   .usage = "batch_norm [epsilon=E momentum=M sync=yes|no]",
@@ -189,6 +201,8 @@ const struct trm_layer_ops layer_batch_norm = {
   .backward = batch_norm_backward,
   .cost = batch_norm_cost,
   .export = batch_norm_export,
+  .wish = trm_wish_alike,
+  .divide = batch_norm_divide,
   .keeps_input = true,
   .in_place = true,
   .meets = true,

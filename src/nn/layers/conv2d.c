@@ -2,6 +2,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 enum { WEIGHT, BIAS };
 
@@ -48,8 +49,9 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   const struct trm_conv2d how = conv2d_of(layer);
+  const bool biased = layer->bias && !(layer->sums && layer->part); /* of summands one has it */
   pass->device->ops->conv2d_forward(pass->device, &how, x, layer->parameter[WEIGHT].w,
-                                    layer->bias ? layer->parameter[BIAS].w : NULL, y, pass->input->rows);
+                                    biased ? layer->parameter[BIAS].w : NULL, y, pass->input->rows);
 }
 
 static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -82,6 +84,50 @@ static int conv2d_export(const struct trm_layer *layer, struct trm_graph *graph,
   return y;
 }
 
+static size_t pixels(const struct trm_shape *image)
+{
+  return image->size[1] * image->size[2];
+}
+
+static struct trm_lay conv2d_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  (void)out;
+  return layer->groups > 1 ? trm_lay_features(1, layer->groups, trm_shape_count(&layer->in) / layer->groups)
+                           : trm_lay_of_shape(&layer->in);
+}
+
+/* By groups if there are several; else of channels by channels, otherwise by units. */
+static int conv2d_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const size_t parts = (size_t)division->parts, groups = layer->groups, size = pixels(&layer->out);
+  const struct trm_lay has = division->has, whole = {.kind = TRM_WHOLE};
+  struct trm_lay in = whole, out = division->wish;
+  if (groups > 1) {
+    in = conv2d_wish(layer, NULL);
+    out = trm_lay_features(1, groups, trm_shape_count(&layer->out) / groups);
+  } else if (has.kind == TRM_FEATURES) {
+    trm_divide_parameter(division, &layer->parameter[WEIGHT], 1, has.groups, has.units);
+    layer->sums = true;
+    trm_divide(layer, division, has, whole);
+    return TRM_OK;
+  } else if (out.kind != TRM_FEATURES || out.units < parts || out.width % size != 0 ||
+             out.groups * out.units * out.width != layer->units * size) {
+    out = trm_lay_features(1, layer->units, size);
+  }
+  if (out.units < parts) { /* not worth dividing */
+    trm_divide(layer, division, whole, whole);
+    return TRM_OK;
+  }
+  for (int p = 0; p < layer->parameters; p++)
+    trm_divide_parameter(division, &layer->parameter[p], 0, out.groups, out.units);
+  layer->units = out.groups * trm_divide_units(division, out.units) * (out.width / size);
+  layer->fans = groups == 1;
+  if (groups > 1)
+    layer->groups = trm_divide_units(division, groups);
+  trm_divide(layer, division, in, out);
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_conv2d = {
   .name = "conv2d",
   .usage = "conv2d UNITS KERNEL [stride=S pad=P groups=G bias=yes|no init=default|he|xavier], KERNEL, S, P: N or HxW",
@@ -91,5 +137,7 @@ const struct trm_layer_ops layer_conv2d = {
   .backward = conv2d_backward,
   .cost = conv2d_cost,
   .export = conv2d_export,
+  .wish = conv2d_wish,
+  .divide = conv2d_divide,
   .keeps_input = true,
 };

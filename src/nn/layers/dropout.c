@@ -3,6 +3,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int dropout_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -18,15 +19,22 @@ static int dropout_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* to (B, F) = from (B, F) under the mask of this pass */
+/* to (B, F) = from (B, F) under the mask of this pass. Of divided values each run that is here is a row of its own: a part
+ * of one of the whole's `outer` rows a sample. */
 static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
 {
   struct trm_device *device = pass->device;
   const size_t b = pass->input->rows, f = trm_shape_count(&layer->in);
   if (pass->training && layer->rate > 0) {
-    const struct trm_mask mask = {
-      .seed = pass->seed, .stream = (uint32_t)layer->number, .first_row = pass->first_row, .rate = layer->rate};
-    device->ops->dropout(device, &mask, from, to, b, f);
+    const struct trm_slice *slice = &layer->slice;
+    const size_t outer = layer->divided ? slice->outer : 1;
+    const struct trm_mask mask = {.seed = pass->seed,
+                                  .stream = (uint32_t)layer->number,
+                                  .first_row = pass->first_row * outer,
+                                  .rate = layer->rate,
+                                  .stride = layer->divided ? slice->whole * slice->inner : f,
+                                  .offset = layer->divided ? slice->low * slice->inner : 0};
+    device->ops->dropout(device, &mask, from, to, b * outer, f / outer);
   } else if (to != from) {
     device->ops->copy(device, to, from, b * f * sizeof(float));
   }
@@ -66,5 +74,7 @@ const struct trm_layer_ops layer_dropout = {
   .backward = dropout_backward,
   .cost = dropout_cost,
   .export = dropout_export,
+  .wish = trm_wish_alike,
+  .divide = trm_divide_alike,
   .in_place = true,
 };

@@ -3,6 +3,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int embedding_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -21,21 +22,31 @@ static int embedding_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
+/* The rows of the table that are here. */
+static struct trm_vocabulary vocabulary_of(const struct trm_layer *layer)
+{
+  const struct trm_slice *slice = &layer->parameter[0].slice;
+  return layer->parts ? (struct trm_vocabulary){slice->low, slice->high, layer->classes}
+                      : (struct trm_vocabulary){0, layer->classes, layer->classes};
+}
+
 static void embedding_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
                               float *y /* (B, T, D) */, float *work)
 {
   (void)x, (void)work;
+  const struct trm_vocabulary v = vocabulary_of(layer);
   pass->device->ops->embedding_forward(pass->device, pass->input->tokens, layer->parameter[0].w, y,
-                                       pass->input->rows * layer->in.size[0], layer->units, layer->classes);
+                                       pass->input->rows * layer->in.size[0], layer->units, &v);
 }
 
 static void embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                                const float *dy, float *dx, float *work)
 {
   (void)x, (void)y, (void)dx, (void)work;
+  const struct trm_vocabulary v = vocabulary_of(layer);
   pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, layer->shared ? 1 : pass->beta,
                                         layer->parameter[0].g, pass->input->rows * layer->in.size[0], layer->units,
-                                        layer->classes);
+                                        &v);
 }
 
 static struct trm_cost embedding_cost(const struct trm_layer *layer)
@@ -48,6 +59,18 @@ static int embedding_export(const struct trm_layer *layer, struct trm_graph *gra
   return trm_graph_two(graph, "Gather", graph->ops->parameter(graph, &layer->parameter[0]), x);
 }
 
+/* By the vocabulary. */
+static int embedding_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  if (layer->classes < (size_t)division->parts)
+    return trm_error(TRM_USAGE, "%s: a vocabulary of %zu cannot be divided among %d ranks", trm_layer_text(layer),
+                     layer->classes, division->parts);
+  trm_divide_parameter(division, &layer->parameter[0], 0, 1, layer->classes);
+  layer->sums = true;
+  trm_divide(layer, division, (struct trm_lay){.kind = TRM_WHOLE}, (struct trm_lay){.kind = TRM_WHOLE});
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_embedding = {
   .name = "embedding",
   .usage = "embedding DIM",
@@ -57,4 +80,5 @@ const struct trm_layer_ops layer_embedding = {
   .backward = embedding_backward,
   .cost = embedding_cost,
   .export = embedding_export,
+  .divide = embedding_divide,
 };

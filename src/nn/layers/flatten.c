@@ -2,6 +2,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int flatten_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -45,6 +46,24 @@ static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph
   return trm_graph_reshape(graph, x, &layer->out);
 }
 
+static struct trm_lay flatten_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  return layer->in.dims == 1 ? *out : trm_lay_of_shape(&layer->in);
+}
+
+/* The features of each position are a group of the vector's, and positions are a part of its values. */
+static int flatten_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay has = division->has;
+  struct trm_lay out = has;
+  if (has.kind == TRM_POSITIONS)
+    out = trm_lay_features(1, layer->in.size[0], layer->in.size[1]);
+  else if (has.kind == TRM_FEATURES && layer->in.sequence)
+    out.groups *= layer->in.size[0];
+  trm_divide(layer, division, has, out);
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_flatten = {
   .name = "flatten",
   .usage = "flatten",
@@ -54,5 +73,7 @@ const struct trm_layer_ops layer_flatten = {
   .backward = flatten_backward,
   .cost = flatten_cost,
   .export = flatten_export,
+  .wish = flatten_wish,
+  .divide = flatten_divide,
   .in_place = true,
 };

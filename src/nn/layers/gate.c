@@ -2,6 +2,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int swiglu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -48,6 +49,23 @@ static int swiglu_export(const struct trm_layer *layer, struct trm_graph *graph,
   return trm_graph_two(graph, "Mul", trm_graph_two(graph, "Mul", a, trm_graph_one(graph, "Sigmoid", a)), b);
 }
 
+/* Of both halves alike. */
+static struct trm_lay swiglu_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  return out->kind == TRM_FEATURES && out->groups == 1 ? trm_lay_features(2, out->units, out->width)
+                                                       : trm_lay_features(2, trm_layer_width(layer) / 2, 1);
+}
+
+static int swiglu_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay has = division->has, whole = {.kind = TRM_WHOLE};
+  if (has.kind == TRM_FEATURES && has.groups == 2)
+    trm_divide(layer, division, has, trm_lay_features(1, has.units, has.width));
+  else
+    trm_divide(layer, division, has.kind == TRM_FEATURES ? whole : has, has.kind == TRM_FEATURES ? whole : has);
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_swiglu = {
   .name = "swiglu",
   .usage = "swiglu",
@@ -57,5 +75,7 @@ const struct trm_layer_ops layer_swiglu = {
   .backward = swiglu_backward,
   .cost = swiglu_cost,
   .export = swiglu_export,
+  .wish = swiglu_wish,
+  .divide = swiglu_divide,
   .keeps_input = true,
 };

@@ -10,6 +10,10 @@ extern const struct trm_layer_ops layer_add;
 /* What another rank computes: not in the table either, cutting a model makes it (nn/cut.c). */
 extern const struct trm_layer_ops layer_entry;
 
+/* What tensor parallelism puts between layers (nn/split.c): not in the table either. */
+extern const struct trm_layer_ops layer_move_sum, layer_move_scatter, layer_move_spread, layer_move_gather,
+  layer_move_take;
+
 extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
   layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,
   layer_swiglu, layer_head, layer_conv2d, layer_max_pool, layer_avg_pool, layer_global_avg_pool, layer_batch_norm,

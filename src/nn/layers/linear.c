@@ -7,6 +7,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int linear_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -80,7 +81,7 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
     device->ops->csr_forward(device, &pass->input->csr, w, y, n);
   else
     device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
-  if (layer->bias)
+  if (layer->bias && !(layer->sums && layer->part)) /* of summands one has it */
     device->ops->bias_add(device, y, bias_of(layer)->w, r, n);
 }
 
@@ -122,6 +123,38 @@ static int linear_export(const struct trm_layer *layer, struct trm_graph *graph,
   return y;
 }
 
+static struct trm_lay linear_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  (void)out;
+  return layer->tied ? (struct trm_lay){.kind = TRM_WHOLE} : trm_lay_of_shape(&layer->in);
+}
+
+/* Of features, the columns of w that they meet; else its rows, some units. A tied one has the embedding's rows. */
+static int linear_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay has = division->has, whole = {.kind = TRM_WHOLE};
+  struct trm_lay out = division->wish;
+  if (has.kind == TRM_FEATURES && !layer->tied) {
+    trm_divide_parameter(division, &layer->parameter[0], 1, has.groups, has.units);
+    layer->sums = true;
+    trm_divide(layer, division, has, whole);
+    return TRM_OK;
+  }
+  const size_t parts = (size_t)division->parts, n = layer->units;
+  if (layer->tied || out.kind != TRM_FEATURES || out.units < parts || out.groups * out.units * out.width != n)
+    out = trm_lay_features(1, n, 1);
+  if (out.units < parts) { /* not worth dividing */
+    trm_divide(layer, division, whole, whole);
+    return TRM_OK;
+  }
+  for (int p = 0; p < layer->parameters; p++)
+    trm_divide_parameter(division, &layer->parameter[p], 0, out.groups, out.units);
+  layer->units = out.groups * trm_divide_units(division, out.units) * out.width;
+  layer->fans = true;
+  trm_divide(layer, division, whole, out);
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_linear = {
   .name = "linear",
   .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
@@ -131,6 +164,8 @@ const struct trm_layer_ops layer_linear = {
   .backward = linear_backward,
   .cost = linear_cost,
   .export = linear_export,
+  .wish = linear_wish,
+  .divide = linear_divide,
   .keeps_input = true,
 };
 
@@ -143,5 +178,7 @@ const struct trm_layer_ops layer_head = {
   .backward = linear_backward,
   .cost = linear_cost,
   .export = linear_export,
+  .wish = linear_wish,
+  .divide = linear_divide,
   .keeps_input = true,
 };

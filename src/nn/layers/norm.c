@@ -3,6 +3,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 enum { GAIN, BIAS };
 
@@ -70,6 +71,19 @@ static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, i
   return layer->in.sequence || layer->in.dims == 1 ? y : trm_graph_reshape(graph, y, &layer->out);
 }
 
+/* A part of the positions gives a part of the gradients. */
+static int norm_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay whole = {.kind = TRM_WHOLE};
+  const bool positions = division->has.kind == TRM_POSITIONS;
+  trm_divide(layer, division, positions ? division->has : whole, positions ? division->has : whole);
+  if (positions)
+    layer->workspace = 2 * layer->in.size[0];
+  for (int p = 0; p < layer->parameters; p++)
+    layer->parameter[p].partial = positions;
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_layer_norm = {
   .name = "layer_norm",
   .usage = "layer_norm [epsilon=1e-5]",
@@ -79,6 +93,7 @@ const struct trm_layer_ops layer_layer_norm = {
   .backward = norm_backward,
   .cost = norm_cost,
   .export = norm_export,
+  .divide = norm_divide,
   .keeps_input = true,
 };
 
@@ -91,5 +106,6 @@ const struct trm_layer_ops layer_rms_norm = {
   .backward = norm_backward,
   .cost = norm_cost,
   .export = norm_export,
+  .divide = norm_divide,
   .keeps_input = true,
 };

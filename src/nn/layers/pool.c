@@ -2,6 +2,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 static int pool_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
@@ -104,6 +105,24 @@ static int global_export(const struct trm_layer *layer, struct trm_graph *graph,
   return trm_graph_reshape(graph, trm_graph_one(graph, "GlobalAveragePool", x), &layer->out);
 }
 
+static struct trm_lay pool_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  (void)out;
+  return trm_lay_of_shape(&layer->in);
+}
+
+/* By channels. */
+static int pool_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  struct trm_lay out = division->has;
+  if (out.kind == TRM_FEATURES)
+    out.width = out.width / (layer->window.in[0] * layer->window.in[1]) * layer->window.out[0] * layer->window.out[1];
+  trm_divide(layer, division, division->has, out);
+  if (layer->ops == &layer_max_pool)
+    layer->workspace = trm_shape_count(&layer->out);
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_max_pool = {
   .name = "max_pool",
   .usage = "max_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
@@ -113,6 +132,8 @@ const struct trm_layer_ops layer_max_pool = {
   .backward = max_backward,
   .cost = pool_cost,
   .export = max_export,
+  .wish = pool_wish,
+  .divide = pool_divide,
 };
 
 const struct trm_layer_ops layer_avg_pool = {
@@ -124,6 +145,8 @@ const struct trm_layer_ops layer_avg_pool = {
   .backward = avg_backward,
   .cost = pool_cost,
   .export = avg_export,
+  .wish = pool_wish,
+  .divide = pool_divide,
 };
 
 const struct trm_layer_ops layer_global_avg_pool = {
@@ -135,4 +158,6 @@ const struct trm_layer_ops layer_global_avg_pool = {
   .backward = avg_backward,
   .cost = pool_cost,
   .export = global_export,
+  .wish = pool_wish,
+  .divide = pool_divide,
 };

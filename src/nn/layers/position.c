@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
+#include "nn/split.h"
 
 /* -- position */
 
@@ -54,6 +55,16 @@ static int position_export(const struct trm_layer *layer, struct trm_graph *grap
   return trm_graph_two(graph, "Add", x, graph->ops->parameter(graph, &layer->parameter[0]));
 }
 
+static int position_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay has = division->has;
+  if (has.kind == TRM_POSITIONS)
+    trm_divide_parameter(division, &layer->parameter[0], 0, 1, layer->in.size[0]);
+  else if (has.kind == TRM_FEATURES)
+    trm_divide_parameter(division, &layer->parameter[0], 1, has.groups, has.units);
+  return trm_divide_alike(layer, division);
+}
+
 const struct trm_layer_ops layer_position = {
   .name = "position",
   .usage = "position",
@@ -63,6 +74,8 @@ const struct trm_layer_ops layer_position = {
   .backward = position_backward,
   .cost = position_cost,
   .export = position_export,
+  .wish = trm_wish_alike,
+  .divide = position_divide,
   .in_place = true,
 };
 
@@ -152,6 +165,29 @@ static int rotary_export(const struct trm_layer *layer, struct trm_graph *graph,
   return trm_graph_join(graph, parts, 3);
 }
 
+static struct trm_lay rotary_lay(const struct trm_layer *layer)
+{
+  return trm_lay_features(3, layer->heads, layer->in.size[1] / 3 / layer->heads);
+}
+
+static struct trm_lay rotary_wish(const struct trm_layer *layer, const struct trm_lay *out)
+{
+  (void)out;
+  return rotary_lay(layer);
+}
+
+/* By heads. */
+static int rotary_divide(struct trm_layer *layer, struct trm_division *division)
+{
+  const struct trm_lay lay = rotary_lay(layer);
+  if (layer->heads < (size_t)division->parts)
+    return trm_error(TRM_USAGE, "%s: %zu heads cannot be divided among %d ranks", trm_layer_text(layer), layer->heads,
+                     division->parts);
+  layer->heads = trm_divide_units(division, layer->heads);
+  trm_divide(layer, division, lay, lay);
+  return TRM_OK;
+}
+
 const struct trm_layer_ops layer_rotary = {
   .name = "rotary",
   .usage = "rotary heads=H [base=10000]",
@@ -161,5 +197,7 @@ const struct trm_layer_ops layer_rotary = {
   .backward = rotary_backward,
   .cost = rotary_cost,
   .export = rotary_export,
+  .wish = rotary_wish,
+  .divide = rotary_divide,
   .in_place = true,
 };

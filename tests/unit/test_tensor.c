@@ -1,0 +1,290 @@
+/* Models that are divided over the ranks of the tensor axis, against the whole model on the same rank: scores, losses,
+ * gradients, initial weights, masks. Runs at several rank counts. */
+#include <math.h>
+#include <string.h>
+
+#include "core/axis.h"
+#include "core/memory.h"
+#include "core/random.h"
+#include "kernels/kernels.h"
+#include "ranks.h"
+#include "support/nn_case.h"
+#include "support/pretend_device.h"
+
+/* The part of a case's model that this rank has, with the part of its weights. */
+struct share {
+  struct nn_case *whole;
+  struct trm_model model;
+  struct trm_axis axis;
+  float *w, *g; /* device, (model.parameters) */
+};
+
+static const struct trm_parameter *whole_of(const struct share *s, const struct trm_parameter *part)
+{
+  for (int n = 0; n < trm_model_parameter_count(&s->whole->model); n++)
+    if (trm_model_parameter(&s->whole->model, n)->number == part->number)
+      return trm_model_parameter(&s->whole->model, n);
+  CU_FAIL_FATAL("a parameter without a whole");
+  return NULL;
+}
+
+/* From a flat array of the whole model to one of the part. */
+static void part_of(const struct share *s, const float *whole, float *part)
+{
+  memset(part, 0, s->model.parameters * sizeof *part);
+  for (int n = 0; n < trm_model_parameter_count(&s->model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->model, n), *from = whole_of(s, p);
+    CU_ASSERT_STRING_EQUAL(p->name, from->name);
+    CU_ASSERT_EQUAL(p->count, trm_shape_count(&p->shape));
+    CU_ASSERT_EQUAL(p->slice.outer * p->slice.whole * p->slice.inner, from->count);
+    for (size_t e = 0; e < p->count; e++)
+      part[p->offset + e] = whole[from->offset + trm_slice_element(&p->slice, e)];
+  }
+}
+
+static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions)
+{
+  const struct trm_model_part part = {.tensor = world->rank, .tensors = world->size, .by_positions = by_positions};
+  struct trm_device *device = whole->device;
+  *s = (struct share){.whole = whole};
+  TRM_CHECK(trm_model_create_part(&s->model, whole->model.text, loss, &whole->model.spec, &part));
+  trm_axis_open(&s->axis, world, device);
+  const size_t n = s->model.parameters;
+  float *init = trm_alloc(n * sizeof *init, "test"), *want = trm_alloc(n * sizeof *want, "test");
+  float *all = trm_alloc(whole->model.parameters * sizeof *all, "test");
+  trm_model_init(&s->model, 5, init);
+  trm_model_init(&whole->model, 5, all);
+  part_of(s, all, want);
+  CU_ASSERT_EQUAL(memcmp(init, want, n * sizeof *init), 0);
+  device->ops->download(device, all, whole->w, whole->model.parameters * sizeof *all);
+  part_of(s, all, want);
+  void *memory;
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, "weights", &memory), TRM_OK);
+  s->w = memory;
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, "gradients", &memory), TRM_OK);
+  s->g = memory;
+  device->ops->upload(device, s->w, want, n * sizeof *want);
+  trm_free(init);
+  trm_free(want);
+  trm_free(all);
+  return trm_model_bind(&s->model, device, s->w, s->g, whole->model.max_rows, true);
+}
+
+static void share_close(struct share *s)
+{
+  struct trm_device *device = s->whole->device;
+  trm_model_free(&s->model);
+  device->ops->release(device, s->w);
+  device->ops->release(device, s->g);
+  trm_axis_close(&s->axis);
+}
+
+/* Largest difference over the largest value. */
+static double error_of(const float *got, const float *want, size_t n)
+{
+  double most = 0, error = 0;
+  for (size_t i = 0; i < n; i++) {
+    const double value = fabs((double)want[i]), off = fabs((double)got[i] - (double)want[i]);
+    most = value > most ? value : most;
+    error = !(off <= error) ? off : error; /* a NaN stays */
+  }
+  return error == 0 ? 0 : error / (most > 0 ? most : 1);
+}
+
+/* A batch norm that all ranks of the data axis compute together: here each is alone. */
+static void alone(void *context, double *values, size_t n)
+{
+  (void)context, (void)values, (void)n;
+}
+
+static void check(bool good, const char *what, const struct share *s, bool by_positions, double error)
+{
+  CU_ASSERT(good);
+  if (!good)
+    printf("%d of %d ranks%s, %s: %s: %.2g\n", world->rank, world->size, by_positions ? ", positions" : "",
+           s->whole->model.text, what, error);
+}
+
+static void gradients_check(struct share *s, bool by_positions, double least)
+{
+  const size_t n = s->model.parameters;
+  float *want = trm_alloc(n * sizeof *want, "test"), *got = trm_alloc(n * sizeof *got, "test");
+  float *all = trm_alloc(s->whole->model.parameters * sizeof *all, "test");
+  struct trm_device *device = s->whole->device;
+  for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->model, k);
+    if (p->partial)
+      trm_axis_sum(&s->axis, p->g, p->count);
+  }
+  device->ops->download(device, all, s->whole->g, s->whole->model.parameters * sizeof *all);
+  device->ops->download(device, got, s->g, n * sizeof *got);
+  part_of(s, all, want);
+  for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->model, k), *from = whole_of(s, p);
+    double most = 0; /* of the whole tensor: a slice of it may be small */
+    for (size_t e = 0; e < from->count; e++)
+      most = fmax(most, fabs((double)all[from->offset + e]));
+    double error = 0;
+    for (size_t e = 0; e < p->count; e++) {
+      const double off = fabs((double)got[p->offset + e] - (double)want[p->offset + e]);
+      error = !(off <= error) ? off : error;
+    }
+    check(error <= 1e-5 * most + least, p->name, s, by_positions, error / most);
+  }
+  trm_free(want);
+  trm_free(got);
+  trm_free(all);
+}
+
+static void scores_check(struct share *s, const struct trm_input *input, bool by_positions)
+{
+  const struct trm_layer *last = &s->model.layer[s->model.layers - 1];
+  const struct trm_slice *slice = &last->slice;
+  const size_t n = input->rows * trm_shape_count(&s->whole->model.layer[s->whole->model.layers - 1].out);
+  struct trm_device *device = s->whole->device;
+  float *want = trm_alloc(n * sizeof *want, "test"), *got = trm_alloc(n * sizeof *got, "test");
+  void *memory = NULL;
+  const float *scores = s->model.scores;
+  CU_ASSERT_TRUE(last->scores);
+  if (last->divided) {
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, "scores", &memory), TRM_OK);
+    trm_axis_gather(&s->axis, scores, memory, input->rows * slice->outer, slice->whole, slice->inner);
+    scores = memory;
+  }
+  device->ops->download(device, got, scores, n * sizeof *got);
+  device->ops->download(device, want, s->whole->model.scores, n * sizeof *want);
+  const double error = error_of(got, want, n);
+  check(error <= 1e-5, "scores", s, by_positions, error);
+  if (memory)
+    device->ops->release(device, memory);
+  trm_free(want);
+  trm_free(got);
+}
+
+static void tally_check(const struct share *s, const struct trm_tally *got, const struct trm_tally *want, bool by_positions)
+{
+  const double error = fabs(got->loss - want->loss) / (fabs(want->loss) + 1e-3);
+  check(error <= 1e-5, "loss", s, by_positions, error);
+  check(got->correct == want->correct, "correct", s, by_positions, got->correct - want->correct);
+  check(got->rows == want->rows, "rows", s, by_positions, got->rows - want->rows);
+}
+
+/* Each element of a whole parameter is counted by one rank. */
+static void counted_check(struct share *s)
+{
+  const size_t n = s->whole->model.parameters;
+  float *count = trm_alloc(n * sizeof *count, "test");
+  for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->model, k);
+    for (size_t e = 0; p->counted && e < p->count; e++)
+      count[whole_of(s, p)->offset + trm_slice_element(&p->slice, e)]++;
+  }
+  world->ops->allreduce(world, count, n, TRM_FLOAT, TRM_SUM);
+  for (int k = 0; k < trm_model_parameter_count(&s->whole->model); k++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->whole->model, k);
+    for (size_t e = 0; e < p->count; e++)
+      if (count[p->offset + e] != 1) {
+        CU_FAIL("an element that is not counted once");
+        break;
+      }
+  }
+  trm_free(count);
+}
+
+/* The share does what the whole does, over the case's batch: in evaluation, in training, twice. */
+static void share_check(struct share *s, bool by_positions)
+{
+  struct nn_case *c = s->whole;
+  struct trm_pass whole = nn_case_pass(c), part;
+  const float scale = 1 / (float)c->input.rows;
+  whole.first_row = 1234567;
+  whole.reduce = alone;
+  part = whole;
+  part.tensor = &s->axis;
+  c->model.smoothing = s->model.smoothing = c->model.loss->run_part ? 0.1f : 0;
+  counted_check(s);
+  for (int turn = 0; turn < 2; turn++) {
+    struct trm_tally got = {0}, want = {0};
+    whole.training = part.training = false;
+    CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, &whole, &want), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&s->model, &part, &got), TRM_OK);
+    scores_check(s, &c->input, by_positions);
+    tally_check(s, &got, &want, by_positions);
+    whole.training = part.training = true;
+    whole.beta = part.beta = (float)turn;
+    got = want = (struct trm_tally){0};
+    CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, &whole, scale, &want, NULL, NULL), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(trm_model_train(&s->model, &part, scale, &got, NULL, NULL), TRM_OK);
+    tally_check(s, &got, &want, by_positions);
+    if (turn == 0)
+      gradients_check(s, by_positions, 1e-8);
+  }
+}
+
+/* A model of one device, whole and in parts. fits: whether it can be divided among so many. */
+static void model_check(struct trm_device *device, const char *text, const char *loss, const struct trm_input_spec *spec,
+                        const float *x, const int32_t *target, size_t rows, int most)
+{
+  for (int by_positions = 0; by_positions < 2; by_positions++) {
+    struct nn_case c;
+    struct share s;
+    const int status = nn_case_open(&c, device, text, loss, spec, NN_ROWS, 5);
+    if (status != TRM_OK)
+      printf("%s\n", trm_error_text());
+    CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
+    if (x)
+      nn_case_batch(&c, rows, x, target, NULL);
+    else
+      nn_case_draw(&c, rows, 3);
+    const int opened = share_open(&s, &c, loss, by_positions);
+    CU_ASSERT_EQUAL(opened, world->size <= most ? TRM_OK : TRM_USAGE);
+    if (opened == TRM_OK) {
+      share_check(&s, by_positions);
+      share_close(&s);
+    } else {
+      char number[32];
+      snprintf(number, sizeof number, "among %d ranks", world->size);
+      CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), number));
+      if (world->size <= most)
+        printf("%s\n", trm_error_text());
+    }
+    nn_case_close(&c);
+  }
+}
+
+static void on_both(void (*test)(struct trm_device *device))
+{
+  struct trm_device device;
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
+  test(&device);
+  trm_device_close(&device);
+  CU_ASSERT_EQUAL_FATAL(pretend_device_open(&device, 1), TRM_OK);
+  test(&device);
+  pretend_device_close(&device);
+}
+
+/* How many ranks the model's heads allow. */
+static int heads_of(const char *text)
+{
+  int most = 7; /* the examples' vocabulary */
+  for (const char *at = text; (at = strstr(at, "heads=")); at++)
+    most = atoi(at + 6) < most ? atoi(at + 6) : most;
+  return strstr(text, "embedding") || strstr(text, "gpt") ? most : 1 << 20;
+}
+
+static void examples(struct trm_device *device)
+{
+  for (const struct nn_example *e = nn_examples; e->text; e++)
+    model_check(device, e->text, e->loss, e->spec, NULL, NULL, 5, heads_of(e->text));
+}
+
+static void test_examples(void) { on_both(examples); }
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"every layer and loss", test_examples},
+    CU_TEST_INFO_NULL,
+  };
+  return ranks_run(argc, argv, "tensor parallelism", tests);
+}
