@@ -38,6 +38,8 @@ libtrireme_la_SOURCES += \
 	src/nn/presets.h \
 	src/nn/presets_gpt.c \
 	src/nn/presets_images.c \
+	src/nn/recompute.c \
+	src/nn/recompute.h \
 	src/nn/sample.c \
 	src/nn/sample.h \
 	src/nn/schedule.c \

@@ -62,6 +62,15 @@ static int find(const struct cutting *c, int i)
   return i < 0 ? i : c->where[i];
 }
 
+/* A layer itself, not an entry in place of it; -1: it is not there. */
+static int find_layer(const struct cutting *c, const struct trm_layer *whole)
+{
+  for (int i = 0; i < c->count; i++)
+    if (c->part[i].place == whole->place && c->part[i].ops != &layer_entry)
+      return i;
+  return -1;
+}
+
 static void entry_add(struct cutting *c, int value)
 {
   const struct trm_layer *from = &c->whole[value];
@@ -79,7 +88,7 @@ static void layer_add_cut(struct cutting *c, int i)
   layer->from = find(c, whole->from);
   layer->with = find(c, whole->with);
   if (whole->tied) {
-    const int tied = find(c, (int)(whole->tied - c->whole));
+    const int tied = find_layer(c, whole->tied);
     layer->tied = tied >= 0 ? &c->part[tied] : whole->tied;
     if (tied >= 0)
       c->part[tied].shared = true;

@@ -155,9 +155,11 @@ static void model_unbind(struct trm_model *model)
   }
   if (model->row_loss)
     model->device->ops->release(model->device, model->row_loss);
+  if (model->passing)
+    model->device->ops->release(model->device, model->passing);
   trm_free(model->host_rows);
   model->device = NULL;
-  model->arena = model->row_loss = model->row_correct = model->host_rows = NULL;
+  model->arena = model->passing = model->row_loss = model->row_correct = model->host_rows = NULL;
   model->scores = NULL;
   model->plan = NULL;
   model->slots = 0;
@@ -174,20 +176,40 @@ void trm_model_free(struct trm_model *model)
   *model = (struct trm_model){0};
 }
 
+static int array_take(struct trm_model *model, size_t elements, float **array)
+{
+  void *memory;
+  TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), "activations", &memory));
+  *array = memory;
+  model->arena_bytes += elements * sizeof(float);
+  return TRM_OK;
+}
+
 static int chunk_take(struct trm_model *model, struct trm_chunk *chunk)
 {
   const size_t slots = (size_t)model->slots;
-  chunk->plan = trm_plan_create(model->layer, chunk->first, chunk->last, model->max_rows, model->training);
+  const struct trm_plan_request request = {.rows = model->max_rows,
+                                           .training = model->training,
+                                           .recompute = model->recompute,
+                                           .apart = slots > 1 || model->chunks > 1};
+  chunk->plan = trm_plan_create(model->layer, chunk->first, chunk->last, &request);
   chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
   chunk->count = trm_alloc(slots * (size_t)model->layers * sizeof *chunk->count, "activations");
-  for (size_t slot = 0; slot < slots; slot++) {
-    const size_t bytes = chunk->plan->elements * sizeof(float);
-    void *memory;
-    TRM_CHECK(model->device->ops->alloc(model->device, bytes, "activations", &memory));
-    chunk->arena[slot] = memory;
-    model->arena_bytes += bytes;
-  }
+  for (size_t slot = 0; slot < slots; slot++)
+    TRM_CHECK(array_take(model, request.apart ? chunk->plan->apart : chunk->plan->elements, &chunk->arena[slot]));
   return TRM_OK;
+}
+
+/* What all chunks and slots use in turn. */
+static int passing_take(struct trm_model *model)
+{
+  size_t most = 0;
+  for (int c = 0; c < model->chunks; c++) {
+    const struct trm_plan *plan = model->chunk[c].plan;
+    if (plan->apart <= plan->elements && most < plan->elements - plan->apart)
+      most = plan->elements - plan->apart;
+  }
+  return most ? array_take(model, most, &model->passing) : TRM_OK;
 }
 
 /* The arenas and the arrays of the rows' losses. */
@@ -197,10 +219,12 @@ static int model_take(struct trm_model *model, struct trm_device *device, size_t
   model->device = device;
   model->max_rows = rows;
   model->training = training;
+  model->planned = model->recompute;
   model->slots = slots;
   model->arena_bytes = 0;
   for (int c = 0; c < model->chunks; c++)
     TRM_CHECK(chunk_take(model, &model->chunk[c]));
+  TRM_CHECK(passing_take(model));
   const size_t each = rows * model->targets;
   const size_t words = model->layer[model->layers - 1].divided ? TRM_SCORES_WORDS + 2 : 0;
   model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
@@ -224,7 +248,9 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
                          bool training, int slots)
 {
   const size_t rows = max_rows ? max_rows : 1;
-  if (model->device != device || model->max_rows != rows || model->training != training || model->slots != slots) {
+  const bool same = model->device == device && model->max_rows == rows && model->training == training &&
+                    model->slots == slots && model->planned == model->recompute;
+  if (!same) {
     const int status = model_take(model, device, rows, training, slots);
     if (status != TRM_OK) {
       model_unbind(model);

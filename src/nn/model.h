@@ -39,6 +39,8 @@ struct trm_model {
   const struct trm_loss *loss;
   size_t targets;              /* of a sample: of tokens T, otherwise 1 */
   float smoothing;             /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
+  int recompute;               /* blocks of layers whose activations backward computes again at a time (recompute.h), 0:
+                                  none; the caller sets it before bind, 0 after create */
   size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics;           /* how many of them, at the end, are statistics */
   size_t *boundary;            /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
@@ -50,10 +52,12 @@ struct trm_model {
   /* activations, planned for max_rows */
   size_t max_rows, arena_bytes;  /* of all chunks and slots */
   bool training;                 /* bound with gradients */
+  int planned;                   /* bound with this `recompute` */
   struct trm_chunk *chunk;       /* (chunks) */
   int chunks, slots;
   int chunk_now, slot_now;       /* what the passes work on: trm_model_at */
   float *arena;                  /* of these */
+  float *passing;                /* device: what does not outlast a pass, where there are several of them */
   struct trm_plan *plan;
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
   float *row_words;              /* device, (max_rows, targets, words): where the scores are divided (nn/loss.h) */
@@ -97,6 +101,9 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
 
 /* Does it leave something of the whole to other ranks? */
 bool trm_slice_divides(const struct trm_slice *slice);
+
+/* parallel.recompute as `recompute` of a model: "none" 0, "block" 1, or the number. TRM_USAGE: it is none of these. */
+int trm_model_recompute(const char *text, int *blocks);
 
 /* Where an element of the slice is in the whole tensor. */
 size_t trm_slice_element(const struct trm_slice *slice, size_t element);
@@ -155,5 +162,7 @@ struct trm_parameter *trm_model_parameter(const struct trm_model *model, int num
 char *trm_model_describe(const struct trm_model *model);
 
 struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
+/* What backward computes again, of that: in addition, for a model to be bound with so many slots. */
+struct trm_cost trm_model_cost_again(const struct trm_model *model, int slots);
 
 #endif

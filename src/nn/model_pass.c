@@ -6,16 +6,35 @@
 #include "nn/model.h"
 #include "nn/plan.h"
 
-/* The output of a layer, or the batch. */
-static const float *value_at(const struct trm_model *model, const struct trm_pass *pass, int layer)
+/* When a layer computes; forward again is for the backward pass of its segment (recompute.h). */
+enum moment { FORWARD, AGAIN, BACKWARD };
+
+static float *array_at(const struct trm_model *model, size_t offset)
 {
-  return layer == TRM_FROM_BATCH ? pass->input->dense : model->arena + model->plan->value[layer];
+  const size_t apart = model->plan->apart;
+  return offset < apart ? model->arena + offset : model->passing + (offset - apart);
 }
 
-static float *work_at(const struct trm_model *model, int i)
+/* The output of a layer as layer `reader` finds it, or the batch. */
+static const float *value_at(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,
+                             enum moment moment)
+{
+  const struct trm_plan *plan = model->plan;
+  if (layer == TRM_FROM_BATCH)
+    return pass->input->dense;
+  const bool again = moment != FORWARD && plan->end[layer] == plan->end[reader];
+  return array_at(model, plan->value[again ? plan->last + layer : layer]);
+}
+
+static float *work_at(const struct trm_model *model, int i, enum moment moment)
 {
   const bool any = model->layer[i].workspace || model->layer[i].workspace_fixed;
-  return any ? model->arena + model->plan->work[i] : NULL;
+  return any ? array_at(model, model->plan->work[moment == FORWARD ? i : model->plan->last + i]) : NULL;
+}
+
+static float *scratch_at(const struct trm_model *model, int i, enum moment moment)
+{
+  return array_at(model, model->plan->scratch[(int)moment * model->plan->last + i]);
 }
 
 /* The sum of two arrays of the layer's output shape; `to` may be one of them. */
@@ -57,7 +76,7 @@ static void layer_pad(const struct trm_layer *layer, const struct trm_pass *pass
 }
 
 /* What layer i computes with. */
-static void layer_take(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_hold how)
+static void hold_take(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_hold how)
 {
   const struct trm_holder *holder = pass->holder;
   struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
@@ -73,7 +92,7 @@ static void layer_take(struct trm_model *model, const struct trm_pass *pass, int
   }
 }
 
-static void layer_give(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_hold how)
+static void hold_give(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_hold how)
 {
   const struct trm_holder *holder = pass->holder;
   const struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
@@ -120,7 +139,7 @@ float *trm_model_entry(const struct trm_model *model, bool gradient, const struc
   if (layer->ops != &layer_entry)
     return NULL;
   *shape = &layer->out;
-  return model->arena + (gradient ? model->plan->gradient : model->plan->value)[first];
+  return array_at(model, (gradient ? model->plan->gradient : model->plan->value)[first]);
 }
 
 float *trm_model_exit(const struct trm_model *model, bool gradient, const struct trm_shape **shape)
@@ -129,19 +148,19 @@ float *trm_model_exit(const struct trm_model *model, bool gradient, const struct
   if (model->layer[end].scores)
     return NULL;
   *shape = &model->layer[end].out;
-  return model->arena + (gradient ? model->plan->gradient : model->plan->value)[end];
+  return array_at(model, (gradient ? model->plan->gradient : model->plan->value)[end]);
 }
 
-static void layer_forward(struct trm_model *model, const struct trm_pass *pass, int i)
+static void layer_forward(struct trm_model *model, const struct trm_pass *pass, int i, enum moment moment)
 {
   struct trm_layer *layer = &model->layer[i];
-  const float *x = value_at(model, pass, layer->from);
-  float *y = model->arena + model->plan->value[i];
-  layer->scratch_at = model->arena + model->plan->scratch[i];
+  const float *x = value_at(model, pass, i, layer->from, moment);
+  float *y = array_at(model, model->plan->value[moment == FORWARD ? i : model->plan->last + i]);
+  layer->scratch_at = scratch_at(model, i, moment);
   if (layer->with != TRM_FROM_NONE)
-    add_arrays(layer, pass, y, x, value_at(model, pass, layer->with));
+    add_arrays(layer, pass, y, x, value_at(model, pass, i, layer->with, moment));
   else
-    layer->ops->forward(layer, pass, x, y, work_at(model, i));
+    layer->ops->forward(layer, pass, x, y, work_at(model, i, moment));
 }
 
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
@@ -150,13 +169,13 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   const enum trm_hold how = pass->training ? TRM_HOLD_FORWARD : TRM_HOLD_EVALUATE;
   statistics_take(model, pass, how);
   for (int i = plan->first; i < plan->last; i++) {
-    layer_take(model, pass, i, how);
+    hold_take(model, pass, i, how);
     if (model->layer[i].from != TRM_FROM_NONE && layer_runs(&model->layer[i], pass))
-      layer_forward(model, pass, i);
-    layer_give(model, pass, i, how);
+      layer_forward(model, pass, i, FORWARD);
+    hold_give(model, pass, i, how);
   }
   statistics_give(model, pass, how);
-  model->scores = model->arena + plan->value[plan->last - 1];
+  model->scores = array_at(model, plan->value[plan->last - 1]);
 }
 
 /* What layer i gives to the gradients of what it reads. */
@@ -166,20 +185,37 @@ static void layer_backward(struct trm_model *model, const struct trm_pass *pass,
   struct trm_layer *layer = &model->layer[i];
   const struct trm_layer_ops *ops = layer->ops;
   if (layer->with == TRM_FROM_NONE) {
-    layer->scratch_at = model->arena + plan->scratch[plan->last + i];
-    ops->backward(layer, pass, ops->keeps_input ? value_at(model, pass, layer->from) : NULL,
-                  ops->keeps_output ? value_at(model, pass, i) : NULL, model->arena + plan->gradient[i],
-                  layer->needs_dx ? model->arena + plan->flow[2 * i].write : NULL, work_at(model, i));
+    layer->scratch_at = scratch_at(model, i, BACKWARD);
+    ops->backward(layer, pass, ops->keeps_input ? value_at(model, pass, i, layer->from, BACKWARD) : NULL,
+                  ops->keeps_output ? value_at(model, pass, i, i, BACKWARD) : NULL, array_at(model, plan->gradient[i]),
+                  layer->needs_dx ? array_at(model, plan->flow[2 * i].write) : NULL, work_at(model, i, BACKWARD));
     if (layer->fans && layer->needs_dx)
-      trm_axis_sum(pass->tensor, model->arena + plan->flow[2 * i].write,
+      trm_axis_sum(pass->tensor, array_at(model, plan->flow[2 * i].write),
                    pass->input->rows * trm_shape_count(&layer->in));
   }
   const int to[2] = {layer->from, layer->with};
   for (int k = 0; k < 2; k++) {
     const struct trm_flow *flow = &plan->flow[2 * i + k];
     if (flow->adds)
-      add_arrays(&model->layer[to[k]], pass, model->arena + flow->sum, model->arena + flow->earlier,
-                 model->arena + flow->write);
+      add_arrays(&model->layer[to[k]], pass, array_at(model, flow->sum), array_at(model, flow->earlier),
+                 array_at(model, flow->write));
+  }
+}
+
+/* What backward of the segment that ends there needs and forward has not kept. */
+static void segment_again(struct trm_model *model, const struct trm_pass *pass, int end)
+{
+  const struct trm_plan *plan = model->plan;
+  int i = end - 1;
+  while (i > plan->first && plan->end[i - 1] == end)
+    i--;
+  for (; i < end; i++) {
+    if (!plan->again[i])
+      continue;
+    hold_take(model, pass, i, TRM_HOLD_AGAIN);
+    if (layer_runs(&model->layer[i], pass))
+      layer_forward(model, pass, i, AGAIN);
+    hold_give(model, pass, i, TRM_HOLD_AGAIN);
   }
 }
 
@@ -199,14 +235,16 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   statistics_take(model, pass, TRM_HOLD_BACKWARD);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];
-    layer_take(model, pass, i, TRM_HOLD_BACKWARD);
+    if (i == plan->end[i] - 1)
+      segment_again(model, &inner, i + 1);
+    hold_take(model, pass, i, TRM_HOLD_BACKWARD);
     if (!pass->input->rows && inner.beta == 0)
       gradients_clear(layer, pass);
     if (layer->needs_dy && layer->from != TRM_FROM_NONE && layer_runs(layer, pass))
       layer_backward(model, &inner, i);
     if (layer->parameters && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
-    layer_give(model, pass, i, TRM_HOLD_BACKWARD);
+    hold_give(model, pass, i, TRM_HOLD_BACKWARD);
   }
   if (ready && model->statistics && model->chunk_now == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
@@ -274,7 +312,7 @@ int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct
 {
   const struct trm_plan *plan = model->plan;
   if (pass->training)
-    model_loss(model, pass, pass->scale, model->arena + plan->gradient[plan->last - 1]);
+    model_loss(model, pass, pass->scale, array_at(model, plan->gradient[plan->last - 1]));
   else
     model_loss(model, pass, 1, NULL);
   model_tally(model, pass->input->rows, tally);

@@ -1,8 +1,8 @@
 /* The activation arena, planned before any memory is taken (private to src/nn).
  *
  * Every array of a step lives from one moment to another; arrays whose lives do not meet share memory. What backward
- * reads is kept, layers that may work in place do, gradients alternate between few places. A value that several layers
- * read collects its gradient. */
+ * reads is kept, or computed again (recompute.h), layers that may work in place do, gradients alternate between few places.
+ * A value that several layers read collects its gradient. */
 #ifndef TRM_NN_PLAN_H
 #define TRM_NN_PLAN_H
 
@@ -18,16 +18,30 @@ struct trm_flow {
 
 struct trm_plan {
   int first, last;        /* of these layers: [first, last) of the model's; the arrays have places for all */
-  size_t *value;          /* (layers) offset of the layer's output; equal to what it reads: in place */
+  bool whole;             /* the last segment computes again, too */
+  int *end;               /* (layers) end of the layer's segment */
+  bool *again;            /* (layers) forward runs again before the segment's backward */
+  size_t *value;          /* (2, layers) offset of the layer's output in forward, and where backward finds it; equal to
+                             what it reads: in place */
   size_t *gradient;       /* (layers) offset of the whole gradient of that output; where needs_dy */
-  size_t *work;           /* (layers) offset of the workspace; unused where the layer wants none */
-  size_t *scratch;        /* (2, layers) of the scratch, in forward and in backward; likewise */
+  size_t *work;           /* (2, layers) of the workspace, likewise; unused where the layer wants none */
+  size_t *scratch;        /* (3, layers) of the scratch: in forward, when forward runs again, in backward; likewise */
   struct trm_flow *flow;  /* (layers, 2): from, with; where they need the gradient */
   size_t elements;        /* of the arena, for `rows` rows */
+  size_t apart;           /* offsets from here on are into what the slots share; no larger than elements, or SIZE_MAX */
 };
 
-/* Plans layers [first, last) for batches of up to `rows` rows; training: with backward. Release with trm_plan_free. */
-struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last, size_t rows, bool training);
+struct trm_plan_request {
+  size_t rows;    /* batches of up to so many */
+  bool training;  /* with backward */
+  int recompute;  /* blocks a segment, 0: nothing is computed again */
+  bool apart;     /* what does not outlast a pass lies behind what does: other micro-batches may use its memory between
+                     forward and backward. The values and gradients at the ends of the chain stay. Then the last segment
+                     is computed again, too, unless it ends with the scores: backward does not follow at once. */
+};
+
+/* Plans layers [first, last). Release with trm_plan_free. */
+struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last, const struct trm_plan_request *request);
 void trm_plan_free(struct trm_plan *plan);
 
 #endif

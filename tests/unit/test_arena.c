@@ -23,9 +23,9 @@ static float *arena_spread(struct nn_case *c)
   struct trm_plan *plan = c->model.plan;
   size_t end = 0;
   for (int i = 0; i < c->model.layers; i++) {
-    plan->value[i] = place_take(c, i, &end);
+    plan->value[i] = plan->value[plan->last + i] = place_take(c, i, &end);
     plan->gradient[i] = place_take(c, i, &end);
-    plan->work[i] = end;
+    plan->work[i] = plan->work[plan->last + i] = end;
     end += c->model.layer[i].workspace_fixed + NN_ROWS * c->model.layer[i].workspace;
   }
   for (int i = 0; i < c->model.layers; i++) {
@@ -73,11 +73,17 @@ static void arena_bits(struct trm_device *device)
   }
 }
 
+static struct trm_plan *plan_again(const struct trm_model *model, size_t rows, bool training)
+{
+  const struct trm_plan_request request = {.rows = rows, .training = training};
+  return trm_plan_create(model->layer, 0, model->layers, &request);
+}
+
 static struct trm_plan *plan_of(const char *text, const struct trm_input_spec *spec, size_t rows, bool training,
                                 struct trm_model *model)
 {
   CU_ASSERT_EQUAL_FATAL(trm_model_create(model, text, "auto", spec), TRM_OK);
-  return trm_plan_create(model->layer, 0, model->layers, rows, training);
+  return plan_again(model, rows, training);
 }
 
 static void test_plan(void)
@@ -96,7 +102,7 @@ static void test_plan(void)
   /* no less is possible: backward of the middle layer has its input, dy and dx at once */
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256 + 512));
   trm_plan_free(plan);
-  plan = trm_plan_create(model.layer, 0, model.layers, 64, false);
+  plan = plan_again(&model, 64, false);
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256));
   trm_plan_free(plan);
   trm_model_free(&model);
@@ -114,7 +120,7 @@ static void test_plan(void)
   CU_ASSERT_NOT_EQUAL(plan->value[5], plan->value[4]);
   CU_ASSERT(!model.layer[0].needs_dy && model.layer[1].needs_dy && !model.layer[1].needs_dx);
   trm_plan_free(plan);
-  plan = trm_plan_create(model.layer, 0, model.layers, 8, false);
+  plan = plan_again(&model, 8, false);
   CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
   CU_ASSERT_EQUAL(plan->value[5], plan->value[4]);
   trm_plan_free(plan);
@@ -144,7 +150,7 @@ static void test_branches(void)
   /* in backward of the last: what the three linear layers read, the gradients of the scores and of the sum */
   CU_ASSERT_EQUAL(plan->elements, 64 * (4 * 64 + 10));
   trm_plan_free(plan);
-  plan = trm_plan_create(model.layer, 0, model.layers, 64, false);
+  plan = plan_again(&model, 64, false);
   CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, and the input and output of a layer */
   trm_plan_free(plan);
   trm_model_free(&model);
