@@ -7,6 +7,8 @@ libtrireme_la_SOURCES += \
 	mpi/async/centre.h \
 	mpi/async/claims.c \
 	mpi/async/claims.h \
+	mpi/async/copies.c \
+	mpi/async/copies.h \
 	mpi/async/dcasgd.c \
 	mpi/async/easgd.c \
 	mpi/async/hogwild.c \

@@ -8,9 +8,8 @@
  * its step on them after it: values are added one by one and none is lost, but a worker may see one half of another's
  * step. The thread of the service (service.h), which holds nothing here, keeps MPI going at ranks that compute.
  *
- * With strategy.tau above 1 a worker changes a copy, in shared memory too, and adds what it has changed every tau
- * batches, one worker at a time: ranks that write to the same small array at every moment wait for its cache lines more
- * than they compute (HogWild++, Zhang, Hsieh & Akella 2016).
+ * With strategy.tau above 1 a worker changes a copy, in shared memory too, and merges it with the shared weights every tau
+ * batches (copies.h).
  *
  * Of a linear model with one score on sparse rows (train/rows.c) the batch is not one update, but each strategy.rows of
  * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks
@@ -20,24 +19,24 @@
  * Rules with states are refused: these would have to be shared as well, and to be correct together with the weights.
  *
  * Staleness: the updates that others began between the reading of the weights and the writing. */
-#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/async.h"
+#include "mpi/async/copies.h"
 #include "mpi/async/worker.h"
 
-#define LINE 16 /* floats of a cache line */
 enum { BEGUN, COUNTERS }; /* words: updates that have begun to write, of all workers */
 
 struct hogwild {
   struct words words;
-  int64_t seen;              /* BEGUN when the weights were read */
+  int64_t seen;              /* BEGUN when the weights were last read */
   struct trm_shared shared;  /* one array, where all ranks share memory */
+  struct copies copies;      /* of it; without a base: s->w is the shared array itself */
   struct trm_window *window; /* otherwise: this rank's part of the weights */
-  float *read;               /* (elements) the weights as they were read; NULL: s->w is the shared array itself */
+  float *read;               /* (elements) with a window: the weights as they were read */
   int64_t batches;           /* since then */
   float *shrink;             /* (features) of sparse rows, NULL: none */
 };
@@ -82,21 +81,15 @@ static void make_shrink(struct trm_strategy *s)
   own_of(s)->shrink = shrink;
 }
 
-/* Bytes before the gate of the shared weights: 1 while a worker adds its copy. */
-static size_t gate_at(const struct trm_strategy *s)
-{
-  return (s->elements + LINE - 1) / LINE * LINE * sizeof(float);
-}
-
 /* Without copies the private weights that a worker begins with make room for the shared ones. */
 static int share_weights(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   struct hogwild *own = w->own;
-  const size_t bytes = w->node->rank == 0 ? gate_at(s) + LINE * sizeof(float) : 0;
+  const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
   TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, "shared weights", &own->shared)));
   if (s->options->strategy.tau > 1)
-    return trm_agree(s->comm, worker_array(s, "the weights as read", false, &own->read));
+    return trm_agree(s->comm, copies_create(&own->copies, w->node, own->shared.base[0], s->elements));
   s->device->ops->release(s->device, s->w);
   s->w = own->shared.base[0];
   return TRM_OK;
@@ -124,8 +117,9 @@ static void destroy(struct trm_strategy *s)
   struct hogwild *own = w->own;
   words_free(&own->words);
   trm_free(own->shrink);
+  copies_free(&own->copies);
   if (own->shared.base) {
-    s->w = own->read ? s->w : NULL;
+    s->w = own->copies.base ? s->w : NULL;
     w->node->ops->unshare(w->node, &own->shared);
   }
   if (own->window)
@@ -156,57 +150,28 @@ static int create(struct trm_strategy *s)
 
 /* -- a step */
 
-static float *shared_weights(const struct hogwild *own)
-{
-  return own->shared.base ? own->shared.base[0] : NULL;
-}
-
-/* All parts of the weights, as they are. */
-static void pull(struct trm_strategy *s)
+/* All parts of the window, as they are. */
+static void get_parts(struct trm_strategy *s)
 {
   struct hogwild *own = own_of(s);
   struct trm_comm *comm = s->comm;
-  const double before = comm->ops->clock(comm);
-  if (!own->window)
-    memcpy(s->w, shared_weights(own), s->elements * sizeof *s->w);
-  for (int i = 0; i < comm->size && own->window; i++) {
+  for (int i = 0; i < comm->size; i++) {
     const int rank = (comm->rank + i) % comm->size; /* not all at the same one */
     size_t low, high;
     part_of(s, rank, &low, &high);
     if (low < high)
       comm->ops->get(own->window, s->w + low, high - low, rank, 0);
   }
-  for (int rank = 0; rank < comm->size && own->window; rank++)
+  for (int rank = 0; rank < comm->size; rank++)
     comm->ops->flush(own->window, rank);
-  s->comm_s += comm->ops->clock(comm) - before;
+  memcpy(own->read, s->w, s->elements * sizeof *own->read);
 }
 
-/* Adds in shared memory. A line that this worker has not changed stays with whoever has it. */
-static void add_shared(float *restrict shared, const float *restrict w, const float *restrict read, size_t n)
-{
-  for (size_t low = 0, high; low < n; low = high) {
-    high = n - low < LINE ? n : low + LINE;
-    if (memcmp(w + low, read + low, (high - low) * sizeof *w) != 0)
-      for (size_t i = low; i < high; i++)
-        shared[i] += w[i] - read[i];
-  }
-}
-
-/* Adds what this worker has made of the weights that were read. */
-static void push(struct trm_strategy *s)
+/* Adds to them what this worker has made of the weights that were read. */
+static void add_parts(struct trm_strategy *s)
 {
   struct hogwild *own = own_of(s);
   struct trm_comm *comm = s->comm;
-  const double before = comm->ops->clock(comm);
-  if (!own->window) {
-    _Atomic int *gate = (_Atomic int *)((char *)own->shared.base[0] + gate_at(s));
-    while (atomic_exchange_explicit(gate, 1, memory_order_acquire))
-      comm->ops->progress(comm);
-    add_shared(shared_weights(own), s->w, own->read, s->elements);
-    atomic_store_explicit(gate, 0, memory_order_release);
-    s->comm_s += comm->ops->clock(comm) - before;
-    return;
-  }
   for (size_t i = 0; i < s->elements; i++)
     own->read[i] = s->w[i] - own->read[i];
   for (int i = 0; i < comm->size; i++) {
@@ -218,7 +183,31 @@ static void push(struct trm_strategy *s)
   }
   for (int rank = 0; rank < comm->size; rank++)
     comm->ops->flush(own->window, rank);
-  s->comm_s += comm->ops->clock(comm) - before;
+}
+
+/* s->w: the weights as they are now. */
+static void pull(struct trm_strategy *s)
+{
+  struct hogwild *own = own_of(s);
+  const double before = s->comm->ops->clock(s->comm);
+  own->seen = words_read(&own->words, BEGUN);
+  if (own->copies.base)
+    copies_take(&own->copies, s->w);
+  if (own->window)
+    get_parts(s);
+  s->comm_s += s->comm->ops->clock(s->comm) - before;
+}
+
+/* The weights of all get what this worker has changed; a copy is then what they are. */
+static void push(struct trm_strategy *s)
+{
+  struct hogwild *own = own_of(s);
+  const double before = s->comm->ops->clock(s->comm);
+  if (own->copies.base)
+    copies_merge(&own->copies, s->w);
+  if (own->window)
+    add_parts(s);
+  s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
 /* The batches since the weights were read become part of those of all. */
@@ -227,9 +216,9 @@ static void hand_on(struct trm_strategy *s)
   struct hogwild *own = own_of(s);
   if (own->batches == 0)
     return;
-  const int64_t late = words_add(&own->words, BEGUN, own->batches) - own->seen;
-  if (own->read)
-    push(s);
+  const int64_t begun = words_add(&own->words, BEGUN, own->batches), late = begun - own->seen;
+  own->seen = begun + own->batches;
+  push(s);
   for (; own->batches > 0; own->batches--)
     trm_staleness_add(&worker_of(s)->staleness, (uint64_t)late);
 }
@@ -237,13 +226,8 @@ static void hand_on(struct trm_strategy *s)
 static int before_forward(struct trm_strategy *s)
 {
   struct hogwild *own = own_of(s);
-  if (own->batches > 0)
-    return TRM_OK;
-  own->seen = words_read(&own->words, BEGUN);
-  if (!own->read)
-    return TRM_OK;
-  pull(s);
-  memcpy(own->read, s->w, s->elements * sizeof *own->read);
+  if (own->batches == 0 && !own->copies.base) /* a copy has been merged */
+    pull(s);
   return TRM_OK;
 }
 
@@ -287,8 +271,7 @@ static int settle(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   claims_settle(&w->claims, w->all, true, &s->updates);
   w->halted = false;
-  if (own_of(s)->read)
-    pull(s);
+  pull(s);
   w->all->ops->barrier(w->all);
   return TRM_OK;
 }
@@ -309,15 +292,14 @@ static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATE
   w->all->ops->barrier(w->all);
   if (from[0] && low < high) {
     if (own->shared.base)
-      memcpy(shared_weights(own) + low, from[0] + low, (high - low) * sizeof(float));
+      memcpy((float *)own->shared.base[0] + low, from[0] + low, (high - low) * sizeof(float));
     else {
       s->comm->ops->put(own->window, from[0] + low, high - low, s->comm->rank, 0);
       s->comm->ops->flush(own->window, s->comm->rank);
     }
   }
   w->all->ops->barrier(w->all);
-  if (own->read)
-    pull(s);
+  pull(s);
   s->updates = updates;
   claims_restart(&w->claims, w->all, updates, s->kept_given);
   return TRM_OK;

@@ -8,6 +8,7 @@
 #include "cli/bench.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "mpi/async/copies.h"
 
 static const char usage[] =
   "usage: [mpiexec -n N] trireme bench hogwild --data.file=FILE.h5 [--repeat=R] [--mu=M] [--fade=F] [--json]\n"
@@ -20,12 +21,13 @@ static const char usage[] =
   "  copied   the kernel on one rank, batches of train.batch rows that the data set copies together\n"
   "  in place the same on rows where they lie\n"
   "  shared   the same on all ranks, which take batches as they come and share the weights without locks\n"
-  "  copies   the same, but each rank changes a copy, and adds what it has changed every strategy.tau batches\n"
+  "  copies   the same, but each rank changes a copy, merged every strategy.tau batches and at the end of an epoch\n"
   "\n"
   "All ranks must share memory. Then once more with the races counted: lost updates are values stored and never\n"
   "seen, conflicts are updates while which another rank began to write.\n"
   "\n"
-  "  --repeat=R      rounds, in each of them all four in turn (default 7): the medians of each epoch count\n"
+  "  --repeat=R      rounds, in each of them all five in turn (default 7): the medians of each epoch count, and the\n"
+  "                  means of the test errors\n"
   "  --mu=M          weight of the regularizer, divided by the rows that have a feature (default 0)\n"
   "  --fade=F        factor on the rate after each epoch (default 0.9)\n"
   "  --strategy.rows rows of an update, of the kernel (default 1; 0: a whole batch)\n"
@@ -39,7 +41,6 @@ static const char *const names[METHODS] = {"plain", "copied", "in place", "share
 struct board {
   _Alignas(64) _Atomic uint64_t taken; /* rows of the epoch, by all ranks */
   _Alignas(64) uint64_t writers;
-  _Alignas(64) _Atomic int gate; /* 1: a rank adds its copy */
 };
 
 struct hogwild {
@@ -52,8 +53,9 @@ struct hogwild {
   struct trm_host_batch fetched;
   struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), and order holds all of an epoch */
   float *target, *shrink;           /* (batch) or (rows); (K) */
-  float *own, *base;                /* (K) weights of one rank; copies: as they were when they were last shared */
+  float *own;                       /* (K) weights of one rank */
   struct trm_shared weights, counts, notes;
+  struct copies copies;             /* of the shared weights */
   struct trm_sparse_sums sums;      /* of a counted run */
 };
 
@@ -111,26 +113,6 @@ static bool all_work(enum method method)
   return method == SHARED || method == COPIES;
 }
 
-#define LINE 16 /* floats of a cache line */
-
-/* Adds what this rank has changed since it was last here, one rank at a time; goes on with what all have. As hogwild
- * does it (mpi/async/hogwild.c). */
-static void merge(struct hogwild *h)
-{
-  while (atomic_exchange_explicit(&board_of(h)->gate, 1, memory_order_acquire))
-    h->comm->ops->progress(h->comm);
-  float *restrict shared = shared_weights(h), *restrict own = h->own, *restrict base = h->base;
-  for (size_t low = 0, high; low < h->features; low = high) {
-    high = h->features - low < LINE ? h->features : low + LINE;
-    if (memcmp(own + low, base + low, (high - low) * sizeof *own) != 0) /* a line that is only read stays with all */
-      for (size_t j = low; j < high; j++)
-        shared[j] += own[j] - base[j];
-    memcpy(own + low, shared + low, (high - low) * sizeof *own);
-    memcpy(base + low, own + low, (high - low) * sizeof *own);
-  }
-  atomic_store_explicit(&board_of(h)->gate, 0, memory_order_release);
-}
-
 /* Batches, until none is left: of all ranks, or of this one. */
 static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *how)
 {
@@ -138,13 +120,11 @@ static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, c
   const int64_t tau = h->job->options.strategy.tau;
   float *w = method == SHARED ? shared_weights(h) : h->own;
   uint64_t mine = 0;
-  if (method == COPIES)
-    merge(h);
   for (int64_t batches = 1;; batches++) {
     const uint64_t low = all_work(method) ? atomic_fetch_add(&board_of(h)->taken, h->batch) : mine;
     if (low >= h->rows) {
       if (method == COPIES)
-        merge(h);
+        copies_merge(&h->copies, h->own);
       return TRM_OK;
     }
     const size_t high = h->rows - low < h->batch ? h->rows : (size_t)low + h->batch;
@@ -156,7 +136,7 @@ static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, c
     h->sums.written += sums.written;
     h->sums.conflicts += sums.conflicts;
     if (method == COPIES && batches % tau == 0)
-      merge(h);
+      copies_merge(&h->copies, h->own);
   }
 }
 
@@ -170,9 +150,12 @@ static int method_run(struct hogwild *h, enum method method, const struct trm_ra
   how.races = races;
   h->sums = (struct trm_sparse_sums){0};
   memset(h->own, 0, h->features * sizeof *h->own);
-  memset(h->base, 0, h->features * sizeof *h->base);
   if (all_work(method) && comm->rank == 0)
     memset(shared_weights(h), 0, h->features * sizeof(float));
+  if (method == COPIES) {
+    comm->ops->barrier(comm);
+    copies_take(&h->copies, h->own);
+  }
   for (size_t epoch = 0; epoch < h->epochs && status == TRM_OK; epoch++) {
     if (method == PLAIN && works)
       status = rows_get(h, false, epoch, 0, h->rows);
@@ -217,7 +200,7 @@ static int test_error(struct hogwild *h, const float *w, double *error)
 /* -- the outcome */
 
 struct outcome {
-  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); of the last round */
+  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); mean of the rounds */
   double lost, conflicts;                   /* of what was written; of the updates */
 };
 
@@ -304,9 +287,11 @@ static int measure(struct hogwild *h, size_t rounds, bool json)
     o.seconds[m] = trm_alloc(rounds * h->epochs * sizeof(double), "bench: times");
   for (size_t k = 0; k < rounds && status == TRM_OK; k++)
     for (enum method m = PLAIN; m < METHODS && status == TRM_OK; m++) {
+      double error = 0;
       status = method_run(h, m, NULL, o.seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
-        status = test_error(h, all_work(m) ? shared_weights(h) : h->own, &o.error[m]);
+        status = test_error(h, all_work(m) ? shared_weights(h) : h->own, &error);
+      o.error[m] += error / (double)rounds;
       status = trm_agree(h->comm, status);
     }
   if (status == TRM_OK)
@@ -385,7 +370,6 @@ static int hogwild_open(struct hogwild *h)
   h->row = trm_alloc(most * sizeof *h->row, "bench: rows");
   h->target = trm_alloc(most * sizeof *h->target, "bench: targets");
   h->own = trm_alloc(h->features * sizeof *h->own, "bench: weights");
-  h->base = trm_alloc(h->features * sizeof *h->base, "bench: weights");
   int status = h->mu > 0 ? shrink_make(h) : TRM_OK;
   const struct trm_comm_ops *ops = h->node->ops;
   const bool first = h->node->rank == 0;
@@ -396,6 +380,8 @@ static int hogwild_open(struct hogwild *h)
     status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, "bench: counters", &h->counts);
   if (status == TRM_OK)
     status = ops->share(h->node, first ? sizeof(struct board) : 0, "bench: counters", &h->notes);
+  if (status == TRM_OK)
+    status = copies_create(&h->copies, h->node, shared_weights(h), h->features);
   return trm_agree(h->comm, status);
 }
 
@@ -405,6 +391,7 @@ static void hogwild_close(struct hogwild *h)
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
     if (shared[i]->base)
       h->node->ops->unshare(h->node, shared[i]);
+  copies_free(&h->copies);
   if (h->test)
     h->test->ops->close(h->test);
   if (h->train)
@@ -414,7 +401,6 @@ static void hogwild_close(struct hogwild *h)
   trm_free(h->target);
   trm_free(h->shrink);
   trm_free(h->own);
-  trm_free(h->base);
   h->node->ops->release(h->node);
 }
 

@@ -1,11 +1,12 @@
 /* Hogwild!: one worker is serial SGD; several add up all that they compute; weights are one array, or none is lost on the
- * way to a window. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
+ * way to a window, or copies are merged. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "kernels/kernels.h"
+#include "mpi/async/copies.h"
 #include "mpi/strategies.h"
 #include "ranks.h"
 
@@ -85,8 +86,8 @@ static uint64_t work(struct job *job, uint64_t end, double rate)
   return mine;
 }
 
-/* Bit for bit. */
-static void test_serial(void)
+/* Bit for bit, on a copy too. */
+static void check_serial(void)
 {
   const struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1, .l2 = 0.01f};
   float *w = trm_alloc(ELEMENTS * sizeof *w, "test"), *g = trm_alloc(ELEMENTS * sizeof *g, "test");
@@ -113,13 +114,20 @@ static void test_serial(void)
   trm_free(g);
 }
 
-/* Where steps travel to windows, or copies are added one at a time, all ranks together move the weights by the sum of
- * what they computed; where they write to shared memory, updates may be lost, but the weights are one array. */
+static void test_serial(void)
+{
+  for (tau = 1; tau <= 7; tau += 3)
+    check_serial();
+  tau = 1;
+}
+
+/* Where steps travel to windows, all ranks together move the weights by the sum of what they computed; where they write to
+ * shared memory, updates may be lost, and copies are weighed, but the weights are one array. */
 static void check_several(enum layout layout, const char *rule)
 {
   struct job job;
   const uint64_t batches = 40;
-  const bool exact = tau > 1 || world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
+  const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, rule, 0, NULL, world), TRM_OK);
   start(&job);
   uint64_t mine = work(&job, 15, 0.5);
@@ -173,6 +181,79 @@ static void test_copies(void)
   for (tau = 2; tau <= 7; tau += 5)
     test_several();
   tau = 1;
+}
+
+/* What ranks in turn make of one array: an element of all, an element of each rank, one of nobody. */
+static void test_merging(void)
+{
+  enum { ROUNDS = 4 };
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_shared shared;
+  struct copies copies;
+  const size_t size = (size_t)node->size;
+  float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
+  double array[10] = {0}, own[9][10] = {{0}}, old[9][10] = {{0}}; /* of the element i % 10 */
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(copies_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
+  copies_take(&copies, copy);
+  for (size_t turn = 0; turn < ROUNDS * size; turn++) {
+    const size_t rank = turn % size;
+    for (size_t i = 0; i < 10; i++) {
+      own[rank][i] += i == 0 ? 2.5 : i == 1 + rank ? 1 : 0;
+      array[i] = array[i] == old[rank][i] ? own[rank][i] : array[i] + (own[rank][i] - old[rank][i]) / (double)size;
+      own[rank][i] = old[rank][i] = array[i];
+    }
+    node->ops->barrier(node);
+    if (rank == (size_t)node->rank) {
+      for (size_t i = 0; i < ELEMENTS; i++)
+        copy[i] += i % 10 == 0 ? 2.5f : i % 10 == 1 + rank ? 1 : 0;
+      copies_merge(&copies, copy);
+      double worst = 0;
+      for (size_t i = 0; i < ELEMENTS; i++)
+        worst = fmax(worst, fabs(copy[i] - array[i % 10]));
+      CU_ASSERT(worst < 1e-5);
+    }
+  }
+  node->ops->barrier(node);
+  copies_take(&copies, copy);
+  for (size_t i = 0; i < 10; i++) {
+    CU_ASSERT(fabs(copy[i] - array[i]) < 1e-5);
+    CU_ASSERT(i == 0 || array[i] == (i <= size ? ROUNDS : 0));
+  }
+  node->ops->barrier(node);
+  copies_free(&copies);
+  node->ops->unshare(node, &shared);
+  node->ops->release(node);
+  trm_free(copy);
+}
+
+/* All at once, each rank elements of its own: none is lost. */
+static void test_gates(void)
+{
+  enum { ROUNDS = 200 };
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_shared shared;
+  struct copies copies;
+  float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(copies_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
+  copies_take(&copies, copy);
+  for (int round = 0; round < ROUNDS; round++) {
+    for (size_t i = (size_t)node->rank; i < ELEMENTS; i += (size_t)node->size)
+      copy[i]++;
+    copies_merge(&copies, copy);
+  }
+  node->ops->barrier(node);
+  copies_take(&copies, copy);
+  size_t wrong = 0;
+  for (size_t i = 0; i < ELEMENTS; i++)
+    wrong += copy[i] != ROUNDS;
+  CU_ASSERT_EQUAL(wrong, 0);
+  node->ops->barrier(node);
+  copies_free(&copies);
+  node->ops->unshare(node, &shared);
+  node->ops->release(node);
+  trm_free(copy);
 }
 
 /* Sparse rows: one worker makes the updates of the device's kernel, whatever it shares. */
@@ -240,6 +321,8 @@ int main(int argc, char **argv)
     {"one worker is serial", test_serial},
     {"several workers", test_several},
     {"several workers, on copies", test_copies},
+    {"copies merged in turn", test_merging},
+    {"copies merged at the same time", test_gates},
     {"sparse rows of a linear model", test_rows},
     {"rules with states are refused", test_refused},
     CU_TEST_INFO_NULL,
