@@ -6,7 +6,7 @@
 #include "core/clones.h"
 #include "core/memory.h"
 
-#define PIECE ((size_t)1024) /* elements: about a microsecond */
+#define PIECE ((size_t)1024) /* elements: a fraction of a microsecond */
 
 struct gate {
   _Alignas(64) _Atomic int closed; /* 1: a rank is at the piece */

@@ -1,4 +1,5 @@
-/* One array of weights that the ranks of a node change on copies of their own, merged now and then.
+/* One array of weights that the ranks of a node change on copies of their own, merged now and then, as HogWild++ does with
+ * many arrays (Zhang, Hsieh & Akella 2016).
  *
  * Ranks that write to the same small array at every moment wait for its cache lines more than they compute: each line
  * comes alone, when it is needed. A merge passes over the array from one end to the other, so that many are under way at
@@ -7,9 +8,9 @@
  *
  * What counts: a weight that nobody else has changed since this rank's last merge takes its value; one that others have
  * changed as well moves by 1 / (ranks of the node) of this rank's change. So ranks that push a frequent feature from the
- * same place in the same direction do not go too far together, as they would if all changes were added (HogWild++, Zhang,
- * Hsieh & Akella 2016, damps them likewise), and a rare one learns as fast as it does alone, which it would not if whole
- * models were averaged (Zinkevich et al. 2010). Between two ranks in turn a frequent weight is such an average. */
+ * same place in the same direction do not go too far together, as they would if all changes were added, and a rare one
+ * learns as fast as it does alone, which it would not if whole models were averaged (Zinkevich et al. 2010). Measured in
+ * tests/bench/README.md. */
 #ifndef TRM_MPI_ASYNC_COPIES_H
 #define TRM_MPI_ASYNC_COPIES_H
 

@@ -117,9 +117,9 @@ static void destroy(struct trm_strategy *s)
   struct hogwild *own = w->own;
   words_free(&own->words);
   trm_free(own->shrink);
-  copies_free(&own->copies);
   if (own->shared.base) {
     s->w = own->copies.base ? s->w : NULL;
+    copies_free(&own->copies);
     w->node->ops->unshare(w->node, &own->shared);
   }
   if (own->window)
@@ -226,7 +226,7 @@ static void hand_on(struct trm_strategy *s)
 static int before_forward(struct trm_strategy *s)
 {
   struct hogwild *own = own_of(s);
-  if (own->batches == 0 && !own->copies.base) /* a copy has been merged */
+  if (own->batches == 0 && !own->copies.base) /* a copy is what its merge has left */
     pull(s);
   return TRM_OK;
 }
