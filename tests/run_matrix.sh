@@ -7,7 +7,7 @@
 set -u
 program=$1
 case ${program##*/} in
-  test_async_centre | test_async_ssp) ranks="1 2 3 4 9" ;;
+  test_async_centre | test_async_ssp | test_hogwild) ranks="1 2 3 4 9" ;;
   test_comm) ranks="1 2 3 4 5 6 7 8 9" ;;
   test_datasets) ranks="1 2 3 4 8" ;;
   test_service) ranks="1 2 3 4 5 8 9" ;;
