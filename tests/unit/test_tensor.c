@@ -221,9 +221,10 @@ static void share_check(struct share *s, bool by_positions)
   }
 }
 
-/* A model of one device, whole and in parts. fits: whether it can be divided among so many. */
+/* A model of one device, whole and in parts; it can be divided among up to `most` ranks. A bias before a batch norm would
+ * have a gradient of rounding errors alone, so there are none. */
 static void model_check(struct trm_device *device, const char *text, const char *loss, const struct trm_input_spec *spec,
-                        const float *x, const int32_t *target, size_t rows, int most)
+                        const float *x, const int32_t *target, const float *value, size_t rows, int most)
 {
   for (int by_positions = 0; by_positions < 2; by_positions++) {
     struct nn_case c;
@@ -233,7 +234,8 @@ static void model_check(struct trm_device *device, const char *text, const char 
       printf("%s\n", trm_error_text());
     CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
     if (x)
-      nn_case_batch(&c, rows, x, target, NULL);
+      nn_case_batch(&c, rows, x, spec->target == TRM_TARGET_CLASS ? target : NULL,
+                    spec->target == TRM_TARGET_VALUE ? value : NULL);
     else
       nn_case_draw(&c, rows, 3);
     const int opened = share_open(&s, &c, loss, by_positions);
@@ -275,15 +277,101 @@ static int heads_of(const char *text)
 static void examples(struct trm_device *device)
 {
   for (const struct nn_example *e = nn_examples; e->text; e++)
-    model_check(device, e->text, e->loss, e->spec, NULL, NULL, 5, heads_of(e->text));
+    model_check(device, e->text, e->loss, e->spec, NULL, NULL, NULL, 5, heads_of(e->text));
+}
+
+/* -- larger ones */
+
+static const struct trm_input_spec small = {
+  .shape = {.dims = 3, .size = {1, 16, 16}}, .target = TRM_TARGET_CLASS, .classes = 10};
+static const struct trm_input_spec coloured = {
+  .shape = {.dims = 3, .size = {3, 8, 8}}, .target = TRM_TARGET_CLASS, .classes = 10};
+static const struct trm_input_spec characters = {
+  .shape = {.dims = 1, .size = {12}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 65};
+static const struct trm_input_spec odd = { /* positions that 3 and 4 ranks cannot have equally many of */
+  .shape = {.dims = 1, .size = {14}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 65};
+static const struct trm_input_spec vectors = {
+  .shape = {.dims = 1, .size = {50}}, .target = TRM_TARGET_CLASS, .classes = 10};
+static const struct trm_input_spec values = {
+  .shape = {.dims = 1, .size = {50}}, .target = TRM_TARGET_VALUE, .classes = 7};
+
+/* The model over a batch that is drawn. ignored: some targets do not count. */
+static void drawn_check(struct trm_device *device, const char *text, const struct trm_input_spec *spec, bool ignored, int most)
+{
+  enum { ROWS = 6 };
+  const size_t f = trm_shape_count(&spec->shape), t = spec->tokens ? f : 1;
+  float *x = trm_alloc(ROWS * f * sizeof *x, "test"), *value = trm_alloc(ROWS * spec->classes * sizeof *value, "test");
+  int32_t *target = trm_alloc(ROWS * t * sizeof *target, "test");
+  for (size_t i = 0; i < ROWS * f; i++)
+    x[i] = spec->tokens ? floorf(trm_random_uniform(1, TRM_RANDOM_BENCH, 1, i) * (float)spec->classes)
+                        : trm_random_normal(1, TRM_RANDOM_BENCH, 1, i);
+  for (size_t i = 0; i < ROWS * t; i++)
+    target[i] = ignored && i % 5 == 3 ? TRM_IGNORED
+                                      : (int32_t)(trm_random_uniform(1, TRM_RANDOM_BENCH, 2, i) * (float)spec->classes);
+  for (size_t i = 0; i < ROWS * spec->classes; i++)
+    value[i] = trm_random_normal(1, TRM_RANDOM_BENCH, 3, i);
+  model_check(device, text, "auto", spec, x, target, value, ROWS, most);
+  trm_free(x);
+  trm_free(value);
+  trm_free(target);
+}
+
+static void perceptrons(struct trm_device *device)
+{
+  drawn_check(device, "mlp 50-37-29-23-10 relu", &vectors, false, 99);
+  drawn_check(device, "linear 21 | dropout 0.3 | gelu | layer_norm | linear 26 | dropout 0.4 | swiglu | linear 10", &vectors,
+              true, 99);
+  drawn_check(device, "linear 3 | relu | linear 2 | tanh | linear 40 | sigmoid | linear 10", &vectors, false, 99);
+  drawn_check(device, "mark x | linear 50 | tanh | add x | mark y | linear 50 bias=no | batch_norm | tanh | linear 50 | add y | linear 7",
+              &values, false, 99);
+  drawn_check(device, "linear 50 bias=no | relu | linear 31 bias=no | relu | linear 7", &values, false, 99);
+}
+
+static void sequences(struct trm_device *device)
+{
+  static const struct trm_input_spec *const specs[] = {&characters, &odd};
+  for (int k = 0; k < 2; k++) {
+    drawn_check(device, "gpt layers=2 heads=4 dim=16 dropout=0.1", specs[k], true, 4);
+    drawn_check(device, "embedding 20 | mark a | rms_norm | linear 60 bias=no | rotary heads=5 | attention heads=5 | "
+                        "linear 20 | dropout 0.2 | add a | mark b | rms_norm | linear 70 bias=no | swiglu | "
+                        "linear 20 bias=no | add b | rms_norm | head", specs[k], false, 5);
+    /* conversions of every kind: features meet positions, heads that do not fit, scores that lie otherwise */
+    drawn_check(device, "embedding 8 | position | mark a | linear 24 | dropout 0.1 | attention heads=4 causal=no | mark h | "
+                        "layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh", specs[k], false, 4);
+    drawn_check(device, "embedding 24 | rotary heads=4 | mark q | attention heads=4 | dropout 0.1 | position | linear 24 | "
+                        "add q | swiglu | layer_norm | linear 65 | layer_norm", specs[k], true, 4);
+    drawn_check(device, "embedding 12 | dropout 0.3 | linear 10 | tanh | dropout 0.3 | linear 12 | dropout 0.2 | head tied "
+                        "bias=yes", specs[k], false, 65);
+  }
+}
+
+static void images(struct trm_device *device)
+{
+  drawn_check(device, "lenet5", &small, false, 99);
+  drawn_check(device, "resnet20", &coloured, false, 99);
+  drawn_check(device, "conv2d 8 3 pad=1 | relu | conv2d 12 3 groups=4 pad=1 bias=no | batch_norm | gelu | max_pool 2 | "
+                      "dropout 0.2 | conv2d 12 3 groups=12 | conv2d 6 1 groups=2 | relu | conv2d 7 2 | flatten | linear 10",
+              &coloured, false, 99);
+  drawn_check(device, "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | linear 10", &coloured,
+              false, 99);
+  drawn_check(device, "conv2d 9 3 | flatten | dropout 0.1 | linear 10", &coloured, false, 99);
+  drawn_check(device, "avg_pool 2 | conv2d 3 1 | mark a | conv2d 3 1 | max_pool 1 | conv2d 3 1 | add a | global_avg_pool | "
+                      "layer_norm | linear 10", &coloured, false, 99);
+  drawn_check(device, "conv2d 10 8 bias=no | flatten", &coloured, false, 99);
 }
 
 static void test_examples(void) { on_both(examples); }
+static void test_perceptrons(void) { on_both(perceptrons); }
+static void test_sequences(void) { on_both(sequences); }
+static void test_images(void) { on_both(images); }
 
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"every layer and loss", test_examples},
+    {"perceptrons", test_perceptrons},
+    {"sequences", test_sequences},
+    {"images", test_images},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "tensor parallelism", tests);
