@@ -141,9 +141,23 @@ static int arrays_create(struct trm_strategy *strategy, struct sync *s)
   return strategy->device->ops->alloc(strategy->device, BLOCK * sizeof(float), "gradient sums", (void **)&s->work);
 }
 
+/* Do the states stand once in all as it is? Then parallel.zero=1 has nothing to divide. */
+static bool stands_once(const struct trm_strategy *strategy)
+{
+  struct trm_comm *comm = strategy->comm;
+  const char *share = strategy->options->parallel.share;
+  if (strcmp(share, "none") == 0 || !strategy->device->host_memory)
+    return false;
+  struct trm_comm *node = comm->ops->split_node(comm, share);
+  const bool once = node->size == comm->size;
+  node->ops->release(node);
+  return once;
+}
+
 int sync_create(struct trm_strategy *strategy)
 {
-  if (strategy->options->parallel.zero > 0 && strategy->comm->size > 1) { /* alone there is nothing to divide */
+  const int64_t zero = strategy->options->parallel.zero;
+  if (strategy->comm->size > 1 && (zero > 1 || (zero == 1 && !stands_once(strategy)))) {
     strategy->ops = &sync_zero;
     return strategy->ops->create(strategy);
   }

@@ -20,6 +20,12 @@
  * with level 3. Gradients of several micro-batches are added in the shards, so from level 2 on each micro-batch sends.
  * A weight that is used at both ends of the chain, an embedding with a tied head, stays in its buffer from the one end to
  * the other. Statistics are small, and whole everywhere.
+ *
+ * Ranks that share memory (parallel.share) need no copies: of levels 2 and 3 the weights then stand once in the memory of
+ * the node, where layers read them and each rank updates its shards; and each rank reads its part of the gradients where
+ * the others' layers have left them. Level 1 then is what sync.c does anyway. With parallel.shard=node the ranks of each
+ * node divide the arrays among them, and the shards of the gradient are allreduced between the nodes: less memory is saved,
+ * but all that comes before a layer can compute stays within the node.
  */
 #include <math.h>
 #include <string.h>
@@ -73,8 +79,10 @@ static void holder_take(void *context, size_t low, size_t high, enum trm_hold ho
   const size_t at = low - z->unit[u].low;
   *w = zero_weights_take(strategy, u, array) + at;
   *g = is_backward(how) ? zero_gradient_take(strategy, u) + at : NULL;
-  if (how != TRM_HOLD_TIED)
-    zero_weights_ahead(strategy, how == TRM_HOLD_BACKWARD ? u + 1 : u - 1, array);
+  if (how == TRM_HOLD_BACKWARD)
+    zero_weights_ahead(strategy, u + 1, array);
+  else if (how == TRM_HOLD_FORWARD || how == TRM_HOLD_EVALUATE)
+    zero_weights_ahead(strategy, u - 1, array);
 }
 
 static void holder_give(void *context, size_t low, size_t high, enum trm_hold how)
@@ -125,12 +133,12 @@ static struct shard shard_of(const struct trm_strategy *strategy, int u, int p)
 {
   const struct zero *z = strategy->own;
   const struct piece *piece = &z->piece[p];
-  const struct interval_of part = zero_part(piece, strategy->comm->rank);
+  const struct interval_of part = zero_part(piece, z->group->rank);
   struct shard shard = {.low = part.low, .n = part.high - part.low};
-  shard.w = zero_own_weights(strategy, u, piece);
+  shard.w = zero_own(z, 0, u, piece);
   shard.g = z->g + piece->own;
-  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
-    shard.state[i] = z->state[i] ? z->state[i] + piece->own : NULL;
+  for (int i = 0; i < strategy->optimizer->states; i++)
+    shard.state[i] = zero_own(z, 1 + i, u, piece);
   return shard;
 }
 
@@ -148,9 +156,8 @@ static void shards_visit(struct trm_strategy *strategy, each_shard *what, void *
     }
 }
 
-static void sum_over(struct trm_strategy *strategy, void *data, size_t n, enum trm_type type)
+static void sum_over(struct trm_strategy *strategy, struct trm_comm *comm, void *data, size_t n, enum trm_type type)
 {
-  struct trm_comm *comm = strategy->comm;
   const double before = comm->ops->clock(comm);
   comm->ops->allreduce(comm, data, n, type, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
@@ -166,7 +173,7 @@ static double whole_norm(struct trm_strategy *strategy)
 {
   double norm_squared = 0;
   shards_visit(strategy, shard_norm, &norm_squared);
-  sum_over(strategy, &norm_squared, 1, TRM_DOUBLE);
+  sum_over(strategy, ((struct zero *)strategy->own)->group, &norm_squared, 1, TRM_DOUBLE);
   sync_norm_whole(strategy, &norm_squared);
   return norm_squared;
 }
@@ -192,7 +199,7 @@ static void whole_ratios(struct trm_strategy *strategy, struct trm_update *how)
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   memset(z->norm, 0, tensors * sizeof *z->norm);
   shards_visit(strategy, shard_norms, how);
-  sum_over(strategy, z->norm, 2 * tensors, TRM_DOUBLE);
+  sum_over(strategy, z->group, z->norm, 2 * tensors, TRM_DOUBLE);
   sync_ratios(strategy, how, SIZE_MAX, z->norm, z->ratio);
 }
 
@@ -212,7 +219,7 @@ static void rest_apply(struct trm_strategy *strategy, const struct trm_update *h
   if (!z->statistics)
     return;
   device->ops->download(device, z->host_rest, z->holder.anew ? z->sum_rest : z->g_rest, bytes);
-  sum_over(strategy, z->host_rest, z->statistics, TRM_FLOAT);
+  sum_over(strategy, strategy->comm, z->host_rest, z->statistics, TRM_FLOAT);
   device->ops->upload(device, z->g_rest, z->host_rest, bytes);
   float *state[TRM_MAX_STATES - 1] = {NULL};
   if (z->average_rest)
@@ -228,6 +235,7 @@ static void sums_forget(struct trm_strategy *strategy)
   struct zero *z = strategy->own;
   for (int u = 0; u < z->units; u++)
     z->unit[u].filled = false;
+  z->crossed = false;
   if (z->statistics)
     strategy->device->ops->fill(strategy->device, z->sum_rest, 0, z->statistics);
 }

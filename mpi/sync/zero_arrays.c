@@ -1,6 +1,7 @@
 /* How the flat arrays are cut into units and shards, and the memory for them. */
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
@@ -44,7 +45,7 @@ static void unit_close(struct zero *z, size_t low, size_t high, bool shared, siz
 static void make_units(struct trm_strategy *strategy, struct zero *z)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
-  const size_t ranks = (size_t)strategy->comm->size, line = ZERO_LINE * ranks;
+  const size_t ranks = (size_t)z->group->size, line = ZERO_LINE * ranks;
   const size_t asked = (size_t)strategy->options->parallel.bucket / sizeof(float);
   const size_t least = up_to(asked > line ? asked : line, line);
   z->unit = trm_alloc(((size_t)strategy->boundaries + 1) * sizeof *z->unit, "units");
@@ -107,7 +108,22 @@ static void assign_turns(struct zero *z)
     z->unit[u].turn = z->unit[u].shared ? z->turns++ : turn++ % 2;
 }
 
-static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool all, const char *what)
+/* Of an array that stands once each rank takes about its share, otherwise the whole for itself. */
+static int take_shared(const struct zero *z, size_t elements, bool once, const char *what, struct trm_shared *shared,
+                       float **array)
+{
+  const size_t page = 65536, pages = (elements * sizeof(float) + page - 1) / page, rank = (size_t)z->group->rank;
+  size_t low = 0, high = pages;
+  if (once)
+    trm_interval(pages, (size_t)z->group->size, rank, &low, &high);
+  TRM_CHECK(z->group->ops->share(z->group, (high - low) * page, what, shared));
+  *array = once ? shared->base[0] : shared->own;
+  return TRM_OK;
+}
+
+/* shared: the memory of all of them, by the group; NULL: this rank's own */
+static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool all, struct trm_shared *shared,
+                        const char *what)
 {
   const struct zero *z = strategy->own;
   const bool here = strategy->device->host_memory;
@@ -121,7 +137,10 @@ static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool
   }
   for (int i = 0; i < slots->count; i++)
     room += slots->slot[i].room;
-  TRM_CHECK(take(strategy, room, what, &slots->memory));
+  if (shared)
+    TRM_CHECK(take_shared(z, room, all, what, shared, &slots->memory));
+  else
+    TRM_CHECK(take(strategy, room, what, &slots->memory));
   float *data = slots->memory, *host = here ? NULL : trm_alloc(room * sizeof *host, what);
   for (int i = 0; i < slots->count; i++) {
     struct slot *slot = &slots->slot[i];
@@ -135,7 +154,12 @@ static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool
   return TRM_OK;
 }
 
-static void slots_free(struct trm_strategy *strategy, struct slots *slots)
+static struct trm_comm *zero_group(const struct trm_strategy *strategy)
+{
+  return ((const struct zero *)strategy->own)->group;
+}
+
+static void slots_free(struct trm_strategy *strategy, struct slots *slots, struct trm_shared *shared)
 {
   for (int i = 0; i < slots->count; i++) {
     if (i == 0 && slots->slot[i].host != slots->slot[i].data)
@@ -143,17 +167,19 @@ static void slots_free(struct trm_strategy *strategy, struct slots *slots)
     trm_free(slots->slot[i].request);
     trm_free(slots->slot[i].sum);
   }
-  if (slots->memory)
+  if (shared->base)
+    zero_group(strategy)->ops->unshare(zero_group(strategy), shared);
+  else if (slots->memory)
     strategy->device->ops->release(strategy->device, slots->memory);
   trm_free(slots->slot);
 }
 
 static int shards_create(struct trm_strategy *strategy, struct zero *z)
 {
-  if (z->level > 2)
+  if (!z->weights.all)
     TRM_CHECK(take(strategy, z->shard, "weights", &z->w));
   TRM_CHECK(take(strategy, z->shard, "gradients", &z->g));
-  for (int i = 0; i < strategy->optimizer->states; i++)
+  for (int i = 0; i < strategy->optimizer->states - (z->averages.all ? 1 : 0); i++)
     TRM_CHECK(take(strategy, z->shard, "optimizer states", &z->state[i]));
   size_t most = 0;
   for (int u = 0; u < z->units; u++)
@@ -171,14 +197,49 @@ static int statistics_create(struct trm_strategy *strategy, struct zero *z)
   return TRM_OK;
 }
 
+static int marks_create(struct zero *z)
+{
+  const size_t ranks = (size_t)z->group->size, bytes = ranks * (size_t)z->turns * sizeof *z->mark;
+  z->from = trm_alloc((1 + ranks) * sizeof *z->from, "gradients");
+  TRM_CHECK(z->group->ops->share(z->group, z->group->rank == 0 ? bytes : 0, "gradients", &z->notes));
+  z->mark = z->notes.base[0];
+  return TRM_OK;
+}
+
 static int arrays_create(struct trm_strategy *strategy, struct zero *z)
 {
-  TRM_CHECK(slots_create(strategy, &z->weights, z->level < 3, "weights"));
-  TRM_CHECK(slots_create(strategy, &z->gradients, z->level < 2, "gradients"));
-  if (z->level < 3 && strategy->optimizer->ema > 0)
-    TRM_CHECK(slots_create(strategy, &z->averages, false, "averaged weights"));
+  const bool all = z->level < 3 || z->in_place;
+  TRM_CHECK(slots_create(strategy, &z->weights, all, z->in_place ? &z->w_shared : NULL, "weights"));
+  TRM_CHECK(slots_create(strategy, &z->gradients, z->level < 2, z->in_place ? &z->g_shared : NULL, "gradients"));
+  if (all && strategy->optimizer->ema > 0)
+    TRM_CHECK(slots_create(strategy, &z->averages, z->in_place, z->in_place ? &z->average_shared : NULL,
+                           "averaged weights"));
+  if (z->in_place)
+    TRM_CHECK(marks_create(z));
   TRM_CHECK(shards_create(strategy, z));
   return statistics_create(strategy, z);
+}
+
+/* Who divides the arrays: everybody, or each node for itself (parallel.shard). A group that shares memory uses it. */
+static void make_groups(struct trm_strategy *strategy, struct zero *z)
+{
+  struct trm_comm *comm = strategy->comm;
+  const char *share = strategy->options->parallel.share;
+  const bool shares = strcmp(share, "none") != 0;
+  struct trm_comm *node = comm->ops->split_node(comm, shares ? share : "node");
+  int32_t most[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
+  const bool even = most[0] == -most[1];
+  bool by_node = strcmp(strategy->options->parallel.shard, "node") == 0;
+  if (by_node && !even)
+    trm_info("the nodes have %d to %d ranks: the arrays are divided over all of them, not over those of each node",
+             -most[1], most[0]);
+  by_node = even && (by_node || node->size == comm->size);
+  z->group = by_node ? node : comm->ops->split(comm, 0, comm->rank);
+  z->cross = by_node && node->size < comm->size ? comm->ops->split(comm, node->rank, comm->rank) : NULL;
+  z->in_place = by_node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
+  if (!by_node)
+    node->ops->release(node);
 }
 
 int zero_create(struct trm_strategy *strategy)
@@ -194,6 +255,7 @@ int zero_create(struct trm_strategy *strategy)
   z->level = (int)strategy->options->parallel.zero;
   z->trained = trm_optimizer_trained(strategy->optimizer);
   z->statistics = strategy->elements - z->trained;
+  make_groups(strategy, z);
   make_units(strategy, z);
   assign_turns(z);
   z->norm = trm_alloc(2 * tensors * sizeof *z->norm, "norms");
@@ -212,9 +274,11 @@ void zero_destroy(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->own;
   zero_weights_rest(strategy);
-  slots_free(strategy, &z->weights);
-  slots_free(strategy, &z->gradients);
-  slots_free(strategy, &z->averages);
+  slots_free(strategy, &z->weights, &z->w_shared);
+  slots_free(strategy, &z->gradients, &z->g_shared);
+  slots_free(strategy, &z->averages, &z->average_shared);
+  if (z->notes.base)
+    z->group->ops->unshare(z->group, &z->notes);
   float *const array[] = {z->w,    z->g,      z->state[0], z->state[1],  z->state[2],
                           z->came, z->w_rest, z->g_rest,   z->sum_rest, z->average_rest};
   for (size_t i = 0; i < sizeof array / sizeof *array; i++)
@@ -222,6 +286,10 @@ void zero_destroy(struct trm_strategy *strategy)
       strategy->device->ops->release(strategy->device, array[i]);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(z->view[i]);
+  z->group->ops->release(z->group);
+  if (z->cross)
+    z->cross->ops->release(z->cross);
+  trm_free(z->from);
   trm_free(z->host_rest);
   trm_free(z->norm);
   trm_free(z->ratio);

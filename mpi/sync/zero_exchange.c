@@ -17,12 +17,13 @@ static const struct slots *weights_of(const struct zero *z, int array)
   return array && z->weights.all ? &z->averages : &z->weights;
 }
 
-float *zero_own_weights(const struct trm_strategy *strategy, int u, const struct piece *piece)
+float *zero_own(const struct zero *z, int array, int u, const struct piece *piece)
 {
-  const struct zero *z = strategy->own;
-  if (z->w)
-    return z->w + piece->own;
-  return z->weights.slot[u].data + (piece->low - z->unit[u].low) + (size_t)strategy->comm->rank * piece->part;
+  float *shards = array ? z->state[array - 1] : z->w;
+  if (shards)
+    return shards + piece->own;
+  const struct slots *slots = array ? &z->averages : &z->weights;
+  return slots->slot[u].data + (piece->low - z->unit[u].low) + (size_t)z->group->rank * piece->part;
 }
 
 /* Copies to and from what the network sees, where the device's memory is another one. */
@@ -50,11 +51,20 @@ static void device_wait(struct trm_strategy *strategy)
 
 static void requests_wait(struct trm_strategy *strategy, struct slot *slot, int count)
 {
-  struct trm_comm *comm = strategy->comm;
+  struct trm_comm *comm = ((struct zero *)strategy->own)->group;
   const double before = comm->ops->clock(comm);
   for (int i = 0; i < count; i++)
     comm->ops->wait(&slot->request[i]);
   strategy->comm_s += comm->ops->clock(comm) - before;
+}
+
+void zero_meet(struct trm_strategy *strategy)
+{
+  struct trm_comm *group = ((struct zero *)strategy->own)->group;
+  device_wait(strategy);
+  const double before = group->ops->clock(group);
+  group->ops->barrier(group);
+  strategy->wait_s += group->ops->clock(group) - before;
 }
 
 /* -- weights */
@@ -73,7 +83,7 @@ static void gather_finish(struct trm_strategy *strategy, struct slot *slot)
 static void gather_begin(struct trm_strategy *strategy, struct slot *slot, int u, int array)
 {
   struct zero *z = strategy->own;
-  struct trm_comm *comm = strategy->comm;
+  struct trm_comm *comm = z->group;
   const struct unit *unit = &z->unit[u];
   gather_finish(strategy, slot);
   device_wait(strategy);
@@ -84,7 +94,7 @@ static void gather_begin(struct trm_strategy *strategy, struct slot *slot, int u
   for (int p = unit->first; p < unit->last; p++) {
     const struct piece *piece = &z->piece[p];
     float *all = slot->host + (piece->low - unit->low), *own = all + (size_t)comm->rank * piece->part;
-    const float *mine = array ? z->state[array - 1] + piece->own : zero_own_weights(strategy, u, piece);
+    const float *mine = zero_own(z, array, u, piece);
     if (strategy->device->host_memory) {
       comm->ops->allgather_begin(comm, mine, all, piece->part, TRM_FLOAT, &slot->request[p - unit->first]);
     } else {
@@ -104,6 +114,8 @@ float *zero_weights_take(struct trm_strategy *strategy, int u, int array)
 {
   const struct zero *z = strategy->own;
   struct slot *slot = slot_of(z, weights_of(z, array), u);
+  if (z->in_place)
+    return slot->data;
   if (!slot_has(slot, u, array))
     gather_begin(strategy, slot, u, array);
   gather_finish(strategy, slot);
@@ -114,13 +126,14 @@ float *zero_weights_take(struct trm_strategy *strategy, int u, int array)
 void zero_weights_give(struct trm_strategy *strategy, int u, int array)
 {
   const struct zero *z = strategy->own;
-  slot_of(z, weights_of(z, array), u)->held--;
+  if (!z->in_place)
+    slot_of(z, weights_of(z, array), u)->held--;
 }
 
 void zero_weights_ahead(struct trm_strategy *strategy, int u, int array)
 {
   const struct zero *z = strategy->own;
-  if (u < 0 || u >= z->units)
+  if (z->in_place || u < 0 || u >= z->units)
     return;
   struct slot *slot = slot_of(z, weights_of(z, array), u);
   if (!slot_has(slot, u, array) && !slot->held)
@@ -139,6 +152,10 @@ void zero_weights_rest(struct trm_strategy *strategy)
 void zero_weights_changed(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->own;
+  if (z->in_place) {
+    zero_meet(strategy);
+    return;
+  }
   zero_weights_rest(strategy);
   for (int i = 0; i < z->averages.count; i++)
     z->averages.slot[i].unit = -1;
@@ -162,11 +179,58 @@ static void shard_add(struct trm_strategy *strategy, float *to, const float *cam
     strategy->device->ops->copy(strategy->device, to, came, n * sizeof *to);
 }
 
+/* Where the ranks of the node are with a slot. */
+static struct zero_mark *mark_of(const struct zero *z, int rank, const struct slot *slot)
+{
+  return &z->mark[rank * z->turns + (int)(slot - z->gradients.slot)];
+}
+
+/* All ranks of the node have given what is in the slot; or have added their parts of it. */
+static void await_node(struct trm_strategy *strategy, const struct slot *slot, bool summed)
+{
+  const struct zero *z = strategy->own;
+  struct trm_comm *group = z->group;
+  const double before = group->ops->clock(group);
+  for (int rank = 0; rank < group->size; rank++) {
+    struct zero_mark *mark = mark_of(z, rank, slot);
+    while (atomic_load_explicit(summed ? &mark->summed : &mark->given, memory_order_acquire) < slot->given)
+      group->ops->progress(group);
+  }
+  strategy->wait_s += group->ops->clock(group) - before;
+}
+
+/* Adds this rank's part of what the ranks of the node have in their slots. */
+static void node_sum(struct trm_strategy *strategy, struct slot *slot)
+{
+  struct zero *z = strategy->own;
+  struct unit *unit = &z->unit[slot->unit];
+  const size_t begin = (size_t)(slot->data - z->gradients.memory);
+  await_node(strategy, slot, false);
+  for (int p = unit->first; p < unit->last; p++) {
+    const struct piece *piece = &z->piece[p];
+    const size_t at = begin + (piece->low - unit->low) + (size_t)z->group->rank * piece->part;
+    int count = 0;
+    if (unit->filled)
+      z->from[count++] = z->g + piece->own;
+    for (int rank = 0; rank < z->group->size; rank++)
+      z->from[count++] = (const float *)z->g_shared.base[rank] + at;
+    strategy->device->ops->sum(strategy->device, z->g + piece->own, z->from, count, piece->part);
+  }
+  device_wait(strategy);
+  atomic_store_explicit(&mark_of(z, z->group->rank, slot)->summed, slot->given, memory_order_release);
+  slot->under_way = false;
+  unit->filled = true;
+}
+
 static void scatter_finish(struct trm_strategy *strategy, struct slot *slot)
 {
   struct zero *z = strategy->own;
   if (!slot->under_way)
     return;
+  if (z->in_place) {
+    node_sum(strategy, slot);
+    return;
+  }
   struct unit *unit = &z->unit[slot->unit];
   float *own = z->g + z->piece[unit->first].own;
   requests_wait(strategy, slot, unit->last - unit->first);
@@ -186,6 +250,8 @@ float *zero_gradient_take(struct trm_strategy *strategy, int u)
   const struct unit *unit = &z->unit[u];
   struct slot *slot = slot_of(z, &z->gradients, u);
   scatter_finish(strategy, slot);
+  if (z->in_place)
+    await_node(strategy, slot, true);
   if (slot->unit != u) { /* behind the unit's last layer */
     const size_t n = unit->high - unit->low;
     strategy->device->ops->fill(strategy->device, slot->data + n, 0, unit->room - n);
@@ -194,14 +260,24 @@ float *zero_gradient_take(struct trm_strategy *strategy, int u)
   return slot->data;
 }
 
+static void node_give(struct zero *z, struct slot *slot)
+{
+  slot->under_way = true;
+  atomic_store_explicit(&mark_of(z, z->group->rank, slot)->given, ++slot->given, memory_order_release);
+}
+
 void zero_gradient_give(struct trm_strategy *strategy, int u)
 {
   struct zero *z = strategy->own;
-  struct trm_comm *comm = strategy->comm;
+  struct trm_comm *comm = z->group;
   const struct unit *unit = &z->unit[u];
   struct slot *slot = slot_of(z, &z->gradients, u);
   const bool here = strategy->device->host_memory, aside = unit->filled || !here;
   device_wait(strategy);
+  if (z->in_place) {
+    node_give(z, slot);
+    return;
+  }
   bring_out(strategy, slot->host, slot->data, unit->room);
   if (aside && !slot->sum)
     slot->sum = trm_alloc(slot->room / (size_t)comm->size * sizeof *slot->sum, "gradients");
@@ -216,9 +292,30 @@ void zero_gradient_give(struct trm_strategy *strategy, int u)
   slot->under_way = true;
 }
 
+/* The shards, from sums over a group to sums over all groups. */
+static void groups_add(struct trm_strategy *strategy)
+{
+  struct zero *z = strategy->own;
+  struct trm_device *device = strategy->device;
+  const size_t bytes = z->shard * sizeof(float);
+  float *host = device->host_memory ? z->g : trm_alloc(bytes, "gradients");
+  if (host != z->g)
+    device->ops->download(device, host, z->g, bytes);
+  const double before = z->cross->ops->clock(z->cross);
+  z->cross->ops->allreduce(z->cross, host, z->shard, TRM_FLOAT, TRM_SUM);
+  strategy->comm_s += z->cross->ops->clock(z->cross) - before;
+  z->crossed = true;
+  if (host == z->g)
+    return;
+  device->ops->upload(device, z->g, host, bytes);
+  trm_free(host);
+}
+
 void zero_gradients_finish(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->own;
   for (int i = 0; i < z->gradients.count; i++)
     scatter_finish(strategy, &z->gradients.slot[i]);
+  if (z->cross && !z->crossed)
+    groups_add(strategy);
 }

@@ -38,6 +38,7 @@ struct slot {
   int array;                    /* weights: 0, or the state that is in their place */
   int held;                     /* layers that work with it */
   bool under_way;               /* to be finished (zero_exchange.c) */
+  uint64_t given;               /* gradients: how often */
   struct trm_request **request; /* (most pieces of a unit) */
   float *sum;                   /* gradients: host, (most parts of a unit), once it is needed */
 };
@@ -49,8 +50,21 @@ struct slots {
   float *memory; /* then: device, of all */
 };
 
+/* How far a rank is with a slot of gradients, for the others of its node. A cache line. */
+struct zero_mark {
+  _Alignas(64) _Atomic uint64_t given; /* times that it was complete */
+  _Atomic uint64_t summed;             /* times that this rank has added its part of all ranks' */
+};
+
 struct zero {
   int level;
+  struct trm_comm *group; /* those who divide the arrays among them */
+  struct trm_comm *cross; /* one rank of each group, those of the same place; NULL: there is one group */
+  bool crossed;           /* this step's shards are sums over all groups */
+  bool in_place;          /* the group shares memory: weights stand there, gradients are read where they were made */
+  struct trm_shared w_shared, average_shared, g_shared, notes; /* then */
+  struct zero_mark *mark; /* (group->size, turns) */
+  const float **from;     /* (1 + group->size) what is added */
   struct trm_holder holder;
   struct unit *unit;   /* (units) ascending */
   int units, turns;    /* slots where they take turns */
@@ -61,7 +75,7 @@ struct zero {
 
   float *w;            /* device, (shard); NULL: the slots have all weights */
   float *g;            /* device, (shard): sums of this step */
-  float *state[TRM_MAX_STATES - 1]; /* device, (shard) */
+  float *state[TRM_MAX_STATES - 1]; /* device, (shard); NULL: slots of averages have all of them */
   float *came;         /* device, (largest part of a unit): a sum that came from the host; NULL: that is the same memory */
   struct slots weights, gradients, averages; /* the last: for evaluations, where weights do not take turns */
 
@@ -82,8 +96,8 @@ struct interval_of zero_part(const struct piece *piece, int rank);
 /* The unit of a trained element. */
 int zero_unit_at(const struct zero *z, size_t element);
 
-/* Where this rank has its part of the weights of a piece of unit u. Device. */
-float *zero_own_weights(const struct trm_strategy *strategy, int u, const struct piece *piece);
+/* Where this rank has its part of a piece of unit u: of the weights (array 0), of a state (array > 0). Device. */
+float *zero_own(const struct zero *z, int array, int u, const struct piece *piece);
 
 /* -- zero_arrays.c. Collective: cuts the units, takes all memory. */
 int zero_create(struct trm_strategy *strategy);
@@ -99,8 +113,10 @@ float *zero_weights_take(struct trm_strategy *strategy, int unit, int array);
 void zero_weights_give(struct trm_strategy *strategy, int unit, int array); /* of one rank */
 /* Begins to bring them, if there is room. */
 void zero_weights_ahead(struct trm_strategy *strategy, int unit, int array);
-/* This rank's shard has changed: nothing of what the slots have is valid, those that have all weights get them. */
+/* The shards have changed: nothing of what the slots have is valid, those that have all weights get them. */
 void zero_weights_changed(struct trm_strategy *strategy);
+/* Barrier of the group, after what this rank has given its device to do. */
+void zero_meet(struct trm_strategy *strategy);
 /* Ends what is under way. */
 void zero_weights_rest(struct trm_strategy *strategy);
 

@@ -15,8 +15,8 @@ static struct interval_of overlap(struct interval_of a, struct interval_of b)
 static float *own_at(const struct trm_strategy *strategy, int state, int u, const struct piece *piece, size_t low)
 {
   const struct zero *z = strategy->own;
-  float *shard = state ? z->state[state - 1] + piece->own : zero_own_weights(strategy, u, piece);
-  return shard + (low - zero_part(piece, strategy->comm->rank).low);
+  float *shard = state < 0 ? z->g + piece->own : zero_own(z, state, u, piece);
+  return shard + (low - zero_part(piece, z->group->rank).low);
 }
 
 /* The statistics' part of a state; NULL: they have none. */
@@ -30,7 +30,7 @@ static float *rest_of(const struct trm_strategy *strategy, int state)
 static void part_bring(struct trm_strategy *strategy, int state, int u, const struct piece *piece, int from,
                        struct interval_of wanted, float *to)
 {
-  struct trm_comm *comm = strategy->comm;
+  struct trm_comm *comm = ((struct zero *)strategy->own)->group;
   struct trm_device *device = strategy->device;
   struct trm_request *request;
   const size_t n = wanted.high - wanted.low;
@@ -52,10 +52,13 @@ int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, fl
 {
   const struct zero *z = strategy->own;
   const struct interval_of all = {low, low + n};
+  if (state < 0)
+    zero_gradients_finish(strategy);
   zero_weights_rest(strategy);
-  for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < all.high; u++)
+  const bool first = !z->cross || z->cross->rank == 0; /* of several groups the one of rank 0 */
+  for (int u = zero_unit_at(z, low); first && u < z->units && z->unit[u].low < all.high; u++)
     for (int p = z->unit[u].first; p < z->unit[u].last; p++)
-      for (int rank = 0; rank < strategy->comm->size; rank++) {
+      for (int rank = 0; rank < z->group->size; rank++) {
         const struct interval_of some = overlap(all, zero_part(&z->piece[p], rank));
         if (some.low < some.high)
           part_bring(strategy, state, u, &z->piece[p], rank, some, strategy->comm->rank ? NULL : to + (some.low - low));
@@ -77,10 +80,12 @@ int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, c
   const struct zero *z = strategy->own;
   struct trm_device *device = strategy->device;
   const struct interval_of all = {low, low + n};
+  if (z->in_place)
+    zero_meet(strategy); /* nobody reads them any more */
   zero_weights_rest(strategy);
   for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < all.high; u++)
     for (int p = z->unit[u].first; p < z->unit[u].last; p++) {
-      const struct interval_of some = overlap(all, zero_part(&z->piece[p], strategy->comm->rank));
+      const struct interval_of some = overlap(all, zero_part(&z->piece[p], z->group->rank));
       if (some.low < some.high)
         device->ops->upload(device, own_at(strategy, state, u, &z->piece[p], some.low), from + (some.low - low),
                             (some.high - some.low) * sizeof *from);

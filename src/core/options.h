@@ -38,7 +38,7 @@ struct trm_options {
   struct {
     int64_t data, pipeline, tensor, zero, threads, chunks;
     bool sequence;
-    char *share, *schedule, *cut, *recompute, *offload;
+    char *share, *shard, *schedule, *cut, *recompute, *offload;
     int64_t bucket; /* bytes */
   } parallel;
   struct {

@@ -103,6 +103,8 @@ const struct trm_option trm_option_table[] = {
      "threads a rank (0: the node's cores divided by its ranks)"},
     {"parallel.share", TRM_OPTION_CHOICE, AT(parallel.share), "node", ANY, "node|numa|none",
      "which ranks share memory: of a node, of a NUMA domain, none"},
+    {"parallel.shard", TRM_OPTION_CHOICE, AT(parallel.shard), "all", ANY, "all|node",
+     "parallel.zero: divided over all ranks of parallel.data, or over those of each node"},
     {"parallel.bucket", TRM_OPTION_BYTES, AT(parallel.bucket), "4M", 1024, 0x1p40, NULL,
      "bytes of gradient that are sent at a time"},
 

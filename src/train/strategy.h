@@ -78,7 +78,8 @@ struct trm_strategy_ops {
    * NULL: collect and restore are the only way; otherwise these two are, and of restore only the call without arrays.
    * read: collective; brings them to host memory on data rank 0. `to` (n) is not looked at on the other ranks.
    * write: called by every rank, with the same values (n), host; each keeps what is its own. After the last one comes
-   * restore, with nothing but NULL, which sets `updates`; only then are there passes again. */
+   * restore, with nothing but NULL, which sets `updates`; only then are there passes again.
+   * With a holder `state` -1 is the gradient: the sum over the ranks, after the last pass and before step. */
   int (*read)(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
   int (*write)(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 

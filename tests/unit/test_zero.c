@@ -25,7 +25,7 @@ struct setup {
   const struct trm_input_spec *spec;
   const char *optim[8]; /* name, value, ..; ends with NULL */
   int zero;
-  const char *share;
+  const char *share, *shard;
   int node_size; /* TRM_NODE_SIZE; 0: as it is */
   const char *bucket;
   size_t batch, accumulate;
@@ -35,9 +35,9 @@ struct setup {
 static const char *text_of(const struct setup *c)
 {
   static char text[512];
-  snprintf(text, sizeof text, "%.60s %s %s %s, zero %d share %s/%d bucket %s batch %zu accumulate %zu pretends %d", c->text,
+  snprintf(text, sizeof text, "%.60s %s %s %s, zero %d share %s/%d/%s bucket %s batch %zu accumulate %zu pretends %d", c->text,
            c->optim[1], c->optim[0] && c->optim[2] ? c->optim[2] : "", c->optim[2] ? c->optim[3] : "", c->zero,
-           c->share, c->node_size, c->bucket, c->batch, c->accumulate, c->pretends);
+           c->share, c->node_size, c->shard ? c->shard : "all", c->bucket, c->batch, c->accumulate, c->pretends);
   return text;
 }
 
@@ -74,6 +74,8 @@ static void job_open(struct job *job, const struct setup *c, int zero, struct tr
     CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, c->optim[i], c->optim[i + 1]), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, "parallel.bucket", c->bucket), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, "parallel.share", c->share), TRM_OK);
+  if (c->shard)
+    CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, "parallel.shard", c->shard), TRM_OK);
   job->options.parallel.zero = zero;
   job->options.train.accumulate = (int64_t)c->accumulate;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&job->model, c->text, "auto", c->spec), TRM_OK);
@@ -430,6 +432,43 @@ static void test_devices(void)
   check(&c);
 }
 
+/* Nodes of one and two ranks, and all ranks on one: sharing memory, or as if they could not. */
+static void test_nodes(void)
+{
+  struct setup c = {.text = gpt,
+                    .spec = &tokens,
+                    .optim = {"optim.name", "adamw", "optim.clip", "0.5", "optim.epsilon", "1e-3"},
+                    .share = "node",
+                    .shard = "node",
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 2};
+  for (c.node_size = 0; c.node_size <= 2; c.node_size++) {
+    check(&c);
+    c.share = "none";
+    check(&c);
+    c.shard = NULL;
+    check(&c);
+    c.share = "node";
+    c.shard = "node";
+  }
+  c.optim[1] = "lamb";
+  check(&c);
+  c.node_size = 0;
+  check(&c);
+  c.optim[1] = "momentum";
+  c.optim[4] = "optim.ema";
+  c.optim[5] = "0.9";
+  c.text = conv;
+  c.spec = &images;
+  c.accumulate = 1;
+  check(&c);
+  c.node_size = 2;
+  check(&c);
+  c.pretends = true;
+  check(&c);
+}
+
 int main(int argc, char **argv)
 {
   if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK || pretend_device_open(&pretend, 1) != TRM_OK) {
@@ -440,6 +479,7 @@ int main(int argc, char **argv)
     {"models", test_models},
     {"optimizers", test_optimizers},
     {"accumulation", test_accumulate},
+    {"nodes", test_nodes},
     {"a device with its own memory", test_devices},
     CU_TEST_INFO_NULL,
   };
