@@ -42,12 +42,18 @@ static void part_of(const struct share *s, const float *whole, float *part)
   }
 }
 
-static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions)
+/* cut: the layer of the whole where a second chunk begins, 0: one chunk. */
+static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions, int cut, int recompute)
 {
-  const struct trm_model_part part = {.tensor = world->rank, .tensors = world->size, .by_positions = by_positions};
+  const struct trm_model_part part = {.tensor = world->rank,
+                                      .tensors = world->size,
+                                      .by_positions = by_positions,
+                                      .chunks = cut ? 2 : 0,
+                                      .chunk = {{0, cut}, {cut, whole->model.layers}}};
   struct trm_device *device = whole->device;
   *s = (struct share){.whole = whole};
   TRM_CHECK(trm_model_create_part(&s->model, whole->model.text, loss, &whole->model.spec, &part));
+  s->model.recompute = recompute;
   trm_axis_open(&s->axis, world, device);
   const size_t n = s->model.parameters;
   float *init = trm_alloc(n * sizeof *init, "test"), *want = trm_alloc(n * sizeof *want, "test");
@@ -221,6 +227,69 @@ static void share_check(struct share *s, bool by_positions)
   }
 }
 
+/* One training pass through all chunks; its gradient, which the caller frees. */
+static float *share_train(struct share *s)
+{
+  struct trm_device *device = s->whole->device;
+  struct trm_pass pass = nn_case_pass(s->whole);
+  struct trm_tally tally = {0};
+  const struct trm_shape *shape;
+  pass.scale = 0.25f;
+  pass.reduce = alone;
+  pass.tensor = &s->axis;
+  const float *value = NULL;
+  for (int c = 0; c < s->model.chunks; c++) {
+    trm_model_at(&s->model, c, 0);
+    float *entry = trm_model_entry(&s->model, false, &shape);
+    if (entry)
+      device->ops->copy(device, entry, value, pass.input->rows * trm_shape_count(shape) * sizeof *entry);
+    trm_model_forward(&s->model, &pass);
+    value = trm_model_exit(&s->model, false, &shape);
+  }
+  CU_ASSERT_EQUAL(trm_model_score(&s->model, &pass, &tally), TRM_OK);
+  for (int c = s->model.chunks - 1; c >= 0; c--) {
+    trm_model_at(&s->model, c, 0);
+    float *to = trm_model_exit(&s->model, true, &shape);
+    if (to)
+      device->ops->copy(device, to, value, pass.input->rows * trm_shape_count(shape) * sizeof *to);
+    CU_ASSERT_EQUAL(trm_model_backward(&s->model, &pass, NULL, NULL), TRM_OK);
+    value = trm_model_entry(&s->model, true, &shape);
+  }
+  float *gradient = trm_alloc(s->model.parameters * sizeof *gradient, "test");
+  device->ops->download(device, gradient, s->g, s->model.parameters * sizeof *gradient);
+  return gradient;
+}
+
+/* The parameters of b are a's in another order, or of other names; so are their gradients, bit for bit. */
+static void gradients_same(const struct share *a, const float *of_a, const struct share *b, const float *of_b)
+{
+  for (int n = 0; n < trm_model_parameter_count(&a->model); n++)
+    for (int m = 0; m < trm_model_parameter_count(&b->model); m++) {
+      const struct trm_parameter *p = trm_model_parameter(&a->model, n), *q = trm_model_parameter(&b->model, m);
+      if (p->number == q->number)
+        CU_ASSERT(p->count == q->count && !memcmp(of_a + p->offset, of_b + q->offset, p->count * sizeof *of_a));
+    }
+}
+
+/* A share in two chunks, and one that computes activations again, do what the share in one piece does. */
+static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
+{
+  struct share one, other;
+  CU_ASSERT_EQUAL_FATAL(share_open(&one, c, loss, by_positions, 0, 0), TRM_OK);
+  float *want = share_train(&one);
+  for (int cut = 0; cut < c->model.layers; cut += 1 + c->model.layers / 6) {
+    if (cut && !trm_cut_allowed(c->model.layer, c->model.layers, cut))
+      continue;
+    CU_ASSERT_EQUAL_FATAL(share_open(&other, c, loss, by_positions, cut, 1 + cut % 2), TRM_OK);
+    float *got = share_train(&other);
+    gradients_same(&one, want, &other, got);
+    trm_free(got);
+    share_close(&other);
+  }
+  trm_free(want);
+  share_close(&one);
+}
+
 /* A model of one device, whole and in parts; it can be divided among up to `most` ranks. A bias before a batch norm would
  * have a gradient of rounding errors alone, so there are none. */
 static void model_check(struct trm_device *device, const char *text, const char *loss, const struct trm_input_spec *spec,
@@ -238,17 +307,16 @@ static void model_check(struct trm_device *device, const char *text, const char 
                     spec->target == TRM_TARGET_VALUE ? value : NULL);
     else
       nn_case_draw(&c, rows, 3);
-    const int opened = share_open(&s, &c, loss, by_positions);
+    const int opened = share_open(&s, &c, loss, by_positions, 0, 0);
     CU_ASSERT_EQUAL(opened, world->size <= most ? TRM_OK : TRM_USAGE);
     if (opened == TRM_OK) {
       share_check(&s, by_positions);
       share_close(&s);
+      pieces_check(&c, loss, by_positions);
     } else {
       char number[32];
       snprintf(number, sizeof number, "among %d ranks", world->size);
       CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), number));
-      if (world->size <= most)
-        printf("%s\n", trm_error_text());
     }
     nn_case_close(&c);
   }
@@ -360,6 +428,108 @@ static void images(struct trm_device *device)
   drawn_check(device, "conv2d 10 8 bias=no | flatten", &coloured, false, 99);
 }
 
+/* -- the axis by itself */
+
+/* An array (outer, n, inner) of whole numbers: what each rank has of it, and of sums of it. */
+static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inner)
+{
+  struct trm_device *device = axis->device;
+  const size_t count = outer * n * inner, ranks = (size_t)world->size;
+  size_t low, high;
+  trm_interval(n, ranks, (size_t)world->rank, &low, &high);
+  const size_t own = outer * (high - low) * inner;
+  float *host = trm_alloc((count + 1) * sizeof *host, "test"), *got = trm_alloc((count + 1) * sizeof *got, "test");
+  float *mine = trm_alloc((own + 1) * sizeof *mine, "test");
+  void *memory[3];
+  for (int k = 0; k < 3; k++)
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (count + 1) * sizeof *host, "test", &memory[k]), TRM_OK);
+  float *whole = memory[0], *part = memory[1], *back = memory[2];
+  for (size_t i = 0; i < count; i++)
+    host[i] = (float)i;
+  device->ops->upload(device, whole, host, count * sizeof *host);
+  trm_axis_take(axis, whole, part, outer, n, inner);
+  device->ops->download(device, mine, part, own * sizeof *mine);
+  const struct trm_slice slice = {.outer = outer, .whole = n, .inner = inner, .low = low, .high = high};
+  size_t wrong = 0;
+  for (size_t e = 0; e < own; e++)
+    wrong += mine[e] != (float)trm_slice_element(&slice, e);
+  trm_axis_gather(axis, part, back, outer, n, inner);
+  device->ops->download(device, got, back, count * sizeof *got);
+  wrong += memcmp(got, host, count * sizeof *got) != 0;
+  trm_axis_scatter_sum(axis, whole, part, outer, n, inner);
+  device->ops->download(device, got, part, own * sizeof *got);
+  for (size_t e = 0; e < own; e++)
+    wrong += got[e] != (float)ranks * mine[e];
+  trm_axis_sum(axis, whole, count);
+  device->ops->download(device, got, whole, count * sizeof *got);
+  for (size_t i = 0; i < count; i++)
+    wrong += got[i] != (float)ranks * host[i];
+  for (size_t i = 0; i < count; i++)
+    host[i] = (float)(i + 7 * (size_t)world->rank);
+  device->ops->upload(device, back, host, count * sizeof *host);
+  const float *all = trm_axis_collect(axis, back, count);
+  for (size_t i = 0; i < ranks * count; i++)
+    wrong += all[i] != (float)(i % count + 7 * (i / count));
+  CU_ASSERT_EQUAL(wrong, 0);
+  for (int k = 0; k < 3; k++)
+    device->ops->release(device, memory[k]);
+  trm_free(host);
+  trm_free(got);
+  trm_free(mine);
+}
+
+static void axes(struct trm_device *device)
+{
+  struct trm_axis axis;
+  trm_axis_open(&axis, world, device);
+  axis_check(&axis, 1, 12, 5);
+  axis_check(&axis, 3, 12, 5);
+  axis_check(&axis, 3, 13, 1);
+  axis_check(&axis, 1, 7, 2);
+  axis_check(&axis, 40, 5, 3);
+  axis_check(&axis, 2, 1, 3); /* some have nothing */
+  axis_check(&axis, 1, 60, 20);
+  axis_check(&axis, 0, 4, 3);
+  CU_ASSERT(axis.comm_s > 0);
+  trm_axis_close(&axis);
+}
+
+static void test_axes(void) { on_both(axes); }
+
+/* -- errors */
+
+static void test_errors(void)
+{
+  struct trm_model_part part = {.tensor = 2, .tensors = 3};
+  struct trm_model model;
+  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 18 | attention heads=2 | head", "auto", &nn_tokens, &part),
+                  TRM_USAGE);
+  CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 2 (attention): 2 heads cannot be divided among 3 ranks");
+  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 12 | rotary heads=1 | head", "auto", &nn_tokens, &part),
+                  TRM_USAGE);
+  CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 2 (rotary): 1 heads cannot be divided among 3 ranks");
+  part.tensors = 8;
+  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | head", "auto", &nn_tokens, &part), TRM_USAGE);
+  CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 0 (embedding): a vocabulary of 7 cannot be divided among 8 ranks");
+  /* a pass that is given no other ranks says so */
+  struct trm_device device;
+  struct trm_tally tally = {0};
+  float *w, *g;
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&model, "linear 10", "auto", &nn_ten_classes, &part), TRM_OK);
+  w = trm_alloc(model.parameters * sizeof *w, "test");
+  g = trm_alloc(model.parameters * sizeof *g, "test");
+  CU_ASSERT_EQUAL_FATAL(trm_model_bind(&model, &device, w, g, 1, true), TRM_OK);
+  const struct trm_input none = {0};
+  const struct trm_pass pass = {.device = &device, .input = &none};
+  CU_ASSERT_EQUAL(trm_model_evaluate(&model, &pass, &tally), TRM_FAILED);
+  CU_ASSERT_STRING_EQUAL(trm_error_text(), "the model is one part of 8: a pass needs the other ranks");
+  trm_model_free(&model);
+  trm_device_close(&device);
+  trm_free(w);
+  trm_free(g);
+}
+
 static void test_examples(void) { on_both(examples); }
 static void test_perceptrons(void) { on_both(perceptrons); }
 static void test_sequences(void) { on_both(sequences); }
@@ -368,6 +538,8 @@ static void test_images(void) { on_both(images); }
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
+    {"sums, gathering, scattering", test_axes},
+    {"errors", test_errors},
     {"every layer and loss", test_examples},
     {"perceptrons", test_perceptrons},
     {"sequences", test_sequences},
