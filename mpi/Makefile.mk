@@ -30,6 +30,14 @@ libtrireme_la_SOURCES += \
 	mpi/coll/allreduce_tree.h \
 	mpi/grid.c \
 	mpi/grid.h \
+	mpi/pipeline/channel.c \
+	mpi/pipeline/channel.h \
+	mpi/pipeline/pipeline.c \
+	mpi/pipeline/pipeline.h \
+	mpi/pipeline/tied.c \
+	mpi/pipeline/tied.h \
+	mpi/pipeline/versions.c \
+	mpi/pipeline/versions.h \
 	mpi/real.c \
 	mpi/real.h \
 	mpi/real_launch.c \

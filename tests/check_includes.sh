@@ -12,7 +12,7 @@ may() {
   [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes what it must not (allowed: $pattern)"; }
   pass "$folder includes nothing but $pattern"
 }
-public='mpi/real\.h|mpi/grid\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h|mpi/async/service\.h|mpi/async/copies\.h|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
+public='mpi/real\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h|mpi/async/service\.h|mpi/async/copies\.h|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
 may src/core 'core/'
 may src/nn 'core/|nn/'
 may src/train 'core/|nn/|train/'

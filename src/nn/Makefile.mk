@@ -1,6 +1,7 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
+	src/nn/balance.c \
 	src/nn/graph.c \
 	src/nn/input.c \
 	src/nn/layer.c \
@@ -46,6 +47,7 @@ libtrireme_la_SOURCES += \
 	src/nn/split.c \
 	src/nn/split.h
 nninclude_HEADERS += \
+	src/nn/balance.h \
 	src/nn/graph.h \
 	src/nn/input.h \
 	src/nn/layer.h \

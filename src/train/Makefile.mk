@@ -33,6 +33,7 @@ traininclude_HEADERS += \
 	src/train/actions.h \
 	src/train/checkpoint.h \
 	src/train/dataset.h \
+	src/train/pipeline.h \
 	src/train/staleness.h \
 	src/train/strategy.h \
 	src/train/train.h

@@ -1,0 +1,486 @@
+/* The executor of a schedule: for each action of this stage it waits for what the action needs, computes, and sends what
+ * comes of it. Values and gradients go through channels (channel.h); the tally of a batch comes from the last stage, which
+ * has it before any stage is done with the batch.
+ *
+ * A failure between messages is this stage's alone and the others wait for it, so it ends the job. */
+#include "mpi/pipeline/pipeline.h"
+
+#include <math.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/pipeline/channel.h"
+#include "mpi/pipeline/tied.h"
+#include "mpi/pipeline/versions.h"
+
+enum { TAG_TALLY = 16001, TAG_STOP = 16002 }; /* channels: below 2 * TRM_MAX_CHUNKS */
+#define NAP_S 2e-4
+
+/* What a chunk gets and gives; the ends of the chain have closed channels. */
+struct ends {
+  struct channel value_in, value_out, gradient_in, gradient_out;
+};
+
+struct executor {
+  struct trm_pipeline *pipeline;
+  struct trm_comm *comm;
+  struct ends ends[TRM_MAX_CHUNKS];
+  struct tied tied;
+  struct versions versions;
+  struct trm_device *device; /* from the first run on */
+  struct trm_input *input;   /* (slots): what the callback gave; one chunk of a stage at most asks for it */
+  struct trm_input rows_alone; /* for all others */
+  int slots;
+  double *sums;              /* (4) on their way to the others */
+  struct trm_request **told; /* (stages) */
+
+  /* of the run */
+  const struct trm_pipeline_run *run;
+  struct trm_tally *tally;   /* (batches) */
+  size_t *rows;              /* (batches, micros) */
+  uint64_t *first_row;       /* likewise */
+  int micros;                /* of a batch */
+  int failed;                /* status of the first update that failed, on all stages */
+};
+
+/* Ends the job if the others wait for this stage. */
+static int fail(const struct executor *e, int status)
+{
+  if (status != TRM_OK && e->comm->size > 1) {
+    trm_log_error();
+    trm_abort(status);
+  }
+  return status;
+}
+
+static bool is_first(const struct executor *e, int chunk)
+{
+  return chunk == 0 && e->comm->rank == 0;
+}
+
+static bool is_last(const struct executor *e, int chunk)
+{
+  return chunk == e->pipeline->schedule.chunks - 1 && e->comm->rank == e->comm->size - 1;
+}
+
+/* -- create */
+
+static void channel_create(struct executor *e, struct channel *channel, bool receives, int peer, int tag, size_t width)
+{
+  *channel = (struct channel){.comm = e->comm, .peer = peer, .tag = tag, .open = true, .receives = receives,
+                              .width = width, .wait_s = &e->pipeline->wait_s, .comm_s = &e->pipeline->comm_s};
+}
+
+/* Tags: of values and gradients, by the chunk of the stage that gets them. */
+static void ends_create(struct executor *e, int chunk)
+{
+  const struct trm_model *model = e->pipeline->model;
+  const struct trm_chunk *at = &model->chunk[chunk];
+  const struct trm_layer *first = &model->layer[at->first], *last = &model->layer[at->last - 1];
+  const int stage = e->comm->rank, stages = e->comm->size;
+  const int before = (stage + stages - 1) % stages, after = (stage + 1) % stages;
+  struct ends *ends = &e->ends[chunk];
+  if (!is_first(e, chunk)) {
+    channel_create(e, &ends->value_in, true, before, 2 * chunk, trm_shape_count(&first->out));
+    if (first->needs_dy)
+      channel_create(e, &ends->gradient_out, false, before, 2 * (stage ? chunk : chunk - 1) + 1,
+                     trm_shape_count(&first->out));
+  }
+  if (!is_last(e, chunk)) {
+    channel_create(e, &ends->value_out, false, after, 2 * (after ? chunk : chunk + 1), trm_shape_count(&last->out));
+    if (last->needs_dy)
+      channel_create(e, &ends->gradient_in, true, after, 2 * chunk + 1, trm_shape_count(&last->out));
+  }
+}
+
+static void chunk_cost(struct trm_pipeline *pipeline, int chunk)
+{
+  const struct trm_model *model = pipeline->model;
+  pipeline->flop[chunk] = 0;
+  for (int i = model->chunk[chunk].first; i < model->chunk[chunk].last; i++)
+    pipeline->flop[chunk] += model->layer[i].ops->cost(&model->layer[i]).flop;
+}
+
+static int pipeline_create(struct trm_pipeline *pipeline)
+{
+  const struct trm_schedule *schedule = &pipeline->schedule;
+  const int stages = pipeline->comm->size;
+  if (schedule->stages != stages || pipeline->model->chunks != schedule->chunks)
+    return trm_error(TRM_FAILED, "a pipeline of %d stages of %d chunks over %d ranks and a model of %d chunks",
+                     schedule->stages, schedule->chunks, stages, pipeline->model->chunks);
+  struct executor *e = trm_alloc(sizeof *e, "the pipeline");
+  pipeline->own = e;
+  e->pipeline = pipeline;
+  e->comm = pipeline->comm->ops->split(pipeline->comm, 0, pipeline->comm->rank); /* messages of nobody else */
+  e->told = trm_alloc((size_t)stages * sizeof *e->told, "the pipeline");
+  e->sums = trm_alloc(4 * sizeof *e->sums, "the pipeline");
+  for (int c = 0; c < schedule->chunks; c++) {
+    ends_create(e, c);
+    chunk_cost(pipeline, c);
+  }
+  pipeline->slots = trm_schedule_slots(schedule, e->comm->rank);
+  versions_create(&e->versions, pipeline);
+  return tied_create(&e->tied, e->comm, pipeline->model);
+}
+
+static void pipeline_destroy(struct trm_pipeline *pipeline)
+{
+  struct executor *e = pipeline->own;
+  if (!e)
+    return;
+  for (int i = 0; i < e->comm->size; i++)
+    e->comm->ops->wait(&e->told[i]);
+  for (int c = 0; c < pipeline->schedule.chunks; c++) {
+    channel_free(&e->ends[c].value_in);
+    channel_free(&e->ends[c].value_out);
+    channel_free(&e->ends[c].gradient_in);
+    channel_free(&e->ends[c].gradient_out);
+  }
+  tied_free(&e->tied, e->device);
+  versions_free(&e->versions);
+  trm_free(e->told);
+  trm_free(e->sums);
+  trm_free(e->input);
+  trm_free(e->rows);
+  trm_free(e->first_row);
+  trm_free(pipeline->moment);
+  e->comm->ops->release(e->comm);
+  trm_free(e);
+  pipeline->own = NULL;
+  pipeline->moment = NULL;
+}
+
+/* -- a run */
+
+static double now(const struct executor *e)
+{
+  return e->comm->ops->clock(e->comm);
+}
+
+/* Lays out the rows of all micro-batches, posts the receives. */
+static int run_begin(struct executor *e, const struct trm_pipeline_run *run, bool backward)
+{
+  struct trm_pipeline *pipeline = e->pipeline;
+  const struct trm_model *model = pipeline->model;
+  e->run = run;
+  e->micros = run->batch[0].micros;
+  e->failed = TRM_OK;
+  e->device = model->device;
+  if (e->slots != model->slots) {
+    trm_free(e->input);
+    e->slots = model->slots;
+    e->input = trm_alloc((size_t)e->slots * sizeof *e->input, "inputs of the micro-batches");
+  }
+  const size_t count = (size_t)run->batches * (size_t)e->micros;
+  trm_free(e->rows);
+  trm_free(e->first_row);
+  e->rows = trm_alloc(count * sizeof *e->rows, "rows of the micro-batches");
+  e->first_row = trm_alloc(count * sizeof *e->first_row, "rows of the micro-batches");
+  for (size_t i = 0; i < count; i++) {
+    const size_t m = i % (size_t)e->micros;
+    const struct trm_pipeline_batch *batch = &run->batch[i / (size_t)e->micros];
+    e->rows[i] = batch->rows[m];
+    e->first_row[i] = m ? e->first_row[i - 1] + batch->rows[m - 1] : batch->first_row;
+    if (batch->rows[m] > model->max_rows)
+      return trm_error(TRM_FAILED, "a micro-batch of %zu rows: the model has memory for %zu", batch->rows[m],
+                       model->max_rows);
+  }
+  for (int c = 0; c < pipeline->schedule.chunks; c++) {
+    struct ends *ends = &e->ends[c];
+    channel_begin(&ends->value_in, e->rows, (int)count);
+    channel_begin(&ends->value_out, e->rows, (int)count);
+    if (backward) {
+      channel_begin(&ends->gradient_in, e->rows, (int)count);
+      channel_begin(&ends->gradient_out, e->rows, (int)count);
+    }
+  }
+  return TRM_OK;
+}
+
+/* The pass of a micro-batch over one chunk. */
+static int pass_of(struct executor *e, const struct trm_action *action, struct trm_pass *pass)
+{
+  const struct trm_pipeline_run *run = e->run;
+  const int slot = action->micro % e->slots, batch = action->micro / e->micros, micro = action->micro % e->micros;
+  const bool features = is_first(e, action->chunk), targets = is_last(e, action->chunk);
+  struct trm_input *input = &e->input[slot];
+  if (action->kind == TRM_FORWARD && (features || targets))
+    TRM_CHECK(run->input(run->context, batch, micro, slot, features, targets, input));
+  *pass = run->pass;
+  pass->input = input;
+  if (!features && !targets) {
+    e->rows_alone.rows = e->rows[action->micro];
+    pass->input = &e->rows_alone;
+  }
+  if (pass->input->rows != e->rows[action->micro])
+    return trm_error(TRM_FAILED, "micro-batch %d has %zu rows, not the %zu that the stages were told", micro,
+                     pass->input->rows, e->rows[action->micro]);
+  pass->first_row = e->first_row[action->micro];
+  pass->scale = run->batch[batch].scale;
+  pass->beta = micro ? 1 : 0;
+  return TRM_OK;
+}
+
+/* Naps until the action has taken as long as it is to take, and lets messages move meanwhile. */
+static void hold(struct executor *e, const struct trm_action *action, double began)
+{
+  const struct trm_pipeline_run *run = e->run;
+  if (!run->lasts)
+    return;
+  const double flop = (double)e->rows[action->micro] * e->pipeline->flop[action->chunk];
+  const double lasts = run->lasts(run->context, action->micro / e->micros,
+                                  action->kind == TRM_FORWARD ? flop : 2 * flop, now(e) - began);
+  for (double left = began + lasts - now(e); left > 0; left = began + lasts - now(e)) {
+    const struct timespec nap = {.tv_nsec = (long)(fmin(left, NAP_S) * 1e9)};
+    nanosleep(&nap, NULL);
+    e->comm->ops->progress(e->comm);
+  }
+}
+
+/* -- the tally, and whether somebody asked to stop */
+
+/* At the start: the last stage gets to know who wants to stop. */
+static void stops_gather(struct executor *e)
+{
+  struct trm_comm *comm = e->comm;
+  const int last = comm->size - 1;
+  double stop = e->tally[0].stop;
+  struct trm_request *request = NULL;
+  if (comm->rank < last) {
+    comm->ops->send_begin(comm, &stop, 1, TRM_DOUBLE, last, TAG_STOP, &request);
+    comm->ops->wait(&request);
+  } else {
+    for (int s = 0; s < last; s++) {
+      double other;
+      comm->ops->receive_begin(comm, &other, 1, TRM_DOUBLE, s, TAG_STOP, &request);
+      comm->ops->wait(&request);
+      e->tally[0].stop += other;
+    }
+  }
+  for (int b = 1; b < e->run->batches; b++)
+    e->tally[b].stop = e->tally[0].stop;
+}
+
+/* The last stage has all scores of a batch. */
+static void tally_send(struct executor *e, int batch)
+{
+  struct trm_comm *comm = e->comm;
+  const struct trm_tally *tally = &e->tally[batch];
+  for (int s = 0; s < comm->size - 1; s++)
+    comm->ops->wait(&e->told[s]); /* the one before */
+  e->sums[0] = tally->loss;
+  e->sums[1] = tally->correct;
+  e->sums[2] = tally->rows;
+  e->sums[3] = tally->stop;
+  for (int s = 0; s < comm->size - 1; s++)
+    comm->ops->send_begin(comm, e->sums, 4, TRM_DOUBLE, s, TAG_TALLY, &e->told[s]);
+}
+
+static void tally_receive(struct executor *e, int batch)
+{
+  struct trm_comm *comm = e->comm;
+  struct trm_request *request;
+  const double before = now(e);
+  comm->ops->receive_begin(comm, e->sums, 4, TRM_DOUBLE, comm->size - 1, TAG_TALLY, &request);
+  comm->ops->wait(&request);
+  e->pipeline->wait_s += now(e) - before;
+  e->tally[batch] = (struct trm_tally){.loss = e->sums[0], .correct = e->sums[1], .rows = e->sums[2],
+                                       .stop = e->sums[3]};
+}
+
+/* -- actions */
+
+static int run_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment,
+                       struct trm_tally *tally)
+{
+  struct trm_pipeline *pipeline = e->pipeline;
+  struct trm_model *model = pipeline->model;
+  struct ends *ends = &e->ends[action->chunk];
+  const struct trm_shape *shape;
+  struct trm_pass pass;
+  trm_model_at(model, action->chunk, action->micro % e->slots);
+  TRM_CHECK(channel_take(&ends->value_in, e->device, trm_model_entry(model, false, &shape), action->micro));
+  TRM_CHECK(pass_of(e, action, &pass));
+  moment->began = now(e);
+  trm_model_forward(model, &pass);
+  if (is_last(e, action->chunk))
+    TRM_CHECK(trm_model_score(model, &pass, tally));
+  else
+    TRM_CHECK(e->device->ops->sync(e->device));
+  hold(e, action, moment->began);
+  moment->ended = now(e);
+  channel_put(&ends->value_out, e->device, trm_model_exit(model, false, &shape), action->micro);
+  return TRM_OK;
+}
+
+struct handover {
+  struct executor *executor;
+  int batch;
+};
+
+static int hand_on(void *context, size_t low, size_t high)
+{
+  const struct handover *to = context;
+  const struct executor *e = to->executor;
+  if (low >= e->tied.from || !e->run->ready)
+    return TRM_OK;
+  return e->run->ready(e->run->context, to->batch, low, high, &e->tally[to->batch]);
+}
+
+static int run_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
+{
+  struct trm_model *model = e->pipeline->model;
+  struct ends *ends = &e->ends[action->chunk];
+  const struct trm_shape *shape;
+  struct trm_pass pass;
+  struct handover to = {e, action->micro / e->micros};
+  const bool last_micro = action->micro % e->micros == e->micros - 1;
+  trm_model_at(model, action->chunk, action->micro % e->slots);
+  TRM_CHECK(channel_take(&ends->gradient_in, e->device, trm_model_exit(model, true, &shape), action->micro));
+  if (last_micro && action->chunk == model->chunks - 1 && !is_last(e, action->chunk))
+    tally_receive(e, to.batch);
+  TRM_CHECK(pass_of(e, action, &pass));
+  moment->began = now(e);
+  TRM_CHECK(trm_model_backward(model, &pass, last_micro ? hand_on : NULL, &to));
+  hold(e, action, moment->began);
+  moment->ended = now(e);
+  channel_put(&ends->gradient_out, e->device, trm_model_entry(model, true, &shape), action->micro);
+  return TRM_OK;
+}
+
+/* All micro-batches of a batch have come back: what waited for other stages, and the update. */
+static int batch_end(struct executor *e, int batch)
+{
+  const struct trm_pipeline_run *run = e->run;
+  const struct trm_model *model = e->pipeline->model;
+  TRM_CHECK(tied_add(&e->tied, e->device, &e->pipeline->wait_s));
+  size_t low = 0;
+  for (int b = 0; b < model->boundaries; low = model->boundary[b++])
+    if (low >= e->tied.from && run->ready)
+      TRM_CHECK(run->ready(run->context, batch, low, model->boundary[b], &e->tally[batch]));
+  if (batch + 1 < run->batches)
+    TRM_CHECK(tied_begin(&e->tied, e->device));
+  if (!run->step || e->failed != TRM_OK)
+    return TRM_OK;
+  versions_before_step(&e->versions);
+  e->failed = run->step(run->context, batch, &e->tally[batch]); /* not this stage's alone */
+  return TRM_OK;
+}
+
+static int act(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
+{
+  const int batch = action->micro / e->micros;
+  const bool last_micro = action->micro % e->micros == e->micros - 1;
+  *moment = (struct trm_pipeline_moment){.action = *action, .came = now(e)};
+  versions_use(&e->versions, action, batch);
+  if (action->kind == TRM_FORWARD) {
+    TRM_CHECK(run_forward(e, action, moment, &e->tally[batch]));
+    if (last_micro && is_last(e, action->chunk))
+      tally_send(e, batch);
+  } else {
+    TRM_CHECK(run_backward(e, action, moment));
+    if (last_micro && action->chunk == 0)
+      TRM_CHECK(batch_end(e, batch));
+  }
+  e->pipeline->busy_s += moment->ended - moment->began;
+  return TRM_OK;
+}
+
+static int train_check(const struct trm_pipeline *pipeline, const struct trm_pipeline_run *run)
+{
+  const struct trm_model *model = pipeline->model;
+  if (!model->device || !model->training || !model->g || model->slots < pipeline->slots)
+    return trm_error(TRM_FAILED, "a pipeline with %d micro-batches under way: the model has memory for %d",
+                     pipeline->slots, model->training ? model->slots : 0);
+  for (int b = 0; b < run->batches; b++)
+    if (run->batch[b].micros != pipeline->schedule.micros)
+      return trm_error(TRM_FAILED, "a batch of %d micro-batches in a pipeline for %d", run->batch[b].micros,
+                       pipeline->schedule.micros);
+  if (trm_schedule_flushes(&pipeline->schedule) ? run->batches != 1 : !run->step)
+    return trm_error(TRM_FAILED, "a run of %d batches: the pipeline's schedule does not update by itself", run->batches);
+  return TRM_OK;
+}
+
+static int train(struct executor *e, const struct trm_pipeline_run *run)
+{
+  struct trm_pipeline *pipeline = e->pipeline;
+  TRM_CHECK(train_check(pipeline, run));
+  TRM_CHECK(run_begin(e, run, true));
+  TRM_CHECK(versions_begin(&e->versions));
+  stops_gather(e);
+  TRM_CHECK(tied_begin(&e->tied, e->device));
+  trm_free(pipeline->moment);
+  struct trm_action *action = trm_schedule_actions(&pipeline->schedule, e->comm->rank, run->batches, &pipeline->moments);
+  pipeline->moment = trm_alloc((size_t)pipeline->moments * sizeof *pipeline->moment, "times of the actions");
+  int status = TRM_OK;
+  for (int i = 0; i < pipeline->moments && status == TRM_OK; i++)
+    status = act(e, &action[i], &pipeline->moment[i]);
+  trm_free(action);
+  versions_end(&e->versions);
+  pipeline->span_s += pipeline->moment[pipeline->moments - 1].ended - pipeline->moment[0].began;
+  return status;
+}
+
+static int pipeline_train(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_tally *tally)
+{
+  struct executor *e = pipeline->own;
+  if (run->batches == 0)
+    return TRM_OK;
+  e->tally = tally;
+  TRM_CHECK(fail(e, train(e, run)));
+  return e->failed;
+}
+
+static int evaluate(struct executor *e, const struct trm_pipeline_run *run, struct trm_tally *tally)
+{
+  TRM_CHECK(run_begin(e, run, false));
+  int count, status = TRM_OK;
+  struct trm_action *action = trm_schedule_forward(&e->pipeline->schedule, run->batch[0].micros, &count);
+  for (int i = 0; i < count && status == TRM_OK; i++) {
+    struct trm_pipeline_moment moment;
+    status = run_forward(e, &action[i], &moment, tally);
+  }
+  trm_free(action);
+  return status;
+}
+
+static int pipeline_evaluate(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_tally *tally)
+{
+  struct executor *e = pipeline->own;
+  struct trm_tally here = {0};
+  if (run->batch[0].micros > 0)
+    TRM_CHECK(fail(e, evaluate(e, run, &here)));
+  double sums[] = {here.loss, here.correct, here.rows};
+  e->comm->ops->broadcast(e->comm, sums, 3, TRM_DOUBLE, e->comm->size - 1);
+  tally->loss += sums[0];
+  tally->correct += sums[1];
+  tally->rows += sums[2];
+  return TRM_OK;
+}
+
+static int pipeline_restore(struct trm_pipeline *pipeline, const float *before)
+{
+  struct executor *e = pipeline->own;
+  return versions_restore(&e->versions, before);
+}
+
+/* The first stage begins first and ends last. */
+static double pipeline_bubble(struct trm_pipeline *pipeline)
+{
+  struct trm_comm *comm = pipeline->comm;
+  double busy = pipeline->busy_s, span = pipeline->span_s;
+  comm->ops->allreduce(comm, &busy, 1, TRM_DOUBLE, TRM_SUM);
+  comm->ops->broadcast(comm, &span, 1, TRM_DOUBLE, 0);
+  return span > 0 ? 1 - busy / (comm->size * span) : 0;
+}
+
+const struct trm_pipeline_ops trm_pipeline_messages = {
+  .create = pipeline_create,
+  .train = pipeline_train,
+  .evaluate = pipeline_evaluate,
+  .restore = pipeline_restore,
+  .bubble = pipeline_bubble,
+  .destroy = pipeline_destroy,
+};

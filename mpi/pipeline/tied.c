@@ -1,0 +1,166 @@
+#include "mpi/pipeline/tied.h"
+
+#include "core/memory.h"
+#include "core/status.h"
+
+enum { TAG = 16000 };
+
+/* Everybody's parameters by number, (size, *most), -1 where there is none. */
+static int32_t *numbers_gather(struct trm_comm *comm, const struct trm_model *model, int *most)
+{
+  int32_t count = trm_model_parameter_count(model);
+  comm->ops->allreduce(comm, &count, 1, TRM_INT32, TRM_MAX);
+  *most = count;
+  int32_t *mine = trm_alloc((size_t)count * sizeof *mine, "parameters of the stages");
+  int32_t *all = trm_alloc((size_t)comm->size * (size_t)count * sizeof *all, "parameters of the stages");
+  for (int i = 0; i < count; i++) {
+    const struct trm_parameter *parameter = trm_model_parameter(model, i);
+    mine[i] = parameter ? parameter->number : -1;
+  }
+  comm->ops->allgather(comm, mine, all, (size_t)count, TRM_INT32);
+  trm_free(mine);
+  return all;
+}
+
+static bool stage_has(const int32_t *numbers, int most, int number)
+{
+  for (int i = 0; i < most; i++)
+    if (numbers[i] == number)
+      return true;
+  return false;
+}
+
+static void weight_create(struct tied_weight *weight, const struct trm_comm *comm, const int32_t *all, int most,
+                          const struct trm_parameter *parameter)
+{
+  *weight = (struct tied_weight){.parameter = parameter};
+  weight->holder = trm_alloc((size_t)comm->size * sizeof *weight->holder, "tied weights");
+  for (int s = 0; s < comm->size; s++)
+    if (stage_has(all + (size_t)s * (size_t)most, most, parameter->number)) {
+      weight->mine = s == comm->rank ? weight->holders : weight->mine;
+      weight->holder[weight->holders++] = s;
+    }
+}
+
+static void weight_free(struct tied_weight *weight, struct trm_device *device)
+{
+  for (int i = 0; i < weight->holders && weight->gradient; i++) {
+    if (weight->gradient[i])
+      device->ops->release(device, weight->gradient[i]);
+    if (!device->host_memory)
+      trm_free(weight->host[i]);
+  }
+  trm_free(weight->holder);
+  trm_free(weight->gradient);
+  trm_free(weight->host);
+  trm_free(weight->request);
+}
+
+/* The flat interval of the layer that has it begins here. */
+static size_t layer_low(const struct trm_model *model, const struct trm_parameter *parameter)
+{
+  for (int i = 0; i < model->layers; i++)
+    if (parameter >= model->layer[i].parameter && parameter < model->layer[i].parameter + TRM_MAX_PARAMETERS)
+      return model->layer[i].low;
+  return 0;
+}
+
+int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model *model)
+{
+  *tied = (struct tied){.comm = comm, .from = SIZE_MAX};
+  int most;
+  int32_t *all = numbers_gather(comm, model, &most);
+  tied->weight = trm_alloc((size_t)most * sizeof *tied->weight, "tied weights");
+  for (int i = 0; i < trm_model_parameter_count(model); i++) {
+    const struct trm_parameter *parameter = trm_model_parameter(model, i);
+    struct tied_weight *weight = &tied->weight[tied->weights];
+    weight_create(weight, comm, all, most, parameter);
+    if (weight->holders == 1) {
+      trm_free(weight->holder);
+      continue;
+    }
+    tied->weights++;
+    const size_t low = layer_low(model, parameter);
+    tied->from = low < tied->from ? low : tied->from;
+  }
+  trm_free(all);
+  for (int i = 1; i < tied->weights; i++) /* in the same order on all stages */
+    for (int k = i; k > 0 && tied->weight[k].parameter->number < tied->weight[k - 1].parameter->number; k--) {
+      const struct tied_weight swap = tied->weight[k];
+      tied->weight[k] = tied->weight[k - 1];
+      tied->weight[k - 1] = swap;
+    }
+  return TRM_OK;
+}
+
+static int weight_take(struct tied_weight *weight, struct trm_device *device)
+{
+  const size_t n = (size_t)weight->holders, bytes = weight->parameter->count * sizeof(float);
+  weight->gradient = trm_alloc(n * sizeof *weight->gradient, "tied weights");
+  weight->host = trm_alloc(n * sizeof *weight->host, "tied weights");
+  weight->request = trm_alloc(2 * n * sizeof *weight->request, "tied weights");
+  for (size_t i = 0; i < n; i++) {
+    void *memory;
+    TRM_CHECK(device->ops->alloc(device, bytes, "gradients of tied weights", &memory));
+    weight->gradient[i] = memory;
+    weight->host[i] = device->host_memory ? memory : trm_alloc(bytes, "gradients of tied weights");
+  }
+  return TRM_OK;
+}
+
+int tied_begin(struct tied *tied, struct trm_device *device)
+{
+  for (int w = 0; w < tied->weights; w++) {
+    struct tied_weight *weight = &tied->weight[w];
+    if (!weight->gradient)
+      TRM_CHECK(weight_take(weight, device));
+    for (int i = 0; i < weight->holders; i++)
+      if (i != weight->mine)
+        tied->comm->ops->receive_begin(tied->comm, weight->host[i], weight->parameter->count, TRM_FLOAT,
+                                       weight->holder[i], TAG, &weight->request[weight->holders + i]);
+  }
+  return TRM_OK;
+}
+
+static void weight_send(struct tied *tied, struct tied_weight *weight, struct trm_device *device)
+{
+  const size_t n = weight->parameter->count;
+  float *mine = weight->gradient[weight->mine];
+  device->ops->copy(device, mine, weight->parameter->g, n * sizeof(float));
+  if (weight->host[weight->mine] != mine)
+    device->ops->download(device, weight->host[weight->mine], mine, n * sizeof(float));
+  for (int i = 0; i < weight->holders; i++)
+    if (i != weight->mine)
+      tied->comm->ops->send_begin(tied->comm, weight->host[weight->mine], n, TRM_FLOAT, weight->holder[i], TAG,
+                                  &weight->request[i]);
+}
+
+static void weight_add(struct tied *tied, struct tied_weight *weight, struct trm_device *device, double *wait_s)
+{
+  const size_t n = weight->parameter->count;
+  const double before = tied->comm->ops->clock(tied->comm);
+  for (int i = 0; i < 2 * weight->holders; i++)
+    tied->comm->ops->wait(&weight->request[i]);
+  *wait_s += tied->comm->ops->clock(tied->comm) - before;
+  for (int i = 0; i < weight->holders; i++)
+    if (i != weight->mine && weight->host[i] != weight->gradient[i])
+      device->ops->upload(device, weight->gradient[i], weight->host[i], n * sizeof(float));
+  device->ops->sum(device, weight->gradient[0], (const float *const *)weight->gradient, weight->holders, n);
+  device->ops->copy(device, weight->parameter->g, weight->gradient[0], n * sizeof(float));
+}
+
+int tied_add(struct tied *tied, struct trm_device *device, double *wait_s)
+{
+  for (int w = 0; w < tied->weights; w++)
+    weight_send(tied, &tied->weight[w], device);
+  for (int w = 0; w < tied->weights; w++)
+    weight_add(tied, &tied->weight[w], device, wait_s);
+  return tied->weights ? device->ops->sync(device) : TRM_OK;
+}
+
+void tied_free(struct tied *tied, struct trm_device *device)
+{
+  for (int w = 0; w < tied->weights; w++)
+    weight_free(&tied->weight[w], device);
+  trm_free(tied->weight);
+}

@@ -1,0 +1,113 @@
+#include "mpi/pipeline/versions.h"
+
+#include "core/memory.h"
+#include "core/status.h"
+
+static bool has_two(const struct versions *v)
+{
+  return v->pipeline->schedule.name == TRM_2BW;
+}
+
+void versions_create(struct versions *versions, struct trm_pipeline *pipeline)
+{
+  *versions = (struct versions){.pipeline = pipeline};
+  if (has_two(versions))
+    versions->count = 1;
+  else if (pipeline->schedule.name == TRM_PIPEDREAM && pipeline->stash && pipeline->slots > 1)
+    versions->count = pipeline->slots;
+  versions->copy = trm_alloc((size_t)versions->count * sizeof *versions->copy, "versions of the weights");
+}
+
+static size_t bytes_of(const struct versions *v)
+{
+  return v->pipeline->model->parameters * sizeof(float);
+}
+
+/* Memory for the copies; *fresh: there was none. */
+static int copies_take(struct versions *v, bool *fresh)
+{
+  struct trm_device *device = v->device = v->pipeline->model->device;
+  *fresh = false;
+  for (int i = 0; i < v->count; i++)
+    if (!v->copy[i]) {
+      void *memory;
+      TRM_CHECK(device->ops->alloc(device, bytes_of(v), "versions of the weights", &memory));
+      v->copy[i] = memory;
+      *fresh = true;
+    }
+  if (has_two(v))
+    v->pipeline->stashed = v->copy[0];
+  return TRM_OK;
+}
+
+static void copy_newest(struct versions *v, int to)
+{
+  const struct trm_model *model = v->pipeline->model;
+  model->device->ops->copy(model->device, v->copy[to], model->w, bytes_of(v));
+}
+
+int versions_begin(struct versions *versions)
+{
+  bool fresh;
+  TRM_CHECK(copies_take(versions, &fresh));
+  if (fresh && has_two(versions))
+    copy_newest(versions, 0);
+  versions->updates = 0;
+  versions->in_use = versions->pipeline->model->w;
+  return TRM_OK;
+}
+
+int versions_restore(struct versions *versions, const float *before)
+{
+  bool fresh;
+  if (!has_two(versions))
+    return TRM_OK;
+  TRM_CHECK(copies_take(versions, &fresh));
+  versions->device->ops->upload(versions->device, versions->copy[0], before, bytes_of(versions));
+  return versions->device->ops->sync(versions->device);
+}
+
+static void weights_use(struct versions *v, float *w)
+{
+  struct trm_model *model = v->pipeline->model;
+  if (w == v->in_use)
+    return;
+  v->in_use = w;
+  for (int i = 0; i < model->layers; i++)
+    for (int p = 0; p < model->layer[i].parameters; p++)
+      model->layer[i].parameter[p].w = w + model->layer[i].parameter[p].offset;
+}
+
+void versions_use(struct versions *versions, const struct trm_action *action, int batch)
+{
+  float *w = versions->pipeline->model->w;
+  if (has_two(versions)) {
+    w = batch == versions->updates ? versions->copy[0] : w;
+  } else if (versions->count) {
+    const int at = action->micro % versions->count;
+    if (action->kind == TRM_FORWARD)
+      copy_newest(versions, at);
+    w = versions->copy[at];
+  }
+  weights_use(versions, w);
+}
+
+void versions_before_step(struct versions *versions)
+{
+  versions->updates++;
+  if (has_two(versions))
+    copy_newest(versions, 0);
+}
+
+void versions_end(struct versions *versions)
+{
+  weights_use(versions, versions->pipeline->model->w);
+}
+
+void versions_free(struct versions *versions)
+{
+  for (int i = 0; i < versions->count; i++)
+    if (versions->copy[i])
+      versions->device->ops->release(versions->device, versions->copy[i]);
+  trm_free(versions->copy);
+}
