@@ -241,7 +241,7 @@ static void scatter_finish(struct trm_strategy *strategy, struct slot *slot)
   } else if (unit->filled) {
     shard_add(strategy, own, slot->sum, unit->part, true);
   }
-  unit->filled = true;
+  unit->filled = z->holder.anew; /* otherwise the next one has this one in it */
 }
 
 float *zero_gradient_take(struct trm_strategy *strategy, int u)

@@ -7,6 +7,7 @@
 
 #include "core/memory.h"
 #include "kernels/kernels.h"
+#include "mpi/sync/norms.h"
 #include "mpi/strategies.h"
 #include "ranks.h"
 #include "support/pretend_device.h"
@@ -30,6 +31,8 @@ struct setup {
   const char *bucket;
   size_t batch, accumulate;
   bool pretends;
+  bool hasty; /* gradients are handed over after each micro-batch, not after the last one alone */
+  int stages; /* copies of the model's parts, as it were: each tensor counts in one of them; 0: one */
 };
 
 static const char *text_of(const struct setup *c)
@@ -60,7 +63,7 @@ struct job {
   struct trm_model model;
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
-  size_t held; /* bytes before the strategy took its arrays */
+  size_t held; /* bytes that the strategy has taken */
 };
 
 static void job_open(struct job *job, const struct setup *c, int zero, struct trm_comm *comm)
@@ -94,8 +97,14 @@ static void job_open(struct job *job, const struct setup *c, int zero, struct tr
     snprintf(text, sizeof text, "%d", c->node_size);
     setenv("TRM_NODE_SIZE", text, 1);
   }
-  job->held = trm_memory_held();
+  if (c->stages && comm != trm_comm_self()) {
+    job->strategy.norm_comm = world->ops->split(world, world->rank / c->stages, world->rank);
+    for (int t = 0; t < job->model.tensors; t++)
+      job->model.tensor[t].copy = t % c->stages != world->rank % c->stages;
+  }
+  const size_t held = trm_memory_held();
   CU_ASSERT_EQUAL_FATAL(job->strategy.ops->create(&job->strategy), TRM_OK);
+  job->held = trm_memory_held() - held;
   unsetenv("TRM_NODE_SIZE");
   CU_ASSERT_EQUAL_FATAL(
     trm_model_bind(&job->model, job->device, job->strategy.w, job->strategy.g, ROWS, true), TRM_OK);
@@ -104,6 +113,8 @@ static void job_open(struct job *job, const struct setup *c, int zero, struct tr
 static void job_close(struct job *job)
 {
   job->strategy.ops->destroy(&job->strategy);
+  if (job->strategy.norm_comm)
+    world->ops->release(job->strategy.norm_comm);
   trm_model_free(&job->model);
   trm_options_free(&job->options);
 }
@@ -185,7 +196,7 @@ static int hand_over(void *context, size_t low, size_t high)
 {
   const struct handover *to = context;
   struct trm_strategy *s = &to->job->strategy;
-  return to->last && s->ops->grad_ready ? s->ops->grad_ready(s, low, high, to->tally) : TRM_OK;
+  return (to->last || (to->job->setup->hasty && s->holder)) && s->ops->grad_ready ? s->ops->grad_ready(s, low, high, to->tally) : TRM_OK;
 }
 
 static void reduce_sums(void *context, double *values, size_t n)
@@ -332,15 +343,18 @@ static void compare(const struct setup *c, const struct result *a, const struct 
 static void check(const struct setup *setup)
 {
   struct result one, all;
+  struct trm_comm *data = setup->stages ? world->ops->split(world, world->rank % setup->stages, world->rank) : world;
   run(setup, 0, trm_comm_self(), &one);
   for (int zero = 0; zero <= 3; zero++) {
     struct setup c = *setup;
     c.zero = zero;
-    run(&c, zero, world, &all);
+    run(&c, zero, data, &all);
     compare(&c, &all, &one);
     result_free(&all);
   }
   result_free(&one);
+  if (data != world)
+    data->ops->release(data);
 }
 
 static const char *const mlp = "linear 40 | relu | linear 33 bias=no | tanh | dropout 0.1 | linear 24 | tanh | linear 10";
@@ -404,6 +418,9 @@ static void test_accumulate(void)
                     .batch = 12,
                     .accumulate = 3};
   check(&c);
+  c.hasty = true;
+  check(&c);
+  c.hasty = false;
   c.batch = 5; /* micro-batches without rows */
   check(&c);
   c.text = mlp;
@@ -469,6 +486,254 @@ static void test_nodes(void)
   check(&c);
 }
 
+/* -- norms over several parts of a model */
+
+static void test_norms(void)
+{
+  struct setup c = {.text = gpt,
+                    .spec = &tokens,
+                    .optim = {"optim.name", "momentum", "optim.clip", "0.1"},
+                    .share = "none",
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 1,
+                    .stages = 2};
+  if (world->size % 2 == 0)
+    check(&c);
+  c.share = "node";
+  if (world->size % 2 == 0)
+    check(&c);
+  c.pretends = true;
+  c.stages = world->size;
+  check(&c);
+}
+
+/* Tensors that the ranks divide, have each for itself, and vectors. */
+static void test_ratios(void)
+{
+  const struct trm_tensor tensor[] = {
+    {.end = 64, .divided = true}, {.end = 128}, {.end = 144, .vector = true}, {.end = 208, .divided = true}};
+  const struct trm_optimizer optimizer = {.tensor = tensor, .tensors = 4};
+  const struct trm_update how = {.rule = TRM_UPDATE_LAMB};
+  struct trm_strategy strategy = {.optimizer = &optimizer, .ratio_comm = world};
+  double pieces[8][2] = {{0}}, w = 0, g = 0; /* units of 32 elements */
+  float ratio[4];
+  for (int u = 0; u < 2; u++) {
+    pieces[u][0] = 1 + world->rank;
+    pieces[u][1] = u ? 3 : 1 + 2 * world->rank;
+    pieces[2 + 1 + u][0] = 9 + world->rank;
+    pieces[2 + 1 + u][1] = 4;
+  }
+  for (int rank = 0; rank < world->size; rank++) {
+    w += 2 * (1 + rank);
+    g += 3 + 1 + 2 * rank;
+  }
+  sync_ratios(&strategy, &how, 32, pieces, ratio);
+  CU_ASSERT_EQUAL(ratio[0], (float)(sqrt(w) / sqrt(g)));
+  CU_ASSERT_EQUAL(ratio[1], (float)(sqrt(18 + 2 * world->rank) / sqrt(8)));
+  CU_ASSERT_EQUAL(ratio[2], 1);
+  CU_ASSERT_EQUAL(ratio[3], 1); /* nobody has a gradient */
+}
+
+/* -- memory */
+
+/* Bytes that a rank may hold: its shards, some for what is small, and two units' weights and gradients. */
+static void test_memory(void)
+{
+  static const char *const deep = "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | "
+                                  "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | "
+                                  "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 10";
+  struct setup c = {.text = deep,
+                    .spec = &vectors,
+                    .optim = {"optim.name", "adamw"},
+                    .share = "none",
+                    .bucket = "48k",
+                    .batch = 12,
+                    .accumulate = 1};
+  const double ranks = world->size;
+  if (world->size == 1)
+    return;
+  for (c.zero = 0; c.zero <= 3; c.zero++) {
+    struct job job;
+    job_open(&job, &c, c.zero, world);
+    initial_weights(&job);
+    const double n = (double)job.model.parameters * sizeof(float), unit = (128 * 128 + 128) * sizeof(float);
+    const double slack = 0.05 * 4 * n, held = (double)job.held;
+    const size_t before = trm_memory_held();
+    struct trm_tally tally;
+    for (int i = 0; i < 2; i++)
+      CHECK(&c, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
+    CHECK(&c, trm_memory_held() == before);
+    if (c.zero == 0)
+      CHECK(&c, held >= 4 * n);
+    if (c.zero == 1)
+      CHECK(&c, held <= 2 * n + 3 * n / ranks + slack);
+    if (c.zero == 2)
+      CHECK(&c, held <= n + 3 * n / ranks + 2 * unit + slack);
+    if (c.zero == 3)
+      CHECK(&c, held <= 4 * n / ranks + 4 * unit + slack);
+    job_close(&job);
+  }
+  c.share = "node"; /* what the node shares counts as a whole */
+  for (c.zero = 2; c.zero <= 3; c.zero++) {
+    struct job job;
+    job_open(&job, &c, c.zero, world);
+    const double n = (double)job.model.parameters * sizeof(float), unit = (128 * 128 + 128) * sizeof(float);
+    CHECK(&c, (double)job.held <= n + 3 * n / ranks + ranks * (2 * unit + 65536) + 0.05 * 4 * n + 65536);
+    job_close(&job);
+  }
+}
+
+/* -- a loss that is not finite */
+
+static void test_not_finite(void)
+{
+  struct setup c = {.text = mlp,
+                    .spec = &vectors,
+                    .optim = {"optim.name", "adamw", "optim.epsilon", "1e-3"},
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 2};
+  for (int i = 0; i < 8; i++) {
+    c.zero = i % 4;
+    c.share = i < 4 ? "none" : "node";
+    struct job job;
+    job_open(&job, &c, c.zero, world);
+    initial_weights(&job);
+    float *before[TRM_MAX_STATES], *after[TRM_MAX_STATES];
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      before[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+      after[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+    }
+    struct trm_tally tally;
+    CHECK(&c, step(&job, 0, 1, &tally) == TRM_OK);
+    collect_all(&job, true, before);
+    CHECK(&c, step(&job, 1, world->rank == world->size - 1 ? NAN : 1, &tally) == TRM_FAILED);
+    CHECK(&c, strstr(trm_error_text(), "nan") != NULL);
+    CHECK(&c, job.strategy.updates == 1);
+    collect_all(&job, true, after);
+    for (int k = 0; k <= job.optimizer.states; k++)
+      CHECK(&c, memcmp(before[k], after[k], job.model.parameters * sizeof(float)) == 0);
+    CHECK(&c, step(&job, 1, 1, &tally) == TRM_OK); /* as if nothing had been */
+    collect_all(&job, true, after);
+    job_close(&job);
+
+    struct job other;
+    job_open(&other, &c, c.zero, world);
+    initial_weights(&other);
+    CHECK(&c, step(&other, 0, 1, &tally) == TRM_OK && step(&other, 1, 1, &tally) == TRM_OK);
+    collect_all(&other, true, before);
+    for (int k = 0; k <= other.optimizer.states; k++) {
+      CHECK(&c, memcmp(before[k], after[k], other.model.parameters * sizeof(float)) == 0);
+    }
+    job_close(&other);
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      trm_free(before[k]);
+      trm_free(after[k]);
+    }
+  }
+}
+
+/* -- checkpoints */
+
+/* By restore, or in pieces that begin and end anywhere. */
+static void put_all(struct job *job, bool pieces, float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  struct trm_strategy *s = &job->strategy;
+  const size_t n = job->model.parameters;
+  const float *none[TRM_MAX_STATES] = {NULL}, *whole[TRM_MAX_STATES] = {from[0], from[1], from[2], from[3]};
+  if (!pieces || !s->ops->write) {
+    CHECK(job->setup, s->ops->restore(s, whole, updates) == TRM_OK);
+    return;
+  }
+  for (int i = 0; i <= job->optimizer.states; i++)
+    for (size_t low = 0, some; low < n; low += some) {
+      some = n - low < 777 ? n - low : 777;
+      CHECK(job->setup, s->ops->write(s, i, low, some, from[i] + low) == TRM_OK);
+    }
+  CHECK(job->setup, s->ops->restore(s, none, updates) == TRM_OK);
+}
+
+/* Three steps in one way, two in another: as five in the first. */
+static void check_resume(const struct setup *first, const struct setup *second)
+{
+  float *half[TRM_MAX_STATES], *again[TRM_MAX_STATES], *straight[TRM_MAX_STATES];
+  struct job job, other;
+  struct trm_tally tally;
+  job_open(&job, first, first->zero, world);
+  const size_t n = job.model.parameters;
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    half[i] = trm_alloc(n * sizeof(float), "test");
+    again[i] = trm_alloc(n * sizeof(float), "test");
+    straight[i] = trm_alloc(n * sizeof(float), "test");
+  }
+  initial_weights(&job);
+  for (int i = 0; i < 3; i++)
+    CHECK(first, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
+  collect_all(&job, true, half);
+  for (int i = 3; i < 5; i++)
+    CHECK(first, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
+  collect_all(&job, false, straight);
+  job_close(&job);
+
+  job_open(&other, second, second->zero, world);
+  put_all(&other, second->zero % 2, half, 3);
+  collect_all(&other, true, again);
+  for (int i = 0; i <= other.optimizer.states; i++)
+    CHECK(second, memcmp(half[i], again[i], n * sizeof(float)) == 0);
+  for (int i = 3; i < 5; i++)
+    CHECK(second, step(&other, (uint64_t)i, 1, &tally) == TRM_OK);
+  collect_all(&other, true, again);
+  for (int i = 0; i <= other.optimizer.states; i++) {
+    CHECK(second, difference(again[i], straight[i], n) <= 1e-6 * (i ? 10 : 1));
+    CHECK(second, difference(half[i], straight[i], n) > 1e-4);
+  }
+  job_close(&other);
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    trm_free(half[i]);
+    trm_free(again[i]);
+    trm_free(straight[i]);
+  }
+}
+
+static void test_resume(void)
+{
+  struct setup a = {.text = conv,
+                    .spec = &images,
+                    .optim = {"optim.name", "momentum", "optim.ema", "0.9"},
+                    .share = "none",
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 1};
+  for (a.zero = 0; a.zero <= 3; a.zero++)
+    for (int zero = 0; zero <= 3; zero++) {
+      struct setup b = a;
+      b.zero = zero;
+      b.bucket = "3k";
+      b.share = (a.zero + zero) % 2 ? "node" : "none";
+      check_resume(&a, &b);
+    }
+}
+
+static void test_refused(void)
+{
+  struct trm_options options;
+  trm_options_default(&options);
+  options.run.lanes = 8;
+  options.parallel.zero = 3;
+  struct trm_optimizer optimizer = {0};
+  struct trm_strategy strategy = {.ops = trm_strategy_find("sync"),
+                                  .comm = world,
+                                  .device = &cpu,
+                                  .optimizer = &optimizer,
+                                  .options = &options};
+  if (world->size > 1) {
+    CU_ASSERT_EQUAL(strategy.ops->create(&strategy), TRM_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "run.lanes"));
+  }
+  trm_options_free(&options);
+}
+
 int main(int argc, char **argv)
 {
   if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK || pretend_device_open(&pretend, 1) != TRM_OK) {
@@ -480,6 +745,12 @@ int main(int argc, char **argv)
     {"optimizers", test_optimizers},
     {"accumulation", test_accumulate},
     {"nodes", test_nodes},
+    {"norms over parts of a model", test_norms},
+    {"ratios over parts of tensors", test_ratios},
+    {"memory", test_memory},
+    {"a loss that is not finite", test_not_finite},
+    {"checkpoints between levels", test_resume},
+    {"lanes are refused", test_refused},
     {"a device with its own memory", test_devices},
     CU_TEST_INFO_NULL,
   };
