@@ -7,6 +7,7 @@
 #include "core/device.h"
 #include "core/document.h"
 #include "core/log.h"
+#include "core/mapped.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/random.h"

@@ -21,6 +21,7 @@ trm_test_programs += \
 	tests/unit/test_import \
 	tests/unit/test_kept \
 	tests/unit/test_kernels \
+	tests/unit/test_mapped \
 	tests/unit/test_model \
 	tests/unit/test_nn \
 	tests/unit/test_onnx \
@@ -49,6 +50,7 @@ trm_test_peers = tests/unit/peers.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)

@@ -12,6 +12,9 @@ extern const struct trm_strategy_ops sync_staged;
 /* The same with states, gradients, weights divided over the ranks (parallel.zero); likewise. */
 extern const struct trm_strategy_ops sync_zero;
 
+/* The folder of parallel.offload; NULL: states stay in memory. */
+const char *sync_offload(const struct trm_strategy *strategy);
+
 /* Collective over all: the tally becomes the sum over the ranks. TRM_FAILED on every rank if the loss is not finite.
  * With lanes the sum is added in the fixed tree over the ranks of `all`. */
 int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_tally *tally);

@@ -87,9 +87,21 @@ static int array_create(struct trm_strategy *strategy, struct sync *s, const cha
   return TRM_OK;
 }
 
+static int state_create(struct trm_strategy *strategy, struct sync *s, struct array *array)
+{
+  if (!sync_offload(strategy))
+    return array_create(strategy, s, "optimizer states", array);
+  TRM_CHECK(trm_mapped_create(s->node, sync_offload(strategy), strategy->elements * sizeof(float), "optimizer states",
+                              &array->mapped));
+  array->data = array->mapped.data;
+  return TRM_OK;
+}
+
 static void array_free(struct trm_strategy *strategy, struct sync *s, struct array *array)
 {
-  if (array->shared.base)
+  if (array->mapped.data)
+    trm_mapped_free(&array->mapped);
+  else if (array->shared.base)
     s->node->ops->unshare(s->node, &array->shared);
   else if (array->data)
     strategy->device->ops->release(strategy->device, array->data);
@@ -134,7 +146,7 @@ static int arrays_create(struct trm_strategy *strategy, struct sync *s)
 {
   TRM_CHECK(array_create(strategy, s, "weights", &s->w));
   for (int i = 0; i < strategy->optimizer->states; i++)
-    TRM_CHECK(array_create(strategy, s, "optimizer states", &s->state[i]));
+    TRM_CHECK(state_create(strategy, s, &s->state[i]));
   TRM_CHECK(gradients_create(strategy, s));
   TRM_CHECK(board_create(strategy, s));
   s->ratio = trm_alloc((size_t)strategy->optimizer->tensors * sizeof *s->ratio, "ratios");
@@ -152,6 +164,12 @@ static bool stands_once(const struct trm_strategy *strategy)
   const bool once = node->size == comm->size;
   node->ops->release(node);
   return once;
+}
+
+const char *sync_offload(const struct trm_strategy *strategy)
+{
+  const char *folder = strategy->options->parallel.offload;
+  return folder && folder[0] ? folder : NULL;
 }
 
 int sync_create(struct trm_strategy *strategy)

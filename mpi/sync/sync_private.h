@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
 /* Elements. Buckets and slices begin at multiples of UNIT, and the norm for clipping is added unit by unit: so that its
@@ -33,10 +34,12 @@ struct board {
   struct mark rank[];                  /* (node->size) */
 };
 
-/* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node. */
+/* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node; or in a file
+ * that the node maps. */
 struct array {
   float *data;
   struct trm_shared shared;
+  struct trm_mapped mapped;
 };
 
 struct sync {

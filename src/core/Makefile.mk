@@ -9,6 +9,7 @@ libtrireme_la_SOURCES += \
 	src/core/document.c \
 	src/core/json.c \
 	src/core/log.c \
+	src/core/mapped.c \
 	src/core/memory.c \
 	src/core/options.c \
 	src/core/options_private.h \
@@ -25,6 +26,7 @@ coreinclude_HEADERS += \
 	src/core/device.h \
 	src/core/document.h \
 	src/core/log.h \
+	src/core/mapped.h \
 	src/core/memory.h \
 	src/core/options.h \
 	src/core/random.h \

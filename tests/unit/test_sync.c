@@ -97,7 +97,7 @@ static struct trm_device far_device = {.ops = &far_ops, .host_memory = false};
 struct setup {
   enum trm_update_rule rule;
   double clip, ema;
-  const char *share;
+  const char *share, *offload;
   int node_size; /* TRM_NODE_SIZE; 0: as it is */
   int64_t bucket, lanes;
   bool far;
@@ -156,6 +156,7 @@ static void job_start(struct job *job, const struct setup *c, struct trm_comm *c
 {
   memset(job, 0, sizeof *job);
   job->options.parallel.share = (char *)c->share;
+  job->options.parallel.offload = (char *)c->offload;
   job->options.parallel.bucket = c->bucket;
   job->options.run.lanes = c->lanes;
   job->optimizer.update = (struct trm_update){.rule = c->rule,
@@ -723,6 +724,69 @@ static void test_resume(void)
   check_resume(&distant, &shared);
 }
 
+/* -- states in a file */
+
+/* A new folder, the same for all ranks. */
+static void folder_make(char folder[64])
+{
+  if (world->rank == 0) {
+    snprintf(folder, 64, "/tmp/trireme-test-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+  }
+  world->ops->broadcast(world, folder, 64, TRM_BYTE, 0);
+}
+
+/* As before create. */
+static void strategy_reset(struct job *job)
+{
+  job->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
+                                        .comm = world,
+                                        .device = &cpu,
+                                        .optimizer = &job->optimizer,
+                                        .options = &job->options,
+                                        .elements = job->strategy.elements,
+                                        .boundary = job->boundary,
+                                        .boundaries = 5};
+}
+
+static void test_offload(void)
+{
+  char folder[64];
+  folder_make(folder);
+  const struct setup memory = {
+    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = "node", .bucket = 20000, .elements = 40000};
+  struct setup file = memory;
+  file.offload = folder;
+  for (int node_size = 0; node_size <= 2; node_size++) {
+    file.node_size = node_size;
+    check_resume(&memory, &file);
+    check_resume(&file, &memory);
+  }
+  file.share = "none";
+  check_resume(&memory, &file);
+
+  struct job job;
+  job_start(&job, &file, world);
+  world->ops->barrier(world);
+  if (world->rank == 0) /* nothing is left behind, whatever may happen */
+    CHECK(&file, rmdir(folder) == 0);
+  world->ops->barrier(world);
+  restore_initial(&job);
+  exact_step(&job, &file);
+  job.strategy.ops->destroy(&job.strategy);
+  const bool has_nodes = world->size > 1;
+  for (int shared = 0; shared <= has_nodes; shared++) { /* there is no such folder any more */
+    job.options.parallel.share = shared ? "node" : "none";
+    strategy_reset(&job);
+    CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
+    CHECK(&file, strstr(trm_error_text(), folder) && strstr(trm_error_text(), "0.2 MiB for optimizer states"));
+  }
+  strategy_reset(&job);
+  job.strategy.device = &far_device;
+  CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_USAGE);
+  CHECK(&file, strstr(trm_error_text(), "parallel.offload") && strstr(trm_error_text(), "far"));
+}
+
 /* -- shared memory that does not fit */
 
 static void test_too_large(void)
@@ -768,6 +832,7 @@ int main(int argc, char **argv)
     {"lanes, bit for bit", test_lanes},
     {"a loss that is not finite", test_not_finite},
     {"checkpoints between layouts", test_resume},
+    {"states in a file", test_offload},
     {"more than /dev/shm holds", test_too_large},
     CU_TEST_INFO_NULL,
   };
