@@ -104,6 +104,8 @@ tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
+# For scripts: how far two checkpoints are apart.
+tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/bad_input.sh \
@@ -113,6 +115,7 @@ trm_test_scripts += \
 	tests/async_peers.sh \
 	tests/async_methods.sh \
 	tests/models.sh \
+	tests/layouts.sh \
 	tests/async_centre.sh \
 	tests/report.sh \
 	tests/generate.sh \

@@ -7,6 +7,7 @@
 #include "core/log.h"
 #include "core/status.h"
 #include "mpi/grid.h"
+#include "mpi/pipeline/pipeline.h"
 
 static const char usage[] =
   "usage: trireme train [CONFIG.yaml] [--section.key=value ...]\n"
@@ -49,6 +50,7 @@ int cmd_train(int argc, char **argv)
     if (status == TRM_OK) {
       trm_grid_announce(&grid);
       job.parts.grid = &grid;
+      job.parts.pipeline = &trm_pipeline_messages;
       status = trm_train(&job.options, &job.parts, &result);
       trm_grid_free(&grid);
     }

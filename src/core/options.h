@@ -37,7 +37,7 @@ struct trm_options {
   } optim;
   struct {
     int64_t data, pipeline, tensor, zero, threads, chunks;
-    bool sequence;
+    bool sequence, stash;
     char *share, *shard, *schedule, *cut, *recompute, *offload;
     int64_t bucket; /* bytes */
   } parallel;

@@ -93,6 +93,8 @@ const struct trm_option trm_option_table[] = {
      "order in which a stage computes its micro-batches (train.accumulate of them); the last two are asynchronous"},
     {"parallel.chunks", TRM_OPTION_INT, AT(parallel.chunks), "2", 1, 16, NULL,
      "schedule interleaved: pieces of the chain that a stage has"},
+    {"parallel.stash", TRM_OPTION_BOOL, AT(parallel.stash), "yes", ANY, NULL,
+     "schedule pipedream: backward with the weights that forward had (no: with those of the moment)"},
     {"parallel.cut", TRM_OPTION_TEXT, AT(parallel.cut), "auto", ANY, NULL,
      "before which items of the model the chain is cut: \"4,9\" (auto: so that the stages take equal time)"},
     {"parallel.recompute", TRM_OPTION_TEXT, AT(parallel.recompute), "none", ANY, NULL,

@@ -21,6 +21,8 @@ libtrireme_la_SOURCES += \
 	src/train/rundir.h \
 	src/train/save.c \
 	src/train/staleness.c \
+	src/train/stages.c \
+	src/train/stages.h \
 	src/train/step.c \
 	src/train/stop.c \
 	src/train/stop.h \

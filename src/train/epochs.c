@@ -72,10 +72,14 @@ static int evaluate_test(struct trainer *t, struct trm_tally *tally)
   struct trm_model *model = &t->model;
   const struct trm_strategy *s = &t->strategy;
   if (s->evaluated)
-    TRM_CHECK(trm_model_bind(model, model->device, s->evaluated, s->g, model->max_rows, true));
-  const struct trm_pass pass = {.device = model->device, .tensor = t->tensor, .holder = s->holder};
-  const int status = trm_evaluate(model, t->test, t->grid->axis[TRM_AXIS_DATA], model->max_rows, &pass, tally);
-  TRM_CHECK(trm_model_bind(model, model->device, s->w, s->g, model->max_rows, true));
+    TRM_CHECK(trm_model_bind_slots(model, model->device, s->evaluated, s->g, model->max_rows, true, t->slots));
+  struct trm_pass pass = trainer_pass(t);
+  pass.training = false;
+  pass.reduce = NULL;
+  const int status = t->stages.used ? trainer_stages_evaluate(t, tally)
+                                    : trm_evaluate(model, t->test, t->grid->axis[TRM_AXIS_DATA], model->max_rows, &pass,
+                                                   tally);
+  TRM_CHECK(trm_model_bind_slots(model, model->device, s->w, s->g, model->max_rows, true, t->slots));
   /* decisions hang on it: all ranks take rank 0's bits */
   t->comm->ops->broadcast(t->comm, tally, sizeof *tally, TRM_BYTE, 0);
   return status;

@@ -33,6 +33,15 @@ static int evaluate_part(struct trm_model *model, struct trm_dataset *dataset, s
   return status;
 }
 
+void trm_tally_sum(struct trm_tally *tally, struct trm_comm *comm)
+{
+  double sums[3] = {tally->loss, tally->correct, tally->rows};
+  comm->ops->allreduce(comm, sums, 3, TRM_DOUBLE, TRM_SUM);
+  /* decisions hang on these: all ranks take rank 0's bits */
+  comm->ops->broadcast(comm, sums, 3, TRM_DOUBLE, 0);
+  *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2]};
+}
+
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
                  const struct trm_pass *pass, struct trm_tally *tally)
 {
@@ -41,10 +50,6 @@ int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct tr
   trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &low, &high);
   memset(tally, 0, sizeof *tally);
   TRM_CHECK(trm_agree(comm, evaluate_part(model, dataset, low, high, batch, (most + batch - 1) / batch, pass, tally)));
-  double sums[3] = {tally->loss, tally->correct, tally->rows};
-  comm->ops->allreduce(comm, sums, 3, TRM_DOUBLE, TRM_SUM);
-  /* decisions hang on these: all ranks take rank 0's bits */
-  comm->ops->broadcast(comm, sums, 3, TRM_DOUBLE, 0);
-  *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2]};
+  trm_tally_sum(tally, comm);
   return TRM_OK;
 }

@@ -106,7 +106,8 @@ int trm_pace_create(struct trm_pace *pace, const struct trm_options *options, in
 {
   *pace = (struct trm_pace){
     .sleeps = strcmp(options->device.compute, "sleep") == 0,
-    .seconds_per_row = flop_per_row / (options->device.gflops * 1e9),
+    .seconds_per_flop = 1 / (options->device.gflops * 1e9),
+    .flop_per_row = flop_per_row,
     .slow = 1,
     .seed = (uint64_t)options->run.seed,
     .rank = rank,
@@ -147,17 +148,24 @@ static void sleep_until(double when_s)
     continue;
 }
 
-void trm_pace_hold(struct trm_pace *pace, double began_s, size_t rows, uint64_t batch)
+double trm_pace_lasts(struct trm_pace *pace, double flop, double took, uint64_t batch)
 {
   if (!pace->sleeps && pace->slow == 1 && pace->jitter == TRM_JITTER_NONE)
-    return;
-  const double took = trm_pace_clock() - began_s, times = pace->slow * trm_pace_factor(pace, batch);
-  const double asked = pace->sleeps ? (double)rows * pace->seconds_per_row * times : took * fmax(1, times);
+    return took;
+  const double times = pace->slow * trm_pace_factor(pace, batch);
+  const double asked = pace->sleeps ? flop * pace->seconds_per_flop * times : took * fmax(1, times);
   pace->batches++;
   if (pace->sleeps && took > asked) {
     pace->overruns++;
     pace->late_s += took - asked;
   }
+  return asked;
+}
+
+void trm_pace_hold(struct trm_pace *pace, double began_s, size_t rows, uint64_t batch)
+{
+  const double took = trm_pace_clock() - began_s;
+  const double asked = trm_pace_lasts(pace, (double)rows * pace->flop_per_row, took, batch);
   if (asked > took)
     sleep_until(began_s + asked);
 }

@@ -15,7 +15,7 @@ enum trm_jitter { TRM_JITTER_NONE, TRM_JITTER_LOGNORMAL, TRM_JITTER_EXPONENTIAL 
 
 struct trm_pace {
   bool sleeps;           /* modelled times */
-  double seconds_per_row; /* modelled, of a rank that is not slow */
+  double seconds_per_flop, flop_per_row; /* modelled, of a rank that is not slow */
   double slow;           /* this rank's factor, at least 1 */
   enum trm_jitter jitter;
   double sigma;          /* lognormal */
@@ -36,9 +36,12 @@ double trm_pace_clock(void); /* seconds, CLOCK_MONOTONIC */
  * exp(sigma z), z standard normal, of median 1; exponential: of mean 1; without jitter 1. */
 double trm_pace_factor(const struct trm_pace *pace, uint64_t batch);
 
+/* Seconds that a part of the work on a batch is to last: `flop` operations of it have taken `took`. Overruns are counted. */
+double trm_pace_lasts(struct trm_pace *pace, double flop, double took, uint64_t batch);
+
 /* After the gradient of `rows` rows of batch number `batch` is computed, before it is handed on: returns when it is to
  * be ready. began_s: trm_pace_clock() when its computation began. Signals do not shorten it.
- *   modelled  began_s + rows * seconds_per_row * slow * factor; an overrun is counted if that has passed already
+ *   modelled  began_s + rows * flop_per_row * seconds_per_flop * slow * factor; an overrun is counted if that has passed already
  *   real      the time that has passed, lengthened to max(1, slow * factor) times itself */
 void trm_pace_hold(struct trm_pace *pace, double began_s, size_t rows, uint64_t batch);
 

@@ -237,7 +237,8 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
 {
   char *path = trm_format("%s/summary.json", dir->path);
   char *aside = trm_format("%s.new", path);
-  char *layout = trm_format("data %d x pipeline 1 x tensor 1", parts->comm->size);
+  char *layout = trm_format("data %d x pipeline %d x tensor %d", parts->grid->size[TRM_AXIS_DATA],
+                            parts->grid->size[TRM_AXIS_PIPELINE], parts->grid->size[TRM_AXIS_TENSOR]);
   FILE *stream = fopen(aside, "w");
   if (stream) {
     struct trm_json json;

@@ -15,17 +15,33 @@ static void must(const struct trainer *t, int status)
     trm_abort(status);
 }
 
+/* Gradients that are summands: the ranks of the tensor axis have the others. */
+static void sum_partial(struct trainer *t, size_t low, size_t high)
+{
+  for (int n = 0; t->tensor && n < trm_model_parameter_count(&t->model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&t->model, n);
+    if (p->partial && p->offset >= low && p->offset < high)
+      trm_axis_sum(t->tensor, p->g, p->count);
+  }
+}
+
+int trainer_hand_over(struct trainer *t, size_t low, size_t high, const struct trm_tally *tally)
+{
+  const struct trm_strategy_ops *ops = t->strategy.ops;
+  sum_partial(t, low, high);
+  return ops->grad_ready ? ops->grad_ready(&t->strategy, low, high, tally) : TRM_OK;
+}
+
 /* What hand_to_strategy needs. */
 struct handover {
-  struct trm_strategy *strategy;
+  struct trainer *t;
   const struct trm_tally *tally;
 };
 
 static int hand_to_strategy(void *context, size_t low, size_t high)
 {
   const struct handover *to = context;
-  const struct trm_strategy_ops *ops = to->strategy->ops;
-  return ops->grad_ready ? ops->grad_ready(to->strategy, low, high, to->tally) : TRM_OK;
+  return trainer_hand_over(to->t, low, high, to->tally);
 }
 
 /* For passes that all ranks make together. */
@@ -35,6 +51,20 @@ static void reduce_sums(void *context, double *values, size_t n)
   comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
 }
 
+struct trm_pass trainer_pass(const struct trainer *t)
+{
+  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  return (struct trm_pass){
+    .device = t->parts->device,
+    .training = true,
+    .seed = (uint64_t)t->options->run.seed,
+    .reduce = t->strategy.ops->lockstep && data->size > 1 && !t->lane_count ? reduce_sums : NULL,
+    .reduce_context = data,
+    .tensor = t->tensor,
+    .holder = t->strategy.holder,
+  };
+}
+
 /* Forward and backward over positions [low, high) of the epoch's order, weighted as part of a batch of `batch` rows. */
 static int compute(struct trainer *t, size_t low, size_t high, size_t batch, float beta, bool last,
                    struct trm_tally *tally)
@@ -42,20 +72,11 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
   struct trm_input input;
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
   TRM_CHECK(trm_feed_batch(&t->feed, &t->batch, &input));
-  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  const struct trm_pass pass = {
-    .device = t->parts->device,
-    .input = &input,
-    .training = true,
-    .seed = (uint64_t)t->options->run.seed,
-    .first_row = t->samples - t->position + low, /* the same for any division of the batch */
-    .beta = beta,
-    .reduce = t->strategy.ops->lockstep && data->size > 1 && !t->lane_count ? reduce_sums : NULL,
-    .reduce_context = data,
-    .tensor = t->tensor,
-    .holder = t->strategy.holder,
-  };
-  struct handover to = {&t->strategy, tally};
+  struct trm_pass pass = trainer_pass(t);
+  pass.input = &input;
+  pass.first_row = t->samples - t->position + low; /* the same for any division of the batch */
+  pass.beta = beta;
+  struct handover to = {t, tally};
   const bool hand = last || pass.holder; /* a holder adds up by itself */
   return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, hand ? hand_to_strategy : NULL, &to);
 }
@@ -84,12 +105,10 @@ static int compute_lanes(struct trainer *t, size_t low, size_t high, struct trm_
     TRM_CHECK(compute(t, low + from, low + to, high - low, 0, false, tally));
     trm_lanes_add(&t->lanes, lane, t->strategy.g);
   }
-  struct handover to = {&t->strategy, tally};
-  return hand_to_strategy(&to, 0, t->model.parameters);
+  return trainer_hand_over(t, 0, t->model.parameters, tally);
 }
 
-/* Where a batch lies in the order of the epoch. */
-static void batch_find(const struct trainer *t, uint64_t number, size_t *low, size_t *high)
+void trainer_batch(const struct trainer *t, uint64_t number, size_t *low, size_t *high)
 {
   const int64_t batch = t->options->train.batch, since = (int64_t)number - (int64_t)t->strategy.updates;
   *low = (size_t)((int64_t)t->position + since * batch);
@@ -109,17 +128,19 @@ static double stop_asked(const struct trainer *t)
 static int train_batch(struct trainer *t, uint64_t number, struct trm_tally *tally, double *rate, size_t *high)
 {
   size_t low;
-  batch_find(t, number, &low, high);
+  trainer_batch(t, number, &low, high);
   *rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
   *tally = (struct trm_tally){.stop = stop_asked(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
   const double began = trm_pace_clock();
   if (status == TRM_OK)
     status = t->strategy.takes_rows ? trainer_rows_learn(t, low, *high, *rate, tally)
+             : t->stages.used       ? trainer_stages_train(t, low, *high, tally)
              : t->lane_count        ? compute_lanes(t, low, *high, tally)
                                     : compute_part(t, low, *high, tally);
   must(t, status);
-  trm_pace_hold(&t->pace, began, (*high - low) / (size_t)t->strategy.parts, number);
+  if (!t->stages.used) /* stages hold each action */
+    trm_pace_hold(&t->pace, began, (*high - low) / (size_t)t->strategy.parts, number);
   TRM_CHECK(status);
   return t->strategy.ops->step(&t->strategy, *rate, tally);
 }
@@ -159,7 +180,7 @@ static int work(struct trainer *t, uint64_t end, struct trm_tally *sum)
   s->halt = false;
   if (t->data->together) { /* this rank is done with what the others still read */
     size_t low, high;
-    batch_find(t, end - 1, &low, &high);
+    trainer_batch(t, end - 1, &low, &high);
     must(t, t->data->ops->fetch(t->data, t->epoch, low, low, &t->batch));
   }
   return status;
@@ -190,10 +211,25 @@ static int advance_together(struct trainer *t, struct trm_tally *tally)
   return status;
 }
 
+/* Several batches in a pipeline that does not flush. */
+static int advance_stages(struct trainer *t, uint64_t end, struct trm_tally *tally)
+{
+  size_t low, high;
+  trainer_batch(t, end - 1, &low, &high);
+  const int status = trainer_stages_advance(t, end, tally);
+  tally->stop = stop_asked(t);
+  t->comm->ops->allreduce(t->comm, &tally->stop, 1, TRM_DOUBLE, TRM_SUM);
+  account(t, high, tally);
+  return status;
+}
+
 int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally)
 {
   t->advancing = trainer_clock(t);
-  const int status = t->strategy.ops->claim ? advance_workers(t, end, tally) : advance_together(t, tally);
+  const bool flushes = !t->stages.used || trm_schedule_flushes(&t->stages.pipeline.schedule);
+  const int status = t->strategy.ops->claim ? advance_workers(t, end, tally)
+                     : flushes              ? advance_together(t, tally)
+                                            : advance_stages(t, end, tally);
   t->train_s += trainer_clock(t) - t->advancing;
   return status;
 }

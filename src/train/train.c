@@ -101,12 +101,20 @@ static int create_models(struct trainer *t)
   const struct trm_options *o = t->options;
   const struct trm_input_spec *spec = &t->data->spec;
   TRM_CHECK(trm_model_create(&t->whole, o->model, o->train.loss, spec));
-  const struct trm_model_part part = {
+  struct trm_model_part part = {
     .tensor = t->grid->place[TRM_AXIS_TENSOR],
     .tensors = t->grid->size[TRM_AXIS_TENSOR],
     .by_positions = o->parallel.sequence,
   };
-  return trm_agree(t->comm, trm_model_create_part(&t->model, o->model, o->train.loss, spec, &part));
+  int status = trainer_stages_cut(t, &part);
+  if (status == TRM_OK)
+    status = trm_model_create_part(&t->model, o->model, o->train.loss, spec, &part);
+  TRM_CHECK(trm_agree(t->comm, status));
+  if (part.tensors > 1) {
+    t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
+    trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->parts->device);
+  }
+  return TRM_OK;
 }
 
 static int create_strategy(struct trainer *t)
@@ -120,6 +128,8 @@ static int create_strategy(struct trainer *t)
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
+    .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
+    .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL,
   };
   TRM_CHECK(trainer_rows_describe(t));
   const int status = t->strategy.ops->create(&t->strategy);
@@ -156,6 +166,7 @@ static int set_up(struct trainer *t)
   TRM_CHECK(create_models(t));
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
     return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s", t->model.loss->name);
+  TRM_CHECK(trm_model_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(create_strategy(t));
@@ -163,7 +174,9 @@ static int set_up(struct trainer *t)
     return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: servers "
                      "would hold them up", t->options->data.file);
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
-  int status = trm_model_bind(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true);
+  TRM_CHECK(trm_agree(t->comm, trainer_stages_create(t)));
+  int status = trm_model_bind_slots(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true,
+                                    t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   if (status == TRM_OK && t->options->run.lanes > 0) {
     t->lane_count = (int)t->options->run.lanes / t->strategy.parts;
@@ -172,6 +185,7 @@ static int set_up(struct trainer *t)
   }
   TRM_CHECK(trm_agree(t->comm, status));
   trm_feed_create(&t->feed, t->parts->device, &t->model);
+  trainer_stages_feed(t);
   const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
   TRM_CHECK(trm_pace_create(&t->pace, t->options, t->comm->rank, t->comm->size, flop));
   TRM_CHECK(trainer_start(t));
@@ -190,11 +204,15 @@ static void tear_down(struct trainer *t)
     trm_rundir_close(&t->dir);
   trm_feed_free(&t->feed);
   trainer_rows_free(t);
+  trainer_stages_free(t);
   trm_host_batch_free(&t->batch);
   trm_lanes_free(&t->lanes);
   trm_free(t->staleness);
   trm_model_free(&t->model);
   trm_model_free(&t->whole);
+  if (t->tensor)
+    trm_axis_close(t->tensor);
+  trm_free(t->tensor);
   if (t->strategy.ops)
     t->strategy.ops->destroy(&t->strategy);
   if (t->test)

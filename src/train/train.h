@@ -5,6 +5,7 @@
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/grid.h"
+#include "train/pipeline.h"
 #include "train/strategy.h"
 
 /* What the roof has chosen from the tables; not owned. */
@@ -13,6 +14,7 @@ struct trm_parts {
   const struct trm_grid *grid; /* its ranks by axes; for training */
   struct trm_device *device;
   const struct trm_strategy_ops *strategy;
+  const struct trm_pipeline_ops *pipeline;
   const struct trm_dataset_ops *dataset;
   const struct trm_checkpoint_ops *checkpoint;
   /* Reads the weights of the model from a file of another program into a host array (model->parameters): model.init.
@@ -39,5 +41,7 @@ int trm_train(const struct trm_options *options, const struct trm_parts *parts, 
  * read. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
                  const struct trm_pass *pass, struct trm_tally *tally);
+/* Collective. Adds up the ranks' tallies, the same bits on all. */
+void trm_tally_sum(struct trm_tally *tally, struct trm_comm *comm);
 
 #endif

@@ -2,11 +2,13 @@
 #ifndef TRM_TRAIN_TRAINER_H
 #define TRM_TRAIN_TRAINER_H
 
+#include "core/axis.h"
 #include "train/budget.h"
 #include "train/feed.h"
 #include "train/lanes.h"
 #include "train/pace.h"
 #include "train/rundir.h"
+#include "train/stages.h"
 #include "train/train.h"
 #include "train/whole.h"
 
@@ -35,6 +37,8 @@ struct trainer {
   struct trm_host_batch batch;
   struct trm_feed feed;
   struct trainer_rows rows;
+  struct trainer_stages stages;
+  int slots; /* micro-batches that the model is bound for */
   struct trm_pace pace;
   struct trm_rundir dir; /* rank 0 */
   struct trm_budget budget;
@@ -70,6 +74,12 @@ bool trainer_epoch_done(const struct trainer *t);
 /* Collective (step.c). The next synchronous step; or, with an asynchronous method, the batches numbered below `end`, which
  * belong to this epoch, and the settling after them. *tally: sums over these batches, on every rank. */
 int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally);
+/* Where a batch lies in the order of the epoch (step.c). */
+void trainer_batch(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
+/* What all passes of this rank have in common (step.c); for training. */
+struct trm_pass trainer_pass(const struct trainer *t);
+/* The gradients of the flat interval are complete on this rank; the strategy gets them (step.c). */
+int trainer_hand_over(struct trainer *t, size_t low, size_t high, const struct trm_tally *tally);
 /* What is said and written of a batch on rank 0 (epochs.c), after `step` batches of the run; more: samples done that
  * t->samples does not have yet. tally: of this batch. */
 int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate);

@@ -28,7 +28,7 @@ static void test_options(void)
     CU_ASSERT_EQUAL(make(&pace, "3:2.5,0:1,11:1e3", "lognormal  .25", "sleep", rank, 12), TRM_OK);
     CU_ASSERT_EQUAL(pace.slow, rank == 3 ? 2.5 : rank == 11 ? 1000 : 1);
     CU_ASSERT(pace.sleeps && pace.jitter == TRM_JITTER_LOGNORMAL && pace.sigma == 0.25);
-    CU_ASSERT_DOUBLE_EQUAL(pace.seconds_per_row, 1e-3, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(pace.flop_per_row * pace.seconds_per_flop, 1e-3, 1e-12);
   }
   CU_ASSERT_EQUAL(make(&pace, "0:1", "exponential", "real", 0, 1), TRM_OK);
   CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);

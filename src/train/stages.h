@@ -1,0 +1,40 @@
+/* The trainer's side of a pipeline (train/pipeline.h; private to src/train): cuts the model, gives the micro-batches their
+ * rows, hands gradients to the strategy. */
+#ifndef TRM_TRAIN_STAGES_H
+#define TRM_TRAIN_STAGES_H
+
+#include "train/feed.h"
+#include "train/pipeline.h"
+
+struct trainer;
+
+/* One batch on its way through the stages. */
+struct trainer_flight {
+  size_t low, high;     /* of the whole batch, positions in the order of the epoch */
+  size_t from, to;      /* of this rank's part */
+};
+
+struct trainer_stages {
+  struct trm_pipeline pipeline;
+  bool used;                      /* there is more than one stage */
+  struct trm_host_batch *batch;   /* (slots) */
+  struct trm_feed *feed;          /* (slots) */
+  struct trainer_flight *flight;  /* (batches) of the run under way */
+};
+
+/* Reads the options; the part of the model gets this stage's chunks. The trainer's whole model is there. */
+int trainer_stages_cut(struct trainer *t, struct trm_model_part *part);
+/* Collective. The trainer's model is there; sets the slots to bind it with. */
+int trainer_stages_create(struct trainer *t);
+/* The model is bound. */
+void trainer_stages_feed(struct trainer *t);
+void trainer_stages_free(struct trainer *t); /* collective */
+
+/* Collective. Forward and backward of this rank's part of the batch [low, high); the strategy has all gradients after. */
+int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_tally *tally);
+/* Collective. Schedules that do not flush: all batches below `end`, updates included. *sum: over them. */
+int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *sum);
+/* Collective. As trm_evaluate, over the test split. */
+int trainer_stages_evaluate(struct trainer *t, struct trm_tally *tally);
+
+#endif

@@ -1,0 +1,117 @@
+#!/bin/bash
+# Every layout against one rank: models x data x pipeline x tensor x schedule x ZeRO x recomputation. Each run makes 20
+# steps with dropout, clipping, a schedule of the rate and accumulation; its losses and its last weights must be those of
+# one rank, to 1e-4, and bit for bit where nothing but the pipeline differs.
+#
+#   tests/layouts.sh            a part of the cells, spread over all
+#   tests/layouts.sh all FILE   every one; writes the table to FILE
+set -u
+. "$(dirname "$0")/lib.sh"
+: "${COMPARE:=$(dirname "$TRIREME")/tests/support/compare_weights}"
+part=${1:-some} table=${2:-/dev/null}
+[ "$part" = all ] && every=1 || every=${TRM_LAYOUTS_EVERY:-13}
+case $table in /*) ;; *) table=$PWD/$table ;; esac
+COMPARE=$(realpath "$COMPARE") TRIREME=$(realpath "$TRIREME")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=600 --test=60 --seed=7 > make.log 2>&1 || fail "data make digits"
+awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
+             i % 40 == 39 ? "\n" : "" }' > text.txt
+"$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
+
+# write NAME MODEL DATA: a configuration
+write() {
+  cat > "$1.yaml" << EOF
+model: $2
+data: {file: $3, context: 16}
+train: {steps: 20, batch: 24, evaluate_every: 10}
+optim: {name: momentum, lr: 0.1, momentum: 0.9, clip: 0.7, schedule: cosine, warmup: 4, l2: 0.001}
+parallel: {threads: 1, bucket: 4K}
+run: {seed: 3}
+log: {every: 1, quiet: yes}
+EOF
+}
+write mlp "linear 40 | gelu | dropout 0.1 | linear 36 | gelu | linear 32 | gelu | dropout 0.1 | linear 36 | gelu |
+  linear 40 | gelu | linear 24 | gelu | linear 24 | gelu | linear 10" digits.h5
+write conv "conv2d 8 5 pad=2 stride=2 | gelu | max_pool 2 | conv2d 12 3 pad=1 | gelu | avg_pool 2 | flatten |
+  dropout 0.1 | linear 32 | gelu | linear 10" digits.h5
+write norms "conv2d 8 5 pad=2 stride=2 init=he bias=no | batch_norm sync=yes | gelu | mark a | conv2d 8 3 pad=1 bias=no |
+  batch_norm sync=yes | add a | gelu | avg_pool 2 | conv2d 12 3 pad=1 bias=no | tanh | global_avg_pool | linear 10" digits.h5
+write gpt2 "gpt layers=2 heads=4 dim=16 context=16 dropout=0.1" text.h5
+write gpt4 "gpt layers=4 heads=4 dim=16 context=16 dropout=0.1" text.h5
+models="mlp conv norms gpt2 gpt4"
+pieces_of() { case $1 in mlp) echo 8 ;; conv) echo 4 ;; norms) echo 4 ;; *) echo 8 ;; esac; }
+
+# run N CONFIGURATION NAME OPTION...
+run() {
+  local n=$1 config=$2 name=$3
+  shift 3
+  launch "$n" "$TRIREME" train "$config.yaml" --run.dir="$name" "$@" > "$name.log" 2>&1 ||
+    { cat "$name.log"; fail "$name: $n ranks, $config.yaml $*"; }
+}
+losses() { grep -o '"\(test_\)\?loss":[^,}]*' "$1/metrics.jsonl"; }
+
+# compare MODEL REFERENCE NAME BITS LABEL
+compare() {
+  local loss weights
+  loss=$(paste <(losses "$2") <(losses "$3") |
+    awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
+                    END { if (n == 22) printf "%.3g", worst }')
+  [ -n "$loss" ] || fail "$5: not the 20 losses and 2 evaluations that were to be compared"
+  weights=$("$COMPARE" "$2/checkpoints/last.h5" "$3/checkpoints/last.h5") || fail "$5: weights cannot be compared"
+  awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
+    fail "$5: losses differ from one rank's by $loss, weights by $weights"
+  [ "$4" = no ] || [ "$weights" = 0 ] || fail "$5: weights differ by $weights from one rank's, should be equal bit for bit"
+  echo "$1 $6 $loss $weights" >> cells.txt
+  pass "$5: losses $loss, weights $weights"
+}
+
+number=0
+# cell MODEL DATA PIPELINE TENSOR ZERO RECOMPUTE SCHEDULE
+cell() {
+  local model=$1 d=$2 p=$3 t=$4 zero=$5 recompute=$6 schedule=$7 accumulate=3 bits=no chunks=1 share=node
+  local label="$model data $d x pipeline $p x tensor $t, zero $zero, recompute $recompute"
+  [ "$p" = 1 ] || label="$label, $schedule"
+  [ "$schedule" = interleaved ] && chunks=2
+  [ "$p" -gt 1 ] && [ $((p * chunks)) -gt "$(pieces_of "$model")" ] && return
+  if [ "$model" = norms ]; then # statistics are of a micro-batch: one rank must have the same micro-batches
+    [ "$p" = 1 ] && accumulate=1
+    [ "$d" -gt 1 ] && [ "$p" -gt 1 ] && return
+  fi
+  number=$((number + 1))
+  [ $((number % every)) -eq 0 ] || [ "$every" = 1 ] || return
+  [ $((number / every % 2)) -eq 0 ] || share=none
+  local reference=$model-1-$accumulate
+  [ -d "$reference" ] || run 1 "$model" "$reference" --train.accumulate=$accumulate
+  # a tied weight's gradient is added in another order where its two layers are apart
+  [ "$d$t$zero" = 110 ] && [ "${model#gpt}" = "$model" ] && bits=yes
+  run $((d * p * t)) "$model" cell --run.overwrite=yes --train.accumulate=$accumulate --parallel.data="$d" \
+    --parallel.pipeline="$p" --parallel.tensor="$t" --parallel.zero="$zero" --parallel.recompute="$recompute" \
+    --parallel.schedule="$schedule" --parallel.share=$share
+  compare "$model" "$reference" cell $bits "$label" "$d $p $t"
+  rm -rf cell
+}
+
+most=${TRM_LAYOUTS_RANKS:-8}
+for model in $models; do
+  for d in 1 2; do for p in 1 2 4; do for t in 1 2 4; do
+    [ $((d * p * t)) -le "$most" ] || [ "$d$p$t$model" = 242gpt4 ] || continue
+    for zero in 0 1 2 3; do for recompute in none block; do for schedule in 1f1b gpipe interleaved; do
+      [ "$p" = 1 ] && [ $schedule != 1f1b ] && continue
+      cell $model $d $p $t $zero $recompute $schedule
+    done; done; done
+  done; done; done
+done
+
+{
+  echo "| model | data | pipeline | tensor | cells | largest difference of a loss | of a weight |"
+  echo "|---|---|---|---|---|---|---|"
+  awk '{ k = $1 " | " $2 " | " $3 " | " $4; if (!(k in n)) order[++m] = k; n[k]++; if ($5 > l[k]) l[k] = $5
+         if ($6 > w[k]) w[k] = $6 }
+       END { for (i = 1; i <= m; i++) { k = order[i]; printf "| %s | %d | %.2g | %.2g |\n", k, n[k], l[k], w[k] } }' cells.txt
+} > "$table"
+echo "$(wc -l < cells.txt) of $number cells"
+finish
