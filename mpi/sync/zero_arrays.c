@@ -174,13 +174,23 @@ static void slots_free(struct trm_strategy *strategy, struct slots *slots, struc
   trm_free(slots->slot);
 }
 
+static int state_create(struct trm_strategy *strategy, struct zero *z, int i)
+{
+  const char *folder = sync_offload(strategy);
+  if (!folder)
+    return take(strategy, z->shard, "optimizer states", &z->state[i]);
+  TRM_CHECK(trm_mapped_create(trm_comm_self(), folder, z->shard * sizeof(float), "optimizer states", &z->mapped[i]));
+  z->state[i] = z->mapped[i].data;
+  return TRM_OK;
+}
+
 static int shards_create(struct trm_strategy *strategy, struct zero *z)
 {
   if (!z->weights.all)
     TRM_CHECK(take(strategy, z->shard, "weights", &z->w));
   TRM_CHECK(take(strategy, z->shard, "gradients", &z->g));
   for (int i = 0; i < strategy->optimizer->states - (z->averages.all ? 1 : 0); i++)
-    TRM_CHECK(take(strategy, z->shard, "optimizer states", &z->state[i]));
+    TRM_CHECK(state_create(strategy, z, i));
   size_t most = 0;
   for (int u = 0; u < z->units; u++)
     most = z->unit[u].part > most ? z->unit[u].part : most;
@@ -247,6 +257,9 @@ int zero_create(struct trm_strategy *strategy)
   if (strategy->options->run.lanes > 0)
     return trm_error(TRM_USAGE, "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no "
                                 "rank has one; leave one of them out");
+  if (sync_offload(strategy) && !strategy->device->host_memory)
+    return trm_error(TRM_USAGE, "parallel.offload: a file is mapped into the host's memory, and the states of device %s are "
+                     "in its own", strategy->device->ops->name);
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   struct zero *z = trm_alloc(sizeof *z, "the strategy");
   strategy->own = z;
@@ -279,6 +292,11 @@ void zero_destroy(struct trm_strategy *strategy)
   slots_free(strategy, &z->averages, &z->average_shared);
   if (z->notes.base)
     z->group->ops->unshare(z->group, &z->notes);
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++) {
+    if (z->mapped[i].data)
+      z->state[i] = NULL;
+    trm_mapped_free(&z->mapped[i]);
+  }
   float *const array[] = {z->w,    z->g,      z->state[0], z->state[1],  z->state[2],
                           z->came, z->w_rest, z->g_rest,   z->sum_rest, z->average_rest};
   for (size_t i = 0; i < sizeof array / sizeof *array; i++)

@@ -5,6 +5,7 @@
 
 #include <stdatomic.h>
 
+#include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
 /* Shards are whole lines of memory. Elements. */
@@ -76,6 +77,7 @@ struct zero {
   float *w;            /* device, (shard); NULL: the slots have all weights */
   float *g;            /* device, (shard): sums of this step */
   float *state[TRM_MAX_STATES - 1]; /* device, (shard); NULL: slots of averages have all of them */
+  struct trm_mapped mapped[TRM_MAX_STATES - 1]; /* where states are in files: their memory */
   float *came;         /* device, (largest part of a unit): a sum that came from the host; NULL: that is the same memory */
   struct slots weights, gradients, averages; /* the last: for evaluations, where weights do not take turns */
 

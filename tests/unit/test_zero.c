@@ -32,6 +32,8 @@ struct setup {
   size_t batch, accumulate;
   bool pretends;
   bool hasty; /* gradients are handed over after each micro-batch, not after the last one alone */
+  int recompute; /* blocks at a time */
+  bool offload;  /* states in files */
   int stages; /* copies of the model's parts, as it were: each tensor counts in one of them; 0: one */
 };
 
@@ -66,7 +68,9 @@ struct job {
   size_t held; /* bytes that the strategy has taken */
 };
 
-static void job_open(struct job *job, const struct setup *c, int zero, struct trm_comm *comm)
+/* part: chunks of the model; NULL: it is one */
+static void job_prepare(struct job *job, const struct setup *c, int zero, struct trm_comm *comm,
+                        const struct trm_model_part *part)
 {
   memset(job, 0, sizeof *job);
   job->setup = c;
@@ -79,9 +83,13 @@ static void job_open(struct job *job, const struct setup *c, int zero, struct tr
   CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, "parallel.share", c->share), TRM_OK);
   if (c->shard)
     CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, "parallel.shard", c->shard), TRM_OK);
+  if (c->offload)
+    CU_ASSERT_EQUAL_FATAL(trm_options_set(&job->options, "parallel.offload", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp"),
+                          TRM_OK);
   job->options.parallel.zero = zero;
   job->options.train.accumulate = (int64_t)c->accumulate;
-  CU_ASSERT_EQUAL_FATAL(trm_model_create(&job->model, c->text, "auto", c->spec), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&job->model, c->text, "auto", c->spec, part), TRM_OK);
+  job->model.recompute = comm == trm_comm_self() ? 0 : c->recompute;
   CU_ASSERT_EQUAL_FATAL(
     trm_optimizer_create(&job->optimizer, &job->options, job->model.tensor, job->model.tensors), TRM_OK);
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
@@ -108,6 +116,11 @@ static void job_open(struct job *job, const struct setup *c, int zero, struct tr
   unsetenv("TRM_NODE_SIZE");
   CU_ASSERT_EQUAL_FATAL(
     trm_model_bind(&job->model, job->device, job->strategy.w, job->strategy.g, ROWS, true), TRM_OK);
+}
+
+static void job_open(struct job *job, const struct setup *c, int zero, struct trm_comm *comm)
+{
+  job_prepare(job, c, zero, comm, NULL);
 }
 
 static void job_close(struct job *job)
@@ -406,6 +419,23 @@ static void test_optimizers(void)
   c.optim[4] = "optim.ema";
   c.optim[5] = "0.9";
   check(&c);
+}
+
+/* Layers that compute again in backward; states in files. */
+static void test_recompute(void)
+{
+  struct setup c = {.text = "gpt layers=4 heads=2 dim=12 context=6 dropout=0.1",
+                    .spec = &tokens,
+                    .optim = {"optim.name", "adamw", "optim.epsilon", "1e-3", "optim.ema", "0.8"},
+                    .share = "none",
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 2,
+                    .offload = true};
+  for (c.recompute = 1; c.recompute < 4; c.recompute++) {
+    check(&c);
+    c.share = c.recompute == 1 ? "node" : "none";
+  }
 }
 
 static void test_accumulate(void)
@@ -715,6 +745,98 @@ static void test_resume(void)
     }
 }
 
+/* -- chunks of the chain, several micro-batches under way */
+
+/* One step of two micro-batches, both forward before the first goes back. */
+static int step_chunks(struct job *job, struct trm_tally *tally)
+{
+  enum { CHUNKS = 3, SLOTS = 2 };
+  struct trm_strategy *s = &job->strategy;
+  struct batch batch[SLOTS];
+  struct trm_pass pass[SLOTS];
+  *tally = (struct trm_tally){0};
+  for (int m = 0; m < SLOTS; m++) {
+    const size_t at = 6 * (size_t)(s->index * SLOTS + m);
+    batch_make(&batch[m], job, at, at + 6, 1);
+    pass[m] = (struct trm_pass){.device = job->device,
+                                .input = &batch[m].input,
+                                .training = true,
+                                .seed = 3,
+                                .first_row = at,
+                                .beta = m ? 1 : 0,
+                                .scale = 1.0f / (float)(6 * SLOTS * s->parts),
+                                .holder = s->holder};
+    for (int c = 0; c < CHUNKS; c++) {
+      const struct trm_shape *shape;
+      trm_model_at(&job->model, c ? c - 1 : 0, m);
+      const float *from = c ? trm_model_exit(&job->model, false, &shape) : NULL;
+      trm_model_at(&job->model, c, m);
+      if (from)
+        job->device->ops->copy(job->device, trm_model_entry(&job->model, false, &shape), from,
+                               6 * trm_shape_count(shape) * sizeof(float));
+      trm_model_forward(&job->model, &pass[m]);
+    }
+    CHECK(job->setup, trm_model_score(&job->model, &pass[m], tally) == TRM_OK);
+  }
+  struct handover over = {job, tally, true};
+  for (int c = CHUNKS - 1; c >= 0; c--)
+    for (int m = 0; m < SLOTS; m++) {
+      const struct trm_shape *shape;
+      trm_model_at(&job->model, c + 1 < CHUNKS ? c + 1 : c, m);
+      const float *from = c + 1 < CHUNKS ? trm_model_entry(&job->model, true, &shape) : NULL;
+      trm_model_at(&job->model, c, m);
+      if (from)
+        job->device->ops->copy(job->device, trm_model_exit(&job->model, true, &shape), from,
+                               6 * trm_shape_count(shape) * sizeof(float));
+      over.last = m + 1 == SLOTS;
+      CHECK(job->setup, trm_model_backward(&job->model, &pass[m], hand_over, &over) == TRM_OK);
+    }
+  for (int m = 0; m < SLOTS; m++)
+    batch_free(&batch[m], job);
+  return s->ops->step(s, 0.05, tally);
+}
+
+/* The whole chain in one, and in three chunks. Units that would reach from chunk to chunk would be complete too late. */
+static void test_chunks(void)
+{
+  struct setup c = {.text = "linear 20 | tanh | linear 16 | tanh | linear 14 | linear 18 | tanh | linear 10",
+                    .spec = &vectors,
+                    .optim = {"optim.name", "momentum", "optim.clip", "1"},
+                    .share = "none",
+                    .bucket = "64k",
+                    .accumulate = 2};
+  c.batch = 12 * (size_t)world->size;
+  float *want[TRM_MAX_STATES] = {NULL}, *got[TRM_MAX_STATES] = {NULL};
+  const struct trm_model_part part = {.chunks = 3, .chunk = {{0, 2}, {2, 5}, {5, 8}}, .tensors = 1};
+  for (int i = 0; i < 8; i++) {
+    struct job job;
+    struct trm_tally tally;
+    c.zero = i % 4;
+    c.share = i < 4 ? "none" : "node";
+    job_prepare(&job, &c, c.zero, world, NULL);
+    initial_weights(&job);
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      want[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+      got[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+    }
+    CHECK(&c, step(&job, 0, 1, &tally) == TRM_OK);
+    collect_all(&job, true, want);
+    job_close(&job);
+    job_prepare(&job, &c, c.zero, world, &part);
+    initial_weights(&job);
+    CHECK(&c, trm_model_bind_slots(&job.model, job.device, job.strategy.w, job.strategy.g, ROWS, true, 2) == TRM_OK);
+    CHECK(&c, step_chunks(&job, &tally) == TRM_OK);
+    collect_all(&job, true, got);
+    for (int k = 0; k <= job.optimizer.states; k++)
+      CHECK(&c, difference(got[k], want[k], job.model.parameters) < 1e-6);
+    job_close(&job);
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      trm_free(want[k]);
+      trm_free(got[k]);
+    }
+  }
+}
+
 static void test_refused(void)
 {
   struct trm_options options;
@@ -744,7 +866,9 @@ int main(int argc, char **argv)
     {"models", test_models},
     {"optimizers", test_optimizers},
     {"accumulation", test_accumulate},
+    {"recomputation, offload", test_recompute},
     {"nodes", test_nodes},
+    {"chunks", test_chunks},
     {"norms over parts of a model", test_norms},
     {"ratios over parts of tensors", test_ratios},
     {"memory", test_memory},
