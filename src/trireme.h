@@ -13,6 +13,7 @@
 #include "core/random.h"
 #include "core/sha256.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "nn/balance.h"
 #include "nn/cut.h"
 #include "nn/graph.h"

@@ -40,6 +40,7 @@ trm_test_programs += \
 	tests/unit/test_sync \
 	tests/unit/test_tensor \
 	tests/unit/test_tokens \
+	tests/unit/test_trace \
 	tests/unit/test_zero
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
@@ -51,6 +52,7 @@ tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_p
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)

@@ -19,7 +19,8 @@ libtrireme_la_SOURCES += \
 	src/core/random_lanes.h \
 	src/core/random_permute.c \
 	src/core/sha256.c \
-	src/core/status.c
+	src/core/status.c \
+	src/core/trace.c
 coreinclude_HEADERS += \
 	src/core/axis.h \
 	src/core/comm.h \
@@ -31,5 +32,6 @@ coreinclude_HEADERS += \
 	src/core/options.h \
 	src/core/random.h \
 	src/core/sha256.h \
-	src/core/status.h
+	src/core/status.h \
+	src/core/trace.h
 pkginclude_HEADERS += src/trireme.h

@@ -51,6 +51,7 @@ struct trm_options {
     int64_t seed, lanes, checkpoint_every, keep;
     bool overwrite, singletons;
     char *slow, *jitter; /* computing times on purpose (train/pace.h) */
+    char *trace;
   } run;
   struct {
     int64_t every;

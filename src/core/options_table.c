@@ -153,6 +153,8 @@ const struct trm_option trm_option_table[] = {
      "ranks that compute slower, on purpose: \"RANK:FACTOR\", several with commas"},
     {"run.jitter", TRM_OPTION_TEXT, AT(run.jitter), "", ANY, NULL,
      "random computing times, on purpose: \"lognormal SIGMA\" (median 1) or \"exponential\" (mean 1)"},
+    {"run.trace", TRM_OPTION_CHOICE, AT(run.trace), "none", ANY, "none|steps",
+     "steps: what each rank did when, in run.dir/trace.json (for chrome://tracing, Perfetto, trireme report)"},
 
     {"log.every", TRM_OPTION_INT, AT(log.every), "50", UP_FROM(1), NULL, "updates between lines of the log"},
     {"log.quiet", TRM_OPTION_BOOL, AT(log.quiet), "no", ANY, NULL, "print warnings and errors only"},

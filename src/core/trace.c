@@ -1,0 +1,270 @@
+/* A ring of events, clocks that are brought together, and the file. */
+#include "core/trace.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/document.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+enum { ROUNDS = 20, TAG = 29000, NAME_BYTES = 24 };
+
+struct event {
+  double began, ended; /* seconds of this rank's clock */
+  int64_t step;
+  struct trm_trace_place place;
+  int32_t kind;
+  char name[NAME_BYTES];
+};
+
+/* How far rank 0's clock is ahead of this one's. */
+struct reading {
+  double at;    /* of this clock */
+  double ahead; /* seconds */
+};
+
+static struct {
+  struct trm_comm *comm; /* NULL: off */
+  struct event *ring;    /* (room) */
+  size_t room;
+  uint64_t count;        /* of events since the start; the newest is at (count - 1) % room */
+  int64_t step;
+  struct reading start;
+  double origin;         /* rank 0's clock at the start */
+} trace;
+
+static double clock_now(void)
+{
+  return trace.comm->ops->clock(trace.comm);
+}
+
+static void message_send(int to, const void *data, size_t bytes)
+{
+  struct trm_request *request = NULL;
+  trace.comm->ops->send_begin(trace.comm, data, bytes, TRM_BYTE, to, TAG, &request);
+  trace.comm->ops->wait(&request);
+}
+
+static void message_receive(int from, void *data, size_t bytes)
+{
+  struct trm_request *request = NULL;
+  trace.comm->ops->receive_begin(trace.comm, data, bytes, TRM_BYTE, from, TAG, &request);
+  trace.comm->ops->wait(&request);
+}
+
+/* Collective. Asks rank 0 for its time again and again: the answer was read between question and answer, so where these are
+ * nearest to one another it is most exact (Cristian 1989). */
+static struct reading clocks_compare(void)
+{
+  struct trm_comm *comm = trace.comm;
+  struct reading best = {clock_now(), 0};
+  double least = INFINITY, now = 0;
+  for (int rank = 1; rank < comm->size; rank++) {
+    for (int i = 0; i < ROUNDS && comm->rank == 0; i++) {
+      message_receive(rank, &now, sizeof now);
+      now = clock_now();
+      message_send(rank, &now, sizeof now);
+    }
+    for (int i = 0; i < ROUNDS && comm->rank == rank; i++) {
+      const double asked = clock_now();
+      message_send(0, &asked, sizeof asked);
+      message_receive(0, &now, sizeof now);
+      const double answered = clock_now();
+      if (answered - asked < least) {
+        least = answered - asked;
+        best = (struct reading){(asked + answered) / 2, now - (asked + answered) / 2};
+      }
+    }
+  }
+  return best;
+}
+
+void trm_trace_start(struct trm_comm *comm, size_t events)
+{
+  trm_trace_stop();
+  trace.room = events ? events : 1;
+  trace.ring = trm_alloc(trace.room * sizeof *trace.ring, "the trace");
+  trace.comm = comm;
+  trace.count = 0;
+  trace.step = 0;
+  trace.start = clocks_compare();
+  trace.origin = trace.start.at;
+  comm->ops->broadcast(comm, &trace.origin, 1, TRM_DOUBLE, 0);
+}
+
+bool trm_trace_on(void)
+{
+  return trace.comm != NULL;
+}
+
+void trm_trace_step(int64_t step)
+{
+  trace.step = step;
+}
+
+double trm_trace_begin(void)
+{
+  return trace.comm ? clock_now() : 0;
+}
+
+void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_place place)
+{
+  if (!trace.comm)
+    return;
+  struct event *event = &trace.ring[trace.count++ % trace.room];
+  *event = (struct event){
+    .began = began, .ended = ended, .step = trace.step, .place = place, .kind = (int32_t)kind};
+  strncpy(event->name, name, NAME_BYTES - 1);
+}
+
+void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_place place)
+{
+  if (trace.comm)
+    trm_trace_add(name, kind, began, clock_now(), place);
+}
+
+void trm_trace_stop(void)
+{
+  trm_free(trace.ring);
+  trace.ring = NULL;
+  trace.comm = NULL;
+}
+
+/* -- the file */
+
+/* By beginning; of those that begin together the longest first: it is around the others. */
+static int event_compare(const void *a, const void *b)
+{
+  const struct event *x = a, *y = b;
+  if (x->began != y->began)
+    return x->began < y->began ? -1 : 1;
+  if (x->ended != y->ended)
+    return x->ended > y->ended ? -1 : 1;
+  return 0;
+}
+
+/* The kept events in order, by rank 0's clock since the start. */
+static struct event *events_take(const struct reading *end, size_t *count)
+{
+  const uint64_t kept = trace.count < trace.room ? trace.count : trace.room;
+  struct event *event = trm_alloc(kept * sizeof *event, "the trace");
+  const double span = end->at - trace.start.at, drift = span > 0 ? (end->ahead - trace.start.ahead) / span : 0;
+  for (uint64_t i = 0; i < kept; i++) {
+    event[i] = trace.ring[(trace.count - kept + i) % trace.room];
+    double *const both[] = {&event[i].began, &event[i].ended};
+    for (int k = 0; k < 2; k++)
+      *both[k] += trace.start.ahead + drift * (*both[k] - trace.start.at) - trace.origin;
+  }
+  qsort(event, kept, sizeof *event, event_compare);
+  *count = (size_t)kept;
+  return event;
+}
+
+/* Nanoseconds, so that rounding keeps what lies in one another in one another. */
+static double microseconds(double seconds)
+{
+  return (seconds > 0 ? rint(seconds * 1e9) : 0) / 1e3;
+}
+
+static void event_write(struct trm_json *json, int rank, const struct event *event)
+{
+  static const char *const kinds[] = {"compute", "communication", "wait"};
+  const struct {
+    const char *name;
+    int64_t value;
+  } numbers[] = {
+    {"step", event->step}, {"micro", event->place.micro}, {"chunk", event->place.chunk}, {"layer", event->place.layer}};
+  const double began = microseconds(event->began), ended = microseconds(event->ended);
+  fputc('\n', json->stream);
+  trm_json_object(json, NULL);
+  trm_json_text(json, "name", event->name);
+  trm_json_text(json, "cat", kinds[event->kind]);
+  trm_json_text(json, "ph", "X");
+  trm_json_number(json, "ts", began);
+  trm_json_number(json, "dur", ended > began ? rint((ended - began) * 1e3) / 1e3 : 0);
+  trm_json_integer(json, "pid", 0);
+  trm_json_integer(json, "tid", rank);
+  trm_json_object(json, "args");
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+    if (numbers[i].value >= 0)
+      trm_json_integer(json, numbers[i].name, numbers[i].value);
+  trm_json_end(json);
+  trm_json_end(json);
+}
+
+/* What a row is called. */
+static void row_write(struct trm_json *json, int rank)
+{
+  char name[32];
+  snprintf(name, sizeof name, "rank %d", rank);
+  fputc('\n', json->stream);
+  trm_json_object(json, NULL);
+  trm_json_text(json, "name", "thread_name");
+  trm_json_text(json, "ph", "M");
+  trm_json_integer(json, "pid", 0);
+  trm_json_integer(json, "tid", rank);
+  trm_json_object(json, "args");
+  trm_json_text(json, "name", name);
+  trm_json_end(json);
+  trm_json_end(json);
+}
+
+/* Rank 0: its own events and everybody's. */
+static void file_write(FILE *stream, const struct event *own, const int64_t *counts)
+{
+  struct trm_json json;
+  trm_json_open(&json, stream);
+  trm_json_object(&json, NULL);
+  trm_json_list(&json, "traceEvents");
+  for (int rank = 0; rank < trace.comm->size; rank++) {
+    const size_t count = (size_t)counts[2 * rank];
+    struct event *theirs = rank ? trm_alloc(count * sizeof *theirs, "the trace") : NULL;
+    if (rank && count)
+      message_receive(rank, theirs, count * sizeof *theirs);
+    row_write(&json, rank);
+    for (size_t i = 0; i < count; i++)
+      event_write(&json, rank, rank ? &theirs[i] : &own[i]);
+    trm_free(theirs);
+  }
+  trm_json_end(&json);
+  trm_json_text(&json, "displayTimeUnit", "ms");
+  trm_json_object(&json, "otherData");
+  trm_json_list(&json, "dropped"); /* events of each rank, older than those that are there */
+  for (int rank = 0; rank < trace.comm->size; rank++)
+    trm_json_integer(&json, NULL, counts[2 * rank + 1]);
+  trm_json_end(&json);
+  trm_json_end(&json);
+  trm_json_end(&json);
+}
+
+int trm_trace_write(const char *path)
+{
+  struct trm_comm *comm = trace.comm;
+  if (!comm)
+    return TRM_OK;
+  FILE *stream = comm->rank == 0 ? fopen(path, "w") : NULL;
+  int status = comm->rank == 0 && !stream ? trm_error(TRM_FAILED, "%s: %s", path, strerror(errno)) : TRM_OK;
+  TRM_CHECK(trm_agree(comm, status));
+  const struct reading end = clocks_compare();
+  size_t count;
+  struct event *event = events_take(&end, &count);
+  int64_t *counts = trm_alloc(2 * (size_t)comm->size * sizeof *counts, "the trace");
+  const int64_t mine[] = {(int64_t)count, (int64_t)(trace.count - count)};
+  comm->ops->allgather(comm, mine, counts, 2, TRM_INT64);
+  if (comm->rank == 0)
+    file_write(stream, event, counts);
+  else if (count)
+    message_send(0, event, count * sizeof *event);
+  trm_free(counts);
+  trm_free(event);
+  if (stream) {
+    const bool failed = ferror(stream);
+    if (fclose(stream) != 0 || failed)
+      status = trm_error(TRM_FAILED, "%s: %s", path, failed ? "the trace could not be written" : strerror(errno));
+  }
+  return trm_agree(comm, status);
+}
