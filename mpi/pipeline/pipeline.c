@@ -429,6 +429,8 @@ static int pipeline_train(struct trm_pipeline *pipeline, const struct trm_pipeli
   if (run->batches == 0)
     return TRM_OK;
   e->tally = tally;
+  for (int b = 0; b < run->batches; b++)
+    tally[b] = (struct trm_tally){.stop = tally[b].stop};
   TRM_CHECK(fail(e, train(e, run)));
   return e->failed;
 }
