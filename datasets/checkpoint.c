@@ -279,18 +279,19 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
 static bool slice_select(hid_t space, const struct trm_slice *slice, const hsize_t *size, int dims)
 {
   hsize_t start[TRM_MAX_DIMS] = {0}, stride[TRM_MAX_DIMS], count[TRM_MAX_DIMS], block[TRM_MAX_DIMS];
-  size_t inner = 1;
-  int cut = dims - 1; /* the dimension that is cut: the first one inside of which are `inner` elements */
-  while (cut > 0 && !(inner == slice->inner && size[cut] % slice->whole == 0))
-    inner *= (size_t)size[cut--];
+  size_t behind = 1; /* elements of the dimensions behind `cut`, the one that is cut; a step there is unit long */
+  int cut = dims - 1;
+  while (cut > 0 && (slice->inner % behind != 0 || size[cut] % (slice->inner / behind * slice->whole) != 0))
+    behind *= (size_t)size[cut--];
+  const size_t unit = slice->inner / behind;
   for (int d = 0; d < dims; d++) {
     stride[d] = block[d] = size[d];
     count[d] = 1;
   }
-  start[cut] = slice->low;
-  stride[cut] = slice->whole;
-  count[cut] = size[cut] / slice->whole;
-  block[cut] = slice->high - slice->low;
+  start[cut] = slice->low * unit;
+  stride[cut] = slice->whole * unit;
+  count[cut] = size[cut] / stride[cut];
+  block[cut] = (slice->high - slice->low) * unit;
   return H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) >= 0;
 }
 
