@@ -1,0 +1,46 @@
+# shellcheck shell=bash
+# What the scripts about layouts share: small data sets and models, and runs. Sourced, after lib.sh; goes to a new folder.
+: "${COMPARE:=$(dirname "$TRIREME")/tests/support/compare_weights}"
+COMPARE=$(realpath "$COMPARE") TRIREME=$(realpath "$TRIREME")
+[ -x "$COMPARE" ] || fail "$COMPARE is not built (make check builds it)"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 99
+export OMP_NUM_THREADS=1
+
+"$TRIREME" data make digits --out digits.h5 --train=600 --test=60 --seed=7 > make.log 2>&1 || fail "data make digits"
+awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
+             i % 40 == 39 ? "\n" : "" }' > text.txt
+"$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
+
+# write NAME MODEL DATA: a configuration
+write() {
+  cat > "$1.yaml" << EOF
+model: $2
+data: {file: $3, context: 16}
+train: {steps: 20, batch: 24, evaluate_every: 10}
+optim: {name: momentum, lr: 0.1, momentum: 0.9, clip: 0.7, schedule: cosine, warmup: 4, l2: 0.001}
+parallel: {threads: 1, bucket: 4K}
+run: {seed: 3}
+log: {every: 1, quiet: yes}
+EOF
+}
+write mlp "linear 40 | gelu | dropout 0.1 | linear 36 | gelu | linear 32 | gelu | dropout 0.1 | linear 36 | gelu |
+  linear 40 | gelu | linear 24 | gelu | linear 24 | gelu | linear 10" digits.h5
+write conv "conv2d 8 5 pad=2 stride=2 | gelu | max_pool 2 | conv2d 12 3 pad=1 | gelu | avg_pool 2 | flatten |
+  dropout 0.1 | linear 32 | gelu | linear 10" digits.h5
+write norms "conv2d 8 5 pad=2 stride=2 init=he bias=no | batch_norm sync=yes | gelu | mark a | conv2d 8 3 pad=1 bias=no |
+  batch_norm sync=yes | add a | gelu | avg_pool 2 | conv2d 12 3 pad=1 bias=no | tanh | global_avg_pool | linear 10" digits.h5
+write gpt2 "gpt layers=2 heads=4 dim=16 context=16 dropout=0.1" text.h5
+write gpt4 "gpt layers=4 heads=4 dim=16 context=16 dropout=0.1" text.h5
+models="mlp conv norms gpt2 gpt4"
+pieces_of() { case $1 in mlp) echo 8 ;; conv) echo 4 ;; norms) echo 4 ;; *) echo 8 ;; esac; }
+
+# run N CONFIGURATION NAME OPTION...
+run() {
+  local n=$1 config=$2 name=$3
+  shift 3
+  launch "$n" "$TRIREME" train "$config.yaml" --run.dir="$name" "$@" > "$name.log" 2>&1 ||
+    { cat "$name.log"; fail "$name: $n ranks, $config.yaml $*"; }
+}
+losses() { grep -o '"\(test_\)\?loss":[^,}]*' "$1/metrics.jsonl"; }

@@ -1,0 +1,39 @@
+#!/bin/bash
+# A checkpoint of any layout is that of any other: after ten steps in one layout a run goes on in another. What it begins
+# with are the same bits, and where it comes to is where one rank comes to.
+set -u
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/layouts_lib.sh"
+
+sha() { json_text weights_sha256 "$1/summary.json"; }
+
+layouts=(
+  "1"
+  "2 --parallel.zero=3 --parallel.share=none"
+  "2 --parallel.zero=2"
+  "3 --parallel.data=1 --parallel.tensor=3"
+  "4 --parallel.data=2 --parallel.tensor=2"
+  "4 --parallel.pipeline=4"
+  "2 --parallel.pipeline=2 --parallel.schedule=interleaved --parallel.recompute=block"
+)
+for model in mlp conv gpt2; do
+  for from in "4 --parallel.pipeline=2 --parallel.tensor=2" "2 --parallel.zero=3 --parallel.share=none"; do
+    run ${from%% *} $model begun --run.overwrite=yes --train.accumulate=3 --train.steps=10 ${from#* }
+    for to in "${layouts[@]}"; do
+      n=${to%% *} options=${to#"$n"}
+      [ "$model" = conv ] && [[ $to == *pipeline=4* ]] && continue
+      for steps in 10 13; do # 10: the run is complete, its weights are those that were read
+        rm -rf went$steps
+        cp -r begun went$steps
+        run "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
+      done
+      [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] || fail "$model, $from to $to: other weights were read"
+      [ "$n" -gt 1 ] || { rm -rf alone; mv went13 alone; went13=alone; }
+      [ "$n" -gt 1 ] && went13=went13
+      apart=$("$COMPARE" alone/checkpoints/last.h5 $went13/checkpoints/last.h5) || fail "$model, $from to $to: no comparison"
+      awk -v d="$apart" 'BEGIN { exit !(d <= 1e-5) }' || fail "$model, $from to $to: $apart from one rank after three steps"
+      pass "$model, $from to $to: the same weights; after three steps $apart from one rank"
+    done
+  done
+done
+finish
