@@ -57,6 +57,25 @@ report bad --out=nan.html || { cat report.log; fail "a loss that is not finite";
 grep -q 'was not finite' nan.html || fail "a loss that is not finite is not said"
 pass "a loss that is not finite"
 
+make_run traced 40
+event() { printf '\n{"name":"%s","cat":"%s","ph":"X","ts":%d,"dur":%d,"pid":0,"tid":%d,"args":{"step":%d%s}}' "$@"; }
+{ printf '{"traceEvents":['
+  event forward compute 0 1000 0 3 ',"micro":11'; printf ,
+  event forward compute 2000 1000 0 4 ',"micro":12'; printf ,
+  event backward compute 3000 2000 0 5 ',"micro":13'; printf ,
+  event 'wait <b>' wait 2000 3000 1 5 ''
+  printf '\n],"displayTimeUnit":"ms"}\n'; } > traced/trace.json
+report traced one --out=traced.html || { cat report.log; fail "report of a run with a trace"; }
+grep -q 'Steps 4 to 5 of the trace' traced.html || fail "the steps that are drawn are not said"
+[ "$(grep -c 'title>forward, micro-batch' traced.html)" -eq 1 ] || fail "not one forward pass in the last steps"
+grep -q '>13</text>' traced.html || fail "the number of a micro-batch is not in its box"
+grep -q 'wait &lt;b&gt;: 3 ms from 0 ms' traced.html || fail "waiting is not drawn"
+! grep -q 'wait <b>' traced.html || fail "the name of an event is markup in the page"
+! grep -q 'Schedule' both.html || fail "a schedule without a trace"
+echo '{"traceEvents":[{"name":"x","args":{"step":7}}' > traced/trace.json
+report traced --out=traced.html || fail "a damaged trace stops the report"
+pass "a trace"
+
 make_run stale 40
 ! grep -q 'Staleness' both.html || fail "staleness of runs that have none"
 sed -i 's/}$/,"staleness":[{"rank":0,"updates":40,"mean":1.25,"p99":3,"max":3,"histogram":[10,15,10,5]},{"rank":2,"updates":4,"mean":2.5,"p99":5,"max":5,"histogram":[0,2,0,1,0,1]}]}/' stale/summary.json

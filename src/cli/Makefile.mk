@@ -34,6 +34,7 @@ trireme_SOURCES += \
 	src/cli/report_html.c \
 	src/cli/report_read.c \
 	src/cli/report_staleness.c \
+	src/cli/report_trace.c \
 	src/cli/svg.c \
 	src/cli/svg.h \
 	src/cli/timed_device.c \

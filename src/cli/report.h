@@ -38,6 +38,9 @@ int report_html(const char *out, const char *title, const struct report_run *run
 /* The page's section on staleness; nothing where no run has any. */
 void report_staleness(FILE *out, const struct report_run *runs, int count);
 
+/* The page's section on schedules: Gantt charts of what traces tell; nothing where no run has any. */
+void report_trace(FILE *out, const struct report_run *runs, int count);
+
 /* Loss and accuracy, drawn by gnuplot. Errors: no gnuplot, gnuplot's own. */
 int report_gnuplot(const char *out, const char *title, const struct report_run *runs, int count);
 

@@ -36,7 +36,8 @@ static const char style[] =
   ".label{fill:var(--ink);font-size:12px}svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
   ".line,.thin,.lead{fill:none;stroke:var(--c);stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
   ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
-  ".dot{fill:var(--c);stroke:var(--card);stroke-width:1}.bar{fill:var(--c)}.plots+h3{margin-top:20px}\n"
+  ".dot{fill:var(--c);stroke:var(--card);stroke-width:1}.bar,.box{fill:var(--c)}.box{stroke:var(--card);stroke-width:.5}.idle{fill:var(--page);stroke:var(--rule);stroke-width:.5}"
+  ".in{fill:var(--page);font-size:11px;pointer-events:none}.plots+h3{margin-top:20px}\n"
   "details{border:1px solid var(--rule);border-radius:8px;margin:8px 0;background:var(--card)}"
   "summary{cursor:pointer;padding:8px 14px}details pre{margin:0;padding:4px 16px 12px;overflow-x:auto}\n"
   "@media print{body{padding:0}figure,tr{break-inside:avoid}}\n";
@@ -424,6 +425,7 @@ static void page_write(FILE *out, const char *title, const struct report_run *ru
   notes_write(out, runs, count);
   curves_write(out, runs, count);
   report_staleness(out, runs, count);
+  report_trace(out, runs, count);
   if (count > 1)
     differences_write(out, runs, count);
   fputs("<h2>Configurations</h2>\n", out);
