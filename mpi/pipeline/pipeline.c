@@ -318,15 +318,30 @@ static int run_forward(struct executor *e, const struct trm_action *action, stru
 struct handover {
   struct executor *executor;
   int batch;
+  bool first_micro;
 };
+
+/* Gradients are given away after each micro-batch. */
+static bool gives_away(const struct executor *e)
+{
+  return e->run->pass.holder && e->run->pass.holder->anew;
+}
+
+static int ready(const struct executor *e, int batch, size_t low, size_t high)
+{
+  const struct trm_pipeline_run *run = e->run;
+  return run->ready ? run->ready(run->context, batch, low, high, &e->tally[batch]) : TRM_OK;
+}
 
 static int hand_on(void *context, size_t low, size_t high)
 {
   const struct handover *to = context;
-  const struct executor *e = to->executor;
-  if (low >= e->tied.from || !e->run->ready)
-    return TRM_OK;
-  return e->run->ready(e->run->context, to->batch, low, high, &e->tally[to->batch]);
+  struct executor *e = to->executor;
+  if (gives_away(e))
+    tied_collect(&e->tied, e->device, low, high, to->first_micro);
+  else if (low >= e->tied.from)
+    return TRM_OK; /* batch_end will */
+  return ready(e, to->batch, low, high);
 }
 
 static int run_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
@@ -335,7 +350,7 @@ static int run_backward(struct executor *e, const struct trm_action *action, str
   struct ends *ends = &e->ends[action->chunk];
   const struct trm_shape *shape;
   struct trm_pass pass;
-  struct handover to = {e, action->micro / e->micros};
+  struct handover to = {e, action->micro / e->micros, action->micro % e->micros == 0};
   const bool last_micro = action->micro % e->micros == e->micros - 1;
   trm_model_at(model, action->chunk, action->micro % e->slots);
   TRM_CHECK(channel_take(&ends->gradient_in, e->device, trm_model_exit(model, true, &shape), action->micro));
@@ -343,10 +358,46 @@ static int run_backward(struct executor *e, const struct trm_action *action, str
     tally_receive(e, to.batch);
   TRM_CHECK(pass_of(e, action, &pass));
   moment->began = now(e);
-  TRM_CHECK(trm_model_backward(model, &pass, last_micro ? hand_on : NULL, &to));
+  TRM_CHECK(trm_model_backward(model, &pass, last_micro || gives_away(e) ? hand_on : NULL, &to));
   hold(e, action, moment->began);
   moment->ended = now(e);
   channel_put(&ends->gradient_out, e->device, trm_model_entry(model, true, &shape), action->micro);
+  return TRM_OK;
+}
+
+/* The gradients of tied weights are handed on where all others are: as if of one more micro-batch that has no others.
+ * Holders take their layers together in ways of their own, so all layers of a chunk pass by. */
+static int tied_pass(struct executor *e, int batch, const struct trm_chunk *chunk)
+{
+  const struct trm_holder *holder = e->run->pass.holder;
+  for (int i = chunk->last - 1; i >= chunk->first; i--) {
+    struct trm_layer *layer = &e->pipeline->model->layer[i];
+    float *w, *g;
+    if (layer->low == layer->high)
+      continue;
+    holder->take(holder->context, layer->low, layer->high, TRM_HOLD_BACKWARD, &w, &g);
+    e->device->ops->fill(e->device, g, 0, layer->high - layer->low);
+    tied_put(&e->tied, e->device, layer->low, layer->high, g);
+    for (int p = 0; p < layer->parameters; p++)
+      if (!layer->parameter[p].statistic)
+        layer->parameter[p].g = g + (layer->parameter[p].offset - layer->low);
+    TRM_CHECK(ready(e, batch, layer->low, layer->high));
+    holder->give(holder->context, layer->low, layer->high, TRM_HOLD_BACKWARD);
+  }
+  return e->device->ops->sync(e->device);
+}
+
+/* What waited for the gradients of other stages. */
+static int tied_hand_on(struct executor *e, int batch)
+{
+  const struct trm_model *model = e->pipeline->model;
+  for (int c = model->chunks - 1; c >= 0 && gives_away(e); c--)
+    if (tied_within(&e->tied, model->layer, &model->chunk[c]))
+      TRM_CHECK(tied_pass(e, batch, &model->chunk[c]));
+  size_t low = 0;
+  for (int b = 0; b < model->boundaries && !gives_away(e); low = model->boundary[b++])
+    if (low >= e->tied.from)
+      TRM_CHECK(ready(e, batch, low, model->boundary[b]));
   return TRM_OK;
 }
 
@@ -354,12 +405,8 @@ static int run_backward(struct executor *e, const struct trm_action *action, str
 static int batch_end(struct executor *e, int batch)
 {
   const struct trm_pipeline_run *run = e->run;
-  const struct trm_model *model = e->pipeline->model;
-  TRM_CHECK(tied_add(&e->tied, e->device, &e->pipeline->wait_s));
-  size_t low = 0;
-  for (int b = 0; b < model->boundaries; low = model->boundary[b++])
-    if (low >= e->tied.from && run->ready)
-      TRM_CHECK(run->ready(run->context, batch, low, model->boundary[b], &e->tally[batch]));
+  TRM_CHECK(tied_add(&e->tied, e->device, gives_away(e), &e->pipeline->wait_s));
+  TRM_CHECK(tied_hand_on(e, batch));
   if (batch + 1 < run->batches)
     TRM_CHECK(tied_begin(&e->tied, e->device));
   if (!run->step || e->failed != TRM_OK)
@@ -391,13 +438,16 @@ static int act(struct executor *e, const struct trm_action *action, struct trm_p
 static int train_check(const struct trm_pipeline *pipeline, const struct trm_pipeline_run *run)
 {
   const struct trm_model *model = pipeline->model;
-  if (!model->device || !model->training || !model->g || model->slots < pipeline->slots)
+  if (!model->device || !model->training || (!model->g && !run->pass.holder) || model->slots < pipeline->slots)
     return trm_error(TRM_FAILED, "a pipeline with %d micro-batches under way: the model has memory for %d",
                      pipeline->slots, model->training ? model->slots : 0);
   for (int b = 0; b < run->batches; b++)
     if (run->batch[b].micros != pipeline->schedule.micros)
       return trm_error(TRM_FAILED, "a batch of %d micro-batches in a pipeline for %d", run->batch[b].micros,
                        pipeline->schedule.micros);
+  if (!trm_schedule_flushes(&pipeline->schedule) && run->pass.holder)
+    return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
+                     "divides: they do not go together");
   if (trm_schedule_flushes(&pipeline->schedule) ? run->batches != 1 : !run->step)
     return trm_error(TRM_FAILED, "a run of %d batches: the pipeline's schedule does not update by itself", run->batches);
   return TRM_OK;

@@ -122,11 +122,53 @@ int tied_begin(struct tied *tied, struct trm_device *device)
   return TRM_OK;
 }
 
-static void weight_send(struct tied *tied, struct tied_weight *weight, struct trm_device *device)
+static bool is_within(const struct tied_weight *weight, size_t low, size_t high)
+{
+  return weight->parameter->offset >= low && weight->parameter->offset < high;
+}
+
+void tied_collect(struct tied *tied, struct trm_device *device, size_t low, size_t high, bool first)
+{
+  for (int w = 0; w < tied->weights; w++) {
+    const struct tied_weight *weight = &tied->weight[w];
+    const size_t n = weight->parameter->count;
+    if (!is_within(weight, low, high))
+      continue;
+    float *mine = weight->gradient[weight->mine], *g = weight->parameter->g;
+    const float *const both[] = {mine, g};
+    if (first)
+      device->ops->copy(device, mine, g, n * sizeof(float));
+    else
+      device->ops->sum(device, mine, both, 2, n);
+    device->ops->fill(device, g, 0, n);
+  }
+}
+
+void tied_put(const struct tied *tied, struct trm_device *device, size_t low, size_t high, float *g)
+{
+  for (int w = 0; w < tied->weights; w++) {
+    const struct tied_weight *weight = &tied->weight[w];
+    if (is_within(weight, low, high))
+      device->ops->copy(device, g + (weight->parameter->offset - low), weight->gradient[0],
+                        weight->parameter->count * sizeof(float));
+  }
+}
+
+bool tied_within(const struct tied *tied, const struct trm_layer *layer, const struct trm_chunk *chunk)
+{
+  for (int w = 0; w < tied->weights; w++)
+    for (int i = chunk->first; i < chunk->last; i++)
+      if (is_within(&tied->weight[w], layer[i].low, layer[i].high))
+        return true;
+  return false;
+}
+
+static void weight_send(struct tied *tied, struct tied_weight *weight, struct trm_device *device, bool collected)
 {
   const size_t n = weight->parameter->count;
   float *mine = weight->gradient[weight->mine];
-  device->ops->copy(device, mine, weight->parameter->g, n * sizeof(float));
+  if (!collected)
+    device->ops->copy(device, mine, weight->parameter->g, n * sizeof(float));
   if (weight->host[weight->mine] != mine)
     device->ops->download(device, weight->host[weight->mine], mine, n * sizeof(float));
   for (int i = 0; i < weight->holders; i++)
@@ -146,15 +188,18 @@ static void weight_add(struct tied *tied, struct tied_weight *weight, struct trm
     if (i != weight->mine && weight->host[i] != weight->gradient[i])
       device->ops->upload(device, weight->gradient[i], weight->host[i], n * sizeof(float));
   device->ops->sum(device, weight->gradient[0], (const float *const *)weight->gradient, weight->holders, n);
-  device->ops->copy(device, weight->parameter->g, weight->gradient[0], n * sizeof(float));
 }
 
-int tied_add(struct tied *tied, struct trm_device *device, double *wait_s)
+int tied_add(struct tied *tied, struct trm_device *device, bool collected, double *wait_s)
 {
   for (int w = 0; w < tied->weights; w++)
-    weight_send(tied, &tied->weight[w], device);
-  for (int w = 0; w < tied->weights; w++)
+    weight_send(tied, &tied->weight[w], device, collected);
+  for (int w = 0; w < tied->weights; w++) {
+    const struct trm_parameter *parameter = tied->weight[w].parameter;
     weight_add(tied, &tied->weight[w], device, wait_s);
+    if (!collected)
+      tied_put(tied, device, parameter->offset, parameter->offset + parameter->count, parameter->g);
+  }
   return tied->weights ? device->ops->sync(device) : TRM_OK;
 }
 

@@ -27,8 +27,17 @@ struct tied {
 int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model *model);
 /* Before the gradients of a batch; after create, and when the device is known. */
 int tied_begin(struct tied *tied, struct trm_device *device);
-/* When this stage's gradients are complete: they become the sums over the stages. *wait_s grows. */
-int tied_add(struct tied *tied, struct trm_device *device, double *wait_s);
+/* Does the chunk have such a weight? */
+bool tied_within(const struct tied *tied, const struct trm_layer *layer, const struct trm_chunk *chunk);
+/* When this stage's gradients are complete: they become the sums over the stages. *wait_s grows. collected: the gradients
+ * are those of tied_collect, and the sums go to tied_put alone. */
+int tied_add(struct tied *tied, struct trm_device *device, bool collected, double *wait_s);
+
+/* For gradients that are given away after each micro-batch (struct trm_holder, anew): takes those of the interval
+ * [low, high) out of it, leaves 0, and adds them up, anew with the first micro-batch. */
+void tied_collect(struct tied *tied, struct trm_device *device, size_t low, size_t high, bool first);
+/* Brings the sums of the interval to their places in g, where element `low` is the first. */
+void tied_put(const struct tied *tied, struct trm_device *device, size_t low, size_t high, float *g);
 void tied_free(struct tied *tied, struct trm_device *device);
 
 #endif

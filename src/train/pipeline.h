@@ -42,7 +42,8 @@ struct trm_pipeline_run {
    * Called only where one of them is needed. Must stay as it is until the next call with this slot. */
   int (*input)(void *context, int batch, int micro, int slot, bool features, bool targets, struct trm_input *input);
   /* The gradients of the flat interval [low, high) are final on this stage for this batch: as trm_strategy_ops.grad_ready
-   * wants them. tally: of the batch, the same on all stages. NULL: nobody wants to know. */
+   * wants them. tally: of the batch, the same on all stages. NULL: nobody wants to know. With a holder that begins
+   * gradients anew: what one micro-batch adds is there, as trm_holder says, the tally not yet. */
   int (*ready)(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally);
   /* Without flush: the update of a batch, after all of ready. Changes model->w in place. TRM_FAILED must be every
    * stage's: no further updates are made, and the run returns it when all is through. */

@@ -53,6 +53,7 @@ struct stage {
   struct trm_tally tally;
   size_t handed;          /* up to here */
   bool in_order;
+  void *kept;
 };
 
 static float *floats_take(struct trm_device *device, size_t n)
@@ -372,6 +373,86 @@ static void test_large(void)
   CU_ASSERT_FATAL(trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) == TRM_OK);
   large(&cpu);
   trm_device_close(&cpu);
+}
+
+/* -- gradients that are given away after each micro-batch */
+
+struct keeper {
+  struct stage *stage;
+  float *sum;   /* device, (parameters) what was given */
+  size_t low;   /* of the statistics */
+  int handed;   /* intervals */
+};
+
+static void keeper_take(void *context, size_t low, size_t high, enum trm_hold how, float **w, float **g)
+{
+  const struct keeper *k = context;
+  (void)high;
+  *w = k->stage->w + low;
+  *g = how == TRM_HOLD_BACKWARD || how == TRM_HOLD_TIED ? k->stage->g + low : NULL;
+}
+
+/* What is left there is of no use to anybody. */
+static void keeper_give(void *context, size_t low, size_t high, enum trm_hold how)
+{
+  const struct keeper *k = context;
+  struct trm_device *device = k->stage->device;
+  const float *const both[] = {k->sum + low, k->stage->g + low};
+  if (how != TRM_HOLD_BACKWARD)
+    return;
+  device->ops->sum(device, k->sum + low, both, 2, high - low);
+  device->ops->fill(device, k->stage->g + low, low < k->low ? NAN : 0, high - low);
+}
+
+static int keeper_ready(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally)
+{
+  (void)batch, (void)low, (void)high, (void)tally;
+  ((struct keeper *)((struct stage *)context)->kept)->handed++;
+  return TRM_OK;
+}
+
+static void compare_given(const struct setup *setup)
+{
+  struct stage s;
+  if (!stage_open(&s, setup, device_now))
+    return;
+  struct keeper k = {.stage = &s, .sum = floats_take(device_now, s.model.parameters),
+                     .low = s.model.parameters - s.model.statistics};
+  const struct trm_holder holder = {.anew = true, .take = keeper_take, .give = keeper_give, .context = &k};
+  struct trm_pipeline_run run = run_of(&s);
+  s.kept = &k;
+  run.pass.holder = &holder;
+  run.ready = keeper_ready;
+  CHECK(setup, s.pipeline.ops->train(&s.pipeline, &run, &s.tally) == TRM_OK);
+  const struct trm_tally tally = train_whole(&s);
+  CHECK(setup, same_tally(&s.tally, &tally) && k.handed >= setup->micros * s.model.boundaries);
+  const float *whole = nn_case_gradient(&s.whole), *part = read_floats(s.device, k.sum, s.model.parameters);
+  for (int n = 0; n < trm_model_parameter_count(&s.model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&s.model, n);
+    CHECK(setup, difference(part + p->offset, whole + in_whole(&s, p)->offset, p->count) <= 1e-6);
+  }
+  device_now->ops->release(device_now, k.sum);
+  stage_close(&s);
+}
+
+static void given(struct trm_device *device)
+{
+  device_now = device;
+  for (int k = 0; k < 3; k++)
+    for (int micros = 1; micros <= 5; micros += 2) {
+      struct setup setup = {.text = "gpt layers=4 heads=2 dim=8 context=5 dropout=0.1", .loss = "auto",
+                            .spec = &nn_tokens, .schedule = schedules[k], .chunks = 2, .micros = micros, .rows = 13};
+      compare_given(&setup);
+      setup.text = "conv2d 3 3 pad=1 bias=no | batch_norm | tanh | conv2d 4 1 | batch_norm | tanh | conv2d 3 1 | tanh | "
+                   "flatten | linear 4 | linear 5";
+      setup.spec = &image_spec;
+      compare_given(&setup);
+    }
+}
+
+static void test_given(void)
+{
+  on_devices(given);
 }
 
 /* -- without flush: updates on the way, against one rank that uses the same versions */
@@ -790,6 +871,7 @@ int main(int argc, char **argv)
                          {"convolutions", test_convolutions},
                          {"gpt, tied", test_gpt},
                          {"large messages", test_large},
+                         {"gradients given away", test_given},
                          {"2bw: two versions", test_two_versions},
                          {"pipedream, with and without stash", test_pipedream},
                          {"an update that fails", test_failing},
