@@ -121,6 +121,11 @@ static void gradients_check(struct share *s, bool by_positions, double least)
     const struct trm_parameter *p = trm_model_parameter(&s->model, k);
     if (p->partial)
       trm_axis_sum(&s->axis, p->g, p->count);
+    if (trm_slice_divides(&p->slice))
+      continue;
+    const float *each = trm_axis_collect(&s->axis, p->g, p->count); /* who has the same weights gets the same bits */
+    for (int rank = 1; rank < world->size; rank++)
+      check(!memcmp(each, each + (size_t)rank * p->count, p->count * sizeof *all), p->name, s, by_positions, NAN);
   }
   device->ops->download(device, all, s->whole->g, s->whole->model.parameters * sizeof *all);
   device->ops->download(device, got, s->g, n * sizeof *got);
@@ -496,6 +501,51 @@ static void axes(struct trm_device *device)
 
 static void test_axes(void) { on_both(axes); }
 
+/* -- what is put between layers: as little as there may be */
+
+static void names_check(const char *text, const struct trm_input_spec *spec, bool by_positions, const char *want)
+{
+  const struct trm_model_part part = {.tensor = 1, .tensors = 3, .by_positions = by_positions};
+  struct trm_model model;
+  char names[1024] = "";
+  CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&model, text, "auto", spec, &part), TRM_OK);
+  for (int i = 0; i < model.layers; i++) {
+    const struct trm_layer *layer = &model.layer[i];
+    CU_ASSERT(i == 0 || layer->place >= model.layer[i - 1].place);
+    CU_ASSERT_EQUAL(layer->scores, i == model.layers - 1);
+    snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s%s%s", i ? " " : "", layer->ops->name,
+             layer->fans ? "^" : "", layer->divided ? "/" : "");
+  }
+  CU_ASSERT_STRING_EQUAL(names, want);
+  trm_model_free(&model);
+}
+
+/* ^: the gradient that it gives is summed; /: its output is a part */
+static void test_moves(void)
+{
+  names_check("mlp 50-37-29-23-10 relu", &vectors, false,
+              "linear^/ relu/ linear sum relu linear^/ relu/ linear sum");
+  names_check("linear 30 | relu | linear 30 | relu | linear 10", &vectors, false,
+              "linear^/ relu/ linear sum relu linear^/");
+  names_check("linear 30 | layer_norm | linear 2 | linear 10", &vectors, false, "linear^/ gather layer_norm linear linear^/");
+  names_check("gpt layers=1 heads=4 dim=16 dropout=0.1", &characters, true,
+              "embedding scatter/ position/ dropout/ layer_norm/ spread linear/ attention/ linear scatter/ dropout/ add/ "
+              "layer_norm/ spread linear/ gelu/ linear scatter/ dropout/ add/ layer_norm/ spread head/");
+  names_check("gpt layers=1 heads=4 dim=16", &characters, false,
+              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear sum "
+              "add layer_norm head^/");
+  names_check("gpt layers=1 heads=4 dim=16", &odd, true,
+              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear sum "
+              "add layer_norm head^/");
+  names_check("embedding 8 | linear 24 | swiglu | linear 24 | rotary heads=4 | attention heads=4 | linear 9 | head", &characters,
+              true, "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
+              "scatter/ spread head/");
+  names_check("lenet5", &small, false,
+              "conv2d^/ relu/ max_pool/ conv2d sum relu max_pool flatten linear^/ relu/ linear sum relu linear^/");
+  names_check("conv2d 6 3 | conv2d 9 3 groups=3 | global_avg_pool | linear 10 | tanh", &coloured, false,
+              "conv2d^/ conv2d/ global_avg_pool/ linear sum tanh");
+}
+
 /* -- errors */
 
 static void test_errors(void)
@@ -539,6 +589,7 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"sums, gathering, scattering", test_axes},
+    {"what is put between layers", test_moves},
     {"errors", test_errors},
     {"every layer and loss", test_examples},
     {"perceptrons", test_perceptrons},
