@@ -11,6 +11,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "mpi/pipeline/channel.h"
 #include "mpi/pipeline/tied.h"
 #include "mpi/pipeline/versions.h"
@@ -416,6 +417,14 @@ static int batch_end(struct executor *e, int batch)
   return TRM_OK;
 }
 
+static void moment_trace(const struct trm_pipeline_moment *moment)
+{
+  const struct trm_trace_place place = {.micro = moment->action.micro, .chunk = moment->action.chunk, .layer = -1};
+  trm_trace_add("wait for a stage", TRM_TRACE_WAIT, moment->came, moment->began, place);
+  trm_trace_add(moment->action.kind == TRM_FORWARD ? "forward" : "backward", TRM_TRACE_COMPUTE, moment->began, moment->ended,
+                place);
+}
+
 static int act(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
 {
   const int batch = action->micro / e->micros;
@@ -432,6 +441,7 @@ static int act(struct executor *e, const struct trm_action *action, struct trm_p
       TRM_CHECK(batch_end(e, batch));
   }
   e->pipeline->busy_s += moment->ended - moment->began;
+  moment_trace(moment);
   return TRM_OK;
 }
 

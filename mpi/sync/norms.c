@@ -2,6 +2,7 @@
 #include "mpi/sync/norms.h"
 
 #include "core/memory.h"
+#include "core/trace.h"
 
 /* *values become the sums over the ranks of comm. */
 static void add_over(struct trm_strategy *strategy, struct trm_comm *comm, double *values, size_t n)
@@ -9,6 +10,7 @@ static void add_over(struct trm_strategy *strategy, struct trm_comm *comm, doubl
   const double before = comm->ops->clock(comm);
   comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
+  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
 }
 
 void sync_norm_whole(struct trm_strategy *strategy, double *norm_squared)

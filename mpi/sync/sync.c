@@ -24,6 +24,7 @@
 #include <math.h>
 
 #include "core/status.h"
+#include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
 #include "mpi/sync/norms.h"
 #include "mpi/sync/sync_private.h"
@@ -41,6 +42,7 @@ static int meet(struct trm_strategy *strategy)
   const double before = node->ops->clock(node);
   node->ops->barrier(node);
   strategy->wait_s += node->ops->clock(node) - before;
+  trm_trace_end("meet the node", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
   return TRM_OK;
 }
 
@@ -91,6 +93,7 @@ static int bucket_begin(struct trm_strategy *strategy, struct bucket *bucket)
     s->cross->ops->allreduce_begin(s->cross, strategy->g + mine.low, mine.high - mine.low, TRM_FLOAT, TRM_SUM,
                                    &bucket->request);
   strategy->comm_s += s->cross->ops->clock(s->cross) - before;
+  trm_trace_end("gradient sum, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
   return TRM_OK;
 }
 
@@ -144,6 +147,7 @@ int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_t
   else
     all->ops->allreduce(all, sums, count, TRM_DOUBLE, TRM_SUM);
   strategy->comm_s += all->ops->clock(all) - before;
+  trm_trace_end("sum of losses", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
   *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2], .stop = sums[3]};
   if (!isfinite(tally->loss))
     return trm_error(TRM_FAILED,
@@ -230,6 +234,7 @@ static void await_node(struct trm_strategy *strategy, size_t high)
   while (!node_complete(strategy, high))
     node->ops->progress(node);
   strategy->wait_s += node->ops->clock(node) - before;
+  trm_trace_end("wait for the node", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
 }
 
 /* One node: adds up and updates block after block, while the sum is in the cache, together with the other ranks.
@@ -272,13 +277,16 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tall
       TRM_CHECK(bucket_begin(strategy, &s->bucket[s->begun]));
   } else {
     const struct trm_update how = sync_update(strategy, rate, 0);
+    const double began = trm_trace_begin();
     update_together(strategy, &how);
+    trm_trace_end("sum and update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NOWHERE);
   }
   const int status = sync_tally(strategy, s->all, tally);
   const double before = s->cross->ops->clock(s->cross);
   for (int b = 0; b < s->buckets; b++)
     s->cross->ops->wait(&s->bucket[b].request);
   strategy->comm_s += s->cross->ops->clock(s->cross) - before;
+  trm_trace_end("wait for sums", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
   s->begun = 0;
   s->steps++;
   TRM_CHECK(status); /* on every rank */
@@ -290,10 +298,12 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tall
     const struct trm_update how = sync_update(strategy, rate, norm_squared);
     if (ratios)
       TRM_CHECK(whole_ratios(strategy, &how));
+    const double began = trm_trace_begin();
     for (int b = 0; b < s->buckets; b++) {
       const struct interval mine = s->bucket[b].mine;
       update(strategy, &how, strategy->g + mine.low, mine.low, mine.high - mine.low);
     }
+    trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NOWHERE);
   }
   strategy->updates++;
   return meet(strategy); /* all slices of the weights are new */

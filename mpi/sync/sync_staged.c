@@ -4,6 +4,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
 #include "mpi/sync/norms.h"
 #include "mpi/sync/sync.h"
@@ -80,6 +81,7 @@ static void sum_over_ranks(struct trm_strategy *strategy, struct staged *s)
   else
     comm->ops->allreduce(comm, s->host, elements, TRM_FLOAT, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
+  trm_trace_end("gradient sum", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
   device->ops->upload(device, strategy->g, s->host, bytes);
 }
 

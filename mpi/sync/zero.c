@@ -32,6 +32,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "mpi/sync/norms.h"
 #include "mpi/sync/zero_private.h"
 
@@ -161,6 +162,7 @@ static void sum_over(struct trm_strategy *strategy, struct trm_comm *comm, void 
   const double before = comm->ops->clock(comm);
   comm->ops->allreduce(comm, data, n, type, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
+  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
 }
 
 static void shard_norm(struct trm_strategy *strategy, struct shard *shard, void *context)

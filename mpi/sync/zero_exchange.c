@@ -3,6 +3,7 @@
 
 #include "core/log.h"
 #include "core/memory.h"
+#include "core/trace.h"
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
 
@@ -56,6 +57,7 @@ static void requests_wait(struct trm_strategy *strategy, struct slot *slot, int 
   for (int i = 0; i < count; i++)
     comm->ops->wait(&slot->request[i]);
   strategy->comm_s += comm->ops->clock(comm) - before;
+  trm_trace_end("wait for parts", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
 }
 
 void zero_meet(struct trm_strategy *strategy)
@@ -65,6 +67,7 @@ void zero_meet(struct trm_strategy *strategy)
   const double before = group->ops->clock(group);
   group->ops->barrier(group);
   strategy->wait_s += group->ops->clock(group) - before;
+  trm_trace_end("meet the group", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
 }
 
 /* -- weights */
@@ -103,6 +106,7 @@ static void gather_begin(struct trm_strategy *strategy, struct slot *slot, int u
     }
   }
   strategy->comm_s += comm->ops->clock(comm) - before;
+  trm_trace_end("gather, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
 }
 
 static bool slot_has(const struct slot *slot, int u, int array)
@@ -197,6 +201,7 @@ static void await_node(struct trm_strategy *strategy, const struct slot *slot, b
       group->ops->progress(group);
   }
   strategy->wait_s += group->ops->clock(group) - before;
+  trm_trace_end("wait for the group", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
 }
 
 /* Adds this rank's part of what the ranks of the node have in their slots. */
@@ -289,6 +294,7 @@ void zero_gradient_give(struct trm_strategy *strategy, int u)
                                     &slot->request[p - unit->first]);
   }
   strategy->comm_s += comm->ops->clock(comm) - before;
+  trm_trace_end("scatter sum, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
   slot->under_way = true;
 }
 
@@ -304,6 +310,7 @@ static void groups_add(struct trm_strategy *strategy)
   const double before = z->cross->ops->clock(z->cross);
   z->cross->ops->allreduce(z->cross, host, z->shard, TRM_FLOAT, TRM_SUM);
   strategy->comm_s += z->cross->ops->clock(z->cross) - before;
+  trm_trace_end("sum over groups", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
   z->crossed = true;
   if (host == z->g)
     return;

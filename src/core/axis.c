@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/trace.h"
 
 enum { MINE, ALL, WHOLE }; /* the buffers */
 
@@ -115,6 +116,7 @@ void trm_axis_sum(struct trm_axis *axis, float *x, size_t n)
     host_done(axis, host, x, n);
   }
   axis->comm_s += clock_of(axis) - begin;
+  trm_trace_end("sum over the axis", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NOWHERE);
 }
 
 void trm_axis_gather(struct trm_axis *axis, const float *part, float *whole, size_t outer, size_t n, size_t inner)
@@ -135,6 +137,7 @@ void trm_axis_gather(struct trm_axis *axis, const float *part, float *whole, siz
   }
   host_done(axis, to, whole, total);
   axis->comm_s += clock_of(axis) - begin;
+  trm_trace_end("gather", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NOWHERE);
 }
 
 void trm_axis_take(struct trm_axis *axis, const float *whole, float *part, size_t outer, size_t n, size_t inner)
@@ -161,6 +164,7 @@ void trm_axis_scatter_sum(struct trm_axis *axis, const float *whole, float *part
   else
     axis->device->ops->upload(axis->device, part, mine, own * sizeof *part);
   axis->comm_s += clock_of(axis) - begin;
+  trm_trace_end("scatter sum", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NOWHERE);
 }
 
 const float *trm_axis_collect(struct trm_axis *axis, const float *x, size_t n)
@@ -170,5 +174,6 @@ const float *trm_axis_collect(struct trm_axis *axis, const float *x, size_t n)
   float *all = buffer_of(axis, ALL, (size_t)axis->comm->size * n);
   axis->comm->ops->allgather(axis->comm, mine, all, n, TRM_FLOAT);
   axis->comm_s += clock_of(axis) - begin;
+  trm_trace_end("gather", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NOWHERE);
   return all;
 }

@@ -2,6 +2,7 @@
 #include "core/axis.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "nn/layers/layers.h"
 #include "nn/model.h"
 #include "nn/plan.h"
@@ -212,10 +213,12 @@ static void segment_again(struct trm_model *model, const struct trm_pass *pass, 
   for (; i < end; i++) {
     if (!plan->again[i])
       continue;
+    const double began = trm_trace_begin();
     hold_take(model, pass, i, TRM_HOLD_AGAIN);
     if (layer_runs(&model->layer[i], pass))
       layer_forward(model, pass, i, AGAIN);
     hold_give(model, pass, i, TRM_HOLD_AGAIN);
+    trm_trace_end("forward again", TRM_TRACE_COMPUTE, began, (struct trm_trace_place){-1, -1, model->layer[i].number});
   }
 }
 
@@ -336,7 +339,12 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
     return trm_error(TRM_FAILED, "the model has no memory for gradients: it was made ready for evaluation");
   struct trm_pass scaled = *pass;
   scaled.scale = scale;
+  const double began = trm_trace_begin();
   trm_model_forward(model, &scaled);
   TRM_CHECK(trm_model_score(model, &scaled, tally)); /* before the gradients: who gets them first can see that they count */
-  return trm_model_backward(model, &scaled, ready, context);
+  trm_trace_end("forward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NOWHERE);
+  const double half = trm_trace_begin();
+  TRM_CHECK(trm_model_backward(model, &scaled, ready, context));
+  trm_trace_end("backward", TRM_TRACE_COMPUTE, half, TRM_TRACE_NOWHERE);
+  return TRM_OK;
 }
