@@ -153,7 +153,8 @@ static int arrays_create(struct trm_strategy *strategy, struct sync *s)
   return strategy->device->ops->alloc(strategy->device, BLOCK * sizeof(float), "gradient sums", (void **)&s->work);
 }
 
-/* Do the states stand once in all as it is? Then parallel.zero=1 has nothing to divide. */
+/* Do the states stand once, in all or in each node if that is what is asked for, as it is? Then parallel.zero=1 has
+ * nothing to divide. */
 static bool stands_once(const struct trm_strategy *strategy)
 {
   struct trm_comm *comm = strategy->comm;
@@ -161,7 +162,10 @@ static bool stands_once(const struct trm_strategy *strategy)
   if (strcmp(share, "none") == 0 || !strategy->device->host_memory)
     return false;
   struct trm_comm *node = comm->ops->split_node(comm, share);
-  const bool once = node->size == comm->size;
+  int32_t most[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
+  const bool by_node = strcmp(strategy->options->parallel.shard, "node") == 0 && node->size > 1;
+  const bool once = most[0] == -most[1] && (by_node || node->size == comm->size);
   node->ops->release(node);
   return once;
 }

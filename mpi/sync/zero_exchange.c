@@ -252,16 +252,11 @@ static void scatter_finish(struct trm_strategy *strategy, struct slot *slot)
 float *zero_gradient_take(struct trm_strategy *strategy, int u)
 {
   const struct zero *z = strategy->own;
-  const struct unit *unit = &z->unit[u];
   struct slot *slot = slot_of(z, &z->gradients, u);
   scatter_finish(strategy, slot);
   if (z->in_place)
     await_node(strategy, slot, true);
-  if (slot->unit != u) { /* behind the unit's last layer */
-    const size_t n = unit->high - unit->low;
-    strategy->device->ops->fill(strategy->device, slot->data + n, 0, unit->room - n);
-    slot->unit = u;
-  }
+  slot->unit = u;
   return slot->data;
 }
 

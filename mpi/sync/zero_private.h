@@ -12,7 +12,7 @@
 #define ZERO_LINE ((size_t)16)
 
 /* An interval of the flat arrays that is divided evenly over the ranks: rank r has [low + r part, low + (r + 1) part),
- * as far as the interval goes; what is beyond is padding. */
+ * as far as the interval goes; what is beyond is padding, which travels and is never read. */
 struct piece {
   size_t low, high;
   size_t part; /* of a rank */
