@@ -265,6 +265,10 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
     if (model->spec.tokens)
       say_tokens(&json, result->test_loss, result->token_bytes);
     trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
+    if (!isnan(result->bubble)) {
+      trm_json_number(&json, "bubble", result->bubble);
+      trm_json_number(&json, "bubble_theory", result->bubble_theory);
+    }
     trm_json_integer(&json, "planned_bytes", (int64_t)result->planned_bytes);
     trm_json_integer(&json, "max_resident_bytes", (int64_t)result->max_resident_bytes);
     trm_json_text(&json, "weights_sha256", result->weights_sha256);

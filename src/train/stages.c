@@ -1,7 +1,9 @@
 #include "train/stages.h"
 
+#include <math.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/balance.h"
@@ -134,6 +136,16 @@ int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_
   const int status = s->pipeline.ops->train(&s->pipeline, &run, tally);
   trm_free(rows);
   return status;
+}
+
+void trainer_stages_bubble(struct trainer *t, double *measured, double *theory)
+{
+  struct trm_pipeline *p = &t->stages.pipeline;
+  *measured = t->stages.used ? p->ops->bubble(p) : NAN;
+  *theory = t->stages.used ? trm_schedule_bubble(&p->schedule) : NAN;
+  if (t->stages.used)
+    trm_info("pipeline: idle %.1f%% of the time of %d stages, %.1f%% in theory", 100 * *measured, p->schedule.stages,
+             100 * *theory);
 }
 
 /* -- evaluation */

@@ -34,6 +34,8 @@ void trainer_stages_free(struct trainer *t); /* collective */
 int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_tally *tally);
 /* Collective. Schedules that do not flush: all batches below `end`, updates included. *sum: over them. */
 int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *sum);
+/* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no stages. */
+void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 /* Collective. As trm_evaluate, over the test split. */
 int trainer_stages_evaluate(struct trainer *t, struct trm_tally *tally);
 

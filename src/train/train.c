@@ -241,6 +241,7 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .max_resident_bytes = trm_memory_most(),
   };
   trm_pace_report(&t->pace, t->comm);
+  trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
   struct trm_gathering whole;
   TRM_CHECK(trainer_gather(t, &whole));
   int status = TRM_OK;

@@ -30,6 +30,7 @@ struct trm_result {
   char weights_sha256[65];
   bool tokens;        /* the losses are those of tokens */
   double token_bytes; /* bytes of text a token of the test split; 0: not known */
+  double bubble, bubble_theory; /* share of the stages' time that was idle in training, and that the schedule must have; NAN */
   const char *status; /* "done", "stopped", "early-stop" */
 };
 
