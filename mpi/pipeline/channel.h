@@ -5,8 +5,9 @@
 
 #include "core/comm.h"
 #include "core/device.h"
+#include "train/pipeline.h"
 
-enum { CHANNEL_DEPTH = 2 };
+enum { CHANNEL_DEPTH = TRM_MESSAGES_AHEAD };
 
 struct channel {
   struct trm_comm *comm;

@@ -200,6 +200,13 @@ static int run_begin(struct executor *e, const struct trm_pipeline_run *run, boo
   return TRM_OK;
 }
 
+/* Between layers: messages that have arrived go on to their buffers. */
+static void move_on(void *context)
+{
+  struct trm_comm *comm = context;
+  comm->ops->progress(comm);
+}
+
 /* The pass of a micro-batch over one chunk. */
 static int pass_of(struct executor *e, const struct trm_action *action, struct trm_pass *pass)
 {
@@ -218,6 +225,8 @@ static int pass_of(struct executor *e, const struct trm_action *action, struct t
   if (pass->input->rows != e->rows[action->micro])
     return trm_error(TRM_FAILED, "micro-batch %d has %zu rows, not the %zu that the stages were told", micro,
                      pass->input->rows, e->rows[action->micro]);
+  pass->between = e->comm->size > 1 ? move_on : NULL;
+  pass->between_context = e->comm;
   pass->first_row = e->first_row[action->micro];
   pass->scale = run->batch[batch].scale;
   pass->beta = micro ? 1 : 0;

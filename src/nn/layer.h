@@ -170,6 +170,8 @@ struct trm_pass {
   void *reduce_context;
   struct trm_axis *tensor;       /* the ranks that divide the layers; NULL: layers are whole */
   const struct trm_holder *holder; /* NULL: the arrays are whole, as trm_model_bind got them */
+  void (*between)(void *context); /* called between layers: messages under way move on; NULL: there are none */
+  void *between_context;
 };
 
 struct trm_layer_ops {

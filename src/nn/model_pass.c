@@ -174,6 +174,8 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
     if (model->layer[i].from != TRM_FROM_NONE && layer_runs(&model->layer[i], pass))
       layer_forward(model, pass, i, FORWARD);
     hold_give(model, pass, i, how);
+    if (pass->between)
+      pass->between(pass->between_context);
   }
   statistics_give(model, pass, how);
   model->scores = array_at(model, plan->value[plan->last - 1]);
@@ -248,6 +250,8 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
     if (layer->parameters && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
     hold_give(model, pass, i, TRM_HOLD_BACKWARD);
+    if (pass->between)
+      pass->between(pass->between_context);
   }
   if (ready && model->statistics && model->chunk_now == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));

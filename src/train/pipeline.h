@@ -22,6 +22,9 @@
 #include "nn/model.h"
 #include "train/actions.h"
 
+/* Messages of each kind that a stage has buffers for at each end of a chunk. */
+enum { TRM_MESSAGES_AHEAD = 2 };
+
 struct trm_pipeline;
 
 /* One batch, or this rank's part of it. The same on all stages. */
@@ -34,7 +37,7 @@ struct trm_pipeline_batch {
 
 /* What a run of passes asks of the caller. */
 struct trm_pipeline_run {
-  struct trm_pass pass; /* what all passes have in common: input, first_row, beta and scale are not read */
+  struct trm_pass pass; /* what all passes have in common: input, first_row, beta, scale and between are not read */
   const struct trm_pipeline_batch *batch; /* (batches) */
   int batches;                            /* of schedules that flush, and of an evaluation, 1 */
   void *context;
