@@ -118,6 +118,8 @@ trm_test_scripts += \
 	tests/async_methods.sh \
 	tests/models.sh \
 	tests/layouts.sh \
+	tests/layouts_resume.sh \
+	tests/bubble.sh \
 	tests/async_centre.sh \
 	tests/report.sh \
 	tests/generate.sh \
@@ -132,6 +134,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \
 	tests/bench/torch_peer.py \
+	tests/layouts_lib.sh \
 	tests/lib.sh \
 	tests/reference/check_onnx.py \
 	tests/reference/check_safetensors.py \
