@@ -1,5 +1,5 @@
-/* The report's section on schedules: for each run with a trace.json (core/trace.h), what the ranks did in its last steps,
- * a row a rank. */
+/* The report's section on schedules: for each run with a trace.json (core/trace.h), what the ranks did in its last
+ * steps, a row a rank. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,8 @@ struct gantt {
 enum { FORWARD, BACKWARD, OTHER, COMMUNICATION, WAITING };
 static const struct {
   const char *label, *class;
-} colours[] = {{"forward", "s0"}, {"backward", "s1"}, {"other computation", "s5"}, {"communication", "s4"}, {"waiting", NULL}};
+} colours[] = {{"forward", "s0"}, {"backward", "s1"}, {"other computation", "s5"}, {"communication", "s4"},
+             {"waiting", NULL}};
 
 static int colour_of(const char *name, const char *kind)
 {
@@ -148,7 +149,8 @@ static void box_write(FILE *out, const struct gantt *gantt, const struct box *bo
   html_text(out, box->name);
   if (box->micro >= 0)
     fprintf(out, ", micro-batch %d", box->micro);
-  fprintf(out, ": %.4g ms from %.4g ms</title></rect>", 1e3 * (box->ended - box->began), 1e3 * (box->began - gantt->began));
+  fprintf(out, ": %.4g ms from %.4g ms</title></rect>", 1e3 * (box->ended - box->began),
+          1e3 * (box->began - gantt->began));
   if (box->micro >= 0 && box->colour <= BACKWARD && width > (box->micro > 9 ? 17 : 10))
     fprintf(out, "<text class=\"in\" text-anchor=\"middle\" x=\"%.2f\" y=\"%.1f\">%d</text>", x + width / 2,
             y + height / 2 + 4, box->micro);
@@ -180,8 +182,8 @@ static void gantt_write(FILE *out, const struct gantt *gantt)
   axis_write(out, gantt);
   fputs("</svg><figcaption>", out);
   for (int i = 0; i <= WAITING; i++)
-    fprintf(out, "<svg class=\"key%s%s\" viewBox=\"0 0 26 10\"><rect class=\"%s\" x=\"1\" width=\"24\" height=\"10\"/></svg>%s "
-            "&nbsp; ", colours[i].class ? " " : "", colours[i].class ? colours[i].class : "",
+    fprintf(out, "<svg class=\"key%s%s\" viewBox=\"0 0 26 10\"><rect class=\"%s\" x=\"1\" width=\"24\" height=\"10\"/>"
+            "</svg>%s &nbsp; ", colours[i].class ? " " : "", colours[i].class ? colours[i].class : "",
             colours[i].class ? "box" : "idle", colours[i].label);
   if (gantt->first == gantt->last)
     fprintf(out, "<br>Step %lld", gantt->last);

@@ -18,7 +18,8 @@
 
 static int file_fail(const char *folder, size_t bytes, const char *what, const char *why, int error)
 {
-  return trm_error(TRM_FAILED, "%s: %s %.1f MiB for %s: %s", folder, why, (double)bytes / 1048576.0, what, strerror(error));
+  return trm_error(TRM_FAILED, "%s: %s %.1f MiB for %s: %s", folder, why, (double)bytes / 1048576.0, what,
+                   strerror(error));
 }
 
 /* Takes the file's place on the disk; returns an error number. */
@@ -77,7 +78,8 @@ static void path_share(struct trm_comm *comm, char **path)
   comm->ops->broadcast(comm, *path, (size_t)length, TRM_BYTE, 0);
 }
 
-int trm_mapped_create(struct trm_comm *comm, const char *folder, size_t bytes, const char *what, struct trm_mapped *mapped)
+int trm_mapped_create(struct trm_comm *comm, const char *folder, size_t bytes, const char *what,
+                      struct trm_mapped *mapped)
 {
   char *path = NULL;
   int file = -1;

@@ -56,7 +56,7 @@ static void message_receive(int from, void *data, size_t bytes)
   trace.comm->ops->wait(&request);
 }
 
-/* Collective. Asks rank 0 for its time again and again: the answer was read between question and answer, so where these are
+/* Collective. Asks rank 0 for its time again and again: it was read between question and answer, so where these are
  * nearest to one another it is most exact (Cristian 1989). */
 static struct reading clocks_compare(void)
 {

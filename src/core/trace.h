@@ -1,7 +1,7 @@
 /* What each rank did when: for a picture of a run's steps (run.trace).
  *
- * One trace a process, recorded by its main thread, off until it is started. Events of a rank lie one in another or apart:
- * so an operation that goes on while the rank computes is none, its beginning and the waiting for its end are.
+ * One trace a process, recorded by its main thread, off until it is started. Events of a rank lie one in another or
+ * apart: so an operation that goes on while the rank computes is none, its beginning and the waiting for its end are.
  *
  *   const double began = trm_trace_begin();
  *   ...
@@ -36,11 +36,12 @@ double trm_trace_begin(void); /* seconds of comm->ops->clock; 0 where the trace 
 /* An event from `began` until now. name: of up to 23 bytes is kept. Costs reading the clock, or nothing. */
 void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_place place);
 /* The same of an event whose end was measured, too, by the same clock. */
-void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_place place);
+void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended,
+                   struct trm_trace_place place);
 
 /* Collective: writes the events of all ranks to a file of rank 0, in the Trace Event Format that chrome://tracing and
- * Perfetto read: a row a rank, microseconds since the start by rank 0's clock. Compares the clocks again, and takes what
- * they drifted as even. The trace goes on. TRM_FAILED on every rank if it cannot be written. A trace that is off writes
+ * Perfetto read: a row a rank, microseconds since the start by rank 0's clock. Compares the clocks again, and takes
+ * what they drifted as even. The trace goes on. TRM_FAILED on every rank if it cannot be written. A trace that is off writes
  * nothing. */
 int trm_trace_write(const char *path);
 

@@ -1,8 +1,8 @@
 /* Lifetimes of the arrays of a step, and their places in the arena.
  *
- * Moments: forward of layer i is i, the loss is `last`; then, segment by segment from the last one, those of its layers that
- * compute again, and backward of its layers. Placement is greedy by size: the largest first, each at the lowest offset that
- * is free for its whole life (Pisarchyk & Lee 2020).
+ * Moments: forward of layer i is i, the loss is `last`; then, segment by segment from the last one, those of its layers
+ * that compute again, and backward of its layers. Placement is greedy by size: the largest first, each at the lowest
+ * offset that is free for its whole life (Pisarchyk & Lee 2020).
  *
  * Several gradients may be one array: those of what an add reads are that of its output, and layers in place hand
  * theirs on. So an array is written over only at a moment when no other gradient that still waits to be read is in
@@ -22,7 +22,7 @@ struct block {
   bool stays;     /* outlasts a pass */
 };
 
-/* The blocks of a plan, and which one each array uses; NONE: no array. Values, workspaces and scratches as in trm_plan. */
+/* The blocks of a plan, and which one each array uses; NONE: no array. Values, workspaces, scratches as in trm_plan. */
 struct blocks {
   const struct trm_layer *layer; /* (last) */
   const struct trm_plan *plan;   /* its segments */
@@ -36,7 +36,7 @@ struct blocks {
   int *flow;               /* (last, 2, 3): write, earlier, sum */
   int *repeat, *backward;  /* (last) moments: forward again, backward; NONE: not at all */
   int *renewed;            /* (last) 1: its value is computed again, and at another place */
-  int *read;               /* (2, last) the last moments at which a value is read: that of forward, that of the repetition */
+  int *read;               /* (2, last) the last moment at which a value is read: forward's, the repetition's */
 };
 
 static size_t block_elements(const struct blocks *blocks, int layer)
@@ -57,7 +57,7 @@ static void block_use(struct blocks *blocks, int block, int moment)
     blocks->block[block].dies = moment;
 }
 
-/* Which of the two values of layer v somebody in layer i's segment finds after the loss: an index into value and read. */
+/* Which of the two values of layer v layer i finds after the loss: an index into value and read. */
 static int found(const struct blocks *blocks, int i, int v)
 {
   return blocks->renewed[v] == 1 && blocks->plan->end[v] == blocks->plan->end[i] ? blocks->last + v : v;
@@ -120,8 +120,8 @@ static void set_reads(struct blocks *blocks)
   value_read(blocks, last - 1, last); /* by the loss */
 }
 
-/* Where layer i puts its value at a moment: over one that it reads and nobody reads later (never over the batch), or in a
- * place of its own. after: after the loss. */
+/* Where layer i puts its value at a moment: over one that it reads and nobody reads later (never over the batch), or in
+ * a place of its own. after: after the loss. */
 static int value_place(struct blocks *blocks, int i, int moment, bool after)
 {
   const struct trm_layer *layer = &blocks->layer[i];
@@ -315,7 +315,8 @@ static struct trm_plan *plan_take(int first, int last)
   return plan;
 }
 
-struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last, const struct trm_plan_request *request)
+struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last,
+                                 const struct trm_plan_request *request)
 {
   struct trm_plan *plan = plan_take(first, last);
   plan->whole = request->apart && !layer[last - 1].scores;

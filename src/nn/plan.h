@@ -1,8 +1,8 @@
 /* The activation arena, planned before any memory is taken (private to src/nn).
  *
  * Every array of a step lives from one moment to another; arrays whose lives do not meet share memory. What backward
- * reads is kept, or computed again (recompute.h), layers that may work in place do, gradients alternate between few places.
- * A value that several layers read collects its gradient. */
+ * reads is kept, or computed again (recompute.h), layers that may work in place do, gradients alternate between few
+ * places. A value that several layers read collects its gradient. */
 #ifndef TRM_NN_PLAN_H
 #define TRM_NN_PLAN_H
 
@@ -41,7 +41,8 @@ struct trm_plan_request {
 };
 
 /* Plans layers [first, last). Release with trm_plan_free. */
-struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last, const struct trm_plan_request *request);
+struct trm_plan *trm_plan_create(const struct trm_layer *layer, int first, int last,
+                                 const struct trm_plan_request *request);
 void trm_plan_free(struct trm_plan *plan);
 
 #endif

@@ -19,7 +19,8 @@ int trm_model_recompute(const char *text, int *blocks)
   errno = 0;
   const long value = strtol(text, &end, 10);
   if (text[0] < '0' || text[0] > '9' || *end || errno || value < 1 || value > INT32_MAX)
-    return trm_error(TRM_USAGE, "parallel.recompute: '%s' is neither none, nor block, nor a number of blocks from 1 up", text);
+    return trm_error(TRM_USAGE, "parallel.recompute: '%s' is neither none, nor block, nor a number of blocks from 1 up",
+                     text);
   *blocks = (int)value;
   return TRM_OK;
 }
@@ -48,12 +49,14 @@ static void find_branches(int first, int last, const int *reader, bool *in_branc
 }
 
 /* Whether a block begins with layer i. *behind: a branch has ended since the last block began. */
-static bool block_begins(const struct trm_layer *layer, int last, const bool *in_branch, bool branches, int i, bool *behind)
+static bool block_begins(const struct trm_layer *layer, int last, const bool *in_branch, bool branches, int i,
+                         bool *behind)
 {
   if (in_branch[i])
     return false;
   *behind = *behind || in_branch[i - 1];
-  const bool begins = (i + 1 < last && in_branch[i + 1]) || ((*behind || !branches) && (layer[i].parameters || layer[i].tied));
+  const bool weights = layer[i].parameters || layer[i].tied;
+  const bool begins = (i + 1 < last && in_branch[i + 1]) || ((*behind || !branches) && weights);
   if (begins)
     *behind = false;
   return begins;
