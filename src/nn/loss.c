@@ -74,9 +74,9 @@ static struct row row_join(const float *words, size_t ranks, size_t r, size_t i,
 }
 
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): the ranks exchange a few words of each row, not its scores. */
-static void softmax_run_part(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocabulary *v, size_t r,
-                             const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
-                             float *words, float *host)
+static void softmax_run_part(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocabulary *v,
+                             size_t r, const float *z, float scale, float smoothing, float *row_loss,
+                             float *row_correct, float *dz, float *words, float *host)
 {
   struct trm_device *device = axis->device;
   const size_t ranks = (size_t)axis->comm->size;

@@ -122,7 +122,7 @@ struct splitting {
   int *itself, *where;     /* (layers) it, and its output, among those made */
 };
 
-enum { MOST_MADE = 7 }; /* layers for one: two moves for each of two inputs, itself, a move of its output; and the end */
+enum { MOST_MADE = 7 }; /* for one: two moves for each of two inputs, itself, a move of its output; at the end another */
 
 static const struct trm_shape *shape_at(const struct splitting *s, int made)
 {
@@ -151,7 +151,7 @@ static struct trm_layer *made_add(struct splitting *s, const struct trm_shape *w
   return &s->made[s->count++];
 }
 
-/* One move of the value at `from` (or of the batch); about: the lay that is not whole. Those of one value and kind are one. */
+/* One move of the value at `from` (or of the batch); about: the lay that is not whole. Readers that want the same share it. */
 static int move_add(struct splitting *s, const struct trm_layer *owner, const struct trm_layer_ops *ops, int from,
                     const struct trm_shape *whole, struct trm_lay to, struct trm_lay about)
 {
@@ -184,7 +184,8 @@ static int move_add(struct splitting *s, const struct trm_layer *owner, const st
 
 /* The value as the reader takes it. fans: each rank's reader does a part of the work on the whole. *summed: then moving the
  * gradient back sums it already. */
-static int convert(struct splitting *s, const struct trm_layer *reader, int from, struct trm_lay to, bool fans, bool *summed)
+static int convert(struct splitting *s, const struct trm_layer *reader, int from, struct trm_lay to, bool fans,
+                   bool *summed)
 {
   const struct trm_shape whole = from >= 0 ? *shape_at(s, from) : reader->in;
   const struct trm_lay has = from >= 0 ? s->lay[from] : whole_lay;

@@ -146,7 +146,8 @@ void embedding_parts(struct trm_device *device)
 {
   enum { R = 90, D = 17, V = 23, CUT = 9 };
   static const struct trm_vocabulary whole = {0, V, V}, parts[] = {{0, CUT, V}, {CUT, V, V}};
-  const float *w = device_floats(device, host_random(V * D, 1), V * D), *dy = device_floats(device, host_random(R * D, 2), R * D);
+  const float *w = device_floats(device, host_random(V * D, 1), V * D);
+  const float *dy = device_floats(device, host_random(R * D, 2), R * D);
   float *want = device_nan(device, R * D), *dwant = device_nan(device, V * D), *dw = device_nan(device, V * D);
   int32_t token[R];
 

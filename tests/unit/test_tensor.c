@@ -369,7 +369,8 @@ static const struct trm_input_spec values = {
   .shape = {.dims = 1, .size = {50}}, .target = TRM_TARGET_VALUE, .classes = 7};
 
 /* The model over a batch that is drawn. ignored: some targets do not count. */
-static void drawn_check(struct trm_device *device, const char *text, const struct trm_input_spec *spec, bool ignored, int most)
+static void drawn_check(struct trm_device *device, const char *text, const struct trm_input_spec *spec, bool ignored,
+                        int most)
 {
   enum { ROWS = 6 };
   const size_t f = trm_shape_count(&spec->shape), t = spec->tokens ? f : 1;
@@ -395,8 +396,8 @@ static void perceptrons(struct trm_device *device)
   drawn_check(device, "linear 21 | dropout 0.3 | gelu | layer_norm | linear 26 | dropout 0.4 | swiglu | linear 10", &vectors,
               true, 99);
   drawn_check(device, "linear 3 | relu | linear 2 | tanh | linear 40 | sigmoid | linear 10", &vectors, false, 99);
-  drawn_check(device, "mark x | linear 50 | tanh | add x | mark y | linear 50 bias=no | batch_norm | tanh | linear 50 | add y | linear 7",
-              &values, false, 99);
+  drawn_check(device, "mark x | linear 50 | tanh | add x | mark y | linear 50 bias=no | batch_norm | tanh | linear 50 | "
+                      "add y | linear 7", &values, false, 99);
   drawn_check(device, "linear 50 bias=no | relu | linear 31 bias=no | relu | linear 7", &values, false, 99);
 }
 
@@ -410,7 +411,8 @@ static void sequences(struct trm_device *device)
                         "linear 20 bias=no | add b | rms_norm | head", specs[k], false, 5);
     /* conversions of every kind: features meet positions, heads that do not fit, scores that lie otherwise */
     drawn_check(device, "embedding 8 | position | mark a | linear 24 | dropout 0.1 | attention heads=4 causal=no | mark h | "
-                        "layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh", specs[k], false, 4);
+                        "layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh", specs[k], false,
+                4);
     drawn_check(device, "embedding 24 | rotary heads=4 | mark q | attention heads=4 | dropout 0.1 | position | linear 24 | "
                         "add q | swiglu | layer_norm | linear 65 | layer_norm", specs[k], true, 4);
     drawn_check(device, "embedding 12 | dropout 0.3 | linear 10 | tanh | dropout 0.3 | linear 12 | dropout 0.2 | head tied "
@@ -425,8 +427,8 @@ static void images(struct trm_device *device)
   drawn_check(device, "conv2d 8 3 pad=1 | relu | conv2d 12 3 groups=4 pad=1 bias=no | batch_norm | gelu | max_pool 2 | "
                       "dropout 0.2 | conv2d 12 3 groups=12 | conv2d 6 1 groups=2 | relu | conv2d 7 2 | flatten | linear 10",
               &coloured, false, 99);
-  drawn_check(device, "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | linear 10", &coloured,
-              false, 99);
+  drawn_check(device, "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | linear 10",
+              &coloured, false, 99);
   drawn_check(device, "conv2d 9 3 | flatten | dropout 0.1 | linear 10", &coloured, false, 99);
   drawn_check(device, "avg_pool 2 | conv2d 3 1 | mark a | conv2d 3 1 | max_pool 1 | conv2d 3 1 | add a | global_avg_pool | "
                       "layer_norm | linear 10", &coloured, false, 99);
@@ -537,8 +539,8 @@ static void test_moves(void)
   names_check("gpt layers=1 heads=4 dim=16", &odd, true,
               "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear sum "
               "add layer_norm head^/");
-  names_check("embedding 8 | linear 24 | swiglu | linear 24 | rotary heads=4 | attention heads=4 | linear 9 | head", &characters,
-              true, "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
+  names_check("embedding 8 | linear 24 | swiglu | linear 24 | rotary heads=4 | attention heads=4 | linear 9 | head",
+              &characters, true, "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
               "scatter/ spread head/");
   names_check("lenet5", &small, false,
               "conv2d^/ relu/ max_pool/ conv2d sum relu max_pool flatten linear^/ relu/ linear sum relu linear^/");
@@ -552,11 +554,11 @@ static void test_errors(void)
 {
   struct trm_model_part part = {.tensor = 2, .tensors = 3};
   struct trm_model model;
-  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 18 | attention heads=2 | head", "auto", &nn_tokens, &part),
-                  TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 18 | attention heads=2 | head", "auto", &nn_tokens,
+                                        &part), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 2 (attention): 2 heads cannot be divided among 3 ranks");
-  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 12 | rotary heads=1 | head", "auto", &nn_tokens, &part),
-                  TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 12 | rotary heads=1 | head", "auto", &nn_tokens,
+                                        &part), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 2 (rotary): 1 heads cannot be divided among 3 ranks");
   part.tensors = 8;
   CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | head", "auto", &nn_tokens, &part), TRM_USAGE);
