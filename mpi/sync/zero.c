@@ -5,9 +5,9 @@
  *        2          whole     1/P         1/P
  *        3          1/P       1/P         1/P                  fully sharded (Zhao et al. 2023)
  *
- * The flat arrays are cut into units, runs of whole layers, and each unit is divided evenly: rank r has the r-th part of
- * it, its shard. Of what is not there as a whole a unit has a buffer for as long as its layers compute. Two buffers take
- * turns, so that the next unit is on its way already:
+ * The flat arrays are cut into units, runs of whole layers, and each unit is divided evenly: rank r has the r-th part
+ * of it, its shard. Of what is not there as a whole a unit has a buffer for as long as its layers compute. Two
+ * buffers take turns, so that the next unit is on its way already:
  *
  *   forward    .. gather 2 | compute with 2 | compute with 1 | compute with 0
  *                          | gather 1       | gather 0       |
@@ -16,16 +16,17 @@
  *                                | reduce-scatter 0 | reduce-scatter 1 | ..2
  *   step          each rank updates its shards; with whole weights they are gathered then, while the next batch is read
  *
- * A rank sends and receives 2 (P - 1) / P of the model a step with levels 1 and 2, as an allreduce does, and 3 (P - 1) / P
- * with level 3. Gradients of several micro-batches are added in the shards, so from level 2 on each micro-batch sends.
- * A weight that is used at both ends of the chain, an embedding with a tied head, stays in its buffer from the one end to
- * the other. Statistics are small, and whole everywhere.
+ * A rank sends and receives 2 (P - 1) / P of the model a step with levels 1 and 2, as an allreduce does, and
+ * 3 (P - 1) / P with level 3. Gradients of several micro-batches are added in the shards, so from level 2 on each
+ * micro-batch sends. A weight that is used at both ends of the chain, an embedding with a tied head, stays in its
+ * buffer from the one end to the other. Statistics are small, and whole everywhere.
  *
- * Ranks that share memory (parallel.share) need no copies: of levels 2 and 3 the weights then stand once in the memory of
- * the node, where layers read them and each rank updates its shards; and each rank reads its part of the gradients where
- * the others' layers have left them. Level 1 then is what sync.c does anyway. With parallel.shard=node the ranks of each
- * node divide the arrays among them, and the shards of the gradient are allreduced between the nodes: less memory is saved,
- * but all that comes before a layer can compute stays within the node.
+ * Ranks that share memory (parallel.share) need no copies: of levels 2 and 3 the weights then stand once in the
+ * memory of the node, where layers read them and each rank updates its shards; and each rank reads its part of the
+ * gradients where the others' layers have left them. Level 1 is then what sync.c does anyway. With
+ * parallel.shard=node the ranks of each node divide the arrays among them, and the shards of the gradient are
+ * allreduced between the nodes: less memory is saved, but all that comes before a layer can compute stays within the
+ * node.
  */
 #include <math.h>
 #include <string.h>

@@ -40,8 +40,8 @@ static void unit_close(struct zero *z, size_t low, size_t high, bool shared, siz
   unit_divide(z, unit, ranks, least);
 }
 
-/* Units of at least parallel.bucket bytes, from one end of a layer to another. A weight that is used at both ends of the
- * chain is a unit, and none reaches over the end of a chunk. */
+/* Units of at least parallel.bucket bytes, from one end of a layer to another. A weight that is used at both ends of
+ * the chain is a unit, and none reaches over the end of a chunk. */
 static void make_units(struct trm_strategy *strategy, struct zero *z)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
@@ -255,11 +255,13 @@ static void make_groups(struct trm_strategy *strategy, struct zero *z)
 int zero_create(struct trm_strategy *strategy)
 {
   if (strategy->options->run.lanes > 0)
-    return trm_error(TRM_USAGE, "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no "
-                                "rank has one; leave one of them out");
+    return trm_error(TRM_USAGE,
+                     "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
+                     "one; leave one of them out");
   if (sync_offload(strategy) && !strategy->device->host_memory)
-    return trm_error(TRM_USAGE, "parallel.offload: a file is mapped into the host's memory, and the states of device %s are "
-                     "in its own", strategy->device->ops->name);
+    return trm_error(TRM_USAGE,
+                     "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
+                     "its own", strategy->device->ops->name);
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   struct zero *z = trm_alloc(sizeof *z, "the strategy");
   strategy->own = z;

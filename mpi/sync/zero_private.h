@@ -1,5 +1,6 @@
 /* What the files of sharded data parallelism have in common: zero.c makes the passes and steps, zero_arrays.c cuts and
- * takes the memory, zero_exchange.c brings weights and gradients to where they belong, zero_state.c is for checkpoints. */
+ * takes the memory, zero_exchange.c brings weights and gradients to where they belong, zero_state.c is for
+ * checkpoints. */
 #ifndef TRM_MPI_SYNC_ZERO_PRIVATE_H
 #define TRM_MPI_SYNC_ZERO_PRIVATE_H
 
@@ -78,7 +79,7 @@ struct zero {
   float *g;            /* device, (shard): sums of this step */
   float *state[TRM_MAX_STATES - 1]; /* device, (shard); NULL: slots of averages have all of them */
   struct trm_mapped mapped[TRM_MAX_STATES - 1]; /* where states are in files: their memory */
-  float *came;         /* device, (largest part of a unit): a sum that came from the host; NULL: that is the same memory */
+  float *came;         /* device, (largest part of a unit): a sum from the host; NULL: its memory is the same */
   struct slots weights, gradients, averages; /* the last: for evaluations, where weights do not take turns */
 
   /* statistics: every rank has them whole */

@@ -181,6 +181,7 @@ int work_step(struct work *work, double *computed)
                                   .target_class = work->target[turn]};
   const uint64_t global = (uint64_t)rows * (uint64_t)work->comm->size;
   const struct trm_pass pass = {.device = &work->device,
+                                .holder = work->strategy.holder,
                                 .input = &input,
                                 .training = true,
                                 .seed = 1,
