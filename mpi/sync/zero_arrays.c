@@ -127,6 +127,7 @@ static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool
 {
   const struct zero *z = strategy->own;
   const bool here = strategy->device->host_memory;
+  const char *memory = all ? what : "buffers of units";
   size_t room = 0;
   slots->all = all;
   slots->count = all ? z->units : z->turns;
@@ -138,9 +139,9 @@ static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool
   for (int i = 0; i < slots->count; i++)
     room += slots->slot[i].room;
   if (shared)
-    TRM_CHECK(take_shared(z, room, all, what, shared, &slots->memory));
+    TRM_CHECK(take_shared(z, room, all, memory, shared, &slots->memory));
   else
-    TRM_CHECK(take(strategy, room, what, &slots->memory));
+    TRM_CHECK(take(strategy, room, memory, &slots->memory));
   float *data = slots->memory, *host = here ? NULL : trm_alloc(room * sizeof *host, what);
   for (int i = 0; i < slots->count; i++) {
     struct slot *slot = &slots->slot[i];

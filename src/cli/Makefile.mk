@@ -20,6 +20,7 @@ trireme_SOURCES += \
 	src/cli/cmd_export.c \
 	src/cli/cmd_generate.c \
 	src/cli/cmd_options.c \
+	src/cli/cmd_plan.c \
 	src/cli/cmd_predict.c \
 	src/cli/cmd_report.c \
 	src/cli/cmd_train.c \
@@ -29,6 +30,8 @@ trireme_SOURCES += \
 	src/cli/job.c \
 	src/cli/job.h \
 	src/cli/main.c \
+	src/cli/planning.c \
+	src/cli/planning.h \
 	src/cli/report.h \
 	src/cli/report_gnuplot.c \
 	src/cli/report_html.c \

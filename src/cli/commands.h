@@ -11,6 +11,7 @@ int cmd_data(int argc, char **argv);
 int cmd_export(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_options(int argc, char **argv);
 
 #endif

@@ -17,6 +17,7 @@ static const struct {
   int (*run)(int argc, char **argv);
 } commands[] = {
   {"train", "train a model, on one rank or under mpiexec or srun", cmd_train},
+  {"plan", "what each layout of a job's ranks would take, and which is best", cmd_plan},
   {"eval", "evaluate a checkpoint on a data set", cmd_eval},
   {"predict", "answer for every sample of a data set", cmd_predict},
   {"export", "write a checkpoint's model in the formats of other programs", cmd_export},

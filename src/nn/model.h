@@ -162,6 +162,8 @@ struct trm_parameter *trm_model_parameter(const struct trm_model *model, int num
 char *trm_model_describe(const struct trm_model *model);
 
 struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
+/* Does backward compute this layer again? Of a model that is bound. */
+bool trm_model_again(const struct trm_model *model, int layer);
 /* What backward computes again, of that: in addition, for a model to be bound with so many slots. */
 struct trm_cost trm_model_cost_again(const struct trm_model *model, int slots);
 

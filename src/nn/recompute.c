@@ -8,6 +8,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/model.h"
+#include "nn/plan.h"
 
 int trm_model_recompute(const char *text, int *blocks)
 {
@@ -105,6 +106,14 @@ void trm_recompute(const struct trm_layer *layer, int first, int last, int block
         wanted[operand[k]] |= again[i] || (backward && ops->keeps_input);
   }
   trm_free(reader);
+}
+
+bool trm_model_again(const struct trm_model *model, int layer)
+{
+  int c = 0;
+  while (layer >= model->chunk[c].last)
+    c++;
+  return model->chunk[c].plan->again[layer];
 }
 
 struct trm_cost trm_model_cost_again(const struct trm_model *model, int slots)

@@ -1,0 +1,241 @@
+/* trireme plan */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/commands.h"
+#include "cli/planning.h"
+#include "core/document.h"
+#include "core/status.h"
+
+static const char usage[] =
+  "usage: trireme plan [CONFIG.yaml] --ranks=N [FLAG...] [--SECTION.KEY=VALUE...]\n\n"
+  "For every way to divide a job over N ranks, data x pipeline x tensor, with each schedule,\n"
+  "parallel.zero and with and without recomputation: memory of a rank, what it gets from others\n"
+  "in a step, the time of a step, and which one is best. One process is enough. All layouts\n"
+  "give the same training; train.batch and train.accumulate stay as they are.\n\n"
+  "  --ranks=N         ranks of the job\n"
+  "  --nodes=K         nodes, each with as many of them (default 1)\n"
+  "  --cores=C         of a node (default: this one's); ranks beyond them share cores\n"
+  "  --memory=BYTES    that a rank may have, such as 4G: layouts that need more are marked, and last\n"
+  "  --machine=FILE    what a node can do, from a file, in place of measuring this one\n"
+  "  --calibrate=FILE  write that file; for a job on such a node: mpiexec -n 2 trireme plan ...\n"
+  "                    measures messages, too, which one process takes from the rate of memory\n"
+  "  --all             all layouts (default: the best 12), and why others cannot be\n"
+  "  --json            one JSON object, with all layouts\n\n"
+  "Memory is counted array by array, as a run would take it; of what the ranks of a node share\n"
+  "each has its part. Time is modelled from kernels measured here for two seconds. Between nodes\n"
+  "it is a guess: network_bytes_per_s and network_s of the file say how fast a node's network is.\n"
+  "parallel.layout=auto has `trireme train` take the best layout.\n";
+
+#define MB (1.0 / (1 << 20))
+
+struct wanted {
+  int64_t ranks, nodes, cores;
+  const char *memory, *machine, *calibrate;
+  bool all, json;
+};
+
+/* "4G" */
+static int bytes_read(const char *text, double *bytes)
+{
+  static const char units[] = "KMGT";
+  char *end;
+  *bytes = strtod(text, &end);
+  const char *unit = *end ? strchr(units, *end) : NULL;
+  if (end == text || !(*bytes > 0) || !isfinite(*bytes) || (*end && (!unit || end[1])))
+    return trm_error(TRM_USAGE, "plan: --memory=%s: bytes, such as 4000000000 or 4G", text);
+  if (unit)
+    *bytes = ldexp(*bytes, 10 * (int)(unit - units + 1));
+  return TRM_OK;
+}
+
+/* -- as a table */
+
+static void head_print(const struct planning *planning)
+{
+  const struct trm_planner *p = &planning->planner;
+  const struct trm_layout_job *job = &p->job;
+  const struct trm_machine *m = &p->machine;
+  printf("%s, %zu parameters; batches of %lld samples, %lld micro-batches\n",
+         strlen(p->whole.text) > 200 ? job->options->model : p->whole.text, trm_model_size(&p->whole),
+         (long long)job->options->train.batch, (long long)job->options->train.accumulate);
+  printf("%d rank%s on %d node%s of %d core%s, %d thread%s each; ", job->ranks, job->ranks == 1 ? "" : "s", job->nodes,
+         job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
+  if (planning->measured_s > 0)
+    printf("machine measured in %.1f s\n", planning->measured_s);
+  else
+    printf("machine from a file\n");
+  printf("messages: %.1f us and %.1f GB/s on a node (%s)", 1e6 * m->message_s, 1e-9 * m->message_bytes_per_s,
+         m->messages_measured ? "measured" : "not measured: from the rate of memory; mpiexec -n 2 measures");
+  if (job->nodes > 1)
+    printf(", %.1f us and %.1f GB/s between nodes (given)", 1e6 * m->network_s, 1e-9 * m->network_bytes_per_s);
+  printf("\n\n");
+}
+
+static void row_print(const struct trm_planned *planned)
+{
+  const struct trm_layout_memory *memory = &planned->memory;
+  const struct trm_layout_time *time = &planned->time;
+  printf("%9.2f  %7.1f%c ", 1e3 * time->step_s, memory->total * MB, planned->fits ? ' ' : '!');
+  for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
+    printf(" %6.1f", memory->part[i] * MB);
+  printf("  %7.2f %7.2f %7.2f   %s\n", time->traffic[TRM_AXIS_DATA] * MB, time->traffic[TRM_AXIS_PIPELINE] * MB,
+         time->traffic[TRM_AXIS_TENSOR] * MB, trm_layout_text(&planned->layout));
+}
+
+static void table_print(const struct planning *planning, bool all)
+{
+  enum { BEST = 12 };
+  const struct trm_planner *p = &planning->planner;
+  const int shown = all || p->count < BEST ? p->count : BEST;
+  int out = 0;
+  head_print(planning);
+  printf("     step    MB of a rank: of that                                               MB a step from others\n");
+  printf("       ms      all    param   grad states activ. buffer   data progr.     data    pipe  tensor   layout\n");
+  for (int i = 0; i < p->count; i++) {
+    out += !p->planned[i].fits;
+    if (i < shown)
+      row_print(&p->planned[i]);
+  }
+  if (shown < p->count)
+    printf("and %d more (--all)\n", p->count - shown);
+  if (out)
+    printf("! %d of %d do not fit in %.1f MB a rank\n", out, p->count, p->limit * MB);
+  for (int i = 0; all && i < p->refusals; i++)
+    printf("not possible: data %d x pipeline %d x tensor %d, %s: %s\n", p->refused[i].size[TRM_AXIS_DATA],
+           p->refused[i].size[TRM_AXIS_PIPELINE], p->refused[i].size[TRM_AXIS_TENSOR], p->refused[i].schedule,
+           p->refused[i].reason);
+  const struct trm_layout *best = &p->planned[0].layout;
+  if (p->planned[0].fits)
+    printf("\nbest: %s\n  --parallel.data=%d --parallel.pipeline=%d --parallel.tensor=%d --parallel.zero=%d "
+           "--parallel.recompute=%s%s%s\n", trm_layout_text(best), best->size[TRM_AXIS_DATA],
+           best->size[TRM_AXIS_PIPELINE], best->size[TRM_AXIS_TENSOR], best->zero, best->recompute,
+           best->size[TRM_AXIS_PIPELINE] > 1 ? " --parallel.schedule=" : "",
+           best->size[TRM_AXIS_PIPELINE] > 1 ? best->schedule : "");
+}
+
+/* -- as JSON */
+
+static void layout_json(struct trm_json *json, const int size[TRM_AXES], const char *schedule)
+{
+  trm_json_object(json, NULL);
+  trm_json_integer(json, "data", size[TRM_AXIS_DATA]);
+  trm_json_integer(json, "pipeline", size[TRM_AXIS_PIPELINE]);
+  trm_json_integer(json, "tensor", size[TRM_AXIS_TENSOR]);
+  trm_json_text(json, "schedule", size[TRM_AXIS_PIPELINE] > 1 ? schedule : NULL);
+}
+
+static void planned_json(struct trm_json *json, const struct trm_planned *planned)
+{
+  static const char *const axis[TRM_AXES] = {"data", "pipeline", "tensor"};
+  const struct trm_layout *layout = &planned->layout;
+  layout_json(json, layout->size, layout->schedule);
+  trm_json_integer(json, "chunks", layout->chunks);
+  trm_json_integer(json, "zero", layout->zero);
+  trm_json_text(json, "recompute", layout->recompute);
+  trm_json_bool(json, "fits", planned->fits);
+  trm_json_object(json, "bytes");
+  for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
+    trm_json_number(json, trm_layout_part_name[i], round(planned->memory.part[i]));
+  trm_json_number(json, "total", round(planned->memory.total));
+  trm_json_number(json, "resident", round(planned->memory.resident));
+  trm_json_end(json);
+  trm_json_object(json, "traffic_bytes");
+  for (int a = 0; a < TRM_AXES; a++)
+    trm_json_number(json, axis[a], round(planned->time.traffic[a]));
+  trm_json_end(json);
+  trm_json_number(json, "step_s", planned->time.step_s);
+  trm_json_number(json, "compute_s", planned->time.compute_s);
+  trm_json_object(json, "axis_s");
+  for (int a = 0; a < TRM_AXES; a++)
+    trm_json_number(json, axis[a], planned->time.axis_s[a]);
+  trm_json_end(json);
+  trm_json_end(json);
+}
+
+static void json_print(const struct planning *planning)
+{
+  const struct trm_planner *p = &planning->planner;
+  struct trm_json json;
+  trm_json_open(&json, stdout);
+  trm_json_object(&json, NULL);
+  trm_json_text(&json, "model", p->job.options->model);
+  trm_json_integer(&json, "parameters", (int64_t)trm_model_size(&p->whole));
+  trm_json_integer(&json, "ranks", p->job.ranks);
+  trm_json_integer(&json, "nodes", p->job.nodes);
+  trm_json_integer(&json, "cores", p->job.cores);
+  trm_json_integer(&json, "threads", p->job.threads);
+  trm_json_number(&json, "limit_bytes", p->limit > 0 ? p->limit : NAN);
+  trm_json_bool(&json, "messages_measured", p->machine.messages_measured);
+  trm_json_list(&json, "layouts");
+  for (int i = 0; i < p->count; i++)
+    planned_json(&json, &p->planned[i]);
+  trm_json_end(&json);
+  trm_json_list(&json, "impossible");
+  for (int i = 0; i < p->refusals; i++) {
+    layout_json(&json, p->refused[i].size, p->refused[i].schedule);
+    trm_json_text(&json, "reason", p->refused[i].reason);
+    trm_json_end(&json);
+  }
+  trm_json_end(&json);
+  trm_json_end(&json);
+}
+
+/* -- the command */
+
+static int answer(const struct planning *planning, const struct wanted *wanted)
+{
+  const struct trm_planner *p = &planning->planner;
+  if (wanted->calibrate)
+    TRM_CHECK(trm_machine_write(&p->machine, wanted->calibrate));
+  if (wanted->json)
+    json_print(planning);
+  else
+    table_print(planning, wanted->all);
+  if (!p->planned[0].fits)
+    return trm_error(TRM_FAILED, "plan: no layout fits in %.1f MB a rank", p->limit * MB);
+  return TRM_OK;
+}
+
+static int plan(struct job *job, const struct wanted *wanted)
+{
+  struct planning_request request = {.ranks = (int)wanted->ranks, .nodes = (int)wanted->nodes, .cores = (int)wanted->cores,
+                                     .machine = wanted->machine};
+  if (wanted->ranks == 0)
+    return trm_error(TRM_USAGE, "plan: --ranks=N is missing: for how many ranks?");
+  if (wanted->machine && wanted->calibrate)
+    return trm_error(TRM_USAGE, "plan: --machine reads what --calibrate measures: give one of them");
+  if (wanted->memory)
+    TRM_CHECK(bytes_read(wanted->memory, &request.limit));
+  struct planning planning;
+  int status = planning_open(&planning, job, &request);
+  if (status == TRM_OK)
+    status = trm_agree(job->parts.comm, job->parts.comm->rank == 0 ? answer(&planning, wanted) : TRM_OK);
+  planning_close(&planning);
+  return status;
+}
+
+int cmd_plan(int argc, char **argv)
+{
+  struct wanted wanted = {.nodes = 1};
+  const struct flag table[] = {{"ranks", FLAG_INTEGER, &wanted.ranks, 1, 1 << 20},
+                               {"nodes", FLAG_INTEGER, &wanted.nodes, 1, 1 << 20},
+                               {"cores", FLAG_INTEGER, &wanted.cores, 1, 1 << 20},
+                               {"memory", FLAG_TEXT, &wanted.memory, 0, 0},
+                               {"machine", FLAG_TEXT, &wanted.machine, 0, 0},
+                               {"calibrate", FLAG_TEXT, &wanted.calibrate, 0, 0},
+                               {"all", FLAG_BOOL, &wanted.all, 0, 0},
+                               {"json", FLAG_BOOL, &wanted.json, 0, 0},
+                               {.name = NULL}};
+  const struct job_request request = {.command = "plan", .usage = usage, .flags = table, .places = 1, .config = true};
+  struct job job;
+  int words;
+  bool helped;
+  int status = job_open(&job, &request, argc, argv, &words, &helped);
+  if (status == TRM_OK && !helped)
+    status = plan(&job, &wanted);
+  job_close(&job);
+  return status;
+}

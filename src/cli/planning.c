@@ -1,0 +1,194 @@
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+#define _GNU_SOURCE
+#include "cli/planning.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+
+#define MEASURE_S 2.0 /* for all layers of all layouts */
+
+enum { TAG = 17 };
+
+static cpu_set_t own_cores(void)
+{
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0)
+    CPU_SET(0, &set);
+  return set;
+}
+
+/* -- while rank 0 plans the others sleep: it measures with all cores */
+
+static void others_wake(struct trm_comm *comm)
+{
+  char word = 0;
+  for (int rank = 1; rank < comm->size; rank++) {
+    struct trm_request *request;
+    comm->ops->send_begin(comm, &word, 1, TRM_BYTE, rank, TAG, &request);
+    comm->ops->wait(&request);
+  }
+}
+
+static void sleep_until_woken(struct trm_comm *comm)
+{
+  const struct timespec nap = {.tv_nsec = 2000000};
+  char word;
+  struct trm_request *request;
+  comm->ops->receive_begin(comm, &word, 1, TRM_BYTE, 0, TAG, &request);
+  while (!comm->ops->test(&request))
+    nanosleep(&nap, NULL);
+}
+
+/* -- planning */
+
+/* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it. */
+static int devices_open(struct planning *planning, const struct job *job, int here, int threads)
+{
+  const cpu_set_t mine = own_cores();
+  const int most = CPU_COUNT(&mine) / threads, wanted = here < most ? here : most > 0 ? most : 1;
+  planning->device = trm_alloc((size_t)wanted * sizeof *planning->device, "devices");
+  planning->bench = (struct trm_machine_bench){.device = planning->device, .seconds = MEASURE_S};
+  for (int i = 0; i < wanted; i++) {
+    TRM_CHECK(trm_device_open(&planning->device[i], job->options.device.name, job->options.device.blas,
+                              job->options.device.matmul, 0, threads));
+    planning->bench.devices++;
+  }
+  return TRM_OK;
+}
+
+static int plan(struct planning *planning, struct job *job, const struct planning_request *request,
+                const struct trm_machine *messages)
+{
+  struct trm_planner *planner = &planning->planner;
+  const cpu_set_t mine = own_cores();
+  struct trm_machine machine;
+  if (request->machine)
+    TRM_CHECK(trm_machine_read(&machine, request->machine));
+  const int here = request->ranks / request->nodes;
+  const int cores = request->cores ? request->cores : request->machine ? machine.cores : CPU_COUNT(&mine);
+  const int asked = (int)job->options.parallel.threads, shared = cores / (here > 0 ? here : 1);
+  const struct trm_planner_request inner = {.ranks = request->ranks, .nodes = request->nodes, .cores = cores,
+                                            .threads = asked ? asked : shared > 0 ? shared : 1, .limit = request->limit};
+  const int status = trm_planner_open(planner, &job->options, &job->parts, &inner);
+  if (request->machine) {
+    trm_machine_free(&planner->machine);
+    planner->machine = machine;
+  }
+  TRM_CHECK(status);
+  if (request->machine)
+    return trm_planner_run(planner, NULL);
+  planner->machine.message_s = messages->message_s;
+  planner->machine.message_bytes_per_s = messages->message_bytes_per_s;
+  planner->machine.messages_measured = messages->messages_measured;
+  TRM_CHECK(devices_open(planning, job, here, inner.threads));
+  TRM_CHECK(trm_planner_run(planner, &planning->bench));
+  planning->measured_s = planning->bench.spent;
+  return TRM_OK;
+}
+
+int planning_open(struct planning *planning, struct job *job, const struct planning_request *request)
+{
+  struct trm_comm *comm = job->parts.comm;
+  struct trm_machine messages;
+  *planning = (struct planning){.measured_s = 0};
+  trm_machine_create(&messages, 1, 1);
+  if (!request->machine)
+    trm_machine_measure_messages(&messages, comm);
+  int status = TRM_OK;
+  if (comm->rank == 0) {
+    status = plan(planning, job, request, &messages);
+    others_wake(comm);
+  } else {
+    sleep_until_woken(comm);
+  }
+  return trm_agree(comm, status);
+}
+
+void planning_close(struct planning *planning)
+{
+  trm_planner_close(&planning->planner);
+  for (int i = 0; i < planning->bench.devices; i++)
+    trm_device_close(&planning->device[i]);
+  trm_free(planning->device);
+  *planning = (struct planning){.measured_s = 0};
+}
+
+/* -- parallel.layout=auto */
+
+/* Nodes of the job; 0: they have different numbers of ranks. */
+static int nodes_of(struct trm_comm *comm, struct trm_comm *node)
+{
+  int32_t most[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
+  return most[0] == -most[1] ? comm->size / node->size : 0;
+}
+
+static int cores_of(struct trm_comm *node)
+{
+  const cpu_set_t mine = own_cores();
+  cpu_set_t any = mine, *all = trm_alloc((size_t)node->size * sizeof *all, "processor sets");
+  node->ops->allgather(node, &mine, all, sizeof mine, TRM_BYTE);
+  for (int i = 0; i < node->size; i++)
+    CPU_OR(&any, &any, &all[i]);
+  trm_free(all);
+  return CPU_COUNT(&any);
+}
+
+/* What rank 0 tells the others. */
+struct choice {
+  int32_t size[TRM_AXES], chunks, zero;
+  char schedule[24], recompute[24];
+};
+
+static int choose(const struct planning *planning, struct choice *choice)
+{
+  const struct trm_planner *planner = &planning->planner;
+  const struct trm_planned *best = &planner->planned[0];
+  if (!best->fits)
+    return trm_error(TRM_FAILED, "parallel.layout: of %d layouts none fits a rank's part of the node's memory, %.0f MB; the "
+                     "best of them, %s, takes %.0f MB", planner->count, planner->limit / (1 << 20),
+                     trm_layout_text(&best->layout), best->memory.total / (1 << 20));
+  for (int a = 0; a < TRM_AXES; a++)
+    choice->size[a] = best->layout.size[a];
+  choice->chunks = best->layout.chunks;
+  choice->zero = best->layout.zero;
+  snprintf(choice->schedule, sizeof choice->schedule, "%s", best->layout.schedule);
+  snprintf(choice->recompute, sizeof choice->recompute, "%s", best->layout.recompute);
+  trm_info("layout: %s, the best of %d: a step is planned to take %.1f ms and a rank %.0f MB (trireme plan shows all)",
+           trm_layout_text(&best->layout), planner->count, 1e3 * best->time.step_s, best->memory.total / (1 << 20));
+  return TRM_OK;
+}
+
+int planning_choose(struct job *job)
+{
+  struct trm_comm *comm = job->parts.comm, *node = comm->ops->split_node(comm, "node");
+  const int nodes = nodes_of(comm, node), here = node->size;
+  struct planning_request request = {.ranks = comm->size, .nodes = nodes, .cores = cores_of(node)};
+  node->ops->release(node);
+  if (!nodes)
+    return trm_error(TRM_USAGE, "parallel.layout: auto is for nodes with equally many ranks");
+  request.limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / here;
+  struct planning planning;
+  struct choice choice = {.chunks = 0};
+  int status = planning_open(&planning, job, &request);
+  if (status == TRM_OK)
+    status = trm_agree(comm, comm->rank == 0 ? choose(&planning, &choice) : TRM_OK);
+  planning_close(&planning);
+  TRM_CHECK(status);
+  comm->ops->broadcast(comm, &choice, sizeof choice, TRM_BYTE, 0);
+  struct trm_layout layout = {.schedule = choice.schedule, .chunks = choice.chunks, .zero = choice.zero,
+                              .recompute = choice.recompute};
+  for (int a = 0; a < TRM_AXES; a++)
+    layout.size[a] = choice.size[a];
+  return trm_layout_choose(&job->options, &layout);
+}

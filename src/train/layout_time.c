@@ -1,0 +1,438 @@
+/* The time of a step: what each action of a stage takes, how the actions of all stages fit together, and what the ranks of
+ * the data axis do with the gradients. Nothing is taken to happen behind computation: on a node messages need the cores,
+ * too. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "train/layout.h"
+
+/* One micro-batch through one chunk. */
+struct action_cost {
+  double compute, tensor, data; /* seconds of passes, of the tensor axis, of the data axis */
+};
+
+struct stage_cost {
+  struct action_cost cost[2][TRM_MAX_CHUNKS]; /* forward, backward */
+  double message[TRM_MAX_CHUNKS];             /* bytes that a chunk takes from the piece before; 0: it has the batch */
+  double step_s;                              /* when all gradients are there, to the end of the update */
+  double tensor_bytes, data_bytes, pipeline_bytes; /* from others, in a step */
+};
+
+struct clockwork {
+  const struct trm_layout_job *job;
+  const struct trm_layout *layout;
+  const struct trm_layout_models *models;
+  const struct trm_machine *machine;
+  double crowd;     /* ranks that share a core when all compute */
+  size_t rows;
+  int micros;
+  struct stage_cost *stage; /* (stages) */
+};
+
+/* -- moving and adding */
+
+static double over_memory(const struct clockwork *c, const char *name, double bytes)
+{
+  return bytes > 0 ? trm_machine_seconds(c->machine, name, 0, bytes, NULL) : 0;
+}
+
+/* Messages of so many bytes in all, one after the other in `turns`, on a node or between nodes. */
+static double moved(const struct clockwork *c, double turns, double bytes, bool on_node)
+{
+  const struct trm_machine *m = c->machine;
+  return on_node ? turns * m->message_s + bytes / m->message_bytes_per_s : turns * m->network_s + bytes / m->network_bytes_per_s;
+}
+
+static bool tensor_on_node(const struct clockwork *c)
+{
+  return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
+}
+
+/* What happens to a value of so many bytes, whole. *traffic grows. */
+static double tensor_seconds(const struct clockwork *c, enum trm_move move, double bytes, double *traffic)
+{
+  const double ranks = c->layout->size[TRM_AXIS_TENSOR], turns = ceil(log2(ranks)), others = (ranks - 1) / ranks * bytes;
+  const bool here = tensor_on_node(c);
+  switch (move) {
+  case TRM_MOVE_NONE:
+    return 0;
+  case TRM_MOVE_TAKE:
+    return over_memory(c, "copy", 2 * bytes / ranks);
+  case TRM_MOVE_SUM:
+    *traffic += 2 * others;
+    return moved(c, 2 * turns, 2 * others, here) + over_memory(c, "sum", 3 * others);
+  case TRM_MOVE_GATHER:
+    *traffic += others;
+    return moved(c, turns, others, here) + over_memory(c, "copy", 2 * bytes);
+  case TRM_MOVE_SCATTER:
+    *traffic += others;
+    return moved(c, turns, others, here) + over_memory(c, "sum", 3 * others) + over_memory(c, "copy", 2 * bytes);
+  }
+  return 0;
+}
+
+/* -- a chunk */
+
+static double layer_bytes(const struct clockwork *c, const struct trm_shape *shape)
+{
+  return sizeof(float) * (double)c->rows * (double)trm_shape_count(shape);
+}
+
+static int readers(const struct trm_model *model, int i)
+{
+  int count = 0;
+  for (int r = i + 1; r < model->layers; r++)
+    count += (model->layer[r].from == i) + (model->layer[r].with == i);
+  return count;
+}
+
+static void layer_cost(struct clockwork *c, const struct trm_model *model, int i, struct stage_cost *stage, int chunk)
+{
+  const struct trm_layer *layer = &model->layer[i];
+  struct action_cost *forward = &stage->cost[0][chunk], *backward = &stage->cost[1][chunk];
+  const double out = layer_bytes(c, &layer->out);
+  double seconds[2] = {0, 0}, moving[2] = {0, 0}, whole = layer_bytes(c, &layer->in), traffic[2] = {0, 0};
+  if (layer->with != TRM_FROM_NONE) {
+    seconds[0] = over_memory(c, "sum", 3 * out);
+  } else if (layer->move[0] != TRM_MOVE_NONE || layer->move[1] != TRM_MOVE_NONE) {
+    whole = whole > out ? whole : out;
+    for (int k = 0; k < 2; k++)
+      moving[k] = tensor_seconds(c, layer->move[k], whole, &traffic[k]);
+  } else if (layer->from != TRM_FROM_NONE) {
+    const struct trm_machine_work work = trm_machine_layer_work(layer, c->rows);
+    seconds[0] = trm_machine_seconds(c->machine, work.name, work.flop, work.bytes, &seconds[1]);
+  }
+  if (layer->fans && layer->needs_dx)
+    moving[1] += tensor_seconds(c, TRM_MOVE_SUM, layer_bytes(c, &layer->in), &traffic[1]);
+  const int several = readers(model, i) - 1;
+  if (several > 0 && layer->needs_dy) /* the gradients that they give are added */
+    seconds[1] += several * over_memory(c, "sum", 3 * out);
+  const bool again = trm_model_again(model, i);
+  forward->compute += seconds[0];
+  forward->tensor += moving[0];
+  backward->compute += (layer->needs_dy ? seconds[1] : 0) + (again ? seconds[0] : 0);
+  backward->tensor += (layer->needs_dy ? moving[1] : 0) + (again ? moving[0] : 0);
+  stage->tensor_bytes += c->micros * (traffic[0] * (again ? 2 : 1) + (layer->needs_dy ? traffic[1] : 0));
+}
+
+static void loss_cost(struct clockwork *c, const struct trm_model *model, struct stage_cost *stage, int chunk)
+{
+  const struct trm_layer *last = &model->layer[model->chunk[chunk].last - 1];
+  char name[48];
+  snprintf(name, sizeof name, "loss %.32s", model->loss->name);
+  if (!last->scores)
+    return;
+  stage->cost[1][chunk].compute += over_memory(c, name, 2 * layer_bytes(c, &last->out));
+  if (last->divided) { /* a few words of each row, of all ranks */
+    const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_WORDS;
+    stage->cost[1][chunk].tensor += tensor_seconds(c, TRM_MOVE_GATHER, words * c->layout->size[TRM_AXIS_TENSOR],
+                                                   &stage->tensor_bytes);
+  }
+}
+
+/* -- the data axis: as the methods in mpi/sync do it */
+
+struct data_axis {
+  double ranks, near, groups; /* of the axis; that share memory on a node; nodes */
+  bool in_place;              /* shared memory, and sharded arrays that stand there */
+  bool sharded;               /* by parallel.zero */
+  double divides;             /* ranks that divide the arrays among them */
+  double bytes;               /* of a flat array */
+};
+
+static struct data_axis data_axis_of(const struct clockwork *c, const struct trm_model *model)
+{
+  const struct trm_options *o = c->job->options;
+  const bool shares = strcmp(o->parallel.share, "none") != 0 && c->job->parts->device->host_memory;
+  const bool by_node = strcmp(o->parallel.shard, "node") == 0;
+  const int zero = c->layout->zero;
+  struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA], .near = trm_layout_near(c->job, c->layout),
+                        .bytes = sizeof(float) * (double)model->parameters};
+  d.groups = d.ranks / d.near;
+  d.sharded = d.ranks > 1 && (zero > 1 || (zero == 1 && !(shares && d.groups == 1)));
+  d.in_place = d.sharded && zero > 1 && shares && d.near > 1 && (by_node || d.groups == 1);
+  d.divides = d.sharded && !by_node ? d.ranks : d.near;
+  return d;
+}
+
+static double update_seconds(const struct clockwork *c, const struct trm_model *model, double bytes)
+{
+  struct trm_optimizer optimizer;
+  if (trm_optimizer_create(&optimizer, c->job->options, model->tensor, model->tensors) != TRM_OK)
+    return 0;
+  const double norm = optimizer.clip > 0 ? over_memory(c, "copy", bytes) : 0;
+  return norm + over_memory(c, "update", (3 + 2.0 * optimizer.states) * bytes);
+}
+
+/* Between nodes each rank has 1 / near of the sum of its node; the node's ranks share its network. */
+static double across(const struct clockwork *c, const struct data_axis *d)
+{
+  return d->groups > 1 ? moved(c, 2 * ceil(log2(d->groups)), 2 * (d->groups - 1) / d->groups * d->bytes, false) : 0;
+}
+
+/* Of a unit array the ranks that divide it get what they have not, or send what is not theirs. */
+static double exchanged(const struct clockwork *c, const struct data_axis *d)
+{
+  const double others = (d->divides - 1) / d->divides * d->bytes;
+  if (d->divides <= d->near)
+    return moved(c, ceil(log2(d->divides)), others, true);
+  return moved(c, ceil(log2(d->divides)), d->near * (d->divides - d->near) / d->divides * d->bytes, false);
+}
+
+static void data_cost(struct clockwork *c, const struct trm_model *model, struct stage_cost *stage)
+{
+  const struct data_axis d = data_axis_of(c, model);
+  const double part = d.bytes / d.divides, others = (d.ranks - 1) / d.ranks * d.bytes;
+  const int level = c->layout->zero, chunks = model->chunks;
+  double micro[2] = {0, 0};
+  stage->step_s = update_seconds(c, model, d.sharded ? part : d.bytes / d.near) + 3 * c->machine->message_s;
+  stage->data_bytes = d.ranks > 1 ? 2 * others : 0;
+  if (!d.sharded) {
+    if (d.near > 1)
+      stage->step_s += over_memory(c, "sum", (d.near + 1) * d.bytes / d.near);
+    stage->step_s += across(c, &d);
+  } else if (d.in_place) {
+    micro[1] = over_memory(c, "sum", (d.divides + 2) * part);
+    stage->step_s += across(c, &d);
+  } else {
+    const double sum = over_memory(c, "sum", 3 * others), once = exchanged(c, &d);
+    if (level > 1)
+      micro[1] = once + sum;
+    else
+      stage->step_s += once + sum;
+    if (level < 3)
+      stage->step_s += once;
+    else
+      micro[0] = once, micro[1] += once;
+    stage->step_s += d.divides < d.ranks ? across(c, &d) : 0;
+  }
+  if (d.sharded && level > 1)
+    stage->data_bytes = others * (level == 3 && !d.in_place ? 3 * c->micros : c->micros + 1);
+  for (int k = 0; k < chunks; k++)
+    for (int way = 0; way < 2; way++)
+      stage->cost[way][k].data += micro[way] / chunks;
+}
+
+/* -- a stage */
+
+/* Gradients that are summands, once a batch or, where a holder has the arrays, once a pass. */
+static void partial_cost(struct clockwork *c, const struct trm_model *model, struct stage_cost *stage)
+{
+  const bool each = c->layout->zero > 1 && c->layout->size[TRM_AXIS_DATA] > 1;
+  for (int n = 0; n < trm_model_parameter_count(model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(model, n);
+    if (p->partial)
+      stage->step_s += (each ? c->micros : 1) *
+                       tensor_seconds(c, TRM_MOVE_SUM, sizeof(float) * (double)p->count, &stage->tensor_bytes);
+  }
+}
+
+static void stage_make(struct clockwork *c, int s)
+{
+  const struct trm_model *model = &c->models->model[s];
+  struct stage_cost *stage = &c->stage[s];
+  for (int chunk = 0; chunk < model->chunks; chunk++) {
+    for (int i = model->chunk[chunk].first; i < model->chunk[chunk].last; i++)
+      layer_cost(c, model, i, stage, chunk);
+    loss_cost(c, model, stage, chunk);
+    const struct trm_layer *first = &model->layer[model->chunk[chunk].first];
+    if (first->from == TRM_FROM_NONE)
+      stage->message[chunk] = layer_bytes(c, &first->out);
+    stage->pipeline_bytes += c->micros * stage->message[chunk];
+    if (!model->layer[model->chunk[chunk].last - 1].scores)
+      stage->pipeline_bytes += c->micros * layer_bytes(c, &model->layer[model->chunk[chunk].last - 1].out);
+  }
+  data_cost(c, model, stage);
+  partial_cost(c, model, stage);
+}
+
+/* -- all stages together */
+
+/* A stage on its way through its actions. */
+struct walker {
+  struct trm_action *action;
+  int count, at;
+  bool runs;
+  double left;  /* seconds of the action at a whole core */
+  double busy;  /* in which it ran */
+};
+
+struct run {
+  struct clockwork *clockwork;
+  struct walker *walker; /* (stages) */
+  double *ended;         /* (2, pieces, micros): when the value, or its gradient, is there; infinite: not yet */
+  double now;
+};
+
+static double *ended_at(const struct run *r, int way, int piece, int micro)
+{
+  const struct trm_schedule *schedule = &r->clockwork->models->schedule;
+  return &r->ended[(way * schedule->stages * schedule->chunks + piece) * r->clockwork->micros + micro];
+}
+
+/* When what the action needs is there. */
+static double comes(const struct run *r, int stage, const struct trm_action *action)
+{
+  const struct trm_schedule *schedule = &r->clockwork->models->schedule;
+  const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
+  if (action->kind == TRM_FORWARD)
+    return piece ? *ended_at(r, 0, piece - 1, action->micro) : 0;
+  return piece + 1 < pieces ? *ended_at(r, 1, piece + 1, action->micro) : *ended_at(r, 0, piece, action->micro);
+}
+
+/* A message and its copies into and out of its buffer. */
+static double passes_on(const struct run *r, int stage, const struct trm_action *action)
+{
+  const struct clockwork *c = r->clockwork;
+  const struct trm_schedule *schedule = &c->models->schedule;
+  const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
+  const bool forward = action->kind == TRM_FORWARD;
+  const int to = forward ? piece + 1 : piece; /* the piece whose entry it crosses */
+  if (to == 0 || to == pieces)
+    return 0;
+  const double bytes = c->stage[to % schedule->stages].message[to / schedule->stages];
+  const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
+  const int here = c->job->ranks / c->job->nodes;
+  const int from = stage * block / here, there = (forward ? to : to - 1) % schedule->stages * block / here;
+  return moved(c, 1, bytes, from == there) + over_memory(c, "copy", 4 * bytes);
+}
+
+/* Begins what can begin. Returns when the next one that waits for something known may. */
+static double begin_all(struct run *r)
+{
+  double next = INFINITY;
+  for (int s = 0; s < r->clockwork->models->stages; s++) {
+    struct walker *w = &r->walker[s];
+    if (w->runs || w->at == w->count)
+      continue;
+    const struct trm_action *action = &w->action[w->at];
+    const double when = comes(r, s, action);
+    if (when <= r->now) {
+      const struct action_cost *cost = &r->clockwork->stage[s].cost[action->kind == TRM_BACKWARD][action->chunk];
+      w->runs = true;
+      w->left = cost->compute + cost->tensor + cost->data;
+    } else {
+      next = fmin(next, when);
+    }
+  }
+  return next;
+}
+
+/* How much of a core each rank of a stage has: those that run share the cores of their node. */
+static double speed(const struct run *r, int stage)
+{
+  const struct clockwork *c = r->clockwork;
+  const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
+  const int here = c->job->ranks / c->job->nodes, node = stage * block / here;
+  int running = 0;
+  for (int s = 0; s < c->models->stages; s++) {
+    const int low = s * block > node * here ? s * block : node * here;
+    const int high = (s + 1) * block < (node + 1) * here ? (s + 1) * block : (node + 1) * here;
+    running += r->walker[s].runs && high > low ? high - low : 0;
+  }
+  const double cores = (double)c->job->cores / c->job->threads;
+  return running > cores ? cores / running : 1;
+}
+
+static void go_to(struct run *r, double when)
+{
+  for (int s = 0; s < r->clockwork->models->stages; s++)
+    if (r->walker[s].runs) {
+      r->walker[s].left -= (when - r->now) * speed(r, s);
+      r->walker[s].busy += when - r->now;
+    }
+  r->now = when;
+}
+
+static void end_some(struct run *r)
+{
+  const struct trm_schedule *schedule = &r->clockwork->models->schedule;
+  for (int s = 0; s < r->clockwork->models->stages; s++) {
+    struct walker *w = &r->walker[s];
+    if (!w->runs || w->left > 1e-12)
+      continue;
+    const struct trm_action *action = &w->action[w->at++];
+    *ended_at(r, action->kind == TRM_BACKWARD, action->chunk * schedule->stages + s, action->micro) =
+      r->now + passes_on(r, s, action);
+    w->runs = false;
+  }
+}
+
+/* Seconds until the gradients of all stages are complete. */
+static double walk(struct run *r)
+{
+  for (;;) {
+    double next = begin_all(r);
+    for (int s = 0; s < r->clockwork->models->stages; s++)
+      if (r->walker[s].runs)
+        next = fmin(next, r->now + r->walker[s].left / speed(r, s));
+    if (isinf(next))
+      return r->now;
+    go_to(r, next);
+    end_some(r);
+  }
+}
+
+static void all_stages(struct clockwork *c, struct trm_layout_time *time)
+{
+  const struct trm_schedule *schedule = &c->models->schedule;
+  const int stages = c->models->stages;
+  const size_t values = 2 * (size_t)stages * (size_t)schedule->chunks * (size_t)c->micros;
+  struct run r = {.clockwork = c};
+  r.walker = trm_alloc((size_t)stages * sizeof *r.walker, "a schedule");
+  r.ended = trm_alloc(values * sizeof *r.ended, "a schedule");
+  for (size_t i = 0; i < values; i++)
+    r.ended[i] = INFINITY;
+  for (int s = 0; s < stages; s++)
+    r.walker[s].action = trm_schedule_actions(schedule, s, 1, &r.walker[s].count);
+  const double passes = walk(&r);
+  int most = 0;
+  for (int s = 1; s < stages; s++)
+    most = r.walker[s].busy > r.walker[most].busy ? s : most;
+  struct action_cost sum = {0, 0, 0};
+  for (int k = 0; k < schedule->chunks; k++)
+    for (int way = 0; way < 2; way++) {
+      const struct action_cost *cost = &c->stage[most].cost[way][k];
+      sum.compute += cost->compute;
+      sum.tensor += cost->tensor;
+      sum.data += cost->data;
+    }
+  const double all = sum.compute + sum.tensor + sum.data, busy = r.walker[most].busy;
+  time->compute_s = all > 0 ? busy * sum.compute / all : 0;
+  time->axis_s[TRM_AXIS_TENSOR] = all > 0 ? busy * sum.tensor / all : 0;
+  time->axis_s[TRM_AXIS_DATA] = all > 0 ? busy * sum.data / all : 0;
+  time->axis_s[TRM_AXIS_PIPELINE] = passes - busy;
+  for (int s = 0; s < stages; s++)
+    trm_free(r.walker[s].action);
+  trm_free(r.walker);
+  trm_free(r.ended);
+}
+
+void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *layout,
+                     const struct trm_layout_models *models, struct trm_layout_time *time)
+{
+  struct clockwork c = {.job = job, .layout = layout, .models = models, .machine = job->machine,
+                        .rows = trm_layout_rows(job, layout), .micros = (int)job->options->train.accumulate};
+  const double wanted = (double)job->ranks / job->nodes * job->threads;
+  c.crowd = wanted > job->cores ? wanted / job->cores : 1;
+  c.stage = trm_alloc((size_t)models->stages * sizeof *c.stage, "stages");
+  *time = (struct trm_layout_time){.step_s = 0};
+  double update = 0;
+  for (int s = 0; s < models->stages; s++) {
+    stage_make(&c, s);
+    const struct stage_cost *stage = &c.stage[s];
+    update = fmax(update, c.crowd * stage->step_s);
+    time->traffic[TRM_AXIS_DATA] = fmax(time->traffic[TRM_AXIS_DATA], stage->data_bytes);
+    time->traffic[TRM_AXIS_TENSOR] = fmax(time->traffic[TRM_AXIS_TENSOR], stage->tensor_bytes);
+    time->traffic[TRM_AXIS_PIPELINE] = fmax(time->traffic[TRM_AXIS_PIPELINE], stage->pipeline_bytes);
+  }
+  all_stages(&c, time);
+  time->axis_s[TRM_AXIS_DATA] += update;
+  time->step_s = time->compute_s;
+  for (int a = 0; a < TRM_AXES; a++)
+    time->step_s += time->axis_s[a];
+  trm_free(c.stage);
+}

@@ -1,0 +1,174 @@
+#include "train/machine.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/document.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+void trm_machine_create(struct trm_machine *machine, int cores, int threads)
+{
+  *machine = (struct trm_machine){
+    .cores = cores, .threads = threads, .message_s = 2e-6, .network_s = 3e-6, .network_bytes_per_s = 1e10};
+}
+
+void trm_machine_free(struct trm_machine *machine)
+{
+  trm_free(machine->work);
+  *machine = (struct trm_machine){0};
+}
+
+void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work)
+{
+  const size_t count = (size_t)machine->works;
+  if ((count & (count - 1)) == 0) { /* powers of two: room for as many again */
+    struct trm_machine_work *larger = trm_alloc((count ? 2 * count : 1) * sizeof *larger, "figures of the machine");
+    if (count)
+      memcpy(larger, machine->work, count * sizeof *larger);
+    trm_free(machine->work);
+    machine->work = larger;
+  }
+  machine->work[machine->works++] = *work;
+}
+
+/* How much work it is, in comparison with others of its name. */
+static double size_of(double flop, double bytes)
+{
+  return flop > 0 ? flop : bytes;
+}
+
+static const struct trm_machine_work *most_similar(const struct trm_machine *machine, const char *name, double size)
+{
+  const struct trm_machine_work *best = NULL;
+  double distance = INFINITY;
+  for (int i = 0; i < machine->works; i++) {
+    const struct trm_machine_work *work = &machine->work[i];
+    const double away = fabs(log(size / size_of(work->flop, work->bytes)));
+    if (strcmp(work->name, name) == 0 && away < distance) {
+      best = work;
+      distance = away;
+    }
+  }
+  return best;
+}
+
+double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
+                           double *backward)
+{
+  const double size = size_of(flop, bytes);
+  const struct trm_machine_work *work = size > 0 ? most_similar(machine, name, size) : NULL;
+  const double part = work ? size / size_of(work->flop, work->bytes) : 0;
+  if (backward)
+    *backward = work ? part * work->backward_s : 0;
+  return work ? part * work->forward_s : 0;
+}
+
+bool trm_machine_knows(const struct trm_machine *machine, const char *name, double flop, double bytes)
+{
+  for (int i = 0; i < machine->works; i++) {
+    const struct trm_machine_work *work = &machine->work[i];
+    if (strcmp(work->name, name) == 0 && work->flop == flop && work->bytes == bytes)
+      return true;
+  }
+  return false;
+}
+
+/* -- the file */
+
+int trm_machine_write(const struct trm_machine *machine, const char *path)
+{
+  FILE *stream = fopen(path, "w");
+  if (!stream)
+    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
+  struct trm_json json;
+  trm_json_open(&json, stream);
+  trm_json_object(&json, NULL);
+  trm_json_integer(&json, "cores", machine->cores);
+  trm_json_integer(&json, "threads", machine->threads);
+  trm_json_number(&json, "message_s", machine->message_s);
+  trm_json_number(&json, "message_bytes_per_s", machine->message_bytes_per_s);
+  trm_json_bool(&json, "messages_measured", machine->messages_measured);
+  trm_json_number(&json, "network_s", machine->network_s);
+  trm_json_number(&json, "network_bytes_per_s", machine->network_bytes_per_s);
+  trm_json_list(&json, "work");
+  for (int i = 0; i < machine->works; i++) {
+    const struct trm_machine_work *work = &machine->work[i];
+    trm_json_object(&json, NULL);
+    trm_json_text(&json, "name", work->name);
+    trm_json_number(&json, "flop", work->flop);
+    trm_json_number(&json, "bytes", work->bytes);
+    trm_json_number(&json, "forward_s", work->forward_s);
+    trm_json_number(&json, "backward_s", work->backward_s);
+    trm_json_end(&json);
+  }
+  trm_json_end(&json);
+  trm_json_end(&json);
+  const bool written = !ferror(stream);
+  if (fclose(stream) != 0 || !written)
+    return trm_error(TRM_FAILED, "%s: cannot be written", path);
+  return TRM_OK;
+}
+
+/* A figure above 0. */
+static int number_read(const struct trm_node *map, const char *path, const char *key, double *value)
+{
+  *value = trm_node_number(trm_node_get(map, key), NAN);
+  if (!(*value > 0) || !isfinite(*value))
+    return trm_error(TRM_USAGE, "%s: %s is missing, or no number above 0 (trireme plan --calibrate=FILE writes such a file)",
+                     path, key);
+  return TRM_OK;
+}
+
+static int work_read(struct trm_machine *machine, const struct trm_node *node, const char *path)
+{
+  const struct trm_node *name = trm_node_get(node, "name");
+  struct trm_machine_work work = {.flop = trm_node_number(trm_node_get(node, "flop"), 0),
+                                  .bytes = trm_node_number(trm_node_get(node, "bytes"), 0),
+                                  .backward_s = trm_node_number(trm_node_get(node, "backward_s"), 0)};
+  if (!name || !name->text || strlen(name->text) >= sizeof work.name)
+    return trm_error(TRM_USAGE, "%s:%zu: work without a name", path, node->line);
+  memcpy(work.name, name->text, strlen(name->text) + 1);
+  TRM_CHECK(number_read(node, path, "forward_s", &work.forward_s));
+  if (!(size_of(work.flop, work.bytes) > 0) || !(work.backward_s >= 0))
+    return trm_error(TRM_USAGE, "%s:%zu: %s has neither flop nor bytes, or a backward_s below 0", path, node->line,
+                     work.name);
+  trm_machine_add(machine, &work);
+  return TRM_OK;
+}
+
+static int document_take(struct trm_machine *machine, const struct trm_node *root, const char *path)
+{
+  double cores, threads;
+  TRM_CHECK(number_read(root, path, "cores", &cores));
+  TRM_CHECK(number_read(root, path, "threads", &threads));
+  if (cores >= 1e6 || threads >= 1e6)
+    return trm_error(TRM_USAGE, "%s: no machine has so many cores or threads", path);
+  machine->cores = (int)cores;
+  machine->threads = (int)threads;
+  TRM_CHECK(number_read(root, path, "message_s", &machine->message_s));
+  TRM_CHECK(number_read(root, path, "message_bytes_per_s", &machine->message_bytes_per_s));
+  TRM_CHECK(number_read(root, path, "network_s", &machine->network_s));
+  TRM_CHECK(number_read(root, path, "network_bytes_per_s", &machine->network_bytes_per_s));
+  const struct trm_node *measured = trm_node_get(root, "messages_measured"), *list = trm_node_get(root, "work");
+  machine->messages_measured = measured && measured->text && strcmp(measured->text, "true") == 0;
+  if (!list || list->kind != TRM_NODE_LIST || !list->first)
+    return trm_error(TRM_USAGE, "%s: there is no list of work", path);
+  for (const struct trm_node *node = list->first; node; node = node->next)
+    TRM_CHECK(work_read(machine, node, path));
+  return TRM_OK;
+}
+
+int trm_machine_read(struct trm_machine *machine, const char *path)
+{
+  struct trm_node *root;
+  trm_machine_create(machine, 1, 1);
+  TRM_CHECK(trm_document_read(path, &root));
+  const int status = document_take(machine, root, path);
+  trm_node_free(root);
+  if (status != TRM_OK)
+    trm_machine_free(machine);
+  return status;
+}
