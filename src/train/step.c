@@ -2,6 +2,7 @@
  * asynchronous workers do between two settlings. */
 #include "core/log.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "train/stop.h"
 #include "train/trainer.h"
 
@@ -77,7 +78,7 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
   pass.first_row = t->samples - t->position + low; /* the same for any division of the batch */
   pass.beta = beta;
   struct handover to = {t, tally};
-  const bool hand = last || pass.holder; /* a holder adds up by itself */
+  const bool hand = last || (pass.holder && pass.holder->anew); /* such a holder adds up by itself */
   return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, hand ? hand_to_strategy : NULL, &to);
 }
 
@@ -130,6 +131,7 @@ static int train_batch(struct trainer *t, uint64_t number, struct trm_tally *tal
   size_t low;
   trainer_batch(t, number, &low, high);
   *rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
+  trm_trace_step((int64_t)number + 1);
   *tally = (struct trm_tally){.stop = stop_asked(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
   const double began = trm_pace_clock();

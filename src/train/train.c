@@ -5,6 +5,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "train/stop.h"
 #include "train/trainer.h"
 
@@ -17,6 +18,9 @@ double trainer_wall(const struct trainer *t)
 {
   return t->wall_before + trainer_clock(t) - t->began;
 }
+
+/* Newest events of each rank that a trace keeps. */
+enum { TRACE_EVENTS = 65536 };
 
 /* -- setting up */
 
@@ -254,6 +258,18 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
   return trm_rundir_summary(&t->dir, t->options, t->parts, &t->whole, result, t->staleness, ranks);
 }
 
+/* Collective: trace.json, if it was asked for. That it cannot be written is no reason to lose the run. */
+static void trace_write(const struct trainer *t)
+{
+  if (!trm_trace_on())
+    return;
+  char *path = trm_format("%s/trace.json", t->options->run.dir);
+  if (trm_trace_write(path) != TRM_OK)
+    trm_log_error();
+  trm_free(path);
+  trm_trace_stop();
+}
+
 int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result)
 {
   struct trainer t = {
@@ -273,7 +289,10 @@ int trm_train(const struct trm_options *options, const struct trm_parts *parts, 
   if (status == TRM_OK) {
     t.began = trainer_clock(&t);
     const char *how;
+    if (strcmp(options->run.trace, "steps") == 0)
+      trm_trace_start(t.comm, TRACE_EVENTS);
     status = trainer_run(&t, &how);
+    trace_write(&t);
     trm_progress_end();
     if (status != TRM_OK) {
       /* the run is on record all the same; its own failure is the message that counts */
