@@ -8,7 +8,10 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 part=${1:-some} table=${2:-/dev/null}
-[ "$part" = all ] && every=1 || every=${TRM_LAYOUTS_EVERY:-13}
+every=13
+[ -z "${TRM_TEST_QUICK:-}" ] || every=97
+[ "$part" != all ] || every=1
+every=${TRM_LAYOUTS_EVERY:-$every}
 case $table in /*) ;; *) table=$PWD/$table ;; esac
 . "$(dirname "$0")/layouts_lib.sh"
 

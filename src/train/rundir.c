@@ -237,8 +237,9 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
 {
   char *path = trm_format("%s/summary.json", dir->path);
   char *aside = trm_format("%s.new", path);
-  char *layout = trm_format("data %d x pipeline %d x tensor %d", parts->grid->size[TRM_AXIS_DATA],
-                            parts->grid->size[TRM_AXIS_PIPELINE], parts->grid->size[TRM_AXIS_TENSOR]);
+  char *layout = trm_format("data %d x pipeline %d x tensor %d%s", parts->grid->size[TRM_AXIS_DATA],
+                            parts->grid->size[TRM_AXIS_PIPELINE], parts->grid->size[TRM_AXIS_TENSOR],
+                            (const char *const[]){"", ", zero 1", ", zero 2", ", zero 3"}[options->parallel.zero]);
   FILE *stream = fopen(aside, "w");
   if (stream) {
     struct trm_json json;
@@ -259,6 +260,9 @@ int trm_rundir_summary(const struct trm_rundir *dir, const struct trm_options *o
     trm_json_integer(&json, "samples", (int64_t)result->samples);
     trm_json_number(&json, "wall_s", result->wall_s);
     trm_json_number(&json, "samples_per_s", result->samples_per_s);
+    trm_json_number(&json, "train_s", result->train_s);
+    trm_json_number(&json, "comm_s", result->comm_s);
+    trm_json_number(&json, "wait_s", result->wait_s);
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
     trm_json_number(&json, "test_loss", result->test_loss);
     trm_json_number(&json, "test_accuracy", result->test_accuracy);

@@ -41,6 +41,15 @@ static int check_layout(const struct trainer *t)
   if (t->grid->model->size > 1 && t->parts->strategy->claim)
     return trm_error(TRM_USAGE, "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must be 1",
                      t->parts->strategy->name);
+  if (t->parts->strategy->claim && o->parallel.zero > 0)
+    return trm_error(TRM_USAGE, "parallel.zero divides what all ranks update together: strategy.name=%s has no such",
+                     t->parts->strategy->name);
+  if (t->parts->strategy->claim && o->parallel.offload[0] != '\0')
+    return trm_error(TRM_USAGE, "parallel.offload: strategy.name=%s keeps its states in memory", t->parts->strategy->name);
+  if (strcmp(o->parallel.recompute, "none") != 0 &&
+      (strcmp(t->parts->strategy->name, "hogwild") == 0 ||
+       (strcmp(o->parallel.schedule, "pipedream") == 0 && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
+    return trm_error(TRM_USAGE, "parallel.recompute: the weights change between the two forward passes of a batch");
   if (o->run.lanes > 0 && t->grid->size[TRM_AXIS_PIPELINE] > 1)
     return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must be 1");
   return TRM_OK;
@@ -233,6 +242,7 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .steps = t->strategy.updates,
     .samples = t->samples,
     .wall_s = trainer_wall(t),
+    .train_s = t->train_s,
     .samples_per_s = t->train_s > 0 ? (double)t->samples_here / t->train_s : 0,
     .final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN,
     .test_loss = t->test_loss,
@@ -244,6 +254,10 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .planned_bytes = trm_budget_total(&t->budget),
     .max_resident_bytes = trm_memory_most(),
   };
+  double between[] = {t->comm_s, t->wait_s};
+  t->comm->ops->allreduce(t->comm, between, 2, TRM_DOUBLE, TRM_SUM);
+  result->comm_s = between[0] / t->comm->size;
+  result->wait_s = between[1] / t->comm->size;
   trm_pace_report(&t->pace, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
   struct trm_gathering whole;
