@@ -225,13 +225,26 @@ static int advance_stages(struct trainer *t, uint64_t end, struct trm_tally *tal
   return status;
 }
 
+/* This rank's seconds in communication and waiting so far: of the data, tensor and pipeline axes. */
+static void seconds_between_ranks(const struct trainer *t, double *comm_s, double *wait_s)
+{
+  const struct trm_pipeline *p = &t->stages.pipeline;
+  *comm_s = t->strategy.comm_s + (t->tensor ? t->tensor->comm_s : 0) + p->comm_s;
+  *wait_s = t->strategy.wait_s + p->wait_s;
+}
+
 int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally)
 {
+  double comm_s, wait_s, comm_after_s, wait_after_s;
+  seconds_between_ranks(t, &comm_s, &wait_s);
   t->advancing = trainer_clock(t);
   const bool flushes = !t->stages.used || trm_schedule_flushes(&t->stages.pipeline.schedule);
   const int status = t->strategy.ops->claim ? advance_workers(t, end, tally)
                      : flushes              ? advance_together(t, tally)
                                             : advance_stages(t, end, tally);
   t->train_s += trainer_clock(t) - t->advancing;
+  seconds_between_ranks(t, &comm_after_s, &wait_after_s);
+  t->comm_s += comm_after_s - comm_s;
+  t->wait_s += wait_after_s - wait_s;
   return status;
 }

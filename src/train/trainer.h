@@ -50,6 +50,7 @@ struct trainer {
 
   double began, wall_before;   /* clock at the start; seconds of earlier parts of the run */
   double train_s;              /* seconds in steps, of this part */
+  double comm_s, wait_s;       /* of them: this rank in communication, and waiting for others */
   uint64_t samples_here;       /* samples of this part */
   double epoch_loss, epoch_rows; /* sums over the epoch so far */
   double best_loss, best_accuracy; /* at the best evaluation so far; NAN: none yet */
