@@ -47,8 +47,7 @@ cell() {
   [ $((number / every % 2)) -eq 0 ] || share=none
   local reference=$model-1-$accumulate
   [ -d "$reference" ] || run 1 "$model" "$reference" --train.accumulate=$accumulate
-  # a tied weight's gradient is added in another order where its two layers are apart
-  [ "$d$t$zero" = 110 ] && [ "${model#gpt}" = "$model" ] && bits=yes
+  [ "$d$t$zero" = 110 ] && bits=yes
   run $((d * p * t)) "$model" cell --run.overwrite=yes --train.accumulate=$accumulate --parallel.data="$d" \
     --parallel.pipeline="$p" --parallel.tensor="$t" --parallel.zero="$zero" --parallel.recompute="$recompute" \
     --parallel.schedule="$schedule" --parallel.share=$share

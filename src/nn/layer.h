@@ -101,6 +101,8 @@ struct trm_layer {
   bool ties;               /* asks for `tied`: set by create */
   struct trm_layer *tied;  /* the earlier layer whose weight it uses, NULL: none; its backward adds to that gradient */
   bool shared;             /* a later layer is tied to this one: its weight's gradient holds that one's part already */
+  float *tied_sum;         /* of both layers that are tied: device, where the later one sums up its part of the gradient over
+                              micro-batches; NULL: in the weight's gradient itself */
   bool scores;             /* the last layer of the whole model */
   bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
   bool needs_dx;           /* false: what it reads has no use for the gradient */
@@ -165,6 +167,7 @@ struct trm_pass {
   uint64_t seed;
   uint64_t first_row;            /* global position in the run of row 0: keys the dropout masks */
   float beta;                    /* parameter gradients: 0 overwrite, 1 add (accumulation) */
+  bool more;                     /* another pass will add to these gradients (model.h: accumulates) */
   float scale;                   /* training: 1 / samples of the global batch; set by trm_model_train */
   trm_reduce *reduce;            /* NULL: no other rank computes with this one */
   void *reduce_context;

@@ -157,9 +157,11 @@ static void model_unbind(struct trm_model *model)
     model->device->ops->release(model->device, model->row_loss);
   if (model->passing)
     model->device->ops->release(model->device, model->passing);
+  if (model->tied_sum)
+    model->device->ops->release(model->device, model->tied_sum);
   trm_free(model->host_rows);
   model->device = NULL;
-  model->arena = model->passing = model->row_loss = model->row_correct = model->host_rows = NULL;
+  model->arena = model->passing = model->tied_sum = model->row_loss = model->row_correct = model->host_rows = NULL;
   model->scores = NULL;
   model->plan = NULL;
   model->slots = 0;
@@ -212,6 +214,14 @@ static int passing_take(struct trm_model *model)
   return most ? array_take(model, most, &model->passing) : TRM_OK;
 }
 
+static int tied_sum_take(struct trm_model *model)
+{
+  for (int i = 0; i < model->layers && model->accumulates && model->training; i++)
+    if (model->layer[i].shared)
+      return array_take(model, model->layer[i].parameter[0].count, &model->tied_sum);
+  return TRM_OK;
+}
+
 /* The arenas and the arrays of the rows' losses. */
 static int model_take(struct trm_model *model, struct trm_device *device, size_t rows, bool training, int slots)
 {
@@ -225,6 +235,7 @@ static int model_take(struct trm_model *model, struct trm_device *device, size_t
   for (int c = 0; c < model->chunks; c++)
     TRM_CHECK(chunk_take(model, &model->chunk[c]));
   TRM_CHECK(passing_take(model));
+  TRM_CHECK(tied_sum_take(model));
   const size_t each = rows * model->targets;
   const size_t words = model->layer[model->layers - 1].divided ? TRM_SCORES_WORDS + 2 : 0;
   model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");

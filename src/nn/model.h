@@ -39,6 +39,8 @@ struct trm_model {
   const struct trm_loss *loss;
   size_t targets;              /* of a sample: of tokens T, otherwise 1 */
   float smoothing;             /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
+  bool accumulates;            /* gradients are sums over several passes: set by the caller before bind. A tied weight's two
+                                  parts are then summed up apart, as where its layers are on two ranks: the same bits */
   int recompute;               /* blocks of layers whose activations backward computes again at a time (recompute.h), 0:
                                   none; the caller sets it before bind, 0 after create */
   size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
@@ -59,6 +61,7 @@ struct trm_model {
   float *arena;                  /* of these */
   float *passing;                /* device: what does not outlast a pass, where there are several of them */
   struct trm_plan *plan;
+  float *tied_sum;             /* device: a tied weight's, where accumulates; NULL: there is none */
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
   float *row_words;              /* device, (max_rows, targets, words): where the scores are divided (nn/loss.h) */
   float *host_rows;              /* host, (4, max_rows, targets) */

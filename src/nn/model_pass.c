@@ -231,12 +231,32 @@ static void gradients_clear(const struct trm_layer *layer, const struct trm_pass
     pass->device->ops->fill(pass->device, layer->parameter[p].g, 0, layer->parameter[p].count);
 }
 
+/* With the first pass of a sum it is clear where a tied layer's part goes. */
+static void tied_sum_choose(struct trm_model *model, const struct trm_pass *pass)
+{
+  for (int i = 0; i < model->layers && pass->beta == 0; i++)
+    if (model->layer[i].tied)
+      model->layer[i].tied_sum = model->layer[i].tied->tied_sum =
+        pass->more && !(pass->holder && pass->holder->anew) ? model->tied_sum : NULL;
+}
+
+/* With the last one the parts come together. */
+static void tied_sum_add(const struct trm_layer *layer, const struct trm_pass *pass)
+{
+  if (!layer->shared || !layer->tied_sum || pass->more)
+    return;
+  const struct trm_parameter *weight = &layer->parameter[0];
+  const float *const both[] = {weight->g, layer->tied_sum};
+  pass->device->ops->sum(pass->device, weight->g, both, 2, weight->count);
+}
+
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context)
 {
   const struct trm_plan *plan = model->plan;
   struct trm_pass inner = *pass;
   if (pass->holder && pass->holder->anew)
     inner.beta = 0;
+  tied_sum_choose(model, pass);
   statistics_take(model, pass, TRM_HOLD_BACKWARD);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];
@@ -245,8 +265,11 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
     hold_take(model, pass, i, TRM_HOLD_BACKWARD);
     if (!pass->input->rows && inner.beta == 0)
       gradients_clear(layer, pass);
+    if (!pass->input->rows && inner.beta == 0 && layer->tied && layer->tied_sum)
+      pass->device->ops->fill(pass->device, layer->tied_sum, 0, layer->tied->parameter[0].count);
     if (layer->needs_dy && layer->from != TRM_FROM_NONE && layer_runs(layer, pass))
       layer_backward(model, &inner, i);
+    tied_sum_add(layer, pass);
     if (layer->parameters && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
     hold_give(model, pass, i, TRM_HOLD_BACKWARD);

@@ -77,6 +77,7 @@ static int compute(struct trainer *t, size_t low, size_t high, size_t batch, flo
   pass.input = &input;
   pass.first_row = t->samples - t->position + low; /* the same for any division of the batch */
   pass.beta = beta;
+  pass.more = !last && !t->lane_count;
   struct handover to = {t, tally};
   const bool hand = last || (pass.holder && pass.holder->anew); /* such a holder adds up by itself */
   return trm_model_train(&t->model, &pass, 1.0f / (float)batch, tally, hand ? hand_to_strategy : NULL, &to);

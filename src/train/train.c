@@ -180,6 +180,7 @@ static int set_up(struct trainer *t)
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
     return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s", t->model.loss->name);
   TRM_CHECK(trm_model_recompute(t->options->parallel.recompute, &t->model.recompute));
+  t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(create_strategy(t));

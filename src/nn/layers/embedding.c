@@ -44,7 +44,8 @@ static void embedding_backward(struct trm_layer *layer, const struct trm_pass *p
 {
   (void)x, (void)y, (void)dx, (void)work;
   const struct trm_vocabulary v = vocabulary_of(layer);
-  pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, layer->shared ? 1 : pass->beta,
+  const bool has_tied = layer->shared && !layer->tied_sum; /* the tied layer's part stands there already */
+  pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, has_tied ? 1 : pass->beta,
                                         layer->parameter[0].g, pass->input->rows * layer->in.size[0], layer->units,
                                         &v);
 }

@@ -92,10 +92,11 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
   const struct trm_parameter *weight = weight_of(layer);
+  float *dw = layer->tied_sum ? layer->tied_sum : weight->g;
   if (layer->sparse_input)
-    device->ops->csr_backward(device, &pass->input->csr, dy, pass->beta, weight->g, n);
+    device->ops->csr_backward(device, &pass->input->csr, dy, pass->beta, dw, n);
   else
-    device->ops->gemm(device, true, false, n, k, r, 1, dy, n, x, k, pass->beta, weight->g, k);
+    device->ops->gemm(device, true, false, n, k, r, 1, dy, n, x, k, pass->beta, dw, k);
   if (layer->bias)
     device->ops->bias_backward(device, dy, pass->beta, bias_of(layer)->g, r, n);
   if (dx)
