@@ -59,4 +59,4 @@ libtrireme_la_SOURCES += \
 	mpi/sync/zero_private.h \
 	mpi/sync/zero_state.c
 
-EXTRA_DIST += mpi/README.md
+EXTRA_DIST += mpi/README.md mpi/async/README.md
