@@ -1,9 +1,10 @@
 /* trireme train */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/commands.h"
-#include "cli/job.h"
+#include "cli/planning.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "mpi/grid.h"
@@ -46,7 +47,9 @@ int cmd_train(int argc, char **argv)
   if (status == TRM_OK && !helped) {
     struct trm_grid grid;
     struct trm_result result;
-    status = trm_grid_create(&grid, &job.options, job.parts.comm);
+    status = strcmp(job.options.parallel.layout, "auto") == 0 ? planning_choose(&job) : TRM_OK;
+    if (status == TRM_OK)
+      status = trm_grid_create(&grid, &job.options, job.parts.comm);
     if (status == TRM_OK) {
       trm_grid_announce(&grid);
       job.parts.grid = &grid;

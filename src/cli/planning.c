@@ -190,5 +190,6 @@ int planning_choose(struct job *job)
                               .recompute = choice.recompute};
   for (int a = 0; a < TRM_AXES; a++)
     layout.size[a] = choice.size[a];
-  return trm_layout_choose(&job->options, &layout);
+  TRM_CHECK(trm_layout_choose(&job->options, &layout));
+  return trm_options_set(&job->options, "parallel.layout", "given"); /* the run's files say which */
 }

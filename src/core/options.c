@@ -429,6 +429,8 @@ static int section_take(struct source *source, const struct trm_node *node)
     return model_take(source, row, node);
   if (node->kind == TRM_NODE_SCALAR && *node->text == '\0')
     return TRM_OK; /* a section whose entries are all commented out */
+  if (node->kind == TRM_NODE_SCALAR && strcmp(node->key, "parallel") == 0)
+    return option_take(source, "parallel.layout", node);
   if (node->kind != TRM_NODE_MAP) {
     char *keys = section_keys(row);
     trm_error(TRM_USAGE, "%s:%zu: section %s holds entries (%s: {KEY: VALUE}) with these keys: %s", source->path, node->line,

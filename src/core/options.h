@@ -38,7 +38,7 @@ struct trm_options {
   struct {
     int64_t data, pipeline, tensor, zero, threads, chunks;
     bool sequence, stash;
-    char *share, *shard, *schedule, *cut, *recompute, *offload;
+    char *layout, *share, *shard, *schedule, *cut, *recompute, *offload;
     int64_t bucket; /* bytes */
   } parallel;
   struct {
@@ -84,7 +84,7 @@ void trm_options_free(struct trm_options *options);
 int trm_options_set(struct trm_options *options, const char *name, const char *value);
 
 /* Reads a configuration file over what is set: sections of keys, or section.key in one word. The model is a text, a list
- * of layers, or a map {text: one of these, init: FILE}. Errors name file and line. */
+ * of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is {layout: auto}. Errors name file and line. */
 int trm_options_read(struct trm_options *options, const char *path);
 
 /* Writes the resolved options as YAML that trm_options_read takes; head lines become comments. */

@@ -80,6 +80,8 @@ const struct trm_option trm_option_table[] = {
     {"optim.final", TRM_OPTION_REAL, AT(optim.final), "0", 0, 1, NULL,
      "schedules cosine and linear: the rate at the end, as a part of optim.lr"},
 
+    {"parallel.layout", TRM_OPTION_CHOICE, AT(parallel.layout), "given", ANY, "given|auto",
+     "auto: the ranks take the best of all layouts, as trireme plan finds it, whatever the next options say"},
     {"parallel.data", TRM_OPTION_INT, AT(parallel.data), "-1", UP_FROM(-1), NULL,
      "ranks that divide each batch (-1: all there are)"},
     {"parallel.pipeline", TRM_OPTION_INT, AT(parallel.pipeline), "1", -1, 4096, NULL,

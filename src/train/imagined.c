@@ -92,8 +92,9 @@ static void imagined_release(struct trm_comm *comm)
 static int imagined_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
 {
   struct trm_imagined_account *account = imagined_of(comm)->account;
+  const size_t size = (size_t)comm->size, others = (size - 1) * bytes;
   *place_of(account, what) += bytes;
-  account->others += (size_t)(comm->size - 1) * bytes;
+  account->others += strcmp(what, "buffers of units") == 0 ? others / size : others;
   *shared = (struct trm_shared){.base = trm_alloc((size_t)comm->size * sizeof(void *), what), .own = nowhere(), .bytes = bytes};
   for (int i = 0; i < comm->size; i++)
     shared->base[i] = shared->own;

@@ -6,6 +6,13 @@
 #include "nn/balance.h"
 #include "train/layout.h"
 
+/* Found by measurement, with MPICH and HDF5: what the library of messages takes for each rank of a node, beside what it has
+ * in one process; and what the gaps in the heap, and the library that writes files, take while tensor after tensor comes
+ * together for a checkpoint, from the ranks of the data axis alone or from all. */
+#define PEER_BYTES 2e6
+#define GAPS_DATA_BYTES 3e6
+#define GAPS_BYTES 10e6
+
 const char *const trm_layout_part_name[TRM_LAYOUT_PARTS] = {"parameters", "gradients", "states", "activations",
                                                             "buffers",    "data",      "program"};
 
@@ -82,9 +89,9 @@ struct trm_options trm_layout_options(const struct trm_layout_job *job, const st
 
 /* -- arrays */
 
-/* The strategy's. Those of states that are in files are no memory. */
+/* The strategy's. Those of states that are in files are no memory. *pieces: its state is read piece by piece. */
 static int count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout, const struct trm_model *model,
-                          struct trm_imagined_account *account)
+                          struct trm_imagined_account *account, bool *pieces)
 {
   static char none[] = "";
   struct trm_options o = trm_layout_options(job, layout);
@@ -107,6 +114,7 @@ static int count_strategy(const struct trm_layout_job *job, const struct trm_lay
   const size_t before = trm_memory_held();
   TRM_CHECK(strategy.ops->create(&strategy));
   account->own[TRM_IMAGINED_BUFFERS] += trm_memory_held() - before;
+  *pieces = strategy.ops->read != NULL;
   strategy.ops->destroy(&strategy);
   if (offloads)
     account->own[TRM_IMAGINED_STATES] = 0;
@@ -172,12 +180,36 @@ static double tied_bytes(const struct trm_layout_models *models, int stage)
   return bytes;
 }
 
+static double largest_tensor(const struct trm_model *model)
+{
+  size_t most = 0;
+  for (int n = 0; n < trm_model_parameter_count(model); n++)
+    most = trm_model_parameter(model, n)->count > most ? trm_model_parameter(model, n)->count : most;
+  return sizeof(float) * (double)most;
+}
+
+/* Rank 0 brings tensor by tensor together for checkpoints: whole, and the piece of another rank (whole.h). pieces: the
+ * strategy brings those of its own ranks together, too. */
+static double gathering_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
+                              const struct trm_layout_models *models, bool pieces)
+{
+  const bool parts = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] > 1;
+  double piece = 0;
+  for (int s = layout->size[TRM_AXIS_TENSOR] > 1 ? 0 : 1; s < models->stages; s++)
+    piece = largest_tensor(&models->model[s]) > piece ? largest_tensor(&models->model[s]) : piece;
+  if (job->options->run.checkpoint_every < 0 || !(parts || pieces))
+    return 0;
+  return (parts ? GAPS_BYTES : GAPS_DATA_BYTES) + largest_tensor(job->whole) + (parts ? piece : 0) +
+         (pieces ? largest_tensor(&models->model[0]) : 0);
+}
+
 static int stage_memory(const struct trm_layout_job *job, const struct trm_layout *layout,
                         struct trm_layout_models *models, int stage, struct trm_layout_memory *memory)
 {
   struct trm_imagined_account account = {.others = 0};
   double batches;
-  TRM_CHECK(count_strategy(job, layout, &models->model[stage], &account));
+  bool pieces;
+  TRM_CHECK(count_strategy(job, layout, &models->model[stage], &account, &pieces));
   TRM_CHECK(count_passes(job, layout, models, stage, &account, &batches));
   const double windows = (double)job->budget->part[TRM_BUDGET_DATA];
   *memory = (struct trm_layout_memory){
@@ -186,9 +218,11 @@ static int stage_memory(const struct trm_layout_job *job, const struct trm_layou
              [TRM_LAYOUT_STATES] = (double)account.own[TRM_IMAGINED_STATES],
              [TRM_LAYOUT_ACTIVATIONS] = (double)account.own[TRM_IMAGINED_ACTIVATIONS],
              [TRM_LAYOUT_BUFFERS] = (double)account.own[TRM_IMAGINED_BUFFERS] + tied_bytes(models, stage) +
-                                    message_bytes(models, stage, trm_layout_rows(job, layout)),
+                                    message_bytes(models, stage, trm_layout_rows(job, layout)) +
+                                    (stage ? 0 : gathering_bytes(job, layout, models, pieces)),
              [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
-             [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM]}};
+             [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] +
+                                    (job->ranks > 1 ? PEER_BYTES * job->ranks / job->nodes : 0)}};
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     memory->total += memory->part[i];
   memory->resident = memory->total + (double)account.others + windows - windows * job->nodes / job->ranks;

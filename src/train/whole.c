@@ -38,11 +38,12 @@ int trm_gathering_begin(struct trm_gathering *g, const struct trm_grid *grid, st
 {
   *g = (struct trm_gathering){.grid = grid, .strategy = strategy, .whole = whole, .part = part, .open = true};
   g->alone = grid->model->size == 1 && !strategy->ops->read;
-  TRM_CHECK(strategy->ops->collect(strategy, g->view));
-  if (!g->alone)
-    g->piece = trm_alloc(largest(part) * sizeof *g->piece, "a tensor on its way");
+  if (!strategy->ops->read)
+    TRM_CHECK(strategy->ops->collect(strategy, g->view));
   if (!g->alone && grid->all->rank == 0)
     g->tensor = trm_alloc(largest(whole) * sizeof *g->tensor, "a whole tensor");
+  if (!g->alone && grid->model->size > 1 && grid->place[TRM_AXIS_DATA] == 0)
+    g->piece = trm_alloc(largest(part) * sizeof *g->piece, "a tensor on its way");
   return TRM_OK;
 }
 
@@ -52,8 +53,9 @@ static const float *piece_read(struct trm_gathering *g, int state, const struct 
   struct trm_strategy *s = g->strategy;
   if (!s->ops->read)
     return g->view[state] + p->offset;
-  s->ops->read(s, state, p->offset, p->count, g->piece);
-  return g->piece;
+  float *to = g->piece ? g->piece : g->tensor; /* layers are whole: what is read is the tensor */
+  s->ops->read(s, state, p->offset, p->count, to);
+  return to;
 }
 
 static void piece_put(const struct piece *piece, const float *values, float *tensor)
@@ -90,7 +92,7 @@ static void pieces_bring(struct trm_gathering *g, int state, int number)
       comm->ops->wait(&request);
       piece_put(&all[r], room, g->tensor);
       trm_free(room);
-    } else {
+    } else if (values != g->tensor) {
       piece_put(&mine, values, g->tensor);
     }
   }
