@@ -32,6 +32,8 @@ libtrireme_la_SOURCES += \
 	mpi/grid.h \
 	mpi/pipeline/channel.c \
 	mpi/pipeline/channel.h \
+	mpi/pipeline/ending.c \
+	mpi/pipeline/ending.h \
 	mpi/pipeline/pipeline.c \
 	mpi/pipeline/pipeline.h \
 	mpi/pipeline/tied.c \

@@ -13,6 +13,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "mpi/pipeline/channel.h"
+#include "mpi/pipeline/ending.h"
 #include "mpi/pipeline/tied.h"
 #include "mpi/pipeline/versions.h"
 
@@ -30,6 +31,7 @@ struct executor {
   struct ends ends[TRM_MAX_CHUNKS];
   struct tied tied;
   struct versions versions;
+  struct ending ending;
   struct trm_device *device; /* from the first run on */
   struct trm_input *input;   /* (slots): what the callback gave; one chunk of a stage at most asks for it */
   struct trm_input rows_alone; /* for all others */
@@ -43,6 +45,7 @@ struct executor {
   size_t *rows;              /* (batches, micros) */
   uint64_t *first_row;       /* likewise */
   int micros;                /* of a batch */
+  int batches;               /* that are computed */
   int failed;                /* status of the first update that failed, on all stages */
 };
 
@@ -123,6 +126,7 @@ static int pipeline_create(struct trm_pipeline *pipeline)
   }
   pipeline->slots = trm_schedule_slots(schedule, e->comm->rank);
   versions_create(&e->versions, pipeline);
+  ending_create(&e->ending, e->comm);
   return tied_create(&e->tied, e->comm, pipeline->model);
 }
 
@@ -141,6 +145,7 @@ static void pipeline_destroy(struct trm_pipeline *pipeline)
   }
   tied_free(&e->tied, e->device);
   versions_free(&e->versions);
+  ending_free(&e->ending);
   trm_free(e->told);
   trm_free(e->sums);
   trm_free(e->input);
@@ -167,6 +172,7 @@ static int run_begin(struct executor *e, const struct trm_pipeline_run *run, boo
   const struct trm_model *model = pipeline->model;
   e->run = run;
   e->micros = run->batch[0].micros;
+  e->batches = run->batches;
   e->failed = TRM_OK;
   e->device = model->device;
   if (e->slots != model->slots) {
@@ -411,18 +417,34 @@ static int tied_hand_on(struct executor *e, int batch)
   return TRM_OK;
 }
 
+/* The run ends early, with the same batch on all stages: the first that is nowhere under way, and no message of it awaited,
+ * when a stage makes the update of this one. */
+static void shorten(struct executor *e, int batch)
+{
+  const int ahead = e->comm->size - 1 + CHANNEL_DEPTH, batches = batch + 1 + (ahead + e->micros - 1) / e->micros;
+  if (batches >= e->batches)
+    return;
+  e->batches = batches;
+  for (int c = 0; c < e->pipeline->schedule.chunks; c++) {
+    struct ends *ends = &e->ends[c];
+    ends->value_in.messages = ends->gradient_in.messages = batches * e->micros;
+  }
+}
+
 /* All micro-batches of a batch have come back: what waited for other stages, and the update. */
 static int batch_end(struct executor *e, int batch)
 {
   const struct trm_pipeline_run *run = e->run;
   TRM_CHECK(tied_add(&e->tied, e->device, gives_away(e), &e->pipeline->wait_s));
   TRM_CHECK(tied_hand_on(e, batch));
-  if (batch + 1 < run->batches)
+  if (batch + 1 < e->batches)
     TRM_CHECK(tied_begin(&e->tied, e->device));
   if (!run->step || e->failed != TRM_OK)
     return TRM_OK;
   versions_before_step(&e->versions);
   e->failed = run->step(run->context, batch, &e->tally[batch]); /* not this stage's alone */
+  if (e->failed != TRM_OK || e->tally[batch].stop > 0)
+    shorten(e, batch);
   return TRM_OK;
 }
 
@@ -438,12 +460,15 @@ static int act(struct executor *e, const struct trm_action *action, struct trm_p
 {
   const int batch = action->micro / e->micros;
   const bool last_micro = action->micro % e->micros == e->micros - 1;
+  const double asked = last_micro ? ending_asked(&e->ending) : 0;
   *moment = (struct trm_pipeline_moment){.action = *action, .came = now(e)};
   versions_use(&e->versions, action, batch);
   if (action->kind == TRM_FORWARD) {
     TRM_CHECK(run_forward(e, action, moment, &e->tally[batch]));
-    if (last_micro && is_last(e, action->chunk))
+    if (last_micro && is_last(e, action->chunk)) {
+      e->tally[batch].stop += asked;
       tally_send(e, batch);
+    }
   } else {
     TRM_CHECK(run_backward(e, action, moment));
     if (last_micro && action->chunk == 0)
@@ -481,12 +506,17 @@ static int train(struct executor *e, const struct trm_pipeline_run *run)
   stops_gather(e);
   TRM_CHECK(tied_begin(&e->tied, e->device));
   trm_free(pipeline->moment);
-  struct trm_action *action = trm_schedule_actions(&pipeline->schedule, e->comm->rank, run->batches, &pipeline->moments);
-  pipeline->moment = trm_alloc((size_t)pipeline->moments * sizeof *pipeline->moment, "times of the actions");
-  int status = TRM_OK;
-  for (int i = 0; i < pipeline->moments && status == TRM_OK; i++)
-    status = act(e, &action[i], &pipeline->moment[i]);
+  int count, status = TRM_OK;
+  struct trm_action *action = trm_schedule_actions(&pipeline->schedule, e->comm->rank, run->batches, &count);
+  pipeline->moment = trm_alloc((size_t)count * sizeof *pipeline->moment, "times of the actions");
+  pipeline->moments = 0;
+  ending_begin(&e->ending, run);
+  for (int i = 0; i < count && status == TRM_OK; i++)
+    if (action[i].micro < e->batches * e->micros)
+      status = act(e, &action[i], &pipeline->moment[pipeline->moments++]);
   trm_free(action);
+  TRM_CHECK(status);
+  ending_end(&e->ending);
   versions_end(&e->versions);
   pipeline->span_s += pipeline->moment[pipeline->moments - 1].ended - pipeline->moment[0].began;
   return status;

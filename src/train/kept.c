@@ -133,9 +133,9 @@ int trm_kept_give_back(struct trm_comm *comm, const struct trm_checkpoint_ops *o
     return TRM_OK;
   if (ranks != comm->size) {
     if (ranks == 0)
-      trm_info("%s has no ranks' own state: the workers begin from the common weights", path);
+      trm_info("%s has no ranks' own state: the ranks begin from the common weights", path);
     else
-      trm_info("%s has the own state of each of %d rank%s, the job has %d: the workers begin from the common weights",
+      trm_info("%s has the own state of each of %d rank%s, the job has %d: the ranks begin from the common weights",
                path, ranks, ranks == 1 ? "" : "s", comm->size);
     return TRM_OK;
   }
@@ -144,7 +144,7 @@ int trm_kept_give_back(struct trm_comm *comm, const struct trm_checkpoint_ops *o
   int32_t all = fits;
   comm->ops->allreduce(comm, &all, 1, TRM_INT32, TRM_MIN);
   if (!all) {
-    trm_info("%s has the ranks' own state for another method, or another division of it: the workers begin from the "
+    trm_info("%s has the ranks' own state for another method, or another division of it: the ranks begin from the "
              "common weights", path);
     return TRM_OK;
   }

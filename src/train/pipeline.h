@@ -49,8 +49,11 @@ struct trm_pipeline_run {
    * gradients anew: what one micro-batch adds is there, as trm_holder says, the tally not yet. */
   int (*ready)(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally);
   /* Without flush: the update of a batch, after all of ready. Changes model->w in place. TRM_FAILED must be every
-   * stage's: no further updates are made, and the run returns it when all is through. */
+   * stage's: no further updates are made, and the run returns it when what is under way is through. A tally that says
+   * stop, which must be every stage's, too, ends the run a few batches later. */
   int (*step)(void *context, int batch, struct trm_tally *tally);
+  /* Without flush: whether this rank is asked to stop. NULL: it is not. */
+  bool (*asked)(void *context);
   /* Seconds that this action is to take, of which `took` have passed: the stage then naps for the rest, while messages
    * move. flop: of the action. NULL: as long as it takes. */
   double (*lasts)(void *context, int batch, double flop, double took);

@@ -112,6 +112,7 @@ int trainer_gather(struct trainer *t, struct trm_gathering *gathering)
 static int save_as(struct trainer *t, const char *name)
 {
   struct sources from;
+  TRM_CHECK(trm_agree(t->comm, trainer_stages_keep(t)));
   TRM_CHECK(trm_gather_begin(&from.kept, t->comm, t->strategy.kept, t->strategy.kepts));
   TRM_CHECK(trainer_gather(t, &from.whole));
   int status = TRM_OK;
@@ -260,6 +261,8 @@ static int resume_from(struct trainer *t, const char *path)
   status = trm_agree(t->comm, status);
   if (status == TRM_OK)
     status = take_arrays(t, &c, path);
+  if (status == TRM_OK)
+    status = trm_agree(t->comm, trainer_stages_resume(t));
   if (status == TRM_OK) {
     t->saved_at = c.updates;
     trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,

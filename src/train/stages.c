@@ -1,12 +1,14 @@
 #include "train/stages.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/balance.h"
+#include "train/stop.h"
 #include "train/trainer.h"
 
 static int stages_of(const struct trainer *t)
@@ -26,12 +28,70 @@ int trainer_stages_cut(struct trainer *t, struct trm_model_part *part)
                           t->grid->place[TRM_AXIS_PIPELINE], part);
 }
 
+/* -- the version before, in checkpoints */
+
+static bool has_before(const struct trainer *t)
+{
+  return t->stages.used && t->stages.pipeline.schedule.name == TRM_2BW;
+}
+
+/* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its name. */
+static void before_create(struct trainer *t)
+{
+  struct trainer_stages *s = &t->stages;
+  const int parameters = trm_model_parameter_count(&t->model);
+  if (!has_before(t) || t->grid->place[TRM_AXIS_DATA] > 0)
+    return;
+  s->before = trm_alloc(t->model.parameters * sizeof *s->before, "the version of the weights before");
+  snprintf(s->before_name, sizeof s->before_name, "before: parameters %d-%d slice %d of %d",
+           parameters ? trm_model_parameter(&t->model, 0)->number : 0,
+           parameters ? trm_model_parameter(&t->model, parameters - 1)->number : 0, t->grid->place[TRM_AXIS_TENSOR],
+           t->grid->size[TRM_AXIS_TENSOR]);
+  t->strategy.kept[t->strategy.kepts++] = (struct trm_kept){
+    .name = s->before_name, .data = s->before, .bytes = t->model.parameters * sizeof *s->before};
+}
+
+int trainer_stages_keep(struct trainer *t)
+{
+  const struct trainer_stages *s = &t->stages;
+  const struct trm_device *device = t->parts->device;
+  if (!s->before)
+    return TRM_OK;
+  const float *from = s->pipeline.stashed ? s->pipeline.stashed : t->strategy.w;
+  device->ops->download(t->parts->device, s->before, from, t->model.parameters * sizeof *s->before);
+  return device->ops->sync(t->parts->device);
+}
+
+int trainer_stages_resume(struct trainer *t)
+{
+  struct trainer_stages *s = &t->stages;
+  struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
+  if (!has_before(t))
+    return TRM_OK;
+  if (!t->strategy.kept_given) {
+    trm_info("parallel.schedule=2bw: the version before the weights is taken to be the weights: the next batch has no "
+             "delay");
+    return TRM_OK;
+  }
+  float *before = s->before;
+  if (!before)
+    before = trm_alloc(t->model.parameters * sizeof *before, "the version of the weights before");
+  data->ops->broadcast(data, before, t->model.parameters, TRM_FLOAT, 0);
+  const int status = s->pipeline.ops->restore(&s->pipeline, before);
+  if (!s->before)
+    trm_free(before);
+  return status;
+}
+
 int trainer_stages_create(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   t->slots = 1;
   if (stages_of(t) == 1)
     return TRM_OK;
+  if (!trm_schedule_flushes(&s->pipeline.schedule) && t->strategy.holder)
+    return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
+                     "divides: they do not go together");
   s->pipeline.ops = t->parts->pipeline;
   s->pipeline.comm = t->grid->axis[TRM_AXIS_PIPELINE];
   s->pipeline.model = &t->model;
@@ -39,6 +99,7 @@ int trainer_stages_create(struct trainer *t)
   TRM_CHECK(s->pipeline.ops->create(&s->pipeline));
   s->used = true;
   t->slots = s->pipeline.slots;
+  before_create(t);
   return TRM_OK;
 }
 
@@ -63,6 +124,7 @@ void trainer_stages_free(struct trainer *t)
   trm_free(s->feed);
   trm_free(s->batch);
   trm_free(s->flight);
+  trm_free(s->before);
   if (s->used)
     s->pipeline.ops->destroy(&s->pipeline);
 }
@@ -228,6 +290,12 @@ static int advance_ready(void *context, int batch, size_t low, size_t high, cons
   return trainer_hand_over(a->t, low, high, tally);
 }
 
+static bool advance_asked(void *context)
+{
+  (void)context;
+  return trm_stop_asked();
+}
+
 static int advance_step(void *context, int batch, struct trm_tally *tally)
 {
   const struct advance *a = context;
@@ -261,7 +329,8 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *su
   struct advance a = {t, first, sum};
   const struct trm_pipeline_run run = {
     .pass = pass_of(t, true), .batch = batch, .batches = (int)batches, .context = &a, .input = advance_input,
-    .ready = advance_ready, .step = advance_step, .lasts = advance_lasts};
+    .ready = advance_ready, .step = advance_step, .asked = advance_asked,
+    .lasts = advance_lasts};
   const int status = s->pipeline.ops->train(&s->pipeline, &run, tally);
   trm_free(batch);
   trm_free(tally);

@@ -20,6 +20,8 @@ struct trainer_stages {
   struct trm_host_batch *batch;   /* (slots) */
   struct trm_feed *feed;          /* (slots) */
   struct trainer_flight *flight;  /* (batches) of the run under way */
+  float *before;                  /* 2bw, on one of the ranks that have the same: the version before, for checkpoints */
+  char before_name[56];
 };
 
 /* Reads the options; the part of the model gets this stage's chunks. The trainer's whole model is there. */
@@ -32,8 +34,13 @@ void trainer_stages_free(struct trainer *t); /* collective */
 
 /* Collective. Forward and backward of this rank's part of the batch [low, high); the strategy has all gradients after. */
 int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_tally *tally);
-/* Collective. Schedules that do not flush: all batches below `end`, updates included. *sum: over them. */
+/* Collective. Schedules that do not flush: all batches below `end`, updates included, or up to
+ * a few after somebody was asked to stop. *sum: over them. */
 int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *sum);
+/* Collective, before a checkpoint: what this rank keeps in it is up to date. */
+int trainer_stages_keep(struct trainer *t);
+/* Collective, after the weights of a checkpoint have been taken: the version before, too, if it was kept. */
+int trainer_stages_resume(struct trainer *t);
 /* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no stages. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 /* Collective. As trm_evaluate, over the test split. */

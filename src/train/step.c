@@ -158,6 +158,14 @@ static void account(struct trainer *t, size_t position, const struct trm_tally *
   t->epoch_rows += tally->rows;
 }
 
+/* The same, of several: from the update `before` on. */
+static void account_updates(struct trainer *t, uint64_t before, const struct trm_tally *tally)
+{
+  const uint64_t done = (t->strategy.updates - before) * (uint64_t)t->options->train.batch;
+  const size_t left = t->data->rows - t->position;
+  account(t, t->position + (done < left ? (size_t)done : left), tally);
+}
+
 /* This rank's batches before `end`. *sum: over them. The failure of one worker stops all, in order. */
 static int work(struct trainer *t, uint64_t end, struct trm_tally *sum)
 {
@@ -197,9 +205,7 @@ static int advance_workers(struct trainer *t, uint64_t end, struct trm_tally *ta
   double sums[] = {tally->loss, tally->correct, tally->rows, trm_stop_asked()};
   t->comm->ops->allreduce(t->comm, sums, sizeof sums / sizeof *sums, TRM_DOUBLE, TRM_SUM);
   *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2], .stop = sums[3]};
-  const uint64_t done = (t->strategy.updates - before) * (uint64_t)t->options->train.batch;
-  const size_t left = t->data->rows - t->position;
-  account(t, t->position + (done < left ? (size_t)done : left), tally);
+  account_updates(t, before, tally);
   return trm_agree(t->comm, status);
 }
 
@@ -217,12 +223,11 @@ static int advance_together(struct trainer *t, struct trm_tally *tally)
 /* Several batches in a pipeline that does not flush. */
 static int advance_stages(struct trainer *t, uint64_t end, struct trm_tally *tally)
 {
-  size_t low, high;
-  trainer_batch(t, end - 1, &low, &high);
+  const uint64_t before = t->strategy.updates;
   const int status = trainer_stages_advance(t, end, tally);
   tally->stop = stop_asked(t);
   t->comm->ops->allreduce(t->comm, &tally->stop, 1, TRM_DOUBLE, TRM_SUM);
-  account(t, high, tally);
+  account_updates(t, before, tally);
   return status;
 }
 
