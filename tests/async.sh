@@ -4,12 +4,8 @@
 # is stopped goes on, one that fails says so on all ranks.
 set -u
 . "$(dirname "$0")/lib.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
-
-"$TRIREME" data make digits --out digits.h5 --train=4000 --test=500 --seed=7 > make.log 2>&1 || fail "data make digits"
+scratch
+digits 4000 500
 cat > config.yaml << 'EOF'
 model: mlp 784-32-10 gelu
 data: {file: digits.h5}
@@ -20,19 +16,6 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# try N NAME OPTION...: a training run of N ranks in run directory NAME; its exit status
-try() {
-  local n=$1 name=$2
-  shift 2
-  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1
-}
-run() { try "$@" || { cat "$2.log"; fail "$*"; }; }
-sha() { json_text weights_sha256 "$1/summary.json"; }
-of() { json_number "$2" "$1/summary.json"; }
-equal() {
-  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "$2 ends with other bits than $1"
-  pass "$2 ends with the bits of $1"
-}
 # The last test loss of a run is within a part of another's.
 near() {
   awk -v a="$(of "$1" test_loss)" -v b="$(of "$2" test_loss)" -v part="$3" \

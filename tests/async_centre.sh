@@ -4,12 +4,8 @@
 # training; what an option cannot mean is one clear error.
 set -u
 . "$(dirname "$0")/lib.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
-
-"$TRIREME" data make digits --out digits.h5 --train=2000 --test=500 --seed=7 > make.log 2>&1 || fail "data make digits"
+scratch
+digits 2000 500
 cat > config.yaml << 'EOT'
 model: mlp 784-32-10 gelu
 data: {file: digits.h5}
@@ -20,14 +16,6 @@ run: {seed: 3, checkpoint_every: -1}
 log: {quiet: yes}
 EOT
 
-# run N NAME OPTION...: a training run of N ranks in run directory NAME
-run() {
-  local n=$1 name=$2
-  shift 2
-  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1 ||
-    { cat "$name.log"; fail "$name ($n ranks $*)"; }
-}
-sha() { json_text weights_sha256 "$1/summary.json"; }
 # learns NAME: the run was complete, and better than a guess by far
 learns() {
   local accuracy steps

@@ -5,12 +5,8 @@
 # one worker. A new row of the table of methods is tried as it is.
 set -u
 . "$(dirname "$0")/lib.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
-
-"$TRIREME" data make digits --out digits.h5 --train=1200 --test=200 --seed=7 > make.log 2>&1 || fail "data make digits"
+scratch
+digits 1200 200
 cat > config.yaml << 'EOF'
 model: mlp 784-16-10 gelu
 data: {file: digits.h5}
@@ -22,16 +18,6 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# run N NAME OPTION...: a training run of N ranks in run directory NAME
-run() {
-  local n=$1 name=$2
-  shift 2
-  LAUNCH_LIMIT=60 launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1 ||
-    { cat "$name.log"; fail "$n ranks: $*"; }
-}
-sha() { json_text weights_sha256 "$1/summary.json"; }
-of() { json_number "$2" "$1/summary.json"; }
-equal() { [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "$3: $2 ends with other bits than $1"; }
 # All batches of both epochs, and a loss that has come down from that of ten equal answers, 2.303.
 whole() {
   [ "$(of "$1" steps) $(of "$1" samples)" = "80 2400" ] || fail "$2: $(of "$1" steps) steps, $(of "$1" samples) samples"

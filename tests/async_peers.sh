@@ -4,12 +4,8 @@
 # refused with one line.
 set -u
 . "$(dirname "$0")/lib.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
-
-"$TRIREME" data make digits --out digits.h5 --train=4000 --test=500 --seed=7 > make.log 2>&1 || fail "data make digits"
+scratch
+digits 4000 500
 cat > config.yaml << 'END'
 model: mlp 784-32-10 gelu
 data: {file: digits.h5}
@@ -20,19 +16,11 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 END
 
-# try N NAME OPTION...: a training run of N ranks in run directory NAME; its exit status
-try() {
-  local n=$1 name=$2
-  shift 2
-  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" --run.overwrite=yes "$@" > "$name.log" 2>&1
-}
-of() { json_number "$2" "$1/summary.json"; }
-
 # trains NAME OPTION...: three ranks learn to tell most digits, and all samples are seen
 trains() {
   local name=$1
   shift
-  try 3 "$name" "$@" || { cat "$name.log"; fail "$*"; }
+  try 3 "$name" --run.overwrite=yes "$@" || { cat "$name.log"; fail "$*"; }
   [ "$(of "$name" steps) $(of "$name" samples)" = "480 24000" ] ||
     fail "$*: $(of "$name" steps) steps, $(of "$name" samples) samples"
   at_least "$(of "$name" test_accuracy)" 0.6 || fail "$*: test accuracy $(of "$name" test_accuracy)"
@@ -62,11 +50,11 @@ pass "one worker is serial training"
 
 # -- a run goes on, with as many ranks and with others
 for ranks in 3 2; do
-  { try 3 on --strategy.name=sgp --train.epochs=2 &&
-    try "$ranks" on --strategy.name=sgp --run.resume=auto --run.overwrite=no; } ||
-    { cat on.log; fail "a run that goes on with $ranks ranks"; }
-  [ "$(of on steps)" = 480 ] && at_least "$(of on test_accuracy)" 0.6 ||
-    fail "a run that goes on with $ranks ranks: $(of on steps) steps, test accuracy $(of on test_accuracy)"
+  on=on-$ranks
+  run 3 $on --strategy.name=sgp --train.epochs=2
+  run $ranks $on --strategy.name=sgp --run.resume=auto
+  [ "$(of $on steps)" = 480 ] && at_least "$(of $on test_accuracy)" 0.6 ||
+    fail "a run that goes on with $ranks ranks: $(of $on steps) steps, test accuracy $(of $on test_accuracy)"
 done
 pass "a run goes on with as many ranks, and with fewer"
 

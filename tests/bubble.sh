@@ -3,11 +3,7 @@
 # Computation takes modelled times, so that four stages on few cores act as four machines; what is measured is the schedule.
 set -u
 . "$(dirname "$0")/lib.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
-"$TRIREME" data make digits --out digits.h5 --train=600 --test=32 --seed=7 > make.log 2>&1 || fail "data make digits"
+scratchdigits 600 32
 layer="linear 784 | gelu" # eight equal ones, and a small one
 model="$layer | $layer | $layer | $layer | $layer | $layer | $layer | $layer | linear 10"
 

@@ -46,9 +46,9 @@ cell() {
   [ $((number % every)) -eq 0 ] || [ "$every" = 1 ] || return
   [ $((number / every % 2)) -eq 0 ] || share=none
   local reference=$model-1-$accumulate
-  [ -d "$reference" ] || run 1 "$model" "$reference" --train.accumulate=$accumulate
+  [ -d "$reference" ] || run_of 1 "$model" "$reference" --train.accumulate=$accumulate
   [ "$d$t$zero" = 110 ] && bits=yes
-  run $((d * p * t)) "$model" cell --run.overwrite=yes --train.accumulate=$accumulate --parallel.data="$d" \
+  run_of $((d * p * t)) "$model" cell --run.overwrite=yes --train.accumulate=$accumulate --parallel.data="$d" \
     --parallel.pipeline="$p" --parallel.tensor="$t" --parallel.zero="$zero" --parallel.recompute="$recompute" \
     --parallel.schedule="$schedule" --parallel.share=$share
   compare "$model" "$reference" cell $bits "$label" "$d $p $t"

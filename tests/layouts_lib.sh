@@ -3,15 +3,10 @@
 : "${COMPARE:=$(dirname "$TRIREME")/tests/support/compare_weights}"
 COMPARE=$(realpath "$COMPARE") TRIREME=$(realpath "$TRIREME")
 [ -x "$COMPARE" ] || fail "$COMPARE is not built (make check builds it)"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
+scratch
 
-"$TRIREME" data make digits --out digits.h5 --train=600 --test=60 --seed=7 > make.log 2>&1 || fail "data make digits"
-awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
-             i % 40 == 39 ? "\n" : "" }' > text.txt
-"$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
+digits 600 60
+letters
 
 # write NAME MODEL DATA: a configuration
 write() {
@@ -36,11 +31,4 @@ write gpt4 "gpt layers=4 heads=4 dim=16 context=16 dropout=0.1" text.h5
 models="mlp conv norms gpt2 gpt4"
 pieces_of() { case $1 in mlp) echo 8 ;; conv) echo 4 ;; norms) echo 4 ;; *) echo 8 ;; esac; }
 
-# run N CONFIGURATION NAME OPTION...
-run() {
-  local n=$1 config=$2 name=$3
-  shift 3
-  launch "$n" "$TRIREME" train "$config.yaml" --run.dir="$name" "$@" > "$name.log" 2>&1 ||
-    { cat "$name.log"; fail "$name: $n ranks, $config.yaml $*"; }
-}
 losses() { grep -o '"\(test_\)\?loss":[^,}]*' "$1/metrics.jsonl"; }

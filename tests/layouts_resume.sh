@@ -5,8 +5,6 @@ set -u
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/layouts_lib.sh"
 
-sha() { json_text weights_sha256 "$1/summary.json"; }
-
 layouts=(
   "1"
   "2 --parallel.zero=3 --parallel.share=none"
@@ -20,14 +18,14 @@ models="mlp conv gpt2"
 [ -z "${TRM_TEST_QUICK:-}" ] || models=gpt2
 for model in $models; do
   for from in "4 --parallel.pipeline=2 --parallel.tensor=2" "2 --parallel.zero=3 --parallel.share=none"; do
-    run ${from%% *} $model begun --run.overwrite=yes --train.accumulate=3 --train.steps=10 ${from#* }
+    run_of ${from%% *} $model begun --run.overwrite=yes --train.accumulate=3 --train.steps=10 ${from#* }
     for to in "${layouts[@]}"; do
       n=${to%% *} options=${to#"$n"}
       [ "$model" = conv ] && [[ $to == *pipeline=4* ]] && continue
       for steps in 10 13; do # 10: the run is complete, its weights are those that were read
         rm -rf went$steps
         cp -r begun went$steps
-        run "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
+        run_of "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
       done
       [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] || fail "$model, $from to $to: other weights were read"
       [ "$n" -gt 1 ] || { rm -rf alone; mv went13 alone; went13=alone; }

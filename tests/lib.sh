@@ -28,3 +28,41 @@ launch() {
   shift
   timeout -k 10 "${LAUNCH_LIMIT:-120}" $MPIEXEC -n "$n" "$@"
 }
+
+# scratch: goes to a new folder, which is removed at the end. One thread a rank.
+scratch() {
+  work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT && cd "$work" || exit 99
+  export OMP_NUM_THREADS=1
+}
+# digits TRAIN TEST: rendered digits in digits.h5
+digits() {
+  "$TRIREME" data make digits --out digits.h5 --train="$1" --test="$2" --seed=7 > make.log 2>&1 ||
+    { cat make.log; fail "data make digits"; }
+}
+# letters: 4,000 characters that follow a rule, as tokens in text.h5
+letters() {
+  awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
+               i % 40 == 39 ? "\n" : "" }' > text.txt
+  "$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
+}
+
+# try N NAME OPTION...: trains config.yaml with N ranks in run directory NAME; its exit status. run: it must not fail.
+try() {
+  local n=$1 name=$2
+  shift 2
+  launch "$n" "$TRIREME" train "${config:-config.yaml}" --run.dir="$name" "$@" > "$name.log" 2>&1
+}
+run() { try "$@" || { cat "$2.log"; fail "$2: $1 ranks, ${config:-config.yaml} ${*:3}"; }; }
+# run_of N MODEL NAME OPTION...: the same with MODEL.yaml
+run_of() {
+  local config=$2.yaml
+  run "$1" "${@:3}"
+}
+
+# Of a run: its weights; a number of its summary. equal A B: both end with the same bits.
+sha() { json_text weights_sha256 "$1/summary.json"; }
+of() { json_number "$2" "$1/summary.json"; }
+equal() {
+  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "${3:+$3: }$2 ends with other bits than $1"
+  pass "${3:+$3: }$2 ends with the bits of $1"
+}

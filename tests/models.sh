@@ -4,15 +4,10 @@
 # the same bits after a pause.
 set -u
 . "$(dirname "$0")/lib.sh"
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 99
-export OMP_NUM_THREADS=1
+scratch
 
-"$TRIREME" data make digits --out digits.h5 --train=600 --test=100 --seed=7 > make.log 2>&1 || fail "data make digits"
-awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
-             i % 40 == 39 ? "\n" : "" }' > text.txt
-"$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
+digits 600 100
+letters
 
 # write NAME MODEL DATA: a configuration
 write() {
@@ -36,15 +31,6 @@ write gpt "gpt layers=2 heads=2 dim=16 context=20 dropout=0.1" text.h5
 write rotary "embedding 16 | mark a | rms_norm | linear 48 | rotary heads=2 | attention heads=2 | linear 16 | add a |
   mark b | rms_norm | linear 64 | swiglu | linear 16 | add b | layer_norm | head" text.h5
 
-# run N NAME CONFIGURATION OPTION...: a training run of N ranks in run directory NAME
-run() {
-  local n=$1 name=$2 config=$3
-  shift 3
-  launch "$n" "$TRIREME" train "$config.yaml" --run.dir="$name" "$@" > "$name.log" 2>&1 ||
-    { cat "$name.log"; fail "$name ($n ranks $*)"; }
-}
-sha() { json_text weights_sha256 "$1/summary.json"; }
-
 # follows A B: the losses of all 12 steps agree
 follows() {
   local worst
@@ -55,31 +41,25 @@ follows() {
   awk -v d="$worst" 'BEGIN { exit !(d <= 1e-6) }' || fail "$2: losses differ from $1's by $worst"
   pass "$2 follows $1 (largest relative difference $worst)"
 }
-# equal A B: the weights are the same, bit for bit
-equal() {
-  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "$2 ends with other bits than $1"
-  pass "$2 ends with the bits of $1"
-}
-
 for model in images pooling gpt rotary; do
-  run 1 $model-1 $model
+  run_of 1 $model $model-1
   for n in 2 3; do
-    run $n $model-$n $model
+    run_of $n $model $model-$n
     follows $model-1 $model-$n
   done
-  TRM_NODE_SIZE=1 run 2 $model-nodes $model
+  TRM_NODE_SIZE=1 run_of 2 $model $model-nodes
   follows $model-1 $model-nodes
   # statistics over the batch are those of a piece where it is computed in pieces
   if [ $model != images ]; then
-    run 1 $model-pieces $model --train.accumulate=3
+    run_of 1 $model $model-pieces --train.accumulate=3
     follows $model-1 $model-pieces
   fi
   for n in 1 2 4; do
-    run $n $model-lanes$n $model --run.lanes=4
+    run_of $n $model $model-lanes$n --run.lanes=4
     [ $n = 1 ] || equal $model-lanes1 $model-lanes$n
   done
-  run 2 $model-pause $model --run.lanes=4 --train.steps=7
-  run 1 $model-pause $model --run.lanes=4 --run.resume=auto
+  run_of 2 $model $model-pause --run.lanes=4 --train.steps=7
+  run_of 1 $model $model-pause --run.lanes=4 --run.resume=auto
   equal $model-lanes1 $model-pause
 done
 finish
