@@ -3,7 +3,8 @@
 # Computation takes modelled times, so that four stages on few cores act as four machines; what is measured is the schedule.
 set -u
 . "$(dirname "$0")/lib.sh"
-scratchdigits 600 32
+scratch
+digits 600 32
 layer="linear 784 | gelu" # eight equal ones, and a small one
 model="$layer | $layer | $layer | $layer | $layer | $layer | $layer | $layer | linear 10"
 
