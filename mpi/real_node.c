@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -131,8 +132,8 @@ size_t real_whole_pages(size_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Shared memory that does not fit would end in a bus error at some later store; so ask first. The answer can be outrun
- * by another job on the node. */
+/* Shared memory that does not fit would end in a bus error at some later store, and inside the MPI library where a process
+ * may not have the addresses; so ask first. The answer can be outrun by another job on the node. */
 int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
 {
   MPI_Comm node;
@@ -152,6 +153,14 @@ int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
                      "%s: %.1f MiB of shared memory wanted on a node, but /dev/shm has %.1f MiB left (make it larger, "
                      "in a container with --shm-size; or set parallel.share=none)",
                      what, missing[0] / 1048576.0, missing[1] / 1048576.0);
+  void *addresses = mmap(NULL, (size_t)wanted, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  double lacking = addresses == MAP_FAILED && wanted > 0 ? (double)wanted : 0;
+  if (addresses != MAP_FAILED)
+    munmap(addresses, (size_t)wanted);
+  MPI_Allreduce(MPI_IN_PLACE, &lacking, 1, MPI_DOUBLE, MPI_MAX, mpi);
+  if (lacking > 0)
+    return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s, shared by the ranks of a node, are beyond a process's limit",
+                     lacking / 1048576.0, what);
   return TRM_OK;
 }
 
