@@ -92,6 +92,7 @@ bad 2 'parallel.cut: "1,2" cuts the model into 3 pieces, but 2' $train "$m" --pa
   --run.dir=x
 bad 2 'pipedream updates after every micro-batch' $train "$m" --parallel.pipeline=2 --parallel.schedule=pipedream \
   --train.accumulate=2 --run.dir=x
+bad 2 'parallel.zero: schedule 2bw' $train "$m" --parallel.pipeline=2 --parallel.schedule=2bw --parallel.zero=2 --run.dir=x
 RUN=
 bad 2 'run.lanes.*6' $train "$m" --run.lanes=6 --run.dir=x
 bad 2 'data.file' train "$m" --run.dir=x

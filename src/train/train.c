@@ -50,6 +50,10 @@ static int check_layout(const struct trainer *t)
       (strcmp(t->parts->strategy->name, "hogwild") == 0 ||
        (strcmp(o->parallel.schedule, "pipedream") == 0 && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
     return trm_error(TRM_USAGE, "parallel.recompute: the weights change between the two forward passes of a batch");
+  const char *schedule = o->parallel.schedule;
+  if (t->grid->size[TRM_AXIS_PIPELINE] > 1 && o->parallel.zero > 0 &&
+      (strcmp(schedule, "2bw") == 0 || strcmp(schedule, "pipedream") == 0))
+    return trm_error(TRM_USAGE, "parallel.zero: schedule %s keeps versions of whole weights", schedule);
   if (o->run.lanes > 0 && t->grid->size[TRM_AXIS_PIPELINE] > 1)
     return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must be 1");
   return TRM_OK;
