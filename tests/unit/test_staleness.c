@@ -122,7 +122,8 @@ static char *summary(const struct trm_staleness *of, int ranks)
   const struct trm_options options = {.run = {.seed = 1}};
   const struct trm_strategy_ops strategy = {.name = "asgd"};
   struct trm_device device = {.threads = 1};
-  const struct trm_parts parts = {.comm = trm_comm_self(), .device = &device, .strategy = &strategy};
+  const struct trm_grid grid = {.size = {1, 1, 1}};
+  const struct trm_parts parts = {.comm = trm_comm_self(), .grid = &grid, .device = &device, .strategy = &strategy};
   const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 2};
   const struct trm_result result = {.status = "done"};
   struct trm_model model;
