@@ -546,7 +546,7 @@ static void test_ratios(void)
   const struct trm_optimizer optimizer = {.tensor = tensor, .tensors = 4};
   const struct trm_update how = {.rule = TRM_UPDATE_LAMB};
   struct trm_strategy strategy = {.optimizer = &optimizer, .ratio_comm = world};
-  double pieces[8][2] = {{0}}, w = 0, g = 0; /* units of 32 elements */
+  double pieces[7 + 3][2] = {{0}}, w = 0, g = 0; /* 7 units of 32 elements; one more entry where a tensor begins */
   float ratio[4];
   for (int u = 0; u < 2; u++) {
     pieces[u][0] = 1 + world->rank;
