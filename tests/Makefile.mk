@@ -134,6 +134,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \
 	tests/bench/torch_peer.py \
+	tests/layouts.md \
 	tests/layouts_lib.sh \
 	tests/lib.sh \
 	tests/reference/check_onnx.py \
