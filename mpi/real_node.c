@@ -60,8 +60,8 @@ static MPI_Comm split_further(MPI_Comm mpi, int colour)
   return part;
 }
 
-/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks in a
- * row for a node: several nodes to try on one machine. */
+/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks of
+ * the job in a row for a node, whoever asks: several nodes to try on one machine. */
 struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
 {
   MPI_Comm node;
@@ -77,7 +77,7 @@ struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
   const int size = size_text ? atoi(size_text) : 0;
   if (size > 0) {
     int rank;
-    MPI_Comm_rank(node, &rank);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     node = split_further(node, rank / size);
   }
   return real_wrap(node, true);

@@ -67,6 +67,16 @@ for model in $models; do
 done
 
 {
+  cat << 'END'
+# All layouts beside one rank
+
+What `tests/layouts.sh all tests/layouts.md` found. For every model (layouts_lib.sh; gpt2 and gpt4 have two and four
+blocks) and grid: the number of cells (ZeRO 0 to 3, with and without recomputation, each schedule of the pipeline), the
+largest relative difference from the curve of one rank, 20 losses and 2 evaluations, and from its last weights, in parts
+of the largest value of a tensor. A cell may differ by 1e-4; 0 means the same bits, which is asked for where nothing but
+the pipeline differs.
+
+END
   echo "| model | data | pipeline | tensor | cells | largest difference of a loss | of a weight |"
   echo "|---|---|---|---|---|---|---|"
   awk '{ k = $1 " | " $2 " | " $3 " | " $4; if (!(k in n)) order[++m] = k; n[k]++; if ($5 > l[k]) l[k] = $5
