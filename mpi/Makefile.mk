@@ -34,8 +34,12 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/channel.h \
 	mpi/pipeline/ending.c \
 	mpi/pipeline/ending.h \
+	mpi/pipeline/ends.c \
+	mpi/pipeline/ends.h \
 	mpi/pipeline/pipeline.c \
 	mpi/pipeline/pipeline.h \
+	mpi/pipeline/tallies.c \
+	mpi/pipeline/tallies.h \
 	mpi/pipeline/tied.c \
 	mpi/pipeline/tied.h \
 	mpi/pipeline/versions.c \

@@ -2,7 +2,7 @@
 
 #include "core/memory.h"
 
-enum { TAG_ASKED = 16003 }; /* of pipeline.c: 16001, 16002 */
+enum { TAG_ASKED = 16003 }; /* of tallies.c: 16001, 16002 */
 
 static bool is_last(const struct ending *ending)
 {

@@ -1,6 +1,6 @@
 /* The executor of a schedule: for each action of this stage it waits for what the action needs, computes, and sends what
- * comes of it. Values and gradients go through channels (channel.h); the tally of a batch comes from the last stage, which
- * has it before any stage is done with the batch.
+ * comes of it. Values and gradients go through channels (ends.h); the tally of a batch comes from the last stage, which
+ * has it before any stage is done with the batch (tallies.h).
  *
  * A failure between messages is this stage's alone and the others wait for it, so it ends the job. */
 #include "mpi/pipeline/pipeline.h"
@@ -12,18 +12,13 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
-#include "mpi/pipeline/channel.h"
 #include "mpi/pipeline/ending.h"
+#include "mpi/pipeline/ends.h"
+#include "mpi/pipeline/tallies.h"
 #include "mpi/pipeline/tied.h"
 #include "mpi/pipeline/versions.h"
 
-enum { TAG_TALLY = 16001, TAG_STOP = 16002 }; /* channels: below 2 * TRM_MAX_CHUNKS */
 #define NAP_S 2e-4
-
-/* What a chunk gets and gives; the ends of the chain have closed channels. */
-struct ends {
-  struct channel value_in, value_out, gradient_in, gradient_out;
-};
 
 struct executor {
   struct trm_pipeline *pipeline;
@@ -31,17 +26,15 @@ struct executor {
   struct ends ends[TRM_MAX_CHUNKS];
   struct tied tied;
   struct versions versions;
+  struct tallies tallies;
   struct ending ending;
   struct trm_device *device; /* from the first run on */
   struct trm_input *input;   /* (slots): what the callback gave; one chunk of a stage at most asks for it */
   struct trm_input rows_alone; /* for all others */
   int slots;
-  double *sums;              /* (4) on their way to the others */
-  struct trm_request **told; /* (stages) */
 
   /* of the run */
   const struct trm_pipeline_run *run;
-  struct trm_tally *tally;   /* (batches) */
   size_t *rows;              /* (batches, micros) */
   uint64_t *first_row;       /* likewise */
   int micros;                /* of a batch */
@@ -71,34 +64,6 @@ static bool is_last(const struct executor *e, int chunk)
 
 /* -- create */
 
-static void channel_create(struct executor *e, struct channel *channel, bool receives, int peer, int tag, size_t width)
-{
-  *channel = (struct channel){.comm = e->comm, .peer = peer, .tag = tag, .open = true, .receives = receives,
-                              .width = width, .wait_s = &e->pipeline->wait_s, .comm_s = &e->pipeline->comm_s};
-}
-
-/* Tags: of values and gradients, by the chunk of the stage that gets them. */
-static void ends_create(struct executor *e, int chunk)
-{
-  const struct trm_model *model = e->pipeline->model;
-  const struct trm_chunk *at = &model->chunk[chunk];
-  const struct trm_layer *first = &model->layer[at->first], *last = &model->layer[at->last - 1];
-  const int stage = e->comm->rank, stages = e->comm->size;
-  const int before = (stage + stages - 1) % stages, after = (stage + 1) % stages;
-  struct ends *ends = &e->ends[chunk];
-  if (!is_first(e, chunk)) {
-    channel_create(e, &ends->value_in, true, before, 2 * chunk, trm_shape_count(&first->out));
-    if (first->needs_dy)
-      channel_create(e, &ends->gradient_out, false, before, 2 * (stage ? chunk : chunk - 1) + 1,
-                     trm_shape_count(&first->out));
-  }
-  if (!is_last(e, chunk)) {
-    channel_create(e, &ends->value_out, false, after, 2 * (after ? chunk : chunk + 1), trm_shape_count(&last->out));
-    if (last->needs_dy)
-      channel_create(e, &ends->gradient_in, true, after, 2 * chunk + 1, trm_shape_count(&last->out));
-  }
-}
-
 static void chunk_cost(struct trm_pipeline *pipeline, int chunk)
 {
   const struct trm_model *model = pipeline->model;
@@ -118,14 +83,13 @@ static int pipeline_create(struct trm_pipeline *pipeline)
   pipeline->own = e;
   e->pipeline = pipeline;
   e->comm = pipeline->comm->ops->split(pipeline->comm, 0, pipeline->comm->rank); /* messages of nobody else */
-  e->told = trm_alloc((size_t)stages * sizeof *e->told, "the pipeline");
-  e->sums = trm_alloc(4 * sizeof *e->sums, "the pipeline");
   for (int c = 0; c < schedule->chunks; c++) {
-    ends_create(e, c);
+    ends_create(&e->ends[c], pipeline, e->comm, c);
     chunk_cost(pipeline, c);
   }
   pipeline->slots = trm_schedule_slots(schedule, e->comm->rank);
   versions_create(&e->versions, pipeline);
+  tallies_create(&e->tallies, e->comm);
   ending_create(&e->ending, e->comm);
   return tied_create(&e->tied, e->comm, pipeline->model);
 }
@@ -135,19 +99,12 @@ static void pipeline_destroy(struct trm_pipeline *pipeline)
   struct executor *e = pipeline->own;
   if (!e)
     return;
-  for (int i = 0; i < e->comm->size; i++)
-    e->comm->ops->wait(&e->told[i]);
-  for (int c = 0; c < pipeline->schedule.chunks; c++) {
-    channel_free(&e->ends[c].value_in);
-    channel_free(&e->ends[c].value_out);
-    channel_free(&e->ends[c].gradient_in);
-    channel_free(&e->ends[c].gradient_out);
-  }
+  for (int c = 0; c < pipeline->schedule.chunks; c++)
+    ends_free(&e->ends[c]);
   tied_free(&e->tied, e->device);
   versions_free(&e->versions);
+  tallies_free(&e->tallies);
   ending_free(&e->ending);
-  trm_free(e->told);
-  trm_free(e->sums);
   trm_free(e->input);
   trm_free(e->rows);
   trm_free(e->first_row);
@@ -194,15 +151,8 @@ static int run_begin(struct executor *e, const struct trm_pipeline_run *run, boo
       return trm_error(TRM_FAILED, "a micro-batch of %zu rows: the model has memory for %zu", batch->rows[m],
                        model->max_rows);
   }
-  for (int c = 0; c < pipeline->schedule.chunks; c++) {
-    struct ends *ends = &e->ends[c];
-    channel_begin(&ends->value_in, e->rows, (int)count);
-    channel_begin(&ends->value_out, e->rows, (int)count);
-    if (backward) {
-      channel_begin(&ends->gradient_in, e->rows, (int)count);
-      channel_begin(&ends->gradient_out, e->rows, (int)count);
-    }
-  }
+  for (int c = 0; c < pipeline->schedule.chunks; c++)
+    ends_begin(&e->ends[c], e->rows, (int)count, backward);
   return TRM_OK;
 }
 
@@ -255,57 +205,6 @@ static void hold(struct executor *e, const struct trm_action *action, double beg
   }
 }
 
-/* -- the tally, and whether somebody asked to stop */
-
-/* At the start: the last stage gets to know who wants to stop. */
-static void stops_gather(struct executor *e)
-{
-  struct trm_comm *comm = e->comm;
-  const int last = comm->size - 1;
-  double stop = e->tally[0].stop;
-  struct trm_request *request = NULL;
-  if (comm->rank < last) {
-    comm->ops->send_begin(comm, &stop, 1, TRM_DOUBLE, last, TAG_STOP, &request);
-    comm->ops->wait(&request);
-  } else {
-    for (int s = 0; s < last; s++) {
-      double other;
-      comm->ops->receive_begin(comm, &other, 1, TRM_DOUBLE, s, TAG_STOP, &request);
-      comm->ops->wait(&request);
-      e->tally[0].stop += other;
-    }
-  }
-  for (int b = 1; b < e->run->batches; b++)
-    e->tally[b].stop = e->tally[0].stop;
-}
-
-/* The last stage has all scores of a batch. */
-static void tally_send(struct executor *e, int batch)
-{
-  struct trm_comm *comm = e->comm;
-  const struct trm_tally *tally = &e->tally[batch];
-  for (int s = 0; s < comm->size - 1; s++)
-    comm->ops->wait(&e->told[s]); /* the one before */
-  e->sums[0] = tally->loss;
-  e->sums[1] = tally->correct;
-  e->sums[2] = tally->rows;
-  e->sums[3] = tally->stop;
-  for (int s = 0; s < comm->size - 1; s++)
-    comm->ops->send_begin(comm, e->sums, 4, TRM_DOUBLE, s, TAG_TALLY, &e->told[s]);
-}
-
-static void tally_receive(struct executor *e, int batch)
-{
-  struct trm_comm *comm = e->comm;
-  struct trm_request *request;
-  const double before = now(e);
-  comm->ops->receive_begin(comm, e->sums, 4, TRM_DOUBLE, comm->size - 1, TAG_TALLY, &request);
-  comm->ops->wait(&request);
-  e->pipeline->wait_s += now(e) - before;
-  e->tally[batch] = (struct trm_tally){.loss = e->sums[0], .correct = e->sums[1], .rows = e->sums[2],
-                                       .stop = e->sums[3]};
-}
-
 /* -- actions */
 
 static int run_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment,
@@ -343,10 +242,15 @@ static bool gives_away(const struct executor *e)
   return e->run->pass.holder && e->run->pass.holder->anew;
 }
 
+static struct trm_tally *tally_of(const struct executor *e, int batch)
+{
+  return &e->tallies.tally[batch];
+}
+
 static int ready(const struct executor *e, int batch, size_t low, size_t high)
 {
   const struct trm_pipeline_run *run = e->run;
-  return run->ready ? run->ready(run->context, batch, low, high, &e->tally[batch]) : TRM_OK;
+  return run->ready ? run->ready(run->context, batch, low, high, tally_of(e, batch)) : TRM_OK;
 }
 
 static int hand_on(void *context, size_t low, size_t high)
@@ -371,7 +275,7 @@ static int run_backward(struct executor *e, const struct trm_action *action, str
   trm_model_at(model, action->chunk, action->micro % e->slots);
   TRM_CHECK(channel_take(&ends->gradient_in, e->device, trm_model_exit(model, true, &shape), action->micro));
   if (last_micro && action->chunk == model->chunks - 1 && !is_last(e, action->chunk))
-    tally_receive(e, to.batch);
+    tallies_receive(&e->tallies, to.batch, &e->pipeline->wait_s);
   TRM_CHECK(pass_of(e, action, &pass));
   moment->began = now(e);
   TRM_CHECK(trm_model_backward(model, &pass, last_micro || gives_away(e) ? hand_on : NULL, &to));
@@ -425,10 +329,8 @@ static void shorten(struct executor *e, int batch)
   if (batches >= e->batches)
     return;
   e->batches = batches;
-  for (int c = 0; c < e->pipeline->schedule.chunks; c++) {
-    struct ends *ends = &e->ends[c];
-    ends->value_in.messages = ends->gradient_in.messages = batches * e->micros;
-  }
+  for (int c = 0; c < e->pipeline->schedule.chunks; c++)
+    ends_shorten(&e->ends[c], batches * e->micros);
 }
 
 /* All micro-batches of a batch have come back: what waited for other stages, and the update. */
@@ -442,8 +344,8 @@ static int batch_end(struct executor *e, int batch)
   if (!run->step || e->failed != TRM_OK)
     return TRM_OK;
   versions_before_step(&e->versions);
-  e->failed = run->step(run->context, batch, &e->tally[batch]); /* not this stage's alone */
-  if (e->failed != TRM_OK || e->tally[batch].stop > 0)
+  e->failed = run->step(run->context, batch, tally_of(e, batch)); /* not this stage's alone */
+  if (e->failed != TRM_OK || tally_of(e, batch)->stop > 0)
     shorten(e, batch);
   return TRM_OK;
 }
@@ -464,10 +366,10 @@ static int act(struct executor *e, const struct trm_action *action, struct trm_p
   *moment = (struct trm_pipeline_moment){.action = *action, .came = now(e)};
   versions_use(&e->versions, action, batch);
   if (action->kind == TRM_FORWARD) {
-    TRM_CHECK(run_forward(e, action, moment, &e->tally[batch]));
+    TRM_CHECK(run_forward(e, action, moment, tally_of(e, batch)));
     if (last_micro && is_last(e, action->chunk)) {
-      e->tally[batch].stop += asked;
-      tally_send(e, batch);
+      tally_of(e, batch)->stop += asked;
+      tallies_send(&e->tallies, batch);
     }
   } else {
     TRM_CHECK(run_backward(e, action, moment));
@@ -497,13 +399,13 @@ static int train_check(const struct trm_pipeline *pipeline, const struct trm_pip
   return TRM_OK;
 }
 
-static int train(struct executor *e, const struct trm_pipeline_run *run)
+static int train(struct executor *e, const struct trm_pipeline_run *run, struct trm_tally *tally)
 {
   struct trm_pipeline *pipeline = e->pipeline;
   TRM_CHECK(train_check(pipeline, run));
   TRM_CHECK(run_begin(e, run, true));
   TRM_CHECK(versions_begin(&e->versions));
-  stops_gather(e);
+  tallies_begin(&e->tallies, tally, run->batches);
   TRM_CHECK(tied_begin(&e->tied, e->device));
   trm_free(pipeline->moment);
   int count, status = TRM_OK;
@@ -527,10 +429,7 @@ static int pipeline_train(struct trm_pipeline *pipeline, const struct trm_pipeli
   struct executor *e = pipeline->own;
   if (run->batches == 0)
     return TRM_OK;
-  e->tally = tally;
-  for (int b = 0; b < run->batches; b++)
-    tally[b] = (struct trm_tally){.stop = tally[b].stop};
-  TRM_CHECK(fail(e, train(e, run)));
+  TRM_CHECK(fail(e, train(e, run, tally)));
   return e->failed;
 }
 
