@@ -29,6 +29,7 @@ trm_test_programs += \
 	tests/unit/test_pace \
 	tests/unit/test_recompute \
 	tests/unit/test_pipeline \
+	tests/unit/test_pipeline_versions \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
@@ -96,7 +97,9 @@ tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_onnx_SOURCES = tests/unit/test_onnx.c $(trm_test_nn)
 tests_unit_test_optimizer_SOURCES = tests/unit/test_optimizer.c $(trm_program_extra)
-tests_unit_test_pipeline_SOURCES = tests/unit/test_pipeline.c tests/unit/ranks.h $(trm_test_nn)
+trm_test_stage = tests/unit/pipeline_stage.h tests/unit/ranks.h $(trm_test_nn)
+tests_unit_test_pipeline_SOURCES = tests/unit/test_pipeline.c $(trm_test_stage)
+tests_unit_test_pipeline_versions_SOURCES = tests/unit/test_pipeline_versions.c $(trm_test_stage)
 tests_unit_test_reference_images_SOURCES = tests/unit/test_reference_images.c $(trm_test_reference)
 tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequences.c $(trm_test_reference)
 tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)

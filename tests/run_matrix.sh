@@ -13,7 +13,7 @@ case ${program##*/} in
   test_service) ranks="1 2 3 4 5 8 9" ;;
   test_async_peers) ranks="1 2 3 4 5 8 9" ;;
   test_async_turns) ranks="2" ;;
-  test_mapped | test_pipeline | test_kept | test_tensor | test_trace) ranks="1 2 3 4" ;;
+  test_mapped | test_pipeline | test_pipeline_versions | test_kept | test_tensor | test_trace) ranks="1 2 3 4" ;;
   test_zero) ranks="1 2 3 4" ;;
   test_sync) ranks="1 2 3 4 5 8" ;; # each case makes its communicators and shared arrays anew
   *) exec "$@" ;;

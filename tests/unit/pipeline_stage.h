@@ -1,0 +1,138 @@
+/* One stage of a pipeline beside the whole model, for the tests of pipelines; a program includes this once. */
+#ifndef TRM_TESTS_PIPELINE_STAGE_H
+#define TRM_TESTS_PIPELINE_STAGE_H
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "kernels/kernels.h"
+#include "mpi/pipeline/pipeline.h"
+#include "nn/balance.h"
+#include "ranks.h"
+#include "support/nn_case.h"
+
+enum { MICROS = 8 };
+
+/* What is computed: the same on all ranks. */
+struct setup {
+  const char *text, *loss, *schedule;
+  const struct trm_input_spec *spec;
+  int micros, chunks;
+  size_t rows;
+  bool no_stash;
+};
+
+static const char *text_of(const struct setup *s)
+{
+  static char text[512];
+  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text, s->schedule, s->micros, s->rows,
+           world->size);
+  return text;
+}
+
+#define CHECK(setup, condition)                                                                \
+  do {                                                                                         \
+    const bool holds = (condition);                                                            \
+    if (!holds)                                                                                \
+      printf("\n    %s, rank %d: %s (%s)\n", text_of(setup), world->rank, #condition, trm_error_text()); \
+    CU_ASSERT(holds);                                                                          \
+  } while (0)
+
+/* One stage, beside the whole model. */
+struct stage {
+  const struct setup *setup;
+  struct trm_device *device;
+  struct nn_case whole;
+  struct trm_model model;
+  float *w, *g;
+  struct trm_pipeline pipeline;
+  size_t rows[MICROS], low[MICROS];
+  struct trm_pipeline_batch batch;
+  struct trm_tally tally;
+  size_t handed;          /* flat elements, up to here */
+  bool in_order;
+  void *kept;             /* a test's own */
+};
+
+static float *floats_take(struct trm_device *device, size_t n)
+{
+  void *memory;
+  CU_ASSERT_FATAL(device->ops->alloc(device, n * sizeof(float), "test", &memory) == TRM_OK);
+  return memory;
+}
+
+/* The place of one of the part's parameters in the whole. */
+static const struct trm_parameter *in_whole(const struct stage *s, const struct trm_parameter *parameter)
+{
+  const struct trm_parameter *there = trm_model_parameter(&s->whole.model, parameter->number);
+  CU_ASSERT_FATAL(there->count == parameter->count && strcmp(there->name, parameter->name) == 0);
+  return there;
+}
+
+static void weights_set(struct stage *s)
+{
+  for (int n = 0; n < trm_model_parameter_count(&s->model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->model, n);
+    s->device->ops->copy(s->device, s->w + p->offset, s->whole.w + in_whole(s, p)->offset, p->count * sizeof(float));
+  }
+}
+
+/* false: the model cannot be cut so often. */
+static bool stage_open(struct stage *s, const struct setup *setup, struct trm_device *device)
+{
+  *s = (struct stage){.setup = setup, .device = device};
+  struct trm_schedule schedule;
+  struct trm_model_part part = {.tensors = 1};
+  CHECK(setup, trm_schedule_create(&schedule, setup->schedule, world->size, setup->chunks, setup->micros) == TRM_OK);
+  const size_t most = (setup->rows + (size_t)setup->micros - 1) / (size_t)setup->micros;
+  CU_ASSERT_FATAL(nn_case_open(&s->whole, device, setup->text, setup->loss, setup->spec, most ? most : 1, 3) == TRM_OK);
+  if (trm_balance_part(&s->whole.model, "auto", schedule.stages, schedule.chunks, world->rank, &part) != TRM_OK) {
+    nn_case_close(&s->whole);
+    return false;
+  }
+  CU_ASSERT_FATAL(trm_model_create_part(&s->model, setup->text, setup->loss, setup->spec, &part) == TRM_OK);
+  s->w = floats_take(device, s->model.parameters);
+  s->g = floats_take(device, s->model.parameters);
+  weights_set(s);
+  s->pipeline = (struct trm_pipeline){.ops = &trm_pipeline_messages, .comm = world, .model = &s->model,
+                                      .schedule = schedule, .stash = !setup->no_stash};
+  CU_ASSERT_FATAL(s->pipeline.ops->create(&s->pipeline) == TRM_OK);
+  CU_ASSERT_FATAL(trm_model_bind_slots(&s->model, device, s->w, s->g, most, true, s->pipeline.slots) == TRM_OK);
+  nn_case_draw(&s->whole, setup->rows, 11);
+  for (int m = 0; m < setup->micros; m++) {
+    size_t high;
+    trm_interval(setup->rows, (size_t)setup->micros, (size_t)m, &s->low[m], &high);
+    s->rows[m] = high - s->low[m];
+  }
+  s->batch = (struct trm_pipeline_batch){.first_row = 100, .scale = 1.0f / (float)setup->rows, .micros = setup->micros,
+                                         .rows = s->rows};
+  return true;
+}
+
+static void stage_close(struct stage *s)
+{
+  s->pipeline.ops->destroy(&s->pipeline);
+  trm_model_free(&s->model);
+  s->device->ops->release(s->device, s->w);
+  s->device->ops->release(s->device, s->g);
+  nn_case_close(&s->whole);
+}
+
+/* Largest difference over the largest value; 0: equal bits. */
+static double difference(const float *a, const float *b, size_t n)
+{
+  double most = 0, largest = 0;
+  if (memcmp(a, b, n * sizeof *a) == 0)
+    return 0;
+  for (size_t i = 0; i < n; i++) {
+    most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    largest = fmax(largest, fabs((double)b[i]));
+  }
+  return most > 0 ? most / largest : 1e-30; /* zeros of two signs are not equal bits */
+}
+
+static struct trm_device *device_now;
+
+#endif
