@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -26,6 +27,30 @@ int trainer_stages_cut(struct trainer *t, struct trm_model_part *part)
                                 (int)o->train.accumulate));
   return trm_balance_part(&t->whole, o->parallel.cut, stages_of(t), p->schedule.chunks,
                           t->grid->place[TRM_AXIS_PIPELINE], part);
+}
+
+void trainer_stages_announce(const struct trainer *t)
+{
+  const int pieces = stages_of(t) * t->stages.pipeline.schedule.chunks;
+  if (!t->stages.used)
+    return;
+  struct trm_chunk_cut *cut = trm_alloc((size_t)pieces * sizeof *cut, "cuts");
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *to = open_memstream(&text, &bytes);
+  if (to && trm_balance(&t->whole, t->options->parallel.cut, pieces, cut) == TRM_OK) {
+    for (int p = 1; p < pieces; p++)
+      fprintf(to, "%s%d", p == 1 ? "" : ",", t->whole.layer[cut[p].first].number);
+    const double all = trm_balance_seconds(&t->whole, 0, t->whole.layers);
+    for (int p = 0; p < pieces; p++)
+      fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ", 100 * trm_balance_seconds(&t->whole, cut[p].first, cut[p].last) / all);
+    fflush(to);
+    trm_info("cut before item%s %s of the work, as modelled", pieces > 2 ? "s" : "", text);
+  }
+  if (to)
+    fclose(to);
+  free(text);
+  trm_free(cut);
 }
 
 /* -- the version before, in checkpoints */

@@ -28,6 +28,8 @@ struct trainer_stages {
 int trainer_stages_cut(struct trainer *t, struct trm_model_part *part);
 /* Collective. The trainer's model is there; sets the slots to bind it with. */
 int trainer_stages_create(struct trainer *t);
+/* Says where the model is cut (by items of its text, as parallel.cut takes them), and how even the pieces are. */
+void trainer_stages_announce(const struct trainer *t);
 /* The model is bound. */
 void trainer_stages_feed(struct trainer *t);
 void trainer_stages_free(struct trainer *t); /* collective */

@@ -158,16 +158,15 @@ static int create_strategy(struct trainer *t)
 static void announce(const struct trainer *t)
 {
   const double mb = 1.0 / (1 << 20);
-  const double flat = (double)t->model.parameters * sizeof(float) * mb;
   trm_info("%s", strlen(t->whole.text) > 400 ? t->options->model : t->whole.text); /* a preset says it shorter */
   trm_info("%d rank%s x %d thread%s, batch %lld, %llu steps of %llu samples in all, %zu parameters", t->comm->size,
            t->comm->size == 1 ? "" : "s", t->parts->device->threads, t->parts->device->threads == 1 ? "" : "s",
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
            trm_model_size(&t->whole));
+  trainer_stages_announce(t);
   const size_t *part = t->budget.part;
-  trm_info("memory: %.1f MB a rank: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, data %.1f, program "
-           "and libraries %.1f", (double)trm_budget_total(&t->budget) * mb, flat,
-           (double)part[TRM_BUDGET_WEIGHTS] * mb - flat * (1 + t->optimizer.states), flat * t->optimizer.states,
+  trm_info("memory: %.1f MB a rank: weights, gradients and optimizer %.1f, activations %.1f, data %.1f, program and "
+           "libraries %.1f", (double)trm_budget_total(&t->budget) * mb, (double)part[TRM_BUDGET_WEIGHTS] * mb,
            (double)part[TRM_BUDGET_ACTIVATIONS] * mb, (double)part[TRM_BUDGET_DATA] * mb,
            (double)part[TRM_BUDGET_PROGRAM] * mb);
 }
