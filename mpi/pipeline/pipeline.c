@@ -420,6 +420,8 @@ static int train(struct executor *e, const struct trm_pipeline_run *run, struct 
   TRM_CHECK(status);
   ending_end(&e->ending);
   versions_end(&e->versions);
+  pipeline->runs++;
+  pipeline->batches += (uint64_t)e->batches;
   pipeline->span_s += pipeline->moment[pipeline->moments - 1].ended - pipeline->moment[0].began;
   return status;
 }

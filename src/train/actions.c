@@ -123,8 +123,8 @@ int trm_schedule_slots(const struct trm_schedule *schedule, int stage)
   return most;
 }
 
-double trm_schedule_bubble(const struct trm_schedule *schedule)
+double trm_schedule_bubble(const struct trm_schedule *schedule, double batches)
 {
   const double idle = schedule->stages - 1;
-  return trm_schedule_flushes(schedule) ? idle / (schedule->chunks * (double)schedule->micros + idle) : 0;
+  return idle / (schedule->chunks * batches * schedule->micros + idle);
 }

@@ -48,7 +48,8 @@ struct trm_action *trm_schedule_forward(const struct trm_schedule *schedule, int
 int trm_schedule_slots(const struct trm_schedule *schedule, int stage);
 
 /* Share of the stages' time that is idle if all pieces take equal time, passes to one another take none, and backward
- * takes a fixed multiple of forward: (S-1)/(M+S-1), with v chunks (S-1)/(v M + S-1); without draining 0. */
-double trm_schedule_bubble(const struct trm_schedule *schedule);
+ * takes a fixed multiple of forward: (S-1)/(v B M + S-1), with v chunks, where B batches follow one another before the
+ * pipeline is drained: 1 in schedules that flush; if their number varies, its mean. */
+double trm_schedule_bubble(const struct trm_schedule *schedule, double batches);
 
 #endif

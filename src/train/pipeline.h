@@ -99,6 +99,7 @@ struct trm_pipeline {
   /* measured since create, on this stage */
   double busy_s, wait_s, comm_s; /* computing; waiting for messages; packing and unpacking them */
   double span_s;                 /* between the first action and the last one, of all runs */
+  uint64_t runs, batches;        /* trains, and the batches of all of them */
   struct trm_pipeline_moment *moment; /* (moments) of the latest train */
   int moments;
   void *own;

@@ -228,11 +228,13 @@ int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory)
 {
   struct trm_pipeline *p = &t->stages.pipeline;
-  *measured = t->stages.used ? p->ops->bubble(p) : NAN;
-  *theory = t->stages.used ? trm_schedule_bubble(&p->schedule) : NAN;
-  if (t->stages.used)
-    trm_info("pipeline: idle %.1f%% of the time of %d stages, %.1f%% in theory", 100 * *measured, p->schedule.stages,
-             100 * *theory);
+  *measured = *theory = NAN;
+  if (!t->stages.used || p->runs == 0)
+    return;
+  *measured = p->ops->bubble(p);
+  *theory = trm_schedule_bubble(&p->schedule, (double)p->batches / (double)p->runs);
+  trm_info("pipeline: idle %.1f%% of the time of %d stages, %.1f%% in theory", 100 * *measured, p->schedule.stages,
+           100 * *theory);
 }
 
 /* -- evaluation */

@@ -43,7 +43,8 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *su
 int trainer_stages_keep(struct trainer *t);
 /* Collective, after the weights of a checkpoint have been taken: the version before, too, if it was kept. */
 int trainer_stages_resume(struct trainer *t);
-/* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no stages. */
+/* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no stages,
+ * or nothing was trained. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 /* Collective. As trm_evaluate, over the test split. */
 int trainer_stages_evaluate(struct trainer *t, struct trm_tally *tally);
