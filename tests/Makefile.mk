@@ -12,9 +12,9 @@ trm_test_programs += \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
 	tests/unit/test_convolution \
-	tests/unit/test_core \
 	tests/unit/test_damage \
 	tests/unit/test_datasets \
+	tests/unit/test_document \
 	tests/unit/test_exchange \
 	tests/unit/test_hogwild \
 	tests/unit/test_images \
@@ -22,11 +22,14 @@ trm_test_programs += \
 	tests/unit/test_kept \
 	tests/unit/test_kernels \
 	tests/unit/test_mapped \
+	tests/unit/test_memory \
 	tests/unit/test_model \
 	tests/unit/test_nn \
 	tests/unit/test_onnx \
 	tests/unit/test_optimizer \
+	tests/unit/test_options \
 	tests/unit/test_pace \
+	tests/unit/test_random \
 	tests/unit/test_recompute \
 	tests/unit/test_pipeline \
 	tests/unit/test_pipeline_versions \
@@ -35,9 +38,12 @@ trm_test_programs += \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sample \
 	tests/unit/test_schedule \
+	tests/unit/test_self \
 	tests/unit/test_sequences \
 	tests/unit/test_service \
+	tests/unit/test_sha256 \
 	tests/unit/test_staleness \
+	tests/unit/test_status \
 	tests/unit/test_sync \
 	tests/unit/test_tensor \
 	tests/unit/test_tokens \
@@ -60,7 +66,13 @@ tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_ex
 tests_unit_test_service_SOURCES = tests/unit/test_service.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
-tests_unit_test_core_SOURCES = tests/unit/test_core.c $(trm_program_extra)
+tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/said.h $(trm_program_extra)
+tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
+tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/said.h $(trm_program_extra)
+tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
+tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/said.h $(trm_program_extra)
+tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
+tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = \

@@ -1,0 +1,42 @@
+/* Runs a function in a child process: what it writes to stderr, and how it ends. */
+#ifndef TRM_TESTS_CHILD_H
+#define TRM_TESTS_CHILD_H
+
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Runs `work` in a child whose stderr is ends[1]; gives what comes out of ends[0] and its exit status. */
+static inline int child_read(void (*work)(void), const int ends[2], char *text, size_t room)
+{
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child < 0)
+    return -1;
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    close(ends[0]);
+    close(ends[1]);
+    work();
+    fflush(stderr);
+    _exit(0);
+  }
+  close(ends[1]);
+  size_t held = 0;
+  for (ssize_t got; held < room - 1 && (got = read(ends[0], text + held, room - 1 - held)) > 0;)
+    held += (size_t)got;
+  text[held] = '\0';
+  close(ends[0]);
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/* stderr is a pipe. */
+static inline int child_run(void (*work)(void), char *text, size_t room)
+{
+  int ends[2];
+  return pipe(ends) == 0 ? child_read(work, ends, text, room) : -1;
+}
+
+#endif
