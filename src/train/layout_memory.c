@@ -1,4 +1,5 @@
 /* The memory of a layout: the setting up of a run, rehearsed. */
+#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -6,12 +7,13 @@
 #include "nn/balance.h"
 #include "train/layout.h"
 
-/* Found by measurement, with MPICH and HDF5: what the library of messages takes for each rank of a node, beside what it has
- * in one process; and what the gaps in the heap, and the library that writes files, take while tensor after tensor comes
- * together for a checkpoint, from the ranks of the data axis alone or from all. */
-#define PEER_BYTES 2e6
-#define GAPS_DATA_BYTES 3e6
-#define GAPS_BYTES 10e6
+/* Found by measurement, with MPICH and HDF5: what the library of messages takes in a job of several ranks, and for
+ * each of those on the node; what the program itself first touches while it makes a step; and what the library that writes
+ * files takes for a checkpoint. */
+#define PEERS_BYTES 3.5e6
+#define PEER_BYTES 0.25e6
+#define STEP_BYTES 2e6
+#define FILE_BYTES 3.5e6
 
 const char *const trm_layout_part_name[TRM_LAYOUT_PARTS] = {"parameters", "gradients", "states", "activations",
                                                             "buffers",    "data",      "program"};
@@ -195,12 +197,32 @@ static double gathering_bytes(const struct trm_layout_job *job, const struct trm
 {
   const bool parts = layout->size[TRM_AXIS_PIPELINE] * layout->size[TRM_AXIS_TENSOR] > 1;
   double piece = 0;
-  for (int s = layout->size[TRM_AXIS_TENSOR] > 1 ? 0 : 1; s < models->stages; s++)
-    piece = largest_tensor(&models->model[s]) > piece ? largest_tensor(&models->model[s]) : piece;
-  if (job->options->run.checkpoint_every < 0 || !(parts || pieces))
+  for (int s = 0; s < models->stages && parts; s++)
+    piece = fmax(piece, largest_tensor(&models->model[s]));
+  if (job->options->run.checkpoint_every < 0)
     return 0;
-  return (parts ? GAPS_BYTES : GAPS_DATA_BYTES) + largest_tensor(job->whole) + (parts ? piece : 0) +
-         (pieces ? largest_tensor(&models->model[0]) : 0);
+  return FILE_BYTES + (parts || pieces ? largest_tensor(job->whole) + piece : 0);
+}
+
+/* Between ranks that share no memory gradients travel in buckets, each to the end of a layer (mpi/sync): the library of
+ * messages takes as much again as the largest, to add. */
+static double bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout, const struct trm_model *model)
+{
+  const struct trm_options *o = job->options;
+  const bool shares = strcmp(o->parallel.share, "none") != 0 && job->parts->device->host_memory;
+  const int data = layout->size[TRM_AXIS_DATA], near = shares ? trm_layout_near(job, layout) : 1;
+  const double least = (double)o->parallel.bucket / sizeof(float);
+  double most = 0, low = 0;
+  if (data == near || layout->zero > 0)
+    return 0;
+  for (int i = 0; i <= model->boundaries; i++) {
+    const double high = (double)(i < model->boundaries ? model->boundary[i] : model->parameters);
+    if (high - low < least && i < model->boundaries)
+      continue;
+    most = fmax(most, (high - low) / ceil((high - low) / (4 * least)));
+    low = high;
+  }
+  return sizeof(float) * most / near;
 }
 
 static int stage_memory(const struct trm_layout_job *job, const struct trm_layout *layout,
@@ -219,10 +241,11 @@ static int stage_memory(const struct trm_layout_job *job, const struct trm_layou
              [TRM_LAYOUT_ACTIVATIONS] = (double)account.own[TRM_IMAGINED_ACTIVATIONS],
              [TRM_LAYOUT_BUFFERS] = (double)account.own[TRM_IMAGINED_BUFFERS] + tied_bytes(models, stage) +
                                     message_bytes(models, stage, trm_layout_rows(job, layout)) +
-                                    (stage ? 0 : gathering_bytes(job, layout, models, pieces)),
+                                    fmax(bucket_bytes(job, layout, &models->model[stage]), /* never at the same time */
+                                         stage ? 0 : gathering_bytes(job, layout, models, pieces)),
              [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
-             [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] +
-                                    (job->ranks > 1 ? PEER_BYTES * job->ranks / job->nodes : 0)}};
+             [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
+                                    (job->ranks > 1 ? PEERS_BYTES + PEER_BYTES * job->ranks / job->nodes : 0)}};
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     memory->total += memory->part[i];
   memory->resident = memory->total + (double)account.others + windows - windows * job->nodes / job->ranks;

@@ -42,8 +42,11 @@ int trm_gathering_begin(struct trm_gathering *g, const struct trm_grid *grid, st
     TRM_CHECK(strategy->ops->collect(strategy, g->view));
   if (!g->alone && grid->all->rank == 0)
     g->tensor = trm_alloc(largest(whole) * sizeof *g->tensor, "a whole tensor");
-  if (!g->alone && grid->model->size > 1 && grid->place[TRM_AXIS_DATA] == 0)
-    g->piece = trm_alloc(largest(part) * sizeof *g->piece, "a tensor on its way");
+  if (!g->alone && grid->model->size > 1 && grid->place[TRM_AXIS_DATA] == 0) {
+    int64_t most = (int64_t)largest(part); /* rank 0 gets everybody's into the same room */
+    grid->model->ops->allreduce(grid->model, &most, 1, TRM_INT64, TRM_MAX);
+    g->piece = trm_alloc((size_t)most * sizeof *g->piece, "a tensor on its way");
+  }
   return TRM_OK;
 }
 
@@ -87,11 +90,10 @@ static void pieces_bring(struct trm_gathering *g, int state, int number)
     if (!all[r].has)
       continue;
     if (r > 0) {
-      float *room = trm_alloc(s->outer * (s->high - s->low) * s->inner * sizeof *room, "a piece of a tensor");
-      comm->ops->receive_begin(comm, room, s->outer * (s->high - s->low) * s->inner, TRM_FLOAT, r, TAG_PIECE, &request);
+      comm->ops->receive_begin(comm, g->piece, s->outer * (s->high - s->low) * s->inner, TRM_FLOAT, r, TAG_PIECE,
+                               &request);
       comm->ops->wait(&request);
-      piece_put(&all[r], room, g->tensor);
-      trm_free(room);
+      piece_put(&all[r], g->piece, g->tensor);
     } else if (values != g->tensor) {
       piece_put(&mine, values, g->tensor);
     }

@@ -12,7 +12,7 @@ struct trm_gathering {
   struct trm_strategy *strategy;
   const struct trm_model *whole, *part; /* of all, and of this rank */
   const float *view[TRM_MAX_STATES];    /* of strategy.collect */
-  float *piece, *tensor;                /* of this rank, where layers are divided; rank 0: whole */
+  float *piece, *tensor;                /* of a rank, where layers are divided; rank 0: whole */
   bool alone;                           /* rank 0 has all there is */
   bool open;
 };
