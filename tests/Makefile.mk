@@ -33,6 +33,7 @@ trm_test_programs += \
 	tests/unit/test_recompute \
 	tests/unit/test_pipeline \
 	tests/unit/test_pipeline_versions \
+	tests/unit/test_plan \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
@@ -61,6 +62,7 @@ tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_p
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
 tests_unit_test_service_SOURCES = tests/unit/test_service.c tests/unit/ranks.h $(trm_program_extra)
@@ -140,6 +142,7 @@ trm_test_scripts += \
 	tests/generate.sh \
 	tests/bench.sh \
 	tests/memory.sh \
+	tests/plan.sh \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/README.md \

@@ -1,0 +1,270 @@
+/* The planner's parts: figures of the machine, memory counted without taking any, times of schedules that have known
+ * ones. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/memory.h"
+#include "core/options.h"
+#include "core/status.h"
+#include "kernels/kernels.h"
+#include "mpi/strategies.h"
+#include "suite.h"
+#include "train/layout.h"
+
+/* -- the machine */
+
+static void test_machine(void)
+{
+  struct trm_machine machine, again;
+  const char path[] = "test_plan_machine.json";
+  double backward;
+  trm_machine_create(&machine, 4, 2);
+  machine.message_bytes_per_s = 1e9;
+  trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e6, 100, 1, 2});
+  trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e9, 100, 500, 900});
+  trm_machine_add(&machine, &(struct trm_machine_work){"relu", 0, 64, 3, 4});
+  CU_ASSERT(trm_machine_knows(&machine, "linear", 1e6, 100) && !trm_machine_knows(&machine, "linear", 1e6, 101));
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1);
+  CU_ASSERT_EQUAL(backward, 2);
+  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 2e6, 7, &backward), 2, 1e-12); /* like the small one */
+  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 5e8, 7, &backward), 250, 1e-9); /* like the large one */
+  CU_ASSERT_DOUBLE_EQUAL(backward, 450, 1e-9);
+  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "relu", 0, 32, NULL), 1.5, 1e-12);
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "gelu", 0, 32, &backward), 0);
+  CU_ASSERT_EQUAL(backward, 0);
+
+  CU_ASSERT_EQUAL(trm_machine_write(&machine, path), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_machine_read(&again, path), TRM_OK);
+  CU_ASSERT(again.cores == 4 && again.threads == 2 && again.works == 3 && !again.messages_measured);
+  CU_ASSERT_EQUAL(again.message_bytes_per_s, 1e9);
+  for (int i = 0; i < 3; i++)
+    CU_ASSERT(strcmp(again.work[i].name, machine.work[i].name) == 0 && again.work[i].flop == machine.work[i].flop &&
+              again.work[i].bytes == machine.work[i].bytes && again.work[i].forward_s == machine.work[i].forward_s &&
+              again.work[i].backward_s == machine.work[i].backward_s);
+  trm_machine_free(&again);
+  trm_machine_free(&machine);
+  unlink(path);
+}
+
+static void refused(const char *text, const char *message)
+{
+  struct trm_machine machine;
+  const char path[] = "test_plan_machine.json";
+  FILE *file = fopen(path, "w");
+  fputs(text, file);
+  fclose(file);
+  CU_ASSERT_EQUAL(trm_machine_read(&machine, path), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), message));
+  unlink(path);
+}
+
+static void test_machine_errors(void)
+{
+#define HEAD "{\"cores\":1,\"threads\":1,\"message_s\":1,\"message_bytes_per_s\":1,\"network_s\":1,\"network_bytes_per_s\":1"
+  refused("{}", "cores");
+  refused("{\"cores\":-1}", "cores");
+  refused(HEAD "}", "no list of work");
+  refused(HEAD ",\"work\":[]}", "no list of work");
+  refused(HEAD ",\"work\":[{\"flop\":1,\"forward_s\":1}]}", "without a name");
+  refused(HEAD ",\"work\":[{\"name\":\"relu\",\"forward_s\":1}]}", "neither flop nor bytes");
+  refused(HEAD ",\"work\":[{\"name\":\"relu\",\"bytes\":1}]}", "forward_s");
+}
+
+/* -- ranks that are not there */
+
+static void split_is(struct trm_comm *comm, int colour, int size)
+{
+  struct trm_comm *part = comm->ops->split(comm, colour, 0);
+  CU_ASSERT_EQUAL(part->size, size);
+  part->ops->release(part);
+}
+
+static void test_imagined(void)
+{
+  struct trm_imagined_account account = {.others = 0};
+  struct trm_imagined_comm comm;
+  trm_imagined_comm_open(&comm, 6, 3, &account);
+  struct trm_comm *face = &comm.face, *node = face->ops->split_node(face, "node");
+  CU_ASSERT_EQUAL(node->size, 3);
+  split_is(face, face->rank, 1); /* each alone */
+  split_is(face, 0, 6);          /* all */
+  split_is(face, node->rank, 2); /* those of the same place */
+  struct trm_shared shared;
+  CU_ASSERT_EQUAL(node->ops->share(node, 1000, "gradients", &shared), TRM_OK);
+  CU_ASSERT_EQUAL(account.own[TRM_IMAGINED_GRADIENTS], 1000);
+  CU_ASSERT_EQUAL(account.others, 2000);
+  node->ops->unshare(node, &shared);
+  node->ops->release(node);
+}
+
+/* -- layouts of four equal layers */
+
+struct fixture {
+  struct trm_options options;
+  struct trm_device device;
+  struct trm_parts parts;
+  struct trm_input_spec spec;
+  struct trm_model whole;
+  struct trm_machine machine;
+  struct trm_budget budget;
+  struct trm_layout_job job;
+};
+
+enum { WIDTH = 64, LAYERS = 4 };
+
+static void open(struct fixture *f, int ranks, int cores, const char *accumulate)
+{
+  memset(f, 0, sizeof *f);
+  trm_options_default(&f->options);
+  CU_ASSERT_EQUAL(trm_options_set(&f->options, "model", "linear 64 bias=no | linear 64 bias=no | linear 64 bias=no | linear 64 bias=no"),
+                  TRM_OK);
+  CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.batch", "32"), TRM_OK);
+  CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.accumulate", accumulate), TRM_OK);
+  CU_ASSERT_EQUAL(trm_options_set(&f->options, "optim.name", "adam"), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&f->device, "cpu", "auto", "f32", 0, 1), TRM_OK);
+  f->parts = (struct trm_parts){.strategy = trm_strategy_find("sync"), .device = &f->device};
+  f->spec = (struct trm_input_spec){
+    .shape = {.dims = 1, .size = {WIDTH}}, .target = TRM_TARGET_VALUE, .classes = WIDTH};
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&f->whole, f->options.model, "auto", &f->spec), TRM_OK);
+  trm_machine_create(&f->machine, cores, 1);
+  f->machine.message_s = 1e-15;
+  f->machine.message_bytes_per_s = 1e25;
+  f->job = (struct trm_layout_job){.options = &f->options, .parts = &f->parts, .spec = &f->spec, .whole = &f->whole,
+                                   .machine = &f->machine, .budget = &f->budget, .rows = 1000, .ranks = ranks, .nodes = 1,
+                                   .threads = 1, .cores = cores};
+}
+
+static void close_all(struct fixture *f)
+{
+  trm_machine_free(&f->machine);
+  trm_model_free(&f->whole);
+  trm_device_close(&f->device);
+  trm_options_free(&f->options);
+}
+
+/* Each layer, the first, too: 1 s forward and 2 s back for a micro-batch of `rows`. */
+static void pace(struct fixture *f, size_t rows)
+{
+  struct trm_machine_work work = trm_machine_layer_work(&f->whole.layer[0], rows);
+  work.forward_s = 1;
+  work.backward_s = 2;
+  trm_machine_add(&f->machine, &work);
+  work = trm_machine_layer_work(&f->whole.layer[1], rows);
+  work.forward_s = 1;
+  work.backward_s = 2;
+  trm_machine_add(&f->machine, &work);
+}
+
+static double step_of(struct fixture *f, const struct trm_layout *layout, struct trm_layout_memory *memory)
+{
+  struct trm_layout_models models;
+  struct trm_layout_time time;
+  CU_ASSERT_EQUAL_FATAL(trm_layout_models_create(&models, &f->job, layout), TRM_OK);
+  CU_ASSERT_EQUAL(trm_layout_memory(&f->job, layout, &models, memory), TRM_OK);
+  trm_layout_time(&f->job, layout, &models, &time);
+  trm_layout_models_free(&models);
+  return time.step_s;
+}
+
+/* Times that are known: the bubbles, and cores that stages share. */
+static void test_schedules(void)
+{
+  struct fixture f;
+  struct trm_layout_memory memory;
+  struct trm_layout layout = {.size = {1, 4, 1}, .schedule = "gpipe", .chunks = 1, .recompute = "none"};
+  open(&f, 4, 4, "8");
+  pace(&f, 4);
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
+  layout.schedule = "1f1b";
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
+  f.job.cores = 1; /* nobody gains anything */
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 4 * 8 * 3.0, 1e-6);
+  f.job.cores = 4;
+  layout = (struct trm_layout){.size = {1, 2, 1}, .schedule = "interleaved", .chunks = 2, .recompute = "none"};
+  f.job.ranks = 2; /* the bubble is a chunk's time */
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 8 * 6.0 + 3.0, 1e-6);
+  layout = (struct trm_layout){.size = {2, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 0.5 * 8 * 4 * 3.0, 1e-6); /* half as many rows each */
+  close_all(&f);
+}
+
+/* Arrays of known size. */
+static void test_memory(void)
+{
+  struct fixture f;
+  struct trm_layout_memory one, four, sharded, less;
+  const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
+  struct trm_layout layout = {.size = {1, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  open(&f, 1, 4, "2");
+  const size_t before = trm_memory_held();
+  step_of(&f, &layout, &one);
+  CU_ASSERT_EQUAL(one.part[TRM_LAYOUT_PARAMETERS], flat);
+  CU_ASSERT_EQUAL(one.part[TRM_LAYOUT_GRADIENTS], flat);
+  CU_ASSERT_EQUAL(one.part[TRM_LAYOUT_STATES], 2 * flat);
+  CU_ASSERT(one.part[TRM_LAYOUT_ACTIVATIONS] >= sizeof(float) * 16 * 2 * WIDTH);
+  CU_ASSERT_EQUAL(one.total, one.resident);
+
+  f.job.ranks = 4;
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.share", "none"), TRM_OK);
+  layout.size[TRM_AXIS_DATA] = 4;
+  step_of(&f, &layout, &four);
+  CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_STATES], 2 * flat);
+  layout.zero = 3;
+  step_of(&f, &layout, &sharded);
+  CU_ASSERT_EQUAL(sharded.part[TRM_LAYOUT_PARAMETERS], flat / 4);
+  CU_ASSERT_EQUAL(sharded.part[TRM_LAYOUT_GRADIENTS], flat / 4);
+  CU_ASSERT_EQUAL(sharded.part[TRM_LAYOUT_STATES], 2 * flat / 4);
+  CU_ASSERT(sharded.part[TRM_LAYOUT_BUFFERS] >= flat / 4); /* units on their way */
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.offload", "somewhere"), TRM_OK);
+  step_of(&f, &layout, &less);
+  CU_ASSERT_EQUAL(less.part[TRM_LAYOUT_STATES], 0);
+
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.offload", ""), TRM_OK);
+  layout = (struct trm_layout){.size = {1, 1, 4}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  step_of(&f, &layout, &four);
+  CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_PARAMETERS], flat / 4);
+  layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = "gpipe", .chunks = 1, .recompute = "none"};
+  step_of(&f, &layout, &four);
+  CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_PARAMETERS], flat / 4);
+  CU_ASSERT_EQUAL(trm_memory_held(), before); /* and nothing is left */
+  close_all(&f);
+}
+
+static void test_impossible(void)
+{
+  struct fixture f;
+  struct trm_layout_models models;
+  open(&f, 8, 4, "8");
+  const struct trm_layout eight = {.size = {1, 8, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  CU_ASSERT_EQUAL(trm_layout_models_create(&models, &f.job, &eight), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "cannot be cut into 8 pieces"));
+  close_all(&f);
+}
+
+/* How the ranks of the data axis lie on nodes. */
+static void test_nodes(void)
+{
+  struct fixture f;
+  open(&f, 8, 4, "1");
+  f.job.nodes = 2;
+  const struct {
+    int size[TRM_AXES], near;
+  } cases[] = {{{8, 1, 1}, 4}, {{4, 2, 1}, 4}, {{2, 1, 4}, 1}, {{4, 1, 2}, 2}, {{2, 2, 2}, 2}, {{1, 8, 1}, 1}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    const struct trm_layout layout = {.size = {cases[i].size[0], cases[i].size[1], cases[i].size[2]}};
+    CU_ASSERT_EQUAL(trm_layout_near(&f.job, &layout), cases[i].near);
+  }
+  close_all(&f);
+}
+
+int main(void)
+{
+  CU_TestInfo tests[] = {
+    {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"imagined", test_imagined},
+    {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
+    {"nodes", test_nodes},           CU_TEST_INFO_NULL,
+  };
+  return suite_run("plan", tests);
+}
