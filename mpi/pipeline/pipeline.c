@@ -257,6 +257,7 @@ static int hand_on(void *context, size_t low, size_t high)
 {
   const struct handover *to = context;
   struct executor *e = to->executor;
+  versions_done(&e->versions, low, high);
   if (gives_away(e))
     tied_collect(&e->tied, e->device, low, high, to->first_micro);
   else if (low >= e->tied.from)
@@ -343,7 +344,7 @@ static int batch_end(struct executor *e, int batch)
     TRM_CHECK(tied_begin(&e->tied, e->device));
   if (!run->step || e->failed != TRM_OK)
     return TRM_OK;
-  versions_before_step(&e->versions);
+  versions_step(&e->versions);
   e->failed = run->step(run->context, batch, tally_of(e, batch)); /* not this stage's alone */
   if (e->failed != TRM_OK || tally_of(e, batch)->stop > 0)
     shorten(e, batch);

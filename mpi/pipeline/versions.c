@@ -40,10 +40,10 @@ static int copies_take(struct versions *v, bool *fresh)
   return TRM_OK;
 }
 
-static void copy_newest(struct versions *v, int to)
+static void copy_newest(struct versions *v, int to, size_t low, size_t high)
 {
   const struct trm_model *model = v->pipeline->model;
-  model->device->ops->copy(model->device, v->copy[to], model->w, bytes_of(v));
+  model->device->ops->copy(model->device, v->copy[to] + low, model->w + low, (high - low) * sizeof(float));
 }
 
 int versions_begin(struct versions *versions)
@@ -51,7 +51,7 @@ int versions_begin(struct versions *versions)
   bool fresh;
   TRM_CHECK(copies_take(versions, &fresh));
   if (fresh && has_two(versions))
-    copy_newest(versions, 0);
+    copy_newest(versions, 0, 0, versions->pipeline->model->parameters);
   versions->updates = 0;
   versions->in_use = versions->pipeline->model->w;
   return TRM_OK;
@@ -86,17 +86,21 @@ void versions_use(struct versions *versions, const struct trm_action *action, in
   } else if (versions->count) {
     const int at = action->micro % versions->count;
     if (action->kind == TRM_FORWARD)
-      copy_newest(versions, at);
+      copy_newest(versions, at, 0, versions->pipeline->model->parameters);
     w = versions->copy[at];
   }
   weights_use(versions, w);
 }
 
-void versions_before_step(struct versions *versions)
+void versions_done(struct versions *versions, size_t low, size_t high)
+{
+  if (has_two(versions))
+    copy_newest(versions, 0, low, high);
+}
+
+void versions_step(struct versions *versions)
 {
   versions->updates++;
-  if (has_two(versions))
-    copy_newest(versions, 0);
 }
 
 void versions_end(struct versions *versions)
