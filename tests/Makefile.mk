@@ -142,6 +142,7 @@ trm_test_scripts += \
 	tests/generate.sh \
 	tests/bench.sh \
 	tests/memory.sh \
+	tests/zero_memory.sh \
 	tests/plan.sh \
 	tests/slurm.sh
 EXTRA_DIST += $(trm_test_scripts) \

@@ -1,0 +1,105 @@
+#!/bin/bash
+# What parallel.zero=3 saves, measured from outside: four ranks have a quarter each of what one rank has of parameters,
+# gradients and optimizer states, and a GPT that no rank can hold trains on four.
+set -u
+. "$(dirname "$0")/lib.sh"
+grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" && skip "sanitizers take memory of their own"
+[ -r /proc/self/smaps_rollup ] || skip "this system does not say what a process has of memory it shares"
+TRIREME=$(realpath "$TRIREME")
+scratch
+shopt -s nullglob
+for i in $(seq 400); do echo "all work and no play makes line $i a dull line"; done > text.txt
+"$TRIREME" data import text text.txt --out=text.h5 --test-part=0 > import.log 2>&1 || fail "data import"
+
+# Adam: weight, gradient and two states, 16 bytes a parameter. Small rows, so that activations are none of it to speak of.
+large="gpt layers=12 heads=4 dim=384 context=8" small="gpt layers=12 heads=4 dim=16 context=8"
+unit=$((384 * 1536 * 4 / 1024)) # KiB: with parallel.bucket=1M one layer of this size is the largest unit
+
+# look VARIABLE FIELD FILE: the most KiB that a file of /proc has said so far
+look() {
+  local key value unit
+  while read -r key value unit; do
+    [ "$key" != "$2:" ] || [ "$value" -le "${!1}" ] || printf -v "$1" %s "$value"
+  done 2> /dev/null < "$3"
+}
+
+# watched RANKS KIB MODEL OPTION...: trains with that limit of a process's addresses. The most that any rank has had, KiB:
+# resident (of rank 0, which has most, in any case), its part of what several have (Pss, where shared memory is used),
+# and addresses. Its exit status is in status.
+watched() {
+  local ranks=$1 limit=$2 model=$3 rank job now
+  shift 3
+  resident=0 part=0 addresses=0 status=0
+  rm -f rank.*
+  # shellcheck disable=SC2016 # that shell expands it
+  launch "$ranks" bash -c 'ulimit -v "$1"; shift; echo > rank.$$; exec "$@"' rank "$limit" "$TRIREME" train \
+    --model="$model" --data.file=text.h5 --data.context=8 --train.batch=4 --train.steps=2 --optim.name=adam \
+    --optim.lr=1e-3 --parallel.threads=1 --parallel.bucket=1M --run.checkpoint_every=$checkpoint --run.dir=run \
+    --run.overwrite=yes --log.quiet=yes "$@" > log 2>&1 &
+  job=$!
+  while kill -0 $job 2> /dev/null; do
+    for rank in rank.*; do
+      rank=/proc/${rank#rank.}
+      [ "$rank/exe" -ef "$TRIREME" ] || continue
+      look resident VmHWM "$rank/status"
+      look addresses VmPeak "$rank/status"
+      [[ "$*" != *share=node* ]] || look part Pss "$rank/smaps_rollup"
+    done
+    sleep 0.1
+  done
+  wait $job
+  status=$?
+  now=$(json_number max_resident_bytes run/summary.json)
+  [ $status != 0 ] || [ $((now / 1024)) -le $resident ] || resident=$((now / 1024))
+}
+
+# trained WHAT...: the run of `watched` was a good one
+trained() {
+  [ "$status" = 0 ] && [ "$(json_number steps run/summary.json)" = 2 ] || { cat log; fail "$*: exit status $status"; }
+}
+
+checkpoint=-1
+# A rank's memory with the large model beyond that with a small one.
+watched 1 unlimited "$small"
+trained "a small model"
+one=$resident
+watched 1 unlimited "$large"
+trained "one rank"
+one=$((resident - one)) one_addresses=$addresses
+whole=$(($(json_number parameters run/summary.json) * 16 / 1024))
+[ $one -ge $whole ] || fail "one rank had $one KiB, its model alone takes $whole"
+pass "one rank: $one KiB for $whole KiB of parameters, gradients and states"
+four_addresses=0
+for share in none node; do
+  [ $share = none ] || [ -z "${TRM_TEST_QUICK:-}" ] || continue
+  zero=(--parallel.zero=3 "--parallel.share=$share")
+  watched 4 unlimited "$small" "${zero[@]}"
+  trained "a small model on four ranks, ${zero[*]}"
+  four=$([ $share = none ] && echo $resident || echo $part)
+  watched 4 unlimited "$large" "${zero[@]}"
+  trained "four ranks, ${zero[*]}"
+  four=$(($([ $share = none ] && echo $resident || echo $part) - four))
+  [ $share = node ] || four_addresses=$addresses
+  # a fifth: less cannot be, so it was not measured
+  [ $four -gt $((whole / 5)) ] && [ $four -le $((whole * 30 / 100 + unit)) ] ||
+    fail "four ranks, ${zero[*]}: $four KiB a rank of $whole KiB of parameters, gradients and states"
+  pass "four ranks, ${zero[*]}: $four KiB a rank, $((1000 * four / whole)) thousandths of $whole KiB"
+done
+
+# Half way between what one rank and what each of four needs. With a checkpoint, which may not need whole arrays, either.
+checkpoint=2
+limit=$(((one_addresses + four_addresses) / 2))
+watched 1 "$limit" "$large"
+[ "$status" = 1 ] || { cat log; fail "one rank with a limit of $limit KiB: exit status $status"; }
+[ "$(grep -c 'error: ' log)" = 1 ] && grep -q 'error: out of memory: [0-9.]* MiB for [a-z]' log ||
+  { cat log; fail "one rank with a limit of $limit KiB does not say what does not fit"; }
+pass "one rank with a limit of $limit KiB: $(sed -n 's/.*error: //p' log)"
+layouts=("--parallel.zero=3" "--parallel.tensor=4" "--parallel.pipeline=4 --train.accumulate=4")
+[ -z "${TRM_TEST_QUICK:-}" ] || layouts=("${layouts[0]}")
+for layout in "${layouts[@]}"; do
+  # shellcheck disable=SC2086 # options
+  watched 4 "$limit" "$large" --parallel.share=none $layout
+  trained "four ranks with that limit, $layout"
+  pass "four ranks with that limit, $layout"
+done
+finish
