@@ -137,6 +137,7 @@ trm_test_scripts += \
 	tests/layouts.sh \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \
+	tests/pipeline_async.sh \
 	tests/async_centre.sh \
 	tests/report.sh \
 	tests/generate.sh \

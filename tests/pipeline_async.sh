@@ -1,0 +1,168 @@
+#!/bin/bash
+# Pipelines that are not drained between updates, end to end: what looks at the model on the way changes no bits of 2bw,
+# and none of pipedream if it comes at the same steps; evaluations and checkpoints come when those of other schedules do;
+# a run that is stopped goes on; one that fails says so once; a rank that dies takes the others with it.
+set -u
+. "$(dirname "$0")/lib.sh"
+scratch
+digits 1201 100
+# 26 steps an epoch; the last batch has one row, so some of its micro-batches have none
+cat > config.yaml << 'EOF'
+model: linear 48 | gelu | linear 40 | gelu | dropout 0.1 | linear 32 | gelu | linear 24 | gelu | linear 10
+data: {file: digits.h5}
+train: {steps: 60, batch: 48, accumulate: 3}
+optim: {name: momentum, lr: 0.05}
+parallel: {threads: 1}
+run: {seed: 3, checkpoint_every: -1, overwrite: yes}
+log: {every: 1, quiet: yes}
+EOF
+two="--parallel.schedule=2bw"
+dream="--parallel.schedule=pipedream --train.accumulate=1"
+resume="--run.overwrite=no --run.resume=auto"
+# stages N NAME OPTION...: a run of N stages; options may be several in one word
+# shellcheck disable=SC2048,SC2086
+stages() { run "$1" "$2" --parallel.pipeline="$1" ${*:3}; }
+
+# -- the same bits
+stages 4 two4 "$two"
+stages 2 two2 "$two"
+equal two4 two2 "2bw, 3 micro-batches"
+counts="2 4" signals=("TERM 2 $two" "USR1 all $two" "TERM 0 $dream" "USR1 3 $dream --parallel.stash=no")
+[ -z "${TRM_TEST_QUICK:-}" ] || counts=4 signals=("USR1 all $two" "TERM 0 $dream")
+for n in $counts; do
+  stages $n looked$n "$two" --run.checkpoint_every=7 --train.evaluate_every=11
+  equal two$n looked$n "2bw, evaluations and checkpoints on the way"
+  stages $n resumed$n "$two" --run.checkpoint_every=7 --train.steps=35 # not at an epoch's end
+  stages $n resumed$n "$two" "$resume"
+  equal two$n resumed$n "2bw"
+  stages $n dream$n "$dream" --run.checkpoint_every=7
+  stages $n part$n "$dream" --run.checkpoint_every=7 --train.steps=35
+  stages $n part$n "$dream" --run.checkpoint_every=7 "$resume"
+  equal dream$n part$n "pipedream, resumed where it was drained"
+done
+[ "$(sha dream4)" != "$(sha two4)" ] || fail "pipedream is as stale as 2bw"
+wide="--parallel.pipeline=2 --parallel.data=2 $two --run.checkpoint_every=7"
+# shellcheck disable=SC2086
+{
+  run 4 wide $wide
+  run 4 private $wide --parallel.share=none
+  run 4 widely $wide --train.steps=35
+  run 4 widely $wide $resume
+}
+equal private wide "2bw, data 2 x pipeline 2, weights that two ranks share"
+equal wide widely "2bw, data 2 x pipeline 2, resumed"
+stages 2 single "$two" --train.accumulate=1
+stages 2 singly "$two" --train.accumulate=1 --run.checkpoint_every=7
+equal single singly "2bw, one micro-batch on 2 stages"
+
+# -- what is on record on the way: the steps and samples of a schedule that flushes
+marks() { # marks RUN: of each line of metrics.jsonl
+  sed -e 's/"wall_s":[^,]*,//' -e 's/"\(test_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
+}
+saved() { (cd "$1/checkpoints" && echo step-*.h5); }
+for schedule in 1f1b 2bw pipedream; do
+  [ $schedule = pipedream ] && micros=1 || micros=3
+  stages 4 $schedule --parallel.schedule=$schedule --train.accumulate=$micros --train.evaluate_every=11 \
+    --run.checkpoint_every=7 --run.keep=20
+  marks $schedule > $schedule.marks
+done
+[ "$(grep -c test_loss 1f1b.marks) $(grep -c ,loss 1f1b.marks) $(saved 1f1b | wc -w)" = "6 60 9" ] ||
+  { cat 1f1b.marks; saved 1f1b; fail "60 steps, 6 evaluations and 9 checkpoints were expected"; }
+for schedule in 2bw pipedream; do
+  diff 1f1b.marks $schedule.marks || fail "$schedule: other steps or samples on record"
+  [ "$(saved 1f1b)" = "$(saved $schedule)" ] || fail "$schedule: other checkpoints: $(saved $schedule)"
+  launch 2 "$TRIREME" eval $schedule/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > eval.json ||
+    fail "eval of $schedule"
+  [ "$(json_number accuracy eval.json)" = "$(of $schedule test_accuracy)" ] ||
+    fail "$schedule: eval says $(json_number accuracy eval.json), the run $(of $schedule test_accuracy)"
+  pass "$schedule: steps, samples, checkpoints as 1f1b has them"
+done
+
+# -- stopped by a signal that one rank gets, or all
+# ranks_of RUN: number and process of each rank
+ranks_of() {
+  local p
+  for p in $(pgrep -f -- "--run.dir=$1 "); do
+    [ "$(readlink "/proc/$p/cwd")" = "$(pwd -P)" ] || continue
+    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" || continue # what launches ranks has the name, too
+    echo "$(tr '\0' '\n' < "/proc/$p/environ" | sed -n 's/^PMI_RANK=//p') $p"
+  done
+}
+# begin RUN OPTION...: starts a run of 4 stages that takes minutes, and waits until it is amid its first epoch
+begin() {
+  # shellcheck disable=SC2048,SC2086
+  launch 4 "$TRIREME" train config.yaml --run.dir="$1" --parallel.pipeline=4 --train.steps=0 --train.epochs=1000 \
+    --device.compute=sleep --device.gflops=0.05 ${*:2} > "$1.log" 2>&1 &
+  job=$!
+  for _ in $(seq 400); do
+    [ "$(cat "$1/metrics.jsonl" 2> /dev/null | wc -l)" -ge 5 ] && break
+    sleep 0.05
+  done
+  ranks_of "$1" > ranks.txt
+  [ "$(wc -l < ranks.txt)" = 4 ] || { cat ranks.txt "$1.log"; fail "$1: four ranks were expected, amid the first epoch"; }
+}
+# ended RUN: the job ends soon; its status
+ended() {
+  local since=$SECONDS
+  wait $job
+  status=$?
+  at_least 20 $((SECONDS - since)) || { cat "$1.log"; fail "$1: ended only after $((SECONDS - since)) s"; }
+}
+i=0
+for how in "${signals[@]}"; do
+  i=$((i + 1))
+  read -r signal who options <<< "$how"
+  begin stopped$i "$options"
+  if [ "$who" = all ]; then chosen=$(cut -d ' ' -f 2 ranks.txt); else chosen=$(sed -n "s/^$who //p" ranks.txt); fi
+  # shellcheck disable=SC2086
+  kill -$signal $chosen || fail "no rank $who"
+  ended stopped$i
+  [ $status = 3 ] || { cat stopped$i.log; fail "stopped$i: exit status $status, not 3"; }
+  step=$(of stopped$i steps)
+  at_least 25 "$step" || fail "stopped$i: stopped only after $step steps, at the end of the epoch"
+  stages 4 stopped$i "$options" "$resume" --train.steps=$((step + 30))
+  [ "$(of stopped$i steps)" = $((step + 30)) ] || fail "stopped$i: $(of stopped$i steps) steps, not $((step + 30))"
+  if [[ $options == *2bw* ]]; then
+    stages 4 unbroken$i "$options" --train.steps=$((step + 30))
+    equal unbroken$i stopped$i "2bw, SIG$signal at step $step, rank: $who"
+  else
+    pass "$options: SIG$signal at step $step, rank: $who; went on"
+  fi
+done
+
+# -- a loss that is not finite
+for options in "$two" "$dream" "$dream --parallel.stash=no"; do
+  # shellcheck disable=SC2086
+  LAUNCH_LIMIT=30 try 4 diverged --parallel.pipeline=4 $options --optim.lr=1e30
+  status=$?
+  [ $status = 1 ] || { cat diverged.log; fail "$options: exit status $status, not 1, of a run that diverges"; }
+  grep error: diverged.log > message.txt
+  [ "$(wc -l < message.txt)" = 1 ] && grep -q 'step [0-9]' message.txt && grep -qE 'nan|inf' message.txt ||
+    { cat diverged.log; fail "$options: one message with step and loss was expected"; }
+  [ "$(json_text status diverged/summary.json)" = failed ] || fail "$options: the failed run is not on record"
+  pass "$options: $(cat message.txt)"
+done
+
+# -- a rank that dies
+for options in "$two" "$dream"; do
+  rm -rf dies
+  begin dies "$options"
+  kill -KILL "$(sed -n 's/^1 //p' ranks.txt)" || fail "no rank to kill"
+  ended dies
+  [ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] ||
+    { cat dies.log; fail "$options: a rank died, and the job ended with $status"; }
+  pass "$options: a rank died, the job ended with status $status"
+done
+
+# -- what is refused
+refused() { # refused WORDS N OPTION...
+  # shellcheck disable=SC2048,SC2086
+  try "$2" refused ${*:3}
+  [ $? = 2 ] && grep -q "error:.*$1" refused.log && [ "$(grep -c error: refused.log)" = 1 ] ||
+    { cat refused.log; fail "${*:3}: one message that says \"$1\" was expected"; }
+  pass "refused: ${*:3}"
+}
+refused "train.accumulate is at least 3" 4 --parallel.pipeline=4 "$two" --train.accumulate=2
+refused "train.accumulate must be 1" 4 --parallel.pipeline=4 "$dream" --train.accumulate=3
+refused "parallel.zero" 4 --parallel.pipeline=2 --parallel.data=2 "$two" --parallel.zero=2 --parallel.share=none
+finish
