@@ -3,16 +3,10 @@
 #define TRM_TESTS_ASYNC_JOB_H
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/memory.h"
-#include "kernels/kernels.h"
+#include "method.h"
 #include "mpi/async/worker.h"
-#include "mpi/strategies.h"
-#include "ranks.h"
-
-static struct trm_device cpu;
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, SERVER, LAYOUTS };
 static const char *const layout_name[] = {"one node", "nodes of two", "no shared memory", "a rank that serves"};
@@ -44,15 +38,6 @@ static const char *text_of(const struct setup *c)
   return text;
 }
 
-/* A check that says which setup failed. */
-#define CHECK(setup, condition)                                                   \
-  do {                                                                            \
-    const bool holds = (condition);                                               \
-    if (!holds)                                                                   \
-      printf("\n    %s, rank %d: %s\n", text_of(setup), world->rank, #condition); \
-    CU_ASSERT_TRUE(holds);                                                        \
-  } while (0)
-
 /* -- a job: the strategy and what it is given */
 
 struct job {
@@ -80,8 +65,6 @@ static inline size_t trained_of(size_t elements)
 
 static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
 {
-  static const int states[] = {
-    [TRM_UPDATE_SGD] = 0, [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1, [TRM_UPDATE_ADAM] = 2};
   memset(job, 0, sizeof *job);
   job->options.parallel.share = c->layout == NO_SHARING ? "none" : "node";
   job->options.parallel.bucket = 65536;
@@ -99,7 +82,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                                      .beta1 = 0.9f,
                                                      .beta2 = 0.99f,
                                                      .epsilon = 1e-3f},
-                                          .states = states[c->rule],
+                                          .states = states_of(c->rule),
                                           .clip = c->clip,
                                           .tensor = &job->tensor,
                                           .tensors = 1};
@@ -112,18 +95,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                         .elements = c->elements,
                                         .boundary = &job->tensor.end,
                                         .boundaries = 1};
-  if (c->layout == PAIRS)
-    setenv("TRM_NODE_SIZE", "2", 1);
-  CU_ASSERT_EQUAL_FATAL(job->strategy.ops->create(&job->strategy), TRM_OK);
-  unsetenv("TRM_NODE_SIZE");
-}
-
-static inline uint32_t mix(uint64_t a, uint64_t b, uint64_t c)
-{
-  uint64_t x = a * 0x9e3779b97f4a7c15u ^ (b + 1) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;
-  x ^= x >> 31;
-  x *= 0xd6e8feb86659fd93u;
-  return (uint32_t)(x >> 32);
+  CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->layout == PAIRS ? 2 : 0), TRM_OK);
 }
 
 /* In [-1, 1), multiples of 1/1024: sums of a few are exact. */
@@ -134,7 +106,8 @@ static inline float draw(uint64_t a, uint64_t b, size_t i)
 
 /* Part `part` of `parts` of the gradient of batch `batch` at w: a parabola in each element, moved by the noise of the
  * batch; statistics move towards the same place. noise 0: all batches are equal. */
-static inline void gradient(uint64_t batch, int part, int parts, double noise, const float *w, float *g, size_t elements)
+static inline void gradient(uint64_t batch, int part, int parts, double noise, const float *w, float *g,
+                            size_t elements)
 {
   const size_t trained = trained_of(elements);
   for (size_t i = 0; i < elements; i++) {
@@ -156,19 +129,14 @@ static inline float *array(size_t elements)
   return trm_alloc(elements * sizeof(float), "test");
 }
 
-static inline void initial(float *w, size_t elements)
+static inline float initial(size_t i)
 {
-  for (size_t i = 0; i < elements; i++)
-    w[i] = draw(9, 9, i);
+  return draw(9, 9, i);
 }
 
 static inline void job_begin(struct job *job)
 {
-  float *w = array(job->strategy.elements);
-  initial(w, job->strategy.elements);
-  const float *const from[TRM_MAX_STATES] = {w};
-  CU_ASSERT_EQUAL(job->strategy.ops->restore(&job->strategy, from, 0), TRM_OK);
-  trm_free(w);
+  strategy_begin(&job->strategy, initial);
 }
 
 static inline double rate_of(uint64_t batch)
@@ -216,7 +184,8 @@ static inline struct serial serial_begin(const struct setup *c)
   struct serial r = {.elements = c->elements, .w = array(c->elements)};
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
     r.state[i] = array(c->elements);
-  initial(r.w, c->elements);
+  for (size_t i = 0; i < c->elements; i++)
+    r.w[i] = initial(i);
   return r;
 }
 

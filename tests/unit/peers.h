@@ -6,13 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/memory.h"
-#include "kernels/kernels.h"
+#include "method.h"
 #include "mpi/async/peers.h"
-#include "mpi/strategies.h"
-#include "ranks.h"
-
-static struct trm_device cpu;
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS, SERVER = LAYOUTS };
 static const char *const layout_name[] = {"one node", "nodes of two", "no shared memory", "a rank that serves"};
@@ -34,15 +29,6 @@ static inline const char *text_of(const struct setup *c)
   return text;
 }
 
-/* A check that says which setup failed. */
-#define CHECK(setup, condition)                                                   \
-  do {                                                                            \
-    const bool holds = (condition);                                               \
-    if (!holds)                                                                   \
-      printf("\n    %s, rank %d: %s\n", text_of(setup), world->rank, #condition); \
-    CU_ASSERT_TRUE(holds);                                                        \
-  } while (0)
-
 /* -- a job: the strategy and what it is given */
 
 struct job {
@@ -60,8 +46,6 @@ static inline bool is(const struct setup *c, const char *method)
 
 static inline void job_prepare(struct job *job, const struct setup *c, struct trm_comm *comm)
 {
-  static const int states[] = {
-    [TRM_UPDATE_SGD] = 0, [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1, [TRM_UPDATE_ADAM] = 2};
   memset(job, 0, sizeof *job);
   job->options.parallel.share = c->layout == NO_SHARING ? "none" : "node";
   job->options.run.seed = 5;
@@ -77,7 +61,7 @@ static inline void job_prepare(struct job *job, const struct setup *c, struct tr
   job->tensor[1] = (struct trm_tensor){.end = job->trained, .vector = true};
   job->optimizer = (struct trm_optimizer){
     .update = {.rule = c->rule, .l2 = 0.01f, .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-3f},
-    .states = states[c->rule],
+    .states = states_of(c->rule),
     .clip = c->clip,
     .tensor = job->tensor,
     .tensors = 2};
@@ -93,10 +77,7 @@ static inline void job_prepare(struct job *job, const struct setup *c, struct tr
 
 static inline void job_create(struct job *job, const struct setup *c)
 {
-  if (c->layout == PAIRS)
-    setenv("TRM_NODE_SIZE", "2", 1);
-  const int status = job->strategy.ops->create(&job->strategy);
-  unsetenv("TRM_NODE_SIZE");
+  const int status = strategy_create(&job->strategy, c->layout == PAIRS ? 2 : 0);
   if (status != TRM_OK)
     printf("\n    %s: %s\n", text_of(c), trm_error_text());
   CU_ASSERT_EQUAL_FATAL(status, TRM_OK);
@@ -111,28 +92,12 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
 {
   job_prepare(job, c, comm);
   job_create(job, c);
-  float *w = trm_alloc(c->elements * sizeof *w, "test");
-  for (size_t i = 0; i < c->elements; i++)
-    w[i] = initial(i);
-  const float *from[TRM_MAX_STATES] = {w};
-  CU_ASSERT_EQUAL(job->strategy.ops->restore(&job->strategy, from, 0), TRM_OK);
-  trm_free(w);
+  strategy_begin(&job->strategy, initial);
 }
 
 static inline void job_stop(struct job *job)
 {
   job->strategy.ops->destroy(&job->strategy);
-}
-
-static inline int peers_main(int argc, char **argv, const char *name, CU_TestInfo *tests)
-{
-  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
-    trm_log_error();
-    return 99;
-  }
-  const int status = ranks_run(argc, argv, name, tests);
-  trm_device_close(&cpu);
-  return status;
 }
 
 #endif

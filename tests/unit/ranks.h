@@ -12,6 +12,17 @@
 
 static struct trm_comm *world;
 
+/* As if a node had so many ranks; 0: as it is. */
+static inline void nodes_of(int size)
+{
+  char text[16];
+  snprintf(text, sizeof text, "%d", size);
+  if (size)
+    setenv("TRM_NODE_SIZE", text, 1);
+  else
+    unsetenv("TRM_NODE_SIZE");
+}
+
 static inline int ranks_run(int argc, char **argv, const char *name, CU_TestInfo *tests)
 {
   if (trm_comm_start(&argc, &argv, false, &world) != TRM_OK) {

@@ -369,10 +369,6 @@ static void test_pause(void)
 
 int main(int argc, char **argv)
 {
-  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
-    trm_log_error();
-    return 99;
-  }
   CU_TestInfo tests[] = {
     {"one worker is serial", test_alone},
     {"1-softsync takes the mean", test_softsync_mean},
@@ -383,7 +379,5 @@ int main(int argc, char **argv)
     {"a pause", test_pause},
     CU_TEST_INFO_NULL,
   };
-  const int status = ranks_run(argc, argv, "methods with a centre", tests);
-  trm_device_close(&cpu);
-  return status;
+  return method_run(argc, argv, "methods with a centre", tests);
 }

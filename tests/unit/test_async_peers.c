@@ -425,5 +425,5 @@ int main(int argc, char **argv)
     {"options that are refused", test_refused},
     CU_TEST_INFO_NULL,
   };
-  return peers_main(argc, argv, "workers with weights of their own", tests);
+  return method_run(argc, argv, "workers with weights of their own", tests);
 }

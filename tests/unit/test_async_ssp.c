@@ -207,10 +207,6 @@ static void test_failure(void)
 
 int main(int argc, char **argv)
 {
-  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
-    trm_log_error();
-    return 99;
-  }
   CU_TestInfo tests[] = {
     {"no slack is synchronous", test_no_slack},
     {"one after the other", test_ahead},
@@ -218,7 +214,5 @@ int main(int argc, char **argv)
     {"a worker fails", test_failure},
     CU_TEST_INFO_NULL,
   };
-  const int status = ranks_run(argc, argv, "stale synchronous parallel", tests);
-  trm_device_close(&cpu);
-  return status;
+  return method_run(argc, argv, "stale synchronous parallel", tests);
 }

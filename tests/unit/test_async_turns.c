@@ -196,5 +196,5 @@ int main(int argc, char **argv)
     {"keuper: the gate", test_gate},
     CU_TEST_INFO_NULL,
   };
-  return peers_main(argc, argv, "workers one after the other", tests);
+  return method_run(argc, argv, "workers one after the other", tests);
 }

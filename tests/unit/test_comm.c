@@ -297,11 +297,9 @@ static void test_split(void)
 static void test_split_node(void)
 {
   for (int size = 1; size <= 4; size++) {
-    char text[16];
-    snprintf(text, sizeof text, "%d", size);
-    setenv("TRM_NODE_SIZE", text, 1);
+    nodes_of(size);
     struct trm_comm *node = world->ops->split_node(world, size % 2 ? "node" : "numa");
-    unsetenv("TRM_NODE_SIZE");
+    nodes_of(0);
     const int first = world->rank / size * size;
     CU_ASSERT_EQUAL(node->rank, world->rank - first);
     CU_ASSERT_EQUAL(node->size, world->size - first < size ? world->size - first : size);

@@ -1,19 +1,14 @@
 /* Hogwild!: one worker is serial SGD; several add up all that they compute; weights are one array, or none is lost on the
  * way to a window, or copies are merged. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "core/memory.h"
-#include "kernels/kernels.h"
+#include "method.h"
 #include "mpi/async/copies.h"
-#include "mpi/strategies.h"
-#include "ranks.h"
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS };
 enum { ELEMENTS = 5000, TRAINED = 4800 };
 
-static struct trm_device cpu;
 static int64_t tau = 1; /* strategy.tau */
 
 struct job {
@@ -41,11 +36,7 @@ static int job_create(struct job *job, enum layout layout, const char *rule, flo
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("hogwild"), .comm = comm, .device = &cpu,
                                         .optimizer = &job->optimizer, .options = &job->options, .elements = ELEMENTS,
                                         .boundary = &job->trained, .boundaries = 1, .linear = linear};
-  if (layout == PAIRS)
-    setenv("TRM_NODE_SIZE", "2", 1);
-  const int status = job->strategy.ops->create(&job->strategy);
-  unsetenv("TRM_NODE_SIZE");
-  return status;
+  return strategy_create(&job->strategy, layout == PAIRS ? 2 : 0);
 }
 
 static float initial(size_t i)
@@ -57,16 +48,6 @@ static float initial(size_t i)
 static float gradient(uint64_t batch, size_t i)
 {
   return (float)((int)((batch * 7 + i * 3) % 9) - 4) / 16;
-}
-
-static void start(struct job *job)
-{
-  float *w = trm_alloc(ELEMENTS * sizeof *w, "test");
-  for (size_t i = 0; i < ELEMENTS; i++)
-    w[i] = initial(i);
-  const float *from[TRM_MAX_STATES] = {w};
-  CU_ASSERT_EQUAL(job->strategy.ops->restore(&job->strategy, from, 0), TRM_OK);
-  trm_free(w);
 }
 
 /* The batches below `end` that fall to this rank. Returns how many. */
@@ -94,7 +75,7 @@ static void check_serial(void)
   for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
     struct job job;
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.01f, NULL, trm_comm_self()), TRM_OK);
-    start(&job);
+    strategy_begin(&job.strategy, initial);
     CU_ASSERT_EQUAL(work(&job, 30, 0.1), 30);
     for (size_t i = 0; i < ELEMENTS; i++)
       w[i] = initial(i);
@@ -129,7 +110,7 @@ static void check_several(enum layout layout, const char *rule)
   const uint64_t batches = 40;
   const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, rule, 0, NULL, world), TRM_OK);
-  start(&job);
+  strategy_begin(&job.strategy, initial);
   uint64_t mine = work(&job, 15, 0.5);
   mine += work(&job, batches, 0.5);
   int64_t all = (int64_t)mine;
@@ -157,7 +138,7 @@ static void check_several(enum layout layout, const char *rule)
   CU_ASSERT(memcmp(first, view[0], TRAINED * sizeof *first) == 0);
   world->ops->barrier(world);
   /* a run that goes on from whole arrays */
-  start(&job);
+  strategy_begin(&job.strategy, initial);
   CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
   wrong = 0;
   for (size_t i = 0; i < ELEMENTS; i++)
@@ -284,7 +265,7 @@ static void test_rows(void)
     cpu.ops->sparse_sgd(&cpu, &how, row, target, w + 64, w + 16, &sums, ROWS);
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.25f, &linear, world), TRM_OK);
     CU_ASSERT_TRUE(job.strategy.takes_rows);
-    start(&job);
+    strategy_begin(&job.strategy, initial);
     uint64_t batch;
     while (job.strategy.ops->claim(&job.strategy, 1, &batch)) {
       struct trm_tally tally = {0};
@@ -327,9 +308,5 @@ int main(int argc, char **argv)
     {"rules with states are refused", test_refused},
     CU_TEST_INFO_NULL,
   };
-  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK)
-    return 99;
-  const int failed = ranks_run(argc, argv, "hogwild", tests);
-  trm_device_close(&cpu);
-  return failed;
+  return method_run(argc, argv, "hogwild", tests);
 }

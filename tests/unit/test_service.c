@@ -11,18 +11,14 @@
 #include "mpi/async/service.h"
 #include "ranks.h"
 
-
 /* The ranks that share memory: as the machine has it, k in a row, or each alone. */
 static struct trm_comm *node_of(int node_size)
 {
   if (node_size == 1)
     return world->ops->split(world, world->rank, 0);
-  char text[16];
-  snprintf(text, sizeof text, "%d", node_size);
-  if (node_size > 0)
-    setenv("TRM_NODE_SIZE", text, 1);
+  nodes_of(node_size);
   struct trm_comm *node = world->ops->split_node(world, "node");
-  unsetenv("TRM_NODE_SIZE");
+  nodes_of(0);
   return node;
 }
 

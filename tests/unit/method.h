@@ -1,0 +1,76 @@
+/* What the tests of training methods share: the device that computes, a strategy's beginning, numbers to train with, and
+ * a check that names its setup. A program includes this once. */
+#ifndef TRM_TESTS_METHOD_H
+#define TRM_TESTS_METHOD_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "core/memory.h"
+#include "kernels/kernels.h"
+#include "mpi/strategies.h"
+#include "ranks.h"
+
+static struct trm_device cpu;
+
+/* A check that says which setup failed; the program has `const char *text_of(const struct setup *)`. */
+#define CHECK(setup, condition)                                                   \
+  do {                                                                            \
+    const bool holds = (condition);                                               \
+    if (!holds)                                                                   \
+      printf("\n    %s, rank %d: %s\n", text_of(setup), world->rank, #condition); \
+    CU_ASSERT_TRUE(holds);                                                        \
+  } while (0)
+
+/* Arrays of state that a rule has. */
+static inline int states_of(enum trm_update_rule rule)
+{
+  static const int states[] = {[TRM_UPDATE_SGD] = 0,  [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1,
+                               [TRM_UPDATE_ADAM] = 2, [TRM_UPDATE_ADAMW] = 2,    [TRM_UPDATE_LARS] = 1,
+                               [TRM_UPDATE_LAMB] = 2, [TRM_UPDATE_ADAGRAD] = 1};
+  return states[rule];
+}
+
+/* create, on nodes of so many ranks; 0: as they are. */
+static inline int strategy_create(struct trm_strategy *strategy, int node_size)
+{
+  nodes_of(node_size);
+  const int status = strategy->ops->create(strategy);
+  nodes_of(0);
+  return status;
+}
+
+/* The weights that a run begins with; their average is the same. */
+static inline void strategy_begin(struct trm_strategy *strategy, float (*initial)(size_t i))
+{
+  float *w = trm_alloc(strategy->elements * sizeof *w, "test");
+  for (size_t i = 0; i < strategy->elements; i++)
+    w[i] = initial(i);
+  const float *from[TRM_MAX_STATES] = {w};
+  if (strategy->optimizer->ema > 0)
+    from[strategy->optimizer->states] = w;
+  CU_ASSERT_EQUAL(strategy->ops->restore(strategy, from, 0), TRM_OK);
+  trm_free(w);
+}
+
+/* Any number, the same for the same three. */
+static inline uint32_t mix(uint64_t a, uint64_t b, uint64_t c)
+{
+  uint64_t x = a * 0x9e3779b97f4a7c15u ^ (b + 1) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;
+  x ^= x >> 31;
+  x *= 0xd6e8feb86659fd93u;
+  return (uint32_t)(x >> 32);
+}
+
+static inline int method_run(int argc, char **argv, const char *name, CU_TestInfo *tests)
+{
+  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
+    trm_log_error();
+    return 99;
+  }
+  const int status = ranks_run(argc, argv, name, tests);
+  trm_device_close(&cpu);
+  return status;
+}
+
+#endif
