@@ -46,10 +46,13 @@ trm_test_programs += \
 	tests/unit/test_staleness \
 	tests/unit/test_status \
 	tests/unit/test_sync \
+	tests/unit/test_sync_lanes \
+	tests/unit/test_sync_state \
 	tests/unit/test_tensor \
 	tests/unit/test_tokens \
 	tests/unit/test_trace \
-	tests/unit/test_zero
+	tests/unit/test_zero \
+	tests/unit/test_zero_state
 tests_unit_test_augment_SOURCES = \
 	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_method = tests/unit/method.h tests/unit/ranks.h $(trm_program_extra)
@@ -68,7 +71,6 @@ tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
 tests_unit_test_service_SOURCES = tests/unit/test_service.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c $(trm_test_method)
-tests_unit_test_sync_SOURCES = tests/unit/test_sync.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/said.h $(trm_program_extra)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
 tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/said.h $(trm_program_extra)
@@ -107,7 +109,14 @@ tests_unit_test_kernels_SOURCES = \
 	tests/unit/kernels_sparse.c \
 	tests/unit/test_kernels.c \
 	$(trm_test_devices) $(trm_program_extra)
-tests_unit_test_zero_SOURCES = tests/unit/test_zero.c tests/unit/ranks.h $(trm_test_devices) $(trm_program_extra)
+trm_test_method_devices = tests/unit/method_devices.h $(trm_test_method) $(trm_test_devices)
+trm_test_sync_job = tests/unit/sync_job.h $(trm_test_method_devices)
+tests_unit_test_sync_SOURCES = tests/unit/test_sync.c $(trm_test_sync_job)
+tests_unit_test_sync_lanes_SOURCES = tests/unit/test_sync_lanes.c $(trm_test_sync_job)
+tests_unit_test_sync_state_SOURCES = tests/unit/test_sync_state.c $(trm_test_sync_job)
+trm_test_zero_job = tests/unit/zero_job.h $(trm_test_method_devices)
+tests_unit_test_zero_SOURCES = tests/unit/test_zero.c $(trm_test_zero_job)
+tests_unit_test_zero_state_SOURCES = tests/unit/test_zero_state.c $(trm_test_zero_job)
 tests_unit_test_model_SOURCES = tests/unit/test_model.c $(trm_test_nn)
 tests_unit_test_nn_SOURCES = tests/unit/test_nn.c $(trm_test_nn)
 tests_unit_test_onnx_SOURCES = tests/unit/test_onnx.c $(trm_test_nn)

@@ -14,8 +14,8 @@ case ${program##*/} in
   test_async_peers) ranks="1 2 3 4 5 8 9" ;;
   test_async_turns) ranks="2" ;;
   test_mapped | test_pipeline | test_pipeline_versions | test_kept | test_tensor | test_trace) ranks="1 2 3 4" ;;
-  test_zero) ranks="1 2 3 4" ;;
-  test_sync) ranks="1 2 3 4 5 8" ;; # each case makes its communicators and shared arrays anew
+  test_zero | test_zero_state) ranks="1 2 3 4" ;;
+  test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 4 5 8" ;; # each case makes its communicators anew
   *) exec "$@" ;;
 esac
 [ "${program##*/}" = test_async_turns ] || ranks=${TRM_TEST_RANKS:-$ranks} # two workers that take turns

@@ -1,0 +1,140 @@
+/* What the tests of synchronous training share: a setup, its strategy, gradients whose sums are exact, and a step. A
+ * program includes this once. */
+#ifndef TRM_TESTS_SYNC_JOB_H
+#define TRM_TESTS_SYNC_JOB_H
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "method_devices.h"
+
+struct setup {
+  enum trm_update_rule rule;
+  double clip, ema;
+  const char *share, *offload;
+  int node_size; /* TRM_NODE_SIZE; 0: as it is */
+  int64_t bucket, lanes;
+  bool pretends;
+  size_t elements;
+};
+
+static inline const char *text_of(const struct setup *c)
+{
+  static char text[256];
+  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d elements %zu",
+           (int)c->rule, c->clip, c->ema, c->share, c->node_size, (int)c->bucket, (int)c->lanes, c->pretends,
+           c->elements);
+  return text;
+}
+
+/* Where the statistics begin: the last interval. */
+static inline size_t trained_of(const struct setup *c)
+{
+  return c->elements / 16 * 11 / 16 * 16;
+}
+
+enum { TENSORS = 100 };
+
+struct job {
+  struct trm_options options;
+  struct trm_optimizer optimizer;
+  struct trm_strategy strategy;
+  size_t boundary[5];
+  struct trm_tensor tensor[TENSORS];
+};
+
+/* Tensors of very different sizes, the larger ones of more than one dimension. */
+static inline void tensors_make(struct job *job, const struct setup *c)
+{
+  static const size_t sizes[] = {16, 4112, 32, 30000 / 16 * 16, 16, 16, 20000, 160, 1600};
+  const size_t trained = trained_of(c);
+  int t = 0;
+  for (size_t end = 0; end < trained; t++) {
+    const size_t size = sizes[(size_t)t % (sizeof sizes / sizeof *sizes)] << t / 20;
+    end = end + size < trained ? end + size : trained;
+    job->tensor[t] = (struct trm_tensor){.end = end, .vector = size < 1000};
+  }
+  job->optimizer.tensor = job->tensor;
+  job->optimizer.tensors = t;
+}
+
+static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
+{
+  memset(job, 0, sizeof *job);
+  job->options.parallel.share = (char *)c->share;
+  job->options.parallel.offload = (char *)c->offload;
+  job->options.parallel.bucket = c->bucket;
+  job->options.run.lanes = c->lanes;
+  job->optimizer.update = (struct trm_update){.rule = c->rule,
+                                              .l2 = c->rule == TRM_UPDATE_ADAMW ? 0 : 0.01f,
+                                              .decay = 0.02f,
+                                              .momentum = 0.9f,
+                                              .beta1 = 0.9f,
+                                              .beta2 = 0.99f,
+                                              .epsilon = 1e-3f};
+  job->optimizer.states = states_of(c->rule) + (c->ema > 0);
+  job->optimizer.clip = c->clip;
+  job->optimizer.ema = c->ema;
+  job->optimizer.trust = 0.2;
+  tensors_make(job, c);
+  /* layers of very different sizes */
+  static const int sixteenths[5] = {1, 2, 10, 11, 16};
+  for (int i = 0; i < 5; i++)
+    job->boundary[i] = c->elements / 16 * (size_t)sixteenths[i] / 16 * 16;
+  job->boundary[4] = c->elements;
+  job->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
+                                        .comm = comm,
+                                        .device = c->pretends ? &pretend : &cpu,
+                                        .optimizer = &job->optimizer,
+                                        .options = &job->options,
+                                        .elements = c->elements,
+                                        .boundary = job->boundary,
+                                        .boundaries = 5};
+  CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->node_size), TRM_OK);
+}
+
+/* Multiples of 1/1024 below 1/2: their sums are exact in any order, so what differs is a defect. */
+static inline float exact_gradient(uint64_t step, int part, size_t i)
+{
+  return ((float)(mix(step, (uint64_t)part, i) % 1024) - 512.0f) / 1024.0f;
+}
+
+static inline float initial(size_t i)
+{
+  return (float)(mix(9, 9, i) % 2000) / 1000.0f - 1.0f;
+}
+
+static inline void give_gradient(struct job *job, const float *g, const struct trm_tally *tally)
+{
+  struct trm_strategy *s = &job->strategy;
+  s->device->ops->upload(s->device, s->g, g, s->elements * sizeof *g);
+  if (!s->ops->grad_ready)
+    return;
+  for (size_t i = 0, low = 0; i < 5; low = job->boundary[i++])
+    if (low < job->boundary[i])
+      CU_ASSERT_EQUAL(s->ops->grad_ready(s, low, job->boundary[i], tally), TRM_OK);
+}
+
+static inline double rate_of(uint64_t step)
+{
+  return 0.05 + 0.01 * (double)step;
+}
+
+/* One step with the exact gradients; the tally is checked. */
+static inline void exact_step(struct job *job, const struct setup *c)
+{
+  struct trm_strategy *s = &job->strategy;
+  const uint64_t step = s->updates;
+  float *g = trm_alloc(c->elements * sizeof *g, "test");
+  for (size_t i = 0; i < c->elements; i++)
+    g[i] = exact_gradient(step, s->index, i);
+  struct trm_tally tally = {.loss = 1.5, .correct = s->index, .rows = 3, .stop = s->index == 0};
+  give_gradient(job, g, &tally);
+  CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
+  CHECK(c, tally.loss == 1.5 * s->parts && tally.rows == 3 * s->parts && tally.stop == 1);
+  CHECK(c, tally.correct == s->parts * (s->parts - 1) / 2);
+  CHECK(c, s->updates == step + 1);
+  trm_free(g);
+}
+
+#endif

@@ -1,0 +1,211 @@
+/* What synchronous training keeps: through a loss that is not finite, from layout to layout in a checkpoint, in files, and
+ * where there is no room for it. Meant for 1 to 9 ranks. */
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sync_job.h"
+
+/* -- a loss that is not finite */
+
+static void test_not_finite(void)
+{
+  for (int variant = 0; variant < 4; variant++) {
+    const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
+                            .share = "node",
+                            .node_size = variant == 1 ? 1 : variant == 2 ? 2 : 0,
+                            .pretends = variant == 3,
+                            .bucket = 20000,
+                            .elements = 40000};
+    struct job job;
+    job_start(&job, &c, world);
+    struct trm_strategy *s = &job.strategy;
+    strategy_begin(&job.strategy, initial);
+    exact_step(&job, &c);
+    const size_t bytes = c.elements * sizeof(float);
+    float *before = trm_alloc(bytes, "test"), *after = trm_alloc(bytes, "test");
+    s->device->ops->download(s->device, before, s->w, bytes);
+    float *g = trm_alloc(bytes, "test");
+    struct trm_tally tally = {.loss = s->index == s->parts - 1 ? (variant % 2 ? INFINITY : NAN) : 1, .rows = 1};
+    give_gradient(&job, g, &tally);
+    CHECK(&c, s->ops->step(s, 0.1, &tally) == TRM_FAILED);
+    CHECK(&c, strstr(trm_error_text(), "step 2") && strstr(trm_error_text(), variant % 2 ? "inf" : "nan"));
+    s->device->ops->download(s->device, after, s->w, bytes);
+    CHECK(&c, memcmp(before, after, bytes) == 0);
+    CHECK(&c, s->updates == 1);
+    const float *view[TRM_MAX_STATES];
+    CHECK(&c, s->ops->collect(s, view) == TRM_OK);
+    s->ops->destroy(s);
+    trm_free(before);
+    trm_free(after);
+    trm_free(g);
+  }
+}
+
+/* -- checkpoints */
+
+/* The whole arrays, from rank 0 to all. */
+static void collect_all(struct job *job, const struct setup *c, float *all[TRM_MAX_STATES])
+{
+  const float *view[TRM_MAX_STATES];
+  CHECK(c, job->strategy.ops->collect(&job->strategy, view) == TRM_OK);
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    if (world->rank == 0) {
+      CHECK(c, (view[i] != NULL) == (i <= job->optimizer.states));
+      if (view[i])
+        memcpy(all[i], view[i], c->elements * sizeof(float));
+    }
+    world->ops->broadcast(world, all[i], c->elements, TRM_FLOAT, 0);
+  }
+}
+
+/* Three steps in one way of sharing, two in another; and five in the first. */
+static void check_resume(const struct setup *first, const struct setup *second)
+{
+  const size_t bytes = first->elements * sizeof(float);
+  float *half[TRM_MAX_STATES], *resumed[TRM_MAX_STATES], *straight[TRM_MAX_STATES];
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    half[i] = trm_alloc(bytes, "test");
+    resumed[i] = trm_alloc(bytes, "test");
+    straight[i] = trm_alloc(bytes, "test");
+  }
+  struct job job, other;
+  job_start(&job, first, world);
+  strategy_begin(&job.strategy, initial);
+  for (int i = 0; i < 3; i++)
+    exact_step(&job, first);
+  collect_all(&job, first, half);
+  for (int i = 0; i < 2; i++)
+    exact_step(&job, first);
+  collect_all(&job, first, straight);
+  job.strategy.ops->destroy(&job.strategy);
+
+  job_start(&other, second, world);
+  const float *const from[TRM_MAX_STATES] = {half[0], half[1], half[2], half[3]};
+  CHECK(second, other.strategy.ops->restore(&other.strategy, from, 3) == TRM_OK);
+  for (int i = 0; i < 2; i++)
+    exact_step(&other, second);
+  collect_all(&other, second, resumed);
+  other.strategy.ops->destroy(&other.strategy);
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    CHECK(second, memcmp(straight[i], resumed[i], bytes) == 0);
+    CHECK(second, memcmp(straight[i], half[i], bytes) != 0);
+    trm_free(half[i]);
+    trm_free(resumed[i]);
+    trm_free(straight[i]);
+  }
+}
+
+static void test_resume(void)
+{
+  const struct setup shared = {
+    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = "node", .bucket = 20000, .elements = 40000};
+  struct setup nodes = shared, private = shared, distant = shared;
+  nodes.node_size = 2;
+  private.share = "none";
+  distant.pretends = true;
+  check_resume(&shared, &nodes);
+  check_resume(&nodes, &private);
+  check_resume(&private, &distant);
+  check_resume(&distant, &shared);
+}
+
+/* -- states in a file */
+
+/* A new folder, the same for all ranks. */
+static void folder_make(char folder[64])
+{
+  if (world->rank == 0) {
+    snprintf(folder, 64, "/tmp/trireme-test-XXXXXX");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+  }
+  world->ops->broadcast(world, folder, 64, TRM_BYTE, 0);
+}
+
+/* As before create. */
+static void strategy_reset(struct job *job)
+{
+  job->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
+                                        .comm = world,
+                                        .device = &cpu,
+                                        .optimizer = &job->optimizer,
+                                        .options = &job->options,
+                                        .elements = job->strategy.elements,
+                                        .boundary = job->boundary,
+                                        .boundaries = 5};
+}
+
+static void test_offload(void)
+{
+  char folder[64];
+  folder_make(folder);
+  const struct setup memory = {
+    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = "node", .bucket = 20000, .elements = 40000};
+  struct setup file = memory;
+  file.offload = folder;
+  for (int node_size = 0; node_size <= 2; node_size++) {
+    file.node_size = node_size;
+    check_resume(&memory, &file);
+    check_resume(&file, &memory);
+  }
+  file.share = "none";
+  check_resume(&memory, &file);
+
+  struct job job;
+  job_start(&job, &file, world);
+  world->ops->barrier(world);
+  if (world->rank == 0) /* nothing is left behind, whatever may happen */
+    CHECK(&file, rmdir(folder) == 0);
+  world->ops->barrier(world);
+  strategy_begin(&job.strategy, initial);
+  exact_step(&job, &file);
+  job.strategy.ops->destroy(&job.strategy);
+  const bool has_nodes = world->size > 1;
+  for (int shared = 0; shared <= has_nodes; shared++) { /* there is no such folder any more */
+    job.options.parallel.share = shared ? "node" : "none";
+    strategy_reset(&job);
+    CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
+    CHECK(&file, strstr(trm_error_text(), folder) && strstr(trm_error_text(), "0.2 MiB for optimizer states"));
+  }
+  strategy_reset(&job);
+  job.strategy.device = &pretend;
+  CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_USAGE);
+  CHECK(&file, strstr(trm_error_text(), "parallel.offload") && strstr(trm_error_text(), "pretend"));
+}
+
+/* -- shared memory that does not fit */
+
+static void test_too_large(void)
+{
+  struct job job;
+  memset(&job, 0, sizeof job);
+  const struct setup c = {.share = "node"};
+  job.options.parallel.share = "node";
+  job.strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
+                                       .comm = world,
+                                       .device = &cpu,
+                                       .optimizer = &job.optimizer,
+                                       .options = &job.options,
+                                       .elements = (size_t)1 << 44};
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  if (node->size > 1) { /* a rank by itself asks the device, which ends the job */
+    CHECK(&c, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
+    CHECK(&c, strstr(trm_error_text(), "weights") != NULL);
+  } else {
+    CU_ASSERT_PTR_NOT_NULL(node);
+  }
+  node->ops->release(node);
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"a loss that is not finite", test_not_finite},
+    {"checkpoints between layouts", test_resume},
+    {"states in a file", test_offload},
+    {"more than /dev/shm holds", test_too_large},
+    CU_TEST_INFO_NULL,
+  };
+  return method_devices_run(argc, argv, "state of sync", tests);
+}

@@ -1,0 +1,310 @@
+/* What sharded data parallelism keeps: how much of it a rank holds, through a loss that is not finite, from level to level
+ * in a checkpoint, with several micro-batches under way; and what is refused. Meant for 1 to 8 ranks. */
+#include <math.h>
+#include <string.h>
+
+#include "zero_job.h"
+
+/* -- memory */
+
+/* Bytes that a rank may hold: its shards, some for what is small, and two units' weights and gradients. */
+static void test_memory(void)
+{
+  static const char *const deep = "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | "
+                                  "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | "
+                                  "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 10";
+  struct setup c = {.text = deep,
+                    .spec = &vectors,
+                    .optim = {"optim.name", "adamw"},
+                    .share = "none",
+                    .bucket = "48k",
+                    .batch = 12,
+                    .accumulate = 1};
+  const double ranks = world->size;
+  if (world->size == 1)
+    return;
+  for (c.zero = 0; c.zero <= 3; c.zero++) {
+    struct job job;
+    job_open(&job, &c, c.zero, world);
+    initial_weights(&job);
+    const double n = (double)job.model.parameters * sizeof(float), unit = (128 * 128 + 128) * sizeof(float);
+    const double slack = 0.05 * 4 * n, held = (double)job.held;
+    const size_t before = trm_memory_held();
+    struct trm_tally tally;
+    for (int i = 0; i < 2; i++)
+      CHECK(&c, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
+    CHECK(&c, trm_memory_held() == before);
+    if (c.zero == 0)
+      CHECK(&c, held >= 4 * n);
+    if (c.zero == 1)
+      CHECK(&c, held <= 2 * n + 3 * n / ranks + slack);
+    if (c.zero == 2)
+      CHECK(&c, held <= n + 3 * n / ranks + 2 * unit + slack);
+    if (c.zero == 3)
+      CHECK(&c, held <= 4 * n / ranks + 4 * unit + slack);
+    job_close(&job);
+  }
+  c.share = "node"; /* what the node shares counts as a whole */
+  for (c.zero = 2; c.zero <= 3; c.zero++) {
+    struct job job;
+    job_open(&job, &c, c.zero, world);
+    const double n = (double)job.model.parameters * sizeof(float), unit = (128 * 128 + 128) * sizeof(float);
+    CHECK(&c, (double)job.held <= n + 3 * n / ranks + ranks * (2 * unit + 65536) + 0.05 * 4 * n + 65536);
+    job_close(&job);
+  }
+}
+
+/* -- a loss that is not finite */
+
+static void test_not_finite(void)
+{
+  struct setup c = {.text = mlp,
+                    .spec = &vectors,
+                    .optim = {"optim.name", "adamw", "optim.epsilon", "1e-3"},
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 2};
+  for (int i = 0; i < 8; i++) {
+    c.zero = i % 4;
+    c.share = i < 4 ? "none" : "node";
+    struct job job;
+    job_open(&job, &c, c.zero, world);
+    initial_weights(&job);
+    float *before[TRM_MAX_STATES], *after[TRM_MAX_STATES];
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      before[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+      after[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+    }
+    struct trm_tally tally;
+    CHECK(&c, step(&job, 0, 1, &tally) == TRM_OK);
+    collect_all(&job, true, before);
+    CHECK(&c, step(&job, 1, world->rank == world->size - 1 ? NAN : 1, &tally) == TRM_FAILED);
+    CHECK(&c, strstr(trm_error_text(), "nan") != NULL);
+    CHECK(&c, job.strategy.updates == 1);
+    collect_all(&job, true, after);
+    for (int k = 0; k <= job.optimizer.states; k++)
+      CHECK(&c, memcmp(before[k], after[k], job.model.parameters * sizeof(float)) == 0);
+    CHECK(&c, step(&job, 1, 1, &tally) == TRM_OK); /* as if nothing had been */
+    collect_all(&job, true, after);
+    job_close(&job);
+
+    struct job other;
+    job_open(&other, &c, c.zero, world);
+    initial_weights(&other);
+    CHECK(&c, step(&other, 0, 1, &tally) == TRM_OK && step(&other, 1, 1, &tally) == TRM_OK);
+    collect_all(&other, true, before);
+    for (int k = 0; k <= other.optimizer.states; k++) {
+      CHECK(&c, memcmp(before[k], after[k], other.model.parameters * sizeof(float)) == 0);
+    }
+    job_close(&other);
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      trm_free(before[k]);
+      trm_free(after[k]);
+    }
+  }
+}
+
+/* -- checkpoints */
+
+/* By restore, or in pieces that begin and end anywhere. */
+static void put_all(struct job *job, bool pieces, float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  struct trm_strategy *s = &job->strategy;
+  const size_t n = job->model.parameters;
+  const float *none[TRM_MAX_STATES] = {NULL}, *whole[TRM_MAX_STATES] = {from[0], from[1], from[2], from[3]};
+  if (!pieces || !s->ops->write) {
+    CHECK(job->setup, s->ops->restore(s, whole, updates) == TRM_OK);
+    return;
+  }
+  for (int i = 0; i <= job->optimizer.states; i++)
+    for (size_t low = 0, some; low < n; low += some) {
+      some = n - low < 777 ? n - low : 777;
+      CHECK(job->setup, s->ops->write(s, i, low, some, from[i] + low) == TRM_OK);
+    }
+  CHECK(job->setup, s->ops->restore(s, none, updates) == TRM_OK);
+}
+
+/* Three steps in one way, two in another: as five in the first. */
+static void check_resume(const struct setup *first, const struct setup *second)
+{
+  float *half[TRM_MAX_STATES], *again[TRM_MAX_STATES], *straight[TRM_MAX_STATES];
+  struct job job, other;
+  struct trm_tally tally;
+  job_open(&job, first, first->zero, world);
+  const size_t n = job.model.parameters;
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    half[i] = trm_alloc(n * sizeof(float), "test");
+    again[i] = trm_alloc(n * sizeof(float), "test");
+    straight[i] = trm_alloc(n * sizeof(float), "test");
+  }
+  initial_weights(&job);
+  for (int i = 0; i < 3; i++)
+    CHECK(first, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
+  collect_all(&job, true, half);
+  for (int i = 3; i < 5; i++)
+    CHECK(first, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
+  collect_all(&job, false, straight);
+  job_close(&job);
+
+  job_open(&other, second, second->zero, world);
+  put_all(&other, second->zero % 2, half, 3);
+  collect_all(&other, true, again);
+  for (int i = 0; i <= other.optimizer.states; i++)
+    CHECK(second, memcmp(half[i], again[i], n * sizeof(float)) == 0);
+  for (int i = 3; i < 5; i++)
+    CHECK(second, step(&other, (uint64_t)i, 1, &tally) == TRM_OK);
+  collect_all(&other, true, again);
+  for (int i = 0; i <= other.optimizer.states; i++) {
+    CHECK(second, difference(again[i], straight[i], n) <= 1e-6 * (i ? 10 : 1));
+    CHECK(second, difference(half[i], straight[i], n) > 1e-4);
+  }
+  job_close(&other);
+  for (int i = 0; i < TRM_MAX_STATES; i++) {
+    trm_free(half[i]);
+    trm_free(again[i]);
+    trm_free(straight[i]);
+  }
+}
+
+static void test_resume(void)
+{
+  struct setup a = {.text = conv,
+                    .spec = &images,
+                    .optim = {"optim.name", "momentum", "optim.ema", "0.9"},
+                    .share = "none",
+                    .bucket = "1k",
+                    .batch = 12,
+                    .accumulate = 1};
+  for (a.zero = 0; a.zero <= 3; a.zero++)
+    for (int zero = 0; zero <= 3; zero++) {
+      struct setup b = a;
+      b.zero = zero;
+      b.bucket = "3k";
+      b.share = (a.zero + zero) % 2 ? "node" : "none";
+      check_resume(&a, &b);
+    }
+}
+
+/* -- chunks of the chain, several micro-batches under way */
+
+/* One step of two micro-batches, both forward before the first goes back. */
+static int step_chunks(struct job *job, struct trm_tally *tally)
+{
+  enum { CHUNKS = 3, SLOTS = 2 };
+  struct trm_strategy *s = &job->strategy;
+  struct batch batch[SLOTS];
+  struct trm_pass pass[SLOTS];
+  *tally = (struct trm_tally){0};
+  for (int m = 0; m < SLOTS; m++) {
+    const size_t at = 6 * (size_t)(s->index * SLOTS + m);
+    batch_make(&batch[m], job, at, at + 6, 1);
+    pass[m] = (struct trm_pass){.device = job->device,
+                                .input = &batch[m].input,
+                                .training = true,
+                                .seed = 3,
+                                .first_row = at,
+                                .beta = m ? 1 : 0,
+                                .scale = 1.0f / (float)(6 * SLOTS * s->parts),
+                                .holder = s->holder};
+    for (int c = 0; c < CHUNKS; c++) {
+      const struct trm_shape *shape;
+      trm_model_at(&job->model, c ? c - 1 : 0, m);
+      const float *from = c ? trm_model_exit(&job->model, false, &shape) : NULL;
+      trm_model_at(&job->model, c, m);
+      if (from)
+        job->device->ops->copy(job->device, trm_model_entry(&job->model, false, &shape), from,
+                               6 * trm_shape_count(shape) * sizeof(float));
+      trm_model_forward(&job->model, &pass[m]);
+    }
+    CHECK(job->setup, trm_model_score(&job->model, &pass[m], tally) == TRM_OK);
+  }
+  struct handover over = {job, tally, true};
+  for (int c = CHUNKS - 1; c >= 0; c--)
+    for (int m = 0; m < SLOTS; m++) {
+      const struct trm_shape *shape;
+      trm_model_at(&job->model, c + 1 < CHUNKS ? c + 1 : c, m);
+      const float *from = c + 1 < CHUNKS ? trm_model_entry(&job->model, true, &shape) : NULL;
+      trm_model_at(&job->model, c, m);
+      if (from)
+        job->device->ops->copy(job->device, trm_model_exit(&job->model, true, &shape), from,
+                               6 * trm_shape_count(shape) * sizeof(float));
+      over.last = m + 1 == SLOTS;
+      CHECK(job->setup, trm_model_backward(&job->model, &pass[m], hand_over, &over) == TRM_OK);
+    }
+  for (int m = 0; m < SLOTS; m++)
+    batch_free(&batch[m], job);
+  return s->ops->step(s, 0.05, tally);
+}
+
+/* The whole chain in one, and in three chunks. Units that would reach from chunk to chunk would be complete too late. */
+static void test_chunks(void)
+{
+  struct setup c = {.text = "linear 20 | tanh | linear 16 | tanh | linear 14 | linear 18 | tanh | linear 10",
+                    .spec = &vectors,
+                    .optim = {"optim.name", "momentum", "optim.clip", "1"},
+                    .share = "none",
+                    .bucket = "64k",
+                    .accumulate = 2};
+  c.batch = 12 * (size_t)world->size;
+  float *want[TRM_MAX_STATES] = {NULL}, *got[TRM_MAX_STATES] = {NULL};
+  const struct trm_model_part part = {.chunks = 3, .chunk = {{0, 2}, {2, 5}, {5, 8}}, .tensors = 1};
+  for (int i = 0; i < 8; i++) {
+    struct job job;
+    struct trm_tally tally;
+    c.zero = i % 4;
+    c.share = i < 4 ? "none" : "node";
+    job_prepare(&job, &c, c.zero, world, NULL);
+    initial_weights(&job);
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      want[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+      got[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
+    }
+    CHECK(&c, step(&job, 0, 1, &tally) == TRM_OK);
+    collect_all(&job, true, want);
+    job_close(&job);
+    job_prepare(&job, &c, c.zero, world, &part);
+    initial_weights(&job);
+    CHECK(&c, trm_model_bind_slots(&job.model, job.device, job.strategy.w, job.strategy.g, ROWS, true, 2) == TRM_OK);
+    CHECK(&c, step_chunks(&job, &tally) == TRM_OK);
+    collect_all(&job, true, got);
+    for (int k = 0; k <= job.optimizer.states; k++)
+      CHECK(&c, difference(got[k], want[k], job.model.parameters) < 1e-6);
+    job_close(&job);
+    for (int k = 0; k < TRM_MAX_STATES; k++) {
+      trm_free(want[k]);
+      trm_free(got[k]);
+    }
+  }
+}
+
+static void test_refused(void)
+{
+  struct trm_options options;
+  trm_options_default(&options);
+  options.run.lanes = 8;
+  options.parallel.zero = 3;
+  struct trm_optimizer optimizer = {0};
+  struct trm_strategy strategy = {.ops = trm_strategy_find("sync"),
+                                  .comm = world,
+                                  .device = &cpu,
+                                  .optimizer = &optimizer,
+                                  .options = &options};
+  if (world->size > 1) {
+    CU_ASSERT_EQUAL(strategy.ops->create(&strategy), TRM_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "run.lanes"));
+  }
+  trm_options_free(&options);
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"memory", test_memory},
+    {"a loss that is not finite", test_not_finite},
+    {"checkpoints between levels", test_resume},
+    {"chunks", test_chunks},
+    {"lanes are refused", test_refused},
+    CU_TEST_INFO_NULL,
+  };
+  return method_devices_run(argc, argv, "state of zero", tests);
+}
