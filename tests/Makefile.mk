@@ -160,9 +160,11 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/README.md \
 	tests/bench/compare_torch.sh \
 	tests/bench/io_vs_cat.sh \
+	tests/bench/layouts_vs_torch.sh \
 	tests/bench/lib.sh \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \
+	tests/bench/torch_layouts.py \
 	tests/bench/torch_peer.py \
 	tests/layouts.md \
 	tests/layouts_lib.sh \
