@@ -53,8 +53,8 @@ trm_test_programs += \
 	tests/unit/test_trace \
 	tests/unit/test_zero \
 	tests/unit/test_zero_state
-tests_unit_test_augment_SOURCES = \
-	tests/unit/test_augment.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
+trm_test_job_folder = tests/unit/job_folder.h tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_augment_SOURCES = tests/unit/test_augment.c $(trm_test_job_folder)
 trm_test_method = tests/unit/method.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_async_job = tests/unit/async_job.h $(trm_test_method)
 tests_unit_test_async_centre_SOURCES = tests/unit/test_async_centre.c $(trm_test_async_job)
@@ -65,7 +65,7 @@ tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_p
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
-tests_unit_test_kept_SOURCES = tests/unit/test_kept.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_kept_SOURCES = tests/unit/test_kept.c $(trm_test_job_folder)
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
 tests_unit_test_pace_SOURCES = tests/unit/test_pace.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
@@ -80,8 +80,7 @@ tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
-tests_unit_test_datasets_SOURCES = \
-	tests/unit/test_datasets.c tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
 trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_program_extra)
 tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
 tests_unit_test_tokens_SOURCES = tests/unit/test_tokens.c $(trm_test_imports)

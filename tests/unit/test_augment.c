@@ -1,26 +1,7 @@
 /* Images moved and mirrored: the pixels of a plain computation from the same numbers, for any division of a batch, held
  * in memory or not. For 1 and more ranks. */
 #include "core/random.h"
-#include "dataset_files.h"
-#include "ranks.h"
-
-static char folder[256];
-
-static void test_folder(void)
-{
-  if (world->rank == 0)
-    made_folder(folder);
-  world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
-  CU_ASSERT_NOT_EQUAL_FATAL(folder[0], '\0');
-}
-
-static void test_folder_remove(void)
-{
-  world->ops->barrier(world);
-  if (world->rank == 0)
-    made_folder_remove(folder);
-  CU_PASS();
-}
+#include "job_folder.h"
 
 static struct trm_options options_of(int64_t memory, int64_t pad, bool flip)
 {
@@ -203,12 +184,12 @@ static void test_refused(void)
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
-    {"folder", test_folder},
+    {"folder", job_folder},
     {"pixels", test_pixels},
     {"any part of a batch", test_parts},
     {"the test split", test_test_split},
     {"what is refused", test_refused},
-    {"folder, removed", test_folder_remove},
+    {"folder, removed", job_folder_remove},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "augment", tests);

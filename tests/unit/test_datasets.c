@@ -1,10 +1,7 @@
 /* The data set files and the loader: every kind of row back as it was written; one order of samples for any number of
  * ranks, in memory and out of it. For 1 and more ranks. */
-#include "dataset_files.h"
 #include "datasets/order.h"
-#include "ranks.h"
-
-static char folder[256];
+#include "job_folder.h"
 
 static char *file_name(const char *name)
 {
@@ -26,23 +23,6 @@ static struct trm_options options_of(int64_t memory, int64_t batch)
     .data = {.shuffle = (char *)"yes", .memory = memory, .threads = 1, .context = 10},
     .train = {.batch = batch}, .parallel = {.share = (char *)"node"}, .run = {.seed = 5},
   };
-}
-
-/* A folder for the job's files: all ranks are on one machine. */
-static void test_folder(void)
-{
-  if (world->rank == 0)
-    made_folder(folder);
-  world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
-  CU_ASSERT_NOT_EQUAL_FATAL(folder[0], '\0');
-}
-
-static void test_folder_remove(void)
-{
-  world->ops->barrier(world);
-  if (world->rank == 0)
-    made_folder_remove(folder);
-  CU_PASS();
 }
 
 /* -- the order */
@@ -591,7 +571,7 @@ static void test_read_rate(void)
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
-    {"folder", test_folder},
+    {"folder", job_folder},
     {"order: each row once an epoch", test_order},
     {"order: mixes", test_order_mixes},
     {"every kind of row", test_kinds},
@@ -606,7 +586,7 @@ int main(int argc, char **argv)
     {"a block that cannot be read", test_windows_damaged},
     {"a batch longer than the windows", test_long_batch},
     {"read rate", test_read_rate},
-    {"folder, removed", test_folder_remove},
+    {"folder, removed", job_folder_remove},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "datasets", tests);

@@ -5,11 +5,9 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include "dataset_files.h"
-#include "ranks.h"
+#include "job_folder.h"
 #include "train/kept.h"
 
-static char folder[256];
 static struct trm_model model;
 static float weights[8 * 128];
 
@@ -192,20 +190,15 @@ static void test_name(void)
 static void test_folder(void)
 {
   const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {20}}, .target = TRM_TARGET_CLASS, .classes = 7};
-  if (world->rank == 0)
-    made_folder(folder);
-  world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
+  job_folder();
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "linear 7", "auto", &spec), TRM_OK);
   CU_ASSERT_FATAL(model.parameters <= sizeof weights / sizeof *weights);
 }
 
 static void test_removed(void)
 {
-  world->ops->barrier(world);
   trm_model_free(&model);
-  if (world->rank == 0)
-    made_folder_remove(folder);
-  CU_ASSERT_EQUAL(access(folder, F_OK) == 0 && world->rank == 0, false);
+  job_folder_remove();
 }
 
 int main(int argc, char **argv)

@@ -1,0 +1,29 @@
+/* A folder for the files of a job: all ranks are on one machine. A program includes this once; job_folder is the first
+ * test of its table, job_folder_remove the last. */
+#ifndef TRM_TESTS_JOB_FOLDER_H
+#define TRM_TESTS_JOB_FOLDER_H
+
+#include <unistd.h>
+
+#include "dataset_files.h"
+#include "ranks.h"
+
+static char folder[256];
+
+static inline void job_folder(void)
+{
+  if (world->rank == 0)
+    made_folder(folder);
+  world->ops->broadcast(world, folder, sizeof folder, TRM_BYTE, 0);
+  CU_ASSERT_NOT_EQUAL_FATAL(folder[0], '\0');
+}
+
+static inline void job_folder_remove(void)
+{
+  world->ops->barrier(world);
+  if (world->rank == 0)
+    made_folder_remove(folder);
+  CU_ASSERT(world->rank > 0 || access(folder, F_OK) != 0);
+}
+
+#endif
