@@ -29,6 +29,8 @@ trireme_SOURCES += \
 	src/cli/flags.h \
 	src/cli/job.c \
 	src/cli/job.h \
+	src/cli/loaded.c \
+	src/cli/loaded.h \
 	src/cli/main.c \
 	src/cli/planning.c \
 	src/cli/planning.h \

@@ -1,10 +1,9 @@
 /* trireme eval */
 #include <math.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/commands.h"
-#include "cli/job.h"
+#include "cli/loaded.h"
 #include "core/document.h"
 #include "core/status.h"
 
@@ -54,35 +53,14 @@ static void print_result(const struct trm_tally *tally, const struct trm_model *
 
 static int evaluate(struct job *job, const char *path, const char *split, bool json)
 {
-  if (!path)
-    return trm_error(TRM_USAGE, "eval: no checkpoint named; trireme eval --help tells the usage");
-  if (job->options.data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "eval: data.file: no data set named");
-  if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
-    return trm_error(TRM_USAGE, "eval: --split: \"%s\" is neither \"test\" nor \"train\"", split);
-
   struct loaded loaded;
-  struct trm_dataset *dataset = NULL;
   struct trm_tally tally;
-  const size_t batch = (size_t)job->options.train.batch;
-  int status = job_rows_plain(job);
-  if (status == TRM_OK)
-    status = loaded_open(&loaded, job, path, batch);
-  else
-    memset(&loaded, 0, sizeof loaded);
-  if (status == TRM_OK)
-    status = job->parts.dataset->open(&dataset, job->options.data.file,
-                                      strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, &job->options,
-                                      job->parts.comm);
-  if (status == TRM_OK)
-    status = loaded_check(&loaded, path, dataset);
+  int status = loaded_open_split(&loaded, job, "eval", path, split);
   const struct trm_pass pass = {.device = loaded.model.device};
   if (status == TRM_OK)
-    status = trm_evaluate(&loaded.model, dataset, job->parts.comm, loaded.model.max_rows, &pass, &tally);
+    status = trm_evaluate(&loaded.model, loaded.dataset, job->parts.comm, loaded.model.max_rows, &pass, &tally);
   if (status == TRM_OK && job->parts.comm->rank == 0)
-    print_result(&tally, &loaded.model, dataset->token_bytes, json, path, job->options.data.file, split);
-  if (dataset)
-    dataset->ops->close(dataset);
+    print_result(&tally, &loaded.model, loaded.dataset->token_bytes, json, path, job->options.data.file, split);
   loaded_close(&loaded, job);
   return status;
 }
@@ -92,7 +70,9 @@ int cmd_eval(int argc, char **argv)
   const char *split = "test";
   bool json = false;
   const struct flag flags[] = {
-    {.name = "split", .kind = FLAG_TEXT, .value = &split}, {.name = "json", .kind = FLAG_BOOL, .value = &json}, {.name = NULL}};
+    {.name = "split", .kind = FLAG_TEXT, .value = &split},
+    {.name = "json", .kind = FLAG_BOOL, .value = &json},
+    {.name = NULL}};
   const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .places = 1};
   struct job job;
   int words;

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/job.h"
+#include "cli/loaded.h"
 #include "core/log.h"
 #include "core/status.h"
 #include "exchange/exchange.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "cli/commands.h"
-#include "cli/job.h"
+#include "cli/loaded.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"

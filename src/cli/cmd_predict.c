@@ -1,9 +1,8 @@
 /* trireme predict */
 #include <stdio.h>
-#include <string.h>
 
 #include "cli/commands.h"
-#include "cli/job.h"
+#include "cli/loaded.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -30,9 +29,10 @@ static int32_t answer_of(const float *scores, size_t c)
 }
 
 /* scores (N, C) and answers (N) for all rows of the data set. */
-static int answer_all(struct loaded *loaded, struct job *job, struct trm_dataset *dataset, size_t batch, size_t c,
-                      float *scores, int32_t *answers)
+static int answer_all(struct loaded *loaded, struct job *job, size_t c, float *scores, int32_t *answers)
 {
+  struct trm_dataset *dataset = loaded->dataset;
+  const size_t batch = (size_t)job->options.train.batch;
   struct trm_host_batch rows = {0};
   struct trm_feed feed;
   trm_feed_create(&feed, &job->device, &loaded->model);
@@ -57,16 +57,17 @@ static int answer_all(struct loaded *loaded, struct job *job, struct trm_dataset
   return status;
 }
 
-static int predict_file(struct loaded *loaded, struct job *job, struct trm_dataset *dataset, size_t batch, const char *out)
+static int predict_file(struct loaded *loaded, struct job *job, const char *out)
 {
   if (loaded->model.spec.tokens)
     return trm_error(TRM_USAGE, "predict: a model of tokens answers with trireme generate");
   const struct trm_layer *last = &loaded->model.layer[loaded->model.layers - 1];
+  const struct trm_dataset *dataset = loaded->dataset;
   const size_t n = dataset->rows, c = trm_shape_count(&last->out);
   const bool classes = dataset->spec.target == TRM_TARGET_CLASS;
   float *scores = trm_alloc(n * c * sizeof *scores, "scores");
   int32_t *answers = trm_alloc(n * sizeof *answers, "answers");
-  int status = answer_all(loaded, job, dataset, batch, c, scores, answers);
+  int status = answer_all(loaded, job, c, scores, answers);
   if (status == TRM_OK)
     status = trm_predictions_write(out, scores, classes ? answers : NULL, n, c, dataset->class_names,
                                    classes ? dataset->spec.classes : 0);
@@ -79,30 +80,12 @@ static int predict_file(struct loaded *loaded, struct job *job, struct trm_datas
 
 static int predict(struct job *job, const char *path, const char *split, const char *out)
 {
-  if (!path)
-    return trm_error(TRM_USAGE, "predict: no checkpoint named; trireme predict --help tells the usage");
-  if (!out)
+  if (path && !out)
     return trm_error(TRM_USAGE, "predict: --out: no file named for the answers");
-  if (job->options.data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "predict: data.file: no data set named");
-  if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
-    return trm_error(TRM_USAGE, "predict: --split: \"%s\" is neither \"test\" nor \"train\"", split);
-  TRM_CHECK(job_rows_plain(job));
-
   struct loaded loaded;
-  struct trm_dataset *dataset = NULL;
-  const size_t batch = (size_t)job->options.train.batch;
-  int status = loaded_open(&loaded, job, path, batch);
+  int status = loaded_open_split(&loaded, job, "predict", path, split);
   if (status == TRM_OK)
-    status = job->parts.dataset->open(&dataset, job->options.data.file,
-                                      strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, &job->options,
-                                      job->parts.comm);
-  if (status == TRM_OK)
-    status = loaded_check(&loaded, path, dataset);
-  if (status == TRM_OK)
-    status = predict_file(&loaded, job, dataset, batch, out);
-  if (dataset)
-    dataset->ops->close(dataset);
+    status = predict_file(&loaded, job, out);
   loaded_close(&loaded, job);
   return status;
 }
@@ -111,7 +94,9 @@ int cmd_predict(int argc, char **argv)
 {
   const char *split = "test", *out = NULL;
   const struct flag flags[] = {
-    {.name = "split", .kind = FLAG_TEXT, .value = &split}, {.name = "out", .kind = FLAG_TEXT, .value = &out}, {.name = NULL}};
+    {.name = "split", .kind = FLAG_TEXT, .value = &split},
+    {.name = "out", .kind = FLAG_TEXT, .value = &out},
+    {.name = NULL}};
   const struct job_request request = {
     .command = "predict", .usage = usage, .flags = flags, .places = 1, .alone = true};
   struct job job;

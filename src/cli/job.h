@@ -25,22 +25,4 @@ struct job_request {
 int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *words, bool *helped);
 void job_close(struct job *job);
 
-/* For answers: data sets opened from now on give their rows in their own order and as they are. */
-int job_rows_plain(struct job *job);
-
-/* A checkpoint made ready to answer: its model on the job's device. Or a .safetensors file, which holds weights alone:
- * model and data.file then say what they are of; of the checkpoint there is spec, model_text, loss_name and state 0. */
-struct loaded {
-  struct trm_checkpoint checkpoint;
-  struct trm_model model;
-  float *w; /* device */
-};
-/* For passes of up to max_rows samples; of tokens fewer, as model.max_rows then says: their scores are large. Where
- * data.context is not set, it becomes the model's. */
-int loaded_open(struct loaded *loaded, struct job *job, const char *path, size_t max_rows);
-void loaded_close(struct loaded *loaded, struct job *job);
-
-/* The split must have samples of the checkpoint's shape and classes, tokens of its vocabulary. */
-int loaded_check(const struct loaded *loaded, const char *checkpoint_path, const struct trm_dataset *dataset);
-
 #endif
