@@ -203,3 +203,20 @@ void trm_labels_free(struct trm_labels *labels)
   trm_free(labels->label);
   *labels = (struct trm_labels){0};
 }
+
+int trm_import_begin_labels(const struct trm_import_request *request, struct trm_data_spec spec, const char *format,
+                            enum trm_target_kind target, const struct trm_labels *labels,
+                            struct trm_data_writer **writer)
+{
+  const bool classes = target == TRM_TARGET_CLASS;
+  const char **names = trm_labels_names(labels);
+  char *source = trm_format("%s file %s", format, request->paths[0]);
+  spec.target = target;
+  spec.classes = classes ? labels->count : 1;
+  spec.class_names = classes ? names : NULL;
+  spec.source = source;
+  const int status = trm_import_begin(request, spec, writer);
+  trm_free(names);
+  trm_free(source);
+  return status;
+}

@@ -374,25 +374,12 @@ static int files_import(struct import *import)
     TRM_CHECK(file_scan(import, test, &test_rows));
   else
     TRM_CHECK(trm_import_cut(request, 0, rows, &cut));
-  const bool classes = import->target == TRM_TARGET_CLASS;
   const size_t features = import->columns.count - 1;
-  const char **names = trm_labels_names(&import->labels);
-  char *source = trm_format("csv file %s", train);
   const struct trm_data_spec spec = {
-    .kind = TRM_DATA_VECTOR,
-    .element = TRM_ELEMENT_FLOAT,
-    .shape = {.dims = 1, .size = {features}},
-    .target = import->target,
-    .classes = classes ? import->labels.count : 1,
-    .class_names = classes ? names : NULL,
-    .source = source,
-  };
-  int status = trm_import_begin(request, spec, &import->writer);
-  trm_free(names);
-  trm_free(source);
-  TRM_CHECK(status);
+    .kind = TRM_DATA_VECTOR, .element = TRM_ELEMENT_FLOAT, .shape = {.dims = 1, .size = {features}}};
+  TRM_CHECK(trm_import_begin_labels(request, spec, "csv", import->target, &import->labels, &import->writer));
   import->x = trm_alloc(CHUNK * features * sizeof *import->x, "csv rows");
-  status = file_copy(import, train, "train", cut);
+  int status = file_copy(import, train, "train", cut);
   if (status == TRM_OK && test)
     status = file_copy(import, test, "test", UINT64_MAX);
   return trm_import_end(import->writer, status, 0);

@@ -236,23 +236,9 @@ static int files_import(struct import *import)
     TRM_CHECK(labels_scan(import, test, &test_rows));
   else
     TRM_CHECK(trm_import_cut(request, 0, rows, &cut));
-  const bool classes = import->target == TRM_TARGET_CLASS;
-  const char **names = trm_labels_names(&import->labels);
-  char *source = trm_format("libsvm file %s", train);
-  const struct trm_data_spec spec = {
-    .kind = TRM_DATA_CSR,
-    .element = TRM_ELEMENT_FLOAT,
-    .shape = {.dims = 1, .size = {0}},
-    .target = import->target,
-    .classes = classes ? import->labels.count : 1,
-    .class_names = classes ? names : NULL,
-    .source = source,
-  };
-  int status = trm_import_begin(request, spec, &import->writer);
-  trm_free(names);
-  trm_free(source);
-  TRM_CHECK(status);
-  status = rows_copy(import, train, "train", cut);
+  const struct trm_data_spec spec = {.kind = TRM_DATA_CSR, .element = TRM_ELEMENT_FLOAT, .shape = {.dims = 1}};
+  TRM_CHECK(trm_import_begin_labels(request, spec, "libsvm", import->target, &import->labels, &import->writer));
+  int status = rows_copy(import, train, "train", cut);
   if (status == TRM_OK && test)
     status = rows_copy(import, test, "test", UINT64_MAX);
   if (status == TRM_OK && import->features == 0)
