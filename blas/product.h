@@ -45,8 +45,8 @@ struct product_cut {
   size_t least; /* multiply-adds of a block */
 };
 
-/* The whole product by up to `threads` threads; inside of a parallel region by the thread that calls. Products of nothing
- * are done here: k is at least 1 in a block. */
+/* The whole product by up to `threads` threads; inside of a parallel region by the thread that calls. Products of
+ * nothing are done here: k is at least 1 in a block. */
 void product_run(const struct product *p, const struct product_cut *how, int threads, product_block *one);
 
 /* The number of this thread in the region at hand, 0 outside of one. */

@@ -12,8 +12,8 @@
 extern const struct trm_dataset_ops trm_dataset_hdf5;
 extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
 
-/* To be called before MPI starts: an HDF5 that comes up later hooks its clean-up to the end of MPI, where it takes up files
- * that could not be written, and dies of them. */
+/* To be called before MPI starts: an HDF5 that comes up later hooks its clean-up to the end of MPI, where it takes up
+ * files that could not be written, and dies of them. */
 void trm_hdf5_begin(void);
 
 /* Makers and importers: one row a source in the table of datasets/import.c. */

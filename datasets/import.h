@@ -55,8 +55,8 @@ int32_t trm_labels_index(const struct trm_labels *labels, const char *name); /* 
 const char **trm_labels_names(const struct trm_labels *labels); /* (count), trm_free; the texts are the labels' own */
 void trm_labels_free(struct trm_labels *labels);
 
-/* trm_import_begin for rows with a class of `labels`, or a value: fills in target, classes, their names, and the source,
- * "FORMAT file PATH". */
+/* trm_import_begin for rows with a class of `labels`, or a value: fills in target, classes, their names, and the
+ * source, "FORMAT file PATH". */
 int trm_import_begin_labels(const struct trm_import_request *request, struct trm_data_spec spec, const char *format,
                             enum trm_target_kind target, const struct trm_labels *labels,
                             struct trm_data_writer **writer);

@@ -132,8 +132,8 @@ size_t real_whole_pages(size_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Shared memory that does not fit would end in a bus error at some later store, and inside the MPI library where a process
- * may not have the addresses; so ask first. The answer can be outrun by another job on the node. */
+/* Shared memory that does not fit would end in a bus error at some later store, and inside the MPI library where a
+ * process may not have the addresses; so ask first. The answer can be outrun by another job on the node. */
 int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
 {
   MPI_Comm node;

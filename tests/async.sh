@@ -1,7 +1,7 @@
 #!/bin/bash
 # The trainer whose ranks go their own way, with the plainest of the asynchronous methods: one worker is serial training
-# to the bit, one group is synchronous training, no sample is lost or seen twice, a slow rank holds nobody up, a run that
-# is stopped goes on, one that fails says so on all ranks.
+# to the bit, one group is synchronous training, no sample is lost or seen twice, a slow rank holds nobody up, a run
+# that is stopped goes on, one that fails says so on all ranks.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

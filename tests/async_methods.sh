@@ -1,8 +1,8 @@
 #!/bin/bash
 # What every asynchronous method must do, whatever its rule: one worker is serial training to the bit (but for elastic
-# averaging, whose centre follows at a distance); every sample is used once, on one node and on several; a worker that has
-# no batch, or is a hundred times as slow, holds nobody up and hangs nothing; a run that stopped goes on, to the bit with
-# one worker. A new row of the table of methods is tried as it is.
+# averaging, whose centre follows at a distance); every sample is used once, on one node and on several; a worker that
+# has no batch, or is a hundred times as slow, holds nobody up and hangs nothing; a run that stopped goes on, to the bit
+# with one worker. A new row of the table of methods is tried as it is.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

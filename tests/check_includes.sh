@@ -1,6 +1,6 @@
 #!/bin/bash
-# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, cli -> exchange -> nn, kernels -> blas ->
-# core; the wings meet in src/cli alone, through their public headers; each vendor's header stands in one place.
+# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, cli -> exchange -> nn, kernels -> blas
+# -> core; the wings meet in src/cli alone, through their public headers; each vendor's header stands in one place.
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 

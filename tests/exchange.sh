@@ -1,6 +1,6 @@
 #!/bin/bash
-# Models that leave and come back: exported weights answer as the checkpoint does, a run begins with them on any number of
-# ranks, predict works where nothing can be written. Where Python has them, PyTorch and onnxruntime judge too.
+# Models that leave and come back: exported weights answer as the checkpoint does, a run begins with them on any number
+# of ranks, predict works where nothing can be written. Where Python has them, PyTorch and onnxruntime judge too.
 set -u
 . "$(dirname "$0")/lib.sh"
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every layout against one rank: models x data x pipeline x tensor x schedule x ZeRO x recomputation. Each run makes 20
-# steps with dropout, clipping, a schedule of the rate and accumulation; its losses and its last weights must be those of
-# one rank, to 1e-4, and bit for bit where nothing but the pipeline differs.
+# steps with dropout, clipping, a schedule of the rate and accumulation; its losses and its last weights must be those
+# of one rank, to 1e-4, and bit for bit where nothing but the pipeline differs.
 #
 #   tests/layouts.sh            a part of the cells, spread over all
 #   tests/layouts.sh all FILE   every one; writes the table to FILE

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Every layer but relu in every way of dividing the work: models that have them between them follow the curve of one rank on
-# several, in pieces (accumulation) and on nodes that share no memory; end with the same bits with lanes; and go on with
-# the same bits after a pause.
+# Every layer but relu in every way of dividing the work: models that have them between them follow the curve of one
+# rank on several, in pieces (accumulation) and on nodes that share no memory; end with the same bits with lanes; and go
+# on with the same bits after a pause.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training end to end, as a user runs it: the same curve for any number of ranks, the same bits with lanes, the same bits
-# after a kill and a resume, an honest end when the loss is not finite, a job that ends when a rank dies.
+# Training end to end, as a user runs it: the same curve for any number of ranks, the same bits with lanes, the same
+# bits after a kill and a resume, an honest end when the loss is not finite, a job that ends when a rank dies.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)

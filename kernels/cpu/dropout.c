@@ -1,7 +1,8 @@
 /* Dropout: y = x * keep / (1 - rate), the mask a pure function of the element's global index.
  *
- * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * stride + offset + f). A row
- * is a run of indices, of which four share a Philox block; where rows are whole, all of them together are one run. */
+ * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * stride + offset + f). A
+ * row is a run of indices, of which four share a Philox block; where rows are whole, all of them together are one
+ * run. */
 #include "core/random.h"
 #include "kernels/cpu/cpu.h"
 

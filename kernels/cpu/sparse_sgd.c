@@ -4,8 +4,9 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Rows lie anywhere, and the processor does not guess where the next one is: of the row that comes so many rows later, the
- * first lines of columns and values are asked for. Always as many: a count that varies costs more than what it saves. */
+/* Rows lie anywhere, and the processor does not guess where the next one is: of the row that comes so many rows later,
+ * the first lines of columns and values are asked for. Always as many: a count that varies costs more than what it
+ * saves. */
 #define AHEAD 3
 #define AHEAD_ENTRIES 96
 #define LINE 16 /* entries */

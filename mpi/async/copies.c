@@ -37,8 +37,8 @@ void copies_take(struct copies *c, float *copy)
   memcpy(c->base, copy, c->elements * sizeof *copy);
 }
 
-/* Lines are written even where nothing has changed: one that two cores have read costs whoever next writes to it ten times
- * what one costs that only the other core has (28 and 2.5 ns here). */
+/* Lines are written even where nothing has changed: one that two cores have read costs whoever next writes to it ten
+ * times what one costs that only the other core has (28 and 2.5 ns here). */
 CPU_CLONES static void copies_merge_piece(float *restrict array, float *restrict copy, float *restrict base, float part,
                                           size_t n)
 {

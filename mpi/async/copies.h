@@ -1,16 +1,17 @@
-/* One array of weights that the ranks of a node change on copies of their own, merged now and then, as HogWild++ does with
- * many arrays (Zhang, Hsieh & Akella 2016).
+/* One array of weights that the ranks of a node change on copies of their own, merged now and then, as HogWild++ does
+ * with many arrays (Zhang, Hsieh & Akella 2016).
  *
  * Ranks that write to the same small array at every moment wait for its cache lines more than they compute: each line
- * comes alone, when it is needed. A merge passes over the array from one end to the other, so that many are under way at
- * once, and brings both ways in one pass: the array gets what this rank has changed since its last merge, the copy what
- * others have. The array is cut into pieces, each with a gate; ranks that merge at the same time begin at different ones.
+ * comes alone, when it is needed. A merge passes over the array from one end to the other, so that many are under way
+ * at once, and brings both ways in one pass: the array gets what this rank has changed since its last merge, the copy
+ * what others have. The array is cut into pieces, each with a gate; ranks that merge at the same time begin at
+ * different ones.
  *
  * What counts: a weight that nobody else has changed since this rank's last merge takes its value; one that others have
- * changed as well moves by 1 / (ranks of the node) of this rank's change. So ranks that push a frequent feature from the
- * same place in the same direction do not go too far together, as they would if all changes were added, and a rare one
- * learns as fast as it does alone, which it would not if whole models were averaged (Zinkevich et al. 2010). Measured in
- * tests/bench/README.md. */
+ * changed as well moves by 1 / (ranks of the node) of this rank's change. So ranks that push a frequent feature from
+ * the same place in the same direction do not go too far together, as they would if all changes were added, and a rare
+ * one learns as fast as it does alone, which it would not if whole models were averaged (Zinkevich et al. 2010).
+ * Measured in tests/bench/README.md. */
 #ifndef TRM_MPI_ASYNC_COPIES_H
 #define TRM_MPI_ASYNC_COPIES_H
 

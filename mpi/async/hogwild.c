@@ -8,8 +8,8 @@
  * its step on them after it: values are added one by one and none is lost, but a worker may see one half of another's
  * step. The thread of the service (service.h), which holds nothing here, keeps MPI going at ranks that compute.
  *
- * With strategy.tau above 1 a worker changes a copy, in shared memory too, and merges it with the shared weights every tau
- * batches (copies.h).
+ * With strategy.tau above 1 a worker changes a copy, in shared memory too, and merges it with the shared weights every
+ * tau batches (copies.h).
  *
  * Of a linear model with one score on sparse rows (train/rows.c) the batch is not one update, but each strategy.rows of
  * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks

@@ -15,8 +15,8 @@
  * and whoever has time takes the next: a rank that is early updates the upper layers while others still compute the
  * lower ones, instead of waiting for them (update_together).
  *
- * Between nodes each rank carries slices of its own: it adds its column in place, then allreduces it with the ranks of the
- * other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels
+ * Between nodes each rank carries slices of its own: it adds its column in place, then allreduces it with the ranks of
+ * the other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels
  * while the layers below still compute. Each bucket is cut into slices for itself, so that all ranks always carry.
  *
  * Ranks that do not share memory (parallel.share=none, or another number of ranks on some node) are nodes of one rank.
@@ -238,8 +238,9 @@ static void await_node(struct trm_strategy *strategy, size_t high)
 }
 
 /* One node: adds up and updates block after block, while the sum is in the cache, together with the other ranks.
- * Each block is taken by one rank, as soon as all gradients of it are complete; nobody reads its weights any more in this
- * step. Which rank makes no difference to the bits. Ends when all blocks are taken, or when the loss is not finite. */
+ * Each block is taken by one rank, as soon as all gradients of it are complete; nobody reads its weights any more in
+ * this step. Which rank makes no difference to the bits. Ends when all blocks are taken, or when the loss is not
+ * finite. */
 static void update_together(struct trm_strategy *strategy, const struct trm_update *how)
 {
   struct sync *s = strategy->own;

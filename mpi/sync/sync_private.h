@@ -34,8 +34,8 @@ struct board {
   struct mark rank[];                  /* (node->size) */
 };
 
-/* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node; or in a file
- * that the node maps. */
+/* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node; or in a
+ * file that the node maps. */
 struct array {
   float *data;
   struct trm_shared shared;

@@ -24,8 +24,8 @@ struct flags {
   struct trm_options *options; /* takes --section.key=value, NULL: refused */
 };
 
-/* Reads argv[1..]. Words that are no flags are moved to argv[0..*words). --help prints the usage, sets *helped and reads
- * no further. TRM_USAGE on unknown flags (with the nearest known one), missing and wrong values. */
+/* Reads argv[1..]. Words that are no flags are moved to argv[0..*words). --help prints the usage, sets *helped and
+ * reads no further. TRM_USAGE on unknown flags (with the nearest known one), missing and wrong values. */
 int flags_read(const struct flags *flags, int argc, char **argv, int *words, bool *helped);
 
 #endif

@@ -1,5 +1,5 @@
-/* A device that hands every call on to another one and keeps count: seconds, arithmetic and bytes of each part of a step.
- * What it counts is the device's own work only: not messages, not waiting, not the host's. */
+/* A device that hands every call on to another one and keeps count: seconds, arithmetic and bytes of each part of a
+ * step. What it counts is the device's own work only: not messages, not waiting, not the host's. */
 #ifndef TRM_CLI_TIMED_DEVICE_H
 #define TRM_CLI_TIMED_DEVICE_H
 

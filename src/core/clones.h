@@ -1,6 +1,7 @@
-/* One function, compiled for what x86-64 processors have and chosen when the program is loaded. Not under sanitizers (they
- * instrument the choosing function, which runs before they are ready), nor where the whole build is for one processor.
- * A cloned function's name is unique in the library: clang makes the choosing function global even if it is static. */
+/* One function, compiled for what x86-64 processors have and chosen when the program is loaded. Not under sanitizers
+ * (they instrument the choosing function, which runs before they are ready), nor where the whole build is for one
+ * processor. A cloned function's name is unique in the library: clang makes the choosing function global even if it is
+ * static. */
 #ifndef TRM_CORE_CLONES_H
 #define TRM_CORE_CLONES_H
 

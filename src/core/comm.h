@@ -37,8 +37,8 @@ struct trm_comm_ops {
   void (*broadcast)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root);
   void (*allreduce)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op); /* in place */
   void (*allgather)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type);
-  /* mine (count) = what op makes of all ranks' all (size, count) at this rank's place; mine lies outside of all, which may
-   * be written over */
+  /* mine (count) = what op makes of all ranks' all (size, count) at this rank's place; mine lies outside of all, which
+   * may be written over */
   void (*reduce_scatter)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type, enum trm_op op);
 
   /* -- the same, begun; data must rest untouched until the request is complete */
@@ -68,8 +68,8 @@ struct trm_comm_ops {
   struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
   void (*release)(struct trm_comm *comm);
 
-  /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned. Parts
-   * follow one another in order of rank, each in whole pages: parts of a multiple of 64 KiB make one array. */
+  /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned.
+   * Parts follow one another in order of rank, each in whole pages: parts of a multiple of 64 KiB make one array. */
   int (*share)(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 
@@ -106,8 +106,8 @@ struct trm_comm *trm_comm_self(void);
  * slices and rows are cut. Parts differ by at most one element, and [0,n) cut into 2k parts refines the cut into k. */
 void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high);
 
-/* Collective: brings one rank's failure to all. Returns TRM_OK if every rank passed TRM_OK; otherwise every rank gets the
- * status and the message of the lowest rank that failed, so that all can leave in order and rank 0 says why. */
+/* Collective: brings one rank's failure to all. Returns TRM_OK if every rank passed TRM_OK; otherwise every rank gets
+ * the status and the message of the lowest rank that failed, so that all can leave in order and rank 0 says why. */
 int trm_agree(struct trm_comm *comm, int status);
 
 #endif

@@ -1,9 +1,9 @@
 /* The device contract: memory and arithmetic of one processor.
  *
- * Pointers named or documented "device" may be addresses of another memory: only these functions may follow them. Layers
- * and optimizers are written against this contract and never look inside. All arrays are float32 unless said otherwise,
- * row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records the failure and
- * reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
+ * Pointers named or documented "device" may be addresses of another memory: only these functions may follow them.
+ * Layers and optimizers are written against this contract and never look inside. All arrays are float32 unless said
+ * otherwise, row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records
+ * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
  *
  * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs; of sequences T positions a
  * sample, R = B T rows in all, D values a position, H heads of E = D / H values, V tokens of the vocabulary.
@@ -26,8 +26,8 @@ struct trm_blas_ops {
   int (*open)(int threads);    /* once a process; threads for every product */
   void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
                const float *b, size_t ldb, float beta, float *c, size_t ldc);
-  /* within(true): until within(false), a product runs on the thread that calls it, and several threads may call at once.
-   * NULL: it is always so inside of a parallel region. */
+  /* within(true): until within(false), a product runs on the thread that calls it, and several threads may call at
+   * once. NULL: it is always so inside of a parallel region. */
   void (*within)(bool region);
 };
 
@@ -58,7 +58,8 @@ struct trm_sparse_row {
  * update are scored with the weights as they are before it; then, row after row, for each feature j of a row
  *   w_j = (w_j - rate / k * dloss/dz * x_j) * (1 - rate / k * shrink_j), k the rows of the update
  * and the bias, which does not shrink, takes its step. One row an update: Hogwild! (Niu, Recht, Re, Wright 2011); their
- * support vector machine has shrink_j = mu / number of rows with feature j. Several: HogBatch (Sallinen et al. 2016). */
+ * support vector machine has shrink_j = mu / number of rows with feature j. Several: HogBatch (Sallinen et al.
+ * 2016). */
 enum trm_margin { TRM_MARGIN_HINGE, TRM_MARGIN_LOGISTIC }; /* max(0, 1 - t z), log(1 + exp(-t z)); t in {-1, +1} */
 struct trm_races; /* below */
 struct trm_sparse_sgd {
@@ -157,8 +158,8 @@ struct trm_update {
 struct trm_device_ops {
   const char *name; /* as in device.name */
 
-  /* Opens the device for local rank `index` of the node (a device of several processors takes index modulo their number)
-   * with `threads` host threads (0: the library's choice). blas is never NULL. */
+  /* Opens the device for local rank `index` of the node (a device of several processors takes index modulo their
+   * number) with `threads` host threads (0: the library's choice). blas is never NULL. */
   int (*open)(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas);
   void (*close)(struct trm_device *device);
 
@@ -261,16 +262,16 @@ struct trm_device_ops {
                               const float *mean, const float *square, const float *w, const float *dy,
                               const float *sums, float *dx, size_t b);
 
-  /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the gradient
-   * dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */
-  /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row whose
-   * target is TRM_IGNORED has loss 0, gradient 0 and correct -1. */
+  /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the
+   * gradient dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */
+  /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
+   * whose target is TRM_IGNORED has loss 0, gradient 0 and correct -1. */
   void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                 float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
-  /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. part (B, TRM_SCORES_WORDS) from z;
-   * a target that is no class of the whole is a failure, its row's sum is NaN. Then, with most (B) and sum (B) of the whole
-   * rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - most) / sum - least, less scale * (1 - s) at the target;
-   * 0 where the target is TRM_IGNORED. dz may equal z. */
+  /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. part (B, TRM_SCORES_WORDS)
+   * from z; a target that is no class of the whole is a failure, its row's sum is NaN. Then, with most (B) and sum (B)
+   * of the whole rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - most) / sum - least, less
+   * scale * (1 - s) at the target; 0 where the target is TRM_IGNORED. dz may equal z. */
   void (*softmax_part)(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
                        float *part, size_t b);
   void (*softmax_part_gradient)(struct trm_device *device, const float *z, const int32_t *target,

@@ -8,15 +8,17 @@
 #define TRM_ALIGNMENT 64 /* bytes: a cache line, an AVX-512 register */
 
 /* Zeroed memory, aligned to TRM_ALIGNMENT (large blocks: to 2 MiB, and advised for huge pages). Never returns NULL for
- * want of memory: prints an error that names `what` and the size, and calls trm_abort (core/status.h). bytes = 0 gives a valid pointer. Release with trm_free. */
+ * want of memory: prints an error that names `what` and the size, and calls trm_abort (core/status.h). bytes = 0 gives
+ * a valid pointer. Release with trm_free. */
 void *trm_alloc(size_t bytes, const char *what);
 void trm_free(void *memory); /* NULL is allowed */
 
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 
-/* What this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks' parts of
- * it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions here. */
+/* What this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks'
+ * parts of it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions
+ * here. */
 size_t trm_memory_held(void);
 /* For memory that is not from trm_alloc: `more` bytes are held from now on, `less` no longer. */
 void trm_memory_note(size_t more, size_t less);

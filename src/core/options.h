@@ -83,8 +83,9 @@ void trm_options_free(struct trm_options *options);
  * allowed. TRM_USAGE on any error. */
 int trm_options_set(struct trm_options *options, const char *name, const char *value);
 
-/* Reads a configuration file over what is set: sections of keys, or section.key in one word. The model is a text, a list
- * of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is {layout: auto}. Errors name file and line. */
+/* Reads a configuration file over what is set: sections of keys, or section.key in one word. The model is a text, a
+ * list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is {layout: auto}. Errors name file and
+ * line. */
 int trm_options_read(struct trm_options *options, const char *path);
 
 /* Writes the resolved options as YAML that trm_options_read takes; head lines become comments. */

@@ -1,6 +1,6 @@
-/* The permutation on many numbers in lockstep, for one instruction set: included by random_permute.c with CLONE, TARGET and
- * V_* defined, which end here. Numbers lie in the low halves of 64-bit lanes: compilers do not find the multiplication of
- * halves that these instruction sets have. What comes to lie in the upper halves does not matter. */
+/* The permutation on many numbers in lockstep, for one instruction set: included by random_permute.c with CLONE, TARGET
+ * and V_* defined, which end here. Numbers lie in the low halves of 64-bit lanes: compilers do not find the
+ * multiplication of halves that these instruction sets have. What comes to lie in the upper halves does not matter. */
 
 #define VECTORS 2
 #define LANES (VECTORS * sizeof(V) / sizeof(uint64_t))

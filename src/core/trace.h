@@ -41,8 +41,8 @@ void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, dou
 
 /* Collective: writes the events of all ranks to a file of rank 0, in the Trace Event Format that chrome://tracing and
  * Perfetto read: a row a rank, microseconds since the start by rank 0's clock. Compares the clocks again, and takes
- * what they drifted as even. The trace goes on. TRM_FAILED on every rank if it cannot be written. A trace that is off writes
- * nothing. */
+ * what they drifted as even. The trace goes on. TRM_FAILED on every rank if it cannot be written. A trace that is off
+ * writes nothing. */
 int trm_trace_write(const char *path);
 
 /* Not collective. */

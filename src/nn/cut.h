@@ -1,11 +1,11 @@
 /* A part of a model: what one rank holds of it where layers, or the chain of layers, are divided over ranks.
  *
  * The tensor axis divides layers: each rank has a slice of their weights (split.h). The pipeline cuts the chain: a rank
- * has one or several chunks of it, each the layers between two cuts. What crosses a cut is one value, and in backward its
- * gradient; so a cut lies where only one value that was computed before it is read after it.
+ * has one or several chunks of it, each the layers between two cuts. What crosses a cut is one value, and in backward
+ * its gradient; so a cut lies where only one value that was computed before it is read after it.
  *
- * In the part a chunk that reads another chunk's value begins with an entry: a layer without arithmetic, whose output is
- * what the other rank sends.
+ * In the part a chunk that reads another chunk's value begins with an entry: a layer without arithmetic, whose output
+ * is what the other rank sends.
  */
 #ifndef TRM_NN_CUT_H
 #define TRM_NN_CUT_H

@@ -1,10 +1,10 @@
 /* A model as a graph of operators, for programs that run it elsewhere: what the layers' `export` slots draw, and the
  * contract of what they draw on.
  *
- * A value is a number that the graph gives out; its first dimension is the batch. Operators, their inputs and attributes
- * are those of the ONNX standard, operator set 17 (onnx.ai/onnx/operators). Into what file they go is the graph's own
- * matter. Nothing fails here: what can fail is told when the graph is written. The graph is in the order of the calls,
- * and C leaves open which argument is computed first: so no two arguments of one call may draw. */
+ * A value is a number that the graph gives out; its first dimension is the batch. Operators, their inputs and
+ * attributes are those of the ONNX standard, operator set 17 (onnx.ai/onnx/operators). Into what file they go is the
+ * graph's own matter. Nothing fails here: what can fail is told when the graph is written. The graph is in the order of
+ * the calls, and C leaves open which argument is computed first: so no two arguments of one call may draw. */
 #ifndef TRM_NN_GRAPH_H
 #define TRM_NN_GRAPH_H
 

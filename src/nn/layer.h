@@ -136,13 +136,14 @@ struct trm_layer {
 /* Sums n values over the ranks that compute parts of one batch at the same time. Collective among them. */
 typedef void trm_reduce(void *context, double *values, size_t n);
 
-/* Who has the flat arrays where no rank has them whole. A pass takes a layer's interval before it computes the layer, and
- * gives it back after: in between parameter->w, and in backward ->g, are valid. That of a tied weight is taken with that
- * of the layer that uses it, and the interval of all statistics is taken for the whole pass.
+/* Who has the flat arrays where no rank has them whole. A pass takes a layer's interval before it computes the layer,
+ * and gives it back after: in between parameter->w, and in backward ->g, are valid. That of a tied weight is taken with
+ * that of the layer that uses it, and the interval of all statistics is taken for the whole pass.
  *
- * Ranks may have to work together for it, those of the data axis: they make the same passes in the same order, if need be
- * without rows. anew: gradients begin anew with each pass, as if beta were 0, and the holder adds them up. A pass's
- * `ready` is called before the interval is given back, and may still change the gradient: so it is for each micro-batch.
+ * Ranks may have to work together for it, those of the data axis: they make the same passes in the same order, if need
+ * be without rows. anew: gradients begin anew with each pass, as if beta were 0, and the holder adds them up. A pass's
+ * `ready` is called before the interval is given back, and may still change the gradient: so it is for each
+ * micro-batch.
  */
 enum trm_hold {
   TRM_HOLD_EVALUATE,
@@ -199,8 +200,8 @@ struct trm_layer_ops {
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
   bool meets;                     /* calls the pass's reduce: forward and backward run even without rows, if it has one */
-  /* Tensor parallelism (split.h). wish: how it would like its input if readers would like its output as *out; NULL: whole.
-   * divide: chooses and becomes one rank's part; NULL: the layer is computed whole by every rank of the axis. */
+  /* Tensor parallelism (split.h). wish: how it would like its input if readers would like its output as *out; NULL:
+   * whole. divide: chooses and becomes one rank's part; NULL: the layer is computed whole by every rank of the axis. */
   struct trm_lay (*wish)(const struct trm_layer *layer, const struct trm_lay *out);
   int (*divide)(struct trm_layer *layer, struct trm_division *division);
 };

@@ -39,8 +39,8 @@ static void softmax_run(struct trm_device *device, const struct trm_input *input
                                      input->rows * positions, trm_shape_count(scores) / positions);
 }
 
-/* What the parts say of one row (ranks, R, TRM_SCORES_WORDS), put together: of the whole row the largest score and the sum
- * of the exponentials; its loss, and whether the answer is right. */
+/* What the parts say of one row (ranks, R, TRM_SCORES_WORDS), put together: of the whole row the largest score and the
+ * sum of the exponentials; its loss, and whether the answer is right. */
 struct row {
   double most, sum, loss;
   bool right;

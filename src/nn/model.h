@@ -10,9 +10,9 @@
  *
  * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
  * layer's first. So buckets, slices and checkpoints are intervals, and the complete part grows from 0 upward.
- * Statistics, which are measured and not trained (running means and variances), lie at the end. In their interval of the
- * gradient stands what is to be added to them: it is summed over passes and ranks like the rest, and the strategy then
- * adds it, where to the parameters it applies the optimizer (trm_optimizer_apply).
+ * Statistics, which are measured and not trained (running means and variances), lie at the end. In their interval of
+ * the gradient stands what is to be added to them: it is summed over passes and ranks like the rest, and the strategy
+ * then adds it, where to the parameters it applies the optimizer (trm_optimizer_apply).
  */
 #ifndef TRM_NN_MODEL_H
 #define TRM_NN_MODEL_H
@@ -93,8 +93,8 @@ void trm_model_free(struct trm_model *model);
 size_t trm_model_context(const char *text);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are with a holder, layer.h, which is then part of every
- * pass). May be called again, with other arrays or sizes. */
+ * caller owns w and g (g may be NULL when training is false; both are with a holder, layer.h, which is then part of
+ * every pass). May be called again, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 
@@ -113,15 +113,15 @@ size_t trm_slice_element(const struct trm_slice *slice, size_t element);
 
 /* Initial values of one parameter, or of the slice of it, (count). */
 void trm_parameter_init(const struct trm_parameter *parameter, uint64_t seed, float *host);
-/* Initial weights into a host array of `parameters` floats, keyed by (seed, number of the parameter and of the element in
- * the whole model); padding 0. */
+/* Initial weights into a host array of `parameters` floats, keyed by (seed, number of the parameter and of the element
+ * in the whole model); padding 0. */
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w);
 
 /* SHA-256 of the parameters in order of name (strcmp) as little-endian floats: independent of the flat order and its
  * padding. */
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
-/* The same of values that come tensor by tensor: tensor_of gives those of parameter `number` of state 0, valid until its
- * next call. Its failure is returned. */
+/* The same of values that come tensor by tensor: tensor_of gives those of parameter `number` of state 0, valid until
+ * its next call. Its failure is returned. */
 int trm_model_hash_of(const struct trm_model *model,
                       int (*tensor_of)(void *context, int state, int number, const float **values), void *context,
                       char hex[65]);
@@ -130,9 +130,9 @@ int trm_model_hash_of(const struct trm_model *model,
 
 void trm_model_at(struct trm_model *model, int chunk, int slot);
 
-/* Where a chunk that is not the first of the whole takes its input (B, shape), and where backward leaves the gradient of
- * it; where a chunk that is not the last leaves its output after forward, and takes the gradient of it before backward.
- * Device pointers; *shape: of a sample. NULL: the chunk begins with the batch, ends with the scores. */
+/* Where a chunk that is not the first of the whole takes its input (B, shape), and where backward leaves the gradient
+ * of it; where a chunk that is not the last leaves its output after forward, and takes the gradient of it before
+ * backward. Device pointers; *shape: of a sample. NULL: the chunk begins with the batch, ends with the scores. */
 float *trm_model_entry(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 float *trm_model_exit(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 
@@ -149,8 +149,9 @@ int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, str
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
                     trm_grad_ready *ready, void *context);
 
-/* The parts of trm_model_train. score: the loss, its gradient if pass->training (weighted by pass->scale), and the tally;
- * of the last chunk alone. backward: from the gradient of the chunk's output; ready is called for this chunk's intervals. */
+/* The parts of trm_model_train. score: the loss, its gradient if pass->training (weighted by pass->scale), and the
+ * tally; of the last chunk alone. backward: from the gradient of the chunk's output; ready is called for this chunk's
+ * intervals. */
 int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context);
 

@@ -1,5 +1,5 @@
-/* The grammar of a model's text: items separated by '|', each a layer's name and its arguments, or one of the words that
- * make branches (mark, at, add), or as the first item a preset that stands for several. */
+/* The grammar of a model's text: items separated by '|', each a layer's name and its arguments, or one of the words
+ * that make branches (mark, at, add), or as the first item a preset that stands for several. */
 #include "nn/model_text.h"
 
 #include <stdio.h>

@@ -71,8 +71,8 @@ size_t trm_optimizer_trained(const struct trm_optimizer *optimizer);
 /* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
-/* Squared norm of what counts in elements [low, low + n) of the gradient: trained, and no copy of another rank's. g: device,
- * element `low`. Over several ranks these are added before trm_clip_scale. */
+/* Squared norm of what counts in elements [low, low + n) of the gradient: trained, and no copy of another rank's. g:
+ * device, element `low`. Over several ranks these are added before trm_clip_scale. */
 double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
                                   size_t n, const float *g);
 

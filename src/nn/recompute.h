@@ -1,13 +1,13 @@
 /* Recomputation of activations (Chen et al. 2016; private to src/nn).
  *
  * The chain of a chunk is divided into segments. Of all but the last one forward keeps only what another segment reads:
- * the segments' inputs. Before the backward pass of such a segment those of its layers whose values it needs compute them
- * again.
+ * the segments' inputs. Before the backward pass of such a segment those of its layers whose values it needs compute
+ * them again.
  *
  * Segments consist of blocks. With residual branches a block ends where a branch begins, and behind a branch before the
  * next layer with parameters, so that it is a branch with the activation or pooling that follows it; what comes before
- * the first branch is a segment of its own. Without branches it is a layer with parameters and what follows it up to the
- * next one. */
+ * the first branch is a segment of its own. Without branches it is a layer with parameters and what follows it up to
+ * the next one. */
 #ifndef TRM_NN_RECOMPUTE_H
 #define TRM_NN_RECOMPUTE_H
 

@@ -1,5 +1,5 @@
-/* From the list of all layers to that of one rank of the tensor axis. Two walks: up, to learn how readers would like each
- * value, then down, where each layer chooses by how its input has come to lie. */
+/* From the list of all layers to that of one rank of the tensor axis. Two walks: up, to learn how readers would like
+ * each value, then down, where each layer chooses by how its input has come to lie. */
 #include "nn/split.h"
 
 #include "core/comm.h"
@@ -151,7 +151,8 @@ static struct trm_layer *made_add(struct splitting *s, const struct trm_shape *w
   return &s->made[s->count++];
 }
 
-/* One move of the value at `from` (or of the batch); about: the lay that is not whole. Readers that want the same share it. */
+/* One move of the value at `from` (or of the batch); about: the lay that is not whole. Readers that want the same share
+ * it. */
 static int move_add(struct splitting *s, const struct trm_layer *owner, const struct trm_layer_ops *ops, int from,
                     const struct trm_shape *whole, struct trm_lay to, struct trm_lay about)
 {
@@ -182,8 +183,8 @@ static int move_add(struct splitting *s, const struct trm_layer *owner, const st
   return s->count - 1;
 }
 
-/* The value as the reader takes it. fans: each rank's reader does a part of the work on the whole. *summed: then moving the
- * gradient back sums it already. */
+/* The value as the reader takes it. fans: each rank's reader does a part of the work on the whole. *summed: then moving
+ * the gradient back sums it already. */
 static int convert(struct splitting *s, const struct trm_layer *reader, int from, struct trm_lay to, bool fans,
                    bool *summed)
 {

@@ -1,9 +1,9 @@
 /* Tensor parallelism: the list of all layers becomes that of one rank of the tensor axis (private to src/nn).
  *
- * Each rank has a slice of the weights of the layers that can be divided. A value then lies on the ranks in one of three
- * ways (enum trm_lay_kind), and where it lies otherwise than its reader takes it, layers that move it are put between
- * (layers/move.c). Arithmetic never communicates. What moves forward has a conjugate that moves the gradient back (Shoeybi
- * et al. 2019; with positions Korthikanti et al. 2022):
+ * Each rank has a slice of the weights of the layers that can be divided. A value then lies on the ranks in one of
+ * three ways (enum trm_lay_kind), and where it lies otherwise than its reader takes it, layers that move it are put
+ * between (layers/move.c). Arithmetic never communicates. What moves forward has a conjugate that moves the gradient
+ * back (Shoeybi et al. 2019; with positions Korthikanti et al. 2022):
  *
  *   sum       of summands, to a whole       forward: all-reduce        backward: nothing
  *   fan       of a whole, to layers each    forward: nothing           backward: all-reduce (layer->fans: no layer of its
@@ -14,13 +14,14 @@
  *   gather    of parts, to a whole          forward: all-gather        backward: the own part
  *   take      of a whole, to parts          forward: the own part      backward: all-gather
  *
- * The gradient of a whole value is whole, too: on every rank the gradient of the loss, not a summand of it, and the same
- * bits. So parameters that every rank has whole, such as the bias of a row-split layer, get the same gradient on each, but
- * those of layers that see some positions alone, whose gradients are `partial`.
+ * The gradient of a whole value is whole, too: on every rank the gradient of the loss, not a summand of it, and the
+ * same bits. So parameters that every rank has whole, such as the bias of a row-split layer, get the same gradient on
+ * each, but those of layers that see some positions alone, whose gradients are `partial`.
  *
- * Layers with weights: from a whole input, columns: each rank computes some of the output's features; from features, rows:
- * each rank computes a summand of the output from those features that it has. So of two linear layers, with activations
- * between, the first is split by columns and the second by rows, and they communicate once in forward and once in backward.
+ * Layers with weights: from a whole input, columns: each rank computes some of the output's features; from features,
+ * rows: each rank computes a summand of the output from those features that it has. So of two linear layers, with
+ * activations between, the first is split by columns and the second by rows, and they communicate once in forward and
+ * once in backward.
  */
 #ifndef TRM_NN_SPLIT_H
 #define TRM_NN_SPLIT_H

@@ -1,7 +1,7 @@
 /* Schedules of pipelines: in which order a stage computes the micro-batches. Pure data, no communication.
  *
- * The chain of layers is cut into stages * chunks pieces; chunk c of stage s is piece c * stages + s. A micro-batch goes
- * forward through all pieces, and backward through all of them in turn:
+ * The chain of layers is cut into stages * chunks pieces; chunk c of stage s is piece c * stages + s. A micro-batch
+ * goes forward through all pieces, and backward through all of them in turn:
  *
  *   gpipe        all forward, then all backward (Huang et al. 2019)
  *   1f1b         one forward, one backward, as soon as there is something to do backward (Narayanan et al. 2019): as

@@ -1,5 +1,5 @@
-/* The checkpoint contract: the global, logical state of a run. A checkpoint is complete or absent: it is written to a new
- * file, flushed to the disk and renamed. Any layout can read what any layout wrote. */
+/* The checkpoint contract: the global, logical state of a run. A checkpoint is complete or absent: it is written to a
+ * new file, flushed to the disk and renamed. Any layout can read what any layout wrote. */
 #ifndef TRM_TRAIN_CHECKPOINT_H
 #define TRM_TRAIN_CHECKPOINT_H
 
@@ -27,8 +27,8 @@ struct trm_checkpoint {
   const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second", "ema" */
   float *state[TRM_MAX_STATES];   /* (model->parameters) */
   bool owns_states;
-  /* For write, in place of `state`, where no rank has whole arrays: gives tensor `number` of a state, (count) host values
-   * that are valid until the next call. Weights are asked for twice. NULL: state has all. */
+  /* For write, in place of `state`, where no rank has whole arrays: gives tensor `number` of a state, (count) host
+   * values that are valid until the next call. Weights are asked for twice. NULL: state has all. */
   int (*tensor_of)(void *tensor_from, int state, int number, const float **values);
   void *tensor_from;
   /* What each rank keeps for itself, for a run that goes on with as many ranks. kept_ranks: their number; 0: none does.
@@ -41,23 +41,23 @@ struct trm_checkpoint {
 
 struct trm_checkpoint_ops {
   const char *name;
-  /* Writes path atomically. Called by one rank. On any error (disk full, ...) an older file of that name is untouched and
-   * the new one is removed. */
+  /* Writes path atomically. Called by one rank. On any error (disk full, ...) an older file of that name is untouched
+   * and the new one is removed. */
   int (*write)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model);
   /* Reads everything but the arrays: enough to build the model. Called by every rank that needs it. */
   int (*read_head)(const char *path, struct trm_checkpoint *checkpoint);
-  /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes must
-   * be the model's: errors name the first that differs. want_states false: weights alone, which are to be used: their
-   * average, if there is one. */
+  /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes
+   * must be the model's: errors name the first that differs. want_states false: weights alone, which are to be used:
+   * their average, if there is one. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model, bool want_states);
-  /* The same for a part of the model (nn/cut.h): reads what it has of each tensor, (count) values of `parameter`, which is
-   * the part's, and gives it to take, for the checkpoint's states. A failure of take is returned. */
+  /* The same for a part of the model (nn/cut.h): reads what it has of each tensor, (count) values of `parameter`, which
+   * is the part's, and gives it to take, for the checkpoint's states. A failure of take is returned. */
   int (*read_parts)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model,
                     const struct trm_model *part,
                     int (*take)(void *context, int state, const struct trm_parameter *parameter, const float *values),
                     void *context);
-  /* Of one rank, rank < kept_ranks. fits: are names and sizes, in this order, those of the file? read: into kept[i].data;
-   * it must fit. Errors name what is damaged or missing. Called by every rank for itself. */
+  /* Of one rank, rank < kept_ranks. fits: are names and sizes, in this order, those of the file? read: into
+   * kept[i].data; it must fit. Errors name what is damaged or missing. Called by every rank for itself. */
   int (*kept_fits)(const char *path, int rank, const struct trm_kept *kept, int count, bool *fits);
   int (*kept_read)(const char *path, int rank, const struct trm_kept *kept, int count);
 };

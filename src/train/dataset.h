@@ -37,13 +37,13 @@ struct trm_dataset_ops {
    * options->parallel.share says, and each reads its part of the rows. Errors name the file. */
   int (*open)(struct trm_dataset **dataset, const char *path, enum trm_split split, const struct trm_options *options,
               struct trm_comm *comm);
-  /* Fills the batch with the samples at positions [low, high) of the epoch's order. The order of epoch e is a function of
-   * (seed, e, rows, row bytes, data.memory, train.batch) alone, the identity for the test split and with shuffle off.
-   * Not collective in the sense of comm, and it uses none. Where the order is the identity, each rank may fetch what it
-   * likes. Where it is not, the ranks of a sharing domain pass over the data together: each fetches its part of every
-   * global batch, be it nothing (low == high at the place of its part), positions do not decrease within an epoch, and
-   * epoch e + 1 follows e; a fetch that does not follow on (a resumed run) waits until all of them have made it.
-   * Signed targets as the loss wants them are the caller's matter. */
+  /* Fills the batch with the samples at positions [low, high) of the epoch's order. The order of epoch e is a function
+   * of (seed, e, rows, row bytes, data.memory, train.batch) alone, the identity for the test split and with shuffle
+   * off. Not collective in the sense of comm, and it uses none. Where the order is the identity, each rank may fetch
+   * what it likes. Where it is not, the ranks of a sharing domain pass over the data together: each fetches its part of
+   * every global batch, be it nothing (low == high at the place of its part), positions do not decrease within an
+   * epoch, and epoch e + 1 follows e; a fetch that does not follow on (a resumed run) waits until all of them have made
+   * it. Signed targets as the loss wants them are the caller's matter. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
   /* Sparse rows where they lie: as fetch, but entries are not copied where that can be avoided. row (high - low): valid
    * until the next fetch. Of the batch: rows and targets. */

@@ -4,8 +4,8 @@
  *   pipeline  stages that divide the chain of layers
  *   tensor    ranks that divide each layer
  *
- * A rank has one place on each axis; the ranks that differ in one place alone are the communicator of that axis. Ranks of
- * the tensor axis talk most, in every layer, so they are neighbours; then those of the data axis, which can share
+ * A rank has one place on each axis; the ranks that differ in one place alone are the communicator of that axis. Ranks
+ * of the tensor axis talk most, in every layer, so they are neighbours; then those of the data axis, which can share
  * memory; those of the pipeline last:   rank = (stage * data + part) * tensor + slice. */
 #ifndef TRM_TRAIN_GRID_H
 #define TRM_TRAIN_GRID_H

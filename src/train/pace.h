@@ -36,7 +36,8 @@ double trm_pace_clock(void); /* seconds, CLOCK_MONOTONIC */
  * exp(sigma z), z standard normal, of median 1; exponential: of mean 1; without jitter 1. */
 double trm_pace_factor(const struct trm_pace *pace, uint64_t batch);
 
-/* Seconds that a part of the work on a batch is to last: `flop` operations of it have taken `took`. Overruns are counted. */
+/* Seconds that a part of the work on a batch is to last: `flop` operations of it have taken `took`. Overruns are
+ * counted. */
 double trm_pace_lasts(struct trm_pace *pace, double flop, double took, uint64_t batch);
 
 /* After the gradient of `rows` rows of batch number `batch` is computed, before it is handed on: returns when it is to

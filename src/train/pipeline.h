@@ -1,15 +1,15 @@
 /* The pipeline contract: the passes of a model whose chain of layers is cut over ranks.
  *
  * A batch is divided into micro-batches; each stage computes its chunks for one after the other, in the order of a
- * schedule (actions.h). Values go forward to the stage with the next piece, gradients come back. The gradient of a stage's
- * weights is the sum over the micro-batches in ascending order, so the same bits as on one rank that computes the same
- * micro-batches.
+ * schedule (actions.h). Values go forward to the stage with the next piece, gradients come back. The gradient of a
+ * stage's weights is the sum over the micro-batches in ascending order, so the same bits as on one rank that computes
+ * the same micro-batches.
  *
  * A weight that two stages hold (nn/cut.h: one tied to another) has a gradient on each; they are added before they are
  * handed on, so that both copies stay equal.
  *
- * Schedules that flush compute one batch in a run, and the update follows (trm_strategy_ops.step). The others are handed
- * all batches up to a moment at which the run is looked at as a whole, and update on the way:
+ * Schedules that flush compute one batch in a run, and the update follows (trm_strategy_ops.step). The others are
+ * handed all batches up to a moment at which the run is looked at as a whole, and update on the way:
  *   2bw        batch t is computed with the weights W(t-1) and leads from W(t) to W(t+1); W(-1) = W(0)
  *   pipedream  a stage computes a batch, forward and backward, with the weights it has when the batch comes to it; without
  *              stash backward with those that it has by then
@@ -41,12 +41,13 @@ struct trm_pipeline_run {
   const struct trm_pipeline_batch *batch; /* (batches) */
   int batches;                            /* of schedules that flush, and of an evaluation, 1 */
   void *context;
-  /* Gives the rows of a micro-batch: all that the first piece reads if `features`, all that the loss reads if `targets`.
-   * Called only where one of them is needed. Must stay as it is until the next call with this slot. */
+  /* Gives the rows of a micro-batch: all that the first piece reads if `features`, all that the loss reads if
+   * `targets`. Called only where one of them is needed. Must stay as it is until the next call with this slot. */
   int (*input)(void *context, int batch, int micro, int slot, bool features, bool targets, struct trm_input *input);
-  /* The gradients of the flat interval [low, high) are final on this stage for this batch: as trm_strategy_ops.grad_ready
-   * wants them. tally: of the batch, the same on all stages. NULL: nobody wants to know. With a holder that begins
-   * gradients anew: what one micro-batch adds is there, as trm_holder says, the tally not yet. */
+  /* The gradients of the flat interval [low, high) are final on this stage for this batch: as
+   * trm_strategy_ops.grad_ready wants them. tally: of the batch, the same on all stages. NULL: nobody wants to know.
+   * With a holder that begins gradients anew: what one micro-batch adds is there, as trm_holder says, the tally not
+   * yet. */
   int (*ready)(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally);
   /* Without flush: the update of a batch, after all of ready. Changes model->w in place. TRM_FAILED must be every
    * stage's: no further updates are made, and the run returns it when what is under way is through. A tally that says

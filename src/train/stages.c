@@ -60,7 +60,8 @@ static bool has_before(const struct trainer *t)
   return t->stages.used && t->stages.pipeline.schedule.name == TRM_2BW;
 }
 
-/* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its name. */
+/* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its
+ * name. */
 static void before_create(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;

@@ -1,5 +1,5 @@
-/* The trainer's side of a pipeline (train/pipeline.h; private to src/train): cuts the model, gives the micro-batches their
- * rows, hands gradients to the strategy. */
+/* The trainer's side of a pipeline (train/pipeline.h; private to src/train): cuts the model, gives the micro-batches
+ * their rows, hands gradients to the strategy. */
 #ifndef TRM_TRAIN_STAGES_H
 #define TRM_TRAIN_STAGES_H
 
@@ -34,7 +34,8 @@ void trainer_stages_announce(const struct trainer *t);
 void trainer_stages_feed(struct trainer *t);
 void trainer_stages_free(struct trainer *t); /* collective */
 
-/* Collective. Forward and backward of this rank's part of the batch [low, high); the strategy has all gradients after. */
+/* Collective. Forward and backward of this rank's part of the batch [low, high); the strategy has all gradients
+ * after. */
 int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_tally *tally);
 /* Collective. Schedules that do not flush: all batches below `end`, updates included, or up to
  * a few after somebody was asked to stop. *sum: over them. */
@@ -43,8 +44,8 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *su
 int trainer_stages_keep(struct trainer *t);
 /* Collective, after the weights of a checkpoint have been taken: the version before, too, if it was kept. */
 int trainer_stages_resume(struct trainer *t);
-/* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no stages,
- * or nothing was trained. */
+/* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no
+ * stages, or nothing was trained. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 /* Collective. As trm_evaluate, over the test split. */
 int trainer_stages_evaluate(struct trainer *t, struct trm_tally *tally);

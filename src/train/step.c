@@ -1,5 +1,5 @@
-/* A batch, its gradient, the strategy. Read it from the bottom: trainer_advance makes one synchronous step, or all that the
- * asynchronous workers do between two settlings. */
+/* A batch, its gradient, the strategy. Read it from the bottom: trainer_advance makes one synchronous step, or all that
+ * the asynchronous workers do between two settlings. */
 #include "core/log.h"
 #include "core/status.h"
 #include "core/trace.h"

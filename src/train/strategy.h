@@ -5,7 +5,8 @@
  * All slots marked collective are called by every rank of the data axis in the same order.
  *
  * The batches of a run are numbered from 0. A synchronous method (claim NULL) walks through them in step: all ranks
- * work on each batch, each on its part. With an asynchronous one every rank goes its own way from one settling to the next:
+ * work on each batch, each on its part. With an asynchronous one every rank goes its own way from one settling to the
+ * next:
  *
  *   while claim gives a batch: before_forward, the gradient of this rank's part of it, step
  *   settle                     all ranks meet; every batch before `end` is part of the weights that are evaluated
@@ -34,7 +35,8 @@ struct trm_kept {
   size_t bytes;
 };
 
-/* A model that is one layer with one score over sparse rows, under a loss of margins: methods may compute it themselves. */
+/* A model that is one layer with one score over sparse rows, under a loss of margins: methods may compute it
+ * themselves. */
 struct trm_linear {
   enum trm_margin loss;
   size_t features, weights, bias; /* the parameters begin there in the flat arrays; bias SIZE_MAX: none */
@@ -57,8 +59,8 @@ struct trm_strategy_ops {
    * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the
    * strategy waits for step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally);
-  /* In place of forward, gradient and grad_ready where takes_rows: changes w by this rank's part of the batch as it goes.
-   * target (rows) -1, +1. tally: the sums over the rows. */
+  /* In place of forward, gradient and grad_ready where takes_rows: changes w by this rank's part of the batch as it
+   * goes. target (rows) -1, +1. tally: the sums over the rows. */
   int (*learn)(struct trm_strategy *strategy, const struct trm_sparse_row *row, const float *target, size_t rows,
                double rate, struct trm_tally *tally);
   /* Combines, updates. tally: in, this rank's sums. If the loss is not finite nothing is updated and TRM_FAILED is

@@ -38,9 +38,9 @@ struct trm_result {
 /* Collective. Trains as the options say, writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
 int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result);
 
-/* Collective. The tally of the model over the whole data set, each row once, divided over the ranks of comm. In steps of
- * `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is not
- * read. */
+/* Collective. The tally of the model over the whole data set, each row once, divided over the ranks of comm. In steps
+ * of `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is
+ * not read. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
                  const struct trm_pass *pass, struct trm_tally *tally);
 /* Collective. Adds up the ranks' tallies, the same bits on all. */

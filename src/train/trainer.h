@@ -72,8 +72,8 @@ double trainer_clock(const struct trainer *t);
 /* Whether the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
 
-/* Collective (step.c). The next synchronous step; or, with an asynchronous method, the batches numbered below `end`, which
- * belong to this epoch, and the settling after them. *tally: sums over these batches, on every rank. */
+/* Collective (step.c). The next synchronous step; or, with an asynchronous method, the batches numbered below `end`,
+ * which belong to this epoch, and the settling after them. *tally: sums over these batches, on every rank. */
 int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally);
 /* Where a batch lies in the order of the epoch (step.c). */
 void trainer_batch(const struct trainer *t, uint64_t number, size_t *low, size_t *high);

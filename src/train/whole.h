@@ -1,5 +1,5 @@
-/* The state of a run, tensor by tensor, whatever the layout: each tensor whole on its way out, cut into the ranks' parts
- * on its way in. No rank holds more than one whole tensor beside what it holds anyway. */
+/* The state of a run, tensor by tensor, whatever the layout: each tensor whole on its way out, cut into the ranks'
+ * parts on its way in. No rank holds more than one whole tensor beside what it holds anyway. */
 #ifndef TRM_TRAIN_WHOLE_H
 #define TRM_TRAIN_WHOLE_H
 
@@ -23,8 +23,8 @@ int trm_gathering_begin(struct trm_gathering *gathering, const struct trm_grid *
                         const struct trm_model *whole, const struct trm_model *part);
 void trm_gathering_end(struct trm_gathering *gathering);
 
-/* Rank 0, in between: tensor `number` of state 0, the weights, or of the optimizer's. *values: host, valid until the next
- * call. context: the gathering. */
+/* Rank 0, in between: tensor `number` of state 0, the weights, or of the optimizer's. *values: host, valid until the
+ * next call. context: the gathering. */
 int trm_gathering_tensor(void *context, int state, int number, const float **values);
 
 /* On the way in: every rank is given the values of its own parts, one after the other. */
@@ -34,9 +34,9 @@ struct trm_filling {
   int states;
 };
 
-/* begin: for the weights and `states` - 1 of the optimizer's states; what is given no values is 0. give: not collective;
- * parameter is the part's, values (count) host; context: the filling. end: collective, the strategy begins at `updates`
- * with what was given; or, after a failure that all ranks know of (status), does not. */
+/* begin: for the weights and `states` - 1 of the optimizer's states; what is given no values is 0. give: not
+ * collective; parameter is the part's, values (count) host; context: the filling. end: collective, the strategy begins
+ * at `updates` with what was given; or, after a failure that all ranks know of (status), does not. */
 void trm_filling_begin(struct trm_filling *filling, struct trm_strategy *strategy, int states);
 int trm_filling_give(void *context, int state, const struct trm_parameter *parameter, const float *values);
 int trm_filling_end(struct trm_filling *filling, uint64_t updates, int status);

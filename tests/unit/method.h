@@ -1,5 +1,5 @@
-/* What the tests of training methods share: the device that computes, a strategy's beginning, numbers to train with, and
- * a check that names its setup. A program includes this once. */
+/* What the tests of training methods share: the device that computes, a strategy's beginning, numbers to train with,
+ * and a check that names its setup. A program includes this once. */
 #ifndef TRM_TESTS_METHOD_H
 #define TRM_TESTS_METHOD_H
 

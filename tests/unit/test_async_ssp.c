@@ -1,6 +1,6 @@
 /* Stale synchronous parallel: without slack it is synchronous; one worker after the other goes as far as it may and no
- * further; what happens when a worker fails. On one node, on several, without shared memory, and with a rank that serves
- * alone. Meant for 1 to 9 ranks. */
+ * further; what happens when a worker fails. On one node, on several, without shared memory, and with a rank that
+ * serves alone. Meant for 1 to 9 ranks. */
 #include "async_job.h"
 
 /* -- ssp(0) is synchronous SGD */

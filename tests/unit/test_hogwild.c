@@ -1,5 +1,5 @@
-/* Hogwild!: one worker is serial SGD; several add up all that they compute; weights are one array, or none is lost on the
- * way to a window, or copies are merged. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
+/* Hogwild!: one worker is serial SGD; several add up all that they compute; weights are one array, or none is lost on
+ * the way to a window, or copies are merged. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -102,8 +102,8 @@ static void test_serial(void)
   tau = 1;
 }
 
-/* Where steps travel to windows, all ranks together move the weights by the sum of what they computed; where they write to
- * shared memory, updates may be lost, and copies are weighed, but the weights are one array. */
+/* Where steps travel to windows, all ranks together move the weights by the sum of what they computed; where they write
+ * to shared memory, updates may be lost, and copies are weighed, but the weights are one array. */
 static void check_several(enum layout layout, const char *rule)
 {
   struct job job;

@@ -1,4 +1,5 @@
-/* Recomputation of activations: what is kept and computed again, that it takes less memory, and that it changes no bit. */
+/* Recomputation of activations: what is kept and computed again, that it takes less memory, and that it changes no
+ * bit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -59,8 +60,8 @@ static void test_segments(void)
   check_segments(chain, &nn_ten_classes, 3, true, "aaaaa.|aa.");
   check_segments(chain, &nn_ten_classes, 100, false, ".........");
   check_segments(chain, &nn_ten_classes, 100, true, "aaaaaaaa.");
-  /* embedding position dropout | norm linear attention linear dropout add | norm linear gelu linear dropout add | ... norm
-   * head: the last linear of each branch need not be computed again, nor what follows it */
+  /* embedding position dropout | norm linear attention linear dropout add | norm linear gelu linear dropout add | ...
+   * norm head: the last linear of each branch need not be computed again, nor what follows it */
   check_segments("gpt layers=2 heads=2 dim=8 context=5 dropout=0.1", &nn_tokens, 1, false,
                  "...|aaa...|aaa...|aaa...|aaa...|..");
   check_segments("gpt layers=2 heads=2 dim=8 context=5", &nn_tokens, 2, false, "..|aaaaaaaa..|aaaaaaaa..|..");

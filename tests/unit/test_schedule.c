@@ -1,5 +1,5 @@
-/* Schedules of pipelines, by a simulation of the stages: nobody waits for ever, nothing is done before what it needs, and
- * the idle share is that of theory. */
+/* Schedules of pipelines, by a simulation of the stages: nobody waits for ever, nothing is done before what it needs,
+ * and the idle share is that of theory. */
 #include <math.h>
 #include <string.h>
 
@@ -87,7 +87,8 @@ static void simulation_end(struct simulation *s)
     trm_free(s->action[stage]);
 }
 
-/* Each chunk takes each micro-batch once forward and once backward, both ascending, with no more under way than slots. */
+/* Each chunk takes each micro-batch once forward and once backward, both ascending, with no more under way than
+ * slots. */
 static bool list_is_right(const struct simulation *s, int stage, int micros)
 {
   int forward[TRM_MAX_CHUNKS] = {0}, backward[TRM_MAX_CHUNKS] = {0}, most = 0;

@@ -1,6 +1,6 @@
-/* What the asynchronous methods stand on: words, claims, and the parameter service, called by all ranks at the same time.
- * On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers. For 1 to 9 ranks and more:
- * the sums are exact, or an update was lost. */
+/* What the asynchronous methods stand on: words, claims, and the parameter service, called by all ranks at the same
+ * time. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers. For 1 to 9 ranks
+ * and more: the sums are exact, or an update was lost. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -275,8 +275,8 @@ static void test_service(void)
   }
 }
 
-/* A rank computes for two seconds, as far as the others can see: it is in no call of MPI. Meanwhile everybody else exchanges
- * with all pieces, those at home with it, too. */
+/* A rank computes for two seconds, as far as the others can see: it is in no call of MPI. Meanwhile everybody else
+ * exchanges with all pieces, those at home with it, too. */
 static void test_nobody_waits(void)
 {
   static const struct layout layouts[] = {{0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}};

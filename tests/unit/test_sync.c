@@ -1,5 +1,6 @@
 /* Synchronous training against one rank that does it all: every rule of the optimizer, with and without clipping, one
- * and several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9 ranks. */
+ * and several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9
+ * ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>

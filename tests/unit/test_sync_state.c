@@ -1,5 +1,5 @@
-/* What synchronous training keeps: through a loss that is not finite, from layout to layout in a checkpoint, in files, and
- * where there is no room for it. Meant for 1 to 9 ranks. */
+/* What synchronous training keeps: through a loss that is not finite, from layout to layout in a checkpoint, in files,
+ * and where there is no room for it. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -295,8 +295,8 @@ static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
   share_close(&one);
 }
 
-/* A model of one device, whole and in parts; it can be divided among up to `most` ranks. A bias before a batch norm would
- * have a gradient of rounding errors alone, so there are none. */
+/* A model of one device, whole and in parts; it can be divided among up to `most` ranks. A bias before a batch norm
+ * would have a gradient of rounding errors alone, so there are none. */
 static void model_check(struct trm_device *device, const char *text, const char *loss, const struct trm_input_spec *spec,
                         const float *x, const int32_t *target, const float *value, size_t rows, int most)
 {

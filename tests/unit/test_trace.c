@@ -1,4 +1,5 @@
-/* The trace: the file against the Trace Event Format, clocks that are far apart and run at different speeds, the ring. */
+/* The trace: the file against the Trace Event Format, clocks that are far apart and run at different speeds, the
+ * ring. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

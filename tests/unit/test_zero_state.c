@@ -1,5 +1,5 @@
-/* What sharded data parallelism keeps: how much of it a rank holds, through a loss that is not finite, from level to level
- * in a checkpoint, with several micro-batches under way; and what is refused. Meant for 1 to 8 ranks. */
+/* What sharded data parallelism keeps: how much of it a rank holds, through a loss that is not finite, from level to
+ * level in a checkpoint, with several micro-batches under way; and what is refused. Meant for 1 to 8 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -236,7 +236,8 @@ static int step_chunks(struct job *job, struct trm_tally *tally)
   return s->ops->step(s, 0.05, tally);
 }
 
-/* The whole chain in one, and in three chunks. Units that would reach from chunk to chunk would be complete too late. */
+/* The whole chain in one, and in three chunks. Units that would reach from chunk to chunk would be complete too
+ * late. */
 static void test_chunks(void)
 {
   struct setup c = {.text = "linear 20 | tanh | linear 16 | tanh | linear 14 | linear 18 | tanh | linear 10",

@@ -1,5 +1,5 @@
-/* What the tests of sharded data parallelism share: a setup, a model with its strategy, batches drawn by number, steps as
- * a trainer makes them, and the whole arrays on all ranks. A program includes this once. */
+/* What the tests of sharded data parallelism share: a setup, a model with its strategy, batches drawn by number, steps
+ * as a trainer makes them, and the whole arrays on all ranks. A program includes this once. */
 #ifndef TRM_TESTS_ZERO_JOB_H
 #define TRM_TESTS_ZERO_JOB_H
 

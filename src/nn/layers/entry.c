@@ -1,5 +1,5 @@
-/* Where a chunk of a cut model begins: the value that another rank computes, and its gradient on the way back. Moving them
- * is the pipeline's; here is what a model wants to know of any layer. */
+/* Where a chunk of a cut model begins: the value that another rank computes, and its gradient on the way back. Moving
+ * them is the pipeline's; here is what a model wants to know of any layer. */
 #include "nn/layers/layers.h"
 
 static struct trm_cost entry_cost(const struct trm_layer *layer)
