@@ -161,6 +161,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/lib.sh \
+	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \
 	tests/bench/torch_layouts.py \

@@ -78,7 +78,8 @@ static int plan(struct planning *planning, struct job *job, const struct plannin
   const int cores = request->cores ? request->cores : request->machine ? machine.cores : CPU_COUNT(&mine);
   const int asked = (int)job->options.parallel.threads, shared = cores / (here > 0 ? here : 1);
   const struct trm_planner_request inner = {.ranks = request->ranks, .nodes = request->nodes, .cores = cores,
-                                            .threads = asked ? asked : shared > 0 ? shared : 1, .limit = request->limit};
+                                            .threads = asked ? asked : shared > 0 ? shared : 1, .limit = request->limit,
+                                            .met = messages->messages_measured};
   const int status = trm_planner_open(planner, &job->options, &job->parts, &inner);
   if (request->machine) {
     trm_machine_free(&planner->machine);
@@ -90,6 +91,8 @@ static int plan(struct planning *planning, struct job *job, const struct plannin
   planner->machine.message_s = messages->message_s;
   planner->machine.message_bytes_per_s = messages->message_bytes_per_s;
   planner->machine.messages_measured = messages->messages_measured;
+  for (int i = 0; i < messages->works; i++)
+    trm_machine_add(&planner->machine, &messages->work[i]);
   TRM_CHECK(devices_open(planning, job, here, inner.threads));
   TRM_CHECK(trm_planner_run(planner, &planning->bench));
   planning->measured_s = planning->bench.spent;
@@ -111,6 +114,7 @@ int planning_open(struct planning *planning, struct job *job, const struct plann
   } else {
     sleep_until_woken(comm);
   }
+  trm_machine_free(&messages);
   return trm_agree(comm, status);
 }
 

@@ -22,6 +22,7 @@ libtrireme_la_SOURCES += \
 	src/train/machine.c \
 	src/train/machine.h \
 	src/train/machine_measure.c \
+	src/train/machine_messages.c \
 	src/train/pace.c \
 	src/train/pace.h \
 	src/train/planner.c \

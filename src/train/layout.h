@@ -57,6 +57,7 @@ struct trm_layout_job {
   size_t rows;                       /* samples there are */
   int ranks, nodes, threads;         /* threads: of a rank */
   int cores;                         /* of a node */
+  bool met;                          /* budget: of a process that has had messages from other ranks */
 };
 
 /* The parts of a layout: that of each stage, of the rank with the last place in the tensor axis, which has most. */
@@ -75,6 +76,8 @@ void trm_layout_models_free(struct trm_layout_models *models);
 size_t trm_layout_rows(const struct trm_layout_job *job, const struct trm_layout *layout);
 /* Ranks of the data axis that are on one node and can share memory; 1 if nodes have different numbers of them. */
 int trm_layout_near(const struct trm_layout_job *job, const struct trm_layout *layout);
+/* Of weights of this stage that others hold, too: the gradients of all that hold them, `besides` of them left out. */
+double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int besides);
 /* The options of a run with this layout; texts stay theirs. */
 struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout);
 

@@ -167,8 +167,7 @@ static bool has_parameter(const struct trm_model *model, int number)
   return false;
 }
 
-/* Weights that several stages hold: the gradients of all of them. */
-static double tied_bytes(const struct trm_layout_models *models, int stage)
+double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int besides)
 {
   const struct trm_model *model = &models->model[stage];
   double bytes = 0;
@@ -177,7 +176,7 @@ static double tied_bytes(const struct trm_layout_models *models, int stage)
     int holders = 0;
     for (int s = 0; s < models->stages; s++)
       holders += has_parameter(&models->model[s], parameter->number);
-    bytes += holders > 1 ? holders * (double)parameter->count * sizeof(float) : 0;
+    bytes += holders > 1 ? (holders - besides) * (double)parameter->count * sizeof(float) : 0;
   }
   return bytes;
 }
@@ -239,13 +238,13 @@ static int stage_memory(const struct trm_layout_job *job, const struct trm_layou
              [TRM_LAYOUT_GRADIENTS] = (double)account.own[TRM_IMAGINED_GRADIENTS],
              [TRM_LAYOUT_STATES] = (double)account.own[TRM_IMAGINED_STATES],
              [TRM_LAYOUT_ACTIVATIONS] = (double)account.own[TRM_IMAGINED_ACTIVATIONS],
-             [TRM_LAYOUT_BUFFERS] = (double)account.own[TRM_IMAGINED_BUFFERS] + tied_bytes(models, stage) +
+             [TRM_LAYOUT_BUFFERS] = (double)account.own[TRM_IMAGINED_BUFFERS] + trm_layout_tied_bytes(models, stage, 0) +
                                     message_bytes(models, stage, trm_layout_rows(job, layout)) +
                                     fmax(bucket_bytes(job, layout, &models->model[stage]), /* never at the same time */
                                          stage ? 0 : gathering_bytes(job, layout, models, pieces)),
              [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
              [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
-                                    (job->ranks > 1 ? PEERS_BYTES + PEER_BYTES * job->ranks / job->nodes : 0)}};
+                                    (job->ranks > 1 && !job->met ? PEERS_BYTES : 0) + PEER_BYTES * job->ranks / job->nodes}};
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     memory->total += memory->part[i];
   memory->resident = memory->total + (double)account.others + windows - windows * job->nodes / job->ranks;

@@ -32,6 +32,12 @@ struct clockwork {
   struct stage_cost *stage; /* (stages) */
 };
 
+/* Ranks of a node that compute without sharing a core. */
+static int places_of(const struct clockwork *c)
+{
+  return c->job->cores > c->job->threads ? c->job->cores / c->job->threads : 1;
+}
+
 /* -- moving and adding */
 
 static double over_memory(const struct clockwork *c, const char *name, double bytes)
@@ -46,15 +52,30 @@ static double moved(const struct clockwork *c, double turns, double bytes, bool 
   return on_node ? turns * m->message_s + bytes / m->message_bytes_per_s : turns * m->network_s + bytes / m->network_bytes_per_s;
 }
 
+/* What ranks do together with a value of so many bytes, whole: "all sum", "all gather", "sum scatter". Where it was measured,
+ * with two ranks of a node, R ranks move and add (R - 1) / R in place of 1 / 2. */
+static double together(const struct clockwork *c, const char *name, double ranks, double bytes, bool on_node)
+{
+  const double others = (ranks - 1) / ranks, turns = ceil(log2(ranks));
+  const double pair = on_node ? over_memory(c, name, bytes) : 0;
+  if (ranks == 1)
+    return 0;
+  if (pair > 0)
+    return 2 * others * pair;
+  const bool sums = strstr(name, "sum") != NULL, all = strcmp(name, "all sum") == 0;
+  return moved(c, (all ? 2 : 1) * turns, (all ? 2 : 1) * others * bytes, on_node) +
+         (sums ? over_memory(c, "sum", 3 * others * bytes) : 0);
+}
+
 static bool tensor_on_node(const struct clockwork *c)
 {
   return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
 }
 
-/* What happens to a value of so many bytes, whole. *traffic grows. */
+/* What happens to a value of so many bytes, whole; parts are packed and unpacked (core/axis.h). *traffic grows. */
 static double tensor_seconds(const struct clockwork *c, enum trm_move move, double bytes, double *traffic)
 {
-  const double ranks = c->layout->size[TRM_AXIS_TENSOR], turns = ceil(log2(ranks)), others = (ranks - 1) / ranks * bytes;
+  const double ranks = c->layout->size[TRM_AXIS_TENSOR], others = (ranks - 1) / ranks * bytes;
   const bool here = tensor_on_node(c);
   switch (move) {
   case TRM_MOVE_NONE:
@@ -63,13 +84,13 @@ static double tensor_seconds(const struct clockwork *c, enum trm_move move, doub
     return over_memory(c, "copy", 2 * bytes / ranks);
   case TRM_MOVE_SUM:
     *traffic += 2 * others;
-    return moved(c, 2 * turns, 2 * others, here) + over_memory(c, "sum", 3 * others);
+    return together(c, "all sum", ranks, bytes, here);
   case TRM_MOVE_GATHER:
     *traffic += others;
-    return moved(c, turns, others, here) + over_memory(c, "copy", 2 * bytes);
+    return together(c, "all gather", ranks, bytes, here) + over_memory(c, "copy", 2 * bytes + 2 * bytes / ranks);
   case TRM_MOVE_SCATTER:
     *traffic += others;
-    return moved(c, turns, others, here) + over_memory(c, "sum", 3 * others) + over_memory(c, "copy", 2 * bytes);
+    return together(c, "sum scatter", ranks, bytes, here) + over_memory(c, "copy", 2 * bytes + 2 * bytes / ranks);
   }
   return 0;
 }
@@ -136,7 +157,8 @@ static void loss_cost(struct clockwork *c, const struct trm_model *model, struct
 /* -- the data axis: as the methods in mpi/sync do it */
 
 struct data_axis {
-  double ranks, near, groups; /* of the axis; that share memory on a node; nodes */
+  double ranks, near, groups; /* of the axis; that share memory; those groups */
+  bool here;                  /* the axis is on one node */
   bool in_place;              /* shared memory, and sharded arrays that stand there */
   bool sharded;               /* by parallel.zero */
   double divides;             /* ranks that divide the arrays among them */
@@ -148,13 +170,14 @@ static struct data_axis data_axis_of(const struct clockwork *c, const struct trm
   const struct trm_options *o = c->job->options;
   const bool shares = strcmp(o->parallel.share, "none") != 0 && c->job->parts->device->host_memory;
   const bool by_node = strcmp(o->parallel.shard, "node") == 0;
-  const int zero = c->layout->zero;
-  struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA], .near = trm_layout_near(c->job, c->layout),
+  const int zero = c->layout->zero, near = trm_layout_near(c->job, c->layout);
+  struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA], .near = shares ? near : 1,
                         .bytes = sizeof(float) * (double)model->parameters};
   d.groups = d.ranks / d.near;
-  d.sharded = d.ranks > 1 && (zero > 1 || (zero == 1 && !(shares && d.groups == 1)));
-  d.in_place = d.sharded && zero > 1 && shares && d.near > 1 && (by_node || d.groups == 1);
-  d.divides = d.sharded && !by_node ? d.ranks : d.near;
+  d.here = near == d.ranks;
+  d.sharded = d.ranks > 1 && (zero > 1 || (zero == 1 && d.groups > 1));
+  d.in_place = d.sharded && zero > 1 && d.near > 1 && (by_node || d.groups == 1);
+  d.divides = !d.sharded ? d.near : by_node ? near : d.ranks;
   return d;
 }
 
@@ -167,19 +190,43 @@ static double update_seconds(const struct clockwork *c, const struct trm_model *
   return norm + over_memory(c, "update", (3 + 2.0 * optimizer.states) * bytes);
 }
 
-/* Between nodes each rank has 1 / near of the sum of its node; the node's ranks share its network. */
+/* Between groups each rank has 1 / near of the sum of its own; the ranks of a node share its network. */
 static double across(const struct clockwork *c, const struct data_axis *d)
 {
+  if (d->here)
+    return together(c, "all sum", d->groups, d->bytes / d->near, true);
   return d->groups > 1 ? moved(c, 2 * ceil(log2(d->groups)), 2 * (d->groups - 1) / d->groups * d->bytes, false) : 0;
 }
 
-/* Of a unit array the ranks that divide it get what they have not, or send what is not theirs. */
-static double exchanged(const struct clockwork *c, const struct data_axis *d)
+/* Of an array, unit by unit, the ranks that divide it get what they have not, or send what is not theirs. */
+static double exchanged(const struct clockwork *c, const struct data_axis *d, const char *name)
 {
-  const double others = (d->divides - 1) / d->divides * d->bytes;
-  if (d->divides <= d->near)
-    return moved(c, ceil(log2(d->divides)), others, true);
-  return moved(c, ceil(log2(d->divides)), d->near * (d->divides - d->near) / d->divides * d->bytes, false);
+  const int near = trm_layout_near(c->job, c->layout);
+  if (d->divides <= near)
+    return together(c, name, d->divides, d->bytes, true);
+  return moved(c, ceil(log2(d->divides)), near * (d->divides - near) / d->divides * d->bytes, false) +
+         (strcmp(name, "sum scatter") == 0 ? over_memory(c, "sum", 3 * (d->divides - 1) / d->divides * d->bytes) : 0);
+}
+
+/* Shards between ranks that share no memory: weights are gathered, gradients summed and scattered, with level 1 once a step,
+ * above it in each micro-batch. */
+static void shards_cost(const struct clockwork *c, const struct data_axis *d, struct stage_cost *stage, double micro[2])
+{
+  const int level = c->layout->zero;
+  const double part = d->bytes / d->divides;
+  const double gather = exchanged(c, d, "all gather") + over_memory(c, "copy", 2 * part);
+  const double scatter = exchanged(c, d, "sum scatter");
+  if (level == 1)
+    stage->step_s += scatter;
+  else
+    micro[1] += scatter + (c->micros > 1 ? over_memory(c, "sum", 3 * part) : 0);
+  if (level < 3)
+    stage->step_s += gather;
+  else
+    micro[0] += gather, micro[1] += gather;
+  if (d->divides < d->ranks)
+    stage->step_s += across(c, &(struct data_axis){.ranks = d->ranks, .near = d->divides, .groups = d->ranks / d->divides,
+                                                   .here = d->here, .bytes = d->bytes});
 }
 
 static void data_cost(struct clockwork *c, const struct trm_model *model, struct stage_cost *stage)
@@ -188,26 +235,17 @@ static void data_cost(struct clockwork *c, const struct trm_model *model, struct
   const double part = d.bytes / d.divides, others = (d.ranks - 1) / d.ranks * d.bytes;
   const int level = c->layout->zero, chunks = model->chunks;
   double micro[2] = {0, 0};
-  stage->step_s = update_seconds(c, model, d.sharded ? part : d.bytes / d.near) + 3 * c->machine->message_s;
+  stage->step_s = update_seconds(c, model, part) + 3 * c->machine->message_s;
   stage->data_bytes = d.ranks > 1 ? 2 * others : 0;
   if (!d.sharded) {
     if (d.near > 1)
-      stage->step_s += over_memory(c, "sum", (d.near + 1) * d.bytes / d.near);
+      stage->step_s += over_memory(c, "sum", (d.near + 1) * part);
     stage->step_s += across(c, &d);
   } else if (d.in_place) {
     micro[1] = over_memory(c, "sum", (d.divides + 2) * part);
     stage->step_s += across(c, &d);
   } else {
-    const double sum = over_memory(c, "sum", 3 * others), once = exchanged(c, &d);
-    if (level > 1)
-      micro[1] = once + sum;
-    else
-      stage->step_s += once + sum;
-    if (level < 3)
-      stage->step_s += once;
-    else
-      micro[0] = once, micro[1] += once;
-    stage->step_s += d.divides < d.ranks ? across(c, &d) : 0;
+    shards_cost(c, &d, stage, micro);
   }
   if (d.sharded && level > 1)
     stage->data_bytes = others * (level == 3 && !d.in_place ? 3 * c->micros : c->micros + 1);
@@ -230,6 +268,18 @@ static void partial_cost(struct clockwork *c, const struct trm_model *model, str
   }
 }
 
+/* Weights that several stages hold: each sends its gradient to the others, and adds all. */
+static void tied_cost(struct clockwork *c, int s, struct stage_cost *stage)
+{
+  const double all = trm_layout_tied_bytes(c->models, s, 0), others = trm_layout_tied_bytes(c->models, s, 1);
+  if (others == 0)
+    return;
+  const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR] * c->models->stages;
+  stage->pipeline_bytes += others;
+  stage->step_s += moved(c, 1, others, block <= c->job->ranks / c->job->nodes) + over_memory(c, "sum", all) +
+                   over_memory(c, "copy", 4 * (all - others));
+}
+
 static void stage_make(struct clockwork *c, int s)
 {
   const struct trm_model *model = &c->models->model[s];
@@ -247,6 +297,7 @@ static void stage_make(struct clockwork *c, int s)
   }
   data_cost(c, model, stage);
   partial_cost(c, model, stage);
+  tied_cost(c, s, stage);
 }
 
 /* -- all stages together */
@@ -321,20 +372,38 @@ static double begin_all(struct run *r)
   return next;
 }
 
-/* How much of a core each rank of a stage has: those that run share the cores of their node. */
+static int clamp(int value, int most)
+{
+  return value < 0 ? 0 : value < most ? value : most;
+}
+
+/* Numbers in [0, below) that leave `rest` when divided by `by`. */
+static int alike(int below, int by, int rest)
+{
+  return below > rest ? (below - rest + by - 1) / by : 0;
+}
+
+/* How much of a core the slowest rank of a stage has. Ranks of a node beyond its cores share them, rank by rank in turn, and
+ * stay there: a rank that waits polls, so that no core ever looks idle to the system. */
 static double speed(const struct run *r, int stage)
 {
   const struct clockwork *c = r->clockwork;
   const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
-  const int here = c->job->ranks / c->job->nodes, node = stage * block / here;
-  int running = 0;
-  for (int s = 0; s < c->models->stages; s++) {
-    const int low = s * block > node * here ? s * block : node * here;
-    const int high = (s + 1) * block < (node + 1) * here ? (s + 1) * block : (node + 1) * here;
-    running += r->walker[s].runs && high > low ? high - low : 0;
+  const int here = c->job->ranks / c->job->nodes, begin = stage * block / here * here;
+  const int places = places_of(c);
+  int most = 1;
+  for (int place = 0; place < places && here > places; place++) {
+    int running = 0;
+    bool own = false;
+    for (int s = 0; s < c->models->stages; s++) {
+      const int low = clamp(s * block - begin, here), high = clamp((s + 1) * block - begin, here);
+      const int ranks = r->walker[s].runs ? alike(high, places, place) - alike(low, places, place) : 0;
+      running += ranks;
+      own = own || (s == stage && ranks > 0);
+    }
+    most = own && running > most ? running : most;
   }
-  const double cores = (double)c->job->cores / c->job->threads;
-  return running > cores ? cores / running : 1;
+  return 1.0 / most;
 }
 
 static void go_to(struct run *r, double when)
@@ -416,8 +485,7 @@ void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *
 {
   struct clockwork c = {.job = job, .layout = layout, .models = models, .machine = job->machine,
                         .rows = trm_layout_rows(job, layout), .micros = (int)job->options->train.accumulate};
-  const double wanted = (double)job->ranks / job->nodes * job->threads;
-  c.crowd = wanted > job->cores ? wanted / job->cores : 1;
+  c.crowd = ceil((double)job->ranks / job->nodes / places_of(&c));
   c.stage = trm_alloc((size_t)models->stages * sizeof *c.stage, "stages");
   *time = (struct trm_layout_time){.step_s = 0};
   double update = 0;

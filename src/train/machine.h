@@ -6,7 +6,7 @@
 #include "nn/model.h"
 
 /* What a kind of work took. Of layers by name, with their counts for the rows it was measured with; of other work ("sum",
- * "copy", "update adamw", "loss ...") the bytes alone, and forward_s. */
+ * "copy", "update", "loss ...", "all sum" and others of machine_messages.c) the bytes alone, and forward_s. */
 struct trm_machine_work {
   char name[48];
   double flop, bytes;
@@ -60,7 +60,8 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 /* Sums, copies, updates of this optimizer. */
 int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
                                const struct trm_optimizer *optimizer);
-/* Between ranks 0 and 1 of comm, which are on one node. Collective; of one rank nothing happens. */
+/* Between ranks 0 and 1 of comm, which are on one node, and known to them: single messages, and "all sum", "all gather",
+ * "sum scatter", with the bytes of the whole value. Collective; of one rank nothing happens. */
 void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm);
 
 #endif

@@ -261,12 +261,13 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 
 /* -- arrays */
 
-enum { ELEMENTS = 1 << 20 };
+/* Elements of arrays that caches hold, and of such as none does: what a step does with whole arrays finds nothing of them in
+ * a cache, after the passes. */
+static const size_t elements[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
 
 static int arrays_open(struct trial *trial)
 {
   const struct trm_optimizer *optimizer = trial->what;
-  trial->n = ELEMENTS;
   TRM_CHECK(array_take(trial, trial->n, &trial->x));
   TRM_CHECK(array_take(trial, trial->n, &trial->y));
   return array_take(trial, (size_t)(optimizer->states + 1) * trial->n, &trial->work);
@@ -306,13 +307,15 @@ static void update_run(struct trial *trial, bool backward)
 static int array_measure(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,
                          void (*run)(struct trial *trial, bool backward), const struct trm_optimizer *optimizer)
 {
-  const struct trial trial = {.what = optimizer, .open = arrays_open, .run = run};
-  struct trm_machine_work work = {.bytes = floats * sizeof(float) * ELEMENTS};
-  double took[2];
-  snprintf(work.name, sizeof work.name, "%s", name);
-  TRM_CHECK(trials_run(bench, &trial, took));
-  work.forward_s = took[0];
-  trm_machine_add(machine, &work);
+  for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
+    const struct trial trial = {.what = optimizer, .open = arrays_open, .run = run, .n = elements[i]};
+    struct trm_machine_work work = {.bytes = floats * sizeof(float) * (double)elements[i]};
+    double took[2];
+    snprintf(work.name, sizeof work.name, "%s", name);
+    TRM_CHECK(trials_run(bench, &trial, took));
+    work.forward_s = took[0];
+    trm_machine_add(machine, &work);
+  }
   return TRM_OK;
 }
 
@@ -323,47 +326,8 @@ int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_b
   TRM_CHECK(array_measure(machine, bench, "copy", 2, copy_run, optimizer));
   TRM_CHECK(array_measure(machine, bench, "update", 3 + 2.0 * optimizer->states, update_run, optimizer));
   if (!machine->messages_measured) { /* into shared memory, out of it, and what is done with it */
-    const double bytes = 2 * sizeof(float) * ELEMENTS;
+    const double bytes = 1 << 20;
     machine->message_bytes_per_s = bytes / (3 * trm_machine_seconds(machine, "copy", 0, bytes, NULL));
   }
   return TRM_OK;
-}
-
-/* -- messages */
-
-/* The fastest of several: others at work on the node are not to count. */
-static double exchange(struct trm_comm *comm, float *to, float *from, size_t n, int times)
-{
-  const int peer = 1 - comm->rank;
-  double fastest = INFINITY;
-  for (int i = 0; i < times; i++) {
-    struct trm_request *receive, *send;
-    const double before = comm->ops->clock(comm);
-    comm->ops->receive_begin(comm, to, n, TRM_FLOAT, peer, 0, &receive);
-    comm->ops->send_begin(comm, from, n, TRM_FLOAT, peer, 0, &send);
-    comm->ops->wait(&receive);
-    comm->ops->wait(&send);
-    fastest = fmin(fastest, comm->ops->clock(comm) - before);
-  }
-  return fastest;
-}
-
-void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm)
-{
-  enum { FEW = 4, MANY = 1 << 20 };
-  if (comm->size < 2)
-    return;
-  double found[2] = {0, 0};
-  if (comm->rank < 2) {
-    float *both = trm_alloc(2 * MANY * sizeof *both, "messages to measure");
-    memset(both, 0, 2 * MANY * sizeof *both);
-    exchange(comm, both, both + MANY, MANY, 3);
-    found[0] = exchange(comm, both, both + MANY, FEW, 200);
-    found[1] = exchange(comm, both, both + MANY, MANY, 20);
-    trm_free(both);
-  }
-  comm->ops->broadcast(comm, found, 2, TRM_DOUBLE, 0);
-  machine->message_s = found[0];
-  machine->message_bytes_per_s = sizeof(float) * MANY / (found[1] > found[0] ? found[1] - found[0] : found[1]);
-  machine->messages_measured = true;
 }

@@ -49,7 +49,7 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
   planner->job = (struct trm_layout_job){.options = options, .parts = parts, .whole = &planner->whole,
                                          .machine = &planner->machine, .budget = &planner->budget,
                                          .ranks = request->ranks, .nodes = request->nodes, .threads = request->threads,
-                                         .cores = request->cores};
+                                         .cores = request->cores, .met = request->met};
   trm_machine_create(&planner->machine, request->cores, request->threads);
   TRM_CHECK(check(options, parts, request));
   TRM_CHECK(trm_budget_begin(&planner->budget, parts->device));

@@ -38,6 +38,7 @@ struct trm_planner_request {
   int ranks, nodes;     /* ranks: a multiple of nodes */
   int cores, threads;   /* of a node, of a rank */
   double limit;
+  bool met;             /* this process has had messages from other ranks */
 };
 
 /* Opens the data set, builds the whole model. The machine of the planner is empty: to be read, or measured. TRM_USAGE: the

@@ -181,6 +181,9 @@ static void test_schedules(void)
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
   f.job.cores = 1; /* nobody gains anything */
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 4 * 8 * 3.0, 1e-6);
+  f.job.cores = 2; /* stages 0 and 2 on one, 1 and 3 on the other: the second begins when the first has passed on */
+  const double two = step_of(&f, &layout, &memory);
+  CU_ASSERT(two > 2 * 8 * 3.0 && two < 4 * 8 * 3.0);
   f.job.cores = 4;
   layout = (struct trm_layout){.size = {1, 2, 1}, .schedule = "interleaved", .chunks = 2, .recompute = "none"};
   f.job.ranks = 2; /* the bubble is a chunk's time */
@@ -232,6 +235,67 @@ static void test_memory(void)
   close_all(&f);
 }
 
+/* Bytes that a rank gets in a step, by hand. */
+static struct trm_layout_time time_of(struct fixture *f, struct trm_layout layout)
+{
+  struct trm_layout_models models;
+  struct trm_layout_memory memory;
+  struct trm_layout_time time;
+  CU_ASSERT_EQUAL_FATAL(trm_layout_models_create(&models, &f->job, &layout), TRM_OK);
+  CU_ASSERT_EQUAL(trm_layout_memory(&f->job, &layout, &models, &memory), TRM_OK);
+  trm_layout_time(&f->job, &layout, &models, &time);
+  trm_layout_models_free(&models);
+  return time;
+}
+
+static void traffic_is(struct fixture *f, struct trm_layout layout, double data, double pipeline, double tensor)
+{
+  const struct trm_layout_time time = time_of(f, layout);
+  CU_ASSERT_DOUBLE_EQUAL(time.traffic[TRM_AXIS_DATA], data, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(time.traffic[TRM_AXIS_PIPELINE], pipeline, 1e-6);
+  CU_ASSERT_DOUBLE_EQUAL(time.traffic[TRM_AXIS_TENSOR], tensor, 1e-6);
+}
+
+static void test_traffic(void)
+{
+  struct fixture f;
+  const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH; /* of the weights */
+  const double value = sizeof(float) * 32 * WIDTH;           /* of a layer, all rows of the batch */
+  open(&f, 4, 4, "2");
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.share", "none"), TRM_OK);
+  struct trm_layout layout = {.size = {4, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* a sum for all */
+  layout.zero = 1;
+  traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* sums of parts, weights */
+  layout.zero = 2;
+  traffic_is(&f, layout, (2 + 1) * 0.75 * flat, 0, 0); /* sums of each micro-batch, weights */
+  layout.zero = 3;
+  traffic_is(&f, layout, 2 * 3 * 0.75 * flat, 0, 0); /* of each: weights twice, sums */
+  layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  traffic_is(&f, layout, 0, 2 * value, 0); /* a stage in the middle: values from before, gradients from behind */
+  f.job.ranks = 2;
+  layout.size[TRM_AXIS_PIPELINE] = 2;
+  traffic_is(&f, layout, 0, value, 0); /* one of them */
+  layout = (struct trm_layout){.size = {1, 1, 2}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  traffic_is(&f, layout, 0, 0, 3 * 2 * 0.5 * value); /* two pairs: a sum each, and one for what the second gives back */
+  close_all(&f);
+}
+
+/* A table of 64 words that the first and the last stage have, both: each gets the other's gradient of it. */
+static void test_tied(void)
+{
+  struct fixture f;
+  open(&f, 2, 2, "1");
+  trm_model_free(&f.whole);
+  CU_ASSERT_EQUAL(trm_options_set(&f.options, "model", "gpt layers=2 heads=2 dim=16 context=8"), TRM_OK);
+  f.spec = (struct trm_input_spec){.shape = {.dims = 1, .size = {8}}, .target = TRM_TARGET_CLASS, .classes = 64, .tokens = true};
+  CU_ASSERT_EQUAL_FATAL(trm_model_create(&f.whole, f.options.model, "auto", &f.spec), TRM_OK);
+  const double value = sizeof(float) * 32 * 8 * 16;
+  traffic_is(&f, (struct trm_layout){.size = {1, 2, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"}, 0,
+             value + sizeof(float) * 64 * 16, 0);
+  close_all(&f);
+}
+
 static void test_impossible(void)
 {
   struct fixture f;
@@ -264,7 +328,8 @@ int main(void)
   CU_TestInfo tests[] = {
     {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"imagined", test_imagined},
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
-    {"nodes", test_nodes},           CU_TEST_INFO_NULL,
+    {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
+    CU_TEST_INFO_NULL,
   };
   return suite_run("plan", tests);
 }
