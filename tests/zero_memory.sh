@@ -3,7 +3,8 @@
 # gradients and optimizer states, and a GPT that no rank can hold trains on four.
 set -u
 . "$(dirname "$0")/lib.sh"
-grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" && skip "sanitizers take memory of their own"
+grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
+  skip "sanitizers take memory of their own"
 [ -r /proc/self/smaps_rollup ] || skip "this system does not say what a process has of memory it shares"
 TRIREME=$(realpath "$TRIREME")
 scratch
@@ -11,7 +12,7 @@ shopt -s nullglob
 for i in $(seq 400); do echo "all work and no play makes line $i a dull line"; done > text.txt
 "$TRIREME" data import text text.txt --out=text.h5 --test-part=0 > import.log 2>&1 || fail "data import"
 
-# Adam: weight, gradient and two states, 16 bytes a parameter. Small rows, so that activations are none of it to speak of.
+# Adam: weight, gradient and two states, 16 bytes a parameter. Small rows, so that activations are hardly any of it.
 large="gpt layers=12 heads=4 dim=384 context=8" small="gpt layers=12 heads=4 dim=16 context=8"
 unit=$((384 * 1536 * 4 / 1024)) # KiB: with parallel.bucket=1M one layer of this size is the largest unit
 
@@ -23,9 +24,9 @@ look() {
   done 2> /dev/null < "$3"
 }
 
-# watched RANKS KIB MODEL OPTION...: trains with that limit of a process's addresses. The most that any rank has had, KiB:
-# resident (of rank 0, which has most, in any case), its part of what several have (Pss, where shared memory is used),
-# and addresses. Its exit status is in status.
+# watched RANKS KIB MODEL OPTION...: trains with that limit of a process's addresses; its exit status is in status. The
+# most that any rank has had, KiB: resident (of rank 0, which has most, in any case), part (of memory that several have
+# its part: Pss; where shared memory is used), addresses.
 watched() {
   local ranks=$1 limit=$2 model=$3 rank job now
   shift 3
@@ -86,7 +87,7 @@ for share in none node; do
   pass "four ranks, ${zero[*]}: $four KiB a rank, $((1000 * four / whole)) thousandths of $whole KiB"
 done
 
-# Half way between what one rank and what each of four needs. With a checkpoint, which may not need whole arrays, either.
+# Half way between what one rank and what each of four needs. With a checkpoint: it may not need whole arrays, either.
 checkpoint=2
 limit=$(((one_addresses + four_addresses) / 2))
 watched 1 "$limit" "$large"

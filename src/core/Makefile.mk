@@ -3,6 +3,8 @@
 libtrireme_la_SOURCES += \
 	src/core/agree.c \
 	src/core/axis.c \
+	src/core/axis_private.h \
+	src/core/axis_shared.c \
 	src/core/clones.h \
 	src/core/comm.c \
 	src/core/comm_self.c \

@@ -1,8 +1,8 @@
 /* What the ranks that divide arrays among themselves do with them: sums, gathering, scattering.
  *
- * An array (outer, n, inner) is divided in its middle dimension: each rank has the interval of n that trm_interval gives
- * its place, so parts may be uneven. All arrays are a device's; memory that is not the host's goes through buffers of the
- * host. All calls but trm_axis_take are collective among the ranks of the axis; done on return.
+ * An array (outer, n, inner) is divided in its middle dimension: each rank has the interval of n that trm_interval
+ * gives its place, so parts may be uneven. All arrays are a device's; memory that is not the host's goes through
+ * buffers of the host. All calls but open and trm_axis_take are collective among the ranks of the axis; done on return.
  */
 #ifndef TRM_CORE_AXIS_H
 #define TRM_CORE_AXIS_H
@@ -14,11 +14,16 @@ struct trm_axis {
   struct trm_comm *comm;     /* not owned */
   struct trm_device *device; /* not owned */
   double comm_s;             /* seconds spent here so far */
+  struct trm_comm *node;     /* the same ranks, with memory that they share; NULL: they send messages */
+  struct trm_shared shared;  /* a place of each rank for what it has for others */
+  int turn;                  /* which half of the places is next */
   float *buffer[3];          /* host; they grow */
   size_t room[3];
 };
 
 void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_device *device);
+/* Values go through memory from here on, where all ranks share some (domain: "node" or "numa"). */
+void trm_axis_share(struct trm_axis *axis, const char *domain);
 void trm_axis_close(struct trm_axis *axis);
 
 /* x (n) = the sum of all ranks' x, the same bits on all */

@@ -4,11 +4,11 @@
 #   [RANKS=2] [BATCH=16] [MICROS=8] [STEPS=6] [WARMUP=2] [ROUNDS=5] [PYTHON=python3] [LAYOUTS="data tensor ..."]
 #   tests/bench/layouts_vs_torch.sh
 #
-# The model: 6 layers, 6 heads, 384 wide, 256 characters of 65; BATCH rows a step of all ranks together; AdamW; float32; one
-# thread a rank. Each layout trains with `trireme train`; its step is the median over STEPS steps. Beside it the same work
-# in PyTorch (torch_layouts.py). In a round each side of each layout has one turn; figures are medians of the rounds, a
-# ratio (PyTorch's seconds over ours) is one of the same round. Communication and waiting: their share of our steps' time,
-# mean of the ranks; memory: the most that rank 0 (PyTorch: any rank) has had. PYTHON= (empty): ours alone.
+# The model: 6 layers, 6 heads, 384 wide, 256 characters of 65; BATCH rows a step of all ranks together; AdamW; float32;
+# one thread a rank. Each layout trains with `trireme train`; its step is the median over STEPS steps. Beside it PyTorch
+# does the same work (torch_layouts.py). In a round each side of each layout has one turn; figures are medians of the
+# rounds, a ratio (PyTorch's seconds over ours) is one of the same round. Communication and waiting: their share of our
+# steps' time, mean of the ranks; memory: the most that rank 0 (PyTorch: any rank) has had. PYTHON= (empty): ours alone.
 . "$(dirname "$0")/lib.sh"
 RANKS=${RANKS:-2} BATCH=${BATCH:-16} MICROS=${MICROS:-8} STEPS=${STEPS:-6} WARMUP=${WARMUP:-2}
 ROUNDS=${ROUNDS:-5}
@@ -43,7 +43,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 awk 'BEGIN { srand(1); s = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789 .,"
-             for (i = 0; i < 65 * 4000; i++) printf "%s", substr(s, 1 + (i < 65 ? i : int(65 * rand())), 1) }' > text.txt
+             for (i = 0; i < 260000; i++) printf "%s", substr(s, 1 + (i < 65 ? i : int(65 * rand())), 1) }' > text.txt
 "$TRIREME" data import text text.txt --out=text.h5 --test-part=0 > import.log 2>&1 || { cat import.log >&2; exit 1; }
 
 # ours: a run of the layout; ms of its steps (the median), and what its summary says
@@ -51,16 +51,19 @@ ours() {
   # shellcheck disable=SC2086 # options
   OMP_NUM_THREADS=1 job "$ranks" train "--model=gpt layers=6 heads=6 dim=384 context=256" --data.file=text.h5 \
     --data.context=256 --train.batch="$BATCH" --train.steps=$((WARMUP + STEPS)) --optim.name=adamw --optim.lr=3e-4 \
-    --parallel.threads=1 --run.dir=run --run.overwrite=yes --run.checkpoint_every=-1 --log.quiet=yes --log.every=1 $options \
-    > log 2>&1 || { cat log >&2; exit 1; }
-  step=$(awk -F'"wall_s":' -v skip="$WARMUP" '{ t = $2 + 0; if (NR > skip) print t - before; before = t }' run/metrics.jsonl |
-    sort -g | awk '{ v[NR] = $1 } END { print NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }')
+    --parallel.threads=1 --run.dir=run --run.overwrite=yes --run.checkpoint_every=-1 --log.quiet=yes --log.every=1 \
+    $options > log 2>&1 || { cat log >&2; exit 1; }
+  # shellcheck disable=SC2046 # numbers
+  step=$(median $(awk -F'"wall_s":' -v skip="$WARMUP" '{ if (NR > skip) print $2 - before; before = $2 + 0 }' \
+    run/metrics.jsonl))
   bytes=$(json_value max_resident_bytes < run/summary.json)
   shares=$(for key in train_s comm_s wait_s bubble; do echo "$key $(json_value $key < run/summary.json)"; done |
-    awk '{ v[$1] = $2 } END { printf "%.4f %.4f %s", v["comm_s"] / v["train_s"], v["wait_s"] / v["train_s"], v["bubble"] }')
+    awk '{ v[$1] = $2 }
+         END { printf "%.4f %.4f %s", v["comm_s"] / v["train_s"], v["wait_s"] / v["train_s"], v["bubble"] }')
 }
 
-printf '%5s %-12s %12s %12s %8s %6s %6s %7s %8s %8s\n' round layout 'trireme ms' 'PyTorch ms' ratio comm wait bubble MiB 'their MiB'
+printf '%5s %-12s %12s %12s %8s %6s %6s %7s %8s %8s\n' round layout 'trireme ms' 'PyTorch ms' ratio comm wait bubble \
+  MiB 'their MiB'
 for round in $(seq "$ROUNDS"); do
   for layout in $LAYOUTS; do
     layout_of "$layout"
@@ -75,8 +78,9 @@ for round in $(seq "$ROUNDS"); do
       wanted "$PEER $peer" "$theirs"
     fi
     echo "$layout $step ${theirs:-nan} $comm $wait ${bubble:-nan} $bytes ${their_bytes:-nan}" >> figures
-    tail -n 1 figures | awk -v r="$round" '{ printf "%5d %-12s %12.1f %12.1f %8.3f %6.3f %6.3f %7.3f %8.0f %8.0f\n", r, $1,
-      1e3 * $2, 1e3 * $3, $3 / $2, $4, $5, $6, $7 / 1048576, $8 / 1048576 }'
+    tail -n 1 figures | awk -v r="$round" '{
+      printf "%5d %-12s %12.1f %12.1f %8.3f %6.3f %6.3f %7.3f %8.0f %8.0f\n", r, $1, 1e3 * $2, 1e3 * $3, $3 / $2,
+        $4, $5, $6, $7 / 1048576, $8 / 1048576 }'
   done
 done
 
@@ -87,7 +91,8 @@ of() {
 }
 first=${LAYOUTS%% *}
 echo
-echo "| layout | ms a step | of $first | communication, % | waiting, % | idle, % | MiB | PyTorch | ms a step | ratio | MiB |"
+echo "| layout | ms a step | of $first | communication, % | waiting, % | idle, % | MiB | PyTorch | ms a step |" \
+  "ratio | MiB |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|"
 for layout in $LAYOUTS; do
   layout_of "$layout"

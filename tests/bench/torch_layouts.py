@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""The model of layouts_vs_torch.sh in PyTorch, divided in PyTorch's ways: whole steps (forward, loss, backward, update).
+"""The model of layouts_vs_torch.sh in PyTorch, divided in PyTorch's ways: whole steps, from forward to the update.
 
 usage: torch_layouts.py ddp|fsdp|fully_shard|tensor|sequence|pipeline [--batch B] [--micros M] [--ranks R] [--threads T]
                         [--steps S] [--warmup W]
 
-A GPT of 6 layers, 384 wide, 6 heads, context 256, 65 characters; B rows a step in all; AdamW; float32; gloo, one process
-a rank. ddp: DistributedDataParallel. fsdp: FullyShardedDataParallel, fully_shard: its successor; units are the blocks and
-the rest. tensor: torch.distributed.tensor.parallel; sequence: with norms and residuals by positions. pipeline:
-torch.distributed.pipelining, Schedule1F1B over M micro-batches; a stage of each rank. In the last three the head has a
-weight of its own. Prints one JSON line: median seconds of a step, the most memory that the process of any rank has had.
+A GPT of 6 layers, 384 wide, 6 heads, context 256, 65 characters; B rows a step in all; AdamW; float32; gloo, one
+process a rank. ddp: DistributedDataParallel. fsdp: FullyShardedDataParallel, fully_shard: its successor; units are the
+blocks and the rest. tensor: torch.distributed.tensor.parallel; sequence: with norms and residuals by positions.
+pipeline: torch.distributed.pipelining, Schedule1F1B over M micro-batches; a stage of each rank. In the last three the
+head has a weight of its own. Prints one JSON line: median seconds of a step, the most memory that the process of any
+rank has had.
 """
 import argparse
 import functools
@@ -46,8 +47,8 @@ def fsdp(a, rank):
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
     blocks = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={Block})
-    return data_step(a, FullyShardedDataParallel(GPT(LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY), auto_wrap_policy=blocks,
-                                                 device_id=torch.device("cpu")))
+    model = GPT(LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY)
+    return data_step(a, FullyShardedDataParallel(model, auto_wrap_policy=blocks, device_id=torch.device("cpu")))
 
 
 def sharded(a, rank):
@@ -118,8 +119,8 @@ class Untied(nn.Module):
 
 def tensor(a, rank, by_positions=False):
     from torch.distributed.tensor import Replicate, Shard
-    from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel, SequenceParallel,
-                                                   parallelize_module)
+    from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel,
+                                                   SequenceParallel, parallelize_module)
     mesh = dist.init_device_mesh("cpu", (a.ranks,))
     model = Untied(Divisible)
     between = Shard(1) if by_positions else Replicate()
@@ -127,14 +128,16 @@ def tensor(a, rank, by_positions=False):
     if by_positions:
         plan["position"] = RowwiseParallel(input_layouts=Replicate(), output_layouts=between)
         plan["norm"] = SequenceParallel()
-        plan["head"] = PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate(), use_local_output=True)
+        plan["head"] = PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate(),
+                                          use_local_output=True)
     for i in range(LAYERS):
         block = f"blocks.{i}."
         if by_positions:
             plan |= {block + "norm1": SequenceParallel(), block + "norm2": SequenceParallel()}
             plan |= {block + part: PrepareModuleInput(input_layouts=between, desired_input_layouts=Replicate())
                      for part in ("attention", "perceptron")}
-        plan |= {block + name: ColwiseParallel() for name in ("attention.q", "attention.k", "attention.v", "perceptron.up")}
+        plan |= {block + name: ColwiseParallel()
+                 for name in ("attention.q", "attention.k", "attention.v", "perceptron.up")}
         plan |= {block + name: RowwiseParallel(output_layouts=between) for name in ("attention.out", "perceptron.down")}
     model = parallelize_module(model, mesh, plan)
     _, step, _ = data_step(a, model)

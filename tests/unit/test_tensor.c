@@ -55,6 +55,8 @@ static int share_open(struct share *s, struct nn_case *whole, const char *loss, 
   TRM_CHECK(trm_model_create_part(&s->model, whole->model.text, loss, &whole->model.spec, &part));
   s->model.recompute = recompute;
   trm_axis_open(&s->axis, world, device);
+  if (by_positions) /* others send messages */
+    trm_axis_share(&s->axis, "node");
   const size_t n = s->model.parameters;
   float *init = trm_alloc(n * sizeof *init, "test"), *want = trm_alloc(n * sizeof *want, "test");
   float *all = trm_alloc(whole->model.parameters * sizeof *all, "test");
@@ -485,10 +487,13 @@ static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inn
   trm_free(mine);
 }
 
-static void axes(struct trm_device *device)
+static void axes_checked(struct trm_device *device, bool shares)
 {
   struct trm_axis axis;
   trm_axis_open(&axis, world, device);
+  if (shares)
+    trm_axis_share(&axis, "node");
+  CU_ASSERT_EQUAL(axis.node != NULL, shares && world->size > 1);
   axis_check(&axis, 1, 12, 5);
   axis_check(&axis, 3, 12, 5);
   axis_check(&axis, 3, 13, 1);
@@ -497,8 +502,15 @@ static void axes(struct trm_device *device)
   axis_check(&axis, 2, 1, 3); /* some have nothing */
   axis_check(&axis, 1, 60, 20);
   axis_check(&axis, 0, 4, 3);
+  axis_check(&axis, 3, 120, 1001); /* more than a place holds, and ends that are not its */
   CU_ASSERT(axis.comm_s > 0);
   trm_axis_close(&axis);
+}
+
+static void axes(struct trm_device *device)
+{
+  axes_checked(device, false);
+  axes_checked(device, true);
 }
 
 static void test_axes(void) { on_both(axes); }
