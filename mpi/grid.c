@@ -29,8 +29,9 @@ int trm_grid_shape(const struct trm_options *options, int ranks, int size[TRM_AX
       break;
   }
   if (product > ranks || ranks % product != 0 || (open < 0 && product != ranks))
-    return trm_error(TRM_USAGE, "parallel: data %lld x pipeline %lld x tensor %lld does not make the %d rank%s of the job",
-                     (long long)asked[0], (long long)asked[1], (long long)asked[2], ranks, ranks == 1 ? "" : "s");
+    return trm_error(TRM_USAGE, "parallel: data %lld x pipeline %lld x tensor %lld does not make the %d rank%s of the "
+                     "job", (long long)asked[0], (long long)asked[1], (long long)asked[2], ranks,
+                     ranks == 1 ? "" : "s");
   for (int a = 0; a < TRM_AXES; a++)
     size[a] = a == open ? ranks / (int)product : (int)asked[a];
   return TRM_OK;

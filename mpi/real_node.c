@@ -159,8 +159,8 @@ int real_check_room(MPI_Comm mpi, size_t bytes, const char *what)
     munmap(addresses, (size_t)wanted);
   MPI_Allreduce(MPI_IN_PLACE, &lacking, 1, MPI_DOUBLE, MPI_MAX, mpi);
   if (lacking > 0)
-    return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s, shared by the ranks of a node, are beyond a process's limit",
-                     lacking / 1048576.0, what);
+    return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s, shared by the ranks of a node, are beyond a "
+                     "process's limit", lacking / 1048576.0, what);
   return TRM_OK;
 }
 

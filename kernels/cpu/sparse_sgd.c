@@ -140,7 +140,8 @@ CPU_INLINE void updates(const struct pass *it, size_t together, float *slope, co
   *sums = (struct trm_sparse_sums){loss, (double)correct, changes, written, conflicts};
 }
 
-CPU_CLONES static void sparse_sgd_rows(const struct pass *it, size_t together, float *slope, struct trm_sparse_sums *sums)
+CPU_CLONES static void sparse_sgd_rows(const struct pass *it, size_t together, float *slope,
+                                       struct trm_sparse_sums *sums)
 {
   const float *shrink = it->how->shrink;
   float one;

@@ -47,8 +47,8 @@ static int take_arrays(struct trm_strategy *strategy, struct staged *s)
 static int staged_create(struct trm_strategy *strategy)
 {
   if (sync_offload(strategy))
-    return trm_error(TRM_USAGE, "parallel.offload: a file is mapped into the host's memory, and the states of device %s are "
-                     "in its own", strategy->device->ops->name);
+    return trm_error(TRM_USAGE, "parallel.offload: a file is mapped into the host's memory, and the states of device "
+                     "%s are in its own", strategy->device->ops->name);
   struct staged *s = trm_alloc(sizeof *s, "the strategy");
   strategy->own = s;
   strategy->index = strategy->comm->rank;

@@ -125,7 +125,8 @@ int work_open(struct work *work)
   TRM_CHECK(trm_model_create(&work->model, work->text, options->train.loss, &work->spec));
   TRM_CHECK(trm_optimizer_create(&work->optimizer, options, work->model.tensor, work->model.tensors));
   TRM_CHECK(strategy_open(work));
-  int status = trm_model_bind(&work->model, &work->device, work->strategy.w, work->strategy.g, (size_t)work->batch, true);
+  int status = trm_model_bind(&work->model, &work->device, work->strategy.w, work->strategy.g, (size_t)work->batch,
+                              true);
   if (status == TRM_OK)
     status = batches_make(work);
   TRM_CHECK(trm_agree(work->comm, status));

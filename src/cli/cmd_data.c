@@ -110,7 +110,8 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
   const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL, *tokens = NULL;
   const char *vocabulary_file = NULL, *merges = NULL;
   int64_t seed = 1, train = 0, test = 0, vocabulary = 0;
-  int64_t compress = strcmp(what, "make") ? 4 : 0; /* rendered digits carry noise: a fifth smaller, and slower to read */
+  /* rendered digits carry noise: a fifth smaller, and slower to read */
+  int64_t compress = strcmp(what, "make") ? 4 : 0;
   bool overwrite = false, normalize = false;
   const struct {
     const char *formats;

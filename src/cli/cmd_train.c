@@ -33,8 +33,8 @@ static void print_result(const struct trm_result *result, const char *dir)
     trm_info("%s: test accuracy %.2f%% (best %.2f%%), %.0f samples/s, %.1f s; %s", result->status,
              100 * result->test_accuracy, 100 * result->best_test_accuracy, result->samples_per_s, result->wall_s, dir);
   else
-    trm_info("%s: train loss %.4g, test loss %.4g, %.0f samples/s, %.1f s; %s", result->status, result->final_train_loss,
-             result->test_loss, result->samples_per_s, result->wall_s, dir);
+    trm_info("%s: train loss %.4g, test loss %.4g, %.0f samples/s, %.1f s; %s", result->status,
+             result->final_train_loss, result->test_loss, result->samples_per_s, result->wall_s, dir);
 }
 
 int cmd_train(int argc, char **argv)

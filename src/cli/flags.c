@@ -21,9 +21,10 @@ static int flag_unknown(const struct flags *flags, const char *word, size_t leng
   known[n] = NULL;
   char *name = trm_format("%.*s", (int)length, word);
   const char *near = trm_nearest(name, known);
-  const int status = near ? trm_error(TRM_USAGE, "%s: unknown flag --%s; did you mean --%s?", flags->command, name, near)
-                          : trm_error(TRM_USAGE, "%s: unknown flag --%s; see trireme %s --help", flags->command, name,
-                                      flags->command);
+  const char *command = flags->command;
+  const int status =
+    near ? trm_error(TRM_USAGE, "%s: unknown flag --%s; did you mean --%s?", command, name, near)
+         : trm_error(TRM_USAGE, "%s: unknown flag --%s; see trireme %s --help", command, name, command);
   trm_free(name);
   return status;
 }

@@ -83,8 +83,8 @@ static int samples_check(const struct loaded *loaded, const char *checkpoint_pat
                      dataset->path, trm_shape_count(&given->shape), given->tokens ? "tokens" : "values");
   if (trm_shape_count(&wanted->shape) != trm_shape_count(&given->shape) || wanted->sparse != given->sparse)
     return trm_error(TRM_USAGE, "%s was trained on %s samples of shape %s; %s has %s samples of shape %s",
-                     checkpoint_path, wanted->sparse ? "sparse" : "dense", trm_shape_text(&wanted->shape), dataset->path,
-                     given->sparse ? "sparse" : "dense", trm_shape_text(&given->shape));
+                     checkpoint_path, wanted->sparse ? "sparse" : "dense", trm_shape_text(&wanted->shape),
+                     dataset->path, given->sparse ? "sparse" : "dense", trm_shape_text(&given->shape));
   if (wanted->target != given->target || wanted->classes != given->classes)
     return trm_error(TRM_USAGE, "%s was trained for %zu %s; %s has %zu %s", checkpoint_path, wanted->classes,
                      wanted->target == TRM_TARGET_CLASS ? "classes" : "values a sample", dataset->path, given->classes,

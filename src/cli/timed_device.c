@@ -255,8 +255,8 @@ static struct conv_size conv_size(const struct trm_conv2d *how, size_t b)
                             .flop = 2.0 * (double)b * (double)out * (double)w};
 }
 
-static void timed_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x, const float *w,
-                                 const float *bias, float *y, size_t b)
+static void timed_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+                                 const float *w, const float *bias, float *y, size_t b)
 {
   const struct conv_size n = conv_size(how, b);
 
@@ -337,7 +337,8 @@ static void timed_batch_norm_backward(struct trm_device *device, const struct tr
                                       const float *mean, const float *square, const float *w, const float *dy,
                                       const float *sums, float *dx, size_t b)
 {
-  TIMED(TIMED_NORMALISATION, 0, 3 * batch_values(how, b), batch_norm_backward, how, x, mean, square, w, dy, sums, dx, b);
+  TIMED(TIMED_NORMALISATION, 0, 3 * batch_values(how, b), batch_norm_backward, how, x, mean, square, w, dy, sums, dx,
+        b);
 }
 
 /* -- losses */
@@ -356,10 +357,11 @@ static void timed_softmax_part(struct trm_device *device, const float *z, const 
 }
 
 static void timed_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
-                                        const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
-                                        float smoothing, float *dz, size_t b)
+                                        const struct trm_vocabulary *v, const float *most, const float *sum,
+                                        float scale, float smoothing, float *dz, size_t b)
 {
-  TIMED(TIMED_ENDS, 0, 2 * b * (v->high - v->low), softmax_part_gradient, z, target, v, most, sum, scale, smoothing, dz, b);
+  TIMED(TIMED_ENDS, 0, 2 * b * (v->high - v->low), softmax_part_gradient, z, target, v, most, sum, scale, smoothing, dz,
+        b);
 }
 
 static void timed_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,

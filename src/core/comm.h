@@ -39,7 +39,8 @@ struct trm_comm_ops {
   void (*allgather)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type);
   /* mine (count) = what op makes of all ranks' all (size, count) at this rank's place; mine lies outside of all, which
    * may be written over */
-  void (*reduce_scatter)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type, enum trm_op op);
+  void (*reduce_scatter)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
+                         enum trm_op op);
 
   /* -- the same, begun; data must rest untouched until the request is complete */
   void (*allreduce_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,

@@ -24,8 +24,8 @@ struct trm_blas_ops {
   const char *matmul;  /* as in device.matmul: what factors are rounded to, "f32" or "bf16"; sums and C are float32 */
   const char *(*detail)(void); /* library, core type: for logs */
   int (*open)(int threads);    /* once a process; threads for every product */
-  void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a, size_t lda,
-               const float *b, size_t ldb, float beta, float *c, size_t ldc);
+  void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
+               size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
   /* within(true): until within(false), a product runs on the thread that calls it, and several threads may call at
    * once. NULL: it is always so inside of a parallel region. */
   void (*within)(bool region);
@@ -178,7 +178,8 @@ struct trm_device_ops {
   /* y (B, N) = x (B, K) w^T, w (N, K); overwrites y */
   void (*csr_forward)(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n);
   /* dw (N, K) = beta * dw + dy^T x; beta is 0 or 1 */
-  void (*csr_backward)(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw, size_t n);
+  void (*csr_backward)(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
+                       size_t n);
 
   /* Updates of w (K) and bias (1), NULL: none, which other ranks load and store at the same time: each value is loaded
    * and stored whole, no more. All pointers are the host's, one thread; done on return. NULL: the device cannot. */
@@ -202,14 +203,14 @@ struct trm_device_ops {
                        float *y, float *mean, float *scale, size_t r, size_t d);
   /* dx (R, D) (NULL: not wanted; may equal dy); dgain (D), dbias (D) = beta * what is there + sums over the rows */
   void (*norm_backward)(struct trm_device *device, const float *x, const float *gain, const float *mean,
-                        const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias, size_t r,
-                        size_t d);
+                        const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias,
+                        size_t r, size_t d);
 
   /* -- sequences */
   /* y (R, D) = rows of w (V, D), the rows [low, high) of the whole table, or zeros where the token's row is another; a
    * token outside of the whole is a failure */
-  void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r, size_t d,
-                            const struct trm_vocabulary *v);
+  void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
+                            size_t d, const struct trm_vocabulary *v);
   /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) where the token stands */
   void (*embedding_backward)(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
                              size_t r, size_t d, const struct trm_vocabulary *v);

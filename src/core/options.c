@@ -320,7 +320,8 @@ static int source_error(const struct source *source, const struct trm_node *node
   return trm_error(TRM_USAGE, "%s:%zu: %s", source->path, node->line, problem);
 }
 
-static int value_take(struct source *source, const struct trm_option *row, const struct trm_node *node, const char *text)
+static int value_take(struct source *source, const struct trm_option *row, const struct trm_node *node,
+                      const char *text)
 {
   bool *seen = &source->seen[row - trm_option_table];
   if (*seen)
@@ -433,8 +434,8 @@ static int section_take(struct source *source, const struct trm_node *node)
     return option_take(source, "parallel.layout", node);
   if (node->kind != TRM_NODE_MAP) {
     char *keys = section_keys(row);
-    trm_error(TRM_USAGE, "%s:%zu: section %s holds entries (%s: {KEY: VALUE}) with these keys: %s", source->path, node->line,
-              node->key, node->key, keys);
+    trm_error(TRM_USAGE, "%s:%zu: section %s holds entries (%s: {KEY: VALUE}) with these keys: %s", source->path,
+              node->line, node->key, node->key, keys);
     trm_free(keys);
     return TRM_USAGE;
   }

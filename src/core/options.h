@@ -64,7 +64,14 @@ struct trm_options {
 };
 
 /* One row of the table. */
-enum trm_option_type { TRM_OPTION_BOOL, TRM_OPTION_INT, TRM_OPTION_REAL, TRM_OPTION_BYTES, TRM_OPTION_TEXT, TRM_OPTION_CHOICE };
+enum trm_option_type {
+  TRM_OPTION_BOOL,
+  TRM_OPTION_INT,
+  TRM_OPTION_REAL,
+  TRM_OPTION_BYTES,
+  TRM_OPTION_TEXT,
+  TRM_OPTION_CHOICE,
+};
 struct trm_option {
   const char *name; /* "section.key" */
   enum trm_option_type type;

@@ -68,8 +68,8 @@ static void blocks_add(uint32_t state[8], const uint8_t *data, size_t blocks)
 
 void trm_sha256_begin(struct trm_sha256 *hash)
 {
-  *hash = (struct trm_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab,
-                                        0x5be0cd19}};
+  *hash = (struct trm_sha256){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c,
+                                        0x1f83d9ab, 0x5be0cd19}};
 }
 
 void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes)

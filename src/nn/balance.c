@@ -91,8 +91,8 @@ static int cut_as_told(const struct trm_model *whole, const char *how, int piece
       break;
   }
   if (count != pieces - 1)
-    return trm_error(TRM_USAGE, "parallel.cut: \"%.80s\" cuts the model into %d pieces, but %d are wanted: stages, times "
-                     "chunks of a stage", how, count + 1, pieces);
+    return trm_error(TRM_USAGE, "parallel.cut: \"%.80s\" cuts the model into %d pieces, but %d are wanted: stages, "
+                     "times chunks of a stage", how, count + 1, pieces);
   cut[pieces - 1] = (struct trm_chunk_cut){at, whole->layers};
   for (int p = 0; p < pieces; p++)
     if (!trains(whole, cut[p].first, cut[p].last))

@@ -104,7 +104,8 @@ static int chunk_cut(struct cutting *c, struct trm_chunk_cut cut)
   if (cut.first > 0) {
     const int value = crossing(c->whole, c->layers, cut.first);
     if (value == TRM_FROM_NONE)
-      return trm_error(TRM_USAGE, "the model cannot be cut before layer %d: more than one value would cross", cut.first);
+      return trm_error(TRM_USAGE, "the model cannot be cut before layer %d: more than one value would cross",
+                       cut.first);
     entry_add(c, value);
   }
   for (int i = 0; i < c->layers; i++)

@@ -70,7 +70,7 @@ enum trm_lay_kind {
 };
 struct trm_lay {
   enum trm_lay_kind kind;
-  size_t groups, units, width; /* FEATURES: (groups, units, width) values, of which each rank has an interval of the units */
+  size_t groups, units, width; /* FEATURES: (groups, units, width) values, each rank has an interval of the units */
 };
 
 /* What a layer that moves values between the ranks of the tensor axis does with them. */
@@ -101,8 +101,8 @@ struct trm_layer {
   bool ties;               /* asks for `tied`: set by create */
   struct trm_layer *tied;  /* the earlier layer whose weight it uses, NULL: none; its backward adds to that gradient */
   bool shared;             /* a later layer is tied to this one: its weight's gradient holds that one's part already */
-  float *tied_sum;         /* of both layers that are tied: device, where the later one sums up its part of the gradient over
-                              micro-batches; NULL: in the weight's gradient itself */
+  float *tied_sum;         /* of both layers that are tied: device, where the later one sums up its part of the gradient
+                              over micro-batches; NULL: in the weight's gradient itself */
   bool scores;             /* the last layer of the whole model */
   bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
   bool needs_dx;           /* false: what it reads has no use for the gradient */
@@ -199,7 +199,7 @@ struct trm_layer_ops {
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
-  bool meets;                     /* calls the pass's reduce: forward and backward run even without rows, if it has one */
+  bool meets;                     /* calls the pass's reduce: if it has one, passes are made even without rows */
   /* Tensor parallelism (split.h). wish: how it would like its input if readers would like its output as *out; NULL:
    * whole. divide: chooses and becomes one rank's part; NULL: the layer is computed whole by every rank of the axis. */
   struct trm_lay (*wish)(const struct trm_layer *layer, const struct trm_lay *out);

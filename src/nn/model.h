@@ -39,8 +39,9 @@ struct trm_model {
   const struct trm_loss *loss;
   size_t targets;              /* of a sample: of tokens T, otherwise 1 */
   float smoothing;             /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
-  bool accumulates;            /* gradients are sums over several passes: set by the caller before bind. A tied weight's two
-                                  parts are then summed up apart, as where its layers are on two ranks: the same bits */
+  bool accumulates;            /* gradients are sums over several passes: set by the caller before bind. A tied weight's
+                                  two parts are then summed up apart, as where its layers are on two ranks: the same
+                                  bits */
   int recompute;               /* blocks of layers whose activations backward computes again at a time (recompute.h), 0:
                                   none; the caller sets it before bind, 0 after create */
   size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */

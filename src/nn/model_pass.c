@@ -329,9 +329,10 @@ static void model_loss(struct trm_model *model, const struct trm_pass *pass, flo
   const float each = scale / (float)model->targets, smoothing = pass->training ? model->smoothing : 0;
   if (pass->input->rows && last->divided) {
     const struct trm_slice *slice = &last->slice;
-    const struct trm_vocabulary v = {slice->low * slice->inner, slice->high * slice->inner, slice->whole * slice->inner};
-    model->loss->run_part(pass->tensor, pass->input, &v, pass->input->rows * slice->outer, model->scores, each, smoothing,
-                          model->row_loss, model->row_correct, dz, model->row_words, model->host_rows);
+    const struct trm_vocabulary v = {slice->low * slice->inner, slice->high * slice->inner,
+                                     slice->whole * slice->inner};
+    model->loss->run_part(pass->tensor, pass->input, &v, pass->input->rows * slice->outer, model->scores, each,
+                          smoothing, model->row_loss, model->row_correct, dz, model->row_words, model->host_rows);
   } else if (pass->input->rows) {
     model->loss->run(pass->device, pass->input, &last->out, model->scores, each, smoothing, model->row_loss,
                      model->row_correct, dz);
@@ -368,7 +369,8 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
   scaled.scale = scale;
   const double began = trm_trace_begin();
   trm_model_forward(model, &scaled);
-  TRM_CHECK(trm_model_score(model, &scaled, tally)); /* before the gradients: who gets them first can see that they count */
+  /* before the gradients: who gets them first can see that they count */
+  TRM_CHECK(trm_model_score(model, &scaled, tally));
   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NOWHERE);
   const double half = trm_trace_begin();
   TRM_CHECK(trm_model_backward(model, &scaled, ready, context));

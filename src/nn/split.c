@@ -122,7 +122,8 @@ struct splitting {
   int *itself, *where;     /* (layers) it, and its output, among those made */
 };
 
-enum { MOST_MADE = 7 }; /* for one: two moves for each of two inputs, itself, a move of its output; at the end another */
+/* For one layer: two moves for each of two inputs, itself, a move of its output; at the end another. */
+enum { MOST_MADE = 7 };
 
 static const struct trm_shape *shape_at(const struct splitting *s, int made)
 {

@@ -6,8 +6,9 @@
  * back (Shoeybi et al. 2019; with positions Korthikanti et al. 2022):
  *
  *   sum       of summands, to a whole       forward: all-reduce        backward: nothing
- *   fan       of a whole, to layers each    forward: nothing           backward: all-reduce (layer->fans: no layer of its
- *             with a part of the work                                            own, the model sums what the layer gives)
+ *   fan       of a whole, to layers each    forward: nothing           backward: all-reduce (layer->fans: no layer
+ *             with a part of the work                                            of its own, the model sums what the
+ *                                                                                layer gives)
  *   scatter   of summands, to positions     forward: reduce-scatter    backward: all-gather
  *   spread    of positions, to layers each  forward: all-gather        backward: reduce-scatter
  *             with a part of the work

@@ -34,8 +34,8 @@ int trm_schedule_create(struct trm_schedule *schedule, const char *name, int sta
     return trm_error(TRM_USAGE, "parallel.schedule: pipedream updates after every micro-batch, so each is a batch: "
                      "train.accumulate must be 1, not %d (2bw accumulates)", micros);
   if (found == TRM_2BW && micros < stages - 1)
-    return trm_error(TRM_USAGE, "parallel.schedule: 2bw has two versions of the weights, which are enough for %d stages "
-                     "if train.accumulate is at least %d; it is %d", stages, stages - 1, micros);
+    return trm_error(TRM_USAGE, "parallel.schedule: 2bw has two versions of the weights, which are enough for %d "
+                     "stages if train.accumulate is at least %d; it is %d", stages, stages - 1, micros);
   return TRM_OK;
 }
 
@@ -85,7 +85,8 @@ static struct list list_create(const struct trm_schedule *schedule, int micros)
 struct trm_action *trm_schedule_actions(const struct trm_schedule *schedule, int stage, int batches, int *count)
 {
   const int micros = batches * schedule->micros, total = whole_groups(schedule, micros) * schedule->chunks;
-  const int wanted = schedule->name == TRM_GPIPE ? total : warm_up(schedule, stage), ahead = wanted < total ? wanted : total;
+  const int wanted = schedule->name == TRM_GPIPE ? total : warm_up(schedule, stage);
+  const int ahead = wanted < total ? wanted : total;
   struct list list = list_create(schedule, micros);
   for (int k = 0; k < total + ahead; k++) {
     if (k < total)

@@ -49,7 +49,8 @@ struct trm_checkpoint_ops {
   /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes
    * must be the model's: errors name the first that differs. want_states false: weights alone, which are to be used:
    * their average, if there is one. */
-  int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model, bool want_states);
+  int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
+                     bool want_states);
   /* The same for a part of the model (nn/cut.h): reads what it has of each tensor, (count) values of `parameter`, which
    * is the part's, and gives it to take, for the checkpoint's states. A failure of take is returned. */
   int (*read_parts)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model,

@@ -21,10 +21,10 @@ static void show_progress(struct trainer *t, uint64_t step, size_t more, const s
   const double speed = seconds > 0 ? samples / seconds : 0;
   const double here = samples / (double)t->options->train.batch; /* steps of this part */
   const double left = here > 0 ? seconds / here * (double)(t->steps - step) : 0;
+  const uint64_t epochs = (t->steps + t->steps_per_epoch - 1) / t->steps_per_epoch;
   trm_progress("epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  %d:%02d left",
-               (unsigned long long)t->epoch + 1, (unsigned long long)((t->steps + t->steps_per_epoch - 1) / t->steps_per_epoch),
-               (unsigned long long)step, (unsigned long long)t->steps, tally->loss / tally->rows, speed,
-               (int)left / 60, (int)left % 60);
+               (unsigned long long)t->epoch + 1, (unsigned long long)epochs, (unsigned long long)step,
+               (unsigned long long)t->steps, tally->loss / tally->rows, speed, (int)left / 60, (int)left % 60);
 }
 
 int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate)
@@ -107,8 +107,9 @@ static int evaluate_now(struct trainer *t)
                (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
                exp(t->test_loss), t->test_loss / log(2) / (bytes > 0 ? bytes : 1), bytes > 0 ? "byte" : "token");
     else if (t->model.loss->counts_correct)
-      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, test accuracy %.2f%%", (unsigned long long)at.epoch,
-               (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss, 100 * t->test_accuracy);
+      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, test accuracy %.2f%%",
+               (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
+               100 * t->test_accuracy);
     else
       trm_info("epoch %llu  step %llu: train loss %.4g, test loss %.4g", (unsigned long long)at.epoch,
                (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss);

@@ -42,7 +42,8 @@ double trm_pace_lasts(struct trm_pace *pace, double flop, double took, uint64_t 
 
 /* After the gradient of `rows` rows of batch number `batch` is computed, before it is handed on: returns when it is to
  * be ready. began_s: trm_pace_clock() when its computation began. Signals do not shorten it.
- *   modelled  began_s + rows * flop_per_row * seconds_per_flop * slow * factor; an overrun is counted if that has passed already
+ *   modelled  began_s + rows * flop_per_row * seconds_per_flop * slow * factor; an overrun is counted if that has
+ *             passed already
  *   real      the time that has passed, lengthened to max(1, slow * factor) times itself */
 void trm_pace_hold(struct trm_pace *pace, double began_s, size_t rows, uint64_t batch);
 

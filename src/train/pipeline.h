@@ -11,8 +11,8 @@
  * Schedules that flush compute one batch in a run, and the update follows (trm_strategy_ops.step). The others are
  * handed all batches up to a moment at which the run is looked at as a whole, and update on the way:
  *   2bw        batch t is computed with the weights W(t-1) and leads from W(t) to W(t+1); W(-1) = W(0)
- *   pipedream  a stage computes a batch, forward and backward, with the weights it has when the batch comes to it; without
- *              stash backward with those that it has by then
+ *   pipedream  a stage computes a batch, forward and backward, with the weights it has when the batch comes to it;
+ *              without stash backward with those that it has by then
  * A batch's update happens on each stage when its last micro-batch has come back there.
  */
 #ifndef TRM_TRAIN_PIPELINE_H

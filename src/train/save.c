@@ -204,7 +204,8 @@ static int take_position(struct trainer *t, const struct trm_checkpoint *c, cons
     return trm_error(TRM_USAGE, "%s: the run has seed %llu, run.seed is %lld: it would not go on with the same samples",
                      path, (unsigned long long)c->seed, (long long)t->options->run.seed);
   if (strcmp(c->model_text, t->whole.text) != 0)
-    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text, t->whole.text);
+    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text,
+                     t->whole.text);
   if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
     return trm_error(TRM_USAGE, "%s: the run's data set was another one than %s (their digests differ)", path,
                      t->data->path);

@@ -43,7 +43,8 @@ void trainer_stages_announce(const struct trainer *t)
       fprintf(to, "%s%d", p == 1 ? "" : ",", t->whole.layer[cut[p].first].number);
     const double all = trm_balance_seconds(&t->whole, 0, t->whole.layers);
     for (int p = 0; p < pieces; p++)
-      fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ", 100 * trm_balance_seconds(&t->whole, cut[p].first, cut[p].last) / all);
+      fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ", 100 * trm_balance_seconds(&t->whole, cut[p].first,
+                                                                              cut[p].last) / all);
     fflush(to);
     trm_info("cut before item%s %s of the work, as modelled", pieces > 2 ? "s" : "", text);
   }
@@ -116,8 +117,8 @@ int trainer_stages_create(struct trainer *t)
   if (stages_of(t) == 1)
     return TRM_OK;
   if (!trm_schedule_flushes(&s->pipeline.schedule) && t->strategy.holder)
-    return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
-                     "divides: they do not go together");
+    return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which "
+                     "parallel.zero divides: they do not go together");
   s->pipeline.ops = t->parts->pipeline;
   s->pipeline.comm = t->grid->axis[TRM_AXIS_PIPELINE];
   s->pipeline.model = &t->model;

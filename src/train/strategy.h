@@ -99,8 +99,8 @@ struct trm_strategy {
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
   const struct trm_linear *linear; /* the model is such a one; NULL: it is not */
-  struct trm_comm *norm_comm;  /* the ranks that together hold one copy of the model, this one's part included: norms are
-                                  of the whole. NULL: this rank's arrays are the model */
+  struct trm_comm *norm_comm;  /* the ranks that together hold one copy of the model, this one's part included: norms
+                                  are of the whole. NULL: this rank's arrays are the model */
   struct trm_comm *ratio_comm; /* those among them that divide the same tensors. NULL: nobody does */
   /* set by create */
   bool takes_rows;             /* batches go to learn */

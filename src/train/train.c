@@ -27,7 +27,7 @@ enum { TRACE_EVENTS = 65536 };
 /* Largest number of rows one forward pass of this rank can meet. */
 static size_t largest_part(const struct trainer *t)
 {
-  const size_t batch = (size_t)t->options->train.batch < t->data->rows ? (size_t)t->options->train.batch : t->data->rows;
+  const size_t asked = (size_t)t->options->train.batch, batch = asked < t->data->rows ? asked : t->data->rows;
   if (t->options->run.lanes > 0)
     return (batch + (size_t)t->options->run.lanes - 1) / (size_t)t->options->run.lanes;
   const size_t parts = (size_t)t->strategy.parts, part = (batch + parts - 1) / parts;
@@ -39,13 +39,14 @@ static int check_layout(const struct trainer *t)
 {
   const struct trm_options *o = t->options;
   if (t->grid->model->size > 1 && t->parts->strategy->claim)
-    return trm_error(TRM_USAGE, "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must be 1",
-                     t->parts->strategy->name);
+    return trm_error(TRM_USAGE, "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must "
+                     "be 1", t->parts->strategy->name);
   if (t->parts->strategy->claim && o->parallel.zero > 0)
     return trm_error(TRM_USAGE, "parallel.zero divides what all ranks update together: strategy.name=%s has no such",
                      t->parts->strategy->name);
   if (t->parts->strategy->claim && o->parallel.offload[0] != '\0')
-    return trm_error(TRM_USAGE, "parallel.offload: strategy.name=%s keeps its states in memory", t->parts->strategy->name);
+    return trm_error(TRM_USAGE, "parallel.offload: strategy.name=%s keeps its states in memory",
+                     t->parts->strategy->name);
   if (strcmp(o->parallel.recompute, "none") != 0 &&
       (strcmp(t->parts->strategy->name, "hogwild") == 0 ||
        (strcmp(o->parallel.schedule, "pipedream") == 0 && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
@@ -55,7 +56,8 @@ static int check_layout(const struct trainer *t)
       (strcmp(schedule, "2bw") == 0 || strcmp(schedule, "pipedream") == 0))
     return trm_error(TRM_USAGE, "parallel.zero: schedule %s keeps versions of whole weights", schedule);
   if (o->run.lanes > 0 && t->grid->size[TRM_AXIS_PIPELINE] > 1)
-    return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must be 1");
+    return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must "
+                     "be 1");
   return TRM_OK;
 }
 
@@ -70,7 +72,8 @@ static int check_request(const struct trm_options *o, const struct trm_grid *gri
     if (o->run.lanes & (o->run.lanes - 1))
       return trm_error(TRM_USAGE, "run.lanes: %lld is not a power of two", (long long)o->run.lanes);
     if (o->run.lanes % data != 0)
-      return trm_error(TRM_USAGE, "run.lanes: %lld lanes cannot be divided among %d ranks", (long long)o->run.lanes, data);
+      return trm_error(TRM_USAGE, "run.lanes: %lld lanes cannot be divided among %d ranks", (long long)o->run.lanes,
+                       data);
     if (o->train.accumulate > 1)
       return trm_error(TRM_USAGE, "run.lanes and train.accumulate exclude each other: lanes divide the batch already");
   }
@@ -130,8 +133,6 @@ static int create_models(struct trainer *t)
   if (part.tensors > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
     trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->parts->device);
-    if (strcmp(o->parallel.share, "none") != 0)
-      trm_axis_share(t->tensor, o->parallel.share);
   }
   return TRM_OK;
 }
@@ -183,15 +184,16 @@ static int set_up(struct trainer *t)
   TRM_CHECK(plan_steps(t));
   TRM_CHECK(create_models(t));
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
-    return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s", t->model.loss->name);
+    return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s",
+                     t->model.loss->name);
   TRM_CHECK(trm_model_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(create_strategy(t));
   if (t->data->together && t->strategy.ops->claim && t->options->strategy.servers > 0)
-    return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: servers "
-                     "would hold them up", t->options->data.file);
+    return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: "
+                     "servers would hold them up", t->options->data.file);
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   TRM_CHECK(trm_agree(t->comm, trainer_stages_create(t)));
   int status = trm_model_bind_slots(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true,
@@ -323,8 +325,8 @@ int trm_train(const struct trm_options *options, const struct trm_parts *parts, 
     } else {
       status = trm_agree(t.comm, conclude(&t, how, result));
       if (status == TRM_OK && strcmp(how, "stopped") == 0)
-        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; go on with run.resume=auto",
-                           (unsigned long long)t.strategy.updates);
+        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; go on with "
+                           "run.resume=auto", (unsigned long long)t.strategy.updates);
     }
   }
   tear_down(&t);

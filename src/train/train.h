@@ -26,12 +26,12 @@ struct trm_parts {
 struct trm_result {
   uint64_t epochs, steps, samples;
   double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
-  double train_s, comm_s, wait_s; /* seconds in steps; of them in communication and waiting for others: mean of the ranks */
+  double train_s, comm_s, wait_s; /* seconds in steps; of them communicating, waiting for others: mean of the ranks */
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step, the most of the run */
   char weights_sha256[65];
   bool tokens;        /* the losses are those of tokens */
   double token_bytes; /* bytes of text a token of the test split; 0: not known */
-  double bubble, bubble_theory; /* share of the stages' time that was idle in training, and that the schedule must have; NAN */
+  double bubble, bubble_theory; /* idle share of the stages' time in training, and what the schedule must have; NAN */
   const char *status; /* "done", "stopped", "early-stop" */
 };
 

@@ -8,8 +8,8 @@
 enum { NN_ROWS = 16 };
 
 /* What models are made for. */
-extern const struct trm_input_spec nn_ten_classes, nn_nine_classes, nn_image_classes, nn_images, nn_sparse_two, nn_three_values,
-  nn_one_value, nn_tokens;
+extern const struct trm_input_spec nn_ten_classes, nn_nine_classes, nn_image_classes, nn_images, nn_sparse_two,
+  nn_three_values, nn_one_value, nn_tokens;
 
 /* Models that hold every layer and loss in many combinations. */
 struct nn_example {

@@ -282,19 +282,19 @@ static void pretend_norm_forward(struct trm_device *device, const float *x, cons
 }
 
 static void pretend_norm_backward(struct trm_device *device, const float *x, const float *gain, const float *mean,
-                                  const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias,
-                                  size_t r, size_t d)
+                                  const float *scale, const float *dy, float *dx, float beta, float *dgain,
+                                  float *dbias, size_t r, size_t d)
 {
   CPU->ops->norm_backward(CPU, FLOATS(x, r * d), FLOATS(gain, d), FLOATS(mean, r), FLOATS(scale, r), FLOATS(dy, r * d),
                           FLOATS(dx, r * d), beta, FLOATS(dgain, d), FLOATS(dbias, d), r, d);
 }
 
-static void pretend_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                                      size_t d, const struct trm_vocabulary *v)
+static void pretend_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y,
+                                      size_t r, size_t d, const struct trm_vocabulary *v)
 {
   host_of(device, __func__, v);
-  CPU->ops->embedding_forward(CPU, REAL(token, r * sizeof(*token)), FLOATS(w, (v->high - v->low) * d), FLOATS(y, r * d), r,
-                              d, v);
+  CPU->ops->embedding_forward(CPU, REAL(token, r * sizeof(*token)), FLOATS(w, (v->high - v->low) * d), FLOATS(y, r * d),
+                              r, d, v);
 }
 
 static void pretend_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta,
@@ -325,7 +325,8 @@ static void pretend_attention_backward(struct trm_device *device, const struct t
                                FLOATS(dy, n * shape->width), FLOATS(dqkv, 3 * n * shape->width));
 }
 
-static void pretend_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x)
+static void pretend_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back,
+                           float *x)
 {
   host_of(device, __func__, shape);
   CPU->ops->rotary(CPU, shape, base, back, FLOATS(x, 3 * shape->b * shape->t * shape->heads * shape->width));
@@ -385,8 +386,8 @@ static void pretend_conv2d_backward_weights(struct trm_device *device, const str
                                     FLOATS(dw, conv2d_weights(how)), FLOATS(db, how->units), b);
 }
 
-static void pretend_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                                     int32_t *at, size_t planes)
+static void pretend_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x,
+                                     float *y, int32_t *at, size_t planes)
 {
   host_of(device, __func__, how);
   CPU->ops->max_pool_forward(CPU, how, FLOATS(x, images_in(how, planes)), FLOATS(y, images_out(how, planes)),
@@ -402,8 +403,8 @@ static void pretend_max_pool_backward(struct trm_device *device, const struct tr
                               planes);
 }
 
-static void pretend_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                                     size_t planes)
+static void pretend_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x,
+                                     float *y, size_t planes)
 {
   host_of(device, __func__, how);
   CPU->ops->avg_pool_forward(CPU, how, FLOATS(x, images_in(how, planes)), FLOATS(y, images_out(how, planes)), planes);
@@ -413,7 +414,8 @@ static void pretend_avg_pool_backward(struct trm_device *device, const struct tr
                                       float *dx, size_t planes)
 {
   host_of(device, __func__, how);
-  CPU->ops->avg_pool_backward(CPU, how, FLOATS(dy, images_out(how, planes)), FLOATS(dx, images_in(how, planes)), planes);
+  CPU->ops->avg_pool_backward(CPU, how, FLOATS(dy, images_out(how, planes)), FLOATS(dx, images_in(how, planes)),
+                              planes);
 }
 
 static void pretend_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
@@ -431,8 +433,8 @@ static void pretend_batch_norm_forward(struct trm_device *device, const struct t
   const size_t c = how->channels, n = b * c * how->size;
 
   host_of(device, __func__, how);
-  CPU->ops->batch_norm_forward(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c), FLOATS(bias, c),
-                               FLOATS(y, n), b);
+  CPU->ops->batch_norm_forward(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c),
+                               FLOATS(bias, c), FLOATS(y, n), b);
 }
 
 static void pretend_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x,

@@ -43,8 +43,8 @@ static void softmax_want(const float *z, const int32_t *target, double scale, do
   }
 }
 
-static void softmax_check(struct trm_device *device, const float *z, const int32_t *target, float scale, float smoothing,
-                          size_t b, size_t c, double spread)
+static void softmax_check(struct trm_device *device, const float *z, const int32_t *target, float scale,
+                          float smoothing, size_t b, size_t c, double spread)
 {
   struct outcome want = outcome_make(b, c);
   const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));

@@ -242,7 +242,8 @@ void sparse_sgd_races(void)
     shrink[j] = 0.1f;
   for (int i = 0; i < 2; i++) {
     worker[i] = (struct worker){
-      .x = &x, .how = {.loss = TRM_MARGIN_HINGE, .rate = 0.01f, .together = 1, .shrink = shrink, .races = &races}, .w = w};
+      .x = &x, .how = {.loss = TRM_MARGIN_HINGE, .rate = 0.01f, .together = 1, .shrink = shrink, .races = &races},
+      .w = w};
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
   }
   for (int i = 0; i < 2; i++) {

@@ -21,9 +21,9 @@ struct setup {
 static inline const char *text_of(const struct setup *c)
 {
   static char text[256];
-  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d elements %zu",
-           (int)c->rule, c->clip, c->ema, c->share, c->node_size, (int)c->bucket, (int)c->lanes, c->pretends,
-           c->elements);
+  snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d, %zu "
+           "elements", (int)c->rule, c->clip, c->ema, c->share, c->node_size, (int)c->bucket, (int)c->lanes,
+           c->pretends, c->elements);
   return text;
 }
 

@@ -313,7 +313,8 @@ static void test_convex(void)
       CHECK(&c, job.strategy.ops->restore(&job.strategy, from, 0) == TRM_OK);
       const double before = distance(&job), rate = m == 1 ? 0.1 : 0.4;
       run_to(&job, 1, rate);
-      for (uint64_t round = 1; round <= 8; round++) /* few batches each: a rank that was asleep cannot hang far behind */
+      /* few batches each: a rank that was asleep cannot hang far behind */
+      for (uint64_t round = 1; round <= 8; round++)
         run_to(&job, (uint64_t)world->size * 10 * round, rate);
       if (!(distance(&job) < 0.1 * before))
         printf("\n    distance %g, was %g\n", distance(&job), before);

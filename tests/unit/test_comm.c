@@ -163,7 +163,8 @@ static void check_reduce_scatter(struct trm_comm *comm)
     for (enum trm_op op = TRM_SUM; op <= TRM_MAX; op++)
       for (int s = 0; s < SIZES; s++) {
         const size_t n = s == SIZES - 1 && (type != TRM_FLOAT || op != TRM_SUM) ? 333 : sizes[s];
-        void *all = trm_alloc(ranks * n * trm_type_bytes(type), "test"), *mine = trm_alloc(n * trm_type_bytes(type), "test");
+        void *all = trm_alloc(ranks * n * trm_type_bytes(type), "test");
+        void *mine = trm_alloc(n * trm_type_bytes(type), "test");
         for (size_t i = 0; i < ranks * n; i++)
           set(all, type, i, value(comm->rank, i));
         comm->ops->reduce_scatter(comm, all, mine, n, type, op);

@@ -155,8 +155,8 @@ static void test_written_by_pytorch(void)
     const struct trm_input_spec *spec;
   } cases[] = {{"gpt2.safetensors", "gpt layers=2 heads=2 dim=8", &nn_tokens},
                {"resnet.safetensors",
-                "conv2d 3 3 pad=1 bias=no | batch_norm | relu | mark in | conv2d 3 3 pad=1 bias=no | batch_norm | relu | "
-                "conv2d 3 3 pad=1 bias=no | batch_norm | add in | relu | global_avg_pool | linear 5",
+                "conv2d 3 3 pad=1 bias=no | batch_norm | relu | mark in | conv2d 3 3 pad=1 bias=no | batch_norm | "
+                "relu | conv2d 3 3 pad=1 bias=no | batch_norm | add in | relu | global_avg_pool | linear 5",
                 &nn_images}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_model model;
@@ -203,7 +203,8 @@ static void file_make(uint64_t head, const char *text, size_t data, unsigned cha
 /* The model is linear 2 of two values: layer0.weight (2, 2), layer0.bias (2), 24 bytes. */
 static int read_small(void)
 {
-  static const struct trm_input_spec two = {.shape = {.dims = 1, .size = {2}}, .target = TRM_TARGET_CLASS, .classes = 2};
+  static const struct trm_input_spec two = {.shape = {.dims = 1, .size = {2}}, .target = TRM_TARGET_CLASS,
+                                            .classes = 2};
   struct trm_model model;
   float w[64];
   model_make(&model, "linear 2", &two);

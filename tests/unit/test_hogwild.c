@@ -174,7 +174,8 @@ static void test_merging(void)
   const size_t size = (size_t)node->size;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
   double array[10] = {0}, own[9][10] = {{0}}, old[9][10] = {{0}}; /* of the element i % 10 */
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared),
+                        TRM_OK);
   CU_ASSERT_EQUAL_FATAL(copies_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
   copies_take(&copies, copy);
   for (size_t turn = 0; turn < ROUNDS * size; turn++) {
@@ -216,7 +217,8 @@ static void test_gates(void)
   struct trm_shared shared;
   struct copies copies;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared),
+                        TRM_OK);
   CU_ASSERT_EQUAL_FATAL(copies_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
   copies_take(&copies, copy);
   for (int round = 0; round < ROUNDS; round++) {

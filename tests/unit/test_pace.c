@@ -49,8 +49,9 @@ static void refused(const char *slow, const char *jitter, const char *message)
 
 static void test_errors(void)
 {
-  static const char *const malformed[] = {"2", "1:", ":2", "a:2", "1:b", "1:2,", ",1:2", "1:2;2:3", "1.5:2", "-1:2", "1:-2",
-                                          "1: 2", " 1:2", "1:2 ", "1:nan", "1:inf", "1:1e999", "1:2:3", "0x1:2", "1:0x2"};
+  static const char *const malformed[] = {"2",     "1:",   ":2",   "a:2",  "1:b",  "1:2,",  ",1:2",  "1:2;2:3", "1.5:2",
+                                          "-1:2",  "1:-2", "1: 2", " 1:2", "1:2 ", "1:nan", "1:inf", "1:1e999", "1:2:3",
+                                          "0x1:2", "1:0x2"};
   for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
     refused(malformed[i], "", "is not RANK:FACTOR");
   refused("4:2", "", "there is no rank 4, the job has 4 ranks, from 0");
@@ -221,8 +222,8 @@ static void test_report(void)
   rewind(file);
   const size_t length = fread(text, 1, sizeof text - 1, file);
   fclose(file);
-  CU_ASSERT_PTR_NOT_NULL(strstr(text, "warning: device.compute=sleep: 3 of 40 batches took longer to compute than modelled, "
-                                      "0.25 s in all"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "warning: device.compute=sleep: 3 of 40 batches took longer to compute than "
+                                      "modelled, 0.25 s in all"));
   CU_ASSERT_PTR_EQUAL(strchr(text, '\n'), text + length - 1); /* one line */
 }
 

@@ -28,7 +28,8 @@ static void test_option(void)
 }
 
 /* Segments and layers as a text: the layers in order, 'a' computes again, '.' does not, '|' between segments. */
-static void check_segments(const char *text, const struct trm_input_spec *spec, int blocks, bool whole, const char *want)
+static void check_segments(const char *text, const struct trm_input_spec *spec, int blocks, bool whole,
+                           const char *want)
 {
   struct trm_model model;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, text, "auto", spec), TRM_OK);
@@ -53,7 +54,8 @@ static void test_segments(void)
 {
   const char *chain = "linear 8 | tanh | linear 8 | tanh | linear 8 | gelu | linear 8 | tanh | linear 10";
   check_segments(chain, &nn_ten_classes, 0, true, ".........");
-  check_segments(chain, &nn_ten_classes, 1, false, "..|..|a.|..|."); /* tanh keeps what the next block reads, gelu its input */
+  /* tanh keeps what the next block reads, gelu its input */
+  check_segments(chain, &nn_ten_classes, 1, false, "..|..|a.|..|.");
   check_segments(chain, &nn_ten_classes, 2, false, "aa..|aa..|.");
   check_segments(chain, &nn_ten_classes, 2, true, "aa..|aa..|.");
   check_segments(chain, &nn_ten_classes, 3, false, "aaaaa.|...");
@@ -66,9 +68,10 @@ static void test_segments(void)
                  "...|aaa...|aaa...|aaa...|aaa...|..");
   check_segments("gpt layers=2 heads=2 dim=8 context=5", &nn_tokens, 2, false, "..|aaaaaaaa..|aaaaaaaa..|..");
   /* the stem is one block; a branch takes the activation and the pooling behind it along */
-  check_segments("conv2d 2 3 pad=1 bias=no | batch_norm | tanh | mark a | conv2d 2 3 pad=1 bias=no | batch_norm | tanh | "
-                 "conv2d 2 3 pad=1 bias=no | batch_norm | add a | tanh | mark b | conv2d 2 3 pad=1 | tanh | conv2d 2 3 pad=1 | "
-                 "add b | tanh | global_avg_pool | linear 5", &nn_images, 1, false, "aa.|aaaaa..|aaaaa.|.");
+  check_segments("conv2d 2 3 pad=1 bias=no | batch_norm | tanh | mark a | conv2d 2 3 pad=1 bias=no | batch_norm | "
+                 "tanh | conv2d 2 3 pad=1 bias=no | batch_norm | add a | tanh | mark b | conv2d 2 3 pad=1 | tanh | "
+                 "conv2d 2 3 pad=1 | add b | tanh | global_avg_pool | linear 5", &nn_images, 1, false,
+                 "aa.|aaaaa..|aaaaa.|.");
 }
 
 static void fill_nan(struct trm_device *device, float *array, size_t elements)
@@ -92,7 +95,8 @@ static void spoil(struct nn_case *c)
   fill_nan(c->device, m->passing, passing);
 }
 
-static void open_case(struct nn_case *c, struct trm_device *device, const struct nn_example *how, int recompute, int slots)
+static void open_case(struct nn_case *c, struct trm_device *device, const struct nn_example *how, int recompute,
+                      int slots)
 {
   CU_ASSERT_EQUAL_FATAL(nn_case_open(c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
   c->model.recompute = recompute;
@@ -268,7 +272,8 @@ static void test_memory(void)
 {
   const char *chain = "mlp 9-64-64-64-64-64-64-64-64-10 tanh"; /* 8 values of 64, then the scores */
   CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 0), 64 * (9 * 64 + 10)); /* all, and a gradient */
-  CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 1), 64 * (9 * 64 + 10)); /* all of them are segments' inputs */
+  /* all of them are segments' inputs */
+  CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 1), 64 * (9 * 64 + 10));
   /* the second, fourth, sixth and eighth, the gradient of that, and the seventh again */
   CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 2), 64 * 6 * 64);
   CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 4), 64 * 6 * 64); /* two inputs, a gradient, and three */
@@ -281,7 +286,8 @@ static void test_deep(void)
   const struct trm_input_spec tokens = {
     .shape = {.dims = 1, .size = {32}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 50};
   enum { ROWS = 4, LAYERS = 24, DIM = 48 };
-  const char *deep = "gpt layers=24 heads=4 dim=48 context=32 dropout=0.1", *one = "gpt layers=1 heads=4 dim=48 context=32";
+  const char *deep = "gpt layers=24 heads=4 dim=48 context=32 dropout=0.1";
+  const char *one = "gpt layers=1 heads=4 dim=48 context=32";
   const size_t whole = elements_for(deep, &tokens, ROWS, 0), block = elements_for(deep, &tokens, ROWS, 1);
   const size_t inputs = (size_t)ROWS * 32 * DIM * (2 * LAYERS + 1), single = elements_for(one, &tokens, ROWS, 0);
   CU_ASSERT(block >= inputs);

@@ -21,7 +21,8 @@ static void case_open(struct nn_case *c, struct trm_device *device, const struct
     spec.target = TRM_TARGET_CLASS;
     spec.classes = 5;
   }
-  const int status = nn_case_open(c, device, reference_setting(r, "model"), reference_setting(r, "loss"), &spec, rows, 1);
+  const int status = nn_case_open(c, device, reference_setting(r, "model"), reference_setting(r, "loss"), &spec, rows,
+                                  1);
   if (status != TRM_OK)
     printf("\n  %s\n", trm_error_text());
   CU_ASSERT_EQUAL_FATAL(status, TRM_OK);

@@ -27,8 +27,8 @@ static void test_presets(void)
   struct trm_model model;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "gpt layers=1 heads=2 dim=6 dropout=0.1", "auto", &nn_tokens), TRM_OK);
   CU_ASSERT_STRING_EQUAL(
-    model.text, "embedding 6 | position | dropout 0.1 | mark a | layer_norm | linear 18 init=gpt2 | attention heads=2 | "
-                "linear 6 init=gpt2 residuals=2 | dropout 0.1 | add a | mark b | layer_norm | linear 24 init=gpt2 | "
+    model.text, "embedding 6 | position | dropout 0.1 | mark a | layer_norm | linear 18 init=gpt2 | attention heads=2 "
+                "| linear 6 init=gpt2 residuals=2 | dropout 0.1 | add a | mark b | layer_norm | linear 24 init=gpt2 | "
                 "gelu tanh | linear 6 init=gpt2 residuals=2 | dropout 0.1 | add b | layer_norm | head tied");
   CU_ASSERT_EQUAL(model.targets, 5);
   trm_model_free(&model);

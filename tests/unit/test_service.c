@@ -265,7 +265,8 @@ static void check_service(const struct layout *l, size_t elements)
 static void test_service(void)
 {
   static const struct layout layouts[] = {
-    {0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}, {0, 2, false}, {1, 1, false}, {0, 0, true}, {2, 0, true},
+    {0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}, {0, 2, false}, {1, 1, false}, {0, 0, true},
+    {2, 0, true},
   };
   for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
     if (layouts[i].servers >= world->size)

@@ -110,7 +110,8 @@ static void test_lines(void)
   ranks_make();
   line_is(of_rank, 3, PLAIN ",\"staleness_mean\":200.6,\"staleness_p99\":999,\"staleness_max\":999,"
                       "\"staleness_workers\":[1,null,999]}\n");
-  line_is(of_rank, 1, PLAIN ",\"staleness_mean\":1,\"staleness_p99\":3,\"staleness_max\":3,\"staleness_workers\":[1]}\n");
+  line_is(of_rank, 1, PLAIN ",\"staleness_mean\":1,\"staleness_p99\":3,\"staleness_max\":3,"
+                      "\"staleness_workers\":[1]}\n");
   line_is(of_rank + 1, 1, PLAIN "}\n"); /* no updates */
   line_is(NULL, 0, PLAIN "}\n");
 }

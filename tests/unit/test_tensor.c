@@ -43,7 +43,8 @@ static void part_of(const struct share *s, const float *whole, float *part)
 }
 
 /* cut: the layer of the whole where a second chunk begins, 0: one chunk. */
-static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions, int cut, int recompute)
+static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions, int cut,
+                      int recompute)
 {
   const struct trm_model_part part = {.tensor = world->rank,
                                       .tensors = world->size,
@@ -174,7 +175,8 @@ static void scores_check(struct share *s, const struct trm_input *input, bool by
   trm_free(got);
 }
 
-static void tally_check(const struct share *s, const struct trm_tally *got, const struct trm_tally *want, bool by_positions)
+static void tally_check(const struct share *s, const struct trm_tally *got, const struct trm_tally *want,
+                        bool by_positions)
 {
   const double error = fabs(got->loss - want->loss) / (fabs(want->loss) + 1e-3);
   check(error <= 1e-5, "loss", s, by_positions, error);
@@ -299,8 +301,9 @@ static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
 
 /* A model of one device, whole and in parts; it can be divided among up to `most` ranks. A bias before a batch norm
  * would have a gradient of rounding errors alone, so there are none. */
-static void model_check(struct trm_device *device, const char *text, const char *loss, const struct trm_input_spec *spec,
-                        const float *x, const int32_t *target, const float *value, size_t rows, int most)
+static void model_check(struct trm_device *device, const char *text, const char *loss,
+                        const struct trm_input_spec *spec, const float *x, const int32_t *target, const float *value,
+                        size_t rows, int most)
 {
   for (int by_positions = 0; by_positions < 2; by_positions++) {
     struct nn_case c;
@@ -395,11 +398,11 @@ static void drawn_check(struct trm_device *device, const char *text, const struc
 static void perceptrons(struct trm_device *device)
 {
   drawn_check(device, "mlp 50-37-29-23-10 relu", &vectors, false, 99);
-  drawn_check(device, "linear 21 | dropout 0.3 | gelu | layer_norm | linear 26 | dropout 0.4 | swiglu | linear 10", &vectors,
-              true, 99);
+  drawn_check(device, "linear 21 | dropout 0.3 | gelu | layer_norm | linear 26 | dropout 0.4 | swiglu | linear 10",
+              &vectors, true, 99);
   drawn_check(device, "linear 3 | relu | linear 2 | tanh | linear 40 | sigmoid | linear 10", &vectors, false, 99);
-  drawn_check(device, "mark x | linear 50 | tanh | add x | mark y | linear 50 bias=no | batch_norm | tanh | linear 50 | "
-                      "add y | linear 7", &values, false, 99);
+  drawn_check(device, "mark x | linear 50 | tanh | add x | mark y | linear 50 bias=no | batch_norm | tanh | "
+                      "linear 50 | add y | linear 7", &values, false, 99);
   drawn_check(device, "linear 50 bias=no | relu | linear 31 bias=no | relu | linear 7", &values, false, 99);
 }
 
@@ -412,13 +415,13 @@ static void sequences(struct trm_device *device)
                         "linear 20 | dropout 0.2 | add a | mark b | rms_norm | linear 70 bias=no | swiglu | "
                         "linear 20 bias=no | add b | rms_norm | head", specs[k], false, 5);
     /* conversions of every kind: features meet positions, heads that do not fit, scores that lie otherwise */
-    drawn_check(device, "embedding 8 | position | mark a | linear 24 | dropout 0.1 | attention heads=4 causal=no | mark h | "
-                        "layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh", specs[k], false,
-                4);
-    drawn_check(device, "embedding 24 | rotary heads=4 | mark q | attention heads=4 | dropout 0.1 | position | linear 24 | "
-                        "add q | swiglu | layer_norm | linear 65 | layer_norm", specs[k], true, 4);
-    drawn_check(device, "embedding 12 | dropout 0.3 | linear 10 | tanh | dropout 0.3 | linear 12 | dropout 0.2 | head tied "
-                        "bias=yes", specs[k], false, 65);
+    drawn_check(device, "embedding 8 | position | mark a | linear 24 | dropout 0.1 | attention heads=4 causal=no | "
+                        "mark h | layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh",
+                specs[k], false, 4);
+    drawn_check(device, "embedding 24 | rotary heads=4 | mark q | attention heads=4 | dropout 0.1 | position | "
+                        "linear 24 | add q | swiglu | layer_norm | linear 65 | layer_norm", specs[k], true, 4);
+    drawn_check(device, "embedding 12 | dropout 0.3 | linear 10 | tanh | dropout 0.3 | linear 12 | dropout 0.2 | "
+                        "head tied bias=yes", specs[k], false, 65);
   }
 }
 
@@ -427,13 +430,13 @@ static void images(struct trm_device *device)
   drawn_check(device, "lenet5", &small, false, 99);
   drawn_check(device, "resnet20", &coloured, false, 99);
   drawn_check(device, "conv2d 8 3 pad=1 | relu | conv2d 12 3 groups=4 pad=1 bias=no | batch_norm | gelu | max_pool 2 | "
-                      "dropout 0.2 | conv2d 12 3 groups=12 | conv2d 6 1 groups=2 | relu | conv2d 7 2 | flatten | linear 10",
-              &coloured, false, 99);
-  drawn_check(device, "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | linear 10",
-              &coloured, false, 99);
+                      "dropout 0.2 | conv2d 12 3 groups=12 | conv2d 6 1 groups=2 | relu | conv2d 7 2 | flatten | "
+                      "linear 10", &coloured, false, 99);
+  drawn_check(device, "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | "
+                      "linear 10", &coloured, false, 99);
   drawn_check(device, "conv2d 9 3 | flatten | dropout 0.1 | linear 10", &coloured, false, 99);
-  drawn_check(device, "avg_pool 2 | conv2d 3 1 | mark a | conv2d 3 1 | max_pool 1 | conv2d 3 1 | add a | global_avg_pool | "
-                      "layer_norm | linear 10", &coloured, false, 99);
+  drawn_check(device, "avg_pool 2 | conv2d 3 1 | mark a | conv2d 3 1 | max_pool 1 | conv2d 3 1 | add a | "
+                      "global_avg_pool | layer_norm | linear 10", &coloured, false, 99);
   drawn_check(device, "conv2d 10 8 bias=no | flatten", &coloured, false, 99);
 }
 
@@ -541,18 +544,20 @@ static void test_moves(void)
               "linear^/ relu/ linear sum relu linear^/ relu/ linear sum");
   names_check("linear 30 | relu | linear 30 | relu | linear 10", &vectors, false,
               "linear^/ relu/ linear sum relu linear^/");
-  names_check("linear 30 | layer_norm | linear 2 | linear 10", &vectors, false, "linear^/ gather layer_norm linear linear^/");
+  names_check("linear 30 | layer_norm | linear 2 | linear 10", &vectors, false,
+              "linear^/ gather layer_norm linear linear^/");
   names_check("gpt layers=1 heads=4 dim=16 dropout=0.1", &characters, true,
-              "embedding scatter/ position/ dropout/ layer_norm/ spread linear/ attention/ linear scatter/ dropout/ add/ "
-              "layer_norm/ spread linear/ gelu/ linear scatter/ dropout/ add/ layer_norm/ spread head/");
+              "embedding scatter/ position/ dropout/ layer_norm/ spread linear/ attention/ linear scatter/ dropout/ "
+              "add/ layer_norm/ spread linear/ gelu/ linear scatter/ dropout/ add/ layer_norm/ spread head/");
   names_check("gpt layers=1 heads=4 dim=16", &characters, false,
-              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear sum "
-              "add layer_norm head^/");
+              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear "
+              "sum add layer_norm head^/");
   names_check("gpt layers=1 heads=4 dim=16", &odd, true,
-              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear sum "
-              "add layer_norm head^/");
+              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear "
+              "sum add layer_norm head^/");
   names_check("embedding 8 | linear 24 | swiglu | linear 24 | rotary heads=4 | attention heads=4 | linear 9 | head",
-              &characters, true, "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
+              &characters, true,
+              "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
               "scatter/ spread head/");
   names_check("lenet5", &small, false,
               "conv2d^/ relu/ max_pool/ conv2d sum relu max_pool flatten linear^/ relu/ linear sum relu linear^/");
@@ -566,8 +571,8 @@ static void test_errors(void)
 {
   struct trm_model_part part = {.tensor = 2, .tensors = 3};
   struct trm_model model;
-  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 18 | attention heads=2 | head", "auto", &nn_tokens,
-                                        &part), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 18 | attention heads=2 | head", "auto",
+                                        &nn_tokens, &part), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 2 (attention): 2 heads cannot be divided among 3 ranks");
   CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 12 | rotary heads=1 | head", "auto", &nn_tokens,
                                         &part), TRM_USAGE);

@@ -41,7 +41,8 @@ static inline const char *text_of(const struct setup *c)
   return text;
 }
 
-static const char *const mlp = "linear 40 | relu | linear 33 bias=no | tanh | dropout 0.1 | linear 24 | tanh | linear 10";
+static const char *const mlp = "linear 40 | relu | linear 33 bias=no | tanh | dropout 0.1 | linear 24 | tanh | "
+                               "linear 10";
 static const char *const conv = "conv2d 6 3 pad=1 bias=no | batch_norm | relu | conv2d 8 3 | batch_norm | relu | "
                                 "flatten | linear 5";
 static const char *const gpt = "gpt layers=2 heads=2 dim=12 context=6 dropout=0.1";

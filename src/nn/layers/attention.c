@@ -38,7 +38,8 @@ static struct trm_attention shape_of(const struct trm_layer *layer, const struct
 }
 
 static void attention_forward(struct trm_layer *layer, const struct trm_pass *pass,
-                              const float *x /* (B, T, 3, H, E) */, float *y /* (B, T, H, E) */, float *work /* (B, H, T, 2) */)
+                              const float *x /* (B, T, 3, H, E) */, float *y /* (B, T, H, E) */,
+                              float *work /* (B, H, T, 2) */)
 {
   const struct trm_attention shape = shape_of(layer, pass);
   pass->device->ops->attention_forward(pass->device, &shape, x, y, work);
