@@ -133,6 +133,8 @@ static int create_models(struct trainer *t)
   if (part.tensors > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
     trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->parts->device);
+    if (strcmp(o->parallel.share, "none") != 0)
+      trm_axis_share(t->tensor, o->parallel.share);
   }
   return TRM_OK;
 }
