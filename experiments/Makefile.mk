@@ -22,3 +22,10 @@ EXTRA_DIST += \
 	experiments/async-methods/methods.txt \
 	experiments/async-methods/run.sh \
 	experiments/async-methods/table.md
+EXTRA_DIST += \
+	experiments/pipedream-versions/README.md \
+	experiments/pipedream-versions/config.yaml \
+	experiments/pipedream-versions/curves.svg \
+	experiments/pipedream-versions/methods.txt \
+	experiments/pipedream-versions/run.sh \
+	experiments/pipedream-versions/table.md
