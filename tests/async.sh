@@ -25,12 +25,13 @@ near() {
 }
 # Every batch once: 160 updates, 8,000 samples.
 whole() {
-  [ "$(of "$1" steps) $(of "$1" samples)" = "160 8000" ] || fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
+  [ "$(of "$1" steps) $(of "$1" samples)" = "160 8000" ] ||
+    fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
 }
 
 # -- what it must be equal to
-for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" "adamw --optim.lr=0.003 --optim.ema=0.9" \
-  "adagrad --optim.lr=0.05"; do
+for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" \
+  "adamw --optim.lr=0.003 --optim.ema=0.9" "adagrad --optim.lr=0.05"; do
   name=${optimizer%% *}
   # shellcheck disable=SC2086
   run 1 "serial-$name" --optim.name=$optimizer
@@ -44,9 +45,9 @@ near serial-sgd group 1e-6
 
 # -- every way to reach the weights
 i=0
-for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" "4 --strategy.servers=2" \
-  "4 --strategy.name=groups --strategy.groups=2" "5 --strategy.rate=staleness" "3 --strategy.tau=3" \
-  "3 --data.memory=1M" "6 --train.batch=50 --optim.momentum=0.5"; do
+for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" \
+  "4 --strategy.servers=2" "4 --strategy.name=groups --strategy.groups=2" "5 --strategy.rate=staleness" \
+  "3 --strategy.tau=3" "3 --data.memory=1M" "6 --train.batch=50 --optim.momentum=0.5"; do
   i=$((i + 1))
   # shellcheck disable=SC2086
   run ${how%% *} way$i --strategy.name=asgd --optim.lr=0.05 ${how#* }
@@ -67,7 +68,8 @@ pass "the staleness of every update is on record"
 
 # -- a slow rank: the others do its work and do not wait for it
 begin=$SECONDS
-run 3 slow --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=1 --run.slow=1:500 --train.epochs=1
+run 3 slow --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=1 --run.slow=1:500 \
+  --train.epochs=1
 slow=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' slow/summary.json | sed -n 's/"rank":1,"updates"://p')
 at_least 3 "${slow:-99}" || fail "the slow rank made $slow updates of 80"
 pass "a rank 500 times as slow made $slow updates of 80, the run took $((SECONDS - begin)) s"
@@ -85,8 +87,8 @@ run 2 other --strategy.name=asgd --optim.lr=0.05 --run.resume=auto
 whole other
 pass "goes on with as many ranks, and with others"
 for data in dynamic static; do
-  launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 --strategy.data=$data \
-    --device.compute=sleep --device.gflops=0.3 > signal.log 2>&1 &
+  launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 \
+    --strategy.data=$data --device.compute=sleep --device.gflops=0.3 > signal.log 2>&1 &
   job=$!
   for _ in $(seq 100); do
     sleep 0.05

@@ -24,7 +24,8 @@ whole() {
   at_least 2.299 "$(of "$1" test_loss)" || fail "$2: test loss $(of "$1" test_loss)"
 }
 
-methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 | sed -n 's/.*(known: sync, \(.*\))/\1/p' | tr -d ,)
+methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
+  sed -n 's/.*(known: sync, \(.*\))/\1/p' | tr -d ,)
 [ "$(echo "$methods" | wc -w)" -ge 2 ] || fail "no list of methods"
 
 run 1 serial
@@ -57,11 +58,13 @@ for method in $methods; do
     run 5 "$method-few" $options --data.limit=70 --train.epochs=1
     [ "$(of "$method-few" steps)" = 3 ] || fail "$method with 3 batches for 5 workers: $(of "$method-few" steps) steps"
     run 4 "$method-rows" $options --data.limit=6 --train.batch=2 --train.epochs=2
-    [ "$(of "$method-rows" samples)" = 12 ] || fail "$method, batches of 2 for 4 workers: $(of "$method-rows" samples) samples"
+    [ "$(of "$method-rows" samples)" = 12 ] ||
+      fail "$method, batches of 2 for 4 workers: $(of "$method-rows" samples) samples"
     for data in dynamic static; do
       run 3 "$method-slow-$data" $options --strategy.data=$data --data.limit=360 --train.epochs=1 \
         --device.compute=sleep --device.gflops=5 --run.slow=1:100
-      [ "$(of "$method-slow-$data" steps)" = 12 ] || fail "$method with a slow rank: $(of "$method-slow-$data" steps) steps"
+      [ "$(of "$method-slow-$data" steps)" = 12 ] ||
+        fail "$method with a slow rank: $(of "$method-slow-$data" steps) steps"
     done
   }
   pass "$method: one worker, several, late and idle ones, resumed; test loss $(of "$method-node" test_loss)"

@@ -50,7 +50,8 @@ bad() {
   got=$?
   [[ $got =~ ^$status$ ]] || { cat out err; fail "case $number: trireme $*: status $got, expected $status"; }
   [ "$(grep -c 'error:' err)" = 1 ] || { cat err; fail "case $number: trireme $*: one error line was expected"; }
-  grep 'error:' err | grep -qE -- "$pattern" || { cat err; fail "case $number: trireme $*: the message does not match $pattern"; }
+  grep 'error:' err | grep -qE -- "$pattern" ||
+    { cat err; fail "case $number: trireme $*: the message does not match $pattern"; }
   pass "$number: trireme $*  ->  $status, $(grep 'error:' err)"
 }
 m="--model=mlp 784-16-10 relu"
@@ -61,7 +62,8 @@ bad 2 'unknown option "train.bacth".*"train.batch"' $train "$m" --train.bacth=8 
 bad 2 'run.slow: "0:2;1:3" is not RANK:FACTOR' $train "$m" '--run.slow=0:2;1:3' --run.dir=x
 bad 2 'run.slow: there is no rank 1, the job has 1 rank: 0' $train "$m" --run.slow=1:2 --run.dir=x
 bad 2 'run.slow: rank 0 cannot take 0.5 times its time' $train "$m" --run.slow=0:0.5 --run.dir=x
-bad 2 'run.jitter: .*there is no "lognromal"; did you mean "lognormal"' $train "$m" '--run.jitter=lognromal 0.5' --run.dir=x
+bad 2 'run.jitter: .*there is no "lognromal"; did you mean "lognormal"' \
+  $train "$m" '--run.jitter=lognromal 0.5' --run.dir=x
 bad 2 'run.jitter: "lognormal" is not "lognormal SIGMA"' $train "$m" --run.jitter=lognormal --run.dir=x
 bad 2 'train.batch.*"many"' $train "$m" --train.batch=many --run.dir=x
 bad 2 'train.batch.*0' $train "$m" --train.batch=0 --run.dir=x
@@ -78,7 +80,8 @@ bad 2 'device.matmul=bf16.*(openblas|cblas).*onednn' $train "$m" --device.blas=o
 bad 2 'device.matmul.*f16.*f32' $train "$m" --device.matmul=f16 --run.dir=x
 bad 2 'data 3 x pipeline 1 x tensor 1 does not make the 1 rank ' $train "$m" --parallel.data=3 --run.dir=x
 bad 2 'parallel.recompute: .some. is neither' $train "$m" --parallel.recompute=some --run.dir=x
-bad 1 '/nowhere/at/all: no file can be made' $train "$m" --parallel.offload=/nowhere/at/all --optim.name=adam --run.dir=x
+bad 1 '/nowhere/at/all: no file can be made' $train "$m" --parallel.offload=/nowhere/at/all \
+  --optim.name=adam --run.dir=x
 RUN="$MPIEXEC -n 2" # layouts
 bad 2 'data -1 x pipeline 3 x tensor 1 does not make' $train "$m" --parallel.pipeline=3 --run.dir=x
 bad 2 'parallel.data and parallel.tensor are both -1' $train "$m" --parallel.tensor=-1 --run.dir=x
@@ -92,7 +95,8 @@ bad 2 'parallel.cut: "1,2" cuts the model into 3 pieces, but 2' $train "$m" --pa
   --run.dir=x
 bad 2 'pipedream updates after every micro-batch' $train "$m" --parallel.pipeline=2 --parallel.schedule=pipedream \
   --train.accumulate=2 --run.dir=x
-bad 2 'parallel.zero: schedule 2bw' $train "$m" --parallel.pipeline=2 --parallel.schedule=2bw --parallel.zero=2 --run.dir=x
+bad 2 'parallel.zero: schedule 2bw' $train "$m" --parallel.pipeline=2 --parallel.schedule=2bw --parallel.zero=2 \
+  --run.dir=x
 RUN=
 bad 2 'run.lanes.*6' $train "$m" --run.lanes=6 --run.dir=x
 bad 2 'data.file' train "$m" --run.dir=x
@@ -146,7 +150,8 @@ bad 1 'unwritable-parent/file' export "$checkpoint" --format=safetensors --out=u
 bad 2 'good.safetensors holds weights alone: --model' eval good.safetensors --data.file=digits.h5
 bad 2 'good.safetensors holds weights alone: --data.file' export good.safetensors "$m" --format=onnx --out=x.onnx
 bad 1 'halved.safetensors.*layer0.weight.*beyond the end' eval halved.safetensors "$m" --data.file=digits.h5
-bad 2 'layer0.weight has shape \(16, 784\).*\(17, 784\)' $train "--model=mlp 784-17-10 relu" --model.init=good.safetensors --run.dir=x
+bad 2 'layer0.weight has shape \(16, 784\).*\(17, 784\)' $train "--model=mlp 784-17-10 relu" \
+  --model.init=good.safetensors --run.dir=x
 RUN="$MPIEXEC -n 2" bad 1 'digits.h5: no safetensors file' $train "$m" --model.init=digits.h5 --run.dir=x
 bad 2 'nowhere.safetensors' $train "$m" --model.init=nowhere.safetensors --run.dir=x
 # -- imports
@@ -179,7 +184,8 @@ RUN="$MPIEXEC -n 2" bad 1 'nowhere.h5' train --data.file=nowhere.h5 "$m" --run.d
 if [ "$(id -u)" = 0 ]; then
   tiny=$(mktemp -d)
   if mount -t tmpfs -o size=3m tmpfs "$tiny" 2> /dev/null; then
-    bad 1 "$tiny.*(space|write|full)" $train "--model=mlp 784-256-10 relu" --train.epochs=50 "--run.dir=$tiny/run" --run.keep=50
+    bad 1 "$tiny.*(space|write|full)" $train "--model=mlp 784-256-10 relu" --train.epochs=50 "--run.dir=$tiny/run" \
+      --run.keep=50
     for file in "$tiny"/run/checkpoints/step-*.h5; do
       "$TRIREME" data info --check "$file" > /dev/null || fail "disk full: $file is damaged"
     done

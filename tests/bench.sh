@@ -11,14 +11,16 @@ cd "$work" || exit 99
 figures() {
   local key
   for key in "$@"; do
-    [ "$(json_number "$key" out.json | wc -l)" -eq "$(wc -l < out.json)" ] || { cat out.json; fail "a line without $key"; }
+    [ "$(json_number "$key" out.json | wc -l)" -eq "$(wc -l < out.json)" ] ||
+      { cat out.json; fail "a line without $key"; }
     for value in $(json_number "$key" out.json); do
       at_least "$value" 1e-12 || { cat out.json; fail "$key is $value"; }
     done
   done
 }
 
-"$TRIREME" bench gemm --shapes=64x48x32,8x9x10:tn,5x7x300:nt --threads=1 --repeat=3 --json > out.json || fail "bench gemm"
+"$TRIREME" bench gemm --shapes=64x48x32,8x9x10:tn,5x7x300:nt --threads=1 --repeat=3 --json > out.json ||
+  fail "bench gemm"
 figures m n k product_s gflop_per_s
 [ "$(wc -l < out.json)" -eq 3 ] || fail "three shapes, $(wc -l < out.json) lines"
 pass "bench gemm"
@@ -28,16 +30,19 @@ if grep -q '^BLAS_LIBS = .*openblas-openmp' "$top_builddir/Makefile"; then
 fi
 
 for ranks in 1 2 3; do
-  launch $ranks "$TRIREME" bench step --model="mlp 20-30-5 tanh" --batch=8 --steps=3 --warmup=1 --threads=1 --json > out.json ||
+  launch $ranks "$TRIREME" bench step --model="mlp 20-30-5 tanh" --batch=8 --steps=3 --warmup=1 --threads=1 --json \
+    > out.json ||
     fail "bench step, $ranks ranks"
   figures step_s items_per_s model_s strategy_s bound_s products_s optimizer_s share_of_bound
-  [ "$(json_number ranks out.json)" = $ranks ] && [ "$(json_number params out.json)" = 785 ] || { cat out.json; fail "bench step: another job"; }
+  [ "$(json_number ranks out.json)" = $ranks ] && [ "$(json_number params out.json)" = 785 ] ||
+    { cat out.json; fail "bench step: another job"; }
   pass "bench step, $ranks ranks"
 done
 
 for model in lenet5 "gpt layers=1 heads=2 dim=8 context=12" "linear 8 | batch_norm | dropout 0.5 | linear 10"; do
   for ranks in 1 2; do
-    launch $ranks "$TRIREME" bench step --model="$model" --batch=2 --steps=2 --warmup=1 --threads=1 --json > out.json ||
+    launch $ranks "$TRIREME" bench step --model="$model" --batch=2 --steps=2 --warmup=1 --threads=1 --json \
+    > out.json ||
       fail "bench step of $model, $ranks ranks"
     figures step_s items_per_s bound_s memory_gb_per_s product_gflop_per_s
     pass "bench step of $model, $ranks ranks"
@@ -48,8 +53,10 @@ for model in lenet5 "gpt layers=1 heads=2 dim=8 context=12" "linear 8 | batch_no
     pass "the parts are the step"
   done
 done
-for slot in $(sed -n '/^struct trm_device_ops/,/^};/s/.*(\*\([a-z0-9_]*\))(struct trm_device .*/\1/p' "$top_srcdir/src/core/device.h"); do
-  grep -qF "  .$slot = timed_$slot," "$top_srcdir/src/cli/timed_device.c" || fail "timed_device.c does not hand on $slot"
+slots='/^struct trm_device_ops/,/^};/s/.*(\*\([a-z0-9_]*\))(struct trm_device .*/\1/p'
+for slot in $(sed -n "$slots" "$top_srcdir/src/core/device.h"); do
+  grep -qF "  .$slot = timed_$slot," "$top_srcdir/src/cli/timed_device.c" ||
+    fail "timed_device.c does not hand on $slot"
 done
 pass "every slot of a device is timed"
 
@@ -76,15 +83,18 @@ for ranks in 2 3; do
       [ "$target" = helper ] && naps=2
       for operation in $operations; do
         for bytes in 8 4096 262144 4194304; do
-          [ "$(rows "\"window\":\"$window\"" "\"operation\":\"$operation\"" "\"target\":\"$target\"" "\"bytes\":$bytes,")" -eq $naps ] ||
+          [ "$(rows "\"window\":\"$window\"" "\"operation\":\"$operation\"" "\"target\":\"$target\"" \
+            "\"bytes\":$bytes,")" -eq $naps ] ||
             { cat out.json; fail "bench rma: $window $operation of $bytes bytes, $target: not $naps"; }
         done
       done
-      [ "$(rows "\"window\":\"$window\"" '"operation":"fetch_add"' "\"target\":\"$target\"" '"bytes":8,')" -eq $naps ] ||
+      [ "$(rows "\"window\":\"$window\"" '"operation":"fetch_add"' "\"target\":\"$target\"" \
+        '"bytes":8,')" -eq $naps ] ||
         { cat out.json; fail "bench rma: $window fetch_add, $target: not $naps"; }
     done
   done
-  [ "$(rows '"nap_us":100,')" -eq 13 ] && [ "$(rows '"nap_us":300,')" -eq 13 ] || { cat out.json; fail "bench rma: naps"; }
+  [ "$(rows '"nap_us":100,')" -eq 13 ] && [ "$(rows '"nap_us":300,')" -eq 13 ] ||
+    { cat out.json; fail "bench rma: naps"; }
   grep -v '"target":"idle"' out.json > computing.json
   mv computing.json out.json
   figures speed quiet_speed
@@ -93,7 +103,9 @@ done
 
 launch 2 "$TRIREME" bench service --bytes=400004 --rounds=2 --json > out.json || fail "bench service"
 figures bytes exchange_s plain_s part_of_plain
-for way in shared server thread; do [ "$(rows "\"way\":\"$way\"")" -eq 1 ] || { cat out.json; fail "bench service: $way"; }; done
+for way in shared server thread; do
+  [ "$(rows "\"way\":\"$way\"")" -eq 1 ] || { cat out.json; fail "bench service: $way"; }
+done
 pass "bench service"
 
 "$TRIREME" data make digits --out=digits.h5 --train=300 --test=50 > /dev/null 2>&1 || fail "data make digits"
@@ -107,12 +119,15 @@ done
 awk 'BEGIN { srand(3); for (i = 0; i < 300; i++) { c = i % 2; line = c ? "+1" : "-1"; at = 0
   for (e = 0; e < 5; e++) { at += 2 + 2 * int(8 * rand()); line = line " " (at + c) ":" (1 + int(9 * rand())) / 4 }
   print line } }' > two.libsvm
-"$TRIREME" data import libsvm two.libsvm --test-part=0.2 --normalize --out=two.h5 > /dev/null 2>&1 || fail "import two.libsvm"
+"$TRIREME" data import libsvm two.libsvm --test-part=0.2 --normalize --out=two.h5 > /dev/null 2>&1 ||
+  fail "import two.libsvm"
 for ranks in 1 2 3; do
   for more in "" "--mu=0.1 --train.loss=logistic" "--strategy.rows=4"; do
-    launch $ranks "$TRIREME" bench hogwild --data.file=two.h5 --train.batch=16 --repeat=2 --optim.lr=1 $more --json > out.json ||
+    launch $ranks "$TRIREME" bench hogwild --data.file=two.h5 --train.batch=16 --repeat=2 --optim.lr=1 $more \
+      --json > out.json ||
       fail "bench hogwild $more, $ranks ranks"
-    figures plain_rows_per_s copied_rows_per_s in_place_rows_per_s shared_rows_per_s copies_rows_per_s cost_of_plain shared_speedup copies_speedup
+    figures plain_rows_per_s copied_rows_per_s in_place_rows_per_s shared_rows_per_s copies_rows_per_s \
+      cost_of_plain shared_speedup copies_speedup
     for error in plain_error in_place_error shared_error copies_error; do
       at_least 0.05 "$(json_number $error out.json)" || { cat out.json; fail "bench hogwild $more: $error"; }
     done

@@ -13,11 +13,13 @@ counts="4 8"
 [ -z "${TRM_TEST_QUICK:-}" ] || counts=4
 for schedule in gpipe 1f1b interleaved 2bw; do
   for micros in $counts; do
-    launch 4 "$TRIREME" train --model="$model" --data.file=digits.h5 --run.dir=$schedule$micros --run.checkpoint_every=-1 \
-      --parallel.pipeline=4 --parallel.schedule=$schedule --train.accumulate=$micros --train.steps=4 --train.batch=32 \
-      --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" > $schedule$micros.log 2>&1 ||
+    launch 4 "$TRIREME" train --model="$model" --data.file=digits.h5 --run.dir=$schedule$micros \
+      --run.checkpoint_every=-1 --parallel.pipeline=4 --parallel.schedule=$schedule --train.accumulate=$micros \
+      --train.steps=4 --train.batch=32 --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" \
+      > $schedule$micros.log 2>&1 ||
       { cat $schedule$micros.log; fail "$schedule with $micros micro-batches"; }
-    measured=$(json_number bubble $schedule$micros/summary.json) theory=$(json_number bubble_theory $schedule$micros/summary.json)
+    measured=$(json_number bubble $schedule$micros/summary.json)
+    theory=$(json_number bubble_theory $schedule$micros/summary.json)
     awk -v m="$measured" -v t="$theory" 'BEGIN { exit !(m != "" && t > 0 && m - t < 0.05 && t - m < 0.05) }' ||
       fail "$schedule with $micros micro-batches: idle $measured of the time, $theory in theory"
     pass "$schedule with $micros micro-batches: idle $measured of the time, $theory in theory"

@@ -1,6 +1,7 @@
 #!/bin/bash
-# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, cli -> exchange -> nn, kernels -> blas
-# -> core; the wings meet in src/cli alone, through their public headers; each vendor's header stands in one place.
+# Arrows point down only: cli -> {mpi, datasets, kernels} -> train -> nn -> core, cli -> exchange -> nn,
+# kernels -> blas -> core; the wings meet in src/cli alone, through their public headers; each vendor's header stands in
+# one place.
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 
@@ -8,11 +9,14 @@ cd "$top_srcdir" || exit 99
 may() {
   local folder=$1 pattern=$2 wrong
   [ -d "$folder" ] || fail "$folder: no such folder"
-  wrong=$(find "$folder" -name '*.[ch]' -exec grep -HnE '^ *# *include +"' {} + | grep -vE "include +\"(($pattern)|[a-z0-9_]+\.h\")" || true)
+  wrong=$(find "$folder" -name '*.[ch]' -exec grep -HnE '^ *# *include +"' {} + |
+    grep -vE "include +\"(($pattern)|[a-z0-9_]+\.h\")" || true)
   [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes what it must not (allowed: $pattern)"; }
   pass "$folder includes nothing but $pattern"
 }
-public='mpi/real\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h|mpi/async/service\.h|mpi/async/copies\.h|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
+public='mpi/real\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h'
+public="$public"'|mpi/async/service\.h|mpi/async/copies\.h'
+public="$public"'|kernels/kernels\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
 may src/core 'core/'
 may src/nn 'core/|nn/'
 may src/train 'core/|nn/|train/'
@@ -26,7 +30,8 @@ may src/cli "core/|nn/|train/|cli/|$public"
 # only HEADER PATTERN: files outside tests that include <HEADER> must match PATTERN
 only() {
   local header=$1 pattern=$2 wrong
-  wrong=$(find src mpi blas kernels datasets -name '*.[ch]' -exec grep -lE "^ *# *include +<$header>" {} + | grep -vE "^($pattern)$" || true)
+  wrong=$(find src mpi blas kernels datasets -name '*.[ch]' -exec grep -lE "^ *# *include +<$header>" {} + |
+    grep -vE "^($pattern)$" || true)
   [ -z "$wrong" ] || fail "<$header> is included by $wrong (allowed: $pattern)"
   pass "<$header> stays in $pattern"
 }

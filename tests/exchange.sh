@@ -85,7 +85,8 @@ fi
 python=${PYTHON:-python3}
 if "$python" -c 'import numpy, onnx, onnxruntime' 2> /dev/null && [ -s lenet5.onnx ]; then
   mkdir answers
-  top_srcdir=$top_srcdir TRM_ONNX_OUT=answers "$top_builddir/tests/unit/test_onnx" > log 2>&1 || { cat log; fail "test_onnx"; }
+  top_srcdir=$top_srcdir TRM_ONNX_OUT=answers "$top_builddir/tests/unit/test_onnx" > log 2>&1 ||
+    { cat log; fail "test_onnx"; }
   "$python" "$here/reference/check_onnx.py" answers || fail "onnxruntime"
   pass "onnxruntime agrees"
 else

@@ -15,10 +15,12 @@ for _ in $(seq 300); do printf '%s' "$ring"; done > ring.txt
 learn() {
   local name=$1
   shift
-  "$TRIREME" data import text ring.txt --out="$name.h5" "$@" > "$name.log" 2>&1 || { cat "$name.log"; fail "import $name"; }
+  "$TRIREME" data import text ring.txt --out="$name.h5" "$@" > "$name.log" 2>&1 ||
+    { cat "$name.log"; fail "import $name"; }
   "$TRIREME" train "--model=gpt layers=2 heads=2 dim=32 context=24" --data.file="$name.h5" --train.batch=16 \
     --train.steps=400 --optim.name=adamw --optim.lr=0.01 --optim.warmup=20 --optim.clip=1 --data.stride=5 \
-    --run.dir="$name" --parallel.threads=1 --data.limit_test=5 >> "$name.log" 2>&1 || { cat "$name.log"; fail "train $name"; }
+    --run.dir="$name" --parallel.threads=1 --data.limit_test=5 >> "$name.log" 2>&1 ||
+      { cat "$name.log"; fail "train $name"; }
 }
 generate() { "$TRIREME" generate "$@" --parallel.threads=1 --log.quiet=yes; }
 
@@ -31,7 +33,8 @@ right() {
 }
 
 encodings="characters bytes"
-"$TRIREME" data import text ring.txt --out=try.h5 --tokens=bpe --vocab=300 > try.log 2>&1 && encodings="$encodings bpe" ||
+"$TRIREME" data import text ring.txt --out=try.h5 --tokens=bpe --vocab=300 > try.log 2>&1 &&
+  encodings="$encodings bpe" ||
   grep -q 'needs PCRE2' try.log || fail "import, bpe: $(cat try.log)"
 for name in $encodings; do
   case $name in bpe) learn bpe --tokens=bpe --vocab=300 ;; *) learn "$name" --tokens="$name" ;; esac
@@ -47,19 +50,21 @@ done
 # -- draws
 checkpoint=characters/checkpoints/last.h5
 draw() { generate $checkpoint --prompt='Drei' --tokens=100 "$@"; }
-[ "$(draw --temperature=0)" = "$(draw --top-k=1 --temperature=5 --seed=9)" ] || fail "one candidate is not the likeliest"
-[ "$(draw --temperature=0)" = "$(draw --top-p=0 --temperature=5 --seed=9)" ] || fail "the likeliest alone is not the likeliest"
+[ "$(draw --temperature=0)" = "$(draw --top-k=1 --temperature=5 --seed=9)" ] ||
+  fail "one candidate is not the likeliest"
+[ "$(draw --temperature=0)" = "$(draw --top-p=0 --temperature=5 --seed=9)" ] ||
+  fail "the likeliest alone is not the likeliest"
 pass "top-k=1 and top-p=0 take the likeliest token"
 [ "$(draw --temperature=4 --seed=3)" = "$(draw --temperature=4 --seed=3)" ] || fail "a seed gave two texts"
 [ "$(draw --temperature=4 --seed=3)" != "$(draw --temperature=4 --seed=4)" ] || fail "two seeds gave one text"
-[ "$(draw --temperature=4 --seed=3)" = "$("$TRIREME" generate $checkpoint --prompt=Drei --tokens=100 --temperature=4 --seed=3 \
-  --parallel.threads=2 --log.quiet=yes 2> /dev/null)" ] || fail "threads change the text"
+[ "$(draw --temperature=4 --seed=3)" = "$("$TRIREME" generate $checkpoint --prompt=Drei --tokens=100 --temperature=4 \
+  --seed=3 --parallel.threads=2 --log.quiet=yes 2> /dev/null)" ] || fail "threads change the text"
 pass "the text depends on the seed, not on threads"
 
 # -- weights alone: the vocabulary is that of the data set
 "$TRIREME" export $checkpoint --format=safetensors --out=weights.safetensors --log.quiet=yes || fail "export"
-alone=$(generate weights.safetensors "--model=gpt layers=2 heads=2 dim=32 context=24" --data.file=characters.h5 --prompt=Drei \
-  --tokens=100 --temperature=0) || fail "weights alone"
+alone=$(generate weights.safetensors "--model=gpt layers=2 heads=2 dim=32 context=24" --data.file=characters.h5 \
+  --prompt=Drei --tokens=100 --temperature=0) || fail "weights alone"
 [ "$alone" = "$(draw --temperature=0)" ] || fail "weights alone go on as \"$alone\""
 pass "weights alone, and the data set's vocabulary"
 
@@ -67,13 +72,15 @@ pass "weights alone, and the data set's vocabulary"
 bits=$("$TRIREME" eval bytes/checkpoints/last.h5 --data.file=bytes.h5 --json --parallel.threads=1 --log.quiet=yes)
 echo "$bits" > bits.json
 [ "$(json_number bits bits.json)" = "$(json_number bits_per_byte bits.json)" ] || fail "bytes: $bits"
-"$TRIREME" eval $checkpoint --data.file=characters.h5 --json --parallel.threads=1 --log.quiet=yes > bits.json || fail "eval"
+"$TRIREME" eval $checkpoint --data.file=characters.h5 --json --parallel.threads=1 --log.quiet=yes > bits.json ||
+  fail "eval"
 awk -v t="$(json_number bits bits.json)" -v b="$(json_number bits_per_byte bits.json)" \
   -v n="$(printf '%s' "$ring" | wc -c)" -v c="$(printf '%s' "$ring" | LC_ALL=C.UTF-8 wc -m)" \
   'BEGIN { r = t / b / (n / c); exit !(r > 0.999 && r < 1.001) }' || fail "characters: $(cat bits.json)"
 pass "bits a byte are bits a token by the bytes of a token"
 for key in test_bits_per_byte test_perplexity; do
-  grep -q "\"$key\":" characters/metrics.jsonl && grep -q "\"$key\":" characters/summary.json || fail "no $key on record"
+  grep -q "\"$key\":" characters/metrics.jsonl && grep -q "\"$key\":" characters/summary.json ||
+    fail "no $key on record"
 done
 pass "bits a byte are on record"
 
@@ -82,11 +89,13 @@ bad() {
   local pattern=$1
   shift
   generate "$@" > out 2> err && fail "generate $*: no error"
-  [ "$(grep -c 'error:' err)" = 1 ] && grep 'error:' err | grep -qE -- "$pattern" || { cat err; fail "generate $*: not $pattern"; }
+  [ "$(grep -c 'error:' err)" = 1 ] && grep 'error:' err | grep -qE -- "$pattern" ||
+    { cat err; fail "generate $*: not $pattern"; }
   pass "generate $*: $(grep 'error:' err)"
 }
 "$TRIREME" data make digits --out=digits.h5 --train=64 --test=32 > /dev/null 2>&1
-"$TRIREME" train "--model=mlp 784-8-10 relu" --data.file=digits.h5 --train.epochs=1 --run.dir=mlp > /dev/null 2>&1 || fail "mlp"
+"$TRIREME" train "--model=mlp 784-8-10 relu" --data.file=digits.h5 --train.epochs=1 --run.dir=mlp > /dev/null 2>&1 ||
+  fail "mlp"
 "$TRIREME" train "--model=embedding 8 | linear 24 | attention heads=1 causal=no | head" --data.file=characters.h5 \
   --train.steps=1 --run.dir=sees --data.context=8 --data.limit_test=1 > sees.log 2>&1
 bad 'mlp/.*not a model of tokens' mlp/checkpoints/last.h5 --prompt=a

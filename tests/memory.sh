@@ -2,7 +2,8 @@
 # The memory that a run plans before its first step is what it then takes.
 set -u
 . "$(dirname "$0")/lib.sh"
-grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" && skip "sanitizers take memory of their own"
+grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
+  skip "sanitizers take memory of their own"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99

@@ -13,13 +13,14 @@ make_run() {
   printf 'model: mlp 4-3-2 relu\noptim: {lr: 0.%d}\nrun: {dir: "x"}\n' "$2" > "$1/config.yaml"
   awk -v n="$2" -v spike="${3:-0}" 'BEGIN {
     for (i = 1; i <= n; i++) {
-      printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"loss\":%g,\"lr\":0.1}\n", i, i * 4 / n, 8 * i, i / 100,
-             i == spike ? 40 : 2 - i / n
+      printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"loss\":%g,\"lr\":0.1}\n", i, i * 4 / n, 8 * i,
+             i / 100, i == spike ? 40 : 2 - i / n
       if (i % int(n / 4) == 0)
-        printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"test_loss\":%g,\"test_accuracy\":%g}\n", i, i * 4 / n,
-               8 * i, i / 100, 2.1 - i / n, i / n - 0.02
+        printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"test_loss\":%g,\"test_accuracy\":%g}\n", i,
+               i * 4 / n, 8 * i, i / 100, 2.1 - i / n, i / n - 0.02
     } }' > "$1/metrics.jsonl"
-  printf '{"status":"done","strategy":"sync","ranks":2,"layout":"data 2","samples_per_s":12345,"test_accuracy":0.9812,"test_loss":0.0512,"weights_sha256":"0123456789abcdef"}\n' > "$1/summary.json"
+  printf '{%s,%s,%s}\n' '"status":"done","strategy":"sync","ranks":2,"layout":"data 2","samples_per_s":12345' \
+    '"test_accuracy":0.9812,"test_loss":0.0512' '"weights_sha256":"0123456789abcdef"' > "$1/summary.json"
 }
 report() { "$TRIREME" report "$@" > report.log 2>&1; }
 refused() { # refused STATUS TEXT ARGUMENT...
@@ -78,12 +79,15 @@ pass "a trace"
 
 make_run stale 40
 ! grep -q 'Staleness' both.html || fail "staleness of runs that have none"
-sed -i 's/}$/,"staleness":[{"rank":0,"updates":40,"mean":1.25,"p99":3,"max":3,"histogram":[10,15,10,5]},{"rank":2,"updates":4,"mean":2.5,"p99":5,"max":5,"histogram":[0,2,0,1,0,1]}]}/' stale/summary.json
+first='{"rank":0,"updates":40,"mean":1.25,"p99":3,"max":3,"histogram":[10,15,10,5]}'
+last='{"rank":2,"updates":4,"mean":2.5,"p99":5,"max":5,"histogram":[0,2,0,1,0,1]}'
+sed -i "s/}$/,\"staleness\":[$first,$last]}/" stale/summary.json
 report stale one --out=stale.html || { cat report.log; fail "report of a run with staleness"; }
 [ "$(grep -c '<h3>stale</h3>' stale.html)" -eq 1 ] || fail "not one section on staleness"
-grep -q '<tr><td class="n">0</td><td class="n">40</td><td class="n">1.25</td><td class="n">3</td><td class="n">3</td>' stale.html ||
+figures() { printf '<td class="n">%s</td>' "$@"; }
+grep -q "<tr>$(figures 0 40 1.25 3 3)" stale.html ||
   fail "no row of rank 0's staleness"
-grep -q '<td class="n">2</td><td class="n">4</td><td class="n">2.50</td><td class="n">5</td><td class="n">5</td>' stale.html ||
+grep -q "$(figures 2 4 2.50 5 5)" stale.html ||
   fail "no row of rank 2's staleness"
 # 17 of 44 updates have missed one; that bar is the highest, 5 bars of all ranks, 4 and 3 of each
 grep -q '<title>1: 17 updates, 38.6 %</title>' stale.html || fail "the histogram of all ranks is not their sum"
@@ -96,7 +100,8 @@ pass "staleness"
 rm bad/summary.json
 printf '{"step":41,"epo' >> bad/metrics.jsonl
 report bad --out=killed.html || { cat report.log; fail "a killed run"; }
-grep -q 'warning: bad/metrics.jsonl:45: the last line is incomplete' report.log || { cat report.log; fail "no warning of the incomplete line"; }
+grep -q 'warning: bad/metrics.jsonl:45: the last line is incomplete' report.log ||
+  { cat report.log; fail "no warning of the incomplete line"; }
 grep -q 'not ended' killed.html || fail "a killed run is not said to be one"
 pass "a killed run"
 

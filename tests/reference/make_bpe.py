@@ -1,7 +1,7 @@
 """Records what Hugging Face's tokenizers make of a text of many scripts: byte-level byte pairs, learned from it.
 
-Writes bpe_text.txt, bpe_vocab.json and bpe_merges.txt (GPT-2's formats) and bpe_tokens.txt (one number a line) beside this
-file. Needs the package tokenizers. The tests learn the same pairs, and read them."""
+Writes bpe_text.txt, bpe_vocab.json and bpe_merges.txt (GPT-2's formats) and bpe_tokens.txt (one number a line) beside
+this file. Needs the package tokenizers. The tests learn the same pairs, and read them."""
 import os
 import random
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -14,7 +14,8 @@ lines = [
     "Η τριήρης είχε τρεις σειρές κουπιών. Тридцать вёсел в воде. שלוש שורות של משוטים. ثلاثة صفوف",
     "三段櫂船は三列の漕ぎ手を持つ。１２３。 नाव तीन पंक्तियाँ १२३ เรือสามแถว 노 젓는 배",
     "code:\tif (a[i] != b[j]) { return -1; }\r\n\r\n    x = 0x1f;  // done   ",
-    "emoji \U0001f6a3\u200d\u2642\ufe0f \U0001f30a\U0001f30a, e\u0301 combined, nbsp\u00a0here\u2003wide\u3000space\u2028line\u0085next",
+    "emoji \U0001f6a3\u200d\u2642\ufe0f \U0001f30a\U0001f30a, e\u0301 combined, "
+    "nbsp\u00a0here\u2003wide\u3000space\u2028line\u0085next",
 ]
 words = " ".join(lines).split(" ")
 text = "\n".join(lines) + "\n" + " ".join(rng.choice(words) for _ in range(500)) + "\n\n\n"

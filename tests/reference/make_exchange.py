@@ -27,7 +27,8 @@ def gpt2(layers=2, dim=8, context=5, vocabulary=7):
             shapes[f"h.{n}.{name}.weight"] = (k, units)
             shapes[f"h.{n}.{name}.bias"] = (units,)
     types = [torch.float32, torch.float16, torch.bfloat16, torch.float64]
-    state = {"transformer." + name: tensor(name, *shape).to(types[i % 4]) for i, (name, shape) in enumerate(shapes.items())}
+    state = {"transformer." + name: tensor(name, *shape).to(types[i % 4])
+             for i, (name, shape) in enumerate(shapes.items())}
     for n in range(layers):
         state[f"transformer.h.{n}.attn.bias"] = torch.ones(1, 1, context, context, dtype=torch.bool).tril()
         state[f"transformer.h.{n}.attn.masked_bias"] = torch.tensor(-1e4)

@@ -67,7 +67,8 @@ def odd():
     return nn.Sequential(nn.Conv2d(4, 6, (3, 2), (1, 2), (2, 1), groups=2), nn.ReLU(),
                          nn.MaxPool2d(3, (2, 1), 1), nn.Conv2d(6, 9, (1, 5), (2, 1), (0, 3), groups=3, bias=False),
                          nn.BatchNorm2d(9, 1e-3, 0.3), nn.ReLU(), nn.AvgPool2d(2, 1, 1), nn.Flatten(),
-                         nn.Linear(360, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, CLASSES)), (4, 9, 13)
+                         nn.Linear(360, 12, bias=False), nn.BatchNorm1d(12), nn.ReLU(),
+                         nn.Linear(12, CLASSES)), (4, 9, 13)
 
 
 ODD_TEXT = ("conv2d 6 3x2 stride=1x2 pad=2x1 groups=2 | relu | max_pool 3 stride=2x1 pad=1 | "

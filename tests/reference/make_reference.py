@@ -229,8 +229,8 @@ TRAINING = [  # (optimizer, schedule, warm-up steps, activation, loss)
     (dict(name="lars", lr=0.5, momentum=0.9, l2=0.1, trust=0.05, clip=0.2, decay_all="yes", ema=0.5), "step 2,4", 0,
      "gelu", "mean_squared_error"),
     (dict(name="lamb", lr=0.05, decay=0.1), "cosine", 4, "gelu_tanh", "softmax_cross_entropy"),
-    (dict(name="lamb", lr=0.03, decay=0.2, l2=0.02, clip=0.2, beta1=0.8, beta2=0.98, epsilon=1e-6, ema=0.3), "linear", 0,
-     "sigmoid", "logistic"),
+    (dict(name="lamb", lr=0.03, decay=0.2, l2=0.02, clip=0.2, beta1=0.8, beta2=0.98, epsilon=1e-6, ema=0.3),
+     "linear", 0, "sigmoid", "logistic"),
     (dict(name="adagrad", lr=0.1, l2=0.02, clip=0.2, epsilon=1e-6), "cosine", 3, "gelu", "softmax_cross_entropy"),
 ]
 

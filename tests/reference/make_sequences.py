@@ -66,7 +66,8 @@ class Net(torch.nn.Module):
     def forward(self, tokens):
         x, marks = None, {}
         for n, (name, *rest) in enumerate(self.items):
-            options, w, b = dict(word.split("=") for word in rest if "=" in word), self.get(n, "weight"), self.get(n, "bias")
+            options = dict(word.split("=") for word in rest if "=" in word)
+            w, b = self.get(n, "weight"), self.get(n, "bias")
             if name == "embedding":
                 x = F.embedding(tokens, w)
             elif name == "position":
@@ -118,8 +119,9 @@ def rotary(x, heads):
     return torch.cat([z.transpose(1, 2).flatten(2) for z in (turn(q), turn(k), v)], -1)
 
 
-LLAMA = ("embedding 8 | mark a | rms_norm | linear 24 bias=no | rotary heads=2 | attention heads=2 | linear 8 bias=no | "
-         "add a | mark b | rms_norm | linear 24 bias=no | swiglu | linear 8 bias=no | add b | rms_norm | head bias=no")
+LLAMA = ("embedding 8 | mark a | rms_norm | linear 24 bias=no | rotary heads=2 | attention heads=2 | linear 8 bias=no "
+         "| add a | mark b | rms_norm | linear 24 bias=no | swiglu | linear 8 bias=no | add b | rms_norm "
+         "| head bias=no")
 BOTH_WAYS = "embedding 6 | position | linear 18 | attention heads=1 causal=no | head"
 
 CASES = [  # (name in our text, items, label smoothing)
@@ -132,7 +134,8 @@ CASES = [  # (name in our text, items, label smoothing)
 
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-    writer = Writer(os.path.join(folder, "sequences.txt"), "Models of tokens: one batch, and twenty updates with AdamW.")
+    writer = Writer(os.path.join(folder, "sequences.txt"),
+                    "Models of tokens: one batch, and twenty updates with AdamW.")
     steps, batch, batches, context, vocabulary = 20, 3, 4, 16, 11
     for number, (name, text, smoothing) in enumerate(CASES):
         net = Net(text, context, vocabulary)
