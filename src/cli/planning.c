@@ -27,6 +27,18 @@ static cpu_set_t own_cores(void)
   return set;
 }
 
+/* Those of all ranks of a node: each may be bound to some. */
+static int cores_of(struct trm_comm *node)
+{
+  const cpu_set_t mine = own_cores();
+  cpu_set_t any = mine, *all = trm_alloc((size_t)node->size * sizeof *all, "processor sets");
+  node->ops->allgather(node, &mine, all, sizeof mine, TRM_BYTE);
+  for (int i = 0; i < node->size; i++)
+    CPU_OR(&any, &any, &all[i]);
+  trm_free(all);
+  return CPU_COUNT(&any);
+}
+
 /* -- while rank 0 plans the others sleep: it measures with all cores */
 
 static void others_wake(struct trm_comm *comm)
@@ -102,14 +114,19 @@ static int plan(struct planning *planning, struct job *job, const struct plannin
 int planning_open(struct planning *planning, struct job *job, const struct planning_request *request)
 {
   struct trm_comm *comm = job->parts.comm;
+  struct planning_request here = *request;
   struct trm_machine messages;
   *planning = (struct planning){.measured_s = 0};
   trm_machine_create(&messages, 1, 1);
-  if (!request->machine)
+  if (!request->machine) {
+    struct trm_comm *node = comm->ops->split_node(comm, "node");
+    here.cores = here.cores ? here.cores : cores_of(node);
+    node->ops->release(node);
     trm_machine_measure_messages(&messages, comm);
+  }
   int status = TRM_OK;
   if (comm->rank == 0) {
-    status = plan(planning, job, request, &messages);
+    status = plan(planning, job, &here, &messages);
     others_wake(comm);
   } else {
     sleep_until_woken(comm);
@@ -135,17 +152,6 @@ static int nodes_of(struct trm_comm *comm, struct trm_comm *node)
   int32_t most[2] = {node->size, -node->size};
   comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
   return most[0] == -most[1] ? comm->size / node->size : 0;
-}
-
-static int cores_of(struct trm_comm *node)
-{
-  const cpu_set_t mine = own_cores();
-  cpu_set_t any = mine, *all = trm_alloc((size_t)node->size * sizeof *all, "processor sets");
-  node->ops->allgather(node, &mine, all, sizeof mine, TRM_BYTE);
-  for (int i = 0; i < node->size; i++)
-    CPU_OR(&any, &any, &all[i]);
-  trm_free(all);
-  return CPU_COUNT(&any);
 }
 
 /* What rank 0 tells the others. */
