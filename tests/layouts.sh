@@ -25,7 +25,8 @@ compare() {
   weights=$("$COMPARE" "$2/checkpoints/last.h5" "$3/checkpoints/last.h5") || fail "$5: weights cannot be compared"
   awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
     fail "$5: losses differ from one rank's by $loss, weights by $weights"
-  [ "$4" = no ] || [ "$weights" = 0 ] || fail "$5: weights differ by $weights from one rank's, should be equal bit for bit"
+  [ "$4" = no ] || [ "$weights" = 0 ] ||
+    fail "$5: weights differ by $weights from one rank's, should be equal bit for bit"
   echo "$1 $6 $loss $weights" >> cells.txt
   pass "$5: losses $loss, weights $weights"
 }
@@ -81,7 +82,8 @@ END
   echo "|---|---|---|---|---|---|---|"
   awk '{ k = $1 " | " $2 " | " $3 " | " $4; if (!(k in n)) order[++m] = k; n[k]++; if ($5 > l[k]) l[k] = $5
          if ($6 > w[k]) w[k] = $6 }
-       END { for (i = 1; i <= m; i++) { k = order[i]; printf "| %s | %d | %.2g | %.2g |\n", k, n[k], l[k], w[k] } }' cells.txt
+       END { for (i = 1; i <= m; i++) { k = order[i]
+               printf "| %s | %d | %.2g | %.2g |\n", k, n[k], l[k], w[k] } }' cells.txt
 } > "$table"
 echo "$(wc -l < cells.txt) of $number cells"
 finish

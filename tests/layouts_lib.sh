@@ -25,8 +25,9 @@ write mlp "linear 40 | gelu | dropout 0.1 | linear 36 | gelu | linear 32 | gelu 
   linear 40 | gelu | linear 24 | gelu | linear 24 | gelu | linear 10" digits.h5
 write conv "conv2d 8 5 pad=2 stride=2 | gelu | max_pool 2 | conv2d 12 3 pad=1 | gelu | avg_pool 2 | flatten |
   dropout 0.1 | linear 32 | gelu | linear 10" digits.h5
-write norms "conv2d 8 5 pad=2 stride=2 init=he bias=no | batch_norm sync=yes | gelu | mark a | conv2d 8 3 pad=1 bias=no |
-  batch_norm sync=yes | add a | gelu | avg_pool 2 | conv2d 12 3 pad=1 bias=no | tanh | global_avg_pool | linear 10" digits.h5
+write norms "conv2d 8 5 pad=2 stride=2 init=he bias=no | batch_norm sync=yes | gelu | mark a |
+  conv2d 8 3 pad=1 bias=no | batch_norm sync=yes | add a | gelu | avg_pool 2 | conv2d 12 3 pad=1 bias=no | tanh |
+  global_avg_pool | linear 10" digits.h5
 write gpt2 "gpt layers=2 heads=4 dim=16 context=16 dropout=0.1" text.h5
 write gpt4 "gpt layers=4 heads=4 dim=16 context=16 dropout=0.1" text.h5
 models="mlp conv norms gpt2 gpt4"

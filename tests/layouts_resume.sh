@@ -27,11 +27,14 @@ for model in $models; do
         cp -r begun went$steps
         run_of "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
       done
-      [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] || fail "$model, $from to $to: other weights were read"
+      [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] ||
+        fail "$model, $from to $to: other weights were read"
       [ "$n" -gt 1 ] || { rm -rf alone; mv went13 alone; went13=alone; }
       [ "$n" -gt 1 ] && went13=went13
-      apart=$("$COMPARE" alone/checkpoints/last.h5 $went13/checkpoints/last.h5) || fail "$model, $from to $to: no comparison"
-      awk -v d="$apart" 'BEGIN { exit !(d <= 1e-5) }' || fail "$model, $from to $to: $apart from one rank after three steps"
+      apart=$("$COMPARE" alone/checkpoints/last.h5 $went13/checkpoints/last.h5) ||
+        fail "$model, $from to $to: no comparison"
+      awk -v d="$apart" 'BEGIN { exit !(d <= 1e-5) }' ||
+        fail "$model, $from to $to: $apart from one rank after three steps"
       pass "$model, $from to $to: the same weights; after three steps $apart from one rank"
     done
   done

@@ -84,10 +84,12 @@ wait_for() {
 }
 
 for launch in srun mpiexec; do
-  job=$(RUN=run-$launch LAUNCH=$launch OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+  job=$(RUN=run-$launch LAUNCH=$launch OPTIONS="--train.epochs=4 --optim.warmup=20" \
+    sbatch --parsable quickstart.sbatch) || fail "sbatch"
   wait_for "$job"
   [ "$job_state" = COMPLETED ] || { cat quickstart-"$job".log; fail "$launch: the job ended as $job_state"; }
-  grep -q '"ranks":2' run-$launch/summary.json || fail "$launch: not a job of two ranks: $(cat run-$launch/summary.json)"
+  grep -q '"ranks":2' run-$launch/summary.json ||
+    fail "$launch: not a job of two ranks: $(cat run-$launch/summary.json)"
   grep -q '"status":"done"' run-$launch/summary.json || fail "$launch: $(cat run-$launch/summary.json)"
   accuracy=$(json_number test_accuracy run-$launch/summary.json)
   at_least "$accuracy" 0.85 || fail "$launch: test accuracy $accuracy"
@@ -98,7 +100,8 @@ done
 pass "srun and mpiexec gave the same weights"
 
 # A job that is told to stop: it must write a checkpoint, be requeued, and end with the weights of an undisturbed run.
-job=$(RUN=run-requeued OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+job=$(RUN=run-requeued OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) ||
+  fail "sbatch"
 for _ in $(seq 300); do
   [ "$(grep -c '"loss"' run-requeued/metrics.jsonl 2> /dev/null)" -ge 1 ] 2> /dev/null && break
   sleep 0.05
@@ -110,7 +113,8 @@ for _ in $(seq 300); do # requeued jobs wait until their begin time: let it go a
   sleep 0.5
 done
 wait_for "$job"
-grep -q 'resumed from' quickstart-"$job".log || { cat quickstart-"$job".log; fail "the job was not requeued and resumed"; }
+grep -q 'resumed from' quickstart-"$job".log ||
+  { cat quickstart-"$job".log; fail "the job was not requeued and resumed"; }
 [ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 run-requeued/summary.json)" ] ||
   { cat quickstart-"$job".log; fail "the requeued run has other weights than the undisturbed one"; }
 pass "stopped by a signal, requeued, resumed: the same weights"

@@ -33,7 +33,10 @@ sha() { json_text weights_sha256 "$1/summary.json"; }
 # largest_difference A B: the largest relative difference of the step losses of two runs
 largest_difference() {
   awk '
-    function value(line, key) { if (!match(line, "\"" key "\":[^,}]*")) return ""; return substr(line, RSTART + length(key) + 3, RLENGTH - length(key) - 3) }
+    function value(line, key) {
+      if (!match(line, "\"" key "\":[^,}]*")) return ""
+      return substr(line, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
+    }
     value($0, "loss") == "" { next }
     FNR == NR { a[value($0, "step")] = value($0, "loss"); next }
     { s = value($0, "step"); if (!(s in a)) { print "missing"; exit }
@@ -64,11 +67,13 @@ TRM_NODE_SIZE=2 run 3 uneven
 compare one uneven
 # norms of whole tensors, of which each rank has slices; decay; the average of the weights
 for n in 1 2 3 4; do
-  run "$n" lamb$n --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 --optim.ema=0.98
+  run "$n" lamb$n --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 \
+  --optim.ema=0.98
   run "$n" lars$n --optim.name=lars --optim.lr=0.5 --optim.l2=0.001 --optim.trust=0.02 --optim.clip=1
   [ "$n" = 1 ] || { compare lamb1 lamb$n; compare lars1 lars$n; }
 done
-TRM_NODE_SIZE=2 run 4 lambnodes --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 --optim.ema=0.98
+TRM_NODE_SIZE=2 run 4 lambnodes --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 \
+  --optim.ema=0.98
 compare lamb1 lambnodes
 "$TRIREME" eval lamb4/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > average.json || fail "eval"
 [ "$(json_number accuracy average.json)" = "$(json_number test_accuracy lamb4/summary.json)" ] ||
@@ -95,7 +100,8 @@ for n in $ranks; do
 done
 run 1 lanes-lamb1 --optim.name=lamb --optim.ema=0.9
 TRM_NODE_SIZE=2 run 4 lanes-lamb4 --optim.name=lamb --optim.ema=0.9
-[ "$(sha lanes-lamb1)" = "$(sha lanes-lamb4)" ] || fail "lanes, lamb: two nodes of two ranks end with other bits than one"
+[ "$(sha lanes-lamb1)" = "$(sha lanes-lamb4)" ] ||
+  fail "lanes, lamb: two nodes of two ranks end with other bits than one"
 pass "lanes, lamb: two nodes of two ranks end with the bits of one"
 run 4 lanes-private --parallel.share=none
 TRM_NODE_SIZE=2 run 4 lanes-nodes
@@ -106,7 +112,8 @@ done
 
 # -- killed without warning in the middle of an epoch, resumed on another number of ranks: the same bits
 sed -i 's/schedule: cosine/schedule: constant/' config.yaml # which does not depend on the length of the run
-"$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=400 > killed.log 2>&1 &
+"$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=400 \
+  > killed.log 2>&1 &
 pid=$!
 for _ in $(seq 600); do
   [ -e killed/checkpoints/step-00000021.h5 ] && break
@@ -148,13 +155,16 @@ fi
 launch 2 "$TRIREME" train config.yaml --run.dir=diverged --optim.lr=1e18 --run.checkpoint_every=1 > diverged.log 2>&1
 [ $? = 1 ] || { cat diverged.log; fail "a diverged run must end with status 1"; }
 [ "$(grep -c 'error:' diverged.log)" = 1 ] || { cat diverged.log; fail "one error message was expected"; }
-grep -qE 'error:.*step [0-9]+.*(nan|inf)|error:.*(nan|inf).*step [0-9]+' diverged.log || { cat diverged.log; fail "the message names neither step nor loss"; }
-"$TRIREME" data info "$(ls diverged/checkpoints/step-*.h5 | tail -n 1)" > /dev/null || fail "the last good checkpoint is gone"
+grep -qE 'error:.*step [0-9]+.*(nan|inf)|error:.*(nan|inf).*step [0-9]+' diverged.log ||
+  { cat diverged.log; fail "the message names neither step nor loss"; }
+"$TRIREME" data info "$(ls diverged/checkpoints/step-*.h5 | tail -n 1)" > /dev/null ||
+  fail "the last good checkpoint is gone"
 [ "$(json_text status diverged/summary.json)" = failed ] || fail "summary.json does not say that the run failed"
 pass "a loss that is not finite ends the run with its step and a good checkpoint: $(grep error: diverged.log)"
 
 # -- a rank that dies: the others end, soon, with a status
-timeout -k 10 60 $MPIEXEC -n 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=1000 --train.steps=0 > dies.log 2>&1 &
+timeout -k 10 60 $MPIEXEC -n 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=1000 --train.steps=0 \
+  > dies.log 2>&1 &
 pid=$!
 for _ in $(seq 200); do
   [ -s dies/metrics.jsonl ] && break
@@ -165,12 +175,14 @@ victim=$(pgrep -f "trireme train config.yaml --run.dir=dies" | while read -r p; 
 kill -KILL "$victim" || fail "no rank to kill"
 wait $pid
 status=$?
-[ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] || { cat dies.log; fail "a rank died, and the job ended with $status"; }
+[ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] ||
+  { cat dies.log; fail "a rank died, and the job ended with $status"; }
 pass "a rank died, the job ended with status $status"
 
 # -- early stopping
 run 2 early --train.epochs=60 --train.steps=0 --train.stop_patience=2 --optim.lr=0.3
-[ "$(json_text status early/summary.json)" = early-stop ] || fail "no early stop in 60 epochs: $(cat early/summary.json)"
+[ "$(json_text status early/summary.json)" = early-stop ] ||
+  fail "no early stop in 60 epochs: $(cat early/summary.json)"
 [ -e early/checkpoints/best.h5 ] || fail "no best.h5"
 pass "training stops when evaluations no longer improve"
 
@@ -193,12 +205,14 @@ pass "stopped by SIGTERM, resumed: the bits of the undisturbed run"
 # -- products in bfloat16, where there are any: threads do not change bits, and the curve is that of float32
 if "$TRIREME" bench gemm --device.matmul=bf16 --shapes=8x8x8 --repeat=1 > /dev/null 2>&1; then
   for threads in 1 2 3; do
-    run 1 bf16-$threads "--model=mlp 784-512-256-10 gelu" --device.matmul=bf16 --parallel.threads=$threads --train.steps=60
+    run 1 bf16-$threads "--model=mlp 784-512-256-10 gelu" --device.matmul=bf16 --parallel.threads=$threads \
+      --train.steps=60
     [ "$(sha bf16-$threads)" = "$(sha bf16-1)" ] || fail "bfloat16: $threads threads, other bits than one"
   done
   pass "bfloat16: the same bits with 1, 2 and 3 threads"
   run 1 f32 "--model=mlp 784-512-256-10 gelu" --train.steps=60
-  awk -v a="$(json_number final_train_loss bf16-1/summary.json)" -v b="$(json_number final_train_loss f32/summary.json)" \
+  awk -v a="$(json_number final_train_loss bf16-1/summary.json)" \
+    -v b="$(json_number final_train_loss f32/summary.json)" \
     'BEGIN { exit !(a > 0.97 * b && a < 1.03 * b && a != b) }' || fail "bfloat16: another loss than float32"
   pass "bfloat16: the loss of float32 within 3 %, not the same"
 fi
