@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "core/status.h"
 
-enum { ROOM = 1 << 16 }; /* floats of a half */
+enum { ROOM = 1 << 18 }; /* floats of a half */
 
 void trm_axis_share(struct trm_axis *axis, const char *domain)
 {

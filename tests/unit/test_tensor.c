@@ -505,7 +505,7 @@ static void axes_checked(struct trm_device *device, bool shares)
   axis_check(&axis, 2, 1, 3); /* some have nothing */
   axis_check(&axis, 1, 60, 20);
   axis_check(&axis, 0, 4, 3);
-  axis_check(&axis, 3, 120, 1001); /* more than a place holds, and ends that are not its */
+  axis_check(&axis, 3, 160, 2501); /* more than a place holds, and ends that are not its */
   CU_ASSERT(axis.comm_s > 0);
   trm_axis_close(&axis);
 }
