@@ -11,18 +11,22 @@ model="$layer | $layer | $layer | $layer | $layer | $layer | $layer | $layer | l
 
 counts="4 8"
 [ -z "${TRM_TEST_QUICK:-}" ] || counts=4
+within() { awk -v m="$measured" -v t="$theory" 'BEGIN { exit !(m != "" && t > 0 && m - t < 0.05 && t - m < 0.05) }'; }
 for schedule in gpipe 1f1b interleaved 2bw; do
   for micros in $counts; do
-    launch 4 "$TRIREME" train --model="$model" --data.file=digits.h5 --run.dir=$schedule$micros \
-      --run.checkpoint_every=-1 --parallel.pipeline=4 --parallel.schedule=$schedule --train.accumulate=$micros \
-      --train.steps=4 --train.batch=32 --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" \
-      > $schedule$micros.log 2>&1 ||
-      { cat $schedule$micros.log; fail "$schedule with $micros micro-batches"; }
-    measured=$(json_number bubble $schedule$micros/summary.json)
-    theory=$(json_number bubble_theory $schedule$micros/summary.json)
-    awk -v m="$measured" -v t="$theory" 'BEGIN { exit !(m != "" && t > 0 && m - t < 0.05 && t - m < 0.05) }' ||
-      fail "$schedule with $micros micro-batches: idle $measured of the time, $theory in theory"
-    pass "$schedule with $micros micro-batches: idle $measured of the time, $theory in theory"
+    what="$schedule with $micros micro-batches"
+    for _ in 1 2 3; do # whatever else the machine does adds idle time, never takes any
+      launch 4 "$TRIREME" train --model="$model" --data.file=digits.h5 --run.dir=$schedule$micros --run.overwrite=yes \
+        --run.checkpoint_every=-1 --parallel.pipeline=4 --parallel.schedule=$schedule --train.accumulate=$micros \
+        --train.steps=4 --train.batch=32 --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" \
+        > $schedule$micros.log 2>&1 || { cat $schedule$micros.log; fail "$what"; }
+      measured=$(json_number bubble $schedule$micros/summary.json)
+      theory=$(json_number bubble_theory $schedule$micros/summary.json)
+      within && break
+      echo "   $what: idle $measured of the time, $theory in theory"
+    done
+    within || fail "$what: idle $measured of the time, $theory in theory"
+    pass "$what: idle $measured of the time, $theory in theory"
   done
 done
 for micros in $counts; do
