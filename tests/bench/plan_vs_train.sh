@@ -14,6 +14,7 @@ RANKS=${RANKS:-2 4}
 MODELS=${MODELS:-gpt mlp}
 STEPS=${STEPS:-15}
 ONLY=${ONLY:-.}
+cores=$(env -u OMP_NUM_THREADS nproc) # which that would tell otherwise
 export OMP_NUM_THREADS=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -36,7 +37,6 @@ END
 for model in gpt mlp; do
   printf 'parallel: {threads: 1}\nlog: {quiet: yes, every: 1}\nrun: {overwrite: yes, checkpoint_every: -1}\n' >> $model.yaml
 done
-cores=$(nproc)
 # bound N: what has the launcher bind N ranks to cores in turn
 bound() {
   local places=-bind-to\ user:$(seq 0 $(($1 - 1)) | awk -v c="$cores" '{ printf("%s%d", NR > 1 ? "," : "", $1 % c) }')
