@@ -11,6 +11,10 @@
  * allow_singletons. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
+/* There are more threads than cores on this node: from here on a rank that waits long for a message naps in between,
+ * so that whoever is waited for has the core. Not collective. */
+void trm_comm_crowded(void);
+
 /* Ends MPI (collective). world is gone. */
 void trm_comm_stop(struct trm_comm *world);
 

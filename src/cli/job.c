@@ -83,6 +83,8 @@ static int plan_threads(struct trm_comm *node, int asked)
 
   int64_t busy = threads;
   node->ops->allreduce(node, &busy, 1, TRM_INT64, TRM_SUM);
+  if (busy > CPU_COUNT(&any))
+    trm_comm_crowded();
   if (busy > CPU_COUNT(&any) && node->rank == 0)
     trm_warn("%d ranks with %lld threads in all share %d cores of this node: expect them to wait for one another "
              "(parallel.threads, fewer ranks, or another binding)",
