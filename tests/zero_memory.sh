@@ -25,10 +25,11 @@ look() {
 }
 
 # watched RANKS KIB MODEL OPTION...: trains with that limit of a process's addresses; its exit status is in status. The
-# most that any rank has had, KiB: resident (of rank 0, which has most, in any case), part (of memory that several have
-# its part: Pss; where shared memory is used), addresses.
+# most that any rank has had, KiB: resident (of rank 0, which has most, in any case), addresses. And part, where shared
+# memory is used: a rank's part of the most that all together have had, shared memory once (Pss; that of one rank says
+# little, it bears alone what others have not looked at yet).
 watched() {
-  local ranks=$1 limit=$2 model=$3 rank job now
+  local ranks=$1 limit=$2 model=$3 rank job now own all
   shift 3
   resident=0 part=0 addresses=0 status=0
   rm -f rank.*
@@ -39,13 +40,18 @@ watched() {
     --run.overwrite=yes --log.quiet=yes "$@" > log 2>&1 &
   job=$!
   while kill -0 $job 2> /dev/null; do
+    all=0
     for rank in rank.*; do
       rank=/proc/${rank#rank.}
       [ "$rank/exe" -ef "$TRIREME" ] || continue
       look resident VmHWM "$rank/status"
       look addresses VmPeak "$rank/status"
-      [[ "$*" != *share=node* ]] || look part Pss "$rank/smaps_rollup"
+      [[ "$*" == *share=node* ]] || continue
+      own=0
+      look own Pss "$rank/smaps_rollup"
+      all=$((all + own))
     done
+    [ $((all / ranks)) -le $part ] || part=$((all / ranks))
     sleep 0.1
   done
   wait $job
