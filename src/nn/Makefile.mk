@@ -32,7 +32,6 @@ libtrireme_la_SOURCES += \
 	src/nn/names_private.h \
 	src/nn/optimizer.c \
 	src/nn/cut.c \
-	src/nn/cut.h \
 	src/nn/plan.c \
 	src/nn/plan.h \
 	src/nn/presets.c \
@@ -48,6 +47,7 @@ libtrireme_la_SOURCES += \
 	src/nn/split.h
 nninclude_HEADERS += \
 	src/nn/balance.h \
+	src/nn/cut.h \
 	src/nn/graph.h \
 	src/nn/input.h \
 	src/nn/layer.h \

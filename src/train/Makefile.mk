@@ -38,7 +38,6 @@ libtrireme_la_SOURCES += \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \
-	src/train/grid.h \
 	src/train/whole.c \
 	src/train/whole.h \
 	src/train/trainer.h
@@ -46,6 +45,7 @@ traininclude_HEADERS += \
 	src/train/actions.h \
 	src/train/checkpoint.h \
 	src/train/dataset.h \
+	src/train/grid.h \
 	src/train/pipeline.h \
 	src/train/staleness.h \
 	src/train/strategy.h \
