@@ -1,7 +1,7 @@
 #!/bin/bash
 # Pipelines that are not drained between updates, end to end: what looks at the model on the way changes no bits of 2bw,
-# and none of pipedream if it comes at the same steps; evaluations and checkpoints come when those of other schedules do;
-# a run that is stopped goes on; one that fails says so once; a rank that dies takes the others with it.
+# and none of pipedream if it comes at the same steps; evaluations and checkpoints come when those of other schedules
+# do; a run that is stopped goes on; one that fails says so once; a rank that dies takes the others with it.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

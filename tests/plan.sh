@@ -25,7 +25,8 @@ END
 plan() { "$TRIREME" plan "$@" 2> plan.log || { cat plan.log; fail "plan $*"; }; }
 # figure FILE DATA PIPELINE TENSOR ZERO KEY: of the first such layout that recomputes nothing
 figure() {
-  sed 's/{"data":[0-9]*,"pipeline":[0-9]*,"tensor":[0-9]*,"schedule"/\n&/g' "$1" | grep "^{\"data\":$2,\"pipeline\":$3,\"tensor\":$4,.*\"zero\":$5,\"recompute\":\"none\"" |
+  sed 's/{"data":[0-9]*,"pipeline":[0-9]*,"tensor":[0-9]*,"schedule"/\n&/g' "$1" |
+    grep "^{\"data\":$2,\"pipeline\":$3,\"tensor\":$4,.*\"zero\":$5,\"recompute\":\"none\"" |
     grep -v '"schedule":"\(gpipe\|interleaved\)"' | head -1 > row.json
   json_number "$6" row.json
 }

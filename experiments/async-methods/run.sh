@@ -5,8 +5,8 @@
 #   run.sh tune       (an hour) the rates that methods.txt should have: tries each on one seed
 #   run.sh PATTERN    the rows whose name has the pattern, to standard output
 #
-# In a folder with fashion.h5 (trireme data import mnist) and a9a.h5 (trireme data import libsvm). TRIREME, MPIEXEC: what
-# to run; ROUNDS: seeds (3); RATES, DATA: what to tune.
+# In a folder with fashion.h5 (trireme data import mnist) and a9a.h5 (trireme data import libsvm). TRIREME, MPIEXEC:
+# what to run; ROUNDS: seeds (3); RATES, DATA: what to tune.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${TRIREME:=trireme}" "${MPIEXEC:=mpiexec}" "${ROUNDS:=3}"
@@ -36,7 +36,8 @@ measure() { # measure RANKS DATA RATE OPTION...
     train "$ranks" "$data" "$rate" "$seed" "$@" || continue
     echo "$(figure test_accuracy summary.json) $(figure wall_s summary.json)" \
       "$(figure staleness_mean metrics.jsonl) $(figure staleness_p99 metrics.jsonl)"
-  done | awk '{ n++; a += $1; t += $2; m += $3; if ($4 > p) p = $4; if (n == 1 || $1 < low) low = $1; if ($1 > high) high = $1
+  done | awk '{ n++; a += $1; t += $2; m += $3; if ($4 > p) p = $4
+                if (n == 1 || $1 < low) low = $1; if ($1 > high) high = $1
                 stale = NF > 2 }
               END { if (!n) print "failed"
                     else printf "%.2f (%.2f to %.2f) | %.1f | %s", 100 * a / n, 100 * low, 100 * high, t / n,

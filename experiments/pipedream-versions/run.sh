@@ -5,8 +5,8 @@
 #   run.sh PATTERN    the rows whose name has the pattern, to standard output
 #   run.sh curves     the picture alone
 #
-# TRIREME, MPIEXEC: what to run; ROUNDS: seeds (3); RATES: what to try. digits.h5 is drawn if it is not here; OPTIONS go to
-# every run, such as "--optim.momentum=0.9 --optim.name=momentum".
+# TRIREME, MPIEXEC: what to run; ROUNDS: seeds (3); RATES: what to try. digits.h5 is drawn if it is not here; OPTIONS go
+# to every run, such as "--optim.momentum=0.9 --optim.name=momentum".
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${TRIREME:=trireme}" "${MPIEXEC:=mpiexec}" "${ROUNDS:=3}" "${OPTIONS:=}"
@@ -40,7 +40,8 @@ measure() { # measure RANKS RATE OPTION...
     if train "$ranks" "$rate" "$seed" "$runs/run" "$@"; then echo "$(figure test_loss) $(figure test_accuracy)"; else echo; fi
   done | awk -v rounds="$ROUNDS" '
     NF == 2 { n++; l += $1; a += $2
-              if (n == 1 || $1 < l0) l0 = $1; if ($1 > l1) l1 = $1; if (n == 1 || $2 < a0) a0 = $2; if ($2 > a1) a1 = $2 }
+              if (n == 1 || $1 < l0) l0 = $1; if ($1 > l1) l1 = $1
+              if (n == 1 || $2 < a0) a0 = $2; if ($2 > a1) a1 = $2 }
     END { if (n) printf "%.3f (%.3f to %.3f) | %.1f (%.1f to %.1f) | ", l / n, l0, l1, 100 * a / n, 100 * a0, 100 * a1
           else printf "- | - | "
           print rounds - n }'

@@ -1,5 +1,5 @@
-/* The messages that go from one piece of the chain to the next: one a micro-batch, in order, through a few buffers of the
- * host, so that receives are posted ahead and nobody waits for what it sends (private to mpi/pipeline). */
+/* The messages that go from one piece of the chain to the next: one a micro-batch, in order, through a few buffers of
+ * the host, so that receives are posted ahead and nobody waits for what it sends (private to mpi/pipeline). */
 #ifndef TRM_MPI_PIPELINE_CHANNEL_H
 #define TRM_MPI_PIPELINE_CHANNEL_H
 

@@ -1,5 +1,5 @@
-/* A run of many batches that is asked to stop on its way (private to mpi/pipeline). The last stage has to know, for it tells
- * all of a batch; any other sends it one word in a run: when it is asked to, or at the end that it was not. */
+/* A run of many batches that is asked to stop on its way (private to mpi/pipeline). The last stage has to know, for it
+ * tells all of a batch; any other sends it one word in a run: when it is asked to, or at the end that it was not. */
 #ifndef TRM_MPI_PIPELINE_ENDING_H
 #define TRM_MPI_PIPELINE_ENDING_H
 

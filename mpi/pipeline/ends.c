@@ -3,8 +3,14 @@
 static void channel_create(struct channel *channel, struct trm_pipeline *pipeline, struct trm_comm *comm, bool receives,
                            int peer, int tag, size_t width)
 {
-  *channel = (struct channel){.comm = comm, .peer = peer, .tag = tag, .open = true, .receives = receives, .width = width,
-                              .wait_s = &pipeline->wait_s, .comm_s = &pipeline->comm_s};
+  *channel = (struct channel){.comm = comm,
+                              .peer = peer,
+                              .tag = tag,
+                              .open = true,
+                              .receives = receives,
+                              .width = width,
+                              .wait_s = &pipeline->wait_s,
+                              .comm_s = &pipeline->comm_s};
 }
 
 /* Tags: of values and gradients, by the chunk of the stage that gets them. */

@@ -1,4 +1,5 @@
-/* The ends of a stage's chunks: channels to and from the pieces before and after in the chain (private to mpi/pipeline). */
+/* The ends of a stage's chunks: channels to and from the pieces before and after in the chain (private to
+ * mpi/pipeline). */
 #ifndef TRM_MPI_PIPELINE_ENDS_H
 #define TRM_MPI_PIPELINE_ENDS_H
 

@@ -1,6 +1,6 @@
-/* The executor of a schedule: for each action of this stage it waits for what the action needs, computes, and sends what
- * comes of it. Values and gradients go through channels (ends.h); the tally of a batch comes from the last stage, which
- * has it before any stage is done with the batch (tallies.h).
+/* The executor of a schedule: for each action of this stage it waits for what the action needs, computes, and sends
+ * what comes of it. Values and gradients go through channels (ends.h); the tally of a batch comes from the last stage,
+ * which has it before any stage is done with the batch (tallies.h).
  *
  * A failure between messages is this stage's alone and the others wait for it, so it ends the job. */
 #include "mpi/pipeline/pipeline.h"
@@ -322,8 +322,8 @@ static int tied_hand_on(struct executor *e, int batch)
   return TRM_OK;
 }
 
-/* The run ends early, with the same batch on all stages: the first that is nowhere under way, and no message of it awaited,
- * when a stage makes the update of this one. */
+/* The run ends early, with the same batch on all stages: the first that is nowhere under way, and no message of it
+ * awaited, when a stage makes the update of this one. */
 static void shorten(struct executor *e, int batch)
 {
   const int ahead = e->comm->size - 1 + CHANNEL_DEPTH, batches = batch + 1 + (ahead + e->micros - 1) / e->micros;
@@ -355,8 +355,8 @@ static void moment_trace(const struct trm_pipeline_moment *moment)
 {
   const struct trm_trace_place place = {.micro = moment->action.micro, .chunk = moment->action.chunk, .layer = -1};
   trm_trace_add("wait for a stage", TRM_TRACE_WAIT, moment->came, moment->began, place);
-  trm_trace_add(moment->action.kind == TRM_FORWARD ? "forward" : "backward", TRM_TRACE_COMPUTE, moment->began, moment->ended,
-                place);
+  trm_trace_add(moment->action.kind == TRM_FORWARD ? "forward" : "backward", TRM_TRACE_COMPUTE, moment->began,
+                moment->ended, place);
 }
 
 static int act(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
@@ -393,10 +393,12 @@ static int train_check(const struct trm_pipeline *pipeline, const struct trm_pip
       return trm_error(TRM_FAILED, "a batch of %d micro-batches in a pipeline for %d", run->batch[b].micros,
                        pipeline->schedule.micros);
   if (!trm_schedule_flushes(&pipeline->schedule) && run->pass.holder)
-    return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
+    return trm_error(TRM_USAGE,
+                     "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
                      "divides: they do not go together");
   if (trm_schedule_flushes(&pipeline->schedule) ? run->batches != 1 : !run->step)
-    return trm_error(TRM_FAILED, "a run of %d batches: the pipeline's schedule does not update by itself", run->batches);
+    return trm_error(TRM_FAILED, "a run of %d batches: the pipeline's schedule does not update by itself",
+                     run->batches);
   return TRM_OK;
 }
 

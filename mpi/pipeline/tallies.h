@@ -1,5 +1,5 @@
-/* The tally of a batch: the last stage counts, and tells all others before any of them is done with the batch (private to
- * mpi/pipeline). */
+/* The tally of a batch: the last stage counts, and tells all others before any of them is done with the batch (private
+ * to mpi/pipeline). */
 #ifndef TRM_MPI_PIPELINE_TALLIES_H
 #define TRM_MPI_PIPELINE_TALLIES_H
 
@@ -14,8 +14,8 @@ struct tallies {
 };
 
 void tallies_create(struct tallies *tallies, struct trm_comm *comm);
-/* Collective. tally (batches): in, stop of [0], whether this stage is asked to; out, on the last stage, how many are; all
- * else 0. Not owned. */
+/* Collective. tally (batches): in, stop of [0], whether this stage is asked to; out, on the last stage, how many are;
+ * all else 0. Not owned. */
 void tallies_begin(struct tallies *tallies, struct trm_tally *tally, int batches);
 /* The last stage has all scores of the batch. */
 void tallies_send(struct tallies *tallies, int batch);

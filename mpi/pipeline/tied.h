@@ -1,5 +1,5 @@
-/* Weights that several stages hold, because layers of theirs are tied: their gradients are added, so that all copies get
- * the same update (private to mpi/pipeline). */
+/* Weights that several stages hold, because layers of theirs are tied: their gradients are added, so that all copies
+ * get the same update (private to mpi/pipeline). */
 #ifndef TRM_MPI_PIPELINE_TIED_H
 #define TRM_MPI_PIPELINE_TIED_H
 
@@ -29,8 +29,8 @@ int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model
 int tied_begin(struct tied *tied, struct trm_device *device);
 /* Does the chunk have such a weight? */
 bool tied_within(const struct tied *tied, const struct trm_layer *layer, const struct trm_chunk *chunk);
-/* When this stage's gradients are complete: they become the sums over the stages. *wait_s grows. collected: the gradients
- * are those of tied_collect, and the sums go to tied_put alone. */
+/* When this stage's gradients are complete: they become the sums over the stages. *wait_s grows. collected: the
+ * gradients are those of tied_collect, and the sums go to tied_put alone. */
 int tied_add(struct tied *tied, struct trm_device *device, bool collected, double *wait_s);
 
 /* For gradients that are given away after each micro-batch (struct trm_holder, anew): takes those of the interval

@@ -22,8 +22,8 @@ void versions_create(struct versions *versions, struct trm_pipeline *pipeline);
 int versions_begin(struct versions *versions);
 /* Makes the model's passes use what this action is to be computed with. */
 void versions_use(struct versions *versions, const struct trm_action *action, int batch);
-/* The passes of the batch that is to be updated next are done with the flat elements [low, high). Before anybody knows that
- * its gradients are complete: from then on ranks that share the newest weights may update them. */
+/* The passes of the batch that is to be updated next are done with the flat elements [low, high). Before anybody knows
+ * that its gradients are complete: from then on ranks that share the newest weights may update them. */
 void versions_done(struct versions *versions, size_t low, size_t high);
 void versions_step(struct versions *versions); /* all is done; the update follows */
 void versions_end(struct versions *versions); /* the model uses the newest */

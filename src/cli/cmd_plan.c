@@ -62,7 +62,8 @@ static void head_print(const struct planning *planning)
          strlen(p->whole.text) > 200 ? job->options->model : p->whole.text, trm_model_size(&p->whole),
          (long long)job->options->train.batch, (long long)job->options->train.accumulate);
   printf("%d rank%s on %d node%s of %d core%s, %d thread%s each; ", job->ranks, job->ranks == 1 ? "" : "s", job->nodes,
-         job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads, job->threads == 1 ? "" : "s");
+         job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads,
+         job->threads == 1 ? "" : "s");
   if (planning->measured_s > 0)
     printf("machine measured in %.1f s\n", planning->measured_s);
   else
@@ -201,8 +202,8 @@ static int answer(const struct planning *planning, const struct wanted *wanted)
 
 static int plan(struct job *job, const struct wanted *wanted)
 {
-  struct planning_request request = {.ranks = (int)wanted->ranks, .nodes = (int)wanted->nodes, .cores = (int)wanted->cores,
-                                     .machine = wanted->machine};
+  struct planning_request request = {
+    .ranks = (int)wanted->ranks, .nodes = (int)wanted->nodes, .cores = (int)wanted->cores, .machine = wanted->machine};
   if (wanted->ranks == 0)
     return trm_error(TRM_USAGE, "plan: --ranks=N is missing: for how many ranks?");
   if (wanted->machine && wanted->calibrate)

@@ -165,9 +165,11 @@ static int choose(const struct planning *planning, struct choice *choice)
   const struct trm_planner *planner = &planning->planner;
   const struct trm_planned *best = &planner->planned[0];
   if (!best->fits)
-    return trm_error(TRM_FAILED, "parallel.layout: of %d layouts none fits a rank's part of the node's memory, %.0f MB; the "
-                     "best of them, %s, takes %.0f MB", planner->count, planner->limit / (1 << 20),
-                     trm_layout_text(&best->layout), best->memory.total / (1 << 20));
+    return trm_error(TRM_FAILED,
+                     "parallel.layout: of %d layouts none fits a rank's part of the node's memory, %.0f MB; the "
+                     "best of them, %s, takes %.0f MB",
+                     planner->count, planner->limit / (1 << 20), trm_layout_text(&best->layout),
+                     best->memory.total / (1 << 20));
   for (int a = 0; a < TRM_AXES; a++)
     choice->size[a] = best->layout.size[a];
   choice->chunks = best->layout.chunks;

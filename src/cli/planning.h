@@ -19,8 +19,8 @@ struct planning_request {
   const char *machine;  /* file to read; NULL: measure */
 };
 
-/* Collective over the job's ranks: rank 0 plans, the others help to measure messages and sleep. On rank 0 planning has the
- * layouts; close it on all, in any case. */
+/* Collective over the job's ranks: rank 0 plans, the others help to measure messages and sleep. On rank 0 planning has
+ * the layouts; close it on all, in any case. */
 int planning_open(struct planning *planning, struct job *job, const struct planning_request *request);
 void planning_close(struct planning *planning);
 

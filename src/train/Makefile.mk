@@ -31,6 +31,8 @@ libtrireme_la_SOURCES += \
 	src/train/rundir.c \
 	src/train/rundir.h \
 	src/train/save.c \
+	src/train/stage_cost.c \
+	src/train/stage_cost.h \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/stages.h \

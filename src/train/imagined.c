@@ -95,7 +95,8 @@ static int imagined_share(struct trm_comm *comm, size_t bytes, const char *what,
   const size_t size = (size_t)comm->size, others = (size - 1) * bytes;
   *place_of(account, what) += bytes;
   account->others += strcmp(what, "buffers of units") == 0 ? others / size : others;
-  *shared = (struct trm_shared){.base = trm_alloc((size_t)comm->size * sizeof(void *), what), .own = nowhere(), .bytes = bytes};
+  *shared =
+    (struct trm_shared){.base = trm_alloc((size_t)comm->size * sizeof(void *), what), .own = nowhere(), .bytes = bytes};
   for (int i = 0; i < comm->size; i++)
     shared->base[i] = shared->own;
   return TRM_OK;

@@ -1,5 +1,5 @@
-/* Ranks and a device that are not there: with them the code that sets up a run does so without taking memory, and what it
- * asks for is counted. */
+/* Ranks and a device that are not there: with them the code that sets up a run does so without taking memory, and what
+ * it asks for is counted. */
 #ifndef TRM_TRAIN_IMAGINED_H
 #define TRM_TRAIN_IMAGINED_H
 

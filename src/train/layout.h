@@ -1,7 +1,7 @@
 /* Ways to divide a job over its ranks, and what each of them takes: memory, messages, time.
  *
- * Nothing of a layout is set up for this. Memory comes from the code that would take it, with ranks and a device that are
- * not there (imagined.h); time from figures of the machine (machine.h) and the layers' own counts. */
+ * Nothing of a layout is set up for this. Memory comes from the code that would take it, with ranks and a device that
+ * are not there (imagined.h); time from figures of the machine (machine.h) and the layers' own counts. */
 #ifndef TRM_TRAIN_LAYOUT_H
 #define TRM_TRAIN_LAYOUT_H
 
@@ -82,8 +82,8 @@ double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, 
 struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout);
 
 /* Binds the models to arrays that are not there: they know from then on which layers compute again. */
-int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout, struct trm_layout_models *models,
-                      struct trm_layout_memory *memory);
+int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout,
+                      struct trm_layout_models *models, struct trm_layout_memory *memory);
 /* After memory. */
 void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *layout,
                      const struct trm_layout_models *models, struct trm_layout_time *time);

@@ -7,8 +7,8 @@
 #include "nn/balance.h"
 #include "train/layout.h"
 
-/* Found by measurement, with MPICH and HDF5: what the library of messages takes in a job of several ranks, and for
- * each of those on the node; what the program itself first touches while it makes a step; and what the library that writes
+/* Found by measurement, with MPICH and HDF5: what the library of messages takes in a job of several ranks, and for each
+ * of those on the node; what the program itself first touches while it makes a step; and what the library that writes
  * files takes for a checkpoint. */
 #define PEERS_BYTES 3.5e6
 #define PEER_BYTES 0.25e6
@@ -92,8 +92,8 @@ struct trm_options trm_layout_options(const struct trm_layout_job *job, const st
 /* -- arrays */
 
 /* The strategy's. Those of states that are in files are no memory. *pieces: its state is read piece by piece. */
-static int count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout, const struct trm_model *model,
-                          struct trm_imagined_account *account, bool *pieces)
+static int count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
+                          const struct trm_model *model, struct trm_imagined_account *account, bool *pieces)
 {
   static char none[] = "";
   struct trm_options o = trm_layout_options(job, layout);
@@ -150,7 +150,8 @@ static double message_bytes(const struct trm_layout_models *models, int stage, s
   const struct trm_model *model = &models->model[stage];
   double floats = 0;
   for (int c = 0; models->stages > 1 && c < model->chunks; c++) {
-    const struct trm_layer *first = &model->layer[model->chunk[c].first], *last = &model->layer[model->chunk[c].last - 1];
+    const struct trm_layer *first = &model->layer[model->chunk[c].first],
+                           *last = &model->layer[model->chunk[c].last - 1];
     if (first->from == TRM_FROM_NONE)
       floats += (double)trm_shape_count(&first->out) * (first->needs_dy ? 2 : 1);
     if (!last->scores)
@@ -205,7 +206,8 @@ static double gathering_bytes(const struct trm_layout_job *job, const struct trm
 
 /* Between ranks that share no memory gradients travel in buckets, each to the end of a layer (mpi/sync): the library of
  * messages takes as much again as the largest, to add. */
-static double bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout, const struct trm_model *model)
+static double bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
+                           const struct trm_model *model)
 {
   const struct trm_options *o = job->options;
   const bool shares = strcmp(o->parallel.share, "none") != 0 && job->parts->device->host_memory;
@@ -234,25 +236,26 @@ static int stage_memory(const struct trm_layout_job *job, const struct trm_layou
   TRM_CHECK(count_passes(job, layout, models, stage, &account, &batches));
   const double windows = (double)job->budget->part[TRM_BUDGET_DATA];
   *memory = (struct trm_layout_memory){
-    .part = {[TRM_LAYOUT_PARAMETERS] = (double)account.own[TRM_IMAGINED_WEIGHTS],
-             [TRM_LAYOUT_GRADIENTS] = (double)account.own[TRM_IMAGINED_GRADIENTS],
-             [TRM_LAYOUT_STATES] = (double)account.own[TRM_IMAGINED_STATES],
-             [TRM_LAYOUT_ACTIVATIONS] = (double)account.own[TRM_IMAGINED_ACTIVATIONS],
-             [TRM_LAYOUT_BUFFERS] = (double)account.own[TRM_IMAGINED_BUFFERS] + trm_layout_tied_bytes(models, stage, 0) +
-                                    message_bytes(models, stage, trm_layout_rows(job, layout)) +
-                                    fmax(bucket_bytes(job, layout, &models->model[stage]), /* never at the same time */
-                                         stage ? 0 : gathering_bytes(job, layout, models, pieces)),
-             [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
-             [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
-                                    (job->ranks > 1 && !job->met ? PEERS_BYTES : 0) + PEER_BYTES * job->ranks / job->nodes}};
+    .part = {
+      [TRM_LAYOUT_PARAMETERS] = (double)account.own[TRM_IMAGINED_WEIGHTS],
+      [TRM_LAYOUT_GRADIENTS] = (double)account.own[TRM_IMAGINED_GRADIENTS],
+      [TRM_LAYOUT_STATES] = (double)account.own[TRM_IMAGINED_STATES],
+      [TRM_LAYOUT_ACTIVATIONS] = (double)account.own[TRM_IMAGINED_ACTIVATIONS],
+      [TRM_LAYOUT_BUFFERS] = (double)account.own[TRM_IMAGINED_BUFFERS] + trm_layout_tied_bytes(models, stage, 0) +
+                             message_bytes(models, stage, trm_layout_rows(job, layout)) +
+                             fmax(bucket_bytes(job, layout, &models->model[stage]), /* never at the same time */
+                                  stage ? 0 : gathering_bytes(job, layout, models, pieces)),
+      [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
+      [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +
+                             (job->ranks > 1 && !job->met ? PEERS_BYTES : 0) + PEER_BYTES * job->ranks / job->nodes}};
   for (int i = 0; i < TRM_LAYOUT_PARTS; i++)
     memory->total += memory->part[i];
   memory->resident = memory->total + (double)account.others + windows - windows * job->nodes / job->ranks;
   return TRM_OK;
 }
 
-int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout, struct trm_layout_models *models,
-                      struct trm_layout_memory *memory)
+int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout,
+                      struct trm_layout_models *models, struct trm_layout_memory *memory)
 {
   *memory = (struct trm_layout_memory){.total = 0};
   double resident = 0;

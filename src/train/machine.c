@@ -117,8 +117,9 @@ static int number_read(const struct trm_node *map, const char *path, const char 
 {
   *value = trm_node_number(trm_node_get(map, key), NAN);
   if (!(*value > 0) || !isfinite(*value))
-    return trm_error(TRM_USAGE, "%s: %s is missing, or no number above 0 (trireme plan --calibrate=FILE writes such a file)",
-                     path, key);
+    return trm_error(TRM_USAGE,
+                     "%s: %s is missing, or no number above 0 (trireme plan --calibrate=FILE writes such a file)", path,
+                     key);
   return TRM_OK;
 }
 

@@ -1,12 +1,12 @@
-/* What the machine can do, as far as a step's time depends on it: measured once, or read from a file that another machine
- * has written. */
+/* What the machine can do, as far as a step's time depends on it: measured once, or read from a file that another
+ * machine has written. */
 #ifndef TRM_TRAIN_MACHINE_H
 #define TRM_TRAIN_MACHINE_H
 
 #include "nn/model.h"
 
-/* What a kind of work took. Of layers by name, with their counts for the rows it was measured with; of other work ("sum",
- * "copy", "update", "loss ...", "all sum" and others of machine_messages.c) the bytes alone, and forward_s. */
+/* What a kind of work took. Of layers by name, with their counts for the rows it was measured with; of other work
+ * ("sum", "copy", "update", "loss ...", "all sum" and others of machine_messages.c) the bytes alone, and forward_s. */
 struct trm_machine_work {
   char name[48];
   double flop, bytes;
@@ -32,8 +32,8 @@ int trm_machine_read(struct trm_machine *machine, const char *path);
 int trm_machine_write(const struct trm_machine *machine, const char *path);
 
 void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work);
-/* Seconds of work with this name and size: as measured, or in proportion to the most similar in size; 0 where nothing of
- * that name was measured. backward: may be NULL. */
+/* Seconds of work with this name and size: as measured, or in proportion to the most similar in size; 0 where nothing
+ * of that name was measured. backward: may be NULL. */
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
                            double *backward);
 bool trm_machine_knows(const struct trm_machine *machine, const char *name, double flop, double bytes); /* this size */
@@ -53,15 +53,15 @@ void trm_machine_layer_name(const struct trm_layer *layer, char name[48]);
 /* The work of a layer with so many rows. */
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows);
 
-/* Adds what is not known yet: layers of the part, the loss. Layers that move values between ranks are messages, and left
- * out. input: at least `rows` rows, real ones. */
-int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
-                              const struct trm_input *input, size_t rows);
+/* Adds what is not known yet: layers of the part, the loss. Layers that move values between ranks are messages, and
+ * left out. input: at least `rows` rows, real ones. */
+int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench,
+                              const struct trm_model *model, const struct trm_input *input, size_t rows);
 /* Sums, copies, updates of this optimizer. */
 int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
                                const struct trm_optimizer *optimizer);
-/* Between ranks 0 and 1 of comm, which are on one node, and known to them: single messages, and "all sum", "all gather",
- * "sum scatter", with the bytes of the whole value. Collective; of one rank nothing happens. */
+/* Between ranks 0 and 1 of comm, which are on one node, and known to them: single messages, and "all sum", "all
+ * gather", "sum scatter", with the bytes of the whole value. Collective; of one rank nothing happens. */
 void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm);
 
 #endif

@@ -1,6 +1,6 @@
 /* Work of all kinds, done and timed: by as many threads at once as ranks will compute on a node, for they share its
- * memory and its caches. Where a rank has one thread its processor time counts: whoever else works on this machine at the
- * moment takes none of it. */
+ * memory and its caches. Where a rank has one thread its processor time counts: whoever else works on this machine at
+ * the moment takes none of it. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -162,7 +162,8 @@ static int layer_open(struct trial *trial)
 {
   struct trm_layer *layer = &trial->layer;
   const struct trm_layer *whole = trial->what;
-  const size_t rows = trial->input.rows, in = rows * trm_shape_count(&whole->in), out = rows * trm_shape_count(&whole->out);
+  const size_t rows = trial->input.rows, in = rows * trm_shape_count(&whole->in),
+               out = rows * trm_shape_count(&whole->out);
   *layer = *whole;
   trial->pass.device = trial->device;
   trial->pass.input = &trial->input;
@@ -247,8 +248,8 @@ static int loss_measure(struct trm_machine *machine, struct trm_machine_bench *b
   return TRM_OK;
 }
 
-int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
-                              const struct trm_input *input, size_t rows)
+int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench,
+                              const struct trm_model *model, const struct trm_input *input, size_t rows)
 {
   for (int i = 0; i < model->layers; i++) {
     const struct trm_layer *layer = &model->layer[i];
@@ -261,8 +262,8 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 
 /* -- arrays */
 
-/* Elements of arrays that caches hold, and of such as none does: what a step does with whole arrays finds nothing of them in
- * a cache, after the passes. */
+/* Elements of arrays that caches hold, and of such as none does: what a step does with whole arrays finds nothing of
+ * them in a cache, after the passes. */
 static const size_t elements[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
 
 static int arrays_open(struct trial *trial)

@@ -48,7 +48,8 @@ static int by_value(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* A low quartile: others at work on the node are not to count. Each round has other values of the arrays, as layers do. */
+/* A low quartile: others at work on the node are not to count. Each round has other values of the arrays, as layers
+ * do. */
 static double seconds_of(const struct messages *m, meeting *meet, size_t n)
 {
   double took[ROUNDS];
@@ -79,7 +80,8 @@ static void pair_measure(struct trm_machine *machine, struct trm_comm *pair)
   const size_t many = 1 << 18;
   machine->message_s = seconds_of(&m, exchange, 4);
   const double large = seconds_of(&m, exchange, many);
-  machine->message_bytes_per_s = sizeof(float) * (double)many / (large > machine->message_s ? large - machine->message_s : large);
+  machine->message_bytes_per_s =
+    sizeof(float) * (double)many / (large > machine->message_s ? large - machine->message_s : large);
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
       struct trm_machine_work work = {.bytes = sizeof(float) * (double)sizes[i]};

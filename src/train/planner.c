@@ -13,14 +13,15 @@
 static int check(const struct trm_options *o, const struct trm_parts *parts, const struct trm_planner_request *request)
 {
   if (request->ranks < 1 || request->nodes < 1 || request->ranks % request->nodes != 0)
-    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each node must have as many, and at least one", request->ranks,
-                     request->nodes);
+    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each node must have as many, and at least one",
+                     request->ranks, request->nodes);
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "data.file: no data set named: a plan needs the shape of its samples");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
   if (parts->strategy->claim)
-    return trm_error(TRM_USAGE, "strategy.name: %s exchanges whole models, so there is no layout to choose: only sync has",
+    return trm_error(TRM_USAGE,
+                     "strategy.name: %s exchanges whole models, so there is no layout to choose: only sync has",
                      o->strategy.name);
   if (o->run.lanes > 0)
     return trm_error(TRM_USAGE, "run.lanes: layouts are planned for batches that ranks divide, not for lanes");
@@ -139,8 +140,8 @@ static bool saves(const struct trm_planned *with, const struct trm_planned *with
   return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
 }
 
-/* Is it as one of the layouts from `first` on, in all but the name? Where ranks share memory, levels of parallel.zero do
- * the same. */
+/* Is it as one of the layouts from `first` on, in all but the name? Where ranks share memory, levels of parallel.zero
+ * do the same. */
 static bool is_known(const struct trm_planner *p, int first, const struct trm_planned *planned)
 {
   for (int i = first; i < p->count; i++)
@@ -149,8 +150,8 @@ static bool is_known(const struct trm_planner *p, int first, const struct trm_pl
   return false;
 }
 
-/* One division, schedule and level: without recomputing, and with. first: of the planned ones of other levels. *possible:
- * there is such a division. */
+/* One division, schedule and level: without recomputing, and with. first: of the planned ones of other levels.
+ * *possible: there is such a division. */
 static int level_add(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout, int first,
                      bool *possible)
 {
@@ -190,8 +191,10 @@ static int schedule_add(struct trm_planner *p, struct trm_machine_bench *bench, 
 static int division_add(struct trm_planner *p, struct trm_machine_bench *bench, int data, int stages, int tensors)
 {
   const struct trm_options *o = p->job.options;
-  struct trm_layout layout = {.size = {[TRM_AXIS_DATA] = data, [TRM_AXIS_PIPELINE] = stages, [TRM_AXIS_TENSOR] = tensors},
-                              .schedule = "1f1b", .chunks = 1};
+  struct trm_layout layout = {
+    .size = {[TRM_AXIS_DATA] = data, [TRM_AXIS_PIPELINE] = stages, [TRM_AXIS_TENSOR] = tensors},
+    .schedule = "1f1b",
+    .chunks = 1};
   if ((uint64_t)data * (uint64_t)o->train.accumulate > (uint64_t)o->train.batch) {
     refuse(p, &layout, "train.batch: fewer samples than ranks of the data axis, times train.accumulate");
     return TRM_OK;

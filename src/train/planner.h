@@ -1,5 +1,5 @@
-/* The planner: all layouts that a job can have, what each takes, and which is the best. One process, no job: the ranks and
- * nodes are imagined, the data set is opened for the shape of its samples and the memory it takes. */
+/* The planner: all layouts that a job can have, what each takes, and which is the best. One process, no job: the ranks
+ * and nodes are imagined, the data set is opened for the shape of its samples and the memory it takes. */
 #ifndef TRM_TRAIN_PLANNER_H
 #define TRM_TRAIN_PLANNER_H
 
@@ -41,8 +41,8 @@ struct trm_planner_request {
   bool met;             /* this process has had messages from other ranks */
 };
 
-/* Opens the data set, builds the whole model. The machine of the planner is empty: to be read, or measured. TRM_USAGE: the
- * options do not go with layouts, or not together. Close in any case. */
+/* Opens the data set, builds the whole model. The machine of the planner is empty: to be read, or measured. TRM_USAGE:
+ * the options do not go with layouts, or not together. Close in any case. */
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_parts *parts,
                      const struct trm_planner_request *request);
 /* bench: measures what is missing of the machine; NULL: it has all there is. */

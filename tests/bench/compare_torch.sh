@@ -10,8 +10,8 @@
 #   resnet20   ResNet-20, 128 images of 32 x 32 a rank, likewise
 #   gptchar    a GPT of 6 layers, 6 heads, 384 wide, 16 rows of 256 characters a rank, AdamW
 # DTYPE=bf16: products in bfloat16 on both sides (device.matmul=bf16; autocast). THREADS are those of a rank. The figure
-# that counts is the ratio of each round, PyTorch's seconds over ours (above 1: ours are fewer), and its median: whatever
-# else the machine does then falls on both. Of memory, the most that the first rank has had.
+# that counts is the ratio of each round, PyTorch's seconds over ours (above 1: ours are fewer), and its median:
+# whatever else the machine does then falls on both. Of memory, the most that the first rank has had.
 . "$(dirname "$0")/lib.sh"
 WORK=${WORK:-mlp}
 DTYPE=${DTYPE:-f32}

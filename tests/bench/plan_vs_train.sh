@@ -3,11 +3,11 @@
 #
 #   [ROUNDS=3] [RANKS="2 4"] [MODELS="gpt mlp"] [STEPS=15] [ONLY=REGEX] tests/bench/plan_vs_train.sh
 #
-# In each round the planner measures this machine for a number of ranks, and all layouts of as many are trained; the time
-# measured is the median of the steps, without the first three. Ranks beyond the cores share them in turn, in the plan, too:
-# here they are bound like that, where the launcher can (MPICH's); left alone the system may have two stages that work share
-# a core while two that wait have the other. Printed are medians over the rounds and predicted / measured; last, how many
-# ratios lie within 0.8 and 1.2.
+# In each round the planner measures this machine for a number of ranks, and all layouts of as many are trained; the
+# time measured is the median of the steps, without the first three. Ranks beyond the cores share them in turn, in the
+# plan, too: here they are bound like that, where the launcher can (MPICH's); left alone the system may have two stages
+# that work share a core while two that wait have the other. Printed are medians over the rounds and predicted /
+# measured; last, how many ratios lie within 0.8 and 1.2.
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 RANKS=${RANKS:-2 4}
@@ -19,7 +19,10 @@ export OMP_NUM_THREADS=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
-awk 'BEGIN { for (i = 0; i < 20000; i++) printf "%s", i % 40 == 39 ? "\n" : substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1) }' > text.txt
+awk 'BEGIN {
+  for (i = 0; i < 20000; i++)
+    printf "%s", i % 40 == 39 ? "\n" : substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1)
+}' > text.txt
 "$TRIREME" data import text text.txt --out=text.h5 2> /dev/null > /dev/null
 "$TRIREME" data make digits --out=digits.h5 --train=4000 --test=100 --seed=7 2> /dev/null > /dev/null
 cat > gpt.yaml << 'END'
@@ -54,7 +57,8 @@ layouts() {
       '1 2 2 1f1b 0 node'
   fi
 }
-# predicted FILE DATA PIPELINE TENSOR SCHEDULE ZERO: seconds; where levels are the same, or schedules, one stands for all
+# predicted FILE DATA PIPELINE TENSOR SCHEDULE ZERO: seconds; where levels are the same, or schedules, one stands for
+# all
 predicted() {
   local schedule="\"$5\"" level
   [ "$3" = 1 ] && schedule=null

@@ -1,11 +1,12 @@
-/* Pipelines against one rank that computes the same micro-batches: gradients and tallies bit for bit, of every layer and
- * many ways of branching, for schedules, numbers of micro-batches, rows that do not divide, micro-batches without rows, a
- * device with its own memory; a weight that two stages hold; evaluation; idle times; where the chain is cut. Meant for 1
- * to 4 ranks. */
+/* Pipelines against one rank that computes the same micro-batches: gradients and tallies bit for bit, of every layer
+ * and many ways of branching, for schedules, numbers of micro-batches, rows that do not divide, micro-batches without
+ * rows, a device with its own memory; a weight that two stages hold; evaluation; idle times; where the chain is cut.
+ * Meant for 1 to 4 ranks. */
 #include "pipeline_stage.h"
 
 /* A stage gets nothing but what it asked for. */
-static int give_input(void *context, int batch, int micro, int slot, bool features, bool targets, struct trm_input *input)
+static int give_input(void *context, int batch, int micro, int slot, bool features, bool targets,
+                      struct trm_input *input)
 {
   struct stage *s = context;
   CHECK(s->setup, batch == 0 && slot < s->model.slots && (features || targets));
@@ -187,16 +188,20 @@ static void all_combinations(const char *text, const struct trm_input_spec *spec
 static void mlp(struct trm_device *device)
 {
   device_now = device;
-  all_combinations("linear 8 | relu | dropout 0.3 | linear 7 | tanh | linear 9 | gelu | linear 6 | dropout 0.2 | linear 5 | "
-                   "relu | linear 8 | linear 7 | tanh | linear 10", &nn_ten_classes);
+  all_combinations(
+    "linear 8 | relu | dropout 0.3 | linear 7 | tanh | linear 9 | gelu | linear 6 | dropout 0.2 | linear 5 | "
+    "relu | linear 8 | linear 7 | tanh | linear 10",
+    &nn_ten_classes);
 }
 
 static void convolutions(struct trm_device *device)
 {
   device_now = device;
-  all_combinations("conv2d 3 3 pad=1 bias=no | batch_norm | relu | mark a | conv2d 3 3 pad=1 bias=no | batch_norm | tanh | "
-                   "add a | conv2d 4 3 pad=1 bias=no | batch_norm | relu | conv2d 4 1 | batch_norm | tanh | conv2d 5 1 | "
-                   "global_avg_pool | linear 6 | relu | linear 5", &image_spec);
+  all_combinations(
+    "conv2d 3 3 pad=1 bias=no | batch_norm | relu | mark a | conv2d 3 3 pad=1 bias=no | batch_norm | tanh | "
+    "add a | conv2d 4 3 pad=1 bias=no | batch_norm | relu | conv2d 4 1 | batch_norm | tanh | conv2d 5 1 | "
+    "global_avg_pool | linear 6 | relu | linear 5",
+    &image_spec);
 }
 
 static void gpt(struct trm_device *device)
@@ -228,9 +233,14 @@ static void large(struct trm_device *device)
     .shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 4};
   device_now = device;
   for (int k = 0; k < 3; k++) {
-    const struct setup setup = {.text = "linear 20000 | relu | linear 4 | linear 20000 | tanh | linear 3 | linear 30000 | "
-                                        "tanh | linear 4 | linear 20000 | tanh | linear 4 | linear 4 | linear 4",
-                                .loss = "auto", .spec = &spec, .schedule = schedules[k], .chunks = 2, .micros = MICROS,
+    const struct setup setup = {.text =
+                                  "linear 20000 | relu | linear 4 | linear 20000 | tanh | linear 3 | linear 30000 | "
+                                  "tanh | linear 4 | linear 20000 | tanh | linear 4 | linear 4 | linear 4",
+                                .loss = "auto",
+                                .spec = &spec,
+                                .schedule = schedules[k],
+                                .chunks = 2,
+                                .micros = MICROS,
                                 .rows = 16};
     CHECK(&setup, compare(&setup));
   }
@@ -312,8 +322,9 @@ static void given(struct trm_device *device)
       struct setup setup = {.text = "gpt layers=4 heads=2 dim=8 context=5 dropout=0.1", .loss = "auto",
                             .spec = &nn_tokens, .schedule = schedules[k], .chunks = 2, .micros = micros, .rows = 13};
       compare_given(&setup);
-      setup.text = "conv2d 3 3 pad=1 bias=no | batch_norm | tanh | conv2d 4 1 | batch_norm | tanh | conv2d 3 1 | tanh | "
-                   "flatten | linear 4 | linear 5";
+      setup.text =
+        "conv2d 3 3 pad=1 bias=no | batch_norm | tanh | conv2d 4 1 | batch_norm | tanh | conv2d 3 1 | tanh | "
+        "flatten | linear 4 | linear 5";
       setup.spec = &image_spec;
       compare_given(&setup);
     }
@@ -339,9 +350,14 @@ static void test_bubble(void)
 {
   static struct trm_device cpu;
   CU_ASSERT_FATAL(trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) == TRM_OK);
-  const struct setup setup = {.text = "linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | "
-                                      "linear 50 | linear 50 | linear 50 | linear 50 | linear 10",
-                              .loss = "auto", .spec = &nn_ten_classes, .schedule = "1f1b", .micros = 4, .rows = 16};
+  const struct setup setup = {.text =
+                                "linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | "
+                                "linear 50 | linear 50 | linear 50 | linear 50 | linear 10",
+                              .loss = "auto",
+                              .spec = &nn_ten_classes,
+                              .schedule = "1f1b",
+                              .micros = 4,
+                              .rows = 16};
   struct stage s;
   CU_ASSERT_FATAL(stage_open(&s, &setup, &cpu));
   struct trm_pipeline_run run = run_of(&s);

@@ -1,5 +1,5 @@
-/* Pipelines that are not drained between updates, against one rank whose passes use the same versions of the weights; an
- * update that fails. Meant for 1 to 4 ranks. */
+/* Pipelines that are not drained between updates, against one rank whose passes use the same versions of the weights;
+ * an update that fails. Meant for 1 to 4 ranks. */
 #include "pipeline_stage.h"
 
 enum { BATCHES = 6, RATE_PERCENT = 5 };

@@ -29,7 +29,8 @@ static void test_machine(void)
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1);
   CU_ASSERT_EQUAL(backward, 2);
   CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 2e6, 7, &backward), 2, 1e-12); /* like the small one */
-  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 5e8, 7, &backward), 250, 1e-9); /* like the large one */
+  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 5e8, 7, &backward), 250,
+                         1e-9); /* like the large one */
   CU_ASSERT_DOUBLE_EQUAL(backward, 450, 1e-9);
   CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "relu", 0, 32, NULL), 1.5, 1e-12);
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "gelu", 0, 32, &backward), 0);
@@ -62,7 +63,8 @@ static void refused(const char *text, const char *message)
 
 static void test_machine_errors(void)
 {
-#define HEAD "{\"cores\":1,\"threads\":1,\"message_s\":1,\"message_bytes_per_s\":1,\"network_s\":1,\"network_bytes_per_s\":1"
+#define HEAD                                                                                                           \
+  "{\"cores\":1,\"threads\":1,\"message_s\":1,\"message_bytes_per_s\":1,\"network_s\":1,\"network_bytes_per_s\":1"
   refused("{}", "cores");
   refused("{\"cores\":-1}", "cores");
   refused(HEAD "}", "no list of work");
@@ -118,7 +120,8 @@ static void open(struct fixture *f, int ranks, int cores, const char *accumulate
 {
   memset(f, 0, sizeof *f);
   trm_options_default(&f->options);
-  CU_ASSERT_EQUAL(trm_options_set(&f->options, "model", "linear 64 bias=no | linear 64 bias=no | linear 64 bias=no | linear 64 bias=no"),
+  CU_ASSERT_EQUAL(trm_options_set(&f->options, "model",
+                                  "linear 64 bias=no | linear 64 bias=no | linear 64 bias=no | linear 64 bias=no"),
                   TRM_OK);
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.batch", "32"), TRM_OK);
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.accumulate", accumulate), TRM_OK);
@@ -131,9 +134,17 @@ static void open(struct fixture *f, int ranks, int cores, const char *accumulate
   trm_machine_create(&f->machine, cores, 1);
   f->machine.message_s = 1e-15;
   f->machine.message_bytes_per_s = 1e25;
-  f->job = (struct trm_layout_job){.options = &f->options, .parts = &f->parts, .spec = &f->spec, .whole = &f->whole,
-                                   .machine = &f->machine, .budget = &f->budget, .rows = 1000, .ranks = ranks, .nodes = 1,
-                                   .threads = 1, .cores = cores};
+  f->job = (struct trm_layout_job){.options = &f->options,
+                                   .parts = &f->parts,
+                                   .spec = &f->spec,
+                                   .whole = &f->whole,
+                                   .machine = &f->machine,
+                                   .budget = &f->budget,
+                                   .rows = 1000,
+                                   .ranks = ranks,
+                                   .nodes = 1,
+                                   .threads = 1,
+                                   .cores = cores};
 }
 
 static void close_all(struct fixture *f)
@@ -288,7 +299,8 @@ static void test_tied(void)
   open(&f, 2, 2, "1");
   trm_model_free(&f.whole);
   CU_ASSERT_EQUAL(trm_options_set(&f.options, "model", "gpt layers=2 heads=2 dim=16 context=8"), TRM_OK);
-  f.spec = (struct trm_input_spec){.shape = {.dims = 1, .size = {8}}, .target = TRM_TARGET_CLASS, .classes = 64, .tokens = true};
+  f.spec = (struct trm_input_spec){
+    .shape = {.dims = 1, .size = {8}}, .target = TRM_TARGET_CLASS, .classes = 64, .tokens = true};
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&f.whole, f.options.model, "auto", &f.spec), TRM_OK);
   const double value = sizeof(float) * 32 * 8 * 16;
   traffic_is(&f, (struct trm_layout){.size = {1, 2, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"}, 0,
