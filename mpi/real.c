@@ -4,6 +4,7 @@
  * Every MPI call that fails ends the job through on_error: the contract's slots succeed or do not return. */
 #include "mpi/real.h"
 
+#include <math.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +19,7 @@
 
 struct trm_request {
   int parts, done; /* the first `done` are complete */
+  bool together;   /* the others need this rank to go on */
   MPI_Request part[];
 };
 
@@ -26,10 +28,11 @@ static size_t piece_count(size_t count, size_t piece)
   return count > piece ? (count + piece - 1) / piece : 1;
 }
 
-static struct trm_request *request_create(size_t parts)
+static struct trm_request *request_create(size_t parts, bool together)
 {
   struct trm_request *request = trm_alloc(sizeof *request + parts * sizeof(MPI_Request), "a request");
   request->parts = (int)parts;
+  request->together = together;
   return request;
 }
 
@@ -49,6 +52,8 @@ static bool real_test(struct trm_request **request)
   return true;
 }
 
+enum { TAG_HERE = 32767 }; /* above those of the contract; all libraries have it */
+
 static bool crowded;
 
 void trm_comm_crowded(void)
@@ -56,15 +61,27 @@ void trm_comm_crowded(void)
   crowded = true;
 }
 
-/* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. */
+/* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. A nap is an eighth of
+ * the time before it: so much later than without it the waiting ends at most. */
+static void pause_for(double since, double most)
+{
+  const double waited = MPI_Wtime() - since;
+  if (crowded && waited > 200e-6)
+    nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, most) * 1e9)}, NULL);
+  else
+    sched_yield();
+}
+
+void real_pause(double since)
+{
+  pause_for(since, 1e-3);
+}
+
 static void wait_politely(struct trm_request **request)
 {
-  const double begin = MPI_Wtime();
-  while (!real_test(request))
-    if (MPI_Wtime() - begin < 200e-6)
-      sched_yield();
-    else
-      nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+  const double most = *request && (*request)->together ? 50e-6 : 1e-3;
+  for (const double since = MPI_Wtime(); !real_test(request);)
+    pause_for(since, most);
 }
 
 static void real_wait(struct trm_request **request)
@@ -87,6 +104,13 @@ static void real_progress(struct trm_comm *comm)
   int found;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real_of(comm)->mpi, &found, MPI_STATUS_IGNORE);
   sched_yield(); /* with more ranks than cores whoever is waited for must get one */
+}
+
+static void real_idle(struct trm_comm *comm, double since)
+{
+  int found;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real_of(comm)->mpi, &found, MPI_STATUS_IGNORE);
+  real_pause(since);
 }
 
 /* -- types */
@@ -119,19 +143,71 @@ static int piece_at(size_t from, size_t count, size_t piece)
   return (int)(count - from < piece ? count - from : piece);
 }
 
+/* -- messages */
+
+static void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
+                            struct trm_request **request)
+{
+  const size_t bytes = trm_type_bytes(type), piece = REAL_MESSAGE_BYTES / bytes;
+  *request = request_create(piece_count(count, piece), false);
+  for (int i = 0; i < (*request)->parts; i++) {
+    const size_t at = (size_t)i * piece;
+    MPI_Isend((const char *)data + at * bytes, piece_at(at, count, piece), real_type(type), to, tag, real_of(comm)->mpi,
+              &(*request)->part[i]);
+  }
+}
+
+static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
+                               struct trm_request **request)
+{
+  const size_t bytes = trm_type_bytes(type), piece = REAL_MESSAGE_BYTES / bytes;
+  *request = request_create(piece_count(count, piece), false);
+  for (int i = 0; i < (*request)->parts; i++) {
+    const size_t at = (size_t)i * piece;
+    MPI_Irecv((char *)data + at * bytes, piece_at(at, count, piece), real_type(type), from, tag, real_of(comm)->mpi,
+              &(*request)->part[i]);
+  }
+}
+
 /* -- collectives */
+
+/* A barrier of messages (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Each round is a
+ * wait of its own, the later ones short. */
+static void disseminate(struct trm_comm *comm)
+{
+  for (int step = 1; step < comm->size; step *= 2) {
+    const int to = (comm->rank + step) % comm->size, from = (comm->rank + comm->size - step) % comm->size;
+    struct trm_request *send, *receive;
+    char word = 0, heard;
+    real_receive_begin(comm, &heard, 1, TRM_BYTE, from, TAG_HERE, &receive);
+    real_send_begin(comm, &word, 1, TRM_BYTE, to, TAG_HERE, &send);
+    wait_politely(&receive);
+    wait_politely(&send);
+  }
+}
 
 static void real_barrier(struct trm_comm *comm)
 {
   struct real_comm *real = real_of(comm);
-  if (real->meeting)
+  if (real->meeting) {
     real_meet(real);
-  else
+  } else if (crowded) {
+    disseminate(comm);
+  } else {
     MPI_Barrier(real->mpi);
+  }
+}
+
+/* Before a collective that MPI waits in: in a crowded job all are there when it begins. */
+static void come_politely(struct trm_comm *comm)
+{
+  if (crowded && comm->size > 1)
+    real_barrier(comm);
 }
 
 static void real_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
 {
+  come_politely(comm);
   const size_t bytes = trm_type_bytes(type), piece = REAL_PIECE_BYTES / bytes;
   for (size_t at = 0; at < count; at += piece)
     MPI_Bcast((char *)data + at * bytes, piece_at(at, count, piece), real_type(type), root, real_of(comm)->mpi);
@@ -141,6 +217,7 @@ static void real_allreduce(struct trm_comm *comm, void *data, size_t count, enum
 {
   if (comm->size == 1)
     return;
+  come_politely(comm);
   const size_t bytes = trm_type_bytes(type), piece = REAL_PIECE_BYTES / bytes;
   for (size_t at = 0; at < count; at += piece)
     MPI_Allreduce(MPI_IN_PLACE, (char *)data + at * bytes, piece_at(at, count, piece), real_type(type), real_op(op),
@@ -153,6 +230,7 @@ static void real_allgather(struct trm_comm *comm, const void *mine, void *all, s
   char *own = (char *)all + (size_t)comm->rank * bytes;
   if (bytes > 0 && mine != own)
     memmove(own, mine, bytes);
+  come_politely(comm);
   if (bytes <= REAL_PIECE_BYTES)
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi);
   else
@@ -171,6 +249,7 @@ static void real_reduce_scatter(struct trm_comm *comm, void *all, void *mine, si
       memcpy(mine, all, count * bytes);
     return;
   }
+  come_politely(comm);
   if (count * bytes * size <= REAL_PIECE_BYTES) {
     MPI_Reduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), mpi);
     return;
@@ -193,7 +272,7 @@ static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count
   if (comm->size == 1 || count == 0)
     return;
   const size_t bytes = trm_type_bytes(type), piece = REAL_PIECE_BYTES / bytes;
-  *request = request_create(piece_count(count, piece));
+  *request = request_create(piece_count(count, piece), true);
   MPI_Request *part = (*request)->part;
   for (size_t at = 0; at < count; at += piece)
     MPI_Iallreduce(MPI_IN_PLACE, (char *)data + at * bytes, piece_at(at, count, piece), real_type(type), real_op(op),
@@ -210,7 +289,7 @@ static void real_allgather_begin(struct trm_comm *comm, const void *mine, void *
     memmove(own, mine, bytes);
   if (comm->size == 1 || count == 0)
     return;
-  *request = request_create(1);
+  *request = request_create(1, true);
   MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi,
                  &(*request)->part[0]);
 }
@@ -223,35 +302,9 @@ static void real_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mi
     real_reduce_scatter(comm, all, mine, count, type, op);
     return;
   }
-  *request = request_create(1);
+  *request = request_create(1, true);
   MPI_Ireduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), real_of(comm)->mpi,
                             &(*request)->part[0]);
-}
-
-/* -- messages */
-
-static void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
-                            struct trm_request **request)
-{
-  const size_t bytes = trm_type_bytes(type), piece = REAL_MESSAGE_BYTES / bytes;
-  *request = request_create(piece_count(count, piece));
-  for (int i = 0; i < (*request)->parts; i++) {
-    const size_t at = (size_t)i * piece;
-    MPI_Isend((const char *)data + at * bytes, piece_at(at, count, piece), real_type(type), to, tag, real_of(comm)->mpi,
-              &(*request)->part[i]);
-  }
-}
-
-static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
-                               struct trm_request **request)
-{
-  const size_t bytes = trm_type_bytes(type), piece = REAL_MESSAGE_BYTES / bytes;
-  *request = request_create(piece_count(count, piece));
-  for (int i = 0; i < (*request)->parts; i++) {
-    const size_t at = (size_t)i * piece;
-    MPI_Irecv((char *)data + at * bytes, piece_at(at, count, piece), real_type(type), from, tag, real_of(comm)->mpi,
-              &(*request)->part[i]);
-  }
 }
 
 /* -- groups */
@@ -411,6 +464,7 @@ const struct trm_comm_ops real_ops = {
   .test = real_test,
   .wait = real_wait,
   .progress = real_progress,
+  .idle = real_idle,
   .split = real_split,
   .split_node = real_split_node,
   .release = real_release,

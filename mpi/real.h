@@ -11,8 +11,8 @@
  * allow_singletons. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
-/* There are more threads than cores on this node: from here on a rank that waits long for a message naps in between,
- * so that whoever is waited for has the core. Not collective. */
+/* On some node there are more threads than cores: from here on a rank that waits long for others naps in between, so
+ * that whoever is waited for has the core. All ranks of the job say so, or none. */
 void trm_comm_crowded(void);
 
 /* Ends MPI (collective). world is gone. */

@@ -104,8 +104,8 @@ void real_meeting_free(struct real_comm *real)
   real->meeting = NULL;
 }
 
-/* Spins shortly, then yields the core: with more ranks than cores, whoever is waited for must get it. Who waits long
- * lets MPI work: a peer may need our half of a transfer to get here. */
+/* Spins shortly, then pauses: with more ranks than cores, whoever is waited for must get one. Who waits long lets MPI
+ * work: a peer may need our half of a transfer to get here. */
 void real_meet(struct real_comm *real)
 {
   _Atomic uint64_t *arrived = &real->meeting->arrived;
@@ -116,7 +116,7 @@ void real_meet(struct real_comm *real)
       return;
   const double since = MPI_Wtime();
   while (atomic_load_explicit(arrived, memory_order_acquire) < all) {
-    sched_yield();
+    real_pause(since);
     if (MPI_Wtime() - since > 1e-3) {
       int found;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real->mpi, &found, MPI_STATUS_IGNORE);

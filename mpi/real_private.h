@@ -36,6 +36,9 @@ static inline struct real_comm *real_of(struct trm_comm *comm)
 
 extern const struct trm_comm_ops real_ops;
 
+/* For who polls for something since then (MPI_Wtime): offers its core to others. */
+void real_pause(double since);
+
 MPI_Datatype real_type(enum trm_type type);
 
 /* Wraps an MPI communicator, which it takes over. Collective. NULL for MPI_COMM_NULL. */

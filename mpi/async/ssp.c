@@ -202,7 +202,7 @@ static void await_clock(struct trm_strategy *s, int64_t needed)
       .kind = LOOK, .first = i, .last = waiting ? i + 1 : pieces, .each = own->clock};
     service_exchange(w->service, &look);
     waiting = true;
-    s->comm->ops->progress(s->comm);
+    s->comm->ops->idle(s->comm, before);
   }
   s->wait_s += s->comm->ops->clock(s->comm) - before;
 }

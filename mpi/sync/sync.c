@@ -232,7 +232,7 @@ static void await_node(struct trm_strategy *strategy, size_t high)
   struct trm_comm *node = ((struct sync *)strategy->own)->node;
   const double before = node->ops->clock(node);
   while (!node_complete(strategy, high))
-    node->ops->progress(node);
+    node->ops->idle(node, before);
   strategy->wait_s += node->ops->clock(node) - before;
   trm_trace_end("wait for the node", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
 }

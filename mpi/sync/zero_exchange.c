@@ -189,17 +189,24 @@ static struct zero_mark *mark_of(const struct zero *z, int rank, const struct sl
   return &z->mark[rank * z->turns + (int)(slot - z->gradients.slot)];
 }
 
-/* All ranks of the node have given what is in the slot; or have added their parts of it. */
+/* Have all ranks of the node given what is in the slot; or added their parts of it? */
+static bool node_has(const struct zero *z, const struct slot *slot, bool summed)
+{
+  for (int rank = 0; rank < z->group->size; rank++) {
+    struct zero_mark *mark = mark_of(z, rank, slot);
+    if (atomic_load_explicit(summed ? &mark->summed : &mark->given, memory_order_acquire) < slot->given)
+      return false;
+  }
+  return true;
+}
+
 static void await_node(struct trm_strategy *strategy, const struct slot *slot, bool summed)
 {
   const struct zero *z = strategy->own;
   struct trm_comm *group = z->group;
   const double before = group->ops->clock(group);
-  for (int rank = 0; rank < group->size; rank++) {
-    struct zero_mark *mark = mark_of(z, rank, slot);
-    while (atomic_load_explicit(summed ? &mark->summed : &mark->given, memory_order_acquire) < slot->given)
-      group->ops->progress(group);
-  }
+  while (!node_has(z, slot, summed))
+    group->ops->idle(group, before);
   strategy->wait_s += group->ops->clock(group) - before;
   trm_trace_end("wait for the group", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
 }
@@ -260,10 +267,16 @@ float *zero_gradient_take(struct trm_strategy *strategy, int u)
   return slot->data;
 }
 
-static void node_give(struct zero *z, struct slot *slot)
+/* The others need this rank's part of a sum before they can use a slot again: it adds what is complete as early as it
+ * can. */
+static void node_give(struct trm_strategy *strategy, struct slot *slot)
 {
+  struct zero *z = strategy->own;
   slot->under_way = true;
   atomic_store_explicit(&mark_of(z, z->group->rank, slot)->given, ++slot->given, memory_order_release);
+  for (int i = 0; i < z->gradients.count; i++)
+    if (z->gradients.slot[i].under_way && node_has(z, &z->gradients.slot[i], false))
+      node_sum(strategy, &z->gradients.slot[i]);
 }
 
 void zero_gradient_give(struct trm_strategy *strategy, int u)
@@ -275,7 +288,7 @@ void zero_gradient_give(struct trm_strategy *strategy, int u)
   const bool here = strategy->device->host_memory, aside = unit->filled || !here;
   device_wait(strategy);
   if (z->in_place) {
-    node_give(z, slot);
+    node_give(strategy, slot);
     return;
   }
   bring_out(strategy, slot->host, slot->data, unit->room);

@@ -55,8 +55,9 @@ static int read_arguments(struct job *job, const struct job_request *request, in
 
 /* -- threads */
 
-/* Processors this rank may use, shared evenly with the ranks of its node that may use the same ones. */
-static int plan_threads(struct trm_comm *node, int asked)
+/* Processors this rank may use, shared evenly with the ranks of its node that may use the same ones. *crowded: the node
+ * has fewer than threads. */
+static int plan_threads(struct trm_comm *node, int asked, bool *crowded)
 {
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -83,9 +84,8 @@ static int plan_threads(struct trm_comm *node, int asked)
 
   int64_t busy = threads;
   node->ops->allreduce(node, &busy, 1, TRM_INT64, TRM_SUM);
-  if (busy > CPU_COUNT(&any))
-    trm_comm_crowded();
-  if (busy > CPU_COUNT(&any) && node->rank == 0)
+  *crowded = busy > CPU_COUNT(&any);
+  if (*crowded && node->rank == 0)
     trm_warn("%d ranks with %lld threads in all share %d cores of this node: expect them to wait for one another "
              "(parallel.threads, fewer ranks, or another binding)",
              node->size, (long long)busy, CPU_COUNT(&any));
@@ -98,9 +98,14 @@ static int open_device(struct job *job)
 {
   struct trm_comm *comm = job->parts.comm;
   struct trm_comm *node = comm->ops->split_node(comm, "node");
-  const int threads = plan_threads(node, (int)job->options.parallel.threads);
+  bool crowded;
+  const int threads = plan_threads(node, (int)job->options.parallel.threads, &crowded);
   const int index = node->rank;
   node->ops->release(node);
+  int32_t anywhere = crowded;
+  comm->ops->allreduce(comm, &anywhere, 1, TRM_INT32, TRM_MAX);
+  if (anywhere)
+    trm_comm_crowded();
   TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
                             job->options.device.matmul, index, threads));
   job->parts.device = &job->device;

@@ -51,7 +51,7 @@ struct trm_comm_ops {
   void (*reduce_scatter_begin)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                                enum trm_op op, struct trm_request **request);
 
-  /* -- point to point; tags 0..32767 */
+  /* -- point to point; tags 0..32766 */
   void (*send_begin)(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
                      struct trm_request **request);
   void (*receive_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
@@ -60,8 +60,11 @@ struct trm_comm_ops {
   /* -- requests. test: true when complete; then, as after wait, *request is NULL. A NULL request is complete. */
   bool (*test)(struct trm_request **request);
   void (*wait)(struct trm_request **request);
-  void (*progress)(struct trm_comm *comm); /* lets MPI move what is under way, and
-                                             others have the core; call between layers, and while waiting */
+  /* Lets MPI move what is under way, and others have the core; call between layers. */
+  void (*progress)(struct trm_comm *comm);
+  /* The same, for a loop that has waited since then (clock) for what other ranks write: the longer, the less it takes of
+   * a core. */
+  void (*idle)(struct trm_comm *comm, double since);
 
   /* -- groups (collective). split: ranks of equal colour, ordered by key; colour < 0 gives NULL.
    * split_node: the ranks that can share memory with this one; domain "node" or "numa". */

@@ -213,6 +213,11 @@ static void self_progress(struct trm_comm *comm)
   (void)comm;
 }
 
+static void self_idle(struct trm_comm *comm, double since)
+{
+  (void)comm, (void)since;
+}
+
 static struct trm_comm *self_split(struct trm_comm *comm, int colour, int key)
 {
   (void)key;
@@ -412,6 +417,7 @@ const struct trm_comm_ops trm_comm_self_ops = {
     .test = self_test,
     .wait = self_wait,
     .progress = self_progress,
+    .idle = self_idle,
     .split = self_split,
     .split_node = self_split_node,
     .release = self_release,

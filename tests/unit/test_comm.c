@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/memory.h"
 #include "mpi/coll/allreduce_tree.h"
@@ -560,6 +561,73 @@ static void test_launch(void)
   }
 }
 
+/* -- more threads than cores */
+
+enum { LATE_MS = 100, WAYS = 8 };
+
+/* A way to wait for rank 0. written: a word of the node, 0 before. */
+static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, atomic_int *written, int way)
+{
+  float mine[16] = {0}, all[16 * 16] = {0};
+  struct trm_request *request = NULL;
+  switch (way) {
+  case 0: comm->ops->barrier(comm); break;
+  case 1: node->ops->barrier(node); break;
+  case 2: comm->ops->broadcast(comm, mine, 16, TRM_FLOAT, 0); break;
+  case 3: comm->ops->allreduce(comm, mine, 16, TRM_FLOAT, TRM_SUM); break;
+  case 4: comm->ops->allgather(comm, mine, all, 16, TRM_FLOAT); break;
+  case 5: comm->ops->reduce_scatter(comm, all, mine, 16, TRM_FLOAT, TRM_SUM); break;
+  case 6:
+    for (int to = 1; comm->rank == 0 && to < comm->size; to++) {
+      comm->ops->send_begin(comm, mine, 16, TRM_FLOAT, to, 0, &request);
+      comm->ops->wait(&request);
+    }
+    if (comm->rank > 0) {
+      comm->ops->receive_begin(comm, mine, 16, TRM_FLOAT, 0, 0, &request);
+      comm->ops->wait(&request);
+    }
+    break;
+  case 7:
+    if (node->rank == 0)
+      atomic_store(written, 1);
+    for (const double since = node->ops->clock(node); !atomic_load(written);)
+      node->ops->idle(node, since);
+    break;
+  }
+}
+
+static double processor_s(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Who waits leaves the core to others, and gets what it waited for. The last of all tests: there is no way back. */
+static void test_crowded(void)
+{
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_shared word;
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), "test", &word), TRM_OK);
+  trm_comm_crowded();
+  for (int way = 0; way < WAYS && world->size <= 16; way++) {
+    world->ops->barrier(world);
+    const double before = processor_s();
+    if (world->rank == 0)
+      nanosleep(&(struct timespec){.tv_nsec = LATE_MS * 1000000}, NULL);
+    wait_for_first(world, node, word.base[0], way);
+    CU_ASSERT(processor_s() - before < 0.5e-3 * LATE_MS);
+  }
+  node->ops->unshare(node, &word);
+  node->ops->release(node);
+  on_all(check_broadcast);
+  on_all(check_allreduce);
+  on_all(check_allgather);
+  on_all(check_reduce_scatter);
+  on_all(check_messages);
+  test_share();
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -578,6 +646,7 @@ int main(int argc, char **argv)
     {"window: fetch_add", test_fetch_add},
     {"allreduce of fixed order", test_allreduce_tree},
     {"broken launch", test_launch},
+    {"more threads than cores", test_crowded},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "comm", tests);

@@ -52,6 +52,7 @@ static void test_self_collectives(void)
   struct trm_request *request = NULL;
   ops->allreduce_begin(comm, data, 3, TRM_FLOAT, TRM_MAX, &request);
   ops->progress(comm);
+  ops->idle(comm, ops->clock(comm));
   ops->wait(&request);
   CU_ASSERT_PTR_NULL(request);
   CU_ASSERT_TRUE(ops->test(&request));
