@@ -63,11 +63,15 @@ static void sleep_until_woken(struct trm_comm *comm)
 
 /* -- planning */
 
-/* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it. */
-static int devices_open(struct planning *planning, const struct job *job, int here, int threads)
+/* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it; if ranks
+ * share cores there, as many share these, and their caches. */
+static int devices_open(struct planning *planning, const struct job *job, int here)
 {
   const cpu_set_t mine = own_cores();
-  const int most = CPU_COUNT(&mine) / threads, wanted = here < most ? here : most > 0 ? most : 1;
+  const int threads = planning->planner.job.threads, cores = planning->planner.job.cores;
+  const int places = cores > threads ? cores / threads : 1, crowd = (here + places - 1) / places;
+  const int most = CPU_COUNT(&mine) > threads ? CPU_COUNT(&mine) / threads : 1;
+  const int wanted = here < most * crowd ? here : most * crowd;
   planning->device = trm_alloc((size_t)wanted * sizeof *planning->device, "devices");
   planning->bench = (struct trm_machine_bench){.device = planning->device, .seconds = MEASURE_S};
   for (int i = 0; i < wanted; i++) {
@@ -105,7 +109,7 @@ static int plan(struct planning *planning, struct job *job, const struct plannin
   planner->machine.messages_measured = messages->messages_measured;
   for (int i = 0; i < messages->works; i++)
     trm_machine_add(&planner->machine, &messages->work[i]);
-  TRM_CHECK(devices_open(planning, job, here, inner.threads));
+  TRM_CHECK(devices_open(planning, job, here));
   TRM_CHECK(trm_planner_run(planner, &planning->bench));
   planning->measured_s = planning->bench.spent;
   return TRM_OK;
@@ -122,7 +126,7 @@ int planning_open(struct planning *planning, struct job *job, const struct plann
     struct trm_comm *node = comm->ops->split_node(comm, "node");
     here.cores = here.cores ? here.cores : cores_of(node);
     node->ops->release(node);
-    trm_machine_measure_messages(&messages, comm);
+    trm_machine_measure_messages(&messages, comm, &job->device, job->options.parallel.share);
   }
   int status = TRM_OK;
   if (comm->rank == 0) {

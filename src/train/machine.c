@@ -40,17 +40,25 @@ static double size_of(double flop, double bytes)
   return flop > 0 ? flop : bytes;
 }
 
-static const struct trm_machine_work *most_similar(const struct trm_machine *machine, const char *name, double size)
+static double apart(double a, double b)
+{
+  return a > 0 && b > 0 ? fabs(log(a / b)) : 0;
+}
+
+/* In size; of layers that compute as much, in the bytes of their values: narrow ones with many rows are not as fast as wide
+ * ones with few. */
+static const struct trm_machine_work *most_similar(const struct trm_machine *machine, const char *name, double flop,
+                                                   double bytes)
 {
   const struct trm_machine_work *best = NULL;
-  double distance = INFINITY;
+  double nearest[2] = {INFINITY, INFINITY};
   for (int i = 0; i < machine->works; i++) {
     const struct trm_machine_work *work = &machine->work[i];
-    const double away = fabs(log(size / size_of(work->flop, work->bytes)));
-    if (strcmp(work->name, name) == 0 && away < distance) {
-      best = work;
-      distance = away;
-    }
+    const double away[2] = {apart(size_of(flop, bytes), size_of(work->flop, work->bytes)), apart(bytes, work->bytes)};
+    if (strcmp(work->name, name) != 0 || away[0] > nearest[0] || (away[0] == nearest[0] && away[1] >= nearest[1]))
+      continue;
+    best = work;
+    memcpy(nearest, away, sizeof nearest);
   }
   return best;
 }
@@ -59,7 +67,7 @@ double trm_machine_seconds(const struct trm_machine *machine, const char *name, 
                            double *backward)
 {
   const double size = size_of(flop, bytes);
-  const struct trm_machine_work *work = size > 0 ? most_similar(machine, name, size) : NULL;
+  const struct trm_machine_work *work = size > 0 ? most_similar(machine, name, flop, bytes) : NULL;
   const double part = work ? size / size_of(work->flop, work->bytes) : 0;
   if (backward)
     *backward = work ? part * work->backward_s : 0;

@@ -277,7 +277,7 @@ static int arrays_open(struct trial *trial)
 static void sum_run(struct trial *trial, bool backward)
 {
   (void)backward;
-  const float *const from[] = {trial->y, trial->x};
+  const float *const from[] = {trial->x, trial->work};
   trial->device->ops->sum(trial->device, trial->y, from, 2, trial->n);
 }
 

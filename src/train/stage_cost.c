@@ -42,11 +42,22 @@ static bool tensor_on_node(const struct costing *c)
   return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
 }
 
-/* What happens to a value of so many bytes, whole; parts are packed and unpacked (core/axis.h). *traffic grows. */
+/* The ranks of the tensor axis with a value of so many bytes, whole: as measured, or as messages, whose parts are packed
+ * and unpacked. */
+static double on_axis(const struct costing *c, const char *measured, const char *messages, double bytes, double packed)
+{
+  const double ranks = c->layout->size[TRM_AXIS_TENSOR];
+  const bool here = tensor_on_node(c);
+  const double pair = here ? over_memory(c, measured, bytes) : 0;
+  return pair > 0 ? 2 * (ranks - 1) / ranks * pair
+                  : together(c, messages, ranks, bytes, here) + over_memory(c, "copy", packed);
+}
+
+/* What happens to such a value. *traffic grows. */
 static double tensor_seconds(const struct costing *c, enum trm_move move, double bytes, double *traffic)
 {
   const double ranks = c->layout->size[TRM_AXIS_TENSOR], others = (ranks - 1) / ranks * bytes;
-  const bool here = tensor_on_node(c);
+  const double packed = 2 * bytes + 2 * bytes / ranks;
   switch (move) {
   case TRM_MOVE_NONE:
     return 0;
@@ -54,13 +65,13 @@ static double tensor_seconds(const struct costing *c, enum trm_move move, double
     return over_memory(c, "copy", 2 * bytes / ranks);
   case TRM_MOVE_SUM:
     *traffic += 2 * others;
-    return together(c, "all sum", ranks, bytes, here);
+    return on_axis(c, "axis sum", "all sum", bytes, 0);
   case TRM_MOVE_GATHER:
     *traffic += others;
-    return together(c, "all gather", ranks, bytes, here) + over_memory(c, "copy", 2 * bytes + 2 * bytes / ranks);
+    return on_axis(c, "axis gather", "all gather", bytes, packed);
   case TRM_MOVE_SCATTER:
     *traffic += others;
-    return together(c, "sum scatter", ranks, bytes, here) + over_memory(c, "copy", 2 * bytes + 2 * bytes / ranks);
+    return on_axis(c, "axis scatter", "sum scatter", bytes, packed);
   }
   return 0;
 }

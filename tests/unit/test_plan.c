@@ -29,18 +29,22 @@ static void test_machine(void)
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1);
   CU_ASSERT_EQUAL(backward, 2);
   CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 2e6, 7, &backward), 2, 1e-12); /* like the small one */
-  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 5e8, 7, &backward), 250,
-                         1e-9); /* like the large one */
+  /* like the large one */
+  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 5e8, 7, &backward), 250, 1e-9);
   CU_ASSERT_DOUBLE_EQUAL(backward, 450, 1e-9);
+  /* computes as much, with more values */
+  trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e9, 400, 700, 800});
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e9, 390, &backward), 700);
+  CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e9, 110, &backward), 500);
   CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "relu", 0, 32, NULL), 1.5, 1e-12);
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "gelu", 0, 32, &backward), 0);
   CU_ASSERT_EQUAL(backward, 0);
 
   CU_ASSERT_EQUAL(trm_machine_write(&machine, path), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_machine_read(&again, path), TRM_OK);
-  CU_ASSERT(again.cores == 4 && again.threads == 2 && again.works == 3 && !again.messages_measured);
+  CU_ASSERT(again.cores == 4 && again.threads == 2 && again.works == 4 && !again.messages_measured);
   CU_ASSERT_EQUAL(again.message_bytes_per_s, 1e9);
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < 4; i++)
     CU_ASSERT(strcmp(again.work[i].name, machine.work[i].name) == 0 && again.work[i].flop == machine.work[i].flop &&
               again.work[i].bytes == machine.work[i].bytes && again.work[i].forward_s == machine.work[i].forward_s &&
               again.work[i].backward_s == machine.work[i].backward_s);
