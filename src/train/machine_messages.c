@@ -72,49 +72,64 @@ static int by_value(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* A low quartile: others at work on the node are not to count. Each round has other values of the arrays, as layers
- * do. */
-static double seconds_of(const struct messages *m, meeting *meet, size_t n)
-{
+/* A kind of meeting with a value of n floats, and how long it took. */
+struct timed {
+  const char *name;
+  meeting *meet;
+  size_t n, at; /* at: where the arrays of the next time are; layers, too, have others each time */
   double took[ROUNDS];
-  size_t at = 0;
-  for (int i = -2; i < ROUNDS; i++, at = at + 2 * n <= FLOATS ? at + n : 0) {
-    m->comm->ops->barrier(m->comm);
-    const double before = m->comm->ops->clock(m->comm);
-    meet(m, m->from + at, m->to + at, n);
-    if (i >= 0)
-      took[i] = m->comm->ops->clock(m->comm) - before;
-  }
-  qsort(took, ROUNDS, sizeof *took, by_value);
-  return took[ROUNDS / 4];
+};
+
+static void time_once(const struct messages *m, struct timed *t, int round)
+{
+  struct trm_comm *comm = m->comm;
+  comm->ops->barrier(comm);
+  const double before = comm->ops->clock(comm);
+  t->meet(m, m->from + t->at, m->to + t->at, t->n);
+  if (round >= 0)
+    t->took[round] = comm->ops->clock(comm) - before;
+  t->at = t->at + 2 * t->n <= FLOATS ? t->at + t->n : 0;
 }
 
-/* Of the pair; found by rank 0. */
+/* A low quartile: others at work on the node are not to count. */
+static double seconds_of(struct timed *t)
+{
+  qsort(t->took, ROUNDS, sizeof *t->took, by_value);
+  return t->took[ROUNDS / 4];
+}
+
+/* Of the pair; found by rank 0. All kinds in each round, so that a bad moment falls on one round of each. */
 static void pair_measure(struct trm_machine *machine, struct trm_comm *pair, struct trm_axis *axis)
 {
   static const struct {
     const char *name;
     meeting *meet;
-    bool axis;
-  } kinds[] = {{"all sum", sum, false},       {"all gather", gather, false},       {"sum scatter", scatter, false},
-               {"axis sum", axis_sum, true}, {"axis gather", axis_gather, true}, {"axis scatter", axis_scatter, true}};
+  } kinds[] = {{"all sum", sum},       {"all gather", gather},       {"sum scatter", scatter},
+               {"axis sum", axis_sum}, {"axis gather", axis_gather}, {"axis scatter", axis_scatter}};
   static const size_t sizes[] = {1 << 6, 1 << 12, 1 << 15, 1 << 18, 1 << 21};
-  const struct messages m = {.comm = pair, .axis = axis, .from = trm_alloc(FLOATS * sizeof(float), "messages to measure"),
+  enum { FEW = 4, MANY = 1 << 18, KINDS = sizeof kinds / sizeof *kinds, SIZES = sizeof sizes / sizeof *sizes };
+  const struct messages m = {.comm = pair, .axis = axis,
+                             .from = trm_alloc(FLOATS * sizeof(float), "messages to measure"),
                              .to = trm_alloc(FLOATS * sizeof(float), "messages to measure")};
+  struct timed timed[2 + KINDS * SIZES] = {{.meet = exchange, .n = FEW}, {.meet = exchange, .n = MANY}};
+  int count = 2;
+  for (int k = 0; k < KINDS; k++)
+    for (int i = 0; i < SIZES && (axis->device->host_memory || strncmp(kinds[k].name, "axis", 4) != 0); i++)
+      timed[count++] = (struct timed){.name = kinds[k].name, .meet = kinds[k].meet, .n = sizes[i]};
   memset(m.from, 0, FLOATS * sizeof(float)); /* so that they are memory */
   memset(m.to, 0, FLOATS * sizeof(float));
-  const size_t many = 1 << 18;
-  machine->message_s = seconds_of(&m, exchange, 4);
-  const double large = seconds_of(&m, exchange, many);
+  for (int round = -2; round < ROUNDS; round++)
+    for (int i = 0; i < count; i++)
+      time_once(&m, &timed[i], round);
+  const double large = seconds_of(&timed[1]);
+  machine->message_s = seconds_of(&timed[0]);
   machine->message_bytes_per_s =
-    sizeof(float) * (double)many / (large > machine->message_s ? large - machine->message_s : large);
-  for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes && (axis->device->host_memory || !kinds[k].axis); i++) {
-      struct trm_machine_work work = {.bytes = sizeof(float) * (double)sizes[i]};
-      strcpy(work.name, kinds[k].name);
-      work.forward_s = seconds_of(&m, kinds[k].meet, sizes[i]);
-      trm_machine_add(machine, &work);
-    }
+    sizeof(float) * (double)MANY / (large > machine->message_s ? large - machine->message_s : large);
+  for (int i = 2; i < count; i++) {
+    struct trm_machine_work work = {.bytes = sizeof(float) * (double)timed[i].n, .forward_s = seconds_of(&timed[i])};
+    strcpy(work.name, timed[i].name);
+    trm_machine_add(machine, &work);
+  }
   trm_free(m.from);
   trm_free(m.to);
 }
