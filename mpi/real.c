@@ -61,8 +61,8 @@ void trm_comm_crowded(void)
   crowded = true;
 }
 
-/* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. A nap is an eighth of
- * the time before it: so much later than without it the waiting ends at most. */
+/* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. A nap is an eighth
+ * of the time before it: so much later than without it the waiting ends at most. */
 static void pause_for(double since, double most)
 {
   const double waited = MPI_Wtime() - since;
@@ -171,8 +171,8 @@ static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, 
 
 /* -- collectives */
 
-/* A barrier of messages (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Each round is a
- * wait of its own, the later ones short. */
+/* A barrier of messages (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Each round is
+ * a wait of its own, the later ones short. */
 static void disseminate(struct trm_comm *comm)
 {
   for (int step = 1; step < comm->size; step *= 2) {

@@ -63,8 +63,8 @@ static void sleep_until_woken(struct trm_comm *comm)
 
 /* -- planning */
 
-/* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it; if ranks
- * share cores there, as many share these, and their caches. */
+/* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it; if
+ * ranks share cores there, as many share these, and their caches. */
 static int devices_open(struct planning *planning, const struct job *job, int here)
 {
   const cpu_set_t mine = own_cores();

@@ -62,8 +62,8 @@ struct trm_comm_ops {
   void (*wait)(struct trm_request **request);
   /* Lets MPI move what is under way, and others have the core; call between layers. */
   void (*progress)(struct trm_comm *comm);
-  /* The same, for a loop that has waited since then (clock) for what other ranks write: the longer, the less it takes of
-   * a core. */
+  /* The same, for a loop that has waited since then (clock) for what other ranks write: the longer, the less it takes
+   * of a core. */
   void (*idle)(struct trm_comm *comm, double since);
 
   /* -- groups (collective). split: ranks of equal colour, ordered by key; colour < 0 gives NULL.

@@ -45,8 +45,8 @@ static double apart(double a, double b)
   return a > 0 && b > 0 ? fabs(log(a / b)) : 0;
 }
 
-/* In size; of layers that compute as much, in the bytes of their values: narrow ones with many rows are not as fast as wide
- * ones with few. */
+/* In size; of layers that compute as much, in the bytes of their values: narrow ones with many rows are not as fast as
+ * wide ones with few. */
 static const struct trm_machine_work *most_similar(const struct trm_machine *machine, const char *name, double flop,
                                                    double bytes)
 {

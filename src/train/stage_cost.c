@@ -42,8 +42,8 @@ static bool tensor_on_node(const struct costing *c)
   return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
 }
 
-/* The ranks of the tensor axis with a value of so many bytes, whole: as measured, or as messages, whose parts are packed
- * and unpacked. */
+/* The ranks of the tensor axis with a value of so many bytes, whole: as measured, or as messages, whose parts are
+ * packed and unpacked. */
 static double on_axis(const struct costing *c, const char *measured, const char *messages, double bytes, double packed)
 {
   const double ranks = c->layout->size[TRM_AXIS_TENSOR];
