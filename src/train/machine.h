@@ -32,8 +32,8 @@ int trm_machine_read(struct trm_machine *machine, const char *path);
 int trm_machine_write(const struct trm_machine *machine, const char *path);
 
 void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work);
-/* Seconds of work with this name and size: as measured, or in proportion to the most similar in size; 0 where nothing
- * of that name was measured. backward: may be NULL. */
+/* Seconds of work with this name and size: as measured, or in proportion to the most similar in size, and among
+ * equals in bytes; 0 where nothing of that name was measured. backward: may be NULL. */
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
                            double *backward);
 bool trm_machine_knows(const struct trm_machine *machine, const char *name, double flop, double bytes); /* this size */

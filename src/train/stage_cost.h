@@ -22,12 +22,12 @@ struct action_cost {
 
 struct stage_cost {
   struct action_cost cost[2][TRM_MAX_CHUNKS];      /* forward, backward */
-  double message[TRM_MAX_CHUNKS]; /* bytes that a chunk takes from the piece before; 0: it has the batch */
+  double message[TRM_MAX_CHUNKS];                  /* bytes a chunk takes from the piece before; 0: it has the batch */
   double step_s;                                   /* when all gradients are there, to the end of the update */
   double tensor_bytes, data_bytes, pipeline_bytes; /* from others, in a step */
 };
 
-/* cost: zeroed. A rank of the stage with a core of its own. */
+/* cost: zeroed; of a rank of stage s that has a core to itself. */
 void stage_cost_make(const struct costing *costing, int s, struct stage_cost *cost);
 /* Seconds of a message between stages, with its copies into and out of its buffer. */
 double stage_message_seconds(const struct costing *costing, double bytes, bool on_node);
