@@ -27,5 +27,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/devices.c \
-	kernels/kernels.h
+	kernels/kernels.h \
+	kernels/timed_device.c \
+	kernels/timed_device.h
 EXTRA_DIST += kernels/README.md

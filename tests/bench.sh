@@ -55,7 +55,7 @@ for model in lenet5 "gpt layers=1 heads=2 dim=8 context=12" "linear 8 | batch_no
 done
 slots='/^struct trm_device_ops/,/^};/s/.*(\*\([a-z0-9_]*\))(struct trm_device .*/\1/p'
 for slot in $(sed -n "$slots" "$top_srcdir/src/core/device.h"); do
-  grep -qF "  .$slot = timed_$slot," "$top_srcdir/src/cli/timed_device.c" ||
+  grep -qF "  .$slot = timed_$slot," "$top_srcdir/kernels/timed_device.c" ||
     fail "timed_device.c does not hand on $slot"
 done
 pass "every slot of a device is timed"
@@ -155,7 +155,7 @@ refused 'no data set named' hogwild
 
 # the manual page knows every command
 for command in $("$TRIREME" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
-  grep -q "^\.B $command\$" "$top_srcdir/src/cli/trireme.1" || fail "the manual page does not know the command $command"
+  grep -q "^\.B $command\$" "$top_srcdir/cli/trireme.1" || fail "the manual page does not know the command $command"
 done
 pass "manual page"
 finish

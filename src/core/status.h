@@ -1,7 +1,7 @@
 /* Status codes and the one error message.
  *
  * Every function that can fail returns an int status. The first function that sees the reason records it with
- * trm_error(); the callers hand the status up with TRM_CHECK. The roof (src/cli) prints the message once.
+ * trm_error(); the callers hand the status up with TRM_CHECK. The roof (cli) prints the message once.
  */
 #ifndef TRM_CORE_STATUS_H
 #define TRM_CORE_STATUS_H

@@ -10,29 +10,16 @@ libtrireme_la_SOURCES += \
 	src/train/evaluate.c \
 	src/train/feed.c \
 	src/train/feed.h \
-	src/train/imagined.c \
-	src/train/imagined.h \
 	src/train/kept.c \
 	src/train/kept.h \
 	src/train/lanes.c \
 	src/train/lanes.h \
-	src/train/layout.h \
-	src/train/layout_memory.c \
-	src/train/layout_time.c \
-	src/train/machine.c \
-	src/train/machine.h \
-	src/train/machine_measure.c \
-	src/train/machine_messages.c \
 	src/train/pace.c \
 	src/train/pace.h \
-	src/train/planner.c \
-	src/train/planner.h \
 	src/train/rows.c \
 	src/train/rundir.c \
 	src/train/rundir.h \
 	src/train/save.c \
-	src/train/stage_cost.c \
-	src/train/stage_cost.h \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/stages.h \

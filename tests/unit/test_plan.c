@@ -11,7 +11,7 @@
 #include "kernels/kernels.h"
 #include "mpi/strategies.h"
 #include "suite.h"
-#include "train/layout.h"
+#include "plan/layout.h"
 
 /* -- the machine */
 

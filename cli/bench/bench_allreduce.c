@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/coll/allreduce_tree.h"

@@ -1,4 +1,4 @@
-/* What `trireme report` knows about its runs, and the two pictures of them (private to src/cli). */
+/* What `trireme report` knows about its runs, and the two pictures of them (private to cli). */
 #ifndef TRM_CLI_REPORT_H
 #define TRM_CLI_REPORT_H
 

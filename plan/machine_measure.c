@@ -11,7 +11,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/loss.h"
-#include "train/machine.h"
+#include "plan/machine.h"
 
 enum { LEAST = 3, MOST = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
 #define ENOUGH_S 0.02 /* for one kind of work */

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"

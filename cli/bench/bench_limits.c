@@ -1,5 +1,5 @@
 /* The rates of arithmetic and of memory, in turns with the steps, so that what disturbs the machine disturbs both. */
-#include "cli/bench_limits.h"
+#include "cli/bench/bench_limits.h"
 
 #include "core/memory.h"
 #include "core/status.h"

@@ -1,10 +1,10 @@
 /* The step is the real one: model, device and strategy as in training, on batches that lie ready. */
-#include "cli/bench_work.h"
+#include "cli/bench/bench_work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"

@@ -1,5 +1,5 @@
 /* Every slot of the device contract, with a watch around it. */
-#include "cli/timed_device.h"
+#include "kernels/timed_device.h"
 
 #include <time.h>
 

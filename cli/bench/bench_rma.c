@@ -10,8 +10,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "cli/bench.h"
-#include "cli/bench_access.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_access.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"

@@ -1,4 +1,4 @@
-#include "train/imagined.h"
+#include "plan/imagined.h"
 
 #include <string.h>
 

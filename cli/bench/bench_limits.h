@@ -1,9 +1,9 @@
-/* What this machine could do at best, measured beside the steps (private to src/cli). */
+/* What this machine could do at best, measured beside the steps (private to cli). */
 #ifndef TRM_CLI_BENCH_LIMITS_H
 #define TRM_CLI_BENCH_LIMITS_H
 
-#include "cli/bench.h"
-#include "cli/bench_work.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_work.h"
 
 struct limits {
   /* set by the caller */

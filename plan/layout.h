@@ -7,8 +7,8 @@
 
 #include "train/actions.h"
 #include "train/budget.h"
-#include "train/imagined.h"
-#include "train/machine.h"
+#include "plan/imagined.h"
+#include "plan/machine.h"
 #include "train/train.h"
 
 struct trm_layout {

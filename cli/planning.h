@@ -3,7 +3,7 @@
 #define TRM_CLI_PLANNING_H
 
 #include "cli/job.h"
-#include "train/planner.h"
+#include "plan/planner.h"
 
 struct planning {
   struct trm_planner planner;

@@ -5,7 +5,7 @@
 
 #include "core/axis.h"
 #include "core/memory.h"
-#include "train/machine.h"
+#include "plan/machine.h"
 
 enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* of an array: more than the caches hold of two */
 

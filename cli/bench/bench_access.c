@@ -1,5 +1,5 @@
 /* The operations of bench rma. To add one: its function, a row of the table, what it needs in struct access_memory. */
-#include "cli/bench_access.h"
+#include "cli/bench/bench_access.h"
 
 #include <stdatomic.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
-/* Training steps on made-up samples, as bench step runs them (private to src/cli). */
+/* Training steps on made-up samples, as bench step runs them (private to cli). */
 #ifndef TRM_CLI_BENCH_WORK_H
 #define TRM_CLI_BENCH_WORK_H
 
 #include "cli/job.h"
-#include "cli/timed_device.h"
+#include "kernels/timed_device.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"
 

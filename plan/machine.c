@@ -1,4 +1,4 @@
-#include "train/machine.h"
+#include "plan/machine.h"
 
 #include <errno.h>
 #include <math.h>

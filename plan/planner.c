@@ -1,4 +1,4 @@
-#include "train/planner.h"
+#include "plan/planner.h"
 
 #include <inttypes.h>
 #include <stdio.h>

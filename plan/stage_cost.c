@@ -1,5 +1,5 @@
 /* Nothing is taken to happen behind computation: on a node messages need the cores, too. */
-#include "train/stage_cost.h"
+#include "plan/stage_cost.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #ifndef TRM_TRAIN_STAGE_COST_H
 #define TRM_TRAIN_STAGE_COST_H
 
-#include "train/layout.h"
+#include "plan/layout.h"
 
 /* What is looked at. */
 struct costing {

@@ -1,4 +1,4 @@
-/* What the benches share (private to src/cli). Each measures one thing through the same contracts as training does. */
+/* What the benches share (private to cli). Each measures one thing through the same contracts as training does. */
 #ifndef TRM_CLI_BENCH_H
 #define TRM_CLI_BENCH_H
 

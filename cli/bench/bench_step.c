@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/bench.h"
-#include "cli/bench_limits.h"
-#include "cli/bench_work.h"
+#include "cli/bench/bench.h"
+#include "cli/bench/bench_limits.h"
+#include "cli/bench/bench_work.h"
 #include "core/memory.h"
 #include "core/status.h"
 

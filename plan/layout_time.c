@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "core/memory.h"
-#include "train/layout.h"
-#include "train/stage_cost.h"
+#include "plan/layout.h"
+#include "plan/stage_cost.h"
 
 /* Ranks of a node that compute without sharing a core. */
 static int places_of(const struct trm_layout_job *job)

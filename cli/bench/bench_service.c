@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/service.h"

@@ -1,5 +1,5 @@
 /* trireme bench: how fast this machine does what training is made of. */
-#include "cli/bench.h"
+#include "cli/bench/bench.h"
 
 #include <math.h>
 #include <stdlib.h>

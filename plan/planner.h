@@ -4,7 +4,7 @@
 #define TRM_TRAIN_PLANNER_H
 
 #include "train/feed.h"
-#include "train/layout.h"
+#include "plan/layout.h"
 
 struct trm_planned {
   struct trm_layout layout;

@@ -1,0 +1,46 @@
+# To add a file: its name, one a line, in this list (sources and headers alike).
+trireme_SOURCES += \
+	cli/bench/bench.h \
+	cli/bench/bench_access.c \
+	cli/bench/bench_access.h \
+	cli/bench/bench_allreduce.c \
+	cli/bench/bench_gemm.c \
+	cli/bench/bench_hogwild.c \
+	cli/bench/bench_io.c \
+	cli/bench/bench_limits.c \
+	cli/bench/bench_limits.h \
+	cli/bench/bench_rma.c \
+	cli/bench/bench_service.c \
+	cli/bench/bench_step.c \
+	cli/bench/bench_work.c \
+	cli/bench/bench_work.h \
+	cli/bench/cmd_bench.c \
+	cli/cmd_data.c \
+	cli/cmd_eval.c \
+	cli/cmd_export.c \
+	cli/cmd_generate.c \
+	cli/cmd_options.c \
+	cli/cmd_plan.c \
+	cli/cmd_predict.c \
+	cli/cmd_report.c \
+	cli/cmd_train.c \
+	cli/commands.h \
+	cli/flags.c \
+	cli/flags.h \
+	cli/job.c \
+	cli/job.h \
+	cli/loaded.c \
+	cli/loaded.h \
+	cli/main.c \
+	cli/planning.c \
+	cli/planning.h \
+	cli/report.h \
+	cli/report_gnuplot.c \
+	cli/report_html.c \
+	cli/report_read.c \
+	cli/report_staleness.c \
+	cli/report_trace.c \
+	cli/svg.c \
+	cli/svg.h
+
+dist_man_MANS = cli/trireme.1

@@ -1,0 +1,15 @@
+# To add a file: its name, one a line, in this list (sources and headers alike).
+libtrireme_la_SOURCES += \
+	plan/imagined.c \
+	plan/imagined.h \
+	plan/layout.h \
+	plan/layout_memory.c \
+	plan/layout_time.c \
+	plan/machine.c \
+	plan/machine.h \
+	plan/machine_measure.c \
+	plan/machine_messages.c \
+	plan/planner.c \
+	plan/planner.h \
+	plan/stage_cost.c \
+	plan/stage_cost.h
