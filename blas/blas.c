@@ -17,7 +17,7 @@ const struct trm_blas_ops *const trm_blas_table[] = {
 
 const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul)
 {
-  char known[128] = "auto", said[64] = "";
+  char known[128] = "auto", previous[64] = "";
   bool is_known = !strcmp(name, "auto");
 
   for (int i = 0; trm_blas_table[i]; i++) {
@@ -26,9 +26,9 @@ const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul)
     is_known |= !strcmp(name, ops->name);
     if ((!strcmp(name, "auto") || !strcmp(name, ops->name)) && !strcmp(matmul, ops->matmul))
       return ops;
-    if (!strcmp(said, ops->name))
+    if (!strcmp(previous, ops->name))
       continue;
-    strncpy(said, ops->name, sizeof(said) - 1);
+    strncpy(previous, ops->name, sizeof(previous) - 1);
     strncat(known, ", ", sizeof(known) - strlen(known) - 1);
     strncat(known, ops->name, sizeof(known) - strlen(known) - 1);
   }

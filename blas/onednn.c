@@ -20,13 +20,13 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-enum { SHAPES = 512, TRIES = 16 };
+enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
 /* The library orders the sums of an element by the extents of C: blocks must not depend on the number of threads. */
-static const struct product_cut cut = {16, 1 << 24};
+static const struct product_limits onednn_limits = {16, 1 << 24};
 /* Rows of rounded factors begin at cache lines. */
 enum { LINE = 64 / sizeof(uint16_t) };
 /* Below this many elements waking threads costs more than it saves. */
-#define PARALLEL_LEAST ((size_t)1 << 15)
+#define PARALLEL_MIN ((size_t)1 << 15)
 
 /* What a primitive is made for. All bits count: no padding. */
 struct shape {
@@ -35,32 +35,32 @@ struct shape {
   uint32_t transpose_a, transpose_b;
 };
 
-enum { A, B, C, SCRATCH, PLACES };
+enum { A, B, C, SCRATCH, ARRAYS };
 struct entry {
   struct shape shape;
   dnnl_primitive_t primitive; /* NULL: the entry is free */
-  dnnl_memory_t memory[PLACES];
+  dnnl_memory_t memory[ARRAYS];
   size_t scratch_bytes;
 };
 
-struct room {
-  void *at;
+struct buffer {
+  void *data;
   size_t bytes;
 };
 
 /* What a thread owns. */
 struct worker {
   dnnl_stream_t stream;
-  struct entry entry[SHAPES];
-  struct room scratch;
-  struct room factor[2]; /* A and B, rounded; outside of parallel regions those of worker 0 are everybody's */
+  struct entry entry[CACHE_ENTRIES];
+  struct buffer scratch;
+  struct buffer factor[2]; /* A and B, rounded; outside of parallel regions those of worker 0 are everybody's */
 };
 
 static dnnl_engine_t engine;
 static struct worker *worker; /* (workers); kept until the process ends */
 static int workers, blas_threads = 1; /* made so far; used */
 
-static const char *words_of(dnnl_status_t status)
+static const char *onednn_status_text(dnnl_status_t status)
 {
   switch (status) {
   case dnnl_out_of_memory:
@@ -78,11 +78,11 @@ static const char *words_of(dnnl_status_t status)
   do {                                                                                   \
     const dnnl_status_t dnnl_check_status = (call);                                      \
     if (dnnl_check_status != dnnl_success)                                               \
-      return trm_error(TRM_FAILED, "oneDNN: %s: %s", #call, words_of(dnnl_check_status)); \
+      return trm_error(TRM_FAILED, "oneDNN: %s: %s", #call, onednn_status_text(dnnl_check_status)); \
   } while (0)
 
 /* In the middle of a product: nobody could go on. */
-static void must(int status)
+static void onednn_abort_on_failure(int status)
 {
   if (status == TRM_OK)
     return;
@@ -104,7 +104,7 @@ static int describe(description *to, dnnl_data_type_t type, const dnnl_dims_t si
   return TRM_OK;
 }
 
-static int matmul_describe(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t how)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t how)
 {
   DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], how));
   return TRM_OK;
@@ -115,7 +115,7 @@ static void forget(description *d)
   dnnl_memory_desc_destroy(*d);
 }
 
-static size_t view_bytes(view of)
+static size_t onednn_view_bytes(view of)
 {
   return dnnl_memory_desc_get_size(of);
 }
@@ -126,7 +126,7 @@ static int scale(dnnl_post_ops_t what, float alpha)
   return TRM_OK;
 }
 
-static int add_to(dnnl_post_ops_t what, float beta)
+static int onednn_append_sum(dnnl_post_ops_t what, float beta)
 {
   DNNL_CHECK(dnnl_post_ops_append_sum(what, beta, 0, dnnl_data_type_undef));
   return TRM_OK;
@@ -136,48 +136,48 @@ typedef const dnnl_memory_desc_t *view;
 typedef dnnl_memory_desc_t description;
 #define VIEW(d) (&(d))
 
-static int describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
+static int onednn_describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
 {
   DNNL_CHECK(dnnl_memory_desc_init_by_strides(to, 2, size, type, step));
   return TRM_OK;
 }
 
-static int matmul_describe(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t how)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t attr)
 {
   dnnl_matmul_desc_t product;
 
   DNNL_CHECK(dnnl_matmul_desc_init(&product, &array[A], &array[B], NULL, &array[C]));
-  DNNL_CHECK(dnnl_primitive_desc_create(to, &product, how, engine, NULL));
+  DNNL_CHECK(dnnl_primitive_desc_create(to, &product, attr, engine, NULL));
   return TRM_OK;
 }
 
-static void forget(description *d)
+static void onednn_free_description(description *d)
 {
   (void)d; /* it owns nothing */
 }
 
-static size_t view_bytes(view of)
+static size_t onednn_view_bytes(view of)
 {
   return dnnl_memory_desc_get_size(of);
 }
 
-static int scale(dnnl_post_ops_t what, float alpha)
+static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
 {
-  DNNL_CHECK(dnnl_post_ops_append_eltwise(what, 1, dnnl_eltwise_linear, alpha, 0));
+  DNNL_CHECK(dnnl_post_ops_append_eltwise(post_ops, 1, dnnl_eltwise_linear, alpha, 0));
   return TRM_OK;
 }
 
-static int add_to(dnnl_post_ops_t what, float beta)
+static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
 {
-  DNNL_CHECK(dnnl_post_ops_append_sum(what, beta));
+  DNNL_CHECK(dnnl_post_ops_append_sum(post_ops, beta));
   return TRM_OK;
 }
 #endif
 
 /* Frees what an entry owns; it may be half made. */
-static void entry_close(struct entry *entry)
+static void onednn_close_entry(struct entry *entry)
 {
-  for (int i = 0; i < PLACES; i++)
+  for (int i = 0; i < ARRAYS; i++)
     if (entry->memory[i])
       dnnl_memory_destroy(entry->memory[i]);
   if (entry->primitive)
@@ -185,30 +185,30 @@ static void entry_close(struct entry *entry)
   *entry = (struct entry){.primitive = NULL};
 }
 
-static int attributes_make(dnnl_primitive_attr_t how, dnnl_post_ops_t after, const struct shape *s)
+static int onednn_make_attributes(dnnl_primitive_attr_t attr, dnnl_post_ops_t post_ops, const struct shape *s)
 {
-  DNNL_CHECK(dnnl_primitive_attr_set_scratchpad_mode(how, dnnl_scratchpad_mode_user));
+  DNNL_CHECK(dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user));
   if (s->alpha != 1)
-    TRM_CHECK(scale(after, s->alpha));
+    TRM_CHECK(onednn_append_scale(post_ops, s->alpha));
   if (s->beta != 0)
-    TRM_CHECK(add_to(after, s->beta));
-  DNNL_CHECK(dnnl_primitive_attr_set_post_ops(how, after));
+    TRM_CHECK(onednn_append_sum(post_ops, s->beta));
+  DNNL_CHECK(dnnl_primitive_attr_set_post_ops(attr, post_ops));
   return TRM_OK;
 }
 
-static int primitive_make(struct entry *entry, const description *array, dnnl_primitive_desc_t made)
+static int onednn_make_primitive(struct entry *entry, const description *array, dnnl_primitive_desc_t descriptor)
 {
-  const view scratch = dnnl_primitive_desc_query_md(made, dnnl_query_scratchpad_md, 0);
+  const view scratch = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
 
-  entry->scratch_bytes = view_bytes(scratch);
+  entry->scratch_bytes = onednn_view_bytes(scratch);
   for (int i = A; i <= C; i++)
     DNNL_CHECK(dnnl_memory_create(&entry->memory[i], VIEW(array[i]), engine, DNNL_MEMORY_NONE));
   DNNL_CHECK(dnnl_memory_create(&entry->memory[SCRATCH], scratch, engine, DNNL_MEMORY_NONE));
-  DNNL_CHECK(dnnl_primitive_create(&entry->primitive, made));
+  DNNL_CHECK(dnnl_primitive_create(&entry->primitive, descriptor));
   return TRM_OK;
 }
 
-static int entry_make(struct entry *entry, const struct shape *s)
+static int onednn_make_entry(struct entry *entry, const struct shape *s)
 {
   const dnnl_dim_t m = (dnnl_dim_t)s->m, n = (dnnl_dim_t)s->n, k = (dnnl_dim_t)s->k;
   const dnnl_dim_t lda = (dnnl_dim_t)s->lda, ldb = (dnnl_dim_t)s->ldb, ldc = (dnnl_dim_t)s->ldc;
@@ -217,37 +217,38 @@ static int entry_make(struct entry *entry, const struct shape *s)
                               {s->transpose_b ? 1 : ldb, s->transpose_b ? ldb : 1},
                               {ldc, 1}};
   description array[3];
-  dnnl_primitive_attr_t how = NULL;
-  dnnl_post_ops_t after = NULL;
-  dnnl_primitive_desc_t made = NULL;
+  dnnl_primitive_attr_t attr = NULL;
+  dnnl_post_ops_t post_ops = NULL;
+  dnnl_primitive_desc_t descriptor = NULL;
   int described = 0, status = TRM_OK;
 
   for (; described < 3 && status == TRM_OK; described += status == TRM_OK)
-    status = describe(&array[described], described == C ? dnnl_f32 : dnnl_bf16, size[described], step[described]);
-  if (status == TRM_OK && (dnnl_primitive_attr_create(&how) || dnnl_post_ops_create(&after)))
+    status =
+      onednn_describe(&array[described], described == C ? dnnl_f32 : dnnl_bf16, size[described], step[described]);
+  if (status == TRM_OK && (dnnl_primitive_attr_create(&attr) || dnnl_post_ops_create(&post_ops)))
     status = trm_error(TRM_FAILED, "oneDNN: out of memory");
   if (status == TRM_OK)
-    status = attributes_make(how, after, s);
+    status = onednn_make_attributes(attr, post_ops, s);
   if (status == TRM_OK)
-    status = matmul_describe(&made, array, how);
+    status = onednn_describe_matmul(&descriptor, array, attr);
   if (status == TRM_OK)
-    status = primitive_make(entry, array, made);
+    status = onednn_make_primitive(entry, array, descriptor);
   entry->shape = *s;
   if (status != TRM_OK)
-    entry_close(entry);
-  if (made)
-    dnnl_primitive_desc_destroy(made);
-  if (after)
-    dnnl_post_ops_destroy(after);
-  if (how)
-    dnnl_primitive_attr_destroy(how);
+    onednn_close_entry(entry);
+  if (descriptor)
+    dnnl_primitive_desc_destroy(descriptor);
+  if (post_ops)
+    dnnl_post_ops_destroy(post_ops);
+  if (attr)
+    dnnl_primitive_attr_destroy(attr);
   while (described > 0)
-    forget(&array[--described]);
+    onednn_free_description(&array[--described]);
   return status;
 }
 
 /* The worker's entry for the shape, made if there is none. */
-static struct entry *entry_find(struct worker *own, const struct shape *s)
+static struct entry *onednn_find_entry(struct worker *self, const struct shape *s)
 {
   size_t hash = 0;
   const size_t part[] = {s->m, s->n, s->k, s->lda, s->ldb, s->ldc, s->transpose_a, s->transpose_b, s->beta != 0};
@@ -255,33 +256,33 @@ static struct entry *entry_find(struct worker *own, const struct shape *s)
   for (size_t i = 0; i < sizeof(part) / sizeof(*part); i++)
     hash = (hash ^ part[i]) * 0x9e3779b97f4a7c15u;
   hash >>= 32;
-  struct entry *entry = &own->entry[hash % SHAPES];
-  for (size_t i = 0; i < TRIES; i++) {
-    entry = &own->entry[(hash + i) % SHAPES];
+  struct entry *entry = &self->entry[hash % CACHE_ENTRIES];
+  for (size_t i = 0; i < CACHE_PROBES; i++) {
+    entry = &self->entry[(hash + i) % CACHE_ENTRIES];
     if (!entry->primitive)
       break;
     if (!memcmp(&entry->shape, s, sizeof(*s)))
       return entry;
   }
-  entry_close(entry); /* free already, or the last that was tried */
-  must(entry_make(entry, s));
+  onednn_close_entry(entry); /* free already, or the last that was tried */
+  onednn_abort_on_failure(onednn_make_entry(entry, s));
   return entry;
 }
 
 /* -- products */
 
-static void *room_for(struct room *room, size_t bytes, const char *what)
+static void *onednn_reserve(struct buffer *buffer, size_t bytes, const char *what)
 {
-  if (room->bytes < bytes) {
-    trm_free(room->at);
-    room->at = trm_alloc(bytes, what);
-    room->bytes = bytes;
+  if (buffer->bytes < bytes) {
+    trm_free(buffer->data);
+    buffer->data = trm_alloc(bytes, what);
+    buffer->bytes = bytes;
   }
-  return room->at;
+  return buffer->data;
 }
 
 /* The library asks OpenMP how many threads it may use. */
-static int threads_one(void)
+static int onednn_set_one_thread(void)
 {
   const int before = omp_get_max_threads();
 
@@ -289,9 +290,9 @@ static int threads_one(void)
   return before;
 }
 
-static void multiply_f32(const struct product *p, const struct block *block, int thread)
+static void onednn_multiply_f32(const struct product *p, const struct block *block, int thread)
 {
-  const int before = threads_one();
+  const int before = onednn_set_one_thread();
   const dnnl_status_t status =
     dnnl_sgemm(p->transpose_a ? 'T' : 'N', p->transpose_b ? 'T' : 'N', (dnnl_dim_t)(block->bottom - block->top),
                (dnnl_dim_t)(block->right - block->left), (dnnl_dim_t)p->k, p->alpha,
@@ -301,11 +302,11 @@ static void multiply_f32(const struct product *p, const struct block *block, int
   (void)thread;
   omp_set_num_threads(before);
   if (status != dnnl_success)
-    must(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k, p->n,
-                   words_of(status)));
+    onednn_abort_on_failure(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
+                                      p->n, onednn_status_text(status)));
 }
 
-static int execute(const struct product *p, const struct block *block, struct worker *own)
+static int onednn_execute(const struct product *p, const struct block *block, struct worker *self)
 {
   struct shape s;
 
@@ -320,31 +321,31 @@ static int execute(const struct product *p, const struct block *block, struct wo
   s.beta = p->beta;
   s.transpose_a = p->transpose_a;
   s.transpose_b = p->transpose_b;
-  const struct entry *entry = entry_find(own, &s);
-  void *at[PLACES] = {(uint16_t *)p->a + block_a(p, block), (uint16_t *)p->b + block_b(p, block),
-                      p->c + block->top * p->ldc + block->left,
-                      room_for(&own->scratch, entry->scratch_bytes, "oneDNN's work memory")};
-  for (int i = 0; i < PLACES; i++)
-    DNNL_CHECK(dnnl_memory_set_data_handle(entry->memory[i], at[i]));
+  const struct entry *entry = onednn_find_entry(self, &s);
+  void *data[ARRAYS] = {(uint16_t *)p->a + block_a(p, block), (uint16_t *)p->b + block_b(p, block),
+                        p->c + block->top * p->ldc + block->left,
+                        onednn_reserve(&self->scratch, entry->scratch_bytes, "oneDNN's work memory")};
+  for (int i = 0; i < ARRAYS; i++)
+    DNNL_CHECK(dnnl_memory_set_data_handle(entry->memory[i], data[i]));
   const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, entry->memory[A]},
                                        {DNNL_ARG_WEIGHTS, entry->memory[B]},
                                        {DNNL_ARG_DST, entry->memory[C]},
                                        {DNNL_ARG_SCRATCHPAD, entry->memory[SCRATCH]}};
-  DNNL_CHECK(dnnl_primitive_execute(entry->primitive, own->stream, PLACES, arguments));
-  DNNL_CHECK(dnnl_stream_wait(own->stream));
+  DNNL_CHECK(dnnl_primitive_execute(entry->primitive, self->stream, ARRAYS, arguments));
+  DNNL_CHECK(dnnl_stream_wait(self->stream));
   return TRM_OK;
 }
 
-static void multiply_bf16(const struct product *p, const struct block *block, int thread)
+static void onednn_multiply_bf16(const struct product *p, const struct block *block, int thread)
 {
-  const int before = threads_one();
+  const int before = onednn_set_one_thread();
 
-  must(execute(p, block, &worker[thread]));
+  onednn_abort_on_failure(onednn_execute(p, block, &worker[thread]));
   omp_set_num_threads(before);
 }
 
 /* To the nearest of the numbers with 8 bits of mantissa, of two equally near ones the even; NaN stays one. */
-CPU_CLONES static void bf16_round_row(const float *from, uint16_t *to, size_t n)
+CPU_CLONES static void onednn_round_row(const float *from, uint16_t *to, size_t n)
 {
 #pragma omp simd
   for (size_t i = 0; i < n; i++) {
@@ -357,43 +358,44 @@ CPU_CLONES static void bf16_round_row(const float *from, uint16_t *to, size_t n)
 }
 
 /* rows x columns of a factor, rounded to rows of *ld; memory of the room. */
-static const uint16_t *factor_round(struct room *room, const float *from, size_t rows, size_t columns, size_t *ld)
+static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *from, size_t rows, size_t columns,
+                                           size_t *ld)
 {
-  const size_t wide = (columns + LINE - 1) / LINE * LINE, was = *ld;
-  uint16_t *to = room_for(room, rows * wide * sizeof(*to), "a factor in bfloat16");
+  const size_t wide = (columns + LINE - 1) / LINE * LINE, from_ld = *ld;
+  uint16_t *to = onednn_reserve(buffer, rows * wide * sizeof(*to), "a factor in bfloat16");
 
 #pragma omp parallel for schedule(static) num_threads(blas_threads) \
-  if (!omp_in_parallel() && rows * columns >= PARALLEL_LEAST)
+  if (!omp_in_parallel() && rows * columns >= PARALLEL_MIN)
   for (size_t i = 0; i < rows; i++)
-    bf16_round_row(from + i * was, to + i * wide, columns);
+    onednn_round_row(from + i * from_ld, to + i * wide, columns);
   *ld = wide;
   return to;
 }
 
-static void gemm_f32(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                     size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+static void onednn_gemm_f32(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
+                            const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
   const struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, a, b, c, lda, ldb, ldc};
 
-  product_run(&p, &cut, blas_threads, multiply_f32);
+  product_run(&p, &onednn_limits, blas_threads, onednn_multiply_f32);
 }
 
-static void gemm_bf16(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                      size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+static void onednn_gemm_bf16(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
+                             const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
   struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, NULL, NULL, c, lda, ldb, ldc};
-  struct worker *own = &worker[product_thread()];
+  struct worker *self = &worker[product_thread()];
 
   if (m > 0 && n > 0 && k > 0) {
-    p.a = factor_round(&own->factor[A], a, transpose_a ? k : m, transpose_a ? m : k, &p.lda);
-    p.b = factor_round(&own->factor[B], b, transpose_b ? n : k, transpose_b ? k : n, &p.ldb);
+    p.a = onednn_round_factor(&self->factor[A], a, transpose_a ? k : m, transpose_a ? m : k, &p.lda);
+    p.b = onednn_round_factor(&self->factor[B], b, transpose_b ? n : k, transpose_b ? k : n, &p.ldb);
   }
-  product_run(&p, &cut, blas_threads, multiply_bf16);
+  product_run(&p, &onednn_limits, blas_threads, onednn_multiply_bf16);
 }
 
 /* -- opening */
 
-static const char *instructions(void)
+static const char *onednn_instructions(void)
 {
   static const struct {
     dnnl_cpu_isa_t isa;
@@ -410,27 +412,27 @@ static const char *instructions(void)
   return "instructions without a name here";
 }
 
-static const char *detail(const char *numbers)
+static const char *onednn_detail(const char *numbers)
 {
   static char text[96];
   const dnnl_version_t *version = dnnl_version();
 
   snprintf(text, sizeof(text), "oneDNN %d.%d.%d, %s, %s", version->major, version->minor, version->patch,
-           instructions(), numbers);
+           onednn_instructions(), numbers);
   return text;
 }
 
-static const char *detail_f32(void)
+static const char *onednn_detail_f32(void)
 {
-  return detail("float32");
+  return onednn_detail("float32");
 }
 
-static const char *detail_bf16(void)
+static const char *onednn_detail_bf16(void)
 {
-  return detail("factors in bfloat16");
+  return onednn_detail("factors in bfloat16");
 }
 
-static int open_f32(int threads)
+static int onednn_open_f32(int threads)
 {
   const unsigned runtime = dnnl_version()->cpu_runtime;
 
@@ -453,33 +455,33 @@ static int open_f32(int threads)
   return TRM_OK;
 }
 
-static int open_bf16(int threads)
+static int onednn_open_bf16(int threads)
 {
   const struct shape trial = {16, 16, 16, LINE, LINE, 16, 1, 0, false, false};
   struct entry entry = {.primitive = NULL};
 
-  TRM_CHECK(open_f32(threads));
-  if (entry_make(&entry, &trial) != TRM_OK)
+  TRM_CHECK(onednn_open_f32(threads));
+  if (onednn_make_entry(&entry, &trial) != TRM_OK)
     return trm_error_context(TRM_FAILED, "device.matmul=bf16");
-  entry_close(&entry);
+  onednn_close_entry(&entry);
   if ((dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) != dnnl_cpu_isa_avx512_core_bf16)
     trm_warn("device.matmul=bf16: this processor (%s) has no instructions for bfloat16: slower than float32",
-             instructions());
+             onednn_instructions());
   return TRM_OK;
 }
 
 const struct trm_blas_ops trm_blas_onednn = {
   .name = "onednn",
   .matmul = "f32",
-  .detail = detail_f32,
-  .open = open_f32,
-  .gemm = gemm_f32,
+  .detail = onednn_detail_f32,
+  .open = onednn_open_f32,
+  .gemm = onednn_gemm_f32,
 };
 
 const struct trm_blas_ops trm_blas_onednn_bf16 = {
   .name = "onednn",
   .matmul = "bf16",
-  .detail = detail_bf16,
-  .open = open_bf16,
-  .gemm = gemm_bf16,
+  .detail = onednn_detail_bf16,
+  .open = onednn_open_bf16,
+  .gemm = onednn_gemm_bf16,
 };

@@ -11,7 +11,7 @@
 
 /* Fewest multiply-adds of one block: twice the size up to which OpenBLAS takes its kernels for small products, whose
  * sums come out differently (a cut must not lead there); also some 20 us of work, worth waking a thread. */
-#define BLOCK_LEAST ((size_t)1 << 21)
+#define BLOCK_MIN_WORK ((size_t)1 << 21)
 
 #ifdef HAVE_OPENBLAS
 #define BLAS_NAME "openblas"
@@ -21,7 +21,7 @@
 
 static int blas_threads = 1;
 
-static const char *blas_detail(void)
+static const char *openblas_detail(void)
 {
 #ifdef HAVE_OPENBLAS
   static char text[160];
@@ -33,7 +33,7 @@ static const char *blas_detail(void)
 #endif
 }
 
-static int blas_open(int threads)
+static int openblas_open(int threads)
 {
   if (threads < 1)
     return trm_error(TRM_USAGE, BLAS_NAME ": %d threads make no sense", threads);
@@ -44,7 +44,7 @@ static int blas_open(int threads)
   return TRM_OK;
 }
 
-static void multiply_block(const struct product *p, const struct block *block, int thread)
+static void openblas_multiply_block(const struct product *p, const struct block *block, int thread)
 {
   (void)thread;
   cblas_sgemm(CblasRowMajor, p->transpose_a ? CblasTrans : CblasNoTrans, p->transpose_b ? CblasTrans : CblasNoTrans,
@@ -53,8 +53,8 @@ static void multiply_block(const struct product *p, const struct block *block, i
               (int)p->ldb, p->beta, p->c + block->top * p->ldc + block->left, (int)p->ldc);
 }
 
-static void blas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
-                      size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
+static void openblas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
+                          size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
   const struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, a, b, c, lda, ldb, ldc};
 
@@ -64,14 +64,14 @@ static void blas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n, si
     trm_log_error();
     trm_abort(TRM_FAILED);
   }
-  const struct product_cut cut = {(size_t)blas_threads, BLOCK_LEAST};
-  product_run(&p, &cut, blas_threads, multiply_block);
+  const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK};
+  product_run(&p, &limits, blas_threads, openblas_multiply_block);
 }
 
 const struct trm_blas_ops trm_blas_openblas = {
   .name = BLAS_NAME,
   .matmul = "f32",
-  .detail = blas_detail,
-  .open = blas_open,
-  .gemm = blas_gemm,
+  .detail = openblas_detail,
+  .open = openblas_open,
+  .gemm = openblas_gemm,
 };

@@ -22,7 +22,7 @@ int product_thread(void)
 }
 
 /* C = beta * C, for products without a term: libraries refuse a leading dimension of zero. */
-static void scale_matrix(const struct product *p)
+static void product_scale_c(const struct product *p)
 {
   for (size_t i = 0; i < p->m; i++)
     for (size_t j = 0; j < p->n; j++)
@@ -30,7 +30,7 @@ static void scale_matrix(const struct product *p)
 }
 
 /* Part `index` of `parts` of n rows or columns, in whole steps; the last one takes what is left over. */
-static void cut(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
+static void product_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
 {
   trm_interval(n / STEP, parts, index, low, high);
   *low *= STEP;
@@ -38,29 +38,29 @@ static void cut(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
 }
 
 /* Extents of the smallest and of the largest part. */
-static size_t part_least(size_t n, size_t parts)
+static size_t product_min_part(size_t n, size_t parts)
 {
   return parts == 1 ? n : n / STEP / parts * STEP;
 }
 
-static size_t part_most(size_t n, size_t parts)
+static size_t product_max_part(size_t n, size_t parts)
 {
   return parts == 1 ? n : (n / STEP + parts - 1) / parts * STEP + n % STEP;
 }
 
 /* The grid of at most `most` blocks whose largest is done first; 1 x 1 if the product is too small to cut. */
-static void choose_grid(const struct product *p, const struct product_cut *how, size_t *rows, size_t *columns)
+static void product_grid(const struct product *p, const struct product_limits *limits, size_t *rows, size_t *columns)
 {
   double best = 0;
 
   *rows = *columns = 1;
-  for (size_t r = 1; r <= how->most; r++)
-    for (size_t c = 1; c <= how->most / r; c++) {
-      const double height = (double)part_most(p->m, r), width = (double)part_most(p->n, c);
+  for (size_t r = 1; r <= limits->max_blocks; r++)
+    for (size_t c = 1; c <= limits->max_blocks / r; c++) {
+      const double height = (double)product_max_part(p->m, r), width = (double)product_max_part(p->n, c);
       const double cost = height * width + PACKING * (height + width);
-      const size_t least = part_least(p->m, r) * part_least(p->n, c) * p->k;
+      const size_t smallest = product_min_part(p->m, r) * product_min_part(p->n, c) * p->k;
 
-      if ((r > 1 || c > 1) && (least < how->least || cost >= best))
+      if ((r > 1 || c > 1) && (smallest < limits->min_work || cost >= best))
         continue;
       best = cost;
       *rows = r;
@@ -68,32 +68,32 @@ static void choose_grid(const struct product *p, const struct product_cut *how, 
     }
 }
 
-void product_run(const struct product *p, const struct product_cut *how, int threads, product_block *one)
+void product_run(const struct product *p, const struct product_limits *limits, int threads, product_block *compute)
 {
   size_t rows, columns;
 
   if (p->m == 0 || p->n == 0)
     return;
   if (p->k == 0) {
-    scale_matrix(p);
+    product_scale_c(p);
     return;
   }
-  choose_grid(p, how, &rows, &columns);
+  product_grid(p, limits, &rows, &columns);
   const size_t blocks = rows * columns;
 #ifdef _OPENMP
-  const bool alone = blocks == 1 || threads == 1 || omp_in_parallel();
+  const bool serial = blocks == 1 || threads == 1 || omp_in_parallel();
   const int caller = omp_get_thread_num();
-#pragma omp parallel for num_threads((size_t)threads < blocks ? threads : (int)blocks) schedule(static, 1) if (!alone)
+#pragma omp parallel for num_threads((size_t)threads < blocks ? threads : (int)blocks) schedule(static, 1) if (!serial)
 #else
   (void)threads;
 #endif
   for (size_t i = 0; i < blocks; i++) {
     struct block block;
 
-    cut(p->m, rows, i / columns, &block.top, &block.bottom);
-    cut(p->n, columns, i % columns, &block.left, &block.right);
+    product_interval(p->m, rows, i / columns, &block.top, &block.bottom);
+    product_interval(p->n, columns, i % columns, &block.left, &block.right);
 #ifdef _OPENMP
-    one(p, &block, alone ? caller : omp_get_thread_num());
+    compute(p, &block, serial ? caller : omp_get_thread_num());
 #else
     one(p, &block, 0);
 #endif

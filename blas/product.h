@@ -40,14 +40,14 @@ static inline size_t block_b(const struct product *p, const struct block *block)
 typedef void product_block(const struct product *p, const struct block *block, int thread);
 
 /* How C is cut. */
-struct product_cut {
-  size_t most;  /* blocks */
-  size_t least; /* multiply-adds of a block */
+struct product_limits {
+  size_t max_blocks;  /* blocks */
+  size_t min_work; /* multiply-adds of a block */
 };
 
 /* The whole product by up to `threads` threads; inside of a parallel region by the thread that calls. Products of
  * nothing are done here: k is at least 1 in a block. */
-void product_run(const struct product *p, const struct product_cut *how, int threads, product_block *one);
+void product_run(const struct product *p, const struct product_limits *limits, int threads, product_block *compute);
 
 /* The number of this thread in the region at hand, 0 outside of one. */
 int product_thread(void);

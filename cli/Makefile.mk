@@ -1,19 +1,19 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 trireme_SOURCES += \
 	cli/bench/bench.h \
-	cli/bench/bench_access.c \
-	cli/bench/bench_access.h \
+	cli/bench/bench_rma_ops.c \
+	cli/bench/bench_rma_ops.h \
 	cli/bench/bench_allreduce.c \
 	cli/bench/bench_gemm.c \
 	cli/bench/bench_hogwild.c \
 	cli/bench/bench_io.c \
-	cli/bench/bench_limits.c \
-	cli/bench/bench_limits.h \
+	cli/bench/bench_roofline.c \
+	cli/bench/bench_roofline.h \
 	cli/bench/bench_rma.c \
-	cli/bench/bench_service.c \
+	cli/bench/bench_param_server.c \
 	cli/bench/bench_step.c \
-	cli/bench/bench_work.c \
-	cli/bench/bench_work.h \
+	cli/bench/bench_run.c \
+	cli/bench/bench_run.h \
 	cli/bench/cmd_bench.c \
 	cli/cmd_data.c \
 	cli/cmd_eval.c \

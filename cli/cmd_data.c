@@ -49,7 +49,7 @@ static const char usage_tail[] =
   "  --json             print one JSON object\n";
 
 /* The whole --help. Owned by the caller: trm_free. */
-static char *usage_text(void)
+static char *cmd_data_usage_text(void)
 {
   char *text = trm_strdup(usage_head);
   for (const struct trm_importer *importer = trm_importer_table; importer->name; importer++) {
@@ -59,12 +59,12 @@ static char *usage_text(void)
     trm_free(text);
     text = longer;
   }
-  char *whole = trm_format("%s%s", text, usage_tail);
+  char *full = trm_format("%s%s", text, usage_tail);
   trm_free(text);
-  return whole;
+  return full;
 }
 
-static int importer_find(const char *what, const char *name, const struct trm_importer **importer)
+static int cmd_data_find_importer(const char *what, const char *name, const struct trm_importer **importer)
 {
   const bool make = !strcmp(what, "make");
   const char *known[32];
@@ -78,14 +78,14 @@ static int importer_find(const char *what, const char *name, const struct trm_im
       known[n++] = (*importer)->name;
   }
   known[n] = NULL;
-  const char *near = trm_nearest(name, known);
+  const char *near = trm_nearest_word(name, known);
   if (near)
     return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; did you mean \"%s\"?", what, name, near);
   return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; trireme data --help lists them", what, name);
 }
 
 /* True if `word` is one of the words of `list`, which are separated by spaces. */
-static bool word_listed(const char *list, const char *word)
+static bool cmd_data_word_listed(const char *list, const char *word)
 {
   const size_t length = strlen(word);
   for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
@@ -94,7 +94,7 @@ static bool word_listed(const char *list, const char *word)
   return false;
 }
 
-static int make_or_import(const char *what, int argc, char **argv, const char *usage)
+static int cmd_data_make_or_import(const char *what, int argc, char **argv, const char *usage)
 {
   if (argc < 2 || argv[1][0] == '-') {
     if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
@@ -105,7 +105,7 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
                      strcmp(what, "make") ? "FORMAT PATH..." : "digits");
   }
   const struct trm_importer *importer;
-  TRM_CHECK(importer_find(what, argv[1], &importer));
+  TRM_CHECK(cmd_data_find_importer(what, argv[1], &importer));
 
   const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL, *tokens = NULL;
   const char *vocabulary_file = NULL, *merges = NULL;
@@ -136,31 +136,31 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
   struct flag table[sizeof all / sizeof *all + 1];
   size_t n = 0;
   for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (word_listed(all[i].formats, importer->name))
+    if (cmd_data_word_listed(all[i].formats, importer->name))
       table[n++] = all[i].flag;
   table[n].name = NULL;
 
   char command[64];
   snprintf(command, sizeof command, "data %s %s", what, importer->name);
   const struct flags flags = {.command = command, .usage = usage, .table = table};
-  int words;
-  bool helped;
-  TRM_CHECK(flags_read(&flags, argc - 1, argv + 1, &words, &helped));
-  if (helped)
+  int nargs;
+  bool help_shown;
+  TRM_CHECK(flags_read(&flags, argc - 1, argv + 1, &nargs, &help_shown));
+  if (help_shown)
     return TRM_OK;
   const bool make = !strcmp(what, "make");
-  if (make && words)
+  if (make && nargs)
     return trm_error(TRM_USAGE, "%s: takes no paths, but got %s", command, argv[1]);
-  if (!make && !words)
+  if (!make && !nargs)
     return trm_error(TRM_USAGE, "%s: no path to import", command);
   if (!out)
     return trm_error(TRM_USAGE, "%s: where to? --out=FILE", command);
 
-  TRM_CHECK(trm_launch_single(command));
+  TRM_CHECK(trm_launch_require_single(command));
 
   struct trm_import_request request = {
     .paths = (const char *const *)(argv + 1),
-    .count = words,
+    .count = nargs,
     .out = out,
     .overwrite = overwrite,
     .compress = (int)compress,
@@ -192,22 +192,22 @@ static int make_or_import(const char *what, int argc, char **argv, const char *u
   return trm_data_info(out, false, false);
 }
 
-static int info(int argc, char **argv, const char *usage)
+static int cmd_data_info(int argc, char **argv, const char *usage)
 {
-  bool check = false, json = false, helped;
+  bool check = false, json = false, help_shown;
   const struct flag table[] = {
     {"check", FLAG_BOOL, &check, 0, 0}, {"json", FLAG_BOOL, &json, 0, 0}, {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct flags flags = {.command = "data info", .usage = usage, .table = table};
-  int words;
-  TRM_CHECK(flags_read(&flags, argc, argv, &words, &helped));
-  if (helped)
+  int nargs;
+  TRM_CHECK(flags_read(&flags, argc, argv, &nargs, &help_shown));
+  if (help_shown)
     return TRM_OK;
-  if (words != 1)
-    return trm_error(TRM_USAGE, "data info: one file is wanted, %d were given", words);
+  if (nargs != 1)
+    return trm_error(TRM_USAGE, "data info: one file is wanted, %d were given", nargs);
   return trm_data_info(argv[0], check, json);
 }
 
-static int data_command(int argc, char **argv, const char *usage)
+static int cmd_data_run(int argc, char **argv, const char *usage)
 {
   if (argc < 2)
     return trm_error(TRM_USAGE, "data: make, import or info? trireme data --help tells more");
@@ -216,19 +216,19 @@ static int data_command(int argc, char **argv, const char *usage)
     return TRM_OK;
   }
   if (!strcmp(argv[1], "make") || !strcmp(argv[1], "import"))
-    return make_or_import(argv[1], argc - 1, argv + 1, usage);
+    return cmd_data_make_or_import(argv[1], argc - 1, argv + 1, usage);
   if (!strcmp(argv[1], "info"))
-    return info(argc - 1, argv + 1, usage);
+    return cmd_data_info(argc - 1, argv + 1, usage);
   static const char *const known[] = {"make", "import", "info", NULL};
-  const char *near = trm_nearest(argv[1], known);
+  const char *near = trm_nearest_word(argv[1], known);
   return near ? trm_error(TRM_USAGE, "data: there is no \"%s\"; did you mean \"%s\"?", argv[1], near)
               : trm_error(TRM_USAGE, "data: there is no \"%s\"; make, import or info?", argv[1]);
 }
 
 int cmd_data(int argc, char **argv)
 {
-  char *usage = usage_text();
-  const int status = data_command(argc, argv, usage);
+  char *usage = cmd_data_usage_text();
+  const int status = cmd_data_run(argc, argv, usage);
   trm_free(usage);
   return status;
 }

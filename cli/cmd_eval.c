@@ -16,19 +16,19 @@ static const char usage[] =
   "weights is used.\n"
   "A .safetensors file may stand in place of the checkpoint, with --model=...\n";
 
-static void print_result(const struct trm_tally *tally, const struct trm_model *model, double token_bytes, bool json,
-                         const char *checkpoint, const char *file, const char *split)
+static void cmd_eval_print(const struct trm_loss_sums *sums, const struct trm_model *model, double token_bytes,
+                           bool json, const char *checkpoint, const char *file, const char *split)
 {
   const bool counts = model->loss->counts_correct, tokens = model->spec.tokens;
-  const double loss = tally->loss / tally->rows;
+  const double loss = sums->loss / sums->rows;
   if (!json) {
-    printf("%s of %s: %.0f %s, loss %.6f", split, file, tally->rows, tokens ? "tokens" : "samples", loss);
+    printf("%s of %s: %.0f %s, loss %.6f", split, file, sums->rows, tokens ? "tokens" : "samples", loss);
     if (tokens)
       printf(", perplexity %.4f, %.4f bits a token", exp(loss), loss / log(2));
     if (tokens && token_bytes > 0)
       printf(", %.4f bits a byte", loss / log(2) / token_bytes);
     if (counts)
-      printf(", accuracy %.2f%%", 100 * tally->correct / tally->rows);
+      printf(", accuracy %.2f%%", 100 * sums->correct / sums->rows);
     printf("\n");
     return;
   }
@@ -38,7 +38,7 @@ static void print_result(const struct trm_tally *tally, const struct trm_model *
   trm_json_text(&out, "checkpoint", checkpoint);
   trm_json_text(&out, "file", file);
   trm_json_text(&out, "split", split);
-  trm_json_integer(&out, tokens ? "tokens" : "samples", (int64_t)tally->rows);
+  trm_json_integer(&out, tokens ? "tokens" : "samples", (int64_t)sums->rows);
   trm_json_number(&out, "loss", loss);
   if (tokens) {
     trm_json_number(&out, "perplexity", exp(loss));
@@ -47,20 +47,20 @@ static void print_result(const struct trm_tally *tally, const struct trm_model *
       trm_json_number(&out, "bits_per_byte", loss / log(2) / token_bytes);
   }
   if (counts)
-    trm_json_number(&out, "accuracy", tally->correct / tally->rows);
+    trm_json_number(&out, "accuracy", sums->correct / sums->rows);
   trm_json_end(&out);
 }
 
-static int evaluate(struct job *job, const char *path, const char *split, bool json)
+static int cmd_eval_run(struct job *job, const char *path, const char *split, bool json)
 {
   struct loaded loaded;
-  struct trm_tally tally;
+  struct trm_loss_sums sums;
   int status = loaded_open_split(&loaded, job, "eval", path, split);
   const struct trm_pass pass = {.device = loaded.model.device};
   if (status == TRM_OK)
-    status = trm_evaluate(&loaded.model, loaded.dataset, job->parts.comm, loaded.model.max_rows, &pass, &tally);
-  if (status == TRM_OK && job->parts.comm->rank == 0)
-    print_result(&tally, &loaded.model, loaded.dataset->token_bytes, json, path, job->options.data.file, split);
+    status = trm_evaluate(&loaded.model, loaded.dataset, job->modules.comm, loaded.model.max_rows, &pass, &sums);
+  if (status == TRM_OK && job->modules.comm->rank == 0)
+    cmd_eval_print(&sums, &loaded.model, loaded.dataset->token_bytes, json, path, job->options.data.file, split);
   loaded_close(&loaded, job);
   return status;
 }
@@ -73,13 +73,13 @@ int cmd_eval(int argc, char **argv)
     {.name = "split", .kind = FLAG_TEXT, .value = &split},
     {.name = "json", .kind = FLAG_BOOL, .value = &json},
     {.name = NULL}};
-  const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .places = 1};
+  const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .nargs = 1};
   struct job job;
-  int words;
-  bool helped;
-  int status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped)
-    status = evaluate(&job, words ? argv[0] : NULL, split, json);
+  int nargs;
+  bool help_shown;
+  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown)
+    status = cmd_eval_run(&job, nargs ? argv[0] : NULL, split, json);
   job_close(&job);
   return status;
 }

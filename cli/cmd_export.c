@@ -17,7 +17,7 @@ static const char usage[] =
   "A .safetensors file may stand in place of the checkpoint, here as in eval, predict and\n"
   "train (--model.init): --model=... and --data.file=... then say what the weights are of.\n";
 
-static int find_format(const char *name, const struct trm_export **format)
+static int cmd_export_find_format(const char *name, const struct trm_export **format)
 {
   const char *known[16] = {NULL};
   if (!name)
@@ -29,17 +29,17 @@ static int find_format(const char *name, const struct trm_export **format)
       return TRM_OK;
     }
   }
-  const char *near = trm_nearest(name, known);
+  const char *near = trm_nearest_word(name, known);
   return trm_error(TRM_USAGE, "export: --format: there is no format \"%s\"%s%s%s; trireme export --help lists them",
                    name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-static int export_model(struct job *job, const char *path, const char *format_name, const char *out)
+static int cmd_export_run(struct job *job, const char *path, const char *format_name, const char *out)
 {
   const struct trm_export *format = NULL;
   if (!path)
     return trm_error(TRM_USAGE, "export: no checkpoint named; trireme export --help tells the usage");
-  TRM_CHECK(find_format(format_name, &format));
+  TRM_CHECK(cmd_export_find_format(format_name, &format));
   if (!out)
     return trm_error(TRM_USAGE, "export: --out: no file named to write");
   struct loaded loaded;
@@ -58,13 +58,13 @@ int cmd_export(int argc, char **argv)
   const struct flag flags[] = {{.name = "format", .kind = FLAG_TEXT, .value = &format},
                                {.name = "out", .kind = FLAG_TEXT, .value = &out},
                                {.name = NULL}};
-  const struct job_request request = {.command = "export", .usage = usage, .flags = flags, .places = 1, .alone = true};
+  const struct job_request request = {.command = "export", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
   struct job job;
-  int words;
-  bool helped;
-  int status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped)
-    status = export_model(&job, words ? argv[0] : NULL, format, out);
+  int nargs;
+  bool help_shown;
+  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown)
+    status = cmd_export_run(&job, nargs ? argv[0] : NULL, format, out);
   job_close(&job);
   return status;
 }

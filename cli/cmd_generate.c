@@ -27,11 +27,11 @@ static const char usage[] =
 struct request {
   const char *path, *prompt;
   int64_t tokens;
-  struct trm_sampling how;
+  struct trm_sampling sampling;
 };
 
 /* What comes after must not be seen: the places behind the text hold any tokens. */
-static int check_model(const struct loaded *loaded, const char *path)
+static int cmd_generate_check_model(const struct loaded *loaded, const char *path)
 {
   if (!loaded->model.spec.tokens)
     return trm_error(TRM_USAGE, "generate: %s is not a model of tokens; trireme predict gives its answers", path);
@@ -43,8 +43,8 @@ static int check_model(const struct loaded *loaded, const char *path)
   return TRM_OK;
 }
 
-static int open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded *loaded, const struct job *job,
-                          const char *path)
+static int cmd_generate_open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded *loaded,
+                                       const struct job *job, const char *path)
 {
   const struct trm_checkpoint *c = &loaded->checkpoint;
   if (job->options.data.file[0] && !c->encoding.name)
@@ -53,8 +53,8 @@ static int open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded 
 }
 
 /* The scores (V) of the token that follows the last ones of `tokens`. */
-static int score_next(struct loaded *loaded, struct job *job, const struct trm_tokens *tokens, int32_t *window,
-                      void *device_window, float *scores)
+static int cmd_generate_score_next(struct loaded *loaded, struct job *job, const struct trm_tokens *tokens,
+                                   int32_t *window, void *device_window, float *scores)
 {
   const struct trm_device_ops *ops = job->device.ops;
   const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
@@ -68,7 +68,7 @@ static int score_next(struct loaded *loaded, struct job *job, const struct trm_t
   return ops->sync(&job->device);
 }
 
-static int write_text(const char *text, size_t bytes)
+static int cmd_generate_write_text(const char *text, size_t bytes)
 {
   if (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)
     return trm_error(TRM_FAILED, "generate: standard output cannot be written");
@@ -76,8 +76,8 @@ static int write_text(const char *text, size_t bytes)
 }
 
 /* Appends request->tokens tokens and writes each as it is there. */
-static int go_on(struct loaded *loaded, struct job *job, const struct request *request,
-                 const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
+static int cmd_generate_extend(struct loaded *loaded, struct job *job, const struct request *request,
+                               const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
 {
   const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
   int32_t *window = trm_alloc(context * sizeof *window, "tokens");
@@ -85,12 +85,12 @@ static int go_on(struct loaded *loaded, struct job *job, const struct request *r
   void *device_window;
   int status = job->device.ops->alloc(&job->device, context * sizeof *window, "tokens", &device_window);
   const size_t prompt = tokens->count;
-  const double began = job->parts.comm->ops->clock(job->parts.comm);
+  const double began = job->modules.comm->ops->clock(job->modules.comm);
   for (int64_t i = 0; i < request->tokens && status == TRM_OK; i++) {
-    status = score_next(loaded, job, tokens, window, device_window, scores);
+    status = cmd_generate_score_next(loaded, job, tokens, window, device_window, scores);
     if (status != TRM_OK)
       break;
-    const int32_t next = trm_sample(&request->how, scores, vocabulary, (uint64_t)i);
+    const int32_t next = trm_sample(&request->sampling, scores, vocabulary, (uint64_t)i);
     if (next < 0) {
       status = trm_error(TRM_FAILED, "generate: %s: the scores after token %zu are not finite", request->path,
                          tokens->count);
@@ -99,38 +99,38 @@ static int go_on(struct loaded *loaded, struct job *job, const struct request *r
     trm_tokens_add(tokens, next);
     size_t bytes;
     const char *text = trm_tokenizer_text(tokenizer, next, &bytes);
-    status = write_text(text, bytes);
+    status = cmd_generate_write_text(text, bytes);
   }
   if (status == TRM_OK)
-    status = write_text("\n", 1);
+    status = cmd_generate_write_text("\n", 1);
   if (status == TRM_OK)
     trm_info("%zu tokens after %zu, %.1f a second", tokens->count - prompt, prompt,
-             (double)(tokens->count - prompt) / (job->parts.comm->ops->clock(job->parts.comm) - began));
+             (double)(tokens->count - prompt) / (job->modules.comm->ops->clock(job->modules.comm) - began));
   job->device.ops->release(&job->device, device_window);
   trm_free(window);
   trm_free(scores);
   return status;
 }
 
-static int answer(struct loaded *loaded, struct job *job, const struct request *request)
+static int cmd_generate_run(struct loaded *loaded, struct job *job, const struct request *request)
 {
   struct trm_tokenizer *tokenizer;
   struct trm_tokens tokens = {0};
-  TRM_CHECK(check_model(loaded, request->path));
-  TRM_CHECK(open_tokenizer(&tokenizer, loaded, job, request->path));
+  TRM_CHECK(cmd_generate_check_model(loaded, request->path));
+  TRM_CHECK(cmd_generate_open_tokenizer(&tokenizer, loaded, job, request->path));
   int status = trm_tokenizer_encode(tokenizer, request->prompt, strlen(request->prompt), &tokens);
   if (status != TRM_OK)
     trm_error_context(status, "generate: --prompt");
   if (status == TRM_OK)
-    status = write_text(request->prompt, strlen(request->prompt));
+    status = cmd_generate_write_text(request->prompt, strlen(request->prompt));
   if (status == TRM_OK)
-    status = go_on(loaded, job, request, tokenizer, &tokens);
+    status = cmd_generate_extend(loaded, job, request, tokenizer, &tokens);
   trm_free(tokens.token);
   trm_tokenizer_close(tokenizer);
   return status;
 }
 
-static int generate(struct job *job, const struct request *request)
+static int cmd_generate_open_and_run(struct job *job, const struct request *request)
 {
   if (!request->path)
     return trm_error(TRM_USAGE, "generate: no checkpoint named; trireme generate --help tells the usage");
@@ -139,34 +139,33 @@ static int generate(struct job *job, const struct request *request)
   struct loaded loaded;
   int status = loaded_open(&loaded, job, request->path, 1);
   if (status == TRM_OK)
-    status = answer(&loaded, job, request);
+    status = cmd_generate_run(&loaded, job, request);
   loaded_close(&loaded, job);
   return status;
 }
 
 int cmd_generate(int argc, char **argv)
 {
-  struct request request = {.tokens = 200, .how = {.temperature = 1, .top_p = 1}};
+  struct request request = {.tokens = 200, .sampling = {.temperature = 1, .top_p = 1}};
   int64_t top_k = 0, seed = 1;
-  const struct flag flags[] = {{.name = "prompt", .kind = FLAG_TEXT, .value = &request.prompt},
-                               {.name = "tokens", .kind = FLAG_INTEGER, .value = &request.tokens, .low = 1,
-                                .high = INT32_MAX},
-                               {.name = "temperature", .kind = FLAG_REAL, .value = &request.how.temperature,
-                                .high = 1000},
-                               {.name = "top-k", .kind = FLAG_INTEGER, .value = &top_k, .high = INT32_MAX},
-                               {.name = "top-p", .kind = FLAG_REAL, .value = &request.how.top_p, .high = 1},
-                               {.name = "seed", .kind = FLAG_INTEGER, .value = &seed, .high = INT64_MAX},
-                               {.name = NULL}};
-  const struct job_request wanted = {.command = "generate", .usage = usage, .flags = flags, .places = 1, .alone = true};
+  const struct flag flags[] = {
+    {.name = "prompt", .kind = FLAG_TEXT, .value = &request.prompt},
+    {.name = "tokens", .kind = FLAG_INTEGER, .value = &request.tokens, .low = 1, .high = INT32_MAX},
+    {.name = "temperature", .kind = FLAG_REAL, .value = &request.sampling.temperature, .high = 1000},
+    {.name = "top-k", .kind = FLAG_INTEGER, .value = &top_k, .high = INT32_MAX},
+    {.name = "top-p", .kind = FLAG_REAL, .value = &request.sampling.top_p, .high = 1},
+    {.name = "seed", .kind = FLAG_INTEGER, .value = &seed, .high = INT64_MAX},
+    {.name = NULL}};
+  const struct job_request spec = {.command = "generate", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
   struct job job;
-  int words;
-  bool helped;
-  int status = job_open(&job, &wanted, argc, argv, &words, &helped);
-  request.path = words ? argv[0] : NULL;
-  request.how.top_k = (size_t)top_k;
-  request.how.seed = (uint64_t)seed;
-  if (status == TRM_OK && !helped)
-    status = generate(&job, &request);
+  int nargs;
+  bool help_shown;
+  int status = job_open(&job, &spec, argc, argv, &nargs, &help_shown);
+  request.path = nargs ? argv[0] : NULL;
+  request.sampling.top_k = (size_t)top_k;
+  request.sampling.seed = (uint64_t)seed;
+  if (status == TRM_OK && !help_shown)
+    status = cmd_generate_open_and_run(&job, &request);
   job_close(&job);
   return status;
 }

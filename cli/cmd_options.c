@@ -13,12 +13,12 @@ int cmd_options(int argc, char **argv)
 {
   const struct flag none[] = {{.name = NULL}};
   const struct flags flags = {.command = "options", .usage = usage, .table = none};
-  int words;
-  bool helped;
-  TRM_CHECK(flags_read(&flags, argc, argv, &words, &helped));
-  if (helped)
+  int nargs;
+  bool help_shown;
+  TRM_CHECK(flags_read(&flags, argc, argv, &nargs, &help_shown));
+  if (help_shown)
     return TRM_OK;
-  if (words > 1)
+  if (nargs > 1)
     return trm_error(TRM_USAGE, "options: one argument too many: \"%s\"", argv[1]);
-  return trm_options_print(stdout, words ? argv[0] : NULL);
+  return trm_options_print(stdout, nargs ? argv[0] : NULL);
 }

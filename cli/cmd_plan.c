@@ -31,14 +31,14 @@ static const char usage[] =
 
 #define MB (1.0 / (1 << 20))
 
-struct wanted {
+struct plan_flags {
   int64_t ranks, nodes, cores;
   const char *memory, *machine, *calibrate;
   bool all, json;
 };
 
 /* "4G" */
-static int bytes_read(const char *text, double *bytes)
+static int cmd_plan_parse_bytes(const char *text, double *bytes)
 {
   static const char units[] = "KMGT";
   char *end;
@@ -53,13 +53,13 @@ static int bytes_read(const char *text, double *bytes)
 
 /* -- as a table */
 
-static void head_print(const struct planning *planning)
+static void cmd_plan_print_head(const struct planning *planning)
 {
   const struct trm_planner *p = &planning->planner;
   const struct trm_layout_job *job = &p->job;
   const struct trm_machine *m = &p->machine;
   printf("%s, %zu parameters; batches of %lld samples, %lld micro-batches\n",
-         strlen(p->whole.text) > 200 ? job->options->model : p->whole.text, trm_model_size(&p->whole),
+         strlen(p->full_model.text) > 200 ? job->options->model : p->full_model.text, trm_model_size(&p->full_model),
          (long long)job->options->train.batch, (long long)job->options->train.accumulate);
   printf("%d rank%s on %d node%s of %d core%s, %d thread%s each; ", job->ranks, job->ranks == 1 ? "" : "s", job->nodes,
          job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads,
@@ -68,14 +68,14 @@ static void head_print(const struct planning *planning)
     printf("machine measured in %.1f s\n", planning->measured_s);
   else
     printf("machine from a file\n");
-  printf("messages: %.1f us and %.1f GB/s on a node (%s)", 1e6 * m->message_s, 1e-9 * m->message_bytes_per_s,
+  printf("messages: %.1f us and %.1f GB/s on a node (%s)", 1e6 * m->message_latency_s, 1e-9 * m->message_bytes_per_s,
          m->messages_measured ? "measured" : "not measured: from the rate of memory; mpiexec -n 2 measures");
   if (job->nodes > 1)
-    printf(", %.1f us and %.1f GB/s between nodes (given)", 1e6 * m->network_s, 1e-9 * m->network_bytes_per_s);
+    printf(", %.1f us and %.1f GB/s between nodes (given)", 1e6 * m->network_latency_s, 1e-9 * m->network_bytes_per_s);
   printf("\n\n");
 }
 
-static void row_print(const struct trm_planned *planned)
+static void cmd_plan_print_row(const struct trm_planned *planned)
 {
   const struct trm_layout_memory *memory = &planned->memory;
   const struct trm_layout_time *time = &planned->time;
@@ -86,24 +86,24 @@ static void row_print(const struct trm_planned *planned)
          time->traffic[TRM_AXIS_TENSOR] * MB, trm_layout_text(&planned->layout));
 }
 
-static void table_print(const struct planning *planning, bool all)
+static void cmd_plan_print_table(const struct planning *planning, bool all)
 {
   enum { BEST = 12 };
   const struct trm_planner *p = &planning->planner;
   const int shown = all || p->count < BEST ? p->count : BEST;
-  int out = 0;
-  head_print(planning);
+  int unfit = 0;
+  cmd_plan_print_head(planning);
   printf("     step    MB of a rank: of that                                               MB a step from others\n");
   printf("       ms      all    param   grad states activ. buffer   data progr.     data    pipe  tensor   layout\n");
   for (int i = 0; i < p->count; i++) {
-    out += !p->planned[i].fits;
+    unfit += !p->planned[i].fits;
     if (i < shown)
-      row_print(&p->planned[i]);
+      cmd_plan_print_row(&p->planned[i]);
   }
   if (shown < p->count)
     printf("and %d more (--all)\n", p->count - shown);
-  if (out)
-    printf("! %d of %d do not fit in %.1f MB a rank\n", out, p->count, p->limit * MB);
+  if (unfit)
+    printf("! %d of %d do not fit in %.1f MB a rank\n", unfit, p->count, p->limit * MB);
   for (int i = 0; all && i < p->refusals; i++)
     printf("not possible: data %d x pipeline %d x tensor %d, %s: %s\n", p->refused[i].size[TRM_AXIS_DATA],
            p->refused[i].size[TRM_AXIS_PIPELINE], p->refused[i].size[TRM_AXIS_TENSOR], p->refused[i].schedule,
@@ -119,7 +119,7 @@ static void table_print(const struct planning *planning, bool all)
 
 /* -- as JSON */
 
-static void layout_json(struct trm_json *json, const int size[TRM_AXES], const char *schedule)
+static void cmd_plan_layout_json(struct trm_json *json, const int size[TRM_AXES], const char *schedule)
 {
   trm_json_object(json, NULL);
   trm_json_integer(json, "data", size[TRM_AXIS_DATA]);
@@ -128,11 +128,11 @@ static void layout_json(struct trm_json *json, const int size[TRM_AXES], const c
   trm_json_text(json, "schedule", size[TRM_AXIS_PIPELINE] > 1 ? schedule : NULL);
 }
 
-static void planned_json(struct trm_json *json, const struct trm_planned *planned)
+static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planned *planned)
 {
   static const char *const axis[TRM_AXES] = {"data", "pipeline", "tensor"};
   const struct trm_layout *layout = &planned->layout;
-  layout_json(json, layout->size, layout->schedule);
+  cmd_plan_layout_json(json, layout->size, layout->schedule);
   trm_json_integer(json, "chunks", layout->chunks);
   trm_json_integer(json, "zero", layout->zero);
   trm_json_text(json, "recompute", layout->recompute);
@@ -156,14 +156,14 @@ static void planned_json(struct trm_json *json, const struct trm_planned *planne
   trm_json_end(json);
 }
 
-static void json_print(const struct planning *planning)
+static void cmd_plan_print_json(const struct planning *planning)
 {
   const struct trm_planner *p = &planning->planner;
   struct trm_json json;
   trm_json_open(&json, stdout);
   trm_json_object(&json, NULL);
   trm_json_text(&json, "model", p->job.options->model);
-  trm_json_integer(&json, "parameters", (int64_t)trm_model_size(&p->whole));
+  trm_json_integer(&json, "parameters", (int64_t)trm_model_size(&p->full_model));
   trm_json_integer(&json, "ranks", p->job.ranks);
   trm_json_integer(&json, "nodes", p->job.nodes);
   trm_json_integer(&json, "cores", p->job.cores);
@@ -172,11 +172,11 @@ static void json_print(const struct planning *planning)
   trm_json_bool(&json, "messages_measured", p->machine.messages_measured);
   trm_json_list(&json, "layouts");
   for (int i = 0; i < p->count; i++)
-    planned_json(&json, &p->planned[i]);
+    cmd_plan_planned_json(&json, &p->planned[i]);
   trm_json_end(&json);
   trm_json_list(&json, "impossible");
   for (int i = 0; i < p->refusals; i++) {
-    layout_json(&json, p->refused[i].size, p->refused[i].schedule);
+    cmd_plan_layout_json(&json, p->refused[i].size, p->refused[i].schedule);
     trm_json_text(&json, "reason", p->refused[i].reason);
     trm_json_end(&json);
   }
@@ -186,57 +186,57 @@ static void json_print(const struct planning *planning)
 
 /* -- the command */
 
-static int answer(const struct planning *planning, const struct wanted *wanted)
+static int cmd_plan_print(const struct planning *planning, const struct plan_flags *flags)
 {
   const struct trm_planner *p = &planning->planner;
-  if (wanted->calibrate)
-    TRM_CHECK(trm_machine_write(&p->machine, wanted->calibrate));
-  if (wanted->json)
-    json_print(planning);
+  if (flags->calibrate)
+    TRM_CHECK(trm_machine_write(&p->machine, flags->calibrate));
+  if (flags->json)
+    cmd_plan_print_json(planning);
   else
-    table_print(planning, wanted->all);
+    cmd_plan_print_table(planning, flags->all);
   if (!p->planned[0].fits)
     return trm_error(TRM_FAILED, "plan: no layout fits in %.1f MB a rank", p->limit * MB);
   return TRM_OK;
 }
 
-static int plan(struct job *job, const struct wanted *wanted)
+static int cmd_plan_run(struct job *job, const struct plan_flags *flags)
 {
   struct planning_request request = {
-    .ranks = (int)wanted->ranks, .nodes = (int)wanted->nodes, .cores = (int)wanted->cores, .machine = wanted->machine};
-  if (wanted->ranks == 0)
+    .ranks = (int)flags->ranks, .nodes = (int)flags->nodes, .cores = (int)flags->cores, .machine = flags->machine};
+  if (flags->ranks == 0)
     return trm_error(TRM_USAGE, "plan: --ranks=N is missing: for how many ranks?");
-  if (wanted->machine && wanted->calibrate)
+  if (flags->machine && flags->calibrate)
     return trm_error(TRM_USAGE, "plan: --machine reads what --calibrate measures: give one of them");
-  if (wanted->memory)
-    TRM_CHECK(bytes_read(wanted->memory, &request.limit));
+  if (flags->memory)
+    TRM_CHECK(cmd_plan_parse_bytes(flags->memory, &request.limit));
   struct planning planning;
   int status = planning_open(&planning, job, &request);
   if (status == TRM_OK)
-    status = trm_agree(job->parts.comm, job->parts.comm->rank == 0 ? answer(&planning, wanted) : TRM_OK);
+    status = trm_agree(job->modules.comm, job->modules.comm->rank == 0 ? cmd_plan_print(&planning, flags) : TRM_OK);
   planning_close(&planning);
   return status;
 }
 
 int cmd_plan(int argc, char **argv)
 {
-  struct wanted wanted = {.nodes = 1};
-  const struct flag table[] = {{"ranks", FLAG_INTEGER, &wanted.ranks, 1, 1 << 20},
-                               {"nodes", FLAG_INTEGER, &wanted.nodes, 1, 1 << 20},
-                               {"cores", FLAG_INTEGER, &wanted.cores, 1, 1 << 20},
-                               {"memory", FLAG_TEXT, &wanted.memory, 0, 0},
-                               {"machine", FLAG_TEXT, &wanted.machine, 0, 0},
-                               {"calibrate", FLAG_TEXT, &wanted.calibrate, 0, 0},
-                               {"all", FLAG_BOOL, &wanted.all, 0, 0},
-                               {"json", FLAG_BOOL, &wanted.json, 0, 0},
+  struct plan_flags flags = {.nodes = 1};
+  const struct flag table[] = {{"ranks", FLAG_INTEGER, &flags.ranks, 1, 1 << 20},
+                               {"nodes", FLAG_INTEGER, &flags.nodes, 1, 1 << 20},
+                               {"cores", FLAG_INTEGER, &flags.cores, 1, 1 << 20},
+                               {"memory", FLAG_TEXT, &flags.memory, 0, 0},
+                               {"machine", FLAG_TEXT, &flags.machine, 0, 0},
+                               {"calibrate", FLAG_TEXT, &flags.calibrate, 0, 0},
+                               {"all", FLAG_BOOL, &flags.all, 0, 0},
+                               {"json", FLAG_BOOL, &flags.json, 0, 0},
                                {.name = NULL}};
-  const struct job_request request = {.command = "plan", .usage = usage, .flags = table, .places = 1, .config = true};
+  const struct job_request request = {.command = "plan", .usage = usage, .flags = table, .nargs = 1, .config = true};
   struct job job;
-  int words;
-  bool helped;
-  int status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped)
-    status = plan(&job, &wanted);
+  int nargs;
+  bool help_shown;
+  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown)
+    status = cmd_plan_run(&job, &flags);
   job_close(&job);
   return status;
 }

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
-#include "train/feed.h"
+#include "train/device_batch.h"
 
 static const char usage[] =
   "usage: trireme predict CHECKPOINT.h5 --data.file=FILE.h5 --out=PRED.h5 [--split=test|train]\n\n"
@@ -17,7 +17,7 @@ static const char usage[] =
   "launcher. parallel.threads sets its threads.\n";
 
 /* One score stands for two classes: positive is the second. */
-static int32_t answer_of(const float *scores, size_t c)
+static int32_t cmd_predict_class_of(const float *scores, size_t c)
 {
   if (c == 1)
     return scores[0] > 0;
@@ -29,13 +29,13 @@ static int32_t answer_of(const float *scores, size_t c)
 }
 
 /* scores (N, C) and answers (N) for all rows of the data set. */
-static int answer_all(struct loaded *loaded, struct job *job, size_t c, float *scores, int32_t *answers)
+static int cmd_predict_rows(struct loaded *loaded, struct job *job, size_t c, float *scores, int32_t *predicted)
 {
   struct trm_dataset *dataset = loaded->dataset;
   const size_t batch = (size_t)job->options.train.batch;
   struct trm_host_batch rows = {0};
-  struct trm_feed feed;
-  trm_feed_create(&feed, &job->device, &loaded->model);
+  struct trm_device_batch feed;
+  trm_device_batch_create(&feed, &job->device, &loaded->model);
   int status = TRM_OK;
   for (size_t at = 0; at < dataset->rows && status == TRM_OK; at += batch) {
     const size_t end = at + batch < dataset->rows ? at + batch : dataset->rows;
@@ -43,21 +43,21 @@ static int answer_all(struct loaded *loaded, struct job *job, size_t c, float *s
     const struct trm_pass pass = {.device = &job->device, .input = &input};
     status = dataset->ops->fetch(dataset, 0, at, end, &rows);
     if (status == TRM_OK)
-      status = trm_feed_batch(&feed, &rows, &input);
+      status = trm_device_batch_upload(&feed, &rows, &input);
     if (status != TRM_OK)
       break;
     trm_model_forward(&loaded->model, &pass);
     job->device.ops->download(&job->device, scores + at * c, loaded->model.scores, (end - at) * c * sizeof *scores);
     for (size_t i = at; i < end; i++)
-      answers[i] = answer_of(scores + i * c, c);
+      predicted[i] = cmd_predict_class_of(scores + i * c, c);
     status = job->device.ops->sync(&job->device);
   }
-  trm_feed_free(&feed);
+  trm_device_batch_free(&feed);
   trm_host_batch_free(&rows);
   return status;
 }
 
-static int predict_file(struct loaded *loaded, struct job *job, const char *out)
+static int cmd_predict_write(struct loaded *loaded, struct job *job, const char *out)
 {
   if (loaded->model.spec.tokens)
     return trm_error(TRM_USAGE, "predict: a model of tokens answers with trireme generate");
@@ -66,26 +66,26 @@ static int predict_file(struct loaded *loaded, struct job *job, const char *out)
   const size_t n = dataset->rows, c = trm_shape_count(&last->out);
   const bool classes = dataset->spec.target == TRM_TARGET_CLASS;
   float *scores = trm_alloc(n * c * sizeof *scores, "scores");
-  int32_t *answers = trm_alloc(n * sizeof *answers, "answers");
-  int status = answer_all(loaded, job, c, scores, answers);
+  int32_t *predicted = trm_alloc(n * sizeof *predicted, "answers");
+  int status = cmd_predict_rows(loaded, job, c, scores, predicted);
   if (status == TRM_OK)
-    status = trm_predictions_write(out, scores, classes ? answers : NULL, n, c, dataset->class_names,
+    status = trm_predictions_write(out, scores, classes ? predicted : NULL, n, c, dataset->class_names,
                                    classes ? dataset->spec.classes : 0);
   if (status == TRM_OK)
     trm_info("%s: %zu rows of %zu scores", out, n, c);
   trm_free(scores);
-  trm_free(answers);
+  trm_free(predicted);
   return status;
 }
 
-static int predict(struct job *job, const char *path, const char *split, const char *out)
+static int cmd_predict_run(struct job *job, const char *path, const char *split, const char *out)
 {
   if (path && !out)
     return trm_error(TRM_USAGE, "predict: --out: no file named for the answers");
   struct loaded loaded;
   int status = loaded_open_split(&loaded, job, "predict", path, split);
   if (status == TRM_OK)
-    status = predict_file(&loaded, job, out);
+    status = cmd_predict_write(&loaded, job, out);
   loaded_close(&loaded, job);
   return status;
 }
@@ -98,13 +98,13 @@ int cmd_predict(int argc, char **argv)
     {.name = "out", .kind = FLAG_TEXT, .value = &out},
     {.name = NULL}};
   const struct job_request request = {
-    .command = "predict", .usage = usage, .flags = flags, .places = 1, .alone = true};
+    .command = "predict", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
   struct job job;
-  int words;
-  bool helped;
-  int status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped)
-    status = predict(&job, words ? argv[0] : NULL, split, out);
+  int nargs;
+  bool help_shown;
+  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown)
+    status = cmd_predict_run(&job, nargs ? argv[0] : NULL, split, out);
   job_close(&job);
   return status;
 }

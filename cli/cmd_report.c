@@ -25,9 +25,9 @@ int cmd_report(int argc, char **argv)
                                {NULL, FLAG_TEXT, NULL, 0, 0}};
   const struct flags flags = {.command = "report", .usage = usage, .table = table};
   int count;
-  bool helped;
-  TRM_CHECK(flags_read(&flags, argc, argv, &count, &helped));
-  if (helped)
+  bool help_shown;
+  TRM_CHECK(flags_read(&flags, argc, argv, &count, &help_shown));
+  if (help_shown)
     return TRM_OK;
   if (count == 0)
     return trm_error(TRM_USAGE, "report: no run given: trireme report RUN... [--out=report.html]");

@@ -23,7 +23,7 @@ static const char usage[] =
   "Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 stopped by a signal\n"
   "after a checkpoint.\n";
 
-static void print_result(const struct trm_result *result, const char *dir)
+static void cmd_train_print_result(const struct trm_result *result, const char *dir)
 {
   if (result->tokens)
     trm_info("%s: train loss %.4f, test loss %.4f, perplexity %.3f, %.0f samples/s, %.1f s; %s", result->status,
@@ -39,26 +39,26 @@ static void print_result(const struct trm_result *result, const char *dir)
 
 int cmd_train(int argc, char **argv)
 {
-  const struct job_request request = {.command = "train", .usage = usage, .places = 1, .config = true};
+  const struct job_request request = {.command = "train", .usage = usage, .nargs = 1, .config = true};
   struct job job;
-  int words;
-  bool helped;
-  int status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped) {
+  int nargs;
+  bool help_shown;
+  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
     struct trm_grid grid;
     struct trm_result result;
     status = strcmp(job.options.parallel.layout, "auto") == 0 ? planning_choose(&job) : TRM_OK;
     if (status == TRM_OK)
-      status = trm_grid_create(&grid, &job.options, job.parts.comm);
+      status = trm_grid_create(&grid, &job.options, job.modules.comm);
     if (status == TRM_OK) {
       trm_grid_announce(&grid);
-      job.parts.grid = &grid;
-      job.parts.pipeline = &trm_pipeline_messages;
-      status = trm_train(&job.options, &job.parts, &result);
+      job.modules.grid = &grid;
+      job.modules.pipeline = &trm_pipeline_messages;
+      status = trm_train(&job.options, &job.modules, &result);
       trm_grid_free(&grid);
     }
     if (status == TRM_OK)
-      print_result(&result, job.options.run.dir);
+      cmd_train_print_result(&result, job.options.run.dir);
   }
   job_close(&job);
   return status;

@@ -12,7 +12,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static int flag_unknown(const struct flags *flags, const char *word, size_t length)
+static int flags_report_unknown(const struct flags *flags, const char *word, size_t length)
 {
   const char *known[64];
   size_t n = 0;
@@ -20,7 +20,7 @@ static int flag_unknown(const struct flags *flags, const char *word, size_t leng
     known[n++] = f->name;
   known[n] = NULL;
   char *name = trm_format("%.*s", (int)length, word);
-  const char *near = trm_nearest(name, known);
+  const char *near = trm_nearest_word(name, known);
   const char *command = flags->command;
   const int status =
     near ? trm_error(TRM_USAGE, "%s: unknown flag --%s; did you mean --%s?", command, name, near)
@@ -29,7 +29,7 @@ static int flag_unknown(const struct flags *flags, const char *word, size_t leng
   return status;
 }
 
-static int flag_set(const struct flags *flags, const struct flag *flag, const char *value)
+static int flags_set(const struct flags *flags, const struct flag *flag, const char *value)
 {
   if (flag->kind == FLAG_BOOL) {
     if (!value || !strcmp(value, "yes") || !strcmp(value, "true"))
@@ -65,7 +65,7 @@ static int flag_set(const struct flags *flags, const struct flag *flag, const ch
 }
 
 /* next: the word after this one, NULL if there is none; *used: it was this flag's value. */
-static int flag_read(const struct flags *flags, const char *word, const char *next, bool *used)
+static int flags_parse(const struct flags *flags, const char *word, const char *next, bool *used)
 {
   *used = false;
   const char *equal = strchr(word, '=');
@@ -73,11 +73,11 @@ static int flag_read(const struct flags *flags, const char *word, const char *ne
   for (const struct flag *f = flags->table; f->name; f++)
     if (strlen(f->name) == length && !strncmp(f->name, word, length)) {
       *used = !equal && f->kind != FLAG_BOOL && next && strncmp(next, "--", 2) != 0;
-      return flag_set(flags, f, equal ? equal + 1 : *used ? next : NULL);
+      return flags_set(flags, f, equal ? equal + 1 : *used ? next : NULL);
     }
   const bool is_option = memchr(word, '.', length) || (length == 5 && !strncmp(word, "model", length));
   if (!flags->options || !is_option)
-    return flag_unknown(flags, word, length);
+    return flags_report_unknown(flags, word, length);
   if (!equal)
     return trm_error(TRM_USAGE, "%s: --%s needs a value: --%s=...", flags->command, word, word);
   char *name = trm_format("%.*s", (int)length, word);
@@ -86,26 +86,26 @@ static int flag_read(const struct flags *flags, const char *word, const char *ne
   return status;
 }
 
-int flags_read(const struct flags *flags, int argc, char **argv, int *words, bool *helped)
+int flags_read(const struct flags *flags, int argc, char **argv, int *nargs, bool *help_shown)
 {
-  bool all_words = false;
-  *words = 0;
-  *helped = false;
+  bool no_more_flags = false;
+  *nargs = 0;
+  *help_shown = false;
   for (int i = 1; i < argc; i++) {
-    if (!all_words && !strcmp(argv[i], "--")) {
-      all_words = true;
-    } else if (!all_words && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
+    if (!no_more_flags && !strcmp(argv[i], "--")) {
+      no_more_flags = true;
+    } else if (!no_more_flags && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
       fputs(flags->usage, stdout);
-      *helped = true;
+      *help_shown = true;
       return TRM_OK;
-    } else if (!all_words && !strncmp(argv[i], "--", 2)) {
+    } else if (!no_more_flags && !strncmp(argv[i], "--", 2)) {
       bool used;
-      TRM_CHECK(flag_read(flags, argv[i] + 2, i + 1 < argc ? argv[i + 1] : NULL, &used));
+      TRM_CHECK(flags_parse(flags, argv[i] + 2, i + 1 < argc ? argv[i + 1] : NULL, &used));
       i += used;
-    } else if (!all_words && argv[i][0] == '-' && argv[i][1]) {
+    } else if (!no_more_flags && argv[i][0] == '-' && argv[i][1]) {
       return trm_error(TRM_USAGE, "%s: unknown flag %s; flags are written --name=value", flags->command, argv[i]);
     } else {
-      argv[(*words)++] = argv[i];
+      argv[(*nargs)++] = argv[i];
     }
   }
   return TRM_OK;

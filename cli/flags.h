@@ -26,6 +26,6 @@ struct flags {
 
 /* Reads argv[1..]. Words that are no flags are moved to argv[0..*words). --help prints the usage, sets *helped and
  * reads no further. TRM_USAGE on unknown flags (with the nearest known one), missing and wrong values. */
-int flags_read(const struct flags *flags, int argc, char **argv, int *words, bool *helped);
+int flags_read(const struct flags *flags, int argc, char **argv, int *nargs, bool *help_shown);
 
 #endif

@@ -23,7 +23,7 @@
 static const struct flag no_flags[] = {{.name = NULL}};
 
 /* The first word that is no flag: where a command takes a configuration file, that is it. */
-static const char *first_word(int argc, char **argv)
+static const char *job_first_arg(int argc, char **argv)
 {
   for (int i = 1; i < argc; i++)
     if (argv[i][0] != '-')
@@ -31,8 +31,8 @@ static const char *first_word(int argc, char **argv)
   return NULL;
 }
 
-static int read_arguments(struct job *job, const struct job_request *request, int argc, char **argv, int *words,
-                          bool *helped)
+static int job_read_arguments(struct job *job, const struct job_request *request, int argc, char **argv, int *nargs,
+                              bool *help_shown)
 {
   const struct flags flags = {
     .command = request->command,
@@ -40,16 +40,16 @@ static int read_arguments(struct job *job, const struct job_request *request, in
     .table = request->flags ? request->flags : no_flags,
     .options = &job->options,
   };
-  const char *config = request->config ? first_word(argc, argv) : NULL;
+  const char *config = request->config ? job_first_arg(argc, argv) : NULL;
   for (int i = 1; i < argc && config; i++) /* help comes before any file is missed */
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
       config = NULL;
   if (config)
     TRM_CHECK(trm_options_read(&job->options, config));
-  TRM_CHECK(flags_read(&flags, argc, argv, words, helped));
-  if (*words > request->places)
+  TRM_CHECK(flags_read(&flags, argc, argv, nargs, help_shown));
+  if (*nargs > request->nargs)
     return trm_error(TRM_USAGE, "%s: one argument too many: \"%s\" (options are written --section.key=value)",
-                     request->command, argv[request->places]);
+                     request->command, argv[request->nargs]);
   return TRM_OK;
 }
 
@@ -57,7 +57,7 @@ static int read_arguments(struct job *job, const struct job_request *request, in
 
 /* Processors this rank may use, shared evenly with the ranks of its node that may use the same ones. *crowded: the node
  * has fewer than threads. */
-static int plan_threads(struct trm_comm *node, int asked, bool *crowded)
+static int job_choose_threads(struct trm_comm *node, int requested, bool *oversubscribed)
 {
   cpu_set_t mine;
   CPU_ZERO(&mine);
@@ -74,7 +74,7 @@ static int plan_threads(struct trm_comm *node, int asked, bool *crowded)
   trm_free(all);
 
   const char *openmp = getenv("OMP_NUM_THREADS");
-  int threads = asked;
+  int threads = requested;
   if (threads == 0 && openmp)
     threads = atoi(openmp);
   if (threads <= 0)
@@ -84,8 +84,8 @@ static int plan_threads(struct trm_comm *node, int asked, bool *crowded)
 
   int64_t busy = threads;
   node->ops->allreduce(node, &busy, 1, TRM_INT64, TRM_SUM);
-  *crowded = busy > CPU_COUNT(&any);
-  if (*crowded && node->rank == 0)
+  *oversubscribed = busy > CPU_COUNT(&any);
+  if (*oversubscribed && node->rank == 0)
     trm_warn("%d ranks with %lld threads in all share %d cores of this node: expect them to wait for one another "
              "(parallel.threads, fewer ranks, or another binding)",
              node->size, (long long)busy, CPU_COUNT(&any));
@@ -94,63 +94,63 @@ static int plan_threads(struct trm_comm *node, int asked, bool *crowded)
 
 /* -- the job */
 
-static int open_device(struct job *job)
+static int job_open_device(struct job *job)
 {
-  struct trm_comm *comm = job->parts.comm;
+  struct trm_comm *comm = job->modules.comm;
   struct trm_comm *node = comm->ops->split_node(comm, "node");
-  bool crowded;
-  const int threads = plan_threads(node, (int)job->options.parallel.threads, &crowded);
+  bool oversubscribed;
+  const int threads = job_choose_threads(node, (int)job->options.parallel.threads, &oversubscribed);
   const int index = node->rank;
   node->ops->release(node);
-  int32_t anywhere = crowded;
-  comm->ops->allreduce(comm, &anywhere, 1, TRM_INT32, TRM_MAX);
-  if (anywhere)
-    trm_comm_crowded();
+  int32_t any_oversubscribed = oversubscribed;
+  comm->ops->allreduce(comm, &any_oversubscribed, 1, TRM_INT32, TRM_MAX);
+  if (any_oversubscribed)
+    trm_comm_set_oversubscribed();
   TRM_CHECK(trm_device_open(&job->device, job->options.device.name, job->options.device.blas,
                             job->options.device.matmul, index, threads));
-  job->parts.device = &job->device;
+  job->modules.device = &job->device;
   return TRM_OK;
 }
 
-int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *words, bool *helped)
+int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *nargs, bool *help_shown)
 {
   memset(job, 0, sizeof *job);
-  *words = 0;
-  *helped = false;
+  *nargs = 0;
+  *help_shown = false;
   trm_options_default(&job->options);
-  int status = read_arguments(job, request, argc, argv, words, helped);
-  if (status == TRM_OK && *helped)
+  int status = job_read_arguments(job, request, argc, argv, nargs, help_shown);
+  if (status == TRM_OK && *help_shown)
     return TRM_OK;
-  job->alone = request->alone;
-  job->parts.comm = trm_comm_self();
-  if (!request->alone) {
+  job->serial = request->serial;
+  job->modules.comm = trm_comm_self();
+  if (!request->serial) {
     struct trm_comm *world;
-    trm_hdf5_begin();
+    trm_hdf5_init();
     TRM_CHECK(trm_comm_start(&argc, &argv, job->options.run.singletons, &world));
-    job->parts.comm = world;
-    trm_log_identity(world->rank, world->size);
+    job->modules.comm = world;
+    trm_log_set_rank(world->rank, world->size);
   }
   /* the same words were read everywhere, but a file may be missing on one node */
-  TRM_CHECK(trm_agree(job->parts.comm, status));
-  trm_log_quiet(job->options.log.quiet);
+  TRM_CHECK(trm_agree(job->modules.comm, status));
+  trm_log_set_quiet(job->options.log.quiet);
   status = TRM_OK;
-  job->parts.strategy = trm_strategy_find(job->options.strategy.name);
-  if (!job->parts.strategy)
+  job->modules.strategy = trm_strategy_find(job->options.strategy.name);
+  if (!job->modules.strategy)
     status = TRM_USAGE;
-  job->parts.dataset = &trm_dataset_hdf5;
-  job->parts.checkpoint = &trm_checkpoint_hdf5;
-  job->parts.weights_read = trm_safetensors_read;
+  job->modules.dataset = &trm_dataset_hdf5;
+  job->modules.checkpoint = &trm_checkpoint_hdf5;
+  job->modules.weights_read = trm_safetensors_read;
   if (status == TRM_OK)
-    status = open_device(job);
-  return trm_agree(job->parts.comm, status);
+    status = job_open_device(job);
+  return trm_agree(job->modules.comm, status);
 }
 
 void job_close(struct job *job)
 {
-  if (job->parts.device)
+  if (job->modules.device)
     trm_device_close(&job->device);
-  if (!job->alone && job->parts.comm && job->parts.comm != trm_comm_self())
-    trm_comm_stop(job->parts.comm);
+  if (!job->serial && job->modules.comm && job->modules.comm != trm_comm_self())
+    trm_comm_stop(job->modules.comm);
   trm_options_free(&job->options);
   memset(job, 0, sizeof *job);
 }

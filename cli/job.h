@@ -7,9 +7,9 @@
 
 struct job {
   struct trm_options options;
-  struct trm_parts parts;
+  struct trm_modules modules;
   struct trm_device device;
-  bool alone; /* one rank without MPI */
+  bool serial; /* one rank without MPI */
 };
 
 /* Reads the command line: the command's own flags, the option table (--section.key=value, into job->options) and up to
@@ -19,10 +19,10 @@ struct job {
 struct job_request {
   const char *command, *usage;
   const struct flag *flags; /* the command's own; NULL: none */
-  int places;
-  bool config, alone;
+  int nargs;
+  bool config, serial;
 };
-int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *words, bool *helped);
+int job_open(struct job *job, const struct job_request *request, int argc, char **argv, int *nargs, bool *help_shown);
 void job_close(struct job *job);
 
 #endif

@@ -29,7 +29,7 @@ static const struct {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void print_help(FILE *stream)
+static void main_print_help(FILE *stream)
 {
   fprintf(stream, "usage: trireme COMMAND [ARGUMENT...]\n\n");
   for (int i = 0; i < COMMANDS; i++)
@@ -37,7 +37,7 @@ static void print_help(FILE *stream)
   fprintf(stream, "\ntrireme COMMAND --help tells more of each; man trireme tells all.\n");
 }
 
-static int run_command(int argc, char **argv)
+static int main_run_command(int argc, char **argv)
 {
   const char *name = argv[1];
   for (int i = 0; i < COMMANDS; i++)
@@ -46,7 +46,7 @@ static int run_command(int argc, char **argv)
   const char *known[COMMANDS + 1] = {NULL};
   for (int i = 0; i < COMMANDS; i++)
     known[i] = commands[i].name;
-  const char *near = trm_nearest(name, known);
+  const char *near = trm_nearest_word(name, known);
   return near ? trm_error(TRM_USAGE, "there is no command \"%s\"; did you mean \"%s\"?", name, near)
               : trm_error(TRM_USAGE, "there is no command \"%s\"; trireme --help lists them", name);
 }
@@ -54,18 +54,18 @@ static int run_command(int argc, char **argv)
 int main(int argc, char **argv)
 {
   if (argc < 2) {
-    print_help(stderr);
+    main_print_help(stderr);
     return TRM_USAGE;
   }
   if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-    print_help(stdout);
+    main_print_help(stdout);
     return TRM_OK;
   }
   if (strcmp(argv[1], "--version") == 0) {
     printf("trireme %s\n%s\n", PACKAGE_VERSION, trm_comm_library());
     return TRM_OK;
   }
-  const int status = run_command(argc, argv);
+  const int status = main_run_command(argc, argv);
   if (status != TRM_OK && trm_log_rank() == 0)
     trm_log_error();
   return status;

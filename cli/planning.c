@@ -16,9 +16,9 @@
 
 #define MEASURE_S 2.0 /* for all layers of all layouts */
 
-enum { TAG = 17 };
+enum { WAKE_TAG = 17 };
 
-static cpu_set_t own_cores(void)
+static cpu_set_t planning_affinity(void)
 {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -28,9 +28,9 @@ static cpu_set_t own_cores(void)
 }
 
 /* Those of all ranks of a node: each may be bound to some. */
-static int cores_of(struct trm_comm *node)
+static int planning_node_cores(struct trm_comm *node)
 {
-  const cpu_set_t mine = own_cores();
+  const cpu_set_t mine = planning_affinity();
   cpu_set_t any = mine, *all = trm_alloc((size_t)node->size * sizeof *all, "processor sets");
   node->ops->allgather(node, &mine, all, sizeof mine, TRM_BYTE);
   for (int i = 0; i < node->size; i++)
@@ -41,40 +41,40 @@ static int cores_of(struct trm_comm *node)
 
 /* -- while rank 0 plans the others sleep: it measures with all cores */
 
-static void others_wake(struct trm_comm *comm)
+static void planning_wake_others(struct trm_comm *comm)
 {
-  char word = 0;
+  char byte = 0;
   for (int rank = 1; rank < comm->size; rank++) {
     struct trm_request *request;
-    comm->ops->send_begin(comm, &word, 1, TRM_BYTE, rank, TAG, &request);
+    comm->ops->send_begin(comm, &byte, 1, TRM_BYTE, rank, WAKE_TAG, &request);
     comm->ops->wait(&request);
   }
 }
 
-static void sleep_until_woken(struct trm_comm *comm)
+static void planning_sleep_until_woken(struct trm_comm *comm)
 {
-  const struct timespec nap = {.tv_nsec = 2000000};
-  char word;
+  const struct timespec interval = {.tv_nsec = 2000000};
+  char byte;
   struct trm_request *request;
-  comm->ops->receive_begin(comm, &word, 1, TRM_BYTE, 0, TAG, &request);
+  comm->ops->receive_begin(comm, &byte, 1, TRM_BYTE, 0, WAKE_TAG, &request);
   while (!comm->ops->test(&request))
-    nanosleep(&nap, NULL);
+    nanosleep(&interval, NULL);
 }
 
 /* -- planning */
 
 /* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it; if
  * ranks share cores there, as many share these, and their caches. */
-static int devices_open(struct planning *planning, const struct job *job, int here)
+static int planning_open_devices(struct planning *planning, const struct job *job, int ranks)
 {
-  const cpu_set_t mine = own_cores();
+  const cpu_set_t mine = planning_affinity();
   const int threads = planning->planner.job.threads, cores = planning->planner.job.cores;
-  const int places = cores > threads ? cores / threads : 1, crowd = (here + places - 1) / places;
-  const int most = CPU_COUNT(&mine) > threads ? CPU_COUNT(&mine) / threads : 1;
-  const int wanted = here < most * crowd ? here : most * crowd;
-  planning->device = trm_alloc((size_t)wanted * sizeof *planning->device, "devices");
+  const int slots = cores > threads ? cores / threads : 1, per_slot = (ranks + slots - 1) / slots;
+  const int max_slots = CPU_COUNT(&mine) > threads ? CPU_COUNT(&mine) / threads : 1;
+  const int count = ranks < max_slots * per_slot ? ranks : max_slots * per_slot;
+  planning->device = trm_alloc((size_t)count * sizeof *planning->device, "devices");
   planning->bench = (struct trm_machine_bench){.device = planning->device, .seconds = MEASURE_S};
-  for (int i = 0; i < wanted; i++) {
+  for (int i = 0; i < count; i++) {
     TRM_CHECK(trm_device_open(&planning->device[i], job->options.device.name, job->options.device.blas,
                               job->options.device.matmul, 0, threads));
     planning->bench.devices++;
@@ -82,21 +82,21 @@ static int devices_open(struct planning *planning, const struct job *job, int he
   return TRM_OK;
 }
 
-static int plan(struct planning *planning, struct job *job, const struct planning_request *request,
-                const struct trm_machine *messages)
+static int planning_run(struct planning *planning, struct job *job, const struct planning_request *request,
+                        const struct trm_machine *messages)
 {
   struct trm_planner *planner = &planning->planner;
-  const cpu_set_t mine = own_cores();
+  const cpu_set_t mine = planning_affinity();
   struct trm_machine machine;
   if (request->machine)
     TRM_CHECK(trm_machine_read(&machine, request->machine));
-  const int here = request->ranks / request->nodes;
+  const int node_ranks = request->ranks / request->nodes;
   const int cores = request->cores ? request->cores : request->machine ? machine.cores : CPU_COUNT(&mine);
-  const int asked = (int)job->options.parallel.threads, shared = cores / (here > 0 ? here : 1);
+  const int given = (int)job->options.parallel.threads, each = cores / (node_ranks > 0 ? node_ranks : 1);
   const struct trm_planner_request inner = {.ranks = request->ranks, .nodes = request->nodes, .cores = cores,
-                                            .threads = asked ? asked : shared > 0 ? shared : 1, .limit = request->limit,
-                                            .met = messages->messages_measured};
-  const int status = trm_planner_open(planner, &job->options, &job->parts, &inner);
+                                            .threads = given ? given : each > 0 ? each : 1, .limit = request->limit,
+                                            .has_communicated = messages->messages_measured};
+  const int status = trm_planner_open(planner, &job->options, &job->modules, &inner);
   if (request->machine) {
     trm_machine_free(&planner->machine);
     planner->machine = machine;
@@ -104,12 +104,12 @@ static int plan(struct planning *planning, struct job *job, const struct plannin
   TRM_CHECK(status);
   if (request->machine)
     return trm_planner_run(planner, NULL);
-  planner->machine.message_s = messages->message_s;
+  planner->machine.message_latency_s = messages->message_latency_s;
   planner->machine.message_bytes_per_s = messages->message_bytes_per_s;
   planner->machine.messages_measured = messages->messages_measured;
   for (int i = 0; i < messages->works; i++)
     trm_machine_add(&planner->machine, &messages->work[i]);
-  TRM_CHECK(devices_open(planning, job, here));
+  TRM_CHECK(planning_open_devices(planning, job, node_ranks));
   TRM_CHECK(trm_planner_run(planner, &planning->bench));
   planning->measured_s = planning->bench.spent;
   return TRM_OK;
@@ -117,23 +117,23 @@ static int plan(struct planning *planning, struct job *job, const struct plannin
 
 int planning_open(struct planning *planning, struct job *job, const struct planning_request *request)
 {
-  struct trm_comm *comm = job->parts.comm;
-  struct planning_request here = *request;
+  struct trm_comm *comm = job->modules.comm;
+  struct planning_request resolved = *request;
   struct trm_machine messages;
   *planning = (struct planning){.measured_s = 0};
   trm_machine_create(&messages, 1, 1);
   if (!request->machine) {
     struct trm_comm *node = comm->ops->split_node(comm, "node");
-    here.cores = here.cores ? here.cores : cores_of(node);
+    resolved.cores = resolved.cores ? resolved.cores : planning_node_cores(node);
     node->ops->release(node);
     trm_machine_measure_messages(&messages, comm, &job->device, job->options.parallel.share);
   }
   int status = TRM_OK;
   if (comm->rank == 0) {
-    status = plan(planning, job, &here, &messages);
-    others_wake(comm);
+    status = planning_run(planning, job, &resolved, &messages);
+    planning_wake_others(comm);
   } else {
-    sleep_until_woken(comm);
+    planning_sleep_until_woken(comm);
   }
   trm_machine_free(&messages);
   return trm_agree(comm, status);
@@ -151,11 +151,11 @@ void planning_close(struct planning *planning)
 /* -- parallel.layout=auto */
 
 /* Nodes of the job; 0: they have different numbers of ranks. */
-static int nodes_of(struct trm_comm *comm, struct trm_comm *node)
+static int planning_count_nodes(struct trm_comm *comm, struct trm_comm *node)
 {
-  int32_t most[2] = {node->size, -node->size};
-  comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
-  return most[0] == -most[1] ? comm->size / node->size : 0;
+  int32_t extremes[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, extremes, 2, TRM_INT32, TRM_MAX);
+  return extremes[0] == -extremes[1] ? comm->size / node->size : 0;
 }
 
 /* What rank 0 tells the others. */
@@ -164,7 +164,7 @@ struct choice {
   char schedule[24], recompute[24];
 };
 
-static int choose(const struct planning *planning, struct choice *choice)
+static int planning_pick_best(const struct planning *planning, struct choice *choice)
 {
   const struct trm_planner *planner = &planning->planner;
   const struct trm_planned *best = &planner->planned[0];
@@ -187,18 +187,18 @@ static int choose(const struct planning *planning, struct choice *choice)
 
 int planning_choose(struct job *job)
 {
-  struct trm_comm *comm = job->parts.comm, *node = comm->ops->split_node(comm, "node");
-  const int nodes = nodes_of(comm, node), here = node->size;
-  struct planning_request request = {.ranks = comm->size, .nodes = nodes, .cores = cores_of(node)};
+  struct trm_comm *comm = job->modules.comm, *node = comm->ops->split_node(comm, "node");
+  const int nodes = planning_count_nodes(comm, node), node_ranks = node->size;
+  struct planning_request request = {.ranks = comm->size, .nodes = nodes, .cores = planning_node_cores(node)};
   node->ops->release(node);
   if (!nodes)
     return trm_error(TRM_USAGE, "parallel.layout: auto is for nodes with equally many ranks");
-  request.limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / here;
+  request.limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / node_ranks;
   struct planning planning;
   struct choice choice = {.chunks = 0};
   int status = planning_open(&planning, job, &request);
   if (status == TRM_OK)
-    status = trm_agree(comm, comm->rank == 0 ? choose(&planning, &choice) : TRM_OK);
+    status = trm_agree(comm, comm->rank == 0 ? planning_pick_best(&planning, &choice) : TRM_OK);
   planning_close(&planning);
   TRM_CHECK(status);
   comm->ops->broadcast(comm, &choice, sizeof choice, TRM_BYTE, 0);
@@ -206,6 +206,6 @@ int planning_choose(struct job *job)
                               .recompute = choice.recompute};
   for (int a = 0; a < TRM_AXES; a++)
     layout.size[a] = choice.size[a];
-  TRM_CHECK(trm_layout_choose(&job->options, &layout));
+  TRM_CHECK(trm_layout_apply(&job->options, &layout));
   return trm_options_set(&job->options, "parallel.layout", "given"); /* the run's files say which */
 }

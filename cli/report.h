@@ -13,9 +13,9 @@ struct report_point {
   double step, epoch, samples, wall_s, loss, accuracy, rate;
 };
 
-struct report_track {
+struct report_series {
   struct report_point *point; /* (n) in order of step */
-  size_t n, room;
+  size_t n, capacity;
 };
 
 struct report_run {
@@ -23,7 +23,7 @@ struct report_run {
   char *name;        /* its last part, or the path where two runs share that */
   char *config_text; /* config.yaml */
   struct trm_node *config, *summary; /* summary is NULL for a run that has not ended */
-  struct report_track train, test;
+  struct report_series train, test;
   bool has_loss, has_accuracy, has_rate; /* test loss, test accuracy, learning rate are logged */
   size_t superseded; /* lines that a resumed run computed again */
 };

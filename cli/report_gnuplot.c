@@ -14,8 +14,8 @@
 
 enum { NO_PROGRAM = 127 };
 
-static const char *const colours[] = {"0072b2", "d55e00", "008a64", "b65c92", "b98200", "3a9bd4", "555555"};
-enum { COLOURS = sizeof colours / sizeof *colours };
+static const char *const colors[] = {"0072b2", "d55e00", "008a64", "b65c92", "b98200", "3a9bd4", "555555"};
+enum { COLOURS = sizeof colors / sizeof *colors };
 
 /* A text in single quotes: gnuplot knows no escape in them but '' for '. */
 static void quoted(FILE *script, const char *text)
@@ -90,7 +90,7 @@ static struct drawable run_write(FILE *script, const struct report_run *run, int
 }
 
 /* Whether two runs logged the same training losses, to within what can be seen. */
-static bool runs_coincide(const struct report_track *a, const struct report_track *b)
+static bool runs_coincide(const struct report_series *a, const struct report_series *b)
 {
   bool same = a->n == b->n;
   for (size_t k = 0; same && k < a->n; k++) {
@@ -123,17 +123,16 @@ static void loss_panel(FILE *script, const struct report_run *runs, int count, c
     fputs("set logscale y\n", script);
   for (int i = 0; i < count; i++)
     if (is[i].means)
-      fprintf(script, "%s$train%d with lines lw 0.5 lc rgb '#c0%s' notitle", separator(&first), i,
-              colours[i % COLOURS]);
+      fprintf(script, "%s$train%d with lines lw 0.5 lc rgb '#c0%s' notitle", separator(&first), i, colors[i % COLOURS]);
   for (int i = 0; i < count; i++) {
-    const char *colour = colours[i % COLOURS];
+    const char *color = colors[i % COLOURS];
     if (is[i].train) {
       fprintf(script, "%s$train%d%s with lines dt %d lw %.1f lc rgb '#%s' title ", separator(&first), i,
-              is[i].means ? "_means" : "", 1 + i / COLOURS % 4, 1.6 + 2.4 * is[i].coincide, colour);
+              is[i].means ? "_means" : "", 1 + i / COLOURS % 4, 1.6 + 2.4 * is[i].coincide, color);
       quoted(script, runs[i].name);
     }
     if (is[i].test)
-      fprintf(script, "%s$test%d with points pt 7 ps 0.5 lc rgb '#%s' notitle", separator(&first), i, colour);
+      fprintf(script, "%s$test%d with points pt 7 ps 0.5 lc rgb '#%s' notitle", separator(&first), i, color);
   }
   if (first)
     fputs("set xrange [0:1]\nset yrange [0:1]\nplot NaN notitle", script);
@@ -150,7 +149,7 @@ static void accuracy_panel(FILE *script, const struct report_run *runs, int coun
     if (is[i].accuracy) {
       fprintf(script, "%s$accuracy%d with linespoints dt %d pt 7 ps %.1f lw %.1f lc rgb '#%s' title ",
               separator(&first), i, 1 + i / COLOURS % 4, 0.5 + 0.4 * is[i].coincide, 1.6 + 2.4 * is[i].coincide,
-              colours[i % COLOURS]);
+              colors[i % COLOURS]);
       quoted(script, runs[i].name);
     }
   if (first)

@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Seven colours that stay apart for colour-blind readers (Okabe & Ito 2008, the yellow left out), lighter on dark. */
+/* Seven colors that stay apart for color-blind readers (Okabe & Ito 2008, the yellow left out), lighter on dark. */
 static const char style[] =
   ":root{color-scheme:light dark;--page:#fff;--card:#fff;--ink:#1c2126;--soft:#5b6570;--rule:#d9dee3;--faint:#eceff2;"
   "--c0:#0072b2;--c1:#d55e00;--c2:#008a64;--c3:#b65c92;--c4:#b98200;--c5:#3a9bd4;--c6:#555}\n"
@@ -78,7 +78,7 @@ void html_text(FILE *out, const char *text)
 static void key_write(FILE *out, int number)
 {
   const char *dashes = svg_dashes(number);
-  fprintf(out, "<svg class=\"key\" viewBox=\"0 0 26 10\"><path class=\"line s%d\" d=\"M1,5h24\"", number % SVG_COLOURS);
+  fprintf(out, "<svg class=\"key\" viewBox=\"0 0 26 10\"><path class=\"line s%d\" d=\"M1,5h24\"", number % SVG_COLORS);
   if (dashes)
     fprintf(out, " stroke-dasharray=\"%s\"", dashes);
   fputs("/></svg>", out);
@@ -323,7 +323,7 @@ static void curve_write(FILE *out, const struct curve *curve, const struct repor
   struct svg_series *series = trm_alloc((size_t)count * sizeof *series, "report: curves");
   int n = 0;
   for (int i = 0; i < count; i++) {
-    const struct report_track *track = curve->test ? &runs[i].test : &runs[i].train;
+    const struct report_series *track = curve->test ? &runs[i].test : &runs[i].train;
     if (!track->n || (curve->y == FIELD_RATE && !runs[i].has_rate) ||
         (curve->test && curve->y == FIELD_ACCURACY && !runs[i].has_accuracy) ||
         (curve->test && curve->y == FIELD_LOSS && !runs[i].has_loss))

@@ -10,39 +10,39 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static void track_add(struct report_track *track, const struct report_point *point)
+static void report_read_add_point(struct report_series *series, const struct report_point *point)
 {
-  if (track->n == track->room) {
-    const size_t room = track->room ? 2 * track->room : 256;
-    struct report_point *more = trm_alloc(room * sizeof *more, "report: logged values");
-    if (track->n)
-      memcpy(more, track->point, track->n * sizeof *more);
-    trm_free(track->point);
-    track->point = more;
-    track->room = room;
+  if (series->n == series->capacity) {
+    const size_t capacity = series->capacity ? 2 * series->capacity : 256;
+    struct report_point *more = trm_alloc(capacity * sizeof *more, "report: logged values");
+    if (series->n)
+      memcpy(more, series->point, series->n * sizeof *more);
+    trm_free(series->point);
+    series->point = more;
+    series->capacity = capacity;
   }
-  track->point[track->n++] = *point;
+  series->point[series->n++] = *point;
 }
 
 /* A run that was killed and resumed from a checkpoint computes some steps again: the later lines count. */
-static size_t track_rewind(struct report_track *track, double step)
+static size_t report_read_drop_from(struct report_series *series, double step)
 {
   size_t dropped = 0;
-  while (track->n && track->point[track->n - 1].step >= step) {
-    track->n--;
+  while (series->n && series->point[series->n - 1].step >= step) {
+    series->n--;
     dropped++;
   }
   return dropped;
 }
 
-static bool node_has(const struct trm_node *map, const char *key, double *value)
+static bool report_read_number(const struct trm_node *map, const char *key, double *value)
 {
   const struct trm_node *node = trm_node_get(map, key);
   *value = trm_node_number(node, NAN);
   return node != NULL;
 }
 
-static int line_take(struct report_run *run, const struct trm_node *line, const char *where, double *last_step)
+static int report_read_line(struct report_run *run, const struct trm_node *line, const char *where, double *last_step)
 {
   if (line->kind != TRM_NODE_MAP)
     return trm_error(TRM_FAILED, "%s: damaged line: not a JSON object", where);
@@ -52,50 +52,51 @@ static int line_take(struct report_run *run, const struct trm_node *line, const 
     double *value;
   } needed[] = {{"step", &at.step}, {"epoch", &at.epoch}, {"samples", &at.samples}, {"wall_s", &at.wall_s}};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (!node_has(line, needed[i].key, needed[i].value) || !isfinite(*needed[i].value))
+    if (!report_read_number(line, needed[i].key, needed[i].value) || !isfinite(*needed[i].value))
       return trm_error(TRM_FAILED, "%s: damaged line: no number under \"%s\"", where, needed[i].key);
   if (at.step < *last_step)
-    run->superseded += track_rewind(&run->train, at.step) + track_rewind(&run->test, at.step);
+    run->superseded += report_read_drop_from(&run->train, at.step) + report_read_drop_from(&run->test, at.step);
   *last_step = at.step;
 
   struct report_point train = at, test = at;
-  const bool rate = node_has(line, "lr", &train.rate);
-  if (node_has(line, "loss", &train.loss)) {
-    node_has(line, "accuracy", &train.accuracy);
+  const bool rate = report_read_number(line, "lr", &train.rate);
+  if (report_read_number(line, "loss", &train.loss)) {
+    report_read_number(line, "accuracy", &train.accuracy);
     run->has_rate |= rate;
-    track_add(&run->train, &train);
+    report_read_add_point(&run->train, &train);
   }
-  const bool loss = node_has(line, "test_loss", &test.loss), accuracy = node_has(line, "test_accuracy", &test.accuracy);
+  const bool loss = report_read_number(line, "test_loss", &test.loss),
+             accuracy = report_read_number(line, "test_accuracy", &test.accuracy);
   if (loss || accuracy) {
     run->has_loss |= loss;
     run->has_accuracy |= accuracy;
-    track_add(&run->test, &test);
+    report_read_add_point(&run->test, &test);
   }
   return TRM_OK;
 }
 
-static int metrics_read(struct report_run *run, const char *path)
+static int report_read_metrics(struct report_run *run, const char *path)
 {
   FILE *in = fopen(path, "r");
   if (!in)
     return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
   int status = TRM_OK;
   char *line = NULL;
-  size_t room = 0, number = 0;
+  size_t capacity = 0, number = 0;
   double last_step = -INFINITY;
   ssize_t length;
-  while (status == TRM_OK && (length = getline(&line, &room, in)) > 0) {
+  while (status == TRM_OK && (length = getline(&line, &capacity, in)) > 0) {
     number++;
-    const bool whole = line[length - 1] == '\n';
+    const bool complete = line[length - 1] == '\n';
     char *where = trm_format("%s:%zu", path, number);
     struct trm_node *root = NULL;
     if (line[strspn(line, " \t\r\n")] != '\0' || memchr(line, '\0', (size_t)length)) {
       status = trm_document_parse(line, (size_t)length, where, &root);
       if (status == TRM_OK)
-        status = line_take(run, root, where, &last_step);
+        status = report_read_line(run, root, where, &last_step);
       else
         status = trm_error(TRM_FAILED, "%s: damaged line: not a JSON object", where);
-      if (status != TRM_OK && !whole) {
+      if (status != TRM_OK && !complete) {
         trm_warn("%s: the last line is incomplete (a killed run leaves one): not used", where);
         status = TRM_OK;
       }
@@ -114,15 +115,15 @@ static int metrics_read(struct report_run *run, const char *path)
   return status;
 }
 
-static int text_read(const char *path, char **text)
+static int report_read_text(const char *path, char **text)
 {
   FILE *in = fopen(path, "r");
   if (!in)
     return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
   char *all = NULL;
-  size_t room = 0;
+  size_t capacity = 0;
   errno = 0;
-  const ssize_t length = getdelim(&all, &room, '\0', in);
+  const ssize_t length = getdelim(&all, &capacity, '\0', in);
   const bool bad = ferror(in);
   fclose(in);
   *text = trm_strdup(length > 0 ? all : "");
@@ -130,15 +131,15 @@ static int text_read(const char *path, char **text)
   return bad ? trm_error(TRM_FAILED, "%s: cannot read: %s", path, strerror(errno)) : TRM_OK;
 }
 
-static int run_read(struct report_run *run)
+static int report_read_run(struct report_run *run)
 {
   char *config = trm_format("%s/config.yaml", run->path), *metrics = trm_format("%s/metrics.jsonl", run->path);
   char *summary = trm_format("%s/summary.json", run->path);
-  int status = text_read(config, &run->config_text);
+  int status = report_read_text(config, &run->config_text);
   if (status == TRM_OK)
     status = trm_document_read(config, &run->config);
   if (status == TRM_OK)
-    status = metrics_read(run, metrics);
+    status = report_read_metrics(run, metrics);
   if (status == TRM_OK && access(summary, F_OK) != 0 && errno == ENOENT)
     trm_warn("%s: no such file: the run has not ended, or was killed", summary);
   else if (status == TRM_OK)
@@ -151,7 +152,7 @@ static int run_read(struct report_run *run)
   return status;
 }
 
-static char *last_part(const char *path)
+static char *report_read_last_component(const char *path)
 {
   size_t end = strlen(path);
   while (end > 1 && path[end - 1] == '/')
@@ -165,17 +166,17 @@ static char *last_part(const char *path)
 int report_read(struct report_run *runs, int count, char **paths)
 {
   for (int i = 0; i < count; i++) {
-    runs[i] = (struct report_run){.path = paths[i], .name = last_part(paths[i])};
-    TRM_CHECK(run_read(&runs[i]));
+    runs[i] = (struct report_run){.path = paths[i], .name = report_read_last_component(paths[i])};
+    TRM_CHECK(report_read_run(&runs[i]));
   }
   for (int i = 0; i < count; i++) {
-    bool twice = !strcmp(runs[i].name, "") || !strcmp(runs[i].name, ".") || !strcmp(runs[i].name, "..");
+    bool ambiguous = !strcmp(runs[i].name, "") || !strcmp(runs[i].name, ".") || !strcmp(runs[i].name, "..");
     for (int k = 0; k < count; k++) {
-      char *other = last_part(paths[k]);
-      twice |= k != i && !strcmp(runs[i].name, other);
+      char *other = report_read_last_component(paths[k]);
+      ambiguous |= k != i && !strcmp(runs[i].name, other);
       trm_free(other);
     }
-    if (twice) {
+    if (ambiguous) {
       trm_free(runs[i].name);
       runs[i].name = trm_strdup(runs[i].path);
     }

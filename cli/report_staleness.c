@@ -12,12 +12,12 @@ enum { LEFT = 46, TOP = 12, WIDTH = 620, HEIGHT = 220, BARS_WIDTH = WIDTH - LEFT
 
 /* Counts of the values 0, 1, ...; the sum over some ranks. */
 struct counts {
-  double *of; /* (n) */
+  double *count; /* (n) */
   size_t n;
-  double all;
+  double total;
 };
 
-static size_t list_length(const struct trm_node *list)
+static size_t stale_list_length(const struct trm_node *list)
 {
   size_t n = 0;
   for (const struct trm_node *item = list ? list->first : NULL; item; item = item->next)
@@ -25,42 +25,44 @@ static size_t list_length(const struct trm_node *list)
   return n;
 }
 
-static void counts_add(struct counts *counts, const struct trm_node *histogram)
+static void stale_add(struct counts *counts, const struct trm_node *histogram)
 {
   const struct trm_node *item = histogram ? histogram->first : NULL;
   for (size_t i = 0; item && i < counts->n; item = item->next, i++) {
     const double count = trm_node_number(item, 0);
     if (isfinite(count) && count > 0) {
-      counts->of[i] += count;
-      counts->all += count;
+      counts->count[i] += count;
+      counts->total += count;
     }
   }
 }
 
-static double counts_most(const struct counts *counts)
+static double stale_max(const struct counts *counts)
 {
-  double most = 0;
+  double max = 0;
   for (size_t i = 0; i < counts->n; i++)
-    most = fmax(most, counts->of[i]);
-  return most;
+    max = fmax(max, counts->count[i]);
+  return max;
 }
 
 /* One bar a value; (x, y) is the upper left corner. Each tells its numbers when pointed at. */
-static void bars_write(FILE *out, const struct counts *counts, double x, double y, double width, double height)
+static void stale_write_bars(FILE *out, const struct counts *counts, double x, double y, double width, double height)
 {
-  const double each = width / (double)counts->n, gap = each > 4 ? 1 : 0, most = counts_most(counts);
+  const double each = width / (double)counts->n, gap = each > 4 ? 1 : 0, max = stale_max(counts);
   for (size_t i = 0; i < counts->n; i++) {
-    if (counts->of[i] <= 0)
+    if (counts->count[i] <= 0)
       continue;
-    const double tall = fmax(counts->of[i] / most * height, 0.5);
-    fprintf(out, "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%zu: %.0f updates, "
-            "%.3g %%</title></rect>", x + (double)i * each, y + height - tall, each - gap, tall, i, counts->of[i],
-            100 * counts->of[i] / counts->all);
+    const double tall = fmax(counts->count[i] / max * height, 0.5);
+    fprintf(out,
+            "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%zu: %.0f updates, "
+            "%.3g %%</title></rect>",
+            x + (double)i * each, y + height - tall, each - gap, tall, i, counts->count[i],
+            100 * counts->count[i] / counts->total);
   }
 }
 
 /* Values between two ticks, so that there are at most ten. */
-static size_t tick_step(size_t n)
+static size_t stale_tick_step(size_t n)
 {
   static const size_t steps[] = {1, 2, 5};
   for (size_t unit = 1;; unit *= 10)
@@ -69,25 +71,25 @@ static size_t tick_step(size_t n)
         return steps[i] * unit;
 }
 
-static void histogram_write(FILE *out, const struct counts *counts, int number)
+static void stale_write_histogram(FILE *out, const struct counts *counts, int number)
 {
   const double each = (double)BARS_WIDTH / (double)counts->n, floor_y = TOP + BARS_HEIGHT;
   fprintf(out, "<figure><svg class=\"s%d\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Staleness of updates\">\n",
-          number % SVG_COLOURS, WIDTH, HEIGHT);
+          number % SVG_COLORS, WIDTH, HEIGHT);
   fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>", LEFT, LEFT + BARS_WIDTH, TOP, TOP);
   fprintf(out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%d\">%.3g %%</text>\n", LEFT - 6, TOP + 4,
-          counts->all > 0 ? 100 * counts_most(counts) / counts->all : 0);
-  bars_write(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
+          counts->total > 0 ? 100 * stale_max(counts) / counts->total : 0);
+  stale_write_bars(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
   fprintf(out, "\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, LEFT + BARS_WIDTH,
           floor_y, floor_y);
-  for (size_t value = 0, step = tick_step(counts->n); value < counts->n; value += step)
+  for (size_t value = 0, step = stale_tick_step(counts->n); value < counts->n; value += step)
     fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%zu</text>",
             LEFT + ((double)value + 0.5) * each, floor_y + 17, value);
   fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">updates by others that an update has "
           "missed</text>\n</svg></figure>\n", LEFT + BARS_WIDTH / 2, HEIGHT - 8);
 }
 
-static void cell_write(FILE *out, const char *format, double value)
+static void stale_write_cell(FILE *out, const char *format, double value)
 {
   fputs("<td class=\"n\">", out);
   if (isfinite(value))
@@ -97,42 +99,42 @@ static void cell_write(FILE *out, const char *format, double value)
   fputs("</td>", out);
 }
 
-static void row_write(FILE *out, const struct trm_node *rank, size_t bins, int number)
+static void stale_write_row(FILE *out, const struct trm_node *rank, size_t bins, int number)
 {
-  struct counts counts = {.of = trm_alloc(bins * sizeof *counts.of, "report: a histogram"), .n = bins};
-  counts_add(&counts, trm_node_get(rank, "histogram"));
+  struct counts counts = {.count = trm_alloc(bins * sizeof *counts.count, "report: a histogram"), .n = bins};
+  stale_add(&counts, trm_node_get(rank, "histogram"));
   fputs("<tr>", out);
-  cell_write(out, "%.0f", trm_node_number(trm_node_get(rank, "rank"), NAN));
-  cell_write(out, "%.0f", trm_node_number(trm_node_get(rank, "updates"), NAN));
-  cell_write(out, "%.2f", trm_node_number(trm_node_get(rank, "mean"), NAN));
-  cell_write(out, "%.0f", trm_node_number(trm_node_get(rank, "p99"), NAN));
-  cell_write(out, "%.0f", trm_node_number(trm_node_get(rank, "max"), NAN));
-  fprintf(out, "<td><svg class=\"s%d\" width=\"160\" height=\"22\" viewBox=\"0 0 160 22\">", number % SVG_COLOURS);
-  bars_write(out, &counts, 0, 0, 160, 22);
+  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "rank"), NAN));
+  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "updates"), NAN));
+  stale_write_cell(out, "%.2f", trm_node_number(trm_node_get(rank, "mean"), NAN));
+  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "p99"), NAN));
+  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "max"), NAN));
+  fprintf(out, "<td><svg class=\"s%d\" width=\"160\" height=\"22\" viewBox=\"0 0 160 22\">", number % SVG_COLORS);
+  stale_write_bars(out, &counts, 0, 0, 160, 22);
   fputs("</svg></td></tr>\n", out);
-  trm_free(counts.of);
+  trm_free(counts.count);
 }
 
-static void run_write(FILE *out, const struct report_run *run, const struct trm_node *ranks, int number)
+static void stale_write_run(FILE *out, const struct report_run *run, const struct trm_node *ranks, int number)
 {
   struct counts all = {.n = 1};
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next) {
-    const size_t n = list_length(trm_node_get(rank, "histogram"));
+    const size_t n = stale_list_length(trm_node_get(rank, "histogram"));
     all.n = n > all.n ? n : all.n;
   }
-  all.of = trm_alloc(all.n * sizeof *all.of, "report: a histogram");
+  all.count = trm_alloc(all.n * sizeof *all.count, "report: a histogram");
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
-    counts_add(&all, trm_node_get(rank, "histogram"));
+    stale_add(&all, trm_node_get(rank, "histogram"));
   fputs("<h3>", out);
   html_text(out, run->name);
   fputs("</h3>\n<div class=\"plots\">\n", out);
-  histogram_write(out, &all, number);
+  stale_write_histogram(out, &all, number);
   fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">Rank</th><th class=\"n\">Updates</th><th class=\"n\">"
         "Mean</th><th class=\"n\">99 %</th><th class=\"n\">Most</th><th>Histogram</th></tr></thead><tbody>\n", out);
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
-    row_write(out, rank, all.n, number);
+    stale_write_row(out, rank, all.n, number);
   fputs("</tbody></table></div>\n</div>\n", out);
-  trm_free(all.of);
+  trm_free(all.count);
 }
 
 void report_staleness(FILE *out, const struct report_run *runs, int count)
@@ -146,6 +148,6 @@ void report_staleness(FILE *out, const struct report_run *runs, int count)
       fputs("<h2>Staleness</h2>\n<p class=\"soft\">How many updates by others were made between the weights that a "
             "gradient was computed at and its own arrival.</p>\n", out);
     begun = true;
-    run_write(out, &runs[i], ranks, i);
+    stale_write_run(out, &runs[i], ranks, i);
   }
 }

@@ -9,31 +9,31 @@
 #include "core/status.h"
 
 /* The drawing, in its own units. */
-enum { LEFT = 62, TOP = 10, WIDTH = 1280, ROW = 34, INSET = 4, DEEPEST = 3, BOTTOM = 44, RIGHT = 12 };
-enum { STEPS = 2, MOST_BOXES = 20000 };
+enum { LEFT = 62, TOP = 10, WIDTH = 1280, ROW = 34, INSET = 4, MAX_DEPTH = 3, BOTTOM = 44, RIGHT = 12 };
+enum { STEPS = 2, MAX_BOXES = 20000 };
 
 struct box {
   char name[32];
   double began, ended; /* seconds */
-  int rank, colour, micro, depth;
+  int rank, color, micro, depth;
 };
 
 struct gantt {
   struct box *box;
-  size_t count, room;
+  size_t count, capacity;
   int ranks;
   long long first, last; /* steps */
   double began, ended;
 };
 
-/* Colours are those of the curves: forward, backward, other computation, communication; waiting is white. */
+/* Colors are those of the curves: forward, backward, other computation, communication; waiting is white. */
 enum { FORWARD, BACKWARD, OTHER, COMMUNICATION, WAITING };
 static const struct {
   const char *label, *class;
-} colours[] = {{"forward", "s0"}, {"backward", "s1"}, {"other computation", "s5"}, {"communication", "s4"},
-             {"waiting", NULL}};
+} colors[] = {
+  {"forward", "s0"}, {"backward", "s1"}, {"other computation", "s5"}, {"communication", "s4"}, {"waiting", NULL}};
 
-static int colour_of(const char *name, const char *kind)
+static int report_trace_color(const char *name, const char *kind)
 {
   if (strcmp(kind, "wait") == 0)
     return WAITING;
@@ -42,35 +42,35 @@ static int colour_of(const char *name, const char *kind)
   return strncmp(name, "forward", 7) == 0 ? FORWARD : strncmp(name, "backward", 8) == 0 ? BACKWARD : OTHER;
 }
 
-static const char *text_at(const struct trm_node *map, const char *key)
+static const char *report_trace_text(const struct trm_node *map, const char *key)
 {
   const struct trm_node *node = trm_node_get(map, key);
   return node && node->text ? node->text : "";
 }
 
 /* The step of an event's line, without reading it as a whole; -1: it has none. */
-static long long step_of(const char *line)
+static long long report_trace_step_of(const char *line)
 {
   const char *at = strstr(line, "\"args\":{\"step\":");
   return at ? strtoll(at + strlen("\"args\":{\"step\":"), NULL, 10) : -1;
 }
 
 /* One line: an event, perhaps after a comma and with the end of the list behind it. */
-static void line_read(struct gantt *gantt, char *line)
+static void report_trace_add_line(struct gantt *gantt, char *line)
 {
   char *begin = strchr(line, '{'), *end = strstr(line, "}}");
-  const long long step = step_of(line);
+  const long long step = report_trace_step_of(line);
   struct trm_node *event;
-  if (!begin || !end || step < gantt->first || step > gantt->last || gantt->count == MOST_BOXES ||
+  if (!begin || !end || step < gantt->first || step > gantt->last || gantt->count == MAX_BOXES ||
       trm_document_parse(begin, (size_t)(end + 2 - begin), "trace.json", &event) != TRM_OK)
     return;
   const double began = trm_node_number(trm_node_get(event, "ts"), NAN) * 1e-6;
   const double ended = began + trm_node_number(trm_node_get(event, "dur"), NAN) * 1e-6;
   const double rank = trm_node_number(trm_node_get(event, "tid"), -1);
   if (isfinite(began) && ended >= began && rank >= 0 && rank < 4096) {
-    if (gantt->count == gantt->room) {
-      gantt->room = gantt->room ? 2 * gantt->room : 256;
-      struct box *more = trm_alloc(gantt->room * sizeof *more, "report: a trace");
+    if (gantt->count == gantt->capacity) {
+      gantt->capacity = gantt->capacity ? 2 * gantt->capacity : 256;
+      struct box *more = trm_alloc(gantt->capacity * sizeof *more, "report: a trace");
       if (gantt->count)
         memcpy(more, gantt->box, gantt->count * sizeof *more);
       trm_free(gantt->box);
@@ -78,15 +78,15 @@ static void line_read(struct gantt *gantt, char *line)
     }
     struct box *box = &gantt->box[gantt->count++];
     *box = (struct box){.began = began, .ended = ended, .rank = (int)rank,
-                        .colour = colour_of(text_at(event, "name"), text_at(event, "cat")),
+                        .color = report_trace_color(report_trace_text(event, "name"), report_trace_text(event, "cat")),
                         .micro = (int)trm_node_number(trm_node_get(event, "args.micro"), -1)};
-    snprintf(box->name, sizeof box->name, "%s", text_at(event, "name"));
+    snprintf(box->name, sizeof box->name, "%s", report_trace_text(event, "name"));
     gantt->ranks = box->rank + 1 > gantt->ranks ? box->rank + 1 : gantt->ranks;
   }
   trm_node_free(event);
 }
 
-static void lines_each(FILE *file, struct gantt *gantt, void (*use)(struct gantt *gantt, char *line))
+static void report_trace_each_line(FILE *file, struct gantt *gantt, void (*use)(struct gantt *gantt, char *line))
 {
   char *line = NULL;
   size_t bytes = 0;
@@ -96,13 +96,13 @@ static void lines_each(FILE *file, struct gantt *gantt, void (*use)(struct gantt
   free(line);
 }
 
-static void last_find(struct gantt *gantt, char *line)
+static void report_trace_find_last(struct gantt *gantt, char *line)
 {
-  const long long step = step_of(line);
+  const long long step = report_trace_step_of(line);
   gantt->last = step > gantt->last ? step : gantt->last;
 }
 
-static int box_compare(const void *a, const void *b)
+static int report_trace_compare(const void *a, const void *b)
 {
   const struct box *x = a, *y = b;
   if (x->rank != y->rank)
@@ -113,9 +113,9 @@ static int box_compare(const void *a, const void *b)
 }
 
 /* How many boxes each one lies in. */
-static void depths_set(struct gantt *gantt)
+static void report_trace_set_depths(struct gantt *gantt)
 {
-  size_t around[DEEPEST + 1];
+  size_t enclosing[MAX_DEPTH + 1];
   int depth = 0;
   gantt->began = INFINITY;
   gantt->ended = -INFINITY;
@@ -123,27 +123,27 @@ static void depths_set(struct gantt *gantt)
     struct box *box = &gantt->box[i];
     if (i && gantt->box[i - 1].rank != box->rank)
       depth = 0;
-    while (depth && box->ended > gantt->box[around[depth - 1]].ended)
+    while (depth && box->ended > gantt->box[enclosing[depth - 1]].ended)
       depth--;
     box->depth = depth;
-    if (depth < DEEPEST)
-      around[depth++] = i;
+    if (depth < MAX_DEPTH)
+      enclosing[depth++] = i;
     gantt->began = fmin(gantt->began, box->began);
     gantt->ended = fmax(gantt->ended, box->ended);
   }
 }
 
-static double place(const struct gantt *gantt, double time)
+static double report_trace_x_of(const struct gantt *gantt, double time)
 {
   const double span = gantt->ended > gantt->began ? gantt->ended - gantt->began : 1;
   return LEFT + (time - gantt->began) / span * (WIDTH - LEFT - RIGHT);
 }
 
-static void box_write(FILE *out, const struct gantt *gantt, const struct box *box)
+static void report_trace_write_box(FILE *out, const struct gantt *gantt, const struct box *box)
 {
-  const double x = place(gantt, box->began), width = fmax(place(gantt, box->ended) - x, 0.3);
+  const double x = report_trace_x_of(gantt, box->began), width = fmax(report_trace_x_of(gantt, box->ended) - x, 0.3);
   const double y = TOP + box->rank * ROW + 2 + box->depth * INSET, height = ROW - 4 - 2 * box->depth * INSET;
-  const char *class = colours[box->colour].class;
+  const char *class = colors[box->color].class;
   fprintf(out, "<g%s%s%s><rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>",
           class ? " class=\"" : "", class ? class : "", class ? "\"" : "", class ? "box" : "idle", x, y, width, height);
   html_text(out, box->name);
@@ -151,13 +151,13 @@ static void box_write(FILE *out, const struct gantt *gantt, const struct box *bo
     fprintf(out, ", micro-batch %d", box->micro);
   fprintf(out, ": %.4g ms from %.4g ms</title></rect>", 1e3 * (box->ended - box->began),
           1e3 * (box->began - gantt->began));
-  if (box->micro >= 0 && box->colour <= BACKWARD && width > (box->micro > 9 ? 17 : 10))
+  if (box->micro >= 0 && box->color <= BACKWARD && width > (box->micro > 9 ? 17 : 10))
     fprintf(out, "<text class=\"in\" text-anchor=\"middle\" x=\"%.2f\" y=\"%.1f\">%d</text>", x + width / 2,
             y + height / 2 + 4, box->micro);
   fputs("</g>\n", out);
 }
 
-static void axis_write(FILE *out, const struct gantt *gantt)
+static void report_trace_write_axis(FILE *out, const struct gantt *gantt)
 {
   const double y = TOP + gantt->ranks * ROW, span = 1e3 * (gantt->ended - gantt->began);
   const double decade = pow(10, floor(log10(fmax(span, 1e-6) / 8))), raw = span / 8 / decade;
@@ -165,12 +165,12 @@ static void axis_write(FILE *out, const struct gantt *gantt)
   fprintf(out, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>", LEFT, WIDTH - RIGHT, y, y);
   for (int k = 0; k * step <= span && k < 24; k++)
     fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.0f\">%.6g</text>",
-            place(gantt, gantt->began + k * step * 1e-3), y + 17, k * step);
+            report_trace_x_of(gantt, gantt->began + k * step * 1e-3), y + 17, k * step);
   fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%.0f\">milliseconds</text>\n",
           (LEFT + WIDTH - RIGHT) / 2, y + 36);
 }
 
-static void gantt_write(FILE *out, const struct gantt *gantt)
+static void report_trace_write(FILE *out, const struct gantt *gantt)
 {
   fprintf(out, "<figure><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"What each rank did when\">\n", WIDTH,
           TOP + gantt->ranks * ROW + BOTTOM);
@@ -178,33 +178,35 @@ static void gantt_write(FILE *out, const struct gantt *gantt)
     fprintf(out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%d\">rank %d</text>", LEFT - 8,
             TOP + rank * ROW + ROW / 2 + 4, rank);
   for (size_t i = 0; i < gantt->count; i++)
-    box_write(out, gantt, &gantt->box[i]);
-  axis_write(out, gantt);
+    report_trace_write_box(out, gantt, &gantt->box[i]);
+  report_trace_write_axis(out, gantt);
   fputs("</svg><figcaption>", out);
   for (int i = 0; i <= WAITING; i++)
-    fprintf(out, "<svg class=\"key%s%s\" viewBox=\"0 0 26 10\"><rect class=\"%s\" x=\"1\" width=\"24\" height=\"10\"/>"
-            "</svg>%s &nbsp; ", colours[i].class ? " " : "", colours[i].class ? colours[i].class : "",
-            colours[i].class ? "box" : "idle", colours[i].label);
+    fprintf(out,
+            "<svg class=\"key%s%s\" viewBox=\"0 0 26 10\"><rect class=\"%s\" x=\"1\" width=\"24\" height=\"10\"/>"
+            "</svg>%s &nbsp; ",
+            colors[i].class ? " " : "", colors[i].class ? colors[i].class : "", colors[i].class ? "box" : "idle",
+            colors[i].label);
   if (gantt->first == gantt->last)
     fprintf(out, "<br>Step %lld", gantt->last);
   else
     fprintf(out, "<br>Steps %lld to %lld", gantt->first, gantt->last);
   fprintf(out, " of the trace; numbers are micro-batches.%s</figcaption></figure>\n",
-          gantt->count == MOST_BOXES ? " There is more than can be drawn." : "");
+          gantt->count == MAX_BOXES ? " There is more than can be drawn." : "");
 }
 
 /* The last steps of the trace. */
-static void file_read(FILE *file, struct gantt *gantt)
+static void report_trace_read(FILE *file, struct gantt *gantt)
 {
   gantt->last = -1;
-  lines_each(file, gantt, last_find);
+  report_trace_each_line(file, gantt, report_trace_find_last);
   if (gantt->last < 0)
     return;
   gantt->first = gantt->last < STEPS ? 0 : gantt->last - STEPS + 1;
-  lines_each(file, gantt, line_read);
+  report_trace_each_line(file, gantt, report_trace_add_line);
   if (gantt->count)
-    qsort(gantt->box, gantt->count, sizeof *gantt->box, box_compare);
-  depths_set(gantt);
+    qsort(gantt->box, gantt->count, sizeof *gantt->box, report_trace_compare);
+  report_trace_set_depths(gantt);
 }
 
 void report_trace(FILE *out, const struct report_run *runs, int count)
@@ -215,7 +217,7 @@ void report_trace(FILE *out, const struct report_run *runs, int count)
     FILE *file = fopen(path, "r");
     struct gantt gantt = {0};
     if (file) {
-      file_read(file, &gantt);
+      report_trace_read(file, &gantt);
       fclose(file);
     }
     if (gantt.count) {
@@ -225,7 +227,7 @@ void report_trace(FILE *out, const struct report_run *runs, int count)
       fputs("<h3>", out);
       html_text(out, runs[i].name);
       fputs("</h3>\n", out);
-      gantt_write(out, &gantt);
+      report_trace_write(out, &gantt);
     }
     trm_free(gantt.box);
     trm_free(path);

@@ -32,10 +32,10 @@ struct canvas {
 const char *svg_dashes(int number)
 {
   static const char *const dashes[] = {NULL, "6 3", "2 3", "9 3 2 3"};
-  return dashes[number / SVG_COLOURS % 4];
+  return dashes[number / SVG_COLORS % 4];
 }
 
-static double place(const struct axis *a, double value)
+static double svg_to_pixel(const struct axis *a, double value)
 {
   value /= a->unit;
   const double part = a->logarithmic ? log10(value / a->low) / log10(a->high / a->low)
@@ -45,9 +45,9 @@ static double place(const struct axis *a, double value)
 
 /* -- axes */
 
-static void ticks_linear(struct axis *a, int wanted)
+static void svg_ticks_linear(struct axis *a, int count)
 {
-  const double raw = (a->high - a->low) / wanted, decade = pow(10, floor(log10(raw)));
+  const double raw = (a->high - a->low) / count, decade = pow(10, floor(log10(raw)));
   const double step = decade * (raw / decade <= 1 ? 1 : raw / decade <= 2 ? 2 : raw / decade <= 5 ? 5 : 10);
   a->decimals = step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9);
   if (a->decimals > 5)
@@ -57,7 +57,7 @@ static void ticks_linear(struct axis *a, int wanted)
     a->ticks[a->tick_count++] = k * step;
 }
 
-static void ticks_logarithmic(struct axis *a)
+static void svg_ticks_logarithmic(struct axis *a)
 {
   const double decades = log10(a->high / a->low);
   const int every = (int)ceil(decades / 8);
@@ -75,7 +75,7 @@ static void ticks_logarithmic(struct axis *a)
 }
 
 /* The range of the finite values; false if there is none. */
-static bool range_of(const struct svg_plot *plot, bool vertical, double *low, double *high)
+static bool svg_range_of(const struct svg_plot *plot, bool vertical, double *low, double *high)
 {
   *low = INFINITY;
   *high = -INFINITY;
@@ -90,7 +90,7 @@ static bool range_of(const struct svg_plot *plot, bool vertical, double *low, do
   return *low <= *high;
 }
 
-static void unit_choose(struct axis *a, enum svg_unit unit, double high)
+static void svg_choose_unit(struct axis *a, enum svg_unit unit, double high)
 {
   a->unit = 1;
   a->unit_name = "";
@@ -111,24 +111,24 @@ static void unit_choose(struct axis *a, enum svg_unit unit, double high)
   }
 }
 
-static void axis_x(struct canvas *c)
+static void svg_set_axis_x(struct canvas *c)
 {
   struct axis *a = &c->x;
   double low, high;
-  range_of(c->plot, false, &low, &high);
-  unit_choose(a, c->plot->x_unit, high);
+  svg_range_of(c->plot, false, &low, &high);
+  svg_choose_unit(a, c->plot->x_unit, high);
   /* progress starts at nothing, and the picture says so */
   a->low = fmin(0, low / a->unit);
   a->high = high > low || high > 0 ? high / a->unit : a->low + 1;
-  ticks_linear(a, 6);
+  svg_ticks_linear(a, 6);
 }
 
-static void axis_y(struct canvas *c)
+static void svg_set_axis_y(struct canvas *c)
 {
   struct axis *a = &c->y;
   double low, high;
-  range_of(c->plot, true, &low, &high);
-  unit_choose(a, c->plot->y_unit, high);
+  svg_range_of(c->plot, true, &low, &high);
+  svg_choose_unit(a, c->plot->y_unit, high);
   low /= a->unit;
   high /= a->unit;
   a->logarithmic = c->plot->may_log && low > 0 && high / low > 12;
@@ -136,7 +136,7 @@ static void axis_y(struct canvas *c)
     const double pad = pow(high / low, 0.03);
     a->low = low / pad;
     a->high = high * pad;
-    ticks_logarithmic(a);
+    svg_ticks_logarithmic(a);
   } else {
     const double spread = high > low ? high - low : fmax(fabs(high), 1e-12);
     a->low = low - 0.04 * spread;
@@ -147,12 +147,12 @@ static void axis_y(struct canvas *c)
       a->high = 100;
     if (a->high <= a->low)
       a->low = a->high - 1;
-    ticks_linear(a, 5);
+    svg_ticks_linear(a, 5);
   }
   c->notes->logarithmic = a->logarithmic;
 }
 
-static void tick_text(FILE *out, const struct axis *a, double tick)
+static void svg_tick_text(FILE *out, const struct axis *a, double tick)
 {
   const double size = fabs(tick);
   if (a->decimals >= 0 && size < 1e6)
@@ -163,24 +163,24 @@ static void tick_text(FILE *out, const struct axis *a, double tick)
     fprintf(out, "%.2g", tick);
 }
 
-static void axes_draw(struct canvas *c)
+static void svg_draw_axes(struct canvas *c)
 {
   const char *percent = c->plot->y_unit == SVG_PERCENT ? "%" : "";
   for (int i = 0; i < c->y.tick_count; i++) {
-    const double y = place(&c->y, c->y.ticks[i] * c->y.unit);
+    const double y = svg_to_pixel(&c->y, c->y.ticks[i] * c->y.unit);
     fprintf(c->out, "<line class=\"grid\" x1=\"%d\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, c->x.to, y, y);
     fprintf(c->out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">", LEFT - 8, y + 4);
-    tick_text(c->out, &c->y, c->y.ticks[i]);
+    svg_tick_text(c->out, &c->y, c->y.ticks[i]);
     fprintf(c->out, "%s</text>\n", percent);
   }
   const int floor_y = HEIGHT - BOTTOM;
   fprintf(c->out, "<line class=\"axis\" x1=\"%d\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, c->x.to, floor_y,
           floor_y);
   for (int i = 0; i < c->x.tick_count; i++) {
-    const double x = place(&c->x, c->x.ticks[i] * c->x.unit);
+    const double x = svg_to_pixel(&c->x, c->x.ticks[i] * c->x.unit);
     fprintf(c->out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x, floor_y, floor_y + 4);
     fprintf(c->out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", x, floor_y + 18);
-    tick_text(c->out, &c->x, c->x.ticks[i]);
+    svg_tick_text(c->out, &c->x, c->x.ticks[i]);
     fprintf(c->out, "</text>\n");
   }
   fprintf(c->out, "<text class=\"name\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", (LEFT + c->x.to) / 2, HEIGHT - 8);
@@ -200,17 +200,17 @@ struct pen {
 };
 
 /* A point alone between two gaps is drawn as a stroke of no length: round caps make it a dot. */
-static void pen_lift(struct pen *pen)
+static void svg_pen_lift(struct pen *pen)
 {
   if (pen->down && pen->run == 1)
     fprintf(pen->canvas->out, "h0");
   pen->down = false;
 }
 
-static void pen_to(struct pen *pen, double x, double y)
+static void svg_pen_to(struct pen *pen, double x, double y)
 {
-  pen->x = place(&pen->canvas->x, x);
-  pen->y = place(&pen->canvas->y, y);
+  pen->x = svg_to_pixel(&pen->canvas->x, x);
+  pen->y = svg_to_pixel(&pen->canvas->y, y);
   fprintf(pen->canvas->out, "%s%.1f,%.1f", pen->down ? " " : "M", pen->x, pen->y);
   pen->run = pen->down ? pen->run + 1 : 1;
   pen->down = true;
@@ -232,9 +232,9 @@ int svg_coincide(const struct svg_series *series, int count, int i, double x_nea
 }
 
 /* wider: by how many pixels than usual */
-static void path_open(struct canvas *c, const struct svg_series *s, const char *class, int wider)
+static void svg_path_open(struct canvas *c, const struct svg_series *s, const char *class, int wider)
 {
-  fprintf(c->out, "<path class=\"%s s%d\"", class, s->number % SVG_COLOURS);
+  fprintf(c->out, "<path class=\"%s s%d\"", class, s->number % SVG_COLORS);
   if (wider)
     fprintf(c->out, " style=\"stroke-width:%d\"", 2 + wider);
   if (svg_dashes(s->number))
@@ -243,34 +243,34 @@ static void path_open(struct canvas *c, const struct svg_series *s, const char *
 }
 
 /* Every point, or of each half pixel the first, the lowest, the highest and the last: what is left looks the same. */
-static size_t path_points(struct canvas *c, const struct svg_series *s)
+static size_t svg_path_points(struct canvas *c, const struct svg_series *s)
 {
   struct pen pen = {.canvas = c};
   const double column = 0.5;
   for (size_t i = 0; i < s->n;) {
     if (!isfinite(s->y[i])) {
-      pen_lift(&pen);
+      svg_pen_lift(&pen);
       i++;
       continue;
     }
-    const double stop = place(&c->x, s->x[i]) + column;
+    const double stop = svg_to_pixel(&c->x, s->x[i]) + column;
     size_t low = i, high = i, end = i;
-    for (; end < s->n && isfinite(s->y[end]) && place(&c->x, s->x[end]) < stop; end++) {
+    for (; end < s->n && isfinite(s->y[end]) && svg_to_pixel(&c->x, s->x[end]) < stop; end++) {
       low = s->y[end] < s->y[low] ? end : low;
       high = s->y[end] > s->y[high] ? end : high;
     }
     if (end - i <= 4) {
       for (; i < end; i++)
-        pen_to(&pen, s->x[i], s->y[i]);
+        svg_pen_to(&pen, s->x[i], s->y[i]);
       continue;
     }
-    const size_t kept[] = {i, low < high ? low : high, low < high ? high : low, end - 1};
+    const size_t chosen[] = {i, low < high ? low : high, low < high ? high : low, end - 1};
     for (int k = 0; k < 4; k++)
-      if (k == 0 || kept[k] != kept[k - 1])
-        pen_to(&pen, s->x[kept[k]], s->y[kept[k]]);
+      if (k == 0 || chosen[k] != chosen[k - 1])
+        svg_pen_to(&pen, s->x[chosen[k]], s->y[chosen[k]]);
     i = end;
   }
-  pen_lift(&pen);
+  svg_pen_lift(&pen);
   return pen.drawn;
 }
 
@@ -280,7 +280,7 @@ bool svg_wants_means(const struct svg_series *s)
 }
 
 /* The last value belongs to the last window. */
-static int window_of(const struct svg_series *s, size_t i)
+static int svg_window_of(const struct svg_series *s, size_t i)
 {
   const int window = (int)(SVG_WINDOWS * (s->x[i] - s->x[0]) / (s->x[s->n - 1] - s->x[0]));
   return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
@@ -290,10 +290,10 @@ int svg_means(const struct svg_series *s, double *x, double *y)
 {
   int windows = 0;
   for (size_t i = 0; i < s->n; windows++) {
-    const int window = window_of(s, i);
+    const int window = svg_window_of(s, i);
     double finite = 0;
     x[windows] = y[windows] = 0;
-    for (; i < s->n && window_of(s, i) == window; i++)
+    for (; i < s->n && svg_window_of(s, i) == window; i++)
       if (isfinite(s->y[i])) {
         x[windows] += s->x[i];
         y[windows] += s->y[i];
@@ -306,17 +306,17 @@ int svg_means(const struct svg_series *s, double *x, double *y)
 }
 
 /* Draws the means. Returns the height of the last one, where the label belongs. */
-static double path_means(struct canvas *c, const struct svg_series *s)
+static double svg_path_means(struct canvas *c, const struct svg_series *s)
 {
   struct pen pen = {.canvas = c};
   double x[SVG_WINDOWS], y[SVG_WINDOWS];
   const int windows = svg_means(s, x, y);
   for (int i = 0; i < windows; i++)
     if (isfinite(y[i]))
-      pen_to(&pen, x[i], y[i]);
+      svg_pen_to(&pen, x[i], y[i]);
     else
-      pen_lift(&pen);
-  pen_lift(&pen);
+      svg_pen_lift(&pen);
+  svg_pen_lift(&pen);
   return pen.y;
 }
 
@@ -326,7 +326,7 @@ struct end_label {
   double at;   /* where the label stands */
 };
 
-static void series_draw(struct canvas *c, int number, struct end_label *end)
+static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
 {
   const struct svg_series *s = &c->plot->series[number];
   /* half a pixel; on a logarithmic axis this is stricter at the upper end */
@@ -347,40 +347,40 @@ static void series_draw(struct canvas *c, int number, struct end_label *end)
   *end = (struct end_label){.series = s};
   if (!finite)
     return;
-  end->x = place(&c->x, s->x[last]);
-  end->y = place(&c->y, s->y[last]);
+  end->x = svg_to_pixel(&c->x, s->x[last]);
+  end->y = svg_to_pixel(&c->y, s->y[last]);
   const bool means = c->plot->means && svg_wants_means(s);
-  path_open(c, s, means ? "thin" : "line", means ? 0 : wider);
+  svg_path_open(c, s, means ? "thin" : "line", means ? 0 : wider);
   c->notes->points += finite;
-  c->notes->drawn += path_points(c, s);
+  c->notes->drawn += svg_path_points(c, s);
   fprintf(c->out, "\"/>\n");
   if (means) {
-    path_open(c, s, "line", wider);
-    end->y = path_means(c, s);
+    svg_path_open(c, s, "line", wider);
+    end->y = svg_path_means(c, s);
     fprintf(c->out, "\"/>\n");
     c->notes->averaged = true;
   } else if (finite <= 60) {
     for (size_t i = 0; i < s->n; i++)
       if (isfinite(s->y[i]))
-        fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLOURS,
-                place(&c->x, s->x[i]), place(&c->y, s->y[i]), 2.8 + 0.5 * wider);
+        fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLORS,
+                svg_to_pixel(&c->x, s->x[i]), svg_to_pixel(&c->y, s->y[i]), 2.8 + 0.5 * wider);
     fprintf(c->out, "\n");
   }
   if (last + 1 < s->n) /* it ended in values that are not finite */
-    fprintf(c->out, "<path class=\"line s%d\" d=\"M%.1f,%.1fl8,8m0,-8l-8,8\"/>\n", s->number % SVG_COLOURS, end->x - 4,
+    fprintf(c->out, "<path class=\"line s%d\" d=\"M%.1f,%.1fl8,8m0,-8l-8,8\"/>\n", s->number % SVG_COLORS, end->x - 4,
             end->y - 4);
 }
 
-static int label_compare(const void *a, const void *b)
+static int svg_compare_labels(const void *a, const void *b)
 {
   const double one = ((const struct end_label *)a)->y, two = ((const struct end_label *)b)->y;
   return (one > two) - (one < two);
 }
 
 /* Labels stand beside the lines' ends, pushed apart where these are close. */
-static void labels_draw(struct canvas *c, struct end_label *label, int n, size_t letters)
+static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, size_t letters)
 {
-  qsort(label, (size_t)n, sizeof *label, label_compare);
+  qsort(label, (size_t)n, sizeof *label, svg_compare_labels);
   const double low = TOP + 2, high = HEIGHT - BOTTOM - 2;
   double next = low;
   for (int i = 0; i < n; i++) {
@@ -395,9 +395,9 @@ static void labels_draw(struct canvas *c, struct end_label *label, int n, size_t
   for (int i = 0; i < n; i++) {
     const struct svg_series *s = label[i].series;
     const double x = c->x.to + 30;
-    fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLOURS, label[i].x + 4,
+    fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLORS, label[i].x + 4,
             label[i].y, x - 18, label[i].at);
-    path_open(c, s, "line", 0);
+    svg_path_open(c, s, "line", 0);
     fprintf(c->out, "M%.1f,%.1fh12\"/>", x - 17, label[i].at);
     fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
     const size_t length = strlen(s->label);
@@ -423,11 +423,11 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
     letters = length > letters ? length : letters;
   }
   letters = letters > 20 ? 20 : letters;
-  const int room = (int)((HEIGHT - TOP - BOTTOM) / LABEL_STEP);
-  const bool labelled = plot->count > 1 && plot->count <= room;
+  const int max_labels = (int)((HEIGHT - TOP - BOTTOM) / LABEL_STEP);
+  const bool labeled = plot->count > 1 && plot->count <= max_labels;
   struct canvas c = {.out = out, .plot = plot, .notes = notes};
   c.x.from = LEFT;
-  c.x.to = WIDTH - (labelled ? 40 + 6.6 * (double)letters : 16);
+  c.x.to = WIDTH - (labeled ? 40 + 6.6 * (double)letters : 16);
   c.y.from = HEIGHT - BOTTOM;
   c.y.to = TOP;
 
@@ -435,18 +435,18 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
   html_text(out, plot->title);
   fprintf(out, "\" xmlns=\"http://www.w3.org/2000/svg\">\n");
   double low, high;
-  if (range_of(plot, true, &low, &high)) {
-    axis_x(&c);
-    axis_y(&c);
-    axes_draw(&c);
+  if (svg_range_of(plot, true, &low, &high)) {
+    svg_set_axis_x(&c);
+    svg_set_axis_y(&c);
+    svg_draw_axes(&c);
     struct end_label *labels = trm_alloc((size_t)plot->count * sizeof *labels, "report: labels");
     int n = 0;
     for (int s = 0; s < plot->count; s++) {
-      series_draw(&c, s, &labels[n]);
+      svg_draw_series(&c, s, &labels[n]);
       n += labels[n].x > 0;
     }
-    if (labelled)
-      labels_draw(&c, labels, n, letters);
+    if (labeled)
+      svg_draw_labels(&c, labels, n, letters);
     trm_free(labels);
   } else {
     fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">no finite values</text>\n", WIDTH / 2,

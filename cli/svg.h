@@ -1,5 +1,5 @@
 /* Line plots as SVG, to be set into a page that brings the style (classes: grid, axis, tick, name, line, thin, dot,
- * lead, label; colours: s0..s6, each setting --c). */
+ * lead, label; colors: s0..s6, each setting --c). */
 #ifndef TRM_CLI_SVG_H
 #define TRM_CLI_SVG_H
 
@@ -7,14 +7,14 @@
 #include <stddef.h>
 #include <stdio.h>
 
-#define SVG_COLOURS 7
+#define SVG_COLORS 7
 #define SVG_WINDOWS 80 /* of the thick line over a noisy one */
 
 enum svg_unit { SVG_PLAIN, SVG_COUNT, SVG_SECONDS, SVG_PERCENT };
 
 struct svg_series {
   const char *label;
-  int number;          /* chooses colour (modulo SVG_COLOURS) and dashes */
+  int number;          /* chooses color (modulo SVG_COLORS) and dashes */
   size_t n;
   const double *x, *y; /* (n), x finite and ascending; y that is not finite breaks the line */
 };

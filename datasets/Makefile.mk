@@ -15,7 +15,7 @@ libtrireme_la_SOURCES += \
 	datasets/encoding.c \
 	datasets/encoding.h \
 	datasets/format.h \
-	datasets/gather.c \
+	datasets/collate.c \
 	datasets/h5.c \
 	datasets/h5.h \
 	datasets/import.c \
@@ -27,30 +27,30 @@ libtrireme_la_SOURCES += \
 	datasets/import_text.c \
 	datasets/import_tokens.c \
 	datasets/info.c \
-	datasets/input.c \
-	datasets/input.h \
-	datasets/kept.c \
-	datasets/kept.h \
+	datasets/file_reader.c \
+	datasets/file_reader.h \
+	datasets/local_state.c \
+	datasets/local_state.h \
 	datasets/load.c \
 	datasets/loader.c \
 	datasets/loader.h \
 	datasets/order.c \
 	datasets/order.h \
-	datasets/pieces.c \
-	datasets/pieces.h \
+	datasets/text_chunks.c \
+	datasets/text_chunks.h \
 	datasets/predictions.c \
-	datasets/rate.c \
-	datasets/reader.c \
-	datasets/reader.h \
+	datasets/read_rate.c \
+	datasets/data_reader.c \
+	datasets/data_reader.h \
 	datasets/tokenizer.c \
 	datasets/tokenizer.h \
 	datasets/utf8.c \
 	datasets/utf8.h \
 	datasets/vocabulary.c \
 	datasets/vocabulary.h \
-	datasets/windows.c \
-	datasets/words.c \
-	datasets/words.h \
+	datasets/shuffle_windows.c \
+	datasets/pretokenizer.c \
+	datasets/pretokenizer.h \
 	datasets/wordset.c \
 	datasets/wordset.h \
 	datasets/writer.c

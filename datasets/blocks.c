@@ -55,7 +55,7 @@ size_t block_rows(size_t row_bytes)
 typedef uint64_t lanes __attribute__((vector_size(LANES / 2 * sizeof(uint64_t))));
 
 CPU_CLONES
-static void lanes_add(uint64_t a[LANES], uint64_t b[LANES], const unsigned char *data, size_t groups)
+static void block_lanes_add(uint64_t a[LANES], uint64_t b[LANES], const unsigned char *data, size_t groups)
 {
   /* as little-endian words, the even lanes are the low halves of 64-bit words and the odd ones the high halves */
   lanes even = {a[0], a[2], a[4], a[6]}, odd = {a[1], a[3], a[5], a[7]};
@@ -76,7 +76,7 @@ static void lanes_add(uint64_t a[LANES], uint64_t b[LANES], const unsigned char 
   }
 }
 
-static uint64_t mix(uint64_t h)
+static uint64_t block_mix(uint64_t h)
 {
   h ^= h >> 30;
   h *= UINT64_C(0xbf58476d1ce4e5b9);
@@ -85,20 +85,20 @@ static uint64_t mix(uint64_t h)
   return h ^ h >> 31;
 }
 
-uint64_t block_sum(const void *data, size_t bytes)
+uint64_t block_checksum(const void *data, size_t bytes)
 {
   uint64_t a[LANES] = {0}, b[LANES] = {0};
-  const size_t group = LANES * sizeof(uint32_t), whole = bytes / group;
-  lanes_add(a, b, data, whole);
+  const size_t group = LANES * sizeof(uint32_t), groups = bytes / group;
+  block_lanes_add(a, b, data, groups);
   if (bytes % group) {
     unsigned char last[LANES * sizeof(uint32_t)] = {0};
-    memcpy(last, (const unsigned char *)data + whole * group, bytes % group);
-    lanes_add(a, b, last, 1);
+    memcpy(last, (const unsigned char *)data + groups * group, bytes % group);
+    block_lanes_add(a, b, last, 1);
   }
-  uint64_t h = mix(bytes);
+  uint64_t h = block_mix(bytes);
   for (int l = 0; l < LANES; l++) {
-    h = mix(h ^ a[l]);
-    h = mix(h ^ b[l]);
+    h = block_mix(h ^ a[l]);
+    h = block_mix(h ^ b[l]);
   }
   return h;
 }

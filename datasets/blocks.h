@@ -29,6 +29,6 @@ size_t block_rows(size_t row_bytes);
  * and the sum is mix(... mix(mix(mix(bytes) ^ a[0]) ^ b[0]) ^ a[1] ... ^ b[7]) with the finalizer of splitmix64
  * (Steele, Lea, Flood 2014): mix(h): h ^= h >> 30, h *= 0xbf58476d1ce4e5b9, h ^= h >> 27, h *= 0x94d049bb133111eb,
  * h ^= h >> 31. Every change of one word, every exchange of two words and every cut is seen. */
-uint64_t block_sum(const void *data, size_t bytes);
+uint64_t block_checksum(const void *data, size_t bytes);
 
 #endif

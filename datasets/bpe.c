@@ -6,7 +6,7 @@
 
 /* -- a table of pairs */
 
-static size_t pair_slot(const struct pairs *pairs, int32_t left, int32_t right)
+static size_t bpe_pair_slot(const struct pairs *pairs, int32_t left, int32_t right)
 {
   const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
   size_t at = (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (pairs->slots - 1);
@@ -19,7 +19,7 @@ uint32_t *pairs_find(const struct pairs *pairs, int32_t left, int32_t right)
 {
   if (!pairs->slots)
     return NULL;
-  struct pairs_entry *entry = &pairs->entry[pair_slot(pairs, left, right)];
+  struct pairs_entry *entry = &pairs->entry[bpe_pair_slot(pairs, left, right)];
   return entry->value ? &entry->value : NULL;
 }
 
@@ -30,11 +30,11 @@ uint32_t *pairs_add(struct pairs *pairs, int32_t left, int32_t right)
     larger.entry = trm_alloc(larger.slots * sizeof *larger.entry, "a table of pairs");
     for (size_t i = 0; i < pairs->slots; i++)
       if (pairs->entry[i].value)
-        larger.entry[pair_slot(&larger, pairs->entry[i].left, pairs->entry[i].right)] = pairs->entry[i];
+        larger.entry[bpe_pair_slot(&larger, pairs->entry[i].left, pairs->entry[i].right)] = pairs->entry[i];
     trm_free(pairs->entry);
     *pairs = larger;
   }
-  struct pairs_entry *entry = &pairs->entry[pair_slot(pairs, left, right)];
+  struct pairs_entry *entry = &pairs->entry[bpe_pair_slot(pairs, left, right)];
   if (!entry->value) {
     entry->left = left;
     entry->right = right;
@@ -52,7 +52,7 @@ void pairs_free(struct pairs *pairs)
 /* -- joining */
 
 /* A pair that can be joined; of a smaller merge first, then of a smaller place. */
-struct chance {
+struct candidate {
   uint32_t merge;
   size_t at; /* of the left token */
 };
@@ -60,10 +60,10 @@ struct chance {
 struct bpe {
   struct pairs pairs; /* value: the merge */
   int32_t (*merge)[2], *result;
-  struct chance *heap;
-  size_t chances, heap_room;
-  size_t *next, *before; /* the token after this one, and in front of it */
-  size_t next_room, before_room;
+  struct candidate *heap;
+  size_t candidates, heap_capacity;
+  size_t *next, *prev; /* the token after this one, and in front of it */
+  size_t next_capacity, prev_capacity;
 };
 
 struct bpe *bpe_open(const int32_t (*merge)[2], const int32_t *result, size_t merges)
@@ -90,32 +90,33 @@ void bpe_close(struct bpe *bpe)
   trm_free(bpe->result);
   trm_free(bpe->heap);
   trm_free(bpe->next);
-  trm_free(bpe->before);
+  trm_free(bpe->prev);
   trm_free(bpe);
 }
 
-static bool is_before(struct chance a, struct chance b)
+static bool bpe_is_before(struct candidate a, struct candidate b)
 {
   return a.merge != b.merge ? a.merge < b.merge : a.at < b.at;
 }
 
-static void chance_put(struct bpe *bpe, struct chance chance)
+static void bpe_push(struct bpe *bpe, struct candidate candidate)
 {
-  bpe->heap = array_grow(bpe->heap, &bpe->heap_room, bpe->chances, bpe->chances + 1, sizeof *bpe->heap, "merges");
-  size_t i = bpe->chances++;
-  for (; i && is_before(chance, bpe->heap[(i - 1) / 2]); i = (i - 1) / 2)
+  bpe->heap =
+    array_grow(bpe->heap, &bpe->heap_capacity, bpe->candidates, bpe->candidates + 1, sizeof *bpe->heap, "merges");
+  size_t i = bpe->candidates++;
+  for (; i && bpe_is_before(candidate, bpe->heap[(i - 1) / 2]); i = (i - 1) / 2)
     bpe->heap[i] = bpe->heap[(i - 1) / 2];
-  bpe->heap[i] = chance;
+  bpe->heap[i] = candidate;
 }
 
-static struct chance chance_take(struct bpe *bpe)
+static struct candidate bpe_pop(struct bpe *bpe)
 {
-  const struct chance best = bpe->heap[0], last = bpe->heap[--bpe->chances];
+  const struct candidate best = bpe->heap[0], last = bpe->heap[--bpe->candidates];
   size_t i = 0;
-  for (size_t child; (child = 2 * i + 1) < bpe->chances; i = child) {
-    if (child + 1 < bpe->chances && is_before(bpe->heap[child + 1], bpe->heap[child]))
+  for (size_t child; (child = 2 * i + 1) < bpe->candidates; i = child) {
+    if (child + 1 < bpe->candidates && bpe_is_before(bpe->heap[child + 1], bpe->heap[child]))
       child++;
-    if (!is_before(bpe->heap[child], last))
+    if (!bpe_is_before(bpe->heap[child], last))
       break;
     bpe->heap[i] = bpe->heap[child];
   }
@@ -123,41 +124,41 @@ static struct chance chance_take(struct bpe *bpe)
   return best;
 }
 
-#define JOINED (-1) /* a token that is part of the one in front */
+#define MERGED (-1) /* a token that is part of the one in front */
 
-static void pair_consider(struct bpe *bpe, const int32_t *token, size_t at, size_t after)
+static void bpe_push_pair(struct bpe *bpe, const int32_t *token, size_t at, size_t after)
 {
   const uint32_t *found = pairs_find(&bpe->pairs, token[at], token[after]);
   if (found)
-    chance_put(bpe, (struct chance){.merge = *found - 1, .at = at});
+    bpe_push(bpe, (struct candidate){.merge = *found - 1, .at = at});
 }
 
-size_t bpe_join(struct bpe *bpe, int32_t *token, size_t count)
+size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count)
 {
-  bpe->next = array_grow(bpe->next, &bpe->next_room, 0, count, sizeof *bpe->next, "a word");
-  bpe->before = array_grow(bpe->before, &bpe->before_room, 0, count, sizeof *bpe->before, "a word");
-  bpe->chances = 0;
+  bpe->next = array_grow(bpe->next, &bpe->next_capacity, 0, count, sizeof *bpe->next, "a word");
+  bpe->prev = array_grow(bpe->prev, &bpe->prev_capacity, 0, count, sizeof *bpe->prev, "a word");
+  bpe->candidates = 0;
   for (size_t i = 0; i < count; i++) {
     bpe->next[i] = i + 1;
-    bpe->before[i] = i - 1;
+    bpe->prev[i] = i - 1;
     if (i + 1 < count)
-      pair_consider(bpe, token, i, i + 1);
+      bpe_push_pair(bpe, token, i, i + 1);
   }
-  while (bpe->chances) {
-    const struct chance chance = chance_take(bpe);
-    const size_t at = chance.at, after = bpe->next[at];
-    const int32_t *pair = bpe->merge[chance.merge];
+  while (bpe->candidates) {
+    const struct candidate candidate = bpe_pop(bpe);
+    const size_t at = candidate.at, after = bpe->next[at];
+    const int32_t *pair = bpe->merge[candidate.merge];
     if (after >= count || token[at] != pair[0] || token[after] != pair[1])
       continue; /* one of the two was joined in another way since */
-    token[at] = bpe->result[chance.merge];
-    token[after] = JOINED;
-    const size_t beyond = bpe->next[at] = bpe->next[after];
-    if (beyond < count) {
-      bpe->before[beyond] = at;
-      pair_consider(bpe, token, at, beyond);
+    token[at] = bpe->result[candidate.merge];
+    token[after] = MERGED;
+    const size_t after_next = bpe->next[at] = bpe->next[after];
+    if (after_next < count) {
+      bpe->prev[after_next] = at;
+      bpe_push_pair(bpe, token, at, after_next);
     }
     if (at > 0)
-      pair_consider(bpe, token, bpe->before[at], at);
+      bpe_push_pair(bpe, token, bpe->prev[at], at);
   }
   size_t left = 0;
   for (size_t i = 0; i < count; i = bpe->next[i])

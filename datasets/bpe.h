@@ -20,8 +20,8 @@ void pairs_free(struct pairs *pairs);
 /* Learns merges from words (words), word i of which occurs count[i] times: the most frequent pair again and again, of
  * equals the one with the smallest left, then right token. Bytes are the tokens token_of[byte], 0 to 255; merge m makes
  * token 256 + m. Stops at *merges of them, or earlier when no pair occurs twice; a token of more than
- * BPE_LONGEST bytes is not made. merge (merges, 2): trm_free. */
-#define BPE_LONGEST 256
+ * BPE_MAX_BYTES bytes is not made. merge (merges, 2): trm_free. */
+#define BPE_MAX_BYTES 256
 void bpe_train(const struct wordset *words, const int64_t *count, const int32_t token_of[256], size_t *merges,
                int32_t (**merge)[2]);
 
@@ -31,6 +31,6 @@ struct bpe;
 struct bpe *bpe_open(const int32_t (*merge)[2], const int32_t *result, size_t merges);
 void bpe_close(struct bpe *bpe); /* NULL is allowed */
 /* Joins token (count) in place; returns how many are left. */
-size_t bpe_join(struct bpe *bpe, int32_t *token, size_t count);
+size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count);
 
 #endif

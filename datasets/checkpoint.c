@@ -19,7 +19,7 @@
 #include "datasets.h"
 #include "encoding.h"
 #include "h5.h"
-#include "kept.h"
+#include "local_state.h"
 
 /* Bytes of a chunk: what one checksum guards. */
 #define CHUNK_BYTES ((size_t)1 << 20)
@@ -29,7 +29,7 @@ static const char *const state_names[] = {"weights", "momentum", "first", "secon
 enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
 
 /* A parameter's shape in the file; scalars become (1). */
-static int shape_of(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
+static int checkpoint_shape(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
 {
   size[0] = 1;
   for (int d = 0; d < shape->dims; d++)
@@ -39,11 +39,11 @@ static int shape_of(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
 
 /* -- writing */
 
-static int tensor_write(hid_t group, const char *path, const char *what, const struct trm_parameter *parameter,
-                        const float *values)
+static int checkpoint_tensor_write(hid_t group, const char *path, const char *group_name,
+                                   const struct trm_parameter *parameter, const float *values)
 {
   hsize_t size[TRM_MAX_DIMS], chunk[TRM_MAX_DIMS];
-  const int dims = shape_of(&parameter->shape, size);
+  const int dims = checkpoint_shape(&parameter->shape, size);
   memcpy(chunk, size, sizeof chunk);
   const size_t row_bytes = parameter->count / (size_t)size[0] * sizeof *values;
   if (row_bytes < CHUNK_BYTES && size[0] * row_bytes > CHUNK_BYTES)
@@ -58,9 +58,9 @@ static int tensor_write(hid_t group, const char *path, const char *what, const s
   const hid_t dataset = H5Dcreate2(group, parameter->name, H5T_IEEE_F32LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
   int status = TRM_OK;
   if (dataset < 0 || H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status = h5_error(path, "%s/%s cannot be written", what, parameter->name);
+    status = h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
   if (status == TRM_OK && H5Dclose(dataset) < 0)
-    status = h5_error(path, "%s/%s cannot be written", what, parameter->name);
+    status = h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
   H5Pclose(plist);
   H5Sclose(space);
   h5_leave();
@@ -68,7 +68,7 @@ static int tensor_write(hid_t group, const char *path, const char *what, const s
 }
 
 /* Has the state values of statistics, too? */
-static bool has_statistics(const char *state)
+static bool checkpoint_has_statistics(const char *state)
 {
   return strcmp(state, "weights") == 0 || strcmp(state, "ema") == 0;
 }
@@ -79,7 +79,7 @@ struct flat {
   const struct trm_model *model;
 };
 
-static int flat_tensor(void *context, int state, int number, const float **values)
+static int checkpoint_flat_tensor(void *context, int state, int number, const float **values)
 {
   const struct flat *flat = context;
   *values = flat->checkpoint->state[state] + trm_model_parameter(flat->model, number)->offset;
@@ -87,8 +87,8 @@ static int flat_tensor(void *context, int state, int number, const float **value
 }
 
 /* All parameters of one state as a group of `parent`. */
-static int arrays_write(hid_t parent, const char *path, const struct trm_checkpoint *c, int state,
-                        const struct trm_model *model)
+static int checkpoint_state_write(hid_t parent, const char *path, const struct trm_checkpoint *c, int state,
+                                  const struct trm_model *model)
 {
   const char *name = c->state_name[state];
   h5_enter();
@@ -97,11 +97,11 @@ static int arrays_write(hid_t parent, const char *path, const struct trm_checkpo
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
     const float *values = NULL;
-    if (!has_statistics(name) && parameter->statistic)
+    if (!checkpoint_has_statistics(name) && parameter->statistic)
       continue;
-    status = c->tensor_of(c->tensor_from, state, i, &values);
+    status = c->read_tensor(c->read_tensor_context, state, i, &values);
     if (status == TRM_OK)
-      status = tensor_write(group, path, name, parameter, values);
+      status = checkpoint_tensor_write(group, path, name, parameter, values);
   }
   if (group >= 0)
     H5Gclose(group);
@@ -109,7 +109,7 @@ static int arrays_write(hid_t parent, const char *path, const struct trm_checkpo
   return status;
 }
 
-static bool spec_put(hid_t file, const struct trm_input_spec *spec)
+static bool checkpoint_spec_put(hid_t file, const struct trm_input_spec *spec)
 {
   uint64_t size[TRM_MAX_DIMS];
   for (int d = 0; d < spec->shape.dims; d++)
@@ -119,10 +119,11 @@ static bool spec_put(hid_t file, const struct trm_input_spec *spec)
          h5_put_text(file, "target", spec->target == TRM_TARGET_CLASS ? "class" : "value");
 }
 
-static int file_write(hid_t file, const char *path, const struct trm_checkpoint *c, const struct trm_model *model)
+static int checkpoint_file_write(hid_t file, const char *path, const struct trm_checkpoint *c,
+                                 const struct trm_model *model)
 {
   char hex[65];
-  TRM_CHECK(trm_model_hash_of(model, c->tensor_of, c->tensor_from, hex));
+  TRM_CHECK(trm_model_hash_tensors(model, c->read_tensor, c->read_tensor_context, hex));
   const bool done =
     h5_put_integer(file, "seed", c->seed) && h5_put_integer(file, "epoch", c->epoch) &&
     h5_put_integer(file, "position", c->position) && h5_put_integer(file, "updates", c->updates) &&
@@ -132,53 +133,52 @@ static int file_write(hid_t file, const char *path, const struct trm_checkpoint 
     h5_put_integer(file, "stale_evaluations", c->stale_evaluations) && h5_put_real(file, "wall_s", c->wall_s) &&
     h5_put_text(file, "model", c->model_text) && h5_put_text(file, "loss", c->loss_name) &&
     h5_put_text(file, "config", c->config ? c->config : "") &&
-    (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && spec_put(file, &c->spec) &&
-    (!c->class_names ||
-     h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
-    encoding_put(file, &c->encoding) &&
-    h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) && h5_put_text(file, "weights_sha256", hex);
+    (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && checkpoint_spec_put(file, &c->spec) &&
+    (!c->class_names || h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
+    encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) &&
+    h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
-  TRM_CHECK(arrays_write(file, path, c, 0, model));
+  TRM_CHECK(checkpoint_state_write(file, path, c, 0, model));
   if (c->states > 1) {
     const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     int status = group < 0 ? h5_error(path, "states cannot be made") : TRM_OK;
     for (int i = 1; i < c->states && status == TRM_OK; i++)
-      status = arrays_write(group, path, c, i, model);
+      status = checkpoint_state_write(group, path, c, i, model);
     if (group >= 0)
       H5Gclose(group);
     TRM_CHECK(status);
   }
-  return kept_write(file, path, c);
+  return local_state_write(file, path, c);
 }
 
 static int checkpoint_write(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model)
 {
   struct flat flat = {checkpoint, model};
   struct trm_checkpoint c = *checkpoint;
-  if (!c.tensor_of) {
-    c.tensor_of = flat_tensor;
-    c.tensor_from = &flat;
+  if (!c.read_tensor) {
+    c.read_tensor = checkpoint_flat_tensor;
+    c.read_tensor_context = &flat;
   }
-  char *part = trm_format("%s.new", path);
+  char *temporary = trm_format("%s.new", path);
   hid_t file;
-  int status = h5_create(part, H5_CHECKPOINT, &file);
+  int status = h5_create(temporary, H5_CHECKPOINT, &file);
   if (status == TRM_OK) {
     h5_enter();
-    status = file_write(file, path, &c, model);
+    status = checkpoint_file_write(file, path, &c, model);
     if (status == TRM_OK)
-      status = h5_commit(&file, part, path);
+      status = h5_commit(&file, temporary, path);
     else
-      h5_discard(&file, part);
+      h5_discard(&file, temporary);
     h5_leave();
   }
-  trm_free(part);
+  trm_free(temporary);
   return status;
 }
 
 /* -- reading */
 
-static bool spec_get(hid_t file, struct trm_input_spec *spec)
+static bool checkpoint_spec_get(hid_t file, struct trm_input_spec *spec)
 {
   uint64_t size[TRM_MAX_DIMS], sparse, tokens, classes;
   char *target = h5_get_text(file, "target");
@@ -199,7 +199,7 @@ static bool spec_get(hid_t file, struct trm_input_spec *spec)
 }
 
 /* The names of the states, "weights" first. */
-static bool states_get(hid_t file, struct trm_checkpoint *c)
+static bool checkpoint_states_get(hid_t file, struct trm_checkpoint *c)
 {
   char **names = NULL;
   const hid_t dataset = h5_exists(file, "state_names") ? H5Dopen2(file, "state_names", H5P_DEFAULT) : -1;
@@ -223,7 +223,7 @@ static bool states_get(hid_t file, struct trm_checkpoint *c)
   return c->states == count;
 }
 
-static int head_read(hid_t file, const char *path, struct trm_checkpoint *c)
+static int checkpoint_attributes_read(hid_t file, const char *path, struct trm_checkpoint *c)
 {
   const struct {
     const char *name;
@@ -248,7 +248,7 @@ static int head_read(hid_t file, const char *path, struct trm_checkpoint *c)
   if (!c->model_text || !c->loss_name || !c->config)
     return h5_error(path, "attribute %s is missing or damaged",
                     !c->model_text ? "model" : !c->loss_name ? "loss" : "config");
-  if (!spec_get(file, &c->spec))
+  if (!checkpoint_spec_get(file, &c->spec))
     return h5_error(path, "the description of the samples is missing or damaged");
   if (!h5_get_texts(file, "class_names", c->spec.classes, &c->class_names))
     return h5_error(path, "class_names is damaged");
@@ -256,9 +256,9 @@ static int head_read(hid_t file, const char *path, struct trm_checkpoint *c)
     return h5_error(path, "merges is damaged");
   if (c->spec.tokens && c->class_names && !c->encoding.name) /* as it was before there were others */
     c->encoding.name = trm_strdup("characters");
-  if (!states_get(file, c))
+  if (!checkpoint_states_get(file, c))
     return h5_error(path, "state_names is missing or damaged");
-  return kept_ranks_read(file, path, &c->kept_ranks);
+  return local_state_ranks_read(file, path, &c->local_state_ranks);
 }
 
 static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpoint)
@@ -267,7 +267,7 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
   memset(checkpoint, 0, sizeof *checkpoint);
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
   h5_enter();
-  const int status = head_read(file, path, checkpoint);
+  const int status = checkpoint_attributes_read(file, path, checkpoint);
   H5Fclose(file);
   h5_leave();
   if (status != TRM_OK)
@@ -276,35 +276,35 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
 }
 
 /* Selects the slice in the file's tensor of shape size (dims). */
-static bool slice_select(hid_t space, const struct trm_slice *slice, const hsize_t *size, int dims)
+static bool checkpoint_slice_select(hid_t space, const struct trm_slice *slice, const hsize_t *size, int dims)
 {
   hsize_t start[TRM_MAX_DIMS] = {0}, stride[TRM_MAX_DIMS], count[TRM_MAX_DIMS], block[TRM_MAX_DIMS];
-  size_t behind = 1; /* elements of the dimensions behind `cut`, the one that is cut; a step there is unit long */
-  int cut = dims - 1;
-  while (cut > 0 && (slice->inner % behind != 0 || size[cut] % (slice->inner / behind * slice->whole) != 0))
-    behind *= (size_t)size[cut--];
-  const size_t unit = slice->inner / behind;
+  size_t inner = 1; /* elements of the dimensions behind `cut`, the one that is cut; a step there is unit long */
+  int axis = dims - 1;
+  while (axis > 0 && (slice->inner % inner != 0 || size[axis] % (slice->inner / inner * slice->extent) != 0))
+    inner *= (size_t)size[axis--];
+  const size_t unit = slice->inner / inner;
   for (int d = 0; d < dims; d++) {
     stride[d] = block[d] = size[d];
     count[d] = 1;
   }
-  start[cut] = slice->low * unit;
-  stride[cut] = slice->whole * unit;
-  count[cut] = size[cut] / stride[cut];
-  block[cut] = (slice->high - slice->low) * unit;
+  start[axis] = slice->low * unit;
+  stride[axis] = slice->extent * unit;
+  count[axis] = size[axis] / stride[axis];
+  block[axis] = (slice->high - slice->low) * unit;
   return H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) >= 0;
 }
 
-static int values_read(hid_t dataset, hid_t space, const struct trm_parameter *part, const hsize_t *size, int dims,
-                       float *values)
+static int checkpoint_values_read(hid_t dataset, hid_t space, const struct trm_parameter *shard, const hsize_t *size,
+                                  int dims, float *values)
 {
-  const struct trm_slice *slice = &part->slice;
-  if (slice->low == 0 && slice->high == slice->whole)
+  const struct trm_slice *slice = &shard->slice;
+  if (slice->low == 0 && slice->high == slice->extent)
     return H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
-  const hsize_t count = part->count;
+  const hsize_t count = shard->count;
   const hid_t memory = H5Screate_simple(1, &count, NULL);
   int result = -1;
-  if (memory >= 0 && slice_select(space, slice, size, dims))
+  if (memory >= 0 && checkpoint_slice_select(space, slice, size, dims))
     result = H5Dread(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values);
   if (memory >= 0)
     H5Sclose(memory);
@@ -312,16 +312,17 @@ static int values_read(hid_t dataset, hid_t space, const struct trm_parameter *p
 }
 
 /* Checks the tensor, and reads what the part has of it; part NULL: nothing. */
-static int tensor_read(hid_t group, const char *path, const char *what, const struct trm_parameter *parameter,
-                       const struct trm_parameter *part, float *values)
+static int checkpoint_tensor_read(hid_t group, const char *path, const char *group_name,
+                                  const struct trm_parameter *parameter, const struct trm_parameter *shard,
+                                  float *values)
 {
   if (!h5_exists(group, parameter->name))
-    return trm_error(TRM_USAGE, "%s: has no %s/%s, which the model has", path, what, parameter->name);
+    return trm_error(TRM_USAGE, "%s: has no %s/%s, which the model has", path, group_name, parameter->name);
   hsize_t size[TRM_MAX_DIMS], found[H5S_MAX_RANK];
-  const int dims = shape_of(&parameter->shape, size);
+  const int dims = checkpoint_shape(&parameter->shape, size);
   const hid_t dataset = H5Dopen2(group, parameter->name, H5P_DEFAULT);
   if (dataset < 0)
-    return h5_error(path, "%s/%s cannot be opened", what, parameter->name);
+    return h5_error(path, "%s/%s cannot be opened", group_name, parameter->name);
   const hid_t space = H5Dget_space(dataset);
   const int found_dims = space < 0 ? -1 : H5Sget_simple_extent_dims(space, found, NULL);
   bool same = found_dims == dims;
@@ -332,10 +333,10 @@ static int tensor_read(hid_t group, const char *path, const char *what, const st
     struct trm_shape other = {.dims = found_dims < 0 || found_dims > TRM_MAX_DIMS ? 0 : found_dims};
     for (int d = 0; d < other.dims; d++)
       other.size[d] = (size_t)found[d];
-    status = trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, what, parameter->name,
+    status = trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, group_name, parameter->name,
                        trm_shape_text(&other), trm_shape_text(&parameter->shape));
-  } else if (part && values_read(dataset, space, part, size, dims, values) < 0) {
-    status = h5_error(path, "%s/%s is damaged or cannot be read", what, parameter->name);
+  } else if (shard && checkpoint_values_read(dataset, space, shard, size, dims, values) < 0) {
+    status = h5_error(path, "%s/%s is damaged or cannot be read", group_name, parameter->name);
   }
   if (space >= 0)
     H5Sclose(space);
@@ -344,30 +345,31 @@ static int tensor_read(hid_t group, const char *path, const char *what, const st
 }
 
 /* Where what is read goes. */
-struct sink {
-  const struct trm_model *model, *part;
-  int (*take)(void *context, int state, const struct trm_parameter *parameter, const float *values);
+struct shard_sink {
+  const struct trm_model *model, *shard;
+  int (*store)(void *context, int state, const struct trm_parameter *parameter, const float *values);
   void *context;
 };
 
 /* What the part has of parameter `number`: two layers that are tied, if each has a copy. */
-static int parts_read(hid_t group, const char *path, const char *what, int state, int number, const struct sink *sink)
+static int checkpoint_shards_read(hid_t group, const char *path, const char *group_name, int state, int number,
+                                  const struct shard_sink *sink)
 {
   const struct trm_parameter *parameter = trm_model_parameter(sink->model, number);
   bool any = false;
-  for (int i = 0; i < trm_model_parameter_count(sink->part); i++) {
-    const struct trm_parameter *part = trm_model_parameter(sink->part, i);
-    if (part->number != number)
+  for (int i = 0; i < trm_model_parameter_count(sink->shard); i++) {
+    const struct trm_parameter *shard = trm_model_parameter(sink->shard, i);
+    if (shard->number != number)
       continue;
     any = true;
-    float *values = trm_alloc(part->count * sizeof *values, "a tensor of a checkpoint");
-    int status = tensor_read(group, path, what, parameter, part, values);
+    float *values = trm_alloc(shard->count * sizeof *values, "a tensor of a checkpoint");
+    int status = checkpoint_tensor_read(group, path, group_name, parameter, shard, values);
     if (status == TRM_OK)
-      status = sink->take(sink->context, state, part, values);
+      status = sink->store(sink->context, state, shard, values);
     trm_free(values);
     TRM_CHECK(status);
   }
-  return any ? TRM_OK : tensor_read(group, path, what, parameter, NULL, NULL);
+  return any ? TRM_OK : checkpoint_tensor_read(group, path, group_name, parameter, NULL, NULL);
 }
 
 struct extra {
@@ -376,7 +378,7 @@ struct extra {
 };
 
 /* Stops at the first tensor that the model does not know. */
-static herr_t extra_find(hid_t group, const char *name, const H5L_info_t *info, void *context)
+static herr_t checkpoint_extra_find(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
   struct extra *extra = context;
   (void)group, (void)info;
@@ -388,48 +390,49 @@ static herr_t extra_find(hid_t group, const char *name, const H5L_info_t *info, 
 }
 
 /* The weights, or a state. */
-static int arrays_read(hid_t file, const char *path, const char *name, int state, const struct sink *sink)
+static int checkpoint_state_read(hid_t file, const char *path, const char *name, int state,
+                                 const struct shard_sink *sink)
 {
   const struct trm_model *model = sink->model;
-  char what[64];
-  snprintf(what, sizeof what, "%s%s", strcmp(name, "weights") ? "states/" : "", name);
-  const hid_t group = H5Gopen2(file, what, H5P_DEFAULT);
+  char group_name[64];
+  snprintf(group_name, sizeof group_name, "%s%s", strcmp(name, "weights") ? "states/" : "", name);
+  const hid_t group = H5Gopen2(file, group_name, H5P_DEFAULT);
   if (group < 0)
-    return h5_error(path, "%s is missing or damaged", what);
+    return h5_error(path, "%s is missing or damaged", group_name);
   int status = TRM_OK;
   for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++)
-    if (has_statistics(name) || !trm_model_parameter(model, i)->statistic)
-      status = parts_read(group, path, what, state, i, sink);
+    if (checkpoint_has_statistics(name) || !trm_model_parameter(model, i)->statistic)
+      status = checkpoint_shards_read(group, path, group_name, state, i, sink);
   struct extra extra = {.model = model};
-  if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, extra_find, &extra) < 0)
-    status = h5_error(path, "%s is damaged", what);
+  if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, checkpoint_extra_find, &extra) < 0)
+    status = h5_error(path, "%s is damaged", group_name);
   if (status == TRM_OK && extra.found)
-    status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model has not", path, what, extra.found);
+    status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model has not", path, group_name, extra.found);
   trm_free((char *)extra.found);
   H5Gclose(group);
   return status;
 }
 
-static int checkpoint_read_parts(const char *path, const struct trm_checkpoint *checkpoint,
-                                 const struct trm_model *model, const struct trm_model *part,
-                                 int (*take)(void *context, int state, const struct trm_parameter *parameter,
-                                             const float *values),
-                                 void *context)
+static int checkpoint_read_shards(const char *path, const struct trm_checkpoint *checkpoint,
+                                  const struct trm_model *model, const struct trm_model *shard,
+                                  int (*store)(void *context, int state, const struct trm_parameter *parameter,
+                                               const float *values),
+                                  void *context)
 {
-  const struct sink sink = {model, part, take, context};
+  const struct shard_sink sink = {model, shard, store, context};
   hid_t file;
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
   h5_enter();
   int status = TRM_OK;
   for (int i = 0; i < checkpoint->states && status == TRM_OK; i++)
-    status = arrays_read(file, path, checkpoint->state_name[i], i, &sink);
+    status = checkpoint_state_read(file, path, checkpoint->state_name[i], i, &sink);
   H5Fclose(file);
   h5_leave();
   return status;
 }
 
 /* Into the checkpoint's arrays. */
-static int array_take(void *context, int state, const struct trm_parameter *parameter, const float *values)
+static int checkpoint_array_store(void *context, int state, const struct trm_parameter *parameter, const float *values)
 {
   struct trm_checkpoint *checkpoint = context;
   memcpy(checkpoint->state[state] + parameter->offset, values, parameter->count * sizeof *values);
@@ -448,7 +451,7 @@ static int checkpoint_read_arrays(const char *path, struct trm_checkpoint *check
   checkpoint->owns_states = true;
   for (int i = 0; i < checkpoint->states; i++)
     checkpoint->state[i] = trm_alloc(model->parameters * sizeof *checkpoint->state[i], checkpoint->state_name[i]);
-  const int status = checkpoint_read_parts(path, checkpoint, model, model, array_take, checkpoint);
+  const int status = checkpoint_read_shards(path, checkpoint, model, model, checkpoint_array_store, checkpoint);
   checkpoint->state_name[0] = state_names[0];
   return status;
 }
@@ -458,7 +461,7 @@ const struct trm_checkpoint_ops trm_checkpoint_hdf5 = {
   .write = checkpoint_write,
   .read_head = checkpoint_read_head,
   .read_arrays = checkpoint_read_arrays,
-  .read_parts = checkpoint_read_parts,
-  .kept_fits = kept_fits,
-  .kept_read = kept_read,
+  .read_model_part = checkpoint_read_shards,
+  .local_states_match = local_state_fits,
+  .local_states_read = local_state_read,
 };

@@ -1,4 +1,4 @@
-/* Public face of the wing that knows HDF5: data sets made, imported, described and opened; checkpoints. */
+/* Public interface of the wing that knows HDF5: data sets made, imported, described and opened; checkpoints. */
 #ifndef TRM_DATASETS_DATASETS_H
 #define TRM_DATASETS_DATASETS_H
 
@@ -14,7 +14,7 @@ extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
 
 /* To be called before MPI starts: an HDF5 that comes up later hooks its clean-up to the end of MPI, where it takes up
  * files that could not be written, and dies of them. */
-void trm_hdf5_begin(void);
+void trm_hdf5_init(void);
 
 /* Makers and importers: one row a source in the table of datasets/import.c. */
 struct trm_import_request {
@@ -48,7 +48,7 @@ int trm_data_info(const char *path, bool check, bool json);
 
 /* Writes answers: scores (n, c), answers (n) int32 or NULL, class names (classes) or NULL. Replaces path in one
  * step. */
-int trm_predictions_write(const char *path, const float *scores, const int32_t *answers, size_t n, size_t c,
+int trm_predictions_write(const char *path, const float *scores, const int32_t *predicted, size_t n, size_t c,
                           char *const *class_names, size_t classes);
 
 /* Times reading the train split's x (csr: values) whole, each rank its part, into memory that is there already, with

@@ -9,8 +9,8 @@
 #define PIXELS ((size_t)TRM_DIGIT_SIDE * TRM_DIGIT_SIDE)
 #define MAX_SAMPLES ((uint64_t)1 << 31) /* of a split: 1.6 TB, and the random streams of labels stay apart */
 
-static int split_draw(struct trm_data_writer *writer, uint64_t seed, uint32_t split, uint64_t samples, uint8_t *pixels,
-                      int32_t *digit)
+static int digits_split_draw(struct trm_data_writer *writer, uint64_t seed, uint32_t split, uint64_t samples,
+                             uint8_t *pixels, int32_t *digit)
 {
   TRM_CHECK(trm_data_writer_split(writer, split == 0 ? "train" : "test"));
   for (uint64_t first = 0; first < samples; first += CHUNK) {
@@ -46,9 +46,9 @@ int trm_import_digits(const struct trm_import_request *request)
   TRM_CHECK(status);
   uint8_t *pixels = trm_alloc(CHUNK * PIXELS, "drawn digits");
   int32_t *digit = trm_alloc(CHUNK * sizeof *digit, "drawn labels");
-  status = split_draw(writer, request->seed, 0, train, pixels, digit);
+  status = digits_split_draw(writer, request->seed, 0, train, pixels, digit);
   if (status == TRM_OK)
-    status = split_draw(writer, request->seed, 1, test, pixels, digit);
+    status = digits_split_draw(writer, request->seed, 1, test, pixels, digit);
   trm_free(pixels);
   trm_free(digit);
   return trm_import_end(writer, status, 0);

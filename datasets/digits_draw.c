@@ -79,17 +79,17 @@ struct control {
   bool corner;
 };
 
-static void path_add(struct path *path, int x, int y, bool lifted)
+static void draw_path_add(struct path *path, int x, int y, bool lifted)
 {
   if (path->points < MAX_POINTS)
     path->point[path->points++] = (struct point){x, y, 0, 0, lifted};
 }
 
-/* One smooth run through control points first..last (Catmull-Rom, its end tangents from mirrored neighbours). */
-static void run_flatten(struct path *path, const struct control *control, int first, int last, bool lifted)
+/* One smooth run through control points first..last (Catmull-Rom, its end tangents from mirrored neighbors). */
+static void draw_run_flatten(struct path *path, const struct control *control, int first, int last, bool lifted)
 {
   if (lifted)
-    path_add(path, control[first].x, control[first].y, true);
+    draw_path_add(path, control[first].x, control[first].y, true);
   for (int i = first; i < last; i++) {
     const struct control *b = &control[i], *c = &control[i + 1];
     const int ax = i > first ? control[i - 1].x : 2 * b->x - c->x, ay = i > first ? control[i - 1].y : 2 * b->y - c->y;
@@ -102,22 +102,22 @@ static void run_flatten(struct path *path, const struct control *control, int fi
                         (3 * b->x - ax - 3 * c->x + dx) * t3;
       const int64_t y = 2 * b->y * one + (c->y - ay) * t1 + (2 * ay - 5 * b->y + 4 * c->y - dy) * t2 +
                         (3 * b->y - ay - 3 * c->y + dy) * t3;
-      path_add(path, (int)(x / (2 * one)), (int)(y / (2 * one)), false);
+      draw_path_add(path, (int)(x / (2 * one)), (int)(y / (2 * one)), false);
     }
   }
 }
 
-static void stroke_flatten(struct path *path, const struct control *control, int controls)
+static void draw_stroke_flatten(struct path *path, const struct control *control, int controls)
 {
   for (int first = 0, i = 1; i < controls; i++)
     if (control[i].corner || i == controls - 1) {
-      run_flatten(path, control, first, i, first == 0);
+      draw_run_flatten(path, control, first, i, first == 0);
       first = i;
     }
 }
 
 /* Reads a skeleton, moves every point a little, and flattens its strokes. */
-static void form_flatten(const char *text, struct draws *draws, int jitter, struct path *path)
+static void draw_form_flatten(const char *text, struct draws *draws, int jitter, struct path *path)
 {
   struct control control[32];
   int controls = 0;
@@ -133,7 +133,7 @@ static void form_flatten(const char *text, struct draws *draws, int jitter, stru
     while (*text == ' ')
       text++;
     if (*text == '|' || !*text) {
-      stroke_flatten(path, control, controls);
+      draw_stroke_flatten(path, control, controls);
       controls = 0;
       text += *text == '|';
     }
@@ -143,7 +143,7 @@ static void form_flatten(const char *text, struct draws *draws, int jitter, stru
 /* -- bending the sheet */
 
 /* Turns, slants, scales and places the skeleton on the sheet: box units to pixels. */
-static void path_place(struct path *path, struct draws *draws)
+static void draw_path_place(struct path *path, struct draws *draws)
 {
   const int height = draw_between(draws, 16 * PIXEL, 22 * PIXEL);
   const int width = height * draw_between(draws, 72, 112) / 100;
@@ -160,13 +160,13 @@ static void path_place(struct path *path, struct draws *draws)
   }
 }
 
-static int mix(int a, int b, int part) /* part 0..256 from a to b */
+static int draw_mix(int a, int b, int part) /* part 0..256 from a to b */
 {
   return (a * (256 - part) + b * part) / 256;
 }
 
 /* Displaces every point by a smooth random field. */
-static void path_bend(struct path *path, struct draws *draws)
+static void draw_path_bend(struct path *path, struct draws *draws)
 {
   int field[2][GRID][GRID];
   const int strength = draw_between(draws, 150, 480);
@@ -184,72 +184,72 @@ static void path_bend(struct path *path, struct draws *draws)
     py = py * py * (768 - 2 * py) / 65536;
     int moved[2];
     for (int axis = 0; axis < 2; axis++)
-      moved[axis] = mix(mix(field[axis][row][column], field[axis][row][column + 1], px),
-                        mix(field[axis][row + 1][column], field[axis][row + 1][column + 1], px), py);
+      moved[axis] = draw_mix(draw_mix(field[axis][row][column], field[axis][row][column + 1], px),
+                             draw_mix(field[axis][row + 1][column], field[axis][row + 1][column + 1], px), py);
     point->x += moved[0];
     point->y += moved[1];
   }
 }
 
 /* Gives the pen its width and pressure along the way; both drift. */
-static void path_ink(struct path *path, struct draws *draws, int radius, int ink)
+static void draw_path_ink(struct path *path, struct draws *draws, int radius, int ink)
 {
   const int radius_end = radius * draw_between(draws, 70, 125) / 100;
   const int ink_end = ink * draw_between(draws, 65, 110) / 100;
   for (int i = 0; i < path->points; i++) {
     const int part = path->points > 1 ? 256 * i / (path->points - 1) : 0;
-    path->point[i].radius = mix(radius, radius_end, part);
-    path->point[i].ink = mix(ink, ink_end > 256 ? 256 : ink_end, part);
+    path->point[i].radius = draw_mix(radius, radius_end, part);
+    path->point[i].ink = draw_mix(ink, ink_end > 256 ? 256 : ink_end, part);
   }
 }
 
 /* -- the sheet */
 
-static int lower_of(int a, int b)
+static int draw_min(int a, int b)
 {
   return a < b ? a : b;
 }
-static int higher_of(int a, int b)
+static int draw_max(int a, int b)
 {
   return a > b ? a : b;
 }
 
 /* Inks the line from a to b: full inside the pen's radius, falling to nothing over one pixel around it. */
-static void line_draw(int sheet[SIDE][SIDE], const struct point *a, const struct point *b)
+static void draw_line(int sheet[SIDE][SIDE], const struct point *a, const struct point *b)
 {
-  const int reach = higher_of(a->radius, b->radius) + PIXEL / 2;
-  const int left = lower_of(a->x, b->x) - reach, right = higher_of(a->x, b->x) + reach;
-  const int top = lower_of(a->y, b->y) - reach, bottom = higher_of(a->y, b->y) + reach;
+  const int reach = draw_max(a->radius, b->radius) + PIXEL / 2;
+  const int left = draw_min(a->x, b->x) - reach, right = draw_max(a->x, b->x) + reach;
+  const int top = draw_min(a->y, b->y) - reach, bottom = draw_max(a->y, b->y) + reach;
   if (right < 0 || bottom < 0)
     return;
   const int64_t dx = b->x - a->x, dy = b->y - a->y, length2 = dx * dx + dy * dy;
-  for (int row = higher_of(0, top) / PIXEL; row < SIDE && row * PIXEL <= bottom; row++)
-    for (int column = higher_of(0, left) / PIXEL; column < SIDE && column * PIXEL <= right; column++) {
+  for (int row = draw_max(0, top) / PIXEL; row < SIDE && row * PIXEL <= bottom; row++)
+    for (int column = draw_max(0, left) / PIXEL; column < SIDE && column * PIXEL <= right; column++) {
       const int64_t x = column * PIXEL + PIXEL / 2 - a->x, y = row * PIXEL + PIXEL / 2 - a->y;
       int64_t part = length2 ? (x * dx + y * dy) * 256 / length2 : 0; /* 1/256 of the way */
       part = part < 0 ? 0 : part > 256 ? 256 : part;
       const int64_t away_x = 256 * x - dx * part, away_y = 256 * y - dy * part;
-      const int outside = mix(a->radius, b->radius, (int)part) + PIXEL / 2;
+      const int outside = draw_mix(a->radius, b->radius, (int)part) + PIXEL / 2;
       const int64_t away2 = away_x * away_x + away_y * away_y;
       if (away2 >= (int64_t)outside * outside * 65536)
         continue;
       const int away = (int)(sqrt((double)away2) / 256.0);
-      const int cover = lower_of(outside - away, PIXEL); /* 0..256 */
-      const int ink = cover * mix(a->ink, b->ink, (int)part) / PIXEL;
+      const int cover = draw_min(outside - away, PIXEL); /* 0..256 */
+      const int ink = cover * draw_mix(a->ink, b->ink, (int)part) / PIXEL;
       if (ink > sheet[row][column])
         sheet[row][column] = ink;
     }
 }
 
-static void path_draw(int sheet[SIDE][SIDE], const struct path *path)
+static void draw_path(int sheet[SIDE][SIDE], const struct path *path)
 {
   for (int i = 1; i < path->points; i++)
     if (!path->point[i].lifted)
-      line_draw(sheet, &path->point[i - 1], &path->point[i]);
+      draw_line(sheet, &path->point[i - 1], &path->point[i]);
 }
 
-/* A short bowed line: what a neighbour or a slip of the pen leaves near the border, or a scratch across. */
-static void scrap_draw(int sheet[SIDE][SIDE], struct draws *draws, bool across)
+/* A short bowed line: what a neighbor or a slip of the pen leaves near the border, or a scratch across. */
+static void draw_scrap(int sheet[SIDE][SIDE], struct draws *draws, bool across)
 {
   struct path path = {.points = 0};
   struct control control[3];
@@ -264,15 +264,15 @@ static void scrap_draw(int sheet[SIDE][SIDE], struct draws *draws, bool across)
   control[0] = (struct control){control[1].x - reach_x, control[1].y - reach_y, false};
   control[1].corner = false;
   control[2] = (struct control){control[1].x + reach_x + bow_x, control[1].y + reach_y + bow_y, false};
-  stroke_flatten(&path, control, 3);
+  draw_stroke_flatten(&path, control, 3);
   const int radius = across ? draw_between(draws, 60, 150) : draw_between(draws, 100, 260);
   const int ink = draw_between(draws, 120, 256);
-  path_ink(&path, draws, radius, ink);
-  path_draw(sheet, &path);
+  draw_path_ink(&path, draws, radius, ink);
+  draw_path(sheet, &path);
 }
 
-/* Spreads each pixel: weight `spread` of 256 to each neighbour, along rows, then along columns. */
-static void sheet_blur(int sheet[SIDE][SIDE], int spread)
+/* Spreads each pixel: weight `spread` of 256 to each neighbor, along rows, then along columns. */
+static void draw_sheet_blur(int sheet[SIDE][SIDE], int spread)
 {
   int line[SIDE];
   for (int pass = 0; pass < 2; pass++)
@@ -286,7 +286,7 @@ static void sheet_blur(int sheet[SIDE][SIDE], int spread)
     }
 }
 
-static const struct trm_digit_form *form_choose(int digit, struct draws *draws)
+static const struct trm_digit_form *draw_form_choose(int digit, struct draws *draws)
 {
   const struct trm_digit_form *first = trm_digit_form_table;
   while (first->digit != digit)
@@ -308,32 +308,32 @@ int trm_digit_draw(uint64_t seed, uint32_t split, uint64_t sample, uint8_t *pixe
   struct draws draws = {.seed = seed, .split = split, .block = sample << BLOCKS_BITS};
 
   struct path path;
-  const struct trm_digit_form *form = form_choose(digit, &draws);
-  form_flatten(form->strokes, &draws, JITTER, &path);
-  path_place(&path, &draws);
-  path_bend(&path, &draws);
+  const struct trm_digit_form *form = draw_form_choose(digit, &draws);
+  draw_form_flatten(form->strokes, &draws, JITTER, &path);
+  draw_path_place(&path, &draws);
+  draw_path_bend(&path, &draws);
   const int radius = draw_between(&draws, 150, 420), ink = draw_between(&draws, 190, 256);
-  path_ink(&path, &draws, radius, ink);
+  draw_path_ink(&path, &draws, radius, ink);
 
   int sheet[SIDE][SIDE], scratch[SIDE][SIDE];
   memset(sheet, 0, sizeof sheet);
-  path_draw(sheet, &path);
+  draw_path(sheet, &path);
   if (draw_chance(&draws, 50))
-    scrap_draw(sheet, &draws, false);
+    draw_scrap(sheet, &draws, false);
   if (draw_chance(&draws, 30)) { /* something lies over the ink */
     memset(scratch, 0, sizeof scratch);
-    scrap_draw(scratch, &draws, true);
+    draw_scrap(scratch, &draws, true);
     for (int i = 0; i < SIDE * SIDE; i++)
       sheet[i / SIDE][i % SIDE] -= sheet[i / SIDE][i % SIDE] * scratch[i / SIDE][i % SIDE] / 256;
   }
-  sheet_blur(sheet, draw_between(&draws, 8, 56));
+  draw_sheet_blur(sheet, draw_between(&draws, 8, 56));
 
   const int paper = draw_between(&draws, 0, 40), dark = draw_between(&draws, 160, 255);
   const int grain = draw_between(&draws, 2, 36); /* half width of the noise, 1/255 */
   for (int i = 0; i < SIDE * SIDE; i += 4) {
     const uint32_t noise = draw_word(&draws);
     for (int j = 0; j < 4; j++) {
-      const int value = mix(paper, dark, sheet[(i + j) / SIDE][(i + j) % SIDE]) +
+      const int value = draw_mix(paper, dark, sheet[(i + j) / SIDE][(i + j) % SIDE]) +
                         ((int)(noise >> (8 * j) & 255) * (2 * grain + 1) / 256 - grain);
       pixels[i + j] = (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
     }

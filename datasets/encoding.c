@@ -2,7 +2,7 @@
 
 #include "core/memory.h"
 
-#define MERGES_MOST ((hsize_t)1 << 24)
+#define MAX_MERGES ((hsize_t)1 << 24)
 
 bool encoding_put(hid_t file, const struct trm_encoding *encoding)
 {
@@ -27,13 +27,13 @@ bool encoding_put(hid_t file, const struct trm_encoding *encoding)
   return done;
 }
 
-static bool merges_get(hid_t file, struct trm_encoding *encoding)
+static bool encoding_merges_get(hid_t file, struct trm_encoding *encoding)
 {
   const hid_t dataset = H5Dopen2(file, "merges", H5P_DEFAULT);
   const hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
   hsize_t size[H5S_MAX_RANK] = {0};
   bool done = space >= 0 && H5Sget_simple_extent_ndims(space) == 2 &&
-              H5Sget_simple_extent_dims(space, size, NULL) == 2 && size[0] > 0 && size[0] < MERGES_MOST && size[1] == 2;
+              H5Sget_simple_extent_dims(space, size, NULL) == 2 && size[0] > 0 && size[0] < MAX_MERGES && size[1] == 2;
   if (done) {
     encoding->merges = (size_t)size[0];
     encoding->merge = trm_alloc(encoding->merges * sizeof *encoding->merge, "merges");
@@ -51,7 +51,7 @@ bool encoding_get(hid_t file, struct trm_encoding *encoding)
   *encoding = (struct trm_encoding){0};
   h5_enter();
   encoding->name = h5_get_text(file, "tokenizer");
-  const bool done = !h5_exists(file, "merges") || merges_get(file, encoding);
+  const bool done = !h5_exists(file, "merges") || encoding_merges_get(file, encoding);
   h5_leave();
   if (!done)
     trm_encoding_free(encoding);

@@ -19,10 +19,10 @@
 static pthread_mutex_t lock;
 static pthread_once_t lock_once = PTHREAD_ONCE_INIT;
 static int depth; /* guarded by the lock */
-static H5E_auto2_t outer_report;
-static void *outer_context;
+static H5E_auto2_t saved_error_handler;
+static void *saved_error_context;
 
-static void lock_make(void)
+static void h5_lock_init(void)
 {
   pthread_mutexattr_t kind;
   pthread_mutexattr_init(&kind);
@@ -33,7 +33,7 @@ static void lock_make(void)
   H5dont_atexit();
 }
 
-void trm_hdf5_begin(void)
+void trm_hdf5_init(void)
 {
   h5_enter();
   H5open();
@@ -42,10 +42,10 @@ void trm_hdf5_begin(void)
 
 void h5_enter(void)
 {
-  pthread_once(&lock_once, lock_make);
+  pthread_once(&lock_once, h5_lock_init);
   pthread_mutex_lock(&lock);
   if (depth++ == 0) {
-    H5Eget_auto2(H5E_DEFAULT, &outer_report, &outer_context);
+    H5Eget_auto2(H5E_DEFAULT, &saved_error_handler, &saved_error_context);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   }
 }
@@ -54,11 +54,11 @@ void h5_leave(void)
 {
   /* a program that embeds the library gets its own error handler back */
   if (--depth == 0)
-    H5Eset_auto2(H5E_DEFAULT, outer_report, outer_context);
+    H5Eset_auto2(H5E_DEFAULT, saved_error_handler, saved_error_context);
   pthread_mutex_unlock(&lock);
 }
 
-static herr_t reason_take(unsigned n, const H5E_error2_t *error, void *context)
+static herr_t h5_error_reason(unsigned n, const H5E_error2_t *error, void *context)
 {
   const char **reason = context;
   (void)n;
@@ -75,12 +75,12 @@ int h5_error(const char *path, const char *format, ...)
   vsnprintf(message, sizeof message, format, arguments);
   va_end(arguments);
   const char *reason = NULL;
-  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, reason_take, &reason);
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, h5_error_reason, &reason);
   char copy[384] = "";
   if (reason) {
     /* of a failed call to the system: "..., errno = 28, error message = 'No space left on device', ..." */
-    const char *const mark = "error message = '", *const system = strstr(reason, mark);
-    const char *const from = system ? system + strlen(mark) : reason;
+    const char *const prefix = "error message = '", *const system = strstr(reason, prefix);
+    const char *const from = system ? system + strlen(prefix) : reason;
     snprintf(copy, sizeof copy, ": %.*s", (int)strcspn(from, system ? "'" : "\n"), from);
   }
   return trm_error(TRM_FAILED, "%s: %s%s", path, message, copy);
@@ -88,7 +88,7 @@ int h5_error(const char *path, const char *format, ...)
 
 /* -- opening and closing */
 
-static hid_t access_plist(void)
+static hid_t h5_access_plist(void)
 {
   const hid_t plist = H5Pcreate(H5P_FILE_ACCESS);
   /* checksums on all of HDF5's own structures came with this version: a damaged file is refused, not misread */
@@ -102,7 +102,7 @@ static hid_t access_plist(void)
 }
 
 /* Is it there, and is it ours? */
-static int format_check(const char *path, hid_t file, const char *format, bool *is_checkpoint)
+static int h5_format_check(const char *path, hid_t file, const char *format, bool *is_checkpoint)
 {
   char *found = h5_get_text(file, "format");
   const bool dataset = found && !strcmp(found, H5_DATASET), checkpoint = found && !strcmp(found, H5_CHECKPOINT);
@@ -128,29 +128,29 @@ static int format_check(const char *path, hid_t file, const char *format, bool *
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file)
 {
   *file = -1;
-  struct stat about;
+  struct stat info;
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || fstat(fd, &about)) {
+  if (fd < 0 || fstat(fd, &info)) {
     const int reason = errno;
     if (fd >= 0)
       close(fd);
     return trm_error(TRM_FAILED, "%s: cannot be opened: %s", path, strerror(reason));
   }
   close(fd);
-  if (!S_ISREG(about.st_mode))
+  if (!S_ISREG(info.st_mode))
     return trm_error(TRM_FAILED, "%s: is not a regular file", path);
   h5_enter();
   int status = TRM_OK;
   if (H5Fis_hdf5(path) <= 0) {
     status = trm_error(TRM_FAILED, "%s: is not an HDF5 file%s", path,
-                       about.st_size == 0 ? " (it is empty)" : "; `trireme data import` makes one from other formats");
+                       info.st_size == 0 ? " (it is empty)" : "; `trireme data import` makes one from other formats");
   } else {
-    const hid_t plist = access_plist();
+    const hid_t plist = h5_access_plist();
     *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
     if (*file < 0)
       status = h5_error(path, "cannot be opened, the file is damaged or cut short");
     else
-      status = format_check(path, *file, format, is_checkpoint);
+      status = h5_format_check(path, *file, format, is_checkpoint);
     H5Pclose(plist);
     if (status != TRM_OK && *file >= 0) {
       H5Fclose(*file);
@@ -161,11 +161,11 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
   return status;
 }
 
-int h5_open_together(const char *path, struct trm_comm *comm, hid_t *file)
+int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file)
 {
   const MPI_Comm *native = comm->size > 1 ? comm->ops->native(comm) : NULL;
   h5_enter();
-  const hid_t plist = access_plist();
+  const hid_t plist = h5_access_plist();
   if (native)
     H5Pset_fapl_mpio(plist, *native, MPI_INFO_NULL);
   *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
@@ -183,7 +183,7 @@ int h5_create(const char *path, const char *format, hid_t *file)
     return trm_error(TRM_FAILED, "%s: cannot be created: %s", path, strerror(errno));
   close(fd);
   h5_enter();
-  const hid_t plist = access_plist();
+  const hid_t plist = h5_access_plist();
   *file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, plist);
   int status = *file < 0 ? h5_error(path, "cannot be created") : TRM_OK;
   H5Pclose(plist);
@@ -196,7 +196,7 @@ int h5_create(const char *path, const char *format, hid_t *file)
   return status;
 }
 
-static int sync_path(const char *path, int flags)
+static int h5_fsync(const char *path, int flags)
 {
   const int fd = open(path, flags | O_CLOEXEC);
   if (fd < 0)
@@ -227,13 +227,13 @@ int h5_commit(hid_t *file, const char *path, const char *final)
   }
   *file = -1;
   h5_leave();
-  if (sync_path(path, O_RDONLY) || rename(path, final)) {
+  if (h5_fsync(path, O_RDONLY) || rename(path, final)) {
     const int reason = errno;
     unlink(path);
     return trm_error(TRM_FAILED, "%s: cannot be written: %s", final, strerror(reason));
   }
   char *copy = trm_strdup(final);
-  const int failed = sync_path(dirname(copy), O_RDONLY | O_DIRECTORY);
+  const int failed = h5_fsync(dirname(copy), O_RDONLY | O_DIRECTORY);
   const int reason = errno;
   trm_free(copy);
   return failed ? trm_error(TRM_FAILED, "%s: its folder cannot be synchronized: %s", final, strerror(reason)) : TRM_OK;
@@ -257,8 +257,8 @@ void h5_discard(hid_t *file, const char *path)
 
 /* -- attributes */
 
-static bool attribute_put(hid_t object, const char *name, hid_t file_type, hid_t memory_type, hid_t space,
-                          const void *value)
+static bool h5_attribute_put(hid_t object, const char *name, hid_t file_type, hid_t memory_type, hid_t space,
+                             const void *value)
 {
   if (H5Aexists(object, name) > 0)
     H5Adelete(object, name);
@@ -270,7 +270,7 @@ static bool attribute_put(hid_t object, const char *name, hid_t file_type, hid_t
   return done;
 }
 
-static hid_t text_type(size_t bytes)
+static hid_t h5_text_type(size_t bytes)
 {
   const hid_t type = H5Tcopy(H5T_C_S1);
   H5Tset_size(type, bytes ? bytes : 1);
@@ -282,8 +282,8 @@ static hid_t text_type(size_t bytes)
 bool h5_put_text(hid_t object, const char *name, const char *text)
 {
   h5_enter();
-  const hid_t type = text_type(strlen(text));
-  const bool done = attribute_put(object, name, type, type, H5Screate(H5S_SCALAR), text);
+  const hid_t type = h5_text_type(strlen(text));
+  const bool done = h5_attribute_put(object, name, type, type, H5Screate(H5S_SCALAR), text);
   H5Tclose(type);
   h5_leave();
   return done;
@@ -292,7 +292,7 @@ bool h5_put_text(hid_t object, const char *name, const char *text)
 bool h5_put_integer(hid_t object, const char *name, uint64_t value)
 {
   h5_enter();
-  const bool done = attribute_put(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, H5Screate(H5S_SCALAR), &value);
+  const bool done = h5_attribute_put(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, H5Screate(H5S_SCALAR), &value);
   h5_leave();
   return done;
 }
@@ -300,7 +300,7 @@ bool h5_put_integer(hid_t object, const char *name, uint64_t value)
 bool h5_put_real(hid_t object, const char *name, double value)
 {
   h5_enter();
-  const bool done = attribute_put(object, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, H5Screate(H5S_SCALAR), &value);
+  const bool done = h5_attribute_put(object, name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, H5Screate(H5S_SCALAR), &value);
   h5_leave();
   return done;
 }
@@ -310,13 +310,13 @@ bool h5_put_integers(hid_t object, const char *name, const uint64_t *value, int 
   const hsize_t size = (hsize_t)count;
   h5_enter();
   const hid_t space = count ? H5Screate_simple(1, &size, NULL) : H5Screate(H5S_NULL);
-  const bool done = attribute_put(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, space, value);
+  const bool done = h5_attribute_put(object, name, H5T_STD_U64LE, H5T_NATIVE_UINT64, space, value);
   h5_leave();
   return done;
 }
 
 /* Opens an attribute of the class wanted; *count: its elements. */
-static hid_t attribute_open(hid_t object, const char *name, H5T_class_t class, hid_t *type, hssize_t *count)
+static hid_t h5_attribute_open(hid_t object, const char *name, H5T_class_t class, hid_t *type, hssize_t *count)
 {
   *type = -1;
   if (H5Aexists(object, name) <= 0)
@@ -343,7 +343,7 @@ char *h5_get_text(hid_t object, const char *name)
   char *text = NULL;
   hid_t type;
   hssize_t count;
-  const hid_t attribute = attribute_open(object, name, H5T_STRING, &type, &count);
+  const hid_t attribute = h5_attribute_open(object, name, H5T_STRING, &type, &count);
   if (attribute >= 0) {
     if (count == 1 && H5Tis_variable_str(type) > 0) { /* as other writers make them */
       char *variable = NULL;
@@ -368,15 +368,16 @@ char *h5_get_text(hid_t object, const char *name)
   return text;
 }
 
-static int numbers_get(hid_t object, const char *name, H5T_class_t class, hid_t memory_type, void *value, int room)
+static int h5_numbers_get(hid_t object, const char *name, H5T_class_t class, hid_t memory_type, void *value,
+                          int capacity)
 {
   h5_enter();
   hid_t type;
   hssize_t count = -1;
-  const hid_t attribute = attribute_open(object, name, class, &type, &count);
+  const hid_t attribute = h5_attribute_open(object, name, class, &type, &count);
   int found = -1;
   if (attribute >= 0) {
-    if (count <= room && (count == 0 || H5Aread(attribute, memory_type, value) >= 0))
+    if (count <= capacity && (count == 0 || H5Aread(attribute, memory_type, value) >= 0))
       found = (int)count;
     H5Tclose(type);
     H5Aclose(attribute);
@@ -387,22 +388,22 @@ static int numbers_get(hid_t object, const char *name, H5T_class_t class, hid_t 
 
 bool h5_get_integer(hid_t object, const char *name, uint64_t *value)
 {
-  return numbers_get(object, name, H5T_INTEGER, H5T_NATIVE_UINT64, value, 1) == 1;
+  return h5_numbers_get(object, name, H5T_INTEGER, H5T_NATIVE_UINT64, value, 1) == 1;
 }
 
 bool h5_get_real(hid_t object, const char *name, double *value)
 {
-  return numbers_get(object, name, H5T_FLOAT, H5T_NATIVE_DOUBLE, value, 1) == 1;
+  return h5_numbers_get(object, name, H5T_FLOAT, H5T_NATIVE_DOUBLE, value, 1) == 1;
 }
 
-int h5_get_integers(hid_t object, const char *name, uint64_t *value, int room)
+int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity)
 {
-  return numbers_get(object, name, H5T_INTEGER, H5T_NATIVE_UINT64, value, room);
+  return h5_numbers_get(object, name, H5T_INTEGER, H5T_NATIVE_UINT64, value, capacity);
 }
 
 /* -- lists of texts */
 
-#define LONG_LIST ((size_t)64 << 10) /* bytes */
+#define COMPRESS_BYTES ((size_t)64 << 10) /* bytes */
 
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count)
 {
@@ -415,13 +416,13 @@ bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t
   for (size_t i = 0; i < count; i++)
     memcpy(flat + i * longest, texts[i], strlen(texts[i]));
   h5_enter();
-  const hid_t type = text_type(longest);
+  const hid_t type = h5_text_type(longest);
   const hsize_t size = count;
   const hid_t space = H5Screate_simple(1, &size, NULL);
   const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
   if (count) { /* one chunk, with its checksum; long lists of mostly short texts are compressed */
     H5Pset_chunk(plist, 1, &size);
-    if (count * longest > LONG_LIST && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
+    if (count * longest > COMPRESS_BYTES && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
       H5Pset_deflate(plist, 4);
     H5Pset_fletcher32(plist);
   }

@@ -32,7 +32,7 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
 
 /* The same file again, through MPI-IO if comm has it (native() is not NULL and there are several ranks). Collective,
  * and so is closing it; to be called after h5_open succeeded on every rank. */
-int h5_open_together(const char *path, struct trm_comm *comm, hid_t *file);
+int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
 
 /* Begins a new file with our format attributes; an existing one is overwritten. */
 int h5_create(const char *path, const char *format, hid_t *file);
@@ -56,7 +56,7 @@ bool h5_put_integers(hid_t object, const char *name, const uint64_t *value, int 
 char *h5_get_text(hid_t object, const char *name); /* owned by the caller: trm_free */
 bool h5_get_integer(hid_t object, const char *name, uint64_t *value);
 bool h5_get_real(hid_t object, const char *name, double *value);
-int h5_get_integers(hid_t object, const char *name, uint64_t *value, int room); /* count, -1: absent or too many */
+int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity); /* count, -1: absent or too many */
 
 /* Lists of texts, as one-dimensional data sets of fixed-length strings. *texts: one block, trm_free; NULL if
  * absent. */

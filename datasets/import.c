@@ -7,7 +7,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "datasets/input.h"
+#include "datasets/file_reader.h"
 
 const struct trm_importer trm_importer_table[] = {
   {"digits", "handwritten-like digits, rendered on the spot: 28 x 28 grey images, 10 classes", trm_import_digits},
@@ -90,9 +90,10 @@ char *trm_import_find(const char *folder, const char *name)
   return NULL;
 }
 
-int trm_import_cut(const struct trm_import_request *request, double otherwise, uint64_t rows, uint64_t *train_rows)
+int trm_import_train_rows(const struct trm_import_request *request, double default_part, uint64_t rows,
+                          uint64_t *train_rows)
 {
-  const double part = request->test_part < 0 ? otherwise : request->test_part;
+  const double part = request->test_part < 0 ? default_part : request->test_part;
   const uint64_t test_rows = (uint64_t)((double)rows * part + 0.5);
   if (test_rows >= rows)
     return trm_error(TRM_USAGE, "%s: a test part of %g leaves none of the %llu rows for training", request->paths[0],
@@ -121,14 +122,14 @@ int trm_import_check(const struct trm_import_request *request, enum trm_target_k
 
 /* -- labels */
 
-static struct trm_label label_of(const char *name)
+static struct trm_label import_label_parse(const char *name)
 {
   struct trm_label label = {.name = (char *)name};
   label.is_number = trm_parse_number(name, &label.number);
   return label;
 }
 
-static int label_compare(const struct trm_label *a, const struct trm_label *b)
+static int import_label_compare(const struct trm_label *a, const struct trm_label *b)
 {
   if (a->is_number != b->is_number)
     return a->is_number ? -1 : 1;
@@ -136,13 +137,13 @@ static int label_compare(const struct trm_label *a, const struct trm_label *b)
 }
 
 /* The place of a label, or where it would stand. */
-static size_t label_place(const struct trm_labels *labels, const struct trm_label *wanted, bool *found)
+static size_t import_label_find(const struct trm_labels *labels, const struct trm_label *label, bool *found)
 {
   size_t low = 0, high = labels->count;
   *found = false;
   while (low < high) {
     const size_t middle = low + (high - low) / 2;
-    const int order = label_compare(&labels->label[middle], wanted);
+    const int order = import_label_compare(&labels->label[middle], label);
     if (order == 0) {
       *found = true;
       return middle;
@@ -158,20 +159,20 @@ static size_t label_place(const struct trm_labels *labels, const struct trm_labe
 bool trm_labels_add(struct trm_labels *labels, const char *name)
 {
   bool found;
-  struct trm_label label = label_of(name);
-  const size_t place = label_place(labels, &label, &found);
+  struct trm_label label = import_label_parse(name);
+  const size_t place = import_label_find(labels, &label, &found);
   if (found)
     return true;
   if (labels->count == TRM_MAX_LABELS)
     return false;
-  if (labels->count == labels->room) {
-    const size_t room = 2 * labels->room + 16;
-    struct trm_label *larger = trm_alloc(room * sizeof *larger, "labels");
+  if (labels->count == labels->capacity) {
+    const size_t capacity = 2 * labels->capacity + 16;
+    struct trm_label *larger = trm_alloc(capacity * sizeof *larger, "labels");
     if (labels->count)
       memcpy(larger, labels->label, labels->count * sizeof *larger);
     trm_free(labels->label);
     labels->label = larger;
-    labels->room = room;
+    labels->capacity = capacity;
   }
   memmove(labels->label + place + 1, labels->label + place, (labels->count - place) * sizeof label);
   label.name = trm_strdup(name);
@@ -183,8 +184,8 @@ bool trm_labels_add(struct trm_labels *labels, const char *name)
 int32_t trm_labels_index(const struct trm_labels *labels, const char *name)
 {
   bool found;
-  const struct trm_label label = label_of(name);
-  const size_t place = label_place(labels, &label, &found);
+  const struct trm_label label = import_label_parse(name);
+  const size_t place = import_label_find(labels, &label, &found);
   return found ? (int32_t)place : -1;
 }
 

@@ -34,7 +34,8 @@ bool trm_is_folder(const char *path);
 
 /* How many of a single file's `rows` rows are for training, by request->test_part (`otherwise` where that is
  * negative). */
-int trm_import_cut(const struct trm_import_request *request, double otherwise, uint64_t rows, uint64_t *train_rows);
+int trm_import_train_rows(const struct trm_import_request *request, double default_part, uint64_t rows,
+                          uint64_t *train_rows);
 
 /* Checks what sources of rows have in common: one or two paths, no test_part beside a second path, a known target. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target);
@@ -47,7 +48,7 @@ struct trm_labels {
     bool is_number;
     double number;
   } *label;        /* (count) numbers first, ascending, then other texts in order of their bytes */
-  size_t count, room;
+  size_t count, capacity;
 };
 #define TRM_MAX_LABELS 65536
 bool trm_labels_add(struct trm_labels *labels, const char *name); /* false: TRM_MAX_LABELS are there already */

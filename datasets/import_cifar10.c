@@ -5,7 +5,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/import.h"
-#include "datasets/input.h"
+#include "datasets/file_reader.h"
 
 #define CLASSES 10
 #define PIXELS 3072
@@ -14,10 +14,10 @@
 #define BATCHES 5
 
 /* The class names a folder gives, one a line; these, if it has no such file. */
-static const char *const usual_names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
-                                                 "dog",      "frog",       "horse", "ship", "truck"};
+static const char *const default_names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
+                                                   "dog",      "frog",       "horse", "ship", "truck"};
 
-static int names_read(const char *path, char *names[CLASSES])
+static int cifar10_names_read(const char *path, char *names[CLASSES])
 {
   struct trm_reader *reader;
   TRM_CHECK(trm_reader_open(&reader, path));
@@ -39,7 +39,7 @@ static int names_read(const char *path, char *names[CLASSES])
   return status;
 }
 
-static int file_copy(struct trm_data_writer *writer, const char *path, uint8_t *records, uint8_t *image)
+static int cifar10_file_copy(struct trm_data_writer *writer, const char *path, uint8_t *records, uint8_t *image)
 {
   struct trm_reader *reader;
   TRM_CHECK(trm_reader_open(&reader, path));
@@ -47,7 +47,7 @@ static int file_copy(struct trm_data_writer *writer, const char *path, uint8_t *
   size_t done = 0;
   for (size_t got = CHUNK * RECORD; got == CHUNK * RECORD && status == TRM_OK;) {
     int32_t target[CHUNK];
-    status = trm_reader_bytes(reader, records, CHUNK * RECORD, &got);
+    status = trm_reader_read(reader, records, CHUNK * RECORD, &got);
     if (status == TRM_OK && (got % RECORD || (!got && !done)))
       status = trm_error(TRM_FAILED, "%s: is not a CIFAR-10 batch: %zu bytes, which are no records of %d bytes", path,
                          done * RECORD + got, RECORD);
@@ -70,8 +70,8 @@ static int file_copy(struct trm_data_writer *writer, const char *path, uint8_t *
 }
 
 /* All but the last file are train batches; the last one is the test split (a single file has no test split). */
-static int files_import(const struct trm_import_request *request, const char *const *paths, int count,
-                        const char *const *names)
+static int cifar10_files_import(const struct trm_import_request *request, const char *const *paths, int count,
+                                const char *const *names)
 {
   char *source = trm_format("CIFAR-10 binary files, first %s", paths[0]);
   const struct trm_data_spec spec = {
@@ -94,14 +94,14 @@ static int files_import(const struct trm_import_request *request, const char *co
     if (i == 0 || i == count - 1)
       status = trm_data_writer_split(writer, i == 0 ? "train" : "test");
     if (status == TRM_OK)
-      status = file_copy(writer, paths[i], records, image);
+      status = cifar10_file_copy(writer, paths[i], records, image);
   }
   trm_free(records);
   trm_free(image);
   return trm_import_end(writer, status, 0);
 }
 
-static int folder_import(const struct trm_import_request *request)
+static int cifar10_folder_import(const struct trm_import_request *request)
 {
   const char *folder = request->paths[0];
   char *path[BATCHES + 1] = {NULL}, *names[CLASSES] = {NULL};
@@ -115,10 +115,10 @@ static int folder_import(const struct trm_import_request *request)
   }
   char *meta = trm_import_find(folder, "batches.meta.txt");
   if (status == TRM_OK && meta)
-    status = names_read(meta, names);
+    status = cifar10_names_read(meta, names);
   if (status == TRM_OK)
-    status = files_import(request, (const char *const *)path, BATCHES + 1,
-                          meta ? (const char *const *)names : usual_names);
+    status = cifar10_files_import(request, (const char *const *)path, BATCHES + 1,
+                                  meta ? (const char *const *)names : default_names);
   trm_free(meta);
   for (int i = 0; i <= BATCHES; i++)
     trm_free(path[i]);
@@ -130,6 +130,6 @@ static int folder_import(const struct trm_import_request *request)
 int trm_import_cifar10(const struct trm_import_request *request)
 {
   if (request->count == 1 && trm_is_folder(request->paths[0]))
-    return folder_import(request);
-  return files_import(request, request->paths, request->count, usual_names);
+    return cifar10_folder_import(request);
+  return cifar10_files_import(request, request->paths, request->count, default_names);
 }

@@ -10,14 +10,14 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/import.h"
-#include "datasets/input.h"
+#include "datasets/file_reader.h"
 
 #define CHUNK_ROWS 1024
 #define CHUNK_ENTRIES ((size_t)1 << 20)
 
 /* Rows on their way to the writer. */
 struct batch {
-  size_t rows, entries_room;
+  size_t rows, entries_capacity;
   int64_t starts[CHUNK_ROWS + 1];
   int32_t *columns; /* (entries_room) */
   float *values;
@@ -34,13 +34,13 @@ struct import {
   size_t features; /* largest index so far */
 };
 
-static void batch_grow(struct batch *batch, size_t entries)
+static void libsvm_batch_grow(struct batch *batch, size_t entries)
 {
-  if (entries <= batch->entries_room)
+  if (entries <= batch->entries_capacity)
     return;
-  const size_t room = 2 * entries, used = (size_t)batch->starts[batch->rows + 1];
-  int32_t *columns = trm_alloc(room * sizeof *columns, "libsvm indices");
-  float *values = trm_alloc(room * sizeof *values, "libsvm values");
+  const size_t capacity = 2 * entries, used = (size_t)batch->starts[batch->rows + 1];
+  int32_t *columns = trm_alloc(capacity * sizeof *columns, "libsvm indices");
+  float *values = trm_alloc(capacity * sizeof *values, "libsvm values");
   if (used) {
     memcpy(columns, batch->columns, used * sizeof *columns);
     memcpy(values, batch->values, used * sizeof *values);
@@ -49,10 +49,10 @@ static void batch_grow(struct batch *batch, size_t entries)
   trm_free(batch->values);
   batch->columns = columns;
   batch->values = values;
-  batch->entries_room = room;
+  batch->entries_capacity = capacity;
 }
 
-static int batch_flush(struct import *import)
+static int libsvm_batch_flush(struct import *import)
 {
   struct batch *batch = import->batch;
   const struct trm_data_rows rows = {
@@ -67,14 +67,14 @@ static int batch_flush(struct import *import)
   return rows.rows ? trm_data_writer_append(import->writer, &rows) : TRM_OK;
 }
 
-static bool is_blank(char c)
+static bool libsvm_is_blank(char c)
 {
   return c == ' ' || c == '\t';
 }
 
 /* The next line that holds a row: its label, ended by a NUL, and what follows. *label is NULL at the end of the
  * file. */
-static int row_next(struct trm_reader *reader, char **label, char **rest)
+static int libsvm_row_next(struct trm_reader *reader, char **label, char **rest)
 {
   char *line;
   size_t length;
@@ -84,7 +84,7 @@ static int row_next(struct trm_reader *reader, char **label, char **rest)
     if (!line)
       return TRM_OK;
     line[strcspn(line, "#")] = '\0';
-    while (is_blank(*line))
+    while (libsvm_is_blank(*line))
       line++;
     if (*line)
       *label = line;
@@ -100,14 +100,14 @@ static int row_next(struct trm_reader *reader, char **label, char **rest)
 }
 
 /* First pass: counts rows, gathers labels. */
-static int labels_scan(struct import *import, const char *path, uint64_t *rows)
+static int libsvm_labels_scan(struct import *import, const char *path, uint64_t *rows)
 {
   struct trm_reader *reader;
   TRM_CHECK(trm_reader_open(&reader, path));
   char *label, *rest;
   int status;
   *rows = 0;
-  while ((status = row_next(reader, &label, &rest)) == TRM_OK && label) {
+  while ((status = libsvm_row_next(reader, &label, &rest)) == TRM_OK && label) {
     ++*rows;
     if (import->target == TRM_TARGET_CLASS && !trm_labels_add(&import->labels, label)) {
       status = trm_reader_error(reader, "more than %d different labels; are they values? --target=value",
@@ -122,7 +122,8 @@ static int labels_scan(struct import *import, const char *path, uint64_t *rows)
 }
 
 /* Reads "index:value" at *text and steps over it. */
-static int entry_parse(const struct trm_reader *reader, char **text, int64_t before, int32_t *column, float *value)
+static int libsvm_entry_parse(const struct trm_reader *reader, char **text, int64_t before, int32_t *column,
+                              float *value)
 {
   char *token = *text, *at = token;
   const int shown = (int)strcspn(token, " \t");
@@ -147,7 +148,7 @@ static int entry_parse(const struct trm_reader *reader, char **text, int64_t bef
   const char *number = at + 1;
   char *end;
   const double parsed = strtod(number, &end);
-  if (end == number || end != *text || is_blank(*number))
+  if (end == number || end != *text || libsvm_is_blank(*number))
     return trm_reader_error(reader, "\"%.*s\": the value is not a number", shown, token);
   if (!(fabs(parsed) <= (double)FLT_MAX))
     return trm_reader_error(reader, "\"%.*s\": the value is not finite in single precision", shown, token);
@@ -156,7 +157,7 @@ static int entry_parse(const struct trm_reader *reader, char **text, int64_t bef
   return TRM_OK;
 }
 
-static void row_normalize(float *values, size_t n)
+static void libsvm_row_normalize(float *values, size_t n)
 {
   double sum = 0;
   for (size_t i = 0; i < n; i++)
@@ -166,7 +167,7 @@ static void row_normalize(float *values, size_t n)
       values[i] = (float)(values[i] / sqrt(sum));
 }
 
-static int row_add(struct import *import, const struct trm_reader *reader, const char *label, char *text)
+static int libsvm_row_add(struct import *import, const struct trm_reader *reader, const char *label, char *text)
 {
   struct batch *batch = import->batch;
   const size_t row = batch->rows, first = (size_t)batch->starts[row];
@@ -182,65 +183,65 @@ static int row_add(struct import *import, const struct trm_reader *reader, const
   }
   int64_t before = 0;
   batch->starts[row + 1] = batch->starts[row];
-  while (is_blank(*text))
+  while (libsvm_is_blank(*text))
     text++;
   while (*text) {
     const size_t entry = (size_t)batch->starts[row + 1];
-    batch_grow(batch, entry + 1);
-    TRM_CHECK(entry_parse(reader, &text, before, &batch->columns[entry], &batch->values[entry]));
+    libsvm_batch_grow(batch, entry + 1);
+    TRM_CHECK(libsvm_entry_parse(reader, &text, before, &batch->columns[entry], &batch->values[entry]));
     before = batch->columns[entry] + (int64_t)1;
     batch->starts[row + 1]++;
-    while (is_blank(*text))
+    while (libsvm_is_blank(*text))
       text++;
   }
   if ((size_t)before > import->features)
     import->features = (size_t)before;
   if (import->request->normalize)
-    row_normalize(batch->values + first, (size_t)batch->starts[row + 1] - first);
+    libsvm_row_normalize(batch->values + first, (size_t)batch->starts[row + 1] - first);
   batch->rows++;
   if (batch->rows == CHUNK_ROWS || (size_t)batch->starts[batch->rows] >= CHUNK_ENTRIES)
-    return batch_flush(import);
+    return libsvm_batch_flush(import);
   return TRM_OK;
 }
 
 /* Second pass: a file's rows become a split; after `cut` of them the test split begins. */
-static int rows_copy(struct import *import, const char *path, const char *split, uint64_t cut)
+static int libsvm_rows_copy(struct import *import, const char *path, const char *split, uint64_t train_rows)
 {
   struct trm_reader *reader;
   TRM_CHECK(trm_reader_open(&reader, path));
   char *label, *rest;
   uint64_t rows = 0;
   int status = trm_data_writer_split(import->writer, split);
-  while (status == TRM_OK && (status = row_next(reader, &label, &rest)) == TRM_OK && label) {
-    if (rows++ == cut) {
-      status = batch_flush(import);
+  while (status == TRM_OK && (status = libsvm_row_next(reader, &label, &rest)) == TRM_OK && label) {
+    if (rows++ == train_rows) {
+      status = libsvm_batch_flush(import);
       if (status == TRM_OK)
         status = trm_data_writer_split(import->writer, "test");
     }
     if (status == TRM_OK)
-      status = row_add(import, reader, label, rest);
+      status = libsvm_row_add(import, reader, label, rest);
   }
   if (status == TRM_OK)
-    status = batch_flush(import);
+    status = libsvm_batch_flush(import);
   trm_reader_close(reader);
   return status;
 }
 
-static int files_import(struct import *import)
+static int libsvm_files_import(struct import *import)
 {
   const struct trm_import_request *request = import->request;
   const char *train = request->paths[0], *test = request->count == 2 ? request->paths[1] : NULL;
-  uint64_t rows, test_rows, cut = UINT64_MAX;
-  TRM_CHECK(labels_scan(import, train, &rows));
+  uint64_t rows, test_rows, train_rows = UINT64_MAX;
+  TRM_CHECK(libsvm_labels_scan(import, train, &rows));
   if (test)
-    TRM_CHECK(labels_scan(import, test, &test_rows));
+    TRM_CHECK(libsvm_labels_scan(import, test, &test_rows));
   else
-    TRM_CHECK(trm_import_cut(request, 0, rows, &cut));
+    TRM_CHECK(trm_import_train_rows(request, 0, rows, &train_rows));
   const struct trm_data_spec spec = {.kind = TRM_DATA_CSR, .element = TRM_ELEMENT_FLOAT, .shape = {.dims = 1}};
   TRM_CHECK(trm_import_begin_labels(request, spec, "libsvm", import->target, &import->labels, &import->writer));
-  int status = rows_copy(import, train, "train", cut);
+  int status = libsvm_rows_copy(import, train, "train", train_rows);
   if (status == TRM_OK && test)
-    status = rows_copy(import, test, "test", UINT64_MAX);
+    status = libsvm_rows_copy(import, test, "test", UINT64_MAX);
   if (status == TRM_OK && import->features == 0)
     status = trm_error(TRM_FAILED, "%s: no row has an entry", train);
   return trm_import_end(import->writer, status, import->features);
@@ -251,7 +252,7 @@ int trm_import_libsvm(const struct trm_import_request *request)
   struct import import = {.request = request};
   TRM_CHECK(trm_import_check(request, &import.target));
   import.batch = trm_alloc(sizeof *import.batch, "libsvm rows");
-  const int status = files_import(&import);
+  const int status = libsvm_files_import(&import);
   trm_free(import.batch->columns);
   trm_free(import.batch->values);
   trm_free(import.batch);

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/import.h"
-#include "datasets/input.h"
+#include "datasets/file_reader.h"
 
 #define CHUNK 4096 /* images at once */
 #define CLASSES 10
@@ -19,60 +19,60 @@ struct idx {
   uint32_t size[3];
 };
 
-static uint32_t big_endian(const uint8_t *bytes)
+static uint32_t mnist_big_endian(const uint8_t *bytes)
 {
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
 /* Opens a file of images (3 sizes) or of labels (1) and reads its head. */
-static int idx_open(struct idx *idx, const char *path, uint32_t wanted)
+static int mnist_idx_open(struct idx *idx, const char *path, uint32_t expected)
 {
-  const bool images = wanted == IMAGES_MAGIC;
+  const bool images = expected == IMAGES_MAGIC;
   const size_t dims = images ? 3 : 1;
   uint8_t head[16];
   size_t got;
   TRM_CHECK(trm_reader_open(&idx->reader, path));
-  TRM_CHECK(trm_reader_bytes(idx->reader, head, 4 + 4 * dims, &got));
-  const uint32_t magic = got >= 4 ? big_endian(head) : 0;
-  if (got >= 4 && magic != wanted)
+  TRM_CHECK(trm_reader_read(idx->reader, head, 4 + 4 * dims, &got));
+  const uint32_t magic = got >= 4 ? mnist_big_endian(head) : 0;
+  if (got >= 4 && magic != expected)
     return trm_error(TRM_FAILED, "%s: is not an IDX file of %s: magic number 0x%08x in place of 0x%08x%s", path,
-                     images ? "images" : "labels", magic, wanted,
+                     images ? "images" : "labels", magic, expected,
                      magic == IMAGES_MAGIC || magic == LABELS_MAGIC ? " (the order is IMAGES LABELS)" : "");
   if (got < 4 + 4 * dims)
     return trm_error(TRM_FAILED, "%s: the IDX file is cut short: %zu bytes, within its head", path, got);
   for (size_t i = 0; i < dims; i++)
-    idx->size[i] = big_endian(head + 4 + 4 * i);
+    idx->size[i] = mnist_big_endian(head + 4 + 4 * i);
   return TRM_OK;
 }
 
 /* Reads `count` items of `bytes` bytes, of which `done` came before. */
-static int idx_read(struct idx *idx, uint8_t *to, uint32_t done, size_t count, size_t bytes)
+static int mnist_idx_read(struct idx *idx, uint8_t *to, uint32_t done, size_t count, size_t bytes)
 {
   size_t got;
-  TRM_CHECK(trm_reader_bytes(idx->reader, to, count * bytes, &got));
+  TRM_CHECK(trm_reader_read(idx->reader, to, count * bytes, &got));
   if (got == count * bytes)
     return TRM_OK;
   return trm_error(TRM_FAILED, "%s: the IDX file is cut short: it promises %u items and holds %zu",
                    trm_reader_path(idx->reader), idx->size[0], done + got / bytes);
 }
 
-static int idx_end(struct idx *idx)
+static int mnist_idx_end(struct idx *idx)
 {
   uint8_t more;
   size_t got;
-  TRM_CHECK(trm_reader_bytes(idx->reader, &more, 1, &got));
+  TRM_CHECK(trm_reader_read(idx->reader, &more, 1, &got));
   return got ? trm_error(TRM_FAILED, "%s: there are bytes after the last of %u items", trm_reader_path(idx->reader),
                          idx->size[0])
              : TRM_OK;
 }
 
 /* Copies one split; opens both files, which the caller closes. The first split opens the writer. */
-static int split_copy(const struct trm_import_request *request, const char *const paths[2], struct idx idx[2],
-                      struct trm_data_writer **writer, uint32_t side[2])
+static int mnist_split_copy(const struct trm_import_request *request, const char *const paths[2], struct idx idx[2],
+                            struct trm_data_writer **writer, uint32_t side[2])
 {
   const bool is_first = !*writer;
-  TRM_CHECK(idx_open(&idx[0], paths[0], IMAGES_MAGIC));
-  TRM_CHECK(idx_open(&idx[1], paths[1], LABELS_MAGIC));
+  TRM_CHECK(mnist_idx_open(&idx[0], paths[0], IMAGES_MAGIC));
+  TRM_CHECK(mnist_idx_open(&idx[1], paths[1], LABELS_MAGIC));
   const uint32_t rows = idx[0].size[0], *size = idx[0].size;
   if (rows != idx[1].size[0])
     return trm_error(TRM_FAILED, "%s has %u images, %s has %u labels", paths[0], rows, paths[1], idx[1].size[0]);
@@ -108,9 +108,9 @@ static int split_copy(const struct trm_import_request *request, const char *cons
   int status = TRM_OK;
   for (uint32_t done = 0; done < rows && status == TRM_OK;) {
     const size_t count = rows - done < chunk ? rows - done : chunk;
-    status = idx_read(&idx[0], image, done, count, pixels);
+    status = mnist_idx_read(&idx[0], image, done, count, pixels);
     if (status == TRM_OK)
-      status = idx_read(&idx[1], label, done, count, 1);
+      status = mnist_idx_read(&idx[1], label, done, count, 1);
     for (size_t i = 0; i < count && status == TRM_OK; i++) {
       target[i] = label[i];
       if (label[i] >= CLASSES)
@@ -124,18 +124,18 @@ static int split_copy(const struct trm_import_request *request, const char *cons
   }
   trm_free(image);
   TRM_CHECK(status);
-  TRM_CHECK(idx_end(&idx[0]));
-  return idx_end(&idx[1]);
+  TRM_CHECK(mnist_idx_end(&idx[0]));
+  return mnist_idx_end(&idx[1]);
 }
 
-static int files_import(const struct trm_import_request *request, const char *const *paths, int count)
+static int mnist_files_import(const struct trm_import_request *request, const char *const *paths, int count)
 {
   struct trm_data_writer *writer = NULL;
   uint32_t side[2];
   int status = TRM_OK;
   for (int i = 0; i < count && status == TRM_OK; i += 2) {
     struct idx idx[2] = {{.reader = NULL}, {.reader = NULL}};
-    status = split_copy(request, paths + i, idx, &writer, side);
+    status = mnist_split_copy(request, paths + i, idx, &writer, side);
     trm_reader_close(idx[0].reader);
     trm_reader_close(idx[1].reader);
   }
@@ -156,7 +156,7 @@ int trm_import_mnist(const struct trm_import_request *request)
       return trm_error(TRM_FAILED, "%s: %s", request->paths[0], strerror(errno));
     if (request->count != 2 && request->count != 4)
       return trm_error(TRM_USAGE, "mnist: give a folder, or IMAGES LABELS, or IMAGES LABELS TEST-IMAGES TEST-LABELS");
-    return files_import(request, request->paths, request->count);
+    return mnist_files_import(request, request->paths, request->count);
   }
   char *path[4] = {NULL};
   int status = TRM_OK;
@@ -168,7 +168,7 @@ int trm_import_mnist(const struct trm_import_request *request)
       status = trm_error(TRM_FAILED, "%s: holds no %s, plain or .gz", request->paths[0], names[i][0]);
   }
   if (status == TRM_OK)
-    status = files_import(request, (const char *const *)path, 4);
+    status = mnist_files_import(request, (const char *const *)path, 4);
   for (int i = 0; i < 4; i++)
     trm_free(path[i]);
   return status;

@@ -7,7 +7,7 @@
 #include "core/options.h"
 #include "core/status.h"
 #include "datasets/import.h"
-#include "datasets/input.h"
+#include "datasets/file_reader.h"
 #include "datasets/utf8.h"
 
 #define CHUNK 65536 /* bytes at once */
@@ -39,18 +39,18 @@ static int text_read(struct text *text, int32_t *codes, size_t *got)
   size_t count;
   *got = 0;
   do {
-    TRM_CHECK(trm_reader_bytes(text->reader, bytes, sizeof bytes, &count));
+    TRM_CHECK(trm_reader_read(text->reader, bytes, sizeof bytes, &count));
     for (size_t i = 0; i < count; i++) {
       int32_t code;
-      const char *wrong = utf8_take(&text->state, bytes[i], &code);
+      const char *wrong = utf8_decode(&text->state, bytes[i], &code);
       if (wrong)
         return text_error(text, wrong);
       text->line += code == '\n';
-      const bool is_mark = code == 0xfeff && text->codes == 0 && *got == 0; /* a byte order mark is no character */
-      if (code >= 0 && !is_mark)
+      const bool is_bom = code == 0xfeff && text->codes == 0 && *got == 0; /* a byte order mark is no character */
+      if (code >= 0 && !is_bom)
         codes[(*got)++] = code;
     }
-    if (!count && text->state.left)
+    if (!count && text->state.remaining)
       return text_error(text, "the last character is cut short");
   } while (count && !*got);
   text->codes += *got;
@@ -58,7 +58,7 @@ static int text_read(struct text *text, int32_t *codes, size_t *got)
 }
 
 /* First pass: counts characters and marks those that occur. */
-static int characters_scan(const char *path, int32_t *codes, int32_t *token, uint64_t *count)
+static int text_characters_scan(const char *path, int32_t *codes, int32_t *token, uint64_t *count)
 {
   struct text text;
   TRM_CHECK(text_open(&text, path));
@@ -75,8 +75,8 @@ static int characters_scan(const char *path, int32_t *codes, int32_t *token, uin
 }
 
 /* Characters go out as tokens, in place. */
-static int characters_append(struct trm_data_writer *writer, const char *path, int32_t *codes, size_t count,
-                             const int32_t *token)
+static int text_characters_append(struct trm_data_writer *writer, const char *path, int32_t *codes, size_t count,
+                                  const int32_t *token)
 {
   struct trm_data_rows rows = {.rows = count, .tokens = codes};
   for (size_t i = 0; i < count; i++) {
@@ -89,28 +89,28 @@ static int characters_append(struct trm_data_writer *writer, const char *path, i
 }
 
 /* Second pass: a file's characters become a split; after `cut` of them the test split begins. */
-static int characters_copy(struct trm_data_writer *writer, const char *path, const char *split, uint64_t cut,
-                           int32_t *codes, const int32_t *token)
+static int text_characters_copy(struct trm_data_writer *writer, const char *path, const char *split,
+                                uint64_t train_count, int32_t *codes, const int32_t *token)
 {
   struct text text;
   TRM_CHECK(text_open(&text, path));
   int status = trm_data_writer_split(writer, split);
   size_t got;
   for (uint64_t done = 0; status == TRM_OK && (status = text_read(&text, codes, &got)) == TRM_OK && got; done += got) {
-    const bool test_begins = done <= cut && cut - done < got;
-    const size_t head = test_begins ? (size_t)(cut - done) : got;
-    status = characters_append(writer, path, codes, head, token);
+    const bool test_begins = done <= train_count && train_count - done < got;
+    const size_t head = test_begins ? (size_t)(train_count - done) : got;
+    status = text_characters_append(writer, path, codes, head, token);
     if (status == TRM_OK && test_begins)
       status = trm_data_writer_split(writer, "test");
     if (status == TRM_OK)
-      status = characters_append(writer, path, codes + head, got - head, token);
+      status = text_characters_append(writer, path, codes + head, got - head, token);
   }
   trm_reader_close(text.reader);
   return status;
 }
 
 /* Numbers the characters that occur, the others become -1; returns their UTF-8 forms, one block: trm_free. */
-static const char **vocabulary_number(int32_t *token, size_t *size)
+static const char **text_vocabulary_make(int32_t *token, size_t *size)
 {
   *size = 0;
   for (int32_t code = 0; code < UTF8_CODES; code++)
@@ -120,22 +120,22 @@ static const char **vocabulary_number(int32_t *token, size_t *size)
   for (int32_t code = 0; code < UTF8_CODES; code++)
     if (token[code] >= 0) {
       names[token[code]] = at;
-      at = utf8_put(at, code) + 1; /* a NUL is there already */
+      at = utf8_encode(at, code) + 1; /* a NUL is there already */
     }
   return names;
 }
 
-static int files_import(const struct trm_import_request *request, int32_t *codes, int32_t *token)
+static int text_files_import(const struct trm_import_request *request, int32_t *codes, int32_t *token)
 {
   const char *train = request->paths[0], *test = request->count == 2 ? request->paths[1] : NULL;
-  uint64_t count, test_count, cut = UINT64_MAX;
-  TRM_CHECK(characters_scan(train, codes, token, &count));
+  uint64_t count, test_count, train_count = UINT64_MAX;
+  TRM_CHECK(text_characters_scan(train, codes, token, &count));
   if (test)
-    TRM_CHECK(characters_scan(test, codes, token, &test_count));
+    TRM_CHECK(text_characters_scan(test, codes, token, &test_count));
   else
-    TRM_CHECK(trm_import_cut(request, TEST_PART, count, &cut));
+    TRM_CHECK(trm_import_train_rows(request, TEST_PART, count, &train_count));
   size_t vocabulary;
-  const char **names = vocabulary_number(token, &vocabulary);
+  const char **names = text_vocabulary_make(token, &vocabulary);
   char *source = trm_format("text file %s, by characters", train);
   const struct trm_encoding encoding = {.name = (char *)"characters"};
   const struct trm_data_spec spec = {
@@ -152,21 +152,21 @@ static int files_import(const struct trm_import_request *request, int32_t *codes
   trm_free(names);
   trm_free(source);
   TRM_CHECK(status);
-  status = characters_copy(writer, train, "train", cut, codes, token);
+  status = text_characters_copy(writer, train, "train", train_count, codes, token);
   if (status == TRM_OK && test)
-    status = characters_copy(writer, test, "test", UINT64_MAX, codes, token);
+    status = text_characters_copy(writer, test, "test", UINT64_MAX, codes, token);
   return trm_import_end(writer, status, 0);
 }
 
 /* What --tokens and the flags beside it say. */
-static int request_check(const struct trm_import_request *request, bool *characters)
+static int text_request_check(const struct trm_import_request *request, bool *characters)
 {
   const char *tokens = request->tokens;
   static const char *const known[] = {"characters", "bytes", "bpe", NULL};
   *characters = !tokens || !strcmp(tokens, "characters");
   const bool pairs = tokens && !strcmp(tokens, "bpe"), files = request->merges || request->vocabulary_file;
   if (!*characters && !pairs && strcmp(tokens, "bytes") != 0) {
-    const char *near = trm_nearest(tokens, known);
+    const char *near = trm_nearest_word(tokens, known);
     return trm_error(TRM_USAGE, "--tokens=%s: characters, bytes or bpe%s%s%s", tokens, near ? "; did you mean " : "",
                      near ? near : "", near ? "?" : "");
   }
@@ -187,12 +187,12 @@ int trm_import_text(const struct trm_import_request *request)
   enum trm_target_kind target;
   bool characters;
   TRM_CHECK(trm_import_check(request, &target));
-  TRM_CHECK(request_check(request, &characters));
+  TRM_CHECK(text_request_check(request, &characters));
   if (!characters)
     return trm_import_tokens(request);
   int32_t *codes = trm_alloc(CHUNK * sizeof *codes, "characters");
   int32_t *token = trm_alloc(UTF8_CODES * sizeof *token, "the table of characters");
-  const int status = files_import(request, codes, token);
+  const int status = text_files_import(request, codes, token);
   trm_free(codes);
   trm_free(token);
   return status;

@@ -7,24 +7,24 @@
 #include "core/status.h"
 #include "datasets/bpe.h"
 #include "datasets/import.h"
-#include "datasets/pieces.h"
+#include "datasets/text_chunks.h"
 #include "datasets/tokenizer.h"
 #include "datasets/vocabulary.h"
-#include "datasets/words.h"
+#include "datasets/pretokenizer.h"
 
 #define TEST_PART 0.1
 
-static int text_measure(const char *path, bool bytes, uint64_t *size)
+static int tokens_text_measure(const char *path, bool bytes, uint64_t *size)
 {
-  struct pieces pieces;
+  struct text_chunks chunks;
   *size = 0;
-  int status = pieces_open(&pieces, path, bytes, UINT64_MAX);
+  int status = text_chunks_open(&chunks, path, bytes, UINT64_MAX);
   const char *text;
   size_t got = 1;
-  bool beyond;
-  while (status == TRM_OK && got && (status = pieces_next(&pieces, &text, &got, &beyond)) == TRM_OK)
+  bool past_split;
+  while (status == TRM_OK && got && (status = text_chunks_next(&chunks, &text, &got, &past_split)) == TRM_OK)
     *size += got;
-  pieces_close(&pieces);
+  text_chunks_close(&chunks);
   if (status == TRM_OK && *size == 0)
     return trm_error(TRM_FAILED, "%s: the text is empty", path);
   return status;
@@ -34,45 +34,46 @@ static int text_measure(const char *path, bool bytes, uint64_t *size)
 struct counts {
   struct wordset set;
   int64_t *count;
-  size_t room;
+  size_t capacity;
 };
 
 /* What is longer than any token counts as several words: joining a pair takes as long as the words that have it. */
-static void word_count(struct counts *counts, const char *word, size_t bytes)
+static void tokens_word_count(struct counts *counts, const char *word, size_t bytes)
 {
-  for (size_t from = 0; from < bytes; from += BPE_LONGEST) {
+  for (size_t from = 0; from < bytes; from += BPE_MAX_BYTES) {
     bool added;
-    const size_t length = bytes - from < BPE_LONGEST ? bytes - from : BPE_LONGEST;
+    const size_t length = bytes - from < BPE_MAX_BYTES ? bytes - from : BPE_MAX_BYTES;
     const size_t number = wordset_add(&counts->set, word + from, length, &added);
     counts->count =
-      array_grow(counts->count, &counts->room, number, number + 1, sizeof *counts->count, "counts of words");
+      array_grow(counts->count, &counts->capacity, number, number + 1, sizeof *counts->count, "counts of words");
     counts->count[number]++;
   }
 }
 
 /* The words in front of the cut. */
-static int words_count(const char *path, uint64_t cut, struct counts *counts)
+static int tokens_words_count(const char *path, uint64_t split_at, struct counts *counts)
 {
-  struct pieces pieces;
-  struct words *words;
-  TRM_CHECK(words_open(&words));
-  int status = pieces_open(&pieces, path, false, cut);
+  struct text_chunks chunks;
+  struct pretokenizer *pretokenizer;
+  TRM_CHECK(pretokenizer_open(&pretokenizer));
+  int status = text_chunks_open(&chunks, path, false, split_at);
   size_t got = 1;
-  bool beyond = false;
-  for (const char *text; status == TRM_OK && got && !beyond;) {
-    status = pieces_next(&pieces, &text, &got, &beyond);
-    for (size_t at = 0, end; status == TRM_OK && !beyond && at < got; at = end) {
-      status = words_next(words, text, got, at, &end);
+  bool past_split = false;
+  for (const char *text; status == TRM_OK && got && !past_split;) {
+    status = text_chunks_next(&chunks, &text, &got, &past_split);
+    for (size_t at = 0, end; status == TRM_OK && !past_split && at < got; at = end) {
+      status = pretokenizer_next(pretokenizer, text, got, at, &end);
       if (status == TRM_OK)
-        word_count(counts, text + at, end - at);
+        tokens_word_count(counts, text + at, end - at);
     }
   }
-  pieces_close(&pieces);
-  words_close(words);
+  text_chunks_close(&chunks);
+  pretokenizer_close(pretokenizer);
   return status;
 }
 
-static int vocabulary_make(const struct trm_import_request *request, uint64_t cut, struct vocabulary *vocabulary)
+static int tokens_vocabulary_make(const struct trm_import_request *request, uint64_t split_at,
+                                  struct vocabulary *vocabulary)
 {
   if (!strcmp(request->tokens, "bytes")) {
     vocabulary_of_bytes(vocabulary);
@@ -81,7 +82,7 @@ static int vocabulary_make(const struct trm_import_request *request, uint64_t cu
   if (request->merges)
     return vocabulary_read(vocabulary, request->vocabulary_file, request->merges);
   struct counts counts = {0};
-  const int status = words_count(request->paths[0], cut, &counts);
+  const int status = tokens_words_count(request->paths[0], split_at, &counts);
   if (status == TRM_OK) {
     vocabulary_learn(vocabulary, &counts.set, counts.count, request->vocabulary);
     if (vocabulary->size < request->vocabulary)
@@ -94,20 +95,20 @@ static int vocabulary_make(const struct trm_import_request *request, uint64_t cu
 }
 
 /* A file's tokens become a split, and behind the cut the test split. */
-static int tokens_copy(struct trm_data_writer *writer, const char *path, const char *split, uint64_t cut, bool bytes,
-                       struct trm_tokenizer *tokenizer)
+static int tokens_copy(struct trm_data_writer *writer, const char *path, const char *split, uint64_t split_at,
+                       bool bytes, struct trm_tokenizer *tokenizer)
 {
-  struct pieces pieces;
+  struct text_chunks chunks;
   struct trm_tokens tokens = {0};
-  int status = pieces_open(&pieces, path, bytes, cut);
+  int status = text_chunks_open(&chunks, path, bytes, split_at);
   if (status == TRM_OK)
     status = trm_data_writer_split(writer, split);
   size_t got = 1;
-  bool beyond, in_test = false;
+  bool past_split, in_test = false;
   while (status == TRM_OK && got) {
     const char *text;
-    status = pieces_next(&pieces, &text, &got, &beyond);
-    if (status == TRM_OK && beyond && got && !in_test) {
+    status = text_chunks_next(&chunks, &text, &got, &past_split);
+    if (status == TRM_OK && past_split && got && !in_test) {
       status = trm_data_writer_split(writer, "test");
       in_test = true;
     }
@@ -118,16 +119,18 @@ static int tokens_copy(struct trm_data_writer *writer, const char *path, const c
     if (status == TRM_OK && tokens.count)
       status = trm_data_writer_append(writer, &rows);
   }
-  if (status == TRM_OK && cut < pieces.at && !in_test)
-    status = trm_error(TRM_USAGE, "%s: has no white space behind byte %llu, where the test part is to be cut off: "
-                       "name a file of its own for it", path, (unsigned long long)cut);
-  pieces_close(&pieces);
+  if (status == TRM_OK && split_at < chunks.offset && !in_test)
+    status = trm_error(TRM_USAGE,
+                       "%s: has no white space behind byte %llu, where the test part is to be cut off: "
+                       "name a file of its own for it",
+                       path, (unsigned long long)split_at);
+  text_chunks_close(&chunks);
   trm_free(tokens.token);
   return status;
 }
 
-static int files_import(const struct trm_import_request *request, const struct vocabulary *vocabulary, uint64_t cut,
-                        struct trm_tokenizer *tokenizer)
+static int tokens_files_import(const struct trm_import_request *request, const struct vocabulary *vocabulary,
+                               uint64_t split_at, struct trm_tokenizer *tokenizer)
 {
   const bool bytes = !strcmp(request->tokens, "bytes");
   char *source = trm_format("text file %s, by %s%s", request->paths[0], bytes ? "bytes" : "byte pairs of ",
@@ -145,7 +148,7 @@ static int files_import(const struct trm_import_request *request, const struct v
   int status = trm_import_begin(request, spec, &writer);
   trm_free(source);
   TRM_CHECK(status);
-  status = tokens_copy(writer, request->paths[0], "train", cut, bytes, tokenizer);
+  status = tokens_copy(writer, request->paths[0], "train", split_at, bytes, tokenizer);
   if (status == TRM_OK && request->count == 2)
     status = tokens_copy(writer, request->paths[1], "test", UINT64_MAX, bytes, tokenizer);
   return trm_import_end(writer, status, 0);
@@ -153,20 +156,20 @@ static int files_import(const struct trm_import_request *request, const struct v
 
 int trm_import_tokens(const struct trm_import_request *request)
 {
-  uint64_t size, cut = UINT64_MAX;
+  uint64_t size, split_at = UINT64_MAX;
   const bool bytes = !strcmp(request->tokens, "bytes");
-  TRM_CHECK(text_measure(request->paths[0], bytes, &size));
+  TRM_CHECK(tokens_text_measure(request->paths[0], bytes, &size));
   if (request->count == 2)
-    TRM_CHECK(text_measure(request->paths[1], bytes, &size));
+    TRM_CHECK(tokens_text_measure(request->paths[1], bytes, &size));
   else
-    TRM_CHECK(trm_import_cut(request, TEST_PART, size, &cut));
+    TRM_CHECK(trm_import_train_rows(request, TEST_PART, size, &split_at));
   struct vocabulary vocabulary;
   struct trm_tokenizer *tokenizer = NULL;
-  TRM_CHECK(vocabulary_make(request, cut, &vocabulary));
+  TRM_CHECK(tokens_vocabulary_make(request, split_at, &vocabulary));
   int status = trm_tokenizer_open(&tokenizer, request->vocabulary_file ? request->vocabulary_file : request->paths[0],
                                   &vocabulary.encoding, vocabulary.name, vocabulary.size);
   if (status == TRM_OK)
-    status = files_import(request, &vocabulary, cut, tokenizer);
+    status = tokens_files_import(request, &vocabulary, split_at, tokenizer);
   trm_tokenizer_close(tokenizer);
   vocabulary_free(&vocabulary);
   return status;

@@ -10,8 +10,8 @@
 #include "core/sha256.h"
 #include "core/status.h"
 #include "datasets.h"
-#include "kept.h"
-#include "reader.h"
+#include "local_state.h"
+#include "data_reader.h"
 
 /* One report: lines of text, or one JSON object. */
 struct report {
@@ -19,7 +19,7 @@ struct report {
   struct trm_json out;
 };
 
-static void say_text(struct report *report, const char *key, const char *value)
+static void info_print_text(struct report *report, const char *key, const char *value)
 {
   if (report->json)
     trm_json_text(&report->out, key, value);
@@ -27,7 +27,7 @@ static void say_text(struct report *report, const char *key, const char *value)
     printf("%-14s %s\n", key, value);
 }
 
-static void say_integer(struct report *report, const char *key, uint64_t value)
+static void info_print_integer(struct report *report, const char *key, uint64_t value)
 {
   if (report->json)
     trm_json_integer(&report->out, key, (int64_t)value);
@@ -35,7 +35,7 @@ static void say_integer(struct report *report, const char *key, uint64_t value)
     printf("%-14s %" PRIu64 "\n", key, value);
 }
 
-static void say_real(struct report *report, const char *key, double value)
+static void info_print_real(struct report *report, const char *key, double value)
 {
   if (report->json)
     trm_json_number(&report->out, key, value);
@@ -43,7 +43,7 @@ static void say_real(struct report *report, const char *key, double value)
     printf("%-14s %.6g\n", key, value);
 }
 
-static void say_shape(struct report *report, const struct trm_shape *shape)
+static void info_print_shape(struct report *report, const struct trm_shape *shape)
 {
   if (!report->json) {
     printf("%-14s %s\n", "shape", trm_shape_text(shape));
@@ -55,7 +55,7 @@ static void say_shape(struct report *report, const struct trm_shape *shape)
   trm_json_end(&report->out);
 }
 
-static void say_names(struct report *report, char **names, size_t count)
+static void info_print_names(struct report *report, char **names, size_t count)
 {
   if (!names)
     return;
@@ -73,27 +73,27 @@ static void say_names(struct report *report, char **names, size_t count)
 }
 
 /* How text became tokens; line feeds are tokens too, so there are names in JSON alone. */
-static void say_encoding(struct report *report, const struct trm_encoding *encoding, char **names, size_t count)
+static void info_print_encoding(struct report *report, const struct trm_encoding *encoding, char **names, size_t count)
 {
-  say_text(report, "tokenizer", encoding->name);
+  info_print_text(report, "tokenizer", encoding->name);
   if (encoding->merges)
-    say_integer(report, "merges", encoding->merges);
+    info_print_integer(report, "merges", encoding->merges);
   if (report->json)
-    say_names(report, names, count);
+    info_print_names(report, names, count);
 }
 
-static void say_file(struct report *report, const char *path, const char *kind)
+static void info_print_file(struct report *report, const char *path, const char *kind)
 {
-  struct stat about = {0};
-  stat(path, &about);
-  say_text(report, "file", path);
-  say_text(report, "is", kind);
-  say_integer(report, "bytes", (uint64_t)about.st_size);
+  struct stat info = {0};
+  stat(path, &info);
+  info_print_text(report, "file", path);
+  info_print_text(report, "is", kind);
+  info_print_integer(report, "bytes", (uint64_t)info.st_size);
 }
 
 /* -- data sets */
 
-static void say_array(struct report *report, const struct data_array *array)
+static void info_print_array(struct report *report, const struct data_array *array)
 {
   struct trm_shape shape = {.dims = array->dims};
   memcpy(shape.size, array->size, sizeof shape.size);
@@ -101,10 +101,10 @@ static void say_array(struct report *report, const struct data_array *array)
   if (report->json) {
     trm_json_object(&report->out, name);
     trm_json_integer(&report->out, "rows", (int64_t)array->rows);
-    say_shape(report, &shape);
+    info_print_shape(report, &shape);
     trm_json_text(&report->out, "type", block_type_name(array->type));
     trm_json_integer(&report->out, "deflate", array->deflate);
-    trm_json_bool(&report->out, "checked", array->sums || array->fletcher32);
+    trm_json_bool(&report->out, "checked", array->checksums || array->fletcher32);
     trm_json_integer(&report->out, "bytes", (int64_t)array->stored_bytes);
     trm_json_text(&report->out, "sha256", array->sha256[0] ? array->sha256 : NULL);
     trm_json_end(&report->out);
@@ -116,18 +116,18 @@ static void say_array(struct report *report, const struct data_array *array)
     printf(", deflate level %d (%.2f of %" PRIu64 ")", array->deflate,
            (double)array->stored_bytes / ((double)(array->rows * array->row_bytes) + 1e-9),
            array->rows * (uint64_t)array->row_bytes);
-  printf(array->sums || array->fletcher32 ? "\n" : ", without checksums\n");
+  printf(array->checksums || array->fletcher32 ? "\n" : ", without checksums\n");
 }
 
 /* Reads all labels and says how often each class occurs. */
-static int say_counts(struct report *report, struct data_split *split, const struct data_head *head)
+static int info_print_class_counts(struct report *report, struct data_split *split, const struct data_head *head)
 {
   uint64_t *count = trm_alloc(head->classes * sizeof *count, "counts of classes");
-  const size_t piece = data_array_piece(&split->y);
-  int32_t *class = trm_alloc(piece * sizeof *class, "labels");
+  const size_t step = data_array_rows_per_read(&split->y);
+  int32_t *class = trm_alloc(step * sizeof *class, "labels");
   int status = TRM_OK;
-  for (uint64_t at = 0; at < split->rows && status == TRM_OK; at += piece) {
-    const size_t rows = split->rows - at < piece ? (size_t)(split->rows - at) : piece;
+  for (uint64_t at = 0; at < split->rows && status == TRM_OK; at += step) {
+    const size_t rows = split->rows - at < step ? (size_t)(split->rows - at) : step;
     status = data_array_read(&split->y, at, rows, class);
     for (size_t i = 0; i < rows && status == TRM_OK; i++) {
       if (class[i] < 0 || (size_t)class[i] >= head->classes)
@@ -154,15 +154,15 @@ static int say_counts(struct report *report, struct data_split *split, const str
 }
 
 /* Reads an array whole, every block verified, and compares its SHA-256. */
-static int array_check(struct data_array *array, char hex[65])
+static int info_array_check(struct data_array *array, char hex[65])
 {
   struct trm_sha256 hash;
-  const size_t piece = data_array_piece(array);
-  void *data = trm_alloc(piece * array->row_bytes, "rows to check");
+  const size_t step = data_array_rows_per_read(array);
+  void *data = trm_alloc(step * array->row_bytes, "rows to check");
   int status = TRM_OK;
   trm_sha256_begin(&hash);
-  for (uint64_t at = 0; at < array->rows && status == TRM_OK; at += piece) {
-    const size_t rows = array->rows - at < piece ? (size_t)(array->rows - at) : piece;
+  for (uint64_t at = 0; at < array->rows && status == TRM_OK; at += step) {
+    const size_t rows = array->rows - at < step ? (size_t)(array->rows - at) : step;
     status = data_array_read(array, at, rows, data);
     if (status == TRM_OK)
       trm_sha256_add(&hash, data, rows * array->row_bytes);
@@ -175,8 +175,8 @@ static int array_check(struct data_array *array, char hex[65])
   return status;
 }
 
-static int split_report(struct report *report, struct data_split *split, const struct data_head *head, bool check,
-                        struct trm_sha256 *digest)
+static int info_split_report(struct report *report, struct data_split *split, const struct data_head *head, bool check,
+                             struct trm_sha256 *digest)
 {
   struct data_array *array[4];
   const int arrays = data_split_arrays(split, array);
@@ -192,13 +192,13 @@ static int split_report(struct report *report, struct data_split *split, const s
     printf("  %-12s %" PRIu64 " bytes, %.3f a token\n", "text", split->text_bytes,
            (double)split->text_bytes / ((double)split->rows + 1e-9));
   for (int i = 0; i < arrays; i++)
-    say_array(report, array[i]);
+    info_print_array(report, array[i]);
   int status = TRM_OK;
   if (head->kind != TRM_DATA_TOKENS && head->target == TRM_TARGET_CLASS)
-    status = say_counts(report, split, head);
+    status = info_print_class_counts(report, split, head);
   for (int i = 0; i < arrays && check && status == TRM_OK; i++) {
     char hex[65];
-    status = array_check(array[i], hex);
+    status = info_array_check(array[i], hex);
     data_digest_add(digest, array[i]->name, array[i]->type, array[i]->rows, hex);
   }
   if (report->json)
@@ -206,29 +206,32 @@ static int split_report(struct report *report, struct data_split *split, const s
   return status;
 }
 
-static int dataset_report(struct report *report, const char *path, hid_t file, bool check)
+static int info_dataset_report(struct report *report, const char *path, hid_t file, bool check)
 {
   struct data_head head;
   struct trm_sha256 digest;
   TRM_CHECK(data_head_read(&head, file, path));
   const bool tokens = head.kind == TRM_DATA_TOKENS;
-  say_file(report, path, "data set");
-  say_text(report, "kind", trm_data_kind_name(head.kind));
+  info_print_file(report, path, "data set");
+  info_print_text(report, "kind", trm_data_kind_name(head.kind));
   if (!tokens)
-    say_shape(report, &head.shape);
-  say_text(report, "target", tokens ? "next token" : head.target == TRM_TARGET_CLASS ? "class" : "value");
-  say_integer(report, tokens ? "vocabulary" : head.target == TRM_TARGET_CLASS ? "classes" : "values",
-              tokens ? head.vocabulary : head.classes);
+    info_print_shape(report, &head.shape);
+  info_print_text(report, "target", tokens ? "next token" : head.target == TRM_TARGET_CLASS ? "class" : "value");
+  info_print_integer(report,
+                     tokens                            ? "vocabulary"
+                     : head.target == TRM_TARGET_CLASS ? "classes"
+                                                       : "values",
+                     tokens ? head.vocabulary : head.classes);
   if (tokens)
-    say_encoding(report, &head.encoding, head.class_names, head.vocabulary);
+    info_print_encoding(report, &head.encoding, head.class_names, head.vocabulary);
   else
-    say_names(report, head.class_names, head.classes);
+    info_print_names(report, head.class_names, head.classes);
   if (head.scale != 1 || head.shift != 0) {
-    say_real(report, "scale", (double)head.scale);
-    say_real(report, "shift", (double)head.shift);
+    info_print_real(report, "scale", (double)head.scale);
+    info_print_real(report, "shift", (double)head.shift);
   }
-  say_text(report, "source", head.source);
-  say_text(report, "digest", head.digest);
+  info_print_text(report, "source", head.source);
+  info_print_text(report, "digest", head.digest);
   trm_sha256_begin(&digest);
   int status = TRM_OK, splits = 0;
   const char *const names[] = {"train", "test"};
@@ -239,7 +242,7 @@ static int dataset_report(struct report *report, const char *path, hid_t file, b
     struct data_split split;
     status = data_split_open(&split, &head, file, path, names[i]);
     if (status == TRM_OK)
-      status = split_report(report, &split, &head, check, &digest);
+      status = info_split_report(report, &split, &head, check, &digest);
     data_split_close(&split);
   }
   if (status == TRM_OK && splits == 0)
@@ -250,8 +253,9 @@ static int dataset_report(struct report *report, const char *path, hid_t file, b
     if (head.digest && strcmp(hex, head.digest))
       status = trm_error(TRM_FAILED, "%s: is damaged: its digest is not the one that was written", path);
     else
-      say_text(report, "check", head.digest ? "every block and the digest are as they were written"
-                                            : "everything can be read; the file has no digest to compare");
+      info_print_text(report, "check",
+                      head.digest ? "every block and the digest are as they were written"
+                                  : "everything can be read; the file has no digest to compare");
   }
   data_head_free(&head);
   return status;
@@ -265,7 +269,7 @@ struct tensors {
   int count;
 };
 
-static herr_t tensor_add(hid_t group, const char *name, const H5L_info_t *info, void *context)
+static herr_t info_tensor_add(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
   struct tensors *tensors = context;
   (void)group, (void)info;
@@ -275,18 +279,18 @@ static herr_t tensor_add(hid_t group, const char *name, const H5L_info_t *info, 
   return 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int info_compare_names(const void *a, const void *b)
 {
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
 /* Says what one tensor is; check: reads it, into the hash too. */
-static int tensor_report(struct report *report, const char *path, hid_t group, const char *what, const char *name,
-                         bool say, bool check, struct trm_sha256 *hash)
+static int info_tensor_report(struct report *report, const char *path, hid_t group, const char *group_name,
+                              const char *name, bool print, bool check, struct trm_sha256 *hash)
 {
   const hid_t dataset = H5Dopen2(group, name, H5P_DEFAULT);
   if (dataset < 0)
-    return h5_error(path, "%s/%s cannot be opened", what, name);
+    return h5_error(path, "%s/%s cannot be opened", group_name, name);
   const hid_t space = H5Dget_space(dataset);
   hsize_t size[H5S_MAX_RANK] = {0};
   struct trm_shape shape = {.dims = space < 0 ? -1 : H5Sget_simple_extent_dims(space, size, NULL)};
@@ -294,22 +298,22 @@ static int tensor_report(struct report *report, const char *path, hid_t group, c
     H5Sclose(space);
   int status = TRM_OK;
   if (shape.dims < 0 || shape.dims > TRM_MAX_DIMS)
-    status = h5_error(path, "%s/%s has no readable shape", what, name);
+    status = h5_error(path, "%s/%s has no readable shape", group_name, name);
   for (int d = 0; status == TRM_OK && d < shape.dims; d++)
     shape.size[d] = (size_t)size[d];
-  if (status == TRM_OK && say && report->json) {
+  if (status == TRM_OK && print && report->json) {
     trm_json_list(&report->out, name);
     for (int d = 0; d < shape.dims; d++)
       trm_json_integer(&report->out, NULL, (int64_t)shape.size[d]);
     trm_json_end(&report->out);
-  } else if (status == TRM_OK && say) {
+  } else if (status == TRM_OK && print) {
     printf("  %-20s %s\n", name, trm_shape_text(&shape));
   }
   if (status == TRM_OK && check) {
     const size_t count = trm_shape_count(&shape);
     float *values = trm_alloc(count * sizeof *values, name);
     if (H5Dread(dataset, H5T_IEEE_F32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-      status = h5_error(path, "%s/%s is damaged or cannot be read", what, name);
+      status = h5_error(path, "%s/%s is damaged or cannot be read", group_name, name);
     else if (hash)
       trm_sha256_add(hash, values, count * sizeof *values);
     trm_free(values);
@@ -318,22 +322,22 @@ static int tensor_report(struct report *report, const char *path, hid_t group, c
   return status;
 }
 
-static int tensors_report(struct report *report, const char *path, hid_t file, const char *what, bool say, bool check,
-                          struct trm_sha256 *hash)
+static int info_tensors_report(struct report *report, const char *path, hid_t file, const char *group_name, bool print,
+                               bool check, struct trm_sha256 *hash)
 {
-  const hid_t group = H5Gopen2(file, what, H5P_DEFAULT);
+  const hid_t group = H5Gopen2(file, group_name, H5P_DEFAULT);
   if (group < 0)
-    return h5_error(path, "%s is missing or damaged", what);
+    return h5_error(path, "%s is missing or damaged", group_name);
   struct tensors *tensors = trm_alloc(sizeof *tensors, "names of parameters");
   int status = TRM_OK;
-  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, tensor_add, tensors) < 0)
-    status = h5_error(path, "%s is damaged", what);
-  qsort(tensors->name, (size_t)tensors->count, sizeof tensors->name[0], by_name);
-  if (say && report->json)
+  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, info_tensor_add, tensors) < 0)
+    status = h5_error(path, "%s is damaged", group_name);
+  qsort(tensors->name, (size_t)tensors->count, sizeof tensors->name[0], info_compare_names);
+  if (print && report->json)
     trm_json_object(&report->out, "parameters");
   for (int i = 0; i < tensors->count && status == TRM_OK; i++)
-    status = tensor_report(report, path, group, what, tensors->name[i], say, check, hash);
-  if (say && report->json)
+    status = info_tensor_report(report, path, group, group_name, tensors->name[i], print, check, hash);
+  if (print && report->json)
     trm_json_end(&report->out);
   for (int i = 0; i < tensors->count; i++)
     trm_free(tensors->name[i]);
@@ -342,28 +346,29 @@ static int tensors_report(struct report *report, const char *path, hid_t file, c
   return status;
 }
 
-static void checkpoint_say(struct report *report, const char *path, const struct trm_checkpoint *c, const char *hex)
+static void info_print_checkpoint(struct report *report, const char *path, const struct trm_checkpoint *c,
+                                  const char *hex)
 {
-  say_file(report, path, "checkpoint");
-  say_text(report, "model", c->model_text);
-  say_text(report, "loss", c->loss_name);
-  say_shape(report, &c->spec.shape);
-  say_integer(report, c->spec.target == TRM_TARGET_CLASS ? "classes" : "values", c->spec.classes);
+  info_print_file(report, path, "checkpoint");
+  info_print_text(report, "model", c->model_text);
+  info_print_text(report, "loss", c->loss_name);
+  info_print_shape(report, &c->spec.shape);
+  info_print_integer(report, c->spec.target == TRM_TARGET_CLASS ? "classes" : "values", c->spec.classes);
   if (c->spec.tokens)
-    say_encoding(report, &c->encoding, c->class_names, c->spec.classes);
+    info_print_encoding(report, &c->encoding, c->class_names, c->spec.classes);
   else
-    say_names(report, c->class_names, c->spec.classes);
-  say_integer(report, "updates", c->updates);
-  say_integer(report, "epoch", c->epoch);
-  say_integer(report, "position", c->position);
-  say_integer(report, "samples", c->samples);
-  say_integer(report, "batch", c->batch);
-  say_integer(report, "seed", c->seed);
-  say_real(report, "best_loss", c->best_loss);
-  say_real(report, "best_accuracy", c->best_accuracy);
-  say_real(report, "wall_s", c->wall_s);
-  say_text(report, "data_digest", c->data_digest);
-  say_text(report, "weights_sha256", hex);
+    info_print_names(report, c->class_names, c->spec.classes);
+  info_print_integer(report, "updates", c->updates);
+  info_print_integer(report, "epoch", c->epoch);
+  info_print_integer(report, "position", c->position);
+  info_print_integer(report, "samples", c->samples);
+  info_print_integer(report, "batch", c->batch);
+  info_print_integer(report, "seed", c->seed);
+  info_print_real(report, "best_loss", c->best_loss);
+  info_print_real(report, "best_accuracy", c->best_accuracy);
+  info_print_real(report, "wall_s", c->wall_s);
+  info_print_text(report, "data_digest", c->data_digest);
+  info_print_text(report, "weights_sha256", hex);
   if (report->json)
     trm_json_list(&report->out, "states");
   else
@@ -380,22 +385,22 @@ static void checkpoint_say(struct report *report, const char *path, const struct
     printf("\nparameters\n");
 }
 
-static int checkpoint_report(struct report *report, const char *path, hid_t file, bool check)
+static int info_checkpoint_report(struct report *report, const char *path, hid_t file, bool check)
 {
   struct trm_checkpoint c;
   TRM_CHECK(trm_checkpoint_hdf5.read_head(path, &c));
   char *hex = h5_get_text(file, "weights_sha256");
-  checkpoint_say(report, path, &c, hex);
+  info_print_checkpoint(report, path, &c, hex);
   struct trm_sha256 hash;
   trm_sha256_begin(&hash);
-  int status = tensors_report(report, path, file, "weights", true, check, &hash);
+  int status = info_tensors_report(report, path, file, "weights", true, check, &hash);
   for (int i = 1; i < c.states && check && status == TRM_OK; i++) {
-    char *what = trm_format("states/%s", c.state_name[i]);
-    status = tensors_report(report, path, file, what, false, true, NULL);
-    trm_free(what);
+    char *group_name = trm_format("states/%s", c.state_name[i]);
+    status = info_tensors_report(report, path, file, group_name, false, true, NULL);
+    trm_free(group_name);
   }
   if (status == TRM_OK && check)
-    status = kept_verify(file, path, c.kept_ranks);
+    status = local_state_verify(file, path, c.local_state_ranks);
   if (status == TRM_OK && check) {
     char found[65];
     trm_sha256_end(&hash, found);
@@ -403,7 +408,7 @@ static int checkpoint_report(struct report *report, const char *path, hid_t file
       status = trm_error(TRM_FAILED, "%s: is damaged: the SHA-256 of the weights is not the one that was written",
                          path);
     else
-      say_text(report, "check", "every array and the SHA-256 of the weights are as they were written");
+      info_print_text(report, "check", "every array and the SHA-256 of the weights are as they were written");
   }
   trm_free(hex);
   trm_checkpoint_free(&c);
@@ -421,8 +426,8 @@ int trm_data_info(const char *path, bool check, bool json)
     trm_json_object(&report.out, NULL);
   }
   h5_enter();
-  const int status = is_checkpoint ? checkpoint_report(&report, path, file, check)
-                                   : dataset_report(&report, path, file, check);
+  const int status = is_checkpoint ? info_checkpoint_report(&report, path, file, check)
+                                   : info_dataset_report(&report, path, file, check);
   H5Fclose(file);
   h5_leave();
   if (json)

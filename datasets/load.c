@@ -8,7 +8,7 @@
 
 /* -- stores */
 
-static void *carve(char *memory, size_t *at, size_t bytes)
+static void *load_carve(char *memory, size_t *at, size_t bytes)
 {
   void *here = memory ? memory + *at : NULL;
   *at += (bytes + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
@@ -20,34 +20,34 @@ uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
   return rows * loader->stride + (loader->context - loader->stride) + 1;
 }
 
-size_t loader_block_bytes(const struct loader *loader, size_t room)
+size_t loader_block_bytes(const struct loader *loader, size_t capacity)
 {
   if (loader->head.kind == TRM_DATA_TOKENS)
-    return (size_t)loader_tokens(loader, room) * block_type_bytes(loader->x_type);
-  return room * loader->row_bytes;
+    return (size_t)loader_tokens(loader, capacity) * block_type_bytes(loader->x_type);
+  return capacity * loader->row_bytes;
 }
 
-size_t store_place(const struct loader *loader, struct store *store, void *memory, size_t blocks, size_t room,
-                   size_t entries)
+size_t store_layout(const struct loader *loader, struct store *store, void *memory, size_t blocks, size_t capacity,
+                    size_t entries)
 {
   size_t bytes = 0;
-  *store = (struct store){.room = room, .entries_room = entries};
+  *store = (struct store){.capacity = capacity, .entries_capacity = entries};
   if (loader->head.kind == TRM_DATA_CSR) {
-    store->starts = carve(memory, &bytes, blocks * (room + 1) * sizeof *store->starts);
-    store->columns = carve(memory, &bytes, entries * sizeof *store->columns);
-    store->values = carve(memory, &bytes, entries * sizeof *store->values);
+    store->starts = load_carve(memory, &bytes, blocks * (capacity + 1) * sizeof *store->starts);
+    store->columns = load_carve(memory, &bytes, entries * sizeof *store->columns);
+    store->values = load_carve(memory, &bytes, entries * sizeof *store->values);
   } else {
-    store->x = carve(memory, &bytes, blocks * loader_block_bytes(loader, room));
+    store->x = load_carve(memory, &bytes, blocks * loader_block_bytes(loader, capacity));
   }
   if (loader->y_bytes)
-    store->y = carve(memory, &bytes, blocks * room * loader->y_bytes);
+    store->y = load_carve(memory, &bytes, blocks * capacity * loader->y_bytes);
   return bytes;
 }
 
 /* -- checks */
 
-static int floats_check(const struct loader *loader, const char *array, const float *value, size_t rows, size_t width,
-                        uint64_t first)
+static int load_floats_check(const struct loader *loader, const char *array, const float *value, size_t rows,
+                             size_t width, uint64_t first)
 {
   for (size_t i = 0; i < rows; i++) {
     /* x - x is 0 for numbers, NaN for the rest: one sum tells */
@@ -61,7 +61,7 @@ static int floats_check(const struct loader *loader, const char *array, const fl
   return TRM_OK;
 }
 
-static int classes_check(const struct loader *loader, const int32_t *class, size_t rows, uint64_t first)
+static int load_classes_check(const struct loader *loader, const int32_t *class, size_t rows, uint64_t first)
 {
   const uint32_t classes = (uint32_t)loader->head.classes;
   for (size_t i = 0; i < rows; i++)
@@ -71,7 +71,7 @@ static int classes_check(const struct loader *loader, const int32_t *class, size
   return TRM_OK;
 }
 
-static int tokens_check(const struct loader *loader, const void *token, size_t count, uint64_t first)
+static int load_tokens_check(const struct loader *loader, const void *token, size_t count, uint64_t first)
 {
   for (size_t i = 0; i < count; i++) {
     const int64_t id = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)token)[i] : ((const int32_t *)token)[i];
@@ -82,8 +82,8 @@ static int tokens_check(const struct loader *loader, const void *token, size_t c
   return TRM_OK;
 }
 
-static int columns_check(const struct loader *loader, const struct store *store, const int64_t *start, size_t rows,
-                         uint64_t first)
+static int load_columns_check(const struct loader *loader, const struct store *store, const int64_t *start, size_t rows,
+                              uint64_t first)
 {
   const int64_t features = (int64_t)loader->head.shape.size[0];
   for (size_t i = 0; i < rows; i++) {
@@ -95,8 +95,8 @@ static int columns_check(const struct loader *loader, const struct store *store,
                          (long long)before, (long long)features - 1);
       before = store->columns[e];
     }
-    TRM_CHECK(floats_check(loader, "values", store->values + start[i], 1, (size_t)(start[i + 1] - start[i]),
-                           first + i));
+    TRM_CHECK(
+      load_floats_check(loader, "values", store->values + start[i], 1, (size_t)(start[i + 1] - start[i]), first + i));
   }
   return TRM_OK;
 }
@@ -104,25 +104,25 @@ static int columns_check(const struct loader *loader, const struct store *store,
 int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
                  uint64_t first)
 {
-  const size_t at = k * store->room + row;
+  const size_t at = k * store->capacity + row;
   if (loader->head.kind == TRM_DATA_TOKENS) {
-    const unsigned char *x = store->x + k * loader_block_bytes(loader, store->room) + row * loader->row_bytes;
-    return tokens_check(loader, x, (size_t)loader_tokens(loader, rows), first * loader->stride);
+    const unsigned char *x = store->x + k * loader_block_bytes(loader, store->capacity) + row * loader->row_bytes;
+    return load_tokens_check(loader, x, (size_t)loader_tokens(loader, rows), first * loader->stride);
   }
   if (loader->head.kind == TRM_DATA_CSR)
-    TRM_CHECK(columns_check(loader, store, store->starts + k * (store->room + 1) + row, rows, first));
+    TRM_CHECK(load_columns_check(loader, store, store->starts + k * (store->capacity + 1) + row, rows, first));
   else if (loader->x_type == BLOCK_FLOAT)
-    TRM_CHECK(floats_check(loader, "x", (const float *)(store->x + at * loader->row_bytes), rows,
-                           loader->row_bytes / sizeof(float), first));
+    TRM_CHECK(load_floats_check(loader, "x", (const float *)(store->x + at * loader->row_bytes), rows,
+                                loader->row_bytes / sizeof(float), first));
   const unsigned char *y = store->y + at * loader->y_bytes;
   if (loader->head.target == TRM_TARGET_CLASS)
-    return classes_check(loader, (const int32_t *)y, rows, first);
-  return floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first);
+    return load_classes_check(loader, (const int32_t *)y, rows, first);
+  return load_floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first);
 }
 
 /* Starts as the file has them, for rows [first, first + rows]: ascending, inside of the arrays? */
-static int starts_check(const struct loader *loader, const struct data_split *files, const int64_t *start, size_t rows,
-                        uint64_t first)
+static int load_starts_check(const struct loader *loader, const struct data_split *files, const int64_t *start,
+                             size_t rows, uint64_t first)
 {
   const int64_t entries = (int64_t)files->entries;
   for (size_t i = 0; i <= rows; i++)
@@ -135,15 +135,15 @@ static int starts_check(const struct loader *loader, const struct data_split *fi
 
 /* -- a range of rows */
 
-static int csr_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
-                    size_t k, size_t entry)
+static int load_csr_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows,
+                         struct store *store, size_t k, size_t entry)
 {
-  int64_t *start = store->starts + k * (store->room + 1);
+  int64_t *start = store->starts + k * (store->capacity + 1);
   TRM_CHECK(data_array_read(&files->starts, first, rows + 1, start));
-  TRM_CHECK(starts_check(loader, files, start, rows, first));
+  TRM_CHECK(load_starts_check(loader, files, start, rows, first));
   const int64_t begin = start[0];
   const size_t count = (size_t)(start[rows] - begin);
-  if (entry > store->entries_room || count > store->entries_room - entry)
+  if (entry > store->entries_capacity || count > store->entries_capacity - entry)
     return trm_error(TRM_FAILED, "%s: %s has changed since it was opened", loader->path, files->starts.name);
   for (size_t i = 0; i <= rows; i++)
     start[i] += (int64_t)entry - begin;
@@ -154,31 +154,31 @@ static int csr_read(struct loader *loader, struct data_split *files, uint64_t fi
 int loader_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
                 size_t k, size_t entry)
 {
-  unsigned char *x = store->x ? store->x + k * loader_block_bytes(loader, store->room) : NULL;
+  unsigned char *x = store->x ? store->x + k * loader_block_bytes(loader, store->capacity) : NULL;
   if (loader->head.kind == TRM_DATA_CSR)
-    TRM_CHECK(csr_read(loader, files, first, rows, store, k, entry));
+    TRM_CHECK(load_csr_read(loader, files, first, rows, store, k, entry));
   else if (loader->head.kind == TRM_DATA_TOKENS)
     TRM_CHECK(data_array_read(&files->x, first * loader->stride, (size_t)loader_tokens(loader, rows), x));
   else
     TRM_CHECK(data_array_read(&files->x, first, rows, x));
   if (store->y)
-    TRM_CHECK(data_array_read(&files->y, first, rows, store->y + k * store->room * loader->y_bytes));
+    TRM_CHECK(data_array_read(&files->y, first, rows, store->y + k * store->capacity * loader->y_bytes));
   return loader_check(loader, store, k, 0, rows, first);
 }
 
 /* -- the whole split */
 
 /* Rows of an array that are read when `rows` are needed: whole blocks, or up to the end. */
-static uint64_t rows_rounded(const struct data_array *array, uint64_t rows)
+static uint64_t load_rows_rounded(const struct data_array *array, uint64_t rows)
 {
   const uint64_t blocks = (rows + array->block_rows - 1) / array->block_rows;
   return blocks * array->block_rows < array->rows ? blocks * array->block_rows : array->rows;
 }
 
 /* Reads the first rows of an array to shared memory, each rank of the node its part of the blocks. */
-static int array_read_whole(struct loader *loader, struct data_array *array, uint64_t rows, void *to)
+static int load_array_read(struct loader *loader, struct data_array *array, uint64_t rows, void *to)
 {
-  const uint64_t end = rows_rounded(array, rows), blocks = (end + array->block_rows - 1) / array->block_rows;
+  const uint64_t end = load_rows_rounded(array, rows), blocks = (end + array->block_rows - 1) / array->block_rows;
   size_t low, high;
   trm_interval(blocks, (size_t)loader->node->size, (size_t)loader->node->rank, &low, &high);
   const uint64_t first = (uint64_t)low * array->block_rows, last = (uint64_t)high * array->block_rows;
@@ -188,7 +188,7 @@ static int array_read_whole(struct loader *loader, struct data_array *array, uin
                          (unsigned char *)to + first * array->row_bytes);
 }
 
-static int whole_check(struct loader *loader)
+static int load_all_check(struct loader *loader)
 {
   const struct store *store = &loader->store;
   size_t low, high;
@@ -196,7 +196,7 @@ static int whole_check(struct loader *loader)
   if (low == high)
     return TRM_OK;
   if (store->starts)
-    TRM_CHECK(starts_check(loader, &loader->files, store->starts + low, high - low, low));
+    TRM_CHECK(load_starts_check(loader, &loader->files, store->starts + low, high - low, low));
   if (store->starts && low == 0 && store->starts[0] != 0)
     return trm_error(TRM_FAILED, "%s: %s begins with %lld in place of 0", loader->path, loader->files.starts.name,
                      (long long)store->starts[0]);
@@ -204,7 +204,7 @@ static int whole_check(struct loader *loader)
 }
 
 /* Rows of each array that the loader's rows need. */
-static uint64_t rows_needed(const struct loader *loader, const struct data_array *array)
+static uint64_t load_rows_needed(const struct loader *loader, const struct data_array *array)
 {
   const struct data_split *files = &loader->files;
   if (array == &files->columns || array == &files->values)
@@ -215,53 +215,56 @@ static uint64_t rows_needed(const struct loader *loader, const struct data_array
 }
 
 /* Takes the shared memory. The rooms are rounded up, so that every block is read whole and verified where it lies. */
-static int whole_place(struct loader *loader)
+static int load_all_allocate(struct loader *loader)
 {
   struct data_split *files = &loader->files;
   struct trm_comm *node = loader->node;
   struct data_array *array[4];
   const int arrays = data_split_arrays(files, array);
-  size_t room = loader->rows, entries = 0;
+  size_t capacity = loader->rows, entries = 0;
   for (int i = 0; i < arrays; i++) {
-    const uint64_t read = rows_rounded(array[i], rows_needed(loader, array[i]));
-    size_t *most = array[i] == &files->columns || array[i] == &files->values ? &entries : &room;
+    const uint64_t read = load_rows_rounded(array[i], load_rows_needed(loader, array[i]));
+    size_t *max = array[i] == &files->columns || array[i] == &files->values ? &entries : &capacity;
     const size_t rows = loader->head.kind == TRM_DATA_TOKENS ? (read + loader->stride - 1) / loader->stride : read;
-    *most = rows > *most ? rows : *most;
+    *max = rows > *max ? rows : *max;
   }
-  const size_t bytes = store_place(loader, &loader->store, NULL, 1, room, entries);
+  const size_t bytes = store_layout(loader, &loader->store, NULL, 1, capacity, entries);
   TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set",
                                                      &loader->shared)));
-  store_place(loader, &loader->store, loader->shared.base[0], 1, room, entries);
+  store_layout(loader, &loader->store, loader->shared.base[0], 1, capacity, entries);
   return TRM_OK;
 }
 
-int loader_read_whole(struct loader *loader)
+int loader_read_all(struct loader *loader)
 {
   struct data_split *files = &loader->files;
   struct store *store = &loader->store;
-  TRM_CHECK(whole_place(loader));
+  TRM_CHECK(load_all_allocate(loader));
   /* from here on through MPI-IO, where there is any */
-  hid_t together;
-  TRM_CHECK(h5_open_together(loader->path, loader->comm, &together));
+  hid_t file;
+  TRM_CHECK(h5_open_parallel(loader->path, loader->comm, &file));
   const char *name = files->name;
   data_split_close(files);
-  int status = data_split_open(files, &loader->head, together, loader->path, name);
+  int status = data_split_open(files, &loader->head, file, loader->path, name);
   const struct {
     struct data_array *array;
     void *to;
-  } part[] = {{&files->x, store->x}, {&files->starts, store->starts}, {&files->columns, store->columns},
-              {&files->values, store->values}, {&files->y, store->y}};
-  for (size_t i = 0; i < sizeof part / sizeof part[0] && status == TRM_OK; i++)
-    if (part[i].array->name[0])
-      status = array_read_whole(loader, part[i].array, rows_needed(loader, part[i].array), part[i].to);
+  } transfer[] = {{&files->x, store->x},
+                  {&files->starts, store->starts},
+                  {&files->columns, store->columns},
+                  {&files->values, store->values},
+                  {&files->y, store->y}};
+  for (size_t i = 0; i < sizeof transfer / sizeof transfer[0] && status == TRM_OK; i++)
+    if (transfer[i].array->name[0])
+      status = load_array_read(loader, transfer[i].array, load_rows_needed(loader, transfer[i].array), transfer[i].to);
   status = trm_agree(loader->comm, status);
   loader->node->ops->barrier(loader->node);
   if (status == TRM_OK)
-    status = trm_agree(loader->comm, whole_check(loader));
+    status = trm_agree(loader->comm, load_all_check(loader));
   loader->node->ops->barrier(loader->node);
   data_split_close(files);
   h5_enter();
-  H5Fclose(together);
+  H5Fclose(file);
   h5_leave();
   return status;
 }

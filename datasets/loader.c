@@ -10,7 +10,7 @@
 #include "loader.h"
 #include "nn/model.h"
 
-static const char *split_name(enum trm_split split)
+static const char *loader_split_name(enum trm_split split)
 {
   return split == TRM_SPLIT_TRAIN ? "train" : "test";
 }
@@ -18,7 +18,7 @@ static const char *split_name(enum trm_split split)
 /* -- opening */
 
 /* Reads one element of the starts array. */
-static int start_read(struct loader *loader, uint64_t row, uint64_t *start)
+static int loader_start_read(struct loader *loader, uint64_t row, uint64_t *start)
 {
   int64_t value;
   TRM_CHECK(data_array_read(&loader->files.starts, row, 1, &value));
@@ -31,7 +31,7 @@ static int start_read(struct loader *loader, uint64_t row, uint64_t *start)
 }
 
 /* Rows of the test split do not overlap: each token is predicted once. */
-static void context_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
+static void loader_context_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   loader->context = (size_t)options->data.context;
   if (loader->context == 0)
@@ -44,7 +44,7 @@ static void context_choose(struct loader *loader, enum trm_split split, const st
     loader->stride = loader->context;
 }
 
-static int sizes_find(struct loader *loader, enum trm_split split, const struct trm_options *options)
+static int loader_sizes_compute(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   const struct data_head *head = &loader->head;
   const struct data_split *files = &loader->files;
@@ -52,7 +52,7 @@ static int sizes_find(struct loader *loader, enum trm_split split, const struct 
   loader->context = loader->stride = 1;
   loader->rows = files->rows;
   if (head->kind == TRM_DATA_TOKENS) {
-    context_choose(loader, split, options);
+    loader_context_choose(loader, split, options);
     loader->token_bytes = (double)files->text_bytes / (double)(files->rows ? files->rows : 1);
     if (files->rows < loader->context + 1)
       return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, but a row of data.context=%zu and its targets "
@@ -66,7 +66,7 @@ static int sizes_find(struct loader *loader, enum trm_split split, const struct 
     loader->rows = limit;
   loader->entries = files->entries;
   if (head->kind == TRM_DATA_CSR)
-    TRM_CHECK(start_read(loader, loader->rows, &loader->entries));
+    TRM_CHECK(loader_start_read(loader, loader->rows, &loader->entries));
   loader->x_type = head->kind == TRM_DATA_CSR ? BLOCK_FLOAT : files->x.type;
   loader->row_bytes = head->kind == TRM_DATA_CSR ? 0 : files->x.row_bytes * loader->stride;
   loader->y_bytes = head->kind == TRM_DATA_TOKENS ? 0 : files->y.row_bytes;
@@ -74,7 +74,7 @@ static int sizes_find(struct loader *loader, enum trm_split split, const struct 
 }
 
 /* Decides how the split is held, and with it the order: of rows, their size, the memory and the batch alone. */
-static void order_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
+static void loader_mode_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   const bool csr = loader->head.kind == TRM_DATA_CSR;
   const uint64_t entry_bytes = sizeof(int32_t) + sizeof(float);
@@ -84,21 +84,21 @@ static void order_choose(struct loader *loader, enum trm_split split, const stru
   const uint64_t memory = (uint64_t)options->data.memory, batch = (uint64_t)options->train.batch;
   /* the test split is never shuffled */
   const bool shuffle = split == TRM_SPLIT_TRAIN && strcmp(options->data.shuffle, "no") != 0;
-  const size_t room = block_rows(row_bytes);
-  uint64_t window = memory / 2 / (room * (row_bytes + loader->y_bytes));
+  const size_t rows_per_block = block_rows(row_bytes);
+  uint64_t window = memory / 2 / (rows_per_block * (row_bytes + loader->y_bytes));
   /* a batch must not reach over more than two windows, even if one of them has the short block */
-  const uint64_t least = (batch + room - 1) / room + 1;
-  window = window > least ? window : least;
-  const uint64_t blocks = (loader->rows + room - 1) / room;
-  loader->mode = bytes <= memory || (shuffle && window >= blocks) ? LOADER_WHOLE
-                 : shuffle                                         ? LOADER_WINDOWS
-                                                                   : LOADER_DIRECT;
-  order_make(&loader->order, (uint64_t)options->run.seed, shuffle, loader->rows, room,
-             loader->mode == LOADER_WINDOWS ? window : blocks);
+  const uint64_t min_window = (batch + rows_per_block - 1) / rows_per_block + 1;
+  window = window > min_window ? window : min_window;
+  const uint64_t blocks = (loader->rows + rows_per_block - 1) / rows_per_block;
+  loader->mode = bytes <= memory || (shuffle && window >= blocks) ? LOADER_IN_MEMORY
+                 : shuffle                                        ? LOADER_SHUFFLE_WINDOWS
+                                                                  : LOADER_DIRECT;
+  order_init(&loader->order, (uint64_t)options->run.seed, shuffle, loader->rows, rows_per_block,
+             loader->mode == LOADER_SHUFFLE_WINDOWS ? window : blocks);
 }
 
 /* The first entry of each block, csr: each rank of the node reads a part of the starts. Collective. */
-static int block_starts_read(struct loader *loader)
+static int loader_block_starts_read(struct loader *loader)
 {
   struct trm_comm *node = loader->node;
   const struct order *order = &loader->order;
@@ -128,7 +128,7 @@ static int block_starts_read(struct loader *loader)
 }
 
 /* Without an order the ranks of a node share its threads evenly. */
-static int threads_share(const struct loader *loader, const struct trm_options *options)
+static int loader_thread_count(const struct loader *loader, const struct trm_options *options)
 {
   if (options->parallel.threads > 0)
     return (int)options->parallel.threads;
@@ -141,28 +141,28 @@ static int threads_share(const struct loader *loader, const struct trm_options *
 #endif
 }
 
-static void face_fill(struct loader *loader)
+static void loader_base_fill(struct loader *loader)
 {
-  struct trm_dataset *face = &loader->face;
+  struct trm_dataset *base = &loader->base;
   const struct data_head *head = &loader->head;
-  face->rows = loader->rows;
-  face->together = loader->mode == LOADER_WINDOWS;
-  face->path = loader->path;
-  face->digest = head->digest;
-  face->class_names = head->class_names;
-  face->encoding = head->encoding;
-  face->token_bytes = loader->token_bytes;
-  face->spec = (struct trm_input_spec){
+  base->rows = loader->rows;
+  base->streamed = loader->mode == LOADER_SHUFFLE_WINDOWS;
+  base->path = loader->path;
+  base->digest = head->digest;
+  base->class_names = head->class_names;
+  base->encoding = head->encoding;
+  base->token_bytes = loader->token_bytes;
+  base->spec = (struct trm_input_spec){
     .shape = head->shape, .sparse = head->kind == TRM_DATA_CSR, .tokens = head->kind == TRM_DATA_TOKENS,
     .target = head->target, .classes = head->classes,
   };
-  if (face->spec.tokens) {
-    face->spec.shape = (struct trm_shape){.dims = 1, .size = {loader->context}};
-    face->spec.classes = head->vocabulary;
+  if (base->spec.tokens) {
+    base->spec.shape = (struct trm_shape){.dims = 1, .size = {loader->context}};
+    base->spec.classes = head->vocabulary;
   }
 }
 
-static void files_close(struct loader *loader)
+static void loader_files_close(struct loader *loader)
 {
   data_split_close(&loader->files);
   h5_enter();
@@ -172,21 +172,21 @@ static void files_close(struct loader *loader)
   loader->file = -1;
 }
 
-static int file_open(struct loader *loader, enum trm_split split, const struct trm_options *options)
+static int loader_file_open(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   TRM_CHECK(h5_open(loader->path, H5_DATASET, NULL, &loader->file));
   TRM_CHECK(data_head_read(&loader->head, loader->file, loader->path));
-  TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, split_name(split)));
-  TRM_CHECK(sizes_find(loader, split, options));
-  return augment_choose(loader, split, options);
+  TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, loader_split_name(split)));
+  TRM_CHECK(loader_sizes_compute(loader, split, options));
+  return augment_configure(loader, split, options);
 }
 
 static void loader_close(struct trm_dataset *dataset)
 {
-  struct loader *loader = dataset->own;
+  struct loader *loader = dataset->impl;
   struct trm_comm *node = loader->node;
-  windows_close(loader);
-  files_close(loader);
+  shuffle_windows_close(loader);
+  loader_files_close(loader);
   if (node) {
     node->ops->barrier(node);
     if (loader->shared.base)
@@ -207,38 +207,38 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
 {
   struct loader *loader = trm_alloc(sizeof *loader, "the data set");
   *dataset = NULL;
-  loader->face.ops = &trm_dataset_hdf5;
-  loader->face.own = loader;
+  loader->base.ops = &trm_dataset_hdf5;
+  loader->base.impl = loader;
   loader->path = trm_strdup(path);
   loader->comm = comm;
   loader->file = -1;
-  int status = trm_agree(comm, file_open(loader, split, options));
+  int status = trm_agree(comm, loader_file_open(loader, split, options));
   if (status == TRM_OK) {
-    order_choose(loader, split, options);
+    loader_mode_choose(loader, split, options);
     loader->owns_node = strcmp(options->parallel.share, "none") != 0;
     loader->node = loader->owns_node ? comm->ops->split_node(comm, options->parallel.share) : trm_comm_self();
-    loader->threads = threads_share(loader, options);
-    if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_WHOLE)
-      status = block_starts_read(loader);
+    loader->threads = loader_thread_count(loader, options);
+    if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_IN_MEMORY)
+      status = loader_block_starts_read(loader);
   }
-  if (status == TRM_OK && loader->mode == LOADER_WHOLE)
-    status = loader_read_whole(loader);
-  else if (status == TRM_OK && loader->mode == LOADER_WINDOWS)
-    status = windows_open(loader, (int)options->data.threads);
-  if (status == TRM_OK && loader->mode == LOADER_WHOLE)
-    files_close(loader);
-  face_fill(loader);
+  if (status == TRM_OK && loader->mode == LOADER_IN_MEMORY)
+    status = loader_read_all(loader);
+  else if (status == TRM_OK && loader->mode == LOADER_SHUFFLE_WINDOWS)
+    status = shuffle_windows_open(loader, (int)options->data.threads);
+  if (status == TRM_OK && loader->mode == LOADER_IN_MEMORY)
+    loader_files_close(loader);
+  loader_base_fill(loader);
   if (status == TRM_OK)
-    *dataset = &loader->face;
+    *dataset = &loader->base;
   else
-    loader_close(&loader->face);
+    loader_close(&loader->base);
   return status;
 }
 
 /* -- fetching */
 
 /* Makes the direct store hold rows [low, high), whole blocks of them. */
-static int direct_read(struct loader *loader, uint64_t low, uint64_t high)
+static int loader_direct_read(struct loader *loader, uint64_t low, uint64_t high)
 {
   const struct order *order = &loader->order;
   if (low >= loader->direct_first && high <= loader->direct_first + loader->direct_rows)
@@ -248,13 +248,13 @@ static int direct_read(struct loader *loader, uint64_t low, uint64_t high)
   const size_t rows = (size_t)((end < loader->rows ? end : loader->rows) - first);
   const size_t entries = loader->block_starts ? (size_t)(loader->block_starts[to] - loader->block_starts[from]) : 0;
   loader->direct_rows = 0;
-  const size_t bytes = store_place(loader, &loader->store, NULL, 1, rows, entries);
-  if (bytes > loader->direct_room) {
+  const size_t bytes = store_layout(loader, &loader->store, NULL, 1, rows, entries);
+  if (bytes > loader->direct_capacity) {
     trm_free(loader->direct_memory);
-    loader->direct_room = bytes + bytes / 4;
-    loader->direct_memory = trm_alloc(loader->direct_room, "rows of the data set");
+    loader->direct_capacity = bytes + bytes / 4;
+    loader->direct_memory = trm_alloc(loader->direct_capacity, "rows of the data set");
   }
-  store_place(loader, &loader->store, loader->direct_memory, 1, rows, entries);
+  store_layout(loader, &loader->store, loader->direct_memory, 1, rows, entries);
   TRM_CHECK(loader_read(loader, &loader->files, first, rows, &loader->store, 0, 0));
   loader->direct_first = first;
   loader->direct_rows = rows;
@@ -264,25 +264,25 @@ static int direct_read(struct loader *loader, uint64_t low, uint64_t high)
 static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high,
                         struct trm_host_batch *batch)
 {
-  struct loader *loader = dataset->own;
+  struct loader *loader = dataset->impl;
   if (low > high || high > loader->rows)
     return trm_error(TRM_FAILED, "%s: rows %zu to %zu of %llu were asked for", loader->path, low, high,
                      (unsigned long long)loader->rows);
   batch->rows = 0;
   loader->epoch = epoch;
   switch (loader->mode) {
-  case LOADER_WHOLE:
-    order_epoch_enter(&loader->order, &loader->at, epoch);
+  case LOADER_IN_MEMORY:
+    order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
     if (low < high)
-      loader_gather(loader, &loader->store, &loader->at, 0, low, high, batch);
+      loader_collate(loader, &loader->store, &loader->order_epoch, 0, low, high, batch);
     return TRM_OK;
-  case LOADER_WINDOWS:
-    return windows_fetch(loader, epoch, low, high, batch);
+  case LOADER_SHUFFLE_WINDOWS:
+    return shuffle_windows_fetch(loader, epoch, low, high, batch);
   case LOADER_DIRECT:
     if (low == high)
       return TRM_OK;
-    TRM_CHECK(direct_read(loader, low, high));
-    loader_gather_direct(loader, low, high, batch);
+    TRM_CHECK(loader_direct_read(loader, low, high));
+    loader_collate_direct(loader, low, high, batch);
     return TRM_OK;
   }
   return TRM_OK;
@@ -291,14 +291,14 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
 static int loader_fetch_rows(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high,
                              struct trm_host_batch *batch, struct trm_sparse_row *row)
 {
-  struct loader *loader = dataset->own;
+  struct loader *loader = dataset->impl;
   if (loader->head.kind != TRM_DATA_CSR)
     return trm_error(TRM_USAGE, "%s: its rows are not sparse", loader->path);
-  if (loader->mode == LOADER_WHOLE && low < high && high <= loader->rows) {
+  if (loader->mode == LOADER_IN_MEMORY && low < high && high <= loader->rows) {
     batch->rows = 0;
     loader->epoch = epoch;
-    order_epoch_enter(&loader->order, &loader->at, epoch);
-    loader_rows(loader, low, high, batch, row);
+    order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
+    loader_sparse_rows(loader, low, high, batch, row);
     return TRM_OK;
   }
   TRM_CHECK(loader_fetch(dataset, epoch, low, high, batch));
@@ -313,7 +313,7 @@ static int loader_has_split(const char *path, enum trm_split split, bool *has)
 {
   hid_t file;
   TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
-  *has = h5_exists(file, split_name(split));
+  *has = h5_exists(file, loader_split_name(split));
   h5_enter();
   H5Fclose(file);
   h5_leave();

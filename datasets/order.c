@@ -3,7 +3,7 @@
 
 #include "core/random.h"
 
-void order_make(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
+void order_init(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
                 uint64_t window_blocks)
 {
   const uint64_t blocks = (rows + block_rows - 1) / block_rows;
@@ -11,36 +11,36 @@ void order_make(struct order *order, uint64_t seed, bool shuffle, uint64_t rows,
   *order = (struct order){
     .seed = seed, .shuffle = shuffle, .rows = rows, .block_rows = block_rows, .blocks = blocks,
     .window_blocks = window_blocks, .windows = (blocks + window_blocks - 1) / window_blocks,
-    .last_rows = (size_t)(rows - (blocks - 1) * block_rows),
+    .last_block_rows = (size_t)(rows - (blocks - 1) * block_rows),
   };
 }
 
-static bool blocks_permuted(const struct order *order)
+static bool order_blocks_permuted(const struct order *order)
 {
   return order->shuffle && order->windows > 1;
 }
 
-static uint64_t block_at(const struct order *order, uint64_t epoch, uint64_t place)
+static uint64_t order_block_at(const struct order *order, uint64_t epoch, uint64_t place)
 {
   return trm_random_permute(order->seed, TRM_RANDOM_SHUFFLE, (uint32_t)epoch, order->blocks, place);
 }
 
 void order_epoch_enter(const struct order *order, struct order_epoch *at, uint64_t epoch)
 {
-  if (at->known && at->epoch == epoch)
+  if (at->valid && at->epoch == epoch)
     return;
-  *at = (struct order_epoch){.known = true, .epoch = epoch, .last_at = order->blocks - 1};
-  if (!blocks_permuted(order) || order->last_rows == order->block_rows)
+  *at = (struct order_epoch){.valid = true, .epoch = epoch, .last_block_place = order->blocks - 1};
+  if (!order_blocks_permuted(order) || order->last_block_rows == order->block_rows)
     return; /* where it stands makes no difference */
-  at->last_at = 0;
-  while (block_at(order, epoch, at->last_at) != order->blocks - 1)
-    at->last_at++;
+  at->last_block_place = 0;
+  while (order_block_at(order, epoch, at->last_block_place) != order->blocks - 1)
+    at->last_block_place++;
 }
 
 /* Rows that the short block lacks. */
-static size_t lacking(const struct order *order)
+static size_t order_missing_rows(const struct order *order)
 {
-  return order->block_rows - order->last_rows;
+  return order->block_rows - order->last_block_rows;
 }
 
 uint64_t order_window_start(const struct order *order, const struct order_epoch *at, uint64_t window)
@@ -48,7 +48,7 @@ uint64_t order_window_start(const struct order *order, const struct order_epoch 
   if (window >= order->windows)
     return order->rows;
   const uint64_t start = window * order->window_blocks * order->block_rows;
-  return at->last_at < window * order->window_blocks ? start - lacking(order) : start;
+  return at->last_block_place < window * order->window_blocks ? start - order_missing_rows(order) : start;
 }
 
 uint64_t order_window_of(const struct order *order, const struct order_epoch *at, uint64_t position)
@@ -70,16 +70,16 @@ size_t order_window_blocks(const struct order *order, uint64_t window)
 
 uint64_t order_block(const struct order *order, const struct order_epoch *at, uint64_t window, size_t place)
 {
-  const uint64_t number = window * order->window_blocks + place;
-  return blocks_permuted(order) ? block_at(order, at->epoch, number) : number;
+  const uint64_t place_in_epoch = window * order->window_blocks + place;
+  return order_blocks_permuted(order) ? order_block_at(order, at->epoch, place_in_epoch) : place_in_epoch;
 }
 
 size_t order_block_size(const struct order *order, uint64_t block)
 {
-  return block + 1 == order->blocks ? order->last_rows : order->block_rows;
+  return block + 1 == order->blocks ? order->last_block_rows : order->block_rows;
 }
 
-static uint32_t window_stream(const struct order *order, uint64_t epoch, uint64_t window)
+static uint32_t order_window_stream(const struct order *order, uint64_t epoch, uint64_t window)
 {
   if (order->windows == 1)
     return (uint32_t)epoch;
@@ -89,22 +89,22 @@ static uint32_t window_stream(const struct order *order, uint64_t epoch, uint64_
   return (uint32_t)((h ^ h >> 31) >> 32);
 }
 
-void order_numbers(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
-                   size_t count, uint64_t *number)
+void order_row_indices(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
+                       size_t count, uint64_t *index)
 {
   const uint64_t start = order_window_start(order, at, window), end = order_window_start(order, at, window + 1);
   if (order->shuffle)
-    trm_random_permute_many(order->seed, TRM_RANDOM_SHUFFLE, window_stream(order, at->epoch, window), end - start,
-                            position - start, count, number);
+    trm_random_permute_many(order->seed, TRM_RANDOM_SHUFFLE, order_window_stream(order, at->epoch, window), end - start,
+                            position - start, count, index);
   else
     for (size_t i = 0; i < count; i++)
-      number[i] = position - start + i;
+      index[i] = position - start + i;
   /* numbers count rows; the short block's place is followed by a gap */
   const uint64_t first = window * order->window_blocks;
-  if (at->last_at < first)
+  if (at->last_block_place < first)
     return;
-  const uint64_t gap = (at->last_at - first) * order->block_rows + order->last_rows;
+  const uint64_t gap = (at->last_block_place - first) * order->block_rows + order->last_block_rows;
   for (size_t i = 0; i < count; i++)
-    if (number[i] >= gap)
-      number[i] += lacking(order);
+    if (index[i] >= gap)
+      index[i] += order_missing_rows(order);
 }

@@ -22,17 +22,17 @@ struct order {
   uint64_t rows;          /* at least 1 */
   size_t block_rows;
   uint64_t blocks, window_blocks, windows;
-  size_t last_rows;       /* rows of the last block */
+  size_t last_block_rows;       /* rows of the last block */
 };
 
 /* One epoch: where the last block, perhaps a short one, has come to stand. */
 struct order_epoch {
-  bool known;
-  uint64_t epoch, last_at; /* its place in the order of blocks */
+  bool valid;
+  uint64_t epoch, last_block_place; /* its place in the order of blocks */
 };
 
 /* window_blocks is cut to the number of blocks. */
-void order_make(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
+void order_init(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
                 uint64_t window_blocks);
 
 /* Makes *at the state of this epoch; O(blocks) when the epoch is another one, else O(1). */
@@ -46,7 +46,7 @@ size_t order_block_size(const struct order *order, uint64_t block); /* rows of t
 
 /* Of `count` rows from `position` on, all in `window`: the places in the window, number / block_rows the place of the
  * row's block and number % block_rows its place in that. */
-void order_numbers(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
-                   size_t count, uint64_t *number);
+void order_row_indices(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
+                       size_t count, uint64_t *index);
 
 #endif

@@ -7,13 +7,13 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "utf8.h"
-#include "words.h"
+#include "pretokenizer.h"
 
 enum kind { KIND_CHARACTERS, KIND_BYTES, KIND_BPE, KINDS };
 static const char *const kind_names[KINDS + 1] = {"characters", "bytes", "bpe", NULL};
 
 /* Bytes of words that are remembered with their tokens. */
-#define REMEMBERED ((size_t)64 << 20)
+#define CACHE_BYTES ((size_t)64 << 20)
 
 struct trm_tokenizer {
   enum kind kind;
@@ -23,39 +23,39 @@ struct trm_tokenizer {
   struct wordset names; /* characters: of UTF-8 */
   /* bpe */
   int32_t byte_token[256];
-  struct words *words;
+  struct pretokenizer *pretokenizer;
   struct bpe *bpe;
-  struct wordset known;      /* words seen, */
-  struct trm_tokens joined;  /* and their tokens: */
-  size_t *known_start;       /* (known.count + 1) */
-  size_t known_room;
+  struct wordset cache;      /* words seen, */
+  struct trm_tokens cache_tokens;  /* and their tokens: */
+  size_t *cache_start;       /* (known.count + 1) */
+  size_t cache_capacity;
 };
 
 /* -- the alphabet of bytes */
 
-static bool stands_for_itself(int32_t c)
+static bool tokenizer_is_printable(int32_t c)
 {
   return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255);
 }
 
 int32_t trm_byte_character(unsigned char byte)
 {
-  if (stands_for_itself(byte))
+  if (tokenizer_is_printable(byte))
     return byte;
   int32_t code = 0x100;
   for (int32_t c = 0; c < byte; c++)
-    code += !stands_for_itself(c);
+    code += !tokenizer_is_printable(c);
   return code;
 }
 
 /* The bytes that a name stands for, into `to`, which has room for the name; returns their number. */
-static size_t name_decode(const char *name, const int16_t byte_of[0x200], char *to)
+static size_t tokenizer_name_decode(const char *name, const int16_t byte_of[0x200], char *to)
 {
   struct utf8 state = {0};
   size_t n = 0;
   for (const char *c = name; *c; c++) {
     int32_t code;
-    const char *wrong = utf8_take(&state, (unsigned char)*c, &code);
+    const char *wrong = utf8_decode(&state, (unsigned char)*c, &code);
     if (wrong || code >= 0x200 || (code >= 0 && byte_of[code] < 0)) {
       n = strlen(name);
       memcpy(to, name, n);
@@ -67,7 +67,7 @@ static size_t name_decode(const char *name, const int16_t byte_of[0x200], char *
   return n;
 }
 
-static void texts_make(struct trm_tokenizer *t, char *const *name)
+static void tokenizer_texts_make(struct trm_tokenizer *t, char *const *name)
 {
   int16_t byte_of[0x200];
   memset(byte_of, -1, sizeof byte_of);
@@ -84,14 +84,14 @@ static void texts_make(struct trm_tokenizer *t, char *const *name)
     if (t->kind == KIND_CHARACTERS)
       memcpy(to, name[i], n);
     else
-      n = name_decode(name[i], byte_of, to);
+      n = tokenizer_name_decode(name[i], byte_of, to);
     t->start[i + 1] = t->start[i] + n;
   }
 }
 
 /* -- opening */
 
-static int names_take(struct trm_tokenizer *t, const char *from, char *const *name)
+static int tokenizer_names_add(struct trm_tokenizer *t, const char *from, char *const *name)
 {
   for (size_t i = 0; i < t->size; i++) {
     bool added;
@@ -103,13 +103,13 @@ static int names_take(struct trm_tokenizer *t, const char *from, char *const *na
   return TRM_OK;
 }
 
-static int merges_take(struct trm_tokenizer *t, const char *from, const struct trm_encoding *encoding,
-                       char *const *name)
+static int tokenizer_merges_init(struct trm_tokenizer *t, const char *from, const struct trm_encoding *encoding,
+                                 char *const *name)
 {
   int status = TRM_OK;
   for (int byte = 0; byte < 256 && status == TRM_OK; byte++) {
     char letter[4];
-    const char *end = utf8_put(letter, trm_byte_character((unsigned char)byte));
+    const char *end = utf8_encode(letter, trm_byte_character((unsigned char)byte));
     const size_t token = wordset_find(&t->names, letter, (size_t)(end - letter));
     t->byte_token[byte] = (int32_t)token;
     if (token == WORDSET_NONE)
@@ -124,12 +124,12 @@ static int merges_take(struct trm_tokenizer *t, const char *from, const struct t
                          right, t->size);
       break;
     }
-    char *whole = trm_format("%s%s", name[left], name[right]);
-    const size_t token = wordset_find(&t->names, whole, strlen(whole));
+    char *merged = trm_format("%s%s", name[left], name[right]);
+    const size_t token = wordset_find(&t->names, merged, strlen(merged));
     result[m] = (int32_t)token;
     if (token == WORDSET_NONE)
-      status = trm_error(TRM_FAILED, "%s: merge %zu makes \"%s\", which the vocabulary has not", from, m, whole);
-    trm_free(whole);
+      status = trm_error(TRM_FAILED, "%s: merge %zu makes \"%s\", which the vocabulary has not", from, m, merged);
+    trm_free(merged);
   }
   if (status == TRM_OK)
     t->bpe = bpe_open((const int32_t(*)[2])encoding->merge, result, encoding->merges);
@@ -137,14 +137,15 @@ static int merges_take(struct trm_tokenizer *t, const char *from, const struct t
   return status;
 }
 
-static int fill(struct trm_tokenizer *t, const char *from, const struct trm_encoding *encoding, char *const *name)
+static int tokenizer_init(struct trm_tokenizer *t, const char *from, const struct trm_encoding *encoding,
+                          char *const *name)
 {
   if (t->kind == KIND_BYTES && t->size != 256)
     return trm_error(TRM_FAILED, "%s: a vocabulary of bytes has 256 tokens, not %zu", from, t->size);
-  TRM_CHECK(names_take(t, from, name));
-  texts_make(t, name);
-  t->known_start = array_grow(NULL, &t->known_room, 0, 1, sizeof *t->known_start, "words");
-  return t->kind == KIND_BPE ? merges_take(t, from, encoding, name) : TRM_OK;
+  TRM_CHECK(tokenizer_names_add(t, from, name));
+  tokenizer_texts_make(t, name);
+  t->cache_start = array_grow(NULL, &t->cache_capacity, 0, 1, sizeof *t->cache_start, "words");
+  return t->kind == KIND_BPE ? tokenizer_merges_init(t, from, encoding, name) : TRM_OK;
 }
 
 int trm_tokenizer_open(struct trm_tokenizer **tokenizer, const char *from, const struct trm_encoding *encoding,
@@ -161,7 +162,7 @@ int trm_tokenizer_open(struct trm_tokenizer **tokenizer, const char *from, const
   struct trm_tokenizer *t = trm_alloc(sizeof *t, "a tokenizer");
   t->kind = (enum kind)kind;
   t->size = size;
-  const int status = fill(t, from, encoding, name);
+  const int status = tokenizer_init(t, from, encoding, name);
   if (status == TRM_OK)
     *tokenizer = t;
   else
@@ -176,36 +177,37 @@ void trm_tokenizer_close(struct trm_tokenizer *t)
   trm_free(t->text);
   trm_free(t->start);
   wordset_free(&t->names);
-  words_close(t->words);
+  pretokenizer_close(t->pretokenizer);
   bpe_close(t->bpe);
-  wordset_free(&t->known);
-  trm_free(t->joined.token);
-  trm_free(t->known_start);
+  wordset_free(&t->cache);
+  trm_free(t->cache_tokens.token);
+  trm_free(t->cache_start);
   trm_free(t);
 }
 
 /* -- encoding */
 
-static int32_t *tokens_room(struct trm_tokens *tokens, size_t more)
+static int32_t *tokenizer_tokens_reserve(struct trm_tokens *tokens, size_t more)
 {
-  tokens->token = array_grow(tokens->token, &tokens->room, tokens->count, tokens->count + more, sizeof *tokens->token,
-                             "tokens");
+  tokens->token =
+    array_grow(tokens->token, &tokens->capacity, tokens->count, tokens->count + more, sizeof *tokens->token, "tokens");
   return tokens->token + tokens->count;
 }
 
 void trm_tokens_add(struct trm_tokens *tokens, int32_t token)
 {
-  *tokens_room(tokens, 1) = token;
+  *tokenizer_tokens_reserve(tokens, 1) = token;
   tokens->count++;
 }
 
-static int characters_encode(struct trm_tokenizer *t, const char *text, size_t bytes, struct trm_tokens *tokens)
+static int tokenizer_characters_encode(struct trm_tokenizer *t, const char *text, size_t bytes,
+                                       struct trm_tokens *tokens)
 {
   struct utf8 state = {0};
-  int32_t *to = tokens_room(tokens, bytes);
+  int32_t *to = tokenizer_tokens_reserve(tokens, bytes);
   for (size_t i = 0, begin = 0; i < bytes; i++) {
     int32_t code;
-    utf8_take(&state, (unsigned char)text[i], &code);
+    utf8_decode(&state, (unsigned char)text[i], &code);
     if (code < 0)
       continue;
     const size_t found = wordset_find(&t->names, text + begin, i + 1 - begin);
@@ -219,32 +221,33 @@ static int characters_encode(struct trm_tokenizer *t, const char *text, size_t b
   return TRM_OK;
 }
 
-static void word_encode(struct trm_tokenizer *t, const char *word, size_t bytes, struct trm_tokens *tokens)
+static void tokenizer_word_encode(struct trm_tokenizer *t, const char *word, size_t bytes, struct trm_tokens *tokens)
 {
-  if (t->known.text_bytes + bytes > REMEMBERED) {
-    wordset_free(&t->known);
-    t->joined.count = 0;
+  if (t->cache.text_bytes + bytes > CACHE_BYTES) {
+    wordset_free(&t->cache);
+    t->cache_tokens.count = 0;
   }
   bool added;
-  const size_t number = wordset_add(&t->known, word, bytes, &added);
+  const size_t number = wordset_add(&t->cache, word, bytes, &added);
   if (added) {
-    int32_t *joined = tokens_room(&t->joined, bytes);
+    int32_t *merged = tokenizer_tokens_reserve(&t->cache_tokens, bytes);
     for (size_t i = 0; i < bytes; i++)
-      joined[i] = t->byte_token[(unsigned char)word[i]];
-    t->joined.count += bpe_join(t->bpe, joined, bytes);
-    t->known_start =
-      array_grow(t->known_start, &t->known_room, number + 1, number + 2, sizeof *t->known_start, "words");
-    t->known_start[number + 1] = t->joined.count;
+      merged[i] = t->byte_token[(unsigned char)word[i]];
+    t->cache_tokens.count += bpe_apply(t->bpe, merged, bytes);
+    t->cache_start =
+      array_grow(t->cache_start, &t->cache_capacity, number + 1, number + 2, sizeof *t->cache_start, "words");
+    t->cache_start[number + 1] = t->cache_tokens.count;
   }
-  const size_t count = t->known_start[number + 1] - t->known_start[number];
-  memcpy(tokens_room(tokens, count), t->joined.token + t->known_start[number], count * sizeof *tokens->token);
+  const size_t count = t->cache_start[number + 1] - t->cache_start[number];
+  memcpy(tokenizer_tokens_reserve(tokens, count), t->cache_tokens.token + t->cache_start[number],
+         count * sizeof *tokens->token);
   tokens->count += count;
 }
 
 int trm_tokenizer_encode(struct trm_tokenizer *t, const char *text, size_t bytes, struct trm_tokens *tokens)
 {
   if (t->kind == KIND_BYTES) {
-    int32_t *to = tokens_room(tokens, bytes);
+    int32_t *to = tokenizer_tokens_reserve(tokens, bytes);
     for (size_t i = 0; i < bytes; i++)
       to[i] = (unsigned char)text[i];
     tokens->count += bytes;
@@ -254,12 +257,12 @@ int trm_tokenizer_encode(struct trm_tokenizer *t, const char *text, size_t bytes
   if (wrong)
     return trm_error(TRM_USAGE, "the text is not valid UTF-8: %s", wrong);
   if (t->kind == KIND_CHARACTERS)
-    return characters_encode(t, text, bytes, tokens);
-  if (!t->words)
-    TRM_CHECK(words_open(&t->words));
+    return tokenizer_characters_encode(t, text, bytes, tokens);
+  if (!t->pretokenizer)
+    TRM_CHECK(pretokenizer_open(&t->pretokenizer));
   for (size_t at = 0, end; at < bytes; at = end) {
-    TRM_CHECK(words_next(t->words, text, bytes, at, &end));
-    word_encode(t, text + at, end - at, tokens);
+    TRM_CHECK(pretokenizer_next(t->pretokenizer, text, bytes, at, &end));
+    tokenizer_word_encode(t, text + at, end - at, tokens);
   }
   return TRM_OK;
 }

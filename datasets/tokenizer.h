@@ -2,7 +2,7 @@
  *
  *   characters  each name is one character of Unicode, in UTF-8
  *   bytes       token b is the byte b
- *   bpe         each name is a string of bytes, all 256 single ones among them; text is cut into words (words.h), whose
+ *   bpe         each name is a string of bytes, all 256 single ones among them; text is cut into words (pretokenizer.h), whose
  *               bytes are joined by the merges (bpe.h)
  *
  * Names that stand for bytes are written in the alphabet of GPT-2, in which each byte is a printable character: the
@@ -26,7 +26,7 @@ void trm_tokenizer_close(struct trm_tokenizer *tokenizer); /* NULL is allowed */
 /* Tokens that grow. Begins as {0}; ends with trm_free(token). */
 struct trm_tokens {
   int32_t *token;
-  size_t count, room;
+  size_t count, capacity;
 };
 
 void trm_tokens_add(struct trm_tokens *tokens, int32_t token);

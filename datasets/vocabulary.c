@@ -8,14 +8,14 @@
 #include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "input.h"
+#include "file_reader.h"
 #include "tokenizer.h"
 #include "utf8.h"
 
-static char *name_of_byte(int byte)
+static char *vocabulary_byte_name(int byte)
 {
   char letter[5] = "";
-  utf8_put(letter, trm_byte_character((unsigned char)byte));
+  utf8_encode(letter, trm_byte_character((unsigned char)byte));
   return trm_strdup(letter);
 }
 
@@ -24,7 +24,7 @@ void vocabulary_of_bytes(struct vocabulary *v)
   *v = (struct vocabulary){.size = 256, .encoding = {.name = trm_strdup("bytes")}};
   v->name = trm_alloc(256 * sizeof *v->name, "a vocabulary");
   for (int byte = 0; byte < 256; byte++)
-    v->name[byte] = name_of_byte(byte);
+    v->name[byte] = vocabulary_byte_name(byte);
 }
 
 void vocabulary_free(struct vocabulary *v)
@@ -45,7 +45,7 @@ void vocabulary_learn(struct vocabulary *v, const struct wordset *words, const i
     token_of[byte] = 0;
     for (int other = 0; other < 256; other++)
       token_of[byte] += trm_byte_character((unsigned char)other) < trm_byte_character((unsigned char)byte);
-    v->name[token_of[byte]] = name_of_byte(byte);
+    v->name[token_of[byte]] = vocabulary_byte_name(byte);
   }
   bpe_train(words, count, token_of, &v->encoding.merges, &v->encoding.merge);
   v->size = 256 + v->encoding.merges;
@@ -57,7 +57,7 @@ void vocabulary_learn(struct vocabulary *v, const struct wordset *words, const i
 
 /* -- GPT-2's files */
 
-static int names_fill(struct vocabulary *v, const struct trm_node *root, const char *path)
+static int vocabulary_names_fill(struct vocabulary *v, const struct trm_node *root, const char *path)
 {
   if (root->kind != TRM_NODE_MAP || !root->first)
     return trm_error(TRM_FAILED, "%s: not an object of names and their numbers", path);
@@ -80,11 +80,11 @@ static int names_fill(struct vocabulary *v, const struct trm_node *root, const c
   return TRM_OK;
 }
 
-static int names_read(struct vocabulary *v, const char *path, struct wordset *set)
+static int vocabulary_names_read(struct vocabulary *v, const char *path, struct wordset *set)
 {
   struct trm_node *root;
   TRM_CHECK(trm_document_read(path, &root));
-  const int status = names_fill(v, root, path);
+  const int status = vocabulary_names_fill(v, root, path);
   trm_node_free(root);
   TRM_CHECK(status);
   for (size_t i = 0; i < v->size; i++) {
@@ -97,8 +97,8 @@ static int names_read(struct vocabulary *v, const char *path, struct wordset *se
 }
 
 /* A line "LEFT RIGHT". */
-static int merge_read(struct vocabulary *v, const struct trm_reader *reader, const char *line,
-                      const struct wordset *set, struct wordset *lines, size_t *room)
+static int vocabulary_merge_read(struct vocabulary *v, const struct trm_reader *reader, const char *line,
+                                 const struct wordset *set, struct wordset *lines, size_t *capacity)
 {
   const size_t length = strlen(line), left = strcspn(line, " "), right = length - left;
   bool added;
@@ -107,34 +107,34 @@ static int merge_read(struct vocabulary *v, const struct trm_reader *reader, con
   wordset_add(lines, line, length, &added);
   if (!added)
     return trm_reader_error(reader, "the merge \"%s\" is there already", line);
-  char *whole = trm_format("%.*s%s", (int)left, line, line + left + 1);
+  char *merged = trm_format("%.*s%s", (int)left, line, line + left + 1);
   const size_t pair[2] = {wordset_find(set, line, left), wordset_find(set, line + left + 1, right - 1)};
-  const bool makes = wordset_find(set, whole, strlen(whole)) != WORDSET_NONE;
-  trm_free(whole);
+  const bool makes = wordset_find(set, merged, strlen(merged)) != WORDSET_NONE;
+  trm_free(merged);
   for (int i = 0; i < 2; i++)
     if (pair[i] == WORDSET_NONE)
       return trm_reader_error(reader, "the vocabulary has no \"%.*s\"", (int)(i ? right - 1 : left),
                               i ? line + left + 1 : line);
   if (!makes)
     return trm_reader_error(reader, "the vocabulary has not what the merge \"%s\" makes", line);
-  v->encoding.merge = array_grow(v->encoding.merge, room, v->encoding.merges, v->encoding.merges + 1,
+  v->encoding.merge = array_grow(v->encoding.merge, capacity, v->encoding.merges, v->encoding.merges + 1,
                                  sizeof *v->encoding.merge, "merges");
   v->encoding.merge[v->encoding.merges][0] = (int32_t)pair[0];
   v->encoding.merge[v->encoding.merges++][1] = (int32_t)pair[1];
   return TRM_OK;
 }
 
-static int merges_read(struct vocabulary *v, const char *path, const struct wordset *set)
+static int vocabulary_merges_read(struct vocabulary *v, const char *path, const struct wordset *set)
 {
   struct trm_reader *reader;
   struct wordset lines = {0};
   TRM_CHECK(trm_reader_open(&reader, path));
   int status;
   char *line;
-  size_t length, room = 0;
+  size_t length, capacity = 0;
   while ((status = trm_reader_line(reader, &line, &length)) == TRM_OK && line) {
     const bool is_head = trm_reader_line_number(reader) == 1 && !strncmp(line, "#version", 8);
-    if (length && !is_head && (status = merge_read(v, reader, line, set, &lines, &room)) != TRM_OK)
+    if (length && !is_head && (status = vocabulary_merge_read(v, reader, line, set, &lines, &capacity)) != TRM_OK)
       break;
   }
   trm_reader_close(reader);
@@ -148,9 +148,9 @@ int vocabulary_read(struct vocabulary *v, const char *names_path, const char *me
 {
   struct wordset set = {0};
   *v = (struct vocabulary){.encoding = {.name = trm_strdup("bpe")}};
-  int status = names_read(v, names_path, &set);
+  int status = vocabulary_names_read(v, names_path, &set);
   if (status == TRM_OK)
-    status = merges_read(v, merges_path, &set);
+    status = vocabulary_merges_read(v, merges_path, &set);
   wordset_free(&set);
   if (status != TRM_OK)
     vocabulary_free(v);

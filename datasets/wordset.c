@@ -4,21 +4,21 @@
 
 #include "core/memory.h"
 
-void *array_grow(void *array, size_t *room, size_t used, size_t wanted, size_t element, const char *what)
+void *array_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what)
 {
-  if (wanted <= *room)
+  if (needed <= *capacity)
     return array;
-  const size_t more = wanted + wanted / 2 + 16;
-  void *larger = trm_alloc(more * element, what);
+  const size_t larger_capacity = needed + needed / 2 + 16;
+  void *larger = trm_alloc(larger_capacity * element, what);
   if (used)
     memcpy(larger, array, used * element);
   trm_free(array);
-  *room = more;
+  *capacity = larger_capacity;
   return larger;
 }
 
 /* FNV-1a (Fowler, Noll, Vo), its upper half folded in. */
-static uint32_t hash_of(const char *text, size_t length)
+static uint32_t wordset_hash(const char *text, size_t length)
 {
   uint64_t hash = UINT64_C(0xcbf29ce484222325);
   for (size_t i = 0; i < length; i++)
@@ -27,7 +27,7 @@ static uint32_t hash_of(const char *text, size_t length)
 }
 
 /* The slot of a word, or the free one where it belongs. */
-static size_t slot_of(const struct wordset *set, const char *text, size_t length, uint32_t hash)
+static size_t wordset_slot(const struct wordset *set, const char *text, size_t length, uint32_t hash)
 {
   size_t at = hash & (set->slots - 1);
   for (; set->slot[at]; at = (at + 1) & (set->slots - 1)) {
@@ -42,12 +42,12 @@ size_t wordset_find(const struct wordset *set, const char *text, size_t length)
 {
   if (!set->slots)
     return WORDSET_NONE;
-  const uint32_t found = set->slot[slot_of(set, text, length, hash_of(text, length))];
+  const uint32_t found = set->slot[wordset_slot(set, text, length, wordset_hash(text, length))];
   return found ? found - 1 : WORDSET_NONE;
 }
 
 /* At most half of the slots are taken. */
-static void slots_grow(struct wordset *set)
+static void wordset_grow(struct wordset *set)
 {
   trm_free(set->slot);
   set->slots = set->slots ? 2 * set->slots : 1024;
@@ -63,15 +63,15 @@ static void slots_grow(struct wordset *set)
 size_t wordset_add(struct wordset *set, const char *text, size_t length, bool *added)
 {
   if (2 * (set->count + 1) > set->slots)
-    slots_grow(set);
-  const uint32_t hash = hash_of(text, length);
-  const size_t at = slot_of(set, text, length, hash);
+    wordset_grow(set);
+  const uint32_t hash = wordset_hash(text, length);
+  const size_t at = wordset_slot(set, text, length, hash);
   *added = !set->slot[at];
   if (!*added)
     return set->slot[at] - 1;
-  set->text = array_grow(set->text, &set->text_room, set->text_bytes, set->text_bytes + length, 1, "words");
+  set->text = array_grow(set->text, &set->text_capacity, set->text_bytes, set->text_bytes + length, 1, "words");
   memcpy(set->text + set->text_bytes, text, length);
-  set->word = array_grow(set->word, &set->room, set->count, set->count + 1, sizeof *set->word, "words");
+  set->word = array_grow(set->word, &set->capacity, set->count, set->count + 1, sizeof *set->word, "words");
   set->word[set->count] = (struct wordset_word){.at = set->text_bytes, .length = (uint32_t)length, .hash = hash};
   set->text_bytes += length;
   set->slot[at] = (uint32_t)++set->count;

@@ -7,17 +7,17 @@
 #include <stdint.h>
 
 /* Room for `wanted` elements; keeps the first `used`. Returns the array, which may have moved. */
-void *array_grow(void *array, size_t *room, size_t used, size_t wanted, size_t element, const char *what);
+void *array_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what);
 
 /* Begins as {0}. */
 struct wordset {
   char *text; /* all bytes, one word after the other */
-  size_t text_bytes, text_room;
+  size_t text_bytes, text_capacity;
   struct wordset_word {
     size_t at; /* in text */
     uint32_t length, hash;
   } *word; /* (count) */
-  size_t count, room;
+  size_t count, capacity;
   uint32_t *slot; /* (slots) word number + 1; 0: free */
   size_t slots;
 };

@@ -12,7 +12,7 @@
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/status.h"
-#include "reader.h"
+#include "data_reader.h"
 
 #define MAX_ARRAYS 4 /* of one split */
 
@@ -29,13 +29,13 @@ struct output {
   size_t filled;             /* rows in it */
   hid_t dataset;             /* compressed, else -1 */
   int spool;                 /* uncompressed, else -1 */
-  uint64_t *sums;            /* uncompressed: one a block */
-  size_t sums_count, sums_room;
+  uint64_t *checksums;            /* uncompressed: one a block */
+  size_t checksum_count, checksum_capacity;
   struct trm_sha256 hash;
 };
 
 struct trm_data_writer {
-  char *path, *part;         /* the file, and what it is called until it is complete */
+  char *path, *temporary_path;         /* the file, and what it is called until it is complete */
   struct trm_data_spec spec; /* texts are copies */
   char **names;
   hid_t file, group;
@@ -49,8 +49,8 @@ struct trm_data_writer {
 
 /* -- one array */
 
-static int output_begin(struct trm_data_writer *writer, const char *name, enum block_type type,
-                        const struct trm_shape *row)
+static int writer_output_begin(struct trm_data_writer *writer, const char *name, enum block_type type,
+                               const struct trm_shape *row)
 {
   struct output *out = &writer->output[writer->outputs++];
   memset(out, 0, sizeof *out);
@@ -69,12 +69,12 @@ static int output_begin(struct trm_data_writer *writer, const char *name, enum b
   out->block = trm_alloc(out->block_rows * out->row_bytes, "a block of rows to write");
   trm_sha256_begin(&out->hash);
   if (writer->spec.compress) {
-    hsize_t none[TRM_MAX_DIMS + 1] = {0}, most[TRM_MAX_DIMS + 1] = {H5S_UNLIMITED}, chunk[TRM_MAX_DIMS + 1];
+    hsize_t size[TRM_MAX_DIMS + 1] = {0}, max_size[TRM_MAX_DIMS + 1] = {H5S_UNLIMITED}, chunk[TRM_MAX_DIMS + 1];
     chunk[0] = out->block_rows;
     for (int d = 0; d < out->dims; d++)
-      none[d + 1] = most[d + 1] = chunk[d + 1] = out->size[d];
+      size[d + 1] = max_size[d + 1] = chunk[d + 1] = out->size[d];
     h5_enter();
-    const hid_t space = H5Screate_simple(out->dims + 1, none, most);
+    const hid_t space = H5Screate_simple(out->dims + 1, size, max_size);
     const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
     H5Pset_chunk(plist, out->dims + 1, chunk);
     if (block_type_bytes(type) > 1)
@@ -89,20 +89,20 @@ static int output_begin(struct trm_data_writer *writer, const char *name, enum b
     h5_leave();
     return status;
   }
-  char *name_of = trm_format("%s.%s", writer->part, name);
-  out->spool = open(name_of, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  char *spool_path = trm_format("%s.%s", writer->temporary_path, name);
+  out->spool = open(spool_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const int reason = errno;
   if (out->spool >= 0)
-    unlink(name_of);
+    unlink(spool_path);
   const int status = out->spool >= 0 ? TRM_OK
-                                     : trm_error(TRM_FAILED, "%s: cannot be created: %s", name_of, strerror(reason));
-  trm_free(name_of);
+                                     : trm_error(TRM_FAILED, "%s: cannot be created: %s", spool_path, strerror(reason));
+  trm_free(spool_path);
   return status;
 }
 
 /* Writes `rows` rows at row `first` of an array. */
-static int output_write(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
-                        const void *data)
+static int writer_output_write(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
+                               const void *data)
 {
   hsize_t start[TRM_MAX_DIMS + 1] = {first}, count[TRM_MAX_DIMS + 1] = {rows};
   for (int d = 0; d < out->dims; d++)
@@ -120,7 +120,7 @@ static int output_write(struct trm_data_writer *writer, struct output *out, uint
   return status;
 }
 
-static int spool_write(struct trm_data_writer *writer, int fd, const unsigned char *data, size_t bytes)
+static int writer_spool_write(struct trm_data_writer *writer, int fd, const unsigned char *data, size_t bytes)
 {
   while (bytes) {
     const ssize_t done = write(fd, data, bytes);
@@ -135,24 +135,24 @@ static int spool_write(struct trm_data_writer *writer, int fd, const unsigned ch
 }
 
 /* The filled block goes out. */
-static int output_flush(struct trm_data_writer *writer, struct output *out)
+static int writer_output_flush(struct trm_data_writer *writer, struct output *out)
 {
   if (!out->filled)
     return TRM_OK;
   const size_t bytes = out->filled * out->row_bytes;
   trm_sha256_add(&out->hash, out->block, bytes);
   if (out->spool >= 0) {
-    if (out->sums_count == out->sums_room) {
-      const size_t room = out->sums_room ? 2 * out->sums_room : 1024;
-      uint64_t *more = trm_alloc(room * sizeof *more, "block sums");
-      if (out->sums_count)
-        memcpy(more, out->sums, out->sums_count * sizeof *more);
-      trm_free(out->sums);
-      out->sums = more;
-      out->sums_room = room;
+    if (out->checksum_count == out->checksum_capacity) {
+      const size_t capacity = out->checksum_capacity ? 2 * out->checksum_capacity : 1024;
+      uint64_t *larger = trm_alloc(capacity * sizeof *larger, "block sums");
+      if (out->checksum_count)
+        memcpy(larger, out->checksums, out->checksum_count * sizeof *larger);
+      trm_free(out->checksums);
+      out->checksums = larger;
+      out->checksum_capacity = capacity;
     }
-    out->sums[out->sums_count++] = block_sum(out->block, bytes);
-    TRM_CHECK(spool_write(writer, out->spool, out->block, bytes));
+    out->checksums[out->checksum_count++] = block_checksum(out->block, bytes);
+    TRM_CHECK(writer_spool_write(writer, out->spool, out->block, bytes));
   } else {
     hsize_t size[TRM_MAX_DIMS + 1] = {out->rows + out->filled};
     for (int d = 0; d < out->dims; d++)
@@ -162,33 +162,33 @@ static int output_flush(struct trm_data_writer *writer, struct output *out)
                          ? h5_error(writer->path, "%s/%s cannot grow", writer->split, out->name) : TRM_OK;
     h5_leave();
     TRM_CHECK(status);
-    TRM_CHECK(output_write(writer, out, out->rows, out->filled, out->block));
+    TRM_CHECK(writer_output_write(writer, out, out->rows, out->filled, out->block));
   }
   out->rows += out->filled;
   out->filled = 0;
   return TRM_OK;
 }
 
-static int output_add(struct trm_data_writer *writer, struct output *out, const void *data, size_t rows)
+static int writer_output_add(struct trm_data_writer *writer, struct output *out, const void *data, size_t rows)
 {
   const unsigned char *from = data;
   while (rows) {
-    size_t part = out->block_rows - out->filled;
-    part = part < rows ? part : rows;
-    memcpy(out->block + out->filled * out->row_bytes, from, part * out->row_bytes);
-    out->filled += part;
-    from += part * out->row_bytes;
-    rows -= part;
+    size_t count = out->block_rows - out->filled;
+    count = count < rows ? count : rows;
+    memcpy(out->block + out->filled * out->row_bytes, from, count * out->row_bytes);
+    out->filled += count;
+    from += count * out->row_bytes;
+    rows -= count;
     if (out->filled == out->block_rows)
-      TRM_CHECK(output_flush(writer, out));
+      TRM_CHECK(writer_output_flush(writer, out));
   }
   return TRM_OK;
 }
 
 /* A spooled array becomes a contiguous one, with its table of sums. */
-static int spool_copy(struct trm_data_writer *writer, struct output *out)
+static int writer_spool_copy(struct trm_data_writer *writer, struct output *out)
 {
-  hsize_t size[TRM_MAX_DIMS + 1] = {out->rows}, sums = out->sums_count;
+  hsize_t size[TRM_MAX_DIMS + 1] = {out->rows}, checksums = out->checksum_count;
   for (int d = 0; d < out->dims; d++)
     size[d + 1] = out->size[d];
   char *name = trm_format("%s_sums", out->name);
@@ -196,9 +196,9 @@ static int spool_copy(struct trm_data_writer *writer, struct output *out)
   h5_enter();
   const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
-  hid_t space = H5Screate_simple(1, &sums, NULL);
+  hid_t space = H5Screate_simple(1, &checksums, NULL);
   const hid_t table = H5Dcreate2(writer->group, name, H5T_STD_U64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  if (table < 0 || (sums && H5Dwrite(table, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, out->sums) < 0))
+  if (table < 0 || (checksums && H5Dwrite(table, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, out->checksums) < 0))
     status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
   else if (H5Dclose(table) < 0)
     status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
@@ -233,17 +233,17 @@ static int spool_copy(struct trm_data_writer *writer, struct output *out)
         done += (size_t)got, from += got;
     }
     if (status == TRM_OK)
-      status = output_write(writer, out, first, rows, out->block);
+      status = writer_output_write(writer, out, first, rows, out->block);
   }
   return status;
 }
 
 /* Everything is in: the array is complete in the file, described and hashed. */
-static int output_end(struct trm_data_writer *writer, struct output *out)
+static int writer_output_end(struct trm_data_writer *writer, struct output *out)
 {
-  TRM_CHECK(output_flush(writer, out));
+  TRM_CHECK(writer_output_flush(writer, out));
   if (out->spool >= 0)
-    TRM_CHECK(spool_copy(writer, out));
+    TRM_CHECK(writer_spool_copy(writer, out));
   char hex[65];
   trm_sha256_end(&out->hash, hex);
   h5_enter();
@@ -259,49 +259,49 @@ static int output_end(struct trm_data_writer *writer, struct output *out)
   return status;
 }
 
-static void output_free(struct output *out)
+static void writer_output_free(struct output *out)
 {
   if (out->spool >= 0)
     close(out->spool);
   trm_free(out->block);
-  trm_free(out->sums);
+  trm_free(out->checksums);
 }
 
 /* -- splits */
 
 /* The split's memory; its data sets and group are closed, or left with the file. */
-static void split_free(struct trm_data_writer *writer)
+static void writer_split_free(struct trm_data_writer *writer)
 {
   for (int i = 0; i < writer->outputs; i++)
-    output_free(&writer->output[i]);
+    writer_output_free(&writer->output[i]);
   writer->outputs = 0;
   writer->group = -1;
 }
 
-static int split_end(struct trm_data_writer *writer)
+static int writer_split_end(struct trm_data_writer *writer)
 {
   if (writer->group < 0)
     return TRM_OK;
   int status = TRM_OK;
   if (writer->spec.kind == TRM_DATA_CSR) { /* the end of the last row */
     const int64_t end = (int64_t)writer->entries;
-    status = output_add(writer, &writer->output[0], &end, 1);
+    status = writer_output_add(writer, &writer->output[0], &end, 1);
   }
   for (int i = 0; i < writer->outputs && status == TRM_OK; i++)
-    status = output_end(writer, &writer->output[i]);
+    status = writer_output_end(writer, &writer->output[i]);
   h5_enter();
   if (status == TRM_OK && writer->text_bytes && !h5_put_integer(writer->group, "text_bytes", writer->text_bytes))
     status = h5_error(writer->path, "%s cannot be described", writer->split);
   if (status == TRM_OK && (!h5_put_integer(writer->group, "rows", writer->rows) || H5Gclose(writer->group) < 0))
     status = h5_error(writer->path, "%s cannot be described", writer->split);
   h5_leave();
-  split_free(writer);
+  writer_split_free(writer);
   return status;
 }
 
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split)
 {
-  TRM_CHECK(split_end(writer));
+  TRM_CHECK(writer_split_end(writer));
   snprintf(writer->split, sizeof writer->split, "%s", split);
   writer->rows = writer->entries = writer->text_bytes = 0;
   h5_enter();
@@ -314,25 +314,26 @@ int trm_data_writer_split(struct trm_data_writer *writer, const char *split)
   switch (spec->kind) {
   case TRM_DATA_IMAGE:
   case TRM_DATA_VECTOR:
-    TRM_CHECK(output_begin(writer, "x", spec->element == TRM_ELEMENT_UINT8 ? BLOCK_UINT8 : BLOCK_FLOAT, &spec->shape));
+    TRM_CHECK(
+      writer_output_begin(writer, "x", spec->element == TRM_ELEMENT_UINT8 ? BLOCK_UINT8 : BLOCK_FLOAT, &spec->shape));
     break;
   case TRM_DATA_CSR:
-    TRM_CHECK(output_begin(writer, "starts", BLOCK_INT64, NULL));
-    TRM_CHECK(output_begin(writer, "columns", BLOCK_INT32, NULL));
-    TRM_CHECK(output_begin(writer, "values", BLOCK_FLOAT, NULL));
+    TRM_CHECK(writer_output_begin(writer, "starts", BLOCK_INT64, NULL));
+    TRM_CHECK(writer_output_begin(writer, "columns", BLOCK_INT32, NULL));
+    TRM_CHECK(writer_output_begin(writer, "values", BLOCK_FLOAT, NULL));
     break;
   case TRM_DATA_TOKENS:
-    return output_begin(writer, "x", spec->vocabulary <= 1 << 16 ? BLOCK_UINT16 : BLOCK_INT32, NULL);
+    return writer_output_begin(writer, "x", spec->vocabulary <= 1 << 16 ? BLOCK_UINT16 : BLOCK_INT32, NULL);
   }
   if (spec->target == TRM_TARGET_CLASS)
-    return output_begin(writer, "y", BLOCK_INT32, NULL);
+    return writer_output_begin(writer, "y", BLOCK_INT32, NULL);
   const struct trm_shape values = {.dims = 1, .size = {spec->classes}};
-  return output_begin(writer, "y", BLOCK_FLOAT, &values);
+  return writer_output_begin(writer, "y", BLOCK_FLOAT, &values);
 }
 
 /* -- rows */
 
-static int csr_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
+static int writer_csr_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
 {
   const int64_t entries = rows->starts[rows->rows];
   if (rows->starts[0] != 0)
@@ -350,15 +351,15 @@ static int csr_append(struct trm_data_writer *writer, const struct trm_data_rows
         writer->largest_column = rows->columns[e];
     }
     const int64_t start = (int64_t)writer->entries + rows->starts[i];
-    TRM_CHECK(output_add(writer, &writer->output[0], &start, 1));
+    TRM_CHECK(writer_output_add(writer, &writer->output[0], &start, 1));
   }
-  TRM_CHECK(output_add(writer, &writer->output[1], rows->columns, (size_t)entries));
-  TRM_CHECK(output_add(writer, &writer->output[2], rows->values, (size_t)entries));
+  TRM_CHECK(writer_output_add(writer, &writer->output[1], rows->columns, (size_t)entries));
+  TRM_CHECK(writer_output_add(writer, &writer->output[2], rows->values, (size_t)entries));
   writer->entries += (uint64_t)entries;
   return TRM_OK;
 }
 
-static int tokens_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
+static int writer_tokens_append(struct trm_data_writer *writer, const struct trm_data_rows *rows)
 {
   struct output *out = &writer->output[0];
   for (size_t i = 0; i < rows->rows; i++) {
@@ -367,7 +368,7 @@ static int tokens_append(struct trm_data_writer *writer, const struct trm_data_r
                        writer->split, (unsigned long long)(writer->rows + i), rows->tokens[i],
                        writer->spec.vocabulary);
     const uint16_t narrow = (uint16_t)rows->tokens[i];
-    TRM_CHECK(output_add(writer, out, out->type == BLOCK_UINT16 ? (const void *)&narrow : &rows->tokens[i], 1));
+    TRM_CHECK(writer_output_add(writer, out, out->type == BLOCK_UINT16 ? (const void *)&narrow : &rows->tokens[i], 1));
   }
   return TRM_OK;
 }
@@ -380,12 +381,13 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
     return TRM_OK;
   const struct trm_data_spec *spec = &writer->spec;
   if (spec->kind == TRM_DATA_TOKENS)
-    TRM_CHECK(tokens_append(writer, rows));
+    TRM_CHECK(writer_tokens_append(writer, rows));
   else if (spec->kind == TRM_DATA_CSR)
-    TRM_CHECK(csr_append(writer, rows));
+    TRM_CHECK(writer_csr_append(writer, rows));
   else
-    TRM_CHECK(output_add(writer, &writer->output[0],
-                         spec->element == TRM_ELEMENT_UINT8 ? (const void *)rows->bytes : rows->floats, rows->rows));
+    TRM_CHECK(writer_output_add(writer, &writer->output[0],
+                                spec->element == TRM_ELEMENT_UINT8 ? (const void *)rows->bytes : rows->floats,
+                                rows->rows));
   if (spec->kind != TRM_DATA_TOKENS) {
     struct output *y = &writer->output[writer->outputs - 1];
     if (spec->target == TRM_TARGET_CLASS) {
@@ -396,9 +398,9 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
         if (rows->target_class[i] > writer->largest_class)
           writer->largest_class = rows->target_class[i];
       }
-      TRM_CHECK(output_add(writer, y, rows->target_class, rows->rows));
+      TRM_CHECK(writer_output_add(writer, y, rows->target_class, rows->rows));
     } else {
-      TRM_CHECK(output_add(writer, y, rows->target_value, rows->rows));
+      TRM_CHECK(writer_output_add(writer, y, rows->target_value, rows->rows));
     }
   }
   writer->rows += rows->rows;
@@ -410,11 +412,11 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
 
 static void writer_free(struct trm_data_writer *writer)
 {
-  split_free(writer);
+  writer_split_free(writer);
   trm_free((char *)writer->spec.source);
   trm_free(writer->names);
   trm_free(writer->path);
-  trm_free(writer->part);
+  trm_free(writer->temporary_path);
   trm_free(writer);
 }
 
@@ -427,7 +429,7 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
     return trm_error(TRM_FAILED, "%s: samples have no target values", path);
   struct trm_data_writer *writer = trm_alloc(sizeof *writer, "the data set writer");
   writer->path = trm_strdup(path);
-  writer->part = trm_format("%s.new", path);
+  writer->temporary_path = trm_format("%s.new", path);
   writer->group = -1;
   writer->largest_class = writer->largest_column = -1;
   writer->spec = *spec;
@@ -445,7 +447,7 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
   }
   writer->spec.class_names = (const char *const *)writer->names;
   trm_sha256_begin(&writer->digest);
-  const int status = h5_create(writer->part, H5_DATASET, &writer->file);
+  const int status = h5_create(writer->temporary_path, H5_DATASET, &writer->file);
   if (status != TRM_OK) {
     writer_free(writer);
     return status;
@@ -455,7 +457,7 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
 }
 
 /* The attributes of the whole, and the digest over them and all arrays. */
-static int describe(struct trm_data_writer *writer)
+static int writer_describe(struct trm_data_writer *writer)
 {
   const struct trm_data_spec *spec = &writer->spec;
   const bool tokens = spec->kind == TRM_DATA_TOKENS, bytes = !tokens && spec->kind != TRM_DATA_CSR &&
@@ -493,7 +495,7 @@ static int describe(struct trm_data_writer *writer)
 int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size_t classes)
 {
   struct trm_data_spec *spec = &writer->spec;
-  int status = split_end(writer);
+  int status = writer_split_end(writer);
   if (spec->kind == TRM_DATA_CSR && features)
     spec->shape = (struct trm_shape){.dims = 1, .size = {features}};
   if (classes && spec->target == TRM_TARGET_CLASS) {
@@ -510,11 +512,11 @@ int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size
     status = trm_error(TRM_FAILED, "%s: has class %lld, but %zu classes", writer->path,
                        (long long)writer->largest_class, spec->classes);
   if (status == TRM_OK)
-    status = describe(writer);
+    status = writer_describe(writer);
   if (status == TRM_OK)
-    status = h5_commit(&writer->file, writer->part, writer->path);
+    status = h5_commit(&writer->file, writer->temporary_path, writer->path);
   else
-    h5_discard(&writer->file, writer->part);
+    h5_discard(&writer->file, writer->temporary_path);
   writer_free(writer);
   return status;
 }
@@ -523,6 +525,6 @@ void trm_data_writer_abandon(struct trm_data_writer *writer)
 {
   if (!writer)
     return;
-  h5_discard(&writer->file, writer->part);
+  h5_discard(&writer->file, writer->temporary_path);
   writer_free(writer);
 }

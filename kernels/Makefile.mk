@@ -23,7 +23,7 @@ libtrireme_la_SOURCES += \
 	kernels/cpu/pool.c \
 	kernels/cpu/norm.c \
 	kernels/cpu/rotary.c \
-	kernels/cpu/rows.c \
+	kernels/cpu/bias.c \
 	kernels/cpu/sparse_sgd.c \
 	kernels/cpu/update.c \
 	kernels/devices.c \

@@ -7,8 +7,8 @@
 
 const struct trm_device_ops *const trm_device_table[] = {&trm_device_cpu, NULL};
 
-static int open_as(struct trm_device *device, const struct trm_device_ops *ops, const struct trm_blas_ops *products,
-                   int index, int threads)
+static int devices_open_one(struct trm_device *device, const struct trm_device_ops *ops,
+                            const struct trm_blas_ops *products, int index, int threads)
 {
   *device = (struct trm_device){.ops = ops, .blas = products};
   return ops->open(device, index, threads, products);
@@ -27,8 +27,8 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
     return trm_error(TRM_USAGE, "device %s: index %d and %d threads: neither can be negative", name, index, threads);
   for (int i = 0; trm_device_table[i]; i++) {
     if (!strcmp(name, trm_device_table[i]->name))
-      return open_as(device, trm_device_table[i], products, index, threads);
-    if (!strcmp(name, "auto") && open_as(device, trm_device_table[i], products, index, threads) == TRM_OK)
+      return devices_open_one(device, trm_device_table[i], products, index, threads);
+    if (!strcmp(name, "auto") && devices_open_one(device, trm_device_table[i], products, index, threads) == TRM_OK)
       return TRM_OK;
     strncat(known, ", ", sizeof(known) - strlen(known) - 1);
     strncat(known, trm_device_table[i]->name, sizeof(known) - strlen(known) - 1);

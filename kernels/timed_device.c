@@ -5,15 +5,15 @@
 
 #include "core/status.h"
 
-const char *const timed_part_name[TIMED_PARTS] = {"products", "convolution", "attention", "normalisation",
+const char *const timed_part_name[TIMED_PARTS] = {"products",     "convolution",     "attention", "normalization",
                                                   "element-wise", "embedding, loss", "optimizer", "memory"};
 
-static struct timed *timed_of(struct trm_device *device)
+static struct timed_profile *timed_of(struct trm_device *device)
 {
-  return device->own;
+  return device->impl;
 }
 
-static double seconds(void)
+static double timed_clock(void)
 {
   struct timespec t;
 
@@ -21,11 +21,11 @@ static double seconds(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void count(struct trm_device *device, enum timed_part part, double begin, double flop, double floats)
+static void timed_add(struct trm_device *device, enum timed_part part, double begin, double flop, double floats)
 {
   struct timed_sum *sum = &timed_of(device)->sum[part];
 
-  sum->s += seconds() - begin;
+  sum->s += timed_clock() - begin;
   sum->flop += flop;
   sum->bytes += sizeof(float) * floats;
 }
@@ -34,9 +34,9 @@ static void count(struct trm_device *device, enum timed_part part, double begin,
 #define TIMED(part, flop, floats, slot, ...)                     \
   do {                                                           \
     struct trm_device *inner = timed_of(device)->inner;          \
-    const double begin = seconds();                              \
+    const double begin = timed_clock();                            \
     inner->ops->slot(inner, __VA_ARGS__);                        \
-    count(device, part, begin, (double)(flop), (double)(floats)); \
+    timed_add(device, part, begin, (double)(flop), (double)(floats)); \
   } while (0)
 
 static int timed_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
@@ -95,7 +95,7 @@ static int timed_sync(struct trm_device *device)
 
 /* -- products */
 
-static void product_note(struct timed *timed, bool ta, bool tb, size_t m, size_t n, size_t k)
+static void timed_count_product(struct timed_profile *timed, bool ta, bool tb, size_t m, size_t n, size_t k)
 {
   for (size_t i = 0; i < timed->products; i++) {
     struct timed_product *p = &timed->product[i];
@@ -105,7 +105,7 @@ static void product_note(struct timed *timed, bool ta, bool tb, size_t m, size_t
       return;
     }
   }
-  if (timed->products < TIMED_PRODUCTS_MOST)
+  if (timed->products < TIMED_MAX_PRODUCTS)
     timed->product[timed->products++] = (struct timed_product){ta, tb, m, n, k, 1};
 }
 
@@ -113,231 +113,231 @@ static void timed_gemm(struct trm_device *device, bool transpose_a, bool transpo
                        float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
                        size_t ldc)
 {
-  TIMED(TIMED_PRODUCTS, 2.0 * (double)m * (double)n * (double)k, m * k + k * n + (beta == 0 ? 1 : 2) * m * n, gemm,
+  TIMED(TIMED_MATMUL, 2.0 * (double)m * (double)n * (double)k, m * k + k * n + (beta == 0 ? 1 : 2) * m * n, gemm,
         transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-  product_note(timed_of(device), transpose_a, transpose_b, m, n, k);
+  timed_count_product(timed_of(device), transpose_a, transpose_b, m, n, k);
 }
 
 /* How many entries sparse rows have only the device knows: their share of the work is left out. */
 static void timed_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n)
 {
-  TIMED(TIMED_PRODUCTS, 0, x->rows * n, csr_forward, x, w, y, n);
+  TIMED(TIMED_MATMUL, 0, x->rows * n, csr_forward, x, w, y, n);
 }
 
 static void timed_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta,
                                float *dw, size_t n)
 {
-  TIMED(TIMED_PRODUCTS, 0, x->rows * n + x->features * n, csr_backward, x, dy, beta, dw, n);
+  TIMED(TIMED_MATMUL, 0, x->rows * n + x->features * n, csr_backward, x, dy, beta, dw, n);
 }
 
-static void timed_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *how,
+static void timed_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *params,
                              const struct trm_sparse_row *row, const float *target, float *w, float *bias,
                              struct trm_sparse_sums *sums, size_t rows)
 {
-  TIMED(TIMED_PRODUCTS, 0, sums->written, sparse_sgd, how, row, target, w, bias, sums, rows);
+  TIMED(TIMED_MATMUL, 0, sums->written, sparse_sgd, params, row, target, w, bias, sums, rows);
 }
 
 /* -- rows */
 
 static void timed_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n)
 {
-  TIMED(TIMED_ELEMENTS, b * n, 2 * b * n, bias_add, y, bias, b, n);
+  TIMED(TIMED_ELEMENTWISE, b * n, 2 * b * n, bias_add, y, bias, b, n);
 }
 
 static void timed_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n)
 {
-  TIMED(TIMED_ELEMENTS, b * n, b * n, bias_backward, dy, beta, db, b, n);
+  TIMED(TIMED_ELEMENTWISE, b * n, b * n, bias_backward, dy, beta, db, b, n);
 }
 
 static void timed_activation_forward(struct trm_device *device, enum trm_activation kind, const float *x, float *y,
                                      size_t n)
 {
-  TIMED(TIMED_ELEMENTS, 0, 2 * n, activation_forward, kind, x, y, n);
+  TIMED(TIMED_ELEMENTWISE, 0, 2 * n, activation_forward, kind, x, y, n);
 }
 
 static void timed_activation_backward(struct trm_device *device, enum trm_activation kind, const float *x,
                                       const float *y, const float *dy, float *dx, size_t n)
 {
-  TIMED(TIMED_ELEMENTS, 0, 3 * n, activation_backward, kind, x, y, dy, dx, n);
+  TIMED(TIMED_ELEMENTWISE, 0, 3 * n, activation_backward, kind, x, y, dy, dx, n);
 }
 
 static void timed_dropout(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b,
                           size_t f)
 {
-  TIMED(TIMED_ELEMENTS, 0, 2 * b * f, dropout, mask, x, y, b, f);
+  TIMED(TIMED_ELEMENTWISE, 0, 2 * b * f, dropout, mask, x, y, b, f);
 }
 
 static void timed_norm_forward(struct trm_device *device, const float *x, const float *gain, const float *bias,
                                float epsilon, float *y, float *mean, float *scale, size_t r, size_t d)
 {
-  TIMED(TIMED_NORMALISATION, 0, 2 * r * d, norm_forward, x, gain, bias, epsilon, y, mean, scale, r, d);
+  TIMED(TIMED_NORMALIZATION, 0, 2 * r * d, norm_forward, x, gain, bias, epsilon, y, mean, scale, r, d);
 }
 
 static void timed_norm_backward(struct trm_device *device, const float *x, const float *gain, const float *mean,
                                 const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias,
                                 size_t r, size_t d)
 {
-  TIMED(TIMED_NORMALISATION, 0, (dx ? 3 : 2) * r * d, norm_backward, x, gain, mean, scale, dy, dx, beta, dgain, dbias,
+  TIMED(TIMED_NORMALIZATION, 0, (dx ? 3 : 2) * r * d, norm_backward, x, gain, mean, scale, dy, dx, beta, dgain, dbias,
         r, d);
 }
 
 /* -- sequences */
 
 static void timed_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                                    size_t d, const struct trm_vocabulary *v)
+                                    size_t d, const struct trm_vocab_shard *v)
 {
-  TIMED(TIMED_ENDS, 0, 2 * r * d, embedding_forward, token, w, y, r, d, v);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, 2 * r * d, embedding_forward, token, w, y, r, d, v);
 }
 
 static void timed_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta,
-                                     float *dw, size_t r, size_t d, const struct trm_vocabulary *v)
+                                     float *dw, size_t r, size_t d, const struct trm_vocab_shard *v)
 {
-  TIMED(TIMED_ENDS, r * d, r * d + (v->high - v->low) * d, embedding_backward, token, dy, beta, dw, r, d, v);
+  TIMED(TIMED_EMBEDDING_LOSS, r * d, r * d + (v->high - v->low) * d, embedding_backward, token, dy, beta, dw, r, d, v);
 }
 
 /* Multiplications and additions of one of attention's products: (T, E) x (E, T), or what a causal one needs of it. */
-static double attention_flop(const struct trm_attention *shape)
+static double timed_attention_flop(const struct trm_attention *shape)
 {
   const double t = (double)shape->t, pairs = shape->causal ? t * (t + 1) / 2 : t * t;
 
-  return 2.0 * (double)shape->b * (double)shape->heads * (double)shape->width * pairs;
+  return 2.0 * (double)shape->b * (double)shape->heads * (double)shape->head_dim * pairs;
 }
 
 static void timed_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
                                     float *y, float *row)
 {
-  const size_t n = shape->b * shape->t * shape->heads * shape->width;
+  const size_t n = shape->b * shape->t * shape->heads * shape->head_dim;
 
-  TIMED(TIMED_ATTENTION, 2 * attention_flop(shape), 4 * n, attention_forward, shape, qkv, y, row);
+  TIMED(TIMED_ATTENTION, 2 * timed_attention_flop(shape), 4 * n, attention_forward, shape, qkv, y, row);
 }
 
 static void timed_attention_backward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
                                      const float *row, const float *dy, float *dqkv)
 {
-  const size_t n = shape->b * shape->t * shape->heads * shape->width;
+  const size_t n = shape->b * shape->t * shape->heads * shape->head_dim;
 
-  TIMED(TIMED_ATTENTION, 5 * attention_flop(shape), 7 * n, attention_backward, shape, qkv, row, dy, dqkv);
+  TIMED(TIMED_ATTENTION, 5 * timed_attention_flop(shape), 7 * n, attention_backward, shape, qkv, row, dy, dqkv);
 }
 
 static void timed_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x)
 {
-  TIMED(TIMED_ELEMENTS, 0, 4 * shape->b * shape->t * shape->heads * shape->width, rotary, shape, base, back, x);
+  TIMED(TIMED_ELEMENTWISE, 0, 4 * shape->b * shape->t * shape->heads * shape->head_dim, rotary, shape, base, back, x);
 }
 
 static void timed_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f)
 {
-  TIMED(TIMED_ELEMENTS, 0, 3 * r * f, swiglu_forward, x, y, r, f);
+  TIMED(TIMED_ELEMENTWISE, 0, 3 * r * f, swiglu_forward, x, y, r, f);
 }
 
 static void timed_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r,
                                   size_t f)
 {
-  TIMED(TIMED_ELEMENTS, 0, 5 * r * f, swiglu_backward, x, dy, dx, r, f);
+  TIMED(TIMED_ELEMENTWISE, 0, 5 * r * f, swiglu_backward, x, dy, dx, r, f);
 }
 
 /* -- images */
 
 /* Values of x, of y and of w, and the multiplications and additions of one pass over all three. */
-struct conv_size {
+struct timed_conv_size {
   size_t x, y, w;
   double flop;
 };
 
-static struct conv_size conv_size(const struct trm_conv2d *how, size_t b)
+static struct timed_conv_size timed_conv_size(const struct trm_conv2d *conv, size_t b)
 {
-  const struct trm_window2d *window = &how->window;
+  const struct trm_window2d *window = &conv->window;
   const size_t out = window->out[0] * window->out[1];
-  const size_t w = how->units * (how->channels / how->groups) * window->kernel[0] * window->kernel[1];
+  const size_t w = conv->units * (conv->channels / conv->groups) * window->kernel[0] * window->kernel[1];
 
-  return (struct conv_size){.x = b * how->channels * window->in[0] * window->in[1],
-                            .y = b * how->units * out,
-                            .w = w,
-                            .flop = 2.0 * (double)b * (double)out * (double)w};
+  return (struct timed_conv_size){.x = b * conv->channels * window->in[0] * window->in[1],
+                                  .y = b * conv->units * out,
+                                  .w = w,
+                                  .flop = 2.0 * (double)b * (double)out * (double)w};
 }
 
-static void timed_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+static void timed_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                  const float *w, const float *bias, float *y, size_t b)
 {
-  const struct conv_size n = conv_size(how, b);
+  const struct timed_conv_size n = timed_conv_size(conv, b);
 
-  TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_forward, how, x, w, bias, y, b);
+  TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_forward, conv, x, w, bias, y, b);
 }
 
-static void timed_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *how, const float *dy,
+static void timed_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *conv, const float *dy,
                                        const float *w, float *dx, size_t b)
 {
-  const struct conv_size n = conv_size(how, b);
+  const struct timed_conv_size n = timed_conv_size(conv, b);
 
-  TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_backward_data, how, dy, w, dx, b);
+  TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_backward_data, conv, dy, w, dx, b);
 }
 
-static void timed_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+static void timed_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                           const float *dy, float beta, float *dw, float *db, size_t b)
 {
-  const struct conv_size n = conv_size(how, b);
+  const struct timed_conv_size n = timed_conv_size(conv, b);
 
-  TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_backward_weights, how, x, dy, beta, dw, db, b);
+  TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_backward_weights, conv, x, dy, beta, dw, db, b);
 }
 
 /* Values that pooling moves: both images, and, for the largest, where they were. */
-static size_t pool_floats(const struct trm_window2d *how, size_t planes, size_t out_arrays)
+static size_t timed_pool_floats(const struct trm_window2d *window, size_t planes, size_t out_arrays)
 {
-  return planes * (how->in[0] * how->in[1] + out_arrays * how->out[0] * how->out[1]);
+  return planes * (window->in[0] * window->in[1] + out_arrays * window->out[0] * window->out[1]);
 }
 
-static void timed_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                                   int32_t *at, size_t planes)
+static void timed_max_pool_forward(struct trm_device *device, const struct trm_window2d *window, const float *x,
+                                   float *y, int32_t *at, size_t planes)
 {
-  TIMED(TIMED_ELEMENTS, 0, pool_floats(how, planes, 2), max_pool_forward, how, x, y, at, planes);
+  TIMED(TIMED_ELEMENTWISE, 0, timed_pool_floats(window, planes, 2), max_pool_forward, window, x, y, at, planes);
 }
 
-static void timed_max_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+static void timed_max_pool_backward(struct trm_device *device, const struct trm_window2d *window, const float *dy,
                                     const int32_t *at, float *dx, size_t planes)
 {
-  TIMED(TIMED_ELEMENTS, 0, pool_floats(how, planes, 2), max_pool_backward, how, dy, at, dx, planes);
+  TIMED(TIMED_ELEMENTWISE, 0, timed_pool_floats(window, planes, 2), max_pool_backward, window, dy, at, dx, planes);
 }
 
-static void timed_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                                   size_t planes)
+static void timed_avg_pool_forward(struct trm_device *device, const struct trm_window2d *window, const float *x,
+                                   float *y, size_t planes)
 {
-  TIMED(TIMED_ELEMENTS, 0, pool_floats(how, planes, 1), avg_pool_forward, how, x, y, planes);
+  TIMED(TIMED_ELEMENTWISE, 0, timed_pool_floats(window, planes, 1), avg_pool_forward, window, x, y, planes);
 }
 
-static void timed_avg_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+static void timed_avg_pool_backward(struct trm_device *device, const struct trm_window2d *window, const float *dy,
                                     float *dx, size_t planes)
 {
-  TIMED(TIMED_ELEMENTS, 0, pool_floats(how, planes, 1), avg_pool_backward, how, dy, dx, planes);
+  TIMED(TIMED_ELEMENTWISE, 0, timed_pool_floats(window, planes, 1), avg_pool_backward, window, dy, dx, planes);
 }
 
-static size_t batch_values(const struct trm_batch_norm *how, size_t b)
+static size_t timed_values(const struct trm_batch_norm *norm, size_t b)
 {
-  return b * how->channels * how->size;
+  return b * norm->channels * norm->size;
 }
 
-static void timed_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void timed_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *norm, const float *x,
                                      float *moments, size_t b)
 {
-  TIMED(TIMED_NORMALISATION, 0, batch_values(how, b), batch_norm_moments, how, x, moments, b);
+  TIMED(TIMED_NORMALIZATION, 0, timed_values(norm, b), batch_norm_moments, norm, x, moments, b);
 }
 
-static void timed_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void timed_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *norm, const float *x,
                                      const float *mean, const float *square, const float *w, const float *bias,
                                      float *y, size_t b)
 {
-  TIMED(TIMED_NORMALISATION, 0, 2 * batch_values(how, b), batch_norm_forward, how, x, mean, square, w, bias, y, b);
+  TIMED(TIMED_NORMALIZATION, 0, 2 * timed_values(norm, b), batch_norm_forward, norm, x, mean, square, w, bias, y, b);
 }
 
-static void timed_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void timed_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *norm, const float *x,
                                   const float *mean, const float *square, const float *dy, float *sums, size_t b)
 {
-  TIMED(TIMED_NORMALISATION, 0, 2 * batch_values(how, b), batch_norm_sums, how, x, mean, square, dy, sums, b);
+  TIMED(TIMED_NORMALIZATION, 0, 2 * timed_values(norm, b), batch_norm_sums, norm, x, mean, square, dy, sums, b);
 }
 
-static void timed_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void timed_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *norm, const float *x,
                                       const float *mean, const float *square, const float *w, const float *dy,
                                       const float *sums, float *dx, size_t b)
 {
-  TIMED(TIMED_NORMALISATION, 0, 3 * batch_values(how, b), batch_norm_backward, how, x, mean, square, w, dy, sums, dx,
+  TIMED(TIMED_NORMALIZATION, 0, 3 * timed_values(norm, b), batch_norm_backward, norm, x, mean, square, w, dy, sums, dx,
         b);
 }
 
@@ -346,70 +346,70 @@ static void timed_batch_norm_backward(struct trm_device *device, const struct tr
 static void timed_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                         float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
 {
-  TIMED(TIMED_ENDS, 0, (dz ? 2 : 1) * b * c, softmax_cross_entropy, z, target, scale, smoothing, loss, correct, dz, b,
-        c);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, (dz ? 2 : 1) * b * c, softmax_cross_entropy, z, target, scale, smoothing, loss,
+        correct, dz, b, c);
 }
 
 static void timed_softmax_part(struct trm_device *device, const float *z, const int32_t *target,
-                               const struct trm_vocabulary *v, float *part, size_t b)
+                               const struct trm_vocab_shard *v, float *part, size_t b)
 {
-  TIMED(TIMED_ENDS, 0, b * (v->high - v->low), softmax_part, z, target, v, part, b);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, b * (v->high - v->low), softmax_shard_stats, z, target, v, part, b);
 }
 
 static void timed_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
-                                        const struct trm_vocabulary *v, const float *most, const float *sum,
+                                        const struct trm_vocab_shard *v, const float *max, const float *sum,
                                         float scale, float smoothing, float *dz, size_t b)
 {
-  TIMED(TIMED_ENDS, 0, 2 * b * (v->high - v->low), softmax_part_gradient, z, target, v, most, sum, scale, smoothing, dz,
-        b);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, 2 * b * (v->high - v->low), softmax_shard_gradient, z, target, v, max, sum, scale,
+        smoothing, dz, b);
 }
 
 static void timed_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,
                                      float *loss, float *correct, float *dz, size_t b, size_t f)
 {
-  TIMED(TIMED_ENDS, 0, (dz ? 3 : 2) * b * f, mean_squared_error, z, target, scale, loss, correct, dz, b, f);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, (dz ? 3 : 2) * b * f, mean_squared_error, z, target, scale, loss, correct, dz, b, f);
 }
 
 static void timed_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                            float *correct, float *dz, size_t b)
 {
-  TIMED(TIMED_ENDS, 0, 3 * b, logistic, z, target, scale, loss, correct, dz, b);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, 3 * b, logistic, z, target, scale, loss, correct, dz, b);
 }
 
 static void timed_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                         float *correct, float *dz, size_t b)
 {
-  TIMED(TIMED_ENDS, 0, 3 * b, hinge, z, target, scale, loss, correct, dz, b);
+  TIMED(TIMED_EMBEDDING_LOSS, 0, 3 * b, hinge, z, target, scale, loss, correct, dz, b);
 }
 
 /* -- flat arrays */
 
 static void timed_sum(struct trm_device *device, float *to, const float *const *from, int arrays, size_t n)
 {
-  TIMED(TIMED_ELEMENTS, (size_t)(arrays - 1) * n, (size_t)(arrays + 1) * n, sum, to, from, arrays, n);
+  TIMED(TIMED_ELEMENTWISE, (size_t)(arrays - 1) * n, (size_t)(arrays + 1) * n, sum, to, from, arrays, n);
 }
 
 static double timed_norm_squared(struct trm_device *device, const float *x, size_t n)
 {
   struct trm_device *inner = timed_of(device)->inner;
-  const double begin = seconds(), square = inner->ops->norm_squared(inner, x, n);
+  const double begin = timed_clock(), square = inner->ops->norm_squared(inner, x, n);
 
-  count(device, TIMED_OPTIMIZER, begin, 0, (double)n);
+  timed_add(device, TIMED_OPTIMIZER, begin, 0, (double)n);
   return square;
 }
 
-static void timed_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g,
+static void timed_update(struct trm_device *device, const struct trm_update *update, float *w, const float *g,
                          float *first, float *second, size_t n)
 {
   const size_t states = (first != NULL) + (second != NULL);
 
-  TIMED(TIMED_OPTIMIZER, 0, (3 + 2 * states) * n, update, how, w, g, first, second, n);
+  TIMED(TIMED_OPTIMIZER, 0, (3 + 2 * states) * n, update, update, w, g, first, second, n);
 }
 
-static void timed_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g,
+static void timed_direction(struct trm_device *device, const struct trm_update *update, const float *w, float *g,
                             float *first, float *second, size_t n)
 {
-  TIMED(TIMED_OPTIMIZER, 0, 7 * n, direction, how, w, g, first, second, n);
+  TIMED(TIMED_OPTIMIZER, 0, 7 * n, lamb_direction, update, w, g, first, second, n);
 }
 
 static const struct trm_device_ops timed_ops = {
@@ -453,21 +453,21 @@ static const struct trm_device_ops timed_ops = {
   .batch_norm_sums = timed_batch_norm_sums,
   .batch_norm_backward = timed_batch_norm_backward,
   .softmax_cross_entropy = timed_softmax_cross_entropy,
-  .softmax_part = timed_softmax_part,
-  .softmax_part_gradient = timed_softmax_part_gradient,
+  .softmax_shard_stats = timed_softmax_part,
+  .softmax_shard_gradient = timed_softmax_part_gradient,
   .mean_squared_error = timed_mean_squared_error,
   .logistic = timed_logistic,
   .hinge = timed_hinge,
   .sum = timed_sum,
   .norm_squared = timed_norm_squared,
   .update = timed_update,
-  .direction = timed_direction,
+  .lamb_direction = timed_direction,
 };
 
-void timed_device_open(struct trm_device *device, struct timed *timed, struct trm_device *inner)
+void timed_device_open(struct trm_device *device, struct timed_profile *timed, struct trm_device *inner)
 {
   *device = *inner;
   device->ops = &timed_ops;
-  device->own = timed;
+  device->impl = timed;
   timed->inner = inner;
 }

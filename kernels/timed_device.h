@@ -6,14 +6,14 @@
 #include "core/device.h"
 
 enum timed_part {
-  TIMED_PRODUCTS,      /* gemm, sparse products */
+  TIMED_MATMUL, /* gemm, sparse products */
   TIMED_CONVOLUTION,
   TIMED_ATTENTION,
-  TIMED_NORMALISATION, /* of rows and of batches */
-  TIMED_ELEMENTS,      /* element by element, sums of arrays or rows, pooling */
-  TIMED_ENDS,          /* embedding and loss */
+  TIMED_NORMALIZATION, /* of rows and of batches */
+  TIMED_ELEMENTWISE, /* element by element, sums of arrays or rows, pooling */
+  TIMED_EMBEDDING_LOSS, /* embedding and loss */
   TIMED_OPTIMIZER,
-  TIMED_MEMORY,        /* copies and fills */
+  TIMED_MEMORY, /* copies and fills */
   TIMED_PARTS
 };
 extern const char *const timed_part_name[TIMED_PARTS];
@@ -29,15 +29,15 @@ struct timed_product {
   size_t m, n, k, calls;
 };
 
-enum { TIMED_PRODUCTS_MOST = 64 };
-struct timed {
+enum { TIMED_MAX_PRODUCTS = 64 };
+struct timed_profile {
   struct trm_device *inner; /* not owned */
   struct timed_sum sum[TIMED_PARTS];
-  struct timed_product product[TIMED_PRODUCTS_MOST]; /* (products) different ones; more are not kept */
+  struct timed_product product[TIMED_MAX_PRODUCTS]; /* (products) different ones; more are not kept */
   size_t products;
 };
 
 /* Makes `device` one that counts into `timed` what it has `inner` do. Nothing to close. */
-void timed_device_open(struct trm_device *device, struct timed *timed, struct trm_device *inner);
+void timed_device_open(struct trm_device *device, struct timed_profile *timed, struct trm_device *inner);
 
 #endif

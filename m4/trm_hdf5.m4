@@ -15,10 +15,10 @@ trm_hdf5_order="$trm_hdf5_pkgs wrapper plain"
 AS_IF([test "x$H5PCC" != x],
   [trm_hdf5_order="wrapper $trm_hdf5_order"],
   [AS_CASE([$trm_mpi_kind],
-     [openmpi], [trm_names="h5pcc.openmpi h5pcc"],
-     [mpich],   [trm_names="h5pcc.mpich h5pcc"],
-     [trm_names=h5pcc])
-   AC_PATH_PROGS([H5PCC], [$trm_names])
+     [openmpi], [trm_param_names="h5pcc.openmpi h5pcc"],
+     [mpich],   [trm_param_names="h5pcc.mpich h5pcc"],
+     [trm_param_names=h5pcc])
+   AC_PATH_PROGS([H5PCC], [$trm_param_names])
    TRM_OUTSIDE_SYSTEM([$H5PCC], [trm_hdf5_order="wrapper $trm_hdf5_order"], [:])])
 trm_hdf5_given=
 AS_IF([test "x$HDF5_CFLAGS$HDF5_LIBS" != x],

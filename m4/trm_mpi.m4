@@ -99,10 +99,10 @@ AC_DEFUN([TRM_FIND_MPIEXEC], [
 AS_IF([test "x$MPIEXEC" = x],
   [trm_mpi_bin=`echo "$MPICC" | sed -n 's,/[[^/]]*$,,p'`
    AS_CASE([$trm_mpi_kind],
-     [mpich],   [trm_names="mpiexec.mpich mpiexec.hydra mpiexec mpirun"],
-     [openmpi], [trm_names="mpiexec.openmpi mpiexec mpirun"],
-     [trm_names="mpiexec mpirun"])
-   AC_PATH_PROGS([MPIEXEC], [$trm_names srun], [],
+     [mpich],   [trm_param_names="mpiexec.mpich mpiexec.hydra mpiexec mpirun"],
+     [openmpi], [trm_param_names="mpiexec.openmpi mpiexec mpirun"],
+     [trm_param_names="mpiexec mpirun"])
+   AC_PATH_PROGS([MPIEXEC], [$trm_param_names srun], [],
      [${trm_mpi_bin:+$trm_mpi_bin$PATH_SEPARATOR}$PATH])])
 AC_MSG_CHECKING([whether mpiexec belongs to this MPI])
 AS_IF([test "x$MPIEXEC" = x],

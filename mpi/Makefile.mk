@@ -3,27 +3,27 @@ libtrireme_la_SOURCES += \
 	mpi/async/adpsgd.c \
 	mpi/async/asgd.c \
 	mpi/async/async.h \
-	mpi/async/centre.c \
-	mpi/async/centre.h \
-	mpi/async/claims.c \
-	mpi/async/claims.h \
-	mpi/async/copies.c \
-	mpi/async/copies.h \
+	mpi/async/server_weights.c \
+	mpi/async/server_weights.h \
+	mpi/async/batch_assignment.c \
+	mpi/async/batch_assignment.h \
+	mpi/async/weight_copy.c \
+	mpi/async/weight_copy.h \
 	mpi/async/dcasgd.c \
 	mpi/async/easgd.c \
 	mpi/async/hogwild.c \
 	mpi/async/keuper.c \
 	mpi/async/peers.c \
 	mpi/async/peers.h \
-	mpi/async/service.c \
-	mpi/async/service.h \
-	mpi/async/service_private.h \
-	mpi/async/service_remote.c \
+	mpi/async/param_server.c \
+	mpi/async/param_server.h \
+	mpi/async/param_server_private.h \
+	mpi/async/param_server_remote.c \
 	mpi/async/sgp.c \
 	mpi/async/softsync.c \
 	mpi/async/ssp.c \
-	mpi/async/words.c \
-	mpi/async/words.h \
+	mpi/async/shared_counters.c \
+	mpi/async/shared_counters.h \
 	mpi/async/worker.c \
 	mpi/async/worker.h \
 	mpi/coll/allreduce_tree.c \
@@ -32,14 +32,14 @@ libtrireme_la_SOURCES += \
 	mpi/grid.h \
 	mpi/pipeline/channel.c \
 	mpi/pipeline/channel.h \
-	mpi/pipeline/ending.c \
-	mpi/pipeline/ending.h \
-	mpi/pipeline/ends.c \
-	mpi/pipeline/ends.h \
+	mpi/pipeline/stop_request.c \
+	mpi/pipeline/stop_request.h \
+	mpi/pipeline/chunk_channels.c \
+	mpi/pipeline/chunk_channels.h \
 	mpi/pipeline/pipeline.c \
 	mpi/pipeline/pipeline.h \
-	mpi/pipeline/tallies.c \
-	mpi/pipeline/tallies.h \
+	mpi/pipeline/batch_losses.c \
+	mpi/pipeline/batch_losses.h \
 	mpi/pipeline/tied.c \
 	mpi/pipeline/tied.h \
 	mpi/pipeline/versions.c \

@@ -7,38 +7,40 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static const char *const axis_name[TRM_AXES] = {"data", "pipeline", "tensor"};
+static const char *const grid_axis_name[TRM_AXES] = {"data", "pipeline", "tensor"};
 
 int trm_grid_shape(const struct trm_options *options, int ranks, int size[TRM_AXES])
 {
-  const int64_t asked[TRM_AXES] = {options->parallel.data, options->parallel.pipeline, options->parallel.tensor};
+  const int64_t requested[TRM_AXES] = {options->parallel.data, options->parallel.pipeline, options->parallel.tensor};
   int64_t product = 1;
-  int open = -1;
+  int inferred = -1;
   for (int a = 0; a < TRM_AXES; a++) {
-    if (asked[a] == 0)
+    if (requested[a] == 0)
       return trm_error(TRM_USAGE, "parallel.%s: 0 ranks asked for, must be at least 1, or -1: all there are",
-                       axis_name[a]);
-    if (asked[a] < 0 && open >= 0)
+                       grid_axis_name[a]);
+    if (requested[a] < 0 && inferred >= 0)
       return trm_error(TRM_USAGE, "parallel.%s and parallel.%s are both -1: only one can be what the others leave",
-                       axis_name[open], axis_name[a]);
-    if (asked[a] < 0)
-      open = a;
+                       grid_axis_name[inferred], grid_axis_name[a]);
+    if (requested[a] < 0)
+      inferred = a;
     else
-      product *= asked[a];
+      product *= requested[a];
     if (product > ranks)
       break;
   }
-  if (product > ranks || ranks % product != 0 || (open < 0 && product != ranks))
-    return trm_error(TRM_USAGE, "parallel: data %lld x pipeline %lld x tensor %lld does not make the %d rank%s of the "
-                     "job", (long long)asked[0], (long long)asked[1], (long long)asked[2], ranks,
+  if (product > ranks || ranks % product != 0 || (inferred < 0 && product != ranks))
+    return trm_error(TRM_USAGE,
+                     "parallel: data %lld x pipeline %lld x tensor %lld does not make the %d rank%s of the "
+                     "job",
+                     (long long)requested[0], (long long)requested[1], (long long)requested[2], ranks,
                      ranks == 1 ? "" : "s");
   for (int a = 0; a < TRM_AXES; a++)
-    size[a] = a == open ? ranks / (int)product : (int)asked[a];
+    size[a] = a == inferred ? ranks / (int)product : (int)requested[a];
   return TRM_OK;
 }
 
 /* All ranks, those of a node one after the other, nodes in order of their first ranks. */
-static struct trm_comm *order_by_nodes(struct trm_comm *comm)
+static struct trm_comm *grid_order_by_nodes(struct trm_comm *comm)
 {
   struct trm_comm *node = comm->ops->split_node(comm, "node");
   int32_t first = comm->rank;
@@ -52,8 +54,8 @@ int trm_grid_create(struct trm_grid *grid, const struct trm_options *options, st
   *grid = (struct trm_grid){0};
   TRM_CHECK(trm_grid_shape(options, comm->size, grid->size));
   const int *size = grid->size;
-  struct trm_comm *all = grid->all = order_by_nodes(comm);
-  int *place = grid->place;
+  struct trm_comm *all = grid->all = grid_order_by_nodes(comm);
+  int *place = grid->coord;
   place[TRM_AXIS_TENSOR] = all->rank % size[TRM_AXIS_TENSOR];
   place[TRM_AXIS_DATA] = all->rank / size[TRM_AXIS_TENSOR] % size[TRM_AXIS_DATA];
   place[TRM_AXIS_PIPELINE] = all->rank / (size[TRM_AXIS_TENSOR] * size[TRM_AXIS_DATA]);
@@ -83,15 +85,17 @@ void trm_grid_announce(const struct trm_grid *grid)
     return;
   int32_t inside[TRM_AXES]; /* is the whole axis on one node? */
   for (int a = 0; a < TRM_AXES; a++) {
-    struct trm_comm *near = grid->axis[a]->ops->split_node(grid->axis[a], "node");
-    inside[a] = near->size == size[a];
-    near->ops->release(near);
+    struct trm_comm *node = grid->axis[a]->ops->split_node(grid->axis[a], "node");
+    inside[a] = node->size == size[a];
+    node->ops->release(node);
   }
   all->ops->allreduce(all, inside, TRM_AXES, TRM_INT32, TRM_MIN);
   char text[256] = "";
   for (int a = 0; a < TRM_AXES; a++)
-    snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s %d%s", a ? " x " : "", axis_name[a], size[a],
-             size[a] == 1 ? "" : inside[a] ? " (within a node)" : " (across nodes)");
+    snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s %d%s", a ? " x " : "", grid_axis_name[a], size[a],
+             size[a] == 1 ? ""
+             : inside[a]  ? " (within a node)"
+                          : " (across nodes)");
   trm_info("grid: %s; rank = (stage * %d + data part) * %d + tensor slice", text, size[TRM_AXIS_DATA],
            size[TRM_AXIS_TENSOR]);
 }

@@ -8,7 +8,7 @@
  * others leave. TRM_USAGE names what does not fit. */
 int trm_grid_shape(const struct trm_options *options, int ranks, int size[TRM_AXES]);
 
-/* Collective over comm. Neighbours in the grid are on one node as far as the nodes' sizes allow. */
+/* Collective over comm. Neighbors in the grid are on one node as far as the nodes' sizes allow. */
 int trm_grid_create(struct trm_grid *grid, const struct trm_options *options, struct trm_comm *comm);
 void trm_grid_free(struct trm_grid *grid); /* collective */
 

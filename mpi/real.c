@@ -1,7 +1,7 @@
 /* The communication contract over MPI: start and stop, messages, collectives, groups. Node-shared memory is in
  * real_node.c, one-sided access in real_window.c.
  *
- * Every MPI call that fails ends the job through on_error: the contract's slots succeed or do not return. */
+ * Every MPI call that fails ends the job through real_on_error: the contract's slots succeed or do not return. */
 #include "mpi/real.h"
 
 #include <math.h>
@@ -18,21 +18,21 @@
 /* -- requests: one operation of the contract is one or several of MPI's, because large arrays go in pieces */
 
 struct trm_request {
-  int parts, done; /* the first `done` are complete */
-  bool together;   /* the others need this rank to go on */
-  MPI_Request part[];
+  int count, completed; /* the first `done` are complete */
+  bool collective;   /* the others need this rank to go on */
+  MPI_Request mpi[];
 };
 
-static size_t piece_count(size_t count, size_t piece)
+static size_t real_chunk_count(size_t count, size_t chunk)
 {
-  return count > piece ? (count + piece - 1) / piece : 1;
+  return count > chunk ? (count + chunk - 1) / chunk : 1;
 }
 
-static struct trm_request *request_create(size_t parts, bool together)
+static struct trm_request *real_request_create(size_t count, bool collective)
 {
-  struct trm_request *request = trm_alloc(sizeof *request + parts * sizeof(MPI_Request), "a request");
-  request->parts = (int)parts;
-  request->together = together;
+  struct trm_request *request = trm_alloc(sizeof *request + count * sizeof(MPI_Request), "a request");
+  request->count = (int)count;
+  request->collective = collective;
   return request;
 }
 
@@ -41,9 +41,9 @@ static bool real_test(struct trm_request **request)
   struct trm_request *r = *request;
   if (!r)
     return true;
-  for (; r->done < r->parts; r->done++) {
+  for (; r->completed < r->count; r->completed++) {
     int complete;
-    MPI_Test(&r->part[r->done], &complete, MPI_STATUS_IGNORE);
+    MPI_Test(&r->mpi[r->completed], &complete, MPI_STATUS_IGNORE);
     if (!complete)
       return false;
   }
@@ -52,36 +52,36 @@ static bool real_test(struct trm_request **request)
   return true;
 }
 
-enum { TAG_HERE = 32767 }; /* above those of the contract; all libraries have it */
+enum { TAG_BARRIER = 32767 }; /* above those of the contract; all libraries have it */
 
-static bool crowded;
+static bool real_oversubscribed;
 
-void trm_comm_crowded(void)
+void trm_comm_set_oversubscribed(void)
 {
-  crowded = true;
+  real_oversubscribed = true;
 }
 
 /* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. A nap is an eighth
  * of the time before it: so much later than without it the waiting ends at most. */
-static void pause_for(double since, double most)
+static void real_pause_at_most(double since, double max_s)
 {
   const double waited = MPI_Wtime() - since;
-  if (crowded && waited > 200e-6)
-    nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, most) * 1e9)}, NULL);
+  if (real_oversubscribed && waited > 200e-6)
+    nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, max_s) * 1e9)}, NULL);
   else
     sched_yield();
 }
 
 void real_pause(double since)
 {
-  pause_for(since, 1e-3);
+  real_pause_at_most(since, 1e-3);
 }
 
-static void wait_politely(struct trm_request **request)
+static void real_wait_sleeping(struct trm_request **request)
 {
-  const double most = *request && (*request)->together ? 50e-6 : 1e-3;
+  const double max_s = *request && (*request)->collective ? 50e-6 : 1e-3;
   for (const double since = MPI_Wtime(); !real_test(request);)
-    pause_for(since, most);
+    real_pause_at_most(since, max_s);
 }
 
 static void real_wait(struct trm_request **request)
@@ -89,12 +89,12 @@ static void real_wait(struct trm_request **request)
   struct trm_request *r = *request;
   if (!r)
     return;
-  if (crowded) {
-    wait_politely(request);
+  if (real_oversubscribed) {
+    real_wait_sleeping(request);
     return;
   }
-  for (; r->done < r->parts; r->done++)
-    MPI_Wait(&r->part[r->done], MPI_STATUS_IGNORE);
+  for (; r->completed < r->count; r->completed++)
+    MPI_Wait(&r->mpi[r->completed], MPI_STATUS_IGNORE);
   trm_free(r);
   *request = NULL;
 }
@@ -138,9 +138,9 @@ static MPI_Op real_op(enum trm_op op)
 }
 
 /* Elements of a piece that starts at `from`. */
-static int piece_at(size_t from, size_t count, size_t piece)
+static int real_chunk_size(size_t from, size_t count, size_t chunk)
 {
-  return (int)(count - from < piece ? count - from : piece);
+  return (int)(count - from < chunk ? count - from : chunk);
 }
 
 /* -- messages */
@@ -148,24 +148,24 @@ static int piece_at(size_t from, size_t count, size_t piece)
 static void real_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
                             struct trm_request **request)
 {
-  const size_t bytes = trm_type_bytes(type), piece = REAL_MESSAGE_BYTES / bytes;
-  *request = request_create(piece_count(count, piece), false);
-  for (int i = 0; i < (*request)->parts; i++) {
-    const size_t at = (size_t)i * piece;
-    MPI_Isend((const char *)data + at * bytes, piece_at(at, count, piece), real_type(type), to, tag, real_of(comm)->mpi,
-              &(*request)->part[i]);
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_MESSAGE_BYTES / bytes;
+  *request = real_request_create(real_chunk_count(count, chunk), false);
+  for (int i = 0; i < (*request)->count; i++) {
+    const size_t at = (size_t)i * chunk;
+    MPI_Isend((const char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), to, tag,
+              real_of(comm)->mpi, &(*request)->mpi[i]);
   }
 }
 
 static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
                                struct trm_request **request)
 {
-  const size_t bytes = trm_type_bytes(type), piece = REAL_MESSAGE_BYTES / bytes;
-  *request = request_create(piece_count(count, piece), false);
-  for (int i = 0; i < (*request)->parts; i++) {
-    const size_t at = (size_t)i * piece;
-    MPI_Irecv((char *)data + at * bytes, piece_at(at, count, piece), real_type(type), from, tag, real_of(comm)->mpi,
-              &(*request)->part[i]);
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_MESSAGE_BYTES / bytes;
+  *request = real_request_create(real_chunk_count(count, chunk), false);
+  for (int i = 0; i < (*request)->count; i++) {
+    const size_t at = (size_t)i * chunk;
+    MPI_Irecv((char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), from, tag,
+              real_of(comm)->mpi, &(*request)->mpi[i]);
   }
 }
 
@@ -173,65 +173,65 @@ static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, 
 
 /* A barrier of messages (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Each round is
  * a wait of its own, the later ones short. */
-static void disseminate(struct trm_comm *comm)
+static void real_barrier_dissemination(struct trm_comm *comm)
 {
   for (int step = 1; step < comm->size; step *= 2) {
     const int to = (comm->rank + step) % comm->size, from = (comm->rank + comm->size - step) % comm->size;
     struct trm_request *send, *receive;
-    char word = 0, heard;
-    real_receive_begin(comm, &heard, 1, TRM_BYTE, from, TAG_HERE, &receive);
-    real_send_begin(comm, &word, 1, TRM_BYTE, to, TAG_HERE, &send);
-    wait_politely(&receive);
-    wait_politely(&send);
+    char token = 0, received;
+    real_receive_begin(comm, &received, 1, TRM_BYTE, from, TAG_BARRIER, &receive);
+    real_send_begin(comm, &token, 1, TRM_BYTE, to, TAG_BARRIER, &send);
+    real_wait_sleeping(&receive);
+    real_wait_sleeping(&send);
   }
 }
 
 static void real_barrier(struct trm_comm *comm)
 {
   struct real_comm *real = real_of(comm);
-  if (real->meeting) {
-    real_meet(real);
-  } else if (crowded) {
-    disseminate(comm);
+  if (real->barrier) {
+    real_node_barrier_wait(real);
+  } else if (real_oversubscribed) {
+    real_barrier_dissemination(comm);
   } else {
     MPI_Barrier(real->mpi);
   }
 }
 
-/* Before a collective that MPI waits in: in a crowded job all are there when it begins. */
-static void come_politely(struct trm_comm *comm)
+/* Before a collective that MPI waits in: in an oversubscribed job all are there when it begins. */
+static void real_barrier_before_collective(struct trm_comm *comm)
 {
-  if (crowded && comm->size > 1)
+  if (real_oversubscribed && comm->size > 1)
     real_barrier(comm);
 }
 
 static void real_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
 {
-  come_politely(comm);
-  const size_t bytes = trm_type_bytes(type), piece = REAL_PIECE_BYTES / bytes;
-  for (size_t at = 0; at < count; at += piece)
-    MPI_Bcast((char *)data + at * bytes, piece_at(at, count, piece), real_type(type), root, real_of(comm)->mpi);
+  real_barrier_before_collective(comm);
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_CHUNK_BYTES / bytes;
+  for (size_t at = 0; at < count; at += chunk)
+    MPI_Bcast((char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type), root, real_of(comm)->mpi);
 }
 
 static void real_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
 {
   if (comm->size == 1)
     return;
-  come_politely(comm);
-  const size_t bytes = trm_type_bytes(type), piece = REAL_PIECE_BYTES / bytes;
-  for (size_t at = 0; at < count; at += piece)
-    MPI_Allreduce(MPI_IN_PLACE, (char *)data + at * bytes, piece_at(at, count, piece), real_type(type), real_op(op),
-                  real_of(comm)->mpi);
+  real_barrier_before_collective(comm);
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_CHUNK_BYTES / bytes;
+  for (size_t at = 0; at < count; at += chunk)
+    MPI_Allreduce(MPI_IN_PLACE, (char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type),
+                  real_op(op), real_of(comm)->mpi);
 }
 
 static void real_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type)
 {
   const size_t bytes = count * trm_type_bytes(type);
-  char *own = (char *)all + (size_t)comm->rank * bytes;
-  if (bytes > 0 && mine != own)
-    memmove(own, mine, bytes);
-  come_politely(comm);
-  if (bytes <= REAL_PIECE_BYTES)
+  char *block = (char *)all + (size_t)comm->rank * bytes;
+  if (bytes > 0 && mine != block)
+    memmove(block, mine, bytes);
+  real_barrier_before_collective(comm);
+  if (bytes <= REAL_CHUNK_BYTES)
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi);
   else
     for (int i = 0; i < comm->size; i++)
@@ -249,20 +249,20 @@ static void real_reduce_scatter(struct trm_comm *comm, void *all, void *mine, si
       memcpy(mine, all, count * bytes);
     return;
   }
-  come_politely(comm);
-  if (count * bytes * size <= REAL_PIECE_BYTES) {
+  real_barrier_before_collective(comm);
+  if (count * bytes * size <= REAL_CHUNK_BYTES) {
     MPI_Reduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), mpi);
     return;
   }
-  const size_t piece = REAL_PIECE_BYTES / (bytes * size) ? REAL_PIECE_BYTES / (bytes * size) : 1;
-  char *some = trm_alloc(piece * bytes * size, "pieces of a sum");
-  for (size_t at = 0; at < count; at += piece) {
-    const size_t n = (size_t)piece_at(at, count, piece) * bytes;
+  const size_t chunk = REAL_CHUNK_BYTES / (bytes * size) ? REAL_CHUNK_BYTES / (bytes * size) : 1;
+  char *packed = trm_alloc(chunk * bytes * size, "chunks of a reduce-scatter");
+  for (size_t at = 0; at < count; at += chunk) {
+    const size_t n = (size_t)real_chunk_size(at, count, chunk) * bytes;
     for (size_t i = 0; i < size; i++)
-      memcpy(some + i * n, (char *)all + (i * count + at) * bytes, n);
-    MPI_Reduce_scatter_block(some, (char *)mine + at * bytes, (int)(n / bytes), real_type(type), real_op(op), mpi);
+      memcpy(packed + i * n, (char *)all + (i * count + at) * bytes, n);
+    MPI_Reduce_scatter_block(packed, (char *)mine + at * bytes, (int)(n / bytes), real_type(type), real_op(op), mpi);
   }
-  trm_free(some);
+  trm_free(packed);
 }
 
 static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
@@ -271,27 +271,27 @@ static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count
   *request = NULL;
   if (comm->size == 1 || count == 0)
     return;
-  const size_t bytes = trm_type_bytes(type), piece = REAL_PIECE_BYTES / bytes;
-  *request = request_create(piece_count(count, piece), true);
-  MPI_Request *part = (*request)->part;
-  for (size_t at = 0; at < count; at += piece)
-    MPI_Iallreduce(MPI_IN_PLACE, (char *)data + at * bytes, piece_at(at, count, piece), real_type(type), real_op(op),
-                   real_of(comm)->mpi, part++);
+  const size_t bytes = trm_type_bytes(type), chunk = REAL_CHUNK_BYTES / bytes;
+  *request = real_request_create(real_chunk_count(count, chunk), true);
+  MPI_Request *next = (*request)->mpi;
+  for (size_t at = 0; at < count; at += chunk)
+    MPI_Iallreduce(MPI_IN_PLACE, (char *)data + at * bytes, real_chunk_size(at, count, chunk), real_type(type),
+                   real_op(op), real_of(comm)->mpi, next++);
 }
 
 static void real_allgather_begin(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
                                  struct trm_request **request)
 {
   const size_t bytes = count * trm_type_bytes(type);
-  char *own = (char *)all + (size_t)comm->rank * bytes;
+  char *block = (char *)all + (size_t)comm->rank * bytes;
   *request = NULL;
-  if (bytes > 0 && mine != own)
-    memmove(own, mine, bytes);
+  if (bytes > 0 && mine != block)
+    memmove(block, mine, bytes);
   if (comm->size == 1 || count == 0)
     return;
-  *request = request_create(1, true);
+  *request = real_request_create(1, true);
   MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi,
-                 &(*request)->part[0]);
+                 &(*request)->mpi[0]);
 }
 
 static void real_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
@@ -302,9 +302,9 @@ static void real_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mi
     real_reduce_scatter(comm, all, mine, count, type, op);
     return;
   }
-  *request = request_create(1, true);
+  *request = real_request_create(1, true);
   MPI_Ireduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), real_of(comm)->mpi,
-                            &(*request)->part[0]);
+                            &(*request)->mpi[0]);
 }
 
 /* -- groups */
@@ -316,20 +316,20 @@ struct trm_comm *real_wrap(MPI_Comm mpi, bool shares_memory)
   struct real_comm *real = trm_alloc(sizeof *real, "a communicator");
   real->mpi = mpi;
   real->shares_memory = shares_memory;
-  real->face.ops = &real_ops;
-  real->face.own = real;
-  MPI_Comm_rank(mpi, &real->face.rank);
-  MPI_Comm_size(mpi, &real->face.size);
-  if (shares_memory && real->face.size > 1)
-    real_meeting_create(real);
-  return &real->face;
+  real->base.ops = &real_ops;
+  real->base.impl = real;
+  MPI_Comm_rank(mpi, &real->base.rank);
+  MPI_Comm_size(mpi, &real->base.size);
+  if (shares_memory && real->base.size > 1)
+    real_node_barrier_create(real);
+  return &real->base;
 }
 
-static struct trm_comm *real_split(struct trm_comm *comm, int colour, int key)
+static struct trm_comm *real_split(struct trm_comm *comm, int color, int key)
 {
-  MPI_Comm part;
-  MPI_Comm_split(real_of(comm)->mpi, colour < 0 ? MPI_UNDEFINED : colour, key, &part);
-  return real_wrap(part, real_of(comm)->shares_memory);
+  MPI_Comm group;
+  MPI_Comm_split(real_of(comm)->mpi, color < 0 ? MPI_UNDEFINED : color, key, &group);
+  return real_wrap(group, real_of(comm)->shares_memory);
 }
 
 static void real_release(struct trm_comm *comm)
@@ -337,8 +337,8 @@ static void real_release(struct trm_comm *comm)
   if (!comm)
     return;
   struct real_comm *real = real_of(comm);
-  if (real->meeting)
-    real_meeting_free(real);
+  if (real->barrier)
+    real_node_barrier_free(real);
   MPI_Comm_free(&real->mpi);
   trm_free(real);
 }
@@ -356,7 +356,7 @@ static void *real_native(struct trm_comm *comm)
 
 /* -- the end of the job, and errors */
 
-static void abort_job(int status)
+static void real_abort_job(int status)
 {
   MPI_Abort(MPI_COMM_WORLD, status == TRM_OK ? TRM_FAILED : status);
 }
@@ -364,11 +364,11 @@ static void abort_job(int status)
 static __attribute__((noreturn)) void real_abort(struct trm_comm *comm, int status)
 {
   (void)comm;
-  abort_job(status);
+  real_abort_job(status);
   _Exit(status == TRM_OK ? TRM_FAILED : status); /* MPI_Abort does not return; the compiler cannot know */
 }
 
-static void say_error(int code)
+static void real_report_error(int code)
 {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -377,34 +377,34 @@ static void say_error(int code)
     *newline = ' ';
   trm_error(TRM_FAILED, "MPI: %s", text);
   trm_log_error();
-  abort_job(TRM_FAILED);
+  real_abort_job(TRM_FAILED);
 }
 
-static void on_error(MPI_Comm *mpi, int *code, ...)
+static void real_on_error(MPI_Comm *mpi, int *code, ...)
 {
   (void)mpi;
-  say_error(*code);
+  real_report_error(*code);
 }
 
-static void on_window_error(MPI_Win *window, int *code, ...)
+static void real_on_window_error(MPI_Win *window, int *code, ...)
 {
   (void)window;
-  say_error(*code);
+  real_report_error(*code);
 }
 
-static MPI_Errhandler error_handler, window_error_handler;
+static MPI_Errhandler real_error_handler, real_window_error_handler;
 
-void real_watch_window(MPI_Win window)
+void real_window_set_errhandler(MPI_Win window)
 {
-  MPI_Win_set_errhandler(window, window_error_handler);
+  MPI_Win_set_errhandler(window, real_window_error_handler);
 }
 
 /* -- start and stop */
 
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world)
 {
-  int given, size, rank;
-  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &given) != MPI_SUCCESS)
+  int provided, size, rank;
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
     return trm_error(TRM_FAILED, "MPI did not start");
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -413,17 +413,17 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
     MPI_Finalize();
     return status;
   }
-  trm_log_identity(rank, size);
-  trm_set_abort(abort_job);
-  if (given < MPI_THREAD_MULTIPLE && rank == 0)
+  trm_log_set_rank(rank, size);
+  trm_set_abort(real_abort_job);
+  if (provided < MPI_THREAD_MULTIPLE && rank == 0)
     trm_warn("this MPI library (%s) lets only one thread at a time speak: set data.threads=0", trm_comm_library());
 
-  MPI_Comm_create_errhandler(on_error, &error_handler);
-  MPI_Win_create_errhandler(on_window_error, &window_error_handler);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, error_handler); /* inherited by all communicators made of it */
-  MPI_Comm own;
-  MPI_Comm_dup(MPI_COMM_WORLD, &own);
-  *world = real_wrap(own, false);
+  MPI_Comm_create_errhandler(real_on_error, &real_error_handler);
+  MPI_Win_create_errhandler(real_on_window_error, &real_window_error_handler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, real_error_handler); /* inherited by all communicators made of it */
+  MPI_Comm duplicate;
+  MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
+  *world = real_wrap(duplicate, false);
   return TRM_OK;
 }
 
@@ -433,8 +433,8 @@ void trm_comm_stop(struct trm_comm *world)
   MPI_Barrier(real_of(world)->mpi);
   real_release(world);
   trm_set_abort(NULL);
-  MPI_Errhandler_free(&window_error_handler);
-  MPI_Errhandler_free(&error_handler);
+  MPI_Errhandler_free(&real_window_error_handler);
+  MPI_Errhandler_free(&real_error_handler);
   MPI_Finalize();
 }
 

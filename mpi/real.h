@@ -13,14 +13,14 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
 
 /* On some node there are more threads than cores: from here on a rank that waits long for others naps in between, so
  * that whoever is waited for has the core. All ranks of the job say so, or none. */
-void trm_comm_crowded(void);
+void trm_comm_set_oversubscribed(void);
 
 /* Ends MPI (collective). world is gone. */
 void trm_comm_stop(struct trm_comm *world);
 
 /* For work that several processes would spoil (they would write the same file): refuses if a launcher started more than
  * one. Does not need MPI to be started. */
-int trm_launch_single(const char *what);
+int trm_launch_require_single(const char *what);
 
 /* Name and version of the MPI library, one line. */
 const char *trm_comm_library(void);

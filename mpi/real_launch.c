@@ -24,31 +24,31 @@ int real_check_launch(int size)
   if (size > 1)
     return TRM_OK;
   for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
-    const char *told = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
-    if (!told || !rank)
+    const char *launched_size = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
+    if (!launched_size || !rank)
       continue;
-    if (atoi(told) <= 1)
+    if (atoi(launched_size) <= 1)
       return TRM_OK;
     return trm_error(TRM_USAGE,
                      "this process was started as rank %s of %s (%s), but MPI sees a job of one rank: the launcher and "
                      "the MPI library do not match. The library is %s; %s. If separate runs are meant: "
                      "run.singletons=yes",
-                     rank, told, launchers[i].size, trm_comm_library(), launchers[i].advice);
+                     rank, launched_size, launchers[i].size, trm_comm_library(), launchers[i].advice);
   }
   return TRM_OK;
 }
 
-int trm_launch_single(const char *what)
+int trm_launch_require_single(const char *what)
 {
   for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
-    const char *told = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
-    if (!told || !rank)
+    const char *launched_size = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
+    if (!launched_size || !rank)
       continue;
-    if (atoi(told) <= 1)
+    if (atoi(launched_size) <= 1)
       return TRM_OK;
-    trm_log_identity(atoi(rank), atoi(told)); /* one of them says so */
-    return trm_error(TRM_USAGE, "%s is the work of one process, and %s were started (%s): run it by itself", what, told,
-                     launchers[i].size);
+    trm_log_set_rank(atoi(rank), atoi(launched_size)); /* one of them says so */
+    return trm_error(TRM_USAGE, "%s is the work of one process, and %s were started (%s): run it by itself", what,
+                     launched_size, launchers[i].size);
   }
   return TRM_OK;
 }

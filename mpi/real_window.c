@@ -2,7 +2,7 @@
  *
  * Progress: MPICH moves nothing while the target computes; an operation then takes until the target next enters MPI. A
  * target must sit in MPI, or call progress between layers. Accumulate goes in small pieces: from 256 KB on its rate
- * falls. Windows are whole pages: with other sizes MPICH 4.0 takes a neighbour's window on the same node to begin a few
+ * falls. Windows are whole pages: with other sizes MPICH 4.0 takes a neighbor's window on the same node to begin a few
  * bytes from where it does. Do not mix accumulate with plain stores into the window: not every library keeps both. */
 #include <string.h>
 
@@ -10,32 +10,32 @@
 #include "core/status.h"
 #include "mpi/real_private.h"
 
-#define ACCUMULATE_BYTES ((size_t)256 << 10)
+#define ACCUMULATE_CHUNK_BYTES ((size_t)256 << 10)
 
 struct trm_window {
   MPI_Win mpi;
   MPI_Datatype type;
-  size_t element; /* bytes */
+  size_t element_bytes; /* bytes */
 };
 
 int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
-                       struct trm_window **window, void **own)
+                       struct trm_window **window, void **base)
 {
   struct real_comm *real = real_of(comm);
-  const size_t element = trm_type_bytes(type);
-  const size_t bytes = real_whole_pages(count * element);
-  TRM_CHECK(real_check_room(real->mpi, bytes, what));
-  struct trm_window *made = trm_alloc(sizeof *made, what);
-  made->type = real_type(type);
-  made->element = element;
-  MPI_Win_allocate((MPI_Aint)bytes, (int)element, MPI_INFO_NULL, real->mpi, own, &made->mpi);
-  real_watch_window(made->mpi);
-  MPI_Win_lock_all(MPI_MODE_NOCHECK, made->mpi);
+  const size_t element_bytes = trm_type_bytes(type);
+  const size_t bytes = real_round_to_pages(count * element_bytes);
+  TRM_CHECK(real_check_shm_capacity(real->mpi, bytes, what));
+  struct trm_window *created = trm_alloc(sizeof *created, what);
+  created->type = real_type(type);
+  created->element_bytes = element_bytes;
+  MPI_Win_allocate((MPI_Aint)bytes, (int)element_bytes, MPI_INFO_NULL, real->mpi, base, &created->mpi);
+  real_window_set_errhandler(created->mpi);
+  MPI_Win_lock_all(MPI_MODE_NOCHECK, created->mpi);
   if (bytes > 0)
-    memset(*own, 0, bytes);
-  MPI_Win_sync(made->mpi);
+    memset(*base, 0, bytes);
+  MPI_Win_sync(created->mpi);
   MPI_Barrier(real->mpi);
-  *window = made;
+  *window = created;
   return TRM_OK;
 }
 
@@ -49,37 +49,37 @@ void real_window_free(struct trm_window **window)
   *window = NULL;
 }
 
-static int part_at(size_t from, size_t count, size_t piece)
+static int real_window_chunk_size(size_t from, size_t count, size_t chunk)
 {
-  return (int)(count - from < piece ? count - from : piece);
+  return (int)(count - from < chunk ? count - from : chunk);
 }
 
 void real_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
 {
-  const size_t piece = REAL_MESSAGE_BYTES / window->element;
-  for (size_t at = 0; at < count; at += piece) {
-    const int n = part_at(at, count, piece);
-    MPI_Get((char *)to + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
+  const size_t chunk = REAL_MESSAGE_BYTES / window->element_bytes;
+  for (size_t at = 0; at < count; at += chunk) {
+    const int n = real_window_chunk_size(at, count, chunk);
+    MPI_Get((char *)to + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
             window->mpi);
   }
 }
 
 void real_put(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
 {
-  const size_t piece = REAL_MESSAGE_BYTES / window->element;
-  for (size_t at = 0; at < count; at += piece) {
-    const int n = part_at(at, count, piece);
-    MPI_Put((const char *)from + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n,
+  const size_t chunk = REAL_MESSAGE_BYTES / window->element_bytes;
+  for (size_t at = 0; at < count; at += chunk) {
+    const int n = real_window_chunk_size(at, count, chunk);
+    MPI_Put((const char *)from + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n,
             window->type, window->mpi);
   }
 }
 
 void real_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
 {
-  const size_t piece = ACCUMULATE_BYTES / window->element;
-  for (size_t at = 0; at < count; at += piece) {
-    const int n = part_at(at, count, piece);
-    MPI_Accumulate((const char *)from + at * window->element, n, window->type, target, (MPI_Aint)(offset + at), n,
+  const size_t chunk = ACCUMULATE_CHUNK_BYTES / window->element_bytes;
+  for (size_t at = 0; at < count; at += chunk) {
+    const int n = real_window_chunk_size(at, count, chunk);
+    MPI_Accumulate((const char *)from + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n,
                    window->type, MPI_SUM, window->mpi);
   }
 }

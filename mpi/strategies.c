@@ -39,8 +39,8 @@ const struct trm_strategy_ops *trm_strategy_find(const char *name)
     strncat(list, known[i], sizeof list - strlen(list) - 1);
   }
   known[i] = NULL;
-  const char *near = trm_nearest(name, known);
+  const char *suggestion = trm_nearest_word(name, known);
   trm_error(TRM_USAGE, "strategy.name: there is no method \"%s\"%s%s%s (known: %s)", name,
-            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "", list);
+            suggestion ? "; did you mean \"" : "", suggestion ? suggestion : "", suggestion ? "\"?" : "", list);
   return NULL;
 }

@@ -28,12 +28,12 @@ void *ucp_disconnect_nb(void *endpoint);
 
 /* Has this thread been elsewhere since it last found nothing, such as in a nap? Then it keeps nobody from the core, and
  * would have to wait for its next turn. */
-static bool was_away(void)
+static bool ucx_was_away(void)
 {
-  static _Thread_local struct timespec found;
-  const struct timespec before = found;
-  clock_gettime(CLOCK_MONOTONIC, &found);
-  return (found.tv_sec - before.tv_sec) * 1000000000L + found.tv_nsec - before.tv_nsec > 20000;
+  static _Thread_local struct timespec last_empty;
+  const struct timespec before = last_empty;
+  clock_gettime(CLOCK_MONOTONIC, &last_empty);
+  return (last_empty.tv_sec - before.tv_sec) * 1000000000L + last_empty.tv_nsec - before.tv_nsec > 20000;
 }
 
 unsigned ucp_worker_progress(void *worker)
@@ -51,7 +51,7 @@ unsigned ucp_worker_progress(void *worker)
     empty = 0;
   else if (empty < 20)
     empty++;
-  else if (was_away())
+  else if (ucx_was_away())
     empty = 0;
   else
     sched_yield();

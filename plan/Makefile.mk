@@ -1,7 +1,7 @@
 # To add a file: its name, one a line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
-	plan/imagined.c \
-	plan/imagined.h \
+	plan/dry_run.c \
+	plan/dry_run.h \
 	plan/layout.h \
 	plan/layout_memory.c \
 	plan/layout_time.c \

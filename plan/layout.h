@@ -1,13 +1,13 @@
 /* Ways to divide a job over its ranks, and what each of them takes: memory, messages, time.
  *
  * Nothing of a layout is set up for this. Memory comes from the code that would take it, with ranks and a device that
- * are not there (imagined.h); time from figures of the machine (machine.h) and the layers' own counts. */
-#ifndef TRM_TRAIN_LAYOUT_H
-#define TRM_TRAIN_LAYOUT_H
+ * are not there (dry_run.h); time from figures of the machine (machine.h) and the layers' own counts. */
+#ifndef TRM_PLAN_LAYOUT_H
+#define TRM_PLAN_LAYOUT_H
 
-#include "train/actions.h"
+#include "train/pipeline_schedule.h"
 #include "train/budget.h"
-#include "plan/imagined.h"
+#include "plan/dry_run.h"
 #include "plan/machine.h"
 #include "train/train.h"
 
@@ -49,15 +49,15 @@ struct trm_layout_time {
 /* What the figures are of. */
 struct trm_layout_job {
   const struct trm_options *options;
-  const struct trm_parts *parts;     /* strategy, device */
+  const struct trm_modules *modules;     /* strategy, device */
   const struct trm_input_spec *spec; /* of the samples */
-  const struct trm_model *whole;
+  const struct trm_model *full_model;
   const struct trm_machine *machine;
   const struct trm_budget *budget;   /* program, data as opened by one rank */
   size_t rows;                       /* samples there are */
   int ranks, nodes, threads;         /* threads: of a rank */
   int cores;                         /* of a node */
-  bool met;                          /* budget: of a process that has had messages from other ranks */
+  bool has_communicated;                          /* budget: of a process that has had messages from other ranks */
 };
 
 /* The parts of a layout: that of each stage, of the rank with the last place in the tensor axis, which has most. */
@@ -65,7 +65,7 @@ struct trm_layout_models {
   struct trm_schedule schedule;
   struct trm_model *model; /* (stages) */
   int stages;
-  struct trm_imagined_device device; /* of the models, once they are bound */
+  struct trm_dry_run_device device; /* of the models, once they are bound */
 };
 /* TRM_USAGE: says why there is no such layout. */
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,
@@ -73,11 +73,11 @@ int trm_layout_models_create(struct trm_layout_models *models, const struct trm_
 void trm_layout_models_free(struct trm_layout_models *models);
 
 /* Samples of the largest micro-batch of a rank. */
-size_t trm_layout_rows(const struct trm_layout_job *job, const struct trm_layout *layout);
+size_t trm_layout_micro_batch_rows(const struct trm_layout_job *job, const struct trm_layout *layout);
 /* Ranks of the data axis that are on one node and can share memory; 1 if nodes have different numbers of them. */
-int trm_layout_near(const struct trm_layout_job *job, const struct trm_layout *layout);
+int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_layout *layout);
 /* Of weights of this stage that others hold, too: the gradients of all that hold them, `besides` of them left out. */
-double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int besides);
+double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int excluded);
 /* The options of a run with this layout; texts stay theirs. */
 struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout);
 

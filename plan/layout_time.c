@@ -6,75 +6,77 @@
 #include "plan/stage_cost.h"
 
 /* Ranks of a node that compute without sharing a core. */
-static int places_of(const struct trm_layout_job *job)
+static int layout_time_parallel_ranks(const struct trm_layout_job *job)
 {
   return job->cores > job->threads ? job->cores / job->threads : 1;
 }
 
 /* A stage on its way through its actions. */
-struct walker {
+struct stage_cursor {
   struct trm_action *action;
-  int count, at;
-  bool runs;
-  double left;  /* seconds of the action at a whole core */
-  double busy;  /* in which it ran */
+  int count, next;
+  bool running;
+  double remaining_s;  /* seconds of the action at a whole core */
+  double busy_s;  /* in which it ran */
 };
 
-struct run {
-  struct costing of;
+struct simulation {
+  struct cost_context ctx;
   struct stage_cost *stage; /* (stages) */
-  struct walker *walker;    /* likewise */
-  double *ended;            /* (2, pieces, micros): when the value, or its gradient, is there; infinite: not yet */
-  double now;
+  struct stage_cursor *cursor;    /* likewise */
+  double *end_s;            /* (2, pieces, micros): when the value, or its gradient, is there; infinite: not yet */
+  double now_s;
 };
 
-static double *ended_at(const struct run *r, int way, int piece, int micro)
+static double *layout_time_end_of(const struct simulation *r, int direction, int piece, int micro)
 {
-  const struct trm_schedule *schedule = &r->of.models->schedule;
-  return &r->ended[(way * schedule->stages * schedule->chunks + piece) * r->of.micros + micro];
+  const struct trm_schedule *schedule = &r->ctx.models->schedule;
+  return &r->end_s[(direction * schedule->stages * schedule->chunks + piece) * r->ctx.micros + micro];
 }
 
 /* When what the action needs is there. */
-static double comes(const struct run *r, int stage, const struct trm_action *action)
+static double layout_time_ready_at(const struct simulation *r, int stage, const struct trm_action *action)
 {
-  const struct trm_schedule *schedule = &r->of.models->schedule;
+  const struct trm_schedule *schedule = &r->ctx.models->schedule;
   const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
   if (action->kind == TRM_FORWARD)
-    return piece ? *ended_at(r, 0, piece - 1, action->micro) : 0;
-  return piece + 1 < pieces ? *ended_at(r, 1, piece + 1, action->micro) : *ended_at(r, 0, piece, action->micro);
+    return piece ? *layout_time_end_of(r, 0, piece - 1, action->micro) : 0;
+  return piece + 1 < pieces ? *layout_time_end_of(r, 1, piece + 1, action->micro)
+                            : *layout_time_end_of(r, 0, piece, action->micro);
 }
 
 /* A message and its copies into and out of its buffer. */
-static double passes_on(const struct run *r, int stage, const struct trm_action *action)
+static double layout_time_transfer_seconds(const struct simulation *r, int stage, const struct trm_action *action)
 {
-  const struct costing *c = &r->of;
+  const struct cost_context *c = &r->ctx;
   const struct trm_schedule *schedule = &c->models->schedule;
   const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
   const bool forward = action->kind == TRM_FORWARD;
-  const int to = forward ? piece + 1 : piece; /* the piece whose entry it crosses */
-  if (to == 0 || to == pieces)
+  const int to_piece = forward ? piece + 1 : piece; /* the piece whose entry it crosses */
+  if (to_piece == 0 || to_piece == pieces)
     return 0;
-  const double bytes = r->stage[to % schedule->stages].message[to / schedule->stages];
-  const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
-  const int here = c->job->ranks / c->job->nodes;
-  const int from = stage * block / here, there = (forward ? to : to - 1) % schedule->stages * block / here;
-  return stage_message_seconds(c, bytes, from == there);
+  const double bytes = r->stage[to_piece % schedule->stages].message_bytes[to_piece / schedule->stages];
+  const int stage_ranks = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
+  const int node_size = c->job->ranks / c->job->nodes;
+  const int from_node = stage * stage_ranks / node_size,
+            to_node = (forward ? to_piece : to_piece - 1) % schedule->stages * stage_ranks / node_size;
+  return stage_message_seconds(c, bytes, from_node == to_node);
 }
 
 /* Begins what can begin. Returns when the next one that waits for something known may. */
-static double begin_all(struct run *r)
+static double layout_time_start_actions(struct simulation *r)
 {
   double next = INFINITY;
-  for (int s = 0; s < r->of.models->stages; s++) {
-    struct walker *w = &r->walker[s];
-    if (w->runs || w->at == w->count)
+  for (int s = 0; s < r->ctx.models->stages; s++) {
+    struct stage_cursor *w = &r->cursor[s];
+    if (w->running || w->next == w->count)
       continue;
-    const struct trm_action *action = &w->action[w->at];
-    const double when = comes(r, s, action);
-    if (when <= r->now) {
+    const struct trm_action *action = &w->action[w->next];
+    const double when = layout_time_ready_at(r, s, action);
+    if (when <= r->now_s) {
       const struct action_cost *cost = &r->stage[s].cost[action->kind == TRM_BACKWARD][action->chunk];
-      w->runs = true;
-      w->left = cost->compute + cost->tensor + cost->data;
+      w->running = true;
+      w->remaining_s = cost->compute + cost->tensor + cost->data;
     } else {
       next = fmin(next, when);
     }
@@ -82,132 +84,139 @@ static double begin_all(struct run *r)
   return next;
 }
 
-static int clamp(int value, int most)
+static int layout_time_clamp(int value, int max)
 {
-  return value < 0 ? 0 : value < most ? value : most;
+  return value < 0 ? 0 : value < max ? value : max;
 }
 
 /* Numbers in [0, below) that leave `rest` when divided by `by`. */
-static int alike(int below, int by, int rest)
+static int layout_time_count_congruent(int below, int modulus, int remainder)
 {
-  return below > rest ? (below - rest + by - 1) / by : 0;
+  return below > remainder ? (below - remainder + modulus - 1) / modulus : 0;
 }
 
 /* How much of a core the slowest rank of a stage has. Ranks of a node beyond its cores share them, rank by rank in
  * turn, and stay there: a rank that waits polls, so that no core ever looks idle to the system. */
-static double speed(const struct run *r, int stage)
+static double layout_time_core_share(const struct simulation *r, int stage)
 {
-  const struct costing *c = &r->of;
-  const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
-  const int here = c->job->ranks / c->job->nodes, begin = stage * block / here * here;
-  const int places = places_of(c->job);
-  int most = 1;
-  for (int place = 0; place < places && here > places; place++) {
+  const struct cost_context *c = &r->ctx;
+  const int stage_ranks = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
+  const int node_size = c->job->ranks / c->job->nodes, node_begin = stage * stage_ranks / node_size * node_size;
+  const int cores = layout_time_parallel_ranks(c->job);
+  int max_running = 1;
+  for (int core = 0; core < cores && node_size > cores; core++) {
     int running = 0;
-    bool own = false;
+    bool has_stage = false;
     for (int s = 0; s < c->models->stages; s++) {
-      const int low = clamp(s * block - begin, here), high = clamp((s + 1) * block - begin, here);
-      const int ranks = r->walker[s].runs ? alike(high, places, place) - alike(low, places, place) : 0;
+      const int low = layout_time_clamp(s * stage_ranks - node_begin, node_size),
+                high = layout_time_clamp((s + 1) * stage_ranks - node_begin, node_size);
+      const int ranks = r->cursor[s].running ? layout_time_count_congruent(high, cores, core) -
+                                                 layout_time_count_congruent(low, cores, core)
+                                             : 0;
       running += ranks;
-      own = own || (s == stage && ranks > 0);
+      has_stage = has_stage || (s == stage && ranks > 0);
     }
-    most = own && running > most ? running : most;
+    max_running = has_stage && running > max_running ? running : max_running;
   }
-  return 1.0 / most;
+  return 1.0 / max_running;
 }
 
-static void go_to(struct run *r, double when)
+static void layout_time_advance_to(struct simulation *r, double when)
 {
-  for (int s = 0; s < r->of.models->stages; s++)
-    if (r->walker[s].runs) {
-      r->walker[s].left -= (when - r->now) * speed(r, s);
-      r->walker[s].busy += when - r->now;
+  for (int s = 0; s < r->ctx.models->stages; s++)
+    if (r->cursor[s].running) {
+      r->cursor[s].remaining_s -= (when - r->now_s) * layout_time_core_share(r, s);
+      r->cursor[s].busy_s += when - r->now_s;
     }
-  r->now = when;
+  r->now_s = when;
 }
 
-static void end_some(struct run *r)
+static void layout_time_finish_actions(struct simulation *r)
 {
-  const struct trm_schedule *schedule = &r->of.models->schedule;
-  for (int s = 0; s < r->of.models->stages; s++) {
-    struct walker *w = &r->walker[s];
-    if (!w->runs || w->left > 1e-12)
+  const struct trm_schedule *schedule = &r->ctx.models->schedule;
+  for (int s = 0; s < r->ctx.models->stages; s++) {
+    struct stage_cursor *w = &r->cursor[s];
+    if (!w->running || w->remaining_s > 1e-12)
       continue;
-    const struct trm_action *action = &w->action[w->at++];
-    *ended_at(r, action->kind == TRM_BACKWARD, action->chunk * schedule->stages + s, action->micro) =
-      r->now + passes_on(r, s, action);
-    w->runs = false;
+    const struct trm_action *action = &w->action[w->next++];
+    *layout_time_end_of(r, action->kind == TRM_BACKWARD, action->chunk * schedule->stages + s, action->micro) =
+      r->now_s + layout_time_transfer_seconds(r, s, action);
+    w->running = false;
   }
 }
 
 /* Seconds until the gradients of all stages are complete. */
-static double walk(struct run *r)
+static double layout_time_simulate(struct simulation *r)
 {
   for (;;) {
-    double next = begin_all(r);
-    for (int s = 0; s < r->of.models->stages; s++)
-      if (r->walker[s].runs)
-        next = fmin(next, r->now + r->walker[s].left / speed(r, s));
+    double next = layout_time_start_actions(r);
+    for (int s = 0; s < r->ctx.models->stages; s++)
+      if (r->cursor[s].running)
+        next = fmin(next, r->now_s + r->cursor[s].remaining_s / layout_time_core_share(r, s));
     if (isinf(next))
-      return r->now;
-    go_to(r, next);
-    end_some(r);
+      return r->now_s;
+    layout_time_advance_to(r, next);
+    layout_time_finish_actions(r);
   }
 }
 
 /* The step as the busiest stage has it. */
-static void all_stages(struct run *r, struct trm_layout_time *time)
+static void layout_time_of_passes(struct simulation *r, struct trm_layout_time *time)
 {
-  const struct trm_schedule *schedule = &r->of.models->schedule;
-  const int stages = r->of.models->stages;
-  const size_t values = 2 * (size_t)stages * (size_t)schedule->chunks * (size_t)r->of.micros;
-  r->walker = trm_alloc((size_t)stages * sizeof *r->walker, "a schedule");
-  r->ended = trm_alloc(values * sizeof *r->ended, "a schedule");
+  const struct trm_schedule *schedule = &r->ctx.models->schedule;
+  const int stages = r->ctx.models->stages;
+  const size_t values = 2 * (size_t)stages * (size_t)schedule->chunks * (size_t)r->ctx.micros;
+  r->cursor = trm_alloc((size_t)stages * sizeof *r->cursor, "a schedule");
+  r->end_s = trm_alloc(values * sizeof *r->end_s, "a schedule");
   for (size_t i = 0; i < values; i++)
-    r->ended[i] = INFINITY;
+    r->end_s[i] = INFINITY;
   for (int s = 0; s < stages; s++)
-    r->walker[s].action = trm_schedule_actions(schedule, s, 1, &r->walker[s].count);
-  const double passes = walk(r);
-  int most = 0;
+    r->cursor[s].action = trm_schedule_actions(schedule, s, 1, &r->cursor[s].count);
+  const double passes = layout_time_simulate(r);
+  int busiest = 0;
   for (int s = 1; s < stages; s++)
-    most = r->walker[s].busy > r->walker[most].busy ? s : most;
+    busiest = r->cursor[s].busy_s > r->cursor[busiest].busy_s ? s : busiest;
   struct action_cost sum = {0, 0, 0};
   for (int k = 0; k < schedule->chunks; k++)
-    for (int way = 0; way < 2; way++) {
-      const struct action_cost *cost = &r->stage[most].cost[way][k];
+    for (int direction = 0; direction < 2; direction++) {
+      const struct action_cost *cost = &r->stage[busiest].cost[direction][k];
       sum.compute += cost->compute;
       sum.tensor += cost->tensor;
       sum.data += cost->data;
     }
-  const double all = sum.compute + sum.tensor + sum.data, busy = r->walker[most].busy;
+  const double all = sum.compute + sum.tensor + sum.data, busy = r->cursor[busiest].busy_s;
   time->compute_s = all > 0 ? busy * sum.compute / all : 0;
   time->axis_s[TRM_AXIS_TENSOR] = all > 0 ? busy * sum.tensor / all : 0;
   time->axis_s[TRM_AXIS_DATA] = all > 0 ? busy * sum.data / all : 0;
   time->axis_s[TRM_AXIS_PIPELINE] = passes - busy;
   for (int s = 0; s < stages; s++)
-    trm_free(r->walker[s].action);
-  trm_free(r->walker);
-  trm_free(r->ended);
+    trm_free(r->cursor[s].action);
+  trm_free(r->cursor);
+  trm_free(r->end_s);
 }
 
 void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *layout,
                      const struct trm_layout_models *models, struct trm_layout_time *time)
 {
-  struct run r = {.of = {.job = job, .layout = layout, .models = models, .machine = job->machine,
-                         .rows = trm_layout_rows(job, layout), .micros = (int)job->options->train.accumulate}};
-  const double crowd = ceil((double)job->ranks / job->nodes / places_of(job)); /* ranks of a core when all compute */
+  struct simulation r = {.ctx = {.job = job,
+                                 .layout = layout,
+                                 .models = models,
+                                 .machine = job->machine,
+                                 .rows = trm_layout_micro_batch_rows(job, layout),
+                                 .micros = (int)job->options->train.accumulate}};
+  const double ranks_per_core = ceil((double)job->ranks / job->nodes / layout_time_parallel_ranks(job)); /* ranks of a core when all compute */
   r.stage = trm_alloc((size_t)models->stages * sizeof *r.stage, "stages");
   *time = (struct trm_layout_time){.step_s = 0};
   double update = 0;
   for (int s = 0; s < models->stages; s++) {
     struct stage_cost *stage = &r.stage[s];
-    stage_cost_make(&r.of, s, stage);
-    update = fmax(update, crowd * stage->step_s);
+    stage_cost_compute(&r.ctx, s, stage);
+    update = fmax(update, ranks_per_core * stage->update_s);
     time->traffic[TRM_AXIS_DATA] = fmax(time->traffic[TRM_AXIS_DATA], stage->data_bytes);
     time->traffic[TRM_AXIS_TENSOR] = fmax(time->traffic[TRM_AXIS_TENSOR], stage->tensor_bytes);
     time->traffic[TRM_AXIS_PIPELINE] = fmax(time->traffic[TRM_AXIS_PIPELINE], stage->pipeline_bytes);
   }
-  all_stages(&r, time);
+  layout_time_of_passes(&r, time);
   time->axis_s[TRM_AXIS_DATA] += update;
   time->step_s = time->compute_s;
   for (int a = 0; a < TRM_AXES; a++)

@@ -11,8 +11,11 @@
 
 void trm_machine_create(struct trm_machine *machine, int cores, int threads)
 {
-  *machine = (struct trm_machine){
-    .cores = cores, .threads = threads, .message_s = 2e-6, .network_s = 3e-6, .network_bytes_per_s = 1e10};
+  *machine = (struct trm_machine){.cores = cores,
+                                  .threads = threads,
+                                  .message_latency_s = 2e-6,
+                                  .network_latency_s = 3e-6,
+                                  .network_bytes_per_s = 1e10};
 }
 
 void trm_machine_free(struct trm_machine *machine)
@@ -35,30 +38,33 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
 }
 
 /* How much work it is, in comparison with others of its name. */
-static double size_of(double flop, double bytes)
+static double machine_work_size(double flop, double bytes)
 {
   return flop > 0 ? flop : bytes;
 }
 
-static double apart(double a, double b)
+static double machine_log_distance(double a, double b)
 {
   return a > 0 && b > 0 ? fabs(log(a / b)) : 0;
 }
 
 /* In size; of layers that compute as much, in the bytes of their values: narrow ones with many rows are not as fast as
  * wide ones with few. */
-static const struct trm_machine_work *most_similar(const struct trm_machine *machine, const char *name, double flop,
-                                                   double bytes)
+static const struct trm_machine_work *machine_nearest_work(const struct trm_machine *machine, const char *name,
+                                                           double flop, double bytes)
 {
   const struct trm_machine_work *best = NULL;
   double nearest[2] = {INFINITY, INFINITY};
   for (int i = 0; i < machine->works; i++) {
     const struct trm_machine_work *work = &machine->work[i];
-    const double away[2] = {apart(size_of(flop, bytes), size_of(work->flop, work->bytes)), apart(bytes, work->bytes)};
-    if (strcmp(work->name, name) != 0 || away[0] > nearest[0] || (away[0] == nearest[0] && away[1] >= nearest[1]))
+    const double distance[2] = {
+      machine_log_distance(machine_work_size(flop, bytes), machine_work_size(work->flop, work->bytes)),
+      machine_log_distance(bytes, work->bytes)};
+    if (strcmp(work->name, name) != 0 || distance[0] > nearest[0] ||
+        (distance[0] == nearest[0] && distance[1] >= nearest[1]))
       continue;
     best = work;
-    memcpy(nearest, away, sizeof nearest);
+    memcpy(nearest, distance, sizeof nearest);
   }
   return best;
 }
@@ -66,15 +72,15 @@ static const struct trm_machine_work *most_similar(const struct trm_machine *mac
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
                            double *backward)
 {
-  const double size = size_of(flop, bytes);
-  const struct trm_machine_work *work = size > 0 ? most_similar(machine, name, flop, bytes) : NULL;
-  const double part = work ? size / size_of(work->flop, work->bytes) : 0;
+  const double size = machine_work_size(flop, bytes);
+  const struct trm_machine_work *work = size > 0 ? machine_nearest_work(machine, name, flop, bytes) : NULL;
+  const double ratio = work ? size / machine_work_size(work->flop, work->bytes) : 0;
   if (backward)
-    *backward = work ? part * work->backward_s : 0;
-  return work ? part * work->forward_s : 0;
+    *backward = work ? ratio * work->backward_s : 0;
+  return work ? ratio * work->forward_s : 0;
 }
 
-bool trm_machine_knows(const struct trm_machine *machine, const char *name, double flop, double bytes)
+bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes)
 {
   for (int i = 0; i < machine->works; i++) {
     const struct trm_machine_work *work = &machine->work[i];
@@ -96,10 +102,10 @@ int trm_machine_write(const struct trm_machine *machine, const char *path)
   trm_json_object(&json, NULL);
   trm_json_integer(&json, "cores", machine->cores);
   trm_json_integer(&json, "threads", machine->threads);
-  trm_json_number(&json, "message_s", machine->message_s);
+  trm_json_number(&json, "message_s", machine->message_latency_s);
   trm_json_number(&json, "message_bytes_per_s", machine->message_bytes_per_s);
   trm_json_bool(&json, "messages_measured", machine->messages_measured);
-  trm_json_number(&json, "network_s", machine->network_s);
+  trm_json_number(&json, "network_s", machine->network_latency_s);
   trm_json_number(&json, "network_bytes_per_s", machine->network_bytes_per_s);
   trm_json_list(&json, "work");
   for (int i = 0; i < machine->works; i++) {
@@ -121,7 +127,7 @@ int trm_machine_write(const struct trm_machine *machine, const char *path)
 }
 
 /* A figure above 0. */
-static int number_read(const struct trm_node *map, const char *path, const char *key, double *value)
+static int machine_read_number(const struct trm_node *map, const char *path, const char *key, double *value)
 {
   *value = trm_node_number(trm_node_get(map, key), NAN);
   if (!(*value > 0) || !isfinite(*value))
@@ -131,7 +137,7 @@ static int number_read(const struct trm_node *map, const char *path, const char 
   return TRM_OK;
 }
 
-static int work_read(struct trm_machine *machine, const struct trm_node *node, const char *path)
+static int machine_read_work(struct trm_machine *machine, const struct trm_node *node, const char *path)
 {
   const struct trm_node *name = trm_node_get(node, "name");
   struct trm_machine_work work = {.flop = trm_node_number(trm_node_get(node, "flop"), 0),
@@ -140,33 +146,33 @@ static int work_read(struct trm_machine *machine, const struct trm_node *node, c
   if (!name || !name->text || strlen(name->text) >= sizeof work.name)
     return trm_error(TRM_USAGE, "%s:%zu: work without a name", path, node->line);
   memcpy(work.name, name->text, strlen(name->text) + 1);
-  TRM_CHECK(number_read(node, path, "forward_s", &work.forward_s));
-  if (!(size_of(work.flop, work.bytes) > 0) || !(work.backward_s >= 0))
+  TRM_CHECK(machine_read_number(node, path, "forward_s", &work.forward_s));
+  if (!(machine_work_size(work.flop, work.bytes) > 0) || !(work.backward_s >= 0))
     return trm_error(TRM_USAGE, "%s:%zu: %s has neither flop nor bytes, or a backward_s below 0", path, node->line,
                      work.name);
   trm_machine_add(machine, &work);
   return TRM_OK;
 }
 
-static int document_take(struct trm_machine *machine, const struct trm_node *root, const char *path)
+static int machine_read_document(struct trm_machine *machine, const struct trm_node *root, const char *path)
 {
   double cores, threads;
-  TRM_CHECK(number_read(root, path, "cores", &cores));
-  TRM_CHECK(number_read(root, path, "threads", &threads));
+  TRM_CHECK(machine_read_number(root, path, "cores", &cores));
+  TRM_CHECK(machine_read_number(root, path, "threads", &threads));
   if (cores >= 1e6 || threads >= 1e6)
     return trm_error(TRM_USAGE, "%s: no machine has so many cores or threads", path);
   machine->cores = (int)cores;
   machine->threads = (int)threads;
-  TRM_CHECK(number_read(root, path, "message_s", &machine->message_s));
-  TRM_CHECK(number_read(root, path, "message_bytes_per_s", &machine->message_bytes_per_s));
-  TRM_CHECK(number_read(root, path, "network_s", &machine->network_s));
-  TRM_CHECK(number_read(root, path, "network_bytes_per_s", &machine->network_bytes_per_s));
+  TRM_CHECK(machine_read_number(root, path, "message_s", &machine->message_latency_s));
+  TRM_CHECK(machine_read_number(root, path, "message_bytes_per_s", &machine->message_bytes_per_s));
+  TRM_CHECK(machine_read_number(root, path, "network_s", &machine->network_latency_s));
+  TRM_CHECK(machine_read_number(root, path, "network_bytes_per_s", &machine->network_bytes_per_s));
   const struct trm_node *measured = trm_node_get(root, "messages_measured"), *list = trm_node_get(root, "work");
   machine->messages_measured = measured && measured->text && strcmp(measured->text, "true") == 0;
   if (!list || list->kind != TRM_NODE_LIST || !list->first)
     return trm_error(TRM_USAGE, "%s: there is no list of work", path);
   for (const struct trm_node *node = list->first; node; node = node->next)
-    TRM_CHECK(work_read(machine, node, path));
+    TRM_CHECK(machine_read_work(machine, node, path));
   return TRM_OK;
 }
 
@@ -175,7 +181,7 @@ int trm_machine_read(struct trm_machine *machine, const char *path)
   struct trm_node *root;
   trm_machine_create(machine, 1, 1);
   TRM_CHECK(trm_document_read(path, &root));
-  const int status = document_take(machine, root, path);
+  const int status = machine_read_document(machine, root, path);
   trm_node_free(root);
   if (status != TRM_OK)
     trm_machine_free(machine);

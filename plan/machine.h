@@ -1,7 +1,7 @@
 /* What the machine can do, as far as a step's time depends on it: measured once, or read from a file that another
  * machine has written. */
-#ifndef TRM_TRAIN_MACHINE_H
-#define TRM_TRAIN_MACHINE_H
+#ifndef TRM_PLAN_MACHINE_H
+#define TRM_PLAN_MACHINE_H
 
 #include "nn/model.h"
 
@@ -15,10 +15,10 @@ struct trm_machine_work {
 
 struct trm_machine {
   int cores, threads;         /* of a node; of a rank, while it was measured */
-  double message_s;           /* between two ranks of a node: latency, */
+  double message_latency_s;           /* between two ranks of a node: latency, */
   double message_bytes_per_s; /* rate */
   bool messages_measured;     /* false: stand-ins, made of the rate of memory */
-  double network_s, network_bytes_per_s; /* between nodes; the rate is a node's */
+  double network_latency_s, network_bytes_per_s; /* between nodes; the rate is a node's */
   struct trm_machine_work *work;         /* (works) */
   int works;
 };
@@ -36,7 +36,7 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
  * equals in bytes; 0 where nothing of that name was measured. backward: may be NULL. */
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
                            double *backward);
-bool trm_machine_knows(const struct trm_machine *machine, const char *name, double flop, double bytes); /* this size */
+bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes); /* this size */
 
 /* -- measuring (machine_measure.c) */
 

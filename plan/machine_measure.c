@@ -13,11 +13,11 @@
 #include "nn/loss.h"
 #include "plan/machine.h"
 
-enum { LEAST = 3, MOST = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
-#define ENOUGH_S 0.02 /* for one kind of work */
-#define SMALL 0.01f   /* what arrays are filled with: an array of zeros may be no memory at all */
+enum { MIN_REPEATS = 3, MAX_REPEATS = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
+#define TARGET_S 0.02 /* for one kind of work */
+#define FILL_VALUE 0.01f   /* what arrays are filled with: an array of zeros may be no memory at all */
 
-static double now(const struct trm_device *device)
+static double measure_clock(const struct trm_device *device)
 {
   struct timespec t;
   clock_gettime(device->host_memory && device->threads == 1 ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC, &t);
@@ -31,62 +31,62 @@ struct trial {
   struct trm_device *device;
   void *array[ARRAYS];
   int arrays;
-  const void *what;
-  int (*open)(struct trial *trial);
+  const void *subject;
+  int (*setup)(struct trial *trial);
   void (*run)(struct trial *trial, bool backward);
   /* layers */
   struct trm_layer layer, tied;
   struct trm_pass pass;
   struct trm_input input;
-  float *x, *y, *dy, *dx, *work;
+  float *x, *y, *dy, *dx, *workspace;
   size_t n;
 
-  bool both; /* there is a backward */
+  bool has_backward; /* there is a backward */
   int status;
-  double took[2];
+  double seconds[2];
 };
 
-static int array_take(struct trial *trial, size_t elements, float **array)
+static int measure_alloc_array(struct trial *trial, size_t elements, float **array)
 {
   struct trm_device *device = trial->device;
   void *memory;
   TRM_CHECK(device->ops->alloc(device, (elements ? elements : 1) * sizeof(float), "a measurement", &memory));
   trial->array[trial->arrays++] = memory;
   *array = memory;
-  device->ops->fill(device, *array, SMALL, elements);
+  device->ops->fill(device, *array, FILL_VALUE, elements);
   return TRM_OK;
 }
 
-static int by_value(const void *a, const void *b)
+static int measure_compare_seconds(const void *a, const void *b)
 {
   const double one = *(const double *)a, two = *(const double *)b;
   return (one > two) - (one < two);
 }
 
 /* The median. The first time is not counted. */
-static double time_of(struct trial *trial, bool backward)
+static double measure_median(struct trial *trial, bool backward)
 {
-  double took[MOST];
+  double seconds[MAX_REPEATS];
   int count = 0;
   trial->run(trial, backward);
   trial->device->ops->sync(trial->device); /* a failure comes again */
-  const double begin = now(trial->device);
-  while (count < LEAST || (count < MOST && now(trial->device) - begin < ENOUGH_S)) {
-    const double before = now(trial->device);
+  const double begin = measure_clock(trial->device);
+  while (count < MIN_REPEATS || (count < MAX_REPEATS && measure_clock(trial->device) - begin < TARGET_S)) {
+    const double before = measure_clock(trial->device);
     trial->run(trial, backward);
     trial->device->ops->sync(trial->device);
-    took[count++] = now(trial->device) - before;
+    seconds[count++] = measure_clock(trial->device) - before;
   }
-  qsort(took, (size_t)count, sizeof *took, by_value);
-  return took[count / 2];
+  qsort(seconds, (size_t)count, sizeof *seconds, measure_compare_seconds);
+  return seconds[count / 2];
 }
 
-static void *trial_run(void *context)
+static void *measure_run_trial(void *context)
 {
   struct trial *trial = context;
-  trial->status = trial->open(trial);
-  for (int k = 0; k < 1 + trial->both && trial->status == TRM_OK; k++)
-    trial->took[k] = time_of(trial, k);
+  trial->status = trial->setup(trial);
+  for (int k = 0; k < 1 + trial->has_backward && trial->status == TRM_OK; k++)
+    trial->seconds[k] = measure_median(trial, k);
   if (trial->status == TRM_OK)
     trial->status = trial->device->ops->sync(trial->device);
   for (int i = 0; i < trial->arrays; i++)
@@ -95,37 +95,37 @@ static void *trial_run(void *context)
 }
 
 /* Runs copies of the trial, one a device; took: means over them. */
-static int trials_run(struct trm_machine_bench *bench, const struct trial *model, double took[2])
+static int measure_run_trials(struct trm_machine_bench *bench, const struct trial *prototype, double seconds[2])
 {
   const size_t n = (size_t)bench->devices;
   struct trial *trial = trm_alloc(n * sizeof *trial, "measurements");
   pthread_t *thread = trm_alloc(n * sizeof *thread, "measurements");
-  const double begin = now(bench->device);
+  const double begin = measure_clock(bench->device);
   bool *started = trm_alloc(n * sizeof *started, "measurements");
   for (size_t i = 0; i < n; i++) {
-    trial[i] = *model;
+    trial[i] = *prototype;
     trial[i].device = &bench->device[i];
-    started[i] = i > 0 && pthread_create(&thread[i], NULL, trial_run, &trial[i]) == 0;
+    started[i] = i > 0 && pthread_create(&thread[i], NULL, measure_run_trial, &trial[i]) == 0;
   }
-  trial_run(&trial[0]);
+  measure_run_trial(&trial[0]);
   int status = TRM_OK, count = 0;
-  took[0] = took[1] = 0;
+  seconds[0] = seconds[1] = 0;
   for (size_t i = 0; i < n; i++) {
     if (started[i])
       pthread_join(thread[i], NULL);
     if (i > 0 && !started[i])
       continue;
     status = status == TRM_OK ? trial[i].status : status;
-    took[0] += trial[i].took[0];
-    took[1] += trial[i].took[1];
+    seconds[0] += trial[i].seconds[0];
+    seconds[1] += trial[i].seconds[1];
     count++;
   }
-  took[0] /= count;
-  took[1] /= count;
+  seconds[0] /= count;
+  seconds[1] /= count;
   trm_free(trial);
   trm_free(thread);
   trm_free(started);
-  bench->spent += now(bench->device) - begin;
+  bench->spent += measure_clock(bench->device) - begin;
   return status;
 }
 
@@ -133,7 +133,7 @@ static int trials_run(struct trm_machine_bench *bench, const struct trial *model
 
 void trm_machine_layer_name(const struct trm_layer *layer, char name[48])
 {
-  snprintf(name, 48, "%s%s", layer->ops->name, layer->needs_dx || layer->with >= 0 ? "" : " first");
+  snprintf(name, 48, "%s%s", layer->ops->name, layer->needs_dx || layer->addend >= 0 ? "" : " first");
 }
 
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows)
@@ -146,104 +146,108 @@ struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, si
   return work;
 }
 
-static int parameters_take(struct trial *trial, struct trm_layer *layer)
+static int measure_alloc_parameters(struct trial *trial, struct trm_layer *layer)
 {
   for (int p = 0; p < layer->parameters; p++) {
     struct trm_parameter *parameter = &layer->parameter[p];
-    float *both;
-    TRM_CHECK(array_take(trial, 2 * (parameter->count + 16), &both));
-    parameter->w = both;
-    parameter->g = both + parameter->count + 16;
+    float *pair;
+    TRM_CHECK(measure_alloc_array(trial, 2 * (parameter->count + 16), &pair));
+    parameter->w = pair;
+    parameter->g = pair + parameter->count + 16;
   }
   return TRM_OK;
 }
 
-static int layer_open(struct trial *trial)
+static int measure_layer_open(struct trial *trial)
 {
   struct trm_layer *layer = &trial->layer;
-  const struct trm_layer *whole = trial->what;
-  const size_t rows = trial->input.rows, in = rows * trm_shape_count(&whole->in),
-               out = rows * trm_shape_count(&whole->out);
-  *layer = *whole;
+  const struct trm_layer *source = trial->subject;
+  const size_t rows = trial->input.rows, in = rows * trm_shape_count(&source->in),
+               out = rows * trm_shape_count(&source->out);
+  *layer = *source;
   trial->pass.device = trial->device;
   trial->pass.input = &trial->input;
-  TRM_CHECK(parameters_take(trial, layer));
+  TRM_CHECK(measure_alloc_parameters(trial, layer));
   if (layer->tied) {
     trial->tied = *layer->tied;
     layer->tied = &trial->tied;
     trial->tied.parameters = 1;
-    TRM_CHECK(parameters_take(trial, &trial->tied));
+    TRM_CHECK(measure_alloc_parameters(trial, &trial->tied));
   }
   float *values; /* input, output and the gradient of it; that of the input is in the place of the input */
   const bool in_place = layer->ops->in_place;
-  TRM_CHECK(array_take(trial, in + 2 * out + (in_place ? 0 : in), &values));
+  TRM_CHECK(measure_alloc_array(trial, in + 2 * out + (in_place ? 0 : in), &values));
   trial->x = layer->from < 0 && layer->from != TRM_FROM_NONE ? (float *)trial->input.dense : values;
   trial->y = in_place && trial->x == values ? values : values + in;
   trial->dy = values + in + out;
   trial->dx = !layer->needs_dx ? NULL : in_place ? trial->dy : trial->dy + out;
-  TRM_CHECK(array_take(trial, layer->workspace_fixed + rows * layer->workspace, &trial->work));
-  return array_take(trial, layer->scratch, &layer->scratch_at);
+  TRM_CHECK(measure_alloc_array(trial, layer->workspace_fixed + rows * layer->workspace, &trial->workspace));
+  return measure_alloc_array(trial, layer->scratch, &layer->scratch_at);
 }
 
-static void layer_run(struct trial *trial, bool backward)
+static void measure_layer_run(struct trial *trial, bool backward)
 {
   struct trm_layer *layer = &trial->layer;
   if (backward)
-    layer->ops->backward(layer, &trial->pass, trial->x, trial->y, trial->dy, trial->dx, trial->work);
+    layer->ops->backward(layer, &trial->pass, trial->x, trial->y, trial->dy, trial->dx, trial->workspace);
   else
-    layer->ops->forward(layer, &trial->pass, trial->x, trial->y, trial->work);
+    layer->ops->forward(layer, &trial->pass, trial->x, trial->y, trial->workspace);
 }
 
-static int layer_measure(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_layer *layer,
+static int measure_layer(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_layer *layer,
                          const struct trm_input *input, size_t rows)
 {
   struct trm_machine_work work = trm_machine_layer_work(layer, rows);
-  if (trm_machine_knows(machine, work.name, work.flop, work.bytes) || bench->spent > bench->seconds)
+  if (trm_machine_has(machine, work.name, work.flop, work.bytes) || bench->spent > bench->seconds)
     return TRM_OK;
-  struct trial trial = {.what = layer, .open = layer_open, .run = layer_run, .both = layer->needs_dy, .input = *input,
+  struct trial trial = {.subject = layer,
+                        .setup = measure_layer_open,
+                        .run = measure_layer_run,
+                        .has_backward = layer->needs_dy,
+                        .input = *input,
                         .pass = {.training = true, .seed = 1, .scale = 1}};
   trial.input.rows = trial.input.csr.rows = rows;
-  double took[2];
-  TRM_CHECK(trials_run(bench, &trial, took));
-  work.forward_s = took[0];
-  work.backward_s = took[1];
+  double seconds[2];
+  TRM_CHECK(measure_run_trials(bench, &trial, seconds));
+  work.forward_s = seconds[0];
+  work.backward_s = seconds[1];
   trm_machine_add(machine, &work);
   return TRM_OK;
 }
 
 /* -- the loss */
 
-static int loss_open(struct trial *trial)
+static int measure_loss_open(struct trial *trial)
 {
-  const struct trm_model *model = trial->what;
+  const struct trm_model *model = trial->subject;
   const size_t rows = trial->input.rows, scores = rows * trm_shape_count(&model->layer[model->layers - 1].out);
-  TRM_CHECK(array_take(trial, scores, &trial->y));
-  TRM_CHECK(array_take(trial, scores, &trial->dy));
-  return array_take(trial, 2 * rows * model->targets, &trial->x);
+  TRM_CHECK(measure_alloc_array(trial, scores, &trial->y));
+  TRM_CHECK(measure_alloc_array(trial, scores, &trial->dy));
+  return measure_alloc_array(trial, 2 * rows * model->targets, &trial->x);
 }
 
-static void loss_run(struct trial *trial, bool backward)
+static void measure_loss_run(struct trial *trial, bool backward)
 {
   (void)backward;
-  const struct trm_model *model = trial->what;
+  const struct trm_model *model = trial->subject;
   model->loss->run(trial->device, &trial->input, &model->layer[model->layers - 1].out, trial->y, 1, model->smoothing,
                    trial->x, trial->x + trial->input.rows * model->targets, trial->dy);
 }
 
-static int loss_measure(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
+static int measure_loss(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
                         const struct trm_input *input, size_t rows)
 {
   struct trm_machine_work work = {
     .bytes = 2 * sizeof(float) * (double)(rows * trm_shape_count(&model->layer[model->layers - 1].out))};
   snprintf(work.name, sizeof work.name, "loss %.32s", model->loss->name);
-  if (model->layer[model->layers - 1].divided || trm_machine_knows(machine, work.name, 0, work.bytes) ||
+  if (model->layer[model->layers - 1].output_sharded || trm_machine_has(machine, work.name, 0, work.bytes) ||
       bench->spent > bench->seconds)
     return TRM_OK;
-  struct trial trial = {.what = model, .open = loss_open, .run = loss_run, .input = *input};
+  struct trial trial = {.subject = model, .setup = measure_loss_open, .run = measure_loss_run, .input = *input};
   trial.input.rows = trial.input.csr.rows = rows;
-  double took[2];
-  TRM_CHECK(trials_run(bench, &trial, took));
-  work.forward_s = took[0];
+  double seconds[2];
+  TRM_CHECK(measure_run_trials(bench, &trial, seconds));
+  work.forward_s = seconds[0];
   trm_machine_add(machine, &work);
   return TRM_OK;
 }
@@ -253,68 +257,68 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 {
   for (int i = 0; i < model->layers; i++) {
     const struct trm_layer *layer = &model->layer[i];
-    const bool moves = layer->move[0] != TRM_MOVE_NONE || layer->move[1] != TRM_MOVE_NONE;
-    if (layer->with == TRM_FROM_NONE && layer->from != TRM_FROM_NONE && !moves)
-      TRM_CHECK(layer_measure(machine, bench, layer, input, rows));
+    const bool reshards = layer->reshard[0] != TRM_RESHARD_NONE || layer->reshard[1] != TRM_RESHARD_NONE;
+    if (layer->addend == TRM_FROM_NONE && layer->from != TRM_FROM_NONE && !reshards)
+      TRM_CHECK(measure_layer(machine, bench, layer, input, rows));
   }
-  return model->layer[model->layers - 1].scores ? loss_measure(machine, bench, model, input, rows) : TRM_OK;
+  return model->layer[model->layers - 1].is_output ? measure_loss(machine, bench, model, input, rows) : TRM_OK;
 }
 
 /* -- arrays */
 
 /* Elements of arrays that caches hold, and of such as none does: what a step does with whole arrays finds nothing of
  * them in a cache, after the passes. */
-static const size_t elements[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
+static const size_t array_sizes[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
 
-static int arrays_open(struct trial *trial)
+static int measure_arrays_open(struct trial *trial)
 {
-  const struct trm_optimizer *optimizer = trial->what;
-  TRM_CHECK(array_take(trial, trial->n, &trial->x));
-  TRM_CHECK(array_take(trial, trial->n, &trial->y));
-  return array_take(trial, (size_t)(optimizer->states + 1) * trial->n, &trial->work);
+  const struct trm_optimizer *optimizer = trial->subject;
+  TRM_CHECK(measure_alloc_array(trial, trial->n, &trial->x));
+  TRM_CHECK(measure_alloc_array(trial, trial->n, &trial->y));
+  return measure_alloc_array(trial, (size_t)(optimizer->states + 1) * trial->n, &trial->workspace);
 }
 
-static void sum_run(struct trial *trial, bool backward)
+static void measure_sum_run(struct trial *trial, bool backward)
 {
   (void)backward;
-  const float *const from[] = {trial->x, trial->work};
+  const float *const from[] = {trial->x, trial->workspace};
   trial->device->ops->sum(trial->device, trial->y, from, 2, trial->n);
 }
 
-static void copy_run(struct trial *trial, bool backward)
+static void measure_copy_run(struct trial *trial, bool backward)
 {
   (void)backward;
   trial->device->ops->copy(trial->device, trial->y, trial->x, trial->n * sizeof(float));
 }
 
-static void update_run(struct trial *trial, bool backward)
+static void measure_update_run(struct trial *trial, bool backward)
 {
   (void)backward;
   const struct trm_tensor tensor = {.end = trial->n};
-  struct trm_optimizer optimizer = *(const struct trm_optimizer *)trial->what;
+  struct trm_optimizer optimizer = *(const struct trm_optimizer *)trial->subject;
   optimizer.tensor = &tensor;
   optimizer.tensors = 1;
-  struct trm_update how = optimizer.update;
-  how.rate = 1e-6f;
-  how.scale = 1;
-  how.step = 1;
+  struct trm_update update = optimizer.update;
+  update.rate = 1e-6f;
+  update.scale = 1;
+  update.step = 1;
   const float ratio = 1;
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < optimizer.states; i++)
-    state[i] = trial->work + (size_t)i * trial->n;
-  trm_optimizer_apply(&optimizer, trial->device, &how, &ratio, 0, trial->n, trial->x, trial->y, state);
+    state[i] = trial->workspace + (size_t)i * trial->n;
+  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, 0, trial->n, trial->x, trial->y, state);
 }
 
-static int array_measure(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,
+static int measure_array(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,
                          void (*run)(struct trial *trial, bool backward), const struct trm_optimizer *optimizer)
 {
-  for (size_t i = 0; i < sizeof elements / sizeof *elements; i++) {
-    const struct trial trial = {.what = optimizer, .open = arrays_open, .run = run, .n = elements[i]};
-    struct trm_machine_work work = {.bytes = floats * sizeof(float) * (double)elements[i]};
-    double took[2];
+  for (size_t i = 0; i < sizeof array_sizes / sizeof *array_sizes; i++) {
+    const struct trial trial = {.subject = optimizer, .setup = measure_arrays_open, .run = run, .n = array_sizes[i]};
+    struct trm_machine_work work = {.bytes = floats * sizeof(float) * (double)array_sizes[i]};
+    double seconds[2];
     snprintf(work.name, sizeof work.name, "%s", name);
-    TRM_CHECK(trials_run(bench, &trial, took));
-    work.forward_s = took[0];
+    TRM_CHECK(measure_run_trials(bench, &trial, seconds));
+    work.forward_s = seconds[0];
     trm_machine_add(machine, &work);
   }
   return TRM_OK;
@@ -323,9 +327,9 @@ static int array_measure(struct trm_machine *machine, struct trm_machine_bench *
 int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_bench *bench,
                                const struct trm_optimizer *optimizer)
 {
-  TRM_CHECK(array_measure(machine, bench, "sum", 3, sum_run, optimizer));
-  TRM_CHECK(array_measure(machine, bench, "copy", 2, copy_run, optimizer));
-  TRM_CHECK(array_measure(machine, bench, "update", 3 + 2.0 * optimizer->states, update_run, optimizer));
+  TRM_CHECK(measure_array(machine, bench, "sum", 3, measure_sum_run, optimizer));
+  TRM_CHECK(measure_array(machine, bench, "copy", 2, measure_copy_run, optimizer));
+  TRM_CHECK(measure_array(machine, bench, "update", 3 + 2.0 * optimizer->states, measure_update_run, optimizer));
   if (!machine->messages_measured) { /* into shared memory, out of it, and what is done with it */
     const double bytes = 1 << 20;
     machine->message_bytes_per_s = bytes / (3 * trm_machine_seconds(machine, "copy", 0, bytes, NULL));

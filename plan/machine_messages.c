@@ -10,14 +10,14 @@
 enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* of an array: more than the caches hold of two */
 
 /* A piece of work of both ranks on `n` floats. */
-struct messages {
+struct message_bench {
   struct trm_comm *comm;
   struct trm_axis *axis;
   float *from, *to; /* (FLOATS) */
 };
-typedef void meeting(const struct messages *m, float *from, float *to, size_t n);
+typedef void message_operation(const struct message_bench *m, float *from, float *to, size_t n);
 
-static void exchange(const struct messages *m, float *from, float *to, size_t n)
+static void messages_exchange(const struct message_bench *m, float *from, float *to, size_t n)
 {
   struct trm_comm *comm = m->comm;
   struct trm_request *receive, *send;
@@ -28,105 +28,114 @@ static void exchange(const struct messages *m, float *from, float *to, size_t n)
   comm->ops->wait(&send);
 }
 
-static void sum(const struct messages *m, float *from, float *to, size_t n)
+static void messages_allreduce(const struct message_bench *m, float *from, float *to, size_t n)
 {
   (void)to;
   m->comm->ops->allreduce(m->comm, from, n, TRM_FLOAT, TRM_SUM);
 }
 
-static void gather(const struct messages *m, float *from, float *to, size_t n)
+static void messages_allgather(const struct message_bench *m, float *from, float *to, size_t n)
 {
   m->comm->ops->allgather(m->comm, from, to, n / 2, TRM_FLOAT);
 }
 
-static void scatter(const struct messages *m, float *from, float *to, size_t n)
+static void messages_reduce_scatter(const struct message_bench *m, float *from, float *to, size_t n)
 {
   m->comm->ops->reduce_scatter(m->comm, from, to, n / 2, TRM_FLOAT, TRM_SUM);
 }
 
-static void axis_sum(const struct messages *m, float *from, float *to, size_t n)
+static void messages_axis_allreduce(const struct message_bench *m, float *from, float *to, size_t n)
 {
   (void)to;
-  trm_axis_sum(m->axis, from, n);
+  trm_axis_allreduce(m->axis, from, n);
 }
 
 /* Rows of a value: their parts lie apart. */
-static size_t rows_of(size_t n)
+static size_t messages_axis_rows(size_t n)
 {
   return n < 4096 ? 1 : 64;
 }
 
-static void axis_gather(const struct messages *m, float *from, float *to, size_t n)
+static void messages_axis_allgather(const struct message_bench *m, float *from, float *to, size_t n)
 {
-  trm_axis_gather(m->axis, from, to, rows_of(n), n / rows_of(n), 1);
+  trm_axis_allgather(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1);
 }
 
-static void axis_scatter(const struct messages *m, float *from, float *to, size_t n)
+static void messages_axis_reduce_scatter(const struct message_bench *m, float *from, float *to, size_t n)
 {
-  trm_axis_scatter_sum(m->axis, from, to, rows_of(n), n / rows_of(n), 1);
+  trm_axis_reduce_scatter(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1);
 }
 
-static int by_value(const void *a, const void *b)
+static int messages_compare_seconds(const void *a, const void *b)
 {
   const double one = *(const double *)a, two = *(const double *)b;
   return (one > two) - (one < two);
 }
 
 /* A kind of meeting with a value of n floats, and how long it took. */
-struct timed {
+struct timed_operation {
   const char *name;
-  meeting *meet;
-  size_t n, at; /* at: where the arrays of the next time are; layers, too, have others each time */
-  double took[ROUNDS];
+  message_operation *run;
+  size_t n, offset; /* at: where the arrays of the next time are; layers, too, have others each time */
+  double seconds[ROUNDS];
 };
 
-static void time_once(const struct messages *m, struct timed *t, int round)
+static void messages_time_once(const struct message_bench *m, struct timed_operation *t, int round)
 {
   struct trm_comm *comm = m->comm;
   comm->ops->barrier(comm);
   const double before = comm->ops->clock(comm);
-  t->meet(m, m->from + t->at, m->to + t->at, t->n);
+  t->run(m, m->from + t->offset, m->to + t->offset, t->n);
   if (round >= 0)
-    t->took[round] = comm->ops->clock(comm) - before;
-  t->at = t->at + 2 * t->n <= FLOATS ? t->at + t->n : 0;
+    t->seconds[round] = comm->ops->clock(comm) - before;
+  t->offset = t->offset + 2 * t->n <= FLOATS ? t->offset + t->n : 0;
 }
 
 /* A low quartile: others at work on the node are not to count. */
-static double seconds_of(struct timed *t)
+static double messages_low_quartile(struct timed_operation *t)
 {
-  qsort(t->took, ROUNDS, sizeof *t->took, by_value);
-  return t->took[ROUNDS / 4];
+  qsort(t->seconds, ROUNDS, sizeof *t->seconds, messages_compare_seconds);
+  return t->seconds[ROUNDS / 4];
 }
 
 /* Of the pair; found by rank 0. All kinds in each round, so that a bad moment falls on one round of each. */
-static void pair_measure(struct trm_machine *machine, struct trm_comm *pair, struct trm_axis *axis)
+static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *pair, struct trm_axis *axis)
 {
   static const struct {
     const char *name;
-    meeting *meet;
-  } kinds[] = {{"all sum", sum},       {"all gather", gather},       {"sum scatter", scatter},
-               {"axis sum", axis_sum}, {"axis gather", axis_gather}, {"axis scatter", axis_scatter}};
+    message_operation *run;
+  } kinds[] = {{"all sum", messages_allreduce},          {"all gather", messages_allgather},
+               {"sum scatter", messages_reduce_scatter}, {"axis sum", messages_axis_allreduce},
+               {"axis gather", messages_axis_allgather}, {"axis scatter", messages_axis_reduce_scatter}};
   static const size_t sizes[] = {1 << 6, 1 << 12, 1 << 15, 1 << 18, 1 << 21};
-  enum { FEW = 4, MANY = 1 << 18, KINDS = sizeof kinds / sizeof *kinds, SIZES = sizeof sizes / sizeof *sizes };
-  const struct messages m = {.comm = pair, .axis = axis,
-                             .from = trm_alloc(FLOATS * sizeof(float), "messages to measure"),
-                             .to = trm_alloc(FLOATS * sizeof(float), "messages to measure")};
-  struct timed timed[2 + KINDS * SIZES] = {{.meet = exchange, .n = FEW}, {.meet = exchange, .n = MANY}};
+  enum {
+    LATENCY_FLOATS = 4,
+    BANDWIDTH_FLOATS = 1 << 18,
+    KINDS = sizeof kinds / sizeof *kinds,
+    SIZES = sizeof sizes / sizeof *sizes
+  };
+  const struct message_bench m = {.comm = pair,
+                                  .axis = axis,
+                                  .from = trm_alloc(FLOATS * sizeof(float), "messages to measure"),
+                                  .to = trm_alloc(FLOATS * sizeof(float), "messages to measure")};
+  struct timed_operation timed[2 + KINDS * SIZES] = {{.run = messages_exchange, .n = LATENCY_FLOATS},
+                                                     {.run = messages_exchange, .n = BANDWIDTH_FLOATS}};
   int count = 2;
   for (int k = 0; k < KINDS; k++)
     for (int i = 0; i < SIZES && (axis->device->host_memory || strncmp(kinds[k].name, "axis", 4) != 0); i++)
-      timed[count++] = (struct timed){.name = kinds[k].name, .meet = kinds[k].meet, .n = sizes[i]};
+      timed[count++] = (struct timed_operation){.name = kinds[k].name, .run = kinds[k].run, .n = sizes[i]};
   memset(m.from, 0, FLOATS * sizeof(float)); /* so that they are memory */
   memset(m.to, 0, FLOATS * sizeof(float));
   for (int round = -2; round < ROUNDS; round++)
     for (int i = 0; i < count; i++)
-      time_once(&m, &timed[i], round);
-  const double large = seconds_of(&timed[1]);
-  machine->message_s = seconds_of(&timed[0]);
-  machine->message_bytes_per_s =
-    sizeof(float) * (double)MANY / (large > machine->message_s ? large - machine->message_s : large);
+      messages_time_once(&m, &timed[i], round);
+  const double large = messages_low_quartile(&timed[1]);
+  machine->message_latency_s = messages_low_quartile(&timed[0]);
+  machine->message_bytes_per_s = sizeof(float) * (double)BANDWIDTH_FLOATS /
+                                 (large > machine->message_latency_s ? large - machine->message_latency_s : large);
   for (int i = 2; i < count; i++) {
-    struct trm_machine_work work = {.bytes = sizeof(float) * (double)timed[i].n, .forward_s = seconds_of(&timed[i])};
+    struct trm_machine_work work = {.bytes = sizeof(float) * (double)timed[i].n,
+                                    .forward_s = messages_low_quartile(&timed[i])};
     strcpy(work.name, timed[i].name);
     trm_machine_add(machine, &work);
   }
@@ -144,8 +153,8 @@ void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *
     struct trm_axis axis;
     trm_axis_open(&axis, pair, device);
     if (strcmp(domain, "none") != 0)
-      trm_axis_share(&axis, domain);
-    pair_measure(machine, pair, &axis);
+      trm_axis_share_memory(&axis, domain);
+    messages_measure_pair(machine, pair, &axis);
     trm_axis_close(&axis);
     pair->ops->release(pair);
   }

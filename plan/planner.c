@@ -10,7 +10,8 @@
 
 /* -- opening */
 
-static int check(const struct trm_options *o, const struct trm_parts *parts, const struct trm_planner_request *request)
+static int planner_check_request(const struct trm_options *o, const struct trm_modules *modules,
+                                 const struct trm_planner_request *request)
 {
   if (request->ranks < 1 || request->nodes < 1 || request->ranks % request->nodes != 0)
     return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each node must have as many, and at least one",
@@ -19,7 +20,7 @@ static int check(const struct trm_options *o, const struct trm_parts *parts, con
     return trm_error(TRM_USAGE, "data.file: no data set named: a plan needs the shape of its samples");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
-  if (parts->strategy->claim)
+  if (modules->strategy->next_batch)
     return trm_error(TRM_USAGE,
                      "strategy.name: %s exchanges whole models, so there is no layout to choose: only sync has",
                      o->strategy.name);
@@ -32,10 +33,10 @@ static int check(const struct trm_options *o, const struct trm_parts *parts, con
 }
 
 /* As a run does; the test split takes memory, too. */
-static int data_open(struct trm_planner *p)
+static int planner_open_data(struct trm_planner *p)
 {
   const struct trm_options *o = p->job.options;
-  const struct trm_dataset_ops *ops = p->job.parts->dataset;
+  const struct trm_dataset_ops *ops = p->job.modules->dataset;
   const char *test = o->data.test[0] ? o->data.test : o->data.file;
   bool has_test = false;
   TRM_CHECK(ops->open(&p->data, o->data.file, TRM_SPLIT_TRAIN, o, trm_comm_self()));
@@ -43,36 +44,42 @@ static int data_open(struct trm_planner *p)
   return has_test ? ops->open(&p->test, test, TRM_SPLIT_TEST, o, trm_comm_self()) : TRM_OK;
 }
 
-int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_parts *parts,
+int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
                      const struct trm_planner_request *request)
 {
   *planner = (struct trm_planner){.limit = request->limit};
-  planner->job = (struct trm_layout_job){.options = options, .parts = parts, .whole = &planner->whole,
-                                         .machine = &planner->machine, .budget = &planner->budget,
-                                         .ranks = request->ranks, .nodes = request->nodes, .threads = request->threads,
-                                         .cores = request->cores, .met = request->met};
+  planner->job = (struct trm_layout_job){.options = options,
+                                         .modules = modules,
+                                         .full_model = &planner->full_model,
+                                         .machine = &planner->machine,
+                                         .budget = &planner->budget,
+                                         .ranks = request->ranks,
+                                         .nodes = request->nodes,
+                                         .threads = request->threads,
+                                         .cores = request->cores,
+                                         .has_communicated = request->has_communicated};
   trm_machine_create(&planner->machine, request->cores, request->threads);
-  TRM_CHECK(check(options, parts, request));
-  TRM_CHECK(trm_budget_begin(&planner->budget, parts->device));
-  TRM_CHECK(data_open(planner));
-  trm_budget_opened(&planner->budget);
+  TRM_CHECK(planner_check_request(options, modules, request));
+  TRM_CHECK(trm_budget_begin(&planner->budget, modules->device));
+  TRM_CHECK(planner_open_data(planner));
+  trm_budget_charge_data(&planner->budget);
   planner->job.spec = &planner->data->spec;
   planner->job.rows = planner->data->rows;
-  TRM_CHECK(trm_model_create(&planner->whole, options->model, options->train.loss, planner->job.spec));
-  planner->whole.smoothing = (float)options->train.smoothing;
+  TRM_CHECK(trm_model_create(&planner->full_model, options->model, options->train.loss, planner->job.spec));
+  planner->full_model.smoothing = (float)options->train.smoothing;
   return TRM_OK;
 }
 
 void trm_planner_close(struct trm_planner *p)
 {
-  trm_feed_free(&p->feed);
+  trm_device_batch_free(&p->device_batch);
   trm_host_batch_free(&p->batch);
   for (int i = 0; i < p->refusals; i++)
     trm_free(p->refused[i].reason);
   trm_free(p->refused);
   trm_free(p->planned);
-  if (p->whole.layer)
-    trm_model_free(&p->whole);
+  if (p->full_model.layer)
+    trm_model_free(&p->full_model);
   if (p->test)
     p->test->ops->close(p->test);
   if (p->data)
@@ -84,7 +91,7 @@ void trm_planner_close(struct trm_planner *p)
 /* -- lists that grow */
 
 /* Room for one more. */
-static void *grown(void *list, int count, size_t element)
+static void *planner_grow_list(void *list, int count, size_t element)
 {
   if (count & (count - 1))
     return list;
@@ -95,9 +102,9 @@ static void *grown(void *list, int count, size_t element)
   return larger;
 }
 
-static void refuse(struct trm_planner *p, const struct trm_layout *layout, const char *reason)
+static void planner_add_refused(struct trm_planner *p, const struct trm_layout *layout, const char *reason)
 {
-  p->refused = grown(p->refused, p->refusals, sizeof *p->refused);
+  p->refused = planner_grow_list(p->refused, p->refusals, sizeof *p->refused);
   struct trm_refused *r = &p->refused[p->refusals++];
   *r = (struct trm_refused){.schedule = layout->schedule, .reason = trm_strdup(reason)};
   memcpy(r->size, layout->size, sizeof r->size);
@@ -105,26 +112,26 @@ static void refuse(struct trm_planner *p, const struct trm_layout *layout, const
 
 /* -- layouts */
 
-static int measure(struct trm_planner *p, struct trm_machine_bench *bench, const struct trm_layout *layout,
-                   const struct trm_layout_models *models)
+static int planner_measure(struct trm_planner *p, struct trm_machine_bench *bench, const struct trm_layout *layout,
+                           const struct trm_layout_models *models)
 {
-  const size_t rows = trm_layout_rows(&p->job, layout);
+  const size_t rows = trm_layout_micro_batch_rows(&p->job, layout);
   struct trm_input input;
   if (!bench)
     return TRM_OK;
   TRM_CHECK(p->data->ops->fetch(p->data, 0, 0, rows, &p->batch));
-  TRM_CHECK(trm_feed_batch(&p->feed, &p->batch, &input));
+  TRM_CHECK(trm_device_batch_upload(&p->device_batch, &p->batch, &input));
   for (int s = 0; s < models->stages; s++)
     TRM_CHECK(trm_machine_measure_model(&p->machine, bench, &models->model[s], &input, rows));
   return TRM_OK;
 }
 
 /* *planned: room for the figures. TRM_USAGE: there is no such layout. */
-static int figure(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
+static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
 {
   struct trm_layout_models models;
   TRM_CHECK(trm_layout_models_create(&models, &p->job, &planned->layout));
-  int status = measure(p, bench, &planned->layout, &models);
+  int status = planner_measure(p, bench, &planned->layout, &models);
   if (status == TRM_OK)
     status = trm_layout_memory(&p->job, &planned->layout, &models, &planned->memory);
   if (status == TRM_OK)
@@ -135,14 +142,14 @@ static int figure(struct trm_planner *p, struct trm_machine_bench *bench, struct
 }
 
 /* Does recomputing save anything? */
-static bool saves(const struct trm_planned *with, const struct trm_planned *without)
+static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
 {
   return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
 }
 
 /* Is it as one of the layouts from `first` on, in all but the name? Where ranks share memory, levels of parallel.zero
  * do the same. */
-static bool is_known(const struct trm_planner *p, int first, const struct trm_planned *planned)
+static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
 {
   for (int i = first; i < p->count; i++)
     if (p->planned[i].memory.total == planned->memory.total && p->planned[i].time.step_s == planned->time.step_s)
@@ -152,43 +159,43 @@ static bool is_known(const struct trm_planner *p, int first, const struct trm_pl
 
 /* One division, schedule and level: without recomputing, and with. first: of the planned ones of other levels.
  * *possible: there is such a division. */
-static int level_add(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout, int first,
-                     bool *possible)
+static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout,
+                                  int first, bool *possible)
 {
   struct trm_planned without;
-  const char *asked = p->job.options->parallel.recompute;
-  const char *const ways[] = {"none", strcmp(asked, "none") == 0 ? "block" : asked};
+  const char *requested = p->job.options->parallel.recompute;
+  const char *const modes[] = {"none", strcmp(requested, "none") == 0 ? "block" : requested};
   for (int k = 0; k < 2; k++) {
     struct trm_planned planned = {.layout = layout};
-    planned.layout.recompute = ways[k];
-    const int status = figure(p, bench, &planned);
+    planned.layout.recompute = modes[k];
+    const int status = planner_estimate(p, bench, &planned);
     if (status == TRM_USAGE) {
-      refuse(p, &layout, trm_error_text());
+      planner_add_refused(p, &layout, trm_error_text());
       *possible = false;
       return TRM_OK;
     }
     TRM_CHECK(status);
     if (k == 0)
       without = planned;
-    if (is_known(p, first, &planned) || (k && !saves(&planned, &without)))
+    if (planner_is_duplicate(p, first, &planned) || (k && !planner_recompute_saves(&planned, &without)))
       continue;
-    p->planned = grown(p->planned, p->count, sizeof *p->planned);
+    p->planned = planner_grow_list(p->planned, p->count, sizeof *p->planned);
     p->planned[p->count++] = planned;
   }
   return TRM_OK;
 }
 
 /* All levels of parallel.zero. */
-static int schedule_add(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout)
+static int planner_add_schedule(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout)
 {
   const int last = layout.size[TRM_AXIS_DATA] > 1 ? 3 : 0, first = p->count;
   bool possible = true;
   for (layout.zero = 0; layout.zero <= last && possible; layout.zero++)
-    TRM_CHECK(level_add(p, bench, layout, first, &possible));
+    TRM_CHECK(planner_add_zero_level(p, bench, layout, first, &possible));
   return TRM_OK;
 }
 
-static int division_add(struct trm_planner *p, struct trm_machine_bench *bench, int data, int stages, int tensors)
+static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *bench, int data, int stages, int tensors)
 {
   const struct trm_options *o = p->job.options;
   struct trm_layout layout = {
@@ -196,20 +203,20 @@ static int division_add(struct trm_planner *p, struct trm_machine_bench *bench, 
     .schedule = "1f1b",
     .chunks = 1};
   if ((uint64_t)data * (uint64_t)o->train.accumulate > (uint64_t)o->train.batch) {
-    refuse(p, &layout, "train.batch: fewer samples than ranks of the data axis, times train.accumulate");
+    planner_add_refused(p, &layout, "train.batch: fewer samples than ranks of the data axis, times train.accumulate");
     return TRM_OK;
   }
-  TRM_CHECK(schedule_add(p, bench, layout));
+  TRM_CHECK(planner_add_schedule(p, bench, layout));
   if (stages == 1 || o->train.accumulate == 1) /* one micro-batch goes through in one way */
     return TRM_OK;
   layout.schedule = "gpipe";
-  TRM_CHECK(schedule_add(p, bench, layout));
+  TRM_CHECK(planner_add_schedule(p, bench, layout));
   layout.schedule = "interleaved";
   layout.chunks = o->parallel.chunks > 1 ? (int)o->parallel.chunks : 2;
-  return schedule_add(p, bench, layout);
+  return planner_add_schedule(p, bench, layout);
 }
 
-static int better_first(const void *a, const void *b)
+static int planner_compare(const void *a, const void *b)
 {
   const struct trm_planned *x = a, *y = b;
   if (x->fits != y->fits)
@@ -222,20 +229,21 @@ static int better_first(const void *a, const void *b)
 int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench)
 {
   const int ranks = planner->job.ranks;
-  trm_feed_create(&planner->feed, planner->job.parts->device, &planner->whole);
+  trm_device_batch_create(&planner->device_batch, planner->job.modules->device, &planner->full_model);
   if (bench) {
     struct trm_optimizer optimizer;
-    TRM_CHECK(trm_optimizer_create(&optimizer, planner->job.options, planner->whole.tensor, planner->whole.tensors));
+    TRM_CHECK(
+      trm_optimizer_create(&optimizer, planner->job.options, planner->full_model.tensor, planner->full_model.tensors));
     TRM_CHECK(trm_machine_measure_arrays(&planner->machine, bench, &optimizer));
   }
   for (int tensors = 1; tensors <= ranks; tensors++)
     for (int stages = 1; tensors * stages <= ranks; stages++)
       if (ranks % (tensors * stages) == 0)
-        TRM_CHECK(division_add(planner, bench, ranks / tensors / stages, stages, tensors));
+        TRM_CHECK(planner_add_grid(planner, bench, ranks / tensors / stages, stages, tensors));
   if (planner->count == 0)
     return trm_error(TRM_USAGE, "plan: there is no layout for %d ranks: %s", ranks,
                      planner->refusals ? planner->refused[0].reason : "");
-  qsort(planner->planned, (size_t)planner->count, sizeof *planner->planned, better_first);
+  qsort(planner->planned, (size_t)planner->count, sizeof *planner->planned, planner_compare);
   return TRM_OK;
 }
 
@@ -258,24 +266,24 @@ const char *trm_layout_text(const struct trm_layout *layout)
   return text;
 }
 
-static int set_number(struct trm_options *options, const char *name, int value)
+static int planner_set_number(struct trm_options *options, const char *name, int value)
 {
   char text[24];
   snprintf(text, sizeof text, "%d", value);
   return trm_options_set(options, name, text);
 }
 
-int trm_layout_choose(struct trm_options *options, const struct trm_layout *layout)
+int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout)
 {
   char recompute[24]; /* the layout's may be the option's */
   snprintf(recompute, sizeof recompute, "%s", layout->recompute);
-  TRM_CHECK(set_number(options, "parallel.data", layout->size[TRM_AXIS_DATA]));
-  TRM_CHECK(set_number(options, "parallel.pipeline", layout->size[TRM_AXIS_PIPELINE]));
-  TRM_CHECK(set_number(options, "parallel.tensor", layout->size[TRM_AXIS_TENSOR]));
-  TRM_CHECK(set_number(options, "parallel.zero", layout->zero));
+  TRM_CHECK(planner_set_number(options, "parallel.data", layout->size[TRM_AXIS_DATA]));
+  TRM_CHECK(planner_set_number(options, "parallel.pipeline", layout->size[TRM_AXIS_PIPELINE]));
+  TRM_CHECK(planner_set_number(options, "parallel.tensor", layout->size[TRM_AXIS_TENSOR]));
+  TRM_CHECK(planner_set_number(options, "parallel.zero", layout->zero));
   if (layout->size[TRM_AXIS_PIPELINE] > 1)
     TRM_CHECK(trm_options_set(options, "parallel.schedule", layout->schedule));
   if (layout->chunks > 1)
-    TRM_CHECK(set_number(options, "parallel.chunks", layout->chunks));
+    TRM_CHECK(planner_set_number(options, "parallel.chunks", layout->chunks));
   return trm_options_set(options, "parallel.recompute", recompute);
 }

@@ -9,279 +9,294 @@
 
 /* -- moving and adding */
 
-static double over_memory(const struct costing *c, const char *name, double bytes)
+static double stage_cost_memory_op(const struct cost_context *c, const char *name, double bytes)
 {
   return bytes > 0 ? trm_machine_seconds(c->machine, name, 0, bytes, NULL) : 0;
 }
 
 /* Messages of so many bytes in all, one after the other in `turns`, on a node or between nodes. */
-static double moved(const struct costing *c, double turns, double bytes, bool on_node)
+static double stage_cost_transfer(const struct cost_context *c, double rounds, double bytes, bool on_node)
 {
   const struct trm_machine *m = c->machine;
-  return on_node ? turns * m->message_s + bytes / m->message_bytes_per_s
-                 : turns * m->network_s + bytes / m->network_bytes_per_s;
+  return on_node ? rounds * m->message_latency_s + bytes / m->message_bytes_per_s
+                 : rounds * m->network_latency_s + bytes / m->network_bytes_per_s;
 }
 
 /* What ranks do together with a value of so many bytes, whole: "all sum", "all gather", "sum scatter". Where it was
  * measured, with two ranks of a node, R ranks move and add (R - 1) / R in place of 1 / 2. */
-static double together(const struct costing *c, const char *name, double ranks, double bytes, bool on_node)
+static double stage_cost_collective(const struct cost_context *c, const char *name, double ranks, double bytes,
+                                    bool on_node)
 {
-  const double others = (ranks - 1) / ranks, turns = ceil(log2(ranks));
-  const double pair = on_node ? over_memory(c, name, bytes) : 0;
+  const double others = (ranks - 1) / ranks, rounds = ceil(log2(ranks));
+  const double pair = on_node ? stage_cost_memory_op(c, name, bytes) : 0;
   if (ranks == 1)
     return 0;
   if (pair > 0)
     return 2 * others * pair;
   const bool sums = strstr(name, "sum") != NULL, all = strcmp(name, "all sum") == 0;
-  return moved(c, (all ? 2 : 1) * turns, (all ? 2 : 1) * others * bytes, on_node) +
-         (sums ? over_memory(c, "sum", 3 * others * bytes) : 0);
+  return stage_cost_transfer(c, (all ? 2 : 1) * rounds, (all ? 2 : 1) * others * bytes, on_node) +
+         (sums ? stage_cost_memory_op(c, "sum", 3 * others * bytes) : 0);
 }
 
-static bool tensor_on_node(const struct costing *c)
+static bool stage_cost_tensor_on_node(const struct cost_context *c)
 {
   return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
 }
 
 /* The ranks of the tensor axis with a value of so many bytes, whole: as measured, or as messages, whose parts are
  * packed and unpacked. */
-static double on_axis(const struct costing *c, const char *measured, const char *messages, double bytes, double packed)
+static double stage_cost_axis_collective(const struct cost_context *c, const char *measured, const char *messages,
+                                         double bytes, double packed)
 {
   const double ranks = c->layout->size[TRM_AXIS_TENSOR];
-  const bool here = tensor_on_node(c);
-  const double pair = here ? over_memory(c, measured, bytes) : 0;
+  const bool on_node = stage_cost_tensor_on_node(c);
+  const double pair = on_node ? stage_cost_memory_op(c, measured, bytes) : 0;
   return pair > 0 ? 2 * (ranks - 1) / ranks * pair
-                  : together(c, messages, ranks, bytes, here) + over_memory(c, "copy", packed);
+                  : stage_cost_collective(c, messages, ranks, bytes, on_node) + stage_cost_memory_op(c, "copy", packed);
 }
 
 /* What happens to such a value. *traffic grows. */
-static double tensor_seconds(const struct costing *c, enum trm_move move, double bytes, double *traffic)
+static double stage_cost_reshard(const struct cost_context *c, enum trm_reshard reshard, double bytes, double *traffic)
 {
   const double ranks = c->layout->size[TRM_AXIS_TENSOR], others = (ranks - 1) / ranks * bytes;
   const double packed = 2 * bytes + 2 * bytes / ranks;
-  switch (move) {
-  case TRM_MOVE_NONE:
+  switch (reshard) {
+  case TRM_RESHARD_NONE:
     return 0;
-  case TRM_MOVE_TAKE:
-    return over_memory(c, "copy", 2 * bytes / ranks);
-  case TRM_MOVE_SUM:
+  case TRM_RESHARD_SLICE:
+    return stage_cost_memory_op(c, "copy", 2 * bytes / ranks);
+  case TRM_RESHARD_ALL_REDUCE:
     *traffic += 2 * others;
-    return on_axis(c, "axis sum", "all sum", bytes, 0);
-  case TRM_MOVE_GATHER:
+    return stage_cost_axis_collective(c, "axis sum", "all sum", bytes, 0);
+  case TRM_RESHARD_ALL_GATHER:
     *traffic += others;
-    return on_axis(c, "axis gather", "all gather", bytes, packed);
-  case TRM_MOVE_SCATTER:
+    return stage_cost_axis_collective(c, "axis gather", "all gather", bytes, packed);
+  case TRM_RESHARD_REDUCE_SCATTER:
     *traffic += others;
-    return on_axis(c, "axis scatter", "sum scatter", bytes, packed);
+    return stage_cost_axis_collective(c, "axis scatter", "sum scatter", bytes, packed);
   }
   return 0;
 }
 
 /* -- a chunk */
 
-static double layer_bytes(const struct costing *c, const struct trm_shape *shape)
+static double stage_cost_layer_bytes(const struct cost_context *c, const struct trm_shape *shape)
 {
   return sizeof(float) * (double)c->rows * (double)trm_shape_count(shape);
 }
 
-static int readers(const struct trm_model *model, int i)
+static int stage_cost_consumers(const struct trm_model *model, int i)
 {
   int count = 0;
   for (int r = i + 1; r < model->layers; r++)
-    count += (model->layer[r].from == i) + (model->layer[r].with == i);
+    count += (model->layer[r].from == i) + (model->layer[r].addend == i);
   return count;
 }
 
-static void layer_cost(const struct costing *c, const struct trm_model *model, int i, struct stage_cost *stage,
-                       int chunk)
+static void stage_cost_layer(const struct cost_context *c, const struct trm_model *model, int i,
+                             struct stage_cost *stage, int chunk)
 {
   const struct trm_layer *layer = &model->layer[i];
   struct action_cost *forward = &stage->cost[0][chunk], *backward = &stage->cost[1][chunk];
-  const double out = layer_bytes(c, &layer->out);
-  double seconds[2] = {0, 0}, moving[2] = {0, 0}, whole = layer_bytes(c, &layer->in), traffic[2] = {0, 0};
-  if (layer->with != TRM_FROM_NONE) {
-    seconds[0] = over_memory(c, "sum", 3 * out);
-  } else if (layer->move[0] != TRM_MOVE_NONE || layer->move[1] != TRM_MOVE_NONE) {
-    whole = whole > out ? whole : out;
+  const double out = stage_cost_layer_bytes(c, &layer->out);
+  double seconds[2] = {0, 0}, comm[2] = {0, 0}, full_bytes = stage_cost_layer_bytes(c, &layer->in), traffic[2] = {0, 0};
+  if (layer->addend != TRM_FROM_NONE) {
+    seconds[0] = stage_cost_memory_op(c, "sum", 3 * out);
+  } else if (layer->reshard[0] != TRM_RESHARD_NONE || layer->reshard[1] != TRM_RESHARD_NONE) {
+    full_bytes = full_bytes > out ? full_bytes : out;
     for (int k = 0; k < 2; k++)
-      moving[k] = tensor_seconds(c, layer->move[k], whole, &traffic[k]);
+      comm[k] = stage_cost_reshard(c, layer->reshard[k], full_bytes, &traffic[k]);
   } else if (layer->from != TRM_FROM_NONE) {
     const struct trm_machine_work work = trm_machine_layer_work(layer, c->rows);
     seconds[0] = trm_machine_seconds(c->machine, work.name, work.flop, work.bytes, &seconds[1]);
   }
-  if (layer->fans && layer->needs_dx)
-    moving[1] += tensor_seconds(c, TRM_MOVE_SUM, layer_bytes(c, &layer->in), &traffic[1]);
-  const int several = readers(model, i) - 1;
-  if (several > 0 && layer->needs_dy) /* the gradients that they give are added */
-    seconds[1] += several * over_memory(c, "sum", 3 * out);
-  const bool again = trm_model_again(model, i);
+  if (layer->grad_input_partial && layer->needs_dx)
+    comm[1] += stage_cost_reshard(c, TRM_RESHARD_ALL_REDUCE, stage_cost_layer_bytes(c, &layer->in), &traffic[1]);
+  const int extra_consumers = stage_cost_consumers(model, i) - 1;
+  if (extra_consumers > 0 && layer->needs_dy) /* the gradients that they give are added */
+    seconds[1] += extra_consumers * stage_cost_memory_op(c, "sum", 3 * out);
+  const bool recompute = trm_model_recomputes(model, i);
   forward->compute += seconds[0];
-  forward->tensor += moving[0];
-  backward->compute += (layer->needs_dy ? seconds[1] : 0) + (again ? seconds[0] : 0);
-  backward->tensor += (layer->needs_dy ? moving[1] : 0) + (again ? moving[0] : 0);
-  stage->tensor_bytes += c->micros * (traffic[0] * (again ? 2 : 1) + (layer->needs_dy ? traffic[1] : 0));
+  forward->tensor += comm[0];
+  backward->compute += (layer->needs_dy ? seconds[1] : 0) + (recompute ? seconds[0] : 0);
+  backward->tensor += (layer->needs_dy ? comm[1] : 0) + (recompute ? comm[0] : 0);
+  stage->tensor_bytes += c->micros * (traffic[0] * (recompute ? 2 : 1) + (layer->needs_dy ? traffic[1] : 0));
 }
 
-static void loss_cost(const struct costing *c, const struct trm_model *model, struct stage_cost *stage, int chunk)
+static void stage_cost_loss(const struct cost_context *c, const struct trm_model *model, struct stage_cost *stage,
+                            int chunk)
 {
   const struct trm_layer *last = &model->layer[model->chunk[chunk].last - 1];
   char name[48];
   snprintf(name, sizeof name, "loss %.32s", model->loss->name);
-  if (!last->scores)
+  if (!last->is_output)
     return;
-  stage->cost[1][chunk].compute += over_memory(c, name, 2 * layer_bytes(c, &last->out));
-  if (last->divided) { /* a few words of each row, of all ranks */
-    const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_WORDS;
-    stage->cost[1][chunk].tensor += tensor_seconds(c, TRM_MOVE_GATHER, words * c->layout->size[TRM_AXIS_TENSOR],
-                                                   &stage->tensor_bytes);
+  stage->cost[1][chunk].compute += stage_cost_memory_op(c, name, 2 * stage_cost_layer_bytes(c, &last->out));
+  if (last->output_sharded) { /* a few words of each row, of all ranks */
+    const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_FIELDS;
+    stage->cost[1][chunk].tensor +=
+      stage_cost_reshard(c, TRM_RESHARD_ALL_GATHER, words * c->layout->size[TRM_AXIS_TENSOR], &stage->tensor_bytes);
   }
 }
 
 /* -- the data axis: as the methods in mpi/sync do it */
 
 struct data_axis {
-  double ranks, near, groups; /* of the axis; that share memory; those groups */
-  bool here;                  /* the axis is on one node */
+  double ranks, node_ranks, groups; /* of the axis; that share memory; those groups */
+  bool on_node;                  /* the axis is on one node */
   bool in_place;              /* shared memory, and sharded arrays that stand there */
   bool sharded;               /* by parallel.zero */
-  double divides;             /* ranks that divide the arrays among them */
+  double shards;             /* ranks that divide the arrays among them */
   double bytes;               /* of a flat array */
 };
 
-static struct data_axis data_axis_of(const struct costing *c, const struct trm_model *model)
+static struct data_axis stage_cost_data_axis(const struct cost_context *c, const struct trm_model *model)
 {
   const struct trm_options *o = c->job->options;
-  const bool shares = strcmp(o->parallel.share, "none") != 0 && c->job->parts->device->host_memory;
+  const bool shares = strcmp(o->parallel.share, "none") != 0 && c->job->modules->device->host_memory;
   const bool by_node = strcmp(o->parallel.shard, "node") == 0;
-  const int zero = c->layout->zero, near = trm_layout_near(c->job, c->layout);
-  struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA], .near = shares ? near : 1,
+  const int zero = c->layout->zero, node_ranks = trm_layout_node_ranks(c->job, c->layout);
+  struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA],
+                        .node_ranks = shares ? node_ranks : 1,
                         .bytes = sizeof(float) * (double)model->parameters};
-  d.groups = d.ranks / d.near;
-  d.here = near == d.ranks;
+  d.groups = d.ranks / d.node_ranks;
+  d.on_node = node_ranks == d.ranks;
   d.sharded = d.ranks > 1 && (zero > 1 || (zero == 1 && d.groups > 1));
-  d.in_place = d.sharded && zero > 1 && d.near > 1 && (by_node || d.groups == 1);
-  d.divides = !d.sharded ? d.near : by_node ? near : d.ranks;
+  d.in_place = d.sharded && zero > 1 && d.node_ranks > 1 && (by_node || d.groups == 1);
+  d.shards = !d.sharded ? d.node_ranks : by_node ? node_ranks : d.ranks;
   return d;
 }
 
-static double update_seconds(const struct costing *c, const struct trm_model *model, double bytes)
+static double stage_cost_update(const struct cost_context *c, const struct trm_model *model, double bytes)
 {
   struct trm_optimizer optimizer;
   if (trm_optimizer_create(&optimizer, c->job->options, model->tensor, model->tensors) != TRM_OK)
     return 0;
-  const double norm = optimizer.clip > 0 ? over_memory(c, "copy", bytes) : 0;
-  return norm + over_memory(c, "update", (3 + 2.0 * optimizer.states) * bytes);
+  const double norm = optimizer.clip > 0 ? stage_cost_memory_op(c, "copy", bytes) : 0;
+  return norm + stage_cost_memory_op(c, "update", (3 + 2.0 * optimizer.states) * bytes);
 }
 
 /* Between groups each rank has 1 / near of the sum of its own; the ranks of a node share its network. */
-static double across(const struct costing *c, const struct data_axis *d)
+static double stage_cost_between_groups(const struct cost_context *c, const struct data_axis *d)
 {
-  if (d->here)
-    return together(c, "all sum", d->groups, d->bytes / d->near, true);
-  return d->groups > 1 ? moved(c, 2 * ceil(log2(d->groups)), 2 * (d->groups - 1) / d->groups * d->bytes, false) : 0;
+  if (d->on_node)
+    return stage_cost_collective(c, "all sum", d->groups, d->bytes / d->node_ranks, true);
+  return d->groups > 1
+           ? stage_cost_transfer(c, 2 * ceil(log2(d->groups)), 2 * (d->groups - 1) / d->groups * d->bytes, false)
+           : 0;
 }
 
 /* Of an array, unit by unit, the ranks that divide it get what they have not, or send what is not theirs. */
-static double exchanged(const struct costing *c, const struct data_axis *d, const char *name)
+static double stage_cost_exchange_shards(const struct cost_context *c, const struct data_axis *d, const char *name)
 {
-  const int near = trm_layout_near(c->job, c->layout);
-  if (d->divides <= near)
-    return together(c, name, d->divides, d->bytes, true);
-  return moved(c, ceil(log2(d->divides)), near * (d->divides - near) / d->divides * d->bytes, false) +
-         (strcmp(name, "sum scatter") == 0 ? over_memory(c, "sum", 3 * (d->divides - 1) / d->divides * d->bytes) : 0);
+  const int node_ranks = trm_layout_node_ranks(c->job, c->layout);
+  if (d->shards <= node_ranks)
+    return stage_cost_collective(c, name, d->shards, d->bytes, true);
+  return stage_cost_transfer(c, ceil(log2(d->shards)), node_ranks * (d->shards - node_ranks) / d->shards * d->bytes,
+                             false) +
+         (strcmp(name, "sum scatter") == 0 ? stage_cost_memory_op(c, "sum", 3 * (d->shards - 1) / d->shards * d->bytes)
+                                           : 0);
 }
 
 /* Shards between ranks that share no memory: weights are gathered, gradients summed and scattered, with level 1 once a
  * step, above it in each micro-batch. */
-static void shards_cost(const struct costing *c, const struct data_axis *d, struct stage_cost *stage, double micro[2])
+static void stage_cost_zero(const struct cost_context *c, const struct data_axis *d, struct stage_cost *stage,
+                            double micro[2])
 {
   const int level = c->layout->zero;
-  const double part = d->bytes / d->divides;
-  const double gather = exchanged(c, d, "all gather") + over_memory(c, "copy", 2 * part);
-  const double scatter = exchanged(c, d, "sum scatter");
+  const double part = d->bytes / d->shards;
+  const double gather = stage_cost_exchange_shards(c, d, "all gather") + stage_cost_memory_op(c, "copy", 2 * part);
+  const double scatter = stage_cost_exchange_shards(c, d, "sum scatter");
   if (level == 1)
-    stage->step_s += scatter;
+    stage->update_s += scatter;
   else
-    micro[1] += scatter + (c->micros > 1 ? over_memory(c, "sum", 3 * part) : 0);
+    micro[1] += scatter + (c->micros > 1 ? stage_cost_memory_op(c, "sum", 3 * part) : 0);
   if (level < 3)
-    stage->step_s += gather;
+    stage->update_s += gather;
   else
     micro[0] += gather, micro[1] += gather;
-  if (d->divides < d->ranks)
-    stage->step_s += across(c, &(struct data_axis){.ranks = d->ranks, .near = d->divides, .here = d->here,
-                                                   .groups = d->ranks / d->divides, .bytes = d->bytes});
+  if (d->shards < d->ranks)
+    stage->update_s += stage_cost_between_groups(c, &(struct data_axis){.ranks = d->ranks,
+                                                                        .node_ranks = d->shards,
+                                                                        .on_node = d->on_node,
+                                                                        .groups = d->ranks / d->shards,
+                                                                        .bytes = d->bytes});
 }
 
-static void data_cost(const struct costing *c, const struct trm_model *model, struct stage_cost *stage)
+static void stage_cost_data_parallel(const struct cost_context *c, const struct trm_model *model,
+                                     struct stage_cost *stage)
 {
-  const struct data_axis d = data_axis_of(c, model);
-  const double part = d.bytes / d.divides, others = (d.ranks - 1) / d.ranks * d.bytes;
+  const struct data_axis d = stage_cost_data_axis(c, model);
+  const double part = d.bytes / d.shards, others = (d.ranks - 1) / d.ranks * d.bytes;
   const int level = c->layout->zero, chunks = model->chunks;
   double micro[2] = {0, 0};
-  stage->step_s = update_seconds(c, model, part) + 3 * c->machine->message_s;
+  stage->update_s = stage_cost_update(c, model, part) + 3 * c->machine->message_latency_s;
   stage->data_bytes = d.ranks > 1 ? 2 * others : 0;
   if (!d.sharded) {
-    if (d.near > 1)
-      stage->step_s += over_memory(c, "sum", (d.near + 1) * part);
-    stage->step_s += across(c, &d);
+    if (d.node_ranks > 1)
+      stage->update_s += stage_cost_memory_op(c, "sum", (d.node_ranks + 1) * part);
+    stage->update_s += stage_cost_between_groups(c, &d);
   } else if (d.in_place) {
-    micro[1] = over_memory(c, "sum", (d.divides + 2) * part);
-    stage->step_s += across(c, &d);
+    micro[1] = stage_cost_memory_op(c, "sum", (d.shards + 2) * part);
+    stage->update_s += stage_cost_between_groups(c, &d);
   } else {
-    shards_cost(c, &d, stage, micro);
+    stage_cost_zero(c, &d, stage, micro);
   }
   if (d.sharded && level > 1)
     stage->data_bytes = others * (level == 3 && !d.in_place ? 3 * c->micros : c->micros + 1);
   for (int k = 0; k < chunks; k++)
-    for (int way = 0; way < 2; way++)
-      stage->cost[way][k].data += micro[way] / chunks;
+    for (int direction = 0; direction < 2; direction++)
+      stage->cost[direction][k].data += micro[direction] / chunks;
 }
 
 /* -- a stage */
 
-/* Gradients that are summands, once a batch or, where a holder has the arrays, once a pass. */
-static void partial_cost(const struct costing *c, const struct trm_model *model, struct stage_cost *stage)
+/* Gradients that are summands, once a batch or, where a parameter provider has the arrays, once a pass. */
+static void stage_cost_partial_gradients(const struct cost_context *c, const struct trm_model *model,
+                                         struct stage_cost *stage)
 {
   const bool each = c->layout->zero > 1 && c->layout->size[TRM_AXIS_DATA] > 1;
   for (int n = 0; n < trm_model_parameter_count(model); n++) {
     const struct trm_parameter *p = trm_model_parameter(model, n);
-    if (p->partial)
-      stage->step_s += (each ? c->micros : 1) *
-                       tensor_seconds(c, TRM_MOVE_SUM, sizeof(float) * (double)p->count, &stage->tensor_bytes);
+    if (p->gradient_partial)
+      stage->update_s +=
+        (each ? c->micros : 1) *
+        stage_cost_reshard(c, TRM_RESHARD_ALL_REDUCE, sizeof(float) * (double)p->count, &stage->tensor_bytes);
   }
 }
 
 /* Weights that several stages hold: each sends its gradient to the others, and adds all. */
-static void tied_cost(const struct costing *c, int s, struct stage_cost *stage)
+static void stage_cost_tied_weights(const struct cost_context *c, int s, struct stage_cost *stage)
 {
   const double all = trm_layout_tied_bytes(c->models, s, 0), others = trm_layout_tied_bytes(c->models, s, 1);
   if (others == 0)
     return;
-  const int block = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR] * c->models->stages;
+  const int job_ranks = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR] * c->models->stages;
   stage->pipeline_bytes += others;
-  stage->step_s += moved(c, 1, others, block <= c->job->ranks / c->job->nodes) + over_memory(c, "sum", all) +
-                   over_memory(c, "copy", 4 * (all - others));
+  stage->update_s += stage_cost_transfer(c, 1, others, job_ranks <= c->job->ranks / c->job->nodes) +
+                     stage_cost_memory_op(c, "sum", all) + stage_cost_memory_op(c, "copy", 4 * (all - others));
 }
 
-void stage_cost_make(const struct costing *c, int s, struct stage_cost *stage)
+void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *stage)
 {
   const struct trm_model *model = &c->models->model[s];
   for (int chunk = 0; chunk < model->chunks; chunk++) {
     for (int i = model->chunk[chunk].first; i < model->chunk[chunk].last; i++)
-      layer_cost(c, model, i, stage, chunk);
-    loss_cost(c, model, stage, chunk);
+      stage_cost_layer(c, model, i, stage, chunk);
+    stage_cost_loss(c, model, stage, chunk);
     const struct trm_layer *first = &model->layer[model->chunk[chunk].first];
     if (first->from == TRM_FROM_NONE)
-      stage->message[chunk] = layer_bytes(c, &first->out);
-    stage->pipeline_bytes += c->micros * stage->message[chunk];
-    if (!model->layer[model->chunk[chunk].last - 1].scores)
-      stage->pipeline_bytes += c->micros * layer_bytes(c, &model->layer[model->chunk[chunk].last - 1].out);
+      stage->message_bytes[chunk] = stage_cost_layer_bytes(c, &first->out);
+    stage->pipeline_bytes += c->micros * stage->message_bytes[chunk];
+    if (!model->layer[model->chunk[chunk].last - 1].is_output)
+      stage->pipeline_bytes += c->micros * stage_cost_layer_bytes(c, &model->layer[model->chunk[chunk].last - 1].out);
   }
-  data_cost(c, model, stage);
-  partial_cost(c, model, stage);
-  tied_cost(c, s, stage);
+  stage_cost_data_parallel(c, model, stage);
+  stage_cost_partial_gradients(c, model, stage);
+  stage_cost_tied_weights(c, s, stage);
 }
 
-double stage_message_seconds(const struct costing *c, double bytes, bool on_node)
+double stage_message_seconds(const struct cost_context *c, double bytes, bool on_node)
 {
-  return moved(c, 1, bytes, on_node) + over_memory(c, "copy", 4 * bytes);
+  return stage_cost_transfer(c, 1, bytes, on_node) + stage_cost_memory_op(c, "copy", 4 * bytes);
 }

@@ -14,7 +14,7 @@ int bench_gemm(int argc, char **argv);
 int bench_step(int argc, char **argv);
 int bench_allreduce(int argc, char **argv);
 int bench_rma(int argc, char **argv);
-int bench_service(int argc, char **argv);
+int bench_param_server(int argc, char **argv);
 int bench_hogwild(int argc, char **argv);
 int bench_io(int argc, char **argv);
 
@@ -37,12 +37,12 @@ struct bench_product {
   bool transpose_a, transpose_b;
   size_t m, n, k;
   float *a, *b, *c; /* device */
-  double *took;     /* (rounds) seconds */
+  double *seconds;     /* (rounds) seconds */
 };
 
 /* The products of a fully connected layer of `in` inputs and `out` outputs on `rows` rows, with the transposes that the
  * layer uses: forward, weight gradient and, if wanted, input gradient. Returns how many were written (2 or 3). */
-int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool wants_dx);
+int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx);
 
 int bench_product_open(struct bench_product *product, struct trm_device *device, size_t rounds);
 void bench_product_close(struct bench_product *product, struct trm_device *device);

@@ -22,85 +22,86 @@ static const char usage[] =
   "  --threads=T   threads a rank, for shared (default: the node's cores divided by its ranks)\n"
   "  --json        a JSON object a size\n";
 
-#define LARGEST ((size_t)64 << 20)
+#define MAX_BYTES ((size_t)64 << 20)
 
-enum method { MPI_OWN, TREE, SHARED, METHODS };
+enum method { COMM_ALLREDUCE, TREE, SHARED, METHODS };
 static const char *const names[METHODS] = {"allreduce", "tree", "shared"};
 
 struct reduction {
   struct job *job;
   struct trm_comm *comm, *node;
   float *data;                       /* (n) host */
-  struct trm_shared parts, sum;      /* the node's: an array a rank, and the sum (in rank 0's part) */
+  struct trm_shared inputs, sum;      /* the node's: an array a rank, and the sum (in rank 0's part) */
   const float **from;                /* (node->size) */
-  bool shares;                       /* the node is the whole job */
+  bool can_share;                       /* the node is the whole job */
 };
 
-static void run_shared(struct reduction *r, size_t n)
+static void bench_allreduce_run_shared(struct reduction *r, size_t n)
 {
   struct trm_device *device = &r->job->device;
   size_t low, high;
   trm_interval(n, (size_t)r->node->size, (size_t)r->node->rank, &low, &high);
   for (int i = 0; i < r->node->size; i++)
-    r->from[i] = (const float *)r->parts.base[i] + low;
+    r->from[i] = (const float *)r->inputs.base[i] + low;
   r->node->ops->barrier(r->node);
   device->ops->sum(device, (float *)r->sum.base[0] + low, r->from, r->node->size, high - low);
   device->ops->sync(device); /* the CPU device records no failure in a sum; others do not share */
   r->node->ops->barrier(r->node);
 }
 
-static void run_once(struct reduction *r, enum method method, size_t n)
+static void bench_allreduce_run_once(struct reduction *r, enum method method, size_t n)
 {
-  if (method == MPI_OWN)
+  if (method == COMM_ALLREDUCE)
     r->comm->ops->allreduce(r->comm, r->data, n, TRM_FLOAT, TRM_SUM);
   else if (method == TREE)
     trm_allreduce_tree(r->comm, r->data, n, TRM_FLOAT);
   else
-    run_shared(r, n);
+    bench_allreduce_run_shared(r, n);
 }
 
 /* Rank r gives r + 1 everywhere, so the sum is known. */
-static void give(struct reduction *r, enum method method, size_t n)
+static void bench_allreduce_fill_input(struct reduction *r, enum method method, size_t n)
 {
-  float *to = method == SHARED ? r->parts.own : r->data;
+  float *to = method == SHARED ? r->inputs.local : r->data;
   for (size_t i = 0; i < n; i++)
     to[i] = (float)(r->comm->rank + 1);
 }
 
-static int verify(const struct reduction *r, enum method method, size_t n)
+static int bench_allreduce_verify(const struct reduction *r, enum method method, size_t n)
 {
   const float *sum = method == SHARED ? r->sum.base[0] : r->data;
-  const float wanted = (float)r->comm->size * (float)(r->comm->size + 1) / 2;
+  const float expected = (float)r->comm->size * (float)(r->comm->size + 1) / 2;
   for (size_t i = 0; i < n; i++)
-    if (sum[i] != wanted)
+    if (sum[i] != expected)
       return trm_error(TRM_FAILED, "bench allreduce: %s of %zu floats: element %zu is %g, must be %g", names[method], n,
-                       i, (double)sum[i], (double)wanted);
+                       i, (double)sum[i], (double)expected);
   return TRM_OK;
 }
 
-static int measure(struct reduction *r, enum method method, size_t n, size_t rounds, double *took, double *median)
+static int bench_allreduce_measure(struct reduction *r, enum method method, size_t n, size_t rounds, double *seconds,
+                                   double *median)
 {
   *median = NAN;
-  if (method == SHARED && !r->shares)
+  if (method == SHARED && !r->can_share)
     return TRM_OK;
-  give(r, method, n);
+  bench_allreduce_fill_input(r, method, n);
   r->comm->ops->barrier(r->comm);
-  run_once(r, method, n);
-  TRM_CHECK(trm_agree(r->comm, verify(r, method, n)));
+  bench_allreduce_run_once(r, method, n);
+  TRM_CHECK(trm_agree(r->comm, bench_allreduce_verify(r, method, n)));
   if (method != SHARED)
     memset(r->data, 0, n * sizeof *r->data); /* sums of sums would run away */
   for (size_t k = 0; k < rounds; k++) {
     r->comm->ops->barrier(r->comm);
     const double begin = r->comm->ops->clock(r->comm);
-    run_once(r, method, n);
-    took[k] = r->comm->ops->clock(r->comm) - begin;
+    bench_allreduce_run_once(r, method, n);
+    seconds[k] = r->comm->ops->clock(r->comm) - begin;
   }
-  bench_slowest(r->comm, took, rounds);
-  *median = bench_median(took, rounds);
+  bench_slowest(r->comm, seconds, rounds);
+  *median = bench_median(seconds, rounds);
   return TRM_OK;
 }
 
-static void row_print(const struct reduction *r, size_t bytes, const double *median, bool json)
+static void bench_allreduce_print_row(const struct reduction *r, size_t bytes, const double *median, bool json)
 {
   if (!json) {
     printf("%9zu KiB", bytes >> 10);
@@ -126,46 +127,46 @@ static void row_print(const struct reduction *r, size_t bytes, const double *med
   bench_line_close(&line);
 }
 
-static int reduction_open(struct reduction *r)
+static int bench_allreduce_open(struct reduction *r)
 {
-  r->data = trm_alloc(LARGEST, "bench: an array");
+  r->data = trm_alloc(MAX_BYTES, "bench: an array");
   r->node = r->comm->ops->split_node(r->comm, "node");
-  r->shares = r->node->size == r->comm->size && r->job->device.host_memory;
+  r->can_share = r->node->size == r->comm->size && r->job->device.host_memory;
   r->from = trm_alloc((size_t)r->node->size * sizeof *r->from, "bench: addresses");
-  if (!r->shares)
+  if (!r->can_share)
     return TRM_OK;
-  TRM_CHECK(r->node->ops->share(r->node, LARGEST, "bench: arrays", &r->parts));
-  return r->node->ops->share(r->node, r->node->rank == 0 ? LARGEST : 0, "bench: their sum", &r->sum);
+  TRM_CHECK(r->node->ops->share(r->node, MAX_BYTES, "bench: arrays", &r->inputs));
+  return r->node->ops->share(r->node, r->node->rank == 0 ? MAX_BYTES : 0, "bench: their sum", &r->sum);
 }
 
-static void reduction_close(struct reduction *r)
+static void bench_allreduce_close(struct reduction *r)
 {
   if (r->sum.base)
     r->node->ops->unshare(r->node, &r->sum);
-  if (r->parts.base)
-    r->node->ops->unshare(r->node, &r->parts);
+  if (r->inputs.base)
+    r->node->ops->unshare(r->node, &r->inputs);
   r->node->ops->release(r->node);
   trm_free(r->from);
   trm_free(r->data);
 }
 
-static int sizes_run(struct reduction *r, int64_t repeat, bool json)
+static int bench_allreduce_run_sizes(struct reduction *r, int64_t repeat, bool json)
 {
-  const size_t most = repeat > 300 ? (size_t)repeat : 300;
-  double *took = trm_alloc(most * sizeof *took, "bench: times");
+  const size_t max_rounds = repeat > 300 ? (size_t)repeat : 300;
+  double *seconds = trm_alloc(max_rounds * sizeof *seconds, "bench: times");
   if (r->comm->rank == 0 && !json)
     printf("%d ranks, medians in ms\n%13s  %11s  %11s  %11s\n", r->comm->size, "size", names[0], names[1], names[2]);
   int status = TRM_OK;
-  for (size_t bytes = 4096; bytes <= LARGEST && status == TRM_OK; bytes *= 4) {
+  for (size_t bytes = 4096; bytes <= MAX_BYTES && status == TRM_OK; bytes *= 4) {
     const size_t fitting = ((size_t)1 << 27) / bytes;
     const size_t rounds = repeat ? (size_t)repeat : fitting < 5 ? 5 : fitting > 300 ? 300 : fitting;
     double median[METHODS];
     for (int m = 0; m < METHODS && status == TRM_OK; m++)
-      status = measure(r, (enum method)m, bytes / sizeof(float), rounds, took, &median[m]);
+      status = bench_allreduce_measure(r, (enum method)m, bytes / sizeof(float), rounds, seconds, &median[m]);
     if (status == TRM_OK && r->comm->rank == 0)
-      row_print(r, bytes, median, json);
+      bench_allreduce_print_row(r, bytes, median, json);
   }
-  trm_free(took);
+  trm_free(seconds);
   return status;
 }
 
@@ -173,19 +174,19 @@ int bench_allreduce(int argc, char **argv)
 {
   struct job job;
   int64_t repeat = 0;
-  bool json = false, helped;
+  bool json = false, help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
                                {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
                                {"json", FLAG_BOOL, &json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench allreduce", .usage = usage, .flags = table};
-  int words, status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped) {
-    struct reduction r = {.job = &job, .comm = job.parts.comm};
-    status = trm_agree(job.parts.comm, reduction_open(&r));
+  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
+    struct reduction r = {.job = &job, .comm = job.modules.comm};
+    status = trm_agree(job.modules.comm, bench_allreduce_open(&r));
     if (status == TRM_OK)
-      status = sizes_run(&r, repeat, json);
-    reduction_close(&r);
+      status = bench_allreduce_run_sizes(&r, repeat, json);
+    bench_allreduce_close(&r);
   }
   job_close(&job);
   return status;

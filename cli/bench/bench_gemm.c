@@ -20,24 +20,24 @@ static const char usage[] =
   "  --repeat=R    rounds (default 15)\n"
   "  --json        a JSON object a shape\n";
 
-enum { MOST = 64 };
+enum { MAX_PRODUCTS = 64 };
 
-static void product_set(struct bench_product *p, const char *label, bool ta, bool tb, size_t m, size_t n, size_t k)
+static void gemm_set_product(struct bench_product *p, const char *label, bool ta, bool tb, size_t m, size_t n, size_t k)
 {
   *p = (struct bench_product){.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k};
   snprintf(p->label, sizeof p->label, "%s", label);
 }
 
-int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool wants_dx)
+int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx)
 {
   char label[40];
   snprintf(label, sizeof label, "layer %d forward", number);
-  product_set(&product[0], label, false, true, rows, out, in);
+  gemm_set_product(&product[0], label, false, true, rows, out, in);
   snprintf(label, sizeof label, "layer %d dW", number);
-  product_set(&product[1], label, true, false, out, in, rows);
+  gemm_set_product(&product[1], label, true, false, out, in, rows);
   snprintf(label, sizeof label, "layer %d dX", number);
-  product_set(&product[2], label, false, false, rows, in, out);
-  return wants_dx ? 3 : 2;
+  gemm_set_product(&product[2], label, false, false, rows, in, out);
+  return needs_dx ? 3 : 2;
 }
 
 int bench_product_open(struct bench_product *p, struct trm_device *device, size_t rounds)
@@ -48,7 +48,7 @@ int bench_product_open(struct bench_product *p, struct trm_device *device, size_
   TRM_CHECK(ops->alloc(device, p->m * p->n * sizeof(float), "bench: a product", (void **)&p->c));
   bench_fill(device, p->a, p->m * p->k, 0);
   bench_fill(device, p->b, p->k * p->n, 1);
-  p->took = trm_alloc(rounds * sizeof *p->took, "bench: times");
+  p->seconds = trm_alloc(rounds * sizeof *p->seconds, "bench: times");
   return TRM_OK;
 }
 
@@ -60,13 +60,13 @@ void bench_product_close(struct bench_product *p, struct trm_device *device)
     device->ops->release(device, p->b);
   if (p->c)
     device->ops->release(device, p->c);
-  trm_free(p->took);
+  trm_free(p->seconds);
 }
 
 double bench_product_time(const struct bench_product *p, struct job *job)
 {
   struct trm_device *device = &job->device;
-  struct trm_comm *comm = job->parts.comm;
+  struct trm_comm *comm = job->modules.comm;
   const double begin = comm->ops->clock(comm);
   device->ops->gemm(device, p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->transpose_a ? p->m : p->k,
                     p->b, p->transpose_b ? p->k : p->n, 0, p->c, p->n);
@@ -79,7 +79,7 @@ double bench_product_flop(const struct bench_product *p)
   return 2.0 * (double)p->m * (double)p->n * (double)p->k;
 }
 
-static bool size_read(const char **at, char end, size_t *size)
+static bool gemm_parse_size(const char **at, char end, size_t *size)
 {
   char *stop;
   const long long value = strtoll(*at, &stop, 10);
@@ -91,14 +91,14 @@ static bool size_read(const char **at, char end, size_t *size)
 }
 
 /* "256x2048x784:nt,..." */
-static int shapes_read(const char *text, struct bench_product *product, int *count)
+static int gemm_parse_shapes(const char *text, struct bench_product *product, int *count)
 {
   const char *at = text;
-  for (*count = 0; *count < MOST; (*count)++) {
+  for (*count = 0; *count < MAX_PRODUCTS; (*count)++) {
     size_t m, n, k;
     char a = 'n', b = 'n';
     const char *begin = at;
-    bool good = size_read(&at, 'x', &m) && size_read(&at, 'x', &n) && size_read(&at, '\0', &k);
+    bool good = gemm_parse_size(&at, 'x', &m) && gemm_parse_size(&at, 'x', &n) && gemm_parse_size(&at, '\0', &k);
     if (good && *at == ':') {
       a = at[1];
       b = a ? at[2] : '\0';
@@ -108,28 +108,28 @@ static int shapes_read(const char *text, struct bench_product *product, int *cou
     if (!good || (*at && *at != ','))
       return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, sizes from 1 to %d",
                        text, begin, 1 << 20);
-    product_set(&product[*count], "", a == 't', b == 't', m, n, k);
+    gemm_set_product(&product[*count], "", a == 't', b == 't', m, n, k);
     if (!*at++) {
       (*count)++;
       return TRM_OK;
     }
   }
-  return trm_error(TRM_USAGE, "bench gemm: --shapes: more than %d", MOST);
+  return trm_error(TRM_USAGE, "bench gemm: --shapes: more than %d", MAX_PRODUCTS);
 }
 
-static int shapes_default(struct bench_product *product)
+static int gemm_default_shapes(struct bench_product *product)
 {
   static const size_t size[] = {784, 2048, 2048, 10};
   int count = 0;
   for (int i = 0; i < 3; i++)
     count += bench_layer_products(product + count, i + 1, 256, size[i], size[i + 1], i > 0);
-  product_set(&product[count++], "large square", false, false, 2048, 2048, 2048);
+  gemm_set_product(&product[count++], "large square", false, false, 2048, 2048, 2048);
   return count;
 }
 
-static void product_print(struct job *job, struct bench_product *p, size_t rounds, bool json)
+static void gemm_print_product(struct job *job, struct bench_product *p, size_t rounds, bool json)
 {
-  const double s = bench_median(p->took, rounds), rate = bench_product_flop(p) / s;
+  const double s = bench_median(p->seconds, rounds), rate = bench_product_flop(p) / s;
   const char kind[] = {p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', '\0'};
   if (!json) {
     printf("%-16s %6zu x %5zu x %5zu  %s  %10.3f ms  %8.1f\n", p->label, p->m, p->n, p->k, kind, 1e3 * s, 1e-9 * rate);
@@ -149,21 +149,21 @@ static void product_print(struct job *job, struct bench_product *p, size_t round
   bench_line_close(&line);
 }
 
-static int products_run(struct job *job, struct bench_product *product, int count, size_t rounds, bool json)
+static int gemm_run_products(struct job *job, struct bench_product *product, int count, size_t rounds, bool json)
 {
   for (int i = 0; i < count; i++)
     TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
   for (size_t r = 0; r < rounds; r++)
     for (int i = 0; i < count; i++) {
       bench_product_time(&product[i], job); /* brings its factors into the caches */
-      product[i].took[r] = bench_product_time(&product[i], job);
+      product[i].seconds[r] = bench_product_time(&product[i], job);
     }
   TRM_CHECK(job->device.ops->sync(&job->device));
   if (!json)
     printf("%s, %d thread%s\n%-16s %6s   %5s   %5s      %10s     GFLOP/s\n", job->device.blas->detail(),
            job->device.threads, job->device.threads == 1 ? "" : "s", "product", "M", "N", "K", "time");
   for (int i = 0; i < count; i++)
-    product_print(job, &product[i], rounds, json);
+    gemm_print_product(job, &product[i], rounds, json);
   return TRM_OK;
 }
 
@@ -172,24 +172,24 @@ int bench_gemm(int argc, char **argv)
   struct job job;
   const char *shapes = NULL;
   int64_t repeat = 15;
-  bool json = false, helped;
+  bool json = false, help_shown;
   const struct flag table[] = {{"shapes", FLAG_TEXT, &shapes, 0, 0},
                                {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
                                {"repeat", FLAG_INTEGER, &repeat, 1, 100000},
                                {"json", FLAG_BOOL, &json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench gemm", .usage = usage, .flags = table, .alone = true};
-  struct bench_product product[MOST];
+  const struct job_request request = {.command = "bench gemm", .usage = usage, .flags = table, .serial = true};
+  struct bench_product product[MAX_PRODUCTS];
   memset(product, 0, sizeof product);
-  int words, count = 0;
-  int status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped) {
+  int nargs, count = 0;
+  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
     if (shapes)
-      status = shapes_read(shapes, product, &count);
+      status = gemm_parse_shapes(shapes, product, &count);
     else
-      count = shapes_default(product);
+      count = gemm_default_shapes(product);
     if (status == TRM_OK)
-      status = products_run(&job, product, count, (size_t)repeat, json);
+      status = gemm_run_products(&job, product, count, (size_t)repeat, json);
     for (int i = 0; i < count; i++)
       bench_product_close(&product[i], &job.device);
   }

@@ -8,7 +8,7 @@
 #include "cli/bench/bench.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/async/copies.h"
+#include "mpi/async/weight_copy.h"
 
 static const char usage[] =
   "usage: [mpiexec -n N] trireme bench hogwild --data.file=FILE.h5 [--repeat=R] [--mu=M] [--fade=F] [--json]\n"
@@ -38,41 +38,41 @@ enum method { PLAIN, COPIED, IN_PLACE, SHARED, COPIES, METHODS };
 static const char *const names[METHODS] = {"plain", "copied", "in place", "shared", "copies"};
 
 /* What the ranks share, beside the weights. */
-struct board {
-  _Alignas(64) _Atomic uint64_t taken; /* rows of the epoch, by all ranks */
+struct shared_counters {
+  _Alignas(64) _Atomic uint64_t next_row; /* rows of the epoch, by all ranks */
   _Alignas(64) uint64_t writers;
 };
 
 struct hogwild {
   struct job *job;
   struct trm_comm *comm, *node;
-  double mu, fade;
-  struct trm_sparse_sgd how;
+  double mu, rate_decay;
+  struct trm_sparse_sgd sgd;
   struct trm_dataset *train, *test; /* test: NULL if there is none */
   size_t rows, features, batch, epochs;
-  struct trm_host_batch fetched;
+  struct trm_host_batch host_batch;
   struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), and order holds all of an epoch */
   float *target, *shrink;           /* (batch) or (rows); (K) */
-  float *own;                       /* (K) weights of one rank */
-  struct trm_shared weights, counts, notes;
-  struct copies copies;             /* of the shared weights */
+  float *local_w;                       /* (K) weights of one rank */
+  struct trm_shared weights, write_counts, counters;
+  struct weight_copy copies;             /* of the shared weights */
   struct trm_sparse_sums sums;      /* of a counted run */
 };
 
-static float *shared_weights(const struct hogwild *h)
+static float *hog_shared_weights(const struct hogwild *h)
 {
   return h->weights.base[0];
 }
 
-static struct board *board_of(const struct hogwild *h)
+static struct shared_counters *hog_counters(const struct hogwild *h)
 {
-  return h->notes.base[0];
+  return h->counters.base[0];
 }
 
 /* Rows [low, high) of the epoch, with targets -1 and +1. */
-static int rows_get(struct hogwild *h, bool copied, uint64_t epoch, size_t low, size_t high)
+static int hog_fetch_rows(struct hogwild *h, bool copied, uint64_t epoch, size_t low, size_t high)
 {
-  struct trm_host_batch *batch = &h->fetched;
+  struct trm_host_batch *batch = &h->host_batch;
   if (copied) {
     TRM_CHECK(h->train->ops->fetch(h->train, epoch, low, high, batch));
     for (size_t i = 0; i < batch->rows; i++)
@@ -87,8 +87,8 @@ static int rows_get(struct hogwild *h, bool copied, uint64_t epoch, size_t low, 
 }
 
 /* The reference: stochastic gradient descent as one would write it down. */
-static void plain_epoch(const struct trm_sparse_row *row, const float *target, size_t rows, bool hinge, float rate,
-                        const float *shrink, float *w)
+static void hog_plain_epoch(const struct trm_sparse_row *row, const float *target, size_t rows, bool hinge, float rate,
+                            const float *shrink, float *w)
 {
   for (size_t i = 0; i < rows; i++) {
     const int32_t *column = row[i].columns;
@@ -108,76 +108,76 @@ static void plain_epoch(const struct trm_sparse_row *row, const float *target, s
   }
 }
 
-static bool all_work(enum method method)
+static bool hog_uses_all_ranks(enum method method)
 {
   return method == SHARED || method == COPIES;
 }
 
 /* Batches, until none is left: of all ranks, or of this one. */
-static int kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *how)
+static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *sgd)
 {
   struct trm_device *device = &h->job->device;
   const int64_t tau = h->job->options.strategy.tau;
-  float *w = method == SHARED ? shared_weights(h) : h->own;
-  uint64_t mine = 0;
+  float *w = method == SHARED ? hog_shared_weights(h) : h->local_w;
+  uint64_t next = 0;
   for (int64_t batches = 1;; batches++) {
-    const uint64_t low = all_work(method) ? atomic_fetch_add(&board_of(h)->taken, h->batch) : mine;
+    const uint64_t low = hog_uses_all_ranks(method) ? atomic_fetch_add(&hog_counters(h)->next_row, h->batch) : next;
     if (low >= h->rows) {
       if (method == COPIES)
-        copies_merge(&h->copies, h->own);
+        weight_copy_merge(&h->copies, h->local_w);
       return TRM_OK;
     }
     const size_t high = h->rows - low < h->batch ? h->rows : (size_t)low + h->batch;
-    mine = high;
-    TRM_CHECK(rows_get(h, method == COPIED, epoch, (size_t)low, high));
+    next = high;
+    TRM_CHECK(hog_fetch_rows(h, method == COPIED, epoch, (size_t)low, high));
     struct trm_sparse_sums sums;
-    device->ops->sparse_sgd(device, how, h->row, h->target, w, NULL, &sums, high - (size_t)low);
+    device->ops->sparse_sgd(device, sgd, h->row, h->target, w, NULL, &sums, high - (size_t)low);
     h->sums.updates += sums.updates;
     h->sums.written += sums.written;
     h->sums.conflicts += sums.conflicts;
     if (method == COPIES && batches % tau == 0)
-      copies_merge(&h->copies, h->own);
+      weight_copy_merge(&h->copies, h->local_w);
   }
 }
 
 /* All epochs of a method, from zero weights. seconds (epochs): of each pass. Collective. */
-static int method_run(struct hogwild *h, enum method method, const struct trm_races *races, double *seconds)
+static int hog_run_method(struct hogwild *h, enum method method, const struct trm_races *races, double *seconds)
 {
   struct trm_comm *comm = h->comm;
-  const bool works = all_work(method) || comm->rank == 0;
-  struct trm_sparse_sgd how = h->how;
+  const bool works = hog_uses_all_ranks(method) || comm->rank == 0;
+  struct trm_sparse_sgd sgd = h->sgd;
   int status = TRM_OK;
-  how.races = races;
+  sgd.races = races;
   h->sums = (struct trm_sparse_sums){0};
-  memset(h->own, 0, h->features * sizeof *h->own);
-  if (all_work(method) && comm->rank == 0)
-    memset(shared_weights(h), 0, h->features * sizeof(float));
+  memset(h->local_w, 0, h->features * sizeof *h->local_w);
+  if (hog_uses_all_ranks(method) && comm->rank == 0)
+    memset(hog_shared_weights(h), 0, h->features * sizeof(float));
   if (method == COPIES) {
     comm->ops->barrier(comm);
-    copies_take(&h->copies, h->own);
+    weight_copy_pull(&h->copies, h->local_w);
   }
   for (size_t epoch = 0; epoch < h->epochs && status == TRM_OK; epoch++) {
     if (method == PLAIN && works)
-      status = rows_get(h, false, epoch, 0, h->rows);
+      status = hog_fetch_rows(h, false, epoch, 0, h->rows);
     if (comm->rank == 0)
-      atomic_store(&board_of(h)->taken, 0);
-    if (all_work(method))
+      atomic_store(&hog_counters(h)->next_row, 0);
+    if (hog_uses_all_ranks(method))
       comm->ops->barrier(comm);
     const double begin = comm->ops->clock(comm);
     if (method == PLAIN && works)
-      plain_epoch(h->row, h->target, h->rows, how.loss == TRM_MARGIN_HINGE, how.rate, how.shrink, h->own);
+      hog_plain_epoch(h->row, h->target, h->rows, sgd.loss == TRM_MARGIN_HINGE, sgd.rate, sgd.shrink, h->local_w);
     else if (works)
-      status = kernel_epoch(h, method, epoch, &how);
-    if (all_work(method))
+      status = hog_kernel_epoch(h, method, epoch, &sgd);
+    if (hog_uses_all_ranks(method))
       comm->ops->barrier(comm);
     seconds[epoch] = comm->ops->clock(comm) - begin;
-    how.rate *= (float)h->fade;
+    sgd.rate *= (float)h->rate_decay;
   }
   return trm_agree(comm, status);
 }
 
 /* Share of the test rows whose class w does not tell. */
-static int test_error(struct hogwild *h, const float *w, double *error)
+static int hog_test_error(struct hogwild *h, const float *w, double *error)
 {
   size_t wrong = 0;
   *error = NAN;
@@ -185,12 +185,12 @@ static int test_error(struct hogwild *h, const float *w, double *error)
     return TRM_OK;
   for (size_t low = 0, high; low < h->test->rows; low = high) {
     high = h->test->rows - low < h->batch ? h->test->rows : low + h->batch;
-    TRM_CHECK(h->test->ops->fetch_rows(h->test, 0, low, high, &h->fetched, h->row));
+    TRM_CHECK(h->test->ops->fetch_rows(h->test, 0, low, high, &h->host_batch, h->row));
     for (size_t i = 0; i < high - low; i++) {
       double z = 0;
       for (size_t e = 0; e < h->row[i].entries; e++)
         z += (double)w[h->row[i].columns[e]] * h->row[i].values[e];
-      wrong += (z > 0) != (h->fetched.target_class[i] == 1);
+      wrong += (z > 0) != (h->host_batch.target_class[i] == 1);
     }
   }
   *error = (double)wrong / (double)h->test->rows;
@@ -205,24 +205,24 @@ struct outcome {
 };
 
 /* Of all epochs: each one's median over the rounds. */
-static double seconds_of(const struct hogwild *h, const double *seconds, size_t rounds)
+static double hog_median_seconds(const struct hogwild *h, const double *seconds, size_t rounds)
 {
-  double *one = trm_alloc(rounds * sizeof *one, "bench: times"), sum = 0;
+  double *per_round = trm_alloc(rounds * sizeof *per_round, "bench: times"), sum = 0;
   for (size_t epoch = 0; epoch < h->epochs; epoch++) {
     for (size_t k = 0; k < rounds; k++)
-      one[k] = seconds[k * h->epochs + epoch];
-    sum += bench_median(one, rounds);
+      per_round[k] = seconds[k * h->epochs + epoch];
+    sum += bench_median(per_round, rounds);
   }
-  trm_free(one);
+  trm_free(per_round);
   return sum;
 }
 
-static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rounds, bool json)
+static void hog_print_outcome(const struct hogwild *h, struct outcome *o, size_t rounds, bool json)
 {
   const double updates = (double)h->rows * (double)h->epochs;
   double seconds[METHODS], cost[METHODS], speed[METHODS];
   for (int m = 0; m < METHODS; m++) {
-    seconds[m] = seconds_of(h, o->seconds[m], rounds);
+    seconds[m] = hog_median_seconds(h, o->seconds[m], rounds);
     cost[m] = seconds[m] / seconds[PLAIN];
     speed[m] = updates / seconds[m];
   }
@@ -261,12 +261,12 @@ static void outcome_print(const struct hogwild *h, struct outcome *o, size_t rou
 }
 
 /* One run that counts. */
-static int races_count(struct hogwild *h, struct outcome *o)
+static int hog_count_races(struct hogwild *h, struct outcome *o)
 {
   struct trm_comm *comm = h->comm;
   double *ignored = trm_alloc(h->epochs * sizeof *ignored, "bench: times");
-  const struct trm_races races = {&board_of(h)->writers, h->counts.base[0]};
-  const int status = method_run(h, SHARED, &races, ignored);
+  const struct trm_races races = {&hog_counters(h)->writers, h->write_counts.base[0]};
+  const int status = hog_run_method(h, SHARED, &races, ignored);
   trm_free(ignored);
   TRM_CHECK(status);
   double sums[] = {(double)h->sums.updates, (double)h->sums.written, (double)h->sums.conflicts};
@@ -279,7 +279,7 @@ static int races_count(struct hogwild *h, struct outcome *o)
   return TRM_OK;
 }
 
-static int measure(struct hogwild *h, size_t rounds, bool json)
+static int hog_measure(struct hogwild *h, size_t rounds, bool json)
 {
   struct outcome o = {.lost = 0};
   int status = TRM_OK;
@@ -288,16 +288,16 @@ static int measure(struct hogwild *h, size_t rounds, bool json)
   for (size_t k = 0; k < rounds && status == TRM_OK; k++)
     for (enum method m = PLAIN; m < METHODS && status == TRM_OK; m++) {
       double error = 0;
-      status = method_run(h, m, NULL, o.seconds[m] + k * h->epochs);
+      status = hog_run_method(h, m, NULL, o.seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
-        status = test_error(h, all_work(m) ? shared_weights(h) : h->own, &error);
+        status = hog_test_error(h, hog_uses_all_ranks(m) ? hog_shared_weights(h) : h->local_w, &error);
       o.error[m] += error / (double)rounds;
       status = trm_agree(h->comm, status);
     }
   if (status == TRM_OK)
-    status = races_count(h, &o);
+    status = hog_count_races(h, &o);
   if (status == TRM_OK && h->comm->rank == 0)
-    outcome_print(h, &o, rounds, json);
+    hog_print_outcome(h, &o, rounds, json);
   for (int m = 0; m < METHODS; m++)
     trm_free(o.seconds[m]);
   return status;
@@ -306,23 +306,23 @@ static int measure(struct hogwild *h, size_t rounds, bool json)
 /* -- opening */
 
 /* shrink_j = mu / rows with feature j. */
-static int shrink_make(struct hogwild *h)
+static int hog_make_shrink(struct hogwild *h)
 {
   h->shrink = trm_alloc(h->features * sizeof *h->shrink, "bench: counts of features");
   for (size_t low = 0, high; low < h->rows; low = high) {
     high = h->rows - low < h->batch ? h->rows : low + h->batch;
-    TRM_CHECK(rows_get(h, false, 0, low, high));
+    TRM_CHECK(hog_fetch_rows(h, false, 0, low, high));
     for (size_t i = 0; i < high - low; i++)
       for (size_t e = 0; e < h->row[i].entries; e++)
         h->shrink[h->row[i].columns[e]]++;
   }
   for (size_t j = 0; j < h->features; j++)
     h->shrink[j] = h->shrink[j] > 0 ? (float)(h->mu / (double)h->shrink[j]) : 0;
-  h->how.shrink = h->shrink;
+  h->sgd.shrink = h->shrink;
   return TRM_OK;
 }
 
-static int check_request(const struct hogwild *h)
+static int hog_check_request(const struct hogwild *h)
 {
   const struct trm_input_spec *spec = &h->train->spec;
   const char *path = h->train->path;
@@ -337,91 +337,91 @@ static int check_request(const struct hogwild *h)
   return TRM_OK;
 }
 
-static int data_open(struct hogwild *h)
+static int hog_open_data(struct hogwild *h)
 {
   struct trm_options *o = &h->job->options;
-  const struct trm_dataset_ops *ops = h->job->parts.dataset;
+  const struct trm_dataset_ops *ops = h->job->modules.dataset;
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "bench hogwild: no data set named (--data.file=FILE.h5)");
   TRM_CHECK(trm_options_set(o, "data.memory", "1024G")); /* in memory, where ranks may fetch what they like */
   TRM_CHECK(ops->open(&h->train, o->data.file, TRM_SPLIT_TRAIN, o, h->comm));
-  TRM_CHECK(trm_agree(h->comm, check_request(h)));
+  TRM_CHECK(trm_agree(h->comm, hog_check_request(h)));
   bool has = false;
   TRM_CHECK(trm_agree(h->comm, ops->has_split(o->data.file, TRM_SPLIT_TEST, &has)));
   return has ? ops->open(&h->test, o->data.file, TRM_SPLIT_TEST, o, h->comm) : TRM_OK;
 }
 
-static int hogwild_open(struct hogwild *h)
+static int hog_open(struct hogwild *h)
 {
   const struct trm_options *o = &h->job->options;
-  h->comm = h->job->parts.comm;
+  h->comm = h->job->modules.comm;
   h->node = h->comm->ops->split_node(h->comm, "node");
-  TRM_CHECK(data_open(h));
+  TRM_CHECK(hog_open_data(h));
   h->rows = h->train->rows;
   h->features = h->train->spec.shape.size[0];
   h->batch = (size_t)o->train.batch < h->rows ? (size_t)o->train.batch : h->rows;
   h->epochs = (size_t)o->train.epochs;
-  h->how = (struct trm_sparse_sgd){
+  h->sgd = (struct trm_sparse_sgd){
     .loss = strcmp(o->train.loss, "logistic") ? TRM_MARGIN_HINGE : TRM_MARGIN_LOGISTIC,
     .rate = (float)o->optim.rate,
-    .together = (size_t)o->strategy.rows,
+    .update_rows = (size_t)o->strategy.rows,
   };
-  const size_t most = h->comm->rank == 0 ? h->rows : h->batch;
-  h->row = trm_alloc(most * sizeof *h->row, "bench: rows");
-  h->target = trm_alloc(most * sizeof *h->target, "bench: targets");
-  h->own = trm_alloc(h->features * sizeof *h->own, "bench: weights");
-  int status = h->mu > 0 ? shrink_make(h) : TRM_OK;
+  const size_t max_rows = h->comm->rank == 0 ? h->rows : h->batch;
+  h->row = trm_alloc(max_rows * sizeof *h->row, "bench: rows");
+  h->target = trm_alloc(max_rows * sizeof *h->target, "bench: targets");
+  h->local_w = trm_alloc(h->features * sizeof *h->local_w, "bench: weights");
+  int status = h->mu > 0 ? hog_make_shrink(h) : TRM_OK;
   const struct trm_comm_ops *ops = h->node->ops;
   const bool first = h->node->rank == 0;
   status = trm_agree(h->comm, status);
   if (status == TRM_OK)
     status = ops->share(h->node, first ? h->features * sizeof(float) : 0, "bench: shared weights", &h->weights);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, "bench: counters", &h->counts);
+    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, "bench: counters", &h->write_counts);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? sizeof(struct board) : 0, "bench: counters", &h->notes);
+    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, "bench: counters", &h->counters);
   if (status == TRM_OK)
-    status = copies_create(&h->copies, h->node, shared_weights(h), h->features);
+    status = weight_copy_create(&h->copies, h->node, hog_shared_weights(h), h->features);
   return trm_agree(h->comm, status);
 }
 
-static void hogwild_close(struct hogwild *h)
+static void hog_close(struct hogwild *h)
 {
-  struct trm_shared *shared[] = {&h->weights, &h->counts, &h->notes};
+  struct trm_shared *shared[] = {&h->weights, &h->write_counts, &h->counters};
   for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
     if (shared[i]->base)
       h->node->ops->unshare(h->node, shared[i]);
-  copies_free(&h->copies);
+  weight_copy_free(&h->copies);
   if (h->test)
     h->test->ops->close(h->test);
   if (h->train)
     h->train->ops->close(h->train);
-  trm_host_batch_free(&h->fetched);
+  trm_host_batch_free(&h->host_batch);
   trm_free(h->row);
   trm_free(h->target);
   trm_free(h->shrink);
-  trm_free(h->own);
+  trm_free(h->local_w);
   h->node->ops->release(h->node);
 }
 
 int bench_hogwild(int argc, char **argv)
 {
   struct job job;
-  struct hogwild h = {.job = &job, .fade = 0.9};
+  struct hogwild h = {.job = &job, .rate_decay = 0.9};
   int64_t repeat = 7;
-  bool json = false, helped;
+  bool json = false, help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
                                {"mu", FLAG_REAL, &h.mu, 0, 1000000},
-                               {"fade", FLAG_REAL, &h.fade, 0, 1},
+                               {"fade", FLAG_REAL, &h.rate_decay, 0, 1},
                                {"json", FLAG_BOOL, &json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench hogwild", .usage = usage, .flags = table};
-  int words, status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped) {
-    status = hogwild_open(&h);
+  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
+    status = hog_open(&h);
     if (status == TRM_OK)
-      status = measure(&h, (size_t)repeat, json);
-    hogwild_close(&h);
+      status = hog_measure(&h, (size_t)repeat, json);
+    hog_close(&h);
   }
   job_close(&job);
   return status;

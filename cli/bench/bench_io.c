@@ -25,9 +25,9 @@ static const char usage[] =
   "  --repeat=R  rounds (default 7)\n"
   "  --json      one JSON object\n";
 
-enum { PIECE = 128 << 10 };
+enum { READ_BYTES = 128 << 10 };
 
-static int file_size(const char *path, uint64_t *bytes)
+static int io_file_size(const char *path, uint64_t *bytes)
 {
   struct stat s;
   if (stat(path, &s) != 0)
@@ -37,9 +37,9 @@ static int file_size(const char *path, uint64_t *bytes)
 }
 
 /* This rank's part of the file, from the beginning to the end. */
-static int plain_read(struct trm_comm *comm, const char *path, uint64_t bytes, double *seconds)
+static int io_read_plain(struct trm_comm *comm, const char *path, uint64_t bytes, double *seconds)
 {
-  char *piece = trm_alloc(PIECE, "bench: a piece of the file");
+  char *buffer = trm_alloc(READ_BYTES, "bench: a piece of the file");
   comm->ops->barrier(comm);
   const double begin = comm->ops->clock(comm);
   size_t low, high;
@@ -48,7 +48,7 @@ static int plain_read(struct trm_comm *comm, const char *path, uint64_t bytes, d
   const int file = open(path, O_RDONLY | O_CLOEXEC);
   bool good = file >= 0 && lseek(file, (off_t)low, SEEK_SET) >= 0;
   while (good && low < high) {
-    const ssize_t got = read(file, piece, high - low < PIECE ? high - low : PIECE);
+    const ssize_t got = read(file, buffer, high - low < READ_BYTES ? high - low : READ_BYTES);
     good = got > 0;
     low += good ? (size_t)got : 0;
   }
@@ -58,39 +58,39 @@ static int plain_read(struct trm_comm *comm, const char *path, uint64_t bytes, d
     close(file);
   comm->ops->barrier(comm);
   *seconds = comm->ops->clock(comm) - begin;
-  trm_free(piece);
+  trm_free(buffer);
   return trm_agree(comm, status);
 }
 
-static int measure(struct job *job, const char *path, size_t rounds, bool json)
+static int io_measure(struct job *job, const char *path, size_t rounds, bool json)
 {
-  struct trm_comm *comm = job->parts.comm;
+  struct trm_comm *comm = job->modules.comm;
   uint64_t file_bytes = 0, bytes = 0;
   double ignored;
-  TRM_CHECK(trm_agree(comm, file_size(path, &file_bytes)));
-  TRM_CHECK(plain_read(comm, path, file_bytes, &ignored));
+  TRM_CHECK(trm_agree(comm, io_file_size(path, &file_bytes)));
+  TRM_CHECK(io_read_plain(comm, path, file_bytes, &ignored));
   TRM_CHECK(trm_data_read_rate(path, comm, 1, &ignored, &bytes));
   double *set = trm_alloc(2 * rounds * sizeof *set, "bench: times"), *plain = set + rounds;
   int status = TRM_OK;
   for (size_t k = 0; k < rounds && status == TRM_OK; k++) {
     status = trm_data_read_rate(path, comm, 1, &set[k], &bytes);
     if (status == TRM_OK)
-      status = plain_read(comm, path, file_bytes, &plain[k]);
+      status = io_read_plain(comm, path, file_bytes, &plain[k]);
   }
   if (status == TRM_OK) {
     bench_slowest(comm, set, rounds);
     bench_slowest(comm, plain, rounds);
   }
   const double rate = (double)bytes / bench_median(set, rounds);
-  const double bare = (double)file_bytes / bench_median(plain, rounds);
+  const double plain_rate = (double)file_bytes / bench_median(plain, rounds);
   trm_free(set);
   if (status != TRM_OK || comm->rank != 0)
     return status;
   if (!json) {
     printf("%s: %.1f MB of samples in a file of %.1f MB, %d rank%s\n", path, 1e-6 * (double)bytes,
            1e-6 * (double)file_bytes, comm->size, comm->size == 1 ? "" : "s");
-    printf("  data set   %8.3f GB/s\n  read(2)    %8.3f GB/s\n  share      %8.1f %%\n", 1e-9 * rate, 1e-9 * bare,
-           100 * rate / bare);
+    printf("  data set   %8.3f GB/s\n  read(2)    %8.3f GB/s\n  share      %8.1f %%\n", 1e-9 * rate, 1e-9 * plain_rate,
+           100 * rate / plain_rate);
     return TRM_OK;
   }
   struct trm_json line;
@@ -99,8 +99,8 @@ static int measure(struct job *job, const char *path, size_t rounds, bool json)
   trm_json_integer(&line, "ranks", comm->size);
   trm_json_integer(&line, "bytes", (int64_t)bytes);
   trm_json_number(&line, "gb_per_s", 1e-9 * rate);
-  trm_json_number(&line, "read_gb_per_s", 1e-9 * bare);
-  trm_json_number(&line, "share", rate / bare);
+  trm_json_number(&line, "read_gb_per_s", 1e-9 * plain_rate);
+  trm_json_number(&line, "share", rate / plain_rate);
   bench_line_close(&line);
   return TRM_OK;
 }
@@ -109,21 +109,21 @@ static int measure(struct job *job, const char *path, size_t rounds, bool json)
 
 enum { SIDE = 32, IMAGES = 256000000 / (SIDE * SIDE) };
 
-static void word_write(FILE *out, uint32_t value)
+static void io_write_uint32(FILE *out, uint32_t value)
 {
   for (int shift = 24; shift >= 0; shift -= 8)
     fputc((int)(value >> shift & 255), out);
 }
 
-static int idx_write(const char *path, bool images)
+static int io_write_idx(const char *path, bool images)
 {
   FILE *out = fopen(path, "w");
   if (out) {
-    word_write(out, images ? 0x803 : 0x801);
-    word_write(out, IMAGES);
+    io_write_uint32(out, images ? 0x803 : 0x801);
+    io_write_uint32(out, IMAGES);
     if (images) {
-      word_write(out, SIDE);
-      word_write(out, SIDE);
+      io_write_uint32(out, SIDE);
+      io_write_uint32(out, SIDE);
     }
     uint8_t pattern[SIDE * SIDE];
     for (uint32_t i = 0; i < IMAGES; i++) {
@@ -136,14 +136,14 @@ static int idx_write(const char *path, bool images)
   return TRM_OK;
 }
 
-static int set_make(const char *folder, const char *out)
+static int io_make_dataset(const char *folder, const char *out)
 {
   char *images = trm_format("%s/images", folder), *labels = trm_format("%s/labels", folder);
   const char *const paths[] = {images, labels};
   const struct trm_import_request request = {.paths = paths, .count = 2, .out = out};
-  int status = idx_write(images, true);
+  int status = io_write_idx(images, true);
   if (status == TRM_OK)
-    status = idx_write(labels, false);
+    status = io_write_idx(labels, false);
   for (const struct trm_importer *i = trm_importer_table; status == TRM_OK && i->name; i++)
     if (!strcmp(i->name, "mnist"))
       status = i->run(&request);
@@ -155,9 +155,9 @@ static int set_make(const char *folder, const char *out)
 }
 
 /* Rank 0 makes the set; all ranks learn its place. */
-static int made_measure(struct job *job, size_t rounds, bool json)
+static int io_measure_temp(struct job *job, size_t rounds, bool json)
 {
-  struct trm_comm *comm = job->parts.comm;
+  struct trm_comm *comm = job->modules.comm;
   const char *temporary = getenv("TMPDIR");
   char *folder = trm_format("%s/trireme-io-XXXXXX", temporary && *temporary ? temporary : "/tmp");
   int status = TRM_OK;
@@ -171,13 +171,13 @@ static int made_measure(struct job *job, size_t rounds, bool json)
   comm->ops->broadcast(comm, shared, (size_t)length, TRM_BYTE, 0);
   char *path = trm_format("%s/set.h5", shared);
   if (comm->rank == 0 && status == TRM_OK) {
-    trm_log_quiet(true);
-    status = set_make(shared, path);
-    trm_log_quiet(job->options.log.quiet);
+    trm_log_set_quiet(true);
+    status = io_make_dataset(shared, path);
+    trm_log_set_quiet(job->options.log.quiet);
   }
   status = trm_agree(comm, status);
   if (status == TRM_OK)
-    status = measure(job, path, rounds, json);
+    status = io_measure(job, path, rounds, json);
   if (comm->rank == 0) {
     unlink(path);
     rmdir(shared);
@@ -192,14 +192,14 @@ int bench_io(int argc, char **argv)
 {
   struct job job;
   int64_t repeat = 7;
-  bool json = false, helped;
+  bool json = false, help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
                                {"json", FLAG_BOOL, &json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench io", .usage = usage, .flags = table, .places = 1};
-  int words, status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped)
-    status = words ? measure(&job, argv[0], (size_t)repeat, json) : made_measure(&job, (size_t)repeat, json);
+  const struct job_request request = {.command = "bench io", .usage = usage, .flags = table, .nargs = 1};
+  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown)
+    status = nargs ? io_measure(&job, argv[0], (size_t)repeat, json) : io_measure_temp(&job, (size_t)repeat, json);
   job_close(&job);
   return status;
 }

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "cli/bench/bench.h"
-#include "cli/bench/bench_access.h"
+#include "cli/bench/bench_rma_ops.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -38,33 +38,33 @@ static const char usage[] =
   "  --naps=US,... naps of the helper thread, microseconds (default 50,200,1000)\n"
   "  --json        a JSON object for each operation, size and occupation of rank 0\n";
 
-static const size_t sizes[] = {8, 4096, (size_t)256 << 10, ACCESS_LARGEST};
-enum { SIZES = sizeof sizes / sizeof *sizes, MOST_NAPS = 8, MOST_ROUNDS = 10000, QUIET_TURNS = 5, DONE_TAG = 1 };
+static const size_t sizes[] = {8, 4096, (size_t)256 << 10, RMA_MAX_BYTES};
+enum { SIZES = sizeof sizes / sizeof *sizes, MAX_NAPS = 8, MAX_ROUNDS = 10000, QUIET_TRIALS = 5, DONE_TAG = 1 };
 #define SLICE_S 0.02
-#define TURN_S 0.2
+#define TRIAL_S 0.2
 #define PAUSE_S 0.01
 
 /* What the target does. */
-struct manner {
+struct target_mode {
   const char *name;
-  bool computes, helped;
+  bool computes, has_helper;
   int64_t nap_us;     /* of the helper */
   double quiet_speed; /* of the target's computing while nobody calls on it, beside that of the busy one; NAN: idle */
 };
 
 struct rma {
   struct trm_comm *pair; /* ranks 0 and 1 */
-  struct access_memory memory;
-  struct manner manner[2 + MOST_NAPS];
-  int manners, ranks;
+  struct rma_memory memory;
+  struct target_mode mode[2 + MAX_NAPS];
+  int modes, ranks;
   size_t repeat;         /* 0: by time */
-  double *took;          /* (MOST_ROUNDS) */
+  double *seconds;          /* (MAX_ROUNDS) */
   float *work;           /* (WORK_FLOATS) what the target computes on */
   double units_per_s;    /* of the target, computing, that nobody calls on; 0: not yet known */
   bool json;
 };
 
-static void nap(double seconds)
+static void bench_rma_sleep(double seconds)
 {
   const struct timespec time = {(time_t)seconds, (long)(1e9 * (seconds - floor(seconds)))};
   nanosleep(&time, NULL);
@@ -75,7 +75,7 @@ static void nap(double seconds)
 enum { WORK_FLOATS = 2048, WORK_PASSES = 64 };
 
 /* Some microseconds of arithmetic within the first cache; the same code for all who call. */
-static __attribute__((noinline)) void work_unit(float *x)
+static __attribute__((noinline)) void bench_rma_work_unit(float *x)
 {
   for (int pass = 0; pass < WORK_PASSES; pass++)
     for (int i = 0; i < WORK_FLOATS; i++)
@@ -85,32 +85,32 @@ static __attribute__((noinline)) void work_unit(float *x)
 /* The thread beside a target that computes: it alone speaks to the communicator. It looks by test, which lets MPI work
  * as progress does, but does not give the core away: the computing thread would keep it for some milliseconds. Several
  * looks, because MPI takes in a large operation piece by piece. */
-enum { LOOKS = 20 };
-struct helper {
+enum { TESTS_PER_WAKE = 20 };
+struct progress_thread {
   struct trm_comm *pair;
-  struct trm_request **told;
+  struct trm_request **stop;
   double nap_s;
   atomic_bool done;
 };
 
-static void *helper_run(void *argument)
+static void *bench_rma_run_helper(void *argument)
 {
-  struct helper *helper = argument;
+  struct progress_thread *helper = argument;
   const struct trm_comm_ops *ops = helper->pair->ops;
-  bool told = false;
-  while (!told) {
-    for (int i = 0; i < LOOKS && !told; i++)
-      told = ops->test(helper->told);
-    if (!told)
-      nap(helper->nap_s);
+  bool stopped = false;
+  while (!stopped) {
+    for (int i = 0; i < TESTS_PER_WAKE && !stopped; i++)
+      stopped = ops->test(helper->stop);
+    if (!stopped)
+      bench_rma_sleep(helper->nap_s);
   }
   atomic_store(&helper->done, true);
   return NULL;
 }
 
-static void helper_start(struct helper *helper, pthread_t *thread)
+static void bench_rma_start_helper(struct progress_thread *helper, pthread_t *thread)
 {
-  const int reason = pthread_create(thread, NULL, helper_run, helper);
+  const int reason = pthread_create(thread, NULL, bench_rma_run_helper, helper);
   if (reason == 0)
     return;
   trm_error(TRM_FAILED, "bench rma: cannot start a thread: %s", strerror(reason));
@@ -118,22 +118,22 @@ static void helper_start(struct helper *helper, pthread_t *thread)
   trm_abort(TRM_FAILED); /* the origin waits */
 }
 
-static double compute_helped(struct rma *r, const struct manner *manner, struct trm_request **told)
+static double bench_rma_compute_with_helper(struct rma *r, const struct target_mode *mode, struct trm_request **stop)
 {
   struct trm_comm *pair = r->pair;
-  struct helper helper = {.pair = pair, .told = told, .nap_s = 1e-6 * (double)manner->nap_us};
+  struct progress_thread helper = {.pair = pair, .stop = stop, .nap_s = 1e-6 * (double)mode->nap_us};
   pthread_t thread;
   size_t units = 0;
-  helper_start(&helper, &thread);
+  bench_rma_start_helper(&helper, &thread);
   const double begin = pair->ops->clock(pair);
   for (; units == 0 || !atomic_load_explicit(&helper.done, memory_order_relaxed); units++)
-    work_unit(r->work);
+    bench_rma_work_unit(r->work);
   const double took = pair->ops->clock(pair) - begin;
   pthread_join(thread, NULL);
   return (double)units / took;
 }
 
-static double compute_alone(struct rma *r, struct trm_request **told)
+static double bench_rma_compute_alone(struct rma *r, struct trm_request **stop)
 {
   struct trm_comm *pair = r->pair;
   const double begin = pair->ops->clock(pair);
@@ -142,115 +142,117 @@ static double compute_alone(struct rma *r, struct trm_request **told)
   do {
     const double slice = now;
     for (; now - slice < SLICE_S; now = pair->ops->clock(pair), units++)
-      work_unit(r->work);
+      bench_rma_work_unit(r->work);
     pair->ops->progress(pair);
-  } while (!pair->ops->test(told));
+  } while (!pair->ops->test(stop));
   return (double)units / (now - begin);
 }
 
 /* Until the origin has enough. Returns units of work a second, NAN of an idle target. */
-static double target_run(struct rma *r, const struct manner *manner)
+static double bench_rma_run_target(struct rma *r, const struct target_mode *mode)
 {
   struct trm_comm *pair = r->pair;
-  struct trm_request *told;
-  char word;
-  pair->ops->receive_begin(pair, &word, 1, TRM_BYTE, ACCESS_ORIGIN, DONE_TAG, &told);
+  struct trm_request *stop;
+  char byte;
+  pair->ops->receive_begin(pair, &byte, 1, TRM_BYTE, RMA_ORIGIN, DONE_TAG, &stop);
   pair->ops->barrier(pair);
-  if (manner->helped)
-    return compute_helped(r, manner, &told);
-  if (manner->computes)
-    return compute_alone(r, &told);
-  pair->ops->wait(&told);
+  if (mode->has_helper)
+    return bench_rma_compute_with_helper(r, mode, &stop);
+  if (mode->computes)
+    return bench_rma_compute_alone(r, &stop);
+  pair->ops->wait(&stop);
   return NAN;
 }
 
 /* -- the origin */
 
-static double operations_time(struct rma *r, const struct access *access, size_t bytes, size_t count)
+static double bench_rma_time_operations(struct rma *r, const struct rma_op *op, size_t bytes, size_t count)
 {
   struct trm_comm *pair = r->pair;
   const double begin = pair->ops->clock(pair);
   for (size_t i = 0; i < count; i++)
-    access->run(&r->memory, bytes);
+    op->run(&r->memory, bytes);
   return (pair->ops->clock(pair) - begin) / (double)count;
 }
 
 /* The median time of an operation. Whoever looks after messages only now and then is called on at any moment of it. */
-static double operations_measure(struct rma *r, const struct manner *manner, const struct access *access, size_t bytes)
+static double bench_rma_measure_operation(struct rma *r, const struct target_mode *mode, const struct rma_op *op,
+                                          size_t bytes)
 {
   struct trm_comm *pair = r->pair;
-  const bool asks = manner->computes && !access->shared;
-  operations_time(r, access, bytes, 1);
-  const double once = operations_time(r, access, bytes, 1);
-  const size_t count = !asks && once < 2e-6 ? 100 : 1; /* the clock itself takes time */
+  const bool needs_progress = mode->computes && !op->shared;
+  bench_rma_time_operations(r, op, bytes, 1);
+  const double once = bench_rma_time_operations(r, op, bytes, 1);
+  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* the clock itself takes time */
   const double begin = pair->ops->clock(pair);
-  double part = 0; /* walks evenly over [0, 1), far from one to the next */
+  double phase = 0; /* walks evenly over [0, 1), far from one to the next */
   size_t n = 0;
-  while (r->repeat ? n < r->repeat : n < 5 || (n < MOST_ROUNDS && pair->ops->clock(pair) - begin < TURN_S)) {
-    if (asks)
-      nap(PAUSE_S * part);
-    r->took[n++] = operations_time(r, access, bytes, count);
-    part = fmod(part + 0.618, 1);
+  while (r->repeat ? n < r->repeat : n < 5 || (n < MAX_ROUNDS && pair->ops->clock(pair) - begin < TRIAL_S)) {
+    if (needs_progress)
+      bench_rma_sleep(PAUSE_S * phase);
+    r->seconds[n++] = bench_rma_time_operations(r, op, bytes, count);
+    phase = fmod(phase + 0.618, 1);
   }
-  return bench_median(r->took, n);
+  return bench_median(r->seconds, n);
 }
 
 /* access NULL: nothing is done for a while, which takes no time. */
-static double origin_run(struct rma *r, const struct manner *manner, const struct access *access, size_t bytes)
+static double bench_rma_run_origin(struct rma *r, const struct target_mode *mode, const struct rma_op *op, size_t bytes)
 {
   struct trm_comm *pair = r->pair;
   struct trm_request *done;
   double median = NAN;
   pair->ops->barrier(pair);
-  if (access)
-    median = operations_measure(r, manner, access, bytes);
+  if (op)
+    median = bench_rma_measure_operation(r, mode, op, bytes);
   else
-    nap(TURN_S / 2);
-  pair->ops->send_begin(pair, "", 1, TRM_BYTE, ACCESS_TARGET, DONE_TAG, &done);
+    bench_rma_sleep(TRIAL_S / 2);
+  pair->ops->send_begin(pair, "", 1, TRM_BYTE, RMA_TARGET, DONE_TAG, &done);
   pair->ops->wait(&done);
   return median;
 }
 
 /* -- both */
 
-struct found {
+struct rma_result {
   double latency_s, units_per_s; /* NAN: none */
 };
 
 /* Collective over the pair; both have the answer. */
-static struct found turn(struct rma *r, const struct manner *manner, const struct access *access, size_t bytes)
+static struct rma_result bench_rma_run_trial(struct rma *r, const struct target_mode *mode, const struct rma_op *op,
+                                             size_t bytes)
 {
-  const bool target = r->pair->rank == ACCESS_TARGET;
-  struct found found;
-  const double mine = target ? target_run(r, manner) : origin_run(r, manner, access, bytes);
-  double both[2];
-  r->pair->ops->allgather(r->pair, &mine, both, 1, TRM_DOUBLE);
-  found.latency_s = both[ACCESS_ORIGIN];
-  found.units_per_s = both[ACCESS_TARGET];
-  return found;
+  const bool target = r->pair->rank == RMA_TARGET;
+  struct rma_result result;
+  const double mine = target ? bench_rma_run_target(r, mode) : bench_rma_run_origin(r, mode, op, bytes);
+  double values[2];
+  r->pair->ops->allgather(r->pair, &mine, values, 1, TRM_DOUBLE);
+  result.latency_s = values[RMA_ORIGIN];
+  result.units_per_s = values[RMA_TARGET];
+  return result;
 }
 
 /* What computing loses to each manner while nobody calls: they take turns, medians. The busy one sets the measure. */
-static void quiet_measure(struct rma *r)
+static void bench_rma_measure_quiet(struct rma *r)
 {
-  const size_t turns = r->repeat && r->repeat < QUIET_TURNS ? r->repeat : QUIET_TURNS;
-  double speed[2 + MOST_NAPS][QUIET_TURNS];
-  for (size_t k = 0; k < turns; k++)
-    for (int i = 0; i < r->manners; i++)
-      if (r->manner[i].computes)
-        speed[i][k] = turn(r, &r->manner[i], NULL, 0).units_per_s;
-  for (int i = 0; i < r->manners; i++) {
-    struct manner *manner = &r->manner[i];
-    manner->quiet_speed = manner->computes ? bench_median(speed[i], turns) : NAN;
-    if (manner->computes && !manner->helped)
-      r->units_per_s = manner->quiet_speed;
-    manner->quiet_speed /= r->units_per_s;
+  const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? r->repeat : QUIET_TRIALS;
+  double speed[2 + MAX_NAPS][QUIET_TRIALS];
+  for (size_t k = 0; k < trials; k++)
+    for (int i = 0; i < r->modes; i++)
+      if (r->mode[i].computes)
+        speed[i][k] = bench_rma_run_trial(r, &r->mode[i], NULL, 0).units_per_s;
+  for (int i = 0; i < r->modes; i++) {
+    struct target_mode *mode = &r->mode[i];
+    mode->quiet_speed = mode->computes ? bench_median(speed[i], trials) : NAN;
+    if (mode->computes && !mode->has_helper)
+      r->units_per_s = mode->quiet_speed;
+    mode->quiet_speed /= r->units_per_s;
   }
 }
 
 /* -- the answer */
 
-static void time_print(double seconds)
+static void bench_rma_print_time(double seconds)
 {
   if (isfinite(seconds))
     printf(seconds < 1e-4 ? " %11.3f" : " %11.1f", 1e6 * seconds);
@@ -258,7 +260,7 @@ static void time_print(double seconds)
     printf(" %11s", "-");
 }
 
-static void speed_print(const char *form, double speed)
+static void bench_rma_print_speed(const char *form, double speed)
 {
   if (isfinite(speed))
     printf(form, speed);
@@ -266,162 +268,162 @@ static void speed_print(const char *form, double speed)
     printf(" %7s", "-");
 }
 
-static void head_print(const struct rma *r)
+static void bench_rma_print_head(const struct rma *r)
 {
   printf("%d ranks, rank 1 calls on rank 0; medians in us\n", r->ranks);
-  for (int i = 0; i < r->manners; i++)
-    if (r->manner[i].helped)
+  for (int i = 0; i < r->modes; i++)
+    if (r->mode[i].has_helper)
       printf("a helper that naps %lld us leaves rank 0 %.3f of its speed while nobody calls\n",
-             (long long)r->manner[i].nap_us, r->manner[i].quiet_speed);
-  if (!r->memory.shares)
+             (long long)r->mode[i].nap_us, r->mode[i].quiet_speed);
+  if (!r->memory.shares_memory)
     printf("the two are not of one node: no shared memory\n");
   printf("%-7s %-10s %-11s %11s %11s %11s %11s %8s %7s\n", "window", "operation", "rank 0", "8 B", "4 KiB", "256 KiB",
          "4 MiB", "GB/s", "speed");
 }
 
-static void row_print(const struct rma *r, const struct access *access, const struct manner *manner,
-                      const struct found *found)
+static void bench_rma_print_row(const struct rma *r, const struct rma_op *op, const struct target_mode *mode,
+                                const struct rma_result *result)
 {
-  const int n = access->one ? 1 : SIZES;
+  const int n = op->single_element ? 1 : SIZES;
   double slowest = NAN;
   char name[24];
-  if (manner->helped)
-    snprintf(name, sizeof name, "helper %lld", (long long)manner->nap_us);
+  if (mode->has_helper)
+    snprintf(name, sizeof name, "helper %lld", (long long)mode->nap_us);
   else
-    snprintf(name, sizeof name, "%s", manner->name);
-  printf("%-7s %-10s %-11s", access->window, access->name, name);
+    snprintf(name, sizeof name, "%s", mode->name);
+  printf("%-7s %-10s %-11s", op->window, op->name, name);
   for (int i = 0; i < SIZES; i++)
-    time_print(i < n ? found[i].latency_s : NAN);
+    bench_rma_print_time(i < n ? result[i].latency_s : NAN);
   for (int i = 0; i < n; i++)
-    slowest = fmin(slowest, found[i].units_per_s / r->units_per_s);
-  printf(" %8.3f", 1e-9 * (double)sizes[n - 1] / found[n - 1].latency_s);
-  speed_print(" %7.2f", slowest);
+    slowest = fmin(slowest, result[i].units_per_s / r->units_per_s);
+  printf(" %8.3f", 1e-9 * (double)sizes[n - 1] / result[n - 1].latency_s);
+  bench_rma_print_speed(" %7.2f", slowest);
   printf("\n");
   fflush(stdout);
 }
 
-static void lines_print(const struct rma *r, const struct access *access, const struct manner *manner,
-                        const struct found *found)
+static void bench_rma_print_json(const struct rma *r, const struct rma_op *op, const struct target_mode *mode,
+                                 const struct rma_result *result)
 {
-  for (int i = 0; i < (access->one ? 1 : SIZES); i++) {
+  for (int i = 0; i < (op->single_element ? 1 : SIZES); i++) {
     struct trm_json line;
     bench_line_open(&line, "rma");
     trm_json_integer(&line, "ranks", r->ranks);
-    trm_json_text(&line, "window", access->window);
-    trm_json_text(&line, "operation", access->name);
-    trm_json_text(&line, "target", manner->name);
-    if (manner->helped)
-      trm_json_integer(&line, "nap_us", manner->nap_us);
+    trm_json_text(&line, "window", op->window);
+    trm_json_text(&line, "operation", op->name);
+    trm_json_text(&line, "target", mode->name);
+    if (mode->has_helper)
+      trm_json_integer(&line, "nap_us", mode->nap_us);
     trm_json_integer(&line, "bytes", (int64_t)sizes[i]);
-    trm_json_number(&line, "latency_s", found[i].latency_s);
-    trm_json_number(&line, "gb_per_s", 1e-9 * (double)sizes[i] / found[i].latency_s);
-    if (manner->computes) {
-      trm_json_number(&line, "speed", found[i].units_per_s / r->units_per_s);
-      trm_json_number(&line, "quiet_speed", manner->quiet_speed);
+    trm_json_number(&line, "latency_s", result[i].latency_s);
+    trm_json_number(&line, "gb_per_s", 1e-9 * (double)sizes[i] / result[i].latency_s);
+    if (mode->computes) {
+      trm_json_number(&line, "speed", result[i].units_per_s / r->units_per_s);
+      trm_json_number(&line, "quiet_speed", mode->quiet_speed);
     }
     bench_line_close(&line);
   }
 }
 
-static void access_measure(struct rma *r, const struct access *access)
+static void bench_rma_measure_op(struct rma *r, const struct rma_op *op)
 {
-  for (int k = 0; k < r->manners; k++) {
-    const struct manner *manner = &r->manner[k];
-    struct found found[SIZES];
-    if (access->shared && manner->helped)
+  for (int k = 0; k < r->modes; k++) {
+    const struct target_mode *mode = &r->mode[k];
+    struct rma_result result[SIZES];
+    if (op->shared && mode->has_helper)
       continue; /* loads and stores need no help */
-    for (int i = 0; i < (access->one ? 1 : SIZES); i++)
-      found[i] = turn(r, manner, access, sizes[i]);
-    if (r->pair->rank == ACCESS_TARGET)
-      (r->json ? lines_print : row_print)(r, access, manner, found);
+    for (int i = 0; i < (op->single_element ? 1 : SIZES); i++)
+      result[i] = bench_rma_run_trial(r, mode, op, sizes[i]);
+    if (r->pair->rank == RMA_TARGET)
+      (r->json ? bench_rma_print_json : bench_rma_print_row)(r, op, mode, result);
   }
 }
 
-static int pair_run(struct rma *r)
+static int bench_rma_run_pair(struct rma *r)
 {
   struct trm_comm *pair = r->pair;
-  TRM_CHECK(trm_agree(pair, access_open(&r->memory, pair)));
-  TRM_CHECK(trm_agree(pair, pair->rank == ACCESS_ORIGIN ? access_verify(&r->memory) : TRM_OK));
-  quiet_measure(r);
-  if (pair->rank == ACCESS_TARGET && !r->json)
-    head_print(r);
-  for (const struct access *access = access_table; access->name; access++)
-    if (r->memory.shares || !access->shared)
-      access_measure(r, access);
+  TRM_CHECK(trm_agree(pair, rma_memory_open(&r->memory, pair)));
+  TRM_CHECK(trm_agree(pair, pair->rank == RMA_ORIGIN ? rma_memory_verify(&r->memory) : TRM_OK));
+  bench_rma_measure_quiet(r);
+  if (pair->rank == RMA_TARGET && !r->json)
+    bench_rma_print_head(r);
+  for (const struct rma_op *op = rma_op_table; op->name; op++)
+    if (r->memory.shares_memory || !op->shared)
+      bench_rma_measure_op(r, op);
   return TRM_OK;
 }
 
 /* The others leave the cores to the pair. */
-static void spectate(struct trm_comm *comm, struct trm_comm *pair)
+static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm *pair)
 {
   struct trm_request *request;
-  char word = 0;
+  char byte = 0;
   if (comm->rank == 0)
     for (int i = pair->size; i < comm->size; i++) {
-      comm->ops->send_begin(comm, &word, 1, TRM_BYTE, i, DONE_TAG, &request);
+      comm->ops->send_begin(comm, &byte, 1, TRM_BYTE, i, DONE_TAG, &request);
       comm->ops->wait(&request);
     }
   if (pair)
     return;
-  comm->ops->receive_begin(comm, &word, 1, TRM_BYTE, 0, DONE_TAG, &request);
+  comm->ops->receive_begin(comm, &byte, 1, TRM_BYTE, 0, DONE_TAG, &request);
   while (!comm->ops->test(&request))
-    nap(1e-3);
+    bench_rma_sleep(1e-3);
 }
 
 /* "50,200,1000" behind the manners that are always there */
-static int naps_read(struct rma *r, const char *text)
+static int bench_rma_parse_naps(struct rma *r, const char *text)
 {
   const char *at = text;
-  for (int i = 0; i < MOST_NAPS; i++) {
+  for (int i = 0; i < MAX_NAPS; i++) {
     char *end;
     const long long us = strtoll(at, &end, 10);
     if (end == at || us < 1 || us > 1000000 || (*end && *end != ','))
       return trm_error(TRM_USAGE, "bench rma: --naps=%s: at \"%s\": wanted microseconds from 1 to 1000000", text, at);
-    r->manner[r->manners++] = (struct manner){"helper", true, true, us, NAN};
+    r->mode[r->modes++] = (struct target_mode){"helper", true, true, us, NAN};
     if (!*end)
       return TRM_OK;
     at = end + 1;
   }
-  return trm_error(TRM_USAGE, "bench rma: --naps: more than %d", MOST_NAPS);
+  return trm_error(TRM_USAGE, "bench rma: --naps: more than %d", MAX_NAPS);
 }
 
-static int measure(struct rma *r, struct trm_comm *comm)
+static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
 {
   if (comm->size < 2)
     return trm_error(TRM_USAGE, "bench rma: needs two ranks, one to call on the other: mpiexec -n 2 trireme bench rma");
   r->ranks = comm->size;
-  r->took = trm_alloc(MOST_ROUNDS * sizeof *r->took, "bench: times");
+  r->seconds = trm_alloc(MAX_ROUNDS * sizeof *r->seconds, "bench: times");
   r->work = trm_alloc(WORK_FLOATS * sizeof *r->work, "bench: work");
   r->pair = comm->ops->split(comm, comm->rank < 2 ? 0 : -1, comm->rank);
-  const int status = r->pair ? pair_run(r) : TRM_OK;
-  spectate(comm, r->pair);
+  const int status = r->pair ? bench_rma_run_pair(r) : TRM_OK;
+  bench_rma_sleep_outside_pair(comm, r->pair);
   if (r->pair) {
-    access_close(&r->memory);
+    rma_memory_close(&r->memory);
     comm->ops->release(r->pair);
   }
   trm_free(r->work);
-  trm_free(r->took);
+  trm_free(r->seconds);
   return trm_agree(comm, status);
 }
 
 int bench_rma(int argc, char **argv)
 {
   struct job job;
-  struct rma r = {.manner = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .manners = 2};
+  struct rma r = {.mode = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .modes = 2};
   const char *naps = "50,200,1000";
   int64_t repeat = 0;
-  bool helped;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, MOST_ROUNDS},
+  bool help_shown;
+  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, MAX_ROUNDS},
                                {"naps", FLAG_TEXT, &naps, 0, 0},
                                {"json", FLAG_BOOL, &r.json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench rma", .usage = usage, .flags = table};
-  int words, status = job_open(&job, &request, argc, argv, &words, &helped);
-  if (status == TRM_OK && !helped) {
+  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
     r.repeat = (size_t)repeat;
-    status = naps_read(&r, naps);
+    status = bench_rma_parse_naps(&r, naps);
     if (status == TRM_OK)
-      status = measure(&r, job.parts.comm);
+      status = bench_rma_measure(&r, job.modules.comm);
   }
   job_close(&job);
   return status;

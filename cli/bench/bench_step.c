@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "cli/bench/bench.h"
-#include "cli/bench/bench_limits.h"
-#include "cli/bench/bench_work.h"
+#include "cli/bench/bench_roofline.h"
+#include "cli/bench/bench_run.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -34,36 +34,36 @@ static const char usage[] =
   "optim.momentum 0.9 if optim.name is not.\n";
 
 struct bench {
-  struct work work;
-  struct limits limits;
+  struct bench_run run;
+  struct roofline roof;
   size_t steps, warmup;
   bool bound, json;
   double *step, *compute, *update;   /* (steps) seconds */
   double *part[TIMED_PARTS];         /* (steps) seconds */
-  struct timed_sum sum[TIMED_PARTS]; /* of all steps; of one from figures_make on */
+  struct timed_sum sum[TIMED_PARTS]; /* of all steps; of one from bench_step_reduce_figures on */
   double wait_s, comm_s;             /* in all steps: waiting for others, communication */
 };
 
-static int step_time(struct bench *b, size_t k)
+static int bench_step_time_step(struct bench *b, size_t k)
 {
-  struct work *work = &b->work;
-  struct trm_comm *comm = work->comm;
+  struct bench_run *run = &b->run;
+  struct trm_comm *comm = run->comm;
   double computed = 0;
-  const double waited = work->strategy.wait_s, sent = work->strategy.comm_s;
+  const double waited = run->strategy.wait_s, sent = run->strategy.comm_s;
   comm->ops->barrier(comm);
-  memset(work->timed.sum, 0, sizeof work->timed.sum);
+  memset(run->timed.sum, 0, sizeof run->timed.sum);
   const double begin = comm->ops->clock(comm);
-  TRM_CHECK(work_step(work, &computed));
+  TRM_CHECK(bench_run_step(run, &computed));
   const double end = comm->ops->clock(comm);
-  b->wait_s += work->strategy.wait_s - waited;
-  b->comm_s += work->strategy.comm_s - sent;
+  b->wait_s += run->strategy.wait_s - waited;
+  b->comm_s += run->strategy.comm_s - sent;
   b->step[k] = end - begin;
   b->compute[k] = computed - begin;
   b->update[k] = end - computed;
   for (int i = 0; i < TIMED_PARTS; i++) {
-    b->part[i][k] = work->timed.sum[i].s;
-    b->sum[i].flop += work->timed.sum[i].flop;
-    b->sum[i].bytes += work->timed.sum[i].bytes;
+    b->part[i][k] = run->timed.sum[i].s;
+    b->sum[i].flop += run->timed.sum[i].flop;
+    b->sum[i].bytes += run->timed.sum[i].bytes;
   }
   return TRM_OK;
 }
@@ -73,54 +73,54 @@ static int step_time(struct bench *b, size_t k)
 struct figures {
   double step_s, compute_s, update_s, items_per_s;
   double wait_s, comm_s;      /* means of the slowest rank's */
-  struct limits_found limits; /* these and the bound: NAN without a bound */
+  struct roofline_rates rates; /* these and the bound: NAN without a bound */
   double bound_s;
 };
 
-static double slowest(struct bench *b, double *seconds)
+static double bench_step_median_slowest(struct bench *b, double *seconds)
 {
-  bench_slowest(b->work.comm, seconds, b->steps);
+  bench_slowest(b->run.comm, seconds, b->steps);
   return bench_median(seconds, b->steps);
 }
 
 /* Of one step and one rank: seconds of the slowest, the mean of the work (who is early does more of some). */
-static void part_figures(struct bench *b, int part)
+static void bench_step_reduce_part(struct bench *b, int part)
 {
-  struct trm_comm *comm = b->work.comm;
+  struct trm_comm *comm = b->run.comm;
   struct timed_sum *sum = &b->sum[part];
-  double work[] = {sum->flop, sum->bytes};
-  comm->ops->allreduce(comm, work, 2, TRM_DOUBLE, TRM_SUM);
+  double amounts[] = {sum->flop, sum->bytes};
+  comm->ops->allreduce(comm, amounts, 2, TRM_DOUBLE, TRM_SUM);
   const double steps = (double)b->steps * comm->size;
-  *sum = (struct timed_sum){slowest(b, b->part[part]), work[0] / steps, work[1] / steps};
+  *sum = (struct timed_sum){bench_step_median_slowest(b, b->part[part]), amounts[0] / steps, amounts[1] / steps};
 }
 
 /* Least seconds of a part. */
-static double least(const struct timed_sum *sum, const struct limits_found *limits)
+static double bench_step_min(const struct timed_sum *sum, const struct roofline_rates *rates)
 {
-  return fmax(sum->flop / limits->flop_per_s, sum->bytes / limits->bytes_per_s);
+  return fmax(sum->flop / rates->flop_per_s, sum->bytes / rates->bytes_per_s);
 }
 
 /* Collective. */
-static struct figures figures_make(struct bench *b)
+static struct figures bench_step_reduce_figures(struct bench *b)
 {
   double means[] = {b->wait_s / (double)b->steps, b->comm_s / (double)b->steps};
-  bench_slowest(b->work.comm, means, 2);
-  struct figures f = {.limits = {NAN, NAN, NAN, NAN}, .bound_s = NAN, .wait_s = means[0], .comm_s = means[1]};
-  f.step_s = slowest(b, b->step);
-  f.compute_s = slowest(b, b->compute);
-  f.update_s = slowest(b, b->update);
+  bench_slowest(b->run.comm, means, 2);
+  struct figures f = {.rates = {NAN, NAN, NAN, NAN}, .bound_s = NAN, .wait_s = means[0], .comm_s = means[1]};
+  f.step_s = bench_step_median_slowest(b, b->step);
+  f.compute_s = bench_step_median_slowest(b, b->compute);
+  f.update_s = bench_step_median_slowest(b, b->update);
   for (int i = 0; i < TIMED_PARTS; i++)
-    part_figures(b, i);
-  f.items_per_s = (double)b->work.batch * (double)work_items(&b->work) * b->work.comm->size / f.step_s;
+    bench_step_reduce_part(b, i);
+  f.items_per_s = (double)b->run.batch * (double)bench_run_items(&b->run) * b->run.comm->size / f.step_s;
   if (!b->bound)
     return f;
-  f.limits = limits_find(&b->limits);
-  f.bound_s = f.limits.products_s + f.limits.optimizer_s + b->sum[TIMED_CONVOLUTION].flop / f.limits.flop_per_s +
-              b->sum[TIMED_ATTENTION].flop / f.limits.flop_per_s;
+  f.rates = roofline_reduce(&b->roof);
+  f.bound_s = f.rates.products_s + f.rates.optimizer_s + b->sum[TIMED_CONVOLUTION].flop / f.rates.flop_per_s +
+              b->sum[TIMED_ATTENTION].flop / f.rates.flop_per_s;
   return f;
 }
 
-static void parts_print(const struct bench *b, const struct figures *f)
+static void bench_step_print_parts(const struct bench *b, const struct figures *f)
 {
   double rest = f->step_s;
   printf("  %-16s %10s %7s %9s %8s", "part", "ms", "of step", "GFLOP/s", "GB/s");
@@ -133,71 +133,71 @@ static void parts_print(const struct bench *b, const struct figures *f)
     printf("  %-16s %10.3f %6.1f%% %9.1f %8.1f", timed_part_name[i], 1e3 * sum->s, 100 * sum->s / f->step_s,
            1e-9 * sum->flop / sum->s, 1e-9 * sum->bytes / sum->s);
     if (b->bound)
-      printf(" %10.3f %7.0f%%", 1e3 * least(sum, &f->limits), 100 * least(sum, &f->limits) / sum->s);
+      printf(" %10.3f %7.0f%%", 1e3 * bench_step_min(sum, &f->rates), 100 * bench_step_min(sum, &f->rates) / sum->s);
     printf("\n");
   }
   printf("  %-16s %10.3f %6.1f%%   messages, waiting, the program itself\n", "the rest", 1e3 * rest,
          100 * rest / f->step_s);
 }
 
-static void bound_print(struct bench *b, const struct figures *f)
+static void bench_step_print_bound(struct bench *b, const struct figures *f)
 {
-  const struct limits_found *limits = &f->limits;
-  printf("  the machine: %.1f GFLOP/s in a large product, %.1f GB/s of memory, a rank\n", 1e-9 * limits->flop_per_s,
-         1e-9 * limits->bytes_per_s);
+  const struct roofline_rates *rates = &f->rates;
+  printf("  the machine: %.1f GFLOP/s in a large product, %.1f GB/s of memory, a rank\n", 1e-9 * rates->flop_per_s,
+         1e-9 * rates->bytes_per_s);
   printf("  bound       %10.3f ms   %.1f %% of the step\n", 1e3 * f->bound_s, 100 * f->bound_s / f->step_s);
-  printf("    products  %10.3f ms   by themselves:\n", 1e3 * limits->products_s);
-  for (int i = 0; i < b->limits.products; i++) {
-    const struct bench_product *p = &b->limits.product[i];
-    const double s = bench_median(p->took, b->steps);
-    printf("      %3zu times %5zu x %5zu x %5zu %c%c %10.3f ms  %8.1f GFLOP/s\n", b->limits.calls[i], p->m, p->n, p->k,
+  printf("    products  %10.3f ms   by themselves:\n", 1e3 * rates->products_s);
+  for (int i = 0; i < b->roof.products; i++) {
+    const struct bench_product *p = &b->roof.product[i];
+    const double s = bench_median(p->seconds, b->steps);
+    printf("      %3zu times %5zu x %5zu x %5zu %c%c %10.3f ms  %8.1f GFLOP/s\n", b->roof.calls[i], p->m, p->n, p->k,
            p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', 1e3 * s, 1e-9 * bench_product_flop(p) / s);
   }
-  printf("    optimizer %10.3f ms   its bytes\n", 1e3 * limits->optimizer_s);
+  printf("    optimizer %10.3f ms   its bytes\n", 1e3 * rates->optimizer_s);
 }
 
-static void table_print(struct bench *b, const struct figures *f)
+static void bench_step_print_table(struct bench *b, const struct figures *f)
 {
-  const struct work *work = &b->work;
+  const struct bench_run *run = &b->run;
   printf("%s, %zu parameters\n%d rank%s x %d thread%s, %lld samples a rank, strategy %s, %s\n",
-         strlen(work->model.text) > 400 ? work->text : work->model.text, trm_model_size(&work->model), work->comm->size,
-         work->comm->size == 1 ? "" : "s", work->device.threads, work->device.threads == 1 ? "" : "s",
-         (long long)work->batch, work->strategy.ops->name, work->device.blas->detail());
+         strlen(run->model.text) > 400 ? run->text : run->model.text, trm_model_size(&run->model), run->comm->size,
+         run->comm->size == 1 ? "" : "s", run->device.threads, run->device.threads == 1 ? "" : "s",
+         (long long)run->batch, run->strategy.ops->name, run->device.blas->detail());
   printf("  step        %10.3f ms   %.0f %s/s over all ranks\n", 1e3 * f->step_s, f->items_per_s,
-         work->spec.tokens ? "tokens" : "samples");
+         run->spec.tokens ? "tokens" : "samples");
   printf("    model     %10.3f ms   forward, loss, backward\n", 1e3 * f->compute_s);
   printf("    strategy  %10.3f ms   sum over the ranks, update; means: %.3f ms waiting, %.3f ms in messages\n",
          1e3 * f->update_s, 1e3 * f->wait_s, 1e3 * f->comm_s);
-  parts_print(b, f);
+  bench_step_print_parts(b, f);
   if (b->bound)
-    bound_print(b, f);
+    bench_step_print_bound(b, f);
 }
 
-static void json_print(struct bench *b, const struct figures *f)
+static void bench_step_print_json(struct bench *b, const struct figures *f)
 {
-  const struct work *work = &b->work;
+  const struct bench_run *run = &b->run;
   struct trm_json line;
   bench_line_open(&line, "step");
-  trm_json_text(&line, "model", work->text);
-  trm_json_text(&line, "strategy", work->strategy.ops->name);
-  trm_json_integer(&line, "ranks", work->comm->size);
-  trm_json_integer(&line, "threads", work->device.threads);
-  trm_json_integer(&line, "batch", work->batch);
-  trm_json_integer(&line, "params", (int64_t)trm_model_size(&work->model));
-  trm_json_text(&line, "blas", work->device.blas->detail());
+  trm_json_text(&line, "model", run->text);
+  trm_json_text(&line, "strategy", run->strategy.ops->name);
+  trm_json_integer(&line, "ranks", run->comm->size);
+  trm_json_integer(&line, "threads", run->device.threads);
+  trm_json_integer(&line, "batch", run->batch);
+  trm_json_integer(&line, "params", (int64_t)trm_model_size(&run->model));
+  trm_json_text(&line, "blas", run->device.blas->detail());
   trm_json_number(&line, "step_s", f->step_s);
   trm_json_number(&line, "items_per_s", f->items_per_s);
   trm_json_number(&line, "model_s", f->compute_s);
   trm_json_number(&line, "strategy_s", f->update_s);
   trm_json_number(&line, "wait_s", f->wait_s);
   trm_json_number(&line, "comm_s", f->comm_s);
-  trm_json_integer(&line, "max_resident_bytes", (int64_t)trm_memory_most());
+  trm_json_integer(&line, "max_resident_bytes", (int64_t)trm_memory_peak());
   if (b->bound) {
     trm_json_number(&line, "bound_s", f->bound_s);
-    trm_json_number(&line, "products_s", f->limits.products_s);
-    trm_json_number(&line, "optimizer_s", f->limits.optimizer_s);
-    trm_json_number(&line, "memory_gb_per_s", 1e-9 * f->limits.bytes_per_s);
-    trm_json_number(&line, "product_gflop_per_s", 1e-9 * f->limits.flop_per_s);
+    trm_json_number(&line, "products_s", f->rates.products_s);
+    trm_json_number(&line, "optimizer_s", f->rates.optimizer_s);
+    trm_json_number(&line, "memory_gb_per_s", 1e-9 * f->rates.bytes_per_s);
+    trm_json_number(&line, "product_gflop_per_s", 1e-9 * f->rates.flop_per_s);
     trm_json_number(&line, "share_of_bound", f->bound_s / f->step_s);
   }
   trm_json_object(&line, "parts");
@@ -210,48 +210,48 @@ static void json_print(struct bench *b, const struct figures *f)
     trm_json_number(&line, "part_gflop", 1e-9 * sum->flop);
     trm_json_number(&line, "part_gb", 1e-9 * sum->bytes);
     if (b->bound)
-      trm_json_number(&line, "least_s", least(sum, &f->limits));
+      trm_json_number(&line, "least_s", bench_step_min(sum, &f->rates));
     trm_json_end(&line);
   }
   trm_json_end(&line);
   bench_line_close(&line);
 }
 
-static int measure(struct bench *b)
+static int bench_step_measure(struct bench *b)
 {
   const size_t arrays = 3 + TIMED_PARTS;
   double computed;
-  TRM_CHECK(work_open(&b->work));
+  TRM_CHECK(bench_run_open(&b->run));
   b->step = trm_alloc(arrays * b->steps * sizeof *b->step, "bench: times");
   b->compute = b->step + b->steps;
   b->update = b->compute + b->steps;
   for (int i = 0; i < TIMED_PARTS; i++)
     b->part[i] = b->update + (size_t)(1 + i) * b->steps;
   for (size_t k = 0; k < b->warmup; k++)
-    TRM_CHECK(work_step(&b->work, &computed));
+    TRM_CHECK(bench_run_step(&b->run, &computed));
   if (b->bound) {
-    b->limits.work = &b->work;
-    b->limits.rounds = b->steps;
-    TRM_CHECK(trm_agree(b->work.comm, limits_open(&b->limits, b->warmup)));
-    limits_round(&b->limits, 0);
+    b->roof.run = &b->run;
+    b->roof.rounds = b->steps;
+    TRM_CHECK(trm_agree(b->run.comm, roofline_open(&b->roof, b->warmup)));
+    roofline_round(&b->roof, 0);
   }
   for (size_t k = 0; k < b->steps; k++) {
-    TRM_CHECK(step_time(b, k));
+    TRM_CHECK(bench_step_time_step(b, k));
     if (b->bound)
-      limits_round(&b->limits, k);
+      roofline_round(&b->roof, k);
   }
-  const struct figures f = figures_make(b);
-  if (b->work.comm->rank == 0) {
+  const struct figures f = bench_step_reduce_figures(b);
+  if (b->run.comm->rank == 0) {
     if (b->json)
-      json_print(b, &f);
+      bench_step_print_json(b, &f);
     else
-      table_print(b, &f);
+      bench_step_print_table(b, &f);
   }
   return TRM_OK;
 }
 
 /* The peers' optimizer, unless the user names another: flags come later and win. */
-static char **with_defaults(int argc, char **argv, int *count)
+static char **bench_step_add_defaults(int argc, char **argv, int *count)
 {
   static char rate[] = "--optim.lr=0.01", momentum[] = "--optim.momentum=0.9";
   char **all = trm_alloc(((size_t)argc + 3) * sizeof *all, "bench: arguments");
@@ -271,13 +271,13 @@ static char **with_defaults(int argc, char **argv, int *count)
 int bench_step(int argc, char **argv)
 {
   struct job job;
-  struct bench b = {.work = {.job = &job, .text = "mlp 784-2048-2048-10 relu", .batch = 256}, .bound = true};
+  struct bench b = {.run = {.job = &job, .text = "mlp 784-2048-2048-10 relu", .batch = 256}, .bound = true};
   int64_t steps = 30, warmup = 5;
-  bool helped;
-  const struct flag table[] = {{"model", FLAG_TEXT, &b.work.text, 0, 0},
-                               {"input", FLAG_TEXT, &b.work.input, 0, 0},
-                               {"classes", FLAG_INTEGER, &b.work.classes, 1, 1 << 24},
-                               {"batch", FLAG_INTEGER, &b.work.batch, 1, 1 << 24},
+  bool help_shown;
+  const struct flag table[] = {{"model", FLAG_TEXT, &b.run.text, 0, 0},
+                               {"input", FLAG_TEXT, &b.run.input, 0, 0},
+                               {"classes", FLAG_INTEGER, &b.run.classes, 1, 1 << 24},
+                               {"batch", FLAG_INTEGER, &b.run.batch, 1, 1 << 24},
                                {"steps", FLAG_INTEGER, &steps, 1, 1 << 20},
                                {"warmup", FLAG_INTEGER, &warmup, 1, 1 << 20},
                                {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
@@ -285,16 +285,16 @@ int bench_step(int argc, char **argv)
                                {"json", FLAG_BOOL, &b.json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench step", .usage = usage, .flags = table};
-  int words, count;
-  char **all = with_defaults(argc, argv, &count);
-  int status = job_open(&job, &request, count, all, &words, &helped);
-  if (status == TRM_OK && !helped) {
+  int nargs, count;
+  char **all = bench_step_add_defaults(argc, argv, &count);
+  int status = job_open(&job, &request, count, all, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
     b.steps = (size_t)steps;
     b.warmup = (size_t)warmup;
-    status = measure(&b);
-    if (b.limits.work)
-      limits_close(&b.limits);
-    work_close(&b.work);
+    status = bench_step_measure(&b);
+    if (b.roof.run)
+      roofline_close(&b.roof);
+    bench_run_close(&b.run);
     trm_free(b.step);
   }
   job_close(&job);

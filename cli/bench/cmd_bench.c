@@ -18,7 +18,7 @@ static const struct {
   {"step", "whole steps and their parts, beside what the machine could do at best", bench_step},
   {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
   {"rma", "memory of another rank, reached while it waits and while it computes", bench_rma},
-  {"service", "the parameter service of asynchronous training, beside plain one-sided operations", bench_service},
+  {"service", "the parameter server of asynchronous training, beside plain one-sided operations", bench_param_server},
   {"hogwild", "stochastic updates over sparse rows by all ranks at once, beside a plain loop", bench_hogwild},
   {"io", "reading a data set, beside reading the same file plainly", bench_io},
 };
@@ -42,13 +42,13 @@ int cmd_bench(int argc, char **argv)
   for (int i = 0; i < BENCHES; i++)
     if (!strcmp(argv[1], benches[i].name))
       return benches[i].run(argc - 1, argv + 1);
-  const char *near = trm_nearest(argv[1], known);
+  const char *near = trm_nearest_word(argv[1], known);
   return near ? trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; did you mean \"%s\"?", argv[1], near)
               : trm_error(TRM_USAGE, "bench: there is no bench \"%s\" (there are gemm, step, allreduce, rma, service, "
                           "hogwild, io)", argv[1]);
 }
 
-static int by_value(const void *a, const void *b)
+static int cmd_bench_compare_doubles(const void *a, const void *b)
 {
   const double one = *(const double *)a, two = *(const double *)b;
   return (one > two) - (one < two);
@@ -58,7 +58,7 @@ double bench_median(double *values, size_t n)
 {
   if (n == 0)
     return NAN;
-  qsort(values, n, sizeof *values, by_value);
+  qsort(values, n, sizeof *values, cmd_bench_compare_doubles);
   return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
@@ -72,10 +72,10 @@ void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
 {
   float *host = trm_alloc(n * sizeof *host, "bench: inputs");
   for (size_t i = 0; i < n; i += 4) {
-    uint32_t word[4];
-    trm_random_block(1, TRM_RANDOM_BENCH, stream, i / 4, word);
+    uint32_t bits[4];
+    trm_random_block(1, TRM_RANDOM_BENCH, stream, i / 4, bits);
     for (size_t k = 0; k < 4 && i + k < n; k++)
-      host[i + k] = (float)(word[k] >> 8) * 0x1p-23f - 1;
+      host[i + k] = (float)(bits[k] >> 8) * 0x1p-23f - 1;
   }
   device->ops->upload(device, to, host, n * sizeof *host);
   device->ops->sync(device); /* a failure comes again at the next sync that is looked at */

@@ -12,17 +12,17 @@ struct activation {
 #define GELU_SLOPE 1.595769122f
 #define GELU_CUBE 0.044715f
 
-CPU_INLINE float gelu_tanh_argument(float x)
+CPU_INLINE float activation_gelu_argument(float x)
 {
   return GELU_SLOPE * (x + GELU_CUBE * x * x * x);
 }
 
-CPU_INLINE float gelu_tanh_slope(float x)
+CPU_INLINE float activation_gelu_slope(float x)
 {
   /* Beyond +-10 the slope is 0 or 1 to the last bit; clamped, nothing overflows into 0 * infinity. */
   x = x > 10.0f ? 10.0f : x;
   x = x < -10.0f ? -10.0f : x;
-  const float e = math_exp(-gelu_tanh_argument(x));
+  const float e = math_exp(-activation_gelu_argument(x));
   const float gate = 1.0f / (1.0f + e);
   /* e * gate is 1 - gate without the cancellation */
   return gate + x * gate * (e * gate) * GELU_SLOPE * (1.0f + 3.0f * GELU_CUBE * x * x);
@@ -62,7 +62,7 @@ CPU_CLONES static void activation_forward_body(const void *arguments, size_t low
   case TRM_GELU_TANH:
 #pragma omp simd
     for (size_t i = 0; i < n; i++)
-      y[i] = x[i] * math_sigmoid(gelu_tanh_argument(x[i]));
+      y[i] = x[i] * math_sigmoid(activation_gelu_argument(x[i]));
     break;
   }
 }
@@ -101,7 +101,7 @@ CPU_CLONES static void activation_backward_body(const void *arguments, size_t lo
   case TRM_GELU_TANH:
 #pragma omp simd
     for (size_t i = low; i < high; i++)
-      dx[i] = dy[i] * gelu_tanh_slope(x[i]);
+      dx[i] = dy[i] * activation_gelu_slope(x[i]);
     break;
   }
 }

@@ -28,7 +28,7 @@ struct attention {
   size_t strips;    /* of a head */
 };
 
-static size_t thread_number(void)
+static size_t attention_thread(void)
 {
 #ifdef _OPENMP
   return (size_t)omp_get_thread_num();
@@ -42,7 +42,7 @@ struct strip {
   size_t first, queries, keys;
 };
 
-static struct strip strip_of(const struct trm_attention *shape, size_t number)
+static struct strip attention_strip(const struct trm_attention *shape, size_t number)
 {
   const size_t first = number * STRIP, end = shape->t - first < STRIP ? shape->t : first + STRIP;
 
@@ -50,17 +50,17 @@ static struct strip strip_of(const struct trm_attention *shape, size_t number)
 }
 
 /* Keys that query i of the strip sees. */
-static size_t keys_seen(const struct trm_attention *shape, const struct strip *strip, size_t i)
+static size_t attention_keys_seen(const struct trm_attention *shape, const struct strip *strip, size_t i)
 {
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
 /* s (queries, T) in place: from scaled scores to exponentials, 0 where a query may not look; fills row (queries, 2). */
-CPU_CLONES static void strip_exponentials(const struct trm_attention *shape, const struct strip *strip, float *s,
-                                          float *row)
+CPU_CLONES static void attention_strip_exp(const struct trm_attention *shape, const struct strip *strip, float *s,
+                                           float *row)
 {
   for (size_t i = 0; i < strip->queries; i++, s += shape->t, row += 2) {
-    const size_t n = keys_seen(shape, strip, i);
+    const size_t n = attention_keys_seen(shape, strip, i);
     const float maximum = cpu_lane_maximum(s, n);
     double total = 0;
 
@@ -77,10 +77,10 @@ CPU_CLONES static void strip_exponentials(const struct trm_attention *shape, con
 }
 
 /* The strip's rows of y, multiplied with 1 / sum. */
-CPU_CLONES static void strip_scale(const struct trm_attention *shape, const struct strip *strip, float *y,
-                                   const float *row)
+CPU_CLONES static void attention_strip_scale(const struct trm_attention *shape, const struct strip *strip, float *y,
+                                             const float *row)
 {
-  const size_t e = shape->width, ld = shape->heads * e;
+  const size_t e = shape->head_dim, ld = shape->heads * e;
 
   for (size_t i = 0; i < strip->queries; i++) {
     const float scale = row[2 * i + 1];
@@ -91,48 +91,48 @@ CPU_CLONES static void strip_scale(const struct trm_attention *shape, const stru
   }
 }
 
-static void forward_body(const void *arguments, size_t low, size_t high)
+static void attention_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
-  const size_t e = shape->width, d = shape->heads * e, t = shape->t;
-  float *s = it->scratch + thread_number() * 2 * STRIP * t;
+  const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
+  float *s = it->scratch + attention_thread() * 2 * STRIP * t;
 
   for (size_t item = low; item < high; item++) {
     const size_t head = item / it->strips, b = head / shape->heads, h = head % shape->heads;
-    const struct strip strip = strip_of(shape, item % it->strips);
+    const struct strip strip = attention_strip(shape, item % it->strips);
     const float *k = it->qkv + b * t * 3 * d + d + h * e, *v = k + d, *q = k - d + strip.first * 3 * d;
     float *y = it->y + (b * t + strip.first) * d + h * e, *row = it->row + 2 * (head * t + strip.first);
 
     it->blas->gemm(false, true, strip.queries, strip.keys, e, 1 / sqrtf((float)e), q, 3 * d, k, 3 * d, 0, s, t);
-    strip_exponentials(shape, &strip, s, row);
+    attention_strip_exp(shape, &strip, s, row);
     it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, s, t, v, 3 * d, 0, y, d);
-    strip_scale(shape, &strip, y, row);
+    attention_strip_scale(shape, &strip, y, row);
   }
 }
 
 /* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient with
  * respect to these to that with respect to the products q k. */
-CPU_CLONES static void strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p, float *dp,
-                                      const float *row)
+CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
+                                                float *dp, const float *row)
 {
-  const float factor = 1 / sqrtf((float)shape->width);
+  const float factor = 1 / sqrtf((float)shape->head_dim);
   float term[CPU_BLOCK];
 
   for (size_t i = 0; i < strip->queries; i++, p += shape->t, dp += shape->t, row += 2) {
-    const size_t n = keys_seen(shape, strip, i);
+    const size_t n = attention_keys_seen(shape, strip, i);
     const float maximum = row[0], scale = row[1];
     double total = 0;
 
     for (size_t low = 0; low < n; low += CPU_BLOCK) {
       const size_t width = n - low < CPU_BLOCK ? n - low : CPU_BLOCK;
-      float *own = p + low;
-      const float *of = dp + low;
+      float *prob = p + low;
+      const float *dprob = dp + low;
 
 #pragma omp simd
       for (size_t j = 0; j < width; j++) {
-        own[j] = math_exp(own[j] - maximum) * scale;
-        term[j] = own[j] * of[j];
+        prob[j] = math_exp(prob[j] - maximum) * scale;
+        term[j] = prob[j] * dprob[j];
       }
       total += cpu_lane_sum(term, width);
     }
@@ -145,12 +145,12 @@ CPU_CLONES static void strip_gradient(const struct trm_attention *shape, const s
   }
 }
 
-static void backward_body(const void *arguments, size_t low, size_t high)
+static void attention_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
-  const size_t e = shape->width, d = shape->heads * e, t = shape->t;
-  float *p = it->scratch + thread_number() * 2 * STRIP * t, *dp = p + STRIP * t;
+  const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
+  float *p = it->scratch + attention_thread() * 2 * STRIP * t, *dp = p + STRIP * t;
 
   for (size_t head = low; head < high; head++) {
     const size_t b = head / shape->heads, h = head % shape->heads, at = b * t * 3 * d + h * e;
@@ -158,13 +158,13 @@ static void backward_body(const void *arguments, size_t low, size_t high)
     float *dq = it->dqkv + at, *dk = dq + d, *dv = dk + d;
 
     for (size_t number = it->strips; number-- > 0;) { /* the last one sees all keys: it overwrites */
-      const struct strip strip = strip_of(shape, number);
+      const struct strip strip = attention_strip(shape, number);
       const float *q_strip = q + strip.first * 3 * d, *dy_strip = dy + strip.first * d;
       const float beta = number + 1 == it->strips ? 0 : 1;
 
       it->blas->gemm(false, true, strip.queries, strip.keys, e, 1 / sqrtf((float)e), q_strip, 3 * d, k, 3 * d, 0, p, t);
       it->blas->gemm(false, true, strip.queries, strip.keys, e, 1, dy_strip, d, v, 3 * d, 0, dp, t);
-      strip_gradient(shape, &strip, p, dp, it->row + 2 * (head * t + strip.first));
+      attention_strip_gradient(shape, &strip, p, dp, it->row + 2 * (head * t + strip.first));
       it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, p, t, dy_strip, d, beta, dv, 3 * d);
       it->blas->gemm(true, false, strip.keys, e, strip.queries, 1, dp, t, q_strip, 3 * d, beta, dk, 3 * d);
       it->blas->gemm(false, false, strip.queries, e, strip.keys, 1, dp, t, k, 3 * d, 0, dq + strip.first * 3 * d,
@@ -177,15 +177,15 @@ static void backward_body(const void *arguments, size_t low, size_t high)
 static void attention_run(struct trm_device *device, struct attention *it, size_t items, size_t strips, cpu_body *body)
 {
   const struct trm_attention *shape = it->shape;
-  const double work = (double)strips * STRIP * (double)shape->t * (double)shape->width;
+  const double work = (double)strips * STRIP * (double)shape->t * (double)shape->head_dim;
 
   it->blas = device->blas;
   it->scratch = cpu_scratch(device, (size_t)device->threads * 2 * STRIP * shape->t * sizeof(float));
-  if (device->blas->within)
-    device->blas->within(true);
+  if (device->blas->set_serial)
+    device->blas->set_serial(true);
   cpu_for(device, items, 1, work, body, it);
-  if (device->blas->within)
-    device->blas->within(false);
+  if (device->blas->set_serial)
+    device->blas->set_serial(false);
 }
 
 void cpu_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
@@ -193,7 +193,7 @@ void cpu_attention_forward(struct trm_device *device, const struct trm_attention
 {
   struct attention it = {.shape = shape, .qkv = qkv, .y = y, .row = row, .strips = (shape->t + STRIP - 1) / STRIP};
 
-  attention_run(device, &it, shape->b * shape->heads * it.strips, 1, forward_body);
+  attention_run(device, &it, shape->b * shape->heads * it.strips, 1, attention_forward_body);
 }
 
 void cpu_attention_backward(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
@@ -202,5 +202,5 @@ void cpu_attention_backward(struct trm_device *device, const struct trm_attentio
   struct attention it = {.shape = shape, .qkv = qkv, .row = (float *)row, .dy = dy, .dqkv = dqkv,
                          .strips = (shape->t + STRIP - 1) / STRIP};
 
-  attention_run(device, &it, shape->b * shape->heads, it.strips, backward_body);
+  attention_run(device, &it, shape->b * shape->heads, it.strips, attention_backward_body);
 }

@@ -1,24 +1,24 @@
-/* Batch normalisation. A body works on whole channels, so sums have one order for any number of threads: float within
+/* Batch normalization. A body works on whole channels, so sums have one order for any number of threads: float within
  * at most CPU_BLOCK values, double beyond. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
 
 struct batch_norm {
-  const struct trm_batch_norm *how;
+  const struct trm_batch_norm *bn;
   const float *x, *dy;
   const float *mean, *square, *w, *bias, *sums; /* (C), (C), (C), (C), (2, C) */
   float *to;
   size_t b;
 };
 
-CPU_INLINE float inverse_deviation(const struct batch_norm *it, size_t c)
+CPU_INLINE float batch_norm_inverse_std(const struct batch_norm *it, size_t c)
 {
-  return (float)(1 / sqrt((double)it->square[c] / it->how->count + (double)it->how->epsilon));
+  return (float)(1 / sqrt((double)it->square[c] / it->bn->count + (double)it->bn->epsilon));
 }
 
 /* Sum over n floats in lanes of squares about `shift`. */
-CPU_INLINE float lane_squares(const float *x, float shift, size_t n)
+CPU_INLINE float batch_norm_lane_squares(const float *x, float shift, size_t n)
 {
   float lane[CPU_LANES] = {0};
   size_t i = 0;
@@ -39,7 +39,8 @@ CPU_INLINE float lane_squares(const float *x, float shift, size_t n)
 }
 
 /* The same of y, and of y times (x - shift): side by side, the two do not wait for one another. */
-CPU_INLINE void lane_products(const float *x, float shift, const float *y, size_t n, double *sum, double *products)
+CPU_INLINE void batch_norm_lane_products(const float *x, float shift, const float *y, size_t n, double *sum,
+                                         double *products)
 {
   float lane[CPU_LANES] = {0}, product[CPU_LANES] = {0};
   size_t i = 0;
@@ -68,7 +69,7 @@ struct moments {
   double count, mean, square;
 };
 
-CPU_INLINE void moments_add(struct moments *all, double count, double mean, double square)
+CPU_INLINE void batch_norm_add_moments(struct moments *all, double count, double mean, double square)
 {
   const double difference = mean - all->mean, sum = all->count + count;
 
@@ -81,7 +82,7 @@ CPU_INLINE void moments_add(struct moments *all, double count, double mean, doub
 CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
-  const size_t channels = it->how->channels, size = it->how->size;
+  const size_t channels = it->bn->channels, size = it->bn->size;
 
   for (size_t c = low; c < high; c++) {
     struct moments all = {0, 0, 0};
@@ -93,7 +94,7 @@ CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low
         const double sum = (double)cpu_lane_sum(x, n);
         const float mean = (float)(sum / (double)n);
 
-        moments_add(&all, (double)n, sum / (double)n, (double)lane_squares(x, mean, n));
+        batch_norm_add_moments(&all, (double)n, sum / (double)n, (double)batch_norm_lane_squares(x, mean, n));
       }
     it->to[c] = (float)all.mean;
     it->to[channels + c] = (float)all.square;
@@ -104,7 +105,7 @@ CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low
 CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
-  const size_t channels = it->how->channels;
+  const size_t channels = it->bn->channels;
 
   for (size_t first = low; first < high; first += CPU_LANES) {
     const size_t lanes = high - first < CPU_LANES ? high - first : CPU_LANES;
@@ -128,27 +129,27 @@ CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_
   }
 }
 
-void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x, float *moments,
+void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, float *moments,
                             size_t b)
 {
-  const struct batch_norm it = {.how = how, .x = x, .to = moments, .b = b};
+  const struct batch_norm it = {.bn = bn, .x = x, .to = moments, .b = b};
 
   if (b == 0)
-    cpu_fill(device, moments, 0, 2 * how->channels);
-  else if (how->size == 1)
-    cpu_for(device, how->channels, CPU_LANES, 2 * (double)b, batch_norm_moments_rows_body, &it);
+    cpu_fill(device, moments, 0, 2 * bn->channels);
+  else if (bn->size == 1)
+    cpu_for(device, bn->channels, CPU_LANES, 2 * (double)b, batch_norm_moments_rows_body, &it);
   else
-    cpu_for(device, how->channels, 1, (double)b * (double)how->size, batch_norm_moments_body, &it);
+    cpu_for(device, bn->channels, 1, (double)b * (double)bn->size, batch_norm_moments_body, &it);
 }
 
 /* y = x * scale + shift in one way for all: (x - mean) first, so that a large mean takes nothing from the rest */
 CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
-  const size_t channels = it->how->channels, size = it->how->size;
+  const size_t channels = it->bn->channels, size = it->bn->size;
 
   for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c], scale = inverse_deviation(it, c) * it->w[c], bias = it->bias[c];
+    const float mean = it->mean[c], scale = batch_norm_inverse_std(it, c) * it->w[c], bias = it->bias[c];
 
     for (size_t i = 0; i < it->b; i++) {
       const float *x = it->x + (i * channels + c) * size;
@@ -161,21 +162,21 @@ CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low
   }
 }
 
-void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                             const float *mean, const float *square, const float *w, const float *bias, float *y,
                             size_t b)
 {
   const struct batch_norm it = {
-    .how = how, .x = x, .mean = mean, .square = square, .w = w, .bias = bias, .to = y, .b = b};
+    .bn = bn, .x = x, .mean = mean, .square = square, .w = w, .bias = bias, .to = y, .b = b};
 
-  cpu_for(device, how->channels, how->size == 1 ? CPU_LANES : 1, (double)b * (double)how->size, batch_norm_forward_body,
+  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_forward_body,
           &it);
 }
 
 CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
-  const size_t channels = it->how->channels, size = it->how->size;
+  const size_t channels = it->bn->channels, size = it->bn->size;
 
   for (size_t c = low; c < high; c++) {
     const float mean = it->mean[c];
@@ -185,31 +186,30 @@ CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, s
       for (size_t s = 0; s < size; s += CPU_BLOCK) {
         const size_t at = (i * channels + c) * size + s, n = size - s < CPU_BLOCK ? size - s : CPU_BLOCK;
 
-        lane_products(it->x + at, mean, it->dy + at, n, &sum, &products);
+        batch_norm_lane_products(it->x + at, mean, it->dy + at, n, &sum, &products);
       }
     it->to[c] = (float)sum;
-    it->to[channels + c] = (float)(products * (double)inverse_deviation(it, c));
+    it->to[channels + c] = (float)(products * (double)batch_norm_inverse_std(it, c));
   }
 }
 
-void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x, const float *mean,
+void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, const float *mean,
                          const float *square, const float *dy, float *sums, size_t b)
 {
-  const struct batch_norm it = {.how = how, .x = x, .dy = dy, .mean = mean, .square = square, .to = sums, .b = b};
+  const struct batch_norm it = {.bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .to = sums, .b = b};
 
-  cpu_for(device, how->channels, how->size == 1 ? CPU_LANES : 1, (double)b * (double)how->size, batch_norm_sums_body,
-          &it);
+  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_sums_body, &it);
 }
 
 CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
-  const size_t channels = it->how->channels, size = it->how->size;
+  const size_t channels = it->bn->channels, size = it->bn->size;
 
   for (size_t c = low; c < high; c++) {
-    const float mean = it->mean[c], inverse = inverse_deviation(it, c), scale = inverse * it->w[c];
-    const float sum = (float)((double)it->sums[c] / it->how->count);
-    const float slope = (float)((double)it->sums[channels + c] / it->how->count * (double)inverse);
+    const float mean = it->mean[c], inverse = batch_norm_inverse_std(it, c), scale = inverse * it->w[c];
+    const float sum = (float)((double)it->sums[c] / it->bn->count);
+    const float slope = (float)((double)it->sums[channels + c] / it->bn->count * (double)inverse);
 
     for (size_t i = 0; i < it->b; i++) {
       const size_t at = (i * channels + c) * size;
@@ -223,13 +223,13 @@ CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t lo
   }
 }
 
-void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                              const float *mean, const float *square, const float *w, const float *dy, const float *sums,
                              float *dx, size_t b)
 {
   const struct batch_norm it = {
-    .how = how, .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums, .to = dx, .b = b};
+    .bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums, .to = dx, .b = b};
 
-  cpu_for(device, how->channels, how->size == 1 ? CPU_LANES : 1, (double)b * (double)how->size,
-          batch_norm_backward_body, &it);
+  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_backward_body,
+          &it);
 }

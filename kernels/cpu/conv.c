@@ -15,17 +15,17 @@
 #define PRODUCT_TASKS 32
 #define PRODUCT_SUMS ((size_t)1 << 20)
 
-static const struct conv_kernels *kernels_of(const struct trm_device *device)
+static const struct conv_kernels *conv_device_kernels(const struct trm_device *device)
 {
-  return ((const struct cpu_state *)device->own)->conv;
+  return ((const struct cpu_state *)device->impl)->conv;
 }
 
-static size_t ceil_div(size_t a, size_t b)
+static size_t conv_ceil_div(size_t a, size_t b)
 {
   return (a + b - 1) / b;
 }
 
-static size_t least(size_t a, size_t b)
+static size_t conv_min(size_t a, size_t b)
 {
   return a < b ? a : b;
 }
@@ -42,7 +42,7 @@ struct kind {
   int *source;    /* (taps) which element of the kernel */
   size_t packed;  /* where its weights begin, of each group */
   struct conv_grid grid;
-  uint32_t *at;   /* for `band` rows */
+  uint32_t *offset;   /* for `band` rows */
 };
 
 struct strips {
@@ -57,14 +57,14 @@ struct strips {
   size_t out_stride, in_stride, group_stride; /* of the weights */
   size_t packed_group;             /* floats of packed weights a group */
   const float *w, *bias;
-  float *packed, *start, *rooms;   /* start (groups, blocks, units): bias or 0 */
-  size_t room;                     /* floats of staging of a thread */
+  float *packed, *start, *staging;   /* start (groups, blocks, units): bias or 0 */
+  size_t per_thread;                     /* floats of staging of a thread */
   const float *from;
   float *to;
 };
 
 /* Item: (group, kind, block). packed (channels, taps, units) each. */
-static void pack_body(const void *arguments, size_t low, size_t high)
+static void conv_pack_body(const void *arguments, size_t low, size_t high)
 {
   const struct strips *it = arguments;
   const size_t units = (size_t)it->kernels->units;
@@ -72,7 +72,7 @@ static void pack_body(const void *arguments, size_t low, size_t high)
   for (size_t item = low; item < high; item++) {
     const size_t group = item / it->blocks / (size_t)it->kinds, block = item % it->blocks;
     const struct kind *kind = &it->kind[item / it->blocks % (size_t)it->kinds];
-    const size_t taps = (size_t)kind->taps, valid = least(units, it->out - block * units);
+    const size_t taps = (size_t)kind->taps, valid = conv_min(units, it->out - block * units);
     const float *w = it->w + group * it->group_stride + block * units * it->out_stride;
     float *to = it->packed + group * it->packed_group + kind->packed + block * it->in * taps * units;
 
@@ -84,8 +84,8 @@ static void pack_body(const void *arguments, size_t low, size_t high)
 }
 
 /* Writes positions [0, columns) of row `row` of one channel. */
-static void row_store(const struct strips *it, const struct kind *kind, float *channel, size_t row, size_t column,
-                      const float *tile, size_t count)
+static void conv_store_row(const struct strips *it, const struct kind *kind, float *channel, size_t row, size_t column,
+                           const float *tile, size_t count)
 {
   float *to = channel + (kind->first[0] + row * it->step[0]) * it->size[1] + kind->first[1] + column * it->step[1];
 
@@ -101,8 +101,8 @@ static void row_store(const struct strips *it, const struct kind *kind, float *c
 }
 
 /* A strip's tile (units, vectors, lanes) to its places. `high`: rows of the kind. */
-static void strip_store(const struct strips *it, const struct kind *kind, const float *tile, size_t first,
-                        size_t vectors, size_t row0, size_t high, float *channel, size_t valid)
+static void conv_store_strip(const struct strips *it, const struct kind *kind, const float *tile, size_t first,
+                             size_t vectors, size_t row0, size_t high, float *channel, size_t valid)
 {
   const struct conv_grid *grid = &kind->grid;
   const size_t lanes = (size_t)grid->lanes;
@@ -110,24 +110,24 @@ static void strip_store(const struct strips *it, const struct kind *kind, const 
   for (size_t n = 0; n < valid; n++, channel += it->size[0] * it->size[1])
     for (size_t v = first; v < first + vectors; v++, tile += lanes)
       if (grid->halves) {
-        row_store(it, kind, channel, row0 + 2 * v, 0, tile, grid->columns);
+        conv_store_row(it, kind, channel, row0 + 2 * v, 0, tile, grid->columns);
         if (row0 + 2 * v + 1 < high)
-          row_store(it, kind, channel, row0 + 2 * v + 1, 0, tile + lanes / 2, grid->columns);
+          conv_store_row(it, kind, channel, row0 + 2 * v + 1, 0, tile + lanes / 2, grid->columns);
       } else {
         const size_t row = v / grid->row_vectors, column = v % grid->row_vectors * lanes;
 
-        row_store(it, kind, channel, row0 + row, column, tile, least(lanes, grid->columns - column));
+        conv_store_row(it, kind, channel, row0 + row, column, tile, conv_min(lanes, grid->columns - column));
       }
 }
 
 /* All strips of one kind of positions, of one band of one group of an image. */
-static void kind_run(const struct strips *it, const struct kind *kind, size_t group, size_t row0, const float *staged,
-                     float *to)
+static void conv_run_kind(const struct strips *it, const struct kind *kind, size_t group, size_t row0,
+                          const float *staged, float *to)
 {
-  const size_t units = (size_t)it->kernels->units, most = (size_t)it->kernels->vectors;
-  const size_t high = least(kind->count[0], row0 + it->band);
+  const size_t units = (size_t)it->kernels->units, max_vectors = (size_t)it->kernels->vectors;
+  const size_t high = conv_min(kind->count[0], row0 + it->band);
   const size_t vectors = high > row0 ? conv_grid_vectors(&kind->grid, high - row0) : 0;
-  const size_t count = ceil_div(vectors, most);
+  const size_t count = conv_ceil_div(vectors, max_vectors);
   float tile[CONV_UNITS * CONV_VECTORS * CONV_LANES];
   struct conv_strip strip = {.x = staged, .channels = it->in, .plane = it->stage.plane, .tap = kind->tap,
                              .taps = kind->taps, .halves = kind->grid.halves, .out = tile};
@@ -138,47 +138,48 @@ static void kind_run(const struct strips *it, const struct kind *kind, size_t gr
     for (size_t s = 0; s < count; s++) {
       const size_t first = s * vectors / count, last = (s + 1) * vectors / count;
 
-      strip.at = kind->at + first * (kind->grid.halves ? 2 : 1);
+      strip.offset = kind->offset + first * (kind->grid.halves ? 2 : 1);
       strip.vectors = (int)(last - first);
       it->kernels->strip(&strip);
-      strip_store(it, kind, tile, first, last - first, row0, high, to + block * units * it->size[0] * it->size[1],
-                  least(units, it->out - block * units));
+      conv_store_strip(it, kind, tile, first, last - first, row0, high, to + block * units * it->size[0] * it->size[1],
+                       conv_min(units, it->out - block * units));
     }
   }
 }
 
 /* Item: (image, group, band). */
-static void strips_body(const void *arguments, size_t low, size_t high)
+static void conv_strips_body(const void *arguments, size_t low, size_t high)
 {
   const struct strips *it = arguments;
-  float *staged = it->rooms + (size_t)cpu_thread() * it->room;
+  float *staged = it->staging + (size_t)cpu_thread() * it->per_thread;
 
   for (size_t item = low; item < high; item++) {
-    const size_t band = item % it->bands, group = item / it->bands % it->groups, whole = item / it->bands;
+    const size_t band = item % it->bands, group = item / it->bands % it->groups, image_group = item / it->bands;
     const ptrdiff_t first = it->band_first + (ptrdiff_t)(band * it->band * it->band_step);
 
-    conv_stage_image(&it->stage, it->from + whole * it->in * it->stage.height * it->stage.width, first, staged);
+    conv_stage_image(&it->stage, it->from + image_group * it->in * it->stage.height * it->stage.width, first, staged);
     for (int k = 0; k < it->kinds; k++)
-      kind_run(it, &it->kind[k], group, band * it->band, staged, it->to + whole * it->out * it->size[0] * it->size[1]);
+      conv_run_kind(it, &it->kind[k], group, band * it->band, staged,
+                    it->to + image_group * it->out * it->size[0] * it->size[1]);
   }
 }
 
 /* Sets the height of the bands: what fits, and enough of them for all threads. rows: of positions. */
-static void bands_choose(const struct trm_device *device, struct strips *it, size_t rows, size_t more_rows,
-                         size_t images)
+static void conv_choose_bands(const struct trm_device *device, struct strips *it, size_t rows, size_t more_rows,
+                              size_t images)
 {
   const size_t row_floats = it->in * it->stage.phases[0] * it->stage.phases[1] * it->stage.pitch;
   const size_t fit = STRIP_FLOATS / row_floats;
 
-  it->band = fit > more_rows ? least(fit - more_rows, rows) : 1;
-  while (it->band > 4 && images * it->groups * ceil_div(rows, it->band) < 2 * (size_t)device->threads)
-    it->band = ceil_div(it->band, 2);
-  it->bands = ceil_div(rows, it->band);
+  it->band = fit > more_rows ? conv_min(fit - more_rows, rows) : 1;
+  while (it->band > 4 && images * it->groups * conv_ceil_div(rows, it->band) < 2 * (size_t)device->threads)
+    it->band = conv_ceil_div(it->band, 2);
+  it->bands = conv_ceil_div(rows, it->band);
   it->stage.rows = it->band + more_rows;
   it->stage.plane = it->stage.phases[0] * it->stage.phases[1] * it->stage.rows * it->stage.pitch;
 }
 
-static struct kind *kinds_take(int kinds, size_t taps)
+static struct kind *conv_alloc_kinds(int kinds, size_t taps)
 {
   struct kind *kind = trm_alloc((size_t)kinds * sizeof(*kind), "convolution");
 
@@ -190,77 +191,77 @@ static struct kind *kinds_take(int kinds, size_t taps)
 }
 
 /* The rest is the same for both: packing, places in vectors, the run. */
-static void strips_run(struct trm_device *device, struct strips *it, size_t images)
+static void conv_run_strips(struct trm_device *device, struct strips *it, size_t images)
 {
   const size_t units = (size_t)it->kernels->units;
   double work = 0;
 
-  it->blocks = ceil_div(it->out, units);
+  it->blocks = conv_ceil_div(it->out, units);
   for (int k = 0; k < it->kinds; k++) {
     struct kind *kind = &it->kind[k];
 
     kind->grid = conv_grid_of(kind->count[1], it->kernels->lanes);
-    kind->at = trm_alloc((2 + it->band * (kind->grid.row_vectors + 1)) * sizeof(*kind->at), "convolution");
-    conv_grid_at(&kind->grid, it->band, kind->origin, it->stage.pitch, kind->at);
+    kind->offset = trm_alloc((2 + it->band * (kind->grid.row_vectors + 1)) * sizeof(*kind->offset), "convolution");
+    conv_grid_offsets(&kind->grid, it->band, kind->origin, it->stage.pitch, kind->offset);
     kind->packed = it->packed_group;
     it->packed_group += it->blocks * it->in * (size_t)kind->taps * units;
     work += (double)kind->taps * (double)it->in * (double)it->out * (double)it->band * (double)kind->count[1] / 16;
   }
-  it->room = (it->in * it->stage.plane + 2 * CONV_SLACK - 1) / CONV_SLACK * CONV_SLACK;
+  it->per_thread = (it->in * it->stage.plane + 2 * CONV_SLACK - 1) / CONV_SLACK * CONV_SLACK;
   const size_t packed = it->groups * it->packed_group, start = it->groups * it->blocks * units;
-  it->rooms = cpu_scratch(device, ((size_t)device->threads * it->room + packed + start) * sizeof(*it->rooms));
-  it->packed = it->rooms + (size_t)device->threads * it->room;
+  it->staging = cpu_scratch(device, ((size_t)device->threads * it->per_thread + packed + start) * sizeof(*it->staging));
+  it->packed = it->staging + (size_t)device->threads * it->per_thread;
   it->start = it->packed + packed;
   for (size_t g = 0; g < it->groups; g++)
     for (size_t n = 0; n < it->blocks * units; n++)
       it->start[g * it->blocks * units + n] = it->bias && n < it->out ? it->bias[g * it->out + n] : 0;
-  cpu_for(device, it->groups * (size_t)it->kinds * it->blocks, 1, (double)(it->packed_group / it->blocks), pack_body,
-          it);
-  cpu_for(device, images * it->groups * it->bands, 1, work, strips_body, it);
+  cpu_for(device, it->groups * (size_t)it->kinds * it->blocks, 1, (double)(it->packed_group / it->blocks),
+          conv_pack_body, it);
+  cpu_for(device, images * it->groups * it->bands, 1, work, conv_strips_body, it);
   for (int k = 0; k < it->kinds; k++) {
     trm_free(it->kind[k].tap);
     trm_free(it->kind[k].source);
-    trm_free(it->kind[k].at);
+    trm_free(it->kind[k].offset);
   }
   trm_free(it->kind);
 }
 
 /* How the input is staged for taps at every element of the kernel: forward, and for products. Rows are left open. */
-static struct conv_stage forward_stage(const struct trm_conv2d *how)
+static struct conv_stage conv_forward_stage(const struct trm_conv2d *conv)
 {
-  const struct trm_window2d *o = &how->window;
+  const struct trm_window2d *o = &conv->window;
 
   return (struct conv_stage){
-    .channels = how->channels / how->groups,
+    .channels = conv->channels / conv->groups,
     .height = o->in[0],
     .width = o->in[1],
     .step = {o->stride[0], o->stride[1]},
-    .phases = {least(o->stride[0], o->kernel[0]), least(o->stride[1], o->kernel[1])},
+    .phases = {conv_min(o->stride[0], o->kernel[0]), conv_min(o->stride[1], o->kernel[1])},
     .pitch = o->out[1] + (o->kernel[1] - 1) / o->stride[1],
     .left = (ptrdiff_t)o->pad[1],
   };
 }
 
 /* Offset of element (i, j) of the kernel in a staged channel. */
-static uint32_t forward_tap(const struct trm_conv2d *how, const struct conv_stage *stage, size_t i, size_t j)
+static uint32_t conv_forward_tap(const struct trm_conv2d *conv, const struct conv_stage *stage, size_t i, size_t j)
 {
-  const size_t *stride = how->window.stride;
+  const size_t *stride = conv->window.stride;
   const size_t phase = i % stride[0] * stage->phases[1] + j % stride[1];
 
   return (uint32_t)((phase * stage->rows + i / stride[0]) * stage->pitch + j / stride[1]);
 }
 
-void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x, const float *w,
+void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv, const float *x, const float *w,
                         const float *bias, float *y, size_t b)
 {
-  const struct trm_window2d *o = &how->window;
+  const struct trm_window2d *o = &conv->window;
   const size_t taps = o->kernel[0] * o->kernel[1];
   struct strips it = {
-    .kernels = kernels_of(device),
-    .stage = forward_stage(how),
-    .groups = how->groups,
-    .in = how->channels / how->groups,
-    .out = how->units / how->groups,
+    .kernels = conv_device_kernels(device),
+    .stage = conv_forward_stage(conv),
+    .groups = conv->groups,
+    .in = conv->channels / conv->groups,
+    .out = conv->units / conv->groups,
     .size = {o->out[0], o->out[1]},
     .step = {1, 1},
     .band_step = o->stride[0],
@@ -276,16 +277,16 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how,
   it.out_stride = it.in * taps;
   it.in_stride = taps;
   it.group_stride = it.out * it.in * taps;
-  bands_choose(device, &it, o->out[0], (o->kernel[0] - 1) / o->stride[0], b);
-  it.kind = kinds_take(1, taps);
+  conv_choose_bands(device, &it, o->out[0], (o->kernel[0] - 1) / o->stride[0], b);
+  it.kind = conv_alloc_kinds(1, taps);
   *it.kind = (struct kind){
     .count = {o->out[0], o->out[1]}, .taps = (int)taps, .tap = it.kind->tap, .source = it.kind->source};
   for (size_t i = 0; i < o->kernel[0]; i++)
     for (size_t j = 0; j < o->kernel[1]; j++) {
-      it.kind->tap[i * o->kernel[1] + j] = forward_tap(how, &it.stage, i, j);
+      it.kind->tap[i * o->kernel[1] + j] = conv_forward_tap(conv, &it.stage, i, j);
       it.kind->source[i * o->kernel[1] + j] = (int)(i * o->kernel[1] + j);
     }
-  strips_run(device, &it, b);
+  conv_run_strips(device, &it, b);
 }
 
 /* One dimension of backward to the data. Element h of the input meets element k of the kernel in output (h + pad - k) /
@@ -296,16 +297,16 @@ struct phase {
   size_t first, count; /* the first h, and how many */
 };
 
-static struct phase phase_of(const struct trm_window2d *o, int d, size_t a)
+static struct phase conv_phase(const struct trm_window2d *o, int d, size_t a)
 {
   const ptrdiff_t s = (ptrdiff_t)o->stride[d], pad = (ptrdiff_t)o->pad[d], shift = pad - (ptrdiff_t)a;
   const ptrdiff_t low = shift > 0 ? (shift + s - 1) / s : -(-shift / s);
   const size_t first = (size_t)(low * s - shift);
 
-  return (struct phase){.taps = a < o->kernel[d] ? ceil_div(o->kernel[d] - a, o->stride[d]) : 0,
+  return (struct phase){.taps = a < o->kernel[d] ? conv_ceil_div(o->kernel[d] - a, o->stride[d]) : 0,
                         .low = low,
                         .first = first,
-                        .count = first < o->in[d] ? ceil_div(o->in[d] - first, o->stride[d]) : 0};
+                        .count = first < o->in[d] ? conv_ceil_div(o->in[d] - first, o->stride[d]) : 0};
 }
 
 /* What the phases of a dimension have together. */
@@ -313,33 +314,33 @@ struct phases {
   ptrdiff_t low, high; /* u from low to before high */
   size_t spread;       /* from the lowest first u to the highest */
   size_t taps, count;  /* the most of any */
-  bool all;            /* each has a tap */
+  bool covered;            /* each has a tap */
 };
 
-static struct phases phases_of(const struct trm_window2d *o, int d)
+static struct phases conv_phases(const struct trm_window2d *o, int d)
 {
-  struct phases all = {.low = PTRDIFF_MAX, .high = PTRDIFF_MIN, .all = true};
+  struct phases all = {.low = PTRDIFF_MAX, .high = PTRDIFF_MIN, .covered = true};
 
   for (size_t a = 0; a < o->stride[d]; a++) {
-    const struct phase p = phase_of(o, d, a);
+    const struct phase p = conv_phase(o, d, a);
 
     all.low = p.low < all.low ? p.low : all.low;
     all.high = p.low + (ptrdiff_t)p.count > all.high ? p.low + (ptrdiff_t)p.count : all.high;
     all.taps = p.taps > all.taps ? p.taps : all.taps;
     all.count = p.count > all.count ? p.count : all.count;
-    all.all = all.all && p.taps;
+    all.covered = all.covered && p.taps;
   }
   for (size_t a = 0; a < o->stride[d]; a++)
-    all.spread = (size_t)(phase_of(o, d, a).low - all.low) > all.spread ? (size_t)(phase_of(o, d, a).low - all.low)
-                                                                        : all.spread;
+    all.spread = (size_t)(conv_phase(o, d, a).low - all.low) > all.spread ? (size_t)(conv_phase(o, d, a).low - all.low)
+                                                                          : all.spread;
   return all;
 }
 
 /* The taps of the kind whose phases are v and h, in an image staged from (low - taps + 1) on. */
-static void kind_fill(struct kind *kind, const struct trm_window2d *o, const struct conv_stage *stage, size_t a,
-                      size_t b, const struct phases all[2])
+static void conv_fill_kind(struct kind *kind, const struct trm_window2d *o, const struct conv_stage *stage, size_t a,
+                           size_t b, const struct phases all[2])
 {
-  const struct phase v = phase_of(o, 0, a), h = phase_of(o, 1, b);
+  const struct phase v = conv_phase(o, 0, a), h = conv_phase(o, 1, b);
 
   *kind = (struct kind){.count = {v.count, h.count},
                         .first = {v.first, h.first},
@@ -353,17 +354,17 @@ static void kind_fill(struct kind *kind, const struct trm_window2d *o, const str
     }
 }
 
-void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *how, const float *dy, const float *w,
+void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *conv, const float *dy, const float *w,
                               float *dx, size_t b)
 {
-  const struct trm_window2d *o = &how->window;
+  const struct trm_window2d *o = &conv->window;
   const size_t taps = o->kernel[0] * o->kernel[1];
-  const struct phases all[2] = {phases_of(o, 0), phases_of(o, 1)};
+  const struct phases all[2] = {conv_phases(o, 0), conv_phases(o, 1)};
   struct strips it = {
-    .kernels = kernels_of(device),
-    .groups = how->groups,
-    .in = how->units / how->groups,
-    .out = how->channels / how->groups,
+    .kernels = conv_device_kernels(device),
+    .groups = conv->groups,
+    .in = conv->units / conv->groups,
+    .out = conv->channels / conv->groups,
     .size = {o->in[0], o->in[1]},
     .step = {o->stride[0], o->stride[1]},
     .band_step = 1,
@@ -386,19 +387,19 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
   it.out_stride = taps;
   it.in_stride = it.out * taps;
   it.group_stride = it.in * it.out * taps;
-  bands_choose(device, &it, all[0].count, all[0].spread + all[0].taps - 1, b);
-  it.kind = kinds_take((int)(o->stride[0] * o->stride[1]), taps);
+  conv_choose_bands(device, &it, all[0].count, all[0].spread + all[0].taps - 1, b);
+  it.kind = conv_alloc_kinds((int)(o->stride[0] * o->stride[1]), taps);
   for (size_t i = 0; i < o->stride[0]; i++)
     for (size_t j = 0; j < o->stride[1]; j++)
       if (i < o->kernel[0] && j < o->kernel[1])
-        kind_fill(&it.kind[it.kinds++], o, &it.stage, i, j, all);
+        conv_fill_kind(&it.kind[it.kinds++], o, &it.stage, i, j, all);
   for (size_t k = (size_t)it.kinds; k < o->stride[0] * o->stride[1]; k++) {
     trm_free(it.kind[k].tap);
     trm_free(it.kind[k].source);
   }
-  if (!all[0].all || !all[1].all) /* elements that no output has seen */
-    cpu_fill(device, dx, 0, b * how->channels * o->in[0] * o->in[1]);
-  strips_run(device, &it, b);
+  if (!all[0].covered || !all[1].covered) /* elements that no output has seen */
+    cpu_fill(device, dx, 0, b * conv->channels * o->in[0] * o->in[1]);
+  conv_run_strips(device, &it, b);
 }
 
 /* -- products: the weights' gradient */
@@ -410,22 +411,22 @@ struct weights {
   size_t groups, in, out, pairs;         /* of a group; pairs: (channel, tap) */
   size_t blocks, sets;                   /* blocks of units, in sets that are worked on together */
   size_t size[2];                        /* OH, OW */
-  size_t band, bands, pieces, chunks;    /* a piece is a band of an image; chunks of adjacent pieces */
+  size_t band, bands, tiles, chunks;    /* a piece is a band of an image; chunks of adjacent pieces */
   size_t images, vectors;                /* pieces staged at a time; vectors of each */
   size_t step, pad;                      /* of the rows */
-  uint32_t *tap, *at;                    /* (taps of the kernel) */
+  uint32_t *tap, *offset;                    /* (taps of the kernel) */
   size_t taps;
   const float *x, *dy;
-  float *rooms, *partial;                /* partial (chunks, elements): weights, then biases */
-  size_t room, staged_image, elements;
+  float *staging, *partial;                /* partial (chunks, elements): weights, then biases */
+  size_t per_thread, staged_image, elements;
   bool bias;
 };
 
-static void inputs_stage(const struct weights *it, size_t piece, size_t count, size_t group, float *x)
+static void conv_pack_inputs(const struct weights *it, size_t tile, size_t count, size_t group, float *x)
 {
   const size_t image_in = it->stage.height * it->stage.width;
 
-  for (size_t p = piece; p < piece + count; p++, x += it->staged_image) {
+  for (size_t p = tile; p < tile + count; p++, x += it->staged_image) {
     const size_t row = p % it->bands * it->band;
 
     conv_stage_image(&it->stage, it->x + (p / it->bands * it->groups + group) * it->in * image_in,
@@ -434,13 +435,14 @@ static void inputs_stage(const struct weights *it, size_t piece, size_t count, s
 }
 
 /* dy (units, count, vectors, lanes) of a block */
-static void outputs_stage(const struct weights *it, size_t piece, size_t count, size_t group, size_t block, float *dy)
+static void conv_pack_outputs(const struct weights *it, size_t tile, size_t count, size_t group, size_t block,
+                              float *dy)
 {
   const size_t units = (size_t)it->kernels->rows, vector = it->vectors * (size_t)it->grid.lanes;
 
   for (size_t unit = block * units; unit < (block + 1) * units; unit++)
-    for (size_t p = piece; p < piece + count; p++, dy += vector) {
-      const size_t row = p % it->bands * it->band, rows = least(it->band, it->size[0] - row);
+    for (size_t p = tile; p < tile + count; p++, dy += vector) {
+      const size_t row = p % it->bands * it->band, rows = conv_min(it->band, it->size[0] - row);
       const size_t plane = (p / it->bands * it->groups + group) * it->out + unit;
 
       if (unit >= it->out || rows < it->band)
@@ -451,8 +453,8 @@ static void outputs_stage(const struct weights *it, size_t piece, size_t count, 
 }
 
 /* Adds to the sums of a block of units what the staged pieces give. */
-static void block_add(const struct weights *it, const struct conv_products *staged, size_t valid, float *sum,
-                      float *bias)
+static void conv_add_block(const struct weights *it, const struct conv_products *staged, size_t valid, float *sum,
+                           float *bias)
 {
   const size_t taps = (size_t)it->kernels->taps;
   uint32_t tap[CONV_TAPS];
@@ -463,7 +465,7 @@ static void block_add(const struct weights *it, const struct conv_products *stag
   products.tap = tap;
   products.out = out;
   for (size_t pair = 0; pair < it->pairs; pair += taps) {
-    const size_t some = least(taps, it->pairs - pair);
+    const size_t some = conv_min(taps, it->pairs - pair);
 
     for (size_t k = 0; k < taps; k++) {
       const size_t which = k < some ? pair + k : pair;
@@ -480,38 +482,42 @@ static void block_add(const struct weights *it, const struct conv_products *stag
 }
 
 /* Item: (chunk, group, set of blocks). */
-static void weights_body(const void *arguments, size_t low, size_t high)
+static void conv_weights_body(const void *arguments, size_t low, size_t high)
 {
   const struct weights *it = arguments;
   const size_t units = (size_t)it->kernels->rows;
-  float *x = it->rooms + (size_t)cpu_thread() * it->room, *dy = x + it->images * it->staged_image;
-  struct conv_products staged = {
-    .x = x, .image = it->staged_image, .at = it->at, .vectors = it->vectors, .halves = it->grid.halves, .dy = dy};
+  float *x = it->staging + (size_t)cpu_thread() * it->per_thread, *dy = x + it->images * it->staged_image;
+  struct conv_products staged = {.x = x,
+                                 .image = it->staged_image,
+                                 .offset = it->offset,
+                                 .vectors = it->vectors,
+                                 .halves = it->grid.halves,
+                                 .dy = dy};
 
   for (size_t item = low; item < high; item++) {
     const size_t set = item % it->sets, group = item / it->sets % it->groups, chunk = item / it->sets / it->groups;
     const size_t first = set * it->blocks / it->sets, last = (set + 1) * it->blocks / it->sets;
-    const size_t unit = first * units, count = least(last * units, it->out) - unit;
-    const size_t end = (chunk + 1) * it->pieces / it->chunks;
+    const size_t unit = first * units, count = conv_min(last * units, it->out) - unit;
+    const size_t end = (chunk + 1) * it->tiles / it->chunks;
     float *sums = it->partial + chunk * it->elements, *sum = sums + (group * it->out + unit) * it->pairs;
     float *bias = sums + it->groups * it->out * it->pairs + group * it->out + unit;
 
     memset(sum, 0, count * it->pairs * sizeof(*sum));
     memset(bias, 0, count * sizeof(*bias));
-    for (size_t piece = chunk * it->pieces / it->chunks; piece < end; piece += staged.images) {
-      staged.images = least(it->images, end - piece);
-      inputs_stage(it, piece, staged.images, group, x);
+    for (size_t tile = chunk * it->tiles / it->chunks; tile < end; tile += staged.images) {
+      staged.images = conv_min(it->images, end - tile);
+      conv_pack_inputs(it, tile, staged.images, group, x);
       for (size_t n = 0; n < count; n += units) {
-        outputs_stage(it, piece, staged.images, group, first + n / units, dy);
-        block_add(it, &staged, least(units, count - n), sum + n * it->pairs, bias + n);
+        conv_pack_outputs(it, tile, staged.images, group, first + n / units, dy);
+        conv_add_block(it, &staged, conv_min(units, count - n), sum + n * it->pairs, bias + n);
       }
     }
   }
 }
 
 /* to = beta * to + the chunks' sums */
-static void chunks_add(struct trm_device *device, const struct weights *it, size_t offset, float beta, float *to,
-                       size_t n)
+static void conv_add_chunks(struct trm_device *device, const struct weights *it, size_t offset, float beta, float *to,
+                            size_t n)
 {
   const float *from[PRODUCT_TASKS];
 
@@ -527,57 +533,66 @@ static void chunks_add(struct trm_device *device, const struct weights *it, size
   cpu_sum(device, to, from, 2, n);
 }
 
-void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                  const float *dy, float beta, float *dw, float *db, size_t b)
 {
-  const struct trm_window2d *o = &how->window;
-  struct weights it = {.kernels = kernels_of(device), .stage = forward_stage(how), .groups = how->groups,
-                       .in = how->channels / how->groups, .out = how->units / how->groups,
-                       .size = {o->out[0], o->out[1]}, .step = o->stride[0], .pad = o->pad[0],
-                       .taps = o->kernel[0] * o->kernel[1], .x = x, .dy = dy, .bias = db != NULL};
+  const struct trm_window2d *o = &conv->window;
+  struct weights it = {.kernels = conv_device_kernels(device),
+                       .stage = conv_forward_stage(conv),
+                       .groups = conv->groups,
+                       .in = conv->channels / conv->groups,
+                       .out = conv->units / conv->groups,
+                       .size = {o->out[0], o->out[1]},
+                       .step = o->stride[0],
+                       .pad = o->pad[0],
+                       .taps = o->kernel[0] * o->kernel[1],
+                       .x = x,
+                       .dy = dy,
+                       .bias = db != NULL};
   const size_t units = (size_t)it.kernels->rows, lanes = (size_t)it.kernels->lanes;
   const size_t more_rows = (o->kernel[0] - 1) / o->stride[0];
   const size_t row_floats = it.in * it.stage.phases[0] * it.stage.phases[1] * it.stage.pitch;
 
   it.pairs = it.in * it.taps;
-  it.elements = how->units * (it.pairs + 1);
+  it.elements = conv->units * (it.pairs + 1);
   if (b == 0) {
     if (beta == 0)
-      cpu_fill(device, dw, 0, how->units * it.pairs);
+      cpu_fill(device, dw, 0, conv->units * it.pairs);
     if (beta == 0 && db)
-      cpu_fill(device, db, 0, how->units);
+      cpu_fill(device, db, 0, conv->units);
     return;
   }
-  it.blocks = ceil_div(it.out, units);
-  it.band = PRODUCT_FLOATS / row_floats > more_rows ? least(PRODUCT_FLOATS / row_floats - more_rows, o->out[0]) : 1;
-  it.bands = ceil_div(o->out[0], it.band);
-  it.pieces = b * it.bands;
+  it.blocks = conv_ceil_div(it.out, units);
+  it.band = PRODUCT_FLOATS / row_floats > more_rows ? conv_min(PRODUCT_FLOATS / row_floats - more_rows, o->out[0]) : 1;
+  it.bands = conv_ceil_div(o->out[0], it.band);
+  it.tiles = b * it.bands;
   it.grid = conv_grid_of(o->out[1], it.kernels->lanes);
   it.vectors = conv_grid_vectors(&it.grid, it.band);
-  it.chunks = least(least(it.pieces, PRODUCT_TASKS), ceil_div(PRODUCT_SUMS, it.elements));
-  it.chunks = least(it.chunks, ceil_div(2 * it.pieces * it.vectors, PRODUCT_VECTORS));
-  it.sets = least(it.blocks, ceil_div(PRODUCT_TASKS, it.chunks * it.groups));
+  it.chunks = conv_min(conv_min(it.tiles, PRODUCT_TASKS), conv_ceil_div(PRODUCT_SUMS, it.elements));
+  it.chunks = conv_min(it.chunks, conv_ceil_div(2 * it.tiles * it.vectors, PRODUCT_VECTORS));
+  it.sets = conv_min(it.blocks, conv_ceil_div(PRODUCT_TASKS, it.chunks * it.groups));
   it.stage.rows = it.band + more_rows;
   it.stage.plane = it.stage.phases[0] * it.stage.phases[1] * it.stage.rows * it.stage.pitch;
   it.staged_image = (it.in * it.stage.plane + 2 * CONV_SLACK - 1) / CONV_SLACK * CONV_SLACK;
-  it.images = least(ceil_div(PRODUCT_VECTORS, it.vectors), PRODUCT_FLOATS / it.staged_image);
-  it.images = it.images ? least(it.images, ceil_div(it.pieces, it.chunks)) : 1;
+  it.images = conv_min(conv_ceil_div(PRODUCT_VECTORS, it.vectors), PRODUCT_FLOATS / it.staged_image);
+  it.images = it.images ? conv_min(it.images, conv_ceil_div(it.tiles, it.chunks)) : 1;
 
   it.tap = trm_alloc(it.taps * sizeof(*it.tap), "convolution");
-  it.at = trm_alloc((2 + it.band * (it.grid.row_vectors + 1)) * sizeof(*it.at), "convolution");
+  it.offset = trm_alloc((2 + it.band * (it.grid.row_vectors + 1)) * sizeof(*it.offset), "convolution");
   for (size_t i = 0; i < o->kernel[0]; i++)
     for (size_t j = 0; j < o->kernel[1]; j++)
-      it.tap[i * o->kernel[1] + j] = forward_tap(how, &it.stage, i, j);
-  conv_grid_at(&it.grid, it.band, 0, it.stage.pitch, it.at);
-  it.room = it.images * (it.staged_image + units * it.vectors * lanes);
-  const size_t rooms = (size_t)device->threads * it.room;
-  it.rooms = cpu_scratch(device, (rooms + it.chunks * it.elements) * sizeof(*it.rooms));
-  it.partial = it.rooms + rooms;
+      it.tap[i * o->kernel[1] + j] = conv_forward_tap(conv, &it.stage, i, j);
+  conv_grid_offsets(&it.grid, it.band, 0, it.stage.pitch, it.offset);
+  it.per_thread = it.images * (it.staged_image + units * it.vectors * lanes);
+  const size_t staging = (size_t)device->threads * it.per_thread;
+  it.staging = cpu_scratch(device, (staging + it.chunks * it.elements) * sizeof(*it.staging));
+  it.partial = it.staging + staging;
   cpu_for(device, it.chunks * it.groups * it.sets, 1,
-          (double)it.pairs * (double)(it.pieces / it.chunks) * (double)it.vectors * (double)units, weights_body, &it);
-  chunks_add(device, &it, 0, beta, dw, how->units * it.pairs);
+          (double)it.pairs * (double)(it.tiles / it.chunks) * (double)it.vectors * (double)units, conv_weights_body,
+          &it);
+  conv_add_chunks(device, &it, 0, beta, dw, conv->units * it.pairs);
   if (db)
-    chunks_add(device, &it, how->units * it.pairs, beta, db, how->units);
+    conv_add_chunks(device, &it, conv->units * it.pairs, beta, db, conv->units);
   trm_free(it.tap);
-  trm_free(it.at);
+  trm_free(it.offset);
 }

@@ -23,7 +23,7 @@ struct conv_strip {
   size_t channels, plane; /* floats from one channel to the next */
   const uint32_t *tap;  /* (taps) */
   int taps;
-  const uint32_t *at;   /* (vectors) or (vectors, 2) */
+  const uint32_t *offset;   /* (vectors) or (vectors, 2) */
   int vectors;
   bool halves;
   const float *w;       /* (channels, taps, units) */
@@ -35,7 +35,7 @@ struct conv_products {
   const float *x;       /* staged images */
   size_t image;         /* floats from one to the next */
   const uint32_t *tap;  /* (taps) offsets that include the channel */
-  const uint32_t *at;   /* (vectors) or (vectors, 2) */
+  const uint32_t *offset;   /* (vectors) or (vectors, 2) */
   size_t images, vectors;
   bool halves;
   const float *dy;      /* (rows, images, vectors, lanes); 0 where there is no position */
@@ -44,7 +44,7 @@ struct conv_products {
 
 struct conv_kernels {
   const char *name;
-  bool (*works)(void); /* on this processor */
+  bool (*supported)(void); /* on this processor */
   int lanes;
   int units, vectors; /* of a strip; vectors: at most */
   int rows, taps;     /* of products */

@@ -23,9 +23,9 @@
 #define V_LOAD2(p, q) _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1)
 #define V_FMA(a, b, c) _mm256_fmadd_ps(a, b, c)
 #define V_STORE(p, v) _mm256_storeu_ps(p, v)
-#define V_SUM(v) sum_lanes(v)
+#define V_SUM(v) conv_avx2_sum_lanes(v)
 
-CPU_INLINE float sum_lanes(__m256 v)
+CPU_INLINE float conv_avx2_sum_lanes(__m256 v)
 {
   __m128 sum = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 
@@ -41,16 +41,16 @@ CPU_INLINE float sum_lanes(__m256 v)
 #pragma GCC pop_options
 #endif
 
-static bool works(void)
+static bool conv_avx2_supported(void)
 {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 #else
 enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
-#define strip NULL
-#define products NULL
+#define conv_kernel_strip NULL
+#define conv_kernel_products NULL
 
-static bool works(void)
+static bool conv_avx2_works(void)
 {
   return false;
 }
@@ -58,12 +58,12 @@ static bool works(void)
 
 const struct conv_kernels conv_avx2 = {
   .name = "avx2",
-  .works = works,
+  .supported = conv_avx2_supported,
   .lanes = LANES,
   .units = UNITS,
   .rows = ROWS,
   .taps = TAPS,
   .vectors = VECTORS,
-  .strip = strip,
-  .products = products,
+  .strip = conv_kernel_strip,
+  .products = conv_kernel_products,
 };

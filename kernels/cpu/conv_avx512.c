@@ -35,16 +35,16 @@
 #pragma GCC pop_options
 #endif
 
-static bool works(void)
+static bool conv_avx512_supported(void)
 {
   return __builtin_cpu_supports("avx512f");
 }
 #else
 enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
-#define strip NULL
-#define products NULL
+#define conv_kernel_strip NULL
+#define conv_kernel_products NULL
 
-static bool works(void)
+static bool conv_avx512_works(void)
 {
   return false;
 }
@@ -52,12 +52,12 @@ static bool works(void)
 
 const struct conv_kernels conv_avx512 = {
   .name = "avx512",
-  .works = works,
+  .supported = conv_avx512_supported,
   .lanes = LANES,
   .units = UNITS,
   .rows = ROWS,
   .taps = TAPS,
   .vectors = VECTORS,
-  .strip = strip,
-  .products = products,
+  .strip = conv_kernel_strip,
+  .products = conv_kernel_products,
 };

@@ -13,9 +13,9 @@
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-CPU_INLINE void strip_run(const struct conv_strip *it, const int vectors, const bool halves)
+CPU_INLINE void conv_kernel_run_strip(const struct conv_strip *it, const int vectors, const bool halves)
 {
-  const uint32_t *at = it->at;
+  const uint32_t *offset = it->offset;
   const float *w = it->w;
   V sum[UNITS][VECTORS];
 
@@ -30,7 +30,7 @@ CPU_INLINE void strip_run(const struct conv_strip *it, const int vectors, const 
       V x[VECTORS];
 
       UNROLL for (int v = 0; v < vectors; v++)
-        x[v] = halves ? V_LOAD2(p + at[2 * v], p + at[2 * v + 1]) : V_LOAD(p + at[v]);
+        x[v] = halves ? V_LOAD2(p + offset[2 * v], p + offset[2 * v + 1]) : V_LOAD(p + offset[v]);
       UNROLL for (int n = 0; n < UNITS; n++) {
         const V factor = V_SET1(w[n]);
 
@@ -44,33 +44,33 @@ CPU_INLINE void strip_run(const struct conv_strip *it, const int vectors, const 
       V_STORE(it->out + (n * vectors + v) * LANES, sum[n][v]);
 }
 
-static void strip(const struct conv_strip *it)
+static void conv_kernel_strip(const struct conv_strip *it)
 {
   switch (2 * it->vectors + it->halves) {
   case 2:
-    strip_run(it, 1, false);
+    conv_kernel_run_strip(it, 1, false);
     break;
   case 3:
-    strip_run(it, 1, true);
+    conv_kernel_run_strip(it, 1, true);
     break;
   case 4:
-    strip_run(it, 2, false);
+    conv_kernel_run_strip(it, 2, false);
     break;
   case 5:
-    strip_run(it, 2, true);
+    conv_kernel_run_strip(it, 2, true);
     break;
 #if VECTORS > 2
   case 6:
-    strip_run(it, 3, false);
+    conv_kernel_run_strip(it, 3, false);
     break;
   case 7:
-    strip_run(it, 3, true);
+    conv_kernel_run_strip(it, 3, true);
     break;
 #endif
   }
 }
 
-CPU_INLINE void products_run(const struct conv_products *it, const bool halves)
+CPU_INLINE void conv_kernel_run_products(const struct conv_products *it, const bool halves)
 {
   const float *dy = it->dy;
   const size_t unit = it->images * it->vectors * LANES;
@@ -88,7 +88,7 @@ CPU_INLINE void products_run(const struct conv_products *it, const bool halves)
       UNROLL for (int k = 0; k < TAPS; k++) {
         const float *p = base + it->tap[k];
 
-        x[k] = halves ? V_LOAD2(p + it->at[2 * v], p + it->at[2 * v + 1]) : V_LOAD(p + it->at[v]);
+        x[k] = halves ? V_LOAD2(p + it->offset[2 * v], p + it->offset[2 * v + 1]) : V_LOAD(p + it->offset[v]);
       }
       UNROLL for (int n = 0; n < ROWS; n++) {
         const V factor = V_LOAD(dy + (size_t)n * unit);
@@ -103,10 +103,10 @@ CPU_INLINE void products_run(const struct conv_products *it, const bool halves)
       it->out[n * TAPS + k] = V_SUM(sum[n][k]);
 }
 
-static void products(const struct conv_products *it)
+static void conv_kernel_products(const struct conv_products *it)
 {
   if (it->halves)
-    products_run(it, true);
+    conv_kernel_run_products(it, true);
   else
-    products_run(it, false);
+    conv_kernel_run_products(it, false);
 }

@@ -14,13 +14,13 @@ typedef float vector __attribute__((vector_size(16)));
 #define TAPS 3
 #define V_ZERO() ((vector){0, 0, 0, 0})
 #define V_SET1(f) ((vector){(f), (f), (f), (f)})
-#define V_LOAD(p) load(p)
+#define V_LOAD(p) conv_plain_load(p)
 #define V_LOAD2(p, q) ((vector){(p)[0], (p)[1], (q)[0], (q)[1]})
 #define V_FMA(a, b, c) ((a) * (b) + (c))
 #define V_STORE(p, v) memcpy(p, &(v), sizeof(vector))
 #define V_SUM(v) (((v)[0] + (v)[2]) + ((v)[1] + (v)[3]))
 
-CPU_INLINE vector load(const float *p)
+CPU_INLINE vector conv_plain_load(const float *p)
 {
   vector v;
 
@@ -30,21 +30,21 @@ CPU_INLINE vector load(const float *p)
 
 #include "kernels/cpu/conv_kernel.h"
 
-static bool works(void)
+static bool conv_plain_supported(void)
 {
   return true;
 }
 
 const struct conv_kernels conv_plain = {
   .name = "plain",
-  .works = works,
+  .supported = conv_plain_supported,
   .lanes = LANES,
   .units = UNITS,
   .rows = ROWS,
   .taps = TAPS,
   .vectors = VECTORS,
-  .strip = strip,
-  .products = products,
+  .strip = conv_kernel_strip,
+  .products = conv_kernel_products,
 };
 
 const struct conv_kernels *const conv_kernels_table[] = {&conv_avx512, &conv_avx2, &conv_plain, NULL};

@@ -3,13 +3,13 @@
 
 #include <string.h>
 
-CPU_INLINE void zero(float *to, size_t n)
+CPU_INLINE void conv_stage_zero(float *to, size_t n)
 {
   memset(to, 0, n * sizeof(*to));
 }
 
 /* Row of a phase: to[j] = from[j step + b - left] within [0, width), else 0. */
-CPU_INLINE void stage_row(const struct conv_stage *stage, const float *from, size_t b, float *to)
+CPU_INLINE void conv_stage_row(const struct conv_stage *stage, const float *from, size_t b, float *to)
 {
   const ptrdiff_t step = (ptrdiff_t)stage->step[1], width = (ptrdiff_t)stage->width;
   const ptrdiff_t shift = (ptrdiff_t)b - stage->left; /* column of j = 0 */
@@ -19,19 +19,19 @@ CPU_INLINE void stage_row(const struct conv_stage *stage, const float *from, siz
 
   high = high < pitch ? high : pitch;
   low = low < high ? low : high;
-  zero(to, (size_t)low);
+  conv_stage_zero(to, (size_t)low);
   if (step == 1)
     memcpy(to + low, from + low + shift, (size_t)(high - low) * sizeof(*to));
-  else if (step == 2) /* said in full: then it is vectorised */
+  else if (step == 2) /* said in full: then it is vectorized */
     for (ptrdiff_t j = low; j < high; j++)
       to[j] = from[j * 2 + shift];
   else
     for (ptrdiff_t j = low; j < high; j++)
       to[j] = from[j * step + shift];
-  zero(to + high, (size_t)(pitch - high));
+  conv_stage_zero(to + high, (size_t)(pitch - high));
 }
 
-CPU_CLONES static void stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
+CPU_CLONES static void conv_stage_cloned(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
 {
   for (size_t c = 0; c < stage->channels; c++, image += stage->height * stage->width)
     for (size_t a = 0; a < stage->phases[0]; a++)
@@ -40,17 +40,17 @@ CPU_CLONES static void stage_image(const struct conv_stage *stage, const float *
           const ptrdiff_t row = first + (ptrdiff_t)(r * stage->step[0] + a);
 
           if (row < 0 || row >= (ptrdiff_t)stage->height)
-            zero(to, stage->pitch);
+            conv_stage_zero(to, stage->pitch);
           else
-            stage_row(stage, image + (size_t)row * stage->width, b, to);
+            conv_stage_row(stage, image + (size_t)row * stage->width, b, to);
         }
-  zero(to, CONV_SLACK);
+  conv_stage_zero(to, CONV_SLACK);
 }
 
 /* clang wants a cloned function to be the file's own */
 void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
 {
-  stage_image(stage, image, first, to);
+  conv_stage_cloned(stage, image, first, to);
 }
 
 struct conv_grid conv_grid_of(size_t columns, int lanes)
@@ -66,16 +66,16 @@ size_t conv_grid_vectors(const struct conv_grid *grid, size_t rows)
   return grid->halves ? (rows + 1) / 2 : rows * grid->row_vectors;
 }
 
-void conv_grid_at(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *at)
+void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *offset)
 {
   for (size_t r = 0; r < rows; r++)
     if (grid->halves)
-      *at++ = (uint32_t)(origin + r * pitch);
+      *offset++ = (uint32_t)(origin + r * pitch);
     else
       for (size_t v = 0; v < grid->row_vectors; v++)
-        *at++ = (uint32_t)(origin + r * pitch + v * (size_t)grid->lanes);
+        *offset++ = (uint32_t)(origin + r * pitch + v * (size_t)grid->lanes);
   if (grid->halves && rows % 2)
-    *at = (uint32_t)(origin + (rows - 1) * pitch); /* nothing: the same row again */
+    *offset = (uint32_t)(origin + (rows - 1) * pitch); /* nothing: the same row again */
 }
 
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to)
@@ -84,8 +84,8 @@ void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *fr
 
   for (size_t r = 0; r < rows; r++, from += grid->columns, to += length) {
     memcpy(to, from, grid->columns * sizeof(*to));
-    zero(to + grid->columns, length - grid->columns);
+    conv_stage_zero(to + grid->columns, length - grid->columns);
   }
   if (grid->halves && rows % 2)
-    zero(to, length);
+    conv_stage_zero(to, length);
 }

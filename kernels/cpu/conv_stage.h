@@ -31,7 +31,7 @@ struct conv_grid {
 };
 struct conv_grid conv_grid_of(size_t columns, int lanes);
 size_t conv_grid_vectors(const struct conv_grid *grid, size_t rows);
-void conv_grid_at(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *at);
+void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *offset);
 
 /* rows (rows, columns) into vectors (vectors, lanes), 0 where there is no position */
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to);

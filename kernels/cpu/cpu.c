@@ -29,9 +29,9 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
   TRM_CHECK(blas->open(device->threads));
   device->blas = blas;
   device->host_memory = true;
-  struct cpu_state *state = device->own = trm_alloc(sizeof(struct cpu_state), "the cpu device");
+  struct cpu_state *state = device->impl = trm_alloc(sizeof(struct cpu_state), "the cpu device");
   const struct conv_kernels *const *conv = conv_kernels_table;
-  while (!(*conv)->works())
+  while (!(*conv)->supported())
     conv++;
   state->conv = *conv;
   return TRM_OK;
@@ -39,12 +39,12 @@ static int cpu_open(struct trm_device *device, int index, int threads, const str
 
 static void cpu_close(struct trm_device *device)
 {
-  struct cpu_state *state = device->own;
+  struct cpu_state *state = device->impl;
 
   if (state)
     trm_free(state->scratch);
   trm_free(state);
-  device->own = NULL;
+  device->impl = NULL;
 }
 
 static int cpu_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
@@ -65,7 +65,7 @@ struct copy {
   const char *from;
 };
 
-static void copy_body(const void *arguments, size_t low, size_t high)
+static void cpu_copy_body(const void *arguments, size_t low, size_t high)
 {
   const struct copy *it = arguments;
 
@@ -76,12 +76,12 @@ static void cpu_copy(struct trm_device *device, void *to, const void *from, size
 {
   const struct copy it = {to, from};
 
-  cpu_for(device, bytes, CPU_GRANULE * FLOAT_BYTES, 1.0 / FLOAT_BYTES, copy_body, &it);
+  cpu_for(device, bytes, CPU_GRANULE * FLOAT_BYTES, 1.0 / FLOAT_BYTES, cpu_copy_body, &it);
 }
 
 static int cpu_sync(struct trm_device *device)
 {
-  struct cpu_state *state = device->own;
+  struct cpu_state *state = device->impl;
 
   if (!state->failed)
     return TRM_OK;
@@ -98,7 +98,7 @@ static void cpu_gemm(struct trm_device *device, bool transpose_a, bool transpose
 
 void *cpu_scratch(struct trm_device *device, size_t bytes)
 {
-  struct cpu_state *state = device->own;
+  struct cpu_state *state = device->impl;
 
   if (bytes > state->scratch_bytes) {
     trm_free(state->scratch);
@@ -110,7 +110,7 @@ void *cpu_scratch(struct trm_device *device, size_t bytes)
 
 void cpu_fail(struct trm_device *device, const char *format, ...)
 {
-  struct cpu_state *state = device->own;
+  struct cpu_state *state = device->impl;
   va_list list;
 
   if (state->failed)
@@ -198,13 +198,13 @@ const struct trm_device_ops trm_device_cpu = {
   .batch_norm_sums = cpu_batch_norm_sums,
   .batch_norm_backward = cpu_batch_norm_backward,
   .softmax_cross_entropy = cpu_softmax_cross_entropy,
-  .softmax_part = cpu_softmax_part,
-  .softmax_part_gradient = cpu_softmax_part_gradient,
+  .softmax_shard_stats = cpu_softmax_shard_stats,
+  .softmax_shard_gradient = cpu_softmax_shard_gradient,
   .mean_squared_error = cpu_mean_squared_error,
   .logistic = cpu_logistic,
   .hinge = cpu_hinge,
   .sum = cpu_sum,
   .norm_squared = cpu_norm_squared,
   .update = cpu_update,
-  .direction = cpu_direction,
+  .lamb_direction = cpu_lamb_direction,
 };

@@ -3,7 +3,7 @@
  * How a kernel is built here: a struct of its arguments, a body that works on the half-open interval [low, high) of
  * its items (elements, rows or columns), and a function of the contract that hands both to cpu_for. The body is
  * compiled for several instruction sets (CPU_CLONES) and holds no OpenMP region of its own, so that the compiler
- * vectorises it as it would any loop.
+ * vectorizes it as it would any loop.
  *
  * Where the interval is cut depends on the number of threads, so no result may depend on the cut: an element-wise body
  * is free of it by itself, a sum is made of fixed blocks (see each).
@@ -104,10 +104,10 @@ void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const 
                       size_t n);
 
 /* sparse_sgd.c */
-void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *how, const struct trm_sparse_row *row,
+void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *sgd, const struct trm_sparse_row *row,
                     const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows);
 
-/* rows.c */
+/* bias.c */
 void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t b, size_t n);
 void cpu_bias_backward(struct trm_device *device, const float *dy, float beta, float *db, size_t b, size_t n);
 
@@ -128,9 +128,9 @@ void cpu_norm_backward(struct trm_device *device, const float *x, const float *g
 
 /* embedding.c */
 void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                           size_t d, const struct trm_vocabulary *v);
+                           size_t d, const struct trm_vocab_shard *v);
 void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                            size_t r, size_t d, const struct trm_vocabulary *v);
+                            size_t r, size_t d, const struct trm_vocab_shard *v);
 
 /* attention.c */
 void cpu_attention_forward(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
@@ -139,50 +139,50 @@ void cpu_attention_backward(struct trm_device *device, const struct trm_attentio
                             const float *row, const float *dy, float *dqkv);
 
 /* rotary.c */
-void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x);
+void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool inverse, float *x);
 
 /* gate.c */
 void cpu_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
 void cpu_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
 
 /* conv.c */
-void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x, const float *w,
+void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv, const float *x, const float *w,
                         const float *bias, float *y, size_t b);
-void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *how, const float *dy, const float *w,
+void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *conv, const float *dy, const float *w,
                               float *dx, size_t b);
-void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+void cpu_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                  const float *dy, float beta, float *dw, float *db, size_t b);
 
 /* pool.c */
-void cpu_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                          int32_t *at, size_t planes);
-void cpu_max_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
-                           const int32_t *at, float *dx, size_t planes);
-void cpu_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+void cpu_max_pool_forward(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
+                          int32_t *argmax, size_t planes);
+void cpu_max_pool_backward(struct trm_device *device, const struct trm_window2d *win, const float *dy,
+                           const int32_t *argmax, float *dx, size_t planes);
+void cpu_avg_pool_forward(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
                           size_t planes);
-void cpu_avg_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy, float *dx,
+void cpu_avg_pool_backward(struct trm_device *device, const struct trm_window2d *win, const float *dy, float *dx,
                            size_t planes);
 
 /* batch_norm.c */
-void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x, float *moments,
+void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, float *moments,
                             size_t b);
-void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                             const float *mean, const float *square, const float *w, const float *bias, float *y,
                             size_t b);
-void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x, const float *mean,
+void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, const float *mean,
                          const float *square, const float *dy, float *sums, size_t b);
-void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                              const float *mean, const float *square, const float *w, const float *dy, const float *sums,
                              float *dx, size_t b);
 
 /* loss.c */
 void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
-void cpu_softmax_part(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
-                      float *part, size_t b);
-void cpu_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
-                               const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
-                               float smoothing, float *dz, size_t b);
+void cpu_softmax_shard_stats(struct trm_device *device, const float *z, const int32_t *target,
+                             const struct trm_vocab_shard *v, float *stats, size_t b);
+void cpu_softmax_shard_gradient(struct trm_device *device, const float *z, const int32_t *target,
+                                const struct trm_vocab_shard *v, const float *max, const float *sum, float scale,
+                                float smoothing, float *dz, size_t b);
 void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                             float *correct, float *dz, size_t b, size_t f);
 void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
@@ -196,9 +196,9 @@ void cpu_sum(struct trm_device *device, float *to, const float *const *from, int
 double cpu_norm_squared(struct trm_device *device, const float *x, size_t n);
 
 /* update.c */
-void cpu_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
+void cpu_update(struct trm_device *device, const struct trm_update *opt, float *w, const float *g, float *first,
                 float *second, size_t n);
-void cpu_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g, float *first,
-                   float *second, size_t n);
+void cpu_lamb_direction(struct trm_device *device, const struct trm_update *opt, const float *w, float *g, float *first,
+                        float *second, size_t n);
 
 #endif

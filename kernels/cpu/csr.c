@@ -50,7 +50,7 @@ void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const f
 }
 
 /* dw[o, low..high) for one output; an element's terms are added in the order of the rows, whoever does it. */
-static void backward_output(const struct product *it, size_t o, size_t low, size_t high)
+static void csr_backward_output(const struct product *it, size_t o, size_t low, size_t high)
 {
   const struct trm_csr *x = it->x;
   float *dw = it->dw + o * x->features;
@@ -76,20 +76,20 @@ static void backward_output(const struct product *it, size_t o, size_t low, size
   }
 }
 
-static void backward_outputs(const void *arguments, size_t low, size_t high)
+static void csr_backward_outputs_body(const void *arguments, size_t low, size_t high)
 {
   const struct product *it = arguments;
 
   for (size_t o = low; o < high; o++)
-    backward_output(it, o, 0, it->x->features);
+    csr_backward_output(it, o, 0, it->x->features);
 }
 
-static void backward_columns(const void *arguments, size_t low, size_t high)
+static void csr_backward_columns_body(const void *arguments, size_t low, size_t high)
 {
   const struct product *it = arguments;
 
   for (size_t o = 0; o < it->n; o++)
-    backward_output(it, o, low, high);
+    csr_backward_output(it, o, low, high);
 }
 
 void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
@@ -101,7 +101,7 @@ void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const 
   if (x->features == 0)
     return;
   if (n >= (size_t)device->threads)
-    cpu_for(device, n, 1, work, backward_outputs, &it);
+    cpu_for(device, n, 1, work, csr_backward_outputs_body, &it);
   else
-    cpu_for(device, x->features, 16, work * (double)n / (double)x->features, backward_columns, &it);
+    cpu_for(device, x->features, 16, work * (double)n / (double)x->features, csr_backward_columns_body, &it);
 }

@@ -14,7 +14,7 @@ struct dropout {
   float rate, scale;
 };
 
-CPU_INLINE void mask_words(const struct dropout *it, uint64_t block, uint32_t word[4])
+CPU_INLINE void dropout_words(const struct dropout *it, uint64_t block, uint32_t word[4])
 {
   const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), it->stream, TRM_RANDOM_DROPOUT};
 
@@ -22,29 +22,29 @@ CPU_INLINE void mask_words(const struct dropout *it, uint64_t block, uint32_t wo
 }
 
 /* The product with 0 keeps a NaN and an infinity visible. */
-CPU_INLINE float mask_apply(float x, uint32_t word, float rate, float scale)
+CPU_INLINE float dropout_apply_mask(float x, uint32_t word, float rate, float scale)
 {
   return x * (trm_random_unit(word) < rate ? 0.0f : scale);
 }
 
-CPU_INLINE void mask_one(const struct dropout *it, size_t e)
+CPU_INLINE void dropout_one(const struct dropout *it, size_t e)
 {
   const uint64_t index = it->first + e;
   uint32_t word[4];
 
-  mask_words(it, index / 4, word);
-  it->y[e] = mask_apply(it->x[e], word[index % 4], it->rate, it->scale);
+  dropout_words(it, index / 4, word);
+  it->y[e] = dropout_apply_mask(it->x[e], word[index % 4], it->rate, it->scale);
 }
 
 /* Elements [low, high) of a run. */
-CPU_INLINE void run_apply(const struct dropout *it, size_t low, size_t high)
+CPU_INLINE void dropout_run(const struct dropout *it, size_t low, size_t high)
 {
-  const struct dropout own = *it; /* a copy that stores to y cannot change */
+  const struct dropout copy = *it; /* a copy that stores to y cannot change */
   const float rate = it->rate, scale = it->scale;
   size_t e = low;
 
   for (; e < high && (it->first + e) % 4 != 0; e++)
-    mask_one(it, e);
+    dropout_one(it, e);
   const uint64_t first_block = (it->first + e) / 4;
   const size_t blocks = (high - e) / 4;
   const float *x = it->x + e;
@@ -52,17 +52,17 @@ CPU_INLINE void run_apply(const struct dropout *it, size_t low, size_t high)
   for (size_t i = 0; i < blocks; i++) {
     uint32_t word[4];
 
-    mask_words(&own, first_block + i, word);
+    dropout_words(&copy, first_block + i, word);
     for (size_t k = 0; k < 4; k++)
-      y[4 * i + k] = mask_apply(x[4 * i + k], word[k], rate, scale);
+      y[4 * i + k] = dropout_apply_mask(x[4 * i + k], word[k], rate, scale);
   }
   for (e += 4 * blocks; e < high; e++)
-    mask_one(it, e);
+    dropout_one(it, e);
 }
 
 CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t high)
 {
-  run_apply(arguments, low, high);
+  dropout_run(arguments, low, high);
 }
 
 /* Parts of rows: each is a run of its own. */
@@ -82,7 +82,7 @@ CPU_CLONES static void dropout_rows_body(const void *arguments, size_t low, size
     row.x += i * it->f;
     row.y += i * it->f;
     row.first += i * it->stride;
-    run_apply(&row, 0, it->f);
+    dropout_run(&row, 0, it->f);
   }
 }
 

@@ -12,18 +12,18 @@ struct embedding {
   float *dw;            /* (V, D) */
   float beta;
   size_t d, v; /* V: rows of the table here */
-  size_t low, whole;
+  size_t low, total;
   const int32_t *start; /* (V + 1): where a token's rows begin in `row` */
   const int32_t *row;   /* rows by token, ascending within one */
 };
 
-static bool is_known(int32_t token, size_t v)
+static bool embedding_is_known(int32_t token, size_t v)
 {
   return token >= 0 && (size_t)token < v;
 }
 
 /* Is the token's row here? */
-static bool is_here(int32_t token, const struct trm_vocabulary *v)
+static bool embedding_is_local(int32_t token, const struct trm_vocab_shard *v)
 {
   return token >= 0 && (size_t)token >= v->low && (size_t)token < v->high;
 }
@@ -36,12 +36,12 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
   for (size_t i = low; i < high; i++) {
     float *y = it->y + i * d;
 
-    const struct trm_vocabulary here = {it->low, it->low + it->v, it->whole};
+    const struct trm_vocab_shard shard = {it->low, it->low + it->v, it->total};
 
-    if (is_here(it->token[i], &here)) {
+    if (embedding_is_local(it->token[i], &shard)) {
       memcpy(y, it->w + ((size_t)it->token[i] - it->low) * d, d * sizeof(*y));
     } else {
-      const float value = is_known(it->token[i], it->whole) ? 0 : NAN; /* this is reported by the caller */
+      const float value = embedding_is_known(it->token[i], it->total) ? 0 : NAN; /* this is reported by the caller */
 
       for (size_t j = 0; j < d; j++)
         y[j] = value;
@@ -50,14 +50,14 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
 }
 
 void cpu_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                           size_t d, const struct trm_vocabulary *v)
+                           size_t d, const struct trm_vocab_shard *v)
 {
   const struct embedding it = {
-    .token = token, .w = w, .y = y, .d = d, .v = v->high - v->low, .low = v->low, .whole = v->whole};
+    .token = token, .w = w, .y = y, .d = d, .v = v->high - v->low, .low = v->low, .total = v->total};
 
   for (size_t i = 0; i < r; i++)
-    if (!is_known(token[i], v->whole)) {
-      cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)token[i], v->whole);
+    if (!embedding_is_known(token[i], v->total)) {
+      cpu_fail(device, "embedding: token %zu is %d, but the vocabulary has %zu", i, (int)token[i], v->total);
       break;
     }
   cpu_for(device, r, 1, (double)d, embedding_forward_body, &it);
@@ -111,7 +111,7 @@ CPU_CLONES static void embedding_backward_body(const void *arguments, size_t low
 }
 
 void cpu_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                            size_t r, size_t d, const struct trm_vocabulary *vocabulary)
+                            size_t r, size_t d, const struct trm_vocab_shard *vocabulary)
 {
   const size_t v = vocabulary->high - vocabulary->low, low = vocabulary->low;
   int32_t *start = cpu_scratch(device, (v + 2 + r) * sizeof(*start)), *row = start + v + 2;
@@ -120,12 +120,12 @@ void cpu_embedding_backward(struct trm_device *device, const int32_t *token, con
   for (size_t t = 0; t < v + 2; t++)
     start[t] = 0;
   for (size_t i = 0; i < r; i++)
-    if (is_here(token[i], vocabulary)) /* forward has reported what is nowhere */
+    if (embedding_is_local(token[i], vocabulary)) /* forward has reported what is nowhere */
       start[(size_t)token[i] - low + 2]++;
   for (size_t t = 0; t < v; t++)
     start[t + 2] += start[t + 1];
   for (size_t i = 0; i < r; i++)
-    if (is_here(token[i], vocabulary))
+    if (embedding_is_local(token[i], vocabulary))
       row[start[(size_t)token[i] - low + 1]++] = (int32_t)i;
   const struct embedding it = {.dy = dy, .dw = dw, .beta = beta, .d = d, .v = v, .start = start, .row = row};
 

@@ -6,7 +6,7 @@ struct fill {
   float value;
 };
 
-CPU_CLONES static void fill_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void flat_fill_body(const void *arguments, size_t low, size_t high)
 {
   const struct fill *it = arguments;
   const float value = it->value;
@@ -20,7 +20,7 @@ void cpu_fill(struct trm_device *device, float *to, float value, size_t n)
 {
   const struct fill it = {to, value};
 
-  cpu_for(device, n, CPU_GRANULE, 1, fill_body, &it);
+  cpu_for(device, n, CPU_GRANULE, 1, flat_fill_body, &it);
 }
 
 /* Sums of more than four are made in blocks: partial sums wait in buffers of the stack, two a level of the tree. */
@@ -34,7 +34,7 @@ struct sum {
 
 /* to (n) = the tree over from[0 .. count-1] at [low, low + n), 1 <= count <= 4. The pragma promises that no element is
  * written before another one's terms are read: `to` is none of the arrays, or is the first, element for element. */
-CPU_INLINE void add_few(float *to, const float *const *from, int count, size_t low, size_t n)
+CPU_INLINE void flat_add_few(float *to, const float *const *from, int count, size_t low, size_t n)
 {
   const float *a = from[0] + low, *b = from[count > 1] + low;
   const float *c = from[count > 2 ? 2 : 0] + low, *d = from[count > 3 ? 3 : 0] + low;
@@ -59,34 +59,34 @@ CPU_INLINE void add_few(float *to, const float *const *from, int count, size_t l
 }
 
 /* The same for any count, n <= TREE_BLOCK. `to` is written last. */
-CPU_CLONES static void sum_tree(float *to, const float *const *from, int count, size_t low, size_t n)
+CPU_CLONES static void flat_sum_tree(float *to, const float *const *from, int count, size_t low, size_t n)
 {
   float left[TREE_BLOCK], right[TREE_BLOCK];
   int half = 4;
 
   if (count <= 4) {
-    add_few(to, from, count, low, n);
+    flat_add_few(to, from, count, low, n);
     return;
   }
   while (half < count - half)
     half *= 2;
-  sum_tree(left, from, half, low, n);
-  sum_tree(right, from + half, count - half, low, n);
+  flat_sum_tree(left, from, half, low, n);
+  flat_sum_tree(right, from + half, count - half, low, n);
 #pragma omp simd
   for (size_t i = 0; i < n; i++)
     to[i] = left[i] + right[i];
 }
 
-CPU_CLONES static void sum_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void flat_sum_body(const void *arguments, size_t low, size_t high)
 {
   const struct sum *it = arguments;
 
   if (it->count <= 4) {
-    add_few(it->to + low, it->from, it->count, low, high - low);
+    flat_add_few(it->to + low, it->from, it->count, low, high - low);
     return;
   }
   for (size_t first = low; first < high; first += TREE_BLOCK)
-    sum_tree(it->to + first, it->from, it->count, first, high - first < TREE_BLOCK ? high - first : TREE_BLOCK);
+    flat_sum_tree(it->to + first, it->from, it->count, first, high - first < TREE_BLOCK ? high - first : TREE_BLOCK);
 }
 
 void cpu_sum(struct trm_device *device, float *to, const float *const *from, int count, size_t n)
@@ -96,13 +96,13 @@ void cpu_sum(struct trm_device *device, float *to, const float *const *from, int
   if (count < 1)
     cpu_fill(device, to, 0, n);
   else if (count > 1 || to != from[0])
-    cpu_for(device, n, CPU_GRANULE, count, sum_body, &it);
+    cpu_for(device, n, CPU_GRANULE, count, flat_sum_body, &it);
 }
 
 /* At most NORM_PARTS fixed parts, whose length depends on n alone; each is summed in double, in lanes, and the parts
  * are added in order. */
 #define NORM_PARTS 1024
-#define NORM_LEAST 4096
+#define NORM_MIN 4096
 
 struct norm {
   const float *x; /* (n) */
@@ -110,7 +110,7 @@ struct norm {
   double *part; /* (parts) */
 };
 
-CPU_INLINE double lane_squares(const float *x, size_t n)
+CPU_INLINE double flat_lane_squares(const float *x, size_t n)
 {
   double lane[CPU_LANES] = {0};
   size_t i = 0;
@@ -127,14 +127,14 @@ CPU_INLINE double lane_squares(const float *x, size_t n)
   return lane[0];
 }
 
-CPU_CLONES static void norm_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void flat_norm_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;
 
   for (size_t p = low; p < high; p++) {
     const size_t first = p * it->length;
 
-    it->part[p] = lane_squares(it->x + first, it->n - first < it->length ? it->n - first : it->length);
+    it->part[p] = flat_lane_squares(it->x + first, it->n - first < it->length ? it->n - first : it->length);
   }
 }
 
@@ -143,12 +143,12 @@ double cpu_norm_squared(struct trm_device *device, const float *x, size_t n)
   double part[NORM_PARTS], total = 0;
   size_t length = (n + NORM_PARTS - 1) / NORM_PARTS;
 
-  if (length < NORM_LEAST)
-    length = NORM_LEAST;
+  if (length < NORM_MIN)
+    length = NORM_MIN;
   const size_t parts = (n + length - 1) / length;
   const struct norm it = {x, n, length, part};
 
-  cpu_for(device, parts, 1, (double)length, norm_body, &it);
+  cpu_for(device, parts, 1, (double)length, flat_norm_body, &it);
   for (size_t p = 0; p < parts; p++)
     total += part[p];
   return total;

@@ -10,7 +10,7 @@ struct gate {
   size_t f;
 };
 
-CPU_CLONES static void swiglu_forward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void gate_swiglu_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct gate *it = arguments;
   const size_t f = it->f;
@@ -25,7 +25,7 @@ CPU_CLONES static void swiglu_forward_body(const void *arguments, size_t low, si
   }
 }
 
-CPU_CLONES static void swiglu_backward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void gate_swiglu_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct gate *it = arguments;
   const size_t f = it->f;
@@ -48,12 +48,12 @@ void cpu_swiglu_forward(struct trm_device *device, const float *x, float *y, siz
 {
   const struct gate it = {.x = x, .y = y, .f = f};
 
-  cpu_for(device, r, 1, 8 * (double)f, swiglu_forward_body, &it);
+  cpu_for(device, r, 1, 8 * (double)f, gate_swiglu_forward_body, &it);
 }
 
 void cpu_swiglu_backward(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f)
 {
   const struct gate it = {.x = x, .dy = dy, .dx = dx, .f = f};
 
-  cpu_for(device, r, 1, 8 * (double)f, swiglu_backward_body, &it);
+  cpu_for(device, r, 1, 8 * (double)f, gate_swiglu_backward_body, &it);
 }

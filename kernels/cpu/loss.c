@@ -14,14 +14,14 @@ struct loss {
 };
 
 /* Sum of e^(z - maximum), the terms left in dz unless it is NULL. */
-CPU_INLINE double row_exponentials(const float *z, float maximum, float *dz, size_t c)
+CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, size_t c)
 {
-  float own[CPU_BLOCK];
+  float buffer[CPU_BLOCK];
   double total = 0;
 
   for (size_t low = 0; low < c; low += CPU_BLOCK) {
     const size_t width = c - low < CPU_BLOCK ? c - low : CPU_BLOCK;
-    float *term = dz ? dz + low : own;
+    float *term = dz ? dz + low : buffer;
 
 #pragma omp simd
     for (size_t j = 0; j < width; j++)
@@ -32,7 +32,7 @@ CPU_INLINE double row_exponentials(const float *z, float maximum, float *dz, siz
 }
 
 /* Sum of maximum - z: of the losses of all classes without their common part. */
-CPU_INLINE double row_distance(const float *z, float maximum, size_t c)
+CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
   double total = 0;
@@ -49,7 +49,7 @@ CPU_INLINE double row_distance(const float *z, float maximum, size_t c)
 }
 
 /* Is the label the first largest score? */
-CPU_INLINE float is_first_maximum(const float *z, float maximum, size_t label)
+CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
 {
   if (!(z[label] >= maximum))
     return 0;
@@ -59,7 +59,7 @@ CPU_INLINE float is_first_maximum(const float *z, float maximum, size_t label)
   return 1;
 }
 
-CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;
   const size_t c = it->c;
@@ -69,7 +69,7 @@ CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t hi
     float *dz = it->dz ? it->dz + i * c : NULL;
 
     if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* what is not ignored is reported by the caller */
-      const bool ignored = it->label[i] == TRM_IGNORED;
+      const bool ignored = it->label[i] == TRM_IGNORE_INDEX;
 
       it->loss[i] = ignored ? 0 : NAN;
       if (it->correct)
@@ -79,12 +79,12 @@ CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t hi
       continue;
     }
     const size_t label = (size_t)it->label[i];
-    const float maximum = cpu_lane_maximum(z, c), own = z[label], right = is_first_maximum(z, maximum, label);
-    const float share = it->smoothing, scale = it->scale, least = scale * share / (float)c; /* of every class */
-    const double distance = share > 0 ? row_distance(z, maximum, c) / (double)c : 0;
-    const double sum = row_exponentials(z, maximum, dz, c); /* z is gone from here on where dz is z */
+    const float maximum = cpu_lane_maximum(z, c), target_score = z[label], right = loss_is_argmax(z, maximum, label);
+    const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* of every class */
+    const double distance = share > 0 ? loss_row_distance(z, maximum, c) / (double)c : 0;
+    const double sum = loss_row_sum_exp(z, maximum, dz, c); /* z is gone from here on where dz is z */
 
-    it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - own) + share * distance);
+    it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - target_score) + share * distance);
     if (it->correct)
       it->correct[i] = isnan(sum) ? 0 : right;
     if (dz) {
@@ -92,16 +92,16 @@ CPU_CLONES static void softmax_body(const void *arguments, size_t low, size_t hi
 
 #pragma omp simd
       for (size_t j = 0; j < c; j++)
-        dz[j] = dz[j] * factor - least;
+        dz[j] = dz[j] * factor - uniform;
       dz[label] -= scale * (1 - share);
     }
   }
 }
 
-static void targets_check(struct trm_device *device, const int32_t *target, size_t b, size_t c)
+static void loss_check_targets(struct trm_device *device, const int32_t *target, size_t b, size_t c)
 {
   for (size_t i = 0; i < b; i++)
-    if (target[i] != TRM_IGNORED && (target[i] < 0 || (size_t)target[i] >= c)) {
+    if (target[i] != TRM_IGNORE_INDEX && (target[i] < 0 || (size_t)target[i] >= c)) {
       cpu_fail(device, "softmax_cross_entropy: the target of row %zu is %d, but there are %zu classes", i,
                (int)target[i], c);
       break;
@@ -113,93 +113,101 @@ void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const 
 {
   const struct loss it = {z, target, NULL, scale, smoothing, loss, correct, dz, c};
 
-  targets_check(device, target, b, c);
-  cpu_for(device, b, 1, 8 * (double)c, softmax_body, &it);
+  loss_check_targets(device, target, b, c);
+  cpu_for(device, b, 1, 8 * (double)c, loss_softmax_body, &it);
 }
 
 /* -- scores of which only some classes are here */
 
-struct part {
+struct shard {
   const float *z; /* (B, C) */
   const int32_t *label;
-  struct trm_vocabulary v;
-  const float *most, *sum; /* (B) */
+  struct trm_vocab_shard v;
+  const float *max, *sum; /* (B) */
   float scale, smoothing;
-  float *to; /* (B, TRM_SCORES_WORDS) or (B, C) */
+  float *to; /* (B, TRM_SCORES_FIELDS) or (B, C) */
   size_t c;
 };
 
-static bool is_class(int32_t label, size_t low, size_t high)
+static bool loss_is_class(int32_t label, size_t low, size_t high)
 {
   return label >= 0 && (size_t)label >= low && (size_t)label < high;
 }
 
-CPU_CLONES static void part_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, size_t high)
 {
-  const struct part *it = arguments;
+  const struct shard *it = arguments;
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
     const float *z = it->z + i * c, maximum = cpu_lane_maximum(z, c);
     const int32_t label = it->label[i];
-    float *to = it->to + i * TRM_SCORES_WORDS;
+    float *to = it->to + i * TRM_SCORES_FIELDS;
     size_t first = 0;
 
     while (first + 1 < c && !(z[first] >= maximum))
       first++;
-    to[TRM_SCORES_MOST] = maximum;
-    to[TRM_SCORES_FIRST] = (float)(it->v.low + first);
-    to[TRM_SCORES_OWN] = is_class(label, it->v.low, it->v.high) ? z[(size_t)label - it->v.low] : -INFINITY;
-    to[TRM_SCORES_DISTANCE] = (float)row_distance(z, maximum, c);
-    to[TRM_SCORES_SUM] = label == TRM_IGNORED || is_class(label, 0, it->v.whole)
-                           ? (float)row_exponentials(z, maximum, NULL, c) : NAN;
+    to[TRM_SCORES_MAX] = maximum;
+    to[TRM_SCORES_ARGMAX] = (float)(it->v.low + first);
+    to[TRM_SCORES_TARGET] = loss_is_class(label, it->v.low, it->v.high) ? z[(size_t)label - it->v.low] : -INFINITY;
+    to[TRM_SCORES_DISTANCE] = (float)loss_row_distance(z, maximum, c);
+    to[TRM_SCORES_SUM] = label == TRM_IGNORE_INDEX || loss_is_class(label, 0, it->v.total)
+                           ? (float)loss_row_sum_exp(z, maximum, NULL, c)
+                           : NAN;
   }
 }
 
-void cpu_softmax_part(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
-                      float *part, size_t b)
+void cpu_softmax_shard_stats(struct trm_device *device, const float *z, const int32_t *target,
+                             const struct trm_vocab_shard *v, float *stats, size_t b)
 {
-  const struct part it = {.z = z, .label = target, .v = *v, .to = part, .c = v->high - v->low};
+  const struct shard it = {.z = z, .label = target, .v = *v, .to = stats, .c = v->high - v->low};
 
-  targets_check(device, target, b, v->whole);
-  cpu_for(device, b, 1, 8 * (double)it.c, part_body, &it);
+  loss_check_targets(device, target, b, v->total);
+  cpu_for(device, b, 1, 8 * (double)it.c, loss_shard_stats_body, &it);
 }
 
-CPU_CLONES static void part_gradient_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t low, size_t high)
 {
-  const struct part *it = arguments;
+  const struct shard *it = arguments;
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
-    const float *z = it->z + i * c, most = it->most[i], factor = it->scale / it->sum[i];
-    const float least = it->scale * it->smoothing / (float)it->v.whole;
+    const float *z = it->z + i * c, max = it->max[i], factor = it->scale / it->sum[i];
+    const float uniform = it->scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->label[i];
     float *dz = it->to + i * c;
 
-    if (label == TRM_IGNORED) {
+    if (label == TRM_IGNORE_INDEX) {
       for (size_t j = 0; j < c; j++)
         dz[j] = 0;
       continue;
     }
 #pragma omp simd
     for (size_t j = 0; j < c; j++)
-      dz[j] = math_exp(z[j] - most) * factor - least;
-    if (is_class(label, it->v.low, it->v.high))
+      dz[j] = math_exp(z[j] - max) * factor - uniform;
+    if (loss_is_class(label, it->v.low, it->v.high))
       dz[(size_t)label - it->v.low] -= it->scale * (1 - it->smoothing);
   }
 }
 
-void cpu_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
-                               const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
-                               float smoothing, float *dz, size_t b)
+void cpu_softmax_shard_gradient(struct trm_device *device, const float *z, const int32_t *target,
+                                const struct trm_vocab_shard *v, const float *max, const float *sum, float scale,
+                                float smoothing, float *dz, size_t b)
 {
-  const struct part it = {.z = z, .label = target, .v = *v, .most = most, .sum = sum, .scale = scale,
-                          .smoothing = smoothing, .to = dz, .c = v->high - v->low};
+  const struct shard it = {.z = z,
+                           .label = target,
+                           .v = *v,
+                           .max = max,
+                           .sum = sum,
+                           .scale = scale,
+                           .smoothing = smoothing,
+                           .to = dz,
+                           .c = v->high - v->low};
 
-  cpu_for(device, b, 1, 8 * (double)it.c, part_gradient_body, &it);
+  cpu_for(device, b, 1, 8 * (double)it.c, loss_shard_gradient_body, &it);
 }
 
-CPU_CLONES static void squares_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;
   const size_t f = it->c;
@@ -235,16 +243,16 @@ void cpu_mean_squared_error(struct trm_device *device, const float *z, const flo
 {
   const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, f};
 
-  cpu_for(device, b, 1, 2 * (double)f, squares_body, &it);
+  cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
 }
 
 /* The sign of the score is the answer, 0 counts as -1; a NaN is no answer. */
-static float sign_correct(float z, float t)
+static float loss_sign_correct(float z, float t)
 {
   return t > 0 ? z > 0 : z <= 0;
 }
 
-static void logistic_body(const void *arguments, size_t low, size_t high)
+static void loss_logistic_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;
 
@@ -253,7 +261,7 @@ static void logistic_body(const void *arguments, size_t low, size_t high)
 
     it->loss[i] = (margin < 0 ? -margin : 0) + log1pf(expf(-fabsf(margin)));
     if (it->correct)
-      it->correct[i] = sign_correct(z, t);
+      it->correct[i] = loss_sign_correct(z, t);
     if (it->dz)
       it->dz[i] = -t * it->scale / (1 + expf(margin));
   }
@@ -264,10 +272,10 @@ void cpu_logistic(struct trm_device *device, const float *z, const float *target
 {
   const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, 1};
 
-  cpu_for(device, b, 16, 32, logistic_body, &it);
+  cpu_for(device, b, 16, 32, loss_logistic_body, &it);
 }
 
-static void hinge_body(const void *arguments, size_t low, size_t high)
+static void loss_hinge_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;
 
@@ -276,7 +284,7 @@ static void hinge_body(const void *arguments, size_t low, size_t high)
 
     it->loss[i] = margin >= 1 ? 0 : 1 - margin;
     if (it->correct)
-      it->correct[i] = sign_correct(z, t);
+      it->correct[i] = loss_sign_correct(z, t);
     if (it->dz)
       it->dz[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
   }
@@ -287,5 +295,5 @@ void cpu_hinge(struct trm_device *device, const float *z, const float *target, f
 {
   const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, 1};
 
-  cpu_for(device, b, 16, 2, hinge_body, &it);
+  cpu_for(device, b, 16, 2, loss_hinge_body, &it);
 }

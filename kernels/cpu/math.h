@@ -1,4 +1,4 @@
-/* Elementary functions of floats as straight-line code, so that loops over them vectorise.
+/* Elementary functions of floats as straight-line code, so that loops over them vectorize.
  *
  * The polynomials are weighted minimax fits made for this project (iteratively reweighted least squares in 30 digits,
  * low-order coefficients rounded to float first); tests/unit/test_kernels.c measures the functions against the C

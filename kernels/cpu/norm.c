@@ -16,7 +16,7 @@ struct norm {
 };
 
 /* Sum of (x - mean)^2; of x^2 for a mean of 0. */
-CPU_INLINE double squares_sum(const float *x, float mean, size_t d)
+CPU_INLINE double norm_squares_sum(const float *x, float mean, size_t d)
 {
   float term[CPU_BLOCK];
   double total = 0;
@@ -32,7 +32,7 @@ CPU_INLINE double squares_sum(const float *x, float mean, size_t d)
   return total;
 }
 
-CPU_INLINE double row_sum(const float *x, size_t d)
+CPU_INLINE double norm_row_sum(const float *x, size_t d)
 {
   double total = 0;
 
@@ -50,8 +50,8 @@ CPU_CLONES static void norm_forward_body(const void *arguments, size_t low, size
   for (size_t i = low; i < high; i++) {
     const float *x = it->x + i * d;
     float *y = it->y + i * d;
-    const float mean = it->mean ? (float)(row_sum(x, d) / (double)d) : 0;
-    const float scale = (float)(1 / sqrt(squares_sum(x, mean, d) / (double)d + it->epsilon));
+    const float mean = it->mean ? (float)(norm_row_sum(x, d) / (double)d) : 0;
+    const float scale = (float)(1 / sqrt(norm_squares_sum(x, mean, d) / (double)d + it->epsilon));
 
     it->scale[i] = scale;
     if (it->mean)
@@ -79,12 +79,12 @@ void cpu_norm_forward(struct trm_device *device, const float *x, const float *ga
 
 /* Rows are worked on in parts that depend on their number alone. A part sums its rows of dgain and dbias in float; the
  * parts are then added in double, in order. */
-#define MOST_PARTS 256
-#define LEAST_ROWS 16
+#define MAX_PARTS 256
+#define MIN_ROWS 16
 
 /* Of one row: means of g = dy * gain and of g * n, n the normalized x. */
-CPU_INLINE void row_means(const struct norm *it, const float *x, const float *dy, float mean, float scale,
-                          float *g_mean, float *gn_mean)
+CPU_INLINE void norm_row_means(const struct norm *it, const float *x, const float *dy, float mean, float scale,
+                               float *g_mean, float *gn_mean)
 {
   float g[CPU_BLOCK], gn[CPU_BLOCK];
   double g_sum = 0, gn_sum = 0;
@@ -130,7 +130,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
       if (it->dx) {
         float *dx = it->dx + i * d, g_mean, gn_mean;
 
-        row_means(it, x, dy, mean, scale, &g_mean, &gn_mean);
+        norm_row_means(it, x, dy, mean, scale, &g_mean, &gn_mean);
 #pragma omp simd
         for (size_t j = 0; j < d; j++)
           dx[j] = scale * (dy[j] * gain[j] - g_mean - (x[j] - mean) * scale * gn_mean);
@@ -140,7 +140,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
 }
 
 /* The parts together, for columns [low, high). */
-CPU_CLONES static void parts_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;
 
@@ -172,11 +172,11 @@ void cpu_norm_backward(struct trm_device *device, const float *x, const float *g
 {
   struct norm it = {.x = x, .gain = gain, .mean = (float *)mean, .scale = (float *)scale, .dy = dy, .dx = dx,
                     .beta = beta, .dgain = dgain, .dbias = dbias, .r = r, .d = d};
-  const size_t rows = (r + MOST_PARTS - 1) / MOST_PARTS;
+  const size_t rows = (r + MAX_PARTS - 1) / MAX_PARTS;
 
-  it.part = rows < LEAST_ROWS ? LEAST_ROWS : rows;
+  it.part = rows < MIN_ROWS ? MIN_ROWS : rows;
   it.parts = (r + it.part - 1) / it.part;
   it.sums = cpu_scratch(device, it.parts * 2 * d * sizeof(float));
   cpu_for(device, it.parts, 1, 8 * (double)(it.part * d), norm_backward_body, &it);
-  cpu_for(device, d, 16, 2 * (double)it.parts, parts_body, &it);
+  cpu_for(device, d, 16, 2 * (double)it.parts, norm_parts_body, &it);
 }

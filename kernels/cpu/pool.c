@@ -4,25 +4,25 @@
 #include "kernels/cpu/cpu.h"
 
 struct pool {
-  const struct trm_window2d *how;
+  const struct trm_window2d *win;
   const float *from; /* forward: (planes, H, W); backward: (planes, OH, OW) */
   float *to;
-  int32_t *at;
-  const int32_t *chosen;
+  int32_t *argmax;
+  const int32_t *argmax_in;
 };
 
 /* The part [*low, *high) of window i that lies within the image, in one dimension. */
-CPU_INLINE void window_clip(const struct trm_window2d *how, int d, size_t i, size_t *low, size_t *high)
+CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i, size_t *low, size_t *high)
 {
-  const size_t first = i * how->stride[d], last = first + how->kernel[d];
+  const size_t first = i * win->stride[d], last = first + win->kernel[d];
 
-  *low = first > how->pad[d] ? first - how->pad[d] : 0;
-  *high = last > how->pad[d] ? last - how->pad[d] : 0;
-  *high = *high < how->in[d] ? *high : how->in[d];
+  *low = first > win->pad[d] ? first - win->pad[d] : 0;
+  *high = last > win->pad[d] ? last - win->pad[d] : 0;
+  *high = *high < win->in[d] ? *high : win->in[d];
 }
 
 /* Windows of 2 x 2 side by side: no borders, no branches. */
-CPU_INLINE void max_row_pairs(const float *x, size_t base, size_t width, size_t count, float *y, int32_t *at)
+CPU_INLINE void pool_max_row_2x2(const float *x, size_t base, size_t width, size_t count, float *y, int32_t *argmax)
 {
   const float *upper = x + base, *lower = upper + width;
 
@@ -31,135 +31,135 @@ CPU_INLINE void max_row_pairs(const float *x, size_t base, size_t width, size_t 
     const int32_t top = (int32_t)(base + 2 * j), low = (int32_t)(base + width + 2 * j);
     /* not >=: a NaN that leads stays, one that comes later wins */
     const bool second = !(a >= b) && a == a, fourth = !(c >= d) && c == c;
-    const float most = second ? b : a, other = fourth ? d : c;
-    const bool below = !(most >= other) && most == most;
+    const float max = second ? b : a, other = fourth ? d : c;
+    const bool below = !(max >= other) && max == max;
 
-    y[j] = below ? other : most;
-    at[j] = below ? low + fourth : top + second;
+    y[j] = below ? other : max;
+    argmax[j] = below ? low + fourth : top + second;
   }
 }
 
-CPU_CLONES static void max_pool_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void pool_max_body(const void *arguments, size_t low, size_t high)
 {
   const struct pool *it = arguments;
-  const struct trm_window2d *how = it->how;
-  const size_t size_in = how->in[0] * how->in[1], size_out = how->out[0] * how->out[1];
-  const bool pairs = how->kernel[0] == 2 && how->kernel[1] == 2 && how->stride[0] == 2 && how->stride[1] == 2 &&
-                     !how->pad[0] && !how->pad[1];
+  const struct trm_window2d *win = it->win;
+  const size_t size_in = win->in[0] * win->in[1], size_out = win->out[0] * win->out[1];
+  const bool pairs = win->kernel[0] == 2 && win->kernel[1] == 2 && win->stride[0] == 2 && win->stride[1] == 2 &&
+                     !win->pad[0] && !win->pad[1];
 
   for (size_t p = low; p < high; p++) {
     const float *x = it->from + p * size_in;
     float *y = it->to + p * size_out;
-    int32_t *at = it->at + p * size_out;
+    int32_t *argmax = it->argmax + p * size_out;
 
-    for (size_t i = 0; i < how->out[0]; i++, y += how->out[1], at += how->out[1]) {
+    for (size_t i = 0; i < win->out[0]; i++, y += win->out[1], argmax += win->out[1]) {
       if (pairs) {
-        max_row_pairs(x, 2 * i * how->in[1], how->in[1], how->out[1], y, at);
+        pool_max_row_2x2(x, 2 * i * win->in[1], win->in[1], win->out[1], y, argmax);
         continue;
       }
       size_t top, bottom;
 
-      window_clip(how, 0, i, &top, &bottom);
-      for (size_t j = 0; j < how->out[1]; j++) {
+      pool_clip_window(win, 0, i, &top, &bottom);
+      for (size_t j = 0; j < win->out[1]; j++) {
         size_t left, right;
 
-        window_clip(how, 1, j, &left, &right);
-        float most = x[top * how->in[1] + left];
-        size_t best = top * how->in[1] + left;
+        pool_clip_window(win, 1, j, &left, &right);
+        float max = x[top * win->in[1] + left];
+        size_t best = top * win->in[1] + left;
 
         for (size_t r = top; r < bottom; r++)
           for (size_t c = left; c < right; c++) {
-            const float v = x[r * how->in[1] + c];
+            const float v = x[r * win->in[1] + c];
 
-            if (!(most >= v) && most == most) {
-              most = v;
-              best = r * how->in[1] + c;
+            if (!(max >= v) && max == max) {
+              max = v;
+              best = r * win->in[1] + c;
             }
           }
-        y[j] = most;
-        at[j] = (int32_t)best;
+        y[j] = max;
+        argmax[j] = (int32_t)best;
       }
     }
   }
 }
 
-void cpu_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                          int32_t *at, size_t planes)
+void cpu_max_pool_forward(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
+                          int32_t *argmax, size_t planes)
 {
-  const struct pool it = {.how = how, .from = x, .to = y, .at = at};
+  const struct pool it = {.win = win, .from = x, .to = y, .argmax = argmax};
 
-  cpu_for(device, planes, 1, (double)(how->out[0] * how->out[1] * how->kernel[0] * how->kernel[1]), max_pool_body, &it);
+  cpu_for(device, planes, 1, (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]), pool_max_body, &it);
 }
 
-CPU_CLONES static void max_pool_backward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void pool_max_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct pool *it = arguments;
-  const size_t size_in = it->how->in[0] * it->how->in[1], size_out = it->how->out[0] * it->how->out[1];
+  const size_t size_in = it->win->in[0] * it->win->in[1], size_out = it->win->out[0] * it->win->out[1];
 
   for (size_t i = low * size_in; i < high * size_in; i++)
     it->to[i] = 0;
   for (size_t p = low; p < high; p++) {
     const float *dy = it->from + p * size_out;
-    const int32_t *at = it->chosen + p * size_out;
+    const int32_t *argmax = it->argmax_in + p * size_out;
     float *dx = it->to + p * size_in;
 
     for (size_t i = 0; i < size_out; i++)
-      dx[at[i]] += dy[i];
+      dx[argmax[i]] += dy[i];
   }
 }
 
-void cpu_max_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
-                           const int32_t *at, float *dx, size_t planes)
+void cpu_max_pool_backward(struct trm_device *device, const struct trm_window2d *win, const float *dy,
+                           const int32_t *argmax, float *dx, size_t planes)
 {
-  const struct pool it = {.how = how, .from = dy, .to = dx, .chosen = at};
+  const struct pool it = {.win = win, .from = dy, .to = dx, .argmax_in = argmax};
 
-  cpu_for(device, planes, 1, (double)(how->in[0] * how->in[1]), max_pool_backward_body, &it);
+  cpu_for(device, planes, 1, (double)(win->in[0] * win->in[1]), pool_max_backward_body, &it);
 }
 
-CPU_CLONES static void avg_pool_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void pool_avg_body(const void *arguments, size_t low, size_t high)
 {
   const struct pool *it = arguments;
-  const struct trm_window2d *how = it->how;
-  const float scale = 1 / (float)(how->kernel[0] * how->kernel[1]);
-  const bool whole = how->kernel[0] == how->in[0] && how->kernel[1] == how->in[1] && !how->pad[0] && !how->pad[1];
+  const struct trm_window2d *win = it->win;
+  const float scale = 1 / (float)(win->kernel[0] * win->kernel[1]);
+  const bool global = win->kernel[0] == win->in[0] && win->kernel[1] == win->in[1] && !win->pad[0] && !win->pad[1];
 
   for (size_t p = low; p < high; p++) {
-    const float *x = it->from + p * how->in[0] * how->in[1];
-    float *y = it->to + p * how->out[0] * how->out[1];
+    const float *x = it->from + p * win->in[0] * win->in[1];
+    float *y = it->to + p * win->out[0] * win->out[1];
 
-    if (whole) {
-      *y = scale * cpu_lane_sum(x, how->in[0] * how->in[1]);
+    if (global) {
+      *y = scale * cpu_lane_sum(x, win->in[0] * win->in[1]);
       continue;
     }
-    for (size_t i = 0; i < how->out[0]; i++)
-      for (size_t j = 0; j < how->out[1]; j++) {
+    for (size_t i = 0; i < win->out[0]; i++)
+      for (size_t j = 0; j < win->out[1]; j++) {
         size_t top, bottom, left, right;
         float sum = 0;
 
-        window_clip(how, 0, i, &top, &bottom);
-        window_clip(how, 1, j, &left, &right);
+        pool_clip_window(win, 0, i, &top, &bottom);
+        pool_clip_window(win, 1, j, &left, &right);
         for (size_t r = top; r < bottom; r++)
           for (size_t c = left; c < right; c++)
-            sum += x[r * how->in[1] + c];
+            sum += x[r * win->in[1] + c];
         *y++ = scale * sum;
       }
   }
 }
 
-void cpu_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+void cpu_avg_pool_forward(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
                           size_t planes)
 {
-  const struct pool it = {.how = how, .from = x, .to = y};
+  const struct pool it = {.win = win, .from = x, .to = y};
 
-  cpu_for(device, planes, 1, (double)(how->out[0] * how->out[1] * how->kernel[0] * how->kernel[1]), avg_pool_body, &it);
+  cpu_for(device, planes, 1, (double)(win->out[0] * win->out[1] * win->kernel[0] * win->kernel[1]), pool_avg_body, &it);
 }
 
-CPU_CLONES static void avg_pool_backward_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void pool_avg_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct pool *it = arguments;
-  const struct trm_window2d *how = it->how;
-  const float scale = 1 / (float)(how->kernel[0] * how->kernel[1]);
-  const size_t size_in = how->in[0] * how->in[1], size_out = how->out[0] * how->out[1];
+  const struct trm_window2d *win = it->win;
+  const float scale = 1 / (float)(win->kernel[0] * win->kernel[1]);
+  const size_t size_in = win->in[0] * win->in[1], size_out = win->out[0] * win->out[1];
 
   for (size_t i = low * size_in; i < high * size_in; i++)
     it->to[i] = 0;
@@ -167,24 +167,24 @@ CPU_CLONES static void avg_pool_backward_body(const void *arguments, size_t low,
     const float *dy = it->from + p * size_out;
     float *dx = it->to + p * size_in;
 
-    for (size_t i = 0; i < how->out[0]; i++)
-      for (size_t j = 0; j < how->out[1]; j++) {
+    for (size_t i = 0; i < win->out[0]; i++)
+      for (size_t j = 0; j < win->out[1]; j++) {
         const float share = scale * *dy++;
         size_t top, bottom, left, right;
 
-        window_clip(how, 0, i, &top, &bottom);
-        window_clip(how, 1, j, &left, &right);
+        pool_clip_window(win, 0, i, &top, &bottom);
+        pool_clip_window(win, 1, j, &left, &right);
         for (size_t r = top; r < bottom; r++)
           for (size_t c = left; c < right; c++)
-            dx[r * how->in[1] + c] += share;
+            dx[r * win->in[1] + c] += share;
       }
   }
 }
 
-void cpu_avg_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy, float *dx,
+void cpu_avg_pool_backward(struct trm_device *device, const struct trm_window2d *win, const float *dy, float *dx,
                            size_t planes)
 {
-  const struct pool it = {.how = how, .from = dy, .to = dx};
+  const struct pool it = {.win = win, .from = dy, .to = dx};
 
-  cpu_for(device, planes, 1, (double)(how->in[0] * how->in[1]), avg_pool_backward_body, &it);
+  cpu_for(device, planes, 1, (double)(win->in[0] * win->in[1]), pool_avg_backward_body, &it);
 }

@@ -5,17 +5,17 @@
 
 struct rotary {
   const struct trm_attention *shape;
-  const float *turn; /* (T, 2, E / 2): cosines, sines */
+  const float *table; /* (T, 2, E / 2): cosines, sines */
   float *x;          /* (B, T, 3, H, E) */
 };
 
 CPU_CLONES static void rotary_body(const void *arguments, size_t low, size_t high)
 {
   const struct rotary *it = arguments;
-  const size_t half = it->shape->width / 2, heads = it->shape->heads, t = it->shape->t;
+  const size_t half = it->shape->head_dim / 2, heads = it->shape->heads, t = it->shape->t;
 
   for (size_t i = low; i < high; i++) {
-    const float *cosine = it->turn + i % t * 2 * half, *sine = cosine + half;
+    const float *cosine = it->table + i % t * 2 * half, *sine = cosine + half;
 
     for (size_t h = 0; h < 2 * heads; h++) { /* queries and keys */
       float *a = it->x + (i * 3 * heads + h) * 2 * half, *b = a + half;
@@ -31,19 +31,19 @@ CPU_CLONES static void rotary_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x)
+void cpu_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool inverse, float *x)
 {
-  const size_t half = shape->width / 2;
-  float *turn = cpu_scratch(device, shape->t * 2 * half * sizeof(*turn));
-  const struct rotary it = {shape, turn, x};
+  const size_t half = shape->head_dim / 2;
+  float *table = cpu_scratch(device, shape->t * 2 * half * sizeof(*table));
+  const struct rotary it = {shape, table, x};
 
   for (size_t j = 0; j < half; j++) {
     const double rate = pow(base, -(double)j / (double)half);
 
     for (size_t t = 0; t < shape->t; t++) {
-      turn[t * 2 * half + j] = (float)cos((double)t * rate);
-      turn[t * 2 * half + half + j] = (float)(back ? -sin((double)t * rate) : sin((double)t * rate));
+      table[t * 2 * half + j] = (float)cos((double)t * rate);
+      table[t * 2 * half + half + j] = (float)(inverse ? -sin((double)t * rate) : sin((double)t * rate));
     }
   }
-  cpu_for(device, shape->b * shape->t, 1, 4 * (double)(shape->heads * shape->width), rotary_body, &it);
+  cpu_for(device, shape->b * shape->t, 1, 4 * (double)(shape->heads * shape->head_dim), rotary_body, &it);
 }

@@ -12,7 +12,7 @@
 #define LINE 16 /* entries */
 
 struct pass {
-  const struct trm_sparse_sgd *how;
+  const struct trm_sparse_sgd *sgd;
   const struct trm_sparse_row *row;
   const float *target;
   float *w, *bias;
@@ -20,7 +20,7 @@ struct pass {
 };
 
 /* What other ranks write at the same time is read and written whole: on all processors we know this is a plain move. */
-CPU_INLINE float load(const float *from)
+CPU_INLINE float sparse_sgd_load(const float *from)
 {
   float value;
 
@@ -28,12 +28,12 @@ CPU_INLINE float load(const float *from)
   return value;
 }
 
-CPU_INLINE void store(float *to, float value)
+CPU_INLINE void sparse_sgd_store(float *to, float value)
 {
   __atomic_store(to, &value, __ATOMIC_RELAXED);
 }
 
-CPU_INLINE void prefetch_row(const struct trm_sparse_row *row)
+CPU_INLINE void sparse_sgd_prefetch_row(const struct trm_sparse_row *row)
 {
   for (size_t e = 0; e < AHEAD_ENTRIES; e += LINE) {
     __builtin_prefetch(row->columns + e);
@@ -42,7 +42,7 @@ CPU_INLINE void prefetch_row(const struct trm_sparse_row *row)
 }
 
 /* Four sums: additions wait for one another. */
-CPU_INLINE float score(const float *w, const struct trm_sparse_row *row, float bias)
+CPU_INLINE float sparse_sgd_score(const float *w, const struct trm_sparse_row *row, float bias)
 {
   const int32_t *column = row->columns;
   const float *value = row->values;
@@ -51,18 +51,18 @@ CPU_INLINE float score(const float *w, const struct trm_sparse_row *row, float b
   size_t e = 0;
 
   for (; e + 4 <= entries; e += 4) {
-    a += load(w + column[e]) * value[e];
-    b += load(w + column[e + 1]) * value[e + 1];
-    c += load(w + column[e + 2]) * value[e + 2];
-    d += load(w + column[e + 3]) * value[e + 3];
+    a += sparse_sgd_load(w + column[e]) * value[e];
+    b += sparse_sgd_load(w + column[e + 1]) * value[e + 1];
+    c += sparse_sgd_load(w + column[e + 2]) * value[e + 2];
+    d += sparse_sgd_load(w + column[e + 3]) * value[e + 3];
   }
   for (; e < entries; e++)
-    a += load(w + column[e]) * value[e];
+    a += sparse_sgd_load(w + column[e]) * value[e];
   return (a + b) + (c + d);
 }
 
 /* The derivative of the loss by the score, and the loss. */
-CPU_INLINE float derivative(enum trm_margin kind, float margin, float t, float *loss)
+CPU_INLINE float sparse_sgd_derivative(enum trm_margin kind, float margin, float t, float *loss)
 {
   if (kind == TRM_MARGIN_HINGE) {
     *loss = margin >= 1 ? 0 : 1 - margin;
@@ -75,8 +75,8 @@ CPU_INLINE float derivative(enum trm_margin kind, float margin, float t, float *
 }
 
 /* w_j = (w_j + step * x_j) * (1 - rate * shrink_j); shrink NULL: 0 */
-CPU_INLINE void change(float *w, const struct trm_sparse_row *row, float step, float rate, const float *shrink,
-                       uint32_t *written)
+CPU_INLINE void sparse_sgd_update_row(float *w, const struct trm_sparse_row *row, float step, float rate,
+                                      const float *shrink, uint32_t *written)
 {
   const int32_t *column = row->columns;
   const float *value = row->values;
@@ -84,19 +84,19 @@ CPU_INLINE void change(float *w, const struct trm_sparse_row *row, float step, f
 
   for (size_t e = 0; e < entries; e++) {
     const int32_t j = column[e];
-    const float changed = load(w + j) + step * value[e];
+    const float changed = sparse_sgd_load(w + j) + step * value[e];
 
-    store(w + j, shrink ? changed * (1 - rate * shrink[j]) : changed);
+    sparse_sgd_store(w + j, shrink ? changed * (1 - rate * shrink[j]) : changed);
     if (written) /* loses what w loses */
       __atomic_store_n(written + j, __atomic_load_n(written + j, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
   }
 }
 
 /* The updates of all rows, `together` at a time. slope: (together). */
-CPU_INLINE void updates(const struct pass *it, size_t together, float *slope, const float *shrink,
-                        const struct trm_races *races, struct trm_sparse_sums *sums)
+CPU_INLINE void sparse_sgd_updates(const struct pass *it, size_t update_rows, float *slope, const float *shrink,
+                                   const struct trm_races *races, struct trm_sparse_sums *sums)
 {
-  const enum trm_margin kind = it->how->loss;
+  const enum trm_margin kind = it->sgd->loss;
   const struct trm_sparse_row *row = it->row;
   const size_t rows = it->rows;
   float *w = it->w, *bias = it->bias;
@@ -104,20 +104,20 @@ CPU_INLINE void updates(const struct pass *it, size_t together, float *slope, co
   double loss = 0;
 
   for (size_t first = 0, end; first < rows; first = end) {
-    end = rows - first < together ? rows : first + together;
-    const float rate = it->how->rate / (float)(end - first);
+    end = rows - first < update_rows ? rows : first + update_rows;
+    const float rate = it->sgd->rate / (float)(end - first);
     const uint64_t began = races ? __atomic_load_n(races->writers, __ATOMIC_RELAXED) : 0;
     bool writes = shrink;
 
     for (size_t i = first; i < end; i++) {
-      prefetch_row(row + (i + AHEAD < rows ? i + AHEAD : i));
-      const float z = score(w, row + i, bias ? load(bias) : 0), t = it->target[i];
-      float own;
+      sparse_sgd_prefetch_row(row + (i + AHEAD < rows ? i + AHEAD : i));
+      const float z = sparse_sgd_score(w, row + i, bias ? sparse_sgd_load(bias) : 0), t = it->target[i];
+      float row_loss;
 
-      slope[i - first] = derivative(kind, t * z, t, &own);
+      slope[i - first] = sparse_sgd_derivative(kind, t * z, t, &row_loss);
       writes |= slope[i - first] != 0;
       correct += t > 0 ? z > 0 : z <= 0; /* 0 counts as -1 */
-      loss += own;
+      loss += row_loss;
     }
     if (!writes)
       continue;
@@ -129,9 +129,9 @@ CPU_INLINE void updates(const struct pass *it, size_t together, float *slope, co
 
       if (!shrink && step == 0)
         continue;
-      change(w, row + i, step, rate, shrink, races ? races->written : NULL);
+      sparse_sgd_update_row(w, row + i, step, rate, shrink, races ? races->written : NULL);
       if (bias)
-        store(bias, load(bias) + step);
+        sparse_sgd_store(bias, sparse_sgd_load(bias) + step);
       written += row[i].entries;
     }
     if (races)
@@ -140,29 +140,29 @@ CPU_INLINE void updates(const struct pass *it, size_t together, float *slope, co
   *sums = (struct trm_sparse_sums){loss, (double)correct, changes, written, conflicts};
 }
 
-CPU_CLONES static void sparse_sgd_rows(const struct pass *it, size_t together, float *slope,
+CPU_CLONES static void sparse_sgd_rows(const struct pass *it, size_t update_rows, float *slope,
                                        struct trm_sparse_sums *sums)
 {
-  const float *shrink = it->how->shrink;
+  const float *shrink = it->sgd->shrink;
   float one;
 
-  if (it->how->races)
-    updates(it, together, slope, shrink, it->how->races, sums);
-  else if (together > 1)
-    updates(it, together, slope, shrink, NULL, sums);
+  if (it->sgd->races)
+    sparse_sgd_updates(it, update_rows, slope, shrink, it->sgd->races, sums);
+  else if (update_rows > 1)
+    sparse_sgd_updates(it, update_rows, slope, shrink, NULL, sums);
   else if (shrink)
-    updates(it, 1, &one, shrink, NULL, sums);
+    sparse_sgd_updates(it, 1, &one, shrink, NULL, sums);
   else
-    updates(it, 1, &one, NULL, NULL, sums);
+    sparse_sgd_updates(it, 1, &one, NULL, NULL, sums);
 }
 
-void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *how, const struct trm_sparse_row *row,
+void cpu_sparse_sgd(struct trm_device *device, const struct trm_sparse_sgd *sgd, const struct trm_sparse_row *row,
                     const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows)
 {
-  const struct pass it = {how, row, target, w, bias, rows};
-  const size_t together = how->together > 0 && how->together < rows ? how->together : rows;
+  const struct pass it = {sgd, row, target, w, bias, rows};
+  const size_t update_rows = sgd->update_rows > 0 && sgd->update_rows < rows ? sgd->update_rows : rows;
 
   memset(sums, 0, sizeof *sums);
   if (rows > 0)
-    sparse_sgd_rows(&it, together, cpu_scratch(device, together * sizeof(float)), sums);
+    sparse_sgd_rows(&it, update_rows, cpu_scratch(device, update_rows * sizeof(float)), sums);
 }

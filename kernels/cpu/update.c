@@ -4,7 +4,7 @@
 #include "kernels/cpu/cpu.h"
 
 struct update {
-  const struct trm_update *how;
+  const struct trm_update *opt;
   float *w;       /* (n) */
   const float *g; /* (n) */
   float *first;   /* (n) */
@@ -13,10 +13,10 @@ struct update {
   float root;     /* adam: 1 / sqrt(1 - beta2^t) */
 };
 
-CPU_CLONES static void sgd_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_sgd_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
-  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2;
+  const float rate = it->opt->rate, scale = it->opt->scale, l2 = it->opt->l2;
   float *w = it->w;
   const float *g = it->g;
 
@@ -25,10 +25,10 @@ CPU_CLONES static void sgd_body(const void *arguments, size_t low, size_t high)
     w[i] -= rate * (scale * g[i] + l2 * w[i]);
 }
 
-CPU_CLONES static void momentum_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_momentum_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
-  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, momentum = it->how->momentum;
+  const float rate = it->opt->rate, scale = it->opt->scale, l2 = it->opt->l2, momentum = it->opt->momentum;
   float *w = it->w, *m = it->first;
   const float *g = it->g;
 
@@ -39,10 +39,10 @@ CPU_CLONES static void momentum_body(const void *arguments, size_t low, size_t h
   }
 }
 
-CPU_CLONES static void nesterov_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_nesterov_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
-  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, momentum = it->how->momentum;
+  const float rate = it->opt->rate, scale = it->opt->scale, l2 = it->opt->l2, momentum = it->opt->momentum;
   float *w = it->w, *m = it->first;
   const float *g = it->g;
 
@@ -56,13 +56,13 @@ CPU_CLONES static void nesterov_body(const void *arguments, size_t low, size_t h
 }
 
 /* adam, and adamw, which alone shrinks the weights first */
-CPU_CLONES static void adam_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_adam_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
-  const struct trm_update *how = it->how;
-  const float scale = how->scale, l2 = how->l2, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
+  const struct trm_update *opt = it->opt;
+  const float scale = opt->scale, l2 = opt->l2, beta1 = opt->beta1, beta2 = opt->beta2, epsilon = opt->epsilon;
   const float rest1 = 1 - beta1, rest2 = 1 - beta2, step = it->step, root = it->root;
-  const float keep = how->rule == TRM_UPDATE_ADAMW ? 1 - how->rate * how->decay : 1;
+  const float keep = opt->rule == TRM_UPDATE_ADAMW ? 1 - opt->rate * opt->decay : 1;
   float *w = it->w, *m = it->first, *v = it->second;
   const float *g = it->g;
 
@@ -77,10 +77,10 @@ CPU_CLONES static void adam_body(const void *arguments, size_t low, size_t high)
 }
 
 /* m holds the rate, as in the paper: it may change from step to step */
-CPU_CLONES static void lars_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_lars_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
-  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, momentum = it->how->momentum;
+  const float rate = it->opt->rate, scale = it->opt->scale, l2 = it->opt->l2, momentum = it->opt->momentum;
   float *w = it->w, *m = it->first;
   const float *g = it->g;
 
@@ -91,10 +91,10 @@ CPU_CLONES static void lars_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-CPU_CLONES static void adagrad_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_adagrad_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
-  const float rate = it->how->rate, scale = it->how->scale, l2 = it->how->l2, epsilon = it->how->epsilon;
+  const float rate = it->opt->rate, scale = it->opt->scale, l2 = it->opt->l2, epsilon = it->opt->epsilon;
   float *w = it->w, *sum = it->first;
   const float *g = it->g;
 
@@ -108,7 +108,7 @@ CPU_CLONES static void adagrad_body(const void *arguments, size_t low, size_t hi
 }
 
 struct direction {
-  const struct trm_update *how;
+  const struct trm_update *opt;
   const float *w; /* (n) */
   float *g;       /* (n) */
   float *first;   /* (n) */
@@ -117,12 +117,12 @@ struct direction {
   float root;     /* 1 / sqrt(1 - beta2^t) */
 };
 
-CPU_CLONES static void direction_body(const void *arguments, size_t low, size_t high)
+CPU_CLONES static void update_direction_body(const void *arguments, size_t low, size_t high)
 {
   const struct direction *it = arguments;
-  const struct trm_update *how = it->how;
-  const float scale = how->scale, l2 = how->l2, beta1 = how->beta1, beta2 = how->beta2, epsilon = how->epsilon;
-  const float rest1 = 1 - beta1, rest2 = 1 - beta2, unbias = it->unbias, root = it->root, decay = how->decay;
+  const struct trm_update *opt = it->opt;
+  const float scale = opt->scale, l2 = opt->l2, beta1 = opt->beta1, beta2 = opt->beta2, epsilon = opt->epsilon;
+  const float rest1 = 1 - beta1, rest2 = 1 - beta2, unbias = it->unbias, root = it->root, decay = opt->decay;
   const float *w = it->w;
   float *g = it->g, *m = it->first, *v = it->second;
 
@@ -137,39 +137,39 @@ CPU_CLONES static void direction_body(const void *arguments, size_t low, size_t 
 }
 
 /* 1 - beta^t */
-static double bias(float beta, const struct trm_update *how)
+static double update_bias_correction(float beta, const struct trm_update *opt)
 {
-  return 1 - pow(beta, (double)how->step);
+  return 1 - pow(beta, (double)opt->step);
 }
 
-void cpu_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
+void cpu_update(struct trm_device *device, const struct trm_update *opt, float *w, const float *g, float *first,
                 float *second, size_t n)
 {
   static cpu_body *const rule[] = {
-    [TRM_UPDATE_SGD] = sgd_body,           [TRM_UPDATE_MOMENTUM] = momentum_body,
-    [TRM_UPDATE_NESTEROV] = nesterov_body, [TRM_UPDATE_ADAM] = adam_body,
-    [TRM_UPDATE_ADAMW] = adam_body,        [TRM_UPDATE_LARS] = lars_body,
-    [TRM_UPDATE_ADAGRAD] = adagrad_body,
+    [TRM_UPDATE_SGD] = update_sgd_body,           [TRM_UPDATE_MOMENTUM] = update_momentum_body,
+    [TRM_UPDATE_NESTEROV] = update_nesterov_body, [TRM_UPDATE_ADAM] = update_adam_body,
+    [TRM_UPDATE_ADAMW] = update_adam_body,        [TRM_UPDATE_LARS] = update_lars_body,
+    [TRM_UPDATE_ADAGRAD] = update_adagrad_body,
   };
-  struct update it = {how, w, g, first, second, 0, 0};
+  struct update it = {opt, w, g, first, second, 0, 0};
 
-  if (how->rule == TRM_UPDATE_ADAM || how->rule == TRM_UPDATE_ADAMW) {
-    it.step = (float)(how->rate / bias(how->beta1, how));
-    it.root = (float)(1 / sqrt(bias(how->beta2, how)));
+  if (opt->rule == TRM_UPDATE_ADAM || opt->rule == TRM_UPDATE_ADAMW) {
+    it.step = (float)(opt->rate / update_bias_correction(opt->beta1, opt));
+    it.root = (float)(1 / sqrt(update_bias_correction(opt->beta2, opt)));
   }
-  cpu_for(device, n, CPU_GRANULE, 2, rule[how->rule], &it);
+  cpu_for(device, n, CPU_GRANULE, 2, rule[opt->rule], &it);
 }
 
-void cpu_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g, float *first,
-                   float *second, size_t n)
+void cpu_lamb_direction(struct trm_device *device, const struct trm_update *opt, const float *w, float *g, float *first,
+                        float *second, size_t n)
 {
-  const struct direction it = {.how = how,
+  const struct direction it = {.opt = opt,
                                .w = w,
                                .g = g,
                                .first = first,
                                .second = second,
-                               .unbias = (float)(1 / bias(how->beta1, how)),
-                               .root = (float)(1 / sqrt(bias(how->beta2, how)))};
+                               .unbias = (float)(1 / update_bias_correction(opt->beta1, opt)),
+                               .root = (float)(1 / sqrt(update_bias_correction(opt->beta2, opt)))};
 
-  cpu_for(device, n, CPU_GRANULE, 2, direction_body, &it);
+  cpu_for(device, n, CPU_GRANULE, 2, update_direction_body, &it);
 }

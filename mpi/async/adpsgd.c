@@ -20,85 +20,85 @@ enum kind { READ, AVERAGE, STEP };
 
 struct adpsgd {
   struct peers peers;
-  struct trm_update how; /* of this rank's latest gradient */
+  struct trm_update update; /* of this rank's latest gradient */
 };
 
-static bool is_passive(const struct trm_strategy *s)
+static bool adpsgd_is_passive(const struct trm_strategy *s)
 {
   return s->comm->rank % 2 != 0;
 }
 
 /* The clock counts averages. STEP and READ are a rank's own, and run in it. */
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
   const struct worker *w = worker_of(s);
-  float *x = service_array(piece, 0);
+  float *x = server_array(chunk, 0);
   if (call->kind == STEP) {
-    const struct adpsgd *own = w->own;
+    const struct adpsgd *adpsgd = w->method;
     float *state[TRM_MAX_STATES - 1] = {NULL};
     for (int i = 0; i < s->optimizer->states; i++)
-      state[i] = w->state[i] + piece->low;
-    trm_optimizer_apply(s->optimizer, s->device, &own->how, NULL, piece->low, piece->n, x, call->in, state);
+      state[i] = w->state[i] + chunk->low;
+    trm_optimizer_apply(s->optimizer, s->device, &adpsgd->update, NULL, chunk->low, chunk->n, x, call->in, state);
   } else if (call->kind == AVERAGE) {
-    for (size_t i = 0; i < piece->n; i++)
+    for (size_t i = 0; i < chunk->n; i++)
       call->out[i] = x[i] = 0.5f * (x[i] + call->in[i]);
-    ++*piece->clock;
+    ++*chunk->clock;
   } else
-    memcpy(call->out, x, piece->n * sizeof *x);
+    memcpy(call->out, x, chunk->n * sizeof *x);
 }
 
-static int create(struct trm_strategy *s)
+static int adpsgd_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .function = serve, .local = true};
+  const struct worker_plan plan = {.arrays = 1, .handler = adpsgd_serve, .local = true};
   return peers_create(s, &plan, sizeof(struct adpsgd));
 }
 
-static int before_forward(struct trm_strategy *s)
+static int adpsgd_before_forward(struct trm_strategy *s)
 {
-  const struct service_request request = {
-    .object = s->comm->rank, .kind = READ, .out = s->w, .seen = worker_of(s)->seen};
-  if (is_passive(s))
+  const struct server_request request = {
+    .replica = s->comm->rank, .kind = READ, .out = s->w, .seen = worker_of(s)->seen};
+  if (adpsgd_is_passive(s))
     peers_exchange(s, &request);
   return TRM_OK;
 }
 
-static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct worker *w = worker_of(s);
-  struct adpsgd *own = w->own;
+  struct adpsgd *adpsgd = w->method;
   const int passive = s->comm->size / 2;
   bool exchanges;
-  TRM_CHECK(peers_step(s, rate, tally, &own->how, &exchanges));
-  if (is_passive(s)) {
-    const struct service_request apply = {.object = s->comm->rank, .kind = STEP, .in = s->g, .seen = w->seen};
+  TRM_CHECK(peers_step(s, rate, sums, &adpsgd->update, &exchanges));
+  if (adpsgd_is_passive(s)) {
+    const struct server_request apply = {.replica = s->comm->rank, .kind = STEP, .in = s->g, .seen = w->seen};
     trm_staleness_add(&w->staleness, (uint64_t)peers_exchange(s, &apply));
     return TRM_OK;
   }
   exchanges = exchanges && passive > 0;
   if (exchanges) {
-    const struct service_request average = {
-      .object = 1 + 2 * peers_draw(s, passive), .kind = AVERAGE, .in = s->w, .out = s->w};
+    const struct server_request average = {
+      .replica = 1 + 2 * peers_draw(s, passive), .kind = AVERAGE, .in = s->w, .out = s->w};
     peers_exchange(s, &average);
   }
   trm_staleness_add(&w->staleness, exchanges);
-  worker_apply(s, &own->how);
+  worker_apply(s, &adpsgd->update);
   return TRM_OK;
 }
 
-static int settle(struct trm_strategy *s)
+static int adpsgd_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_settle(s));
-  before_forward(s);
+  TRM_CHECK(peers_quiesce(s));
+  adpsgd_before_forward(s);
   peers_mean(s, NULL);
   return TRM_OK;
 }
 
-static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+static int adpsgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   TRM_CHECK(peers_restore(s, from, updates));
-  if (!s->kept_given)
-    memcpy(peers_object(s, 0), s->w, s->elements * sizeof *s->w);
+  if (!s->local_state_restored)
+    memcpy(peers_local_array(s, 0), s->w, s->elements * sizeof *s->w);
   peers_mean(s, NULL);
   return TRM_OK;
 }
@@ -106,12 +106,12 @@ static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATE
 const struct trm_strategy_ops trm_strategy_adpsgd = {
   .name = "adpsgd",
   .help = "workers average their weights in random pairs",
-  .create = create,
-  .claim = worker_claim,
-  .before_forward = before_forward,
-  .step = step,
-  .settle = settle,
+  .create = adpsgd_create,
+  .next_batch = worker_next_batch,
+  .before_forward = adpsgd_before_forward,
+  .step = adpsgd_step,
+  .quiesce = adpsgd_quiesce,
   .collect = peers_collect,
-  .restore = restore,
+  .restore = adpsgd_restore,
   .destroy = worker_destroy,
 };

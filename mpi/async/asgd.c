@@ -1,4 +1,4 @@
-/* Asynchronous SGD with a parameter service: Downpour (Dean et al. 2012), and groups (Kurth et al. 2017).
+/* Asynchronous SGD with a parameter server: Downpour (Dean et al. 2012), and groups (Kurth et al. 2017).
  *
  * A worker computes a gradient at the weights it has, sends it, and gets back the weights as they are then. The
  * service applies the optimizer to whatever comes, in the order of arrival: others' updates lie between the weights a
@@ -14,7 +14,7 @@
 
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/centre.h"
+#include "mpi/async/server_weights.h"
 
 struct asgd {
   float *sum; /* of the gradients not sent yet, tau > 1 */
@@ -22,59 +22,59 @@ struct asgd {
   double rate;
 };
 
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == CENTRE_PUSH) {
-    const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->late > 1;
-    struct trm_update how = s->optimizer->update;
-    how.rate = (float)(call->value[CENTRE_RATE] / (divide ? (double)call->late : 1));
-    how.scale = (float)call->value[CENTRE_SCALE];
-    how.step = (uint64_t)++*piece->clock;
-    centre_apply(s, piece, &how, call->in);
+  if (call->kind == SERVER_PUSH) {
+    const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->staleness > 1;
+    struct trm_update update = s->optimizer->update;
+    update.rate = (float)(call->value[SERVER_RATE] / (divide ? (double)call->staleness : 1));
+    update.scale = (float)call->value[SERVER_SCALE];
+    update.step = (uint64_t)++*chunk->clock;
+    server_weights_update(s, chunk, &update, call->in);
   }
-  centre_answer(piece, call);
+  server_weights_reply(chunk, call);
 }
 
-static void push(struct trm_strategy *s, const float *g, double rate, double scale)
+static void asgd_push(struct trm_strategy *s, const float *g, double rate, double scale)
 {
-  const double value[SERVICE_VALUES] = {[CENTRE_RATE] = rate, [CENTRE_SCALE] = scale};
-  worker_exchange(s, CENTRE_PUSH, value, g, s->w, true);
+  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [SERVER_SCALE] = scale};
+  worker_exchange(s, SERVER_PUSH, value, g, s->w, true);
 }
 
 /* What is summed and not sent. */
-static void drain(struct trm_strategy *s)
+static void asgd_drain(struct trm_strategy *s)
 {
-  struct asgd *own = worker_of(s)->own;
-  if (own->summed > 0) {
-    push(s, own->sum, own->rate, 1);
-    s->device->ops->fill(s->device, own->sum, 0, s->elements);
+  struct asgd *asgd = worker_of(s)->method;
+  if (asgd->summed > 0) {
+    asgd_push(s, asgd->sum, asgd->rate, 1);
+    s->device->ops->fill(s->device, asgd->sum, 0, s->elements);
   }
-  own->summed = 0;
+  asgd->summed = 0;
 }
 
 static void asgd_destroy(struct trm_strategy *s)
 {
-  struct asgd *own = worker_of(s)->own;
-  if (own->sum)
-    s->device->ops->release(s->device, own->sum);
+  struct asgd *asgd = worker_of(s)->method;
+  if (asgd->sum)
+    s->device->ops->release(s->device, asgd->sum);
   worker_destroy(s);
 }
 
-static int create(struct trm_strategy *s, bool groups)
+static int asgd_create_workers(struct trm_strategy *s, bool groups)
 {
   const struct worker_plan plan = {
-    .centre = true,
+    .centralized = true,
     .arrays = 1 + s->optimizer->states,
-    .function = serve,
+    .handler = asgd_serve,
     .groups = groups,
-    .drain = drain,
+    .drain = asgd_drain,
   };
   TRM_CHECK(worker_create(s, &plan, sizeof(struct asgd)));
-  struct asgd *own = worker_of(s)->own;
+  struct asgd *asgd = worker_of(s)->method;
   if (s->options->strategy.tau == 1)
     return TRM_OK;
-  const int status = trm_agree(s->comm, worker_array(s, "sum of gradients", false, &own->sum));
+  const int status = trm_agree(s->comm, worker_array(s, "sum of gradients", false, &asgd->sum));
   if (status != TRM_OK)
     asgd_destroy(s);
   return status;
@@ -82,65 +82,65 @@ static int create(struct trm_strategy *s, bool groups)
 
 static int asgd_create(struct trm_strategy *s)
 {
-  return create(s, false);
+  return asgd_create_workers(s, false);
 }
 
-static int groups_create(struct trm_strategy *s)
+static int asgd_create_groups(struct trm_strategy *s)
 {
-  return create(s, true);
+  return asgd_create_workers(s, true);
 }
 
 /* The local step between two exchanges: plain SGD on the own copy. Statistics are added as they are. */
-static void go_on_alone(struct trm_strategy *s, double rate, double scale)
+static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
 {
-  struct asgd *own = worker_of(s)->own;
-  centre_add(s, scale, 1, 0, s->elements, own->sum, s->g);
-  centre_add(s, -rate * scale, 1, 0, s->elements, s->w, s->g);
-  own->summed++;
+  struct asgd *asgd = worker_of(s)->method;
+  server_weights_add_scaled(s, scale, 1, 0, s->elements, asgd->sum, s->g);
+  server_weights_add_scaled(s, -rate * scale, 1, 0, s->elements, s->w, s->g);
+  asgd->summed++;
 }
 
-static int asgd_step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct worker *w = worker_of(s);
-  struct asgd *own = w->own;
-  TRM_CHECK(worker_check(s, tally));
+  struct asgd *asgd = w->method;
+  TRM_CHECK(worker_check(s, sums));
   if (w->group->size > 1)
     w->group->ops->allreduce(w->group, s->g, s->elements, TRM_FLOAT, TRM_SUM);
-  centre_share_statistics(s);
-  const struct trm_update how = worker_update(s, rate, 0);
-  own->rate = rate;
-  if (!own->sum)
-    push(s, s->g, rate, how.scale);
+  server_weights_share_statistics(s);
+  const struct trm_update update = worker_update(s, rate, 0);
+  asgd->rate = rate;
+  if (!asgd->sum)
+    asgd_push(s, s->g, rate, update.scale);
   else {
-    go_on_alone(s, rate, how.scale);
-    if (own->summed == s->options->strategy.tau)
-      drain(s);
+    asgd_local_step(s, rate, update.scale);
+    if (asgd->summed == s->options->strategy.tau)
+      asgd_drain(s);
   }
   return TRM_OK;
 }
 
 const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
-  .help = "every rank sends gradients to a parameter service and waits for nobody (Downpour)",
+  .help = "every rank sends gradients to a parameter server and waits for nobody (Downpour)",
   .create = asgd_create,
-  .claim = worker_claim,
-  .before_forward = centre_before_forward,
+  .next_batch = worker_next_batch,
+  .before_forward = server_weights_before_forward,
   .step = asgd_step,
-  .settle = centre_settle,
-  .collect = centre_collect,
-  .restore = centre_restore,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
+  .restore = server_weights_restore,
   .destroy = asgd_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_groups = {
   .name = "groups",
   .help = "synchronous inside of groups of ranks, asynchronous between them",
-  .create = groups_create,
-  .claim = worker_claim,
-  .before_forward = centre_before_forward,
+  .create = asgd_create_groups,
+  .next_batch = worker_next_batch,
+  .before_forward = server_weights_before_forward,
   .step = asgd_step,
-  .settle = centre_settle,
-  .collect = centre_collect,
-  .restore = centre_restore,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
+  .restore = server_weights_restore,
   .destroy = asgd_destroy,
 };

@@ -13,72 +13,72 @@
 
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/centre.h"
+#include "mpi/async/server_weights.h"
 
-static bool is_adaptive(const struct trm_strategy *s)
+static bool dcasgd_is_adaptive(const struct trm_strategy *s)
 {
   return strcmp(s->options->strategy.compensation, "adaptive") == 0;
 }
 
-static int workers_of(const struct trm_strategy *s)
+static int dcasgd_workers(const struct trm_strategy *s)
 {
   return s->comm->size - (int)s->options->strategy.servers;
 }
 
 /* Arrays after the optimizer's: s of each worker, where there is any; w_seen of each worker. */
-static float *squares_of(const struct trm_strategy *s, const struct service_piece *piece, int worker)
+static float *dcasgd_mean_square(const struct trm_strategy *s, const struct server_chunk *chunk, int worker)
 {
-  return service_array(piece, 1 + s->optimizer->states + worker);
+  return server_array(chunk, 1 + s->optimizer->states + worker);
 }
 
-static float *seen_by(const struct trm_strategy *s, const struct service_piece *piece, int worker)
+static float *dcasgd_backup(const struct trm_strategy *s, const struct server_chunk *chunk, int worker)
 {
-  return service_array(piece, 1 + s->optimizer->states + (is_adaptive(s) ? workers_of(s) : 0) + worker);
+  return server_array(chunk, 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? dcasgd_workers(s) : 0) + worker);
 }
 
 /* The compensated gradient, before clipping scales it, into `to` (piece->n). Statistics are not compensated. */
-static void compensate(const struct trm_strategy *s, const struct service_piece *piece, const struct service_call *call,
-                       float *to)
+static void dcasgd_compensate(const struct trm_strategy *s, const struct server_chunk *chunk,
+                              const struct server_call *call, float *to)
 {
-  const size_t trained = centre_trained(s, piece->low, piece->n);
-  const float *w = service_array(piece, 0), *seen = seen_by(s, piece, call->from), *g = call->in;
+  const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
+  const float *w = server_array(chunk, 0), *backup = dcasgd_backup(s, chunk, call->caller), *g = call->in;
   const float lambda = (float)s->options->strategy.lambda, memory = (float)s->options->strategy.memory;
-  const float scale = (float)call->value[CENTRE_SCALE];
-  float *squares = is_adaptive(s) ? squares_of(s, piece, call->from) : NULL;
+  const float scale = (float)call->value[SERVER_SCALE];
+  float *squares = dcasgd_is_adaptive(s) ? dcasgd_mean_square(s, chunk, call->caller) : NULL;
   for (size_t i = 0; squares && i < trained; i++)
     squares[i] = memory * squares[i] + (1 - memory) * (scale * g[i]) * (scale * g[i]);
   for (size_t i = 0; i < trained; i++) {
-    const float strength = squares ? lambda / sqrtf(squares[i] + 1e-7f) : lambda, moved = w[i] - seen[i];
+    const float strength = squares ? lambda / sqrtf(squares[i] + 1e-7f) : lambda, moved = w[i] - backup[i];
     to[i] = moved == 0 ? g[i] : g[i] + strength * (scale * g[i]) * g[i] * moved;
   }
-  memcpy(to + trained, g + trained, (piece->n - trained) * sizeof *to);
+  memcpy(to + trained, g + trained, (chunk->n - trained) * sizeof *to);
 }
 
 /* The caller's room for the answer holds the gradient meanwhile. */
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == CENTRE_PUSH) {
-    struct trm_update how = s->optimizer->update;
-    how.rate = (float)call->value[CENTRE_RATE];
-    how.scale = (float)call->value[CENTRE_SCALE];
-    how.step = (uint64_t)++*piece->clock;
-    compensate(s, piece, call, call->out);
-    centre_apply(s, piece, &how, call->out);
+  if (call->kind == SERVER_PUSH) {
+    struct trm_update update = s->optimizer->update;
+    update.rate = (float)call->value[SERVER_RATE];
+    update.scale = (float)call->value[SERVER_SCALE];
+    update.step = (uint64_t)++*chunk->clock;
+    dcasgd_compensate(s, chunk, call, call->out);
+    server_weights_update(s, chunk, &update, call->out);
   }
-  centre_answer(piece, call);
-  memcpy(seen_by(s, piece, call->from), call->out, piece->n * sizeof(float));
+  server_weights_reply(chunk, call);
+  memcpy(dcasgd_backup(s, chunk, call->caller), call->out, chunk->n * sizeof(float));
 }
 
 static int dcasgd_create(struct trm_strategy *s)
 {
-  TRM_CHECK(centre_check(s, false));
-  const int workers = workers_of(s);
+  TRM_CHECK(server_weights_check(s, false));
+  const int workers = dcasgd_workers(s);
   const struct worker_plan plan = {
-    .centre = true,
-    .arrays = 1 + s->optimizer->states + (is_adaptive(s) ? 2 : 1) * workers,
-    .passing = workers, /* after a settling all read the weights anew */
-    .function = serve,
+    .centralized = true,
+    .arrays = 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? 2 : 1) * workers,
+    .transient = workers, /* after a quiesce point all read the weights anew */
+    .handler = dcasgd_serve,
   };
   return worker_create(s, &plan, 0);
 }
@@ -87,11 +87,11 @@ const struct trm_strategy_ops trm_strategy_dcasgd = {
   .name = "dcasgd",
   .help = "asgd that corrects a late gradient for how far the weights have moved (delay compensation)",
   .create = dcasgd_create,
-  .claim = worker_claim,
-  .before_forward = centre_before_forward,
-  .step = centre_step,
-  .settle = centre_settle,
-  .collect = centre_collect,
-  .restore = centre_restore,
+  .next_batch = worker_next_batch,
+  .before_forward = server_weights_before_forward,
+  .step = server_weights_step,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
+  .restore = server_weights_restore,
   .destroy = worker_destroy,
 };

@@ -15,53 +15,53 @@
 
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/centre.h"
+#include "mpi/async/server_weights.h"
 #include "mpi/async/peers.h"
 
-enum kind { LOOK, PULL_TOGETHER };
+enum kind { READ_CLOCK, ELASTIC_UPDATE };
 
 struct easgd {
   struct peers peers;
   float *distance;            /* d */
   double alpha;
-  bool has_looked;            /* knows the clock of the centre */
+  bool knows_clock;            /* knows the clock of the centre */
   struct trm_optimizer local; /* eamsgd */
 };
 
 /* LOOK: the answer tells the clock. */
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void easgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   (void)context;
-  float *restrict centre = service_array(piece, 0), *restrict d = call->out;
+  float *restrict center = server_array(chunk, 0), *restrict d = call->out;
   const float *restrict w = call->in;
-  if (call->kind == LOOK) {
-    memcpy(d, centre, piece->n * sizeof *d);
+  if (call->kind == READ_CLOCK) {
+    memcpy(d, center, chunk->n * sizeof *d);
     return;
   }
   const float alpha = (float)call->value[0];
-  for (size_t i = 0; i < piece->n; i++) {
-    d[i] = alpha * (w[i] - centre[i]);
-    centre[i] += d[i];
+  for (size_t i = 0; i < chunk->n; i++) {
+    d[i] = alpha * (w[i] - center[i]);
+    center[i] += d[i];
   }
-  ++*piece->clock;
+  ++*chunk->clock;
 }
 
-static int create(struct trm_strategy *s)
+static int easgd_create(struct trm_strategy *s)
 {
   const double alpha = s->options->strategy.alpha;
   if (alpha < 0 && alpha != -1)
     return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and centre apart (0 to 1; -1: 0.9 / workers)",
                      alpha);
-  const struct worker_plan plan = {.centre = true, .arrays = 1, .function = serve, .local = true};
+  const struct worker_plan plan = {.centralized = true, .arrays = 1, .handler = easgd_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct easgd)));
   struct worker *w = worker_of(s);
-  struct easgd *own = w->own;
-  own->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
-  return trm_agree(s->comm, worker_array(s, "distances to the centre", false, &own->distance));
+  struct easgd *easgd = w->method;
+  easgd->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
+  return trm_agree(s->comm, worker_array(s, "distances to the centre", false, &easgd->distance));
 }
 
 /* The strategy's optimizer becomes one with Nesterov's rule. */
-static int eamsgd_create(struct trm_strategy *s)
+static int easgd_create_eamsgd(struct trm_strategy *s)
 {
   const char *name = s->options->optim.name;
   if (strcmp(name, "sgd") != 0 && strcmp(name, "nesterov") != 0)
@@ -72,74 +72,74 @@ static int eamsgd_create(struct trm_strategy *s)
   nesterov.update.rule = TRM_UPDATE_NESTEROV;
   nesterov.update.momentum = (float)(momentum > 0 ? momentum : 0.99);
   nesterov.states = 1 + (nesterov.ema > 0);
-  const struct trm_optimizer *given = s->optimizer;
+  const struct trm_optimizer *original = s->optimizer;
   s->optimizer = &nesterov;
-  const int status = create(s);
-  s->optimizer = given;
+  const int status = easgd_create(s);
+  s->optimizer = original;
   if (status != TRM_OK)
     return status;
-  struct easgd *own = worker_of(s)->own;
-  own->local = nesterov;
-  s->optimizer = &own->local;
+  struct easgd *easgd = worker_of(s)->method;
+  easgd->local = nesterov;
+  s->optimizer = &easgd->local;
   return TRM_OK;
 }
 
-static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int easgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct easgd *own = worker_of(s)->own;
-  struct trm_update how;
-  bool meets;
-  TRM_CHECK(peers_step(s, rate, tally, &how, &meets));
-  if (!own->has_looked)
-    worker_exchange(s, LOOK, NULL, NULL, own->distance, false);
-  own->has_looked = true;
-  if (meets)
-    worker_exchange(s, PULL_TOGETHER, (const double[SERVICE_VALUES]){own->alpha}, s->w, own->distance, true);
-  worker_apply(s, &how);
-  if (meets) {
+  struct easgd *easgd = worker_of(s)->method;
+  struct trm_update update;
+  bool exchanges;
+  TRM_CHECK(peers_step(s, rate, sums, &update, &exchanges));
+  if (!easgd->knows_clock)
+    worker_exchange(s, READ_CLOCK, NULL, NULL, easgd->distance, false);
+  easgd->knows_clock = true;
+  if (exchanges)
+    worker_exchange(s, ELASTIC_UPDATE, (const double[SERVER_VALUES]){easgd->alpha}, s->w, easgd->distance, true);
+  worker_apply(s, &update);
+  if (exchanges) {
     const struct trm_update subtract = {.rule = TRM_UPDATE_SGD, .rate = 1, .scale = 1};
-    s->device->ops->update(s->device, &subtract, s->w, own->distance, NULL, NULL, s->elements);
+    s->device->ops->update(s->device, &subtract, s->w, easgd->distance, NULL, NULL, s->elements);
   }
   return TRM_OK;
 }
 
-static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+static int easgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);
-  struct easgd *own = w->own;
-  if (!s->kept_given)
-    own->peers.batches = (int64_t)updates / w->workers;
-  own->has_looked = false;
-  return centre_restore(s, from, updates);
+  struct easgd *easgd = w->method;
+  if (!s->local_state_restored)
+    easgd->peers.batches = (int64_t)updates / w->workers;
+  easgd->knows_clock = false;
+  return server_weights_restore(s, from, updates);
 }
 
-static void destroy(struct trm_strategy *s)
+static void easgd_destroy(struct trm_strategy *s)
 {
-  struct easgd *own = worker_of(s)->own;
-  s->device->ops->release(s->device, own->distance);
+  struct easgd *easgd = worker_of(s)->method;
+  s->device->ops->release(s->device, easgd->distance);
   worker_destroy(s);
 }
 
 const struct trm_strategy_ops trm_strategy_easgd = {
   .name = "easgd",
   .help = "workers with weights of their own, tied to a common centre (elastic averaging)",
-  .create = create,
-  .claim = worker_claim,
-  .step = step,
-  .settle = centre_settle,
-  .collect = centre_collect,
-  .restore = restore,
-  .destroy = destroy,
+  .create = easgd_create,
+  .next_batch = worker_next_batch,
+  .step = easgd_step,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
+  .restore = easgd_restore,
+  .destroy = easgd_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_eamsgd = {
   .name = "eamsgd",
   .help = "elastic averaging of workers that make Nesterov's steps",
-  .create = eamsgd_create,
-  .claim = worker_claim,
-  .step = step,
-  .settle = centre_settle,
-  .collect = centre_collect,
-  .restore = restore,
-  .destroy = destroy,
+  .create = easgd_create_eamsgd,
+  .next_batch = worker_next_batch,
+  .step = easgd_step,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
+  .restore = easgd_restore,
+  .destroy = easgd_destroy,
 };

@@ -6,10 +6,10 @@
  *
  * Otherwise each rank keeps a part of the weights in a window. A worker gets all parts before a batch and accumulates
  * its step on them after it: values are added one by one and none is lost, but a worker may see one half of another's
- * step. The thread of the service (service.h), which holds nothing here, keeps MPI going at ranks that compute.
+ * step. The thread of the service (param_server.h), which holds nothing here, keeps MPI going at ranks that compute.
  *
  * With strategy.tau above 1 a worker changes a copy, in shared memory too, and merges it with the shared weights every
- * tau batches (copies.h).
+ * tau batches (weight_copy.h).
  *
  * Of a linear model with one score on sparse rows (train/rows.c) the batch is not one update, but each strategy.rows of
  * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks
@@ -25,296 +25,296 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/copies.h"
+#include "mpi/async/weight_copy.h"
 #include "mpi/async/worker.h"
 
-enum { BEGUN, COUNTERS }; /* words: updates that have begun to write, of all workers */
+enum { UPDATES_BEGUN, COUNTERS }; /* words: updates that have begun to write, of all workers */
 
 struct hogwild {
-  struct words words;
+  struct shared_counters counters;
   int64_t seen;              /* BEGUN when the weights were last read */
   struct trm_shared shared;  /* one array, where all ranks share memory */
-  struct copies copies;      /* of it; without a base: s->w is the shared array itself */
+  struct weight_copy copy;      /* of it; without a base: s->w is the shared array itself */
   struct trm_window *window; /* otherwise: this rank's part of the weights */
-  float *read;               /* (elements) with a window: the weights as they were read */
+  float *snapshot;               /* (elements) with a window: the weights as they were read */
   int64_t batches;           /* since then */
   float *shrink;             /* (features) of sparse rows, NULL: none */
 };
 
-static struct hogwild *own_of(const struct trm_strategy *s)
+static struct hogwild *hogwild_of(const struct trm_strategy *s)
 {
-  return worker_of(s)->own;
+  return worker_of(s)->method;
 }
 
-static void hand_on(struct trm_strategy *s);
+static void hogwild_flush(struct trm_strategy *s);
 
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void hogwild_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  (void)context, (void)piece, (void)call;
+  (void)context, (void)chunk, (void)call;
 }
 
-static bool takes_rows(const struct trm_strategy *s)
+static bool hogwild_trains_rows(const struct trm_strategy *s)
 {
   return s->linear && s->device->ops->sparse_sgd;
 }
 
 /* -- life */
 
-static int check_request(const struct trm_strategy *s)
+static int hogwild_check_options(const struct trm_strategy *s)
 {
   if (s->optimizer->update.rule != TRM_UPDATE_SGD || s->optimizer->states > 0)
     return trm_error(TRM_USAGE, "optim.name: hogwild is for sgd without optim.momentum and optim.ema; a state beside "
                      "the weights would not stay true to them");
-  if (takes_rows(s) && s->optimizer->clip > 0)
+  if (hogwild_trains_rows(s) && s->optimizer->clip > 0)
     return trm_error(TRM_USAGE, "optim.clip: hogwild on sparse rows makes its updates row by row and clips none");
-  if (takes_rows(s) && s->options->train.accumulate > 1)
+  if (hogwild_trains_rows(s) && s->options->train.accumulate > 1)
     return trm_error(TRM_USAGE, "train.accumulate: hogwild on sparse rows has no gradients to accumulate");
   return TRM_OK;
 }
 
-static void make_shrink(struct trm_strategy *s)
+static void hogwild_make_shrink(struct trm_strategy *s)
 {
   const struct trm_linear *linear = s->linear;
   float *shrink = trm_alloc(linear->features * sizeof *shrink, "shrinking of weights");
   for (size_t j = 0; j < linear->features; j++)
-    shrink[j] = linear->share[j] > 0 ? s->optimizer->update.l2 / linear->share[j] : 0;
-  own_of(s)->shrink = shrink;
+    shrink[j] = linear->feature_frequency[j] > 0 ? s->optimizer->update.l2 / linear->feature_frequency[j] : 0;
+  hogwild_of(s)->shrink = shrink;
 }
 
 /* Without copies the private weights that a worker begins with make room for the shared ones. */
-static int share_weights(struct trm_strategy *s)
+static int hogwild_share_weights(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  struct hogwild *own = w->own;
+  struct hogwild *h = w->method;
   const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
-  TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, "shared weights", &own->shared)));
+  TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, "shared weights", &h->shared)));
   if (s->options->strategy.tau > 1)
-    return trm_agree(s->comm, copies_create(&own->copies, w->node, own->shared.base[0], s->elements));
+    return trm_agree(s->comm, weight_copy_create(&h->copy, w->node, h->shared.base[0], s->elements));
   s->device->ops->release(s->device, s->w);
-  s->w = own->shared.base[0];
+  s->w = h->shared.base[0];
   return TRM_OK;
 }
 
-static void part_of(const struct trm_strategy *s, int rank, size_t *low, size_t *high)
+static void hogwild_slice(const struct trm_strategy *s, int rank, size_t *low, size_t *high)
 {
   trm_interval(s->elements, (size_t)s->comm->size, (size_t)rank, low, high);
 }
 
-static int open_window(struct trm_strategy *s)
+static int hogwild_open_window(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
+  struct hogwild *h = hogwild_of(s);
   size_t low, high;
-  void *part;
-  part_of(s, s->comm->rank, &low, &high);
-  TRM_CHECK(trm_agree(s->comm, s->comm->ops->window_create(s->comm, high - low, TRM_FLOAT, "a part of the weights",
-                                                           &own->window, &part)));
-  return trm_agree(s->comm, worker_array(s, "the weights as read", false, &own->read));
+  void *slice;
+  hogwild_slice(s, s->comm->rank, &low, &high);
+  TRM_CHECK(trm_agree(
+    s->comm, s->comm->ops->window_create(s->comm, high - low, TRM_FLOAT, "a part of the weights", &h->window, &slice)));
+  return trm_agree(s->comm, worker_array(s, "the weights as read", false, &h->snapshot));
 }
 
-static void destroy(struct trm_strategy *s)
+static void hogwild_destroy(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  struct hogwild *own = w->own;
-  words_free(&own->words);
-  trm_free(own->shrink);
-  if (own->shared.base) {
-    s->w = own->copies.base ? s->w : NULL;
-    copies_free(&own->copies);
-    w->node->ops->unshare(w->node, &own->shared);
+  struct hogwild *h = w->method;
+  shared_counters_free(&h->counters);
+  trm_free(h->shrink);
+  if (h->shared.base) {
+    s->w = h->copy.base ? s->w : NULL;
+    weight_copy_free(&h->copy);
+    w->node->ops->unshare(w->node, &h->shared);
   }
-  if (own->window)
-    s->comm->ops->window_free(&own->window);
-  if (own->read)
-    s->device->ops->release(s->device, own->read);
+  if (h->window)
+    s->comm->ops->window_free(&h->window);
+  if (h->snapshot)
+    s->device->ops->release(s->device, h->snapshot);
   worker_destroy(s);
 }
 
-static int create(struct trm_strategy *s)
+static int hogwild_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.function = serve, .drain = hand_on};
-  TRM_CHECK(check_request(s));
+  const struct worker_plan plan = {.handler = hogwild_serve, .drain = hogwild_flush};
+  TRM_CHECK(hogwild_check_options(s));
   TRM_CHECK(worker_create(s, &plan, sizeof(struct hogwild)));
   struct worker *w = worker_of(s);
-  s->device->ops->release(s->device, s->evaluated);
-  s->evaluated = NULL; /* at a settling the weights are those of the run */
-  s->takes_rows = takes_rows(s);
-  if (s->takes_rows && s->linear->share)
-    make_shrink(s);
-  int status = words_create(&own_of(s)->words, s->comm, w->node, 0, COUNTERS);
+  s->device->ops->release(s->device, s->eval_weights);
+  s->eval_weights = NULL; /* at a quiesce point the weights are those of the run */
+  s->trains_rows = hogwild_trains_rows(s);
+  if (s->trains_rows && s->linear->feature_frequency)
+    hogwild_make_shrink(s);
+  int status = shared_counters_create(&hogwild_of(s)->counters, s->comm, w->node, 0, COUNTERS);
   if (status == TRM_OK)
-    status = w->node->size == s->comm->size ? share_weights(s) : open_window(s);
+    status = w->node->size == s->comm->size ? hogwild_share_weights(s) : hogwild_open_window(s);
   if (status != TRM_OK)
-    destroy(s);
+    hogwild_destroy(s);
   return status;
 }
 
 /* -- a step */
 
 /* All parts of the window, as they are. */
-static void get_parts(struct trm_strategy *s)
+static void hogwild_get_slices(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
+  struct hogwild *h = hogwild_of(s);
   struct trm_comm *comm = s->comm;
   for (int i = 0; i < comm->size; i++) {
     const int rank = (comm->rank + i) % comm->size; /* not all at the same one */
     size_t low, high;
-    part_of(s, rank, &low, &high);
+    hogwild_slice(s, rank, &low, &high);
     if (low < high)
-      comm->ops->get(own->window, s->w + low, high - low, rank, 0);
+      comm->ops->get(h->window, s->w + low, high - low, rank, 0);
   }
   for (int rank = 0; rank < comm->size; rank++)
-    comm->ops->flush(own->window, rank);
-  memcpy(own->read, s->w, s->elements * sizeof *own->read);
+    comm->ops->flush(h->window, rank);
+  memcpy(h->snapshot, s->w, s->elements * sizeof *h->snapshot);
 }
 
 /* Adds to them what this worker has made of the weights that were read. */
-static void add_parts(struct trm_strategy *s)
+static void hogwild_add_slices(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
+  struct hogwild *h = hogwild_of(s);
   struct trm_comm *comm = s->comm;
   for (size_t i = 0; i < s->elements; i++)
-    own->read[i] = s->w[i] - own->read[i];
+    h->snapshot[i] = s->w[i] - h->snapshot[i];
   for (int i = 0; i < comm->size; i++) {
     const int rank = (comm->rank + i) % comm->size;
     size_t low, high;
-    part_of(s, rank, &low, &high);
+    hogwild_slice(s, rank, &low, &high);
     if (low < high)
-      comm->ops->accumulate(own->window, own->read + low, high - low, rank, 0);
+      comm->ops->accumulate(h->window, h->snapshot + low, high - low, rank, 0);
   }
   for (int rank = 0; rank < comm->size; rank++)
-    comm->ops->flush(own->window, rank);
+    comm->ops->flush(h->window, rank);
 }
 
 /* s->w: the weights as they are now. */
-static void pull(struct trm_strategy *s)
+static void hogwild_pull(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
+  struct hogwild *h = hogwild_of(s);
   const double before = s->comm->ops->clock(s->comm);
-  own->seen = words_read(&own->words, BEGUN);
-  if (own->copies.base)
-    copies_take(&own->copies, s->w);
-  if (own->window)
-    get_parts(s);
+  h->seen = shared_counters_read(&h->counters, UPDATES_BEGUN);
+  if (h->copy.base)
+    weight_copy_pull(&h->copy, s->w);
+  if (h->window)
+    hogwild_get_slices(s);
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
 /* The weights of all get what this worker has changed; a copy is then what they are. */
-static void push(struct trm_strategy *s)
+static void hogwild_push(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
+  struct hogwild *h = hogwild_of(s);
   const double before = s->comm->ops->clock(s->comm);
-  if (own->copies.base)
-    copies_merge(&own->copies, s->w);
-  if (own->window)
-    add_parts(s);
+  if (h->copy.base)
+    weight_copy_merge(&h->copy, s->w);
+  if (h->window)
+    hogwild_add_slices(s);
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
 /* The batches since the weights were read become part of those of all. */
-static void hand_on(struct trm_strategy *s)
+static void hogwild_flush(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
-  if (own->batches == 0)
+  struct hogwild *h = hogwild_of(s);
+  if (h->batches == 0)
     return;
-  const int64_t begun = words_add(&own->words, BEGUN, own->batches), late = begun - own->seen;
-  own->seen = begun + own->batches;
-  push(s);
-  for (; own->batches > 0; own->batches--)
-    trm_staleness_add(&worker_of(s)->staleness, (uint64_t)late);
+  const int64_t begun = shared_counters_add(&h->counters, UPDATES_BEGUN, h->batches), staleness = begun - h->seen;
+  h->seen = begun + h->batches;
+  hogwild_push(s);
+  for (; h->batches > 0; h->batches--)
+    trm_staleness_add(&worker_of(s)->staleness, (uint64_t)staleness);
 }
 
-static int before_forward(struct trm_strategy *s)
+static int hogwild_before_forward(struct trm_strategy *s)
 {
-  struct hogwild *own = own_of(s);
-  if (own->batches == 0 && !own->copies.base) /* a copy is what its merge has left */
-    pull(s);
+  struct hogwild *h = hogwild_of(s);
+  if (h->batches == 0 && !h->copy.base) /* a copy is what its merge has left */
+    hogwild_pull(s);
   return TRM_OK;
 }
 
-static int learn(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target, size_t rows,
-                 double rate, struct trm_tally *tally)
+static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target,
+                              size_t rows, double rate, struct trm_loss_sums *sums)
 {
   const struct trm_linear *linear = s->linear;
-  const struct trm_sparse_sgd how = {
+  const struct trm_sparse_sgd params = {
     .loss = linear->loss,
     .rate = (float)rate,
-    .together = (size_t)s->options->strategy.rows,
-    .shrink = own_of(s)->shrink,
+    .update_rows = (size_t)s->options->strategy.rows,
+    .shrink = hogwild_of(s)->shrink,
   };
   float *bias = linear->bias == SIZE_MAX ? NULL : s->w + linear->bias;
-  struct trm_sparse_sums sums;
-  s->device->ops->sparse_sgd(s->device, &how, row, target, s->w + linear->weights, bias, &sums, rows);
-  tally->loss += sums.loss;
-  tally->correct += sums.correct;
-  tally->rows += (double)rows;
+  struct trm_sparse_sums row_sums;
+  s->device->ops->sparse_sgd(s->device, &params, row, target, s->w + linear->weights, bias, &row_sums, rows);
+  sums->loss += row_sums.loss;
+  sums->correct += row_sums.correct;
+  sums->rows += (double)rows;
   return TRM_OK;
 }
 
-static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct hogwild *own = own_of(s);
-  TRM_CHECK(worker_check(s, tally));
-  if (!s->takes_rows) { /* otherwise the updates are made */
-    const struct trm_update how = worker_update(s, rate, 0);
-    worker_apply(s, &how);
+  struct hogwild *h = hogwild_of(s);
+  TRM_CHECK(worker_check(s, sums));
+  if (!s->trains_rows) { /* otherwise the updates are made */
+    const struct trm_update update = worker_update(s, rate, 0);
+    worker_apply(s, &update);
   }
   TRM_CHECK(s->device->ops->sync(s->device));
-  if (++own->batches == s->options->strategy.tau)
-    hand_on(s);
+  if (++h->batches == s->options->strategy.tau)
+    hogwild_flush(s);
   return TRM_OK;
 }
 
 /* -- between them */
 
-static int settle(struct trm_strategy *s)
+static int hogwild_quiesce(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  claims_settle(&w->claims, w->all, true, &s->updates);
+  batch_assignment_quiesce(&w->assignment, w->all, true, &s->updates);
   w->halted = false;
-  pull(s);
+  hogwild_pull(s);
   w->all->ops->barrier(w->all);
   return TRM_OK;
 }
 
-static int collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
+static int hogwild_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
 {
   view[0] = s->w;
   return TRM_OK;
 }
 
 /* Each rank writes its own part. */
-static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+static int hogwild_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);
-  struct hogwild *own = w->own;
+  struct hogwild *h = w->method;
   size_t low, high;
-  part_of(s, s->comm->rank, &low, &high);
+  hogwild_slice(s, s->comm->rank, &low, &high);
   w->all->ops->barrier(w->all);
   if (from[0] && low < high) {
-    if (own->shared.base)
-      memcpy((float *)own->shared.base[0] + low, from[0] + low, (high - low) * sizeof(float));
+    if (h->shared.base)
+      memcpy((float *)h->shared.base[0] + low, from[0] + low, (high - low) * sizeof(float));
     else {
-      s->comm->ops->put(own->window, from[0] + low, high - low, s->comm->rank, 0);
-      s->comm->ops->flush(own->window, s->comm->rank);
+      s->comm->ops->put(h->window, from[0] + low, high - low, s->comm->rank, 0);
+      s->comm->ops->flush(h->window, s->comm->rank);
     }
   }
   w->all->ops->barrier(w->all);
-  pull(s);
+  hogwild_pull(s);
   s->updates = updates;
-  claims_restart(&w->claims, w->all, updates, s->kept_given);
+  batch_assignment_restart(&w->assignment, w->all, updates, s->local_state_restored);
   return TRM_OK;
 }
 
 const struct trm_strategy_ops trm_strategy_hogwild = {
   .name = "hogwild",
   .help = "all ranks change one array of weights at any time, without locks (Hogwild!)",
-  .create = create,
-  .claim = worker_claim,
-  .before_forward = before_forward,
-  .learn = learn,
-  .step = step,
-  .settle = settle,
-  .collect = collect,
-  .restore = restore,
-  .destroy = destroy,
+  .create = hogwild_create,
+  .next_batch = worker_next_batch,
+  .before_forward = hogwild_before_forward,
+  .train_rows = hogwild_train_rows,
+  .step = hogwild_step,
+  .quiesce = hogwild_quiesce,
+  .collect = hogwild_collect,
+  .restore = hogwild_restore,
+  .destroy = hogwild_destroy,
 };

@@ -19,157 +19,157 @@
 #include "mpi/async/async.h"
 #include "mpi/async/peers.h"
 
-enum kind { PUT, TAKE };
+enum kind { PUT, FETCH };
 enum value { BATCHES };     /* of the sender */
-enum note { FILLED, SENT }; /* SENT: the value that came with it */
+enum method_state { FILLED, SENT }; /* SENT: the value that came with it */
 
 struct keuper {
   struct peers peers;
   float *found;                /* (elements) */
   double *sent;                /* (pieces) SENT of what was found, -1: nothing was */
-  int64_t accepted, refused;
+  int64_t accepted, rejected;
 };
 
 /* TAKE is a rank's own. */
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void keuper_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  float *x = service_array(piece, 0);
+  float *x = server_array(chunk, 0);
   (void)context;
   if (call->kind == PUT) {
-    memcpy(x, call->in, piece->n * sizeof *x);
-    piece->note[FILLED] = 1;
-    piece->note[SENT] = call->value[BATCHES];
+    memcpy(x, call->in, chunk->n * sizeof *x);
+    chunk->method_state[FILLED] = 1;
+    chunk->method_state[SENT] = call->value[BATCHES];
     return;
   }
-  call->each = piece->note[FILLED] > 0 ? piece->note[SENT] : -1;
-  if (piece->note[FILLED] > 0)
-    memcpy(call->out, x, piece->n * sizeof *x);
-  piece->note[FILLED] = 0;
+  call->per_chunk = chunk->method_state[FILLED] > 0 ? chunk->method_state[SENT] : -1;
+  if (chunk->method_state[FILLED] > 0)
+    memcpy(call->out, x, chunk->n * sizeof *x);
+  chunk->method_state[FILLED] = 0;
 }
 
-static int create(struct trm_strategy *s)
+static int keuper_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .function = serve, .local = true};
+  const struct worker_plan plan = {.arrays = 1, .handler = keuper_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
-  struct keuper *own = w->own;
-  own->sent = trm_alloc(service_pieces(w->service) * sizeof *own->sent, "notes of a slot");
-  return trm_agree(s->comm, worker_array(s, "weights of another worker", false, &own->found));
+  struct keuper *k = w->method;
+  k->sent = trm_alloc(param_server_chunks(w->server) * sizeof *k->sent, "notes of a slot");
+  return trm_agree(s->comm, worker_array(s, "weights of another worker", false, &k->found));
 }
 
-static size_t piece_end(const struct trm_strategy *s, size_t piece)
+static size_t keuper_chunk_end(const struct trm_strategy *s, size_t chunk)
 {
-  const size_t end = (piece + 1) * SERVICE_PIECE;
+  const size_t end = (chunk + 1) * SERVER_CHUNK;
   return end < s->elements ? end : s->elements;
 }
 
 /* By how much the square of the distance to what was found changes along -rate g. */
-static double approach(const struct trm_strategy *s, const struct trm_update *how)
+static double keuper_distance_change(const struct trm_strategy *s, const struct trm_update *update)
 {
-  const struct keuper *own = worker_of(s)->own;
+  const struct keuper *k = worker_of(s)->method;
   const size_t trained = trm_optimizer_trained(s->optimizer);
-  const double rate = (double)how->rate * (double)how->scale;
+  const double rate = (double)update->rate * (double)update->scale;
   double change = 0;
-  for (size_t piece = 0; piece < service_pieces(worker_of(s)->service); piece++) {
-    const size_t end = piece_end(s, piece) < trained ? piece_end(s, piece) : trained;
-    for (size_t i = piece * SERVICE_PIECE; i < end && own->sent[piece] >= 0; i++) {
+  for (size_t chunk = 0; chunk < param_server_chunks(worker_of(s)->server); chunk++) {
+    const size_t end = keuper_chunk_end(s, chunk) < trained ? keuper_chunk_end(s, chunk) : trained;
+    for (size_t i = chunk * SERVER_CHUNK; i < end && k->sent[chunk] >= 0; i++) {
       const double move = rate * (double)s->g[i];
-      change += move * (move - 2 * ((double)s->w[i] - (double)own->found[i]));
+      change += move * (move - 2 * ((double)s->w[i] - (double)k->found[i]));
     }
   }
   return change;
 }
 
-static void mix(struct trm_strategy *s)
+static void keuper_average(struct trm_strategy *s)
 {
-  const struct keuper *own = worker_of(s)->own;
-  for (size_t piece = 0; piece < service_pieces(worker_of(s)->service); piece++)
-    for (size_t i = piece * SERVICE_PIECE; i < piece_end(s, piece) && own->sent[piece] >= 0; i++)
-      s->w[i] = 0.5f * (s->w[i] + own->found[i]);
+  const struct keuper *k = worker_of(s)->method;
+  for (size_t chunk = 0; chunk < param_server_chunks(worker_of(s)->server); chunk++)
+    for (size_t i = chunk * SERVER_CHUNK; i < keuper_chunk_end(s, chunk) && k->sent[chunk] >= 0; i++)
+      s->w[i] = 0.5f * (s->w[i] + k->found[i]);
 }
 
-static void look_into_slot(struct trm_strategy *s, const struct trm_update *how)
+static void keuper_read_slot(struct trm_strategy *s, const struct trm_update *update)
 {
   struct worker *w = worker_of(s);
-  struct keuper *own = w->own;
-  const struct service_request take = {.object = s->comm->rank, .kind = TAKE, .each = own->sent, .out = own->found};
-  peers_exchange(s, &take);
+  struct keuper *k = w->method;
+  const struct server_request fetch = {.replica = s->comm->rank, .kind = FETCH, .per_chunk = k->sent, .out = k->found};
+  peers_exchange(s, &fetch);
   double newest = -1;
-  for (size_t i = 0; i < service_pieces(w->service); i++)
-    newest = own->sent[i] > newest ? own->sent[i] : newest;
+  for (size_t i = 0; i < param_server_chunks(w->server); i++)
+    newest = k->sent[i] > newest ? k->sent[i] : newest;
   if (newest < 0)
     return;
-  const double behind = (double)own->peers.batches - 1 - newest;
+  const double behind = (double)k->peers.batches - 1 - newest;
   trm_staleness_add(&w->staleness, behind > 0 ? (uint64_t)behind : 0);
-  if (approach(s, how) < 0) {
-    own->accepted++;
-    mix(s);
+  if (keuper_distance_change(s, update) < 0) {
+    k->accepted++;
+    keuper_average(s);
   } else
-    own->refused++;
+    k->rejected++;
 }
 
-static void put_before_another(struct trm_strategy *s)
+static void keuper_send_weights(struct trm_strategy *s)
 {
-  const struct keuper *own = worker_of(s)->own;
+  const struct keuper *k = worker_of(s)->method;
   const int draw = peers_draw(s, s->comm->size - 1);
-  const struct service_request put = {
-    .object = draw + (draw >= s->comm->rank),
+  const struct server_request put = {
+    .replica = draw + (draw >= s->comm->rank),
     .kind = PUT,
-    .value = {[BATCHES] = (double)own->peers.batches},
+    .value = {[BATCHES] = (double)k->peers.batches},
     .in = s->w,
   };
   peers_exchange(s, &put);
 }
 
-static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int keuper_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct trm_update how;
+  struct trm_update update;
   bool exchanges;
-  TRM_CHECK(peers_step(s, rate, tally, &how, &exchanges));
+  TRM_CHECK(peers_step(s, rate, sums, &update, &exchanges));
   exchanges = exchanges && s->comm->size > 1;
   if (exchanges)
-    look_into_slot(s, &how);
-  worker_apply(s, &how);
+    keuper_read_slot(s, &update);
+  worker_apply(s, &update);
   if (exchanges)
-    put_before_another(s);
+    keuper_send_weights(s);
   return TRM_OK;
 }
 
-static int settle(struct trm_strategy *s)
+static int keuper_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_settle(s));
+  TRM_CHECK(peers_quiesce(s));
   peers_mean(s, NULL);
   return TRM_OK;
 }
 
-static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+static int keuper_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   TRM_CHECK(peers_restore(s, from, updates));
   peers_mean(s, NULL);
   return TRM_OK;
 }
 
-static void destroy(struct trm_strategy *s)
+static void keuper_destroy(struct trm_strategy *s)
 {
-  struct keuper *own = worker_of(s)->own;
-  int64_t count[] = {own->accepted, own->refused};
+  struct keuper *k = worker_of(s)->method;
+  int64_t count[] = {k->accepted, k->rejected};
   s->comm->ops->allreduce(s->comm, count, 2, TRM_INT64, TRM_SUM);
   if (count[0] + count[1] > 0)
     trm_info("keuper: workers accepted %lld states of others and refused %lld", (long long)count[0],
              (long long)count[1]);
-  trm_free(own->sent);
-  s->device->ops->release(s->device, own->found);
+  trm_free(k->sent);
+  s->device->ops->release(s->device, k->found);
   worker_destroy(s);
 }
 
 const struct trm_strategy_ops trm_strategy_keuper = {
   .name = "keuper",
   .help = "workers put their weights before others, who take them if they help (Keuper & Pfreundt's ASGD)",
-  .create = create,
-  .claim = worker_claim,
-  .step = step,
-  .settle = settle,
+  .create = keuper_create,
+  .next_batch = worker_next_batch,
+  .step = keuper_step,
+  .quiesce = keuper_quiesce,
   .collect = peers_collect,
-  .restore = restore,
-  .destroy = destroy,
+  .restore = keuper_restore,
+  .destroy = keuper_destroy,
 };

@@ -22,7 +22,7 @@
 #include "mpi/async/async.h"
 #include "mpi/async/peers.h"
 
-enum kind { PUSH, TAKE };
+enum kind { PUSH, RECEIVE };
 #define UNIT 0x1p-20
 
 struct sgp {
@@ -32,53 +32,54 @@ struct sgp {
 };
 
 /* TAKE is a rank's own: in is z, which becomes out; each is y. The clock counts what has come. */
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void sgp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  float *x = service_array(piece, 0);
-  double *y = &piece->note[0];
+  float *x = server_array(chunk, 0);
+  double *y = &chunk->method_state[0];
   (void)context;
   if (call->kind == PUSH) {
-    const float half = (float)call->each;
-    for (size_t i = 0; i < piece->n; i++)
+    const float half = (float)call->per_chunk;
+    for (size_t i = 0; i < chunk->n; i++)
       x[i] += half * call->in[i];
-    *y += call->each;
-    ++*piece->clock;
+    *y += call->per_chunk;
+    ++*chunk->clock;
   } else if (*y > 0) {
-    const double sum = call->each + *y, keep = call->each / sum, add = 1 / sum;
-    for (size_t i = 0; i < piece->n; i++) {
+    const double sum = call->per_chunk + *y, keep = call->per_chunk / sum, add = 1 / sum;
+    for (size_t i = 0; i < chunk->n; i++) {
       call->out[i] = (float)(keep * (double)call->in[i] + add * (double)x[i]);
       x[i] = 0;
     }
-    call->each = sum;
+    call->per_chunk = sum;
     *y = 0;
   }
 }
 
-static int create(struct trm_strategy *s)
+static int sgp_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .passing = 1, .function = serve, .local = true};
+  const struct worker_plan plan = {.arrays = 1, .transient = 1, .handler = sgp_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct sgp)));
   struct worker *w = worker_of(s);
-  struct sgp *own = w->own;
-  const size_t bytes = service_pieces(w->service) * sizeof *own->weight;
-  own->weight = trm_alloc(bytes, "push-sum weights");
-  own->half = trm_alloc(bytes, "push-sum weights");
-  s->kept[s->kepts++] = (struct trm_kept){.name = "push-sum weights", .data = own->weight, .bytes = bytes};
+  struct sgp *sgp = w->method;
+  const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->weight;
+  sgp->weight = trm_alloc(bytes, "push-sum weights");
+  sgp->half = trm_alloc(bytes, "push-sum weights");
+  s->local_state[s->local_states++] =
+    (struct trm_local_state){.name = "push-sum weights", .data = sgp->weight, .bytes = bytes};
   return TRM_OK;
 }
 
 /* What has come; how many halves it is. */
-static int64_t take(struct trm_strategy *s)
+static int64_t sgp_receive(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  struct sgp *own = w->own;
-  const struct service_request request = {
-    .object = s->comm->rank, .kind = TAKE, .each = own->weight, .in = s->w, .out = s->w, .seen = w->seen};
+  struct sgp *sgp = w->method;
+  const struct server_request request = {
+    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->weight, .in = s->w, .out = s->w, .seen = w->seen};
   return peers_exchange(s, &request);
 }
 
 /* Where the halves go that are sent after batch number `batch` of this worker, 1-based. */
-static int neighbour(const struct trm_strategy *s, int64_t batch)
+static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 {
   int64_t distances = 0;
   while ((int64_t)1 << distances < s->comm->size)
@@ -88,21 +89,21 @@ static int neighbour(const struct trm_strategy *s, int64_t batch)
 }
 
 /* Runs of pieces: nearly always one, of all. */
-static void send_halves(struct trm_strategy *s)
+static void sgp_send_halves(struct trm_strategy *s)
 {
-  struct sgp *own = worker_of(s)->own;
-  const size_t pieces = service_pieces(worker_of(s)->service);
-  for (size_t low = 0, high; low < pieces; low = high + 1) {
-    for (high = low; high < pieces && own->weight[high] >= 1; high++) {
-      own->half[high] = floor(own->weight[high] / (2 * UNIT)) * UNIT;
-      own->weight[high] -= own->half[high];
+  struct sgp *sgp = worker_of(s)->method;
+  const size_t chunks = param_server_chunks(worker_of(s)->server);
+  for (size_t low = 0, high; low < chunks; low = high + 1) {
+    for (high = low; high < chunks && sgp->weight[high] >= 1; high++) {
+      sgp->half[high] = floor(sgp->weight[high] / (2 * UNIT)) * UNIT;
+      sgp->weight[high] -= sgp->half[high];
     }
-    const struct service_request request = {
-      .object = neighbour(s, own->peers.batches),
+    const struct server_request request = {
+      .replica = sgp_neighbor(s, sgp->peers.batches),
       .kind = PUSH,
       .first = low,
       .last = high,
-      .each = own->half,
+      .per_chunk = sgp->half,
       .in = s->w,
     };
     if (low < high)
@@ -111,75 +112,75 @@ static void send_halves(struct trm_strategy *s)
 }
 
 /* The step, piece by piece as their weights are. */
-static void apply(struct trm_strategy *s, const struct trm_update *how)
+static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
 {
   const struct worker *w = worker_of(s);
-  const struct sgp *own = w->own;
-  for (size_t low = 0; low < s->elements; low += SERVICE_PIECE) {
-    const size_t left = s->elements - low, n = left < SERVICE_PIECE ? left : SERVICE_PIECE;
+  const struct sgp *sgp = w->method;
+  for (size_t low = 0; low < s->elements; low += SERVER_CHUNK) {
+    const size_t left = s->elements - low, n = left < SERVER_CHUNK ? left : SERVER_CHUNK;
     float *state[TRM_MAX_STATES - 1] = {NULL};
     for (int i = 0; i < s->optimizer->states; i++)
       state[i] = w->state[i] + low;
-    struct trm_update update = *how;
-    update.rate = (float)((double)how->rate / own->weight[low / SERVICE_PIECE]);
-    trm_optimizer_apply(s->optimizer, s->device, &update, NULL, low, n, s->w + low, s->g + low, state);
+    struct trm_update scaled = *update;
+    scaled.rate = (float)((double)update->rate / sgp->weight[low / SERVER_CHUNK]);
+    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, low, n, s->w + low, s->g + low, state);
   }
 }
 
-static int before_forward(struct trm_strategy *s)
+static int sgp_before_forward(struct trm_strategy *s)
 {
-  trm_staleness_add(&worker_of(s)->staleness, (uint64_t)take(s));
+  trm_staleness_add(&worker_of(s)->staleness, (uint64_t)sgp_receive(s));
   return TRM_OK;
 }
 
-static int step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int sgp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct trm_update how;
+  struct trm_update update;
   bool exchanges;
-  TRM_CHECK(peers_step(s, rate, tally, &how, &exchanges));
-  apply(s, &how);
+  TRM_CHECK(peers_step(s, rate, sums, &update, &exchanges));
+  sgp_apply(s, &update);
   if (exchanges && s->comm->size > 1)
-    send_halves(s);
+    sgp_send_halves(s);
   return TRM_OK;
 }
 
-static int settle(struct trm_strategy *s)
+static int sgp_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_settle(s));
-  take(s);
-  peers_mean(s, ((struct sgp *)worker_of(s)->own)->weight);
+  TRM_CHECK(peers_quiesce(s));
+  sgp_receive(s);
+  peers_mean(s, ((struct sgp *)worker_of(s)->method)->weight);
   return TRM_OK;
 }
 
-static int restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);
-  struct sgp *own = w->own;
+  struct sgp *sgp = w->method;
   TRM_CHECK(peers_restore(s, from, updates));
-  for (size_t i = 0; i < service_pieces(w->service) && !s->kept_given; i++)
-    own->weight[i] = 1;
-  take(s);
-  peers_mean(s, own->weight);
+  for (size_t i = 0; i < param_server_chunks(w->server) && !s->local_state_restored; i++)
+    sgp->weight[i] = 1;
+  sgp_receive(s);
+  peers_mean(s, sgp->weight);
   return TRM_OK;
 }
 
-static void destroy(struct trm_strategy *s)
+static void sgp_destroy(struct trm_strategy *s)
 {
-  struct sgp *own = worker_of(s)->own;
-  trm_free(own->weight);
-  trm_free(own->half);
+  struct sgp *sgp = worker_of(s)->method;
+  trm_free(sgp->weight);
+  trm_free(sgp->half);
   worker_destroy(s);
 }
 
 const struct trm_strategy_ops trm_strategy_sgp = {
   .name = "sgp",
   .help = "workers push halves of their weights along a directed graph (stochastic gradient push)",
-  .create = create,
-  .claim = worker_claim,
-  .before_forward = before_forward,
-  .step = step,
-  .settle = settle,
+  .create = sgp_create,
+  .next_batch = worker_next_batch,
+  .before_forward = sgp_before_forward,
+  .step = sgp_step,
+  .quiesce = sgp_quiesce,
   .collect = peers_collect,
-  .restore = restore,
-  .destroy = destroy,
+  .restore = sgp_restore,
+  .destroy = sgp_destroy,
 };

@@ -13,52 +13,53 @@
 
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/centre.h"
+#include "mpi/async/server_weights.h"
 
-enum note { WAITING }; /* gradients in the mean so far */
+enum method_state { WAITING }; /* gradients in the mean so far */
 
 /* Gradients of an update. */
-static int together(const struct trm_strategy *s)
+static int softsync_gradients_per_update(const struct trm_strategy *s)
 {
   const int64_t workers = s->comm->size - s->options->strategy.servers, splits = s->options->strategy.splits;
   return splits < workers ? (int)(workers / splits) : 1;
 }
 
-static void take(const struct trm_strategy *s, const struct service_piece *piece, const struct service_call *call)
+static void softsync_receive(const struct trm_strategy *s, const struct server_chunk *chunk,
+                             const struct server_call *call)
 {
-  const int count = together(s);
-  const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->late > 1;
-  const double scale = call->value[CENTRE_SCALE] / (divide ? (double)call->late : 1);
-  struct trm_update how = s->optimizer->update;
-  how.rate = (float)call->value[CENTRE_RATE];
-  how.scale = count > 1 ? 1 : (float)scale;
-  float *mean = count > 1 ? service_array(piece, 1 + s->optimizer->states) : NULL;
+  const int count = softsync_gradients_per_update(s);
+  const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->staleness > 1;
+  const double scale = call->value[SERVER_SCALE] / (divide ? (double)call->staleness : 1);
+  struct trm_update update = s->optimizer->update;
+  update.rate = (float)call->value[SERVER_RATE];
+  update.scale = count > 1 ? 1 : (float)scale;
+  float *mean = count > 1 ? server_array(chunk, 1 + s->optimizer->states) : NULL;
   if (mean) {
-    centre_add(s, scale / count, 1, piece->low, piece->n, mean, call->in);
-    if (++piece->note[WAITING] < count)
+    server_weights_add_scaled(s, scale / count, 1, chunk->low, chunk->n, mean, call->in);
+    if (++chunk->method_state[WAITING] < count)
       return;
-    piece->note[WAITING] = 0;
+    chunk->method_state[WAITING] = 0;
   }
-  how.step = (uint64_t)++*piece->clock;
-  centre_apply(s, piece, &how, mean ? mean : call->in);
+  update.step = (uint64_t)++*chunk->clock;
+  server_weights_update(s, chunk, &update, mean ? mean : call->in);
   if (mean)
-    s->device->ops->fill(s->device, mean, 0, piece->n);
+    s->device->ops->fill(s->device, mean, 0, chunk->n);
 }
 
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void softsync_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  if (call->kind == CENTRE_PUSH)
-    take(context, piece, call);
-  centre_answer(piece, call);
+  if (call->kind == SERVER_PUSH)
+    softsync_receive(context, chunk, call);
+  server_weights_reply(chunk, call);
 }
 
 static int softsync_create(struct trm_strategy *s)
 {
-  TRM_CHECK(centre_check(s, true));
+  TRM_CHECK(server_weights_check(s, true));
   const struct worker_plan plan = {
-    .centre = true,
-    .arrays = 1 + s->optimizer->states + (together(s) > 1),
-    .function = serve,
+    .centralized = true,
+    .arrays = 1 + s->optimizer->states + (softsync_gradients_per_update(s) > 1),
+    .handler = softsync_serve,
   };
   return worker_create(s, &plan, 0);
 }
@@ -66,9 +67,9 @@ static int softsync_create(struct trm_strategy *s)
 /* Clocks count updates, each of several batches. */
 static int softsync_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
-  TRM_CHECK(centre_restore(s, from, updates));
-  if (!s->kept_given)
-    service_set_clocks(worker_of(s)->service, (int64_t)updates / together(s));
+  TRM_CHECK(server_weights_restore(s, from, updates));
+  if (!s->local_state_restored)
+    param_server_set_clocks(worker_of(s)->server, (int64_t)updates / softsync_gradients_per_update(s));
   return TRM_OK;
 }
 
@@ -76,11 +77,11 @@ const struct trm_strategy_ops trm_strategy_softsync = {
   .name = "softsync",
   .help = "an update takes the mean of the first workers / n gradients that come (n-softsync)",
   .create = softsync_create,
-  .claim = worker_claim,
-  .before_forward = centre_before_forward,
-  .step = centre_step,
-  .settle = centre_settle,
-  .collect = centre_collect,
+  .next_batch = worker_next_batch,
+  .before_forward = server_weights_before_forward,
+  .step = server_weights_step,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
   .restore = softsync_restore,
   .destroy = worker_destroy,
 };

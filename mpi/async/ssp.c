@@ -20,10 +20,10 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/centre.h"
+#include "mpi/async/server_weights.h"
 
-enum kind { LOOK = CENTRE_KINDS };   /* the clock, into `each` */
-enum value { CLOCK = CENTRE_SCALE };   /* of a gradient; there is no clipping */
+enum kind { READ_CLOCK = SERVER_CALL_KINDS };   /* the clock, into `each` */
+enum value { CLOCK = SERVER_SCALE };   /* of a gradient; there is no clipping */
 
 struct ssp {
   bool eager;
@@ -32,12 +32,12 @@ struct ssp {
   double *clock;   /* (pieces) of the centre when it was last looked at */
 };
 
-static size_t slack_of(const struct trm_strategy *s)
+static size_t ssp_slack(const struct trm_strategy *s)
 {
   return (size_t)s->options->strategy.slack;
 }
 
-static int workers_of(const struct trm_strategy *s)
+static int ssp_workers(const struct trm_strategy *s)
 {
   return s->comm->size - (int)s->options->strategy.servers;
 }
@@ -45,72 +45,72 @@ static int workers_of(const struct trm_strategy *s)
 /* -- the service. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then counters, as many
  * to an array as the smallest piece has room for. */
 
-static float *gradient_of(const struct trm_strategy *s, const struct service_piece *piece, size_t slot, int worker)
+static float *ssp_gradient(const struct trm_strategy *s, const struct server_chunk *chunk, size_t slot, int worker)
 {
-  return service_array(piece, 1 + s->optimizer->states + (int)slot * workers_of(s) + worker);
+  return server_array(chunk, 1 + s->optimizer->states + (int)slot * ssp_workers(s) + worker);
 }
 
-static size_t smallest_piece(const struct trm_strategy *s)
+static size_t ssp_smallest_chunk(const struct trm_strategy *s)
 {
-  const size_t rest = s->elements % SERVICE_PIECE;
-  return rest > 0 ? rest : SERVICE_PIECE;
+  const size_t rest = s->elements % SERVER_CHUNK;
+  return rest > 0 ? rest : SERVER_CHUNK;
 }
 
 /* Counters 0..slack: the gradients that have come in each slot. Counter slack + 1: a worker's loss was not finite. */
-static float *counter(const struct trm_strategy *s, const struct service_piece *piece, size_t number)
+static float *ssp_counter(const struct trm_strategy *s, const struct server_chunk *chunk, size_t number)
 {
-  const size_t room = smallest_piece(s);
-  return gradient_of(s, piece, slack_of(s) + 1, (int)(number / room)) + number % room;
+  const size_t per_chunk = ssp_smallest_chunk(s);
+  return ssp_gradient(s, chunk, ssp_slack(s) + 1, (int)(number / per_chunk)) + number % per_chunk;
 }
 
 /* All gradients of a clock are there. */
-static void update(const struct trm_strategy *s, const struct service_piece *piece, size_t slot, double rate)
+static void ssp_update(const struct trm_strategy *s, const struct server_chunk *chunk, size_t slot, double rate)
 {
-  const int workers = workers_of(s);
+  const int workers = ssp_workers(s);
   const float **from = trm_alloc((size_t)workers * sizeof *from, "gradients");
   for (int i = 0; i < workers; i++)
-    from[i] = gradient_of(s, piece, slot, i);
-  float *sum = gradient_of(s, piece, slot, 0);
-  s->device->ops->sum(s->device, sum, from, workers, piece->n);
+    from[i] = ssp_gradient(s, chunk, slot, i);
+  float *sum = ssp_gradient(s, chunk, slot, 0);
+  s->device->ops->sum(s->device, sum, from, workers, chunk->n);
   trm_free(from);
-  struct trm_update how = s->optimizer->update;
-  how.rate = (float)rate;
-  how.scale = 1;
-  how.step = (uint64_t)*piece->clock;
-  centre_apply(s, piece, &how, sum);
+  struct trm_update update = s->optimizer->update;
+  update.rate = (float)rate;
+  update.scale = 1;
+  update.step = (uint64_t)*chunk->clock;
+  server_weights_update(s, chunk, &update, sum);
 }
 
 /* A worker sends its clocks in order, so no later clock is complete before this one. After a failure clocks go on, so
  * that nobody waits for ever, and the weights stay as they are. */
-static void take(const struct trm_strategy *s, const struct service_piece *piece, const struct service_call *call)
+static void ssp_receive(const struct trm_strategy *s, const struct server_chunk *chunk, const struct server_call *call)
 {
-  const size_t slack = slack_of(s), slot = (size_t)call->value[CLOCK] % (slack + 1);
-  float *come = counter(s, piece, slot), *failed = counter(s, piece, slack + 1);
+  const size_t slack = ssp_slack(s), slot = (size_t)call->value[CLOCK] % (slack + 1);
+  float *received = ssp_counter(s, chunk, slot), *failed = ssp_counter(s, chunk, slack + 1);
   if (call->in)
-    memcpy(gradient_of(s, piece, slot, call->from), call->in, piece->n * sizeof(float));
+    memcpy(ssp_gradient(s, chunk, slot, call->caller), call->in, chunk->n * sizeof(float));
   else
     *failed = 1;
-  if (++*come < (float)workers_of(s))
+  if (++*received < (float)ssp_workers(s))
     return;
-  *come = 0;
-  ++*piece->clock;
+  *received = 0;
+  ++*chunk->clock;
   if (*failed == 0)
-    update(s, piece, slot, call->value[CENTRE_RATE]);
+    ssp_update(s, chunk, slot, call->value[SERVER_RATE]);
 }
 
-static void serve(void *context, const struct service_piece *piece, struct service_call *call)
+static void ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  if (call->kind == CENTRE_PUSH)
-    take(context, piece, call);
-  call->each = (double)*piece->clock;
-  centre_answer(piece, call);
+  if (call->kind == SERVER_PUSH)
+    ssp_receive(context, chunk, call);
+  call->per_chunk = (double)*chunk->clock;
+  server_weights_reply(chunk, call);
 }
 
 /* -- life */
 
-static int check_request(const struct trm_strategy *s)
+static int ssp_check_options(const struct trm_strategy *s)
 {
-  TRM_CHECK(centre_check(s, false));
+  TRM_CHECK(server_weights_check(s, false));
   if (s->optimizer->clip > 0)
     return trm_error(TRM_USAGE, "optim.clip: it needs the norm of all workers' gradients together, and %s adds them up "
                      "piece by piece, as they come", s->ops->name);
@@ -119,37 +119,37 @@ static int check_request(const struct trm_strategy *s)
 
 static void ssp_destroy(struct trm_strategy *s)
 {
-  struct ssp *own = worker_of(s)->own;
-  if (own->gradient)
-    s->device->ops->release(s->device, own->gradient);
-  trm_free(own->rate);
-  trm_free(own->clock);
+  struct ssp *ssp = worker_of(s)->method;
+  if (ssp->gradient)
+    s->device->ops->release(s->device, ssp->gradient);
+  trm_free(ssp->rate);
+  trm_free(ssp->clock);
   worker_destroy(s);
 }
 
-static int create(struct trm_strategy *s, bool eager)
+static int ssp_create_workers(struct trm_strategy *s, bool eager)
 {
-  TRM_CHECK(check_request(s));
-  const size_t slack = slack_of(s), room = smallest_piece(s);
-  const int passing = (int)(slack + 1) * workers_of(s) + (int)((slack + 2 + room - 1) / room);
+  TRM_CHECK(ssp_check_options(s));
+  const size_t slack = ssp_slack(s), per_chunk = ssp_smallest_chunk(s);
+  const int transient = (int)(slack + 1) * ssp_workers(s) + (int)((slack + 2 + per_chunk - 1) / per_chunk);
   const struct worker_plan plan = {
-    .centre = true,
-    .arrays = 1 + s->optimizer->states + passing,
-    .passing = passing,
-    .function = serve,
-    .each = true,
+    .centralized = true,
+    .arrays = 1 + s->optimizer->states + transient,
+    .transient = transient,
+    .handler = ssp_serve,
+    .splits_batch = true,
   };
   TRM_CHECK(worker_create(s, &plan, sizeof(struct ssp)));
   struct worker *w = worker_of(s);
-  struct ssp *own = w->own;
-  own->eager = eager;
-  own->clock = trm_alloc(service_pieces(w->service) * sizeof *own->clock, "a worker");
-  own->rate = trm_alloc(slack * sizeof *own->rate, "a worker");
+  struct ssp *ssp = w->method;
+  ssp->eager = eager;
+  ssp->clock = trm_alloc(param_server_chunks(w->server) * sizeof *ssp->clock, "a worker");
+  ssp->rate = trm_alloc(slack * sizeof *ssp->rate, "a worker");
   void *memory = NULL;
   int status = TRM_OK;
   if (slack > 0 && w->number >= 0)
     status = s->device->ops->alloc(s->device, slack * s->elements * sizeof(float), "a worker's own gradients", &memory);
-  own->gradient = memory;
+  ssp->gradient = memory;
   status = trm_agree(s->comm, status);
   if (status != TRM_OK)
     ssp_destroy(s);
@@ -158,49 +158,49 @@ static int create(struct trm_strategy *s, bool eager)
 
 static int ssp_create(struct trm_strategy *s)
 {
-  return create(s, false);
+  return ssp_create_workers(s, false);
 }
 
-static int essp_create(struct trm_strategy *s)
+static int ssp_create_eager(struct trm_strategy *s)
 {
-  return create(s, true);
+  return ssp_create_workers(s, true);
 }
 
 /* -- a worker */
 
 /* The clock of the batch at hand. */
-static int64_t clock_now(const struct trm_strategy *s)
+static int64_t ssp_clock(const struct trm_strategy *s)
 {
-  return worker_of(s)->claims.next - 1;
+  return worker_of(s)->assignment.next - 1;
 }
 
 /* The clock of the oldest piece of the weights in use. */
-static int64_t oldest(struct worker *w)
+static int64_t ssp_oldest_clock(struct worker *w)
 {
-  int64_t least = w->seen[0];
-  for (size_t i = 1; i < service_pieces(w->service); i++)
-    least = w->seen[i] < least ? w->seen[i] : least;
-  return least;
+  int64_t min = w->seen[0];
+  for (size_t i = 1; i < param_server_chunks(w->server); i++)
+    min = w->seen[i] < min ? w->seen[i] : min;
+  return min;
 }
 
 /* Until every piece of the centre has the updates of all clocks before `needed`. While one has not, that one alone is
  * looked at. */
-static void await_clock(struct trm_strategy *s, int64_t needed)
+static void ssp_await_clock(struct trm_strategy *s, int64_t needed)
 {
   struct worker *w = worker_of(s);
-  struct ssp *own = w->own;
-  const size_t pieces = service_pieces(w->service);
+  struct ssp *ssp = w->method;
+  const size_t chunks = param_server_chunks(w->server);
   const double before = s->comm->ops->clock(s->comm);
   bool waiting = false;
-  for (size_t i = 0; i < pieces;) {
-    if (own->clock[i] >= (double)needed) {
+  for (size_t i = 0; i < chunks;) {
+    if (ssp->clock[i] >= (double)needed) {
       waiting = false;
       i++;
       continue;
     }
-    const struct service_request look = {
-      .kind = LOOK, .first = i, .last = waiting ? i + 1 : pieces, .each = own->clock};
-    service_exchange(w->service, &look);
+    const struct server_request request = {
+      .kind = READ_CLOCK, .first = i, .last = waiting ? i + 1 : chunks, .per_chunk = ssp->clock};
+    param_server_exchange(w->server, &request);
     waiting = true;
     s->comm->ops->idle(s->comm, before);
   }
@@ -208,46 +208,46 @@ static void await_clock(struct trm_strategy *s, int64_t needed)
 }
 
 /* The worker's own gradients of clocks [from, clock), on one piece of its weights. */
-static void apply_own(struct trm_strategy *s, size_t piece, int64_t from, int64_t clock)
+static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, int64_t clock)
 {
-  const struct ssp *own = worker_of(s)->own;
-  const size_t low = piece * SERVICE_PIECE, left = s->elements - low, n = left < SERVICE_PIECE ? left : SERVICE_PIECE;
+  const struct ssp *ssp = worker_of(s)->method;
+  const size_t low = chunk * SERVER_CHUNK, left = s->elements - low, n = left < SERVER_CHUNK ? left : SERVER_CHUNK;
   for (int64_t c = from; c < clock; c++) {
-    const size_t slot = (size_t)c % slack_of(s);
-    centre_add(s, -own->rate[slot], 1, low, n, s->w + low, own->gradient + slot * s->elements + low);
+    const size_t slot = (size_t)c % ssp_slack(s);
+    server_weights_add_scaled(s, -ssp->rate[slot], 1, low, n, s->w + low, ssp->gradient + slot * s->elements + low);
   }
 }
 
 static int ssp_before_forward(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  const struct ssp *own = w->own;
-  const int64_t clock = clock_now(s), needed = clock - (int64_t)slack_of(s);
-  const bool reads = own->eager || !w->fresh || oldest(w) < needed;
+  const struct ssp *ssp = w->method;
+  const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
+  const bool reads = ssp->eager || !w->fresh || ssp_oldest_clock(w) < needed;
   if (reads) {
-    await_clock(s, needed);
-    worker_exchange(s, CENTRE_PULL, NULL, NULL, s->w, false);
+    ssp_await_clock(s, needed);
+    worker_exchange(s, SERVER_PULL, NULL, NULL, s->w, false);
   }
-  for (size_t i = 0; i < service_pieces(w->service); i++)
-    apply_own(s, i, reads ? w->seen[i] : clock - 1, clock);
+  for (size_t i = 0; i < param_server_chunks(w->server); i++)
+    ssp_apply_own(s, i, reads ? w->seen[i] : clock - 1, clock);
   w->fresh = true;
   return TRM_OK;
 }
 
-static int ssp_step(struct trm_strategy *s, double rate, struct trm_tally *tally)
+static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct worker *w = worker_of(s);
-  struct ssp *own = w->own;
-  const int64_t clock = clock_now(s);
-  const double value[SERVICE_VALUES] = {[CENTRE_RATE] = rate, [CLOCK] = (double)clock};
-  const int status = worker_check(s, tally);
-  worker_exchange(s, CENTRE_PUSH, value, status == TRM_OK ? s->g : NULL, NULL, false);
+  struct ssp *ssp = w->method;
+  const int64_t clock = ssp_clock(s);
+  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [CLOCK] = (double)clock};
+  const int status = worker_check(s, sums);
+  worker_exchange(s, SERVER_PUSH, value, status == TRM_OK ? s->g : NULL, NULL, false);
   TRM_CHECK(status);
-  trm_staleness_add(&w->staleness, (uint64_t)(clock - oldest(w)));
-  if (own->gradient) {
-    const size_t slot = (size_t)clock % slack_of(s);
-    s->device->ops->copy(s->device, own->gradient + slot * s->elements, s->g, s->elements * sizeof(float));
-    own->rate[slot] = rate;
+  trm_staleness_add(&w->staleness, (uint64_t)(clock - ssp_oldest_clock(w)));
+  if (ssp->gradient) {
+    const size_t slot = (size_t)clock % ssp_slack(s);
+    s->device->ops->copy(s->device, ssp->gradient + slot * s->elements, s->g, s->elements * sizeof(float));
+    ssp->rate[slot] = rate;
   }
   return TRM_OK;
 }
@@ -256,11 +256,11 @@ static int ssp_step(struct trm_strategy *s, double rate, struct trm_tally *tally
 static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);
-  struct ssp *own = w->own;
-  TRM_CHECK(centre_restore(s, from, updates));
-  service_set_clocks(w->service, (int64_t)updates);
-  memset(own->clock, 0, service_pieces(w->service) * sizeof *own->clock);
-  memset(w->seen, 0, service_pieces(w->service) * sizeof *w->seen);
+  struct ssp *ssp = w->method;
+  TRM_CHECK(server_weights_restore(s, from, updates));
+  param_server_set_clocks(w->server, (int64_t)updates);
+  memset(ssp->clock, 0, param_server_chunks(w->server) * sizeof *ssp->clock);
+  memset(w->seen, 0, param_server_chunks(w->server) * sizeof *w->seen);
   return TRM_OK;
 }
 
@@ -268,11 +268,11 @@ const struct trm_strategy_ops trm_strategy_ssp = {
   .name = "ssp",
   .help = "workers may be some batches apart; weights are read anew when they are too old",
   .create = ssp_create,
-  .claim = worker_claim,
+  .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,
   .step = ssp_step,
-  .settle = centre_settle,
-  .collect = centre_collect,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
   .restore = ssp_restore,
   .destroy = ssp_destroy,
 };
@@ -280,12 +280,12 @@ const struct trm_strategy_ops trm_strategy_ssp = {
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
   .help = "workers may be some batches apart; weights are read anew before every batch",
-  .create = essp_create,
-  .claim = worker_claim,
+  .create = ssp_create_eager,
+  .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,
   .step = ssp_step,
-  .settle = centre_settle,
-  .collect = centre_collect,
+  .quiesce = server_weights_quiesce,
+  .collect = server_weights_collect,
   .restore = ssp_restore,
   .destroy = ssp_destroy,
 };

@@ -9,7 +9,7 @@
 
 /* -- life */
 
-static int check_request(const struct trm_strategy *s, const struct worker_plan *plan)
+static int worker_check_options(const struct trm_strategy *s, const struct worker_plan *plan)
 {
   const struct trm_options *o = s->options;
   const char *name = s->ops->name;
@@ -19,13 +19,13 @@ static int check_request(const struct trm_strategy *s, const struct worker_plan 
                      "its own", name, o->device.name);
   if (o->run.lanes > 0)
     return trm_error(TRM_USAGE, "run.lanes: lanes divide a batch over all ranks, and %s has no such batches", name);
-  if (trm_optimizer_has_ratios(s->optimizer))
+  if (trm_optimizer_has_trust_ratios(s->optimizer))
     return trm_error(TRM_USAGE, "optim.name=%s needs norms of whole tensors in one version, which %s does not have",
                      o->optim.name, name);
   if (s->optimizer->ema > 0 && plan->local)
     return trm_error(TRM_USAGE, "optim.ema: %s has as many weights as workers, none whose average would be the run's",
                      name);
-  if (o->strategy.servers > 0 && !plan->centre)
+  if (o->strategy.servers > 0 && !plan->centralized)
     return trm_error(TRM_USAGE, "strategy.servers: %s has no centre that servers could keep", name);
   if (o->strategy.servers >= ranks)
     return trm_error(TRM_USAGE, "strategy.servers: %lld of %d ranks leave no worker", (long long)o->strategy.servers,
@@ -40,7 +40,7 @@ static int check_request(const struct trm_strategy *s, const struct worker_plan 
 }
 
 /* Who works with whom. Servers are the last ranks. */
-static void find_place(struct trm_strategy *s)
+static void worker_assign_roles(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const int ranks = w->all->size, rank = w->all->rank, servers = (int)s->options->strategy.servers;
@@ -56,97 +56,97 @@ static void find_place(struct trm_strategy *s)
     }
   }
   w->group = w->all->ops->split(w->all, w->number >= 0 ? w->number : w->workers + rank, 0);
-  s->index = w->plan.each ? w->number : w->group->rank;
-  s->parts = w->plan.each ? w->workers : w->group->size;
+  s->batch_shard = w->plan.splits_batch ? w->number : w->group->rank;
+  s->batch_shards = w->plan.splits_batch ? w->workers : w->group->size;
   if (w->number < 0) { /* computes nothing */
-    s->index = 0;
-    s->parts = 1;
+    s->batch_shard = 0;
+    s->batch_shards = 1;
   }
 }
 
-static void keep(struct trm_strategy *s, const char *name, void *data, size_t bytes)
+static void worker_keep_state(struct trm_strategy *s, const char *name, void *data, size_t bytes)
 {
-  if (bytes > 0 && s->kepts == TRM_MAX_KEPT) { /* a method that is not written yet */
-    trm_error(TRM_FAILED, "%s keeps more than %d arrays", s->ops->name, TRM_MAX_KEPT);
+  if (bytes > 0 && s->local_states == TRM_MAX_LOCAL_STATES) { /* a method that is not written yet */
+    trm_error(TRM_FAILED, "%s keeps more than %d arrays", s->ops->name, TRM_MAX_LOCAL_STATES);
     trm_log_error();
     trm_abort(TRM_FAILED);
   }
   if (bytes > 0)
-    s->kept[s->kepts++] = (struct trm_kept){.name = name, .data = data, .bytes = bytes};
+    s->local_state[s->local_states++] = (struct trm_local_state){.name = name, .data = data, .bytes = bytes};
 }
 
-int worker_array(struct trm_strategy *s, const char *name, bool kept, float **array)
+int worker_array(struct trm_strategy *s, const char *name, bool in_checkpoint, float **array)
 {
   void *memory;
   const size_t bytes = s->elements * sizeof(float);
   TRM_CHECK(s->device->ops->alloc(s->device, bytes, name, &memory));
   *array = memory;
-  if (kept)
-    keep(s, name, memory, bytes);
+  if (in_checkpoint)
+    worker_keep_state(s, name, memory, bytes);
   return TRM_OK;
 }
 
-static int take_arrays(struct trm_strategy *s)
+static int worker_alloc_arrays(struct trm_strategy *s)
 {
   static const char *const name[TRM_MAX_STATES - 1] = {"worker state 1", "worker state 2", "worker state 3"};
   struct worker *w = worker_of(s);
   TRM_CHECK(worker_array(s, "worker weights", w->plan.local, &s->w));
   TRM_CHECK(worker_array(s, "gradients", false, &s->g));
-  TRM_CHECK(worker_array(s, "the evaluated weights", false, &s->evaluated));
+  TRM_CHECK(worker_array(s, "the evaluated weights", false, &s->eval_weights));
   for (int i = 0; w->plan.local && i < s->optimizer->states; i++)
     TRM_CHECK(worker_array(s, name[i], true, &w->state[i]));
   return TRM_OK;
 }
 
-int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t own_bytes)
+int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
 {
-  TRM_CHECK(check_request(s, plan));
+  TRM_CHECK(worker_check_options(s, plan));
   struct trm_comm *all = s->comm;
   const struct trm_options *o = s->options;
   struct worker *w = trm_alloc(sizeof *w, "a worker");
-  s->own = w;
+  s->impl = w;
   w->plan = *plan;
   w->all = all;
   w->node = strcmp(o->parallel.share, "none") == 0 ? all->ops->split(all, all->rank, 0)
                                                    : all->ops->split_node(all, o->parallel.share);
-  w->own = trm_alloc(own_bytes, "a worker");
-  find_place(s);
+  w->method = trm_alloc(method_bytes, "a worker");
+  worker_assign_roles(s);
   s->staleness = &w->staleness;
 
-  int status = trm_agree(all, take_arrays(s));
+  int status = trm_agree(all, worker_alloc_arrays(s));
   if (status == TRM_OK)
-    status = claims_create(&w->claims, all, w->node, o->strategy.servers > 0 ? w->workers : 0,
-                           plan->each                                   ? CLAIMS_EACH
-                           : strcmp(o->strategy.data, "static") == 0 ? CLAIMS_STATIC
-                                                                        : CLAIMS_DYNAMIC,
-                           w->number, w->workers, plan->each ? (int)o->strategy.slack : 0);
-  const struct service_plan service = {
+    status = batch_assignment_create(&w->assignment, all, w->node, o->strategy.servers > 0 ? w->workers : 0,
+                                     plan->splits_batch                        ? ASSIGN_SPLIT
+                                     : strcmp(o->strategy.data, "static") == 0 ? ASSIGN_STATIC
+                                                                               : ASSIGN_DYNAMIC,
+                                     w->number, w->workers, plan->splits_batch ? (int)o->strategy.slack : 0);
+  const struct server_plan server = {
     .comm = all,
     .node = w->node,
     .elements = s->elements,
-    .objects = plan->centre ? 1 : all->size,
+    .replicas = plan->centralized ? 1 : all->size,
     .arrays = plan->arrays,
     .servers = (int)o->strategy.servers,
-    .function = plan->function,
+    .handler = plan->handler,
     .context = s,
   };
   if (status == TRM_OK)
-    status = service_create(&w->service, &service);
+    status = param_server_create(&w->server, &server);
   if (status != TRM_OK) {
     worker_destroy(s);
     return status;
   }
-  w->seen = trm_alloc(service_pieces(w->service) * sizeof *w->seen, "a worker");
-  if (w->claims.rule == CLAIMS_STATIC) /* the others go on where the run is */
-    keep(s, "next batch of the own share", &w->claims.next, sizeof w->claims.next);
+  w->seen = trm_alloc(param_server_chunks(w->server) * sizeof *w->seen, "a worker");
+  if (w->assignment.rule == ASSIGN_STATIC) /* the others go on where the run is */
+    worker_keep_state(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next);
   size_t bytes;
-  void *data = service_control(w->service, &bytes);
-  keep(s, "clocks", data, bytes);
+  void *data = param_server_local_states(w->server, &bytes);
+  worker_keep_state(s, "clocks", data, bytes);
   /* what is in the whole arrays of a checkpoint need not be kept again */
-  const int first = plan->centre ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
-  data = service_arrays(w->service, first, &bytes);
+  const int first = plan->centralized ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
+  data = param_server_local_arrays(w->server, first, &bytes);
   if (others > 0)
-    keep(s, "shared state", data, bytes / (size_t)others * (size_t)(others - plan->passing));
+    worker_keep_state(s, "shared state", data, bytes / (size_t)others * (size_t)(others - plan->transient));
   return TRM_OK;
 }
 
@@ -154,57 +154,57 @@ void worker_destroy(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const struct trm_device_ops *device = s->device->ops;
-  float *const array[] = {s->w, s->g, s->evaluated, w->state[0], w->state[1], w->state[2]};
-  service_free(w->service);
-  claims_free(&w->claims);
+  float *const array[] = {s->w, s->g, s->eval_weights, w->state[0], w->state[1], w->state[2]};
+  param_server_free(w->server);
+  batch_assignment_free(&w->assignment);
   for (size_t i = 0; i < sizeof array / sizeof array[0]; i++)
     if (array[i])
       device->release(s->device, array[i]);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(w->view[i]);
   trm_free(w->seen);
-  trm_free(w->own);
+  trm_free(w->method);
   w->all->ops->release(w->group);
   w->all->ops->release(w->node);
   trm_free(w);
-  s->own = NULL;
+  s->impl = NULL;
 }
 
 /* -- claims */
 
-bool worker_claim(struct trm_strategy *s, uint64_t end, uint64_t *batch)
+bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
 {
   struct worker *w = worker_of(s);
   if (s->halt && !w->halted)
-    claims_halt(&w->claims);
+    batch_assignment_halt(&w->assignment);
   w->halted |= s->halt;
   if (w->number < 0) {
-    while (!claims_all_finished(&w->claims))
-      while (service_work(w->service))
+    while (!batch_assignment_all_finished(&w->assignment))
+      while (param_server_poll(w->server))
         ;
     return false;
   }
-  int64_t given = -1;
-  if (w->group->rank == 0 && claims_next(&w->claims, end, batch))
-    given = (int64_t)*batch;
+  int64_t assigned = -1;
+  if (w->group->rank == 0 && batch_assignment_next(&w->assignment, end, batch))
+    assigned = (int64_t)*batch;
   if (w->group->size > 1)
-    w->group->ops->broadcast(w->group, &given, 1, TRM_INT64, 0);
-  *batch = (uint64_t)given;
-  if (given >= 0)
+    w->group->ops->broadcast(w->group, &assigned, 1, TRM_INT64, 0);
+  *batch = (uint64_t)assigned;
+  if (assigned >= 0)
     return true;
   if (w->plan.drain)
     w->plan.drain(s);
   if (w->group->rank == 0)
-    claims_finish(&w->claims);
+    batch_assignment_finish(&w->assignment);
   return false;
 }
 
 /* -- within a step */
 
-int worker_check(struct trm_strategy *s, const struct trm_tally *tally)
+int worker_check(struct trm_strategy *s, const struct trm_loss_sums *sums)
 {
   struct worker *w = worker_of(s);
-  double loss = tally->loss;
+  double loss = sums->loss;
   w->group->ops->allreduce(w->group, &loss, 1, TRM_DOUBLE, TRM_SUM);
   if (isfinite(loss))
     return TRM_OK;
@@ -214,46 +214,46 @@ int worker_check(struct trm_strategy *s, const struct trm_tally *tally)
 
 struct trm_update worker_update(struct trm_strategy *s, double rate, uint64_t step)
 {
-  struct trm_update how = s->optimizer->update;
-  how.rate = (float)rate;
-  how.scale = 1;
-  how.step = step;
+  struct trm_update update = s->optimizer->update;
+  update.rate = (float)rate;
+  update.scale = 1;
+  update.step = step;
   if (s->optimizer->clip > 0) {
     const size_t trained = trm_optimizer_trained(s->optimizer);
-    how.scale = trm_clip_scale(s->optimizer, s->device->ops->norm_squared(s->device, s->g, trained));
+    update.scale = trm_clip_scale(s->optimizer, s->device->ops->norm_squared(s->device, s->g, trained));
   }
-  return how;
+  return update;
 }
 
-void worker_apply(struct trm_strategy *s, const struct trm_update *how)
+void worker_apply(struct trm_strategy *s, const struct trm_update *update)
 {
   struct worker *w = worker_of(s);
-  trm_optimizer_apply(s->optimizer, s->device, how, NULL, 0, s->elements, s->w, s->g, w->state);
+  trm_optimizer_apply(s->optimizer, s->device, update, NULL, 0, s->elements, s->w, s->g, w->state);
 }
 
-void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVICE_VALUES], const float *in,
-                     float *out, bool counts)
+void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVER_VALUES], const float *in, float *out,
+                     bool counts)
 {
   struct worker *w = worker_of(s);
   struct trm_comm *group = w->group;
-  const size_t pieces = service_pieces(w->service), parts = (size_t)group->size;
-  struct service_request request = {.kind = kind, .in = in, .out = out, .seen = w->seen};
+  const size_t chunks = param_server_chunks(w->server), parts = (size_t)group->size;
+  struct server_request request = {.kind = kind, .in = in, .out = out, .seen = w->seen};
   if (value)
     memcpy(request.value, value, sizeof request.value);
-  trm_interval(pieces, parts, (size_t)group->rank, &request.first, &request.last);
+  trm_interval(chunks, parts, (size_t)group->rank, &request.first, &request.last);
   const double before = group->ops->clock(group);
-  int64_t late = request.first < request.last ? service_exchange(w->service, &request) : 0;
+  int64_t staleness = request.first < request.last ? param_server_exchange(w->server, &request) : 0;
   for (size_t i = 0; out && group->size > 1 && i < parts; i++) {
     size_t low, high;
-    trm_interval(pieces, parts, i, &low, &high);
-    low *= SERVICE_PIECE;
-    high = high * SERVICE_PIECE < s->elements ? high * SERVICE_PIECE : s->elements;
+    trm_interval(chunks, parts, i, &low, &high);
+    low *= SERVER_CHUNK;
+    high = high * SERVER_CHUNK < s->elements ? high * SERVER_CHUNK : s->elements;
     if (low < high)
       group->ops->broadcast(group, out + low, high - low, TRM_FLOAT, (int)i);
   }
   if (counts && group->size > 1)
-    group->ops->allreduce(group, &late, 1, TRM_INT64, TRM_MAX);
+    group->ops->allreduce(group, &staleness, 1, TRM_INT64, TRM_MAX);
   s->comm_s += group->ops->clock(group) - before;
   if (counts && group->rank == 0)
-    trm_staleness_add(&w->staleness, late > 0 ? (uint64_t)late : 0);
+    trm_staleness_add(&w->staleness, staleness > 0 ? (uint64_t)staleness : 0);
 }

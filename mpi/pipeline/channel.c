@@ -3,7 +3,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static size_t elements_of(const struct channel *channel, int number)
+static size_t channel_elements(const struct channel *channel, int number)
 {
   return number < channel->messages ? channel->rows[number] * channel->width : 0;
 }
@@ -18,7 +18,7 @@ static void channel_wait(struct channel *channel, int number)
 
 static void channel_post(struct channel *channel, int number)
 {
-  const size_t n = elements_of(channel, number);
+  const size_t n = channel_elements(channel, number);
   const int at = number % CHANNEL_DEPTH;
   if (n)
     channel->comm->ops->receive_begin(channel->comm, channel->buffer[at], n, TRM_FLOAT, channel->peer, channel->tag,
@@ -28,17 +28,17 @@ static void channel_post(struct channel *channel, int number)
 /* Buffers that are large enough for the messages. */
 static void channel_reserve(struct channel *channel)
 {
-  size_t most = 0;
+  size_t max = 0;
   for (int i = 0; i < channel->messages; i++)
-    most = elements_of(channel, i) > most ? elements_of(channel, i) : most;
-  if (most <= channel->room)
+    max = channel_elements(channel, i) > max ? channel_elements(channel, i) : max;
+  if (max <= channel->capacity)
     return;
   for (int i = 0; i < CHANNEL_DEPTH; i++) {
     channel_wait(channel, i);
     trm_free(channel->buffer[i]);
-    channel->buffer[i] = trm_alloc(most * sizeof(float), "messages between stages");
+    channel->buffer[i] = trm_alloc(max * sizeof(float), "messages between stages");
   }
-  channel->room = most;
+  channel->capacity = max;
 }
 
 void channel_begin(struct channel *channel, const size_t *rows, int messages)
@@ -52,9 +52,9 @@ void channel_begin(struct channel *channel, const size_t *rows, int messages)
     channel_post(channel, i);
 }
 
-void channel_put(struct channel *channel, struct trm_device *device, const float *from, int number)
+void channel_send(struct channel *channel, struct trm_device *device, const float *from, int number)
 {
-  const size_t n = channel->open ? elements_of(channel, number) : 0;
+  const size_t n = channel->open ? channel_elements(channel, number) : 0;
   const int at = number % CHANNEL_DEPTH;
   struct trm_comm *comm = channel->comm;
   if (!n)
@@ -66,9 +66,9 @@ void channel_put(struct channel *channel, struct trm_device *device, const float
   *channel->comm_s += comm->ops->clock(comm) - before;
 }
 
-int channel_take(struct channel *channel, struct trm_device *device, float *to, int number)
+int channel_receive(struct channel *channel, struct trm_device *device, float *to, int number)
 {
-  const size_t n = channel->open ? elements_of(channel, number) : 0;
+  const size_t n = channel->open ? channel_elements(channel, number) : 0;
   struct trm_comm *comm = channel->comm;
   if (!channel->open)
     return TRM_OK;

@@ -7,7 +7,7 @@
 #include "core/device.h"
 #include "train/pipeline.h"
 
-enum { CHANNEL_DEPTH = TRM_MESSAGES_AHEAD };
+enum { CHANNEL_DEPTH = TRM_MESSAGES_IN_FLIGHT };
 
 struct channel {
   struct trm_comm *comm;
@@ -17,7 +17,7 @@ struct channel {
   size_t width;           /* floats of a row */
   const size_t *rows;     /* (messages) of each; messages without rows are not sent */
   int messages;
-  size_t room;            /* floats of each buffer */
+  size_t capacity;            /* floats of each buffer */
   float *buffer[CHANNEL_DEPTH]; /* host */
   struct trm_request *request[CHANNEL_DEPTH];
   double *wait_s, *comm_s; /* seconds are added to these */
@@ -26,9 +26,9 @@ struct channel {
 /* The next messages; nothing of earlier ones is under way but sends. Receives are posted. */
 void channel_begin(struct channel *channel, const size_t *rows, int messages);
 /* Sends message `number` from a device array; returns as soon as that may be overwritten. */
-void channel_put(struct channel *channel, struct trm_device *device, const float *from, int number);
+void channel_send(struct channel *channel, struct trm_device *device, const float *from, int number);
 /* Waits for message `number` and brings it into a device array. */
-int channel_take(struct channel *channel, struct trm_device *device, float *to, int number);
+int channel_receive(struct channel *channel, struct trm_device *device, float *to, int number);
 void channel_free(struct channel *channel); /* waits for sends */
 
 #endif

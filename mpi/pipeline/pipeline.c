@@ -1,6 +1,6 @@
 /* The executor of a schedule: for each action of this stage it waits for what the action needs, computes, and sends
- * what comes of it. Values and gradients go through channels (ends.h); the tally of a batch comes from the last stage,
- * which has it before any stage is done with the batch (tallies.h).
+ * what comes of it. Values and gradients go through channels (chunk_channels.h); the loss sums of a batch comes from the last stage,
+ * which has it before any stage is done with the batch (batch_losses.h).
  *
  * A failure between messages is this stage's alone and the others wait for it, so it ends the job. */
 #include "mpi/pipeline/pipeline.h"
@@ -12,25 +12,25 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
-#include "mpi/pipeline/ending.h"
-#include "mpi/pipeline/ends.h"
-#include "mpi/pipeline/tallies.h"
+#include "mpi/pipeline/stop_request.h"
+#include "mpi/pipeline/chunk_channels.h"
+#include "mpi/pipeline/batch_losses.h"
 #include "mpi/pipeline/tied.h"
 #include "mpi/pipeline/versions.h"
 
-#define NAP_S 2e-4
+#define MAX_SLEEP_S 2e-4
 
 struct executor {
   struct trm_pipeline *pipeline;
   struct trm_comm *comm;
-  struct ends ends[TRM_MAX_CHUNKS];
+  struct chunk_channels channels[TRM_MAX_CHUNKS];
   struct tied tied;
   struct versions versions;
-  struct tallies tallies;
-  struct ending ending;
+  struct batch_losses losses;
+  struct stop_request stop;
   struct trm_device *device; /* from the first run on */
   struct trm_input *input;   /* (slots): what the callback gave; one chunk of a stage at most asks for it */
-  struct trm_input rows_alone; /* for all others */
+  struct trm_input rows_only; /* for all others */
   int slots;
 
   /* of the run */
@@ -43,7 +43,7 @@ struct executor {
 };
 
 /* Ends the job if the others wait for this stage. */
-static int fail(const struct executor *e, int status)
+static int pipeline_abort_on_failure(const struct executor *e, int status)
 {
   if (status != TRM_OK && e->comm->size > 1) {
     trm_log_error();
@@ -52,19 +52,19 @@ static int fail(const struct executor *e, int status)
   return status;
 }
 
-static bool is_first(const struct executor *e, int chunk)
+static bool pipeline_is_first(const struct executor *e, int chunk)
 {
   return chunk == 0 && e->comm->rank == 0;
 }
 
-static bool is_last(const struct executor *e, int chunk)
+static bool pipeline_is_last(const struct executor *e, int chunk)
 {
   return chunk == e->pipeline->schedule.chunks - 1 && e->comm->rank == e->comm->size - 1;
 }
 
 /* -- create */
 
-static void chunk_cost(struct trm_pipeline *pipeline, int chunk)
+static void pipeline_chunk_cost(struct trm_pipeline *pipeline, int chunk)
 {
   const struct trm_model *model = pipeline->model;
   pipeline->flop[chunk] = 0;
@@ -80,50 +80,50 @@ static int pipeline_create(struct trm_pipeline *pipeline)
     return trm_error(TRM_FAILED, "a pipeline of %d stages of %d chunks over %d ranks and a model of %d chunks",
                      schedule->stages, schedule->chunks, stages, pipeline->model->chunks);
   struct executor *e = trm_alloc(sizeof *e, "the pipeline");
-  pipeline->own = e;
+  pipeline->impl = e;
   e->pipeline = pipeline;
   e->comm = pipeline->comm->ops->split(pipeline->comm, 0, pipeline->comm->rank); /* messages of nobody else */
   for (int c = 0; c < schedule->chunks; c++) {
-    ends_create(&e->ends[c], pipeline, e->comm, c);
-    chunk_cost(pipeline, c);
+    chunk_channels_create(&e->channels[c], pipeline, e->comm, c);
+    pipeline_chunk_cost(pipeline, c);
   }
   pipeline->slots = trm_schedule_slots(schedule, e->comm->rank);
   versions_create(&e->versions, pipeline);
-  tallies_create(&e->tallies, e->comm);
-  ending_create(&e->ending, e->comm);
+  batch_losses_create(&e->losses, e->comm);
+  stop_request_create(&e->stop, e->comm);
   return tied_create(&e->tied, e->comm, pipeline->model);
 }
 
 static void pipeline_destroy(struct trm_pipeline *pipeline)
 {
-  struct executor *e = pipeline->own;
+  struct executor *e = pipeline->impl;
   if (!e)
     return;
   for (int c = 0; c < pipeline->schedule.chunks; c++)
-    ends_free(&e->ends[c]);
+    chunk_channels_free(&e->channels[c]);
   tied_free(&e->tied, e->device);
   versions_free(&e->versions);
-  tallies_free(&e->tallies);
-  ending_free(&e->ending);
+  batch_losses_free(&e->losses);
+  stop_request_free(&e->stop);
   trm_free(e->input);
   trm_free(e->rows);
   trm_free(e->first_row);
-  trm_free(pipeline->moment);
+  trm_free(pipeline->event);
   e->comm->ops->release(e->comm);
   trm_free(e);
-  pipeline->own = NULL;
-  pipeline->moment = NULL;
+  pipeline->impl = NULL;
+  pipeline->event = NULL;
 }
 
 /* -- a run */
 
-static double now(const struct executor *e)
+static double pipeline_now(const struct executor *e)
 {
   return e->comm->ops->clock(e->comm);
 }
 
 /* Lays out the rows of all micro-batches, posts the receives. */
-static int run_begin(struct executor *e, const struct trm_pipeline_run *run, bool backward)
+static int pipeline_run_begin(struct executor *e, const struct trm_pipeline_run *run, bool backward)
 {
   struct trm_pipeline *pipeline = e->pipeline;
   const struct trm_model *model = pipeline->model;
@@ -152,37 +152,37 @@ static int run_begin(struct executor *e, const struct trm_pipeline_run *run, boo
                        model->max_rows);
   }
   for (int c = 0; c < pipeline->schedule.chunks; c++)
-    ends_begin(&e->ends[c], e->rows, (int)count, backward);
+    chunk_channels_begin(&e->channels[c], e->rows, (int)count, backward);
   return TRM_OK;
 }
 
 /* Between layers: messages that have arrived go on to their buffers. */
-static void move_on(void *context)
+static void pipeline_progress(void *context)
 {
   struct trm_comm *comm = context;
   comm->ops->progress(comm);
 }
 
 /* The pass of a micro-batch over one chunk. */
-static int pass_of(struct executor *e, const struct trm_action *action, struct trm_pass *pass)
+static int pipeline_make_pass(struct executor *e, const struct trm_action *action, struct trm_pass *pass)
 {
   const struct trm_pipeline_run *run = e->run;
   const int slot = action->micro % e->slots, batch = action->micro / e->micros, micro = action->micro % e->micros;
-  const bool features = is_first(e, action->chunk), targets = is_last(e, action->chunk);
+  const bool features = pipeline_is_first(e, action->chunk), targets = pipeline_is_last(e, action->chunk);
   struct trm_input *input = &e->input[slot];
   if (action->kind == TRM_FORWARD && (features || targets))
     TRM_CHECK(run->input(run->context, batch, micro, slot, features, targets, input));
   *pass = run->pass;
   pass->input = input;
   if (!features && !targets) {
-    e->rows_alone.rows = e->rows[action->micro];
-    pass->input = &e->rows_alone;
+    e->rows_only.rows = e->rows[action->micro];
+    pass->input = &e->rows_only;
   }
   if (pass->input->rows != e->rows[action->micro])
     return trm_error(TRM_FAILED, "micro-batch %d has %zu rows, not the %zu that the stages were told", micro,
                      pass->input->rows, e->rows[action->micro]);
-  pass->between = e->comm->size > 1 ? move_on : NULL;
-  pass->between_context = e->comm;
+  pass->progress = e->comm->size > 1 ? pipeline_progress : NULL;
+  pass->progress_context = e->comm;
   pass->first_row = e->first_row[action->micro];
   pass->scale = run->batch[batch].scale;
   pass->beta = micro ? 1 : 0;
@@ -190,209 +190,212 @@ static int pass_of(struct executor *e, const struct trm_action *action, struct t
 }
 
 /* Naps until the action has taken as long as it is to take, and lets messages move meanwhile. */
-static void hold(struct executor *e, const struct trm_action *action, double began)
+static void pipeline_slow_down(struct executor *e, const struct trm_action *action, double began)
 {
   const struct trm_pipeline_run *run = e->run;
-  if (!run->lasts)
+  if (!run->action_duration)
     return;
   const double flop = (double)e->rows[action->micro] * e->pipeline->flop[action->chunk];
-  const double lasts = run->lasts(run->context, action->micro / e->micros,
-                                  action->kind == TRM_FORWARD ? flop : 2 * flop, now(e) - began);
-  for (double left = began + lasts - now(e); left > 0; left = began + lasts - now(e)) {
-    const struct timespec nap = {.tv_nsec = (long)(fmin(left, NAP_S) * 1e9)};
-    nanosleep(&nap, NULL);
+  const double duration = run->action_duration(run->context, action->micro / e->micros,
+                                               action->kind == TRM_FORWARD ? flop : 2 * flop, pipeline_now(e) - began);
+  for (double left = began + duration - pipeline_now(e); left > 0; left = began + duration - pipeline_now(e)) {
+    const struct timespec interval = {.tv_nsec = (long)(fmin(left, MAX_SLEEP_S) * 1e9)};
+    nanosleep(&interval, NULL);
     e->comm->ops->progress(e->comm);
   }
 }
 
 /* -- actions */
 
-static int run_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment,
-                       struct trm_tally *tally)
+static int pipeline_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing,
+                            struct trm_loss_sums *sums)
 {
   struct trm_pipeline *pipeline = e->pipeline;
   struct trm_model *model = pipeline->model;
-  struct ends *ends = &e->ends[action->chunk];
+  struct chunk_channels *channels = &e->channels[action->chunk];
   const struct trm_shape *shape;
   struct trm_pass pass;
-  trm_model_at(model, action->chunk, action->micro % e->slots);
-  TRM_CHECK(channel_take(&ends->value_in, e->device, trm_model_entry(model, false, &shape), action->micro));
-  TRM_CHECK(pass_of(e, action, &pass));
-  moment->began = now(e);
+  trm_model_select(model, action->chunk, action->micro % e->slots);
+  TRM_CHECK(
+    channel_receive(&channels->activation_in, e->device, trm_model_chunk_input(model, false, &shape), action->micro));
+  TRM_CHECK(pipeline_make_pass(e, action, &pass));
+  timing->began = pipeline_now(e);
   trm_model_forward(model, &pass);
-  if (is_last(e, action->chunk))
-    TRM_CHECK(trm_model_score(model, &pass, tally));
+  if (pipeline_is_last(e, action->chunk))
+    TRM_CHECK(trm_model_loss(model, &pass, sums));
   else
     TRM_CHECK(e->device->ops->sync(e->device));
-  hold(e, action, moment->began);
-  moment->ended = now(e);
-  channel_put(&ends->value_out, e->device, trm_model_exit(model, false, &shape), action->micro);
+  pipeline_slow_down(e, action, timing->began);
+  timing->ended = pipeline_now(e);
+  channel_send(&channels->activation_out, e->device, trm_model_chunk_output(model, false, &shape), action->micro);
   return TRM_OK;
 }
 
-struct handover {
+struct ready_context {
   struct executor *executor;
   int batch;
   bool first_micro;
 };
 
 /* Gradients are given away after each micro-batch. */
-static bool gives_away(const struct executor *e)
+static bool pipeline_overwrites_gradient(const struct executor *e)
 {
-  return e->run->pass.holder && e->run->pass.holder->anew;
+  return e->run->pass.provider && e->run->pass.provider->overwrites_gradient;
 }
 
-static struct trm_tally *tally_of(const struct executor *e, int batch)
+static struct trm_loss_sums *pipeline_batch_sums(const struct executor *e, int batch)
 {
-  return &e->tallies.tally[batch];
+  return &e->losses.sums[batch];
 }
 
-static int ready(const struct executor *e, int batch, size_t low, size_t high)
+static int pipeline_notify_ready(const struct executor *e, int batch, size_t low, size_t high)
 {
   const struct trm_pipeline_run *run = e->run;
-  return run->ready ? run->ready(run->context, batch, low, high, tally_of(e, batch)) : TRM_OK;
+  return run->grad_ready ? run->grad_ready(run->context, batch, low, high, pipeline_batch_sums(e, batch)) : TRM_OK;
 }
 
-static int hand_on(void *context, size_t low, size_t high)
+static int pipeline_on_grad_ready(void *context, size_t low, size_t high)
 {
-  const struct handover *to = context;
+  const struct ready_context *to = context;
   struct executor *e = to->executor;
-  versions_done(&e->versions, low, high);
-  if (gives_away(e))
-    tied_collect(&e->tied, e->device, low, high, to->first_micro);
-  else if (low >= e->tied.from)
-    return TRM_OK; /* batch_end will */
-  return ready(e, to->batch, low, high);
+  versions_backward_done(&e->versions, low, high);
+  if (pipeline_overwrites_gradient(e))
+    tied_accumulate(&e->tied, e->device, low, high, to->first_micro);
+  else if (low >= e->tied.deferred_from)
+    return TRM_OK; /* pipeline_batch_end will */
+  return pipeline_notify_ready(e, to->batch, low, high);
 }
 
-static int run_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
+static int pipeline_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing)
 {
   struct trm_model *model = e->pipeline->model;
-  struct ends *ends = &e->ends[action->chunk];
+  struct chunk_channels *channels = &e->channels[action->chunk];
   const struct trm_shape *shape;
   struct trm_pass pass;
-  struct handover to = {e, action->micro / e->micros, action->micro % e->micros == 0};
+  struct ready_context to = {e, action->micro / e->micros, action->micro % e->micros == 0};
   const bool last_micro = action->micro % e->micros == e->micros - 1;
-  trm_model_at(model, action->chunk, action->micro % e->slots);
-  TRM_CHECK(channel_take(&ends->gradient_in, e->device, trm_model_exit(model, true, &shape), action->micro));
-  if (last_micro && action->chunk == model->chunks - 1 && !is_last(e, action->chunk))
-    tallies_receive(&e->tallies, to.batch, &e->pipeline->wait_s);
-  TRM_CHECK(pass_of(e, action, &pass));
-  moment->began = now(e);
-  TRM_CHECK(trm_model_backward(model, &pass, last_micro || gives_away(e) ? hand_on : NULL, &to));
-  hold(e, action, moment->began);
-  moment->ended = now(e);
-  channel_put(&ends->gradient_out, e->device, trm_model_entry(model, true, &shape), action->micro);
+  trm_model_select(model, action->chunk, action->micro % e->slots);
+  TRM_CHECK(
+    channel_receive(&channels->gradient_in, e->device, trm_model_chunk_output(model, true, &shape), action->micro));
+  if (last_micro && action->chunk == model->chunks - 1 && !pipeline_is_last(e, action->chunk))
+    batch_losses_receive(&e->losses, to.batch, &e->pipeline->wait_s);
+  TRM_CHECK(pipeline_make_pass(e, action, &pass));
+  timing->began = pipeline_now(e);
+  TRM_CHECK(trm_model_backward(model, &pass,
+                               last_micro || pipeline_overwrites_gradient(e) ? pipeline_on_grad_ready : NULL, &to));
+  pipeline_slow_down(e, action, timing->began);
+  timing->ended = pipeline_now(e);
+  channel_send(&channels->gradient_out, e->device, trm_model_chunk_input(model, true, &shape), action->micro);
   return TRM_OK;
 }
 
 /* The gradients of tied weights are handed on where all others are: as if of one more micro-batch that has no others.
  * Holders take their layers together in ways of their own, so all layers of a chunk pass by. */
-static int tied_pass(struct executor *e, int batch, const struct trm_chunk *chunk)
+static int pipeline_tied_pass(struct executor *e, int batch, const struct trm_chunk *chunk)
 {
-  const struct trm_holder *holder = e->run->pass.holder;
+  const struct trm_param_provider *provider = e->run->pass.provider;
   for (int i = chunk->last - 1; i >= chunk->first; i--) {
     struct trm_layer *layer = &e->pipeline->model->layer[i];
     float *w, *g;
     if (layer->low == layer->high)
       continue;
-    holder->take(holder->context, layer->low, layer->high, TRM_HOLD_BACKWARD, &w, &g);
+    provider->acquire(provider->context, layer->low, layer->high, TRM_ACQUIRE_BACKWARD, &w, &g);
     e->device->ops->fill(e->device, g, 0, layer->high - layer->low);
-    tied_put(&e->tied, e->device, layer->low, layer->high, g);
+    tied_write(&e->tied, e->device, layer->low, layer->high, g);
     for (int p = 0; p < layer->parameters; p++)
       if (!layer->parameter[p].statistic)
         layer->parameter[p].g = g + (layer->parameter[p].offset - layer->low);
-    TRM_CHECK(ready(e, batch, layer->low, layer->high));
-    holder->give(holder->context, layer->low, layer->high, TRM_HOLD_BACKWARD);
+    TRM_CHECK(pipeline_notify_ready(e, batch, layer->low, layer->high));
+    provider->release(provider->context, layer->low, layer->high, TRM_ACQUIRE_BACKWARD);
   }
   return e->device->ops->sync(e->device);
 }
 
 /* What waited for the gradients of other stages. */
-static int tied_hand_on(struct executor *e, int batch)
+static int pipeline_tied_ready(struct executor *e, int batch)
 {
   const struct trm_model *model = e->pipeline->model;
-  for (int c = model->chunks - 1; c >= 0 && gives_away(e); c--)
-    if (tied_within(&e->tied, model->layer, &model->chunk[c]))
-      TRM_CHECK(tied_pass(e, batch, &model->chunk[c]));
+  for (int c = model->chunks - 1; c >= 0 && pipeline_overwrites_gradient(e); c--)
+    if (tied_in_chunk(&e->tied, model->layer, &model->chunk[c]))
+      TRM_CHECK(pipeline_tied_pass(e, batch, &model->chunk[c]));
   size_t low = 0;
-  for (int b = 0; b < model->boundaries && !gives_away(e); low = model->boundary[b++])
-    if (low >= e->tied.from)
-      TRM_CHECK(ready(e, batch, low, model->boundary[b]));
+  for (int b = 0; b < model->boundaries && !pipeline_overwrites_gradient(e); low = model->boundary[b++])
+    if (low >= e->tied.deferred_from)
+      TRM_CHECK(pipeline_notify_ready(e, batch, low, model->boundary[b]));
   return TRM_OK;
 }
 
 /* The run ends early, with the same batch on all stages: the first that is nowhere under way, and no message of it
  * awaited, when a stage makes the update of this one. */
-static void shorten(struct executor *e, int batch)
+static void pipeline_truncate_run(struct executor *e, int batch)
 {
   const int ahead = e->comm->size - 1 + CHANNEL_DEPTH, batches = batch + 1 + (ahead + e->micros - 1) / e->micros;
   if (batches >= e->batches)
     return;
   e->batches = batches;
   for (int c = 0; c < e->pipeline->schedule.chunks; c++)
-    ends_shorten(&e->ends[c], batches * e->micros);
+    chunk_channels_truncate(&e->channels[c], batches * e->micros);
 }
 
 /* All micro-batches of a batch have come back: what waited for other stages, and the update. */
-static int batch_end(struct executor *e, int batch)
+static int pipeline_batch_end(struct executor *e, int batch)
 {
   const struct trm_pipeline_run *run = e->run;
-  TRM_CHECK(tied_add(&e->tied, e->device, gives_away(e), &e->pipeline->wait_s));
-  TRM_CHECK(tied_hand_on(e, batch));
+  TRM_CHECK(tied_allreduce(&e->tied, e->device, pipeline_overwrites_gradient(e), &e->pipeline->wait_s));
+  TRM_CHECK(pipeline_tied_ready(e, batch));
   if (batch + 1 < e->batches)
     TRM_CHECK(tied_begin(&e->tied, e->device));
   if (!run->step || e->failed != TRM_OK)
     return TRM_OK;
   versions_step(&e->versions);
-  e->failed = run->step(run->context, batch, tally_of(e, batch)); /* not this stage's alone */
-  if (e->failed != TRM_OK || tally_of(e, batch)->stop > 0)
-    shorten(e, batch);
+  e->failed = run->step(run->context, batch, pipeline_batch_sums(e, batch)); /* not this stage's alone */
+  if (e->failed != TRM_OK || pipeline_batch_sums(e, batch)->stop_requests > 0)
+    pipeline_truncate_run(e, batch);
   return TRM_OK;
 }
 
-static void moment_trace(const struct trm_pipeline_moment *moment)
+static void pipeline_trace_action(const struct trm_pipeline_event *timing)
 {
-  const struct trm_trace_place place = {.micro = moment->action.micro, .chunk = moment->action.chunk, .layer = -1};
-  trm_trace_add("wait for a stage", TRM_TRACE_WAIT, moment->came, moment->began, place);
-  trm_trace_add(moment->action.kind == TRM_FORWARD ? "forward" : "backward", TRM_TRACE_COMPUTE, moment->began,
-                moment->ended, place);
+  const struct trm_trace_ids place = {.micro = timing->action.micro, .chunk = timing->action.chunk, .layer = -1};
+  trm_trace_add("wait for a stage", TRM_TRACE_WAIT, timing->wait_began, timing->began, place);
+  trm_trace_add(timing->action.kind == TRM_FORWARD ? "forward" : "backward", TRM_TRACE_COMPUTE, timing->began,
+                timing->ended, place);
 }
 
-static int act(struct executor *e, const struct trm_action *action, struct trm_pipeline_moment *moment)
+static int pipeline_run_action(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing)
 {
   const int batch = action->micro / e->micros;
   const bool last_micro = action->micro % e->micros == e->micros - 1;
-  const double asked = last_micro ? ending_asked(&e->ending) : 0;
-  *moment = (struct trm_pipeline_moment){.action = *action, .came = now(e)};
+  const double stops = last_micro ? stop_request_poll(&e->stop) : 0;
+  *timing = (struct trm_pipeline_event){.action = *action, .wait_began = pipeline_now(e)};
   versions_use(&e->versions, action, batch);
   if (action->kind == TRM_FORWARD) {
-    TRM_CHECK(run_forward(e, action, moment, tally_of(e, batch)));
-    if (last_micro && is_last(e, action->chunk)) {
-      tally_of(e, batch)->stop += asked;
-      tallies_send(&e->tallies, batch);
+    TRM_CHECK(pipeline_forward(e, action, timing, pipeline_batch_sums(e, batch)));
+    if (last_micro && pipeline_is_last(e, action->chunk)) {
+      pipeline_batch_sums(e, batch)->stop_requests += stops;
+      batch_losses_send(&e->losses, batch);
     }
   } else {
-    TRM_CHECK(run_backward(e, action, moment));
+    TRM_CHECK(pipeline_backward(e, action, timing));
     if (last_micro && action->chunk == 0)
-      TRM_CHECK(batch_end(e, batch));
+      TRM_CHECK(pipeline_batch_end(e, batch));
   }
-  e->pipeline->busy_s += moment->ended - moment->began;
-  moment_trace(moment);
+  e->pipeline->busy_s += timing->ended - timing->began;
+  pipeline_trace_action(timing);
   return TRM_OK;
 }
 
-static int train_check(const struct trm_pipeline *pipeline, const struct trm_pipeline_run *run)
+static int pipeline_train_check(const struct trm_pipeline *pipeline, const struct trm_pipeline_run *run)
 {
   const struct trm_model *model = pipeline->model;
-  if (!model->device || !model->training || (!model->g && !run->pass.holder) || model->slots < pipeline->slots)
+  if (!model->device || !model->training || (!model->g && !run->pass.provider) || model->slots < pipeline->slots)
     return trm_error(TRM_FAILED, "a pipeline with %d micro-batches under way: the model has memory for %d",
                      pipeline->slots, model->training ? model->slots : 0);
   for (int b = 0; b < run->batches; b++)
     if (run->batch[b].micros != pipeline->schedule.micros)
       return trm_error(TRM_FAILED, "a batch of %d micro-batches in a pipeline for %d", run->batch[b].micros,
                        pipeline->schedule.micros);
-  if (!trm_schedule_flushes(&pipeline->schedule) && run->pass.holder)
+  if (!trm_schedule_flushes(&pipeline->schedule) && run->pass.provider)
     return trm_error(TRM_USAGE,
                      "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
                      "divides: they do not go together");
@@ -402,72 +405,73 @@ static int train_check(const struct trm_pipeline *pipeline, const struct trm_pip
   return TRM_OK;
 }
 
-static int train(struct executor *e, const struct trm_pipeline_run *run, struct trm_tally *tally)
+static int pipeline_train_run(struct executor *e, const struct trm_pipeline_run *run, struct trm_loss_sums *sums)
 {
   struct trm_pipeline *pipeline = e->pipeline;
-  TRM_CHECK(train_check(pipeline, run));
-  TRM_CHECK(run_begin(e, run, true));
+  TRM_CHECK(pipeline_train_check(pipeline, run));
+  TRM_CHECK(pipeline_run_begin(e, run, true));
   TRM_CHECK(versions_begin(&e->versions));
-  tallies_begin(&e->tallies, tally, run->batches);
+  batch_losses_begin(&e->losses, sums, run->batches);
   TRM_CHECK(tied_begin(&e->tied, e->device));
-  trm_free(pipeline->moment);
+  trm_free(pipeline->event);
   int count, status = TRM_OK;
   struct trm_action *action = trm_schedule_actions(&pipeline->schedule, e->comm->rank, run->batches, &count);
-  pipeline->moment = trm_alloc((size_t)count * sizeof *pipeline->moment, "times of the actions");
-  pipeline->moments = 0;
-  ending_begin(&e->ending, run);
+  pipeline->event = trm_alloc((size_t)count * sizeof *pipeline->event, "times of the actions");
+  pipeline->events = 0;
+  stop_request_begin(&e->stop, run);
   for (int i = 0; i < count && status == TRM_OK; i++)
     if (action[i].micro < e->batches * e->micros)
-      status = act(e, &action[i], &pipeline->moment[pipeline->moments++]);
+      status = pipeline_run_action(e, &action[i], &pipeline->event[pipeline->events++]);
   trm_free(action);
   TRM_CHECK(status);
-  ending_end(&e->ending);
+  stop_request_end(&e->stop);
   versions_end(&e->versions);
   pipeline->runs++;
   pipeline->batches += (uint64_t)e->batches;
-  pipeline->span_s += pipeline->moment[pipeline->moments - 1].ended - pipeline->moment[0].began;
+  pipeline->span_s += pipeline->event[pipeline->events - 1].ended - pipeline->event[0].began;
   return status;
 }
 
-static int pipeline_train(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_tally *tally)
+static int pipeline_train(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_loss_sums *sums)
 {
-  struct executor *e = pipeline->own;
+  struct executor *e = pipeline->impl;
   if (run->batches == 0)
     return TRM_OK;
-  TRM_CHECK(fail(e, train(e, run, tally)));
+  TRM_CHECK(pipeline_abort_on_failure(e, pipeline_train_run(e, run, sums)));
   return e->failed;
 }
 
-static int evaluate(struct executor *e, const struct trm_pipeline_run *run, struct trm_tally *tally)
+static int pipeline_evaluate_run(struct executor *e, const struct trm_pipeline_run *run, struct trm_loss_sums *sums)
 {
-  TRM_CHECK(run_begin(e, run, false));
+  TRM_CHECK(pipeline_run_begin(e, run, false));
   int count, status = TRM_OK;
   struct trm_action *action = trm_schedule_forward(&e->pipeline->schedule, run->batch[0].micros, &count);
   for (int i = 0; i < count && status == TRM_OK; i++) {
-    struct trm_pipeline_moment moment;
-    status = run_forward(e, &action[i], &moment, tally);
+    struct trm_pipeline_event timing;
+    status = pipeline_forward(e, &action[i], &timing, sums);
   }
   trm_free(action);
   return status;
 }
 
-static int pipeline_evaluate(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_tally *tally)
+static int pipeline_evaluate(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run,
+                             struct trm_loss_sums *sums)
 {
-  struct executor *e = pipeline->own;
-  struct trm_tally here = {0};
+  struct executor *e = pipeline->impl;
+  struct trm_loss_sums local = {0};
   if (run->batch[0].micros > 0)
-    TRM_CHECK(fail(e, evaluate(e, run, &here)));
-  double sums[] = {here.loss, here.correct, here.rows};
-  e->comm->ops->broadcast(e->comm, sums, 3, TRM_DOUBLE, e->comm->size - 1);
-  tally->loss += sums[0];
-  tally->correct += sums[1];
-  tally->rows += sums[2];
+    TRM_CHECK(pipeline_abort_on_failure(e, pipeline_evaluate_run(e, run, &local)));
+  double values[] = {local.loss, local.correct, local.rows};
+  e->comm->ops->broadcast(e->comm, values, 3, TRM_DOUBLE, e->comm->size - 1);
+  sums->loss += values[0];
+  sums->correct += values[1];
+  sums->rows += values[2];
   return TRM_OK;
 }
 
 static int pipeline_restore(struct trm_pipeline *pipeline, const float *before)
 {
-  struct executor *e = pipeline->own;
+  struct executor *e = pipeline->impl;
   return versions_restore(&e->versions, before);
 }
 

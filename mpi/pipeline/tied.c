@@ -6,11 +6,11 @@
 enum { TAG = 16000 };
 
 /* Everybody's parameters by number, (size, *most), -1 where there is none. */
-static int32_t *numbers_gather(struct trm_comm *comm, const struct trm_model *model, int *most)
+static int32_t *tied_gather_numbers(struct trm_comm *comm, const struct trm_model *model, int *max_count)
 {
   int32_t count = trm_model_parameter_count(model);
   comm->ops->allreduce(comm, &count, 1, TRM_INT32, TRM_MAX);
-  *most = count;
+  *max_count = count;
   int32_t *mine = trm_alloc((size_t)count * sizeof *mine, "parameters of the stages");
   int32_t *all = trm_alloc((size_t)comm->size * (size_t)count * sizeof *all, "parameters of the stages");
   for (int i = 0; i < count; i++) {
@@ -22,42 +22,42 @@ static int32_t *numbers_gather(struct trm_comm *comm, const struct trm_model *mo
   return all;
 }
 
-static bool stage_has(const int32_t *numbers, int most, int number)
+static bool tied_stage_has(const int32_t *numbers, int max_count, int number)
 {
-  for (int i = 0; i < most; i++)
+  for (int i = 0; i < max_count; i++)
     if (numbers[i] == number)
       return true;
   return false;
 }
 
-static void weight_create(struct tied_weight *weight, const struct trm_comm *comm, const int32_t *all, int most,
-                          const struct trm_parameter *parameter)
+static void tied_weight_create(struct tied_weight *weight, const struct trm_comm *comm, const int32_t *all,
+                               int max_count, const struct trm_parameter *parameter)
 {
   *weight = (struct tied_weight){.parameter = parameter};
-  weight->holder = trm_alloc((size_t)comm->size * sizeof *weight->holder, "tied weights");
+  weight->stage = trm_alloc((size_t)comm->size * sizeof *weight->stage, "tied weights");
   for (int s = 0; s < comm->size; s++)
-    if (stage_has(all + (size_t)s * (size_t)most, most, parameter->number)) {
-      weight->mine = s == comm->rank ? weight->holders : weight->mine;
-      weight->holder[weight->holders++] = s;
+    if (tied_stage_has(all + (size_t)s * (size_t)max_count, max_count, parameter->number)) {
+      weight->self = s == comm->rank ? weight->copies : weight->self;
+      weight->stage[weight->copies++] = s;
     }
 }
 
-static void weight_free(struct tied_weight *weight, struct trm_device *device)
+static void tied_weight_free(struct tied_weight *weight, struct trm_device *device)
 {
-  for (int i = 0; i < weight->holders && weight->gradient; i++) {
+  for (int i = 0; i < weight->copies && weight->gradient; i++) {
     if (weight->gradient[i])
       device->ops->release(device, weight->gradient[i]);
     if (!device->host_memory)
       trm_free(weight->host[i]);
   }
-  trm_free(weight->holder);
+  trm_free(weight->stage);
   trm_free(weight->gradient);
   trm_free(weight->host);
   trm_free(weight->request);
 }
 
 /* The flat interval of the layer that has it begins here. */
-static size_t layer_low(const struct trm_model *model, const struct trm_parameter *parameter)
+static size_t tied_layer_low(const struct trm_model *model, const struct trm_parameter *parameter)
 {
   for (int i = 0; i < model->layers; i++)
     if (parameter >= model->layer[i].parameter && parameter < model->layer[i].parameter + TRM_MAX_PARAMETERS)
@@ -67,21 +67,21 @@ static size_t layer_low(const struct trm_model *model, const struct trm_paramete
 
 int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model *model)
 {
-  *tied = (struct tied){.comm = comm, .from = SIZE_MAX};
-  int most;
-  int32_t *all = numbers_gather(comm, model, &most);
-  tied->weight = trm_alloc((size_t)most * sizeof *tied->weight, "tied weights");
+  *tied = (struct tied){.comm = comm, .deferred_from = SIZE_MAX};
+  int max_count;
+  int32_t *all = tied_gather_numbers(comm, model, &max_count);
+  tied->weight = trm_alloc((size_t)max_count * sizeof *tied->weight, "tied weights");
   for (int i = 0; i < trm_model_parameter_count(model); i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
     struct tied_weight *weight = &tied->weight[tied->weights];
-    weight_create(weight, comm, all, most, parameter);
-    if (weight->holders == 1) {
-      trm_free(weight->holder);
+    tied_weight_create(weight, comm, all, max_count, parameter);
+    if (weight->copies == 1) {
+      trm_free(weight->stage);
       continue;
     }
     tied->weights++;
-    const size_t low = layer_low(model, parameter);
-    tied->from = low < tied->from ? low : tied->from;
+    const size_t low = tied_layer_low(model, parameter);
+    tied->deferred_from = low < tied->deferred_from ? low : tied->deferred_from;
   }
   trm_free(all);
   for (int i = 1; i < tied->weights; i++) /* in the same order on all stages */
@@ -93,9 +93,9 @@ int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model
   return TRM_OK;
 }
 
-static int weight_take(struct tied_weight *weight, struct trm_device *device)
+static int tied_weight_alloc(struct tied_weight *weight, struct trm_device *device)
 {
-  const size_t n = (size_t)weight->holders, bytes = weight->parameter->count * sizeof(float);
+  const size_t n = (size_t)weight->copies, bytes = weight->parameter->count * sizeof(float);
   weight->gradient = trm_alloc(n * sizeof *weight->gradient, "tied weights");
   weight->host = trm_alloc(n * sizeof *weight->host, "tied weights");
   weight->request = trm_alloc(2 * n * sizeof *weight->request, "tied weights");
@@ -113,28 +113,28 @@ int tied_begin(struct tied *tied, struct trm_device *device)
   for (int w = 0; w < tied->weights; w++) {
     struct tied_weight *weight = &tied->weight[w];
     if (!weight->gradient)
-      TRM_CHECK(weight_take(weight, device));
-    for (int i = 0; i < weight->holders; i++)
-      if (i != weight->mine)
+      TRM_CHECK(tied_weight_alloc(weight, device));
+    for (int i = 0; i < weight->copies; i++)
+      if (i != weight->self)
         tied->comm->ops->receive_begin(tied->comm, weight->host[i], weight->parameter->count, TRM_FLOAT,
-                                       weight->holder[i], TAG, &weight->request[weight->holders + i]);
+                                       weight->stage[i], TAG, &weight->request[weight->copies + i]);
   }
   return TRM_OK;
 }
 
-static bool is_within(const struct tied_weight *weight, size_t low, size_t high)
+static bool tied_is_within(const struct tied_weight *weight, size_t low, size_t high)
 {
   return weight->parameter->offset >= low && weight->parameter->offset < high;
 }
 
-void tied_collect(struct tied *tied, struct trm_device *device, size_t low, size_t high, bool first)
+void tied_accumulate(struct tied *tied, struct trm_device *device, size_t low, size_t high, bool first)
 {
   for (int w = 0; w < tied->weights; w++) {
     const struct tied_weight *weight = &tied->weight[w];
     const size_t n = weight->parameter->count;
-    if (!is_within(weight, low, high))
+    if (!tied_is_within(weight, low, high))
       continue;
-    float *mine = weight->gradient[weight->mine], *g = weight->parameter->g;
+    float *mine = weight->gradient[weight->self], *g = weight->parameter->g;
     const float *const both[] = {mine, g};
     if (first)
       device->ops->copy(device, mine, g, n * sizeof(float));
@@ -144,61 +144,61 @@ void tied_collect(struct tied *tied, struct trm_device *device, size_t low, size
   }
 }
 
-void tied_put(const struct tied *tied, struct trm_device *device, size_t low, size_t high, float *g)
+void tied_write(const struct tied *tied, struct trm_device *device, size_t low, size_t high, float *g)
 {
   for (int w = 0; w < tied->weights; w++) {
     const struct tied_weight *weight = &tied->weight[w];
-    if (is_within(weight, low, high))
+    if (tied_is_within(weight, low, high))
       device->ops->copy(device, g + (weight->parameter->offset - low), weight->gradient[0],
                         weight->parameter->count * sizeof(float));
   }
 }
 
-bool tied_within(const struct tied *tied, const struct trm_layer *layer, const struct trm_chunk *chunk)
+bool tied_in_chunk(const struct tied *tied, const struct trm_layer *layer, const struct trm_chunk *chunk)
 {
   for (int w = 0; w < tied->weights; w++)
     for (int i = chunk->first; i < chunk->last; i++)
-      if (is_within(&tied->weight[w], layer[i].low, layer[i].high))
+      if (tied_is_within(&tied->weight[w], layer[i].low, layer[i].high))
         return true;
   return false;
 }
 
-static void weight_send(struct tied *tied, struct tied_weight *weight, struct trm_device *device, bool collected)
+static void tied_weight_send(struct tied *tied, struct tied_weight *weight, struct trm_device *device, bool accumulated)
 {
   const size_t n = weight->parameter->count;
-  float *mine = weight->gradient[weight->mine];
-  if (!collected)
+  float *mine = weight->gradient[weight->self];
+  if (!accumulated)
     device->ops->copy(device, mine, weight->parameter->g, n * sizeof(float));
-  if (weight->host[weight->mine] != mine)
-    device->ops->download(device, weight->host[weight->mine], mine, n * sizeof(float));
-  for (int i = 0; i < weight->holders; i++)
-    if (i != weight->mine)
-      tied->comm->ops->send_begin(tied->comm, weight->host[weight->mine], n, TRM_FLOAT, weight->holder[i], TAG,
+  if (weight->host[weight->self] != mine)
+    device->ops->download(device, weight->host[weight->self], mine, n * sizeof(float));
+  for (int i = 0; i < weight->copies; i++)
+    if (i != weight->self)
+      tied->comm->ops->send_begin(tied->comm, weight->host[weight->self], n, TRM_FLOAT, weight->stage[i], TAG,
                                   &weight->request[i]);
 }
 
-static void weight_add(struct tied *tied, struct tied_weight *weight, struct trm_device *device, double *wait_s)
+static void tied_weight_sum(struct tied *tied, struct tied_weight *weight, struct trm_device *device, double *wait_s)
 {
   const size_t n = weight->parameter->count;
   const double before = tied->comm->ops->clock(tied->comm);
-  for (int i = 0; i < 2 * weight->holders; i++)
+  for (int i = 0; i < 2 * weight->copies; i++)
     tied->comm->ops->wait(&weight->request[i]);
   *wait_s += tied->comm->ops->clock(tied->comm) - before;
-  for (int i = 0; i < weight->holders; i++)
-    if (i != weight->mine && weight->host[i] != weight->gradient[i])
+  for (int i = 0; i < weight->copies; i++)
+    if (i != weight->self && weight->host[i] != weight->gradient[i])
       device->ops->upload(device, weight->gradient[i], weight->host[i], n * sizeof(float));
-  device->ops->sum(device, weight->gradient[0], (const float *const *)weight->gradient, weight->holders, n);
+  device->ops->sum(device, weight->gradient[0], (const float *const *)weight->gradient, weight->copies, n);
 }
 
-int tied_add(struct tied *tied, struct trm_device *device, bool collected, double *wait_s)
+int tied_allreduce(struct tied *tied, struct trm_device *device, bool accumulated, double *wait_s)
 {
   for (int w = 0; w < tied->weights; w++)
-    weight_send(tied, &tied->weight[w], device, collected);
+    tied_weight_send(tied, &tied->weight[w], device, accumulated);
   for (int w = 0; w < tied->weights; w++) {
     const struct trm_parameter *parameter = tied->weight[w].parameter;
-    weight_add(tied, &tied->weight[w], device, wait_s);
-    if (!collected)
-      tied_put(tied, device, parameter->offset, parameter->offset + parameter->count, parameter->g);
+    tied_weight_sum(tied, &tied->weight[w], device, wait_s);
+    if (!accumulated)
+      tied_write(tied, device, parameter->offset, parameter->offset + parameter->count, parameter->g);
   }
   return tied->weights ? device->ops->sync(device) : TRM_OK;
 }
@@ -206,6 +206,6 @@ int tied_add(struct tied *tied, struct trm_device *device, bool collected, doubl
 void tied_free(struct tied *tied, struct trm_device *device)
 {
   for (int w = 0; w < tied->weights; w++)
-    weight_free(&tied->weight[w], device);
+    tied_weight_free(&tied->weight[w], device);
   trm_free(tied->weight);
 }

@@ -3,7 +3,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static bool has_two(const struct versions *v)
+static bool versions_is_2bw(const struct versions *v)
 {
   return v->pipeline->schedule.name == TRM_2BW;
 }
@@ -11,36 +11,36 @@ static bool has_two(const struct versions *v)
 void versions_create(struct versions *versions, struct trm_pipeline *pipeline)
 {
   *versions = (struct versions){.pipeline = pipeline};
-  if (has_two(versions))
+  if (versions_is_2bw(versions))
     versions->count = 1;
   else if (pipeline->schedule.name == TRM_PIPEDREAM && pipeline->stash && pipeline->slots > 1)
     versions->count = pipeline->slots;
   versions->copy = trm_alloc((size_t)versions->count * sizeof *versions->copy, "versions of the weights");
 }
 
-static size_t bytes_of(const struct versions *v)
+static size_t versions_bytes(const struct versions *v)
 {
   return v->pipeline->model->parameters * sizeof(float);
 }
 
 /* Memory for the copies; *fresh: there was none. */
-static int copies_take(struct versions *v, bool *fresh)
+static int versions_alloc_copies(struct versions *v, bool *allocated)
 {
   struct trm_device *device = v->device = v->pipeline->model->device;
-  *fresh = false;
+  *allocated = false;
   for (int i = 0; i < v->count; i++)
     if (!v->copy[i]) {
       void *memory;
-      TRM_CHECK(device->ops->alloc(device, bytes_of(v), "versions of the weights", &memory));
+      TRM_CHECK(device->ops->alloc(device, versions_bytes(v), "versions of the weights", &memory));
       v->copy[i] = memory;
-      *fresh = true;
+      *allocated = true;
     }
-  if (has_two(v))
+  if (versions_is_2bw(v))
     v->pipeline->stashed = v->copy[0];
   return TRM_OK;
 }
 
-static void copy_newest(struct versions *v, int to, size_t low, size_t high)
+static void versions_copy_newest(struct versions *v, int to, size_t low, size_t high)
 {
   const struct trm_model *model = v->pipeline->model;
   model->device->ops->copy(model->device, v->copy[to] + low, model->w + low, (high - low) * sizeof(float));
@@ -48,10 +48,10 @@ static void copy_newest(struct versions *v, int to, size_t low, size_t high)
 
 int versions_begin(struct versions *versions)
 {
-  bool fresh;
-  TRM_CHECK(copies_take(versions, &fresh));
-  if (fresh && has_two(versions))
-    copy_newest(versions, 0, 0, versions->pipeline->model->parameters);
+  bool allocated;
+  TRM_CHECK(versions_alloc_copies(versions, &allocated));
+  if (allocated && versions_is_2bw(versions))
+    versions_copy_newest(versions, 0, 0, versions->pipeline->model->parameters);
   versions->updates = 0;
   versions->in_use = versions->pipeline->model->w;
   return TRM_OK;
@@ -59,15 +59,15 @@ int versions_begin(struct versions *versions)
 
 int versions_restore(struct versions *versions, const float *before)
 {
-  bool fresh;
-  if (!has_two(versions))
+  bool allocated;
+  if (!versions_is_2bw(versions))
     return TRM_OK;
-  TRM_CHECK(copies_take(versions, &fresh));
-  versions->device->ops->upload(versions->device, versions->copy[0], before, bytes_of(versions));
+  TRM_CHECK(versions_alloc_copies(versions, &allocated));
+  versions->device->ops->upload(versions->device, versions->copy[0], before, versions_bytes(versions));
   return versions->device->ops->sync(versions->device);
 }
 
-static void weights_use(struct versions *v, float *w)
+static void versions_bind(struct versions *v, float *w)
 {
   struct trm_model *model = v->pipeline->model;
   if (w == v->in_use)
@@ -81,21 +81,21 @@ static void weights_use(struct versions *v, float *w)
 void versions_use(struct versions *versions, const struct trm_action *action, int batch)
 {
   float *w = versions->pipeline->model->w;
-  if (has_two(versions)) {
+  if (versions_is_2bw(versions)) {
     w = batch == versions->updates ? versions->copy[0] : w;
   } else if (versions->count) {
     const int at = action->micro % versions->count;
     if (action->kind == TRM_FORWARD)
-      copy_newest(versions, at, 0, versions->pipeline->model->parameters);
+      versions_copy_newest(versions, at, 0, versions->pipeline->model->parameters);
     w = versions->copy[at];
   }
-  weights_use(versions, w);
+  versions_bind(versions, w);
 }
 
-void versions_done(struct versions *versions, size_t low, size_t high)
+void versions_backward_done(struct versions *versions, size_t low, size_t high)
 {
-  if (has_two(versions))
-    copy_newest(versions, 0, low, high);
+  if (versions_is_2bw(versions))
+    versions_copy_newest(versions, 0, low, high);
 }
 
 void versions_step(struct versions *versions)
@@ -105,7 +105,7 @@ void versions_step(struct versions *versions)
 
 void versions_end(struct versions *versions)
 {
-  weights_use(versions, versions->pipeline->model->w);
+  versions_bind(versions, versions->pipeline->model->w);
 }
 
 void versions_free(struct versions *versions)

@@ -24,7 +24,7 @@ int versions_begin(struct versions *versions);
 void versions_use(struct versions *versions, const struct trm_action *action, int batch);
 /* The passes of the batch that is to be updated next are done with the flat elements [low, high). Before anybody knows
  * that its gradients are complete: from then on ranks that share the newest weights may update them. */
-void versions_done(struct versions *versions, size_t low, size_t high);
+void versions_backward_done(struct versions *versions, size_t low, size_t high);
 void versions_step(struct versions *versions); /* all is done; the update follows */
 void versions_end(struct versions *versions); /* the model uses the newest */
 int versions_restore(struct versions *versions, const float *before);

@@ -5,38 +5,38 @@
 #include "core/trace.h"
 
 /* *values become the sums over the ranks of comm. */
-static void add_over(struct trm_strategy *strategy, struct trm_comm *comm, double *values, size_t n)
+static void norms_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, double *values, size_t n)
 {
   const double before = comm->ops->clock(comm);
   comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
 }
 
-void sync_norm_whole(struct trm_strategy *strategy, double *norm_squared)
+void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   if (strategy->norm_comm)
-    add_over(strategy, strategy->norm_comm, norm_squared, 1);
+    norms_allreduce(strategy, strategy->norm_comm, norm_squared, 1);
 }
 
-void sync_ratios(struct trm_strategy *strategy, const struct trm_update *how, size_t unit, double (*norm)[2],
+void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update, size_t unit, double (*norm)[2],
                  float *ratio)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
   if (!strategy->ratio_comm) {
-    trm_optimizer_ratios(optimizer, how, unit, norm, ratio);
+    trm_optimizer_trust_ratios(optimizer, update, unit, norm, ratio);
     return;
   }
   const size_t tensors = (size_t)optimizer->tensors;
-  double(*own)[2] = trm_alloc(2 * tensors * sizeof *own, "norms"), (*all)[2] = own + tensors;
-  trm_optimizer_norms_add(optimizer, unit, norm, own);
+  double(*local)[2] = trm_alloc(2 * tensors * sizeof *local, "norms"), (*summed)[2] = local + tensors;
+  trm_optimizer_sum_norms(optimizer, unit, norm, local);
   for (size_t t = 0; t < tensors; t++)
     for (int k = 0; k < 2; k++)
-      all[t][k] = optimizer->tensor[t].divided ? own[t][k] : 0;
-  add_over(strategy, strategy->ratio_comm, all[0], 2 * tensors);
+      summed[t][k] = optimizer->tensor[t].sharded ? local[t][k] : 0;
+  norms_allreduce(strategy, strategy->ratio_comm, summed[0], 2 * tensors);
   for (size_t t = 0; t < tensors; t++)
     for (int k = 0; k < 2; k++)
-      own[t][k] = optimizer->tensor[t].divided ? all[t][k] : own[t][k];
-  trm_optimizer_ratios(optimizer, how, SIZE_MAX, own, ratio);
-  trm_free(own);
+      local[t][k] = optimizer->tensor[t].sharded ? summed[t][k] : local[t][k];
+  trm_optimizer_trust_ratios(optimizer, update, SIZE_MAX, local, ratio);
+  trm_free(local);
 }

@@ -6,10 +6,10 @@
 
 /* Collective over norm_comm, if there is one. *norm_squared: of the elements that this rank's arrays count
  * (trm_optimizer_norm_squared), all of them; becomes that of the whole model. */
-void sync_norm_whole(struct trm_strategy *strategy, double *norm_squared);
+void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared);
 
-/* Collective over ratio_comm, if there is one. trm_optimizer_ratios for tensors that other ranks have parts of, too. */
-void sync_ratios(struct trm_strategy *strategy, const struct trm_update *how, size_t unit, double (*norm)[2],
+/* Collective over ratio_comm, if there is one. trm_optimizer_trust_ratios for tensors that other ranks have parts of, too. */
+void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update, size_t unit, double (*norm)[2],
                  float *ratio);
 
 #endif

@@ -13,7 +13,7 @@
  *
  * Nothing is copied or sent, and weights and states take memory once a node. On one node the slices are small blocks,
  * and whoever has time takes the next: a rank that is early updates the upper layers while others still compute the
- * lower ones, instead of waiting for them (update_together).
+ * lower ones, instead of waiting for them (sync_update_node).
  *
  * Between nodes each rank carries slices of its own: it adds its column in place, then allreduces it with the ranks of
  * the other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels
@@ -29,135 +29,136 @@
 #include "mpi/sync/norms.h"
 #include "mpi/sync/sync_private.h"
 
-static bool has_lanes(const struct trm_strategy *strategy)
+static bool sync_has_lanes(const struct trm_strategy *strategy)
 {
   return strategy->options->run.lanes > 0;
 }
 
 /* Barrier of the node, after what this rank has given its device to do. */
-static int meet(struct trm_strategy *strategy)
+static int sync_node_barrier(struct trm_strategy *strategy)
 {
-  struct trm_comm *node = ((struct sync *)strategy->own)->node;
+  struct trm_comm *node = ((struct sync *)strategy->impl)->node;
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const double before = node->ops->clock(node);
   node->ops->barrier(node);
   strategy->wait_s += node->ops->clock(node) - before;
-  trm_trace_end("meet the node", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("node barrier", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
   return TRM_OK;
 }
 
 /* -- adding up */
 
 /* One block, at most, of the sum over the node's gradients. Elements [at, at + n). */
-static void sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
+static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   for (int i = 0; i < s->node->size; i++)
-    s->from[i] = s->g[i] + at;
-  strategy->device->ops->sum(strategy->device, to, s->from, s->node->size, n);
+    s->addends[i] = s->g[i] + at;
+  strategy->device->ops->sum(strategy->device, to, s->addends, s->node->size, n);
 }
 
-static size_t block_at(size_t at, size_t high)
+static size_t sync_block_size(size_t at, size_t high)
 {
-  return high - at < BLOCK ? high - at : BLOCK;
+  return high - at < SYNC_BLOCK ? high - at : SYNC_BLOCK;
 }
 
 /* Brings the sum over the node into this rank's own gradient array. Nobody else reads that slice of that array. */
-static void sum_in_place(struct trm_strategy *strategy, struct interval slice)
+static void sync_sum_slice(struct trm_strategy *strategy, struct interval slice)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   if (s->node->size == 1)
     return;
-  for (size_t at = slice.low; at < slice.high; at += BLOCK) {
-    const size_t n = block_at(at, slice.high);
-    sum_block(strategy, s->work, at, n);
-    strategy->device->ops->copy(strategy->device, strategy->g + at, s->work, n * sizeof(float));
+  for (size_t at = slice.low; at < slice.high; at += SYNC_BLOCK) {
+    const size_t n = sync_block_size(at, slice.high);
+    sync_sum_block(strategy, s->block_sum, at, n);
+    strategy->device->ops->copy(strategy->device, strategy->g + at, s->block_sum, n * sizeof(float));
   }
 }
 
 /* A bucket that is complete on the whole node: adds my slice, and begins its way between the nodes. With lanes the
  * order of that sum is fixed, too: (node 0 + node 1) + (node 2 + node 3)... goes on where the order of the node's sum
  * ends. */
-static int bucket_begin(struct trm_strategy *strategy, struct bucket *bucket)
+static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucket)
 {
-  struct sync *s = strategy->own;
-  const struct interval mine = bucket->mine;
-  sum_in_place(strategy, mine);
-  if (!has_peers(s))
+  struct sync *s = strategy->impl;
+  const struct interval slice = bucket->slice;
+  sync_sum_slice(strategy, slice);
+  if (!sync_has_other_nodes(s))
     return TRM_OK;
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const double before = s->cross->ops->clock(s->cross);
-  if (has_lanes(strategy))
-    trm_allreduce_tree(s->cross, strategy->g + mine.low, mine.high - mine.low, TRM_FLOAT);
+  if (sync_has_lanes(strategy))
+    trm_allreduce_tree(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT);
   else
-    s->cross->ops->allreduce_begin(s->cross, strategy->g + mine.low, mine.high - mine.low, TRM_FLOAT, TRM_SUM,
+    s->cross->ops->allreduce_begin(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT, TRM_SUM,
                                    &bucket->request);
   strategy->comm_s += s->cross->ops->clock(s->cross) - before;
-  trm_trace_end("gradient sum, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("gradient all-reduce, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
   return TRM_OK;
 }
 
 /* Tells the node that this rank's gradients are complete up to `high`. */
-static int mark_complete(struct trm_strategy *strategy, size_t high, const struct trm_tally *tally)
+static int sync_publish_progress(struct trm_strategy *strategy, size_t high, const struct trm_loss_sums *sums)
 {
-  struct sync *s = strategy->own;
-  struct mark *mine = &s->board->rank[s->node->rank];
+  struct sync *s = strategy->impl;
+  struct progress_flag *flag = &s->node_shared->progress[s->node->rank];
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const uint64_t before = s->steps * strategy->elements;
-  if (atomic_load_explicit(&mine->complete, memory_order_relaxed) <= before)
-    mine->loss = tally->loss; /* once a step: the others may read it from the first mark on */
-  atomic_store_explicit(&mine->complete, before + high, memory_order_release);
+  if (atomic_load_explicit(&flag->gradients_complete, memory_order_relaxed) <= before)
+    flag->loss = sums->loss; /* once a step: the others may read it from the first mark on */
+  atomic_store_explicit(&flag->gradients_complete, before + high, memory_order_release);
   return TRM_OK;
 }
 
 /* Are the gradients complete up to `high` on all ranks of the node? */
-static bool node_complete(const struct trm_strategy *strategy, size_t high)
+static bool sync_node_complete(const struct trm_strategy *strategy, size_t high)
 {
-  const struct sync *s = strategy->own;
-  const uint64_t wanted = s->steps * strategy->elements + high;
+  const struct sync *s = strategy->impl;
+  const uint64_t required = s->steps * strategy->elements + high;
   for (int i = 0; i < s->node->size; i++)
-    if (atomic_load_explicit(&s->board->rank[i].complete, memory_order_acquire) < wanted)
+    if (atomic_load_explicit(&s->node_shared->progress[i].gradients_complete, memory_order_acquire) < required)
       return false;
   return true;
 }
 
 /* The lower layers still compute: begin what is complete on the node, in order. */
-static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally)
+static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   (void)low;
-  struct sync *s = strategy->own;
-  TRM_CHECK(mark_complete(strategy, high, tally));
-  if (!has_peers(s) || has_lanes(strategy))
+  struct sync *s = strategy->impl;
+  TRM_CHECK(sync_publish_progress(strategy, high, sums));
+  if (!sync_has_other_nodes(s) || sync_has_lanes(strategy))
     return TRM_OK;
-  while (s->begun < s->buckets && node_complete(strategy, s->bucket[s->begun].whole.high))
-    TRM_CHECK(bucket_begin(strategy, &s->bucket[s->begun++]));
+  while (s->buckets_begun < s->buckets && sync_node_complete(strategy, s->bucket[s->buckets_begun].full.high))
+    TRM_CHECK(sync_bucket_begin(strategy, &s->bucket[s->buckets_begun++]));
   s->cross->ops->progress(s->cross);
   return TRM_OK;
 }
 
 /* -- step */
 
-int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_tally *tally)
+int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums)
 {
-  double sums[] = {tally->loss, tally->correct, tally->rows, tally->stop};
-  const size_t count = sizeof sums / sizeof sums[0];
+  double values[] = {sums->loss, sums->correct, sums->rows, sums->stop_requests};
+  const size_t count = sizeof values / sizeof values[0];
   const double before = all->ops->clock(all);
-  if (has_lanes(strategy))
-    trm_allreduce_tree(all, sums, count, TRM_DOUBLE);
+  if (sync_has_lanes(strategy))
+    trm_allreduce_tree(all, values, count, TRM_DOUBLE);
   else
-    all->ops->allreduce(all, sums, count, TRM_DOUBLE, TRM_SUM);
+    all->ops->allreduce(all, values, count, TRM_DOUBLE, TRM_SUM);
   strategy->comm_s += all->ops->clock(all) - before;
-  trm_trace_end("sum of losses", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
-  *tally = (struct trm_tally){.loss = sums[0], .correct = sums[1], .rows = sums[2], .stop = sums[3]};
-  if (!isfinite(tally->loss))
+  trm_trace_end("sum of losses", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  *sums =
+    (struct trm_loss_sums){.loss = values[0], .correct = values[1], .rows = values[2], .stop_requests = values[3]};
+  if (!isfinite(sums->loss))
     return trm_error(TRM_FAILED,
                      "step %llu: the loss is %s; the weights are those of the step before (a lower optim.lr, "
                      "optim.clip or optim.warmup may help)",
-                     (unsigned long long)strategy->updates + 1, isnan(tally->loss) ? "nan" : "inf");
+                     (unsigned long long)strategy->updates + 1, isnan(sums->loss) ? "nan" : "inf");
   return TRM_OK;
 }
 
-struct trm_update sync_update(const struct trm_strategy *strategy, double rate, double norm_squared)
+struct trm_update sync_make_update(const struct trm_strategy *strategy, double rate, double norm_squared)
 {
   struct trm_update update = strategy->optimizer->update;
   update.rate = (float)rate;
@@ -167,155 +168,156 @@ struct trm_update sync_update(const struct trm_strategy *strategy, double rate, 
 }
 
 /* Squared norm of the whole summed gradient, added unit by unit: the same bits on every rank of any layout. */
-static int whole_norm(struct trm_strategy *strategy, double *norm_squared)
+static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_squared)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   for (int b = 0; b < s->buckets; b++) {
-    const struct interval mine = s->bucket[b].mine;
-    for (size_t at = mine.low; at < mine.high; at += UNIT) {
-      const size_t n = mine.high - at < UNIT ? mine.high - at : UNIT;
-      s->norm[at / UNIT] =
+    const struct interval slice = s->bucket[b].slice;
+    for (size_t at = slice.low; at < slice.high; at += SYNC_UNIT) {
+      const size_t n = slice.high - at < SYNC_UNIT ? slice.high - at : SYNC_UNIT;
+      s->unit_norms[at / SYNC_UNIT] =
         trm_optimizer_norm_squared(strategy->optimizer, strategy->device, at, n, strategy->g + at);
     }
   }
-  TRM_CHECK(meet(strategy));
+  TRM_CHECK(sync_node_barrier(strategy));
   *norm_squared = 0;
-  for (size_t i = 0; i < units_of(strategy->elements); i++)
-    *norm_squared += s->norm[i];
-  sync_norm_whole(strategy, norm_squared);
+  for (size_t i = 0; i < sync_units(strategy->elements); i++)
+    *norm_squared += s->unit_norms[i];
+  sync_reduce_model_norm(strategy, norm_squared);
   return TRM_OK;
 }
 
 /* The places of element `at` in the states. */
-static void states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
+static void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
 {
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
     state[i] = s->state[i].data ? s->state[i].data + at : NULL;
 }
 
-static void update(struct trm_strategy *strategy, const struct trm_update *how, const float *g, size_t at, size_t n)
+static void sync_apply_update(struct trm_strategy *strategy, const struct trm_update *update, const float *g, size_t at,
+                              size_t n)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   float *state[TRM_MAX_STATES - 1];
-  states_at(s, at, state);
-  trm_optimizer_apply(strategy->optimizer, strategy->device, how, s->ratio, at, n, strategy->w + at, g, state);
+  sync_states_at(s, at, state);
+  trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, at, n, strategy->w + at, g, state);
 }
 
 /* The ratios of all tensors, from norms that are added unit by unit, too. */
-static int whole_ratios(struct trm_strategy *strategy, const struct trm_update *how)
+static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_update *update)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   const struct trm_optimizer *optimizer = strategy->optimizer;
   for (int b = 0; b < s->buckets; b++) {
-    const size_t at = s->bucket[b].mine.low, n = s->bucket[b].mine.high - at;
+    const size_t at = s->bucket[b].slice.low, n = s->bucket[b].slice.high - at;
     float *w = strategy->w + at, *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
-    states_at(s, at, state);
-    trm_optimizer_prepare(optimizer, strategy->device, how, at, n, w, g, state);
-    trm_optimizer_norms(optimizer, strategy->device, UNIT, at, n, w, g, s->norms);
+    sync_states_at(s, at, state);
+    trm_optimizer_prepare(optimizer, strategy->device, update, at, n, w, g, state);
+    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, at, n, w, g, s->tensor_norms);
   }
-  TRM_CHECK(meet(strategy));
-  sync_ratios(strategy, how, UNIT, s->norms, s->ratio);
+  TRM_CHECK(sync_node_barrier(strategy));
+  sync_ratios(strategy, update, SYNC_UNIT, s->tensor_norms, s->ratios);
   return TRM_OK;
 }
 
 /* The losses of the node, when gradients of this step are complete on all its ranks. */
-static bool losses_finite(const struct sync *s)
+static bool sync_losses_finite(const struct sync *s)
 {
   for (int i = 0; i < s->node->size; i++)
-    if (!isfinite(s->board->rank[i].loss))
+    if (!isfinite(s->node_shared->progress[i].loss))
       return false;
   return true;
 }
 
-static void await_node(struct trm_strategy *strategy, size_t high)
+static void sync_await_node(struct trm_strategy *strategy, size_t high)
 {
-  struct trm_comm *node = ((struct sync *)strategy->own)->node;
+  struct trm_comm *node = ((struct sync *)strategy->impl)->node;
   const double before = node->ops->clock(node);
-  while (!node_complete(strategy, high))
+  while (!sync_node_complete(strategy, high))
     node->ops->idle(node, before);
   strategy->wait_s += node->ops->clock(node) - before;
-  trm_trace_end("wait for the node", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("wait for the node", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
 }
 
 /* One node: adds up and updates block after block, while the sum is in the cache, together with the other ranks.
  * Each block is taken by one rank, as soon as all gradients of it are complete; nobody reads its weights any more in
  * this step. Which rank makes no difference to the bits. Ends when all blocks are taken, or when the loss is not
  * finite. */
-static void update_together(struct trm_strategy *strategy, const struct trm_update *how)
+static void sync_update_node(struct trm_strategy *strategy, const struct trm_update *update)
 {
-  struct sync *s = strategy->own;
-  const uint64_t blocks = (strategy->elements + BLOCK - 1) / BLOCK, first = s->steps * blocks;
+  struct sync *s = strategy->impl;
+  const uint64_t blocks = (strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK, first = s->steps * blocks;
   for (;;) {
-    uint64_t taken = atomic_load_explicit(&s->board->taken, memory_order_relaxed);
+    uint64_t taken = atomic_load_explicit(&s->node_shared->blocks_taken, memory_order_relaxed);
     const uint64_t next = taken > first ? taken : first; /* a step that failed has left blocks */
     if (next == first + blocks)
       return;
-    const size_t at = (size_t)(next - first) * BLOCK, n = block_at(at, strategy->elements);
-    if (!node_complete(strategy, at + n))
-      await_node(strategy, at + n);
-    if (!losses_finite(s))
+    const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
+    if (!sync_node_complete(strategy, at + n))
+      sync_await_node(strategy, at + n);
+    if (!sync_losses_finite(s))
       return;
-    if (!atomic_compare_exchange_strong_explicit(&s->board->taken, &taken, next + 1, memory_order_relaxed,
+    if (!atomic_compare_exchange_strong_explicit(&s->node_shared->blocks_taken, &taken, next + 1, memory_order_relaxed,
                                                  memory_order_relaxed))
       continue; /* another rank was quicker */
-    sum_block(strategy, s->work, at, n);
-    update(strategy, how, s->work, at, n);
+    sync_sum_block(strategy, s->block_sum, at, n);
+    sync_apply_update(strategy, update, s->block_sum, at, n);
   }
 }
 
-static int sync_step(struct trm_strategy *strategy, double rate, struct trm_tally *tally)
+static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   const bool clips = strategy->optimizer->clip > 0;
   /* does anything need the summed gradient before the update? */
-  const bool ratios = trm_optimizer_has_ratios(strategy->optimizer);
-  const bool sums_first = clips || ratios || has_peers(s) || s->node->size == 1;
+  const bool ratios = trm_optimizer_has_trust_ratios(strategy->optimizer);
+  const bool sums_first = clips || ratios || sync_has_other_nodes(s) || s->node->size == 1;
 
-  TRM_CHECK(mark_complete(strategy, strategy->elements, tally));
+  TRM_CHECK(sync_publish_progress(strategy, strategy->elements, sums));
   if (sums_first) {
-    TRM_CHECK(meet(strategy)); /* all gradients of the node are complete */
-    for (; s->begun < s->buckets; s->begun++)
-      TRM_CHECK(bucket_begin(strategy, &s->bucket[s->begun]));
+    TRM_CHECK(sync_node_barrier(strategy)); /* all gradients of the node are complete */
+    for (; s->buckets_begun < s->buckets; s->buckets_begun++)
+      TRM_CHECK(sync_bucket_begin(strategy, &s->bucket[s->buckets_begun]));
   } else {
-    const struct trm_update how = sync_update(strategy, rate, 0);
+    const struct trm_update update = sync_make_update(strategy, rate, 0);
     const double began = trm_trace_begin();
-    update_together(strategy, &how);
-    trm_trace_end("sum and update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NOWHERE);
+    sync_update_node(strategy, &update);
+    trm_trace_end("sum and update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   }
-  const int status = sync_tally(strategy, s->all, tally);
+  const int status = sync_sum_losses(strategy, s->all, sums);
   const double before = s->cross->ops->clock(s->cross);
   for (int b = 0; b < s->buckets; b++)
     s->cross->ops->wait(&s->bucket[b].request);
   strategy->comm_s += s->cross->ops->clock(s->cross) - before;
-  trm_trace_end("wait for sums", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
-  s->begun = 0;
+  trm_trace_end("wait for all-reduce", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  s->buckets_begun = 0;
   s->steps++;
   TRM_CHECK(status); /* on every rank */
 
   if (sums_first) {
     double norm_squared = 0;
     if (clips)
-      TRM_CHECK(whole_norm(strategy, &norm_squared));
-    const struct trm_update how = sync_update(strategy, rate, norm_squared);
+      TRM_CHECK(sync_gradient_norm(strategy, &norm_squared));
+    const struct trm_update update = sync_make_update(strategy, rate, norm_squared);
     if (ratios)
-      TRM_CHECK(whole_ratios(strategy, &how));
+      TRM_CHECK(sync_tensor_ratios(strategy, &update));
     const double began = trm_trace_begin();
     for (int b = 0; b < s->buckets; b++) {
-      const struct interval mine = s->bucket[b].mine;
-      update(strategy, &how, strategy->g + mine.low, mine.low, mine.high - mine.low);
+      const struct interval slice = s->bucket[b].slice;
+      sync_apply_update(strategy, &update, strategy->g + slice.low, slice.low, slice.high - slice.low);
     }
-    trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NOWHERE);
+    trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   }
   strategy->updates++;
-  return meet(strategy); /* all slices of the weights are new */
+  return sync_node_barrier(strategy); /* all slices of the weights are new */
 }
 
 /* -- checkpoints: the shared arrays are the views */
 
 static int sync_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
-  const struct sync *s = strategy->own;
-  TRM_CHECK(meet(strategy));
+  const struct sync *s = strategy->impl;
+  TRM_CHECK(sync_node_barrier(strategy));
   view[0] = s->w.data;
   for (int i = 1; i < TRM_MAX_STATES; i++)
     view[i] = s->state[i - 1].data;
@@ -324,16 +326,16 @@ static int sync_collect(struct trm_strategy *strategy, const float *view[TRM_MAX
 
 static int sync_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
-  struct sync *s = strategy->own;
+  struct sync *s = strategy->impl;
   float *to[TRM_MAX_STATES];
-  states_at(s, 0, to + 1);
+  sync_states_at(s, 0, to + 1);
   to[0] = s->w.data;
-  TRM_CHECK(meet(strategy)); /* nobody reads them any more */
+  TRM_CHECK(sync_node_barrier(strategy)); /* nobody reads them any more */
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));
   strategy->updates = updates;
-  return meet(strategy);
+  return sync_node_barrier(strategy);
 }
 
 const struct trm_strategy_ops trm_strategy_sync = {

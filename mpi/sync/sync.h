@@ -13,13 +13,13 @@ extern const struct trm_strategy_ops sync_staged;
 extern const struct trm_strategy_ops sync_zero;
 
 /* The folder of parallel.offload; NULL: states stay in memory. */
-const char *sync_offload(const struct trm_strategy *strategy);
+const char *sync_offload_dir(const struct trm_strategy *strategy);
 
 /* Collective over all: the tally becomes the sum over the ranks. TRM_FAILED on every rank if the loss is not finite.
  * With lanes the sum is added in the fixed tree over the ranks of `all`. */
-int sync_tally(struct trm_strategy *strategy, struct trm_comm *all, struct trm_tally *tally);
+int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums);
 
 /* The optimizer's constants for the next update. norm_squared: of the whole gradient; not used without clipping. */
-struct trm_update sync_update(const struct trm_strategy *strategy, double rate, double norm_squared);
+struct trm_update sync_make_update(const struct trm_strategy *strategy, double rate, double norm_squared);
 
 #endif

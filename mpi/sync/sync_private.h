@@ -8,30 +8,30 @@
 #include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
-/* Elements. Buckets and slices begin at multiples of UNIT, and the norm for clipping is added unit by unit: so that its
- * bits do not depend on who owns what. BLOCK is what is added and updated while it is in the cache. */
-#define UNIT ((size_t)4096)
-#define BLOCK (32 * UNIT)
+/* Elements. Buckets and slices begin at multiples of SYNC_UNIT, and the norm for clipping is added unit by unit: so that its
+ * bits do not depend on who owns what. SYNC_BLOCK is what is added and updated while it is in the cache. */
+#define SYNC_UNIT ((size_t)4096)
+#define SYNC_BLOCK (32 * SYNC_UNIT)
 
 struct interval {
   size_t low, high; /* elements of the flat arrays */
 };
 
 struct bucket {
-  struct interval whole, mine;
+  struct interval full, slice;
   struct trm_request *request; /* its way between the nodes */
 };
 
 /* How far a rank is, for the other ranks of its node. A cache line. */
-struct mark {
-  _Alignas(64) _Atomic uint64_t complete; /* elements of gradients, since create: a step has `elements` of them */
+struct progress_flag {
+  _Alignas(64) _Atomic uint64_t gradients_complete; /* elements of gradients, since create: a step has `elements` of them */
   double loss;                            /* this rank's part of it in this step, set before the first of them */
 };
 
 /* What the ranks of a node tell one another. */
-struct board {
-  _Alignas(64) _Atomic uint64_t taken; /* blocks, since create, that have been taken to be updated */
-  struct mark rank[];                  /* (node->size) */
+struct node_shared {
+  _Alignas(64) _Atomic uint64_t blocks_taken; /* blocks, since create, that have been taken to be updated */
+  struct progress_flag progress[];                  /* (node->size) */
 };
 
 /* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node; or in a
@@ -48,29 +48,29 @@ struct sync {
   struct trm_comm *all;   /* everybody, in order of strategy->index */
   struct array w, state[TRM_MAX_STATES - 1];
   struct trm_shared gradients; /* one whole array a rank */
-  const float **g, **from;     /* (node->size) the gradients of the node's ranks; those places in them that are added */
-  float *work;                 /* device, (BLOCK) */
+  const float **g, **addends;     /* (node->size) the gradients of the node's ranks; those places in them that are added */
+  float *block_sum;                 /* device, (SYNC_BLOCK) */
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;
   uint64_t steps; /* since create */
-  int begun;      /* buckets, in this step: added up and sent on their way */
+  int buckets_begun;      /* buckets, in this step: added up and sent on their way */
 
   /* shared by the node */
-  struct trm_shared notes;
-  struct board *board;
-  double *norm;       /* (units) sums of squares, where gradients are clipped */
-  double (*norms)[2]; /* (pieces of nn/optimizer.h) where the rule has ratios */
+  struct trm_shared scratch;
+  struct node_shared *node_shared;
+  double *unit_norms;       /* (units) sums of squares, where gradients are clipped */
+  double (*tensor_norms)[2]; /* (pieces of nn/optimizer.h) where the rule has ratios */
 
-  float *ratio; /* (tensors) of each its ratio, in this rank's own memory */
+  float *ratios; /* (tensors) of each its ratio, in this rank's own memory */
 };
 
-static inline size_t units_of(size_t elements)
+static inline size_t sync_units(size_t elements)
 {
-  return (elements + UNIT - 1) / UNIT;
+  return (elements + SYNC_UNIT - 1) / SYNC_UNIT;
 }
 
-static inline bool has_peers(const struct sync *s)
+static inline bool sync_has_other_nodes(const struct sync *s)
 {
   return s->cross->size > 1;
 }

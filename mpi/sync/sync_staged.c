@@ -11,7 +11,7 @@
 
 struct staged {
   float *array[TRM_MAX_STATES]; /* device, (elements): weights, states; NULL beyond the optimizer's */
-  float *host;                  /* (elements) the gradient on its way; NULL for one rank */
+  float *host_gradient;                  /* (elements) the gradient on its way; NULL for one rank */
   float *view[TRM_MAX_STATES];  /* host, (elements), on rank 0: for checkpoints, from the first one on */
   double (*norm)[2];            /* (tensors) squared norms of w and g, where the rule has ratios */
   float *ratio;                 /* (tensors) */
@@ -19,7 +19,7 @@ struct staged {
 
 static void staged_destroy(struct trm_strategy *strategy)
 {
-  struct staged *s = strategy->own;
+  struct staged *s = strategy->impl;
   const struct trm_device_ops *ops = strategy->device->ops;
   for (int i = 0; i < TRM_MAX_STATES; i++) {
     if (s->array[i])
@@ -28,14 +28,14 @@ static void staged_destroy(struct trm_strategy *strategy)
   }
   if (strategy->g)
     ops->release(strategy->device, strategy->g);
-  trm_free(s->host);
+  trm_free(s->host_gradient);
   trm_free(s->norm);
   trm_free(s->ratio);
   trm_free(s);
-  strategy->own = NULL;
+  strategy->impl = NULL;
 }
 
-static int take_arrays(struct trm_strategy *strategy, struct staged *s)
+static int staged_alloc_arrays(struct trm_strategy *strategy, struct staged *s)
 {
   const struct trm_device_ops *ops = strategy->device->ops;
   const size_t bytes = strategy->elements * sizeof(float);
@@ -46,72 +46,72 @@ static int take_arrays(struct trm_strategy *strategy, struct staged *s)
 
 static int staged_create(struct trm_strategy *strategy)
 {
-  if (sync_offload(strategy))
+  if (sync_offload_dir(strategy))
     return trm_error(TRM_USAGE, "parallel.offload: a file is mapped into the host's memory, and the states of device "
                      "%s are in its own", strategy->device->ops->name);
   struct staged *s = trm_alloc(sizeof *s, "the strategy");
-  strategy->own = s;
-  strategy->index = strategy->comm->rank;
-  strategy->parts = strategy->comm->size;
-  if (strategy->parts > 1)
-    s->host = trm_alloc(strategy->elements * sizeof(float), "gradients on the host");
+  strategy->impl = s;
+  strategy->batch_shard = strategy->comm->rank;
+  strategy->batch_shards = strategy->comm->size;
+  if (strategy->batch_shards > 1)
+    s->host_gradient = trm_alloc(strategy->elements * sizeof(float), "gradients on the host");
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   s->norm = trm_alloc(tensors * sizeof *s->norm, "norms");
   s->ratio = trm_alloc(tensors * sizeof *s->ratio, "norms");
-  const int status = trm_agree(strategy->comm, take_arrays(strategy, s));
+  const int status = trm_agree(strategy->comm, staged_alloc_arrays(strategy, s));
   if (status != TRM_OK) {
     staged_destroy(strategy);
     return status;
   }
   strategy->w = s->array[0];
-  strategy->evaluated = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
+  strategy->eval_weights = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
   return TRM_OK;
 }
 
 /* g = the sum of all ranks' g */
-static void sum_over_ranks(struct trm_strategy *strategy, struct staged *s)
+static void staged_sum_gradients(struct trm_strategy *strategy, struct staged *s)
 {
   struct trm_comm *comm = strategy->comm;
   struct trm_device *device = strategy->device;
   const size_t elements = strategy->elements, bytes = elements * sizeof(float);
-  device->ops->download(device, s->host, strategy->g, bytes);
+  device->ops->download(device, s->host_gradient, strategy->g, bytes);
   const double before = comm->ops->clock(comm);
   if (strategy->options->run.lanes > 0)
-    trm_allreduce_tree(comm, s->host, elements, TRM_FLOAT);
+    trm_allreduce_tree(comm, s->host_gradient, elements, TRM_FLOAT);
   else
-    comm->ops->allreduce(comm, s->host, elements, TRM_FLOAT, TRM_SUM);
+    comm->ops->allreduce(comm, s->host_gradient, elements, TRM_FLOAT, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("gradient sum", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
-  device->ops->upload(device, strategy->g, s->host, bytes);
+  trm_trace_end("gradient sum", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  device->ops->upload(device, strategy->g, s->host_gradient, bytes);
 }
 
-static int staged_step(struct trm_strategy *strategy, double rate, struct trm_tally *tally)
+static int staged_step(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums)
 {
-  struct staged *s = strategy->own;
+  struct staged *s = strategy->impl;
   struct trm_device *device = strategy->device;
-  TRM_CHECK(sync_tally(strategy, strategy->comm, tally));
-  if (strategy->parts > 1)
-    sum_over_ranks(strategy, s);
+  TRM_CHECK(sync_sum_losses(strategy, strategy->comm, sums));
+  if (strategy->batch_shards > 1)
+    staged_sum_gradients(strategy, s);
   const struct trm_optimizer *optimizer = strategy->optimizer;
   float *w = strategy->w, *g = strategy->g, *const *state = s->array + 1;
   const size_t n = strategy->elements;
   double norm_squared = optimizer->clip > 0 ? trm_optimizer_norm_squared(optimizer, device, 0, n, g) : 0;
   if (optimizer->clip > 0)
-    sync_norm_whole(strategy, &norm_squared);
-  const struct trm_update how = sync_update(strategy, rate, norm_squared);
-  if (trm_optimizer_has_ratios(optimizer)) { /* a tensor is a piece */
-    trm_optimizer_prepare(optimizer, device, &how, 0, n, w, g, state);
-    trm_optimizer_norms(optimizer, device, SIZE_MAX, 0, n, w, g, s->norm);
-    sync_ratios(strategy, &how, SIZE_MAX, s->norm, s->ratio);
+    sync_reduce_model_norm(strategy, &norm_squared);
+  const struct trm_update update = sync_make_update(strategy, rate, norm_squared);
+  if (trm_optimizer_has_trust_ratios(optimizer)) { /* a tensor is a piece */
+    trm_optimizer_prepare(optimizer, device, &update, 0, n, w, g, state);
+    trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, 0, n, w, g, s->norm);
+    sync_ratios(strategy, &update, SIZE_MAX, s->norm, s->ratio);
   }
-  trm_optimizer_apply(optimizer, device, &how, s->ratio, 0, n, w, g, state);
+  trm_optimizer_apply(optimizer, device, &update, s->ratio, 0, n, w, g, state);
   strategy->updates++;
   return device->ops->sync(device);
 }
 
 static int staged_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
-  struct staged *s = strategy->own;
+  struct staged *s = strategy->impl;
   const size_t bytes = strategy->elements * sizeof(float);
   for (int i = 0; i < TRM_MAX_STATES; i++) {
     view[i] = NULL;
@@ -127,7 +127,7 @@ static int staged_collect(struct trm_strategy *strategy, const float *view[TRM_M
 
 static int staged_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
-  struct staged *s = strategy->own;
+  struct staged *s = strategy->impl;
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (from[i] && s->array[i])
       strategy->device->ops->upload(strategy->device, s->array[i], from[i], strategy->elements * sizeof(float));

@@ -37,89 +37,89 @@
 #include "mpi/sync/norms.h"
 #include "mpi/sync/zero_private.h"
 
-/* -- the holder: what passes compute with */
+/* -- the parameter provider: what passes compute with */
 
 /* What stands in the place of the weights. */
-static int array_for(const struct trm_strategy *strategy, enum trm_hold how)
+static int zero_array_for(const struct trm_strategy *strategy, enum trm_acquire_mode mode)
 {
-  return how == TRM_HOLD_EVALUATE && strategy->optimizer->ema > 0 ? strategy->optimizer->states : 0;
+  return mode == TRM_ACQUIRE_EVALUATE && strategy->optimizer->ema > 0 ? strategy->optimizer->states : 0;
 }
 
-static bool is_backward(enum trm_hold how)
+static bool zero_is_backward(enum trm_acquire_mode mode)
 {
-  return how == TRM_HOLD_BACKWARD || how == TRM_HOLD_TIED;
+  return mode == TRM_ACQUIRE_BACKWARD || mode == TRM_ACQUIRE_TIED;
 }
 
-static void rest_take(struct trm_strategy *strategy, enum trm_hold how, float **w, float **g)
+static void zero_statistics_acquire(struct trm_strategy *strategy, enum trm_acquire_mode mode, float **w, float **g)
 {
-  const struct zero *z = strategy->own;
-  *w = array_for(strategy, how) ? z->average_rest : z->w_rest;
-  *g = is_backward(how) ? z->g_rest : NULL;
+  const struct zero *z = strategy->impl;
+  *w = zero_array_for(strategy, mode) ? z->average_statistics : z->w_statistics;
+  *g = zero_is_backward(mode) ? z->g_statistics : NULL;
 }
 
 /* Adds the statistics of a pass. What other chunks of the model have there is nothing, then. */
-static void rest_give(struct trm_strategy *strategy)
+static void zero_statistics_release(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
-  if (!z->holder.anew)
+  struct zero *z = strategy->impl;
+  if (!z->provider.overwrites_gradient)
     return;
-  const float *const both[] = {z->sum_rest, z->g_rest};
-  strategy->device->ops->sum(strategy->device, z->sum_rest, both, 2, z->statistics);
-  strategy->device->ops->fill(strategy->device, z->g_rest, 0, z->statistics);
+  const float *const both[] = {z->statistics_sum, z->g_statistics};
+  strategy->device->ops->sum(strategy->device, z->statistics_sum, both, 2, z->statistics);
+  strategy->device->ops->fill(strategy->device, z->g_statistics, 0, z->statistics);
 }
 
-static void holder_take(void *context, size_t low, size_t high, enum trm_hold how, float **w, float **g)
+static void zero_acquire(void *context, size_t low, size_t high, enum trm_acquire_mode mode, float **w, float **g)
 {
   (void)high;
   struct trm_strategy *strategy = context;
-  struct zero *z = strategy->own;
-  if (low >= z->trained) {
-    rest_take(strategy, how, w, g);
+  struct zero *z = strategy->impl;
+  if (low >= z->trainable) {
+    zero_statistics_acquire(strategy, mode, w, g);
     return;
   }
-  const int u = zero_unit_at(z, low), array = array_for(strategy, how);
+  const int u = zero_unit_at(z, low), array = zero_array_for(strategy, mode);
   const size_t at = low - z->unit[u].low;
-  *w = zero_weights_take(strategy, u, array) + at;
-  *g = is_backward(how) ? zero_gradient_take(strategy, u) + at : NULL;
-  if (how == TRM_HOLD_BACKWARD)
-    zero_weights_ahead(strategy, u + 1, array);
-  else if (how == TRM_HOLD_FORWARD || how == TRM_HOLD_EVALUATE)
-    zero_weights_ahead(strategy, u - 1, array);
+  *w = zero_weights_acquire(strategy, u, array) + at;
+  *g = zero_is_backward(mode) ? zero_gradient_acquire(strategy, u) + at : NULL;
+  if (mode == TRM_ACQUIRE_BACKWARD)
+    zero_weights_prefetch(strategy, u + 1, array);
+  else if (mode == TRM_ACQUIRE_FORWARD || mode == TRM_ACQUIRE_EVALUATE)
+    zero_weights_prefetch(strategy, u - 1, array);
 }
 
-static void holder_give(void *context, size_t low, size_t high, enum trm_hold how)
+static void zero_release(void *context, size_t low, size_t high, enum trm_acquire_mode mode)
 {
   struct trm_strategy *strategy = context;
-  const struct zero *z = strategy->own;
-  if (low >= z->trained) {
-    if (how == TRM_HOLD_BACKWARD)
-      rest_give(strategy);
+  const struct zero *z = strategy->impl;
+  if (low >= z->trainable) {
+    if (mode == TRM_ACQUIRE_BACKWARD)
+      zero_statistics_release(strategy);
     return;
   }
   const int u = zero_unit_at(z, low);
-  zero_weights_give(strategy, u, array_for(strategy, how));
-  if (z->holder.anew && how == TRM_HOLD_BACKWARD && high == z->unit[u].high)
-    zero_gradient_give(strategy, u);
+  zero_weights_release(strategy, u, zero_array_for(strategy, mode));
+  if (z->provider.overwrites_gradient && mode == TRM_ACQUIRE_BACKWARD && high == z->unit[u].high)
+    zero_gradient_release(strategy, u);
   strategy->comm->ops->progress(strategy->comm);
 }
 
-struct trm_holder zero_holder(struct trm_strategy *strategy)
+struct trm_param_provider zero_param_provider(struct trm_strategy *strategy)
 {
-  const struct zero *z = strategy->own;
-  return (struct trm_holder){
-    .anew = z->level > 1, .take = holder_take, .give = holder_give, .context = strategy};
+  const struct zero *z = strategy->impl;
+  return (struct trm_param_provider){
+    .overwrites_gradient = z->level > 1, .acquire = zero_acquire, .release = zero_release, .context = strategy};
 }
 
 /* Whole gradients are complete. */
-static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally)
+static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
-  (void)tally;
-  const struct zero *z = strategy->own;
-  if (z->holder.anew || low >= z->trained)
+  (void)sums;
+  const struct zero *z = strategy->impl;
+  if (z->provider.overwrites_gradient || low >= z->trainable)
     return TRM_OK;
   const int u = zero_unit_at(z, low);
   if (high == z->unit[u].high)
-    zero_gradient_give(strategy, u);
+    zero_gradient_release(strategy, u);
   return TRM_OK;
 }
 
@@ -131,133 +131,136 @@ struct shard {
   float *w, *g, *state[TRM_MAX_STATES - 1];
 };
 
-static struct shard shard_of(const struct trm_strategy *strategy, int u, int p)
+static struct shard zero_shard_of(const struct trm_strategy *strategy, int u, int p)
 {
-  const struct zero *z = strategy->own;
-  const struct piece *piece = &z->piece[p];
-  const struct interval_of part = zero_part(piece, z->group->rank);
-  struct shard shard = {.low = part.low, .n = part.high - part.low};
-  shard.w = zero_own(z, 0, u, piece);
-  shard.g = z->g + piece->own;
+  const struct zero *z = strategy->impl;
+  const struct chunk *chunk = &z->chunk[p];
+  const struct zero_interval owned = zero_shard_interval(chunk, z->group->rank);
+  struct shard shard = {.low = owned.low, .n = owned.high - owned.low};
+  shard.w = zero_shard_data(z, 0, u, chunk);
+  shard.g = z->g + chunk->shard_offset;
   for (int i = 0; i < strategy->optimizer->states; i++)
-    shard.state[i] = zero_own(z, 1 + i, u, piece);
+    shard.state[i] = zero_shard_data(z, 1 + i, u, chunk);
   return shard;
 }
 
 /* Calls what for all of them that are not empty. */
-typedef void each_shard(struct trm_strategy *strategy, struct shard *shard, void *context);
+typedef void zero_shard_visitor(struct trm_strategy *strategy, struct shard *shard, void *context);
 
-static void shards_visit(struct trm_strategy *strategy, each_shard *what, void *context)
+static void zero_visit_shards(struct trm_strategy *strategy, zero_shard_visitor *visit, void *context)
 {
-  const struct zero *z = strategy->own;
+  const struct zero *z = strategy->impl;
   for (int u = 0; u < z->units; u++)
-    for (int p = z->unit[u].first; p < z->unit[u].last; p++) {
-      struct shard shard = shard_of(strategy, u, p);
+    for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++) {
+      struct shard shard = zero_shard_of(strategy, u, p);
       if (shard.n)
-        what(strategy, &shard, context);
+        visit(strategy, &shard, context);
     }
 }
 
-static void sum_over(struct trm_strategy *strategy, struct trm_comm *comm, void *data, size_t n, enum trm_type type)
+static void zero_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *data, size_t n,
+                           enum trm_type type)
 {
   const double before = comm->ops->clock(comm);
   comm->ops->allreduce(comm, data, n, type, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
 }
 
-static void shard_norm(struct trm_strategy *strategy, struct shard *shard, void *context)
+static void zero_shard_norm(struct trm_strategy *strategy, struct shard *shard, void *context)
 {
   double *sum = context;
   *sum += trm_optimizer_norm_squared(strategy->optimizer, strategy->device, shard->low, shard->n, shard->g);
 }
 
-static double whole_norm(struct trm_strategy *strategy)
+static double zero_gradient_norm(struct trm_strategy *strategy)
 {
   double norm_squared = 0;
-  shards_visit(strategy, shard_norm, &norm_squared);
-  sum_over(strategy, ((struct zero *)strategy->own)->group, &norm_squared, 1, TRM_DOUBLE);
-  sync_norm_whole(strategy, &norm_squared);
+  zero_visit_shards(strategy, zero_shard_norm, &norm_squared);
+  zero_allreduce(strategy, ((struct zero *)strategy->impl)->group, &norm_squared, 1, TRM_DOUBLE);
+  sync_reduce_model_norm(strategy, &norm_squared);
   return norm_squared;
 }
 
 /* Adds the shard's part of the norms of the tensors, of which it may have but some. */
-static void shard_norms(struct trm_strategy *strategy, struct shard *shard, void *context)
+static void zero_shard_tensor_norms(struct trm_strategy *strategy, struct shard *shard, void *context)
 {
-  const struct zero *z = strategy->own;
+  const struct zero *z = strategy->impl;
   const struct trm_optimizer *optimizer = strategy->optimizer;
   const size_t tensors = (size_t)optimizer->tensors;
-  double(*some)[2] = z->norm + tensors;
+  double(*norms)[2] = z->norms + tensors;
   trm_optimizer_prepare(optimizer, strategy->device, context, shard->low, shard->n, shard->w, shard->g, shard->state);
-  memset(some, 0, tensors * sizeof *some);
-  trm_optimizer_norms(optimizer, strategy->device, SIZE_MAX, shard->low, shard->n, shard->w, shard->g, some);
+  memset(norms, 0, tensors * sizeof *norms);
+  trm_optimizer_partial_norms(optimizer, strategy->device, SIZE_MAX, shard->low, shard->n, shard->w, shard->g, norms);
   for (size_t t = 0; t < tensors; t++)
     for (int k = 0; k < 2; k++)
-      z->norm[t][k] += some[t][k];
+      z->norms[t][k] += norms[t][k];
 }
 
-static void whole_ratios(struct trm_strategy *strategy, struct trm_update *how)
+static void zero_tensor_ratios(struct trm_strategy *strategy, struct trm_update *update)
 {
-  const struct zero *z = strategy->own;
+  const struct zero *z = strategy->impl;
   const size_t tensors = (size_t)strategy->optimizer->tensors;
-  memset(z->norm, 0, tensors * sizeof *z->norm);
-  shards_visit(strategy, shard_norms, how);
-  sum_over(strategy, z->group, z->norm, 2 * tensors, TRM_DOUBLE);
-  sync_ratios(strategy, how, SIZE_MAX, z->norm, z->ratio);
+  memset(z->norms, 0, tensors * sizeof *z->norms);
+  zero_visit_shards(strategy, zero_shard_tensor_norms, update);
+  zero_allreduce(strategy, z->group, z->norms, 2 * tensors, TRM_DOUBLE);
+  sync_ratios(strategy, update, SIZE_MAX, z->norms, z->ratios);
 }
 
-static void shard_apply(struct trm_strategy *strategy, struct shard *shard, void *context)
+static void zero_shard_update(struct trm_strategy *strategy, struct shard *shard, void *context)
 {
-  const struct zero *z = strategy->own;
-  trm_optimizer_apply(strategy->optimizer, strategy->device, context, z->ratio, shard->low, shard->n, shard->w,
+  const struct zero *z = strategy->impl;
+  trm_optimizer_apply(strategy->optimizer, strategy->device, context, z->ratios, shard->low, shard->n, shard->w,
                       shard->g, shard->state);
 }
 
 /* The statistics of all ranks, on all of them. */
-static void rest_apply(struct trm_strategy *strategy, const struct trm_update *how)
+static void zero_statistics_update(struct trm_strategy *strategy, const struct trm_update *update)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   struct trm_device *device = strategy->device;
   const size_t bytes = z->statistics * sizeof(float);
   if (!z->statistics)
     return;
-  device->ops->download(device, z->host_rest, z->holder.anew ? z->sum_rest : z->g_rest, bytes);
-  sum_over(strategy, strategy->comm, z->host_rest, z->statistics, TRM_FLOAT);
-  device->ops->upload(device, z->g_rest, z->host_rest, bytes);
+  device->ops->download(device, z->host_statistics,
+                        z->provider.overwrites_gradient ? z->statistics_sum : z->g_statistics, bytes);
+  zero_allreduce(strategy, strategy->comm, z->host_statistics, z->statistics, TRM_FLOAT);
+  device->ops->upload(device, z->g_statistics, z->host_statistics, bytes);
   float *state[TRM_MAX_STATES - 1] = {NULL};
-  if (z->average_rest)
-    state[strategy->optimizer->states - 1] = z->average_rest;
-  trm_optimizer_apply(strategy->optimizer, device, how, z->ratio, z->trained, z->statistics, z->w_rest, z->g_rest,
-                      state);
-  device->ops->fill(device, z->g_rest, 0, z->statistics);
+  if (z->average_statistics)
+    state[strategy->optimizer->states - 1] = z->average_statistics;
+  trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, z->trainable, z->statistics, z->w_statistics,
+                      z->g_statistics, state);
+  device->ops->fill(device, z->g_statistics, 0, z->statistics);
 }
 
 /* The next gradients are the first of a step. */
-static void sums_forget(struct trm_strategy *strategy)
+static void zero_reset_sums(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   for (int u = 0; u < z->units; u++)
-    z->unit[u].filled = false;
-  z->crossed = false;
+    z->unit[u].accumulated = false;
+  z->cross_reduced = false;
   if (z->statistics)
-    strategy->device->ops->fill(strategy->device, z->sum_rest, 0, z->statistics);
+    strategy->device->ops->fill(strategy->device, z->statistics_sum, 0, z->statistics);
 }
 
-static int zero_step(struct trm_strategy *strategy, double rate, struct trm_tally *tally)
+static int zero_step(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums)
 {
   zero_gradients_finish(strategy);
-  const int status = sync_tally(strategy, strategy->comm, tally);
+  const int status = sync_sum_losses(strategy, strategy->comm, sums);
   if (status == TRM_OK) { /* on every rank */
-    struct trm_update how = sync_update(strategy, rate, strategy->optimizer->clip > 0 ? whole_norm(strategy) : 0);
-    if (trm_optimizer_has_ratios(strategy->optimizer))
-      whole_ratios(strategy, &how);
-    zero_weights_rest(strategy);
-    shards_visit(strategy, shard_apply, &how);
-    rest_apply(strategy, &how);
+    struct trm_update update =
+      sync_make_update(strategy, rate, strategy->optimizer->clip > 0 ? zero_gradient_norm(strategy) : 0);
+    if (trm_optimizer_has_trust_ratios(strategy->optimizer))
+      zero_tensor_ratios(strategy, &update);
+    zero_weights_wait(strategy);
+    zero_visit_shards(strategy, zero_shard_update, &update);
+    zero_statistics_update(strategy, &update);
     strategy->updates++;
-    zero_weights_changed(strategy);
+    zero_weights_invalidate(strategy);
   }
-  sums_forget(strategy);
+  zero_reset_sums(strategy);
   TRM_CHECK(status);
   return strategy->device->ops->sync(strategy->device);
 }

@@ -8,71 +8,74 @@
 
 /* -- cutting */
 
-static size_t up_to(size_t n, size_t multiple)
+static size_t zero_arrays_round_up(size_t n, size_t multiple)
 {
   return (n + multiple - 1) / multiple * multiple;
 }
 
 /* Large units go in pieces, so that no message is much larger than the others. */
-static void unit_divide(struct zero *z, struct unit *unit, size_t ranks, size_t least)
+static void zero_arrays_unit_shard(struct zero *z, struct unit *unit, size_t ranks, size_t min)
 {
   const size_t n = unit->high - unit->low;
-  const size_t pieces = (n + 4 * least - 1) / (4 * least), each = up_to((n + pieces - 1) / pieces, ZERO_LINE * ranks);
-  unit->first = z->pieces;
-  for (size_t at = unit->low; at < unit->high; at += each) {
-    const size_t high = unit->high - at < each ? unit->high : at + each;
-    const size_t part = up_to(high - at, ZERO_LINE * ranks) / ranks;
-    z->piece[z->pieces++] = (struct piece){.low = at, .high = high, .part = part, .own = z->shard};
-    z->shard += part;
-    unit->part += part;
+  const size_t chunks = (n + 4 * min - 1) / (4 * min),
+               chunk_size = zero_arrays_round_up((n + chunks - 1) / chunks, ZERO_ALIGN * ranks);
+  unit->first_chunk = z->chunks;
+  for (size_t at = unit->low; at < unit->high; at += chunk_size) {
+    const size_t high = unit->high - at < chunk_size ? unit->high : at + chunk_size;
+    const size_t shard_size = zero_arrays_round_up(high - at, ZERO_ALIGN * ranks) / ranks;
+    z->chunk[z->chunks++] =
+      (struct chunk){.low = at, .high = high, .shard_size = shard_size, .shard_offset = z->shard_size};
+    z->shard_size += shard_size;
+    unit->shard_size += shard_size;
   }
-  unit->room = unit->part * ranks;
-  unit->last = z->pieces;
-  z->most_pieces = unit->last - unit->first > z->most_pieces ? unit->last - unit->first : z->most_pieces;
+  unit->capacity = unit->shard_size * ranks;
+  unit->last_chunk = z->chunks;
+  z->max_chunks =
+    unit->last_chunk - unit->first_chunk > z->max_chunks ? unit->last_chunk - unit->first_chunk : z->max_chunks;
 }
 
-static void unit_close(struct zero *z, size_t low, size_t high, bool shared, size_t ranks, size_t least)
+static void zero_arrays_unit_add(struct zero *z, size_t low, size_t high, bool tied, size_t ranks, size_t min)
 {
   if (low == high)
     return;
   struct unit *unit = &z->unit[z->units++];
-  *unit = (struct unit){.low = low, .high = high, .shared = shared};
-  unit_divide(z, unit, ranks, least);
+  *unit = (struct unit){.low = low, .high = high, .tied = tied};
+  zero_arrays_unit_shard(z, unit, ranks, min);
 }
 
 /* Units of at least parallel.bucket bytes, from one end of a layer to another. A weight that is used at both ends of
  * the chain is a unit, and none reaches over the end of a chunk. */
-static void make_units(struct trm_strategy *strategy, struct zero *z)
+static void zero_arrays_make_units(struct trm_strategy *strategy, struct zero *z)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
-  const size_t ranks = (size_t)z->group->size, line = ZERO_LINE * ranks;
-  const size_t asked = (size_t)strategy->options->parallel.bucket / sizeof(float);
-  const size_t least = up_to(asked > line ? asked : line, line);
+  const size_t ranks = (size_t)z->group->size, align = ZERO_ALIGN * ranks;
+  const size_t requested = (size_t)strategy->options->parallel.bucket / sizeof(float);
+  const size_t min = zero_arrays_round_up(requested > align ? requested : align, align);
   z->unit = trm_alloc(((size_t)strategy->boundaries + 1) * sizeof *z->unit, "units");
-  z->piece = trm_alloc((z->trained / least + (size_t)strategy->boundaries + 1) * sizeof *z->piece, "units");
+  z->chunk = trm_alloc((z->trainable / min + (size_t)strategy->boundaries + 1) * sizeof *z->chunk, "units");
   size_t low = 0, layer = 0;
   int t = 0;
-  for (int i = 0; i < strategy->boundaries && layer < z->trained; i++) {
+  for (int i = 0; i < strategy->boundaries && layer < z->trainable; i++) {
     const size_t high = strategy->boundary[i];
     while (optimizer->tensor[t].end < high && t + 1 < optimizer->tensors)
       t++;
-    const bool shared = optimizer->tensor[t].shared;
-    if (shared) {
-      unit_close(z, low, layer, false, ranks, least);
+    const bool tied = optimizer->tensor[t].shared;
+    if (tied) {
+      zero_arrays_unit_add(z, low, layer, false, ranks, min);
       low = layer;
     }
-    layer = high < z->trained ? high : z->trained;
-    if (shared || optimizer->tensor[t].last || layer - low >= least || layer == z->trained) {
-      unit_close(z, low, layer, shared, ranks, least);
+    layer = high < z->trainable ? high : z->trainable;
+    if (tied || optimizer->tensor[t].last_of_chunk || layer - low >= min || layer == z->trainable) {
+      zero_arrays_unit_add(z, low, layer, tied, ranks, min);
       low = layer;
     }
   }
 }
 
-struct interval_of zero_part(const struct piece *piece, int rank)
+struct zero_interval zero_shard_interval(const struct chunk *chunk, int rank)
 {
-  const size_t low = piece->low + (size_t)rank * piece->part, high = low + piece->part;
-  return (struct interval_of){low < piece->high ? low : piece->high, high < piece->high ? high : piece->high};
+  const size_t low = chunk->low + (size_t)rank * chunk->shard_size, high = low + chunk->shard_size;
+  return (struct zero_interval){low < chunk->high ? low : chunk->high, high < chunk->high ? high : chunk->high};
 }
 
 int zero_unit_at(const struct zero *z, size_t element)
@@ -90,7 +93,7 @@ int zero_unit_at(const struct zero *z, size_t element)
 
 /* -- memory */
 
-static int take(struct trm_strategy *strategy, size_t elements, const char *what, float **array)
+static int zero_arrays_alloc(struct trm_strategy *strategy, size_t elements, const char *what, float **array)
 {
   void *memory = NULL;
   if (elements)
@@ -99,156 +102,157 @@ static int take(struct trm_strategy *strategy, size_t elements, const char *what
   return TRM_OK;
 }
 
-/* Slots for turns: neighbours have different ones. */
-static void assign_turns(struct zero *z)
+/* Slots for turns: neighbors have different ones. */
+static void zero_arrays_assign_slots(struct zero *z)
 {
-  int turn = 0;
-  z->turns = 2;
+  int next = 0;
+  z->rotating_slots = 2;
   for (int u = 0; u < z->units; u++)
-    z->unit[u].turn = z->unit[u].shared ? z->turns++ : turn++ % 2;
+    z->unit[u].rotating_slot = z->unit[u].tied ? z->rotating_slots++ : next++ % 2;
 }
 
 /* Of an array that stands once each rank takes about its share, otherwise the whole for itself. */
-static int take_shared(const struct zero *z, size_t elements, bool once, const char *what, struct trm_shared *shared,
-                       float **array)
+static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy, const char *what,
+                                    struct trm_shared *shared, float **array)
 {
   const size_t page = 65536, pages = (elements * sizeof(float) + page - 1) / page, rank = (size_t)z->group->rank;
   size_t low = 0, high = pages;
-  if (once)
+  if (single_copy)
     trm_interval(pages, (size_t)z->group->size, rank, &low, &high);
   TRM_CHECK(z->group->ops->share(z->group, (high - low) * page, what, shared));
-  *array = once ? shared->base[0] : shared->own;
+  *array = single_copy ? shared->base[0] : shared->local;
   return TRM_OK;
 }
 
 /* shared: the memory of all of them, by the group; NULL: this rank's own */
-static int slots_create(struct trm_strategy *strategy, struct slots *slots, bool all, struct trm_shared *shared,
-                        const char *what)
+static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots *slots, bool per_unit,
+                                    struct trm_shared *shared, const char *what)
 {
-  const struct zero *z = strategy->own;
-  const bool here = strategy->device->host_memory;
-  const char *memory = all ? what : "buffers of units";
-  size_t room = 0;
-  slots->all = all;
-  slots->count = all ? z->units : z->turns;
+  const struct zero *z = strategy->impl;
+  const bool on_host = strategy->device->host_memory;
+  const char *memory = per_unit ? what : "buffers of units";
+  size_t capacity = 0;
+  slots->per_unit = per_unit;
+  slots->count = per_unit ? z->units : z->rotating_slots;
   slots->slot = trm_alloc((size_t)slots->count * sizeof *slots->slot, what);
   for (int u = 0; u < z->units; u++) {
-    struct slot *slot = &slots->slot[all ? u : z->unit[u].turn];
-    slot->room = slot->room > z->unit[u].room ? slot->room : z->unit[u].room;
+    struct slot *slot = &slots->slot[per_unit ? u : z->unit[u].rotating_slot];
+    slot->capacity = slot->capacity > z->unit[u].capacity ? slot->capacity : z->unit[u].capacity;
   }
   for (int i = 0; i < slots->count; i++)
-    room += slots->slot[i].room;
+    capacity += slots->slot[i].capacity;
   if (shared)
-    TRM_CHECK(take_shared(z, room, all, memory, shared, &slots->memory));
+    TRM_CHECK(zero_arrays_alloc_shared(z, capacity, per_unit, memory, shared, &slots->memory));
   else
-    TRM_CHECK(take(strategy, room, memory, &slots->memory));
-  float *data = slots->memory, *host = here ? NULL : trm_alloc(room * sizeof *host, what);
+    TRM_CHECK(zero_arrays_alloc(strategy, capacity, memory, &slots->memory));
+  float *data = slots->memory, *host = on_host ? NULL : trm_alloc(capacity * sizeof *host, what);
   for (int i = 0; i < slots->count; i++) {
     struct slot *slot = &slots->slot[i];
     slot->unit = -1;
     slot->data = data;
-    slot->host = here ? data : host;
-    slot->request = trm_alloc((size_t)z->most_pieces * sizeof *slot->request, what);
-    data += slot->room;
-    host = host ? host + slot->room : NULL;
+    slot->host = on_host ? data : host;
+    slot->request = trm_alloc((size_t)z->max_chunks * sizeof *slot->request, what);
+    data += slot->capacity;
+    host = host ? host + slot->capacity : NULL;
   }
   return TRM_OK;
 }
 
-static struct trm_comm *zero_group(const struct trm_strategy *strategy)
+static struct trm_comm *zero_arrays_group(const struct trm_strategy *strategy)
 {
-  return ((const struct zero *)strategy->own)->group;
+  return ((const struct zero *)strategy->impl)->group;
 }
 
-static void slots_free(struct trm_strategy *strategy, struct slots *slots, struct trm_shared *shared)
+static void zero_arrays_slots_free(struct trm_strategy *strategy, struct slots *slots, struct trm_shared *shared)
 {
   for (int i = 0; i < slots->count; i++) {
     if (i == 0 && slots->slot[i].host != slots->slot[i].data)
       trm_free(slots->slot[i].host);
     trm_free(slots->slot[i].request);
-    trm_free(slots->slot[i].sum);
+    trm_free(slots->slot[i].received);
   }
   if (shared->base)
-    zero_group(strategy)->ops->unshare(zero_group(strategy), shared);
+    zero_arrays_group(strategy)->ops->unshare(zero_arrays_group(strategy), shared);
   else if (slots->memory)
     strategy->device->ops->release(strategy->device, slots->memory);
   trm_free(slots->slot);
 }
 
-static int state_create(struct trm_strategy *strategy, struct zero *z, int i)
+static int zero_arrays_state_create(struct trm_strategy *strategy, struct zero *z, int i)
 {
-  const char *folder = sync_offload(strategy);
-  if (!folder)
-    return take(strategy, z->shard, "optimizer states", &z->state[i]);
-  TRM_CHECK(trm_mapped_create(trm_comm_self(), folder, z->shard * sizeof(float), "optimizer states", &z->mapped[i]));
+  const char *dir = sync_offload_dir(strategy);
+  if (!dir)
+    return zero_arrays_alloc(strategy, z->shard_size, "optimizer states", &z->state[i]);
+  TRM_CHECK(trm_mapped_create(trm_comm_self(), dir, z->shard_size * sizeof(float), "optimizer states", &z->mapped[i]));
   z->state[i] = z->mapped[i].data;
   return TRM_OK;
 }
 
-static int shards_create(struct trm_strategy *strategy, struct zero *z)
+static int zero_arrays_shards_create(struct trm_strategy *strategy, struct zero *z)
 {
-  if (!z->weights.all)
-    TRM_CHECK(take(strategy, z->shard, "weights", &z->w));
-  TRM_CHECK(take(strategy, z->shard, "gradients", &z->g));
-  for (int i = 0; i < strategy->optimizer->states - (z->averages.all ? 1 : 0); i++)
-    TRM_CHECK(state_create(strategy, z, i));
-  size_t most = 0;
+  if (!z->weights.per_unit)
+    TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, "weights", &z->w));
+  TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, "gradients", &z->g));
+  for (int i = 0; i < strategy->optimizer->states - (z->averages.per_unit ? 1 : 0); i++)
+    TRM_CHECK(zero_arrays_state_create(strategy, z, i));
+  size_t max = 0;
   for (int u = 0; u < z->units; u++)
-    most = z->unit[u].part > most ? z->unit[u].part : most;
-  return strategy->device->host_memory ? TRM_OK : take(strategy, most, "gradients", &z->came);
+    max = z->unit[u].shard_size > max ? z->unit[u].shard_size : max;
+  return strategy->device->host_memory ? TRM_OK : zero_arrays_alloc(strategy, max, "gradients", &z->received);
 }
 
-static int statistics_create(struct trm_strategy *strategy, struct zero *z)
+static int zero_arrays_statistics_create(struct trm_strategy *strategy, struct zero *z)
 {
-  float **const array[] = {&z->w_rest, &z->g_rest, &z->sum_rest, &z->average_rest};
+  float **const array[] = {&z->w_statistics, &z->g_statistics, &z->statistics_sum, &z->average_statistics};
   for (int i = 0; i < 3 + (strategy->optimizer->ema > 0); i++)
-    TRM_CHECK(take(strategy, z->statistics, "statistics", array[i]));
+    TRM_CHECK(zero_arrays_alloc(strategy, z->statistics, "statistics", array[i]));
   if (z->statistics)
-    z->host_rest = trm_alloc(z->statistics * sizeof *z->host_rest, "statistics");
+    z->host_statistics = trm_alloc(z->statistics * sizeof *z->host_statistics, "statistics");
   return TRM_OK;
 }
 
-static int marks_create(struct zero *z)
+static int zero_arrays_progress_create(struct zero *z)
 {
-  const size_t ranks = (size_t)z->group->size, bytes = ranks * (size_t)z->turns * sizeof *z->mark;
-  z->from = trm_alloc((1 + ranks) * sizeof *z->from, "gradients");
-  TRM_CHECK(z->group->ops->share(z->group, z->group->rank == 0 ? bytes : 0, "gradients", &z->notes));
-  z->mark = z->notes.base[0];
+  const size_t ranks = (size_t)z->group->size, bytes = ranks * (size_t)z->rotating_slots * sizeof *z->progress;
+  z->addends = trm_alloc((1 + ranks) * sizeof *z->addends, "gradients");
+  TRM_CHECK(z->group->ops->share(z->group, z->group->rank == 0 ? bytes : 0, "gradients", &z->scratch));
+  z->progress = z->scratch.base[0];
   return TRM_OK;
 }
 
-static int arrays_create(struct trm_strategy *strategy, struct zero *z)
+static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
 {
-  const bool all = z->level < 3 || z->in_place;
-  TRM_CHECK(slots_create(strategy, &z->weights, all, z->in_place ? &z->w_shared : NULL, "weights"));
-  TRM_CHECK(slots_create(strategy, &z->gradients, z->level < 2, z->in_place ? &z->g_shared : NULL, "gradients"));
-  if (all && strategy->optimizer->ema > 0)
-    TRM_CHECK(slots_create(strategy, &z->averages, z->in_place, z->in_place ? &z->average_shared : NULL,
-                           "averaged weights"));
-  if (z->in_place)
-    TRM_CHECK(marks_create(z));
-  TRM_CHECK(shards_create(strategy, z));
-  return statistics_create(strategy, z);
+  const bool per_unit = z->level < 3 || z->node_shared;
+  TRM_CHECK(zero_arrays_slots_create(strategy, &z->weights, per_unit, z->node_shared ? &z->w_shared : NULL, "weights"));
+  TRM_CHECK(
+    zero_arrays_slots_create(strategy, &z->gradients, z->level < 2, z->node_shared ? &z->g_shared : NULL, "gradients"));
+  if (per_unit && strategy->optimizer->ema > 0)
+    TRM_CHECK(zero_arrays_slots_create(strategy, &z->averages, z->node_shared,
+                                       z->node_shared ? &z->average_shared : NULL, "averaged weights"));
+  if (z->node_shared)
+    TRM_CHECK(zero_arrays_progress_create(z));
+  TRM_CHECK(zero_arrays_shards_create(strategy, z));
+  return zero_arrays_statistics_create(strategy, z);
 }
 
 /* Who divides the arrays: everybody, or each node for itself (parallel.shard). A group that shares memory uses it. */
-static void make_groups(struct trm_strategy *strategy, struct zero *z)
+static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *z)
 {
   struct trm_comm *comm = strategy->comm;
   const char *share = strategy->options->parallel.share;
   const bool shares = strcmp(share, "none") != 0;
   struct trm_comm *node = comm->ops->split_node(comm, shares ? share : "node");
-  int32_t most[2] = {node->size, -node->size};
-  comm->ops->allreduce(comm, most, 2, TRM_INT32, TRM_MAX);
-  const bool even = most[0] == -most[1];
+  int32_t bounds[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
+  const bool even = bounds[0] == -bounds[1];
   bool by_node = strcmp(strategy->options->parallel.shard, "node") == 0;
   if (by_node && !even)
     trm_info("the nodes have %d to %d ranks: the arrays are divided over all of them, not over those of each node",
-             -most[1], most[0]);
+             -bounds[1], bounds[0]);
   by_node = even && (by_node || node->size == comm->size);
   z->group = by_node ? node : comm->ops->split(comm, 0, comm->rank);
   z->cross = by_node && node->size < comm->size ? comm->ops->split(comm, node->rank, comm->rank) : NULL;
-  z->in_place = by_node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
+  z->node_shared = by_node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
   if (!by_node)
     node->ops->release(node);
 }
@@ -259,49 +263,49 @@ int zero_create(struct trm_strategy *strategy)
     return trm_error(TRM_USAGE,
                      "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
                      "one; leave one of them out");
-  if (sync_offload(strategy) && !strategy->device->host_memory)
+  if (sync_offload_dir(strategy) && !strategy->device->host_memory)
     return trm_error(TRM_USAGE,
                      "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
                      "its own", strategy->device->ops->name);
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   struct zero *z = trm_alloc(sizeof *z, "the strategy");
-  strategy->own = z;
-  strategy->index = strategy->comm->rank;
-  strategy->parts = strategy->comm->size;
+  strategy->impl = z;
+  strategy->batch_shard = strategy->comm->rank;
+  strategy->batch_shards = strategy->comm->size;
   z->level = (int)strategy->options->parallel.zero;
-  z->trained = trm_optimizer_trained(strategy->optimizer);
-  z->statistics = strategy->elements - z->trained;
-  make_groups(strategy, z);
-  make_units(strategy, z);
-  assign_turns(z);
-  z->norm = trm_alloc(2 * tensors * sizeof *z->norm, "norms");
-  z->ratio = trm_alloc(tensors * sizeof *z->ratio, "norms");
-  const int status = trm_agree(strategy->comm, arrays_create(strategy, z));
+  z->trainable = trm_optimizer_trained(strategy->optimizer);
+  z->statistics = strategy->elements - z->trainable;
+  zero_arrays_make_groups(strategy, z);
+  zero_arrays_make_units(strategy, z);
+  zero_arrays_assign_slots(z);
+  z->norms = trm_alloc(2 * tensors * sizeof *z->norms, "norms");
+  z->ratios = trm_alloc(tensors * sizeof *z->ratios, "norms");
+  const int status = trm_agree(strategy->comm, zero_arrays_create_all(strategy, z));
   if (status != TRM_OK) {
     zero_destroy(strategy);
     return status;
   }
-  z->holder = zero_holder(strategy);
-  strategy->holder = &z->holder;
+  z->provider = zero_param_provider(strategy);
+  strategy->provider = &z->provider;
   return TRM_OK;
 }
 
 void zero_destroy(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
-  zero_weights_rest(strategy);
-  slots_free(strategy, &z->weights, &z->w_shared);
-  slots_free(strategy, &z->gradients, &z->g_shared);
-  slots_free(strategy, &z->averages, &z->average_shared);
-  if (z->notes.base)
-    z->group->ops->unshare(z->group, &z->notes);
+  struct zero *z = strategy->impl;
+  zero_weights_wait(strategy);
+  zero_arrays_slots_free(strategy, &z->weights, &z->w_shared);
+  zero_arrays_slots_free(strategy, &z->gradients, &z->g_shared);
+  zero_arrays_slots_free(strategy, &z->averages, &z->average_shared);
+  if (z->scratch.base)
+    z->group->ops->unshare(z->group, &z->scratch);
   for (int i = 0; i < TRM_MAX_STATES - 1; i++) {
     if (z->mapped[i].data)
       z->state[i] = NULL;
     trm_mapped_free(&z->mapped[i]);
   }
   float *const array[] = {z->w,    z->g,      z->state[0], z->state[1],  z->state[2],
-                          z->came, z->w_rest, z->g_rest,   z->sum_rest, z->average_rest};
+                          z->received, z->w_statistics, z->g_statistics,   z->statistics_sum, z->average_statistics};
   for (size_t i = 0; i < sizeof array / sizeof *array; i++)
     if (array[i])
       strategy->device->ops->release(strategy->device, array[i]);
@@ -310,13 +314,13 @@ void zero_destroy(struct trm_strategy *strategy)
   z->group->ops->release(z->group);
   if (z->cross)
     z->cross->ops->release(z->cross);
-  trm_free(z->from);
-  trm_free(z->host_rest);
-  trm_free(z->norm);
-  trm_free(z->ratio);
+  trm_free(z->addends);
+  trm_free(z->host_statistics);
+  trm_free(z->norms);
+  trm_free(z->ratios);
   trm_free(z->unit);
-  trm_free(z->piece);
+  trm_free(z->chunk);
   trm_free(z);
-  strategy->own = NULL;
-  strategy->holder = NULL;
+  strategy->impl = NULL;
+  strategy->provider = NULL;
 }

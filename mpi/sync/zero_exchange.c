@@ -7,41 +7,41 @@
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
 
-static struct slot *slot_of(const struct zero *z, const struct slots *slots, int u)
+static struct slot *zero_exchange_slot(const struct zero *z, const struct slots *slots, int u)
 {
-  return &slots->slot[slots->all ? u : z->unit[u].turn];
+  return &slots->slot[slots->per_unit ? u : z->unit[u].rotating_slot];
 }
 
 /* Where weights, or the state that is used in their place, are to be had. */
-static const struct slots *weights_of(const struct zero *z, int array)
+static const struct slots *zero_exchange_weight_slots(const struct zero *z, int array)
 {
-  return array && z->weights.all ? &z->averages : &z->weights;
+  return array && z->weights.per_unit ? &z->averages : &z->weights;
 }
 
-float *zero_own(const struct zero *z, int array, int u, const struct piece *piece)
+float *zero_shard_data(const struct zero *z, int array, int u, const struct chunk *chunk)
 {
   float *shards = array ? z->state[array - 1] : z->w;
   if (shards)
-    return shards + piece->own;
+    return shards + chunk->shard_offset;
   const struct slots *slots = array ? &z->averages : &z->weights;
-  return slots->slot[u].data + (piece->low - z->unit[u].low) + (size_t)z->group->rank * piece->part;
+  return slots->slot[u].data + (chunk->low - z->unit[u].low) + (size_t)z->group->rank * chunk->shard_size;
 }
 
 /* Copies to and from what the network sees, where the device's memory is another one. */
-static void bring_out(struct trm_strategy *strategy, float *host, const float *data, size_t n)
+static void zero_exchange_download(struct trm_strategy *strategy, float *host, const float *data, size_t n)
 {
   if (host != data && !strategy->device->host_memory)
     strategy->device->ops->download(strategy->device, host, data, n * sizeof *host);
 }
 
-static void bring_in(struct trm_strategy *strategy, float *data, const float *host, size_t n)
+static void zero_exchange_upload(struct trm_strategy *strategy, float *data, const float *host, size_t n)
 {
   if (host != data && !strategy->device->host_memory)
     strategy->device->ops->upload(strategy->device, data, host, n * sizeof *host);
 }
 
 /* What the device has been given to do is done. A device that failed has no way back: others wait for this rank. */
-static void device_wait(struct trm_strategy *strategy)
+static void zero_exchange_device_wait(struct trm_strategy *strategy)
 {
   const int status = strategy->device->ops->sync(strategy->device);
   if (status == TRM_OK)
@@ -50,276 +50,280 @@ static void device_wait(struct trm_strategy *strategy)
   trm_abort(status);
 }
 
-static void requests_wait(struct trm_strategy *strategy, struct slot *slot, int count)
+static void zero_exchange_wait(struct trm_strategy *strategy, struct slot *slot, int count)
 {
-  struct trm_comm *comm = ((struct zero *)strategy->own)->group;
+  struct trm_comm *comm = ((struct zero *)strategy->impl)->group;
   const double before = comm->ops->clock(comm);
   for (int i = 0; i < count; i++)
     comm->ops->wait(&slot->request[i]);
   strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("wait for parts", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("wait for shards", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
 }
 
-void zero_meet(struct trm_strategy *strategy)
+void zero_group_barrier(struct trm_strategy *strategy)
 {
-  struct trm_comm *group = ((struct zero *)strategy->own)->group;
-  device_wait(strategy);
+  struct trm_comm *group = ((struct zero *)strategy->impl)->group;
+  zero_exchange_device_wait(strategy);
   const double before = group->ops->clock(group);
   group->ops->barrier(group);
   strategy->wait_s += group->ops->clock(group) - before;
-  trm_trace_end("meet the group", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("group barrier", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
 }
 
 /* -- weights */
 
-static void gather_finish(struct trm_strategy *strategy, struct slot *slot)
+static void zero_exchange_gather_finish(struct trm_strategy *strategy, struct slot *slot)
 {
-  const struct zero *z = strategy->own;
-  if (!slot->under_way)
+  const struct zero *z = strategy->impl;
+  if (!slot->in_flight)
     return;
   const struct unit *unit = &z->unit[slot->unit];
-  requests_wait(strategy, slot, unit->last - unit->first);
-  bring_in(strategy, slot->data, slot->host, unit->room);
-  slot->under_way = false;
+  zero_exchange_wait(strategy, slot, unit->last_chunk - unit->first_chunk);
+  zero_exchange_upload(strategy, slot->data, slot->host, unit->capacity);
+  slot->in_flight = false;
 }
 
-static void gather_begin(struct trm_strategy *strategy, struct slot *slot, int u, int array)
+static void zero_exchange_gather_begin(struct trm_strategy *strategy, struct slot *slot, int u, int array)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   struct trm_comm *comm = z->group;
   const struct unit *unit = &z->unit[u];
-  gather_finish(strategy, slot);
-  device_wait(strategy);
+  zero_exchange_gather_finish(strategy, slot);
+  zero_exchange_device_wait(strategy);
   slot->unit = u;
   slot->array = array;
-  slot->under_way = true;
+  slot->in_flight = true;
   const double before = comm->ops->clock(comm);
-  for (int p = unit->first; p < unit->last; p++) {
-    const struct piece *piece = &z->piece[p];
-    float *all = slot->host + (piece->low - unit->low), *own = all + (size_t)comm->rank * piece->part;
-    const float *mine = zero_own(z, array, u, piece);
+  for (int p = unit->first_chunk; p < unit->last_chunk; p++) {
+    const struct chunk *chunk = &z->chunk[p];
+    float *all = slot->host + (chunk->low - unit->low), *block = all + (size_t)comm->rank * chunk->shard_size;
+    const float *mine = zero_shard_data(z, array, u, chunk);
     if (strategy->device->host_memory) {
-      comm->ops->allgather_begin(comm, mine, all, piece->part, TRM_FLOAT, &slot->request[p - unit->first]);
+      comm->ops->allgather_begin(comm, mine, all, chunk->shard_size, TRM_FLOAT, &slot->request[p - unit->first_chunk]);
     } else {
-      bring_out(strategy, own, mine, piece->part);
-      comm->ops->allgather_begin(comm, own, all, piece->part, TRM_FLOAT, &slot->request[p - unit->first]);
+      zero_exchange_download(strategy, block, mine, chunk->shard_size);
+      comm->ops->allgather_begin(comm, block, all, chunk->shard_size, TRM_FLOAT, &slot->request[p - unit->first_chunk]);
     }
   }
   strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("gather, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("all-gather, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
 }
 
-static bool slot_has(const struct slot *slot, int u, int array)
+static bool zero_exchange_slot_has(const struct slot *slot, int u, int array)
 {
   return slot->unit == u && slot->array == array;
 }
 
-float *zero_weights_take(struct trm_strategy *strategy, int u, int array)
+float *zero_weights_acquire(struct trm_strategy *strategy, int u, int array)
 {
-  const struct zero *z = strategy->own;
-  struct slot *slot = slot_of(z, weights_of(z, array), u);
-  if (z->in_place)
+  const struct zero *z = strategy->impl;
+  struct slot *slot = zero_exchange_slot(z, zero_exchange_weight_slots(z, array), u);
+  if (z->node_shared)
     return slot->data;
-  if (!slot_has(slot, u, array))
-    gather_begin(strategy, slot, u, array);
-  gather_finish(strategy, slot);
-  slot->held++;
+  if (!zero_exchange_slot_has(slot, u, array))
+    zero_exchange_gather_begin(strategy, slot, u, array);
+  zero_exchange_gather_finish(strategy, slot);
+  slot->users++;
   return slot->data;
 }
 
-void zero_weights_give(struct trm_strategy *strategy, int u, int array)
+void zero_weights_release(struct trm_strategy *strategy, int u, int array)
 {
-  const struct zero *z = strategy->own;
-  if (!z->in_place)
-    slot_of(z, weights_of(z, array), u)->held--;
+  const struct zero *z = strategy->impl;
+  if (!z->node_shared)
+    zero_exchange_slot(z, zero_exchange_weight_slots(z, array), u)->users--;
 }
 
-void zero_weights_ahead(struct trm_strategy *strategy, int u, int array)
+void zero_weights_prefetch(struct trm_strategy *strategy, int u, int array)
 {
-  const struct zero *z = strategy->own;
-  if (z->in_place || u < 0 || u >= z->units)
+  const struct zero *z = strategy->impl;
+  if (z->node_shared || u < 0 || u >= z->units)
     return;
-  struct slot *slot = slot_of(z, weights_of(z, array), u);
-  if (!slot_has(slot, u, array) && !slot->held)
-    gather_begin(strategy, slot, u, array);
+  struct slot *slot = zero_exchange_slot(z, zero_exchange_weight_slots(z, array), u);
+  if (!zero_exchange_slot_has(slot, u, array) && !slot->users)
+    zero_exchange_gather_begin(strategy, slot, u, array);
 }
 
-void zero_weights_rest(struct trm_strategy *strategy)
+void zero_weights_wait(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   for (int i = 0; i < z->weights.count; i++)
-    gather_finish(strategy, &z->weights.slot[i]);
+    zero_exchange_gather_finish(strategy, &z->weights.slot[i]);
   for (int i = 0; i < z->averages.count; i++)
-    gather_finish(strategy, &z->averages.slot[i]);
+    zero_exchange_gather_finish(strategy, &z->averages.slot[i]);
 }
 
-void zero_weights_changed(struct trm_strategy *strategy)
+void zero_weights_invalidate(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
-  if (z->in_place) {
-    zero_meet(strategy);
+  struct zero *z = strategy->impl;
+  if (z->node_shared) {
+    zero_group_barrier(strategy);
     return;
   }
-  zero_weights_rest(strategy);
+  zero_weights_wait(strategy);
   for (int i = 0; i < z->averages.count; i++)
     z->averages.slot[i].unit = -1;
   for (int i = 0; i < z->weights.count; i++)
     z->weights.slot[i].unit = -1;
   /* in the order of the forward pass: all of them, or the first two */
-  const int last = z->units - 1, first = z->weights.all ? 0 : z->units - (z->unit[last].shared ? 2 : 1);
+  const int last = z->units - 1, first = z->weights.per_unit ? 0 : z->units - (z->unit[last].tied ? 2 : 1);
   for (int u = last; u >= first; u--)
-    zero_weights_ahead(strategy, u, 0);
+    zero_weights_prefetch(strategy, u, 0);
 }
 
 /* -- gradients */
 
 /* to (n), this rank's shard, gets what came: another sum, or the first one of this step. */
-static void shard_add(struct trm_strategy *strategy, float *to, const float *came, size_t n, bool filled)
+static void zero_exchange_shard_add(struct trm_strategy *strategy, float *to, const float *received, size_t n,
+                                    bool accumulate)
 {
-  const float *const both[] = {to, came};
-  if (filled)
+  const float *const both[] = {to, received};
+  if (accumulate)
     strategy->device->ops->sum(strategy->device, to, both, 2, n);
-  else if (to != came)
-    strategy->device->ops->copy(strategy->device, to, came, n * sizeof *to);
+  else if (to != received)
+    strategy->device->ops->copy(strategy->device, to, received, n * sizeof *to);
 }
 
 /* Where the ranks of the node are with a slot. */
-static struct zero_mark *mark_of(const struct zero *z, int rank, const struct slot *slot)
+static struct zero_progress_flag *zero_exchange_progress(const struct zero *z, int rank, const struct slot *slot)
 {
-  return &z->mark[rank * z->turns + (int)(slot - z->gradients.slot)];
+  return &z->progress[rank * z->rotating_slots + (int)(slot - z->gradients.slot)];
 }
 
 /* Have all ranks of the node given what is in the slot; or added their parts of it? */
-static bool node_has(const struct zero *z, const struct slot *slot, bool summed)
+static bool zero_exchange_node_has(const struct zero *z, const struct slot *slot, bool summed)
 {
   for (int rank = 0; rank < z->group->size; rank++) {
-    struct zero_mark *mark = mark_of(z, rank, slot);
-    if (atomic_load_explicit(summed ? &mark->summed : &mark->given, memory_order_acquire) < slot->given)
+    struct zero_progress_flag *flag = zero_exchange_progress(z, rank, slot);
+    if (atomic_load_explicit(summed ? &flag->summed : &flag->completed, memory_order_acquire) < slot->completed)
       return false;
   }
   return true;
 }
 
-static void await_node(struct trm_strategy *strategy, const struct slot *slot, bool summed)
+static void zero_exchange_await_node(struct trm_strategy *strategy, const struct slot *slot, bool summed)
 {
-  const struct zero *z = strategy->own;
+  const struct zero *z = strategy->impl;
   struct trm_comm *group = z->group;
   const double before = group->ops->clock(group);
-  while (!node_has(z, slot, summed))
+  while (!zero_exchange_node_has(z, slot, summed))
     group->ops->idle(group, before);
   strategy->wait_s += group->ops->clock(group) - before;
-  trm_trace_end("wait for the group", TRM_TRACE_WAIT, before, TRM_TRACE_NOWHERE);
+  trm_trace_end("wait for the group", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
 }
 
 /* Adds this rank's part of what the ranks of the node have in their slots. */
-static void node_sum(struct trm_strategy *strategy, struct slot *slot)
+static void zero_exchange_node_sum(struct trm_strategy *strategy, struct slot *slot)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   struct unit *unit = &z->unit[slot->unit];
   const size_t begin = (size_t)(slot->data - z->gradients.memory);
-  await_node(strategy, slot, false);
-  for (int p = unit->first; p < unit->last; p++) {
-    const struct piece *piece = &z->piece[p];
-    const size_t at = begin + (piece->low - unit->low) + (size_t)z->group->rank * piece->part;
+  zero_exchange_await_node(strategy, slot, false);
+  for (int p = unit->first_chunk; p < unit->last_chunk; p++) {
+    const struct chunk *chunk = &z->chunk[p];
+    const size_t at = begin + (chunk->low - unit->low) + (size_t)z->group->rank * chunk->shard_size;
     int count = 0;
-    if (unit->filled)
-      z->from[count++] = z->g + piece->own;
+    if (unit->accumulated)
+      z->addends[count++] = z->g + chunk->shard_offset;
     for (int rank = 0; rank < z->group->size; rank++)
-      z->from[count++] = (const float *)z->g_shared.base[rank] + at;
-    strategy->device->ops->sum(strategy->device, z->g + piece->own, z->from, count, piece->part);
+      z->addends[count++] = (const float *)z->g_shared.base[rank] + at;
+    strategy->device->ops->sum(strategy->device, z->g + chunk->shard_offset, z->addends, count, chunk->shard_size);
   }
-  device_wait(strategy);
-  atomic_store_explicit(&mark_of(z, z->group->rank, slot)->summed, slot->given, memory_order_release);
-  slot->under_way = false;
-  unit->filled = true;
+  zero_exchange_device_wait(strategy);
+  atomic_store_explicit(&zero_exchange_progress(z, z->group->rank, slot)->summed, slot->completed,
+                        memory_order_release);
+  slot->in_flight = false;
+  unit->accumulated = true;
 }
 
-static void scatter_finish(struct trm_strategy *strategy, struct slot *slot)
+static void zero_exchange_scatter_finish(struct trm_strategy *strategy, struct slot *slot)
 {
-  struct zero *z = strategy->own;
-  if (!slot->under_way)
+  struct zero *z = strategy->impl;
+  if (!slot->in_flight)
     return;
-  if (z->in_place) {
-    node_sum(strategy, slot);
+  if (z->node_shared) {
+    zero_exchange_node_sum(strategy, slot);
     return;
   }
   struct unit *unit = &z->unit[slot->unit];
-  float *own = z->g + z->piece[unit->first].own;
-  requests_wait(strategy, slot, unit->last - unit->first);
-  slot->under_way = false;
+  float *shard = z->g + z->chunk[unit->first_chunk].shard_offset;
+  zero_exchange_wait(strategy, slot, unit->last_chunk - unit->first_chunk);
+  slot->in_flight = false;
   if (!strategy->device->host_memory) {
-    bring_in(strategy, z->came, slot->sum, unit->part);
-    shard_add(strategy, own, z->came, unit->part, unit->filled);
-  } else if (unit->filled) {
-    shard_add(strategy, own, slot->sum, unit->part, true);
+    zero_exchange_upload(strategy, z->received, slot->received, unit->shard_size);
+    zero_exchange_shard_add(strategy, shard, z->received, unit->shard_size, unit->accumulated);
+  } else if (unit->accumulated) {
+    zero_exchange_shard_add(strategy, shard, slot->received, unit->shard_size, true);
   }
-  unit->filled = z->holder.anew; /* otherwise the next one has this one in it */
+  unit->accumulated = z->provider.overwrites_gradient; /* otherwise the next one has this one in it */
 }
 
-float *zero_gradient_take(struct trm_strategy *strategy, int u)
+float *zero_gradient_acquire(struct trm_strategy *strategy, int u)
 {
-  const struct zero *z = strategy->own;
-  struct slot *slot = slot_of(z, &z->gradients, u);
-  scatter_finish(strategy, slot);
-  if (z->in_place)
-    await_node(strategy, slot, true);
+  const struct zero *z = strategy->impl;
+  struct slot *slot = zero_exchange_slot(z, &z->gradients, u);
+  zero_exchange_scatter_finish(strategy, slot);
+  if (z->node_shared)
+    zero_exchange_await_node(strategy, slot, true);
   slot->unit = u;
   return slot->data;
 }
 
 /* The others need this rank's part of a sum before they can use a slot again: it adds what is complete as early as it
  * can. */
-static void node_give(struct trm_strategy *strategy, struct slot *slot)
+static void zero_exchange_node_release(struct trm_strategy *strategy, struct slot *slot)
 {
-  struct zero *z = strategy->own;
-  slot->under_way = true;
-  atomic_store_explicit(&mark_of(z, z->group->rank, slot)->given, ++slot->given, memory_order_release);
+  struct zero *z = strategy->impl;
+  slot->in_flight = true;
+  atomic_store_explicit(&zero_exchange_progress(z, z->group->rank, slot)->completed, ++slot->completed,
+                        memory_order_release);
   for (int i = 0; i < z->gradients.count; i++)
-    if (z->gradients.slot[i].under_way && node_has(z, &z->gradients.slot[i], false))
-      node_sum(strategy, &z->gradients.slot[i]);
+    if (z->gradients.slot[i].in_flight && zero_exchange_node_has(z, &z->gradients.slot[i], false))
+      zero_exchange_node_sum(strategy, &z->gradients.slot[i]);
 }
 
-void zero_gradient_give(struct trm_strategy *strategy, int u)
+void zero_gradient_release(struct trm_strategy *strategy, int u)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   struct trm_comm *comm = z->group;
   const struct unit *unit = &z->unit[u];
-  struct slot *slot = slot_of(z, &z->gradients, u);
-  const bool here = strategy->device->host_memory, aside = unit->filled || !here;
-  device_wait(strategy);
-  if (z->in_place) {
-    node_give(strategy, slot);
+  struct slot *slot = zero_exchange_slot(z, &z->gradients, u);
+  const bool on_host = strategy->device->host_memory, staged = unit->accumulated || !on_host;
+  zero_exchange_device_wait(strategy);
+  if (z->node_shared) {
+    zero_exchange_node_release(strategy, slot);
     return;
   }
-  bring_out(strategy, slot->host, slot->data, unit->room);
-  if (aside && !slot->sum)
-    slot->sum = trm_alloc(slot->room / (size_t)comm->size * sizeof *slot->sum, "gradients");
+  zero_exchange_download(strategy, slot->host, slot->data, unit->capacity);
+  if (staged && !slot->received)
+    slot->received = trm_alloc(slot->capacity / (size_t)comm->size * sizeof *slot->received, "gradients");
   const double before = comm->ops->clock(comm);
-  for (int p = unit->first; p < unit->last; p++) {
-    const struct piece *piece = &z->piece[p];
-    float *to = aside ? slot->sum + (piece->own - z->piece[unit->first].own) : z->g + piece->own;
-    comm->ops->reduce_scatter_begin(comm, slot->host + (piece->low - unit->low), to, piece->part, TRM_FLOAT, TRM_SUM,
-                                    &slot->request[p - unit->first]);
+  for (int p = unit->first_chunk; p < unit->last_chunk; p++) {
+    const struct chunk *chunk = &z->chunk[p];
+    float *to = staged ? slot->received + (chunk->shard_offset - z->chunk[unit->first_chunk].shard_offset)
+                       : z->g + chunk->shard_offset;
+    comm->ops->reduce_scatter_begin(comm, slot->host + (chunk->low - unit->low), to, chunk->shard_size, TRM_FLOAT,
+                                    TRM_SUM, &slot->request[p - unit->first_chunk]);
   }
   strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("scatter sum, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
-  slot->under_way = true;
+  trm_trace_end("reduce-scatter, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  slot->in_flight = true;
 }
 
 /* The shards, from sums over a group to sums over all groups. */
-static void groups_add(struct trm_strategy *strategy)
+static void zero_exchange_groups_allreduce(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   struct trm_device *device = strategy->device;
-  const size_t bytes = z->shard * sizeof(float);
+  const size_t bytes = z->shard_size * sizeof(float);
   float *host = device->host_memory ? z->g : trm_alloc(bytes, "gradients");
   if (host != z->g)
     device->ops->download(device, host, z->g, bytes);
   const double before = z->cross->ops->clock(z->cross);
-  z->cross->ops->allreduce(z->cross, host, z->shard, TRM_FLOAT, TRM_SUM);
+  z->cross->ops->allreduce(z->cross, host, z->shard_size, TRM_FLOAT, TRM_SUM);
   strategy->comm_s += z->cross->ops->clock(z->cross) - before;
-  trm_trace_end("sum over groups", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NOWHERE);
-  z->crossed = true;
+  trm_trace_end("sum over groups", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  z->cross_reduced = true;
   if (host == z->g)
     return;
   device->ops->upload(device, z->g, host, bytes);
@@ -328,9 +332,9 @@ static void groups_add(struct trm_strategy *strategy)
 
 void zero_gradients_finish(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   for (int i = 0; i < z->gradients.count; i++)
-    scatter_finish(strategy, &z->gradients.slot[i]);
-  if (z->cross && !z->crossed)
-    groups_add(strategy);
+    zero_exchange_scatter_finish(strategy, &z->gradients.slot[i]);
+  if (z->cross && !z->cross_reduced)
+    zero_exchange_groups_allreduce(strategy);
 }

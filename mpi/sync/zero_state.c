@@ -5,43 +5,44 @@
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
 
-static struct interval_of overlap(struct interval_of a, struct interval_of b)
+static struct zero_interval zero_state_overlap(struct zero_interval a, struct zero_interval b)
 {
   const size_t low = a.low > b.low ? a.low : b.low, high = a.high < b.high ? a.high : b.high;
-  return (struct interval_of){low, low < high ? high : low};
+  return (struct zero_interval){low, low < high ? high : low};
 }
 
 /* Where this rank has element `low` of a state, which is in its part of the piece. */
-static float *own_at(const struct trm_strategy *strategy, int state, int u, const struct piece *piece, size_t low)
+static float *zero_state_element(const struct trm_strategy *strategy, int state, int u, const struct chunk *chunk,
+                                 size_t low)
 {
-  const struct zero *z = strategy->own;
-  float *shard = state < 0 ? z->g + piece->own : zero_own(z, state, u, piece);
-  return shard + (low - zero_part(piece, z->group->rank).low);
+  const struct zero *z = strategy->impl;
+  float *shard = state < 0 ? z->g + chunk->shard_offset : zero_shard_data(z, state, u, chunk);
+  return shard + (low - zero_shard_interval(chunk, z->group->rank).low);
 }
 
 /* The statistics' part of a state; NULL: they have none. */
-static float *rest_of(const struct trm_strategy *strategy, int state)
+static float *zero_state_statistics(const struct trm_strategy *strategy, int state)
 {
-  const struct zero *z = strategy->own;
-  return state == 0 ? z->w_rest : state == strategy->optimizer->states ? z->average_rest : NULL;
+  const struct zero *z = strategy->impl;
+  return state == 0 ? z->w_statistics : state == strategy->optimizer->states ? z->average_statistics : NULL;
 }
 
 /* What rank `from` has of the piece goes to rank 0. */
-static void part_bring(struct trm_strategy *strategy, int state, int u, const struct piece *piece, int from,
-                       struct interval_of wanted, float *to)
+static void zero_state_gather_shard(struct trm_strategy *strategy, int state, int u, const struct chunk *chunk,
+                                    int from, struct zero_interval range, float *to)
 {
-  struct trm_comm *comm = ((struct zero *)strategy->own)->group;
+  struct trm_comm *comm = ((struct zero *)strategy->impl)->group;
   struct trm_device *device = strategy->device;
   struct trm_request *request;
-  const size_t n = wanted.high - wanted.low;
+  const size_t n = range.high - range.low;
   if (from == 0 && comm->rank == 0) {
-    device->ops->download(device, to, own_at(strategy, state, u, piece, wanted.low), n * sizeof *to);
+    device->ops->download(device, to, zero_state_element(strategy, state, u, chunk, range.low), n * sizeof *to);
   } else if (comm->rank == 0) {
     comm->ops->receive_begin(comm, to, n, TRM_FLOAT, from, 0, &request);
     comm->ops->wait(&request);
   } else if (comm->rank == from) {
     float *host = trm_alloc(n * sizeof *host, "a checkpoint's arrays");
-    device->ops->download(device, host, own_at(strategy, state, u, piece, wanted.low), n * sizeof *host);
+    device->ops->download(device, host, zero_state_element(strategy, state, u, chunk, range.low), n * sizeof *host);
     comm->ops->send_begin(comm, host, n, TRM_FLOAT, 0, 0, &request);
     comm->ops->wait(&request);
     trm_free(host);
@@ -50,57 +51,61 @@ static void part_bring(struct trm_strategy *strategy, int state, int u, const st
 
 int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to)
 {
-  const struct zero *z = strategy->own;
-  const struct interval_of all = {low, low + n};
+  const struct zero *z = strategy->impl;
+  const struct zero_interval range = {low, low + n};
   if (state < 0)
     zero_gradients_finish(strategy);
-  zero_weights_rest(strategy);
+  zero_weights_wait(strategy);
   const bool first = !z->cross || z->cross->rank == 0; /* of several groups the one of rank 0 */
-  for (int u = zero_unit_at(z, low); first && u < z->units && z->unit[u].low < all.high; u++)
-    for (int p = z->unit[u].first; p < z->unit[u].last; p++)
+  for (int u = zero_unit_at(z, low); first && u < z->units && z->unit[u].low < range.high; u++)
+    for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++)
       for (int rank = 0; rank < z->group->size; rank++) {
-        const struct interval_of some = overlap(all, zero_part(&z->piece[p], rank));
-        if (some.low < some.high)
-          part_bring(strategy, state, u, &z->piece[p], rank, some, strategy->comm->rank ? NULL : to + (some.low - low));
+        const struct zero_interval common = zero_state_overlap(range, zero_shard_interval(&z->chunk[p], rank));
+        if (common.low < common.high)
+          zero_state_gather_shard(strategy, state, u, &z->chunk[p], rank, common,
+                                  strategy->comm->rank ? NULL : to + (common.low - low));
       }
-  const struct interval_of rest = overlap(all, (struct interval_of){z->trained, strategy->elements});
-  if (strategy->comm->rank != 0 || rest.low == rest.high)
+  const struct zero_interval statistics =
+    zero_state_overlap(range, (struct zero_interval){z->trainable, strategy->elements});
+  if (strategy->comm->rank != 0 || statistics.low == statistics.high)
     return TRM_OK;
-  const float *from = rest_of(strategy, state);
-  const size_t bytes = (rest.high - rest.low) * sizeof *to;
+  const float *from = zero_state_statistics(strategy, state);
+  const size_t bytes = (statistics.high - statistics.low) * sizeof *to;
   if (from)
-    strategy->device->ops->download(strategy->device, to + (rest.low - low), from + (rest.low - z->trained), bytes);
+    strategy->device->ops->download(strategy->device, to + (statistics.low - low),
+                                    from + (statistics.low - z->trainable), bytes);
   else
-    memset(to + (rest.low - low), 0, bytes);
+    memset(to + (statistics.low - low), 0, bytes);
   return TRM_OK;
 }
 
 int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from)
 {
-  const struct zero *z = strategy->own;
+  const struct zero *z = strategy->impl;
   struct trm_device *device = strategy->device;
-  const struct interval_of all = {low, low + n};
-  if (z->in_place)
-    zero_meet(strategy); /* nobody reads them any more */
-  zero_weights_rest(strategy);
-  for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < all.high; u++)
-    for (int p = z->unit[u].first; p < z->unit[u].last; p++) {
-      const struct interval_of some = overlap(all, zero_part(&z->piece[p], z->group->rank));
-      if (some.low < some.high)
-        device->ops->upload(device, own_at(strategy, state, u, &z->piece[p], some.low), from + (some.low - low),
-                            (some.high - some.low) * sizeof *from);
+  const struct zero_interval range = {low, low + n};
+  if (z->node_shared)
+    zero_group_barrier(strategy); /* nobody reads them any more */
+  zero_weights_wait(strategy);
+  for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < range.high; u++)
+    for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++) {
+      const struct zero_interval common = zero_state_overlap(range, zero_shard_interval(&z->chunk[p], z->group->rank));
+      if (common.low < common.high)
+        device->ops->upload(device, zero_state_element(strategy, state, u, &z->chunk[p], common.low),
+                            from + (common.low - low), (common.high - common.low) * sizeof *from);
     }
-  const struct interval_of rest = overlap(all, (struct interval_of){z->trained, strategy->elements});
-  float *to = rest_of(strategy, state);
-  if (to && rest.low < rest.high)
-    device->ops->upload(device, to + (rest.low - z->trained), from + (rest.low - low),
-                        (rest.high - rest.low) * sizeof *from);
+  const struct zero_interval statistics =
+    zero_state_overlap(range, (struct zero_interval){z->trainable, strategy->elements});
+  float *to = zero_state_statistics(strategy, state);
+  if (to && statistics.low < statistics.high)
+    device->ops->upload(device, to + (statistics.low - z->trainable), from + (statistics.low - low),
+                        (statistics.high - statistics.low) * sizeof *from);
   return device->ops->sync(device);
 }
 
 int zero_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
-  struct zero *z = strategy->own;
+  struct zero *z = strategy->impl;
   for (int i = 0; i < TRM_MAX_STATES; i++) {
     view[i] = NULL;
     if (i > strategy->optimizer->states)
@@ -119,6 +124,6 @@ int zero_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_
     if (from[i])
       TRM_CHECK(zero_write(strategy, i, 0, strategy->elements, from[i]));
   strategy->updates = updates;
-  zero_weights_changed(strategy);
+  zero_weights_invalidate(strategy);
   return strategy->device->ops->sync(strategy->device);
 }

@@ -18,7 +18,7 @@ libtrireme_la_SOURCES += \
 	src/core/options_show.c \
 	src/core/options_table.c \
 	src/core/random.c \
-	src/core/random_lanes.h \
+	src/core/random_permute_simd.h \
 	src/core/random_permute.c \
 	src/core/sha256.c \
 	src/core/status.c \

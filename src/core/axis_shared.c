@@ -11,39 +11,39 @@
 #include "core/log.h"
 #include "core/status.h"
 
-enum { ROOM = 1 << 18 }; /* floats of a half */
+enum { HALF = 1 << 18 }; /* floats of a half */
 
-void trm_axis_share(struct trm_axis *axis, const char *domain)
+void trm_axis_share_memory(struct trm_axis *axis, const char *domain)
 {
   struct trm_comm *comm = axis->comm, *node = comm->ops->split_node(comm, domain);
-  int32_t near = node->size == comm->size && comm->size > 1;
-  comm->ops->allreduce(comm, &near, 1, TRM_INT32, TRM_MIN);
-  if (near && node->ops->share(node, 2 * ROOM * sizeof(float), "values between ranks", &axis->shared) == TRM_OK) {
+  int32_t shareable = node->size == comm->size && comm->size > 1;
+  comm->ops->allreduce(comm, &shareable, 1, TRM_INT32, TRM_MIN);
+  if (shareable && node->ops->share(node, 2 * HALF * sizeof(float), "values between ranks", &axis->shared) == TRM_OK) {
     axis->node = node;
     return;
   }
-  if (near)
+  if (shareable)
     trm_info("ranks that divide layers send messages: %s", trm_error_text());
   node->ops->release(node);
 }
 
-static float *place_of(const struct trm_axis *axis, size_t rank)
+static float *axis_shared_slot(const struct trm_axis *axis, size_t rank)
 {
-  return (float *)axis->shared.base[rank] + (size_t)axis->turn * ROOM;
+  return (float *)axis->shared.base[rank] + (size_t)axis->half * HALF;
 }
 
-static void meet(struct trm_axis *axis)
+static void axis_shared_barrier(struct trm_axis *axis)
 {
   axis->node->ops->barrier(axis->node);
 }
 
-static void turn(struct trm_axis *axis)
+static void axis_shared_flip(struct trm_axis *axis)
 {
-  axis->turn = 1 - axis->turn;
+  axis->half = 1 - axis->half;
 }
 
 /* to (n) = a + b; to may be a */
-CPU_CLONES static void axis_add(float *to, const float *a, const float *b, size_t n)
+CPU_CLONES static void axis_shared_add(float *to, const float *a, const float *b, size_t n)
 {
 #pragma omp simd
   for (size_t i = 0; i < n; i++)
@@ -52,77 +52,78 @@ CPU_CLONES static void axis_add(float *to, const float *a, const float *b, size_
 
 /* to (n) = the sum of what all ranks have, in their order: mine is this rank's, others have theirs at `at` of their
  * places. */
-static void sum_places(const struct trm_axis *axis, float *to, const float *mine, size_t at, size_t n)
+static void axis_shared_sum_slots(const struct trm_axis *axis, float *to, const float *mine, size_t at, size_t n)
 {
-  const size_t own = (size_t)axis->node->rank;
-  const float *before = own == 0 ? mine : place_of(axis, 0) + at;
+  const size_t self = (size_t)axis->node->rank;
+  const float *before = self == 0 ? mine : axis_shared_slot(axis, 0) + at;
   for (size_t rank = 1; rank < (size_t)axis->node->size; rank++) {
-    axis_add(to, before, rank == own ? mine : place_of(axis, rank) + at, n);
+    axis_shared_add(to, before, rank == self ? mine : axis_shared_slot(axis, rank) + at, n);
     before = to;
   }
 }
 
-static size_t at_most(size_t n, size_t most)
+static size_t axis_shared_min(size_t n, size_t max)
 {
-  return n < most ? n : most;
+  return n < max ? n : max;
 }
 
-void axis_shared_sum(struct trm_axis *axis, float *x, size_t n)
+void axis_shared_allreduce(struct trm_axis *axis, float *x, size_t n)
 {
-  const size_t ranks = (size_t)axis->node->size, own = (size_t)axis->node->rank;
-  for (size_t at = 0; at < n; at += ROOM) {
-    const size_t piece = at_most(n - at, ROOM);
-    float *mine = place_of(axis, own), *here = x + at;
+  const size_t ranks = (size_t)axis->node->size, self = (size_t)axis->node->rank;
+  for (size_t at = 0; at < n; at += HALF) {
+    const size_t count = axis_shared_min(n - at, HALF);
+    float *slot = axis_shared_slot(axis, self), *chunk = x + at;
     size_t low, high;
-    trm_interval(piece, ranks, own, &low, &high);
-    memcpy(mine, here, low * sizeof *mine);
-    memcpy(mine + high, here + high, (piece - high) * sizeof *mine);
-    meet(axis);
-    sum_places(axis, mine + low, here + low, low, high - low);
-    meet(axis);
+    trm_interval(count, ranks, self, &low, &high);
+    memcpy(slot, chunk, low * sizeof *slot);
+    memcpy(slot + high, chunk + high, (count - high) * sizeof *slot);
+    axis_shared_barrier(axis);
+    axis_shared_sum_slots(axis, slot + low, chunk + low, low, high - low);
+    axis_shared_barrier(axis);
     for (size_t rank = 0; rank < ranks; rank++) {
-      trm_interval(piece, ranks, rank, &low, &high);
-      memcpy(here + low, place_of(axis, rank) + low, (high - low) * sizeof *here);
+      trm_interval(count, ranks, rank, &low, &high);
+      memcpy(chunk + low, axis_shared_slot(axis, rank) + low, (high - low) * sizeof *chunk);
     }
-    turn(axis);
+    axis_shared_flip(axis);
   }
 }
 
 /* How much the rank's part has of [at, at + room). */
-static size_t some_of(const struct division *d, size_t rank, size_t at, size_t room)
+static size_t axis_shared_chunk(const struct axis_sharding *s, size_t rank, size_t at, size_t limit)
 {
-  const size_t count = axis_part_count(d, rank);
-  return at < count ? at_most(count - at, room) : 0;
+  const size_t count = axis_shard_count(s, rank);
+  return at < count ? axis_shared_min(count - at, limit) : 0;
 }
 
-void axis_shared_gather(struct trm_axis *axis, const struct division *d, const float *part, float *whole)
+void axis_shared_allgather(struct trm_axis *axis, const struct axis_sharding *s, const float *shard, float *full)
 {
-  const size_t own = (size_t)axis->node->rank;
-  for (size_t at = 0; at < axis_block_count(d); at += ROOM) {
-    const size_t n = some_of(d, own, at, ROOM);
-    memcpy(place_of(axis, own), part + at, n * sizeof *part);
-    axis_part_place(d, own, at, n, part + at, whole);
-    meet(axis);
-    for (size_t rank = 0; rank < d->ranks; rank++)
-      if (rank != own)
-        axis_part_place(d, rank, at, some_of(d, rank, at, ROOM), place_of(axis, rank), whole);
-    turn(axis);
+  const size_t self = (size_t)axis->node->rank;
+  for (size_t at = 0; at < axis_max_shard_count(s); at += HALF) {
+    const size_t n = axis_shared_chunk(s, self, at, HALF);
+    memcpy(axis_shared_slot(axis, self), shard + at, n * sizeof *shard);
+    axis_insert(s, self, at, n, shard + at, full);
+    axis_shared_barrier(axis);
+    for (size_t rank = 0; rank < s->ranks; rank++)
+      if (rank != self)
+        axis_insert(s, rank, at, axis_shared_chunk(s, rank, at, HALF), axis_shared_slot(axis, rank), full);
+    axis_shared_flip(axis);
   }
 }
 
-void axis_shared_scatter_sum(struct trm_axis *axis, const struct division *d, const float *whole, float *part)
+void axis_shared_reduce_scatter(struct trm_axis *axis, const struct axis_sharding *s, const float *full, float *shard)
 {
-  const size_t own = (size_t)axis->node->rank, room = ROOM / d->ranks; /* for each rank */
-  for (size_t at = 0; at < axis_block_count(d); at += room) {
-    for (size_t rank = 0; rank < d->ranks; rank++)
-      if (rank != own)
-        axis_part_copy(d, rank, at, some_of(d, rank, at, room), whole, place_of(axis, own) + rank * room);
-    meet(axis);
-    const size_t n = some_of(d, own, at, room);
+  const size_t self = (size_t)axis->node->rank, limit = HALF / s->ranks; /* for each rank */
+  for (size_t at = 0; at < axis_max_shard_count(s); at += limit) {
+    for (size_t rank = 0; rank < s->ranks; rank++)
+      if (rank != self)
+        axis_extract(s, rank, at, axis_shared_chunk(s, rank, at, limit), full,
+                     axis_shared_slot(axis, self) + rank * limit);
+    axis_shared_barrier(axis);
+    const size_t n = axis_shared_chunk(s, self, at, limit);
     for (size_t done = 0, run, offset; done < n; done += run) {
-      run = axis_run(d, own, at + done, n - done, &offset);
-      sum_places(axis, part + at + done, whole + offset, own * room + done, run);
+      run = axis_contiguous_run(s, self, at + done, n - done, &offset);
+      axis_shared_sum_slots(axis, shard + at + done, full + offset, self * limit + done, run);
     }
-    turn(axis);
+    axis_shared_flip(axis);
   }
 }

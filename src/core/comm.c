@@ -19,13 +19,13 @@ size_t trm_type_bytes(enum trm_type type)
 }
 
 /* floor(n * i / parts), without the overflow of n * i. */
-static size_t interval_cut(size_t n, size_t parts, size_t i)
+static size_t comm_interval_start(size_t n, size_t parts, size_t i)
 {
   return n / parts * i + n % parts * i / parts;
 }
 
 void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
 {
-  *low = interval_cut(n, parts, index);
-  *high = interval_cut(n, parts, index + 1);
+  *low = comm_interval_start(n, parts, index);
+  *high = comm_interval_start(n, parts, index + 1);
 }

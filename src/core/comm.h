@@ -24,7 +24,7 @@ struct trm_window;  /* memory that other ranks reach one-sidedly */
 /* Memory that all ranks of a communicator can load and store directly. */
 struct trm_shared {
   void **base;  /* (size) base[i]: rank i's part, in this process's addresses */
-  void *own;    /* base[rank] */
+  void *local;    /* base[rank] */
   size_t bytes; /* of the own part */
   void *handle; /* the implementation's */
 };
@@ -66,9 +66,9 @@ struct trm_comm_ops {
    * of a core. */
   void (*idle)(struct trm_comm *comm, double since);
 
-  /* -- groups (collective). split: ranks of equal colour, ordered by key; colour < 0 gives NULL.
+  /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
    * split_node: the ranks that can share memory with this one; domain "node" or "numa". */
-  struct trm_comm *(*split)(struct trm_comm *comm, int colour, int key);
+  struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
   struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
   void (*release)(struct trm_comm *comm);
 
@@ -82,7 +82,7 @@ struct trm_comm_ops {
    * complete at the origin (and accumulate at the target) after flush. fetch_add: type TRM_INT64 windows, atomic.
    * Progress at a target that computes is not assured: see the implementation. */
   int (*window_create)(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
-                       struct trm_window **window, void **own);
+                       struct trm_window **window, void **local);
   void (*window_free)(struct trm_window **window);
   void (*get)(struct trm_window *window, void *to, size_t count, int target, size_t offset);
   void (*put)(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
@@ -99,7 +99,7 @@ struct trm_comm_ops {
 struct trm_comm {
   const struct trm_comm_ops *ops;
   int rank, size;
-  void *own; /* the implementation's */
+  void *impl; /* the implementation's */
 };
 
 /* The communicator of one rank, without MPI. Nothing to release. */

@@ -44,24 +44,24 @@ struct trm_window {
 };
 
 static struct mailbox self_mailbox = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static struct trm_comm self = {.ops = &trm_comm_self_ops, .rank = 0, .size = 1, .own = &self_mailbox};
+static struct trm_comm self = {.ops = &trm_comm_self_ops, .rank = 0, .size = 1, .impl = &self_mailbox};
 
 struct trm_comm *trm_comm_self(void)
 {
   return &self;
 }
 
-static _Noreturn void fail(void)
+static _Noreturn void self_fail(void)
 {
   trm_log_error();
   trm_abort(TRM_FAILED);
 }
 
-static void rank_check(const char *call, int rank)
+static void self_check_rank(const char *call, int rank)
 {
   if (rank != 0) {
     trm_error(TRM_FAILED, "%s: rank %d of a communicator of 1", call, rank);
-    fail();
+    self_fail();
   }
 }
 
@@ -73,7 +73,7 @@ static void self_barrier(struct trm_comm *comm)
 static void self_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
 {
   (void)comm, (void)data, (void)count, (void)type;
-  rank_check("broadcast", root);
+  self_check_rank("broadcast", root);
 }
 
 static void self_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
@@ -116,11 +116,11 @@ static void self_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mi
   *request = NULL;
 }
 
-static void deliver(void *to, size_t room, const void *from, size_t bytes, int tag)
+static void self_deliver(void *to, size_t capacity, const void *from, size_t bytes, int tag)
 {
-  if (bytes > room) {
-    trm_error(TRM_FAILED, "message with tag %d: %zu bytes sent, room for %zu", tag, bytes, room);
-    fail();
+  if (bytes > capacity) {
+    trm_error(TRM_FAILED, "message with tag %d: %zu bytes sent, room for %zu", tag, bytes, capacity);
+    self_fail();
   }
   if (bytes > 0)
     memcpy(to, from, bytes);
@@ -129,9 +129,9 @@ static void deliver(void *to, size_t room, const void *from, size_t bytes, int t
 static void self_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
                             struct trm_request **request)
 {
-  struct mailbox *mailbox = comm->own;
+  struct mailbox *mailbox = comm->impl;
   const size_t bytes = count * trm_type_bytes(type);
-  rank_check("send", to);
+  self_check_rank("send", to);
   *request = NULL;
   pthread_mutex_lock(&mailbox->lock);
   struct trm_request **receive = &mailbox->receives;
@@ -140,7 +140,7 @@ static void self_send_begin(struct trm_comm *comm, const void *data, size_t coun
   if (*receive) {
     struct trm_request *match = *receive;
     *receive = match->next;
-    deliver(match->data, match->bytes, data, bytes, tag);
+    self_deliver(match->data, match->bytes, data, bytes, tag);
     match->done = true;
   } else {
     struct message *message = trm_alloc(sizeof *message + bytes, "a message to this rank itself");
@@ -159,9 +159,9 @@ static void self_send_begin(struct trm_comm *comm, const void *data, size_t coun
 static void self_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
                                struct trm_request **request)
 {
-  struct mailbox *mailbox = comm->own;
+  struct mailbox *mailbox = comm->impl;
   const size_t bytes = count * trm_type_bytes(type);
-  rank_check("receive", from);
+  self_check_rank("receive", from);
   *request = NULL;
   pthread_mutex_lock(&mailbox->lock);
   struct message **message = &mailbox->messages;
@@ -170,7 +170,7 @@ static void self_receive_begin(struct trm_comm *comm, void *data, size_t count, 
   if (*message) {
     struct message *match = *message;
     *message = match->next;
-    deliver(data, bytes, match->data, match->bytes, tag);
+    self_deliver(data, bytes, match->data, match->bytes, tag);
     trm_free(match);
   } else {
     struct trm_request *receive = trm_alloc(sizeof *receive, "a request");
@@ -204,7 +204,7 @@ static void self_wait(struct trm_request **request)
 {
   if (!self_test(request)) {
     trm_error(TRM_FAILED, "waiting for a message with tag %d that this rank has not sent to itself", (*request)->tag);
-    fail();
+    self_fail();
   }
 }
 
@@ -218,16 +218,16 @@ static void self_idle(struct trm_comm *comm, double since)
   (void)comm, (void)since;
 }
 
-static struct trm_comm *self_split(struct trm_comm *comm, int colour, int key)
+static struct trm_comm *self_split(struct trm_comm *comm, int color, int key)
 {
   (void)key;
-  if (colour < 0)
+  if (color < 0)
     return NULL;
   struct mailbox *mailbox = trm_alloc(sizeof *mailbox, "a communicator");
   pthread_mutex_init(&mailbox->lock, NULL);
-  struct trm_comm *part = trm_alloc(sizeof *part, "a communicator");
-  *part = (struct trm_comm){.ops = comm->ops, .rank = 0, .size = 1, .own = mailbox};
-  return part;
+  struct trm_comm *child = trm_alloc(sizeof *child, "a communicator");
+  *child = (struct trm_comm){.ops = comm->ops, .rank = 0, .size = 1, .impl = mailbox};
+  return child;
 }
 
 static struct trm_comm *self_split_node(struct trm_comm *comm, const char *domain)
@@ -240,7 +240,7 @@ static void self_release(struct trm_comm *comm)
 {
   if (!comm || comm == &self)
     return;
-  struct mailbox *mailbox = comm->own;
+  struct mailbox *mailbox = comm->impl;
   for (struct message *message = mailbox->messages, *next; message; message = next) {
     next = message->next;
     trm_free(message);
@@ -257,8 +257,8 @@ static int self_share(struct trm_comm *comm, size_t bytes, const char *what, str
   if (memory == MAP_FAILED)
     return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
   trm_advise_huge(memory, bytes);
-  trm_memory_note(bytes, 0);
-  *shared = (struct trm_shared){.base = trm_alloc(sizeof(void *), what), .own = memory, .bytes = bytes};
+  trm_memory_account(bytes, 0);
+  *shared = (struct trm_shared){.base = trm_alloc(sizeof(void *), what), .local = memory, .bytes = bytes};
   shared->base[0] = memory;
   return TRM_OK;
 }
@@ -266,16 +266,16 @@ static int self_share(struct trm_comm *comm, size_t bytes, const char *what, str
 static void self_unshare(struct trm_comm *comm, struct trm_shared *shared)
 {
   (void)comm;
-  if (shared->own) {
-    munmap(shared->own, shared->bytes > 0 ? shared->bytes : 1);
-    trm_memory_note(0, shared->bytes);
+  if (shared->local) {
+    munmap(shared->local, shared->bytes > 0 ? shared->bytes : 1);
+    trm_memory_account(0, shared->bytes);
   }
   trm_free(shared->base);
   *shared = (struct trm_shared){0};
 }
 
 static int self_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
-                              struct trm_window **window, void **own)
+                              struct trm_window **window, void **local)
 {
   (void)comm;
   struct trm_window *made = trm_alloc(sizeof *made, what);
@@ -284,7 +284,7 @@ static int self_window_create(struct trm_comm *comm, size_t count, enum trm_type
   made->count = count;
   made->type = type;
   *window = made;
-  *own = made->data;
+  *local = made->data;
   return TRM_OK;
 }
 
@@ -299,19 +299,19 @@ static void self_window_free(struct trm_window **window)
 }
 
 /* The address of `count` elements at offset. */
-static void *window_part(struct trm_window *window, const char *call, size_t count, int target, size_t offset)
+static void *self_window_address(struct trm_window *window, const char *call, size_t count, int target, size_t offset)
 {
-  rank_check(call, target);
+  self_check_rank(call, target);
   if (offset > window->count || count > window->count - offset) {
     trm_error(TRM_FAILED, "%s: elements %zu to %zu of a window of %zu", call, offset, offset + count, window->count);
-    fail();
+    self_fail();
   }
   return window->data + offset * trm_type_bytes(window->type);
 }
 
 static void self_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
 {
-  const void *from = window_part(window, "get", count, target, offset);
+  const void *from = self_window_address(window, "get", count, target, offset);
   pthread_mutex_lock(&window->lock);
   if (count > 0)
     memmove(to, from, count * trm_type_bytes(window->type));
@@ -320,14 +320,14 @@ static void self_get(struct trm_window *window, void *to, size_t count, int targ
 
 static void self_put(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
 {
-  void *to = window_part(window, "put", count, target, offset);
+  void *to = self_window_address(window, "put", count, target, offset);
   pthread_mutex_lock(&window->lock);
   if (count > 0)
     memmove(to, from, count * trm_type_bytes(window->type));
   pthread_mutex_unlock(&window->lock);
 }
 
-static void elements_add(enum trm_type type, void *to, const void *from, size_t count)
+static void self_add_elements(enum trm_type type, void *to, const void *from, size_t count)
 {
   switch (type) {
   case TRM_FLOAT:
@@ -355,9 +355,9 @@ static void elements_add(enum trm_type type, void *to, const void *from, size_t 
 
 static void self_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
 {
-  void *to = window_part(window, "accumulate", count, target, offset);
+  void *to = self_window_address(window, "accumulate", count, target, offset);
   pthread_mutex_lock(&window->lock);
-  elements_add(window->type, to, from, count);
+  self_add_elements(window->type, to, from, count);
   pthread_mutex_unlock(&window->lock);
 }
 
@@ -365,12 +365,12 @@ static int64_t self_fetch_add(struct trm_window *window, int64_t value, int targ
 {
   if (window->type != TRM_INT64) {
     trm_error(TRM_FAILED, "fetch_add: the window does not hold 64-bit integers");
-    fail();
+    self_fail();
   }
-  int64_t *element = window_part(window, "fetch_add", 1, target, offset);
+  int64_t *element = self_window_address(window, "fetch_add", 1, target, offset);
   pthread_mutex_lock(&window->lock);
   const int64_t before = *element;
-  elements_add(TRM_INT64, element, &value, 1);
+  self_add_elements(TRM_INT64, element, &value, 1);
   pthread_mutex_unlock(&window->lock);
   return before;
 }
@@ -378,7 +378,7 @@ static int64_t self_fetch_add(struct trm_window *window, int64_t value, int targ
 static void self_flush(struct trm_window *window, int target)
 {
   (void)window;
-  rank_check("flush", target);
+  self_check_rank("flush", target);
 }
 
 static double self_clock(struct trm_comm *comm)

@@ -28,7 +28,7 @@ struct trm_blas_ops {
                size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
   /* within(true): until within(false), a product runs on the thread that calls it, and several threads may call at
    * once. NULL: it is always so inside of a parallel region. */
-  void (*within)(bool region);
+  void (*set_serial)(bool serial);
 };
 
 enum trm_activation {
@@ -65,7 +65,7 @@ struct trm_races; /* below */
 struct trm_sparse_sgd {
   enum trm_margin loss;
   float rate;
-  size_t together;         /* rows of an update, the last one may have fewer; 0: all */
+  size_t update_rows;         /* rows of an update, the last one may have fewer; 0: all */
   const float *shrink;     /* (K) NULL: none */
   const struct trm_races *races; /* NULL: nothing is counted, which is faster */
 };
@@ -98,7 +98,7 @@ struct trm_conv2d {
   size_t channels, units, groups;
 };
 
-/* Batch normalisation over samples of C channels of S values each. */
+/* Batch normalization over samples of C channels of S values each. */
 struct trm_batch_norm {
   size_t channels, size; /* C, S; S = 1 for vectors */
   double count;          /* by which the sums are divided: values of a channel in the batch (on all ranks) */
@@ -116,21 +116,21 @@ struct trm_mask {
 };
 
 /* Which rows of a table of `whole` tokens, or which of so many classes, are here: [low, high). */
-struct trm_vocabulary {
-  size_t low, high, whole;
+struct trm_vocab_shard {
+  size_t low, high, total;
 };
 
 /* What a part of a row of scores (C) says of it: the largest one m, which is the first of them (its place among all
  * classes), sum of exp(z - m), the target's score (-infinity: it is not here), sum of m - z. */
-enum { TRM_SCORES_MOST, TRM_SCORES_FIRST, TRM_SCORES_SUM, TRM_SCORES_OWN, TRM_SCORES_DISTANCE, TRM_SCORES_WORDS };
+enum { TRM_SCORES_MAX, TRM_SCORES_ARGMAX, TRM_SCORES_SUM, TRM_SCORES_TARGET, TRM_SCORES_DISTANCE, TRM_SCORES_FIELDS };
 
 /* What attention works on. */
 struct trm_attention {
-  size_t b, t, heads, width; /* B, T, H, E */
+  size_t b, t, heads, head_dim; /* B, T, H, E */
   bool causal;               /* position t sees positions 0..t, otherwise all */
 };
 
-#define TRM_IGNORED (-1) /* a target that does not count */
+#define TRM_IGNORE_INDEX (-1) /* a target that does not count */
 
 /* One optimizer update over an interval of the flat arrays; see nn/optimizer.h for the rules. */
 enum trm_update_rule {
@@ -183,7 +183,7 @@ struct trm_device_ops {
 
   /* Updates of w (K) and bias (1), NULL: none, which other ranks load and store at the same time: each value is loaded
    * and stored whole, no more. All pointers are the host's, one thread; done on return. NULL: the device cannot. */
-  void (*sparse_sgd)(struct trm_device *device, const struct trm_sparse_sgd *how, const struct trm_sparse_row *row,
+  void (*sparse_sgd)(struct trm_device *device, const struct trm_sparse_sgd *sgd, const struct trm_sparse_row *row,
                      const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows);
 
   /* -- rows. y may equal x, dx may equal dy. */
@@ -210,10 +210,10 @@ struct trm_device_ops {
   /* y (R, D) = rows of w (V, D), the rows [low, high) of the whole table, or zeros where the token's row is another; a
    * token outside of the whole is a failure */
   void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
-                            size_t d, const struct trm_vocabulary *v);
+                            size_t d, const struct trm_vocab_shard *v);
   /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) where the token stands */
   void (*embedding_backward)(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
-                             size_t r, size_t d, const struct trm_vocabulary *v);
+                             size_t r, size_t d, const struct trm_vocab_shard *v);
   /* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
    * (B, H, T, 2), kept for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
   void (*attention_forward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
@@ -222,62 +222,62 @@ struct trm_device_ops {
                              const float *row, const float *dy, float *dqkv);
   /* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
    * head, E even, turn by the angle t * base^(-2j/E). back: by minus that, which is the gradient. */
-  void (*rotary)(struct trm_device *device, const struct trm_attention *shape, float base, bool back, float *x);
+  void (*rotary)(struct trm_device *device, const struct trm_attention *shape, float base, bool inverse, float *x);
   /* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a). dx (R, 2, F) */
   void (*swiglu_forward)(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
   void (*swiglu_backward)(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
 
   /* -- images, (B, C, H, W) and (B, N, OH, OW). No array may be another. */
   /* y = x * w + bias; w (N, C / G, KH, KW), bias (N) or NULL */
-  void (*conv2d_forward)(struct trm_device *device, const struct trm_conv2d *how, const float *x, const float *w,
+  void (*conv2d_forward)(struct trm_device *device, const struct trm_conv2d *conv, const float *x, const float *w,
                          const float *bias, float *y, size_t b);
-  void (*conv2d_backward_data)(struct trm_device *device, const struct trm_conv2d *how, const float *dy, const float *w,
-                               float *dx, size_t b);
+  void (*conv2d_backward_data)(struct trm_device *device, const struct trm_conv2d *conv, const float *dy,
+                               const float *w, float *dx, size_t b);
   /* dw = beta * dw + .., db (N) likewise (NULL: not wanted); beta is 0 or 1 */
-  void (*conv2d_backward_weights)(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+  void (*conv2d_backward_weights)(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                   const float *dy, float beta, float *dw, float *db, size_t b);
   /* Of `planes` = B * C planes. at (planes, OH, OW): which element of its plane is the largest, the first of equal
    * ones; NaN is larger than all. Padding is never chosen: pad < kernel. */
-  void (*max_pool_forward)(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
-                           int32_t *at, size_t planes);
-  void (*max_pool_backward)(struct trm_device *device, const struct trm_window2d *how, const float *dy,
-                            const int32_t *at, float *dx, size_t planes);
+  void (*max_pool_forward)(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
+                           int32_t *argmax, size_t planes);
+  void (*max_pool_backward)(struct trm_device *device, const struct trm_window2d *win, const float *dy,
+                            const int32_t *argmax, float *dx, size_t planes);
   /* The mean over the whole window, padding counted as zeros. */
-  void (*avg_pool_forward)(struct trm_device *device, const struct trm_window2d *how, const float *x, float *y,
+  void (*avg_pool_forward)(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
                            size_t planes);
-  void (*avg_pool_backward)(struct trm_device *device, const struct trm_window2d *how, const float *dy, float *dx,
+  void (*avg_pool_backward)(struct trm_device *device, const struct trm_window2d *win, const float *dy, float *dx,
                             size_t planes);
 
-  /* -- batch normalisation, x (B, C, S). moments (2, C): mean, and the sum of squares about it. */
-  void (*batch_norm_moments)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
-                             float *moments, size_t b);
+  /* -- batch normalization, x (B, C, S). moments (2, C): mean, and the sum of squares about it. */
+  void (*batch_norm_moments)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, float *moments,
+                             size_t b);
   /* y = (x - mean) / sqrt(square / count + epsilon) * w + bias; all of these (C). y may equal x. */
-  void (*batch_norm_forward)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+  void (*batch_norm_forward)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                              const float *mean, const float *square, const float *w, const float *bias, float *y,
                              size_t b);
   /* sums (2, C): of dy, and of dy * z, with z = (x - mean) / sqrt(square / count + epsilon) */
-  void (*batch_norm_sums)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
-                          const float *mean, const float *square, const float *dy, float *sums, size_t b);
+  void (*batch_norm_sums)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x, const float *mean,
+                          const float *square, const float *dy, float *sums, size_t b);
   /* dx = w / sqrt(square / count + epsilon) * (dy - sums[0] / count - z * sums[1] / count). dx may equal dy. */
-  void (*batch_norm_backward)(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+  void (*batch_norm_backward)(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                               const float *mean, const float *square, const float *w, const float *dy,
                               const float *sums, float *dx, size_t b);
 
   /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the
    * gradient dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */
   /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
-   * whose target is TRM_IGNORED has loss 0, gradient 0 and correct -1. */
+   * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
   void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                 float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c);
-  /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. part (B, TRM_SCORES_WORDS)
+  /* The same of scores (B, C) that are the classes [low, high) of each row, in two steps. part (B, TRM_SCORES_FIELDS)
    * from z; a target that is no class of the whole is a failure, its row's sum is NaN. Then, with most (B) and sum (B)
    * of the whole rows, and least = scale * s / whole: dz (B, C) = scale * exp(z - most) / sum - least, less
-   * scale * (1 - s) at the target; 0 where the target is TRM_IGNORED. dz may equal z. */
-  void (*softmax_part)(struct trm_device *device, const float *z, const int32_t *target, const struct trm_vocabulary *v,
-                       float *part, size_t b);
-  void (*softmax_part_gradient)(struct trm_device *device, const float *z, const int32_t *target,
-                                const struct trm_vocabulary *v, const float *most, const float *sum, float scale,
-                                float smoothing, float *dz, size_t b);
+   * scale * (1 - s) at the target; 0 where the target is TRM_IGNORE_INDEX. dz may equal z. */
+  void (*softmax_shard_stats)(struct trm_device *device, const float *z, const int32_t *target,
+                              const struct trm_vocab_shard *v, float *stats, size_t b);
+  void (*softmax_shard_gradient)(struct trm_device *device, const float *z, const int32_t *target,
+                                 const struct trm_vocab_shard *v, const float *max, const float *sum, float scale,
+                                 float smoothing, float *dz, size_t b);
   /* loss = mean over F of (z - t)^2; correct is written 0 */
   void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
                              float *loss, float *correct, float *dz, size_t b, size_t f);
@@ -293,12 +293,12 @@ struct trm_device_ops {
   void (*sum)(struct trm_device *device, float *to, const float *const *from, int count, size_t n);
   double (*norm_squared)(struct trm_device *device, const float *x, size_t n); /* blocked, in double; done on return */
   /* w and the states first (momentum, m, or adagrad's sum) and second (v) in place; unused states are NULL */
-  void (*update)(struct trm_device *device, const struct trm_update *how, float *w, const float *g, float *first,
+  void (*update)(struct trm_device *device, const struct trm_update *opt, float *w, const float *g, float *first,
                  float *second, size_t n);
   /* The first half of lamb: moves the moments first and second as adam does, and g becomes the direction
    * first^ / (sqrt(second^) + epsilon) + decay * w, ^ with bias correction */
-  void (*direction)(struct trm_device *device, const struct trm_update *how, const float *w, float *g, float *first,
-                    float *second, size_t n);
+  void (*lamb_direction)(struct trm_device *device, const struct trm_update *opt, const float *w, float *g,
+                         float *first, float *second, size_t n);
 };
 
 struct trm_device {
@@ -306,7 +306,7 @@ struct trm_device {
   const struct trm_blas_ops *blas;
   int threads;
   bool host_memory; /* device pointers are host pointers of this process: arrays may live in node-shared memory */
-  void *own;        /* the implementation's */
+  void *impl;        /* the implementation's */
 };
 
 #endif

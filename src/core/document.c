@@ -39,7 +39,7 @@ void trm_node_free(struct trm_node *root)
   }
 }
 
-static const struct trm_node *entry_find(const struct trm_node *map, const char *key, size_t length)
+static const struct trm_node *document_find_entry(const struct trm_node *map, const char *key, size_t length)
 {
   if (!map || map->kind != TRM_NODE_MAP)
     return NULL;
@@ -53,20 +53,20 @@ const struct trm_node *trm_node_get(const struct trm_node *map, const char *path
 {
   for (;;) {
     const size_t length = strcspn(path, ".");
-    map = entry_find(map, path, length);
+    map = document_find_entry(map, path, length);
     if (!map || path[length] == '\0')
       return map;
     path += length + 1;
   }
 }
 
-double trm_node_number(const struct trm_node *node, double otherwise)
+double trm_node_number(const struct trm_node *node, double fallback)
 {
   if (!node || node->kind != TRM_NODE_SCALAR || node->text[0] == '\0')
-    return otherwise;
+    return fallback;
   char *end;
   const double value = strtod(node->text, &end);
-  return *end == '\0' ? value : otherwise;
+  return *end == '\0' ? value : fallback;
 }
 
 #ifdef HAVE_LIBYAML
@@ -86,17 +86,18 @@ struct reader {
   int documents;
 };
 
-static int place_error(const struct reader *reader, const yaml_mark_t *mark, const char *problem)
+static int document_error_at(const struct reader *reader, const yaml_mark_t *mark, const char *problem)
 {
   return trm_error(TRM_USAGE, "%s:%zu:%zu: %s", reader->name, mark->line + 1, mark->column + 1, problem);
 }
 
 /* Hangs a new node where the reader stands. */
-static int node_add(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind, struct trm_node **added)
+static int document_add_node(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind,
+                             struct trm_node **added)
 {
   struct level *level = reader->depth > 0 ? &reader->level[reader->depth - 1] : NULL;
   if (level && level->node->kind == TRM_NODE_MAP && !level->key)
-    return place_error(reader, &event->start_mark, "the name of an entry must be a single word");
+    return document_error_at(reader, &event->start_mark, "the name of an entry must be a single word");
   struct trm_node *node = trm_alloc(sizeof *node, "a document");
   node->kind = kind;
   node->line = event->start_mark.line + 1;
@@ -112,63 +113,63 @@ static int node_add(struct reader *reader, const yaml_event_t *event, enum trm_n
   return TRM_OK;
 }
 
-static int level_open(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind)
+static int document_open_level(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind)
 {
   struct trm_node *node = NULL;
   if (reader->depth == MAX_DEPTH)
-    return place_error(reader, &event->start_mark, "nested too deeply");
-  TRM_CHECK(node_add(reader, event, kind, &node));
+    return document_error_at(reader, &event->start_mark, "nested too deeply");
+  TRM_CHECK(document_add_node(reader, event, kind, &node));
   reader->level[reader->depth++] = (struct level){.node = node, .end = &node->first};
   return TRM_OK;
 }
 
-static int scalar_add(struct reader *reader, const yaml_event_t *event)
+static int document_add_scalar(struct reader *reader, const yaml_event_t *event)
 {
   const char *text = (const char *)event->data.scalar.value;
   if (strlen(text) != event->data.scalar.length)
-    return place_error(reader, &event->start_mark, "a NUL character in a text");
+    return document_error_at(reader, &event->start_mark, "a NUL character in a text");
   struct level *level = reader->depth > 0 ? &reader->level[reader->depth - 1] : NULL;
   if (level && level->node->kind == TRM_NODE_MAP && !level->key) {
     level->key = trm_strdup(text);
     return TRM_OK;
   }
   struct trm_node *node = NULL;
-  TRM_CHECK(node_add(reader, event, TRM_NODE_SCALAR, &node));
+  TRM_CHECK(document_add_node(reader, event, TRM_NODE_SCALAR, &node));
   node->text = trm_strdup(text);
   return TRM_OK;
 }
 
-static int event_take(struct reader *reader, const yaml_event_t *event)
+static int document_handle_event(struct reader *reader, const yaml_event_t *event)
 {
   switch (event->type) {
   case YAML_ALIAS_EVENT:
-    return place_error(reader, &event->start_mark, "aliases (*name) are not supported");
+    return document_error_at(reader, &event->start_mark, "aliases (*name) are not supported");
   case YAML_SCALAR_EVENT:
     if (event->data.scalar.anchor)
-      return place_error(reader, &event->start_mark, "anchors (&name) are not supported");
-    return scalar_add(reader, event);
+      return document_error_at(reader, &event->start_mark, "anchors (&name) are not supported");
+    return document_add_scalar(reader, event);
   case YAML_SEQUENCE_START_EVENT:
     if (event->data.sequence_start.anchor)
-      return place_error(reader, &event->start_mark, "anchors (&name) are not supported");
-    return level_open(reader, event, TRM_NODE_LIST);
+      return document_error_at(reader, &event->start_mark, "anchors (&name) are not supported");
+    return document_open_level(reader, event, TRM_NODE_LIST);
   case YAML_MAPPING_START_EVENT:
     if (event->data.mapping_start.anchor)
-      return place_error(reader, &event->start_mark, "anchors (&name) are not supported");
-    return level_open(reader, event, TRM_NODE_MAP);
+      return document_error_at(reader, &event->start_mark, "anchors (&name) are not supported");
+    return document_open_level(reader, event, TRM_NODE_MAP);
   case YAML_SEQUENCE_END_EVENT:
   case YAML_MAPPING_END_EVENT:
     reader->depth--;
     return TRM_OK;
   case YAML_DOCUMENT_START_EVENT:
     if (++reader->documents > 1)
-      return place_error(reader, &event->start_mark, "a second document in the same file");
+      return document_error_at(reader, &event->start_mark, "a second document in the same file");
     return TRM_OK;
   default:
     return TRM_OK;
   }
 }
 
-static int parser_error(const struct reader *reader, const yaml_parser_t *parser)
+static int document_parser_error(const struct reader *reader, const yaml_parser_t *parser)
 {
   const char *problem = parser->problem ? parser->problem : "not readable";
   switch (parser->error) {
@@ -176,20 +177,20 @@ static int parser_error(const struct reader *reader, const yaml_parser_t *parser
     return trm_error(TRM_USAGE, "%s: byte %zu: %s", reader->name, parser->problem_offset, problem);
   case YAML_SCANNER_ERROR:
   case YAML_PARSER_ERROR:
-    return place_error(reader, &parser->problem_mark, problem);
+    return document_error_at(reader, &parser->problem_mark, problem);
   default:
     return trm_error(TRM_FAILED, "%s: %s", reader->name, problem);
   }
 }
 
-static int events_read(struct reader *reader, yaml_parser_t *parser)
+static int document_read_events(struct reader *reader, yaml_parser_t *parser)
 {
   for (;;) {
     yaml_event_t event;
     if (!yaml_parser_parse(parser, &event))
-      return parser_error(reader, parser);
+      return document_parser_error(reader, parser);
     const bool last = event.type == YAML_STREAM_END_EVENT;
-    const int status = event_take(reader, &event);
+    const int status = document_handle_event(reader, &event);
     yaml_event_delete(&event);
     if (status != TRM_OK || last)
       return status;
@@ -204,7 +205,7 @@ int trm_document_parse(const char *text, size_t bytes, const char *name, struct 
   if (!yaml_parser_initialize(&parser))
     return trm_error(TRM_FAILED, "%s: libyaml cannot start", name);
   yaml_parser_set_input_string(&parser, (const unsigned char *)text, bytes);
-  const int status = events_read(&reader, &parser);
+  const int status = document_read_events(&reader, &parser);
   yaml_parser_delete(&parser);
   if (status != TRM_OK) {
     for (int i = 0; i < reader.depth; i++)
@@ -234,30 +235,30 @@ int trm_document_parse(const char *text, size_t bytes, const char *name, struct 
 #endif
 
 /* The whole stream in one block. */
-static int stream_read(FILE *stream, const char *path, char **text, size_t *bytes)
+static int document_read_stream(FILE *stream, const char *path, char **text, size_t *bytes)
 {
-  size_t room = 1 << 14, held = 0;
-  char *block = trm_alloc(room, path);
+  size_t capacity = 1 << 14, used = 0;
+  char *block = trm_alloc(capacity, path);
   for (;;) {
-    held += fread(block + held, 1, room - held, stream);
-    if (held < room)
+    used += fread(block + used, 1, capacity - used, stream);
+    if (used < capacity)
       break;
-    if (room >= MAX_BYTES) {
+    if (capacity >= MAX_BYTES) {
       trm_free(block);
       return trm_error(TRM_USAGE, "%s: larger than %zu MiB", path, MAX_BYTES >> 20);
     }
-    char *larger = trm_alloc(2 * room, path);
-    memcpy(larger, block, held);
+    char *larger = trm_alloc(2 * capacity, path);
+    memcpy(larger, block, used);
     trm_free(block);
     block = larger;
-    room *= 2;
+    capacity *= 2;
   }
   if (ferror(stream)) {
     trm_free(block);
     return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
   }
   *text = block;
-  *bytes = held;
+  *bytes = used;
   return TRM_OK;
 }
 
@@ -269,7 +270,7 @@ int trm_document_read(const char *path, struct trm_node **root)
     return trm_error(TRM_USAGE, "%s: %s", path, strerror(errno));
   char *text = NULL;
   size_t bytes = 0;
-  int status = stream_read(stream, path, &text, &bytes);
+  int status = document_read_stream(stream, path, &text, &bytes);
   fclose(stream);
   TRM_CHECK(status);
   status = trm_document_parse(text, bytes, path, root);

@@ -27,7 +27,7 @@ void trm_node_free(struct trm_node *root);
 
 /* The entry of a map, NULL if absent or not a map. Dots walk down: "a.b". */
 const struct trm_node *trm_node_get(const struct trm_node *map, const char *path);
-double trm_node_number(const struct trm_node *node, double otherwise); /* scalar as a number, or `otherwise` */
+double trm_node_number(const struct trm_node *node, double fallback); /* scalar as a number, or `otherwise` */
 
 /* JSON to a stream: the writer puts commas and quotes. NaN and infinities become null. A one-line object:
  *   trm_json_open(&j, stream); trm_json_object(&j, NULL); trm_json_number(&j, "loss", x); trm_json_end(&j); */

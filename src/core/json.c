@@ -28,7 +28,7 @@ const char *trm_number_text(double value, char text[32])
 }
 
 /* Bytes of the valid UTF-8 character that starts here, 0 if there is none. */
-static size_t utf8_length(const unsigned char *s)
+static size_t json_utf8_length(const unsigned char *s)
 {
   if (s[0] < 0x80)
     return 1;
@@ -49,7 +49,7 @@ bool trm_text_is_utf8(const char *text)
 {
   const unsigned char *s = (const unsigned char *)text;
   while (*s) {
-    const size_t length = utf8_length(s);
+    const size_t length = json_utf8_length(s);
     if (length == 0)
       return false;
     s += length;
@@ -57,12 +57,12 @@ bool trm_text_is_utf8(const char *text)
   return true;
 }
 
-static void text_write(FILE *stream, const char *text)
+static void json_write_string(FILE *stream, const char *text)
 {
   const unsigned char *s = (const unsigned char *)text;
   fputc('"', stream);
   while (*s) {
-    const size_t length = utf8_length(s);
+    const size_t length = json_utf8_length(s);
     if (length == 0)
       fputs("\xef\xbf\xbd", stream); /* U+FFFD, the replacement character */
     else if (*s == '"' || *s == '\\')
@@ -81,7 +81,7 @@ static void text_write(FILE *stream, const char *text)
 }
 
 /* The comma and the key before an entry; false where nothing is to be written. */
-static bool entry_begin(struct trm_json *json, const char *key)
+static bool json_begin_entry(struct trm_json *json, const char *key)
 {
   if (json->depth > TRM_JSON_DEPTH)
     return false;
@@ -92,15 +92,15 @@ static bool entry_begin(struct trm_json *json, const char *key)
     *comma = true;
   }
   if (key) {
-    text_write(json->stream, key);
+    json_write_string(json->stream, key);
     fputc(':', json->stream);
   }
   return true;
 }
 
-static void level_open(struct trm_json *json, const char *key, bool list)
+static void json_open_level(struct trm_json *json, const char *key, bool list)
 {
-  if (json->depth < TRM_JSON_DEPTH && entry_begin(json, key)) {
+  if (json->depth < TRM_JSON_DEPTH && json_begin_entry(json, key)) {
     fputc(list ? '[' : '{', json->stream);
     json->comma[json->depth] = false;
     json->list[json->depth] = list;
@@ -115,12 +115,12 @@ void trm_json_open(struct trm_json *json, FILE *stream)
 
 void trm_json_object(struct trm_json *json, const char *key)
 {
-  level_open(json, key, false);
+  json_open_level(json, key, false);
 }
 
 void trm_json_list(struct trm_json *json, const char *key)
 {
-  level_open(json, key, true);
+  json_open_level(json, key, true);
 }
 
 void trm_json_end(struct trm_json *json)
@@ -137,28 +137,28 @@ void trm_json_end(struct trm_json *json)
 void trm_json_number(struct trm_json *json, const char *key, double value)
 {
   char text[32];
-  if (entry_begin(json, key))
+  if (json_begin_entry(json, key))
     fputs(isfinite(value) ? trm_number_text(value, text) : "null", json->stream);
 }
 
 void trm_json_integer(struct trm_json *json, const char *key, int64_t value)
 {
-  if (entry_begin(json, key))
+  if (json_begin_entry(json, key))
     fprintf(json->stream, "%" PRId64, value);
 }
 
 void trm_json_bool(struct trm_json *json, const char *key, bool value)
 {
-  if (entry_begin(json, key))
+  if (json_begin_entry(json, key))
     fputs(value ? "true" : "false", json->stream);
 }
 
 void trm_json_text(struct trm_json *json, const char *key, const char *value)
 {
-  if (!entry_begin(json, key))
+  if (!json_begin_entry(json, key))
     return;
   if (value)
-    text_write(json->stream, value);
+    json_write_string(json->stream, value);
   else
     fputs("null", json->stream);
 }

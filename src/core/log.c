@@ -17,9 +17,9 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int log_rank, log_size = 1;
 static bool log_quiet;
-static char standing[1024]; /* the progress line on the terminal, "" if there is none */
+static char progress_line[1024]; /* the progress line on the terminal, "" if there is none */
 
-void trm_log_identity(int rank, int size)
+void trm_log_set_rank(int rank, int size)
 {
   log_rank = rank;
   log_size = size;
@@ -30,7 +30,7 @@ int trm_log_rank(void)
   return log_rank;
 }
 
-void trm_log_quiet(bool quiet)
+void trm_log_set_quiet(bool quiet)
 {
   log_quiet = quiet;
 }
@@ -46,7 +46,7 @@ bool trm_progress_is_terminal(void)
 }
 
 /* Prints prefix and message as one line; a standing progress line makes room and comes back below it. */
-static void line_print(const char *prefix, const char *format, va_list arguments)
+static void log_print_line(const char *prefix, const char *format, va_list arguments)
 {
   char text[LINE_BYTES];
   int length = snprintf(text, sizeof text, "%s", prefix);
@@ -58,17 +58,17 @@ static void line_print(const char *prefix, const char *format, va_list arguments
   text[length++] = '\n';
 
   pthread_mutex_lock(&lock);
-  if (standing[0])
+  if (progress_line[0])
     fputs(CLEAR_LINE, stderr);
   fwrite(text, 1, (size_t)length, stderr);
-  if (standing[0])
-    fputs(standing, stderr);
+  if (progress_line[0])
+    fputs(progress_line, stderr);
   fflush(stderr);
   pthread_mutex_unlock(&lock);
 }
 
 /* "trireme: rank 3: warning: " */
-static void prefix_write(char *prefix, size_t bytes, const char *kind)
+static void log_format_prefix(char *prefix, size_t bytes, const char *kind)
 {
   if (log_size > 1)
     snprintf(prefix, bytes, "trireme: rank %d: %s: ", log_rank, kind);
@@ -82,48 +82,48 @@ void trm_info(const char *format, ...)
     return;
   va_list arguments;
   va_start(arguments, format);
-  line_print("", format, arguments);
+  log_print_line("", format, arguments);
   va_end(arguments);
 }
 
 void trm_warn(const char *format, ...)
 {
   char prefix[64];
-  prefix_write(prefix, sizeof prefix, "warning");
+  log_format_prefix(prefix, sizeof prefix, "warning");
   va_list arguments;
   va_start(arguments, format);
-  line_print(prefix, format, arguments);
+  log_print_line(prefix, format, arguments);
   va_end(arguments);
 }
 
-static void error_print(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void error_print(const char *format, ...)
+static void log_print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void log_print_error(const char *format, ...)
 {
   char prefix[64];
-  prefix_write(prefix, sizeof prefix, "error");
+  log_format_prefix(prefix, sizeof prefix, "error");
   va_list arguments;
   va_start(arguments, format);
-  line_print(prefix, format, arguments);
+  log_print_line(prefix, format, arguments);
   va_end(arguments);
 }
 
 void trm_log_error(void)
 {
-  error_print("%s", trm_error_text());
+  log_print_error("%s", trm_error_text());
 }
 
 /* A line that wraps could not be overwritten: cuts to the terminal's width, between characters. */
-static void standing_fit(void)
+static void log_fit_progress_line(void)
 {
   struct winsize window;
   size_t width = 79;
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 1)
     width = window.ws_col - 1u;
-  if (strlen(standing) <= width)
+  if (strlen(progress_line) <= width)
     return;
-  while (width > 0 && ((unsigned char)standing[width] & 0xc0) == 0x80)
+  while (width > 0 && ((unsigned char)progress_line[width] & 0xc0) == 0x80)
     width--;
-  standing[width] = '\0';
+  progress_line[width] = '\0';
 }
 
 void trm_progress(const char *format, ...)
@@ -133,13 +133,13 @@ void trm_progress(const char *format, ...)
   va_list arguments;
   va_start(arguments, format);
   if (!trm_progress_is_terminal()) {
-    line_print("", format, arguments);
+    log_print_line("", format, arguments);
   } else {
     pthread_mutex_lock(&lock);
-    vsnprintf(standing, sizeof standing, format, arguments);
-    standing_fit();
+    vsnprintf(progress_line, sizeof progress_line, format, arguments);
+    log_fit_progress_line();
     fputs(CLEAR_LINE, stderr);
-    fputs(standing, stderr);
+    fputs(progress_line, stderr);
     fflush(stderr);
     pthread_mutex_unlock(&lock);
   }
@@ -149,10 +149,10 @@ void trm_progress(const char *format, ...)
 void trm_progress_end(void)
 {
   pthread_mutex_lock(&lock);
-  if (standing[0]) {
+  if (progress_line[0]) {
     fputc('\n', stderr);
     fflush(stderr);
-    standing[0] = '\0';
+    progress_line[0] = '\0';
   }
   pthread_mutex_unlock(&lock);
 }

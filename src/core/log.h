@@ -6,10 +6,10 @@
 #include <stdbool.h>
 
 /* Who speaks. Until set: rank 0 of 1. */
-void trm_log_identity(int rank, int size);
+void trm_log_set_rank(int rank, int size);
 int trm_log_rank(void);
 
-void trm_log_quiet(bool quiet); /* true: no informative lines */
+void trm_log_set_quiet(bool quiet); /* true: no informative lines */
 
 /* Informative line, printed by rank 0 alone. A newline is added. */
 void trm_info(const char *format, ...) __attribute__((format(printf, 1, 2)));

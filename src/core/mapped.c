@@ -16,14 +16,14 @@
 
 #define TMPFS 0x01021994 /* statfs(2) */
 
-static int file_fail(const char *folder, size_t bytes, const char *what, const char *why, int error)
+static int mapped_error(const char *folder, size_t bytes, const char *what, const char *why, int error)
 {
   return trm_error(TRM_FAILED, "%s: %s %.1f MiB for %s: %s", folder, why, (double)bytes / 1048576.0, what,
                    strerror(error));
 }
 
 /* Takes the file's place on the disk; returns an error number. */
-static int file_grow(int file, size_t bytes)
+static int mapped_allocate(int file, size_t bytes)
 {
   struct statvfs disk;
   if (fstatvfs(file, &disk) == 0 && bytes / disk.f_frsize >= disk.f_bavail)
@@ -36,18 +36,18 @@ static int file_grow(int file, size_t bytes)
 }
 
 /* A new file, and its place on the disk. *path: owned by the caller. */
-static int file_create(const char *folder, size_t bytes, const char *what, char **path, int *file)
+static int mapped_create_file(const char *folder, size_t bytes, const char *what, char **path, int *file)
 {
   *path = trm_format("%s/trireme-XXXXXX", folder);
   *file = mkostemp(*path, O_CLOEXEC);
   if (*file < 0)
-    return file_fail(folder, bytes, what, "no file can be made there, of", errno);
-  const int error = file_grow(*file, bytes);
+    return mapped_error(folder, bytes, what, "no file can be made there, of", errno);
+  const int error = mapped_allocate(*file, bytes);
   if (error) {
     unlink(*path);
     close(*file);
     *file = -1;
-    return file_fail(folder, bytes, what, "there is no room for", error);
+    return mapped_error(folder, bytes, what, "there is no room for", error);
   }
   struct statfs system;
   static bool warned;
@@ -58,18 +58,18 @@ static int file_create(const char *folder, size_t bytes, const char *what, char 
   return TRM_OK;
 }
 
-static int file_map(int file, const char *folder, size_t bytes, const char *what, struct trm_mapped *mapped)
+static int mapped_map_file(int file, const char *folder, size_t bytes, const char *what, struct trm_mapped *mapped)
 {
   void *data = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (data == MAP_FAILED)
-    return file_fail(folder, bytes, what, "a file there cannot be mapped, of", errno);
+    return mapped_error(folder, bytes, what, "a file there cannot be mapped, of", errno);
   madvise(data, bytes, MADV_SEQUENTIAL);
   *mapped = (struct trm_mapped){data, bytes};
   return TRM_OK;
 }
 
 /* The others learn what the file is called: path (bytes of *path) of rank 0. */
-static void path_share(struct trm_comm *comm, char **path)
+static void mapped_broadcast_path(struct trm_comm *comm, char **path)
 {
   int32_t length = comm->rank == 0 ? (int32_t)strlen(*path) : 0;
   comm->ops->broadcast(comm, &length, 1, TRM_INT32, 0);
@@ -85,13 +85,13 @@ int trm_mapped_create(struct trm_comm *comm, const char *folder, size_t bytes, c
   int file = -1;
   *mapped = (struct trm_mapped){0};
   bytes = bytes ? bytes : 1;
-  int status = trm_agree(comm, comm->rank == 0 ? file_create(folder, bytes, what, &path, &file) : TRM_OK);
+  int status = trm_agree(comm, comm->rank == 0 ? mapped_create_file(folder, bytes, what, &path, &file) : TRM_OK);
   if (status == TRM_OK) {
-    path_share(comm, &path);
+    mapped_broadcast_path(comm, &path);
     if (comm->rank != 0 && (file = open(path, O_RDWR | O_CLOEXEC)) < 0)
-      status = file_fail(folder, bytes, what, "another rank's file cannot be opened, of", errno);
+      status = mapped_error(folder, bytes, what, "another rank's file cannot be opened, of", errno);
     if (status == TRM_OK)
-      status = file_map(file, folder, bytes, what, mapped);
+      status = mapped_map_file(file, folder, bytes, what, mapped);
     status = trm_agree(comm, status);
     if (comm->rank == 0)
       unlink(path);

@@ -25,35 +25,35 @@ struct header {
 };
 _Static_assert(sizeof(struct header) <= TRM_ALIGNMENT, "the header stands in front of an aligned block");
 
-static _Atomic size_t held;
+static _Atomic size_t allocated_bytes;
 
-static struct header *header_of(void *memory)
+static struct header *memory_header(void *memory)
 {
   return (struct header *)((char *)memory - TRM_ALIGNMENT);
 }
 
 /* NULL for want of memory. */
-static void *block_map(size_t bytes)
+static void *memory_map_block(size_t bytes)
 {
-  const size_t room = bytes + 2 * HUGE_PAGE;
-  void *base = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const size_t capacity = bytes + 2 * HUGE_PAGE;
+  void *base = mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED)
     return NULL;
   const uintptr_t first = (uintptr_t)base + TRM_ALIGNMENT;
   void *memory = (char *)base + ((first + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE - (uintptr_t)base);
-  *header_of(memory) = (struct header){base, room, bytes};
+  *memory_header(memory) = (struct header){base, capacity, bytes};
   trm_advise_huge(memory, bytes);
   return memory;
 }
 
-static void *block_take(size_t bytes)
+static void *memory_malloc_block(size_t bytes)
 {
   void *base = NULL;
   if (posix_memalign(&base, TRM_ALIGNMENT, bytes + TRM_ALIGNMENT) != 0)
     return NULL;
   memset(base, 0, bytes + TRM_ALIGNMENT);
   void *memory = (char *)base + TRM_ALIGNMENT;
-  *header_of(memory) = (struct header){base, 0, bytes};
+  *memory_header(memory) = (struct header){base, 0, bytes};
   return memory;
 }
 
@@ -61,13 +61,13 @@ void *trm_alloc(size_t bytes, const char *what)
 {
   void *memory = NULL;
   if (bytes < PTRDIFF_MAX - 2 * HUGE_PAGE)
-    memory = bytes >= HUGE_PAGE ? block_map(bytes) : block_take(bytes);
+    memory = bytes >= HUGE_PAGE ? memory_map_block(bytes) : memory_malloc_block(bytes);
   if (!memory) {
     trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
     trm_log_error();
     trm_abort(TRM_FAILED);
   }
-  trm_memory_note(bytes, 0);
+  trm_memory_account(bytes, 0);
   return memory;
 }
 
@@ -75,8 +75,8 @@ void trm_free(void *memory)
 {
   if (!memory)
     return;
-  const struct header header = *header_of(memory);
-  trm_memory_note(0, header.bytes);
+  const struct header header = *memory_header(memory);
+  trm_memory_account(0, header.bytes);
   if (header.mapped)
     munmap(header.base, header.mapped);
   else
@@ -118,14 +118,14 @@ void trm_advise_huge(void *memory, size_t bytes)
 #endif
 }
 
-size_t trm_memory_held(void)
+size_t trm_memory_allocated(void)
 {
-  return atomic_load(&held);
+  return atomic_load(&allocated_bytes);
 }
 
-void trm_memory_note(size_t more, size_t less)
+void trm_memory_account(size_t added, size_t removed)
 {
-  atomic_fetch_add(&held, more - less);
+  atomic_fetch_add(&allocated_bytes, added - removed);
 }
 
 size_t trm_memory_resident(void)
@@ -139,7 +139,7 @@ size_t trm_memory_resident(void)
   return read == 2 ? (size_t)resident * (size_t)sysconf(_SC_PAGESIZE) : 0;
 }
 
-size_t trm_memory_most(void)
+size_t trm_memory_peak(void)
 {
   struct rusage usage;
   return getrusage(RUSAGE_SELF, &usage) == 0 ? (size_t)usage.ru_maxrss * 1024 : 0;

@@ -19,14 +19,14 @@ char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* What this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks'
  * parts of it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions
  * here. */
-size_t trm_memory_held(void);
+size_t trm_memory_allocated(void);
 /* For memory that is not from trm_alloc: `more` bytes are held from now on, `less` no longer. */
-void trm_memory_note(size_t more, size_t less);
+void trm_memory_account(size_t added, size_t removed);
 
 /* Bytes that lie in memory as the system counts them, the program, its libraries and shared memory included: now, and
  * the most so far. 0: not known. Source: /proc/self/statm; getrusage. */
 size_t trm_memory_resident(void);
-size_t trm_memory_most(void);
+size_t trm_memory_peak(void);
 
 /* Advises huge pages for a large range. Harmless where unsupported. */
 void trm_advise_huge(void *memory, size_t bytes);

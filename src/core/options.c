@@ -18,7 +18,7 @@
 /* ---- words */
 
 /* Changes (one letter more, less, other, or two exchanged) that make one word of the other. */
-static size_t word_distance(const char *a, const char *b)
+static size_t options_word_distance(const char *a, const char *b)
 {
   size_t row[3][MAX_WORD + 1]; /* the last three rows of the table of prefixes */
   const size_t m = strlen(a), n = strlen(b);
@@ -44,12 +44,12 @@ static size_t word_distance(const char *a, const char *b)
   return row[m % 3][n];
 }
 
-const char *trm_nearest(const char *word, const char *const *known)
+const char *trm_nearest_word(const char *word, const char *const *known)
 {
   const char *nearest = NULL;
   size_t limit = strlen(word) / 3 + 2; /* distances below this are near */
   for (; *known; known++) {
-    const size_t distance = word_distance(word, *known);
+    const size_t distance = options_word_distance(word, *known);
     if (distance < limit) {
       limit = distance;
       nearest = *known;
@@ -58,7 +58,7 @@ const char *trm_nearest(const char *word, const char *const *known)
   return nearest;
 }
 
-static bool word_is(const char *word, const char *text, size_t length)
+static bool options_word_is(const char *word, const char *text, size_t length)
 {
   return strlen(word) == length && memcmp(word, text, length) == 0;
 }
@@ -70,7 +70,7 @@ size_t trm_section_length(const char *name)
   return strcspn(name, ".");
 }
 
-static const struct trm_option *option_find(const char *name)
+static const struct trm_option *options_find(const char *name)
 {
   for (const struct trm_option *row = trm_option_table; row->name; row++)
     if (strcmp(row->name, name) == 0)
@@ -79,16 +79,16 @@ static const struct trm_option *option_find(const char *name)
 }
 
 /* The first row of a section, NULL if there is no such section. */
-static const struct trm_option *section_find(const char *section)
+static const struct trm_option *options_find_section(const char *section)
 {
   for (const struct trm_option *row = trm_option_table; row->name; row++)
-    if (word_is(section, row->name, trm_section_length(row->name)))
+    if (options_word_is(section, row->name, trm_section_length(row->name)))
       return row;
   return NULL;
 }
 
 /* "file, test, memory": the keys of the section that begins with this row. Owned by the caller. */
-static char *section_keys(const struct trm_option *row)
+static char *options_section_keys(const struct trm_option *row)
 {
   const size_t length = trm_section_length(row->name);
   char *keys = trm_strdup(row->name + length + 1);
@@ -101,14 +101,14 @@ static char *section_keys(const struct trm_option *row)
 }
 
 /* `where` is "" or "FILE:LINE: ". */
-static int section_unknown(const char *where, const char *section)
+static int options_unknown_section(const char *where, const char *section)
 {
   char names[MAX_OPTIONS][MAX_WORD];
   const char *known[MAX_OPTIONS + 1];
   size_t count = 0;
   for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
     const size_t length = trm_section_length(row->name);
-    if (count > 0 && word_is(names[count - 1], row->name, length))
+    if (count > 0 && options_word_is(names[count - 1], row->name, length))
       continue;
     memcpy(names[count], row->name, length);
     names[count][length] = '\0';
@@ -116,7 +116,7 @@ static int section_unknown(const char *where, const char *section)
     count++;
   }
   known[count] = NULL;
-  const char *nearest = trm_nearest(section, known);
+  const char *nearest = trm_nearest_word(section, known);
   if (nearest)
     return trm_error(TRM_USAGE, "%sunknown section \"%.80s\"; did you mean \"%s\"?", where, section, nearest);
   return trm_error(TRM_USAGE, "%sunknown section \"%.80s\" (trireme options lists all)", where, section);
@@ -124,14 +124,14 @@ static int section_unknown(const char *where, const char *section)
 
 int trm_section_check(const char *section)
 {
-  return section_find(section) ? TRM_OK : section_unknown("", section);
+  return options_find_section(section) ? TRM_OK : options_unknown_section("", section);
 }
 
-static int option_unknown(const char *name)
+static int options_unknown_name(const char *name)
 {
-  const struct trm_option *section = section_find(name);
+  const struct trm_option *section = options_find_section(name);
   if (section) {
-    char *keys = section_keys(section);
+    char *keys = options_section_keys(section);
     trm_error(TRM_USAGE, "\"%s\" is a section: an option is %s.KEY, with one of these keys: %s", name, name, keys);
     trm_free(keys);
     return TRM_USAGE;
@@ -146,7 +146,7 @@ static int option_unknown(const char *name)
   }
   known[count] = NULL;
   if (!nearest)
-    nearest = trm_nearest(name, known);
+    nearest = trm_nearest_word(name, known);
   if (nearest)
     return trm_error(TRM_USAGE, "unknown option \"%.80s\"; did you mean \"%s\"?", name, nearest);
   return trm_error(TRM_USAGE, "unknown option \"%.80s\" (trireme options lists all)", name);
@@ -154,7 +154,7 @@ static int option_unknown(const char *name)
 
 /* ---- values */
 
-static int range_check(const struct trm_option *row, double number, const char *text)
+static int options_check_range(const struct trm_option *row, double number, const char *text)
 {
   char low[32], high[32];
   if (number >= row->low && number <= row->high)
@@ -169,45 +169,45 @@ static int range_check(const struct trm_option *row, double number, const char *
 }
 
 /* Does a decimal number begin here? strtod alone would also take spaces, "nan", "inf" and hexadecimal. */
-static bool number_begins(const char *text)
+static bool options_is_number(const char *text)
 {
   text += *text == '+' || *text == '-';
   text += *text == '.';
   return *text >= '0' && *text <= '9' && text[1] != 'x' && text[1] != 'X';
 }
 
-static int int_read(const struct trm_option *row, const char *text, int64_t *value)
+static int options_parse_int(const struct trm_option *row, const char *text, int64_t *value)
 {
   char *end = NULL;
   errno = 0;
-  const long long number = number_begins(text) ? strtoll(text, &end, 10) : 0;
+  const long long number = options_is_number(text) ? strtoll(text, &end, 10) : 0;
   if (!end || end == text || *end != '\0')
     return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a whole number", row->name, text);
   if (errno == ERANGE)
     return trm_error(TRM_USAGE, "option %s: %.80s is too large for a whole number", row->name, text);
-  TRM_CHECK(range_check(row, (double)number, text));
+  TRM_CHECK(options_check_range(row, (double)number, text));
   *value = number;
   return TRM_OK;
 }
 
-static int real_read(const struct trm_option *row, const char *text, double *value)
+static int options_parse_real(const struct trm_option *row, const char *text, double *value)
 {
   char *end = NULL;
-  const double number = number_begins(text) ? strtod(text, &end) : 0;
+  const double number = options_is_number(text) ? strtod(text, &end) : 0;
   if (!end || end == text || *end != '\0')
     return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a number", row->name, text);
   if (!isfinite(number))
     return trm_error(TRM_USAGE, "option %s: %.80s is too large for a number", row->name, text);
-  TRM_CHECK(range_check(row, number, text));
+  TRM_CHECK(options_check_range(row, number, text));
   *value = number;
   return TRM_OK;
 }
 
-static int bytes_read(const struct trm_option *row, const char *text, int64_t *value)
+static int options_parse_bytes(const struct trm_option *row, const char *text, int64_t *value)
 {
   static const char suffixes[] = "KMGT";
   char *end = NULL;
-  double number = number_begins(text) ? strtod(text, &end) : 0;
+  double number = options_is_number(text) ? strtod(text, &end) : 0;
   if (!end || end == text)
     return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a number of bytes (512M, 4G)", row->name, text);
   if (*end != '\0') {
@@ -221,12 +221,12 @@ static int bytes_read(const struct trm_option *row, const char *text, int64_t *v
     return trm_error(TRM_USAGE, "option %s: %.80s is too large for a number", row->name, text);
   if (number != floor(number))
     return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a whole number of bytes", row->name, text);
-  TRM_CHECK(range_check(row, number, text));
+  TRM_CHECK(options_check_range(row, number, text));
   *value = (int64_t)number;
   return TRM_OK;
 }
 
-static int bool_read(const struct trm_option *row, const char *text, bool *value)
+static int options_parse_bool(const struct trm_option *row, const char *text, bool *value)
 {
   static const char *const words[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
@@ -238,14 +238,14 @@ static int bool_read(const struct trm_option *row, const char *text, bool *value
   return trm_error(TRM_USAGE, "option %s: \"%.80s\" is neither yes nor no", row->name, text);
 }
 
-static int choice_read(const struct trm_option *row, const char *text, char **value)
+static int options_parse_choice(const struct trm_option *row, const char *text, char **value)
 {
   bool truth = false;
-  if (strcmp(row->choices, "yes|no") == 0 && bool_read(row, text, &truth) == TRM_OK)
+  if (strcmp(row->choices, "yes|no") == 0 && options_parse_bool(row, text, &truth) == TRM_OK)
     text = truth ? "yes" : "no";
   for (const char *choice = row->choices; *choice;) {
     const size_t length = strcspn(choice, "|");
-    if (word_is(text, choice, length)) {
+    if (options_word_is(text, choice, length)) {
       trm_free(*value);
       *value = trm_strdup(text);
       return TRM_OK;
@@ -255,7 +255,7 @@ static int choice_read(const struct trm_option *row, const char *text, char **va
   return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not one of %s", row->name, text, row->choices);
 }
 
-static int text_read(const struct trm_option *row, const char *text, char **value)
+static int options_parse_text(const struct trm_option *row, const char *text, char **value)
 {
   if (!trm_text_is_utf8(text))
     return trm_error(TRM_USAGE, "option %s: the text is not UTF-8", row->name);
@@ -265,37 +265,37 @@ static int text_read(const struct trm_option *row, const char *text, char **valu
   return TRM_OK;
 }
 
-static int option_set(struct trm_options *options, const struct trm_option *row, const char *text)
+static int options_set_row(struct trm_options *options, const struct trm_option *row, const char *text)
 {
   void *at = (char *)options + row->offset;
   switch (row->type) {
   case TRM_OPTION_BOOL:
-    return bool_read(row, text, at);
+    return options_parse_bool(row, text, at);
   case TRM_OPTION_INT:
-    return int_read(row, text, at);
+    return options_parse_int(row, text, at);
   case TRM_OPTION_REAL:
-    return real_read(row, text, at);
+    return options_parse_real(row, text, at);
   case TRM_OPTION_BYTES:
-    return bytes_read(row, text, at);
+    return options_parse_bytes(row, text, at);
   case TRM_OPTION_TEXT:
-    return text_read(row, text, at);
+    return options_parse_text(row, text, at);
   case TRM_OPTION_CHOICE:
-    return choice_read(row, text, at);
+    return options_parse_choice(row, text, at);
   }
   return TRM_OK;
 }
 
 int trm_options_set(struct trm_options *options, const char *name, const char *value)
 {
-  const struct trm_option *row = option_find(name);
-  return row ? option_set(options, row, value) : option_unknown(name);
+  const struct trm_option *row = options_find(name);
+  return row ? options_set_row(options, row, value) : options_unknown_name(name);
 }
 
 void trm_options_default(struct trm_options *options)
 {
   memset(options, 0, sizeof *options);
   for (const struct trm_option *row = trm_option_table; row->name; row++)
-    option_set(options, row, row->otherwise);
+    options_set_row(options, row, row->default_text);
 }
 
 void trm_options_free(struct trm_options *options)
@@ -315,31 +315,32 @@ struct source {
   bool seen[MAX_OPTIONS]; /* by row: an option given twice is a mistake */
 };
 
-static int source_error(const struct source *source, const struct trm_node *node, const char *problem)
+static int options_source_error(const struct source *source, const struct trm_node *node, const char *problem)
 {
   return trm_error(TRM_USAGE, "%s:%zu: %s", source->path, node->line, problem);
 }
 
-static int value_take(struct source *source, const struct trm_option *row, const struct trm_node *node,
-                      const char *text)
+static int options_apply_value(struct source *source, const struct trm_option *row, const struct trm_node *node,
+                               const char *text)
 {
   bool *seen = &source->seen[row - trm_option_table];
   if (*seen)
     return trm_error(TRM_USAGE, "%s:%zu: option %s is given twice", source->path, node->line, row->name);
   *seen = true;
-  const int status = option_set(source->options, row, text);
+  const int status = options_set_row(source->options, row, text);
   return status == TRM_OK ? TRM_OK : trm_error_context(status, "%s:%zu", source->path, node->line);
 }
 
 /* One item of a model: `linear 256`, or {linear: 256, bias: no} for `linear 256 bias=no`. */
-static int model_item_take(const struct source *source, const struct trm_node *item, char **text)
+static int options_model_item_text(const struct source *source, const struct trm_node *item, char **text)
 {
   if (item->kind == TRM_NODE_SCALAR) {
     *text = trm_strdup(item->text);
     return TRM_OK;
   }
   if (item->kind == TRM_NODE_LIST || !item->first)
-    return source_error(source, item, "an item of the model is a text (linear 256) or a map ({linear: 256, bias: no})");
+    return options_source_error(source, item,
+                                "an item of the model is a text (linear 256) or a map ({linear: 256, bias: no})");
   char *line = NULL;
   for (const struct trm_node *word = item->first; word; word = word->next) {
     if (word->kind != TRM_NODE_SCALAR) {
@@ -355,12 +356,12 @@ static int model_item_take(const struct source *source, const struct trm_node *i
   return TRM_OK;
 }
 
-static int layers_take(struct source *source, const struct trm_option *row, const struct trm_node *node)
+static int options_apply_layers(struct source *source, const struct trm_option *row, const struct trm_node *node)
 {
   char *text = NULL;
   for (const struct trm_node *item = node->first; item; item = item->next) {
     char *line = NULL;
-    const int status = model_item_take(source, item, &line);
+    const int status = options_model_item_text(source, item, &line);
     if (status != TRM_OK) {
       trm_free(text);
       return status;
@@ -370,90 +371,91 @@ static int layers_take(struct source *source, const struct trm_option *row, cons
     trm_free(text);
     text = longer;
   }
-  const int status = value_take(source, row, node, text ? text : "");
+  const int status = options_apply_value(source, row, node, text ? text : "");
   trm_free(text);
   return status;
 }
 
 /* node: the value of the option of this name. */
-static int option_take(struct source *source, const char *name, const struct trm_node *node)
+static int options_apply_option(struct source *source, const char *name, const struct trm_node *node)
 {
-  const struct trm_option *row = option_find(name);
+  const struct trm_option *row = options_find(name);
   if (!row) {
-    option_unknown(name);
+    options_unknown_name(name);
     return trm_error_context(TRM_USAGE, "%s:%zu", source->path, node->line);
   }
   if (node->kind != TRM_NODE_SCALAR)
     return trm_error(TRM_USAGE, "%s:%zu: option %s takes one value", source->path, node->line, name);
-  return value_take(source, row, node, node->text);
+  return options_apply_value(source, row, node, node->text);
 }
 
-static int entry_take(struct source *source, const char *section, const struct trm_node *node)
+static int options_apply_entry(struct source *source, const char *section, const struct trm_node *node)
 {
   char *name = trm_format("%s.%s", section, node->key);
-  const int status = option_take(source, name, node);
+  const int status = options_apply_option(source, name, node);
   trm_free(name);
   return status;
 }
 
 /* The model: a text, a list of layers, or a map {text: one of these, init: FILE}. */
-static int model_take(struct source *source, const struct trm_option *row, const struct trm_node *node)
+static int options_apply_model(struct source *source, const struct trm_option *row, const struct trm_node *node)
 {
   if (node->kind == TRM_NODE_SCALAR)
-    return value_take(source, row, node, node->text);
+    return options_apply_value(source, row, node, node->text);
   if (node->kind == TRM_NODE_LIST)
-    return layers_take(source, row, node);
+    return options_apply_layers(source, row, node);
   for (const struct trm_node *entry = node->first; entry; entry = entry->next) {
     if (strcmp(entry->key, "init") == 0)
-      TRM_CHECK(entry_take(source, row->name, entry));
+      TRM_CHECK(options_apply_entry(source, row->name, entry));
     else if (strcmp(entry->key, "text") == 0 && entry->kind != TRM_NODE_MAP)
-      TRM_CHECK(model_take(source, row, entry));
+      TRM_CHECK(options_apply_model(source, row, entry));
     else
-      return source_error(source, entry, "model: is a text (mlp 784-256-10 relu), a list of layers, or "
-                                         "{text: one of these, init: FILE}");
+      return options_source_error(source, entry,
+                                  "model: is a text (mlp 784-256-10 relu), a list of layers, or "
+                                  "{text: one of these, init: FILE}");
   }
   return TRM_OK;
 }
 
-static int section_take(struct source *source, const struct trm_node *node)
+static int options_apply_section(struct source *source, const struct trm_node *node)
 {
   if (strchr(node->key, '.'))
-    return option_take(source, node->key, node);
-  const struct trm_option *row = section_find(node->key);
+    return options_apply_option(source, node->key, node);
+  const struct trm_option *row = options_find_section(node->key);
   if (!row) {
     char *where = trm_format("%s:%zu: ", source->path, node->line);
-    section_unknown(where, node->key);
+    options_unknown_section(where, node->key);
     trm_free(where);
     return TRM_USAGE;
   }
   if (strcmp(row->name, node->key) == 0)
-    return model_take(source, row, node);
+    return options_apply_model(source, row, node);
   if (node->kind == TRM_NODE_SCALAR && *node->text == '\0')
     return TRM_OK; /* a section whose entries are all commented out */
   if (node->kind == TRM_NODE_SCALAR && strcmp(node->key, "parallel") == 0)
-    return option_take(source, "parallel.layout", node);
+    return options_apply_option(source, "parallel.layout", node);
   if (node->kind != TRM_NODE_MAP) {
-    char *keys = section_keys(row);
+    char *keys = options_section_keys(row);
     trm_error(TRM_USAGE, "%s:%zu: section %s holds entries (%s: {KEY: VALUE}) with these keys: %s", source->path,
               node->line, node->key, node->key, keys);
     trm_free(keys);
     return TRM_USAGE;
   }
   for (const struct trm_node *entry = node->first; entry; entry = entry->next)
-    TRM_CHECK(entry_take(source, node->key, entry));
+    TRM_CHECK(options_apply_entry(source, node->key, entry));
   return TRM_OK;
 }
 
-static int sections_take(struct source *source, const struct trm_node *root)
+static int options_apply_sections(struct source *source, const struct trm_node *root)
 {
   if (root->kind != TRM_NODE_MAP)
-    return source_error(source, root, "a configuration is a map of sections (model, data, train, ...)");
+    return options_source_error(source, root, "a configuration is a map of sections (model, data, train, ...)");
   for (const struct trm_node *node = root->first; node; node = node->next) {
     for (const struct trm_node *other = root->first; other != node; other = other->next)
       if (strcmp(other->key, node->key) == 0)
         return trm_error(TRM_USAGE, "%s:%zu: section %s is given twice (first in line %zu)", source->path, node->line,
                          node->key, other->line);
-    TRM_CHECK(section_take(source, node));
+    TRM_CHECK(options_apply_section(source, node));
   }
   return TRM_OK;
 }
@@ -463,7 +465,7 @@ int trm_options_read(struct trm_options *options, const char *path)
   struct trm_node *root;
   TRM_CHECK(trm_document_read(path, &root));
   struct source source = {.options = options, .path = path};
-  const int status = sections_take(&source, root);
+  const int status = options_apply_sections(&source, root);
   trm_node_free(root);
   return status;
 }

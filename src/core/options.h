@@ -50,7 +50,7 @@ struct trm_options {
     char *dir, *resume;
     int64_t seed, lanes, checkpoint_every, keep;
     bool overwrite, singletons;
-    char *slow, *jitter; /* computing times on purpose (train/pace.h) */
+    char *slow, *jitter; /* computing times on purpose (train/slowdown.h) */
     char *trace;
   } run;
   struct {
@@ -59,7 +59,7 @@ struct trm_options {
   } log;
   struct {
     char *name, *blas, *matmul, *compute;
-    double gflops; /* modelled speed of a rank, where compute is "sleep" */
+    double gflops; /* modeled speed of a rank, where compute is "sleep" */
   } device;
 };
 
@@ -76,7 +76,7 @@ struct trm_option {
   const char *name; /* "section.key" */
   enum trm_option_type type;
   size_t offset;         /* into struct trm_options */
-  const char *otherwise; /* the default, as text */
+  const char *default_text; /* the default, as text */
   double low, high;      /* range of numbers */
   const char *choices;   /* "a|b|c" */
   const char *help;      /* one line */
@@ -102,6 +102,6 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
 int trm_options_print(FILE *stream, const char *section);
 
 /* The known word nearest to `word` by edit distance, NULL if none is near. `known`: NULL-terminated. */
-const char *trm_nearest(const char *word, const char *const *known);
+const char *trm_nearest_word(const char *word, const char *const *known);
 
 #endif

@@ -8,7 +8,7 @@
 #include "core/document.h"
 #include "core/status.h"
 
-static const char *type_name(enum trm_option_type type)
+static const char *options_show_type(enum trm_option_type type)
 {
   switch (type) {
   case TRM_OPTION_BOOL:
@@ -28,7 +28,7 @@ static const char *type_name(enum trm_option_type type)
 }
 
 /* Is this a YAML word that needs no quotes? */
-static bool text_is_plain(const char *text)
+static bool options_show_is_plain(const char *text)
 {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   if (!*text || (!strchr(letters, *text) && *text != '/' && *text != '.'))
@@ -40,7 +40,7 @@ static bool text_is_plain(const char *text)
 }
 
 /* One UTF-8 character (the text is known to be valid); steps on. */
-static uint32_t character_take(const unsigned char **s)
+static uint32_t options_show_next_char(const unsigned char **s)
 {
   const unsigned char *p = *s;
   const int extra = p[0] < 0x80 ? 0 : p[0] < 0xe0 ? 1 : p[0] < 0xf0 ? 2 : 3;
@@ -51,9 +51,9 @@ static uint32_t character_take(const unsigned char **s)
   return code;
 }
 
-static void text_write(FILE *stream, const char *text)
+static void options_show_write_text(FILE *stream, const char *text)
 {
-  if (text_is_plain(text)) {
+  if (options_show_is_plain(text)) {
     fputs(text, stream);
     return;
   }
@@ -61,7 +61,7 @@ static void text_write(FILE *stream, const char *text)
   fputc('"', stream);
   while (*s) {
     const unsigned char *from = s;
-    const uint32_t code = character_take(&s);
+    const uint32_t code = options_show_next_char(&s);
     if (code == '"' || code == '\\')
       fprintf(stream, "\\%c", (char)code);
     else if (code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
@@ -73,7 +73,7 @@ static void text_write(FILE *stream, const char *text)
   fputc('"', stream);
 }
 
-static void value_write(const struct trm_options *options, const struct trm_option *row, FILE *stream)
+static void options_show_write_value(const struct trm_options *options, const struct trm_option *row, FILE *stream)
 {
   const void *at = (const char *)options + row->offset;
   char text[32];
@@ -90,7 +90,7 @@ static void value_write(const struct trm_options *options, const struct trm_opti
     break;
   case TRM_OPTION_TEXT:
   case TRM_OPTION_CHOICE:
-    text_write(stream, *(char *const *)at);
+    options_show_write_text(stream, *(char *const *)at);
     break;
   }
 }
@@ -120,7 +120,7 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
     section = row->name;
     section_length = length;
     fprintf(stream, "%s: ", key);
-    value_write(options, row, stream);
+    options_show_write_value(options, row, stream);
     fputc('\n', stream);
   }
   if (ferror(stream))
@@ -129,7 +129,7 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
 }
 
 /* "1..", "0..1", "yes|no" */
-static void limits_write(const struct trm_option *row, char *text, size_t bytes)
+static void options_show_format_limits(const struct trm_option *row, char *text, size_t bytes)
 {
   char low[32] = "", high[32] = "";
   text[0] = '\0';
@@ -153,16 +153,16 @@ int trm_options_print(FILE *stream, const char *section)
       if (section && (strlen(section) != length || memcmp(section, row->name, length) != 0))
         continue;
       char limits[128];
-      limits_write(row, limits, sizeof limits);
-      const int widths[3] = {(int)strlen(row->name), (int)strlen(row->otherwise), (int)strlen(limits)};
+      options_show_format_limits(row, limits, sizeof limits);
+      const int widths[3] = {(int)strlen(row->name), (int)strlen(row->default_text), (int)strlen(limits)};
       if (pass == 0) {
         name_width = widths[0] > name_width ? widths[0] : name_width;
         default_width = widths[1] > default_width ? widths[1] : default_width;
         if (widths[2] > limits_width && widths[2] <= 32) /* one long list of choices must not push all help aside */
           limits_width = widths[2];
       } else {
-        fprintf(stream, "%-*s  %-6s  %-*s  %-*s  %s\n", name_width, row->name, type_name(row->type), default_width,
-                row->otherwise, limits_width, limits, row->help);
+        fprintf(stream, "%-*s  %-6s  %-*s  %-*s  %s\n", name_width, row->name, options_show_type(row->type),
+                default_width, row->default_text, limits_width, limits, row->help);
       }
     }
   }

@@ -9,15 +9,15 @@
 
 /* What the numbers are for: keeps the streams of one seed apart. Append only: results depend on the values. */
 enum trm_purpose {
-  TRM_RANDOM_INIT = 1,     /* initial weights: stream = parameter number, index = element */
-  TRM_RANDOM_SHUFFLE = 2,  /* order of samples: stream = epoch */
-  TRM_RANDOM_DROPOUT = 3,  /* masks: stream = layer number, index = global sample position * features + feature */
-  TRM_RANDOM_DIGITS = 4,   /* rendered digits: stream = split, index = sample */
-  TRM_RANDOM_BENCH = 5,    /* inputs of benchmarks and tests */
-  TRM_RANDOM_AUGMENT = 6,  /* moved and mirrored images: stream = epoch, index = position in it */
-  TRM_RANDOM_SAMPLE = 7,   /* tokens drawn by a model: index = tokens drawn before */
-  TRM_RANDOM_PACE = 8,     /* computing times on purpose: stream = rank, index = batch */
-  TRM_RANDOM_PEERS = 9,    /* whom a worker exchanges weights with: stream = rank, index = batches it has done */
+  TRM_RANDOM_INIT = 1, /* initial weights: stream = parameter number, index = element */
+  TRM_RANDOM_SHUFFLE = 2, /* order of samples: stream = epoch */
+  TRM_RANDOM_DROPOUT = 3, /* masks: stream = layer number, index = global sample position * features + feature */
+  TRM_RANDOM_DIGITS = 4, /* rendered digits: stream = split, index = sample */
+  TRM_RANDOM_BENCH = 5, /* inputs of benchmarks and tests */
+  TRM_RANDOM_AUGMENT = 6, /* moved and mirrored images: stream = epoch, index = position in it */
+  TRM_RANDOM_SAMPLE = 7, /* tokens drawn by a model: index = tokens drawn before */
+  TRM_RANDOM_SLOWDOWN = 8, /* computing times on purpose: stream = rank, index = batch */
+  TRM_RANDOM_PEERS = 9, /* whom a worker exchanges weights with: stream = rank, index = batches it has done */
 };
 
 /* The raw block function: out = Philox4x32-10(counter, key). Inline, for loops that draw many. */

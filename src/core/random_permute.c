@@ -8,7 +8,7 @@
 #define ROUNDS 8
 #define STEPS 10 /* of Philox */
 /* Set in counter word 1 of the permutation's draws, where an index of trm_random_block does not reach. */
-#define MARK 0x80000000u
+#define PERMUTE_FLAG 0x80000000u
 
 /* A Feistel network on numbers of 2 * half bits. */
 struct feistel {
@@ -17,7 +17,7 @@ struct feistel {
   uint64_t n;
 };
 
-static void feistel_make(struct feistel *f, uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n)
+static void permute_init(struct feistel *f, uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n)
 {
   *f = (struct feistel){
     .key = {(uint32_t)seed, (uint32_t)(seed >> 32)}, .stream = stream, .purpose = (uint32_t)purpose, .half = 1, .n = n};
@@ -26,12 +26,12 @@ static void feistel_make(struct feistel *f, uint64_t seed, enum trm_purpose purp
   f->mask = f->half < 32 ? (UINT32_C(1) << f->half) - 1 : UINT32_MAX;
 }
 
-static uint64_t feistel_one(const struct feistel *f, uint64_t value)
+static uint64_t permute_one(const struct feistel *f, uint64_t value)
 {
   do { /* at most 4 times on average: the domain is less than four times n */
     uint32_t left = (uint32_t)(value >> f->half) & f->mask, right = (uint32_t)value & f->mask;
     for (uint32_t round = 0; round < ROUNDS; round++) {
-      const uint32_t counter[4] = {right, MARK | round, f->stream, f->purpose};
+      const uint32_t counter[4] = {right, PERMUTE_FLAG | round, f->stream, f->purpose};
       uint32_t word[4];
       trm_philox_inline(counter, f->key, word);
       const uint32_t next = left ^ (word[0] & f->mask);
@@ -48,8 +48,8 @@ uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t st
   struct feistel f;
   if (n <= 1)
     return 0;
-  feistel_make(&f, seed, purpose, stream, n);
-  return feistel_one(&f, position);
+  permute_init(&f, seed, purpose, stream, n);
+  return permute_one(&f, position);
 }
 
 #ifdef __x86_64__
@@ -63,7 +63,7 @@ uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t st
 #define V_UPPER(v) _mm256_srli_epi64(v, 32)
 #define V_XOR(a, b) _mm256_xor_si256(a, b)
 #define V_AND(a, b) _mm256_and_si256(a, b)
-#include "core/random_lanes.h"
+#include "core/random_permute_simd.h"
 
 #define CLONE(name) name##_avx512
 #define TARGET __attribute__((target("avx512f")))
@@ -75,7 +75,7 @@ uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t st
 #define V_UPPER(v) _mm512_srli_epi64(v, 32)
 #define V_XOR(a, b) _mm512_xor_si512(a, b)
 #define V_AND(a, b) _mm512_and_si512(a, b)
-#include "core/random_lanes.h"
+#include "core/random_permute_simd.h"
 #endif
 
 void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t first,
@@ -83,17 +83,17 @@ void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t s
 {
   struct feistel f = {.n = n};
   if (n > 1)
-    feistel_make(&f, seed, purpose, stream, n);
+    permute_init(&f, seed, purpose, stream, n);
 #ifdef __x86_64__
   if (n > 1 && __builtin_cpu_supports("avx512f")) {
-    feistel_many_avx512(&f, first, count, element);
+    permute_many_avx512(&f, first, count, element);
     return;
   }
   if (n > 1 && __builtin_cpu_supports("avx2")) {
-    feistel_many_avx2(&f, first, count, element);
+    permute_many_avx2(&f, first, count, element);
     return;
   }
 #endif
   for (size_t i = 0; i < count; i++)
-    element[i] = n > 1 ? feistel_one(&f, first + i) : 0;
+    element[i] = n > 1 ? permute_one(&f, first + i) : 0;
 }

@@ -13,47 +13,48 @@ static const uint32_t constant[64] = {
     0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
     0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
 
-static inline uint32_t rotate(uint32_t x, int bits)
+static inline uint32_t sha_rotr(uint32_t x, int bits)
 {
   return x >> bits | x << (32 - bits);
 }
 
-static inline uint32_t load_big(const uint8_t *p)
+static inline uint32_t sha_load_be(const uint8_t *p)
 {
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
 /* One round: the eight working variables stay where they are, their names turn. */
-static inline void mix(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g, uint32_t *h,
-                       uint32_t word)
+static inline void sha_round(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
+                             uint32_t *h, uint32_t word)
 {
-  const uint32_t t = *h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (g ^ (e & (f ^ g))) + word;
+  const uint32_t t = *h + (sha_rotr(e, 6) ^ sha_rotr(e, 11) ^ sha_rotr(e, 25)) + (g ^ (e & (f ^ g))) + word;
   *d += t;
-  *h = t + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) | (c & (a | b)));
+  *h = t + (sha_rotr(a, 2) ^ sha_rotr(a, 13) ^ sha_rotr(a, 22)) + ((a & b) | (c & (a | b)));
 }
 
-static void blocks_add(uint32_t state[8], const uint8_t *data, size_t blocks)
+static void sha_add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
   uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
   uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
   for (; blocks > 0; blocks--, data += 64) {
     uint32_t w[64];
     for (int i = 0; i < 16; i++)
-      w[i] = load_big(data + 4 * i);
+      w[i] = sha_load_be(data + 4 * i);
     for (int i = 16; i < 64; i++) {
       const uint32_t x = w[i - 15], y = w[i - 2];
-      w[i] = w[i - 16] + (rotate(x, 7) ^ rotate(x, 18) ^ x >> 3) + w[i - 7] + (rotate(y, 17) ^ rotate(y, 19) ^ y >> 10);
+      w[i] = w[i - 16] + (sha_rotr(x, 7) ^ sha_rotr(x, 18) ^ x >> 3) + w[i - 7] +
+             (sha_rotr(y, 17) ^ sha_rotr(y, 19) ^ y >> 10);
     }
     for (int i = 0; i < 64; i += 8) {
       const uint32_t *k = constant + i, *v = w + i;
-      mix(a, b, c, &d, e, f, g, &h, k[0] + v[0]);
-      mix(h, a, b, &c, d, e, f, &g, k[1] + v[1]);
-      mix(g, h, a, &b, c, d, e, &f, k[2] + v[2]);
-      mix(f, g, h, &a, b, c, d, &e, k[3] + v[3]);
-      mix(e, f, g, &h, a, b, c, &d, k[4] + v[4]);
-      mix(d, e, f, &g, h, a, b, &c, k[5] + v[5]);
-      mix(c, d, e, &f, g, h, a, &b, k[6] + v[6]);
-      mix(b, c, d, &e, f, g, h, &a, k[7] + v[7]);
+      sha_round(a, b, c, &d, e, f, g, &h, k[0] + v[0]);
+      sha_round(h, a, b, &c, d, e, f, &g, k[1] + v[1]);
+      sha_round(g, h, a, &b, c, d, e, &f, k[2] + v[2]);
+      sha_round(f, g, h, &a, b, c, d, &e, k[3] + v[3]);
+      sha_round(e, f, g, &h, a, b, c, &d, k[4] + v[4]);
+      sha_round(d, e, f, &g, h, a, b, &c, k[5] + v[5]);
+      sha_round(c, d, e, &f, g, h, a, &b, k[6] + v[6]);
+      sha_round(b, c, d, &e, f, g, h, &a, k[7] + v[7]);
     }
     a = state[0] += a;
     b = state[1] += b;
@@ -83,11 +84,11 @@ void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes)
       memcpy(hash->block + held, from, part);
     if (held + part < 64)
       return;
-    blocks_add(hash->state, hash->block, 1);
+    sha_add_blocks(hash->state, hash->block, 1);
     from += part;
     bytes -= part;
   }
-  blocks_add(hash->state, from, bytes / 64);
+  sha_add_blocks(hash->state, from, bytes / 64);
   if (bytes % 64 > 0)
     memcpy(hash->block, from + bytes / 64 * 64, bytes % 64);
 }

@@ -12,7 +12,7 @@ static _Thread_local char error_text[TEXT_BYTES];
 static void (*abort_hook)(int status);
 
 /* Puts text into the record; what is too long ends in dots. */
-static void record(const char *text, int length)
+static void status_record(const char *text, int length)
 {
   if (length >= TEXT_BYTES) {
     memcpy(error_text, text, TEXT_BYTES - 4);
@@ -30,7 +30,7 @@ int trm_error(int status, const char *format, ...)
   const int length = vsnprintf(text, sizeof text, format, arguments);
   va_end(arguments);
   if (length >= 0)
-    record(text, length);
+    status_record(text, length);
   return status;
 }
 
@@ -42,7 +42,7 @@ int trm_error_context(int status, const char *format, ...)
   const int written = vsnprintf(context, sizeof context, format, arguments);
   va_end(arguments);
   if (written >= 0)
-    record(text, snprintf(text, sizeof text, "%s: %s", context, error_text));
+    status_record(text, snprintf(text, sizeof text, "%s: %s", context, error_text));
   return status;
 }
 

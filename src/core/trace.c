@@ -16,40 +16,40 @@ enum { ROUNDS = 20, TAG = 29000, NAME_BYTES = 24 };
 struct event {
   double began, ended; /* seconds of this rank's clock */
   int64_t step;
-  struct trm_trace_place place;
+  struct trm_trace_ids ids;
   int32_t kind;
   char name[NAME_BYTES];
 };
 
 /* How far rank 0's clock is ahead of this one's. */
-struct reading {
-  double at;    /* of this clock */
-  double ahead; /* seconds */
+struct clock_reading {
+  double time;    /* of this clock */
+  double skew; /* seconds */
 };
 
 static struct {
   struct trm_comm *comm; /* NULL: off */
   struct event *ring;    /* (room) */
-  size_t room;
+  size_t capacity;
   uint64_t count;        /* of events since the start; the newest is at (count - 1) % room */
   int64_t step;
-  struct reading start;
+  struct clock_reading start;
   double origin;         /* rank 0's clock at the start */
 } trace;
 
-static double clock_now(void)
+static double trace_clock(void)
 {
   return trace.comm->ops->clock(trace.comm);
 }
 
-static void message_send(int to, const void *data, size_t bytes)
+static void trace_send(int to, const void *data, size_t bytes)
 {
   struct trm_request *request = NULL;
   trace.comm->ops->send_begin(trace.comm, data, bytes, TRM_BYTE, to, TAG, &request);
   trace.comm->ops->wait(&request);
 }
 
-static void message_receive(int from, void *data, size_t bytes)
+static void trace_receive(int from, void *data, size_t bytes)
 {
   struct trm_request *request = NULL;
   trace.comm->ops->receive_begin(trace.comm, data, bytes, TRM_BYTE, from, TAG, &request);
@@ -58,25 +58,25 @@ static void message_receive(int from, void *data, size_t bytes)
 
 /* Collective. Asks rank 0 for its time again and again: it was read between question and answer, so where these are
  * nearest to one another it is most exact (Cristian 1989). */
-static struct reading clocks_compare(void)
+static struct clock_reading trace_measure_skew(void)
 {
   struct trm_comm *comm = trace.comm;
-  struct reading best = {clock_now(), 0};
-  double least = INFINITY, now = 0;
+  struct clock_reading best = {trace_clock(), 0};
+  double shortest = INFINITY, now = 0;
   for (int rank = 1; rank < comm->size; rank++) {
     for (int i = 0; i < ROUNDS && comm->rank == 0; i++) {
-      message_receive(rank, &now, sizeof now);
-      now = clock_now();
-      message_send(rank, &now, sizeof now);
+      trace_receive(rank, &now, sizeof now);
+      now = trace_clock();
+      trace_send(rank, &now, sizeof now);
     }
     for (int i = 0; i < ROUNDS && comm->rank == rank; i++) {
-      const double asked = clock_now();
-      message_send(0, &asked, sizeof asked);
-      message_receive(0, &now, sizeof now);
-      const double answered = clock_now();
-      if (answered - asked < least) {
-        least = answered - asked;
-        best = (struct reading){(asked + answered) / 2, now - (asked + answered) / 2};
+      const double sent = trace_clock();
+      trace_send(0, &sent, sizeof sent);
+      trace_receive(0, &now, sizeof now);
+      const double received = trace_clock();
+      if (received - sent < shortest) {
+        shortest = received - sent;
+        best = (struct clock_reading){(sent + received) / 2, now - (sent + received) / 2};
       }
     }
   }
@@ -86,13 +86,13 @@ static struct reading clocks_compare(void)
 void trm_trace_start(struct trm_comm *comm, size_t events)
 {
   trm_trace_stop();
-  trace.room = events ? events : 1;
-  trace.ring = trm_alloc(trace.room * sizeof *trace.ring, "the trace");
+  trace.capacity = events ? events : 1;
+  trace.ring = trm_alloc(trace.capacity * sizeof *trace.ring, "the trace");
   trace.comm = comm;
   trace.count = 0;
   trace.step = 0;
-  trace.start = clocks_compare();
-  trace.origin = trace.start.at;
+  trace.start = trace_measure_skew();
+  trace.origin = trace.start.time;
   comm->ops->broadcast(comm, &trace.origin, 1, TRM_DOUBLE, 0);
 }
 
@@ -101,30 +101,30 @@ bool trm_trace_on(void)
   return trace.comm != NULL;
 }
 
-void trm_trace_step(int64_t step)
+void trm_trace_set_step(int64_t step)
 {
   trace.step = step;
 }
 
 double trm_trace_begin(void)
 {
-  return trace.comm ? clock_now() : 0;
+  return trace.comm ? trace_clock() : 0;
 }
 
-void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_place place)
+void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_ids ids)
 {
   if (!trace.comm)
     return;
-  struct event *event = &trace.ring[trace.count++ % trace.room];
+  struct event *event = &trace.ring[trace.count++ % trace.capacity];
   *event = (struct event){
-    .began = began, .ended = ended, .step = trace.step, .place = place, .kind = (int32_t)kind};
+    .began = began, .ended = ended, .step = trace.step, .ids = ids, .kind = (int32_t)kind};
   strncpy(event->name, name, NAME_BYTES - 1);
 }
 
-void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_place place)
+void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_ids ids)
 {
   if (trace.comm)
-    trm_trace_add(name, kind, began, clock_now(), place);
+    trm_trace_add(name, kind, began, trace_clock(), ids);
 }
 
 void trm_trace_stop(void)
@@ -137,7 +137,7 @@ void trm_trace_stop(void)
 /* -- the file */
 
 /* By beginning; of those that begin together the longest first: it is around the others. */
-static int event_compare(const void *a, const void *b)
+static int trace_compare_events(const void *a, const void *b)
 {
   const struct event *x = a, *y = b;
   if (x->began != y->began)
@@ -148,37 +148,37 @@ static int event_compare(const void *a, const void *b)
 }
 
 /* The kept events in order, by rank 0's clock since the start. */
-static struct event *events_take(const struct reading *end, size_t *count)
+static struct event *trace_collect_events(const struct clock_reading *end, size_t *count)
 {
-  const uint64_t kept = trace.count < trace.room ? trace.count : trace.room;
-  struct event *event = trm_alloc(kept * sizeof *event, "the trace");
-  const double span = end->at - trace.start.at, drift = span > 0 ? (end->ahead - trace.start.ahead) / span : 0;
-  for (uint64_t i = 0; i < kept; i++) {
-    event[i] = trace.ring[(trace.count - kept + i) % trace.room];
-    double *const both[] = {&event[i].began, &event[i].ended};
+  const uint64_t stored = trace.count < trace.capacity ? trace.count : trace.capacity;
+  struct event *event = trm_alloc(stored * sizeof *event, "the trace");
+  const double span = end->time - trace.start.time, drift = span > 0 ? (end->skew - trace.start.skew) / span : 0;
+  for (uint64_t i = 0; i < stored; i++) {
+    event[i] = trace.ring[(trace.count - stored + i) % trace.capacity];
+    double *const times[] = {&event[i].began, &event[i].ended};
     for (int k = 0; k < 2; k++)
-      *both[k] += trace.start.ahead + drift * (*both[k] - trace.start.at) - trace.origin;
+      *times[k] += trace.start.skew + drift * (*times[k] - trace.start.time) - trace.origin;
   }
-  qsort(event, kept, sizeof *event, event_compare);
-  *count = (size_t)kept;
+  qsort(event, stored, sizeof *event, trace_compare_events);
+  *count = (size_t)stored;
   return event;
 }
 
 /* Nanoseconds, so that rounding keeps what lies in one another in one another. */
-static double microseconds(double seconds)
+static double trace_microseconds(double seconds)
 {
   return (seconds > 0 ? rint(seconds * 1e9) : 0) / 1e3;
 }
 
-static void event_write(struct trm_json *json, int rank, const struct event *event)
+static void trace_write_event(struct trm_json *json, int rank, const struct event *event)
 {
   static const char *const kinds[] = {"compute", "communication", "wait"};
   const struct {
     const char *name;
     int64_t value;
   } numbers[] = {
-    {"step", event->step}, {"micro", event->place.micro}, {"chunk", event->place.chunk}, {"layer", event->place.layer}};
-  const double began = microseconds(event->began), ended = microseconds(event->ended);
+    {"step", event->step}, {"micro", event->ids.micro}, {"chunk", event->ids.chunk}, {"layer", event->ids.layer}};
+  const double began = trace_microseconds(event->began), ended = trace_microseconds(event->ended);
   fputc('\n', json->stream);
   trm_json_object(json, NULL);
   trm_json_text(json, "name", event->name);
@@ -197,7 +197,7 @@ static void event_write(struct trm_json *json, int rank, const struct event *eve
 }
 
 /* What a row is called. */
-static void row_write(struct trm_json *json, int rank)
+static void trace_write_row(struct trm_json *json, int rank)
 {
   char name[32];
   snprintf(name, sizeof name, "rank %d", rank);
@@ -214,7 +214,7 @@ static void row_write(struct trm_json *json, int rank)
 }
 
 /* Rank 0: its own events and everybody's. */
-static void file_write(FILE *stream, const struct event *own, const int64_t *counts)
+static void trace_write_file(FILE *stream, const struct event *local, const int64_t *counts)
 {
   struct trm_json json;
   trm_json_open(&json, stream);
@@ -222,13 +222,13 @@ static void file_write(FILE *stream, const struct event *own, const int64_t *cou
   trm_json_list(&json, "traceEvents");
   for (int rank = 0; rank < trace.comm->size; rank++) {
     const size_t count = (size_t)counts[2 * rank];
-    struct event *theirs = rank ? trm_alloc(count * sizeof *theirs, "the trace") : NULL;
+    struct event *remote = rank ? trm_alloc(count * sizeof *remote, "the trace") : NULL;
     if (rank && count)
-      message_receive(rank, theirs, count * sizeof *theirs);
-    row_write(&json, rank);
+      trace_receive(rank, remote, count * sizeof *remote);
+    trace_write_row(&json, rank);
     for (size_t i = 0; i < count; i++)
-      event_write(&json, rank, rank ? &theirs[i] : &own[i]);
-    trm_free(theirs);
+      trace_write_event(&json, rank, rank ? &remote[i] : &local[i]);
+    trm_free(remote);
   }
   trm_json_end(&json);
   trm_json_text(&json, "displayTimeUnit", "ms");
@@ -249,16 +249,16 @@ int trm_trace_write(const char *path)
   FILE *stream = comm->rank == 0 ? fopen(path, "w") : NULL;
   int status = comm->rank == 0 && !stream ? trm_error(TRM_FAILED, "%s: %s", path, strerror(errno)) : TRM_OK;
   TRM_CHECK(trm_agree(comm, status));
-  const struct reading end = clocks_compare();
+  const struct clock_reading end = trace_measure_skew();
   size_t count;
-  struct event *event = events_take(&end, &count);
+  struct event *event = trace_collect_events(&end, &count);
   int64_t *counts = trm_alloc(2 * (size_t)comm->size * sizeof *counts, "the trace");
   const int64_t mine[] = {(int64_t)count, (int64_t)(trace.count - count)};
   comm->ops->allgather(comm, mine, counts, 2, TRM_INT64);
   if (comm->rank == 0)
-    file_write(stream, event, counts);
+    trace_write_file(stream, event, counts);
   else if (count)
-    message_send(0, event, count * sizeof *event);
+    trace_send(0, event, count * sizeof *event);
   trm_free(counts);
   trm_free(event);
   if (stream) {

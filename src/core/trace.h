@@ -5,7 +5,7 @@
  *
  *   const double began = trm_trace_begin();
  *   ...
- *   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, (struct trm_trace_place){.micro = 3, .chunk = 0, .layer = -1});
+ *   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, (struct trm_trace_ids){.micro = 3, .chunk = 0, .layer = -1});
  */
 #ifndef TRM_CORE_TRACE_H
 #define TRM_CORE_TRACE_H
@@ -19,10 +19,10 @@
 enum trm_trace_kind { TRM_TRACE_COMPUTE, TRM_TRACE_COMMUNICATION, TRM_TRACE_WAIT };
 
 /* Numbers that say more; -1: does not apply. */
-struct trm_trace_place {
+struct trm_trace_ids {
   int32_t micro, chunk, layer;
 };
-#define TRM_TRACE_NOWHERE ((struct trm_trace_place){-1, -1, -1})
+#define TRM_TRACE_NO_IDS ((struct trm_trace_ids){-1, -1, -1})
 
 /* Collective: starts the trace of the ranks of comm, which stays valid until it is stopped, with room for the newest
  * `events` of each rank. Compares the clocks. */
@@ -30,14 +30,13 @@ void trm_trace_start(struct trm_comm *comm, size_t events);
 bool trm_trace_on(void);
 
 /* Events from now on belong to this step; 0 at first. */
-void trm_trace_step(int64_t step);
+void trm_trace_set_step(int64_t step);
 
 double trm_trace_begin(void); /* seconds of comm->ops->clock; 0 where the trace is off */
 /* An event from `began` until now. name: of up to 23 bytes is kept. Costs reading the clock, or nothing. */
-void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_place place);
+void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_ids ids);
 /* The same of an event whose end was measured, too, by the same clock. */
-void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended,
-                   struct trm_trace_place place);
+void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_ids ids);
 
 /* Collective: writes the events of all ranks to a file of rank 0, in the Trace Event Format that chrome://tracing and
  * Perfetto read: a row a rank, microseconds since the start by rank 0's clock. Compares the clocks again, and takes

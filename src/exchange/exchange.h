@@ -14,7 +14,7 @@ struct trm_export {
 };
 extern const struct trm_export trm_export_table[]; /* ends with a row whose name is NULL */
 
-/* Reads the weights of the model from a safetensors file, under the names of nn/names.h; F64, F16 and BF16 become
+/* Reads the weights of the model from a safetensors file, under the names of nn/param_names.h; F64, F16 and BF16 become
  * float32. Every parameter must be there, in its shape and finite, and nothing else but what the names leave out.
  * Errors name the file and the tensor: TRM_USAGE where it does not fit the model, TRM_FAILED where it is damaged. The
  * padding of host_w (model->parameters) is set to 0. */

@@ -13,7 +13,7 @@ int onnx_write(const char *path, const struct trm_model *model, const float *hos
 #include "exchange/onnx.pb-c.h"
 
 /* onnx_write with another limit: bytes of weights above which they go to the second file. */
-int onnx_write_within(const char *path, const struct trm_model *model, const float *host_w, size_t limit);
+int onnx_write_limited(const char *path, const struct trm_model *model, const float *host_w, size_t limit);
 
 /* -- the graph under construction (onnx_graph.c) */
 struct onnx_graph;
@@ -21,13 +21,13 @@ struct onnx_graph;
 struct onnx_graph *onnx_graph_create(const struct trm_model *model, const float *host_w);
 void onnx_graph_free(struct onnx_graph *graph);
 /* Draws the model. TRM_USAGE if a layer cannot be exported. */
-int onnx_graph_draw(struct onnx_graph *graph);
+int onnx_graph_build(struct onnx_graph *graph);
 /* The message, which lives as long as the graph. Its initializers are the parameters, as (raw) views of host_w, and
  * constants. */
 Onnx__GraphProto *onnx_graph_message(struct onnx_graph *graph);
 /* Memory that lives as long as the graph, zeroed. */
-void *onnx_graph_take(struct onnx_graph *graph, size_t bytes);
-char *onnx_graph_text(struct onnx_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void *onnx_graph_alloc(struct onnx_graph *graph, size_t bytes);
+char *onnx_graph_format(struct onnx_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
 #endif
 
 #endif

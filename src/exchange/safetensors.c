@@ -7,11 +7,11 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
-#include "file.h"
-#include "nn/names.h"
+#include "atomic_file.h"
+#include "nn/param_names.h"
 
 /* to (columns, rows) = the transpose of from (rows, columns) */
-static void transpose(const float *from, float *to, size_t rows, size_t columns)
+static void safetensors_transpose(const float *from, float *to, size_t rows, size_t columns)
 {
   for (size_t i = 0; i < rows; i++)
     for (size_t j = 0; j < columns; j++)
@@ -19,7 +19,8 @@ static void transpose(const float *from, float *to, size_t rows, size_t columns)
 }
 
 /* A parameter's shape in the file. */
-static struct trm_shape shape_of(const struct trm_parameter *parameter, const struct trm_name *name)
+static struct trm_shape safetensors_stored_shape(const struct trm_parameter *parameter,
+                                                 const struct trm_param_name *name)
 {
   struct trm_shape shape = parameter->shape;
   if (name->transposed) {
@@ -31,80 +32,81 @@ static struct trm_shape shape_of(const struct trm_parameter *parameter, const st
 
 /* -- reading */
 
-static int parameter_read(struct safetensors *file, const struct safetensors_tensor *tensor,
-                          const struct trm_parameter *parameter, const struct trm_name *name, float *to)
+static int safetensors_read_parameter(struct safetensors *file, const struct safetensors_tensor *tensor,
+                                      const struct trm_parameter *parameter, const struct trm_param_name *name,
+                                      float *to)
 {
-  const struct trm_shape shape = shape_of(parameter, name);
+  const struct trm_shape shape = safetensors_stored_shape(parameter, name);
   bool same = tensor->dims == shape.dims;
   for (int d = 0; same && d < shape.dims; d++)
     same = tensor->size[d] == shape.size[d];
   if (!same)
     return trm_error(TRM_USAGE, "%s: tensor %s has shape %s, but the model's has %s", file->path, tensor->name,
-                     safetensors_shape(tensor), trm_shape_text(&shape));
+                     safetensors_shape_text(tensor), trm_shape_text(&shape));
   if (tensor->type == SAFETENSORS_OTHER)
     return trm_error(TRM_USAGE, "%s: tensor %s is of type %s; weights are F32, F64, F16 or BF16", file->path,
                      tensor->name, tensor->type_name);
   if (!name->transposed)
-    return safetensors_values(file, tensor, to);
-  float *whole = trm_alloc(parameter->count * sizeof *whole, "a tensor");
-  const int status = safetensors_values(file, tensor, whole);
+    return safetensors_read_values(file, tensor, to);
+  float *stored = trm_alloc(parameter->count * sizeof *stored, "a tensor");
+  const int status = safetensors_read_values(file, tensor, stored);
   if (status == TRM_OK)
-    transpose(whole, to, shape.size[0], shape.size[1]);
-  trm_free(whole);
+    safetensors_transpose(stored, to, shape.size[0], shape.size[1]);
+  trm_free(stored);
   return status;
 }
 
-static int weights_read(struct safetensors *file, const struct trm_model *model, const struct trm_names *names,
-                        bool *found, float *host_w)
+static int safetensors_read_weights(struct safetensors *file, const struct trm_model *model,
+                                    const struct trm_param_names *names, bool *found, float *host_w)
 {
   for (size_t i = 0; i < file->tensors; i++) {
     const struct safetensors_tensor *tensor = &file->tensor[i];
-    const int number = trm_names_find(names, model, tensor->name);
+    const int number = trm_param_names_find(names, model, tensor->name);
     if (number == -1)
       return trm_error(TRM_USAGE, "%s: the model has no place for tensor %.100s (its first parameter is called %s)",
-                       file->path, tensor->name, names->of[0].text);
+                       file->path, tensor->name, names->name[0].text);
     if (number < 0)
       continue;
     if (found[number])
       return trm_error(TRM_USAGE, "%s: tensor %s is there twice, with and without %s", file->path,
-                       names->of[number].text, names->prefix);
+                       names->name[number].text, names->prefix);
     found[number] = true;
     const struct trm_parameter *parameter = trm_model_parameter(model, number);
-    TRM_CHECK(parameter_read(file, tensor, parameter, &names->of[number], host_w + parameter->offset));
+    TRM_CHECK(safetensors_read_parameter(file, tensor, parameter, &names->name[number], host_w + parameter->offset));
   }
   for (int p = 0; p < trm_model_parameter_count(model); p++)
     if (!found[p])
       return trm_error(TRM_USAGE, "%s: there is no tensor %s, which the model has (its %s)", file->path,
-                       names->of[p].text, trm_model_parameter(model, p)->name);
+                       names->name[p].text, trm_model_parameter(model, p)->name);
   return TRM_OK;
 }
 
 int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w)
 {
   struct safetensors file;
-  struct trm_names names;
-  trm_names_create(&names, model);
+  struct trm_param_names names;
+  trm_param_names_create(&names, model);
   bool *found = trm_alloc((size_t)trm_model_parameter_count(model) * sizeof *found, "names");
   memset(host_w, 0, model->parameters * sizeof *host_w);
   int status = safetensors_open(&file, path);
   if (status == TRM_OK)
-    status = weights_read(&file, model, &names, found, host_w);
+    status = safetensors_read_weights(&file, model, &names, found, host_w);
   safetensors_close(&file);
-  trm_names_free(&names);
+  trm_param_names_free(&names);
   trm_free(found);
   return status;
 }
 
 /* -- writing */
 
-static void little_put(unsigned char *to, uint64_t word, int bytes)
+static void safetensors_put_le(unsigned char *to, uint64_t word, int bytes)
 {
   for (int i = 0; i < bytes; i++)
     to[i] = (unsigned char)(word >> 8 * i);
 }
 
 /* The header, padded with blanks so that the tensors begin at a multiple of 8. Caller frees with free(). */
-static char *head_text(const struct trm_model *model, const struct trm_names *names, size_t *bytes)
+static char *safetensors_header_text(const struct trm_model *model, const struct trm_param_names *names, size_t *bytes)
 {
   char *text = NULL;
   FILE *stream = open_memstream(&text, bytes);
@@ -120,8 +122,8 @@ static char *head_text(const struct trm_model *model, const struct trm_names *na
   int64_t at = 0;
   for (int p = 0; p < trm_model_parameter_count(model); p++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, p);
-    const struct trm_shape shape = shape_of(parameter, &names->of[p]);
-    trm_json_object(&json, names->of[p].text);
+    const struct trm_shape shape = safetensors_stored_shape(parameter, &names->name[p]);
+    trm_json_object(&json, names->name[p].text);
     trm_json_text(&json, "dtype", "F32");
     trm_json_list(&json, "shape");
     for (int d = 0; d < shape.dims; d++)
@@ -143,7 +145,7 @@ static char *head_text(const struct trm_model *model, const struct trm_names *na
   return NULL;
 }
 
-static bool floats_put(FILE *stream, const float *values, size_t count)
+static bool safetensors_put_floats(FILE *stream, const float *values, size_t count)
 {
   unsigned char block[1 << 16];
   while (count) {
@@ -151,7 +153,7 @@ static bool floats_put(FILE *stream, const float *values, size_t count)
     for (size_t i = 0; i < some; i++) {
       uint32_t word;
       memcpy(&word, &values[i], 4);
-      little_put(block + 4 * i, word, 4);
+      safetensors_put_le(block + 4 * i, word, 4);
     }
     if (fwrite(block, 4, some, stream) != some)
       return false;
@@ -161,41 +163,42 @@ static bool floats_put(FILE *stream, const float *values, size_t count)
   return true;
 }
 
-static bool parameter_put(FILE *stream, const struct trm_parameter *parameter, const struct trm_name *name,
-                          const float *values)
+static bool safetensors_put_parameter(FILE *stream, const struct trm_parameter *parameter,
+                                      const struct trm_param_name *name, const float *values)
 {
   if (!name->transposed)
-    return floats_put(stream, values, parameter->count);
-  float *turned = trm_alloc(parameter->count * sizeof *turned, "a tensor");
-  transpose(values, turned, parameter->shape.size[0], parameter->shape.size[1]);
-  const bool good = floats_put(stream, turned, parameter->count);
-  trm_free(turned);
+    return safetensors_put_floats(stream, values, parameter->count);
+  float *transposed = trm_alloc(parameter->count * sizeof *transposed, "a tensor");
+  safetensors_transpose(values, transposed, parameter->shape.size[0], parameter->shape.size[1]);
+  const bool good = safetensors_put_floats(stream, transposed, parameter->count);
+  trm_free(transposed);
   return good;
 }
 
-static bool file_put(FILE *stream, const struct trm_model *model, const struct trm_names *names, const float *host_w)
+static bool safetensors_put_file(FILE *stream, const struct trm_model *model, const struct trm_param_names *names,
+                                 const float *host_w)
 {
   size_t bytes = 0;
-  char *head = head_text(model, names, &bytes);
+  char *header = safetensors_header_text(model, names, &bytes);
   unsigned char first[8];
-  little_put(first, bytes, 8);
-  bool good = head && fwrite(first, 1, 8, stream) == 8 && fwrite(head, 1, bytes, stream) == bytes;
-  free(head);
+  safetensors_put_le(first, bytes, 8);
+  bool good = header && fwrite(first, 1, 8, stream) == 8 && fwrite(header, 1, bytes, stream) == bytes;
+  free(header);
   for (int p = 0; good && p < trm_model_parameter_count(model); p++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, p);
-    good = parameter_put(stream, parameter, &names->of[p], host_w + parameter->offset);
+    good = safetensors_put_parameter(stream, parameter, &names->name[p], host_w + parameter->offset);
   }
   return good;
 }
 
 int safetensors_write(const char *path, const struct trm_model *model, const float *host_w)
 {
-  struct trm_names names;
-  trm_names_create(&names, model);
-  struct exchange_file file;
-  int status = exchange_begin(&file, path);
+  struct trm_param_names names;
+  trm_param_names_create(&names, model);
+  struct atomic_file file;
+  int status = atomic_file_open(&file, path);
   if (status == TRM_OK)
-    status = exchange_end(&file, file_put(file.stream, model, &names, host_w));
-  trm_names_free(&names);
+    status = atomic_file_close(&file, safetensors_put_file(file.stream, model, &names, host_w));
+  trm_param_names_free(&names);
   return status;
 }

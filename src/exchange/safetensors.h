@@ -13,8 +13,8 @@
 #include "core/document.h"
 #include "nn/model.h"
 
-#define SAFETENSORS_HEAD ((uint64_t)100000000) /* largest length of a header, the format's own limit */
-#define SAFETENSORS_DIMS 8
+#define SAFETENSORS_MAX_HEADER ((uint64_t)100000000) /* largest length of a header, the format's own limit */
+#define SAFETENSORS_MAX_DIMS 8
 
 enum safetensors_type { SAFETENSORS_F32, SAFETENSORS_F64, SAFETENSORS_F16, SAFETENSORS_BF16, SAFETENSORS_OTHER };
 
@@ -23,17 +23,17 @@ struct safetensors_tensor {
   enum safetensors_type type;
   const char *type_name;
   int dims;
-  uint64_t size[SAFETENSORS_DIMS];
+  uint64_t size[SAFETENSORS_MAX_DIMS];
   uint64_t count, begin, end; /* elements; bytes from the begin of the data */
 };
 
 struct safetensors {
   const char *path;
   FILE *stream;
-  struct trm_node *head;
+  struct trm_node *header;
   struct safetensors_tensor *tensor; /* (tensors) in order of begin */
   size_t tensors;
-  uint64_t data; /* where in the file the tensors begin */
+  uint64_t data_offset; /* where in the file the tensors begin */
 };
 
 /* Opens the file and checks all that its header says. Errors name the file and the tensor. safetensors_close in any
@@ -41,8 +41,8 @@ struct safetensors {
 int safetensors_open(struct safetensors *file, const char *path);
 void safetensors_close(struct safetensors *file);
 /* The tensor's values as floats, values (tensor->count), which must be finite. Not for SAFETENSORS_OTHER. */
-int safetensors_values(struct safetensors *file, const struct safetensors_tensor *tensor, float *values);
-const char *safetensors_shape(const struct safetensors_tensor *tensor); /* "(2, 3)"; thread-local buffer */
+int safetensors_read_values(struct safetensors *file, const struct safetensors_tensor *tensor, float *values);
+const char *safetensors_shape_text(const struct safetensors_tensor *tensor); /* "(2, 3)"; thread-local buffer */
 
 int safetensors_write(const char *path, const struct trm_model *model, const float *host_w);
 

@@ -7,17 +7,17 @@ libtrireme_la_SOURCES += \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
-	src/nn/layers/entry.c \
+	src/nn/layers/chunk_input.c \
 	src/nn/layers/attention.c \
 	src/nn/layers/batch_norm.c \
 	src/nn/layers/conv2d.c \
 	src/nn/layers/dropout.c \
 	src/nn/layers/embedding.c \
 	src/nn/layers/flatten.c \
-	src/nn/layers/gate.c \
+	src/nn/layers/swiglu.c \
 	src/nn/layers/layers.h \
 	src/nn/layers/linear.c \
-	src/nn/layers/move.c \
+	src/nn/layers/reshard.c \
 	src/nn/layers/norm.c \
 	src/nn/layers/pool.c \
 	src/nn/layers/position.c \
@@ -26,14 +26,14 @@ libtrireme_la_SOURCES += \
 	src/nn/model_pass.c \
 	src/nn/model_text.c \
 	src/nn/model_text.h \
-	src/nn/names.c \
-	src/nn/names_gpt2.c \
-	src/nn/names_images.c \
-	src/nn/names_private.h \
+	src/nn/param_names.c \
+	src/nn/param_names_gpt2.c \
+	src/nn/param_names_torchvision.c \
+	src/nn/param_names_private.h \
 	src/nn/optimizer.c \
-	src/nn/cut.c \
-	src/nn/plan.c \
-	src/nn/plan.h \
+	src/nn/partition.c \
+	src/nn/arena_plan.c \
+	src/nn/arena_plan.h \
 	src/nn/presets.c \
 	src/nn/presets.h \
 	src/nn/presets_gpt.c \
@@ -43,15 +43,15 @@ libtrireme_la_SOURCES += \
 	src/nn/sample.c \
 	src/nn/sample.h \
 	src/nn/schedule.c \
-	src/nn/split.c \
-	src/nn/split.h
+	src/nn/sharding.c \
+	src/nn/sharding.h
 nninclude_HEADERS += \
 	src/nn/balance.h \
-	src/nn/cut.h \
+	src/nn/partition.h \
 	src/nn/graph.h \
 	src/nn/input.h \
 	src/nn/layer.h \
 	src/nn/loss.h \
 	src/nn/model.h \
-	src/nn/names.h \
+	src/nn/param_names.h \
 	src/nn/optimizer.h

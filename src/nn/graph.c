@@ -5,25 +5,25 @@
 #include "core/status.h"
 #include "nn/layers/layers.h"
 
-int trm_graph_one(struct trm_graph *graph, const char *op, int x)
+int trm_graph_unary(struct trm_graph *graph, const char *op, int x)
 {
   return graph->ops->node(graph, op, &x, 1, 1);
 }
 
-int trm_graph_two(struct trm_graph *graph, const char *op, int x, int y)
+int trm_graph_binary(struct trm_graph *graph, const char *op, int x, int y)
 {
   return graph->ops->node(graph, op, (const int[]){x, y}, 2, 1);
 }
 
-int trm_graph_with(struct trm_graph *graph, const char *op, int x, double y)
+int trm_graph_scalar(struct trm_graph *graph, const char *op, int x, double y)
 {
   const struct trm_shape scalar = {.dims = 0};
-  return trm_graph_two(graph, op, x, graph->ops->floats(graph, &scalar, &(const float){(float)y}));
+  return trm_graph_binary(graph, op, x, graph->ops->floats(graph, &scalar, &(const float){(float)y}));
 }
 
 int trm_graph_transpose(struct trm_graph *graph, int x, const int64_t *order, int dims)
 {
-  const int y = trm_graph_one(graph, "Transpose", x);
+  const int y = trm_graph_unary(graph, "Transpose", x);
   graph->ops->set_integers(graph, "perm", order, dims);
   return y;
 }
@@ -33,17 +33,17 @@ int trm_graph_reshape(struct trm_graph *graph, int x, const struct trm_shape *sh
   int64_t size[1 + TRM_MAX_DIMS] = {0}; /* 0: as it is */
   for (int d = 0; d < shape->dims; d++)
     size[1 + d] = (int64_t)shape->size[d];
-  return trm_graph_two(graph, "Reshape", x, graph->ops->integers(graph, size, 1 + shape->dims));
+  return trm_graph_binary(graph, "Reshape", x, graph->ops->integers(graph, size, 1 + shape->dims));
 }
 
-int trm_graph_split(struct trm_graph *graph, int x, int parts)
+int trm_graph_split(struct trm_graph *graph, int x, int count)
 {
-  const int y = graph->ops->node(graph, "Split", &x, 1, parts);
+  const int y = graph->ops->node(graph, "Split", &x, 1, count);
   graph->ops->set_integer(graph, "axis", -1);
   return y;
 }
 
-int trm_graph_join(struct trm_graph *graph, const int *x, int count)
+int trm_graph_concat(struct trm_graph *graph, const int *x, int count)
 {
   const int y = graph->ops->node(graph, "Concat", x, count, 1);
   graph->ops->set_integer(graph, "axis", -1);
@@ -64,7 +64,7 @@ int trm_graph_vectors(struct trm_graph *graph, const struct trm_layer *layer, in
 {
   if (layer->in.sequence || layer->in.dims == 1)
     return x;
-  const int y = trm_graph_one(graph, "Flatten", x);
+  const int y = trm_graph_unary(graph, "Flatten", x);
   graph->ops->set_integer(graph, "axis", 1);
   return y;
 }
@@ -77,7 +77,7 @@ int trm_model_graph(const struct trm_model *model, struct trm_graph *graph, int 
     const struct trm_layer *layer = graph->layer = &model->layer[i];
     const int x = layer->from == TRM_FROM_BATCH ? samples : value[layer->from];
     if (layer->ops == &layer_add)
-      value[i] = trm_graph_two(graph, "Add", layer->with == TRM_FROM_BATCH ? samples : value[layer->with], x);
+      value[i] = trm_graph_binary(graph, "Add", layer->addend == TRM_FROM_BATCH ? samples : value[layer->addend], x);
     else if (layer->ops->export)
       value[i] = layer->ops->export(layer, graph, x);
     else

@@ -10,7 +10,7 @@
 
 #include "nn/model.h"
 
-#define TRM_GRAPH_OPERATORS 17 /* the operator set */
+#define TRM_ONNX_OPSET 17 /* the operator set */
 
 struct trm_graph;
 
@@ -38,14 +38,14 @@ struct trm_graph {
 int trm_model_graph(const struct trm_model *model, struct trm_graph *graph, int samples, int *scores);
 
 /* -- for export slots. Each returns a value. */
-int trm_graph_one(struct trm_graph *graph, const char *op, int x);          /* an operator of one input */
-int trm_graph_two(struct trm_graph *graph, const char *op, int x, int y);   /* of two */
-int trm_graph_with(struct trm_graph *graph, const char *op, int x, double y); /* of x and a constant */
+int trm_graph_unary(struct trm_graph *graph, const char *op, int x);          /* an operator of one input */
+int trm_graph_binary(struct trm_graph *graph, const char *op, int x, int y);   /* of two */
+int trm_graph_scalar(struct trm_graph *graph, const char *op, int x, double y); /* of x and a constant */
 int trm_graph_transpose(struct trm_graph *graph, int x, const int64_t *order, int dims);
 int trm_graph_reshape(struct trm_graph *graph, int x, const struct trm_shape *shape); /* to (B, shape) */
 /* The last dimension in equal parts: value, value + 1, .. And such parts put together. */
-int trm_graph_split(struct trm_graph *graph, int x, int parts);
-int trm_graph_join(struct trm_graph *graph, const int *x, int count);
+int trm_graph_split(struct trm_graph *graph, int x, int count);
+int trm_graph_concat(struct trm_graph *graph, const int *x, int count);
 
 /* kernel_shape, strides and pads of the newest operator. */
 void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window);

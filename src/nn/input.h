@@ -1,4 +1,4 @@
-/* What a model eats: a batch of rows on the device, and the description of such rows. */
+/* Model input: a batch of rows on the device, and the description of such rows. */
 #ifndef TRM_NN_INPUT_H
 #define TRM_NN_INPUT_H
 

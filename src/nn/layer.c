@@ -36,26 +36,26 @@ const struct trm_layer_ops *const trm_layer_table[] = {
   NULL,
 };
 
-void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape, enum trm_init init,
-                         float scale)
+void trm_layer_add_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape,
+                             enum trm_init init, float scale)
 {
   struct trm_parameter *p = &layer->parameter[layer->parameters++];
   memset(p, 0, sizeof *p);
   snprintf(p->name, sizeof p->name, "layer%d.%s", layer->number, name);
   p->shape = *shape;
   p->count = trm_shape_count(shape);
-  p->slice = (struct trm_slice){.outer = 1, .whole = p->count, .inner = 1, .high = p->count};
-  p->counted = true;
+  p->slice = (struct trm_slice){.outer = 1, .extent = p->count, .inner = 1, .high = p->count};
+  p->primary = true;
   p->init = init;
   p->scale = scale;
 }
 
-void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n)
+void trm_layer_add_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n)
 {
   const double bound = 1 / sqrt((double)k);
   enum trm_init init = TRM_INIT_NORMAL;
   double scale = bound;
-  switch (layer->rule) {
+  switch (layer->init_rule) {
   case TRM_RULE_DEFAULT:
     init = TRM_INIT_UNIFORM;
     break;
@@ -70,10 +70,10 @@ void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, 
     scale = 0.02 / sqrt((double)layer->residuals);
     break;
   }
-  trm_layer_parameter(layer, "weight", weight, init, (float)scale);
+  trm_layer_add_parameter(layer, "weight", weight, init, (float)scale);
   if (layer->bias)
-    trm_layer_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {weight->size[0]}},
-                        layer->rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
+    trm_layer_add_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {weight->size[0]}},
+                            layer->init_rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
 }
 
 const char *trm_layer_text(const struct trm_layer *layer)
@@ -83,15 +83,15 @@ const char *trm_layer_text(const struct trm_layer *layer)
   return text;
 }
 
-int trm_layer_dense(const struct trm_layer *layer)
+int trm_layer_require_dense(const struct trm_layer *layer)
 {
   if (layer->sparse_input)
     return trm_error(TRM_USAGE, "%s: takes dense values, the data set has sparse rows of %s: put a linear layer first",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
-  return trm_layer_values(layer);
+  return trm_layer_require_values(layer);
 }
 
-int trm_layer_values(const struct trm_layer *layer)
+int trm_layer_require_values(const struct trm_layer *layer)
 {
   if (layer->token_input)
     return trm_error(TRM_USAGE, "%s: takes values, the data set has rows of %zu tokens: put an embedding first",
@@ -99,37 +99,37 @@ int trm_layer_values(const struct trm_layer *layer)
   return TRM_OK;
 }
 
-int trm_layer_sequence(const struct trm_layer *layer)
+int trm_layer_require_sequence(const struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   if (!layer->in.sequence)
     return trm_error(TRM_USAGE, "%s: takes sequences, which an embedding of tokens makes, not samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   return TRM_OK;
 }
 
-int trm_layer_image(const struct trm_layer *layer)
+int trm_layer_require_image(const struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   if (layer->in.dims != 3 || layer->in.sequence)
     return trm_error(TRM_USAGE, "%s: takes images (C, H, W), not samples of shape %s", trm_layer_text(layer),
                      trm_shape_text(&layer->in));
   return TRM_OK;
 }
 
-int trm_layer_window(struct trm_layer *layer)
+int trm_layer_shape_window(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_image(layer));
+  TRM_CHECK(trm_layer_require_image(layer));
   struct trm_window2d *window = &layer->window;
   layer->out = (struct trm_shape){.dims = 3, .size = {layer->in.size[0]}};
   for (int d = 0; d < 2; d++) {
-    const size_t room = layer->in.size[1 + d] + 2 * window->pad[d];
-    if (room < window->kernel[d])
+    const size_t padded = layer->in.size[1 + d] + 2 * window->pad[d];
+    if (padded < window->kernel[d])
       return trm_error(TRM_USAGE, "%s: a kernel of %zux%zu with pad %zux%zu does not fit images of shape %s",
                        trm_layer_text(layer), window->kernel[0], window->kernel[1], window->pad[0], window->pad[1],
                        trm_shape_text(&layer->in));
     window->in[d] = layer->in.size[1 + d];
-    window->out[d] = (room - window->kernel[d]) / window->stride[d] + 1;
+    window->out[d] = (padded - window->kernel[d]) / window->stride[d] + 1;
     layer->out.size[1 + d] = window->out[d];
   }
   return TRM_OK;
@@ -146,7 +146,7 @@ size_t trm_layer_width(const struct trm_layer *layer)
 }
 
 /* The value given by key, or at the position among the positional ones; NULL if neither. */
-static const char *argument_find(const struct trm_arguments *arguments, int position, const char *key)
+static const char *layer_find_argument(const struct trm_arguments *arguments, int position, const char *key)
 {
   for (int i = 0; i < arguments->count; i++) {
     if (!arguments->item[i].key && position-- == 0)
@@ -157,41 +157,41 @@ static const char *argument_find(const struct trm_arguments *arguments, int posi
   return NULL;
 }
 
-static int argument_error(const struct trm_layer *layer, const char *key, const char *value, const char *wanted)
+static int layer_argument_error(const struct trm_layer *layer, const char *key, const char *value, const char *expected)
 {
   if (!value)
     return trm_error(TRM_USAGE, "%s: %s is missing; usage: %s", trm_layer_text(layer), key, layer->ops->usage);
-  return trm_error(TRM_USAGE, "%s: %s is '%s', must be %s; usage: %s", trm_layer_text(layer), key, value, wanted,
+  return trm_error(TRM_USAGE, "%s: %s is '%s', must be %s; usage: %s", trm_layer_text(layer), key, value, expected,
                    layer->ops->usage);
 }
 
 int trm_argument_size(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
                       const char *key, size_t *value)
 {
-  const char *text = argument_find(arguments, position, key);
+  const char *text = layer_find_argument(arguments, position, key);
   if (!text)
-    return *value ? TRM_OK : argument_error(layer, key, NULL, NULL);
+    return *value ? TRM_OK : layer_argument_error(layer, key, NULL, NULL);
   char *end;
   errno = 0;
   const long long number = strtoll(text, &end, 10);
   if (end == text || *end || errno || number < 1 || number > INT32_MAX)
-    return argument_error(layer, key, text, "a whole number from 1 to 2147483647");
+    return layer_argument_error(layer, key, text, "a whole number from 1 to 2147483647");
   *value = (size_t)number;
   return TRM_OK;
 }
 
 int trm_argument_pair(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
-                      const char *key, size_t least, size_t pair[2])
+                      const char *key, size_t min, size_t pair[2])
 {
-  const char *text = argument_find(arguments, position, key), *at = text;
+  const char *text = layer_find_argument(arguments, position, key), *at = text;
   if (!text)
-    return pair[0] || !least ? TRM_OK : argument_error(layer, key, NULL, NULL);
+    return pair[0] || !min ? TRM_OK : layer_argument_error(layer, key, NULL, NULL);
   for (int d = 0; d < 2; d++) {
     char *end;
     errno = 0;
     const long number = strtol(at, &end, 10);
-    if (*at < '0' || *at > '9' || errno || number < (long)least || number > 32767 || (*end && (d || *end != 'x')))
-      return argument_error(layer, key, text, least ? "N or HxW, from 1 to 32767" : "N or HxW, from 0 to 32767");
+    if (*at < '0' || *at > '9' || errno || number < (long)min || number > 32767 || (*end && (d || *end != 'x')))
+      return layer_argument_error(layer, key, text, min ? "N or HxW, from 1 to 32767" : "N or HxW, from 0 to 32767");
     pair[d] = pair[1] = (size_t)number;
     at = *end ? end + 1 : at;
   }
@@ -201,16 +201,16 @@ int trm_argument_pair(const struct trm_layer *layer, const struct trm_arguments 
 int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
                       const char *key, double low, double high, float *value)
 {
-  const char *text = argument_find(arguments, position, key);
+  const char *text = layer_find_argument(arguments, position, key);
   if (!text)
     return TRM_OK;
   char *end;
   const double number = strtod(text, &end);
   /* the float is tested: 0.99999999999 must not become a bound that it is below */
   if (end == text || *end || !((double)(float)number >= low && (double)(float)number < high)) {
-    char wanted[80];
-    snprintf(wanted, sizeof wanted, "a number in [%g, %g)", low, high);
-    return argument_error(layer, key, text, wanted);
+    char expected[80];
+    snprintf(expected, sizeof expected, "a number in [%g, %g)", low, high);
+    return layer_argument_error(layer, key, text, expected);
   }
   *value = (float)number;
   return TRM_OK;
@@ -219,35 +219,35 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
 int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key,
                       bool *value)
 {
-  const char *text = argument_find(arguments, -1, key);
+  const char *text = layer_find_argument(arguments, -1, key);
   if (!text)
     return TRM_OK;
   const bool yes = strcmp(text, "yes") == 0 || strcmp(text, "true") == 0;
   if (!yes && strcmp(text, "no") != 0 && strcmp(text, "false") != 0)
-    return argument_error(layer, key, text, "yes or no");
+    return layer_argument_error(layer, key, text, "yes or no");
   *value = yes;
   return TRM_OK;
 }
 
-int trm_argument_rule(struct trm_layer *layer, const struct trm_arguments *arguments)
+int trm_argument_init_rule(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const rules[] = {"default", "he", "xavier", "gpt2", NULL};
-  const char *text = argument_find(arguments, -1, "init");
+  const char *text = layer_find_argument(arguments, -1, "init");
   int rule = 0;
   while (text && rules[rule] && strcmp(rules[rule], text) != 0)
     rule++;
   if (!rules[rule])
-    return argument_error(layer, "init", text, "default, he, xavier or gpt2");
-  layer->rule = (enum trm_init_rule)rule;
+    return layer_argument_error(layer, "init", text, "default, he, xavier or gpt2");
+  layer->init_rule = (enum trm_init_rule)rule;
   layer->residuals = 1;
-  if (argument_find(arguments, -1, "residuals") && layer->rule != TRM_RULE_GPT2)
+  if (layer_find_argument(arguments, -1, "residuals") && layer->init_rule != TRM_RULE_GPT2)
     return trm_error(TRM_USAGE, "%s: residuals belongs to init=gpt2; usage: %s", trm_layer_text(layer),
                      layer->ops->usage);
   return trm_argument_size(layer, arguments, -1, "residuals", &layer->residuals);
 }
 
-int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
-                      const char *const *keys)
+int trm_argument_reject_unknown(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
+                                const char *const *keys)
 {
   for (int i = 0; i < arguments->count; i++) {
     const char *key = arguments->item[i].key, *value = arguments->item[i].value;
@@ -260,7 +260,7 @@ int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments 
     while (keys[k] && strcmp(keys[k], key) != 0)
       k++;
     if (!keys[k]) {
-      const char *near = trm_nearest(key, keys);
+      const char *near = trm_nearest_word(key, keys);
       return trm_error(TRM_USAGE, "%s: there is no argument '%s'%s%s%s; usage: %s", trm_layer_text(layer), key,
                        near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", layer->ops->usage);
     }

@@ -35,7 +35,7 @@ enum trm_init_rule {
 
 /* Which elements of a whole tensor (outer, whole, inner) a rank holds: [low, high) of the middle dimension. */
 struct trm_slice {
-  size_t outer, whole, inner;
+  size_t outer, extent, inner;
   size_t low, high;
 };
 
@@ -46,8 +46,8 @@ struct trm_parameter {
   struct trm_shape shape; /* of the part */
   struct trm_slice slice; /* count = outer * (high - low) * inner */
   size_t offset, count;   /* elements, in the flat arrays */
-  bool partial;           /* its gradient is one summand: the ranks of the tensor axis have the others */
-  bool counted;           /* of all ranks that hold the same elements one counts them: in norms, in checkpoints */
+  bool gradient_partial;           /* its gradient is one summand: the ranks of the tensor axis have the others */
+  bool primary;           /* of all ranks that hold the same elements one counts them: in norms, in checkpoints */
   enum trm_init init;
   float scale;            /* bound of the uniform, deviation of the normal */
   bool statistic;         /* measured, not trained: its g is what is to be added to it (model.h) */
@@ -62,48 +62,48 @@ struct trm_cost {
 /* In place of a layer's index: */
 enum { TRM_FROM_BATCH = -1, TRM_FROM_NONE = -2 };
 
-/* How a value lies on the ranks of the tensor axis (split.h). */
-enum trm_lay_kind {
-  TRM_WHOLE,     /* all of it on every rank, and of its gradient, too */
-  TRM_FEATURES,  /* each rank has a part of the features: of a sample's, of a sequence's positions' */
-  TRM_POSITIONS, /* of sequences: each rank has an equal run of positions */
+/* How a value lies on the ranks of the tensor axis (sharding.h). */
+enum trm_sharding_kind {
+  TRM_REPLICATED, /* all of it on every rank, and of its gradient, too */
+  TRM_SHARDED_BY_FEATURE, /* each rank has a part of the features: of a sample's, of a sequence's positions' */
+  TRM_SHARDED_BY_POSITION, /* of sequences: each rank has an equal run of positions */
 };
-struct trm_lay {
-  enum trm_lay_kind kind;
+struct trm_sharding {
+  enum trm_sharding_kind kind;
   size_t groups, units, width; /* FEATURES: (groups, units, width) values, each rank has an interval of the units */
 };
 
 /* What a layer that moves values between the ranks of the tensor axis does with them. */
-enum trm_move {
-  TRM_MOVE_NONE,
-  TRM_MOVE_SUM,     /* of all ranks' summands */
-  TRM_MOVE_GATHER,  /* all parts */
-  TRM_MOVE_TAKE,    /* this rank's part of what it has */
-  TRM_MOVE_SCATTER, /* this rank's part of the sum */
+enum trm_reshard {
+  TRM_RESHARD_NONE,
+  TRM_RESHARD_ALL_REDUCE, /* of all ranks' summands */
+  TRM_RESHARD_ALL_GATHER, /* all parts */
+  TRM_RESHARD_SLICE, /* this rank's part of what it has */
+  TRM_RESHARD_REDUCE_SCATTER, /* this rank's part of the sum */
 };
 
 struct trm_axis;
 
 struct trm_graph;
-struct trm_division;
+struct trm_shard_request;
 struct trm_layer_ops;
 struct trm_layer {
   const struct trm_layer_ops *ops;
   int number;              /* position in the model's text, from 0 */
-  int place;               /* position among the layers of the whole model, from 0 */
+  int global_index;               /* position among the layers of the whole model, from 0 */
   int from;                /* index of the layer whose output it reads, or TRM_FROM_BATCH; TRM_FROM_NONE: its value
-                              comes from another rank (nn/cut.h) */
-  int with;                /* the second one of an add, whose output is the sum; TRM_FROM_NONE for all other layers */
+                              comes from another rank (nn/partition.h) */
+  int addend;                /* the second one of an add, whose output is the sum; TRM_FROM_NONE for all other layers */
   struct trm_shape in, out;
   bool sparse_input;       /* reads the batch, and that is of CSR rows */
   bool token_input;        /* reads the batch, and that is of tokens */
   size_t classes;          /* of the data set: of tokens their vocabulary */
-  bool ties;               /* asks for `tied`: set by create */
+  bool tie_weights;               /* asks for `tied`: set by create */
   struct trm_layer *tied;  /* the earlier layer whose weight it uses, NULL: none; its backward adds to that gradient */
   bool shared;             /* a later layer is tied to this one: its weight's gradient holds that one's part already */
-  float *tied_sum;         /* of both layers that are tied: device, where the later one sums up its part of the gradient
+  float *tied_gradient; /* of both layers that are tied: device, where the later one sums up its part of the gradient
                               over micro-batches; NULL: in the weight's gradient itself */
-  bool scores;             /* the last layer of the whole model */
+  bool is_output;             /* the last layer of the whole model */
   bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
   bool needs_dx;           /* false: what it reads has no use for the gradient */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
@@ -121,15 +121,15 @@ struct trm_layer {
   float epsilon, base;
   struct trm_window2d window;
   bool sync;
-  double count;            /* values a channel in the batch of the last forward pass */
-  /* of a model that is divided over the tensor axis (split.h) */
-  int part, parts;         /* place in the axis, ranks of it; parts 0: not divided */
-  struct trm_slice slice;  /* divided: what of a sample's whole output is here; of a moving layer: what it moves */
-  bool divided;            /* its output is a part */
-  bool sums;               /* its output is one summand, the other ranks have the others */
-  bool fans;               /* what backward gives is one summand: the model adds the others' */
-  enum trm_move move[2];   /* in forward, in backward */
-  enum trm_init_rule rule;
+  double statistics_count;            /* values a channel in the batch of the last forward pass */
+  /* of a model that is divided over the tensor axis (sharding.h) */
+  int tensor_rank, tensor_size;         /* place in the axis, ranks of it; parts 0: not divided */
+  struct trm_slice slice;  /* divided: what of a sample's whole output is here; of a reshard layer: what it moves */
+  bool output_sharded;            /* its output is a part */
+  bool output_partial;               /* its output is one summand, the other ranks have the others */
+  bool grad_input_partial;               /* what backward gives is one summand: the model adds the others' */
+  enum trm_reshard reshard[2];   /* in forward, in backward */
+  enum trm_init_rule init_rule;
   enum trm_activation activation;
 };
 
@@ -141,22 +141,22 @@ typedef void trm_reduce(void *context, double *values, size_t n);
  * that of the layer that uses it, and the interval of all statistics is taken for the whole pass.
  *
  * Ranks may have to work together for it, those of the data axis: they make the same passes in the same order, if need
- * be without rows. anew: gradients begin anew with each pass, as if beta were 0, and the holder adds them up. A pass's
+ * be without rows. anew: gradients begin anew with each pass, as if beta were 0, and the parameter provider adds them up. A pass's
  * `ready` is called before the interval is given back, and may still change the gradient: so it is for each
  * micro-batch.
  */
-enum trm_hold {
-  TRM_HOLD_EVALUATE,
-  TRM_HOLD_FORWARD,
-  TRM_HOLD_AGAIN,    /* forward again, just before backward of a few layers that this one is among (recompute.h) */
-  TRM_HOLD_BACKWARD, /* given back: the gradient is complete */
-  TRM_HOLD_TIED,     /* backward of a layer that uses the weight of another, whose own backward is still to come */
+enum trm_acquire_mode {
+  TRM_ACQUIRE_EVALUATE,
+  TRM_ACQUIRE_FORWARD,
+  TRM_ACQUIRE_RECOMPUTE, /* forward recompute, just before backward of a few layers that this one is among (recompute.h) */
+  TRM_ACQUIRE_BACKWARD, /* given back: the gradient is complete */
+  TRM_ACQUIRE_TIED, /* backward of a layer that uses the weight of another, whose own backward is still to come */
 };
-struct trm_holder {
-  bool anew; /* false: the gradients are there as a whole, beta and ready are as ever */
+struct trm_param_provider {
+  bool overwrites_gradient; /* false: the gradients are there as a whole, beta and ready are as ever */
   /* *w: element `low` of the weights, *g: of the gradient, NULL in forward; device */
-  void (*take)(void *context, size_t low, size_t high, enum trm_hold how, float **w, float **g);
-  void (*give)(void *context, size_t low, size_t high, enum trm_hold how);
+  void (*acquire)(void *context, size_t low, size_t high, enum trm_acquire_mode mode, float **w, float **g);
+  void (*release)(void *context, size_t low, size_t high, enum trm_acquire_mode mode);
   void *context;
 };
 
@@ -168,14 +168,14 @@ struct trm_pass {
   uint64_t seed;
   uint64_t first_row;            /* global position in the run of row 0: keys the dropout masks */
   float beta;                    /* parameter gradients: 0 overwrite, 1 add (accumulation) */
-  bool more;                     /* another pass will add to these gradients (model.h: accumulates) */
+  bool more_passes;                     /* another pass will add to these gradients (model.h: accumulates) */
   float scale;                   /* training: 1 / samples of the global batch; set by trm_model_train */
   trm_reduce *reduce;            /* NULL: no other rank computes with this one */
   void *reduce_context;
-  struct trm_axis *tensor;       /* the ranks that divide the layers; NULL: layers are whole */
-  const struct trm_holder *holder; /* NULL: the arrays are whole, as trm_model_bind got them */
-  void (*between)(void *context); /* called between layers: messages under way move on; NULL: there are none */
-  void *between_context;
+  struct trm_axis *tensor_axis;       /* the ranks that divide the layers; NULL: layers are whole */
+  const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
+  void (*progress)(void *context); /* called between layers: messages under way move on; NULL: there are none */
+  void *progress_context;
 };
 
 struct trm_layer_ops {
@@ -184,7 +184,7 @@ struct trm_layer_ops {
 
   /* Reads the arguments into the layer. Errors name the layer and the argument. */
   int (*create)(struct trm_layer *layer, const struct trm_arguments *arguments);
-  /* layer->in is set: sets out, workspace, parameters (trm_layer_parameter). Errors name the layer and the shapes. */
+  /* layer->in is set: sets out, workspace, parameters (trm_layer_add_parameter). Errors name the layer and the shapes. */
   int (*shape)(struct trm_layer *layer);
   /* y (B, out) from x (B, in). y may be x where in_place. NULL: an add, the model does it. */
   void (*forward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work);
@@ -199,29 +199,29 @@ struct trm_layer_ops {
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
-  bool meets;                     /* calls the pass's reduce: if it has one, passes are made even without rows */
-  /* Tensor parallelism (split.h). wish: how it would like its input if readers would like its output as *out; NULL:
+  bool is_collective;                     /* calls the pass's reduce: if it has one, passes are made even without rows */
+  /* Tensor parallelism (sharding.h). wish: how it would like its input if readers would like its output as *out; NULL:
    * whole. divide: chooses and becomes one rank's part; NULL: the layer is computed whole by every rank of the axis. */
-  struct trm_lay (*wish)(const struct trm_layer *layer, const struct trm_lay *out);
-  int (*divide)(struct trm_layer *layer, struct trm_division *division);
+  struct trm_sharding (*preferred_sharding)(const struct trm_layer *layer, const struct trm_sharding *out);
+  int (*shard)(struct trm_layer *layer, struct trm_shard_request *request);
 };
 
 /* For shape(): declares the next parameter of the layer. */
-void trm_layer_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape, enum trm_init init,
-                         float scale);
+void trm_layer_add_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape,
+                             enum trm_init init, float scale);
 /* The same for "weight" and, if layer->bias, "bias", by layer->rule. weight: (units, ...); each output has k inputs,
  * each input n outputs. */
-void trm_layer_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n);
+void trm_layer_add_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n);
 /* "layer 3 (linear)": for messages; thread-local buffer. */
 const char *trm_layer_text(const struct trm_layer *layer);
 
 /* For shape() of layers that read floats: refuses sparse rows and tokens. */
-int trm_layer_dense(const struct trm_layer *layer);
-int trm_layer_values(const struct trm_layer *layer);   /* refuses tokens alone */
-int trm_layer_sequence(const struct trm_layer *layer); /* takes sequences alone */
-int trm_layer_image(const struct trm_layer *layer);    /* takes images (C, H, W) alone */
+int trm_layer_require_dense(const struct trm_layer *layer);
+int trm_layer_require_values(const struct trm_layer *layer);   /* refuses tokens alone */
+int trm_layer_require_sequence(const struct trm_layer *layer); /* takes sequences alone */
+int trm_layer_require_image(const struct trm_layer *layer);    /* takes images (C, H, W) alone */
 /* Of layers with a window over images: completes layer->window, and layer->out with the input's channels. */
-int trm_layer_window(struct trm_layer *layer);
+int trm_layer_shape_window(struct trm_layer *layer);
 
 /* The vectors that a layer reads: of a sequence each position's, R = B T of D values; otherwise R = B whole samples. */
 size_t trm_layer_rows(const struct trm_layer *layer, const struct trm_pass *pass);
@@ -236,10 +236,10 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
 int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *key,
                       bool *value);
 int trm_argument_pair(const struct trm_layer *layer, const struct trm_arguments *arguments, int position,
-                      const char *key, size_t least, size_t pair[2]); /* "3" or "3x5"; missing as with sizes */
-int trm_argument_rule(struct trm_layer *layer, const struct trm_arguments *arguments); /* init=, residuals= */
-int trm_argument_done(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
-                      const char *const *keys); /* refuses what is left over; keys NULL-terminated */
+                      const char *key, size_t min, size_t pair[2]); /* "3" or "3x5"; missing as with sizes */
+int trm_argument_init_rule(struct trm_layer *layer, const struct trm_arguments *arguments); /* init=, residuals= */
+int trm_argument_reject_unknown(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
+                                const char *const *keys); /* refuses what is left over; keys NULL-terminated */
 
 /* The table of layers, ends with NULL. */
 extern const struct trm_layer_ops *const trm_layer_table[];

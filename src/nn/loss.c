@@ -8,22 +8,25 @@
 #include "core/options.h"
 #include "core/status.h"
 
-static const char *target_text(const struct trm_input_spec *spec)
+static const char *loss_target_text(const struct trm_input_spec *spec)
 {
   return spec->target == TRM_TARGET_CLASS ? "classes" : "values a sample";
 }
 
-static int softmax_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+static int loss_softmax_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
 {
   if (spec->target != TRM_TARGET_CLASS)
-    return trm_error(TRM_USAGE, "loss softmax_cross_entropy is for classes, the targets are %zu %s; "
-                     "mean_squared_error would suit", spec->classes, target_text(spec));
+    return trm_error(TRM_USAGE,
+                     "loss softmax_cross_entropy is for classes, the targets are %zu %s; "
+                     "mean_squared_error would suit",
+                     spec->classes, loss_target_text(spec));
   if (spec->tokens) {
-    const struct trm_shape wanted = {.dims = 2, .size = {spec->shape.size[0], spec->classes}};
-    if (!scores->sequence || scores->size[0] != wanted.size[0] || scores->size[1] != wanted.size[1])
-      return trm_error(TRM_USAGE, "loss softmax_cross_entropy: the model gives scores of shape %s, %zu tokens of a "
-                       "vocabulary of %zu want %s: 'head' gives these", trm_shape_text(scores), spec->shape.size[0],
-                       spec->classes, trm_shape_text(&wanted));
+    const struct trm_shape expected = {.dims = 2, .size = {spec->shape.size[0], spec->classes}};
+    if (!scores->sequence || scores->size[0] != expected.size[0] || scores->size[1] != expected.size[1])
+      return trm_error(TRM_USAGE,
+                       "loss softmax_cross_entropy: the model gives scores of shape %s, %zu tokens of a "
+                       "vocabulary of %zu want %s: 'head' gives these",
+                       trm_shape_text(scores), spec->shape.size[0], spec->classes, trm_shape_text(&expected));
   } else if (trm_shape_count(scores) != spec->classes) {
     return trm_error(TRM_USAGE, "loss softmax_cross_entropy: the model gives scores of shape %s, the data set has %zu "
                      "classes: the two must agree", trm_shape_text(scores), spec->classes);
@@ -31,94 +34,99 @@ static int softmax_check(const struct trm_shape *scores, const struct trm_input_
   return TRM_OK;
 }
 
-static void softmax_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                        const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
+static void loss_softmax_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
+                             const float *z, float scale, float smoothing, float *row_loss, float *row_correct,
+                             float *dz)
 {
   const size_t positions = scores->sequence ? scores->size[0] : 1;
   device->ops->softmax_cross_entropy(device, z, input->target_class, scale, smoothing, row_loss, row_correct, dz,
                                      input->rows * positions, trm_shape_count(scores) / positions);
 }
 
-/* What the parts say of one row (ranks, R, TRM_SCORES_WORDS), put together: of the whole row the largest score and the
+/* What the parts say of one row (ranks, R, TRM_SCORES_FIELDS), put together: of the whole row the largest score and the
  * sum of the exponentials; its loss, and whether the answer is right. */
-struct row {
-  double most, sum, loss;
+struct loss_row {
+  double max, sum, loss;
   bool right;
 };
 
-static struct row row_join(const float *words, size_t ranks, size_t r, size_t i, const struct trm_vocabulary *v,
-                           int32_t target, double smoothing)
+static struct loss_row loss_join_shards(const float *stats, size_t ranks, size_t r, size_t i,
+                                        const struct trm_vocab_shard *v, int32_t target, double smoothing)
 {
-  double most = 0, sum = 0, own = -INFINITY, distance = 0;
+  double max = 0, sum = 0, target_score = -INFINITY, distance = 0;
   float first = 0;
   for (size_t k = 0; k < ranks; k++) {
-    const float *at = words + (k * r + i) * TRM_SCORES_WORDS;
-    if (k == 0 || (double)at[TRM_SCORES_MOST] > most) { /* of equal ones the first */
-      most = (double)at[TRM_SCORES_MOST];
-      first = at[TRM_SCORES_FIRST];
+    const float *at = stats + (k * r + i) * TRM_SCORES_FIELDS;
+    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* of equal ones the first */
+      max = (double)at[TRM_SCORES_MAX];
+      first = at[TRM_SCORES_ARGMAX];
     }
-    own = fmax(own, (double)at[TRM_SCORES_OWN]);
+    target_score = fmax(target_score, (double)at[TRM_SCORES_TARGET]);
   }
   for (size_t k = 0; k < ranks; k++) {
-    const float *at = words + (k * r + i) * TRM_SCORES_WORDS;
-    const double up = most - (double)at[TRM_SCORES_MOST];
+    const float *at = stats + (k * r + i) * TRM_SCORES_FIELDS;
+    const double shift = max - (double)at[TRM_SCORES_MAX];
     size_t low, high;
-    trm_interval(v->whole, ranks, k, &low, &high);
-    sum += (double)at[TRM_SCORES_SUM] * exp(-up);
-    distance += (double)at[TRM_SCORES_DISTANCE] + (double)(high - low) * up;
+    trm_interval(v->total, ranks, k, &low, &high);
+    sum += (double)at[TRM_SCORES_SUM] * exp(-shift);
+    distance += (double)at[TRM_SCORES_DISTANCE] + (double)(high - low) * shift;
   }
-  return (struct row){most, sum,
-                      log(sum) + (1 - smoothing) * (most - own) +
-                        (smoothing > 0 ? smoothing * distance / (double)v->whole : 0),
-                      !isnan(sum) && first == (float)target};
+  return (struct loss_row){max, sum,
+                           log(sum) + (1 - smoothing) * (max - target_score) +
+                             (smoothing > 0 ? smoothing * distance / (double)v->total : 0),
+                           !isnan(sum) && first == (float)target};
 }
 
 /* Vocabulary-parallel (Shoeybi et al. 2019, section 3): the ranks exchange a few words of each row, not its scores. */
-static void softmax_run_part(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocabulary *v,
-                             size_t r, const float *z, float scale, float smoothing, float *row_loss,
-                             float *row_correct, float *dz, float *words, float *host)
+static void loss_softmax_run_sharded(struct trm_axis *axis, const struct trm_input *input,
+                                     const struct trm_vocab_shard *v, size_t r, const float *z, float scale,
+                                     float smoothing, float *row_loss, float *row_correct, float *dz, float *scratch,
+                                     float *host)
 {
   struct trm_device *device = axis->device;
   const size_t ranks = (size_t)axis->comm->size;
   const int32_t *target = input->target_class;
-  int32_t *on_host = NULL;
-  float *loss = host, *correct = host + r, *most = host + 2 * r, *sum = host + 3 * r;
-  device->ops->softmax_part(device, z, target, v, words, r);
-  const float *all = trm_axis_collect(axis, words, r * TRM_SCORES_WORDS);
+  int32_t *host_target = NULL;
+  float *loss = host, *correct = host + r, *max = host + 2 * r, *sum = host + 3 * r;
+  device->ops->softmax_shard_stats(device, z, target, v, scratch, r);
+  const float *all = trm_axis_allgather_host(axis, scratch, r * TRM_SCORES_FIELDS);
   if (!device->host_memory) {
-    on_host = trm_alloc(r * sizeof *on_host, "targets");
-    device->ops->download(device, on_host, target, r * sizeof *on_host);
+    host_target = trm_alloc(r * sizeof *host_target, "targets");
+    device->ops->download(device, host_target, target, r * sizeof *host_target);
   }
   for (size_t i = 0; i < r; i++) {
-    const int32_t label = on_host ? on_host[i] : target[i];
-    const struct row row = row_join(all, ranks, r, i, v, label, (double)smoothing);
-    loss[i] = label == TRM_IGNORED ? 0 : (float)row.loss;
-    correct[i] = label == TRM_IGNORED ? -1 : row.right;
-    most[i] = (float)row.most;
+    const int32_t label = host_target ? host_target[i] : target[i];
+    const struct loss_row row = loss_join_shards(all, ranks, r, i, v, label, (double)smoothing);
+    loss[i] = label == TRM_IGNORE_INDEX ? 0 : (float)row.loss;
+    correct[i] = label == TRM_IGNORE_INDEX ? -1 : row.right;
+    max[i] = (float)row.max;
     sum[i] = (float)row.sum;
   }
-  trm_free(on_host);
-  float *whole = words + r * TRM_SCORES_WORDS; /* most, sum (2, R) */
+  trm_free(host_target);
+  float *joined = scratch + r * TRM_SCORES_FIELDS; /* most, sum (2, R) */
   device->ops->upload(device, row_loss, loss, r * sizeof *loss);
   device->ops->upload(device, row_correct, correct, r * sizeof *correct);
-  device->ops->upload(device, whole, most, 2 * r * sizeof *most);
+  device->ops->upload(device, joined, max, 2 * r * sizeof *max);
   if (dz)
-    device->ops->softmax_part_gradient(device, z, target, v, whole, whole + r, scale, smoothing, dz, r);
+    device->ops->softmax_shard_gradient(device, z, target, v, joined, joined + r, scale, smoothing, dz, r);
 }
 
-static int squared_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+static int loss_squared_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
 {
   if (spec->target != TRM_TARGET_VALUE)
-    return trm_error(TRM_USAGE, "loss mean_squared_error is for value targets, the data set has %zu %s; "
-                     "softmax_cross_entropy would suit", spec->classes, target_text(spec));
+    return trm_error(TRM_USAGE,
+                     "loss mean_squared_error is for value targets, the data set has %zu %s; "
+                     "softmax_cross_entropy would suit",
+                     spec->classes, loss_target_text(spec));
   if (trm_shape_count(scores) != spec->classes)
     return trm_error(TRM_USAGE, "loss mean_squared_error: the model gives scores of shape %s, the targets are %zu "
                      "values a sample: the two must agree", trm_shape_text(scores), spec->classes);
   return TRM_OK;
 }
 
-static void squared_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                        const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
+static void loss_squared_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
+                             const float *z, float scale, float smoothing, float *row_loss, float *row_correct,
+                             float *dz)
 {
   (void)smoothing;
   device->ops->mean_squared_error(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows,
@@ -126,36 +134,37 @@ static void squared_run(struct trm_device *device, const struct trm_input *input
 }
 
 /* Logistic and hinge: one score; two classes, or one value a sample that is -1 or +1. */
-static int signed_check(const char *name, const struct trm_shape *scores, const struct trm_input_spec *spec)
+static int loss_signed_check(const char *name, const struct trm_shape *scores, const struct trm_input_spec *spec)
 {
   if (trm_shape_count(scores) != 1)
     return trm_error(TRM_USAGE, "loss %s wants one score, the model gives scores of shape %s (the data set has %zu %s)",
-                     name, trm_shape_text(scores), spec->classes, target_text(spec));
+                     name, trm_shape_text(scores), spec->classes, loss_target_text(spec));
   if (spec->classes != (spec->target == TRM_TARGET_CLASS ? 2 : 1))
     return trm_error(TRM_USAGE, "loss %s is for two classes, or one value of -1 or +1; the data set has %zu %s", name,
-                     spec->classes, target_text(spec));
+                     spec->classes, loss_target_text(spec));
   return TRM_OK;
 }
 
-static int logistic_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+static int loss_logistic_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
 {
-  return signed_check("logistic", scores, spec);
+  return loss_signed_check("logistic", scores, spec);
 }
 
-static void logistic_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                         const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
+static void loss_logistic_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
+                              const float *z, float scale, float smoothing, float *row_loss, float *row_correct,
+                              float *dz)
 {
   (void)scores, (void)smoothing;
   device->ops->logistic(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows);
 }
 
-static int hinge_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+static int loss_hinge_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
 {
-  return signed_check("hinge", scores, spec);
+  return loss_signed_check("hinge", scores, spec);
 }
 
-static void hinge_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                      const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
+static void loss_hinge_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
+                           const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
 {
   (void)scores, (void)smoothing;
   device->ops->hinge(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows);
@@ -163,30 +172,30 @@ static void hinge_run(struct trm_device *device, const struct trm_input *input, 
 
 static const struct trm_loss loss_softmax_cross_entropy = {
   .name = "softmax_cross_entropy",
-  .check = softmax_check,
-  .run = softmax_run,
-  .run_part = softmax_run_part,
+  .check = loss_softmax_check,
+  .run = loss_softmax_run,
+  .run_sharded = loss_softmax_run_sharded,
   .counts_correct = true,
 };
 
 static const struct trm_loss loss_mean_squared_error = {
   .name = "mean_squared_error",
-  .check = squared_check,
-  .run = squared_run,
+  .check = loss_squared_check,
+  .run = loss_squared_run,
 };
 
 static const struct trm_loss loss_logistic = {
   .name = "logistic",
-  .check = logistic_check,
-  .run = logistic_run,
+  .check = loss_logistic_check,
+  .run = loss_logistic_run,
   .counts_correct = true,
   .signed_target = true,
 };
 
 static const struct trm_loss loss_hinge = {
   .name = "hinge",
-  .check = hinge_check,
-  .run = hinge_run,
+  .check = loss_hinge_check,
+  .run = loss_hinge_run,
   .counts_correct = true,
   .signed_target = true,
 };
@@ -209,7 +218,7 @@ const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *s
     if (strcmp(trm_loss_table[i]->name, name) == 0)
       return trm_loss_table[i];
   }
-  const char *near = trm_nearest(name, known);
+  const char *near = trm_nearest_word(name, known);
   trm_error(TRM_USAGE, "there is no loss '%s'%s%s%s", name, near ? ", did you mean '" : "", near ? near : "",
             near ? "'?" : "");
   return NULL;

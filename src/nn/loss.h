@@ -15,10 +15,10 @@ struct trm_loss {
   void (*run)(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores, const float *z,
               float scale, float smoothing, float *row_loss, float *row_correct, float *dz);
   /* The same of scores of which each rank of the axis has the classes v. Collective among them; all get the same
-   * losses. words (R, TRM_SCORES_WORDS + 2) device, host (4, R): room. NULL: it takes whole scores alone. */
-  void (*run_part)(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocabulary *v, size_t r,
-                   const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
-                   float *words, float *host);
+   * losses. words (R, TRM_SCORES_FIELDS + 2) device, host (4, R): room. NULL: it takes whole scores alone. */
+  void (*run_sharded)(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocab_shard *v, size_t r,
+                      const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
+                      float *scratch, float *host);
   bool counts_correct; /* accuracy means something */
   bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
 };

@@ -11,22 +11,22 @@
 #include "core/sha256.h"
 #include "core/status.h"
 #include "nn/model_text.h"
-#include "nn/plan.h"
-#include "nn/split.h"
+#include "nn/arena_plan.h"
+#include "nn/sharding.h"
 
 enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
 
-static const size_t largest_model = (size_t)1 << 48; /* elements: far beyond any memory, far below any overflow */
+static const size_t max_elements = (size_t)1 << 48; /* elements: far beyond any memory, far below any overflow */
 
 /* Which gradients are of use: a layer's if it, or something that it reads, has parameters. */
-static int model_needs(struct trm_model *model)
+static int model_set_needs(struct trm_model *model)
 {
   bool any = false;
   for (int i = 0; i < model->layers; i++) {
     struct trm_layer *layer = &model->layer[i];
     layer->needs_dx = layer->from >= 0 && model->layer[layer->from].needs_dy;
     layer->needs_dy = layer->parameters || layer->tied || layer->needs_dx ||
-                      (layer->with >= 0 && model->layer[layer->with].needs_dy);
+                      (layer->addend >= 0 && model->layer[layer->addend].needs_dy);
     any = any || layer->parameters;
   }
   if (!any)
@@ -35,44 +35,44 @@ static int model_needs(struct trm_model *model)
 }
 
 /* Gives the layer's parameters, or its statistics, the next places. */
-static int layer_layout(struct trm_model *model, struct trm_layer *layer, bool statistics)
+static int model_layout_layer(struct trm_model *model, struct trm_layer *layer, bool statistics)
 {
   for (int p = 0; p < layer->parameters; p++) {
     struct trm_parameter *parameter = &layer->parameter[p];
     if (parameter->statistic != statistics)
       continue;
     parameter->offset = model->parameters;
-    if (parameter->count > largest_model)
+    if (parameter->count > max_elements)
       return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
                        trm_shape_text(&parameter->shape));
     model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
     if (!statistics)
       model->tensor[model->tensors++] = (struct trm_tensor){.end = model->parameters,
                                                             .vector = parameter->shape.dims < 2,
-                                                            .copy = !parameter->counted,
-                                                            .divided = trm_slice_divides(&parameter->slice),
+                                                            .replica = !parameter->primary,
+                                                            .sharded = trm_slice_is_shard(&parameter->slice),
                                                             .shared = layer->shared};
   }
   return TRM_OK;
 }
 
 /* Numbers the parameters of the whole model, from the first layer up. */
-static void model_number(struct trm_model *model)
+static void model_number_parameters(struct trm_model *model)
 {
   int number = 0;
   for (int i = 0; i < model->layers; i++) {
-    model->layer[i].place = i;
+    model->layer[i].global_index = i;
     for (int p = 0; p < model->layer[i].parameters; p++)
       model->layer[i].parameter[p].number = number++;
   }
 }
 
 /* Leaves the part. end (chunks) */
-static int model_cut(struct trm_model *model, const struct trm_model_part *part)
+static int model_partition(struct trm_model *model, const struct trm_model_part *part)
 {
   int end[TRM_MAX_CHUNKS] = {model->layers};
   if (part && part->chunks)
-    TRM_CHECK(trm_cut(part, &model->layer, &model->layers, end));
+    TRM_CHECK(trm_partition(part, &model->layer, &model->layers, end));
   model->chunks = part && part->chunks ? part->chunks : 1;
   model->chunk = trm_alloc((size_t)model->chunks * sizeof *model->chunk, "chunks");
   for (int c = 0; c < model->chunks; c++)
@@ -88,17 +88,17 @@ static int model_layout(struct trm_model *model)
   for (int i = model->layers - 1; i >= 0; i--) {
     struct trm_layer *layer = &model->layer[i];
     layer->low = model->parameters;
-    TRM_CHECK(layer_layout(model, layer, false));
+    TRM_CHECK(model_layout_layer(model, layer, false));
     layer->high = model->parameters;
     for (int c = 1; c < model->chunks; c++)
       if (i == model->chunk[c].first && model->tensors)
-        model->tensor[model->tensors - 1].last = true;
+        model->tensor[model->tensors - 1].last_of_chunk = true;
     if (layer->parameters)
       model->boundary[model->boundaries++] = layer->high;
   }
   const size_t trained = model->parameters;
   for (int i = model->layers - 1; i >= 0; i--)
-    TRM_CHECK(layer_layout(model, &model->layer[i], true));
+    TRM_CHECK(model_layout_layer(model, &model->layer[i], true));
   model->statistics = model->parameters - trained;
   if (model->statistics)
     model->boundary[model->boundaries++] = model->parameters;
@@ -110,17 +110,17 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
 {
   const struct trm_input_spec *spec = &model->spec;
   TRM_CHECK(trm_model_parse(text, spec, &model->layer, &model->layers, &model->text));
-  TRM_CHECK(model_needs(model));
-  model_number(model);
-  model->layer[model->layers - 1].scores = true;
+  TRM_CHECK(model_set_needs(model));
+  model_number_parameters(model);
+  model->layer[model->layers - 1].is_output = true;
   model->targets = spec->tokens ? trm_shape_count(&spec->shape) : 1;
   const struct trm_shape scores = model->layer[model->layers - 1].out;
   model->loss = trm_loss_find(loss_name, &scores, spec);
   if (!model->loss)
     return TRM_USAGE;
-  if (part && part->tensors > 1)
-    TRM_CHECK(trm_model_split(part, model->loss->run_part != NULL, &model->layer, &model->layers));
-  TRM_CHECK(model_cut(model, part));
+  if (part && part->tensor_size > 1)
+    TRM_CHECK(trm_model_shard(part, model->loss->run_sharded != NULL, &model->layer, &model->layers));
+  TRM_CHECK(model_partition(model, part));
   TRM_CHECK(model_layout(model));
   return model->loss->check(&scores, spec);
 }
@@ -149,19 +149,20 @@ static void model_unbind(struct trm_model *model)
       if (chunk->arena[slot])
         model->device->ops->release(model->device, chunk->arena[slot]);
     trm_free(chunk->arena);
-    trm_free(chunk->count);
-    trm_plan_free(chunk->plan);
+    trm_free(chunk->statistics_count);
+    trm_arena_plan_free(chunk->plan);
     *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
   if (model->row_loss)
     model->device->ops->release(model->device, model->row_loss);
-  if (model->passing)
-    model->device->ops->release(model->device, model->passing);
-  if (model->tied_sum)
-    model->device->ops->release(model->device, model->tied_sum);
+  if (model->transient)
+    model->device->ops->release(model->device, model->transient);
+  if (model->tied_gradient)
+    model->device->ops->release(model->device, model->tied_gradient);
   trm_free(model->host_rows);
   model->device = NULL;
-  model->arena = model->passing = model->tied_sum = model->row_loss = model->row_correct = model->host_rows = NULL;
+  model->arena = model->transient = model->tied_gradient = model->row_loss = model->row_correct = model->host_rows =
+    NULL;
   model->scores = NULL;
   model->plan = NULL;
   model->slots = 0;
@@ -178,7 +179,7 @@ void trm_model_free(struct trm_model *model)
   *model = (struct trm_model){0};
 }
 
-static int array_take(struct trm_model *model, size_t elements, float **array)
+static int model_alloc_array(struct trm_model *model, size_t elements, float **array)
 {
   void *memory;
   TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), "activations", &memory));
@@ -187,65 +188,66 @@ static int array_take(struct trm_model *model, size_t elements, float **array)
   return TRM_OK;
 }
 
-static int chunk_take(struct trm_model *model, struct trm_chunk *chunk)
+static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
 {
   const size_t slots = (size_t)model->slots;
-  const struct trm_plan_request request = {.rows = model->max_rows,
-                                           .training = model->training,
-                                           .recompute = model->recompute,
-                                           .apart = slots > 1 || model->chunks > 1};
-  chunk->plan = trm_plan_create(model->layer, chunk->first, chunk->last, &request);
+  const struct trm_arena_request request = {.rows = model->max_rows,
+                                            .training = model->training,
+                                            .recompute_blocks = model->recompute,
+                                            .separate_transient = slots > 1 || model->chunks > 1};
+  chunk->plan = trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
   chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
-  chunk->count = trm_alloc(slots * (size_t)model->layers * sizeof *chunk->count, "activations");
+  chunk->statistics_count = trm_alloc(slots * (size_t)model->layers * sizeof *chunk->statistics_count, "activations");
   for (size_t slot = 0; slot < slots; slot++)
-    TRM_CHECK(array_take(model, request.apart ? chunk->plan->apart : chunk->plan->elements, &chunk->arena[slot]));
+    TRM_CHECK(model_alloc_array(
+      model, request.separate_transient ? chunk->plan->transient_offset : chunk->plan->elements, &chunk->arena[slot]));
   return TRM_OK;
 }
 
 /* What all chunks and slots use in turn. */
-static int passing_take(struct trm_model *model)
+static int model_alloc_transient(struct trm_model *model)
 {
-  size_t most = 0;
+  size_t max = 0;
   for (int c = 0; c < model->chunks; c++) {
-    const struct trm_plan *plan = model->chunk[c].plan;
-    if (plan->apart <= plan->elements && most < plan->elements - plan->apart)
-      most = plan->elements - plan->apart;
+    const struct trm_arena_plan *plan = model->chunk[c].plan;
+    if (plan->transient_offset <= plan->elements && max < plan->elements - plan->transient_offset)
+      max = plan->elements - plan->transient_offset;
   }
-  return most ? array_take(model, most, &model->passing) : TRM_OK;
+  return max ? model_alloc_array(model, max, &model->transient) : TRM_OK;
 }
 
-static int tied_sum_take(struct trm_model *model)
+static int model_alloc_tied_gradient(struct trm_model *model)
 {
   for (int i = 0; i < model->layers && model->accumulates && model->training; i++)
     if (model->layer[i].shared)
-      return array_take(model, model->layer[i].parameter[0].count, &model->tied_sum);
+      return model_alloc_array(model, model->layer[i].parameter[0].count, &model->tied_gradient);
   return TRM_OK;
 }
 
 /* The arenas and the arrays of the rows' losses. */
-static int model_take(struct trm_model *model, struct trm_device *device, size_t rows, bool training, int slots)
+static int model_alloc(struct trm_model *model, struct trm_device *device, size_t rows, bool training, int slots)
 {
   model_unbind(model);
   model->device = device;
   model->max_rows = rows;
   model->training = training;
-  model->planned = model->recompute;
+  model->bound_recompute = model->recompute;
   model->slots = slots;
   model->arena_bytes = 0;
   for (int c = 0; c < model->chunks; c++)
-    TRM_CHECK(chunk_take(model, &model->chunk[c]));
-  TRM_CHECK(passing_take(model));
-  TRM_CHECK(tied_sum_take(model));
+    TRM_CHECK(model_alloc_chunk(model, &model->chunk[c]));
+  TRM_CHECK(model_alloc_transient(model));
+  TRM_CHECK(model_alloc_tied_gradient(model));
   const size_t each = rows * model->targets;
-  const size_t words = model->layer[model->layers - 1].divided ? TRM_SCORES_WORDS + 2 : 0;
+  const size_t scratch = model->layer[model->layers - 1].output_sharded ? TRM_SCORES_FIELDS + 2 : 0;
   model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, (2 + words) * each * sizeof(float), "losses of the rows", &memory));
+  TRM_CHECK(device->ops->alloc(device, (2 + scratch) * each * sizeof(float), "losses of the rows", &memory));
   model->row_loss = memory;
-  model->row_words = model->row_loss + 2 * each;
+  model->row_scratch = model->row_loss + 2 * each;
   model->row_correct = model->row_loss + rows * model->targets;
-  model->chunk_now = model->slot_now = 0;
-  trm_model_at(model, 0, 0);
+  model->current_chunk = model->current_slot = 0;
+  trm_model_select(model, 0, 0);
   return TRM_OK;
 }
 
@@ -260,9 +262,9 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
 {
   const size_t rows = max_rows ? max_rows : 1;
   const bool same = model->device == device && model->max_rows == rows && model->training == training &&
-                    model->slots == slots && model->planned == model->recompute;
+                    model->slots == slots && model->bound_recompute == model->recompute;
   if (!same) {
-    const int status = model_take(model, device, rows, training, slots);
+    const int status = model_alloc(model, device, rows, training, slots);
     if (status != TRM_OK) {
       model_unbind(model);
       return status;
@@ -273,21 +275,21 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
   for (int i = 0; i < model->layers; i++)
     for (int p = 0; p < model->layer[i].parameters; p++) {
       struct trm_parameter *parameter = &model->layer[i].parameter[p];
-      parameter->w = w ? w + parameter->offset : NULL; /* a holder has them */
+      parameter->w = w ? w + parameter->offset : NULL; /* a parameter provider has them */
       parameter->g = g ? g + parameter->offset : NULL;
     }
   return TRM_OK;
 }
 
-bool trm_slice_divides(const struct trm_slice *slice)
+bool trm_slice_is_shard(const struct trm_slice *slice)
 {
-  return slice->high - slice->low < slice->whole;
+  return slice->high - slice->low < slice->extent;
 }
 
-size_t trm_slice_element(const struct trm_slice *slice, size_t element)
+size_t trm_slice_full_index(const struct trm_slice *slice, size_t element)
 {
   const size_t run = (slice->high - slice->low) * slice->inner;
-  return element / run * slice->whole * slice->inner + slice->low * slice->inner + element % run;
+  return element / run * slice->extent * slice->inner + slice->low * slice->inner + element % run;
 }
 
 int trm_model_parameter_count(const struct trm_model *model)
@@ -314,7 +316,7 @@ size_t trm_model_size(const struct trm_model *model)
   return count;
 }
 
-static float init_value(const struct trm_parameter *p, uint64_t seed, uint32_t number, uint64_t element)
+static float model_init_value(const struct trm_parameter *p, uint64_t seed, uint32_t number, uint64_t element)
 {
   switch (p->init) {
   case TRM_INIT_ONE:
@@ -332,7 +334,7 @@ static float init_value(const struct trm_parameter *p, uint64_t seed, uint32_t n
 void trm_parameter_init(const struct trm_parameter *p, uint64_t seed, float *host)
 {
   for (size_t e = 0; e < p->count; e++)
-    host[e] = init_value(p, seed, (uint32_t)p->number, trm_slice_element(&p->slice, e));
+    host[e] = model_init_value(p, seed, (uint32_t)p->number, trm_slice_full_index(&p->slice, e));
 }
 
 void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
@@ -344,47 +346,47 @@ void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
   }
 }
 
-static int name_compare(const void *a, const void *b)
+static int model_compare_names(const void *a, const void *b)
 {
   const struct trm_parameter *x = *(const struct trm_parameter *const *)a, *y = *(const struct trm_parameter *const *)b;
   return strcmp(x->name, y->name);
 }
 
 /* Adds the values as little-endian floats. */
-static void hash_add(struct trm_sha256 *hash, const float *values, size_t count)
+static void model_hash_add(struct trm_sha256 *hash, const float *values, size_t count)
 {
   uint8_t bytes[4096];
   while (count) {
-    const size_t some = count < sizeof bytes / 4 ? count : sizeof bytes / 4;
-    for (size_t i = 0; i < some; i++) {
+    const size_t batch = count < sizeof bytes / 4 ? count : sizeof bytes / 4;
+    for (size_t i = 0; i < batch; i++) {
       uint32_t word;
       memcpy(&word, &values[i], 4);
       for (int b = 0; b < 4; b++)
         bytes[4 * i + (size_t)b] = (uint8_t)(word >> 8 * b);
     }
-    trm_sha256_add(hash, bytes, 4 * some);
-    values += some;
-    count -= some;
+    trm_sha256_add(hash, bytes, 4 * batch);
+    values += batch;
+    count -= batch;
   }
 }
 
-int trm_model_hash_of(const struct trm_model *model,
-                      int (*tensor_of)(void *context, int state, int number, const float **values), void *context,
-                      char hex[65])
+int trm_model_hash_tensors(const struct trm_model *model,
+                           int (*read_tensor)(void *context, int state, int number, const float **values),
+                           void *context, char hex[65])
 {
   const int count = trm_model_parameter_count(model);
   const struct trm_parameter **order = trm_alloc((size_t)count * sizeof *order, "order of the parameters");
   for (int n = 0; n < count; n++)
     order[n] = trm_model_parameter(model, n);
-  qsort(order, (size_t)count, sizeof *order, name_compare);
+  qsort(order, (size_t)count, sizeof *order, model_compare_names);
   struct trm_sha256 hash;
   trm_sha256_begin(&hash);
   int status = TRM_OK;
   for (int n = 0; n < count && status == TRM_OK; n++) {
     const float *values = NULL;
-    status = tensor_of(context, 0, order[n]->number, &values);
+    status = read_tensor(context, 0, order[n]->number, &values);
     if (status == TRM_OK)
-      hash_add(&hash, values, order[n]->count);
+      model_hash_add(&hash, values, order[n]->count);
   }
   trm_sha256_end(&hash, hex);
   trm_free(order);
@@ -396,7 +398,7 @@ struct flat {
   const float *host_w;
 };
 
-static int flat_tensor(void *context, int state, int number, const float **values)
+static int model_flat_tensor(void *context, int state, int number, const float **values)
 {
   (void)state;
   const struct flat *flat = context;
@@ -407,7 +409,7 @@ static int flat_tensor(void *context, int state, int number, const float **value
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65])
 {
   struct flat flat = {model, host_w};
-  trm_model_hash_of(model, flat_tensor, &flat, hex);
+  trm_model_hash_tensors(model, model_flat_tensor, &flat, hex);
 }
 
 char *trm_model_describe(const struct trm_model *model)

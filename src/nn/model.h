@@ -17,7 +17,7 @@
 #ifndef TRM_NN_MODEL_H
 #define TRM_NN_MODEL_H
 
-#include "nn/cut.h"
+#include "nn/partition.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
 #include "nn/optimizer.h"
@@ -26,9 +26,9 @@
  * keep what a micro-batch has left in them: for several micro-batches under way it has several sets, its slots. */
 struct trm_chunk {
   int first, last;        /* layers [first, last) of the model's */
-  struct trm_plan *plan;  /* offsets into an arena (plan.h) */
+  struct trm_arena_plan *plan;  /* offsets into an arena (arena_plan.h) */
   float **arena;          /* (slots) device */
-  double *count;          /* (slots, layers) what layer->count is in each slot */
+  double *statistics_count;          /* (slots, layers) what layer->count is in each slot */
 };
 
 struct trm_model {
@@ -55,16 +55,16 @@ struct trm_model {
   /* activations, planned for max_rows */
   size_t max_rows, arena_bytes;  /* of all chunks and slots */
   bool training;                 /* bound with gradients */
-  int planned;                   /* bound with this `recompute` */
+  int bound_recompute;                   /* bound with this `recompute` */
   struct trm_chunk *chunk;       /* (chunks) */
   int chunks, slots;
-  int chunk_now, slot_now;       /* what the passes work on: trm_model_at */
+  int current_chunk, current_slot;       /* what the passes work on: trm_model_select */
   float *arena;                  /* of these */
-  float *passing;                /* device: what does not outlast a pass, where there are several of them */
-  struct trm_plan *plan;
-  float *tied_sum;             /* device: a tied weight's, where accumulates; NULL: there is none */
+  float *transient;                /* device: what does not outlast a pass, where there are several of them */
+  struct trm_arena_plan *plan;
+  float *tied_gradient;             /* device: a tied weight's, where accumulates; NULL: there is none */
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
-  float *row_words;              /* device, (max_rows, targets, words): where the scores are divided (nn/loss.h) */
+  float *row_scratch;              /* device, (max_rows, targets, words): where the scores are divided (nn/loss.h) */
   float *host_rows;              /* host, (4, max_rows, targets) */
   const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
                                     overwrites them */
@@ -74,18 +74,18 @@ struct trm_model {
 typedef int trm_grad_ready(void *context, size_t low, size_t high);
 
 /* Sums over the rows of one or more passes: samples, of tokens all their positions but those ignored. */
-struct trm_tally {
+struct trm_loss_sums {
   double loss;    /* sum, not mean */
   double correct; /* rows whose answer was right */
   double rows;
-  double stop;    /* ranks that were asked to stop (a signal) */
+  double stop_requests;    /* ranks that were asked to stop (a signal) */
 };
 
 /* Reads the text, infers every shape. loss_name "auto": by the targets (nn/loss.h). Errors name the layer and both
  * shapes; after an error there is nothing to free. Takes no large memory. */
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
                      const struct trm_input_spec *spec);
-/* The same for a part of the model (cut.h). */
+/* The same for a part of the model (partition.h). */
 int trm_model_create_part(struct trm_model *model, const char *text, const char *loss_name,
                           const struct trm_input_spec *spec, const struct trm_model_part *part);
 void trm_model_free(struct trm_model *model);
@@ -94,7 +94,7 @@ void trm_model_free(struct trm_model *model);
 size_t trm_model_context(const char *text);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are with a holder, layer.h, which is then part of
+ * caller owns w and g (g may be NULL when training is false; both are with a parameter provider, layer.h, which is then part of
  * every pass). May be called again, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
@@ -104,13 +104,13 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
                          bool training, int slots);
 
 /* Does it leave something of the whole to other ranks? */
-bool trm_slice_divides(const struct trm_slice *slice);
+bool trm_slice_is_shard(const struct trm_slice *slice);
 
 /* parallel.recompute as `recompute` of a model: "none" 0, "block" 1, or the number. TRM_USAGE: it is none of these. */
-int trm_model_recompute(const char *text, int *blocks);
+int trm_model_parse_recompute(const char *text, int *blocks);
 
 /* Where an element of the slice is in the whole tensor. */
-size_t trm_slice_element(const struct trm_slice *slice, size_t element);
+size_t trm_slice_full_index(const struct trm_slice *slice, size_t element);
 
 /* Initial values of one parameter, or of the slice of it, (count). */
 void trm_parameter_init(const struct trm_parameter *parameter, uint64_t seed, float *host);
@@ -123,37 +123,37 @@ void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
 /* The same of values that come tensor by tensor: tensor_of gives those of parameter `number` of state 0, valid until
  * its next call. Its failure is returned. */
-int trm_model_hash_of(const struct trm_model *model,
-                      int (*tensor_of)(void *context, int state, int number, const float **values), void *context,
-                      char hex[65]);
+int trm_model_hash_tensors(const struct trm_model *model,
+                           int (*read_tensor)(void *context, int state, int number, const float **values),
+                           void *context, char hex[65]);
 
 /* -- passes, over the chunk and slot that were chosen last */
 
-void trm_model_at(struct trm_model *model, int chunk, int slot);
+void trm_model_select(struct trm_model *model, int chunk, int slot);
 
 /* Where a chunk that is not the first of the whole takes its input (B, shape), and where backward leaves the gradient
  * of it; where a chunk that is not the last leaves its output after forward, and takes the gradient of it before
  * backward. Device pointers; *shape: of a sample. NULL: the chunk begins with the batch, ends with the scores. */
-float *trm_model_entry(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
-float *trm_model_exit(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
+float *trm_model_chunk_input(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
+float *trm_model_chunk_output(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 
 /* Forward alone: scores (B, C) are left in model->scores. */
 void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 
-/* Forward and loss; adds to the tally. */
-int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
+/* Forward and loss; adds to the loss sums. */
+int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 
 /* Forward, loss, backward. The loss of each sample (of tokens: the sum over its T positions by T) is weighted with
- * `scale` (1 / samples of the global batch). Adds to the tally, then calls ready (if not NULL) as gradients complete.
+ * `scale` (1 / samples of the global batch). Adds to the loss sums, then calls ready (if not NULL) as gradients complete.
  * pass->input->rows may be 0: gradients are then zeroed (beta = 0) or left (beta = 1), and ready is called all the
  * same. */
-int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_tally *tally,
+int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
                     trm_grad_ready *ready, void *context);
 
 /* The parts of trm_model_train. score: the loss, its gradient if pass->training (weighted by pass->scale), and the
  * tally; of the last chunk alone. backward: from the gradient of the chunk's output; ready is called for this chunk's
  * intervals. */
-int trm_model_score(struct trm_model *model, const struct trm_pass *pass, struct trm_tally *tally);
+int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context);
 
 /* Trainable values: without the flat arrays' padding, without statistics. */
@@ -168,8 +168,8 @@ char *trm_model_describe(const struct trm_model *model);
 
 struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
 /* Does backward compute this layer again? Of a model that is bound. */
-bool trm_model_again(const struct trm_model *model, int layer);
+bool trm_model_recomputes(const struct trm_model *model, int layer);
 /* What backward computes again, of that: in addition, for a model to be bound with so many slots. */
-struct trm_cost trm_model_cost_again(const struct trm_model *model, int slots);
+struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slots);
 
 #endif

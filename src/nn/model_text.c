@@ -16,7 +16,7 @@
 static const char blanks[] = " \t\r\n";
 
 /* A value with a name, from where the text gives it. */
-struct mark {
+struct text_mark {
   char *name;
   int layer;  /* index of the layer whose output it is, or TRM_FROM_BATCH */
   int number; /* the item that gives the name */
@@ -24,17 +24,17 @@ struct mark {
 };
 
 /* The layers of a text while it is read. */
-struct reading {
+struct text_parser {
   const struct trm_input_spec *spec;
   struct trm_layer *layer; /* (layers) */
   bool *read;              /* (layers) whether anything uses the layer's output */
   int layers;
   int current; /* index of the layer whose output is the current value */
-  struct mark *mark;
+  struct text_mark *mark;
   int marks;
 };
 
-static const struct trm_preset *preset_find(const char *name)
+static const struct trm_preset *text_find_preset(const char *name)
 {
   for (const struct trm_preset *p = trm_preset_table; p->name; p++)
     if (strcmp(p->name, name) == 0)
@@ -42,14 +42,14 @@ static const struct trm_preset *preset_find(const char *name)
   return NULL;
 }
 
-static void item_free(struct trm_item *item)
+static void text_free_item(struct trm_item *item)
 {
   trm_free(item->storage);
   item->storage = NULL;
 }
 
 /* Cuts the item at *text, up to '|' or the end, and moves *text past it (NULL: that was the last). */
-static int item_next(const char **text, int number, struct trm_item *item)
+static int text_next_item(const char **text, int number, struct trm_item *item)
 {
   const char *bar = strchr(*text, '|');
   *item = (struct trm_item){.storage = trm_strdup(*text), .number = number};
@@ -61,25 +61,25 @@ static int item_next(const char **text, int number, struct trm_item *item)
     if (item->words > TRM_MAX_ARGUMENTS) {
       const int status = trm_error(TRM_USAGE, "layer %d (%s): more than %d arguments", number, item->word[0],
                                    TRM_MAX_ARGUMENTS);
-      item_free(item);
+      text_free_item(item);
       return status;
     }
     item->word[item->words++] = word;
   }
   if (!item->words) {
-    item_free(item);
+    text_free_item(item);
     return trm_error(TRM_USAGE, number || bar ? "model: item %d is empty" : "model: there is no layer", number);
   }
   return TRM_OK;
 }
 
 /* *expanded: the text with its preset resolved; trm_free. */
-static int preset_resolve(const char *text, const struct trm_input_spec *spec, char **expanded)
+static int text_expand_preset(const char *text, const struct trm_input_spec *spec, char **expanded)
 {
   const char *rest = text;
   struct trm_item item;
-  TRM_CHECK(item_next(&rest, 0, &item));
-  const struct trm_preset *preset = preset_find(item.word[0]);
+  TRM_CHECK(text_next_item(&rest, 0, &item));
+  const struct trm_preset *preset = text_find_preset(item.word[0]);
   int status = TRM_OK;
   if (!preset) {
     *expanded = trm_strdup(text);
@@ -98,34 +98,34 @@ static int preset_resolve(const char *text, const struct trm_input_spec *spec, c
       free(head);
     }
   }
-  item_free(&item);
+  text_free_item(&item);
   return status;
 }
 
 size_t trm_model_context(const char *text)
 {
   struct trm_item item;
-  if (item_next(&text, 0, &item) != TRM_OK)
+  if (text_next_item(&text, 0, &item) != TRM_OK)
     return 0;
-  const struct trm_preset *preset = preset_find(item.word[0]);
+  const struct trm_preset *preset = text_find_preset(item.word[0]);
   const size_t context = preset && preset->context ? preset->context(&item) : 0;
-  item_free(&item);
+  text_free_item(&item);
   return context;
 }
 
-static int unknown_layer(const struct trm_item *item)
+static int text_unknown_layer(const struct trm_item *item)
 {
-  static const char *const words[] = {"mark", "at", "add", NULL};
-  enum { MOST = 96 };
-  const char *known[MOST + 1] = {NULL};
+  static const char *const branch_words[] = {"mark", "at", "add", NULL};
+  enum { MAX_KNOWN = 96 };
+  const char *known[MAX_KNOWN + 1] = {NULL};
   int count = 0;
-  for (int i = 0; trm_layer_table[i] && count < MOST; i++)
+  for (int i = 0; trm_layer_table[i] && count < MAX_KNOWN; i++)
     known[count++] = trm_layer_table[i]->name;
-  for (int i = 0; words[i] && count < MOST; i++)
-    known[count++] = words[i];
-  for (const struct trm_preset *p = trm_preset_table; p->name && count < MOST; p++)
+  for (int i = 0; branch_words[i] && count < MAX_KNOWN; i++)
+    known[count++] = branch_words[i];
+  for (const struct trm_preset *p = trm_preset_table; p->name && count < MAX_KNOWN; p++)
     known[count++] = p->name;
-  const char *near = trm_nearest(item->word[0], known);
+  const char *near = trm_nearest_word(item->word[0], known);
   if (near)
     return trm_error(TRM_USAGE, "layer %d: there is no layer '%s', did you mean '%s'?", item->number, item->word[0],
                      near);
@@ -139,13 +139,13 @@ static int unknown_layer(const struct trm_item *item)
 
 /* -- branches */
 
-static const struct trm_shape *shape_of(const struct reading *r, int layer)
+static const struct trm_shape *text_value_shape(const struct text_parser *r, int layer)
 {
   return layer == TRM_FROM_BATCH ? &r->spec->shape : &r->layer[layer].out;
 }
 
 /* The one argument of mark, at and add. */
-static int mark_name(const struct trm_item *item, const char **name)
+static int text_mark_name(const struct trm_item *item, const char **name)
 {
   if (item->words != 2)
     return trm_error(TRM_USAGE, "layer %d (%s): takes one name; usage: %s NAME", item->number, item->word[0],
@@ -154,32 +154,32 @@ static int mark_name(const struct trm_item *item, const char **name)
   return TRM_OK;
 }
 
-static int mark_unused(const struct mark *mark)
+static int text_mark_unused(const struct text_mark *mark)
 {
   return trm_error(TRM_USAGE, "layer %d (mark): nothing uses '%s'", mark->number, mark->name);
 }
 
-static int mark_set(struct reading *r, const struct trm_item *item)
+static int text_set_mark(struct text_parser *r, const struct trm_item *item)
 {
   const char *name = NULL;
-  TRM_CHECK(mark_name(item, &name));
+  TRM_CHECK(text_mark_name(item, &name));
   int m = 0;
   while (m < r->marks && strcmp(r->mark[m].name, name) != 0)
     m++;
   if (m < r->marks && !r->mark[m].used)
-    return mark_unused(&r->mark[m]);
+    return text_mark_unused(&r->mark[m]);
   if (m < r->marks)
     trm_free(r->mark[m].name);
   else
     r->marks++;
-  r->mark[m] = (struct mark){.name = trm_strdup(name), .layer = r->current, .number = item->number};
+  r->mark[m] = (struct text_mark){.name = trm_strdup(name), .layer = r->current, .number = item->number};
   return TRM_OK;
 }
 
-static int mark_find(struct reading *r, const struct trm_item *item, int *layer)
+static int text_find_mark(struct text_parser *r, const struct trm_item *item, int *layer)
 {
   const char *name = NULL;
-  TRM_CHECK(mark_name(item, &name));
+  TRM_CHECK(text_mark_name(item, &name));
   const char **known = trm_alloc((size_t)(r->marks + 1) * sizeof *known, "marks");
   int found = -1;
   for (int m = 0; m < r->marks; m++) {
@@ -189,7 +189,7 @@ static int mark_find(struct reading *r, const struct trm_item *item, int *layer)
   }
   int status = TRM_OK;
   if (found < 0) {
-    const char *near = trm_nearest(name, known);
+    const char *near = trm_nearest_word(name, known);
     status = trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s%s%s", item->number, item->word[0], name,
                        near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
   } else {
@@ -200,14 +200,14 @@ static int mark_find(struct reading *r, const struct trm_item *item, int *layer)
   return status;
 }
 
-static void value_use(struct reading *r, int layer)
+static void text_use_value(struct text_parser *r, int layer)
 {
   if (layer >= 0)
     r->read[layer] = true;
 }
 
 /* The embedding whose weight a layer shares: the nearest above. */
-static int tie_find(struct reading *r, struct trm_layer *layer)
+static int text_find_tied(struct text_parser *r, struct trm_layer *layer)
 {
   int i = r->layers - 1;
   while (i >= 0 && r->layer[i].ops != &layer_embedding)
@@ -222,25 +222,25 @@ static int tie_find(struct reading *r, struct trm_layer *layer)
 }
 
 /* The layer that an item asks for, its shapes inferred from layer->in. */
-static int layer_read(struct reading *r, struct trm_item *item, struct trm_layer *layer)
+static int text_read_layer(struct text_parser *r, struct trm_item *item, struct trm_layer *layer)
 {
   if (strcmp(item->word[0], layer_add.name) == 0) {
     layer->ops = &layer_add;
-    TRM_CHECK(mark_find(r, item, &layer->with));
-    value_use(r, layer->with);
-    layer->sparse_input = layer->sparse_input || (layer->with == TRM_FROM_BATCH && r->spec->sparse);
-    layer->token_input = layer->token_input || (layer->with == TRM_FROM_BATCH && r->spec->tokens);
-    layer->out = *shape_of(r, layer->with);
+    TRM_CHECK(text_find_mark(r, item, &layer->addend));
+    text_use_value(r, layer->addend);
+    layer->sparse_input = layer->sparse_input || (layer->addend == TRM_FROM_BATCH && r->spec->sparse);
+    layer->token_input = layer->token_input || (layer->addend == TRM_FROM_BATCH && r->spec->tokens);
+    layer->out = *text_value_shape(r, layer->addend);
     return layer->ops->shape(layer);
   }
   for (int i = 0; trm_layer_table[i] && !layer->ops; i++)
     if (strcmp(trm_layer_table[i]->name, item->word[0]) == 0)
       layer->ops = trm_layer_table[i];
-  if (!layer->ops && preset_find(item->word[0]))
+  if (!layer->ops && text_find_preset(item->word[0]))
     return trm_error(TRM_USAGE, "layer %d (%s): a preset may only be the model's first item", item->number,
                      item->word[0]);
   if (!layer->ops)
-    return unknown_layer(item);
+    return text_unknown_layer(item);
   struct trm_arguments arguments = {.count = item->words - 1};
   for (int i = 0; i < arguments.count; i++) {
     char *word = item->word[i + 1], *equals = strchr(word, '=');
@@ -250,37 +250,37 @@ static int layer_read(struct reading *r, struct trm_item *item, struct trm_layer
     arguments.item[i].value = equals ? equals + 1 : word;
   }
   TRM_CHECK(layer->ops->create(layer, &arguments));
-  if (layer->ties)
-    TRM_CHECK(tie_find(r, layer));
+  if (layer->tie_weights)
+    TRM_CHECK(text_find_tied(r, layer));
   return layer->ops->shape(layer);
 }
 
-static int item_read(struct reading *r, struct trm_item *item)
+static int text_read_item(struct text_parser *r, struct trm_item *item)
 {
   if (strcmp(item->word[0], "mark") == 0)
-    return mark_set(r, item);
+    return text_set_mark(r, item);
   if (strcmp(item->word[0], "at") == 0)
-    return mark_find(r, item, &r->current);
+    return text_find_mark(r, item, &r->current);
   struct trm_layer *layer = &r->layer[r->layers];
   *layer = (struct trm_layer){.number = item->number,
                               .from = r->current,
-                              .with = TRM_FROM_NONE,
-                              .in = *shape_of(r, r->current),
+                              .addend = TRM_FROM_NONE,
+                              .in = *text_value_shape(r, r->current),
                               .sparse_input = r->current == TRM_FROM_BATCH && r->spec->sparse,
                               .token_input = r->current == TRM_FROM_BATCH && r->spec->tokens,
                               .classes = r->spec->classes};
-  value_use(r, r->current);
-  TRM_CHECK(layer_read(r, item, layer));
+  text_use_value(r, r->current);
+  TRM_CHECK(text_read_layer(r, item, layer));
   r->current = r->layers++;
   return TRM_OK;
 }
 
 /* Every name and every value is good for something. */
-static int reading_check(const struct reading *r)
+static int text_check(const struct text_parser *r)
 {
   for (int m = 0; m < r->marks; m++)
     if (!r->mark[m].used)
-      return mark_unused(&r->mark[m]);
+      return text_mark_unused(&r->mark[m]);
   if (!r->layers)
     return trm_error(TRM_USAGE, "model: there is no layer");
   for (int i = 0; i < r->layers; i++)
@@ -292,36 +292,36 @@ static int reading_check(const struct reading *r)
   return TRM_OK;
 }
 
-static int items_read(struct reading *r, const char *text, FILE *canonical)
+static int text_read_items(struct text_parser *r, const char *text, FILE *canonical)
 {
   for (int number = 0; text; number++) {
     struct trm_item item;
-    TRM_CHECK(item_next(&text, number, &item));
+    TRM_CHECK(text_next_item(&text, number, &item));
     for (int i = 0; i < item.words; i++)
       fprintf(canonical, "%s%s", i ? " " : number ? " | " : "", item.word[i]);
-    const int status = item_read(r, &item);
-    item_free(&item);
+    const int status = text_read_item(r, &item);
+    text_free_item(&item);
     TRM_CHECK(status);
   }
-  return reading_check(r);
+  return text_check(r);
 }
 
 int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,
                     char **canonical)
 {
   char *expanded = NULL;
-  TRM_CHECK(preset_resolve(text, spec, &expanded));
+  TRM_CHECK(text_expand_preset(text, spec, &expanded));
   size_t items = 1;
   for (const char *at = expanded; (at = strchr(at, '|')); at++)
     items++;
-  struct reading r = {.spec = spec, .current = TRM_FROM_BATCH};
+  struct text_parser r = {.spec = spec, .current = TRM_FROM_BATCH};
   r.layer = trm_alloc(items * sizeof *r.layer, "layers");
   r.read = trm_alloc(items * sizeof *r.read, "layers");
   r.mark = trm_alloc(items * sizeof *r.mark, "marks");
   char *written = NULL;
   size_t bytes = 0;
   FILE *stream = open_memstream(&written, &bytes);
-  int status = stream ? items_read(&r, expanded, stream) : TRM_FAILED;
+  int status = stream ? text_read_items(&r, expanded, stream) : TRM_FAILED;
   if (!stream || fclose(stream) != 0)
     status = trm_error(TRM_FAILED, "model: out of memory");
   if (status == TRM_OK) {

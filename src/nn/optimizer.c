@@ -23,7 +23,7 @@ static const struct {
 };
 enum { RULES = sizeof rules / sizeof *rules };
 
-static int rule_find(const char *name, enum trm_update_rule *rule)
+static int optim_find_rule(const char *name, enum trm_update_rule *rule)
 {
   const char *known[RULES + 1] = {NULL};
   for (int i = 0; i < RULES; i++) {
@@ -33,12 +33,12 @@ static int rule_find(const char *name, enum trm_update_rule *rule)
       return TRM_OK;
     }
   }
-  const char *near = trm_nearest(name, known);
+  const char *near = trm_nearest_word(name, known);
   return trm_error(TRM_USAGE, "optim.name: there is no optimizer '%s'%s%s%s", name, near ? ", did you mean '" : "",
                    near ? near : "", near ? "'?" : "");
 }
 
-static int rule_states(enum trm_update_rule rule)
+static int optim_rule_states(enum trm_update_rule rule)
 {
   for (int i = 0; i < RULES; i++)
     if (rules[i].rule == rule)
@@ -47,7 +47,7 @@ static int rule_states(enum trm_update_rule rule)
 }
 
 /* value must be in [low, high); NaN is not. */
-static int range_check(const char *option, double value, double low, double high)
+static int optim_check_range(const char *option, double value, double low, double high)
 {
   if (!(value >= low && value < high))
     return trm_error(TRM_USAGE, "%s is %g, must be in [%g, %g)", option, value, low, high);
@@ -58,16 +58,16 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
                          const struct trm_tensor *tensor, int tensors)
 {
   struct trm_update u = {.scale = 1};
-  TRM_CHECK(rule_find(options->optim.name, &u.rule));
-  TRM_CHECK(range_check("optim.lr", options->optim.rate, 0, INFINITY));
-  TRM_CHECK(range_check("optim.momentum", options->optim.momentum, 0, 1));
-  TRM_CHECK(range_check("optim.beta1", options->optim.beta1, 0, 1));
-  TRM_CHECK(range_check("optim.beta2", options->optim.beta2, 0, 1));
-  TRM_CHECK(range_check("optim.l2", options->optim.l2, 0, INFINITY));
-  TRM_CHECK(range_check("optim.decay", options->optim.decay, 0, INFINITY));
-  TRM_CHECK(range_check("optim.clip", options->optim.clip, 0, INFINITY));
-  TRM_CHECK(range_check("optim.trust", options->optim.trust, 0, INFINITY));
-  TRM_CHECK(range_check("optim.ema", options->optim.ema, 0, 1));
+  TRM_CHECK(optim_find_rule(options->optim.name, &u.rule));
+  TRM_CHECK(optim_check_range("optim.lr", options->optim.rate, 0, INFINITY));
+  TRM_CHECK(optim_check_range("optim.momentum", options->optim.momentum, 0, 1));
+  TRM_CHECK(optim_check_range("optim.beta1", options->optim.beta1, 0, 1));
+  TRM_CHECK(optim_check_range("optim.beta2", options->optim.beta2, 0, 1));
+  TRM_CHECK(optim_check_range("optim.l2", options->optim.l2, 0, INFINITY));
+  TRM_CHECK(optim_check_range("optim.decay", options->optim.decay, 0, INFINITY));
+  TRM_CHECK(optim_check_range("optim.clip", options->optim.clip, 0, INFINITY));
+  TRM_CHECK(optim_check_range("optim.trust", options->optim.trust, 0, INFINITY));
+  TRM_CHECK(optim_check_range("optim.ema", options->optim.ema, 0, 1));
   TRM_CHECK(trm_schedule_check(options));
 
   const bool adam = u.rule == TRM_UPDATE_ADAM || u.rule == TRM_UPDATE_ADAMW || u.rule == TRM_UPDATE_LAMB;
@@ -94,7 +94,7 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
   *optimizer = (struct trm_optimizer){.update = u,
-                                      .states = rule_states(u.rule) + (options->optim.ema > 0),
+                                      .states = optim_rule_states(u.rule) + (options->optim.ema > 0),
                                       .clip = options->optim.clip,
                                       .trust = options->optim.trust,
                                       .ema = options->optim.ema,
@@ -122,18 +122,18 @@ float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
 
 /* -- an update */
 
-static size_t tensor_begin(const struct trm_optimizer *optimizer, int t)
+static size_t optim_tensor_begin(const struct trm_optimizer *optimizer, int t)
 {
   return t ? optimizer->tensor[t - 1].end : 0;
 }
 
 size_t trm_optimizer_trained(const struct trm_optimizer *optimizer)
 {
-  return tensor_begin(optimizer, optimizer->tensors);
+  return optim_tensor_begin(optimizer, optimizer->tensors);
 }
 
 /* The tensor of a trained element. */
-static int tensor_at(const struct trm_optimizer *optimizer, size_t element)
+static int optim_tensor_at(const struct trm_optimizer *optimizer, size_t element)
 {
   int low = 0, high = optimizer->tensors - 1;
   while (low < high) {
@@ -152,12 +152,12 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
   const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
   double sum = 0;
   for (size_t at = low; at < high;) {
-    int t = tensor_at(optimizer, at);
-    const bool copy = optimizer->tensor[t].copy;
-    while (optimizer->tensor[t].end < high && optimizer->tensor[t + 1].copy == copy)
+    int t = optim_tensor_at(optimizer, at);
+    const bool replica = optimizer->tensor[t].replica;
+    while (optimizer->tensor[t].end < high && optimizer->tensor[t + 1].replica == replica)
       t++;
     const size_t end = optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
-    if (!copy)
+    if (!replica)
       sum += device->ops->norm_squared(device, g + (at - low), end - at);
     at = end;
   }
@@ -165,29 +165,29 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
 }
 
 /* What the rule is for one tensor. */
-static struct trm_update tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *how,
-                                       const float *ratio, int t)
+static struct trm_update optim_tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
+                                             const float *ratio, int t)
 {
-  struct trm_update u = *how;
+  struct trm_update u = *hyper;
   if (optimizer->tensor[t].vector && !optimizer->decay_all) {
     u.decay = 0;
     if (u.rule == TRM_UPDATE_LARS)
       u.l2 = 0;
   }
-  if (ratio && trm_optimizer_has_ratios(optimizer))
+  if (ratio && trm_optimizer_has_trust_ratios(optimizer))
     u.rate *= ratio[t];
   return u;
 }
 
 /* A run of trained elements from `at` on, before `high`, that have one rule: tensors that differ in nothing go
  * together. Returns its end. */
-static size_t run_of(const struct trm_optimizer *optimizer, const struct trm_update *how, const float *ratio, size_t at,
-                     size_t high, struct trm_update *update)
+static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
+                                const float *ratio, size_t at, size_t high, struct trm_update *update)
 {
-  int t = tensor_at(optimizer, at);
-  *update = tensor_update(optimizer, how, ratio, t);
+  int t = optim_tensor_at(optimizer, at);
+  *update = optim_tensor_update(optimizer, hyper, ratio, t);
   while (optimizer->tensor[t].end < high && t + 1 < optimizer->tensors) {
-    const struct trm_update next = tensor_update(optimizer, how, ratio, t + 1);
+    const struct trm_update next = optim_tensor_update(optimizer, hyper, ratio, t + 1);
     if (next.decay != update->decay || next.l2 != update->l2 || next.rate != update->rate)
       break;
     t++;
@@ -195,56 +195,57 @@ static size_t run_of(const struct trm_optimizer *optimizer, const struct trm_upd
   return optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
 }
 
-static float *offset_of(const struct trm_optimizer *optimizer, float *const *state, int i, size_t offset)
+static float *optim_state_at(const struct trm_optimizer *optimizer, float *const *state, int i, size_t offset)
 {
   const int states = optimizer->states - (optimizer->ema > 0);
   return i < states ? state[i] + offset : NULL;
 }
 
 /* The rule of sgd, w -= rate * (scale * g + l2 * w), does two other things as well: it adds, and it averages. */
-static void statistics_add(struct trm_device *device, float *w, const float *g, size_t n)
+static void optim_add_statistics(struct trm_device *device, float *w, const float *g, size_t n)
 {
   const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
   device->ops->update(device, &add, w, g, NULL, NULL, n);
 }
 
-static void average_move(const struct trm_optimizer *optimizer, struct trm_device *device, uint64_t step,
-                         float *average, const float *w, size_t n)
+static void optim_update_ema(const struct trm_optimizer *optimizer, struct trm_device *device, uint64_t step,
+                             float *average, const float *w, size_t n)
 {
-  const double t = (double)step, keep = fmin(optimizer->ema, (1 + t) / (10 + t));
-  const struct trm_update towards = {.rule = TRM_UPDATE_SGD, .rate = (float)(1 - keep), .scale = -1, .l2 = 1};
-  device->ops->update(device, &towards, average, w, NULL, NULL, n);
+  const double t = (double)step, decay = fmin(optimizer->ema, (1 + t) / (10 + t));
+  const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)(1 - decay), .scale = -1, .l2 = 1};
+  device->ops->update(device, &move, average, w, NULL, NULL, n);
 }
 
-void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device, const struct trm_update *how,
-                         const float *ratio, size_t low, size_t n, float *w, const float *g, float *const *state)
+void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
+                         const struct trm_update *hyper, const float *ratio, size_t low, size_t n, float *w,
+                         const float *g, float *const *state)
 {
   const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
   size_t at = low;
   while (at < high) {
     struct trm_update update;
-    const size_t end = run_of(optimizer, how, ratio, at, high, &update), o = at - low;
+    const size_t end = optim_uniform_run(optimizer, hyper, ratio, at, high, &update), o = at - low;
     if (update.rule == TRM_UPDATE_LAMB) /* g is the direction already */
       update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
-    float *first = offset_of(optimizer, state, 0, o), *second = offset_of(optimizer, state, 1, o);
+    float *first = optim_state_at(optimizer, state, 0, o), *second = optim_state_at(optimizer, state, 1, o);
     device->ops->update(device, &update, w + o, g + o, first, second, end - at);
     at = end;
   }
   if (at < low + n)
-    statistics_add(device, w + (at - low), g + (at - low), low + n - at);
+    optim_add_statistics(device, w + (at - low), g + (at - low), low + n - at);
   if (optimizer->ema > 0)
-    average_move(optimizer, device, how->step, state[optimizer->states - 1], w, n);
+    optim_update_ema(optimizer, device, hyper->step, state[optimizer->states - 1], w, n);
 }
 
 /* -- ratios */
 
-bool trm_optimizer_has_ratios(const struct trm_optimizer *optimizer)
+bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer)
 {
   return optimizer->update.rule == TRM_UPDATE_LARS || optimizer->update.rule == TRM_UPDATE_LAMB;
 }
 
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
-                           const struct trm_update *how, size_t low, size_t n, const float *w, float *g,
+                           const struct trm_update *hyper, size_t low, size_t n, const float *w, float *g,
                            float *const *state)
 {
   if (optimizer->update.rule != TRM_UPDATE_LAMB)
@@ -252,24 +253,24 @@ void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_dev
   const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
   for (size_t at = low; at < high;) {
     struct trm_update update;
-    const size_t end = run_of(optimizer, how, NULL, at, high, &update), o = at - low;
-    device->ops->direction(device, &update, w + o, g + o, state[0] + o, state[1] + o, end - at);
+    const size_t end = optim_uniform_run(optimizer, hyper, NULL, at, high, &update), o = at - low;
+    device->ops->lamb_direction(device, &update, w + o, g + o, state[0] + o, state[1] + o, end - at);
     at = end;
   }
 }
 
-size_t trm_optimizer_pieces(const struct trm_optimizer *optimizer, size_t unit)
+size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit)
 {
   const size_t trained = trm_optimizer_trained(optimizer);
   return trained ? (trained - 1) / unit + (size_t)optimizer->tensors : 0;
 }
 
-void trm_optimizer_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit, size_t low,
-                         size_t n, const float *w, const float *g, double (*norm)[2])
+void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
+                                 size_t low, size_t n, const float *w, const float *g, double (*norm)[2])
 {
   const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
   for (size_t at = low; at < high;) {
-    const int t = tensor_at(optimizer, at);
+    const int t = optim_tensor_at(optimizer, at);
     const size_t u = at / unit, rest = unit - at % unit; /* of the unit */
     const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
     const size_t count = left < rest ? left : rest;
@@ -281,19 +282,20 @@ void trm_optimizer_norms(const struct trm_optimizer *optimizer, struct trm_devic
   }
 }
 
-static float tensor_ratio(const struct trm_optimizer *optimizer, const struct trm_update *how, double w, double g)
+static float optim_trust_ratio(const struct trm_optimizer *optimizer, const struct trm_update *hyper, double w,
+                               double g)
 {
   if (!(w > 0 && g > 0))
     return 1;
-  if (how->rule == TRM_UPDATE_LAMB)
+  if (hyper->rule == TRM_UPDATE_LAMB)
     return (float)(w / g);
-  return (float)(optimizer->trust * w / ((double)how->scale * g + (double)how->l2 * w));
+  return (float)(optimizer->trust * w / ((double)hyper->scale * g + (double)hyper->l2 * w));
 }
 
 /* The sums over the pieces of tensor t. */
-static void pieces_add(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], int t, double sum[2])
+static void optim_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], int t, double sum[2])
 {
-  const size_t first = tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;
+  const size_t first = optim_tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;
   sum[0] = sum[1] = 0;
   for (size_t u = first; u <= last && !optimizer->tensor[t].vector; u++) {
     sum[0] += norm[u + (size_t)t][0];
@@ -301,18 +303,18 @@ static void pieces_add(const struct trm_optimizer *optimizer, size_t unit, doubl
   }
 }
 
-void trm_optimizer_norms_add(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2])
+void trm_optimizer_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2])
 {
   for (int t = 0; t < optimizer->tensors; t++)
-    pieces_add(optimizer, unit, norm, t, sum[t]);
+    optim_sum_norms(optimizer, unit, norm, t, sum[t]);
 }
 
-void trm_optimizer_ratios(const struct trm_optimizer *optimizer, const struct trm_update *how, size_t unit,
-                          double (*norm)[2], float *ratio)
+void trm_optimizer_trust_ratios(const struct trm_optimizer *optimizer, const struct trm_update *hyper, size_t unit,
+                                double (*norm)[2], float *ratio)
 {
   for (int t = 0; t < optimizer->tensors; t++) {
     double sum[2];
-    pieces_add(optimizer, unit, norm, t, sum);
-    ratio[t] = tensor_ratio(optimizer, how, sqrt(sum[0]), sqrt(sum[1]));
+    optim_sum_norms(optimizer, unit, norm, t, sum);
+    ratio[t] = optim_trust_ratio(optimizer, hyper, sqrt(sum[0]), sqrt(sum[1]));
   }
 }

@@ -12,14 +12,14 @@
  *             w -= rate * ratio * u;                        ratio = |w| / |u|      (You et al. 2020, algorithm 2)
  * Before the rule: g = clip scale * gradient + l2 * w. Decoupled decay (optim.decay) is for adamw and lamb.
  *
- * Tensors of one dimension, which are biases and the gains of normalisation, are left out of decoupled decay and of
+ * Tensors of one dimension, which are biases and the gains of normalization, are left out of decoupled decay and of
  * lars' l2, unless optim.decay_all asks for them; lars and lamb give them the ratio 1. The l2 of the other rules is for
  * all, as PyTorch's weight_decay is.
  *
  * lars and lamb need norms of whole tensors, of which a rank may own a slice. So an update has three parts:
  *   trm_optimizer_prepare   lamb: the gradient becomes u                         element by element
- *   trm_optimizer_norms     squared norms of w and g, piece by piece; the pieces of all ranks together make
- *   trm_optimizer_ratios    a ratio for each tensor                              the same bits on every rank
+ *   trm_optimizer_partial_norms     squared norms of w and g, piece by piece; the pieces of all ranks together make
+ *   trm_optimizer_trust_ratios    a ratio for each tensor                              the same bits on every rank
  *   trm_optimizer_apply     the rule                                             element by element
  * All other rules are applied at once.
  *
@@ -41,10 +41,10 @@
 struct trm_tensor {
   size_t end;    /* elements */
   bool vector;   /* one dimension at most */
-  bool copy;     /* another rank has the same elements, and counts them in norms of the whole */
-  bool divided;  /* other ranks of the tensor axis have other elements of it */
+  bool replica;     /* another rank has the same elements, and counts them in norms of the whole */
+  bool sharded;  /* other ranks of the tensor axis have other elements of it */
   bool shared;   /* two layers use it, at both ends of the chain */
-  bool last;     /* of a chunk: the gradients of those after it become complete at another time */
+  bool last_of_chunk;     /* of a chunk: the gradients of those after it become complete at another time */
 };
 
 struct trm_optimizer {
@@ -80,27 +80,28 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
  * pointers to element `low`. how: optimizer->update with this step's rate, scale and step. */
 
 /* Applies the rule, to statistics adds g (nn/model.h), and brings the average up to date. ratio: (tensors), of
- * trm_optimizer_ratios; not read by rules without. */
-void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device, const struct trm_update *how,
-                         const float *ratio, size_t low, size_t n, float *w, const float *g, float *const *state);
+ * trm_optimizer_trust_ratios; not read by rules without. */
+void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
+                         const struct trm_update *hyper, const float *ratio, size_t low, size_t n, float *w,
+                         const float *g, float *const *state);
 
 /* Has the rule ratios? Then the following come before apply, in this order. */
-bool trm_optimizer_has_ratios(const struct trm_optimizer *optimizer);
+bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
-                           const struct trm_update *how, size_t low, size_t n, const float *w, float *g,
+                           const struct trm_update *hyper, size_t low, size_t n, const float *w, float *g,
                            float *const *state);
 /* A piece is what one tensor has in one unit of `unit` elements: that of unit u and tensor t is number u + t, which
  * ascends and never comes twice. Writes the squared norms of w and of g of each piece in the interval to norm[number];
  * low is the begin of a unit, and so is low + n, or it is the end of the arrays. */
-size_t trm_optimizer_pieces(const struct trm_optimizer *optimizer, size_t unit);
-void trm_optimizer_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit, size_t low,
-                         size_t n, const float *w, const float *g, double (*norm)[2]);
+size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit);
+void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
+                                 size_t low, size_t n, const float *w, const float *g, double (*norm)[2]);
 /* sum (tensors): the norms of the pieces, added in ascending order; for the following then a tensor is a piece, with a
  * unit of SIZE_MAX. */
-void trm_optimizer_norms_add(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);
+void trm_optimizer_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);
 /* From the norms of all pieces, added in ascending order. ratio (tensors) */
-void trm_optimizer_ratios(const struct trm_optimizer *optimizer, const struct trm_update *how, size_t unit,
-                          double (*norm)[2], float *ratio);
+void trm_optimizer_trust_ratios(const struct trm_optimizer *optimizer, const struct trm_update *hyper, size_t unit,
+                                double (*norm)[2], float *ratio);
 
 /* Learning rate of 0-based step of `steps` in all. With p = step / steps:
  *   constant  rate

@@ -9,7 +9,7 @@
 #include "core/status.h"
 
 /* mlp INPUTS-UNITS-...-UNITS [ACTIVATION] */
-static int mlp_expand(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to)
+static int presets_expand_mlp(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to)
 {
   static const char usage[] = "usage: mlp INPUTS-UNITS-...-UNITS [ACTIVATION], such as mlp 784-512-256-10 relu";
   static const char *const activations[] = {"relu", "gelu", "gelu_tanh", "tanh", "sigmoid", NULL};
@@ -20,7 +20,7 @@ static int mlp_expand(const struct trm_item *item, const struct trm_input_spec *
     if (strcmp(activations[i], item->word[2]) == 0)
       known = i;
   if (known < 0) {
-    const char *near = trm_nearest(item->word[2], activations);
+    const char *near = trm_nearest_word(item->word[2], activations);
     return trm_error(TRM_USAGE, "layer %d (mlp): there is no activation '%s'%s%s%s; %s", item->number, item->word[2],
                      near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", usage);
   }
@@ -51,7 +51,7 @@ static int mlp_expand(const struct trm_item *item, const struct trm_input_spec *
 }
 
 const struct trm_preset trm_preset_table[] = {
-  {"mlp", mlp_expand, NULL},
+  {"mlp", presets_expand_mlp, NULL},
   {"lenet5", trm_preset_lenet5, NULL},
   {"resnet20", trm_preset_resnet, NULL},
   {"resnet32", trm_preset_resnet, NULL},

@@ -63,7 +63,7 @@ static int gpt_word(const struct trm_item *item, const char *word, struct gpt *g
       found = i;
   }
   if (!known[found]) {
-    const char *near = trm_nearest(word, known);
+    const char *near = trm_nearest_word(word, known);
     return trm_error(TRM_USAGE, "layer %d (%s): '%s' is not known%s%s%s; %s", item->number, item->word[0], word,
                      near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", gpt_usage);
   }

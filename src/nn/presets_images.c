@@ -7,15 +7,17 @@
 #include "core/status.h"
 
 /* No words after the name; images of at least `least` pixels a side, and classes. */
-static int images_check(const struct trm_item *item, const struct trm_input_spec *spec, size_t least)
+static int images_check(const struct trm_item *item, const struct trm_input_spec *spec, size_t min_side)
 {
   const struct trm_shape *shape = &spec->shape;
   if (item->words > 1)
     return trm_error(TRM_USAGE, "layer %d (%s): '%s' is one word too many; usage: %s", item->number, item->word[0],
                      item->word[1], item->word[0]);
-  if (spec->tokens || spec->sparse || shape->dims != 3 || shape->size[1] < least || shape->size[2] < least)
-    return trm_error(TRM_USAGE, "layer %d (%s): takes images (C, H, W) of at least %zu x %zu, the data set has samples "
-                     "of shape %s", item->number, item->word[0], least, least, trm_shape_text(shape));
+  if (spec->tokens || spec->sparse || shape->dims != 3 || shape->size[1] < min_side || shape->size[2] < min_side)
+    return trm_error(TRM_USAGE,
+                     "layer %d (%s): takes images (C, H, W) of at least %zu x %zu, the data set has samples "
+                     "of shape %s",
+                     item->number, item->word[0], min_side, min_side, trm_shape_text(shape));
   if (spec->target != TRM_TARGET_CLASS)
     return trm_error(TRM_USAGE, "layer %d (%s): tells classes apart, the data set has %zu values a sample",
                      item->number, item->word[0], spec->classes);
@@ -32,9 +34,9 @@ int trm_preset_lenet5(const struct trm_item *item, const struct trm_input_spec *
 }
 
 /* A block of two 3 x 3 convolutions beside the identity, or, where the shape changes, beside a 1 x 1 convolution. */
-static void basic_block(FILE *to, size_t units, int stride, bool same)
+static void images_basic_block(FILE *to, size_t units, int stride, bool identity)
 {
-  if (same)
+  if (identity)
     fprintf(to, " | mark a");
   else
     fprintf(to, " | mark in");
@@ -42,7 +44,7 @@ static void basic_block(FILE *to, size_t units, int stride, bool same)
   if (stride != 1)
     fprintf(to, "stride=%d ", stride);
   fprintf(to, "pad=1 bias=no init=he | batch_norm | relu | conv2d %zu 3 pad=1 bias=no init=he | batch_norm", units);
-  if (same)
+  if (identity)
     fprintf(to, " | add a | relu");
   else
     fprintf(to, " | mark out | at in | conv2d %zu 1 stride=%d bias=no init=he | batch_norm | add out | relu", units,
@@ -58,7 +60,7 @@ int trm_preset_resnet(const struct trm_item *item, const struct trm_input_spec *
   fprintf(to, "conv2d 16 3 pad=1 bias=no init=he | batch_norm | relu");
   for (int stage = 0; stage < 3; stage++)
     for (int b = 0; b < blocks; b++)
-      basic_block(to, (size_t)16 << stage, stage && !b ? 2 : 1, !stage || b);
+      images_basic_block(to, (size_t)16 << stage, stage && !b ? 2 : 1, !stage || b);
   fprintf(to, " | global_avg_pool | linear %zu", spec->classes);
   return TRM_OK;
 }
@@ -71,7 +73,7 @@ int trm_preset_resnet18(const struct trm_item *item, const struct trm_input_spec
   fprintf(to, "conv2d 64 7 stride=2 pad=3 bias=no init=he | batch_norm | relu | max_pool 3 stride=2 pad=1");
   for (int stage = 0; stage < 4; stage++)
     for (int b = 0; b < 2; b++)
-      basic_block(to, (size_t)64 << stage, stage && !b ? 2 : 1, !stage || b);
+      images_basic_block(to, (size_t)64 << stage, stage && !b ? 2 : 1, !stage || b);
   fprintf(to, " | global_avg_pool | linear %zu", spec->classes);
   return TRM_OK;
 }

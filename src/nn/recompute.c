@@ -8,9 +8,9 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/model.h"
-#include "nn/plan.h"
+#include "nn/arena_plan.h"
 
-int trm_model_recompute(const char *text, int *blocks)
+int trm_model_parse_recompute(const char *text, int *blocks)
 {
   if (strcmp(text, "none") == 0 || strcmp(text, "block") == 0) {
     *blocks = text[0] == 'b';
@@ -27,19 +27,19 @@ int trm_model_recompute(const char *text, int *blocks)
 }
 
 /* The last layer that reads each one's value, among those before `last`; itself if none does. */
-static void last_readers(const struct trm_layer *layer, int first, int last, int *reader)
+static void recompute_last_readers(const struct trm_layer *layer, int first, int last, int *reader)
 {
   for (int i = first; i < last; i++) {
     reader[i] = i;
     if (layer[i].from >= first)
       reader[layer[i].from] = i;
-    if (layer[i].with >= first)
-      reader[layer[i].with] = i;
+    if (layer[i].addend >= first)
+      reader[layer[i].addend] = i;
   }
 }
 
 /* in_branch[i]: more than one value is computed before layer i and read by it or behind. The batch is always there. */
-static void find_branches(int first, int last, const int *reader, bool *in_branch)
+static void recompute_find_branches(int first, int last, const int *reader, bool *in_branch)
 {
   for (int at = first; at < last; at++) {
     int values = 0;
@@ -50,88 +50,90 @@ static void find_branches(int first, int last, const int *reader, bool *in_branc
 }
 
 /* Whether a block begins with layer i. *behind: a branch has ended since the last block began. */
-static bool block_begins(const struct trm_layer *layer, int last, const bool *in_branch, bool branches, int i,
-                         bool *behind)
+static bool recompute_block_begins(const struct trm_layer *layer, int last, const bool *in_branch, bool branches, int i,
+                                   bool *branch_ended)
 {
   if (in_branch[i])
     return false;
-  *behind = *behind || in_branch[i - 1];
+  *branch_ended = *branch_ended || in_branch[i - 1];
   const bool weights = layer[i].parameters || layer[i].tied;
-  const bool begins = (i + 1 < last && in_branch[i + 1]) || ((*behind || !branches) && weights);
+  const bool begins = (i + 1 < last && in_branch[i + 1]) || ((*branch_ended || !branches) && weights);
   if (begins)
-    *behind = false;
+    *branch_ended = false;
   return begins;
 }
 
-static void find_segments(const struct trm_layer *layer, int first, int last, int blocks, const int *reader, int *end)
+static void recompute_find_segments(const struct trm_layer *layer, int first, int last, int blocks, const int *reader,
+                                    int *end)
 {
   bool *in_branch = trm_alloc((size_t)last * sizeof *in_branch, "blocks of layers");
-  find_branches(first, last, reader, in_branch);
-  bool branches = false, behind = false;
+  recompute_find_branches(first, last, reader, in_branch);
+  bool branches = false, branch_ended = false;
   for (int i = first; i < last; i++)
     branches = branches || in_branch[i];
-  int begun = first, count = branches ? -1 : 0;
+  int segment_begin = first, count = branches ? -1 : 0;
   for (int i = first + 1; i < last && blocks; i++) {
-    if (!block_begins(layer, last, in_branch, branches, i, &behind))
+    if (!recompute_block_begins(layer, last, in_branch, branches, i, &branch_ended))
       continue;
     count++;
-    const bool entered = i == first + 1 && layer[first].from == TRM_FROM_NONE; /* nothing has been computed yet */
-    if (entered && !branches)
+    const bool after_input = i == first + 1 && layer[first].from == TRM_FROM_NONE; /* nothing has been computed yet */
+    if (after_input && !branches)
       count = 0;
-    if (entered || count % blocks != 0)
+    if (after_input || count % blocks != 0)
       continue;
-    while (begun < i)
-      end[begun++] = i;
+    while (segment_begin < i)
+      end[segment_begin++] = i;
   }
-  while (begun < last)
-    end[begun++] = last;
+  while (segment_begin < last)
+    end[segment_begin++] = last;
   trm_free(in_branch);
 }
 
-void trm_recompute(const struct trm_layer *layer, int first, int last, int blocks, bool whole, int *end, bool *again)
+void trm_recompute_plan(const struct trm_layer *layer, int first, int last, int blocks, bool recompute_last, int *end,
+                        bool *recompute)
 {
-  int *reader = trm_alloc(2 * (size_t)last * sizeof *reader, "blocks of layers"), *wanted = reader + last;
-  last_readers(layer, first, last, reader);
-  find_segments(layer, first, last, blocks, reader, end);
+  int *reader = trm_alloc(2 * (size_t)last * sizeof *reader, "blocks of layers"), *needed = reader + last;
+  recompute_last_readers(layer, first, last, reader);
+  recompute_find_segments(layer, first, last, blocks, reader, end);
   for (int i = last - 1; i >= first; i--) { /* wanted: its value, by a layer of its segment, in backward or before */
     const struct trm_layer_ops *ops = layer[i].ops;
-    const bool backward = layer[i].needs_dy, divided = blocks && (end[i] < last || whole);
-    const bool kept = reader[i] >= end[i] || i == last - 1 || layer[i].from == TRM_FROM_NONE;
-    wanted[i] |= backward && ops->keeps_output;
-    again[i] = divided && layer[i].from != TRM_FROM_NONE &&
-               ((backward && (layer[i].workspace || layer[i].workspace_fixed)) || (wanted[i] && !kept));
-    const int operand[2] = {layer[i].from, layer[i].with};
+    const bool backward = layer[i].needs_dy, in_segment = blocks && (end[i] < last || recompute_last);
+    const bool saved = reader[i] >= end[i] || i == last - 1 || layer[i].from == TRM_FROM_NONE;
+    needed[i] |= backward && ops->keeps_output;
+    recompute[i] = in_segment && layer[i].from != TRM_FROM_NONE &&
+                   ((backward && (layer[i].workspace || layer[i].workspace_fixed)) || (needed[i] && !saved));
+    const int operand[2] = {layer[i].from, layer[i].addend};
     for (int k = 0; k < 2; k++)
       if (operand[k] >= first && end[operand[k]] == end[i])
-        wanted[operand[k]] |= again[i] || (backward && ops->keeps_input);
+        needed[operand[k]] |= recompute[i] || (backward && ops->keeps_input);
   }
   trm_free(reader);
 }
 
-bool trm_model_again(const struct trm_model *model, int layer)
+bool trm_model_recomputes(const struct trm_model *model, int layer)
 {
   int c = 0;
   while (layer >= model->chunk[c].last)
     c++;
-  return model->chunk[c].plan->again[layer];
+  return model->chunk[c].plan->recompute[layer];
 }
 
-struct trm_cost trm_model_cost_again(const struct trm_model *model, int slots)
+struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slots)
 {
   struct trm_cost sum = {0};
   int *end = trm_alloc((size_t)model->layers * sizeof *end, "blocks of layers");
-  bool *again = trm_alloc((size_t)model->layers * sizeof *again, "blocks of layers");
+  bool *recompute = trm_alloc((size_t)model->layers * sizeof *recompute, "blocks of layers");
   for (int c = 0; c < model->chunks; c++) {
     const struct trm_chunk *chunk = &model->chunk[c];
-    const bool whole = (slots > 1 || model->chunks > 1) && !model->layer[chunk->last - 1].scores;
-    trm_recompute(model->layer, chunk->first, chunk->last, model->recompute, whole, end, again);
+    const bool recompute_last = (slots > 1 || model->chunks > 1) && !model->layer[chunk->last - 1].is_output;
+    trm_recompute_plan(model->layer, chunk->first, chunk->last, model->recompute, recompute_last, end, recompute);
     for (int i = chunk->first; i < chunk->last; i++) {
       const struct trm_cost cost = model->layer[i].ops->cost(&model->layer[i]);
-      sum.flop += again[i] ? cost.flop : 0;
-      sum.bytes += again[i] ? cost.bytes : 0;
+      sum.flop += recompute[i] ? cost.flop : 0;
+      sum.bytes += recompute[i] ? cost.bytes : 0;
     }
   }
   trm_free(end);
-  trm_free(again);
+  trm_free(recompute);
   return sum;
 }

@@ -15,6 +15,7 @@
 
 /* Layers [first, last) in segments of `blocks` blocks, 0: one segment. For each of them, by its index: end, where its
  * segment ends, and again, whether it computes again. whole: the last segment, too. */
-void trm_recompute(const struct trm_layer *layer, int first, int last, int blocks, bool whole, int *end, bool *again);
+void trm_recompute_plan(const struct trm_layer *layer, int first, int last, int blocks, bool recompute_last, int *end,
+                        bool *recompute);
 
 #endif

@@ -11,7 +11,7 @@ struct candidate {
   int32_t class;
 };
 
-static int by_weight(const void *a, const void *b)
+static int sample_compare(const void *a, const void *b)
 {
   const struct candidate *x = a, *y = b;
   if (x->weight != y->weight)
@@ -20,7 +20,7 @@ static int by_weight(const void *a, const void *b)
 }
 
 /* [0, 1), 53 bits */
-static double uniform(uint64_t seed, uint64_t index)
+static double sample_uniform(uint64_t seed, uint64_t index)
 {
   uint32_t word[4];
   trm_random_block(seed, TRM_RANDOM_SAMPLE, 0, index, word);
@@ -28,18 +28,18 @@ static double uniform(uint64_t seed, uint64_t index)
 }
 
 /* How many of the likeliest candidates together have the part p of all. */
-static size_t nucleus(const struct candidate *candidate, size_t n, double p)
+static size_t sample_nucleus(const struct candidate *candidate, size_t n, double p)
 {
   double sum = 0, part = 0;
   for (size_t i = 0; i < n; i++)
     sum += candidate[i].weight;
-  size_t kept = 0;
-  while (kept < n && (kept == 0 || part < p * sum))
-    part += candidate[kept++].weight;
-  return kept;
+  size_t count = 0;
+  while (count < n && (count == 0 || part < p * sum))
+    part += candidate[count++].weight;
+  return count;
 }
 
-static int32_t draw(const struct candidate *candidate, size_t n, double u)
+static int32_t sample_draw(const struct candidate *candidate, size_t n, double u)
 {
   double sum = 0, at = 0;
   for (size_t i = 0; i < n; i++)
@@ -52,7 +52,7 @@ static int32_t draw(const struct candidate *candidate, size_t n, double u)
   return candidate[n - 1].class;
 }
 
-int32_t trm_sample(const struct trm_sampling *how, const float *scores, size_t n, uint64_t index)
+int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, size_t n, uint64_t index)
 {
   size_t best = 0;
   for (size_t i = 0; i < n; i++) {
@@ -61,18 +61,18 @@ int32_t trm_sample(const struct trm_sampling *how, const float *scores, size_t n
     if (scores[i] > scores[best])
       best = i;
   }
-  if (how->temperature == 0)
+  if (sampling->temperature == 0)
     return (int32_t)best;
   struct candidate *candidate = trm_alloc(n * sizeof *candidate, "candidates");
   for (size_t i = 0; i < n; i++)
-    candidate[i] = (struct candidate){.weight = exp(((double)scores[i] - (double)scores[best]) / how->temperature),
+    candidate[i] = (struct candidate){.weight = exp(((double)scores[i] - (double)scores[best]) / sampling->temperature),
                                       .class = (int32_t)i};
-  qsort(candidate, n, sizeof *candidate, by_weight);
-  if (how->top_k && how->top_k < n)
-    n = how->top_k;
-  if (how->top_p < 1)
-    n = nucleus(candidate, n, how->top_p);
-  const int32_t drawn = draw(candidate, n, uniform(how->seed, index));
+  qsort(candidate, n, sizeof *candidate, sample_compare);
+  if (sampling->top_k && sampling->top_k < n)
+    n = sampling->top_k;
+  if (sampling->top_p < 1)
+    n = sample_nucleus(candidate, n, sampling->top_p);
+  const int32_t drawn = sample_draw(candidate, n, sample_uniform(sampling->seed, index));
   trm_free(candidate);
   return drawn;
 }

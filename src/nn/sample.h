@@ -15,6 +15,6 @@ struct trm_sampling {
 
 /* Draws one of scores (n), n >= 1. The draw is a function of the seed, `index` and the scores. -1 if a score is not
  * finite. */
-int32_t trm_sample(const struct trm_sampling *how, const float *scores, size_t n, uint64_t index);
+int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, size_t n, uint64_t index);
 
 #endif

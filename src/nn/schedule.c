@@ -18,7 +18,7 @@ static int schedule_find(const char *name)
 }
 
 /* The next entry of a list of milestones; false at its end. Moves *text on, to NULL where it is not understood. */
-static bool milestone_next(const char **text, double *value, bool *fraction)
+static bool schedule_next_milestone(const char **text, double *value, bool *fraction)
 {
   const char *at = *text + strspn(*text, " ,\t");
   if (!*at)
@@ -35,7 +35,7 @@ int trm_schedule_check(const struct trm_options *options)
 {
   const int schedule = schedule_find(options->optim.schedule);
   if (schedule < 0) {
-    const char *near = trm_nearest(options->optim.schedule, schedule_names);
+    const char *near = trm_nearest_word(options->optim.schedule, schedule_names);
     return trm_error(TRM_USAGE, "optim.schedule: there is no schedule '%s'%s%s%s", options->optim.schedule,
                      near ? ", did you mean '" : "; there are constant, step, cosine and linear", near ? near : "",
                      near ? "'?" : "");
@@ -56,7 +56,7 @@ int trm_schedule_check(const struct trm_options *options)
   double value;
   bool fraction;
   int count = 0;
-  for (; milestone_next(&text, &value, &fraction); count++)
+  for (; schedule_next_milestone(&text, &value, &fraction); count++)
     if (!text)
       return trm_error(TRM_USAGE, "optim.milestones is '%s', must be fractions of the run (0.5,0.75) or epochs (30,60)",
                        options->optim.milestones);
@@ -65,12 +65,13 @@ int trm_schedule_check(const struct trm_options *options)
   return TRM_OK;
 }
 
-static double step_factor(const struct trm_options *options, uint64_t step, uint64_t steps, uint64_t steps_per_epoch)
+static double schedule_step_factor(const struct trm_options *options, uint64_t step, uint64_t steps,
+                                   uint64_t steps_per_epoch)
 {
   const char *text = options->optim.milestones ? options->optim.milestones : "";
   double factor = 1, value;
   bool fraction;
-  while (text && milestone_next(&text, &value, &fraction))
+  while (text && schedule_next_milestone(&text, &value, &fraction))
     if (text && (double)step >= (fraction ? round(value * (double)steps) : value * (double)steps_per_epoch))
       factor *= options->optim.gamma;
   return factor;
@@ -84,7 +85,7 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
   double rate = options->optim.rate;
   switch (schedule_find(options->optim.schedule)) {
   case SCHEDULE_STEP:
-    rate *= step_factor(options, step, steps, steps_per_epoch);
+    rate *= schedule_step_factor(options, step, steps, steps_per_epoch);
     break;
   case SCHEDULE_COSINE:
     rate *= final + (1 - final) * (1 + cos(pi * p)) / 2;

@@ -1,25 +1,25 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
-	src/train/actions.c \
+	src/train/pipeline_schedule.c \
 	src/train/budget.c \
 	src/train/budget.h \
 	src/train/checkpoint.c \
 	src/train/dataset.c \
 	src/train/epochs.c \
 	src/train/evaluate.c \
-	src/train/feed.c \
-	src/train/feed.h \
-	src/train/kept.c \
-	src/train/kept.h \
+	src/train/device_batch.c \
+	src/train/device_batch.h \
+	src/train/local_state.c \
+	src/train/local_state.h \
 	src/train/lanes.c \
 	src/train/lanes.h \
-	src/train/pace.c \
-	src/train/pace.h \
+	src/train/slowdown.c \
+	src/train/slowdown.h \
 	src/train/rows.c \
-	src/train/rundir.c \
-	src/train/rundir.h \
-	src/train/save.c \
+	src/train/run_dir.c \
+	src/train/run_dir.h \
+	src/train/restart.c \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/stages.h \
@@ -27,11 +27,11 @@ libtrireme_la_SOURCES += \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \
-	src/train/whole.c \
-	src/train/whole.h \
+	src/train/gather.c \
+	src/train/gather.h \
 	src/train/trainer.h
 traininclude_HEADERS += \
-	src/train/actions.h \
+	src/train/pipeline_schedule.h \
 	src/train/checkpoint.h \
 	src/train/dataset.h \
 	src/train/grid.h \

@@ -6,18 +6,18 @@
 #include "core/status.h"
 
 /* Extents of the rehearsal: a block of a layer of common size. */
-enum { ROWS = 512, COLUMNS = 1024, TERMS = 512 };
+enum { ROWS = 512, COLUMNS = 1024, INNER = 512 };
 
 /* One product: what the threads and the library of products take on their first call then belongs to the program. */
-static int rehearse(struct trm_device *device)
+static int budget_warm_up(struct trm_device *device)
 {
-  const size_t elements[] = {ROWS * TERMS, TERMS * COLUMNS, ROWS * COLUMNS};
+  const size_t elements[] = {ROWS * INNER, INNER * COLUMNS, ROWS * COLUMNS};
   float *array[3] = {NULL};
   int status = TRM_OK;
   for (int i = 0; i < 3 && status == TRM_OK; i++)
     status = device->ops->alloc(device, elements[i] * sizeof(float), "a product for rehearsal", (void **)&array[i]);
   if (status == TRM_OK) {
-    device->ops->gemm(device, false, false, ROWS, COLUMNS, TERMS, 1, array[0], TERMS, array[1], COLUMNS, 0, array[2],
+    device->ops->gemm(device, false, false, ROWS, COLUMNS, INNER, 1, array[0], INNER, array[1], COLUMNS, 0, array[2],
                       COLUMNS);
     status = device->ops->sync(device);
   }
@@ -30,20 +30,20 @@ static int rehearse(struct trm_device *device)
 int trm_budget_begin(struct trm_budget *budget, struct trm_device *device)
 {
   memset(budget, 0, sizeof *budget);
-  TRM_CHECK(rehearse(device));
-  budget->held = trm_memory_held();
+  TRM_CHECK(budget_warm_up(device));
+  budget->held = trm_memory_allocated();
   budget->part[TRM_BUDGET_PROGRAM] = trm_memory_resident();
   return TRM_OK;
 }
 
 void trm_budget_charge(struct trm_budget *budget, enum trm_budget_part part)
 {
-  const size_t held = trm_memory_held();
+  const size_t held = trm_memory_allocated();
   budget->part[part] += held > budget->held ? held - budget->held : 0;
   budget->held = held;
 }
 
-void trm_budget_opened(struct trm_budget *budget)
+void trm_budget_charge_data(struct trm_budget *budget)
 {
   trm_budget_charge(budget, TRM_BUDGET_DATA);
   const size_t resident = trm_memory_resident(), data = budget->part[TRM_BUDGET_DATA];
@@ -52,7 +52,7 @@ void trm_budget_opened(struct trm_budget *budget)
 }
 
 /* Largest value of a layer and largest tensor of weights: the factors of the largest product. */
-static size_t largest_factors(const struct trm_model *model)
+static size_t budget_largest_operands(const struct trm_model *model)
 {
   size_t value = trm_shape_count(&model->spec.shape), tensor = 0, begin = 0;
   for (int i = 0; i < model->layers; i++) {
@@ -70,7 +70,7 @@ void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *mo
   const size_t sample = (spec->sparse ? 0 : trm_shape_count(&spec->shape)) + model->targets;
   budget->part[TRM_BUDGET_DATA] += 2 * model->max_rows * sample * sizeof(float); /* on the host, on the device */
   if (strcmp(model->device->blas->matmul, "f32") != 0)
-    budget->part[TRM_BUDGET_ACTIVATIONS] += sizeof(uint16_t) * largest_factors(model);
+    budget->part[TRM_BUDGET_ACTIVATIONS] += sizeof(uint16_t) * budget_largest_operands(model);
 }
 
 size_t trm_budget_total(const struct trm_budget *budget)

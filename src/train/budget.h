@@ -24,7 +24,7 @@ int trm_budget_begin(struct trm_budget *budget, struct trm_device *device);
 /* What was taken since the last call belongs to the part. */
 void trm_budget_charge(struct trm_budget *budget, enum trm_budget_part part);
 /* The data is open: what was taken for it, and what else has become resident, the libraries that read it. */
-void trm_budget_opened(struct trm_budget *budget);
+void trm_budget_charge_data(struct trm_budget *budget);
 /* Adds what only the first step will take: batches, and factors in other numbers. The model is bound. */
 void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *model);
 size_t trm_budget_total(const struct trm_budget *budget);

@@ -6,7 +6,7 @@
 #include "nn/model.h"
 #include "train/dataset.h"
 
-struct trm_kept; /* train/strategy.h */
+struct trm_local_state; /* train/strategy.h */
 
 struct trm_checkpoint {
   /* where the run stands */
@@ -29,14 +29,14 @@ struct trm_checkpoint {
   bool owns_states;
   /* For write, in place of `state`, where no rank has whole arrays: gives tensor `number` of a state, (count) host
    * values that are valid until the next call. Weights are asked for twice. NULL: state has all. */
-  int (*tensor_of)(void *tensor_from, int state, int number, const float **values);
-  void *tensor_from;
+  int (*read_tensor)(void *context, int state, int number, const float **values);
+  void *read_tensor_context;
   /* What each rank keeps for itself, for a run that goes on with as many ranks. kept_ranks: their number; 0: none does.
    * For write: kept_of is called for each rank, in order, and gives (*count) items that are valid until its next call;
    * not owned. */
-  int kept_ranks;
-  int (*kept_of)(void *kept_from, int rank, const struct trm_kept **kept, int *count);
-  void *kept_from;
+  int local_state_ranks;
+  int (*read_local_states)(void *context, int rank, const struct trm_local_state **states, int *count);
+  void *read_local_states_context;
 };
 
 struct trm_checkpoint_ops {
@@ -51,16 +51,17 @@ struct trm_checkpoint_ops {
    * their average, if there is one. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
                      bool want_states);
-  /* The same for a part of the model (nn/cut.h): reads what it has of each tensor, (count) values of `parameter`, which
+  /* The same for a part of the model (nn/partition.h): reads what it has of each tensor, (count) values of `parameter`, which
    * is the part's, and gives it to take, for the checkpoint's states. A failure of take is returned. */
-  int (*read_parts)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model,
-                    const struct trm_model *part,
-                    int (*take)(void *context, int state, const struct trm_parameter *parameter, const float *values),
-                    void *context);
+  int (*read_model_part)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model,
+                         const struct trm_model *part,
+                         int (*consume)(void *context, int state, const struct trm_parameter *parameter,
+                                        const float *values),
+                         void *context);
   /* Of one rank, rank < kept_ranks. fits: are names and sizes, in this order, those of the file? read: into
    * kept[i].data; it must fit. Errors name what is damaged or missing. Called by every rank for itself. */
-  int (*kept_fits)(const char *path, int rank, const struct trm_kept *kept, int count, bool *fits);
-  int (*kept_read)(const char *path, int rank, const struct trm_kept *kept, int count);
+  int (*local_states_match)(const char *path, int rank, const struct trm_local_state *states, int count, bool *match);
+  int (*local_states_read)(const char *path, int rank, const struct trm_local_state *states, int count);
 };
 
 void trm_checkpoint_free(struct trm_checkpoint *checkpoint);

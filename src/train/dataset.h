@@ -18,7 +18,7 @@ struct trm_host_batch {
   int32_t *tokens;       /* (B, T) */
   int32_t *target_class; /* (B) */
   float *target_value;   /* (B, values) */
-  size_t dense_room, starts_room, entries_room, tokens_room, class_room, value_room; /* elements that fit */
+  size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity; /* elements that fit */
 };
 
 enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };
@@ -58,13 +58,13 @@ struct trm_dataset {
   const struct trm_dataset_ops *ops;
   struct trm_input_spec spec;
   size_t rows;            /* samples of the split (after data.limit) */
-  bool together;          /* not all rows are in memory at once: the ranks pass over them together (fetch) */
+  bool streamed;          /* not all rows are in memory at once: the ranks pass over them together (fetch) */
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */
   char **class_names;     /* (spec.classes), NULL if the file has none */
   struct trm_encoding encoding; /* of tokens; the data set's own */
   double token_bytes;     /* bytes of text a token, mean over the split; 0: not known */
-  void *own;
+  void *impl;
 };
 
 void trm_host_batch_free(struct trm_host_batch *batch);

@@ -8,45 +8,46 @@
 
 /* -- what is said and written along the way */
 
-static struct trm_progress_point point(const struct trainer *t)
+static struct trm_progress_point epochs_progress_point(const struct trainer *t)
 {
   return (struct trm_progress_point){
     .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t)};
 }
 
-static void show_progress(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally)
+static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums)
 {
-  t->spoken = trainer_clock(t);
-  const double samples = (double)(t->samples_here + more), seconds = t->train_s + t->spoken - t->advancing;
+  t->progress_shown_at = trainer_clock(t);
+  const double samples = (double)(t->samples_this_run + more),
+               seconds = t->train_s + t->progress_shown_at - t->advance_began;
   const double speed = seconds > 0 ? samples / seconds : 0;
-  const double here = samples / (double)t->options->train.batch; /* steps of this part */
-  const double left = here > 0 ? seconds / here * (double)(t->steps - step) : 0;
+  const double steps_here = samples / (double)t->options->train.batch; /* steps of this part */
+  const double left = steps_here > 0 ? seconds / steps_here * (double)(t->steps - step) : 0;
   const uint64_t epochs = (t->steps + t->steps_per_epoch - 1) / t->steps_per_epoch;
   trm_progress("epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  %d:%02d left",
                (unsigned long long)t->epoch + 1, (unsigned long long)epochs, (unsigned long long)step,
-               (unsigned long long)t->steps, tally->loss / tally->rows, speed, (int)left / 60, (int)left % 60);
+               (unsigned long long)t->steps, sums->loss / sums->rows, speed, (int)left / 60, (int)left % 60);
 }
 
-int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate)
+int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums, double rate)
 {
-  if (t->comm->rank != 0 || tally->rows == 0)
+  if (t->comm->rank != 0 || sums->rows == 0)
     return TRM_OK;
   const uint64_t every = (uint64_t)t->options->log.every;
-  const bool due = step / every > t->logged / every;
-  if (trm_progress_is_terminal() ? trainer_clock(t) - t->spoken > 0.1 : due)
-    show_progress(t, step, more, tally);
+  const bool due = step / every > t->logged_step / every;
+  if (trm_progress_is_terminal() ? trainer_clock(t) - t->progress_shown_at > 0.1 : due)
+    epochs_show_progress(t, step, more, sums);
   if (!due && step != 1 && step != t->steps)
     return TRM_OK;
-  t->logged = step;
-  struct trm_progress_point at = point(t);
+  t->logged_step = step;
+  struct trm_progress_point at = epochs_progress_point(t);
   at.step = step;
   at.samples += more;
-  return trm_rundir_train_line(&t->dir, &at, tally->loss / tally->rows,
-                               t->model.loss->counts_correct ? tally->correct / tally->rows : NAN, rate);
+  return trm_run_dir_log_train(&t->run_dir, &at, sums->loss / sums->rows,
+                               t->model.loss->counts_correct ? sums->correct / sums->rows : NAN, rate);
 }
 
 /* Better by more than stop_delta: in accuracy where the loss counts answers, else, and for tokens, in loss. */
-static bool is_better(const struct trainer *t)
+static bool epochs_is_improvement(const struct trainer *t)
 {
   if (isnan(t->best_loss))
     return true;
@@ -55,52 +56,52 @@ static bool is_better(const struct trainer *t)
   return t->test_loss < t->best_loss - t->options->train.stop_delta;
 }
 
-int trainer_staleness(struct trainer *t)
+int trainer_gather_staleness(struct trainer *t)
 {
-  const struct trm_staleness *own = t->strategy.staleness;
-  if (!own)
+  const struct trm_staleness *local = t->strategy.staleness;
+  if (!local)
     return 0;
   if (!t->staleness)
-    t->staleness = trm_alloc((size_t)t->comm->size * sizeof *own, "staleness");
-  t->comm->ops->allgather(t->comm, own, t->staleness, sizeof *own, TRM_BYTE);
+    t->staleness = trm_alloc((size_t)t->comm->size * sizeof *local, "staleness");
+  t->comm->ops->allgather(t->comm, local, t->staleness, sizeof *local, TRM_BYTE);
   return t->comm->size;
 }
 
 /* With what the strategy has for it, where that is not the weights. */
-static int evaluate_test(struct trainer *t, struct trm_tally *tally)
+static int epochs_evaluate_test(struct trainer *t, struct trm_loss_sums *sums)
 {
   struct trm_model *model = &t->model;
   const struct trm_strategy *s = &t->strategy;
-  if (s->evaluated)
-    TRM_CHECK(trm_model_bind_slots(model, model->device, s->evaluated, s->g, model->max_rows, true, t->slots));
+  if (s->eval_weights)
+    TRM_CHECK(trm_model_bind_slots(model, model->device, s->eval_weights, s->g, model->max_rows, true, t->slots));
   struct trm_pass pass = trainer_pass(t);
   pass.training = false;
   pass.reduce = NULL;
-  const int status = t->stages.used ? trainer_stages_evaluate(t, tally)
-                                    : trm_evaluate(model, t->test, t->grid->axis[TRM_AXIS_DATA], model->max_rows, &pass,
-                                                   tally);
+  const int status = t->stages.used
+                       ? trainer_stages_evaluate(t, sums)
+                       : trm_evaluate(model, t->test, t->grid->axis[TRM_AXIS_DATA], model->max_rows, &pass, sums);
   TRM_CHECK(trm_model_bind_slots(model, model->device, s->w, s->g, model->max_rows, true, t->slots));
   /* decisions hang on it: all ranks take rank 0's bits */
-  t->comm->ops->broadcast(t->comm, tally, sizeof *tally, TRM_BYTE, 0);
+  t->comm->ops->broadcast(t->comm, sums, sizeof *sums, TRM_BYTE, 0);
   return status;
 }
 
-static int evaluate_now(struct trainer *t)
+static int epochs_evaluate(struct trainer *t)
 {
   if (!t->test || t->evaluated_at == t->strategy.updates)
     return TRM_OK;
-  struct trm_tally tally;
-  TRM_CHECK(evaluate_test(t, &tally));
+  struct trm_loss_sums sums;
+  TRM_CHECK(epochs_evaluate_test(t, &sums));
   t->evaluated_at = t->strategy.updates;
-  t->test_loss = tally.loss / tally.rows;
-  t->test_accuracy = t->model.loss->counts_correct ? tally.correct / tally.rows : NAN;
+  t->test_loss = sums.loss / sums.rows;
+  t->test_accuracy = t->model.loss->counts_correct ? sums.correct / sums.rows : NAN;
 
-  const int ranks = trainer_staleness(t);
+  const int ranks = trainer_gather_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
-    const struct trm_progress_point at = point(t);
+    const struct trm_progress_point at = epochs_progress_point(t);
     const bool tokens = t->model.spec.tokens;
-    status = trm_rundir_test_line(&t->dir, &at, t->test_loss, t->test_accuracy, t->test, t->staleness, ranks);
+    status = trm_run_dir_log_test(&t->run_dir, &at, t->test_loss, t->test_accuracy, t->test, t->staleness, ranks);
     const double bytes = t->test->token_bytes;
     if (tokens)
       trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a %s",
@@ -116,7 +117,7 @@ static int evaluate_now(struct trainer *t)
   }
   TRM_CHECK(trm_agree(t->comm, status));
 
-  if (!is_better(t)) {
+  if (!epochs_is_improvement(t)) {
     t->stale_evaluations++;
     return TRM_OK;
   }
@@ -129,7 +130,7 @@ static int evaluate_now(struct trainer *t)
 
 /* -- the epochs */
 
-static bool at_multiple(uint64_t step, int64_t every)
+static bool epochs_is_multiple(uint64_t step, int64_t every)
 {
   return every > 0 && step % (uint64_t)every == 0;
 }
@@ -141,7 +142,7 @@ bool trainer_epoch_done(const struct trainer *t)
 }
 
 /* The step after which the run is next looked at as a whole: evaluated, saved, or at the end of the epoch. */
-static uint64_t next_look(const struct trainer *t)
+static uint64_t epochs_next_sync_step(const struct trainer *t)
 {
   const int64_t every[] = {t->options->train.evaluate_every, t->options->run.checkpoint_every};
   const uint64_t now = t->strategy.updates, batch = (uint64_t)t->options->train.batch;
@@ -153,35 +154,36 @@ static uint64_t next_look(const struct trainer *t)
   return next < t->steps ? next : t->steps;
 }
 
-int trainer_run(struct trainer *t, const char **how)
+int trainer_run(struct trainer *t, const char **outcome)
 {
   const int64_t evaluate_every = t->options->train.evaluate_every, save_every = t->options->run.checkpoint_every;
-  *how = "done";
+  *outcome = "done";
   if (t->strategy.updates >= t->steps) {
     trm_info("the run is complete: %llu of %llu steps are done", (unsigned long long)t->strategy.updates,
              (unsigned long long)t->steps);
-    return evaluate_now(t);
+    return epochs_evaluate(t);
   }
   while (t->strategy.updates < t->steps) {
-    struct trm_tally tally;
-    TRM_CHECK(trainer_advance(t, next_look(t), &tally));
+    struct trm_loss_sums sums;
+    TRM_CHECK(trainer_advance(t, epochs_next_sync_step(t), &sums));
 
     const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
-    if (end || at_multiple(t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
-      TRM_CHECK(evaluate_now(t));
+    if (end || epochs_is_multiple(t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
+      TRM_CHECK(epochs_evaluate(t));
     if (epoch_done && !end) {
       t->epoch++;
       t->position = 0;
       t->epoch_loss = t->epoch_rows = 0;
     }
-    const bool stop = tally.stop > 0 && !end;
+    const bool stop = sums.stop_requests > 0 && !end;
     const bool early = !end && t->options->train.stop_patience > 0 &&
                        t->stale_evaluations >= (uint64_t)t->options->train.stop_patience;
-    const bool due = end || early || at_multiple(t->strategy.updates, save_every) || (epoch_done && save_every == 0);
+    const bool due =
+      end || early || epochs_is_multiple(t->strategy.updates, save_every) || (epoch_done && save_every == 0);
     if (stop || (due && save_every >= 0))
       TRM_CHECK(trainer_save(t));
     if (early || stop) {
-      *how = stop ? "stopped" : "early-stop";
+      *outcome = stop ? "stopped" : "early-stop";
       return TRM_OK;
     }
   }

@@ -5,7 +5,7 @@
  *   tensor    ranks that divide each layer
  *
  * A rank has one place on each axis; the ranks that differ in one place alone are the communicator of that axis. Ranks
- * of the tensor axis talk most, in every layer, so they are neighbours; then those of the data axis, which can share
+ * of the tensor axis talk most, in every layer, so they are neighbors; then those of the data axis, which can share
  * memory; those of the pipeline last:   rank = (stage * data + part) * tensor + slice. */
 #ifndef TRM_TRAIN_GRID_H
 #define TRM_TRAIN_GRID_H
@@ -16,7 +16,7 @@
 enum trm_axis_name { TRM_AXIS_DATA, TRM_AXIS_PIPELINE, TRM_AXIS_TENSOR, TRM_AXES };
 
 struct trm_grid {
-  int size[TRM_AXES], place[TRM_AXES];
+  int size[TRM_AXES], coord[TRM_AXES];
   struct trm_comm *axis[TRM_AXES]; /* rank in it: the place */
   struct trm_comm *all;            /* the job, ranks in the grid's order; rank 0 is the job's */
   struct trm_comm *model;          /* the ranks that hold the parts of one copy of the model: pipeline x tensor */

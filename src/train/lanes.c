@@ -11,7 +11,7 @@ int trm_lanes_create(struct trm_lanes *lanes, struct trm_device *device, size_t 
   lanes->elements = elements;
   for (; 1 << lanes->levels < count; lanes->levels++)
     TRM_CHECK(device->ops->alloc(device, elements * sizeof(float), "lane gradients",
-                                 (void **)&lanes->waiting[lanes->levels]));
+                                 (void **)&lanes->subtree_sum[lanes->levels]));
   return TRM_OK;
 }
 
@@ -22,16 +22,16 @@ void trm_lanes_add(struct trm_lanes *lanes, int number, float *g)
   const struct trm_device_ops *ops = lanes->device->ops;
   int level = 0;
   for (; number >> level & 1; level++) {
-    const float *const pair[2] = {g, lanes->waiting[level]};
+    const float *const pair[2] = {g, lanes->subtree_sum[level]};
     ops->sum(lanes->device, g, pair, 2, lanes->elements);
   }
   if (level < lanes->levels)
-    ops->copy(lanes->device, lanes->waiting[level], g, lanes->elements * sizeof *g);
+    ops->copy(lanes->device, lanes->subtree_sum[level], g, lanes->elements * sizeof *g);
 }
 
 void trm_lanes_free(struct trm_lanes *lanes)
 {
   for (int level = 0; level < lanes->levels; level++)
-    lanes->device->ops->release(lanes->device, lanes->waiting[level]);
+    lanes->device->ops->release(lanes->device, lanes->subtree_sum[level]);
   memset(lanes, 0, sizeof *lanes);
 }

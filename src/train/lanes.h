@@ -12,7 +12,7 @@ struct trm_lanes {
   struct trm_device *device;
   size_t elements;
   int levels;                        /* log2 of the lanes of this rank */
-  float *waiting[TRM_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
+  float *subtree_sum[TRM_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
 };
 
 /* lanes (of this rank): a power of two. */

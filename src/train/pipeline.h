@@ -1,11 +1,11 @@
 /* The pipeline contract: the passes of a model whose chain of layers is cut over ranks.
  *
  * A batch is divided into micro-batches; each stage computes its chunks for one after the other, in the order of a
- * schedule (actions.h). Values go forward to the stage with the next piece, gradients come back. The gradient of a
+ * schedule (pipeline_schedule.h). Values go forward to the stage with the next piece, gradients come back. The gradient of a
  * stage's weights is the sum over the micro-batches in ascending order, so the same bits as on one rank that computes
  * the same micro-batches.
  *
- * A weight that two stages hold (nn/cut.h: one tied to another) has a gradient on each; they are added before they are
+ * A weight that two stages hold (nn/partition.h: one tied to another) has a gradient on each; they are added before they are
  * handed on, so that both copies stay equal.
  *
  * Schedules that flush compute one batch in a run, and the update follows (trm_strategy_ops.step). The others are
@@ -20,10 +20,10 @@
 
 #include "core/comm.h"
 #include "nn/model.h"
-#include "train/actions.h"
+#include "train/pipeline_schedule.h"
 
 /* Messages of each kind that a stage has buffers for at each end of a chunk. */
-enum { TRM_MESSAGES_AHEAD = 2 };
+enum { TRM_MESSAGES_IN_FLIGHT = 2 };
 
 struct trm_pipeline;
 
@@ -46,24 +46,24 @@ struct trm_pipeline_run {
   int (*input)(void *context, int batch, int micro, int slot, bool features, bool targets, struct trm_input *input);
   /* The gradients of the flat interval [low, high) are final on this stage for this batch: as
    * trm_strategy_ops.grad_ready wants them. tally: of the batch, the same on all stages. NULL: nobody wants to know.
-   * With a holder that begins gradients anew: what one micro-batch adds is there, as trm_holder says, the tally not
+   * With a parameter provider that begins gradients anew: what one micro-batch adds is there, as trm_param_provider says, the tally not
    * yet. */
-  int (*ready)(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally);
+  int (*grad_ready)(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *sums);
   /* Without flush: the update of a batch, after all of ready. Changes model->w in place. TRM_FAILED must be every
    * stage's: no further updates are made, and the run returns it when what is under way is through. A tally that says
    * stop, which must be every stage's, too, ends the run a few batches later. */
-  int (*step)(void *context, int batch, struct trm_tally *tally);
+  int (*step)(void *context, int batch, struct trm_loss_sums *sums);
   /* Without flush: whether this rank is asked to stop. NULL: it is not. */
-  bool (*asked)(void *context);
+  bool (*stop_requested)(void *context);
   /* Seconds that this action is to take, of which `took` have passed: the stage then naps for the rest, while messages
    * move. flop: of the action. NULL: as long as it takes. */
-  double (*lasts)(void *context, int batch, double flop, double took);
+  double (*action_duration)(void *context, int batch, double flop, double elapsed_s);
 };
 
 /* What a stage did when, seconds of comm->ops->clock. */
-struct trm_pipeline_moment {
+struct trm_pipeline_event {
   struct trm_action action;
-  double came;         /* what it needs was asked for */
+  double wait_began;         /* what it needs was asked for */
   double began, ended; /* between: computation */
 };
 
@@ -72,13 +72,13 @@ struct trm_pipeline_ops {
   int (*create)(struct trm_pipeline *pipeline);
   /* Collective. Forward and backward of all batches. tally (batches): in, stop of this rank alone; out, of the whole
    * axis, the same on all stages; final when ready or step is called. A failure of one rank ends the job. */
-  int (*train)(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_tally *tally);
-  /* Collective. Forward alone, and the loss; adds to the tally on every stage. The model may be bound in any way; one
+  int (*train)(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_loss_sums *sums);
+  /* Collective. Forward alone, and the loss; adds to the loss sums on every stage. The model may be bound in any way; one
    * slot is enough. The run: input, and lasts. */
-  int (*evaluate)(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_tally *tally);
+  int (*evaluate)(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_loss_sums *sums);
   /* 2bw, after bind: a run goes on with this version before (host, model->parameters), that of a checkpoint. Without it
    * the first train takes the weights as they are. */
-  int (*restore)(struct trm_pipeline *pipeline, const float *before);
+  int (*restore)(struct trm_pipeline *pipeline, const float *previous_weights);
   /* Collective. The share of the stages' time that was idle in training so far: 1 - busy / (stages * span). Schedules
    * without flush: from the first to the last action of each run. */
   double (*bubble)(struct trm_pipeline *pipeline);
@@ -101,9 +101,9 @@ struct trm_pipeline {
   double busy_s, wait_s, comm_s; /* computing; waiting for messages; packing and unpacking them */
   double span_s;                 /* between the first action and the last one, of all runs */
   uint64_t runs, batches;        /* trains, and the batches of all of them */
-  struct trm_pipeline_moment *moment; /* (moments) of the latest train */
-  int moments;
-  void *own;
+  struct trm_pipeline_event *event; /* (moments) of the latest train */
+  int events;
+  void *impl;
 };
 
 #endif

@@ -9,7 +9,7 @@
 
 enum { ROWS_AT_ONCE = 256 };
 
-static bool is_linear(const struct trainer *t, struct trm_linear *linear)
+static bool rows_describe_linear(const struct trainer *t, struct trm_linear *linear)
 {
   const struct trm_model *m = &t->model;
   const bool hinge = strcmp(m->loss->name, "hinge") == 0, logistic = strcmp(m->loss->name, "logistic") == 0;
@@ -37,7 +37,7 @@ static int rows_get(struct trainer *t, size_t low, size_t high)
   return TRM_OK;
 }
 
-static int share_count(struct trainer *t)
+static int rows_count_features(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
   size_t low, high;
@@ -47,45 +47,47 @@ static int share_count(struct trainer *t)
     TRM_CHECK(rows_get(t, low, end));
     for (size_t i = 0; i < end - low; i++)
       for (size_t e = 0; e < rows->row[i].entries; e++)
-        rows->share[rows->row[i].columns[e]]++;
+        rows->feature_frequency[rows->row[i].columns[e]]++;
   }
   return TRM_OK;
 }
 
-int trainer_rows_describe(struct trainer *t)
+int trainer_rows_setup(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
   /* larger than the memory, rows come in the order of the epoch alone: they cannot be counted before */
-  if (!t->strategy.ops->learn || !is_linear(t, &rows->linear) || (t->optimizer.update.l2 > 0 && t->data->together))
+  if (!t->strategy.ops->train_rows || !rows_describe_linear(t, &rows->linear) ||
+      (t->optimizer.update.l2 > 0 && t->data->streamed))
     return TRM_OK;
-  const size_t most = (size_t)t->options->train.batch > ROWS_AT_ONCE ? (size_t)t->options->train.batch : ROWS_AT_ONCE;
-  rows->row = trm_alloc(most * sizeof *rows->row, "rows of a batch");
-  rows->target = trm_alloc(most * sizeof *rows->target, "rows of a batch");
+  const size_t max_rows =
+    (size_t)t->options->train.batch > ROWS_AT_ONCE ? (size_t)t->options->train.batch : ROWS_AT_ONCE;
+  rows->row = trm_alloc(max_rows * sizeof *rows->row, "rows of a batch");
+  rows->target = trm_alloc(max_rows * sizeof *rows->target, "rows of a batch");
   t->strategy.linear = &rows->linear;
   if (!(t->optimizer.update.l2 > 0))
     return TRM_OK;
   const size_t features = rows->linear.features;
-  rows->share = trm_alloc(features * sizeof *rows->share, "counts of features");
-  TRM_CHECK(trm_agree(t->comm, share_count(t)));
-  t->comm->ops->allreduce(t->comm, rows->share, features, TRM_FLOAT, TRM_SUM);
+  rows->feature_frequency = trm_alloc(features * sizeof *rows->feature_frequency, "counts of features");
+  TRM_CHECK(trm_agree(t->comm, rows_count_features(t)));
+  t->comm->ops->allreduce(t->comm, rows->feature_frequency, features, TRM_FLOAT, TRM_SUM);
   for (size_t j = 0; j < features; j++)
-    rows->share[j] /= (float)t->data->rows;
-  rows->linear.share = rows->share;
+    rows->feature_frequency[j] /= (float)t->data->rows;
+  rows->linear.feature_frequency = rows->feature_frequency;
   return TRM_OK;
 }
 
-int trainer_rows_learn(struct trainer *t, size_t low, size_t high, double rate, struct trm_tally *tally)
+int trainer_rows_train(struct trainer *t, size_t low, size_t high, double rate, struct trm_loss_sums *sums)
 {
   size_t from, to;
-  trm_interval(high - low, (size_t)t->strategy.parts, (size_t)t->strategy.index, &from, &to);
+  trm_interval(high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
   TRM_CHECK(rows_get(t, low + from, low + to));
-  return t->strategy.ops->learn(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, rate, tally);
+  return t->strategy.ops->train_rows(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, rate, sums);
 }
 
 void trainer_rows_free(struct trainer *t)
 {
   trm_free(t->rows.row);
   trm_free(t->rows.target);
-  trm_free(t->rows.share);
-  t->rows = (struct trainer_rows){.share = NULL};
+  trm_free(t->rows.feature_frequency);
+  t->rows = (struct trainer_rows){.feature_frequency = NULL};
 }

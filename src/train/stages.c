@@ -17,7 +17,7 @@ static int stages_of(const struct trainer *t)
   return t->grid->size[TRM_AXIS_PIPELINE];
 }
 
-int trainer_stages_cut(struct trainer *t, struct trm_model_part *part)
+int trainer_stages_partition(struct trainer *t, struct trm_model_part *part)
 {
   const struct trm_options *o = t->options;
   struct trm_pipeline *p = &t->stages.pipeline;
@@ -25,88 +25,92 @@ int trainer_stages_cut(struct trainer *t, struct trm_model_part *part)
     return TRM_OK;
   TRM_CHECK(trm_schedule_create(&p->schedule, o->parallel.schedule, stages_of(t), (int)o->parallel.chunks,
                                 (int)o->train.accumulate));
-  return trm_balance_part(&t->whole, o->parallel.cut, stages_of(t), p->schedule.chunks,
-                          t->grid->place[TRM_AXIS_PIPELINE], part);
+  return trm_balance_stage(&t->full_model, o->parallel.cut, stages_of(t), p->schedule.chunks,
+                           t->grid->coord[TRM_AXIS_PIPELINE], part);
 }
 
-void trainer_stages_announce(const struct trainer *t)
+void trainer_stages_log_partition(const struct trainer *t)
 {
   const int pieces = stages_of(t) * t->stages.pipeline.schedule.chunks;
   if (!t->stages.used)
     return;
-  struct trm_chunk_cut *cut = trm_alloc((size_t)pieces * sizeof *cut, "cuts");
+  struct trm_layer_range *chunks = trm_alloc((size_t)pieces * sizeof *chunks, "cuts");
   char *text = NULL;
   size_t bytes = 0;
   FILE *to = open_memstream(&text, &bytes);
-  if (to && trm_balance(&t->whole, t->options->parallel.cut, pieces, cut) == TRM_OK) {
+  if (to && trm_balance(&t->full_model, t->options->parallel.cut, pieces, chunks) == TRM_OK) {
     for (int p = 1; p < pieces; p++)
-      fprintf(to, "%s%d", p == 1 ? "" : ",", t->whole.layer[cut[p].first].number);
-    const double all = trm_balance_seconds(&t->whole, 0, t->whole.layers);
+      fprintf(to, "%s%d", p == 1 ? "" : ",", t->full_model.layer[chunks[p].first].number);
+    const double all = trm_balance_seconds(&t->full_model, 0, t->full_model.layers);
     for (int p = 0; p < pieces; p++)
-      fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ", 100 * trm_balance_seconds(&t->whole, cut[p].first,
-                                                                              cut[p].last) / all);
+      fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ",
+              100 * trm_balance_seconds(&t->full_model, chunks[p].first, chunks[p].last) / all);
     fflush(to);
     trm_info("cut before item%s %s of the work, as modelled", pieces > 2 ? "s" : "", text);
   }
   if (to)
     fclose(to);
   free(text);
-  trm_free(cut);
+  trm_free(chunks);
 }
 
 /* -- the version before, in checkpoints */
 
-static bool has_before(const struct trainer *t)
+static bool stages_has_previous_weights(const struct trainer *t)
 {
   return t->stages.used && t->stages.pipeline.schedule.name == TRM_2BW;
 }
 
 /* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its
  * name. */
-static void before_create(struct trainer *t)
+static void stages_create_previous_weights(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   const int parameters = trm_model_parameter_count(&t->model);
-  if (!has_before(t) || t->grid->place[TRM_AXIS_DATA] > 0)
+  if (!stages_has_previous_weights(t) || t->grid->coord[TRM_AXIS_DATA] > 0)
     return;
-  s->before = trm_alloc(t->model.parameters * sizeof *s->before, "the version of the weights before");
-  snprintf(s->before_name, sizeof s->before_name, "before: parameters %d-%d slice %d of %d",
+  s->previous_weights =
+    trm_alloc(t->model.parameters * sizeof *s->previous_weights, "the version of the weights before");
+  snprintf(s->previous_weights_name, sizeof s->previous_weights_name, "before: parameters %d-%d slice %d of %d",
            parameters ? trm_model_parameter(&t->model, 0)->number : 0,
-           parameters ? trm_model_parameter(&t->model, parameters - 1)->number : 0, t->grid->place[TRM_AXIS_TENSOR],
+           parameters ? trm_model_parameter(&t->model, parameters - 1)->number : 0, t->grid->coord[TRM_AXIS_TENSOR],
            t->grid->size[TRM_AXIS_TENSOR]);
-  t->strategy.kept[t->strategy.kepts++] = (struct trm_kept){
-    .name = s->before_name, .data = s->before, .bytes = t->model.parameters * sizeof *s->before};
+  t->strategy.local_state[t->strategy.local_states++] =
+    (struct trm_local_state){.name = s->previous_weights_name,
+                             .data = s->previous_weights,
+                             .bytes = t->model.parameters * sizeof *s->previous_weights};
 }
 
-int trainer_stages_keep(struct trainer *t)
+int trainer_stages_save_local_state(struct trainer *t)
 {
   const struct trainer_stages *s = &t->stages;
-  const struct trm_device *device = t->parts->device;
-  if (!s->before)
+  const struct trm_device *device = t->modules->device;
+  if (!s->previous_weights)
     return TRM_OK;
   const float *from = s->pipeline.stashed ? s->pipeline.stashed : t->strategy.w;
-  device->ops->download(t->parts->device, s->before, from, t->model.parameters * sizeof *s->before);
-  return device->ops->sync(t->parts->device);
+  device->ops->download(t->modules->device, s->previous_weights, from,
+                        t->model.parameters * sizeof *s->previous_weights);
+  return device->ops->sync(t->modules->device);
 }
 
 int trainer_stages_resume(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  if (!has_before(t))
+  if (!stages_has_previous_weights(t))
     return TRM_OK;
-  if (!t->strategy.kept_given) {
+  if (!t->strategy.local_state_restored) {
     trm_info("parallel.schedule=2bw: the version before the weights is taken to be the weights: the next batch has no "
              "delay");
     return TRM_OK;
   }
-  float *before = s->before;
-  if (!before)
-    before = trm_alloc(t->model.parameters * sizeof *before, "the version of the weights before");
-  data->ops->broadcast(data, before, t->model.parameters, TRM_FLOAT, 0);
-  const int status = s->pipeline.ops->restore(&s->pipeline, before);
-  if (!s->before)
-    trm_free(before);
+  float *previous_weights = s->previous_weights;
+  if (!previous_weights)
+    previous_weights = trm_alloc(t->model.parameters * sizeof *previous_weights, "the version of the weights before");
+  data->ops->broadcast(data, previous_weights, t->model.parameters, TRM_FLOAT, 0);
+  const int status = s->pipeline.ops->restore(&s->pipeline, previous_weights);
+  if (!s->previous_weights)
+    trm_free(previous_weights);
   return status;
 }
 
@@ -116,48 +120,48 @@ int trainer_stages_create(struct trainer *t)
   t->slots = 1;
   if (stages_of(t) == 1)
     return TRM_OK;
-  if (!trm_schedule_flushes(&s->pipeline.schedule) && t->strategy.holder)
+  if (!trm_schedule_flushes(&s->pipeline.schedule) && t->strategy.provider)
     return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which "
                      "parallel.zero divides: they do not go together");
-  s->pipeline.ops = t->parts->pipeline;
+  s->pipeline.ops = t->modules->pipeline;
   s->pipeline.comm = t->grid->axis[TRM_AXIS_PIPELINE];
   s->pipeline.model = &t->model;
   s->pipeline.stash = t->options->parallel.stash;
   TRM_CHECK(s->pipeline.ops->create(&s->pipeline));
   s->used = true;
   t->slots = s->pipeline.slots;
-  before_create(t);
+  stages_create_previous_weights(t);
   return TRM_OK;
 }
 
-void trainer_stages_feed(struct trainer *t)
+void trainer_stages_alloc_batches(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   if (!s->used)
     return;
   s->batch = trm_alloc((size_t)t->slots * sizeof *s->batch, "batches");
-  s->feed = trm_alloc((size_t)t->slots * sizeof *s->feed, "batches");
+  s->device_batch = trm_alloc((size_t)t->slots * sizeof *s->device_batch, "batches");
   for (int slot = 0; slot < t->slots; slot++)
-    trm_feed_create(&s->feed[slot], t->parts->device, &t->model);
+    trm_device_batch_create(&s->device_batch[slot], t->modules->device, &t->model);
 }
 
 void trainer_stages_free(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
-  for (int slot = 0; slot < t->slots && s->feed; slot++) {
-    trm_feed_free(&s->feed[slot]);
+  for (int slot = 0; slot < t->slots && s->device_batch; slot++) {
+    trm_device_batch_free(&s->device_batch[slot]);
     trm_host_batch_free(&s->batch[slot]);
   }
-  trm_free(s->feed);
+  trm_free(s->device_batch);
   trm_free(s->batch);
-  trm_free(s->flight);
-  trm_free(s->before);
+  trm_free(s->inflight);
+  trm_free(s->previous_weights);
   if (s->used)
     s->pipeline.ops->destroy(&s->pipeline);
 }
 
 /* What the passes of a run have in common. */
-static struct trm_pass pass_of(const struct trainer *t, bool training)
+static struct trm_pass stages_pass(const struct trainer *t, bool training)
 {
   struct trm_pass pass = trainer_pass(t);
   pass.training = training;
@@ -166,63 +170,70 @@ static struct trm_pass pass_of(const struct trainer *t, bool training)
 
 /* -- training */
 
-static int rows_input(void *context, int batch, int micro, int slot, bool features, bool targets,
-                      struct trm_input *input)
+static int stages_train_input(void *context, int batch, int micro, int slot, bool features, bool targets,
+                              struct trm_input *input)
 {
   (void)features, (void)targets; /* rows are read with their targets */
   struct trainer *t = context;
   struct trainer_stages *s = &t->stages;
-  const struct trainer_flight *f = &s->flight[batch];
+  const struct trainer_inflight_batch *f = &s->inflight[batch];
   const int micros = s->pipeline.schedule.micros;
   size_t low, high;
-  trm_interval(f->to - f->from, (size_t)micros, (size_t)micro % (size_t)micros, &low, &high);
-  TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, f->from + low, f->from + high, &s->batch[slot]));
-  return trm_feed_batch(&s->feed[slot], &s->batch[slot], input);
+  trm_interval(f->part_high - f->part_low, (size_t)micros, (size_t)micro % (size_t)micros, &low, &high);
+  TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, f->part_low + low, f->part_low + high, &s->batch[slot]));
+  return trm_device_batch_upload(&s->device_batch[slot], &s->batch[slot], input);
 }
 
 /* Computing times on purpose. */
-static double lasts(void *context, int batch, double flop, double took)
+static double stages_action_duration(void *context, int batch, double flop, double elapsed_s)
 {
   struct trainer *t = context;
-  return trm_pace_lasts(&t->pace, flop, took, t->strategy.updates + (uint64_t)batch);
+  return trm_slowdown_duration(&t->slowdown, flop, elapsed_s, t->strategy.updates + (uint64_t)batch);
 }
 
-static int hand_over(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally)
+static int stages_gradient_ready(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   (void)batch;
-  return trainer_hand_over(context, low, high, tally);
+  return trainer_gradient_ready(context, low, high, sums);
 }
 
 /* The batch, cut; rows (micros). */
-static struct trm_pipeline_batch batch_of(struct trainer *t, int number, size_t low, size_t high, size_t *rows)
+static struct trm_pipeline_batch stages_batch(struct trainer *t, int number, size_t low, size_t high, size_t *rows)
 {
-  struct trainer_flight *f = &t->stages.flight[number];
+  struct trainer_inflight_batch *f = &t->stages.inflight[number];
   const int micros = t->stages.pipeline.schedule.micros;
   f->low = low;
   f->high = high;
-  trm_interval(high - low, (size_t)t->strategy.parts, (size_t)t->strategy.index, &f->from, &f->to);
-  f->from += low;
-  f->to += low;
+  trm_interval(high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &f->part_low,
+               &f->part_high);
+  f->part_low += low;
+  f->part_high += low;
   for (int m = 0; m < micros; m++) {
     size_t a, b;
-    trm_interval(f->to - f->from, (size_t)micros, (size_t)m, &a, &b);
+    trm_interval(f->part_high - f->part_low, (size_t)micros, (size_t)m, &a, &b);
     rows[m] = b - a;
   }
-  return (struct trm_pipeline_batch){.first_row = t->samples - t->position + f->from,
-                                     .scale = 1.0f / (float)(high - low), .micros = micros, .rows = rows};
+  return (struct trm_pipeline_batch){.first_row = t->samples - t->position + f->part_low,
+                                     .scale = 1.0f / (float)(high - low),
+                                     .micros = micros,
+                                     .rows = rows};
 }
 
-int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_tally *tally)
+int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_loss_sums *sums)
 {
   struct trainer_stages *s = &t->stages;
-  if (!s->flight)
-    s->flight = trm_alloc(sizeof *s->flight, "batches on their way");
+  if (!s->inflight)
+    s->inflight = trm_alloc(sizeof *s->inflight, "batches on their way");
   size_t *rows = trm_alloc((size_t)s->pipeline.schedule.micros * sizeof *rows, "rows of micro-batches");
-  const struct trm_pipeline_batch batch = batch_of(t, 0, low, high, rows);
-  const struct trm_pipeline_run run = {
-    .pass = pass_of(t, true), .batch = &batch, .batches = 1, .context = t, .input = rows_input, .ready = hand_over,
-    .lasts = lasts};
-  const int status = s->pipeline.ops->train(&s->pipeline, &run, tally);
+  const struct trm_pipeline_batch batch = stages_batch(t, 0, low, high, rows);
+  const struct trm_pipeline_run run = {.pass = stages_pass(t, true),
+                                       .batch = &batch,
+                                       .batches = 1,
+                                       .context = t,
+                                       .input = stages_train_input,
+                                       .grad_ready = stages_gradient_ready,
+                                       .action_duration = stages_action_duration};
+  const int status = s->pipeline.ops->train(&s->pipeline, &run, sums);
   trm_free(rows);
   return status;
 }
@@ -246,47 +257,47 @@ struct evaluation {
   size_t low, high, batch; /* this rank's rows of the test split, so many at a time */
 };
 
-static void evaluation_rows(const struct evaluation *e, int micro, size_t *low, size_t *high)
+static void stages_evaluation_rows(const struct evaluation *e, int micro, size_t *low, size_t *high)
 {
   *low = e->low + (size_t)micro * e->batch;
   *low = *low < e->high ? *low : e->high;
   *high = *low + e->batch < e->high ? *low + e->batch : e->high;
 }
 
-static int test_input(void *context, int batch, int micro, int slot, bool features, bool targets,
-                      struct trm_input *input)
+static int stages_test_input(void *context, int batch, int micro, int slot, bool features, bool targets,
+                             struct trm_input *input)
 {
   (void)batch, (void)features, (void)targets;
   struct evaluation *e = context;
   struct trainer_stages *s = &e->t->stages;
   size_t low, high;
-  evaluation_rows(e, micro, &low, &high);
+  stages_evaluation_rows(e, micro, &low, &high);
   TRM_CHECK(e->t->test->ops->fetch(e->t->test, 0, low, high, &s->batch[slot]));
-  return trm_feed_batch(&s->feed[slot], &s->batch[slot], input);
+  return trm_device_batch_upload(&s->device_batch[slot], &s->batch[slot], input);
 }
 
-int trainer_stages_evaluate(struct trainer *t, struct trm_tally *tally)
+int trainer_stages_evaluate(struct trainer *t, struct trm_loss_sums *sums)
 {
   struct trainer_stages *s = &t->stages;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  const size_t most = (t->test->rows + (size_t)data->size - 1) / (size_t)data->size, at_once = t->model.max_rows;
+  const size_t max_rows = (t->test->rows + (size_t)data->size - 1) / (size_t)data->size, at_once = t->model.max_rows;
   struct evaluation e = {.t = t, .batch = at_once};
   trm_interval(t->test->rows, (size_t)data->size, (size_t)data->rank, &e.low, &e.high);
-  struct trm_pipeline_batch batch = {.micros = (int)((most + at_once - 1) / at_once)};
+  struct trm_pipeline_batch batch = {.micros = (int)((max_rows + at_once - 1) / at_once)};
   size_t *rows = trm_alloc((size_t)batch.micros * sizeof *rows, "rows of micro-batches");
   for (int m = 0; m < batch.micros; m++) {
     size_t low, high;
-    evaluation_rows(&e, m, &low, &high);
+    stages_evaluation_rows(&e, m, &low, &high);
     rows[m] = high - low;
   }
   batch.rows = rows;
   const struct trm_pipeline_run run = {
-    .pass = pass_of(t, false), .batch = &batch, .batches = 1, .context = &e, .input = test_input};
-  memset(tally, 0, sizeof *tally);
-  const int status = s->pipeline.ops->evaluate(&s->pipeline, &run, tally);
+    .pass = stages_pass(t, false), .batch = &batch, .batches = 1, .context = &e, .input = stages_test_input};
+  memset(sums, 0, sizeof *sums);
+  const int status = s->pipeline.ops->evaluate(&s->pipeline, &run, sums);
   trm_free(rows);
   TRM_CHECK(trm_agree(t->comm, status));
-  trm_tally_sum(tally, data);
+  trm_loss_sums_allreduce(sums, data);
   return TRM_OK;
 }
 
@@ -296,73 +307,74 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_tally *tally)
 struct advance {
   struct trainer *t;
   uint64_t first;        /* number of batch 0 */
-  struct trm_tally *sum;
+  struct trm_loss_sums *total;
 };
 
-static int advance_input(void *context, int batch, int micro, int slot, bool features, bool targets,
-                         struct trm_input *input)
+static int stages_advance_input(void *context, int batch, int micro, int slot, bool features, bool targets,
+                                struct trm_input *input)
 {
   const struct advance *a = context;
-  return rows_input(a->t, batch, micro, slot, features, targets, input);
+  return stages_train_input(a->t, batch, micro, slot, features, targets, input);
 }
 
-static double advance_lasts(void *context, int batch, double flop, double took)
+static double stages_advance_duration(void *context, int batch, double flop, double elapsed_s)
 {
   const struct advance *a = context;
-  return trm_pace_lasts(&a->t->pace, flop, took, a->first + (uint64_t)batch);
+  return trm_slowdown_duration(&a->t->slowdown, flop, elapsed_s, a->first + (uint64_t)batch);
 }
 
-static int advance_ready(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally)
+static int stages_advance_gradient_ready(void *context, int batch, size_t low, size_t high,
+                                         const struct trm_loss_sums *sums)
 {
   (void)batch;
   const struct advance *a = context;
-  return trainer_hand_over(a->t, low, high, tally);
+  return trainer_gradient_ready(a->t, low, high, sums);
 }
 
-static bool advance_asked(void *context)
+static bool stages_stop_requested(void *context)
 {
   (void)context;
-  return trm_stop_asked();
+  return trm_stop_requested();
 }
 
-static int advance_step(void *context, int batch, struct trm_tally *tally)
+static int stages_advance_step(void *context, int batch, struct trm_loss_sums *sums)
 {
   const struct advance *a = context;
   struct trainer *t = a->t;
   const uint64_t number = a->first + (uint64_t)batch;
   const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
-  TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, tally));
-  a->sum->loss += tally->loss;
-  a->sum->correct += tally->correct;
-  a->sum->rows += tally->rows;
-  return trainer_log(t, number + 1, t->stages.flight[batch].high - t->position, tally, rate);
+  TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));
+  a->total->loss += sums->loss;
+  a->total->correct += sums->correct;
+  a->total->rows += sums->rows;
+  return trainer_log(t, number + 1, t->stages.inflight[batch].high - t->position, sums, rate);
 }
 
-int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_tally *sum)
+int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *total)
 {
   struct trainer_stages *s = &t->stages;
   const uint64_t first = t->strategy.updates;
   const size_t batches = (size_t)(end - first), micros = (size_t)s->pipeline.schedule.micros;
-  trm_free(s->flight);
-  s->flight = trm_alloc(batches * sizeof *s->flight, "batches on their way");
+  trm_free(s->inflight);
+  s->inflight = trm_alloc(batches * sizeof *s->inflight, "batches on their way");
   struct trm_pipeline_batch *batch = trm_alloc(batches * sizeof *batch, "batches on their way");
-  struct trm_tally *tally = trm_alloc(batches * sizeof *tally, "batches on their way");
+  struct trm_loss_sums *sums = trm_alloc(batches * sizeof *sums, "batches on their way");
   size_t *rows = trm_alloc(batches * micros * sizeof *rows, "rows of micro-batches");
   for (size_t b = 0; b < batches; b++) {
     size_t low, high;
-    trainer_batch(t, first + b, &low, &high);
-    batch[b] = batch_of(t, (int)b, low, high, rows + b * micros);
-    tally[b] = (struct trm_tally){0};
+    trainer_batch_range(t, first + b, &low, &high);
+    batch[b] = stages_batch(t, (int)b, low, high, rows + b * micros);
+    sums[b] = (struct trm_loss_sums){0};
   }
-  *sum = (struct trm_tally){0};
-  struct advance a = {t, first, sum};
+  *total = (struct trm_loss_sums){0};
+  struct advance a = {t, first, total};
   const struct trm_pipeline_run run = {
-    .pass = pass_of(t, true), .batch = batch, .batches = (int)batches, .context = &a, .input = advance_input,
-    .ready = advance_ready, .step = advance_step, .asked = advance_asked,
-    .lasts = advance_lasts};
-  const int status = s->pipeline.ops->train(&s->pipeline, &run, tally);
+    .pass = stages_pass(t, true), .batch = batch, .batches = (int)batches, .context = &a, .input = stages_advance_input,
+    .grad_ready = stages_advance_gradient_ready, .step = stages_advance_step, .stop_requested = stages_stop_requested,
+    .action_duration = stages_advance_duration};
+  const int status = s->pipeline.ops->train(&s->pipeline, &run, sums);
   trm_free(batch);
-  trm_free(tally);
+  trm_free(sums);
   trm_free(rows);
   return status;
 }

@@ -7,8 +7,8 @@ void trm_staleness_add(struct trm_staleness *staleness, uint64_t value)
   staleness->count[value < TRM_STALENESS_BINS ? value : TRM_STALENESS_BINS - 1]++;
   staleness->updates++;
   staleness->sum += value;
-  if (value > staleness->most)
-    staleness->most = value;
+  if (value > staleness->max)
+    staleness->max = value;
 }
 
 void trm_staleness_merge(struct trm_staleness *to, const struct trm_staleness *from)
@@ -17,8 +17,8 @@ void trm_staleness_merge(struct trm_staleness *to, const struct trm_staleness *f
     to->count[i] += from->count[i];
   to->updates += from->updates;
   to->sum += from->sum;
-  if (from->most > to->most)
-    to->most = from->most;
+  if (from->max > to->max)
+    to->max = from->max;
 }
 
 double trm_staleness_mean(const struct trm_staleness *staleness)
@@ -26,13 +26,13 @@ double trm_staleness_mean(const struct trm_staleness *staleness)
   return staleness->updates > 0 ? (double)staleness->sum / (double)staleness->updates : NAN;
 }
 
-uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double part)
+uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fraction)
 {
   uint64_t passed = 0;
   for (uint64_t value = 0; value < TRM_STALENESS_BINS - 1; value++) {
     passed += staleness->count[value];
-    if ((double)passed >= part * (double)staleness->updates)
+    if ((double)passed >= fraction * (double)staleness->updates)
       return value;
   }
-  return staleness->most;
+  return staleness->max;
 }

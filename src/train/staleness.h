@@ -9,13 +9,13 @@
 
 struct trm_staleness {
   uint64_t count[TRM_STALENESS_BINS];
-  uint64_t updates, sum, most;
+  uint64_t updates, sum, max;
 };
 
 void trm_staleness_add(struct trm_staleness *staleness, uint64_t value);
 void trm_staleness_merge(struct trm_staleness *to, const struct trm_staleness *from);
 double trm_staleness_mean(const struct trm_staleness *staleness); /* NAN: no updates */
 /* The smallest value that at least this part of the updates do not exceed; part in (0, 1]. 0: no updates */
-uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double part);
+uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fraction);
 
 #endif

@@ -3,29 +3,29 @@
 #include <signal.h>
 #include <string.h>
 
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t stop_requested;
 
-static void on_signal(int number)
+static void stop_on_signal(int number)
 {
-  if (asked && number != SIGUSR1) {
+  if (stop_requested && number != SIGUSR1) {
     signal(number, SIG_DFL);
     raise(number);
   }
-  asked = 1;
+  stop_requested = 1;
 }
 
 void trm_stop_listen(void)
 {
   struct sigaction action;
   memset(&action, 0, sizeof action);
-  action.sa_handler = on_signal;
+  action.sa_handler = stop_on_signal;
   action.sa_flags = SA_RESTART;
   sigaction(SIGTERM, &action, NULL);
   sigaction(SIGINT, &action, NULL);
   sigaction(SIGUSR1, &action, NULL);
 }
 
-bool trm_stop_asked(void)
+bool trm_stop_requested(void)
 {
-  return asked;
+  return stop_requested;
 }

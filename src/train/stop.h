@@ -6,6 +6,6 @@
 #include <stdbool.h>
 
 void trm_stop_listen(void); /* installs the handlers */
-bool trm_stop_asked(void);
+bool trm_stop_requested(void);
 
 #endif

@@ -5,7 +5,7 @@
  * All slots marked collective are called by every rank of the data axis in the same order.
  *
  * The batches of a run are numbered from 0. A synchronous method (claim NULL) walks through them in step: all ranks
- * work on each batch, each on its part. With an asynchronous one every rank goes its own way from one settling to the
+ * work on each batch, each on its part. With an asynchronous one every rank goes its own way from one quiesce point to the
  * next:
  *
  *   while claim gives a batch: before_forward, the gradient of this rank's part of it, step
@@ -28,8 +28,8 @@ struct trm_strategy;
 
 /* State of a method that is one rank's own: a worker's weights, its part of a centre. Host memory of the strategy's. A
  * checkpoint keeps it beside the whole arrays, for a run that goes on with as many ranks. */
-#define TRM_MAX_KEPT 12
-struct trm_kept {
+#define TRM_MAX_LOCAL_STATES 12
+struct trm_local_state {
   const char *name; /* unique in the rank */
   void *data;
   size_t bytes;
@@ -40,7 +40,7 @@ struct trm_kept {
 struct trm_linear {
   enum trm_margin loss;
   size_t features, weights, bias; /* the parameters begin there in the flat arrays; bias SIZE_MAX: none */
-  const float *share;             /* (features) part of the rows that have each feature; NULL: optim.l2 is 0 */
+  const float *feature_frequency;             /* (features) part of the rows that have each feature; NULL: optim.l2 is 0 */
 };
 
 struct trm_strategy_ops {
@@ -49,7 +49,7 @@ struct trm_strategy_ops {
   bool lockstep;    /* all ranks compute the parts of one batch at the same time, so passes may reduce among them */
   /* Asynchronous methods: the next batch, among those numbered below `end`, that this rank works on; false: none is
    * left for it, or the run is to stop (strategy->halt). Ranks that serve others do so in here. NULL: synchronous. */
-  bool (*claim)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
+  bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
   /* Collective. Takes the arrays (elements = strategy->elements), sets w and g, index and parts. */
   int (*create)(struct trm_strategy *strategy);
@@ -58,18 +58,18 @@ struct trm_strategy_ops {
   /* The gradients of the flat interval [low, high) are final on this rank for this step (after the last micro-batch or
    * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the
    * strategy waits for step. */
-  int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_tally *tally);
+  int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
   /* In place of forward, gradient and grad_ready where takes_rows: changes w by this rank's part of the batch as it
    * goes. target (rows) -1, +1. tally: the sums over the rows. */
-  int (*learn)(struct trm_strategy *strategy, const struct trm_sparse_row *row, const float *target, size_t rows,
-               double rate, struct trm_tally *tally);
+  int (*train_rows)(struct trm_strategy *strategy, const struct trm_sparse_row *row, const float *target, size_t rows,
+                    double rate, struct trm_loss_sums *sums);
   /* Combines, updates. tally: in, this rank's sums. If the loss is not finite nothing is updated and TRM_FAILED is
    * returned. Synchronous methods: collective; on return w is the next version, tally has the sums over the global
    * batch, and a failure is every rank's. */
-  int (*step)(struct trm_strategy *strategy, double rate, struct trm_tally *tally);
+  int (*step)(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums);
   /* Collective: everything under way is done; `evaluated` and `updates` are those of the run as a whole, equal on all
    * ranks. NULL: they always are. */
-  int (*settle)(struct trm_strategy *strategy);
+  int (*quiesce)(struct trm_strategy *strategy);
 
   /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. the optimizer's.
    * collect: collective, makes the views current; valid on rank 0 of the data axis (at least) until the next step.
@@ -81,7 +81,7 @@ struct trm_strategy_ops {
    * read: collective; brings them to host memory on data rank 0. `to` (n) is not looked at on the other ranks.
    * write: called by every rank, with the same values (n), host; each keeps what is its own. After the last one comes
    * restore, with nothing but NULL, which sets `updates`; only then are there passes again.
-   * With a holder `state` -1 is the gradient: the sum over the ranks, after the last pass and before step. */
+   * With a parameter provider `state` -1 is the gradient: the sum over the ranks, after the last pass and before step. */
   int (*read)(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
   int (*write)(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 
@@ -103,21 +103,22 @@ struct trm_strategy {
                                   are of the whole. NULL: this rank's arrays are the model */
   struct trm_comm *ratio_comm; /* those among them that divide the same tensors. NULL: nobody does */
   /* set by create */
-  bool takes_rows;             /* batches go to learn */
-  const struct trm_holder *holder; /* no rank has w and g whole, both are NULL: the model is bound without them, and the
+  bool trains_rows;             /* batches go to learn */
+  const struct trm_param_provider
+    *provider; /* no rank has w and g whole, both are NULL: the model is bound without them, and the
                                   holder goes into every pass, of training and of evaluation (nn/layer.h). NULL: w, g */
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
-  float *evaluated;            /* device, (elements): what evaluations read: an average, a centre; NULL: w */
-  int index, parts;            /* which part of each batch this rank computes (trm_interval) */
-  struct trm_kept kept[TRM_MAX_KEPT]; /* what only this rank has: saved after settle, given back before restore */
-  int kepts;
+  float *eval_weights;            /* device, (elements): what evaluations read: an average, a centre; NULL: w */
+  int batch_shard, batch_shards;            /* which part of each batch this rank computes (trm_interval) */
+  struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* what only this rank has: saved after settle, given back before restore */
+  int local_states;
   struct trm_staleness *staleness; /* of this rank's updates; NULL: none has any */
-  uint64_t updates;            /* batches that are part of the weights, as of the latest settling */
+  uint64_t updates;            /* batches that are part of the weights, as of the latest quiesce point */
   double wait_s, comm_s;       /* seconds spent waiting for others, and in communication, so far */
   /* set by the caller */
-  bool kept_given;             /* before restore: kept holds what a checkpoint had */
+  bool local_state_restored;             /* before restore: kept holds what a checkpoint had */
   bool halt;                   /* this rank wants the run to stop: no rank gets another batch */
-  void *own;
+  void *impl;
 };
 
 #endif

@@ -25,30 +25,33 @@ enum { TRACE_EVENTS = 65536 };
 /* -- setting up */
 
 /* Largest number of rows one forward pass of this rank can meet. */
-static size_t largest_part(const struct trainer *t)
+static size_t train_max_rows(const struct trainer *t)
 {
-  const size_t asked = (size_t)t->options->train.batch, batch = asked < t->data->rows ? asked : t->data->rows;
+  const size_t requested = (size_t)t->options->train.batch,
+               batch = requested < t->data->rows ? requested : t->data->rows;
   if (t->options->run.lanes > 0)
     return (batch + (size_t)t->options->run.lanes - 1) / (size_t)t->options->run.lanes;
-  const size_t parts = (size_t)t->strategy.parts, part = (batch + parts - 1) / parts;
-  return (part + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
+  const size_t shards = (size_t)t->strategy.batch_shards, shard = (batch + shards - 1) / shards;
+  return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
 /* What only whole models on each rank can do. */
-static int check_layout(const struct trainer *t)
+static int train_check_layout(const struct trainer *t)
 {
   const struct trm_options *o = t->options;
-  if (t->grid->model->size > 1 && t->parts->strategy->claim)
-    return trm_error(TRM_USAGE, "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must "
-                     "be 1", t->parts->strategy->name);
-  if (t->parts->strategy->claim && o->parallel.zero > 0)
+  if (t->grid->model->size > 1 && t->modules->strategy->next_batch)
+    return trm_error(TRM_USAGE,
+                     "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must "
+                     "be 1",
+                     t->modules->strategy->name);
+  if (t->modules->strategy->next_batch && o->parallel.zero > 0)
     return trm_error(TRM_USAGE, "parallel.zero divides what all ranks update together: strategy.name=%s has no such",
-                     t->parts->strategy->name);
-  if (t->parts->strategy->claim && o->parallel.offload[0] != '\0')
+                     t->modules->strategy->name);
+  if (t->modules->strategy->next_batch && o->parallel.offload[0] != '\0')
     return trm_error(TRM_USAGE, "parallel.offload: strategy.name=%s keeps its states in memory",
-                     t->parts->strategy->name);
+                     t->modules->strategy->name);
   if (strcmp(o->parallel.recompute, "none") != 0 &&
-      (strcmp(t->parts->strategy->name, "hogwild") == 0 ||
+      (strcmp(t->modules->strategy->name, "hogwild") == 0 ||
        (strcmp(o->parallel.schedule, "pipedream") == 0 && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
     return trm_error(TRM_USAGE, "parallel.recompute: the weights change between the two forward passes of a batch");
   const char *schedule = o->parallel.schedule;
@@ -61,7 +64,7 @@ static int check_layout(const struct trainer *t)
   return TRM_OK;
 }
 
-static int check_request(const struct trm_options *o, const struct trm_grid *grid)
+static int train_check_options(const struct trm_options *o, const struct trm_grid *grid)
 {
   const int data = grid->size[TRM_AXIS_DATA];
   if (o->data.file[0] == '\0')
@@ -80,10 +83,10 @@ static int check_request(const struct trm_options *o, const struct trm_grid *gri
   return TRM_OK;
 }
 
-static int open_data(struct trainer *t)
+static int train_open_data(struct trainer *t)
 {
   const struct trm_options *o = t->options;
-  const struct trm_dataset_ops *ops = t->parts->dataset;
+  const struct trm_dataset_ops *ops = t->modules->dataset;
   TRM_CHECK(ops->open(&t->data, o->data.file, TRM_SPLIT_TRAIN, o, t->comm));
   const char *test = o->data.test[0] ? o->data.test : o->data.file;
   bool has_test = false;
@@ -103,7 +106,7 @@ static int open_data(struct trainer *t)
   return TRM_OK;
 }
 
-static int plan_steps(struct trainer *t)
+static int train_count_steps(struct trainer *t)
 {
   const uint64_t rows = t->data->rows, batch = (uint64_t)t->options->train.batch;
   t->steps_per_epoch = t->options->data.drop_last ? rows / batch : (rows + batch - 1) / batch;
@@ -116,35 +119,35 @@ static int plan_steps(struct trainer *t)
 }
 
 /* The whole model, and the part of it that this rank has. */
-static int create_models(struct trainer *t)
+static int train_create_models(struct trainer *t)
 {
   const struct trm_options *o = t->options;
   const struct trm_input_spec *spec = &t->data->spec;
-  TRM_CHECK(trm_model_create(&t->whole, o->model, o->train.loss, spec));
+  TRM_CHECK(trm_model_create(&t->full_model, o->model, o->train.loss, spec));
   struct trm_model_part part = {
-    .tensor = t->grid->place[TRM_AXIS_TENSOR],
-    .tensors = t->grid->size[TRM_AXIS_TENSOR],
-    .by_positions = o->parallel.sequence,
+    .tensor_rank = t->grid->coord[TRM_AXIS_TENSOR],
+    .tensor_size = t->grid->size[TRM_AXIS_TENSOR],
+    .sequence_parallel = o->parallel.sequence,
   };
-  int status = trainer_stages_cut(t, &part);
+  int status = trainer_stages_partition(t, &part);
   if (status == TRM_OK)
     status = trm_model_create_part(&t->model, o->model, o->train.loss, spec, &part);
   TRM_CHECK(trm_agree(t->comm, status));
-  if (part.tensors > 1) {
+  if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
-    trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->parts->device);
+    trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->modules->device);
     if (strcmp(o->parallel.share, "none") != 0)
-      trm_axis_share(t->tensor, o->parallel.share);
+      trm_axis_share_memory(t->tensor, o->parallel.share);
   }
   return TRM_OK;
 }
 
-static int create_strategy(struct trainer *t)
+static int train_create_strategy(struct trainer *t)
 {
   t->strategy = (struct trm_strategy){
-    .ops = t->parts->strategy,
+    .ops = t->modules->strategy,
     .comm = t->grid->axis[TRM_AXIS_DATA],
-    .device = t->parts->device,
+    .device = t->modules->device,
     .optimizer = &t->optimizer,
     .options = t->options,
     .elements = t->model.parameters,
@@ -153,22 +156,22 @@ static int create_strategy(struct trainer *t)
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL,
   };
-  TRM_CHECK(trainer_rows_describe(t));
+  TRM_CHECK(trainer_rows_setup(t));
   const int status = t->strategy.ops->create(&t->strategy);
   if (status != TRM_OK)
     t->strategy.ops = NULL; /* nothing to destroy */
   return status;
 }
 
-static void announce(const struct trainer *t)
+static void train_log_setup(const struct trainer *t)
 {
   const double mb = 1.0 / (1 << 20);
-  trm_info("%s", strlen(t->whole.text) > 400 ? t->options->model : t->whole.text); /* a preset says it shorter */
+  trm_info("%s", strlen(t->full_model.text) > 400 ? t->options->model : t->full_model.text); /* a preset says it shorter */
   trm_info("%d rank%s x %d thread%s, batch %lld, %llu steps of %llu samples in all, %zu parameters", t->comm->size,
-           t->comm->size == 1 ? "" : "s", t->parts->device->threads, t->parts->device->threads == 1 ? "" : "s",
+           t->comm->size == 1 ? "" : "s", t->modules->device->threads, t->modules->device->threads == 1 ? "" : "s",
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
-           trm_model_size(&t->whole));
-  trainer_stages_announce(t);
+           trm_model_size(&t->full_model));
+  trainer_stages_log_partition(t);
   const size_t *part = t->budget.part;
   trm_info("memory: %.1f MB a rank: weights, gradients and optimizer %.1f, activations %.1f, data %.1f, program and "
            "libraries %.1f", (double)trm_budget_total(&t->budget) * mb, (double)part[TRM_BUDGET_WEIGHTS] * mb,
@@ -176,63 +179,63 @@ static void announce(const struct trainer *t)
            (double)part[TRM_BUDGET_PROGRAM] * mb);
 }
 
-static int set_up(struct trainer *t)
+static int train_set_up(struct trainer *t)
 {
-  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->parts->device)));
-  TRM_CHECK(check_request(t->options, t->grid));
-  TRM_CHECK(check_layout(t));
-  TRM_CHECK(open_data(t));
-  trm_budget_opened(&t->budget);
-  TRM_CHECK(plan_steps(t));
-  TRM_CHECK(create_models(t));
+  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device)));
+  TRM_CHECK(train_check_options(t->options, t->grid));
+  TRM_CHECK(train_check_layout(t));
+  TRM_CHECK(train_open_data(t));
+  trm_budget_charge_data(&t->budget);
+  TRM_CHECK(train_count_steps(t));
+  TRM_CHECK(train_create_models(t));
   if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
     return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s",
                      t->model.loss->name);
-  TRM_CHECK(trm_model_recompute(t->options->parallel.recompute, &t->model.recompute));
+  TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
-  TRM_CHECK(create_strategy(t));
-  if (t->data->together && t->strategy.ops->claim && t->options->strategy.servers > 0)
+  TRM_CHECK(train_create_strategy(t));
+  if (t->data->streamed && t->strategy.ops->next_batch && t->options->strategy.servers > 0)
     return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: "
                      "servers would hold them up", t->options->data.file);
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   TRM_CHECK(trm_agree(t->comm, trainer_stages_create(t)));
-  int status = trm_model_bind_slots(&t->model, t->parts->device, t->strategy.w, t->strategy.g, largest_part(t), true,
-                                    t->slots);
+  int status = trm_model_bind_slots(&t->model, t->modules->device, t->strategy.w, t->strategy.g, train_max_rows(t),
+                                    true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   if (status == TRM_OK && t->options->run.lanes > 0) {
-    t->lane_count = (int)t->options->run.lanes / t->strategy.parts;
-    status = trm_lanes_create(&t->lanes, t->parts->device, t->model.parameters, t->lane_count);
+    t->lane_count = (int)t->options->run.lanes / t->strategy.batch_shards;
+    status = trm_lanes_create(&t->lanes, t->modules->device, t->model.parameters, t->lane_count);
     trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   }
   TRM_CHECK(trm_agree(t->comm, status));
-  trm_feed_create(&t->feed, t->parts->device, &t->model);
-  trainer_stages_feed(t);
+  trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
+  trainer_stages_alloc_batches(t);
   const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
-  TRM_CHECK(trm_pace_create(&t->pace, t->options, t->comm->rank, t->comm->size, flop));
-  TRM_CHECK(trainer_start(t));
+  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm->rank, t->comm->size, flop));
+  TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
-  status = t->comm->rank == 0 ? trm_rundir_open(&t->dir, t->options, resumed) : TRM_OK;
+  status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;
   TRM_CHECK(trm_agree(t->comm, status));
   trm_budget_charge(&t->budget, TRM_BUDGET_PROGRAM);
   trm_budget_first_step(&t->budget, &t->model);
-  announce(t);
+  train_log_setup(t);
   return TRM_OK;
 }
 
-static void tear_down(struct trainer *t)
+static void train_tear_down(struct trainer *t)
 {
   if (t->comm->rank == 0)
-    trm_rundir_close(&t->dir);
-  trm_feed_free(&t->feed);
+    trm_run_dir_close(&t->run_dir);
+  trm_device_batch_free(&t->device_batch);
   trainer_rows_free(t);
   trainer_stages_free(t);
   trm_host_batch_free(&t->batch);
   trm_lanes_free(&t->lanes);
   trm_free(t->staleness);
   trm_model_free(&t->model);
-  trm_model_free(&t->whole);
+  trm_model_free(&t->full_model);
   if (t->tensor)
     trm_axis_close(t->tensor);
   trm_free(t->tensor);
@@ -245,7 +248,7 @@ static void tear_down(struct trainer *t)
 }
 
 /* The figures of the run, and summary.json. Collective. */
-static int conclude(struct trainer *t, const char *how, struct trm_result *result)
+static int train_conclude(struct trainer *t, const char *outcome, struct trm_result *result)
 {
   *result = (struct trm_result){
     .epochs = t->epoch + (trainer_epoch_done(t) ? 1 : 0),
@@ -253,37 +256,37 @@ static int conclude(struct trainer *t, const char *how, struct trm_result *resul
     .samples = t->samples,
     .wall_s = trainer_wall(t),
     .train_s = t->train_s,
-    .samples_per_s = t->train_s > 0 ? (double)t->samples_here / t->train_s : 0,
+    .samples_per_s = t->train_s > 0 ? (double)t->samples_this_run / t->train_s : 0,
     .final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN,
     .test_loss = t->test_loss,
     .test_accuracy = t->test_accuracy,
     .best_test_accuracy = t->best_accuracy,
     .tokens = t->model.spec.tokens,
     .token_bytes = t->test ? t->test->token_bytes : 0,
-    .status = how,
+    .status = outcome,
     .planned_bytes = trm_budget_total(&t->budget),
-    .max_resident_bytes = trm_memory_most(),
+    .max_resident_bytes = trm_memory_peak(),
   };
-  double between[] = {t->comm_s, t->wait_s};
-  t->comm->ops->allreduce(t->comm, between, 2, TRM_DOUBLE, TRM_SUM);
-  result->comm_s = between[0] / t->comm->size;
-  result->wait_s = between[1] / t->comm->size;
-  trm_pace_report(&t->pace, t->comm);
+  double seconds[] = {t->comm_s, t->wait_s};
+  t->comm->ops->allreduce(t->comm, seconds, 2, TRM_DOUBLE, TRM_SUM);
+  result->comm_s = seconds[0] / t->comm->size;
+  result->wait_s = seconds[1] / t->comm->size;
+  trm_slowdown_report(&t->slowdown, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
-  struct trm_gathering whole;
-  TRM_CHECK(trainer_gather(t, &whole));
+  struct trm_model_gather gather;
+  TRM_CHECK(trainer_gather_begin(t, &gather));
   int status = TRM_OK;
   if (t->comm->rank == 0)
-    status = trm_model_hash_of(&t->whole, trm_gathering_tensor, &whole, result->weights_sha256);
-  trm_gathering_end(&whole);
-  const int ranks = trainer_staleness(t);
+    status = trm_model_hash_tensors(&t->full_model, trm_model_gather_tensor, &gather, result->weights_sha256);
+  trm_model_gather_end(&gather);
+  const int ranks = trainer_gather_staleness(t);
   if (t->comm->rank != 0 || status != TRM_OK)
     return status;
-  return trm_rundir_summary(&t->dir, t->options, t->parts, &t->whole, result, t->staleness, ranks);
+  return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, result, t->staleness, ranks);
 }
 
 /* Collective: trace.json, if it was asked for. That it cannot be written is no reason to lose the run. */
-static void trace_write(const struct trainer *t)
+static void train_write_trace(const struct trainer *t)
 {
   if (!trm_trace_on())
     return;
@@ -294,13 +297,13 @@ static void trace_write(const struct trainer *t)
   trm_trace_stop();
 }
 
-int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result)
+int trm_train(const struct trm_options *options, const struct trm_modules *modules, struct trm_result *result)
 {
   struct trainer t = {
     .options = options,
-    .parts = parts,
-    .grid = parts->grid,
-    .comm = parts->grid->all,
+    .modules = modules,
+    .grid = modules->grid,
+    .comm = modules->grid->all,
     .best_loss = NAN,
     .best_accuracy = NAN,
     .test_loss = NAN,
@@ -309,28 +312,28 @@ int trm_train(const struct trm_options *options, const struct trm_parts *parts, 
   };
   trm_stop_listen();
   t.began = trainer_clock(&t);
-  int status = set_up(&t);
+  int status = train_set_up(&t);
   if (status == TRM_OK) {
     t.began = trainer_clock(&t);
-    const char *how;
+    const char *outcome;
     if (strcmp(options->run.trace, "steps") == 0)
       trm_trace_start(t.comm, TRACE_EVENTS);
-    status = trainer_run(&t, &how);
-    trace_write(&t);
+    status = trainer_run(&t, &outcome);
+    train_write_trace(&t);
     trm_progress_end();
     if (status != TRM_OK) {
       /* the run is on record all the same; its own failure is the message that counts */
       char *reason = trm_strdup(trm_error_text());
-      conclude(&t, "failed", result);
+      train_conclude(&t, "failed", result);
       trm_error(status, "%s", reason);
       trm_free(reason);
     } else {
-      status = trm_agree(t.comm, conclude(&t, how, result));
-      if (status == TRM_OK && strcmp(how, "stopped") == 0)
+      status = trm_agree(t.comm, train_conclude(&t, outcome, result));
+      if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
         status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; go on with "
                            "run.resume=auto", (unsigned long long)t.strategy.updates);
     }
   }
-  tear_down(&t);
+  train_tear_down(&t);
   return status;
 }

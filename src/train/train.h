@@ -9,7 +9,7 @@
 #include "train/strategy.h"
 
 /* What the roof has chosen from the tables; not owned. */
-struct trm_parts {
+struct trm_modules {
   struct trm_comm *comm; /* the whole job */
   const struct trm_grid *grid; /* its ranks by axes; for training */
   struct trm_device *device;
@@ -36,14 +36,14 @@ struct trm_result {
 };
 
 /* Collective. Trains as the options say, writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
-int trm_train(const struct trm_options *options, const struct trm_parts *parts, struct trm_result *result);
+int trm_train(const struct trm_options *options, const struct trm_modules *modules, struct trm_result *result);
 
 /* Collective. The tally of the model over the whole data set, each row once, divided over the ranks of comm. In steps
  * of `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is
  * not read. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
-                 const struct trm_pass *pass, struct trm_tally *tally);
+                 const struct trm_pass *pass, struct trm_loss_sums *sums);
 /* Collective. Adds up the ranks' tallies, the same bits on all. */
-void trm_tally_sum(struct trm_tally *tally, struct trm_comm *comm);
+void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 
 #endif

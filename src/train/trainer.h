@@ -4,45 +4,45 @@
 
 #include "core/axis.h"
 #include "train/budget.h"
-#include "train/feed.h"
+#include "train/device_batch.h"
 #include "train/lanes.h"
-#include "train/pace.h"
-#include "train/rundir.h"
+#include "train/slowdown.h"
+#include "train/run_dir.h"
 #include "train/stages.h"
 #include "train/train.h"
-#include "train/whole.h"
+#include "train/gather.h"
 
 /* For strategies that take sparse rows themselves (rows.c). */
 struct trainer_rows {
   struct trm_linear linear;
-  float *share;               /* (features) or NULL */
+  float *feature_frequency;               /* (features) or NULL */
   struct trm_sparse_row *row; /* (train.batch) with target */
   float *target;
 };
 
 struct trainer {
   const struct trm_options *options;
-  const struct trm_parts *parts;
+  const struct trm_modules *modules;
   const struct trm_grid *grid; /* parts->grid */
   struct trm_comm *comm;       /* grid->all */
   struct trm_axis *tensor;     /* the ranks that divide the layers; NULL: layers are whole */
 
   struct trm_dataset *data, *test; /* test: NULL if there is no test split */
-  struct trm_model whole; /* takes no memory: what all ranks have in common */
+  struct trm_model full_model; /* takes no memory: what all ranks have in common */
   struct trm_model model; /* the part that this rank has */
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
   struct trm_lanes lanes;
   int lane_count; /* of this rank; 0: no lanes */
   struct trm_host_batch batch;
-  struct trm_feed feed;
+  struct trm_device_batch device_batch;
   struct trainer_rows rows;
   struct trainer_stages stages;
   int slots; /* micro-batches that the model is bound for */
-  struct trm_pace pace;
-  struct trm_rundir dir; /* rank 0 */
+  struct trm_slowdown slowdown;
+  struct trm_run_dir run_dir; /* rank 0 */
   struct trm_budget budget;
-  size_t most_resident; /* bytes: this rank's most so far, looked up after a step */
+  size_t max_resident_bytes; /* bytes: this rank's most so far, looked up after a step */
 
   uint64_t steps_per_epoch, steps; /* of the whole run */
   uint64_t epoch, position;        /* samples of the epoch that are done */
@@ -51,16 +51,16 @@ struct trainer {
   double began, wall_before;   /* clock at the start; seconds of earlier parts of the run */
   double train_s;              /* seconds in steps, of this part */
   double comm_s, wait_s;       /* of them: this rank in communication, and waiting for others */
-  uint64_t samples_here;       /* samples of this part */
+  uint64_t samples_this_run;       /* samples of this part */
   double epoch_loss, epoch_rows; /* sums over the epoch so far */
   double best_loss, best_accuracy; /* at the best evaluation so far; NAN: none yet */
   uint64_t best_updates, stale_evaluations;
   double test_loss, test_accuracy; /* of the latest evaluation */
   uint64_t evaluated_at;           /* updates at the latest evaluation */
   uint64_t saved_at;               /* updates at the latest checkpoint */
-  double spoken;                   /* clock at the latest progress line */
-  double advancing;                /* clock when trainer_advance began */
-  uint64_t logged;                 /* step of the latest line of the log */
+  double progress_shown_at;                   /* clock at the latest progress line */
+  double advance_began;                /* clock when trainer_advance began */
+  uint64_t logged_step;                 /* step of the latest line of the log */
   struct trm_staleness *staleness; /* (ranks) as of the latest evaluation; NULL: the method has none */
 };
 
@@ -73,32 +73,32 @@ double trainer_clock(const struct trainer *t);
 bool trainer_epoch_done(const struct trainer *t);
 
 /* Collective (step.c). The next synchronous step; or, with an asynchronous method, the batches numbered below `end`,
- * which belong to this epoch, and the settling after them. *tally: sums over these batches, on every rank. */
-int trainer_advance(struct trainer *t, uint64_t end, struct trm_tally *tally);
+ * which belong to this epoch, and the quiesce point after them. *tally: sums over these batches, on every rank. */
+int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 /* Where a batch lies in the order of the epoch (step.c). */
-void trainer_batch(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
+void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
 /* What all passes of this rank have in common (step.c); for training. */
 struct trm_pass trainer_pass(const struct trainer *t);
 /* The gradients of the flat interval are complete on this rank; the strategy gets them (step.c). */
-int trainer_hand_over(struct trainer *t, size_t low, size_t high, const struct trm_tally *tally);
+int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums);
 /* What is said and written of a batch on rank 0 (epochs.c), after `step` batches of the run; more: samples done that
  * t->samples does not have yet. tally: of this batch. */
-int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_tally *tally, double rate);
+int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums, double rate);
 /* Collective (epochs.c). Brings every rank's staleness to all; returns how many there are: 0 or the ranks. */
-int trainer_staleness(struct trainer *t);
+int trainer_gather_staleness(struct trainer *t);
 /* Collective (epochs.c). To the end, a stop, or early stopping; *how says which: "done", "stopped", "early-stop". */
-int trainer_run(struct trainer *t, const char **how);
+int trainer_run(struct trainer *t, const char **outcome);
 
 /* Sparse rows of a linear model (rows.c). describe: collective; the strategy is told if the model is one. learn: this
  * rank's part of the batch goes to the strategy. */
-int trainer_rows_describe(struct trainer *t);
-int trainer_rows_learn(struct trainer *t, size_t low, size_t high, double rate, struct trm_tally *tally);
+int trainer_rows_setup(struct trainer *t);
+int trainer_rows_train(struct trainer *t, size_t low, size_t high, double rate, struct trm_loss_sums *sums);
 void trainer_rows_free(struct trainer *t);
 
-/* checkpoints (save.c). All are collective. */
-int trainer_gather(struct trainer *t, struct trm_gathering *gathering); /* begins to bring tensors to rank 0 */
+/* checkpoints (restart.c). All are collective. */
+int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* begins to bring tensors to rank 0 */
 int trainer_save(struct trainer *t);      /* checkpoints/step-N.h5 and last.h5; removes the oldest beyond run.keep */
 int trainer_save_best(struct trainer *t); /* checkpoints/best.h5 */
-int trainer_start(struct trainer *t);     /* initial weights, or those of run.resume */
+int trainer_init_or_resume(struct trainer *t);     /* initial weights, or those of run.resume */
 
 #endif

@@ -119,7 +119,7 @@ int nn_case_open(struct nn_case *c, struct trm_device *device, const char *text,
   return trm_model_bind(&c->model, device, c->w, c->g, max_rows, true);
 }
 
-static void batch_free(struct nn_case *c)
+static void nn_case_free_batch(struct nn_case *c)
 {
   while (c->arrays)
     c->device->ops->release(c->device, c->batch[--c->arrays]);
@@ -128,7 +128,7 @@ static void batch_free(struct nn_case *c)
 
 void nn_case_close(struct nn_case *c)
 {
-  batch_free(c);
+  nn_case_free_batch(c);
   trm_model_free(&c->model);
   c->device->ops->release(c->device, c->w);
   c->device->ops->release(c->device, c->g);
@@ -136,7 +136,7 @@ void nn_case_close(struct nn_case *c)
 }
 
 /* A device copy of a host array; the case owns it. */
-static const void *on_device(struct nn_case *c, const void *host, size_t bytes)
+static const void *nn_case_on_device(struct nn_case *c, const void *host, size_t bytes)
 {
   void *memory;
   CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, bytes, "batch", &memory), TRM_OK);
@@ -144,7 +144,7 @@ static const void *on_device(struct nn_case *c, const void *host, size_t bytes)
   return c->batch[c->arrays++] = memory;
 }
 
-static void batch_sparse(struct nn_case *c, size_t rows, size_t features, const float *x)
+static void nn_case_batch_sparse(struct nn_case *c, size_t rows, size_t features, const float *x)
 {
   int64_t *starts = trm_alloc((rows + 1) * sizeof *starts, "csr");
   int32_t *columns = trm_alloc(rows * features * sizeof *columns, "csr");
@@ -158,9 +158,9 @@ static void batch_sparse(struct nn_case *c, size_t rows, size_t features, const 
       }
     starts[i + 1] = (int64_t)entries;
   }
-  c->input.csr = (struct trm_csr){.starts = on_device(c, starts, (rows + 1) * sizeof *starts),
-                                  .columns = on_device(c, columns, entries * sizeof *columns),
-                                  .values = on_device(c, values, entries * sizeof *values),
+  c->input.csr = (struct trm_csr){.starts = nn_case_on_device(c, starts, (rows + 1) * sizeof *starts),
+                                  .columns = nn_case_on_device(c, columns, entries * sizeof *columns),
+                                  .values = nn_case_on_device(c, values, entries * sizeof *values),
                                   .rows = rows,
                                   .features = features};
   trm_free(starts);
@@ -168,12 +168,12 @@ static void batch_sparse(struct nn_case *c, size_t rows, size_t features, const 
   trm_free(values);
 }
 
-static void batch_tokens(struct nn_case *c, size_t count, const float *x)
+static void nn_case_batch_tokens(struct nn_case *c, size_t count, const float *x)
 {
   int32_t *tokens = trm_alloc(count * sizeof *tokens, "tokens");
   for (size_t i = 0; i < count; i++)
     tokens[i] = (int32_t)x[i];
-  c->input.tokens = on_device(c, tokens, count * sizeof *tokens);
+  c->input.tokens = nn_case_on_device(c, tokens, count * sizeof *tokens);
   trm_free(tokens);
 }
 
@@ -181,23 +181,23 @@ void nn_case_batch(struct nn_case *c, size_t rows, const float *x, const int32_t
                    const float *target_value)
 {
   const size_t features = trm_shape_count(&c->model.spec.shape);
-  batch_free(c);
+  nn_case_free_batch(c);
   c->input.rows = rows;
   if (c->model.spec.sparse)
-    batch_sparse(c, rows, features, x);
+    nn_case_batch_sparse(c, rows, features, x);
   else if (c->model.spec.tokens)
-    batch_tokens(c, rows * features, x);
+    nn_case_batch_tokens(c, rows * features, x);
   else
-    c->input.dense = on_device(c, x, rows * features * sizeof *x);
+    c->input.dense = nn_case_on_device(c, x, rows * features * sizeof *x);
   if (target_class)
-    c->input.target_class = on_device(c, target_class, rows * c->model.targets * sizeof *target_class);
+    c->input.target_class = nn_case_on_device(c, target_class, rows * c->model.targets * sizeof *target_class);
   if (target_value)
-    c->input.target_value = on_device(c, target_value, rows * c->model.spec.classes * sizeof *target_value);
+    c->input.target_value = nn_case_on_device(c, target_value, rows * c->model.spec.classes * sizeof *target_value);
   if (target_class && c->model.loss->signed_target) {
     float *value = trm_alloc(rows * sizeof *value, "signed targets");
     for (size_t i = 0; i < rows; i++)
       value[i] = target_class[i] ? 1 : -1;
-    c->input.target_value = on_device(c, value, rows * sizeof *value);
+    c->input.target_value = nn_case_on_device(c, value, rows * sizeof *value);
     trm_free(value);
   }
 }
@@ -268,9 +268,9 @@ float *nn_case_gradient(struct nn_case *c)
 
 float *nn_case_train(struct nn_case *c, const struct trm_pass *pass, float scale)
 {
-  struct trm_tally tally = {0};
-  CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, pass, scale, &tally, NULL, NULL), TRM_OK);
-  CU_ASSERT_EQUAL(tally.rows, (double)(pass->input->rows * c->model.targets));
+  struct trm_loss_sums sums = {0};
+  CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, pass, scale, &sums, NULL, NULL), TRM_OK);
+  CU_ASSERT_EQUAL(sums.rows, (double)(pass->input->rows * c->model.targets));
   return nn_case_gradient(c);
 }
 

@@ -13,14 +13,14 @@
 #include "kernels/kernels.h"
 #include "support/pretend_device.h"
 
-#define MOST 20000 /* arrays of one run */
+#define MAX_ARRAYS 20000 /* arrays of one run */
 
-static void *host_array[MOST], *device_array[MOST];
+static void *host_array[MAX_ARRAYS], *device_array[MAX_ARRAYS];
 static int host_arrays, device_arrays;
 static uint64_t digest; /* FNV-1a over words (Fowler, Noll, Vo) */
 
-static uint64_t run_one(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas, const char *name,
-                        int threads)
+static uint64_t on_devices_run(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas,
+                               const char *name, int threads)
 {
   struct trm_device device = {.ops = &pretend_device_ops};
   const int status = !strcmp(name, "pretend")
@@ -53,7 +53,7 @@ void on_devices_with(void (*test)(struct trm_device *device), const struct trm_b
   uint64_t first = 0;
 
   for (size_t i = 0; i < sizeof(run) / sizeof(*run); i++) {
-    const uint64_t bits = run_one(test, blas, run[i].name, run[i].threads);
+    const uint64_t bits = on_devices_run(test, blas, run[i].name, run[i].threads);
 
     if (i == 0)
       first = bits;
@@ -65,7 +65,7 @@ void on_devices_with(void (*test)(struct trm_device *device), const struct trm_b
 
 float *host_floats(size_t n)
 {
-  CU_ASSERT_FATAL(host_arrays < MOST);
+  CU_ASSERT_FATAL(host_arrays < MAX_ARRAYS);
   return host_array[host_arrays++] = trm_alloc(n * sizeof(float), "test");
 }
 
@@ -85,7 +85,7 @@ float *host_random(size_t n, uint32_t stream)
 
 void *device_bytes(struct trm_device *device, const void *host, size_t bytes)
 {
-  CU_ASSERT_FATAL(device_arrays < MOST);
+  CU_ASSERT_FATAL(device_arrays < MAX_ARRAYS);
   CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes, "test", &device_array[device_arrays]), TRM_OK);
   device->ops->upload(device, device_array[device_arrays], host, bytes);
   return device_array[device_arrays++];
@@ -119,7 +119,7 @@ float *read_floats(struct trm_device *device, const float *from, size_t n)
   return x;
 }
 
-static bool is_close(float got, double want, double absolute, double relative)
+static bool on_devices_is_close(float got, double want, double absolute, double relative)
 {
   if (isnan(got) || isnan(want))
     return isnan(got) && isnan(want);
@@ -131,7 +131,7 @@ static bool is_close(float got, double want, double absolute, double relative)
 void check_close(const char *what, const float *got, const double *want, size_t n, double absolute, double relative)
 {
   for (size_t i = 0; i < n; i++)
-    if (!is_close(got[i], want[i], absolute, relative)) {
+    if (!on_devices_is_close(got[i], want[i], absolute, relative)) {
       printf("\n    %s: element %zu of %zu is %.9g, should be %.9g\n", what, i, n, (double)got[i], want[i]);
       CU_FAIL("other numbers than the reference");
       return;

@@ -37,7 +37,7 @@ struct pretend {
   struct block *blocks;
 };
 
-_Noreturn static void __attribute__((format(printf, 1, 2))) give_up(const char *format, ...)
+_Noreturn static void __attribute__((format(printf, 1, 2))) pretend_fail(const char *format, ...)
 {
   va_list list;
 
@@ -51,141 +51,141 @@ _Noreturn static void __attribute__((format(printf, 1, 2))) give_up(const char *
 
 static struct pretend *pretend_of(const struct trm_device *device)
 {
-  return device->own;
+  return device->impl;
 }
 
-static bool within(const char *space, const void *pointer)
+static bool pretend_within(const char *space, const void *pointer)
 {
   return (uintptr_t)pointer >= (uintptr_t)space && (uintptr_t)pointer < (uintptr_t)space + SPACE;
 }
 
 /* Where the bytes at a device address really are; NULL stays NULL. */
-static void *real_of(const struct trm_device *device, const char *call, const void *pointer, size_t bytes)
+static void *pretend_real(const struct trm_device *device, const char *call, const void *pointer, size_t bytes)
 {
-  const struct pretend *own = pretend_of(device);
+  const struct pretend *p = pretend_of(device);
 
   if (!pointer)
     return NULL;
-  if (!within(own->seen, pointer))
-    give_up("%s: %p is not a device pointer", call, pointer);
-  const size_t offset = (size_t)((const char *)pointer - own->seen);
-  for (const struct block *b = own->blocks; b; b = b->next)
+  if (!pretend_within(p->seen, pointer))
+    pretend_fail("%s: %p is not a device pointer", call, pointer);
+  const size_t offset = (size_t)((const char *)pointer - p->seen);
+  for (const struct block *b = p->blocks; b; b = b->next)
     if (offset >= b->start && offset + bytes <= b->start + b->bytes)
-      return own->real + offset;
-  give_up("%s: the %zu bytes at device pointer %p do not lie in one block of this device", call, bytes, pointer);
+      return p->real + offset;
+  pretend_fail("%s: the %zu bytes at device pointer %p do not lie in one block of this device", call, bytes, pointer);
 }
 
-static const void *host_of(const struct trm_device *device, const char *call, const void *pointer)
+static const void *pretend_host(const struct trm_device *device, const char *call, const void *pointer)
 {
-  const struct pretend *own = pretend_of(device);
+  const struct pretend *p = pretend_of(device);
 
-  if (within(own->seen, pointer) || within(own->real, pointer))
-    give_up("%s: %p is not a host pointer", call, pointer);
+  if (pretend_within(p->seen, pointer) || pretend_within(p->real, pointer))
+    pretend_fail("%s: %p is not a host pointer", call, pointer);
   return pointer;
 }
 
 static int pretend_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
-  struct pretend *own = trm_alloc(sizeof(*own), "pretend device");
+  struct pretend *p = trm_alloc(sizeof(*p), "pretend device");
 
-  TRM_CHECK(trm_device_open(&own->cpu, "cpu", blas->name, blas->matmul, index, threads));
-  own->file = memfd_create("pretend device", MFD_CLOEXEC);
-  if (own->file < 0 || ftruncate(own->file, SPACE) != 0)
+  TRM_CHECK(trm_device_open(&p->cpu, "cpu", blas->name, blas->matmul, index, threads));
+  p->file = memfd_create("pretend device", MFD_CLOEXEC);
+  if (p->file < 0 || ftruncate(p->file, SPACE) != 0)
     return trm_error(TRM_FAILED, "pretend device: no memory file");
-  own->seen = mmap(NULL, SPACE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, own->file, 0);
-  own->real = mmap(NULL, SPACE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, own->file, 0);
-  if (own->seen == MAP_FAILED || own->real == MAP_FAILED)
+  p->seen = mmap(NULL, SPACE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, p->file, 0);
+  p->real = mmap(NULL, SPACE, PROT_NONE, MAP_SHARED | MAP_NORESERVE, p->file, 0);
+  if (p->seen == MAP_FAILED || p->real == MAP_FAILED)
     return trm_error(TRM_FAILED, "pretend device: no addresses");
-  own->used = 1;
-  device->own = own;
-  device->blas = own->cpu.blas;
-  device->threads = own->cpu.threads;
+  p->used = 1;
+  device->impl = p;
+  device->blas = p->cpu.blas;
+  device->threads = p->cpu.threads;
   device->host_memory = false;
   return TRM_OK;
 }
 
 static int pretend_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
 {
-  struct pretend *own = pretend_of(device);
+  struct pretend *p = pretend_of(device);
   struct block *b = trm_alloc(sizeof(*b), "pretend device: block");
-  const size_t room = bytes ? (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT : TRM_ALIGNMENT;
+  const size_t padded = bytes ? (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT : TRM_ALIGNMENT;
 
-  b->page = own->used;
-  b->pages = (room + PAGE - 1) / PAGE;
-  b->start = (b->page + b->pages) * PAGE - room;
+  b->page = p->used;
+  b->pages = (padded + PAGE - 1) / PAGE;
+  b->start = (b->page + b->pages) * PAGE - padded;
   b->bytes = bytes;
   b->what = what;
-  b->next = own->blocks;
-  own->blocks = b;
-  own->used += b->pages + 1;
-  if (own->used * PAGE > SPACE || mprotect(own->real + b->page * PAGE, b->pages * PAGE, PROT_READ | PROT_WRITE) != 0)
-    give_up("alloc: no room for %zu bytes (%s)", bytes, what);
-  memset(own->real + b->page * PAGE, PATTERN, b->start - b->page * PAGE);
-  memset(own->real + b->start + bytes, PATTERN, room - bytes);
-  *memory = own->seen + b->start;
+  b->next = p->blocks;
+  p->blocks = b;
+  p->used += b->pages + 1;
+  if (p->used * PAGE > SPACE || mprotect(p->real + b->page * PAGE, b->pages * PAGE, PROT_READ | PROT_WRITE) != 0)
+    pretend_fail("alloc: no room for %zu bytes (%s)", bytes, what);
+  memset(p->real + b->page * PAGE, PATTERN, b->start - b->page * PAGE);
+  memset(p->real + b->start + bytes, PATTERN, padded - bytes);
+  *memory = p->seen + b->start;
   return TRM_OK;
 }
 
-static void check_pattern(const struct block *b, const char *real, size_t from, size_t to)
+static void pretend_check_pattern(const struct block *b, const char *real, size_t from, size_t to)
 {
   for (size_t i = from; i < to; i++)
     if ((unsigned char)real[i] != PATTERN)
-      give_up("release: something was written %s the block of %zu bytes (%s)", i < b->start ? "before" : "behind",
-              b->bytes, b->what);
+      pretend_fail("release: something was written %s the block of %zu bytes (%s)", i < b->start ? "before" : "behind",
+                   b->bytes, b->what);
 }
 
 static void pretend_release(struct trm_device *device, void *memory)
 {
-  struct pretend *own = pretend_of(device);
-  const size_t offset = (size_t)((char *)memory - own->seen);
+  struct pretend *p = pretend_of(device);
+  const size_t offset = (size_t)((char *)memory - p->seen);
 
   if (!memory)
     return;
-  for (struct block **link = &own->blocks; *link; link = &(*link)->next) {
+  for (struct block **link = &p->blocks; *link; link = &(*link)->next) {
     struct block *b = *link;
 
     if (b->start != offset)
       continue;
-    check_pattern(b, own->real, b->page * PAGE, b->start);
-    check_pattern(b, own->real, b->start + b->bytes, (b->page + b->pages) * PAGE);
-    mprotect(own->real + b->page * PAGE, b->pages * PAGE, PROT_NONE);
-    fallocate(own->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(b->page * PAGE), (off_t)(b->pages * PAGE));
+    pretend_check_pattern(b, p->real, b->page * PAGE, b->start);
+    pretend_check_pattern(b, p->real, b->start + b->bytes, (b->page + b->pages) * PAGE);
+    mprotect(p->real + b->page * PAGE, b->pages * PAGE, PROT_NONE);
+    fallocate(p->file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)(b->page * PAGE), (off_t)(b->pages * PAGE));
     *link = b->next;
     trm_free(b);
     return;
   }
-  give_up("release: %p is not the start of a block of this device", memory);
+  pretend_fail("release: %p is not the start of a block of this device", memory);
 }
 
 static void pretend_close(struct trm_device *device)
 {
-  struct pretend *own = pretend_of(device);
+  struct pretend *p = pretend_of(device);
 
-  while (own->blocks) {
-    fprintf(stderr, "pretend device: close: %zu bytes (%s) were not released\n", own->blocks->bytes, own->blocks->what);
-    pretend_release(device, own->seen + own->blocks->start);
+  while (p->blocks) {
+    fprintf(stderr, "pretend device: close: %zu bytes (%s) were not released\n", p->blocks->bytes, p->blocks->what);
+    pretend_release(device, p->seen + p->blocks->start);
   }
-  munmap(own->seen, SPACE);
-  munmap(own->real, SPACE);
-  close(own->file);
-  trm_device_close(&own->cpu);
-  trm_free(own);
+  munmap(p->seen, SPACE);
+  munmap(p->real, SPACE);
+  close(p->file);
+  trm_device_close(&p->cpu);
+  trm_free(p);
 }
 
 /* -- the calls: every device pointer is checked and translated, then the CPU does the work */
 
 #define CPU (&pretend_of(device)->cpu)
-#define REAL(pointer, bytes) real_of(device, __func__, pointer, bytes)
+#define REAL(pointer, bytes) pretend_real(device, __func__, pointer, bytes)
 #define FLOATS(pointer, n) ((float *)REAL(pointer, (n) * sizeof(float)))
 
 static void pretend_upload(struct trm_device *device, void *to, const void *host, size_t bytes)
 {
-  CPU->ops->upload(CPU, REAL(to, bytes), host_of(device, __func__, host), bytes);
+  CPU->ops->upload(CPU, REAL(to, bytes), pretend_host(device, __func__, host), bytes);
 }
 
 static void pretend_download(struct trm_device *device, void *host, const void *from, size_t bytes)
 {
-  host_of(device, __func__, host);
+  pretend_host(device, __func__, host);
   CPU->ops->download(CPU, host, REAL(from, bytes), bytes);
 }
 
@@ -205,7 +205,7 @@ static int pretend_sync(struct trm_device *device)
 }
 
 /* Floats from the first to behind the last of a matrix with a leading dimension. */
-static size_t extent(size_t rows, size_t columns, size_t ld)
+static size_t pretend_extent(size_t rows, size_t columns, size_t ld)
 {
   return rows && columns ? (rows - 1) * ld + columns : 0;
 }
@@ -215,25 +215,25 @@ static void pretend_gemm(struct trm_device *device, bool transpose_a, bool trans
                          size_t ldc)
 {
   CPU->ops->gemm(CPU, transpose_a, transpose_b, m, n, k, alpha,
-                 FLOATS(a, transpose_a ? extent(k, m, lda) : extent(m, k, lda)), lda,
-                 FLOATS(b, transpose_b ? extent(n, k, ldb) : extent(k, n, ldb)), ldb, beta,
-                 FLOATS(c, extent(m, n, ldc)), ldc);
+                 FLOATS(a, transpose_a ? pretend_extent(k, m, lda) : pretend_extent(m, k, lda)), lda,
+                 FLOATS(b, transpose_b ? pretend_extent(n, k, ldb) : pretend_extent(k, n, ldb)), ldb, beta,
+                 FLOATS(c, pretend_extent(m, n, ldc)), ldc);
 }
 
-static struct trm_csr real_csr(struct trm_device *device, const char *call, const struct trm_csr *x)
+static struct trm_csr pretend_csr(struct trm_device *device, const char *call, const struct trm_csr *x)
 {
   struct trm_csr real = *x;
 
-  real.starts = real_of(device, call, x->starts, (x->rows + 1) * sizeof(*x->starts));
+  real.starts = pretend_real(device, call, x->starts, (x->rows + 1) * sizeof(*x->starts));
   const size_t entries = (size_t)(real.starts[x->rows] - real.starts[0]);
-  real.columns = real_of(device, call, x->columns, entries * sizeof(*x->columns));
-  real.values = real_of(device, call, x->values, entries * sizeof(*x->values));
+  real.columns = pretend_real(device, call, x->columns, entries * sizeof(*x->columns));
+  real.values = pretend_real(device, call, x->values, entries * sizeof(*x->values));
   return real;
 }
 
 static void pretend_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n)
 {
-  const struct trm_csr real = real_csr(device, __func__, x);
+  const struct trm_csr real = pretend_csr(device, __func__, x);
 
   CPU->ops->csr_forward(CPU, &real, FLOATS(w, n * x->features), FLOATS(y, x->rows * n), n);
 }
@@ -241,7 +241,7 @@ static void pretend_csr_forward(struct trm_device *device, const struct trm_csr 
 static void pretend_csr_backward(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta,
                                  float *dw, size_t n)
 {
-  const struct trm_csr real = real_csr(device, __func__, x);
+  const struct trm_csr real = pretend_csr(device, __func__, x);
 
   CPU->ops->csr_backward(CPU, &real, FLOATS(dy, x->rows * n), beta, FLOATS(dw, n * x->features), n);
 }
@@ -290,17 +290,17 @@ static void pretend_norm_backward(struct trm_device *device, const float *x, con
 }
 
 static void pretend_embedding_forward(struct trm_device *device, const int32_t *token, const float *w, float *y,
-                                      size_t r, size_t d, const struct trm_vocabulary *v)
+                                      size_t r, size_t d, const struct trm_vocab_shard *v)
 {
-  host_of(device, __func__, v);
+  pretend_host(device, __func__, v);
   CPU->ops->embedding_forward(CPU, REAL(token, r * sizeof(*token)), FLOATS(w, (v->high - v->low) * d), FLOATS(y, r * d),
                               r, d, v);
 }
 
 static void pretend_embedding_backward(struct trm_device *device, const int32_t *token, const float *dy, float beta,
-                                       float *dw, size_t r, size_t d, const struct trm_vocabulary *v)
+                                       float *dw, size_t r, size_t d, const struct trm_vocab_shard *v)
 {
-  host_of(device, __func__, v);
+  pretend_host(device, __func__, v);
   CPU->ops->embedding_backward(CPU, REAL(token, r * sizeof(*token)), FLOATS(dy, r * d), beta,
                                FLOATS(dw, (v->high - v->low) * d), r, d, v);
 }
@@ -310,8 +310,8 @@ static void pretend_attention_forward(struct trm_device *device, const struct tr
 {
   const size_t n = shape->b * shape->t * shape->heads;
 
-  host_of(device, __func__, shape);
-  CPU->ops->attention_forward(CPU, shape, FLOATS(qkv, 3 * n * shape->width), FLOATS(y, n * shape->width),
+  pretend_host(device, __func__, shape);
+  CPU->ops->attention_forward(CPU, shape, FLOATS(qkv, 3 * n * shape->head_dim), FLOATS(y, n * shape->head_dim),
                               FLOATS(row, 2 * n));
 }
 
@@ -320,16 +320,16 @@ static void pretend_attention_backward(struct trm_device *device, const struct t
 {
   const size_t n = shape->b * shape->t * shape->heads;
 
-  host_of(device, __func__, shape);
-  CPU->ops->attention_backward(CPU, shape, FLOATS(qkv, 3 * n * shape->width), FLOATS(row, 2 * n),
-                               FLOATS(dy, n * shape->width), FLOATS(dqkv, 3 * n * shape->width));
+  pretend_host(device, __func__, shape);
+  CPU->ops->attention_backward(CPU, shape, FLOATS(qkv, 3 * n * shape->head_dim), FLOATS(row, 2 * n),
+                               FLOATS(dy, n * shape->head_dim), FLOATS(dqkv, 3 * n * shape->head_dim));
 }
 
 static void pretend_rotary(struct trm_device *device, const struct trm_attention *shape, float base, bool back,
                            float *x)
 {
-  host_of(device, __func__, shape);
-  CPU->ops->rotary(CPU, shape, base, back, FLOATS(x, 3 * shape->b * shape->t * shape->heads * shape->width));
+  pretend_host(device, __func__, shape);
+  CPU->ops->rotary(CPU, shape, base, back, FLOATS(x, 3 * shape->b * shape->t * shape->heads * shape->head_dim));
 }
 
 static void pretend_swiglu_forward(struct trm_device *device, const float *x, float *y, size_t r, size_t f)
@@ -344,117 +344,117 @@ static void pretend_swiglu_backward(struct trm_device *device, const float *x, c
 }
 
 /* Floats of a batch of images before and behind the windows. */
-static size_t images_in(const struct trm_window2d *window, size_t planes)
+static size_t pretend_in(const struct trm_window2d *window, size_t planes)
 {
   return planes * window->in[0] * window->in[1];
 }
 
-static size_t images_out(const struct trm_window2d *window, size_t planes)
+static size_t pretend_out(const struct trm_window2d *window, size_t planes)
 {
   return planes * window->out[0] * window->out[1];
 }
 
-static size_t conv2d_weights(const struct trm_conv2d *how)
+static size_t pretend_weights(const struct trm_conv2d *conv)
 {
-  return how->units * (how->channels / how->groups) * how->window.kernel[0] * how->window.kernel[1];
+  return conv->units * (conv->channels / conv->groups) * conv->window.kernel[0] * conv->window.kernel[1];
 }
 
-static void pretend_conv2d_forward(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+static void pretend_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                    const float *w, const float *bias, float *y, size_t b)
 {
-  host_of(device, __func__, how);
-  CPU->ops->conv2d_forward(CPU, how, FLOATS(x, images_in(&how->window, b * how->channels)),
-                           FLOATS(w, conv2d_weights(how)), FLOATS(bias, how->units),
-                           FLOATS(y, images_out(&how->window, b * how->units)), b);
+  pretend_host(device, __func__, conv);
+  CPU->ops->conv2d_forward(CPU, conv, FLOATS(x, pretend_in(&conv->window, b * conv->channels)),
+                           FLOATS(w, pretend_weights(conv)), FLOATS(bias, conv->units),
+                           FLOATS(y, pretend_out(&conv->window, b * conv->units)), b);
 }
 
-static void pretend_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *how, const float *dy,
+static void pretend_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d *conv, const float *dy,
                                          const float *w, float *dx, size_t b)
 {
-  host_of(device, __func__, how);
-  CPU->ops->conv2d_backward_data(CPU, how, FLOATS(dy, images_out(&how->window, b * how->units)),
-                                 FLOATS(w, conv2d_weights(how)), FLOATS(dx, images_in(&how->window, b * how->channels)),
-                                 b);
+  pretend_host(device, __func__, conv);
+  CPU->ops->conv2d_backward_data(CPU, conv, FLOATS(dy, pretend_out(&conv->window, b * conv->units)),
+                                 FLOATS(w, pretend_weights(conv)),
+                                 FLOATS(dx, pretend_in(&conv->window, b * conv->channels)), b);
 }
 
-static void pretend_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *how, const float *x,
+static void pretend_conv2d_backward_weights(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                             const float *dy, float beta, float *dw, float *db, size_t b)
 {
-  host_of(device, __func__, how);
-  CPU->ops->conv2d_backward_weights(CPU, how, FLOATS(x, images_in(&how->window, b * how->channels)),
-                                    FLOATS(dy, images_out(&how->window, b * how->units)), beta,
-                                    FLOATS(dw, conv2d_weights(how)), FLOATS(db, how->units), b);
+  pretend_host(device, __func__, conv);
+  CPU->ops->conv2d_backward_weights(CPU, conv, FLOATS(x, pretend_in(&conv->window, b * conv->channels)),
+                                    FLOATS(dy, pretend_out(&conv->window, b * conv->units)), beta,
+                                    FLOATS(dw, pretend_weights(conv)), FLOATS(db, conv->units), b);
 }
 
-static void pretend_max_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x,
+static void pretend_max_pool_forward(struct trm_device *device, const struct trm_window2d *pool, const float *x,
                                      float *y, int32_t *at, size_t planes)
 {
-  host_of(device, __func__, how);
-  CPU->ops->max_pool_forward(CPU, how, FLOATS(x, images_in(how, planes)), FLOATS(y, images_out(how, planes)),
-                             REAL(at, images_out(how, planes) * sizeof(*at)), planes);
+  pretend_host(device, __func__, pool);
+  CPU->ops->max_pool_forward(CPU, pool, FLOATS(x, pretend_in(pool, planes)), FLOATS(y, pretend_out(pool, planes)),
+                             REAL(at, pretend_out(pool, planes) * sizeof(*at)), planes);
 }
 
-static void pretend_max_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+static void pretend_max_pool_backward(struct trm_device *device, const struct trm_window2d *pool, const float *dy,
                                       const int32_t *at, float *dx, size_t planes)
 {
-  host_of(device, __func__, how);
-  CPU->ops->max_pool_backward(CPU, how, FLOATS(dy, images_out(how, planes)),
-                              REAL(at, images_out(how, planes) * sizeof(*at)), FLOATS(dx, images_in(how, planes)),
+  pretend_host(device, __func__, pool);
+  CPU->ops->max_pool_backward(CPU, pool, FLOATS(dy, pretend_out(pool, planes)),
+                              REAL(at, pretend_out(pool, planes) * sizeof(*at)), FLOATS(dx, pretend_in(pool, planes)),
                               planes);
 }
 
-static void pretend_avg_pool_forward(struct trm_device *device, const struct trm_window2d *how, const float *x,
+static void pretend_avg_pool_forward(struct trm_device *device, const struct trm_window2d *pool, const float *x,
                                      float *y, size_t planes)
 {
-  host_of(device, __func__, how);
-  CPU->ops->avg_pool_forward(CPU, how, FLOATS(x, images_in(how, planes)), FLOATS(y, images_out(how, planes)), planes);
+  pretend_host(device, __func__, pool);
+  CPU->ops->avg_pool_forward(CPU, pool, FLOATS(x, pretend_in(pool, planes)), FLOATS(y, pretend_out(pool, planes)),
+                             planes);
 }
 
-static void pretend_avg_pool_backward(struct trm_device *device, const struct trm_window2d *how, const float *dy,
+static void pretend_avg_pool_backward(struct trm_device *device, const struct trm_window2d *pool, const float *dy,
                                       float *dx, size_t planes)
 {
-  host_of(device, __func__, how);
-  CPU->ops->avg_pool_backward(CPU, how, FLOATS(dy, images_out(how, planes)), FLOATS(dx, images_in(how, planes)),
+  pretend_host(device, __func__, pool);
+  CPU->ops->avg_pool_backward(CPU, pool, FLOATS(dy, pretend_out(pool, planes)), FLOATS(dx, pretend_in(pool, planes)),
                               planes);
 }
 
-static void pretend_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void pretend_batch_norm_moments(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                                        float *moments, size_t b)
 {
-  host_of(device, __func__, how);
-  CPU->ops->batch_norm_moments(CPU, how, FLOATS(x, b * how->channels * how->size), FLOATS(moments, 2 * how->channels),
-                               b);
+  pretend_host(device, __func__, bn);
+  CPU->ops->batch_norm_moments(CPU, bn, FLOATS(x, b * bn->channels * bn->size), FLOATS(moments, 2 * bn->channels), b);
 }
 
-static void pretend_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void pretend_batch_norm_forward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                                        const float *mean, const float *square, const float *w, const float *bias,
                                        float *y, size_t b)
 {
-  const size_t c = how->channels, n = b * c * how->size;
+  const size_t c = bn->channels, n = b * c * bn->size;
 
-  host_of(device, __func__, how);
-  CPU->ops->batch_norm_forward(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c),
-                               FLOATS(bias, c), FLOATS(y, n), b);
+  pretend_host(device, __func__, bn);
+  CPU->ops->batch_norm_forward(CPU, bn, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c), FLOATS(bias, c),
+                               FLOATS(y, n), b);
 }
 
-static void pretend_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void pretend_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                                     const float *mean, const float *square, const float *dy, float *sums, size_t b)
 {
-  const size_t c = how->channels, n = b * c * how->size;
+  const size_t c = bn->channels, n = b * c * bn->size;
 
-  host_of(device, __func__, how);
-  CPU->ops->batch_norm_sums(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(dy, n),
+  pretend_host(device, __func__, bn);
+  CPU->ops->batch_norm_sums(CPU, bn, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(dy, n),
                             FLOATS(sums, 2 * c), b);
 }
 
-static void pretend_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *how, const float *x,
+static void pretend_batch_norm_backward(struct trm_device *device, const struct trm_batch_norm *bn, const float *x,
                                         const float *mean, const float *square, const float *w, const float *dy,
                                         const float *sums, float *dx, size_t b)
 {
-  const size_t c = how->channels, n = b * c * how->size;
+  const size_t c = bn->channels, n = b * c * bn->size;
 
-  host_of(device, __func__, how);
-  CPU->ops->batch_norm_backward(CPU, how, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c), FLOATS(dy, n),
+  pretend_host(device, __func__, bn);
+  CPU->ops->batch_norm_backward(CPU, bn, FLOATS(x, n), FLOATS(mean, c), FLOATS(square, c), FLOATS(w, c), FLOATS(dy, n),
                                 FLOATS(sums, 2 * c), FLOATS(dx, n), b);
 }
 
@@ -466,22 +466,22 @@ static void pretend_softmax_cross_entropy(struct trm_device *device, const float
 }
 
 static void pretend_softmax_part(struct trm_device *device, const float *z, const int32_t *target,
-                                 const struct trm_vocabulary *v, float *part, size_t b)
+                                 const struct trm_vocab_shard *v, float *part, size_t b)
 {
-  host_of(device, __func__, v);
-  CPU->ops->softmax_part(CPU, FLOATS(z, b * (v->high - v->low)), REAL(target, b * sizeof(*target)), v,
-                         FLOATS(part, b * TRM_SCORES_WORDS), b);
+  pretend_host(device, __func__, v);
+  CPU->ops->softmax_shard_stats(CPU, FLOATS(z, b * (v->high - v->low)), REAL(target, b * sizeof(*target)), v,
+                                FLOATS(part, b * TRM_SCORES_FIELDS), b);
 }
 
 static void pretend_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
-                                          const struct trm_vocabulary *v, const float *most, const float *sum,
+                                          const struct trm_vocab_shard *v, const float *max, const float *sum,
                                           float scale, float smoothing, float *dz, size_t b)
 {
   const size_t c = v->high - v->low;
 
-  host_of(device, __func__, v);
-  CPU->ops->softmax_part_gradient(CPU, FLOATS(z, b * c), REAL(target, b * sizeof(*target)), v, FLOATS(most, b),
-                                  FLOATS(sum, b), scale, smoothing, FLOATS(dz, b * c), b);
+  pretend_host(device, __func__, v);
+  CPU->ops->softmax_shard_gradient(CPU, FLOATS(z, b * c), REAL(target, b * sizeof(*target)), v, FLOATS(max, b),
+                                   FLOATS(sum, b), scale, smoothing, FLOATS(dz, b * c), b);
 }
 
 static void pretend_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale,
@@ -508,7 +508,7 @@ static void pretend_sum(struct trm_device *device, float *to, const float *const
 {
   const float **real = trm_alloc((size_t)(count > 0 ? count : 0) * sizeof(*real), "pretend device: sum");
 
-  host_of(device, __func__, from);
+  pretend_host(device, __func__, from);
   for (int i = 0; i < count; i++)
     real[i] = FLOATS(from[i], n);
   CPU->ops->sum(CPU, FLOATS(to, n), real, count, n);
@@ -520,16 +520,16 @@ static double pretend_norm_squared(struct trm_device *device, const float *x, si
   return CPU->ops->norm_squared(CPU, FLOATS(x, n), n);
 }
 
-static void pretend_update(struct trm_device *device, const struct trm_update *how, float *w, const float *g,
+static void pretend_update(struct trm_device *device, const struct trm_update *update, float *w, const float *g,
                            float *first, float *second, size_t n)
 {
-  CPU->ops->update(CPU, how, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
+  CPU->ops->update(CPU, update, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
 }
 
-static void pretend_direction(struct trm_device *device, const struct trm_update *how, const float *w, float *g,
+static void pretend_direction(struct trm_device *device, const struct trm_update *update, const float *w, float *g,
                               float *first, float *second, size_t n)
 {
-  CPU->ops->direction(CPU, how, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
+  CPU->ops->lamb_direction(CPU, update, FLOATS(w, n), FLOATS(g, n), FLOATS(first, n), FLOATS(second, n), n);
 }
 
 const struct trm_device_ops pretend_device_ops = {
@@ -572,15 +572,15 @@ const struct trm_device_ops pretend_device_ops = {
   .batch_norm_sums = pretend_batch_norm_sums,
   .batch_norm_backward = pretend_batch_norm_backward,
   .softmax_cross_entropy = pretend_softmax_cross_entropy,
-  .softmax_part = pretend_softmax_part,
-  .softmax_part_gradient = pretend_softmax_part_gradient,
+  .softmax_shard_stats = pretend_softmax_part,
+  .softmax_shard_gradient = pretend_softmax_part_gradient,
   .mean_squared_error = pretend_mean_squared_error,
   .logistic = pretend_logistic,
   .hinge = pretend_hinge,
   .sum = pretend_sum,
   .norm_squared = pretend_norm_squared,
   .update = pretend_update,
-  .direction = pretend_direction,
+  .lamb_direction = pretend_direction,
 };
 
 int pretend_device_open(struct trm_device *device, int threads)

@@ -27,9 +27,9 @@ void reference_free(struct reference *r)
     trm_free(r->array[--r->arrays].values);
 }
 
-static void array_read(struct reference *r, const char *line, FILE *file)
+static void reference_read_array(struct reference *r, const char *line, FILE *file)
 {
-  CU_ASSERT_FATAL(r->arrays < MOST_ENTRIES);
+  CU_ASSERT_FATAL(r->arrays < MAX_ENTRIES);
   const int a = r->arrays++;
   r->array[a].size[0] = r->array[a].size[1] = 1;
   const int fields = sscanf(line, "array %47s %zu %zu", r->array[a].name, &r->array[a].size[0], &r->array[a].size[1]);
@@ -53,12 +53,12 @@ bool reference_next(FILE *file, struct reference *r)
       }
       found = true;
     } else if (strncmp(line, "set ", 4) == 0) {
-      CU_ASSERT_FATAL(r->settings < MOST_ENTRIES);
+      CU_ASSERT_FATAL(r->settings < MAX_ENTRIES);
       CU_ASSERT_EQUAL_FATAL(sscanf(line, "set %47s %511[^\n]", r->setting[r->settings].name,
                                    r->setting[r->settings].text), 2);
       r->settings++;
     } else if (strncmp(line, "array ", 6) == 0) {
-      array_read(r, line, file);
+      reference_read_array(r, line, file);
     } else {
       CU_ASSERT_FATAL(line[0] == '#' || line[0] == '\n');
     }
@@ -163,10 +163,10 @@ float reference_run_step(struct reference_run *run, double rate, size_t batch)
 {
   struct trm_strategy *s = &run->strategy;
   const struct trm_pass pass = nn_case_pass(run->c);
-  struct trm_tally tally = {0};
-  CU_ASSERT_EQUAL_FATAL(trm_model_train(&run->c->model, &pass, 1.0f / (float)batch, &tally, NULL, NULL), TRM_OK);
-  CU_ASSERT_EQUAL_FATAL(s->ops->step(s, rate, &tally), TRM_OK);
-  return (float)(tally.loss / tally.rows);
+  struct trm_loss_sums sums = {0};
+  CU_ASSERT_EQUAL_FATAL(trm_model_train(&run->c->model, &pass, 1.0f / (float)batch, &sums, NULL, NULL), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(s->ops->step(s, rate, &sums), TRM_OK);
+  return (float)(sums.loss / sums.rows);
 }
 
 void reference_run_close(struct reference_run *run)

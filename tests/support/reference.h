@@ -7,19 +7,19 @@
 #include "mpi/strategies.h"
 #include "support/nn_case.h"
 
-enum { MOST_ENTRIES = 256 };
+enum { MAX_ENTRIES = 256 };
 
 /* One case of a file: settings and arrays by name. */
 struct reference {
   int settings, arrays;
   struct {
     char name[48], text[512];
-  } setting[MOST_ENTRIES];
+  } setting[MAX_ENTRIES];
   struct {
     char name[48];
     size_t size[2], count; /* size[1] is 1 for vectors; a scalar has count 1 */
     double *values;
-  } array[MOST_ENTRIES];
+  } array[MAX_ENTRIES];
 };
 
 FILE *reference_open(const char *name);                     /* a file of tests/reference */

@@ -10,10 +10,10 @@
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, SERVER, LAYOUTS };
 static const char *const layout_name[] = {"one node", "nodes of two", "no shared memory", "a rank that serves"};
-enum { MOST_RANKS = 16 };
+enum { MAX_RANKS = 16 };
 
 /* Many ranks try one node and one other layout; fewer ranks try them all. */
-static inline bool is_left_out(enum layout layout)
+static inline bool is_skipped(enum layout layout)
 {
   return world->size > 4 && layout != ONE_NODE && (int)layout != 1 + world->size % 3;
 }
@@ -47,7 +47,7 @@ struct job {
   struct trm_strategy strategy;
 };
 
-static inline bool is_each(const struct setup *c)
+static inline bool is_split_batch(const struct setup *c)
 {
   return strstr(c->method, "ssp") != NULL;
 }
@@ -82,7 +82,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                                      .beta1 = 0.9f,
                                                      .beta2 = 0.99f,
                                                      .epsilon = 1e-3f},
-                                          .states = states_of(c->rule),
+                                          .states = rule_states(c->rule),
                                           .clip = c->clip,
                                           .tensor = &job->tensor,
                                           .tensors = 1};
@@ -136,7 +136,7 @@ static inline float initial(size_t i)
 
 static inline void job_begin(struct job *job)
 {
-  strategy_begin(&job->strategy, initial);
+  strategy_restore_initial(&job->strategy, initial);
 }
 
 static inline double rate_of(uint64_t batch)
@@ -147,27 +147,27 @@ static inline double rate_of(uint64_t batch)
 /* A step of the batch at hand; s->g is set. */
 static inline int step(struct trm_strategy *s, uint64_t batch, double loss)
 {
-  struct trm_tally tally = {.loss = loss, .rows = 1};
-  return s->ops->step(s, rate_of(batch), &tally);
+  struct trm_loss_sums sums = {.loss = loss, .rows = 1};
+  return s->ops->step(s, rate_of(batch), &sums);
 }
 
 /* All batches before `end`, as the trainer has it: every worker goes its own way. fail_at: the batch at which worker
  * `failing` has no finite loss. Returns this rank's status. */
-static inline int drive(struct job *job, uint64_t end, double noise, uint64_t fail_at, int failing)
+static inline int run_worker(struct job *job, uint64_t end, double noise, uint64_t fail_at, int failing)
 {
   struct trm_strategy *s = &job->strategy;
   uint64_t batch;
   int status = TRM_OK;
-  while (s->ops->claim(s, end, &batch)) {
+  while (s->ops->next_batch(s, end, &batch)) {
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
-    gradient(batch, s->index, s->parts, noise, s->w, s->g, s->elements);
+    gradient(batch, s->batch_shard, s->batch_shards, noise, s->w, s->g, s->elements);
     const bool fails = batch == fail_at && worker_of(s)->number == failing;
     const int now = step(s, batch, fails ? (double)NAN : 1);
     status = status == TRM_OK ? now : status;
     s->halt = status != TRM_OK;
   }
   s->halt = false;
-  CU_ASSERT_EQUAL(s->ops->settle(s), TRM_OK);
+  CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
   return status;
 }
 
@@ -198,11 +198,11 @@ static inline void serial_end(struct serial *r)
 
 static inline void serial_step(struct serial *r, const struct trm_optimizer *optimizer, double rate, const float *g)
 {
-  struct trm_update how = optimizer->update;
-  how.rate = (float)rate;
-  how.scale = trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, g, trm_optimizer_trained(optimizer)));
-  how.step = ++r->steps;
-  trm_optimizer_apply(optimizer, &cpu, &how, NULL, 0, r->elements, r->w, g, r->state);
+  struct trm_update update = optimizer->update;
+  update.rate = (float)rate;
+  update.scale = trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, g, trm_optimizer_trained(optimizer)));
+  update.step = ++r->steps;
+  trm_optimizer_apply(optimizer, &cpu, &update, NULL, 0, r->elements, r->w, g, r->state);
 }
 
 static inline bool same(const float *a, const float *b, size_t n)
@@ -218,7 +218,7 @@ static inline double distance(const float *a, const float *b, size_t n)
   return worst;
 }
 
-static inline void meet(void)
+static inline void world_barrier(void)
 {
   world->ops->barrier(world);
 }

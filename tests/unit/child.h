@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* Runs `work` in a child whose stderr is ends[1]; gives what comes out of ends[0] and its exit status. */
-static inline int child_read(void (*work)(void), const int ends[2], char *text, size_t room)
+static inline int child_read(void (*work)(void), const int ends[2], char *text, size_t capacity)
 {
   fflush(NULL);
   const pid_t child = fork();
@@ -22,10 +22,10 @@ static inline int child_read(void (*work)(void), const int ends[2], char *text, 
     _exit(0);
   }
   close(ends[1]);
-  size_t held = 0;
-  for (ssize_t got; held < room - 1 && (got = read(ends[0], text + held, room - 1 - held)) > 0;)
-    held += (size_t)got;
-  text[held] = '\0';
+  size_t length = 0;
+  for (ssize_t got; length < capacity - 1 && (got = read(ends[0], text + length, capacity - 1 - length)) > 0;)
+    length += (size_t)got;
+  text[length] = '\0';
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
@@ -33,10 +33,10 @@ static inline int child_read(void (*work)(void), const int ends[2], char *text, 
 }
 
 /* stderr is a pipe. */
-static inline int child_run(void (*work)(void), char *text, size_t room)
+static inline int child_run(void (*work)(void), char *text, size_t capacity)
 {
   int ends[2];
-  return pipe(ends) == 0 ? child_read(work, ends, text, room) : -1;
+  return pipe(ends) == 0 ? child_read(work, ends, text, capacity) : -1;
 }
 
 #endif

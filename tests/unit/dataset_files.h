@@ -148,8 +148,8 @@ static inline int made_file(const char *path, enum made_kind kind, size_t width,
 }
 
 /* Is row `at` of the batch row `row` of the file? Rows of tokens begin `stride` tokens apart. */
-static inline bool made_is_row_apart(enum made_kind kind, size_t width, size_t context, size_t stride,
-                                     const struct trm_host_batch *batch, size_t at, uint64_t row)
+static inline bool made_is_row_strided(enum made_kind kind, size_t width, size_t context, size_t stride,
+                                       const struct trm_host_batch *batch, size_t at, uint64_t row)
 {
   bool same = true;
   if (kind == MADE_TOKENS || kind == MADE_WIDE_TOKENS) {
@@ -176,7 +176,7 @@ static inline bool made_is_row_apart(enum made_kind kind, size_t width, size_t c
 static inline bool made_is_row(enum made_kind kind, size_t width, size_t context, const struct trm_host_batch *batch,
                                size_t at, uint64_t row)
 {
-  return made_is_row_apart(kind, width, context, context, batch, at, row);
+  return made_is_row_strided(kind, width, context, context, batch, at, row);
 }
 
 /* The number of row `at` of a batch, where the kind carries one. */

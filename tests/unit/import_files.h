@@ -37,7 +37,7 @@ static inline bool file_exists(const char *name)
 }
 
 #ifdef HAVE_ZLIB
-static inline void file_zip(const char *name, const void *bytes, size_t count)
+static inline void file_gzip(const char *name, const void *bytes, size_t count)
 {
   char *path = file_name(name);
   gzFile file = gzopen(path, "wb");
@@ -48,7 +48,7 @@ static inline void file_zip(const char *name, const void *bytes, size_t count)
 }
 
 /* Keeps the first bytes of a file. */
-static inline void file_cut(const char *name, long bytes)
+static inline void file_truncate(const char *name, long bytes)
 {
   char *path = file_name(name);
   CU_ASSERT_EQUAL(truncate(path, bytes), 0);
@@ -132,7 +132,7 @@ static inline void out_remove(void)
 /* Runs a table of tests in a folder that is there meanwhile. */
 static inline int import_suite(const char *name, CU_TestInfo *tests)
 {
-  trm_log_quiet(true);
+  trm_log_set_quiet(true);
   made_folder(folder);
   if (!folder[0])
     return 99;

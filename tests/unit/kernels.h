@@ -9,7 +9,7 @@
 /* kernels_products.c */
 void gemm_reference(struct trm_device *device);
 void gemm_empty(struct trm_device *device);
-void gemm_rounds(struct trm_device *device); /* how factors are rounded to bfloat16 */
+void gemm_bfloat16_rounding(struct trm_device *device); /* how factors are rounded to bfloat16 */
 void csr_reference(struct trm_device *device);
 
 /* kernels_sparse.c */

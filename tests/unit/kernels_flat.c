@@ -154,7 +154,7 @@ static void update_do(struct trm_device *device, const struct trm_update *how, f
                       float *second, size_t n)
 {
   if (how->rule == TRM_UPDATE_LAMB)
-    device->ops->direction(device, how, w, g, first, second, n);
+    device->ops->lamb_direction(device, how, w, g, first, second, n);
   else
     device->ops->update(device, how, w, g, first, second, n);
 }

@@ -177,7 +177,7 @@ static const struct conv_kernels *conv2d_kind;
 static void conv2d_one_kind(struct trm_device *device)
 {
   struct trm_device *cpu = device->host_memory ? device : pretend_device_cpu(device);
-  ((struct cpu_state *)cpu->own)->conv = conv2d_kind;
+  ((struct cpu_state *)cpu->impl)->conv = conv2d_kind;
   conv2d_drawn(device, 40);
 }
 
@@ -185,7 +185,7 @@ void conv2d_every_processor(void)
 {
   int kinds = 0;
   for (int k = 0; conv_kernels_table[k]; k++)
-    if (conv_kernels_table[k]->works()) {
+    if (conv_kernels_table[k]->supported()) {
       conv2d_kind = conv_kernels_table[k];
       on_devices(conv2d_one_kind);
       kinds++;

@@ -33,8 +33,8 @@ static void softmax_want(const float *z, const int32_t *target, double scale, do
       }
     for (size_t j = 0; j < c; j++)
       sum += exp(z[j] - maximum);
-    want.correct[i] = target[i] == TRM_IGNORED ? -1 : best == (size_t)target[i];
-    for (size_t j = 0; j < c && target[i] != TRM_IGNORED; j++) {
+    want.correct[i] = target[i] == TRM_IGNORE_INDEX ? -1 : best == (size_t)target[i];
+    for (size_t j = 0; j < c && target[i] != TRM_IGNORE_INDEX; j++) {
       const double share = smoothing / (double)c + (j == (size_t)target[i] ? 1 - smoothing : 0);
 
       want.loss[i] += share * (log(sum) + maximum - z[j]);
@@ -86,7 +86,7 @@ void softmax_reference(struct trm_device *device)
     softmax_check(device, z, targets(b, c), 1.0f / (float)(b + 1), 0, b, c, 8);
     int32_t *some = targets(b, c);
     for (size_t i = 0; i < b; i += 3)
-      some[i] = TRM_IGNORED;
+      some[i] = TRM_IGNORE_INDEX;
     softmax_check(device, z, some, 1.0f / (float)(b + 1), s % 2 ? 0 : 0.1f, b, c, 8);
     softmax_check(device, z, some, 1.0f / (float)(b + 1), 0.5f, b, c, 8);
   }
@@ -137,20 +137,20 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
   double *dgot = trm_alloc(b * c * sizeof(*dgot), "got");
   const int32_t *on_target = device_bytes(device, target, b * sizeof(*target));
   const float *part[PARTS], *on_z[PARTS];
-  struct trm_vocabulary v[PARTS];
+  struct trm_vocab_shard v[PARTS];
   float *most = host_floats(b), *sum = host_floats(b), *loss = host_floats(b), *correct = host_floats(b);
 
   softmax_want(z, target, (double)scale, (double)smoothing, b, c, want);
   for (size_t k = 0; k < PARTS; k++) {
-    v[k] = (struct trm_vocabulary){k * c / PARTS, (k + 1) * c / PARTS, c};
+    v[k] = (struct trm_vocab_shard){k * c / PARTS, (k + 1) * c / PARTS, c};
     const size_t n = v[k].high - v[k].low;
-    float *own = host_floats(b * n), *words = device_nan(device, b * TRM_SCORES_WORDS);
+    float *own = host_floats(b * n), *words = device_nan(device, b * TRM_SCORES_FIELDS);
 
     for (size_t i = 0; i < b; i++)
       memcpy(own + i * n, z + i * c + v[k].low, n * sizeof(*own));
     on_z[k] = device_floats(device, own, b * n);
-    device->ops->softmax_part(device, on_z[k], on_target, &v[k], words, b);
-    part[k] = read_floats(device, words, b * TRM_SCORES_WORDS);
+    device->ops->softmax_shard_stats(device, on_z[k], on_target, &v[k], words, b);
+    part[k] = read_floats(device, words, b * TRM_SCORES_FIELDS);
   }
   for (size_t i = 0; i < b; i++) {
     double total = 0, distance = 0;
@@ -158,22 +158,22 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
 
     most[i] = -INFINITY;
     for (size_t k = 0; k < PARTS; k++) {
-      const float *w = part[k] + i * TRM_SCORES_WORDS;
+      const float *w = part[k] + i * TRM_SCORES_FIELDS;
 
-      first = w[TRM_SCORES_MOST] > most[i] ? w[TRM_SCORES_FIRST] : first;
-      most[i] = fmaxf(most[i], w[TRM_SCORES_MOST]);
-      own = fmaxf(own, w[TRM_SCORES_OWN]);
+      first = w[TRM_SCORES_MAX] > most[i] ? w[TRM_SCORES_ARGMAX] : first;
+      most[i] = fmaxf(most[i], w[TRM_SCORES_MAX]);
+      own = fmaxf(own, w[TRM_SCORES_TARGET]);
     }
     for (size_t k = 0; k < PARTS; k++) {
-      const float *w = part[k] + i * TRM_SCORES_WORDS;
-      const double up = (double)most[i] - (double)w[TRM_SCORES_MOST];
+      const float *w = part[k] + i * TRM_SCORES_FIELDS;
+      const double up = (double)most[i] - (double)w[TRM_SCORES_MAX];
 
       total += (double)w[TRM_SCORES_SUM] * exp(-up);
       distance += (double)w[TRM_SCORES_DISTANCE] + (double)(v[k].high - v[k].low) * up;
     }
     sum[i] = (float)total;
-    correct[i] = target[i] == TRM_IGNORED ? -1 : (float)(first == (float)target[i]);
-    if (target[i] != TRM_IGNORED)
+    correct[i] = target[i] == TRM_IGNORE_INDEX ? -1 : (float)(first == (float)target[i]);
+    if (target[i] != TRM_IGNORE_INDEX)
       loss[i] = (float)(log(total) + (1 - (double)smoothing) * (double)(most[i] - own) +
                         (double)smoothing * distance / (double)c);
   }
@@ -184,7 +184,7 @@ static void parts_check(struct trm_device *device, const float *z, const int32_t
     const size_t n = v[k].high - v[k].low;
     float *dz = device_nan(device, b * n);
 
-    device->ops->softmax_part_gradient(device, on_z[k], on_target, &v[k], on_most, on_sum, scale, smoothing, dz, b);
+    device->ops->softmax_shard_gradient(device, on_z[k], on_target, &v[k], on_most, on_sum, scale, smoothing, dz, b);
     for (size_t i = 0; i < b; i++)
       for (size_t j = 0; j < n; j++)
         dgot[i * n + j] = want.dz[i * c + v[k].low + j];
@@ -209,7 +209,7 @@ void softmax_parts(struct trm_device *device)
       z[i] *= 8;
     parts_check(device, z, some, 0, b, c, 8);
     for (size_t i = 0; i < b; i += 3)
-      some[i] = TRM_IGNORED;
+      some[i] = TRM_IGNORE_INDEX;
     parts_check(device, z, some, 0.1f, b, c, 8);
   }
   parts_check(device, ties, first, 0, 3, 4, 1e4);
@@ -219,16 +219,16 @@ void softmax_parts(struct trm_device *device)
 void softmax_part_bad_target(struct trm_device *device)
 {
   static const int32_t bad[] = {1, 5, 4};
-  static const struct trm_vocabulary v = {2, 5, 5};
-  float *part = device_nan(device, 3 * TRM_SCORES_WORDS);
+  static const struct trm_vocab_shard v = {2, 5, 5};
+  float *part = device_nan(device, 3 * TRM_SCORES_FIELDS);
 
-  device->ops->softmax_part(device, device_floats(device, host_random(9, 1), 9), device_bytes(device, bad, sizeof(bad)),
-                            &v, part, 3);
+  device->ops->softmax_shard_stats(device, device_floats(device, host_random(9, 1), 9),
+                                   device_bytes(device, bad, sizeof(bad)), &v, part, 3);
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "row 1 is 5"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "5 classes"));
   CU_ASSERT(isfinite(read_floats(device, part, 15)[TRM_SCORES_SUM]));
-  CU_ASSERT(isnan(read_floats(device, part, 15)[TRM_SCORES_WORDS + TRM_SCORES_SUM]));
+  CU_ASSERT(isnan(read_floats(device, part, 15)[TRM_SCORES_FIELDS + TRM_SCORES_SUM]));
 }
 
 void softmax_bad_target(struct trm_device *device)

@@ -110,7 +110,7 @@ void gemm_empty(struct trm_device *device)
 }
 
 /* A product with the unit matrix is the other factor, rounded. */
-void gemm_rounds(struct trm_device *device)
+void gemm_bfloat16_rounding(struct trm_device *device)
 {
   enum { N = 48 };
   const float special[] = {0,        -0.0f,         1,          -1,           1.00390625f, 1.01171875f, 1.0039063f,

@@ -125,7 +125,7 @@ void embedding_reference(struct trm_device *device)
     const int32_t *on_token = device_bytes(device, token, r * sizeof(*token));
     const float *on_dy = device_floats(device, dy, r * d);
     float *to = device_nan(device, r * d), *dw = device_nan(device, v * d), *more = device_floats(device, there, v * d);
-    const struct trm_vocabulary all = {0, v, v};
+    const struct trm_vocab_shard all = {0, v, v};
     device->ops->embedding_forward(device, on_token, device_floats(device, w, v * d), to, r, d, &all);
     check_same("embedding", read_floats(device, to, r * d), y, r * d);
     device->ops->embedding_backward(device, on_token, on_dy, 0, dw, r, d, &all);
@@ -145,7 +145,7 @@ void embedding_reference(struct trm_device *device)
 void embedding_parts(struct trm_device *device)
 {
   enum { R = 90, D = 17, V = 23, CUT = 9 };
-  static const struct trm_vocabulary whole = {0, V, V}, parts[] = {{0, CUT, V}, {CUT, V, V}};
+  static const struct trm_vocab_shard whole = {0, V, V}, parts[] = {{0, CUT, V}, {CUT, V, V}};
   const float *w = device_floats(device, host_random(V * D, 1), V * D);
   const float *dy = device_floats(device, host_random(R * D, 2), R * D);
   float *want = device_nan(device, R * D), *dwant = device_nan(device, V * D), *dw = device_nan(device, V * D);
@@ -179,7 +179,7 @@ void embedding_parts(struct trm_device *device)
 void embedding_bad_token(struct trm_device *device)
 {
   static const int32_t token[] = {2, 3, 0, -1};
-  static const struct trm_vocabulary three = {0, 3, 3};
+  static const struct trm_vocab_shard three = {0, 3, 3};
   const int32_t *on_token = device_bytes(device, token, sizeof(token));
   const float *w = host_random(3 * 5, 1), *dy = device_floats(device, host_random(4 * 5, 2), 4 * 5);
   float *y = device_nan(device, 4 * 5), *dw = device_nan(device, 3 * 5);
@@ -202,7 +202,7 @@ void embedding_bad_token(struct trm_device *device)
 static void attention_want(const struct trm_attention *a, const float *qkv, const float *dy, double *y, double *row,
                            double *dqkv)
 {
-  const size_t e = a->width, d = a->heads * e;
+  const size_t e = a->head_dim, d = a->heads * e;
   double *p = doubles(2 * a->t), *dp = p + a->t;
 
   for (size_t bh = 0; bh < a->b * a->heads; bh++) {
@@ -248,7 +248,7 @@ static void attention_want(const struct trm_attention *a, const float *qkv, cons
 
 static void attention_check(struct trm_device *device, const struct trm_attention *a, float size)
 {
-  const size_t n = a->b * a->t * a->heads * a->width, rows = 2 * a->b * a->t * a->heads;
+  const size_t n = a->b * a->t * a->heads * a->head_dim, rows = 2 * a->b * a->t * a->heads;
   float *qkv = host_random(3 * n, 1);
   const float *dy = host_random(n, 2);
   double *y = doubles(4 * n + rows), *dqkv = y + n, *row = dqkv + 3 * n;
@@ -304,7 +304,7 @@ void rotary_reference(struct trm_device *device)
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     const struct trm_attention *a = &shapes[s];
-    const size_t heads = a->heads, half = a->width / 2, n = a->b * a->t * 3 * heads * a->width;
+    const size_t heads = a->heads, half = a->head_dim / 2, n = a->b * a->t * 3 * heads * a->head_dim;
     const float *x = host_random(n, 1);
     double *want = doubles(2 * n), *same = want + n;
 
@@ -313,8 +313,8 @@ void rotary_reference(struct trm_device *device)
     for (size_t i = 0; i < a->b * a->t; i++)
       for (size_t h = 0; h < 2 * heads; h++)
         for (size_t j = 0; j < half; j++) {
-          const double angle = (double)(i % a->t) * pow(500, -2 * (double)j / (double)a->width);
-          const size_t at = (i * 3 * heads + h) * a->width + j;
+          const double angle = (double)(i % a->t) * pow(500, -2 * (double)j / (double)a->head_dim);
+          const size_t at = (i * 3 * heads + h) * a->head_dim + j;
 
           want[at] = x[at] * cos(angle) - x[at + half] * sin(angle);
           want[at + half] = x[at + half] * cos(angle) + x[at] * sin(angle);

@@ -65,7 +65,7 @@ static double want_score(const struct outcome *want, const struct trm_sparse_row
 /* The definition, in double. */
 static void pass_want(const struct rows *x, const struct trm_sparse_sgd *how, bool biased, struct outcome *want)
 {
-  const size_t together = how->together ? how->together : x->rows;
+  const size_t together = how->update_rows ? how->update_rows : x->rows;
 
   for (size_t first = 0, end; first < x->rows; first = end) {
     end = first + together < x->rows ? first + together : x->rows;
@@ -111,7 +111,7 @@ static void pass_check(struct trm_device *device, const struct rows *x, struct t
   struct trm_sparse_sums sums;
   char text[96];
 
-  snprintf(text, sizeof(text), "%zu rows, %zu features, %zu together, %s%s", x->rows, k, how.together,
+  snprintf(text, sizeof(text), "%zu rows, %zu features, %zu together, %s%s", x->rows, k, how.update_rows,
            how.loss == TRM_MARGIN_HINGE ? "hinge" : "logistic", how.shrink ? ", shrinking" : "");
   for (size_t j = 0; j < k; j++)
     want.w[j] = w[j] = start[j];
@@ -158,7 +158,7 @@ void sparse_sgd_reference(struct trm_device *device)
     for (size_t t = 0; t < COUNT(together); t++)
       for (int kind = 0; kind < 4; kind++) {
         const struct trm_sparse_sgd how = {.loss = kind % 2 ? TRM_MARGIN_LOGISTIC : TRM_MARGIN_HINGE, .rate = 0.1f,
-                                           .together = together[t], .shrink = kind / 2 ? shrink : NULL};
+                                           .update_rows = together[t], .shrink = kind / 2 ? shrink : NULL};
 
         pass_check(device, &x, how, t % 2 == 0);
       }
@@ -168,7 +168,7 @@ void sparse_sgd_reference(struct trm_device *device)
 
 void sparse_sgd_extremes(struct trm_device *device)
 {
-  struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 1, .together = 1};
+  struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 1, .update_rows = 1};
   const int32_t column[] = {0, 1};
   const float value[] = {1, 1}, target[] = {1, -1, 1};
   const struct trm_sparse_row row[] = {{column, value, 2}, {NULL, NULL, 0}, {column, value, 1}};
@@ -242,7 +242,7 @@ void sparse_sgd_races(void)
     shrink[j] = 0.1f;
   for (int i = 0; i < 2; i++) {
     worker[i] = (struct worker){
-      .x = &x, .how = {.loss = TRM_MARGIN_HINGE, .rate = 0.01f, .together = 1, .shrink = shrink, .races = &races},
+      .x = &x, .how = {.loss = TRM_MARGIN_HINGE, .rate = 0.01f, .update_rows = 1, .shrink = shrink, .races = &races},
       .w = w};
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, work, &worker[i]), 0);
   }

@@ -23,7 +23,7 @@ static struct trm_device cpu;
   } while (0)
 
 /* Arrays of state that a rule has. */
-static inline int states_of(enum trm_update_rule rule)
+static inline int rule_states(enum trm_update_rule rule)
 {
   static const int states[] = {[TRM_UPDATE_SGD] = 0,  [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1,
                                [TRM_UPDATE_ADAM] = 2, [TRM_UPDATE_ADAMW] = 2,    [TRM_UPDATE_LARS] = 1,
@@ -34,14 +34,14 @@ static inline int states_of(enum trm_update_rule rule)
 /* create, on nodes of so many ranks; 0: as they are. */
 static inline int strategy_create(struct trm_strategy *strategy, int node_size)
 {
-  nodes_of(node_size);
+  set_node_size(node_size);
   const int status = strategy->ops->create(strategy);
-  nodes_of(0);
+  set_node_size(0);
   return status;
 }
 
 /* The weights that a run begins with; their average is the same. */
-static inline void strategy_begin(struct trm_strategy *strategy, float (*initial)(size_t i))
+static inline void strategy_restore_initial(struct trm_strategy *strategy, float (*initial)(size_t i))
 {
   float *w = trm_alloc(strategy->elements * sizeof *w, "test");
   for (size_t i = 0; i < strategy->elements; i++)

@@ -39,7 +39,7 @@ struct job {
   size_t trained; /* elements; the others are statistics */
 };
 
-static inline bool is(const struct setup *c, const char *method)
+static inline bool is_method(const struct setup *c, const char *method)
 {
   return strcmp(c->method, method) == 0;
 }
@@ -61,7 +61,7 @@ static inline void job_prepare(struct job *job, const struct setup *c, struct tr
   job->tensor[1] = (struct trm_tensor){.end = job->trained, .vector = true};
   job->optimizer = (struct trm_optimizer){
     .update = {.rule = c->rule, .l2 = 0.01f, .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-3f},
-    .states = states_of(c->rule),
+    .states = rule_states(c->rule),
     .clip = c->clip,
     .tensor = job->tensor,
     .tensors = 2};
@@ -92,7 +92,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
 {
   job_prepare(job, c, comm);
   job_create(job, c);
-  strategy_begin(&job->strategy, initial);
+  strategy_restore_initial(&job->strategy, initial);
 }
 
 static inline void job_stop(struct job *job)

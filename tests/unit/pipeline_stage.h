@@ -44,19 +44,19 @@ static const char *text_of(const struct setup *s)
 struct stage {
   const struct setup *setup;
   struct trm_device *device;
-  struct nn_case whole;
+  struct nn_case full;
   struct trm_model model;
   float *w, *g;
   struct trm_pipeline pipeline;
   size_t rows[MICROS], low[MICROS];
   struct trm_pipeline_batch batch;
-  struct trm_tally tally;
-  size_t handed;          /* flat elements, up to here */
+  struct trm_loss_sums sums;
+  size_t ready;          /* flat elements, up to here */
   bool in_order;
-  void *kept;             /* a test's own */
+  void *context;             /* a test's own */
 };
 
-static float *floats_take(struct trm_device *device, size_t n)
+static float *floats_alloc(struct trm_device *device, size_t n)
 {
   void *memory;
   CU_ASSERT_FATAL(device->ops->alloc(device, n * sizeof(float), "test", &memory) == TRM_OK);
@@ -64,9 +64,9 @@ static float *floats_take(struct trm_device *device, size_t n)
 }
 
 /* The place of one of the part's parameters in the whole. */
-static const struct trm_parameter *in_whole(const struct stage *s, const struct trm_parameter *parameter)
+static const struct trm_parameter *in_full(const struct stage *s, const struct trm_parameter *parameter)
 {
-  const struct trm_parameter *there = trm_model_parameter(&s->whole.model, parameter->number);
+  const struct trm_parameter *there = trm_model_parameter(&s->full.model, parameter->number);
   CU_ASSERT_FATAL(there->count == parameter->count && strcmp(there->name, parameter->name) == 0);
   return there;
 }
@@ -75,7 +75,7 @@ static void weights_set(struct stage *s)
 {
   for (int n = 0; n < trm_model_parameter_count(&s->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, n);
-    s->device->ops->copy(s->device, s->w + p->offset, s->whole.w + in_whole(s, p)->offset, p->count * sizeof(float));
+    s->device->ops->copy(s->device, s->w + p->offset, s->full.w + in_full(s, p)->offset, p->count * sizeof(float));
   }
 }
 
@@ -84,23 +84,24 @@ static bool stage_open(struct stage *s, const struct setup *setup, struct trm_de
 {
   *s = (struct stage){.setup = setup, .device = device};
   struct trm_schedule schedule;
-  struct trm_model_part part = {.tensors = 1};
+  struct trm_model_part part = {.tensor_size = 1};
   CHECK(setup, trm_schedule_create(&schedule, setup->schedule, world->size, setup->chunks, setup->micros) == TRM_OK);
-  const size_t most = (setup->rows + (size_t)setup->micros - 1) / (size_t)setup->micros;
-  CU_ASSERT_FATAL(nn_case_open(&s->whole, device, setup->text, setup->loss, setup->spec, most ? most : 1, 3) == TRM_OK);
-  if (trm_balance_part(&s->whole.model, "auto", schedule.stages, schedule.chunks, world->rank, &part) != TRM_OK) {
-    nn_case_close(&s->whole);
+  const size_t max_rows = (setup->rows + (size_t)setup->micros - 1) / (size_t)setup->micros;
+  CU_ASSERT_FATAL(nn_case_open(&s->full, device, setup->text, setup->loss, setup->spec, max_rows ? max_rows : 1, 3) ==
+                  TRM_OK);
+  if (trm_balance_stage(&s->full.model, "auto", schedule.stages, schedule.chunks, world->rank, &part) != TRM_OK) {
+    nn_case_close(&s->full);
     return false;
   }
   CU_ASSERT_FATAL(trm_model_create_part(&s->model, setup->text, setup->loss, setup->spec, &part) == TRM_OK);
-  s->w = floats_take(device, s->model.parameters);
-  s->g = floats_take(device, s->model.parameters);
+  s->w = floats_alloc(device, s->model.parameters);
+  s->g = floats_alloc(device, s->model.parameters);
   weights_set(s);
   s->pipeline = (struct trm_pipeline){.ops = &trm_pipeline_messages, .comm = world, .model = &s->model,
                                       .schedule = schedule, .stash = !setup->no_stash};
   CU_ASSERT_FATAL(s->pipeline.ops->create(&s->pipeline) == TRM_OK);
-  CU_ASSERT_FATAL(trm_model_bind_slots(&s->model, device, s->w, s->g, most, true, s->pipeline.slots) == TRM_OK);
-  nn_case_draw(&s->whole, setup->rows, 11);
+  CU_ASSERT_FATAL(trm_model_bind_slots(&s->model, device, s->w, s->g, max_rows, true, s->pipeline.slots) == TRM_OK);
+  nn_case_draw(&s->full, setup->rows, 11);
   for (int m = 0; m < setup->micros; m++) {
     size_t high;
     trm_interval(setup->rows, (size_t)setup->micros, (size_t)m, &s->low[m], &high);
@@ -117,22 +118,22 @@ static void stage_close(struct stage *s)
   trm_model_free(&s->model);
   s->device->ops->release(s->device, s->w);
   s->device->ops->release(s->device, s->g);
-  nn_case_close(&s->whole);
+  nn_case_close(&s->full);
 }
 
 /* Largest difference over the largest value; 0: equal bits. */
 static double difference(const float *a, const float *b, size_t n)
 {
-  double most = 0, largest = 0;
+  double max_difference = 0, largest = 0;
   if (memcmp(a, b, n * sizeof *a) == 0)
     return 0;
   for (size_t i = 0; i < n; i++) {
-    most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    max_difference = fmax(max_difference, fabs((double)a[i] - (double)b[i]));
     largest = fmax(largest, fabs((double)b[i]));
   }
-  return most > 0 ? most / largest : 1e-30; /* zeros of two signs are not equal bits */
+  return max_difference > 0 ? max_difference / largest : 1e-30; /* zeros of two signs are not equal bits */
 }
 
-static struct trm_device *device_now;
+static struct trm_device *current_device;
 
 #endif

@@ -13,7 +13,7 @@
 static struct trm_comm *world;
 
 /* As if a node had so many ranks; 0: as it is. */
-static inline void nodes_of(int size)
+static inline void set_node_size(int size)
 {
   char text[16];
   snprintf(text, sizeof text, "%d", size);
@@ -29,7 +29,7 @@ static inline int ranks_run(int argc, char **argv, const char *name, CU_TestInfo
     trm_log_error();
     return 99;
   }
-  trm_log_quiet(true);
+  trm_log_set_quiet(true);
   const int rank = world->rank, screen = dup(STDOUT_FILENO);
   FILE *mine = rank > 0 ? tmpfile() : NULL;
   fflush(stdout);

@@ -72,7 +72,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                               .beta1 = 0.9f,
                                               .beta2 = 0.99f,
                                               .epsilon = 1e-3f};
-  job->optimizer.states = states_of(c->rule) + (c->ema > 0);
+  job->optimizer.states = rule_states(c->rule) + (c->ema > 0);
   job->optimizer.clip = c->clip;
   job->optimizer.ema = c->ema;
   job->optimizer.trust = 0.2;
@@ -104,7 +104,7 @@ static inline float initial(size_t i)
   return (float)(mix(9, 9, i) % 2000) / 1000.0f - 1.0f;
 }
 
-static inline void give_gradient(struct job *job, const float *g, const struct trm_tally *tally)
+static inline void submit_gradient(struct job *job, const float *g, const struct trm_loss_sums *sums)
 {
   struct trm_strategy *s = &job->strategy;
   s->device->ops->upload(s->device, s->g, g, s->elements * sizeof *g);
@@ -112,7 +112,7 @@ static inline void give_gradient(struct job *job, const float *g, const struct t
     return;
   for (size_t i = 0, low = 0; i < 5; low = job->boundary[i++])
     if (low < job->boundary[i])
-      CU_ASSERT_EQUAL(s->ops->grad_ready(s, low, job->boundary[i], tally), TRM_OK);
+      CU_ASSERT_EQUAL(s->ops->grad_ready(s, low, job->boundary[i], sums), TRM_OK);
 }
 
 static inline double rate_of(uint64_t step)
@@ -127,12 +127,12 @@ static inline void exact_step(struct job *job, const struct setup *c)
   const uint64_t step = s->updates;
   float *g = trm_alloc(c->elements * sizeof *g, "test");
   for (size_t i = 0; i < c->elements; i++)
-    g[i] = exact_gradient(step, s->index, i);
-  struct trm_tally tally = {.loss = 1.5, .correct = s->index, .rows = 3, .stop = s->index == 0};
-  give_gradient(job, g, &tally);
-  CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
-  CHECK(c, tally.loss == 1.5 * s->parts && tally.rows == 3 * s->parts && tally.stop == 1);
-  CHECK(c, tally.correct == s->parts * (s->parts - 1) / 2);
+    g[i] = exact_gradient(step, s->batch_shard, i);
+  struct trm_loss_sums sums = {.loss = 1.5, .correct = s->batch_shard, .rows = 3, .stop_requests = s->batch_shard == 0};
+  submit_gradient(job, g, &sums);
+  CHECK(c, s->ops->step(s, rate_of(step), &sums) == TRM_OK);
+  CHECK(c, sums.loss == 1.5 * s->batch_shards && sums.rows == 3 * s->batch_shards && sums.stop_requests == 1);
+  CHECK(c, sums.correct == s->batch_shards * (s->batch_shards - 1) / 2);
   CHECK(c, s->updates == step + 1);
   trm_free(g);
 }

@@ -4,7 +4,7 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "nn/plan.h"
+#include "nn/arena_plan.h"
 #include "suite.h"
 #include "support/nn_case.h"
 
@@ -20,7 +20,7 @@ static size_t place_take(const struct nn_case *c, int layer, size_t *end)
  * to zeros. */
 static float *arena_spread(struct nn_case *c)
 {
-  struct trm_plan *plan = c->model.plan;
+  struct trm_arena_plan *plan = c->model.plan;
   size_t end = 0;
   for (int i = 0; i < c->model.layers; i++) {
     plan->value[i] = plan->value[plan->last + i] = place_take(c, i, &end);
@@ -30,16 +30,16 @@ static float *arena_spread(struct nn_case *c)
   }
   for (int i = 0; i < c->model.layers; i++) {
     const struct trm_layer *layer = &c->model.layer[i];
-    const int operand[2] = {layer->from, layer->with};
+    const int operand[2] = {layer->from, layer->addend};
     for (int k = 0; k < 2; k++) {
-      struct trm_flow *flow = &plan->flow[2 * i + k];
+      struct trm_gradient_flow *flow = &plan->flow[2 * i + k];
       if (operand[k] < 0 || !c->model.layer[operand[k]].needs_dy)
         continue;
-      const bool first = !flow->adds;
-      flow->adds = !first || layer->with != TRM_FROM_NONE;
-      flow->write = layer->with != TRM_FROM_NONE ? plan->gradient[i]
-                    : first                      ? plan->gradient[operand[k]]
-                                                 : place_take(c, operand[k], &end);
+      const bool first = !flow->accumulates;
+      flow->accumulates = !first || layer->addend != TRM_FROM_NONE;
+      flow->write = layer->addend != TRM_FROM_NONE ? plan->gradient[i]
+                    : first                        ? plan->gradient[operand[k]]
+                                                   : place_take(c, operand[k], &end);
       flow->earlier = first ? place_take(c, operand[k], &end) : plan->gradient[operand[k]];
       flow->sum = plan->gradient[operand[k]];
     }
@@ -61,7 +61,7 @@ static void arena_bits(struct trm_device *device)
     struct trm_pass pass = nn_case_pass(&c);
     const size_t bytes = c.model.parameters * sizeof(float);
     float *first = nn_case_train(&c, &pass, 1);
-    struct trm_tally tally = {0};
+    struct trm_loss_sums tally = {0};
     CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &tally), TRM_OK);
     c.device->ops->fill(c.device, c.model.arena, NAN, c.model.arena_bytes / sizeof(float));
     float *second = nn_case_train(&c, &pass, 1);
@@ -73,14 +73,14 @@ static void arena_bits(struct trm_device *device)
   }
 }
 
-static struct trm_plan *plan_again(const struct trm_model *model, size_t rows, bool training)
+static struct trm_arena_plan *plan_again(const struct trm_model *model, size_t rows, bool training)
 {
-  const struct trm_plan_request request = {.rows = rows, .training = training};
-  return trm_plan_create(model->layer, 0, model->layers, &request);
+  const struct trm_arena_request request = {.rows = rows, .training = training};
+  return trm_arena_plan_create(model->layer, 0, model->layers, &request);
 }
 
-static struct trm_plan *plan_of(const char *text, const struct trm_input_spec *spec, size_t rows, bool training,
-                                struct trm_model *model)
+static struct trm_arena_plan *plan_of(const char *text, const struct trm_input_spec *spec, size_t rows, bool training,
+                                      struct trm_model *model)
 {
   CU_ASSERT_EQUAL_FATAL(trm_model_create(model, text, "auto", spec), TRM_OK);
   return plan_again(model, rows, training);
@@ -91,7 +91,7 @@ static void test_plan(void)
   const struct trm_input_spec mnist = {
     .shape = {.dims = 3, .size = {1, 28, 28}}, .target = TRM_TARGET_CLASS, .classes = 10};
   struct trm_model model;
-  struct trm_plan *plan = plan_of("mlp 784-512-256-10 relu", &mnist, 64, true, &model);
+  struct trm_arena_plan *plan = plan_of("mlp 784-512-256-10 relu", &mnist, 64, true, &model);
   CU_ASSERT_EQUAL(plan->value[1], plan->value[0]); /* relu over linear's output */
   CU_ASSERT_EQUAL(plan->value[3], plan->value[2]);
   CU_ASSERT_NOT_EQUAL(plan->value[2], plan->value[1]);
@@ -101,16 +101,16 @@ static void test_plan(void)
   CU_ASSERT(model.layer[0].needs_dy && !model.layer[0].needs_dx);
   /* no less is possible: backward of the middle layer has its input, dy and dx at once */
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256 + 512));
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   plan = plan_again(&model, 64, false);
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256));
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   trm_model_free(&model);
 
   /* a deep model evaluates in the room of two layers */
   plan = plan_of("mlp 784-100-100-100-100-100-100-100-100-10 tanh", &mnist, 32, false, &model);
   CU_ASSERT_EQUAL(plan->elements, 32 * 200);
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   trm_model_free(&model);
 
   /* what backward reads stays: gelu's input, tanh's output under dropout */
@@ -119,11 +119,11 @@ static void test_plan(void)
   CU_ASSERT_EQUAL(plan->value[4], plan->value[3]);
   CU_ASSERT_NOT_EQUAL(plan->value[5], plan->value[4]);
   CU_ASSERT(!model.layer[0].needs_dy && model.layer[1].needs_dy && !model.layer[1].needs_dx);
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   plan = plan_again(&model, 8, false);
   CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
   CU_ASSERT_EQUAL(plan->value[5], plan->value[4]);
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   trm_model_free(&model);
 }
 
@@ -131,28 +131,28 @@ static void test_plan(void)
 static void test_branches(void)
 {
   struct trm_model model;
-  struct trm_plan *plan =
+  struct trm_arena_plan *plan =
     plan_of("linear 64 | mark a | linear 64 | relu | linear 64 | add a | linear 10", &nn_ten_classes, 64, true, &model);
   CU_ASSERT_EQUAL_FATAL(model.layers, 6); /* mark is none */
   CU_ASSERT_EQUAL(model.layer[4].from, 3);
-  CU_ASSERT_EQUAL(model.layer[4].with, 0);
+  CU_ASSERT_EQUAL(model.layer[4].addend, 0);
   CU_ASSERT_EQUAL(model.layer[4].number, 5);
   CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
   CU_ASSERT_EQUAL(plan->value[4], plan->value[3]); /* the sum over what is not needed again */
   CU_ASSERT_EQUAL(plan->gradient[4], plan->gradient[3]); /* both parts of the sum have its gradient */
   CU_ASSERT_EQUAL(plan->flow[2 * 4].write, plan->gradient[4]);
   CU_ASSERT_EQUAL(plan->flow[2 * 4 + 1].write, plan->gradient[4]);
-  CU_ASSERT_FALSE(plan->flow[2 * 4].adds || plan->flow[2 * 4 + 1].adds);
+  CU_ASSERT_FALSE(plan->flow[2 * 4].accumulates || plan->flow[2 * 4 + 1].accumulates);
   CU_ASSERT_EQUAL(plan->gradient[2], plan->gradient[1]);
-  CU_ASSERT_TRUE(plan->flow[2 * 1].adds); /* the first linear's gradient: that of the sum, and this */
+  CU_ASSERT_TRUE(plan->flow[2 * 1].accumulates); /* the first linear's gradient: that of the sum, and this */
   CU_ASSERT_EQUAL(plan->flow[2 * 1].sum, plan->gradient[0]);
   CU_ASSERT_EQUAL(plan->gradient[0], plan->gradient[4]);
   /* in backward of the last: what the three linear layers read, the gradients of the scores and of the sum */
   CU_ASSERT_EQUAL(plan->elements, 64 * (4 * 64 + 10));
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   plan = plan_again(&model, 64, false);
   CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, and the input and output of a layer */
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   trm_model_free(&model);
 
   /* a gradient that two readers share is not written over by the first of them */
@@ -162,7 +162,7 @@ static void test_branches(void)
   CU_ASSERT_EQUAL(plan->gradient[3], plan->gradient[1]);
   CU_ASSERT_NOT_EQUAL(plan->flow[2 * 2].write, plan->gradient[2]);
   CU_ASSERT_EQUAL(plan->flow[2 * 1].write, plan->gradient[1]); /* the last of them may */
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   trm_model_free(&model);
 }
 

@@ -32,7 +32,7 @@ static void gradient(const struct job *job, uint64_t batch, const float *w, floa
 static int one_step(struct job *job, uint64_t batch, double rate)
 {
   struct trm_strategy *s = &job->strategy;
-  struct trm_tally tally = {.loss = 1, .rows = 1};
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
   if (s->ops->before_forward)
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
   gradient(job, batch, s->w, s->g);
@@ -46,12 +46,12 @@ static void run_to(struct job *job, uint64_t end, double rate)
   struct trm_strategy *s = &job->strategy;
   const bool dynamic = strcmp(s->options->strategy.data, "dynamic") == 0;
   uint64_t batch;
-  while (s->ops->claim(s, end, &batch)) {
+  while (s->ops->next_batch(s, end, &batch)) {
     CU_ASSERT_EQUAL(one_step(job, batch, rate), TRM_OK);
     if (dynamic)
       usleep(500);
   }
-  CU_ASSERT_EQUAL(s->ops->settle(s), TRM_OK);
+  CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
   CU_ASSERT_EQUAL(s->updates, end);
 }
 
@@ -109,7 +109,7 @@ static void test_one_worker(void)
       float *w = initial_weights(&c);
       serial(&job, 0, 1, 8, 0.1, w);
       CHECK(&c, memcmp(w, job.strategy.w, c.elements * sizeof *w) == 0);
-      CHECK(&c, (memcmp(w, job.strategy.evaluated, c.elements * sizeof *w) == 0) == !is(&c, "easgd"));
+      CHECK(&c, (memcmp(w, job.strategy.eval_weights, c.elements * sizeof *w) == 0) == !is_method(&c, "easgd"));
       CHECK(&c, job.strategy.staleness->sum == 0);
       trm_free(w);
       job_stop(&job);
@@ -131,7 +131,7 @@ static void test_independent(void)
       run_to(&job, ranks + 1, 0.1);
       run_to(&job, end, 0.1);
       float *w = initial_weights(&c);
-      CHECK(&c, memcmp(w, job.strategy.evaluated, c.elements * sizeof *w) == 0);
+      CHECK(&c, memcmp(w, job.strategy.eval_weights, c.elements * sizeof *w) == 0);
       serial(&job, (uint64_t)world->rank, ranks, end, 0.1, w);
       CHECK(&c, memcmp(w, job.strategy.w, c.elements * sizeof *w) == 0);
       trm_free(w);
@@ -166,7 +166,7 @@ static void check_elastic(const struct setup *c, double alpha, double momentum)
   }
   for (size_t i = 0; i < c->elements; i++) {
     worst = fmax(worst, fabs(x[i] - (double)job.strategy.w[i]));
-    worst = fmax(worst, fabs(centre[i] - (double)job.strategy.evaluated[i]));
+    worst = fmax(worst, fabs(centre[i] - (double)job.strategy.eval_weights[i]));
   }
   CHECK(c, worst < 2e-6);
   trm_free(g);
@@ -198,8 +198,8 @@ static void scatter_workers(struct job *job, const struct setup *c)
   struct trm_strategy *s = &job->strategy;
   for (size_t i = 0; i < c->elements; i++)
     s->w[i] = initial(i + 1000 * (size_t)world->rank);
-  if (is(c, "adpsgd"))
-    memcpy(peers_object(s, 0), s->w, c->elements * sizeof *s->w);
+  if (is_method(c, "adpsgd"))
+    memcpy(peers_local_array(s, 0), s->w, c->elements * sizeof *s->w);
   world->ops->barrier(world);
 }
 
@@ -216,7 +216,7 @@ static double sum_workers(const struct job *job, const struct setup *c, double *
   world->ops->allreduce(world, square, c->elements, TRM_DOUBLE, TRM_SUM);
   for (size_t i = 0; i < c->elements; i++) {
     apart += square[i] - sum[i] * sum[i] / world->size;
-    sum[i] += is(c, "easgd") ? (double)s->evaluated[i] : 0;
+    sum[i] += is_method(c, "easgd") ? (double)s->eval_weights[i] : 0;
   }
   trm_free(square);
   return apart;
@@ -226,16 +226,16 @@ static double sum_workers(const struct job *job, const struct setup *c, double *
 static void sum_mean(const struct job *job, const struct setup *c, double *sum)
 {
   for (size_t i = 0; i < c->elements; i++)
-    sum[i] = (double)job->strategy.evaluated[i] * world->size;
+    sum[i] = (double)job->strategy.eval_weights[i] * world->size;
 }
 
 /* The push-sum weights of a piece, over all ranks. */
 static double sum_of_weights(const struct job *job, size_t piece)
 {
   double sum = 0;
-  for (int i = 0; i < job->strategy.kepts; i++)
-    if (strcmp(job->strategy.kept[i].name, "push-sum weights") == 0)
-      sum = ((const double *)job->strategy.kept[i].data)[piece];
+  for (int i = 0; i < job->strategy.local_states; i++)
+    if (strcmp(job->strategy.local_state[i].name, "push-sum weights") == 0)
+      sum = ((const double *)job->strategy.local_state[i].data)[piece];
   world->ops->allreduce(world, &sum, 1, TRM_DOUBLE, TRM_SUM);
   return sum;
 }
@@ -257,10 +257,10 @@ static void test_conserved(void)
       double *after = trm_alloc(c.elements * sizeof *after, "test");
       const double apart_before = sum_workers(&job, &c, before);
       struct trm_strategy *s = &job.strategy;
-      for (uint64_t end = 0, batch; end < 12 * (uint64_t)world->size; s->ops->settle(s)) {
+      for (uint64_t end = 0, batch; end < 12 * (uint64_t)world->size; s->ops->quiesce(s)) {
         end += 6 * (uint64_t)world->size - end % 2;
-        while (s->ops->claim(s, end, &batch)) {
-          struct trm_tally tally = {.loss = 1, .rows = 1};
+        while (s->ops->next_batch(s, end, &batch)) {
+          struct trm_loss_sums tally = {.loss = 1, .rows = 1};
           if (s->ops->before_forward)
             s->ops->before_forward(s);
           memset(s->g, 0, c.elements * sizeof *s->g);
@@ -268,14 +268,14 @@ static void test_conserved(void)
         }
       }
       const double apart = sum_workers(&job, &c, after);
-      if (is(&c, "sgp"))
+      if (is_method(&c, "sgp"))
         sum_mean(&job, &c, after);
       double worst = 0;
       for (size_t i = 0; i < c.elements; i++)
         worst = fmax(worst, fabs(after[i] - before[i]) / world->size);
       CHECK(&c, worst < 1e-6);
       CHECK(&c, world->size == 1 || apart < 0.9 * apart_before);
-      for (size_t piece = 0; piece < 2 && is(&c, "sgp"); piece++)
+      for (size_t piece = 0; piece < 2 && is_method(&c, "sgp"); piece++)
         CHECK(&c, sum_of_weights(&job, piece) == world->size);
       trm_free(before);
       trm_free(after);
@@ -289,11 +289,11 @@ static double distance(const struct job *job)
 {
   double sum = 0;
   for (size_t i = 0; i < job->strategy.elements; i++)
-    sum += pow((double)job->strategy.evaluated[i] - target(i), 2);
+    sum += pow((double)job->strategy.eval_weights[i] - target(i), 2);
   return sqrt(sum);
 }
 
-/* The first settling has fewer batches than there are workers. */
+/* The first quiesce point has fewer batches than there are workers. */
 static void test_convex(void)
 {
   static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
@@ -322,7 +322,7 @@ static void test_convex(void)
       int64_t same[2] = {0, 0};
       for (size_t i = 0; i < c.elements; i++) {
         uint32_t bits;
-        memcpy(&bits, &job.strategy.evaluated[i], sizeof bits);
+        memcpy(&bits, &job.strategy.eval_weights[i], sizeof bits);
         same[0] = (same[0] * 31 + bits) % 1000000007;
       }
       same[1] = -same[0];
@@ -349,14 +349,16 @@ static void test_goes_on(void)
     CHECK(&c, first.strategy.ops->collect(&first.strategy, view) == TRM_OK);
     job_prepare(&second, &c, trm_comm_self());
     job_create(&second, &c);
-    CHECK(&c, second.strategy.kepts == first.strategy.kepts && first.strategy.kepts <= TRM_MAX_KEPT);
-    for (int i = 0; i < first.strategy.kepts; i++)
-      memcpy(second.strategy.kept[i].data, first.strategy.kept[i].data, first.strategy.kept[i].bytes);
-    second.strategy.kept_given = true;
+    CHECK(&c, second.strategy.local_states == first.strategy.local_states &&
+                first.strategy.local_states <= TRM_MAX_LOCAL_STATES);
+    for (int i = 0; i < first.strategy.local_states; i++)
+      memcpy(second.strategy.local_state[i].data, first.strategy.local_state[i].data,
+             first.strategy.local_state[i].bytes);
+    second.strategy.local_state_restored = true;
     CHECK(&c, second.strategy.ops->restore(&second.strategy, view, 5) == TRM_OK);
-    CHECK(&c, memcmp(first.strategy.evaluated, second.strategy.evaluated, c.elements * sizeof(float)) == 0);
+    CHECK(&c, memcmp(first.strategy.eval_weights, second.strategy.eval_weights, c.elements * sizeof(float)) == 0);
     run_to(&second, 10, 0.1);
-    CHECK(&c, memcmp(whole.strategy.evaluated, second.strategy.evaluated, c.elements * sizeof(float)) == 0);
+    CHECK(&c, memcmp(whole.strategy.eval_weights, second.strategy.eval_weights, c.elements * sizeof(float)) == 0);
     CHECK(&c, memcmp(whole.strategy.w, second.strategy.w, c.elements * sizeof(float)) == 0);
     CHECK(&c, second.strategy.staleness->sum == 0);
     job_stop(&whole);
@@ -373,7 +375,7 @@ static void test_not_finite(void)
     const struct setup c = {.method = methods[m], .alpha = -1, .elements = 160};
     struct job job;
     job_start(&job, &c, world);
-    struct trm_tally tally = {.loss = NAN, .rows = 1};
+    struct trm_loss_sums tally = {.loss = NAN, .rows = 1};
     CHECK(&c, job.strategy.ops->step(&job.strategy, 0.1, &tally) == TRM_FAILED);
     world->ops->barrier(world);
     if (job.strategy.ops->before_forward)

@@ -13,10 +13,10 @@ static void run_batches(const struct setup *c, struct trm_comm *comm, float *to[
   job_start(&job, c, comm);
   struct trm_strategy *s = &job.strategy;
   job_begin(&job);
-  if (s->ops->claim)
-    CHECK(c, drive(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
-  for (uint64_t b = 0; b < BATCHES && !s->ops->claim; b++) {
-    gradient(b, s->index, s->parts, 0.5, s->w, s->g, s->elements);
+  if (s->ops->next_batch)
+    CHECK(c, run_worker(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
+  for (uint64_t b = 0; b < BATCHES && !s->ops->next_batch; b++) {
+    gradient(b, s->batch_shard, s->batch_shards, 0.5, s->w, s->g, s->elements);
     CHECK(c, step(s, b, 1) == TRM_OK);
   }
   const float *view[TRM_MAX_STATES];
@@ -32,11 +32,11 @@ static void test_no_slack(void)
   float *a[TRM_MAX_STATES], *b[TRM_MAX_STATES];
   for (enum layout layout = 0; layout < LAYOUTS; layout++)
     for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM; rule++) {
-      if ((layout == SERVER && world->size == 1) || is_left_out(layout))
+      if ((layout == SERVER && world->size == 1) || is_skipped(layout))
         continue;
       if (world->size > 4 && rule != TRM_UPDATE_MOMENTUM && rule != TRM_UPDATE_ADAM)
         continue;
-      struct setup c = {.rule = rule, .layout = layout, .elements = SERVICE_PIECE + 4096};
+      struct setup c = {.rule = rule, .layout = layout, .elements = SERVER_CHUNK + 4096};
       struct setup together = c;
       together.method = "sync";
       together.layout = ONE_NODE;
@@ -69,7 +69,7 @@ static void test_no_slack(void)
 static void everybody(const struct setup *c, struct serial *r, const struct trm_optimizer *optimizer, int clocks)
 {
   const int ranks = world->size;
-  float *g[MOST_RANKS];
+  float *g[MAX_RANKS];
   for (int k = 0; k < ranks; k++)
     g[k] = array(c->elements);
   for (uint64_t b = 0; b < (uint64_t)clocks; b++) {
@@ -95,21 +95,21 @@ static void check_ahead(const struct setup *c)
   uint64_t batch;
   for (int turn = 0; turn <= last; turn++) {
     for (uint64_t b = 0; b < end && turn == rank; b++) {
-      CHECK(c, s->ops->claim(s, end, &batch) && batch == b);
+      CHECK(c, s->ops->next_batch(s, end, &batch) && batch == b);
       CHECK(c, s->ops->before_forward(s) == TRM_OK);
       if (rank < last || strcmp(c->method, "ssp") == 0) /* nobody's updates but its own */
         CHECK(c, same(s->w, own.w, c->elements));
-      exact_gradient(b, s->index, s->g, c->elements);
+      exact_gradient(b, s->batch_shard, s->g, c->elements);
       serial_step(&own, &plain, rate_of(b), s->g);
       CHECK(c, step(s, b, 1) == TRM_OK);
     }
-    meet();
+    world_barrier();
   }
-  CHECK(c, !s->ops->claim(s, end, &batch));
-  CHECK(c, s->ops->settle(s) == TRM_OK);
+  CHECK(c, !s->ops->next_batch(s, end, &batch));
+  CHECK(c, s->ops->quiesce(s) == TRM_OK);
   struct serial r = serial_begin(c);
   everybody(c, &r, &job.optimizer, slack + 1);
-  CHECK(c, same(s->evaluated, r.w, c->elements));
+  CHECK(c, same(s->eval_weights, r.w, c->elements));
   CHECK(c, s->updates == end);
   /* who comes last completes every clock, and sees it where it looks */
   const bool sees = rank == last && strcmp(c->method, "essp") == 0;
@@ -125,9 +125,9 @@ static void test_ahead(void)
   for (enum layout layout = 0; layout < SERVER; layout++)
     for (int slack = 1; slack <= 3; slack += 2)
       for (int eager = 0; eager < 2; eager++)
-        if (!is_left_out(layout))
+        if (!is_skipped(layout))
           check_ahead(&(struct setup){eager ? "essp" : "ssp", eager ? TRM_UPDATE_ADAM : TRM_UPDATE_MOMENTUM,
-                                      .layout = layout, .slack = slack, .elements = SERVICE_PIECE + 256});
+                                      .layout = layout, .slack = slack, .elements = SERVER_CHUNK + 256});
   /* more counters than the smallest piece has elements */
   check_ahead(&(struct setup){"ssp", .slack = 40, .elements = 32});
 }
@@ -138,38 +138,38 @@ static void test_no_further(void)
   enum { SLACK = 2, CLOCKS = 8 };
   enum { AHEAD, BEGUN, WORDS };
   for (enum layout layout = 0; layout < SERVER && world->size > 1; layout++) {
-    if (is_left_out(layout))
+    if (is_skipped(layout))
       continue;
-    const struct setup c = {"ssp", .layout = layout, .slack = SLACK, .elements = SERVICE_PIECE + 256};
+    const struct setup c = {"ssp", .layout = layout, .slack = SLACK, .elements = SERVER_CHUNK + 256};
     struct job job;
     job_start(&job, &c, world);
     struct trm_strategy *s = &job.strategy;
     job_begin(&job);
-    struct words words;
-    CU_ASSERT_FATAL(words_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
+    struct shared_counters words;
+    CU_ASSERT_FATAL(shared_counters_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
     const bool slow = world->rank == world->size - 1;
     uint64_t batch;
-    while (s->ops->claim(s, CLOCKS, &batch)) {
+    while (s->ops->next_batch(s, CLOCKS, &batch)) {
       CHECK(&c, s->ops->before_forward(s) == TRM_OK);
       if (slow && batch == 0)
-        while (words_read(&words, AHEAD) < world->size - 1)
+        while (shared_counters_read(&words, AHEAD) < world->size - 1)
           world->ops->progress(world);
       if (slow && batch == 0)
-        words_add(&words, BEGUN, 1);
+        shared_counters_add(&words, BEGUN, 1);
       if (!slow && batch > SLACK)
-        CHECK(&c, words_read(&words, BEGUN) == 1);
-      exact_gradient(batch, s->index, s->g, c.elements);
+        CHECK(&c, shared_counters_read(&words, BEGUN) == 1);
+      exact_gradient(batch, s->batch_shard, s->g, c.elements);
       CHECK(&c, step(s, batch, 1) == TRM_OK);
       if (!slow && batch == SLACK)
-        words_add(&words, AHEAD, 1);
+        shared_counters_add(&words, AHEAD, 1);
     }
-    CHECK(&c, s->ops->settle(s) == TRM_OK);
-    CHECK(&c, s->staleness->most <= SLACK && (slow || s->staleness->most == SLACK));
+    CHECK(&c, s->ops->quiesce(s) == TRM_OK);
+    CHECK(&c, s->staleness->max <= SLACK && (slow || s->staleness->max == SLACK));
     struct serial r = serial_begin(&c);
     everybody(&c, &r, &job.optimizer, CLOCKS);
-    CHECK(&c, same(s->evaluated, r.w, c.elements));
+    CHECK(&c, same(s->eval_weights, r.w, c.elements));
     serial_end(&r);
-    words_free(&words);
+    shared_counters_free(&words);
     s->ops->destroy(s);
   }
   CU_PASS("one rank has nobody to wait for");
@@ -181,8 +181,8 @@ static void test_failure(void)
   enum { FAILS_AT = 4 };
   for (enum layout layout = 0; layout < LAYOUTS; layout++)
     for (int slack = 0; slack <= 2; slack += 2) {
-      const struct setup c = {"ssp", .layout = layout, .slack = slack, .elements = SERVICE_PIECE + 256};
-      if (workers_of(&c, world) < 1 || is_left_out(layout))
+      const struct setup c = {"ssp", .layout = layout, .slack = slack, .elements = SERVER_CHUNK + 256};
+      if (workers_of(&c, world) < 1 || is_skipped(layout))
         continue;
       const int failing = workers_of(&c, world) - 1;
       struct job job, short_job;
@@ -190,15 +190,15 @@ static void test_failure(void)
       job_start(&short_job, &c, world);
       job_begin(&job);
       job_begin(&short_job);
-      const int status = drive(&job, 1000, 0, FAILS_AT, failing);
+      const int status = run_worker(&job, 1000, 0, FAILS_AT, failing);
       CHECK(&c, status == (world->rank == failing ? TRM_FAILED : TRM_OK));
       CHECK(&c, job.strategy.updates > FAILS_AT && job.strategy.updates <= FAILS_AT + (uint64_t)slack + 4);
       if (slack == 0) {
-        CHECK(&c, drive(&short_job, FAILS_AT, 0, FAILS_AT, failing) == TRM_OK);
-        CHECK(&c, same(job.strategy.evaluated, short_job.strategy.evaluated, c.elements));
+        CHECK(&c, run_worker(&short_job, FAILS_AT, 0, FAILS_AT, failing) == TRM_OK);
+        CHECK(&c, same(job.strategy.eval_weights, short_job.strategy.eval_weights, c.elements));
       }
       for (size_t i = 0; i < c.elements; i++)
-        if (!isfinite(job.strategy.evaluated[i]))
+        if (!isfinite(job.strategy.eval_weights[i]))
           CU_FAIL_FATAL("a weight is not finite");
       short_job.strategy.ops->destroy(&short_job.strategy);
       job.strategy.ops->destroy(&job.strategy);

@@ -13,7 +13,7 @@ static double slope(size_t i)
 static void turn(struct job *job, int rank, double factor)
 {
   struct trm_strategy *s = &job->strategy;
-  struct trm_tally tally = {.loss = 1, .rows = 1};
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
   if (world->rank == rank) {
     for (size_t i = 0; i < s->elements; i++)
       s->g[i] = (float)(i < job->trained ? factor * slope(i) : 0);
@@ -43,8 +43,8 @@ static void pair_start(struct job *job, const struct setup *c)
   job->optimizer.update.l2 = 0;
   for (size_t i = 0; i < c->elements; i++)
     job->strategy.w[i] = (float)begin_of(world->rank, i);
-  if (is(c, "adpsgd"))
-    memcpy(peers_object(&job->strategy, 0), job->strategy.w, c->elements * sizeof(float));
+  if (is_method(c, "adpsgd"))
+    memcpy(peers_local_array(&job->strategy, 0), job->strategy.w, c->elements * sizeof(float));
   world->ops->barrier(world);
 }
 
@@ -95,8 +95,8 @@ static void check_push(const struct setup *c)
     CHECK(c, s->staleness->updates == 2 && s->staleness->sum == 1);
   look(&job, 0); /* 1/2 and 3/4 */
   CHECK(c, world->rank || away(&job, s->w, 0.5 / 1.25 + 0.25 / 1.25, 0.5 / 1.25, -order_rate * 0.5 / 1.25) < 1e-6);
-  CHECK(c, s->ops->settle(s) == TRM_OK);
-  CHECK(c, away(&job, s->evaluated, 0.5, 0.5, -order_rate / 2) < 1e-6);
+  CHECK(c, s->ops->quiesce(s) == TRM_OK);
+  CHECK(c, away(&job, s->eval_weights, 0.5, 0.5, -order_rate / 2) < 1e-6);
   job_stop(&job);
 }
 
@@ -120,7 +120,7 @@ static void check_gate(const struct setup *c, double factor)
   struct job job;
   pair_start(&job, c);
   struct trm_strategy *s = &job.strategy;
-  struct trm_tally tally = {.loss = 1, .rows = 1};
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
   turn(&job, 0, 0);
   if (world->rank == 1) {
     for (size_t i = 0; i < c->elements; i++) /* statistics are not asked */

@@ -63,14 +63,14 @@ static bool same_arrays(const struct trm_checkpoint *a, const struct trm_checkpo
 
 /* What three ranks keep: two items, nothing, an empty one and one of many blocks. */
 static char worker[1000], clock_word[8], large[3500001];
-static const struct trm_kept kept_of_rank[3][2] = {
+static const struct trm_local_state kept_of_rank[3][2] = {
   {{"worker", worker, sizeof worker}, {"clock", clock_word, sizeof clock_word}},
   {{NULL, NULL, 0}},
   {{"nothing", NULL, 0}, {"large", large, sizeof large}},
 };
 static const int kept_count[3] = {2, 0, 2};
 
-static int kept_next(void *from, int rank, const struct trm_kept **kept, int *count)
+static int kept_next(void *from, int rank, const struct trm_local_state **kept, int *count)
 {
   int *calls = from;
   CU_ASSERT_EQUAL(rank, *calls);
@@ -80,14 +80,14 @@ static int kept_next(void *from, int rank, const struct trm_kept **kept, int *co
   return TRM_OK;
 }
 
-static int kept_fail(void *from, int rank, const struct trm_kept **kept, int *count)
+static int kept_fail(void *from, int rank, const struct trm_local_state **kept, int *count)
 {
   return rank < 2 ? kept_next(from, rank, kept, count) : trm_error(TRM_FAILED, "rank 2 does not answer");
 }
 
 /* Writes them, too. */
 static int write_kept(const char *path, struct trm_checkpoint *c, const struct trm_model *model,
-                      int (*next)(void *, int, const struct trm_kept **, int *))
+                      int (*next)(void *, int, const struct trm_local_state **, int *))
 {
   int calls = 0;
   for (size_t i = 0; i < sizeof worker; i++)
@@ -95,9 +95,9 @@ static int write_kept(const char *path, struct trm_checkpoint *c, const struct t
   for (size_t i = 0; i < sizeof large; i++)
     large[i] = (char)(i * 31 % 253);
   memcpy(clock_word, "\x01\x02\0\0\x05\x06\x07\x80", 8);
-  c->kept_ranks = 3;
-  c->kept_of = next;
-  c->kept_from = &calls;
+  c->local_state_ranks = 3;
+  c->read_local_states = next;
+  c->read_local_states_context = &calls;
   return trm_checkpoint_hdf5.write(path, c, model);
 }
 
@@ -217,15 +217,15 @@ static void test_other_files(void)
 /* Reads the items of a rank into other memory: are they what was written? */
 static void kept_check(const char *path, int rank)
 {
-  struct trm_kept back[2] = {{0}};
+  struct trm_local_state back[2] = {{0}};
   bool fits = false;
   for (int i = 0; i < kept_count[rank]; i++) {
     back[i] = kept_of_rank[rank][i];
     back[i].data = trm_alloc(back[i].bytes, "test");
   }
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_fits(path, rank, back, kept_count[rank], &fits), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, rank, back, kept_count[rank], &fits), TRM_OK);
   CU_ASSERT(fits);
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_read(path, rank, back, kept_count[rank]), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, rank, back, kept_count[rank]), TRM_OK);
   for (int i = 0; i < kept_count[rank]; i++) {
     if (back[i].bytes > 0)
       CU_ASSERT_EQUAL(memcmp(back[i].data, kept_of_rank[rank][i].data, back[i].bytes), 0);
@@ -233,10 +233,10 @@ static void kept_check(const char *path, int rank)
   }
 }
 
-static bool kept_fit(const char *path, int rank, const struct trm_kept *kept, int count)
+static bool kept_fit(const char *path, int rank, const struct trm_local_state *kept, int count)
 {
   bool fits = true;
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_fits(path, rank, kept, count, &fits), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, rank, kept, count, &fits), TRM_OK);
   return fits;
 }
 
@@ -249,34 +249,34 @@ static void test_kept(void)
   checkpoint_make(&c, &model, 2, 0);
   CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_next), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
-  CU_ASSERT_EQUAL(back.kept_ranks, 3);
+  CU_ASSERT_EQUAL(back.local_state_ranks, 3);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
   CU_ASSERT(same_arrays(&c, &back, &model));
   trm_checkpoint_free(&back);
   for (int rank = 0; rank < 3; rank++)
     kept_check(path, rank);
   /* other names, sizes, numbers of them, and another order */
-  const struct trm_kept other[2] = {{"worker", worker, 1000}, {"clocks", clock_word, 8}};
-  const struct trm_kept shorter[2] = {{"worker", worker, 999}, {"clock", clock_word, 8}};
-  const struct trm_kept turned[2] = {{"clock", clock_word, 8}, {"worker", worker, 1000}};
+  const struct trm_local_state other[2] = {{"worker", worker, 1000}, {"clocks", clock_word, 8}};
+  const struct trm_local_state shorter[2] = {{"worker", worker, 999}, {"clock", clock_word, 8}};
+  const struct trm_local_state turned[2] = {{"clock", clock_word, 8}, {"worker", worker, 1000}};
   CU_ASSERT(!kept_fit(path, 0, other, 2) && !kept_fit(path, 0, shorter, 2) && !kept_fit(path, 0, turned, 2));
   CU_ASSERT(!kept_fit(path, 0, kept_of_rank[0], 1) && !kept_fit(path, 0, NULL, 0) && !kept_fit(path, 1, other, 1));
   /* not there */
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_read(path, 0, other, 2), TRM_FAILED);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 0, other, 2), TRM_FAILED);
   CU_ASSERT(error_has("kept.h5: ", "ranks/0/clocks is missing or damaged"));
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_read(path, 3, other, 2), TRM_FAILED);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 3, other, 2), TRM_FAILED);
   CU_ASSERT(error_has("kept.h5: ", "ranks/3 is missing or damaged"));
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_read(path, 0, shorter, 2), TRM_FAILED);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 0, shorter, 2), TRM_FAILED);
   CU_ASSERT(error_has("kept.h5: ", "ranks/0/worker is damaged: not of 999 bytes"));
   /* a rank that fails: the old file stays */
   CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_fail), TRM_FAILED);
   CU_ASSERT(error_has("rank 2 does not answer", ""));
   kept_check(path, 2);
   /* none */
-  c.kept_ranks = 0;
+  c.local_state_ranks = 0;
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
-  CU_ASSERT_EQUAL(back.kept_ranks, 0);
+  CU_ASSERT_EQUAL(back.local_state_ranks, 0);
   trm_checkpoint_free(&back);
   checkpoint_drop(&c);
   trm_model_free(&model);
@@ -310,9 +310,9 @@ static void test_kept_damaged(void)
   CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_next), TRM_OK);
   CU_ASSERT_FATAL(byte_change(path, large + (2 << 20), 1 << 20, 12345)); /* its third block */
   char *room = trm_alloc(sizeof large, "test");
-  const struct trm_kept kept[2] = {{"nothing", NULL, 0}, {"large", room, sizeof large}};
+  const struct trm_local_state kept[2] = {{"nothing", NULL, 0}, {"large", room, sizeof large}};
   CU_ASSERT(kept_fit(path, 2, kept, 2));
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_read(path, 2, kept, 2), TRM_FAILED);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 2, kept, 2), TRM_FAILED);
   CU_ASSERT(error_has("kept-damaged.h5: ", "ranks/2/large is damaged or cannot be read"));
   kept_check(path, 0);
   /* who does not want it reads the rest */
@@ -323,7 +323,7 @@ static void test_kept_damaged(void)
   /* the list of a rank */
   CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_next), TRM_OK);
   CU_ASSERT_FATAL(byte_change(path, "worker 1000\nclock 8\n", 20, 3));
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.kept_fits(path, 0, kept, 2, &fits), TRM_FAILED);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, 0, kept, 2, &fits), TRM_FAILED);
   CU_ASSERT(error_has("kept-damaged.h5: ", "ranks/0"));
   trm_free(room);
   checkpoint_drop(&c);

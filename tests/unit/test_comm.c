@@ -299,9 +299,9 @@ static void test_split(void)
 static void test_split_node(void)
 {
   for (int size = 1; size <= 4; size++) {
-    nodes_of(size);
+    set_node_size(size);
     struct trm_comm *node = world->ops->split_node(world, size % 2 ? "node" : "numa");
-    nodes_of(0);
+    set_node_size(0);
     const int first = world->rank / size * size;
     CU_ASSERT_EQUAL(node->rank, world->rank - first);
     CU_ASSERT_EQUAL(node->size, world->size - first < size ? world->size - first : size);
@@ -316,7 +316,7 @@ static void rounds(struct trm_comm *comm, struct trm_shared *shared)
 {
   size_t wrong = 0;
   for (int64_t round = 1; round <= 300; round++) {
-    atomic_store_explicit((_Atomic int64_t *)shared->own, round, memory_order_relaxed);
+    atomic_store_explicit((_Atomic int64_t *)shared->local, round, memory_order_relaxed);
     comm->ops->barrier(comm);
     for (int i = 0; i < comm->size; i++)
       wrong += atomic_load_explicit((_Atomic int64_t *)shared->base[i], memory_order_relaxed) != round;
@@ -332,7 +332,7 @@ static void check_share(struct trm_comm *comm)
   const size_t bytes = 40000 + (size_t)comm->rank * 1000;
   CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, bytes, "test", &shared), TRM_OK);
   CU_ASSERT_EQUAL(shared.bytes, bytes);
-  CU_ASSERT_PTR_EQUAL(shared.own, shared.base[comm->rank]);
+  CU_ASSERT_PTR_EQUAL(shared.local, shared.base[comm->rank]);
   unsigned char any = 0;
   for (int i = 0; i < comm->size; i++) {
     CU_ASSERT_EQUAL((uintptr_t)shared.base[i] % page, 0);
@@ -347,7 +347,7 @@ static void check_share(struct trm_comm *comm)
     ((unsigned char *)shared.base[i])[39000 + i * 1000 + comm->rank] = (unsigned char)(comm->rank + 1);
   comm->ops->barrier(comm);
   for (int i = 0; i < comm->size; i++)
-    CU_ASSERT_EQUAL(((unsigned char *)shared.own)[39000 + comm->rank * 1000 + i], i + 1);
+    CU_ASSERT_EQUAL(((unsigned char *)shared.local)[39000 + comm->rank * 1000 + i], i + 1);
   comm->ops->unshare(comm, &shared);
   CU_ASSERT_PTR_NULL(shared.base);
 
@@ -356,7 +356,7 @@ static void check_share(struct trm_comm *comm)
   CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, "test", &shared), TRM_OK);
   for (int i = 1; i < comm->size; i++)
     CU_ASSERT_EQUAL((char *)shared.base[i] - (char *)shared.base[i - 1], (ptrdiff_t)((i - 1) % 3) << 16);
-  memset(shared.own, comm->rank + 1, part);
+  memset(shared.local, comm->rank + 1, part);
   comm->ops->barrier(comm);
   for (int i = 0; i < comm->size; i++)
     if (i % 3)
@@ -609,7 +609,7 @@ static void test_crowded(void)
   struct trm_comm *node = world->ops->split_node(world, "node");
   struct trm_shared word;
   CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), "test", &word), TRM_OK);
-  trm_comm_crowded();
+  trm_comm_set_oversubscribed();
   for (int way = 0; way < WAYS && world->size <= 16; way++) {
     world->ops->barrier(world);
     const double before = processor_s();

@@ -44,12 +44,12 @@ struct subject {
 };
 
 static const char kept_bytes[3][20000] = {{1, 2, 3}, {4, 5, 6}, {7}};
-static const struct trm_kept kept_items[2][2] = {
+static const struct trm_local_state kept_items[2][2] = {
   {{"worker", (void *)kept_bytes[0], 20000}, {"clock", (void *)kept_bytes[1], 8}},
   {{"worker", (void *)kept_bytes[2], 20000}, {"clock", (void *)kept_bytes[1], 8}},
 };
 
-static int kept_of_rank(void *from, int rank, const struct trm_kept **kept, int *count)
+static int kept_of_rank(void *from, int rank, const struct trm_local_state **kept, int *count)
 {
   (void)from;
   *kept = kept_items[rank];
@@ -97,13 +97,13 @@ static enum outcome dataset_judge(const char *path, const struct subject *subjec
 static enum outcome kept_judge(const char *path, int rank)
 {
   char worker[20000], clock[8];
-  const struct trm_kept kept[2] = {{"worker", worker, sizeof worker}, {"clock", clock, sizeof clock}};
+  const struct trm_local_state kept[2] = {{"worker", worker, sizeof worker}, {"clock", clock, sizeof clock}};
   bool fits = false;
-  if (trm_checkpoint_hdf5.kept_fits(path, rank, kept, 2, &fits) != TRM_OK)
+  if (trm_checkpoint_hdf5.local_states_match(path, rank, kept, 2, &fits) != TRM_OK)
     return refused(path);
   if (!fits)
     return WRONG;
-  if (trm_checkpoint_hdf5.kept_read(path, rank, kept, 2) != TRM_OK)
+  if (trm_checkpoint_hdf5.local_states_read(path, rank, kept, 2) != TRM_OK)
     return refused(path);
   for (int i = 0; i < 2; i++)
     if (memcmp(kept[i].data, kept_items[rank][i].data, kept[i].bytes))
@@ -125,9 +125,9 @@ static enum outcome checkpoint_judge(const char *path, const struct subject *sub
     for (int s = 0; s < 2; s++)
       if (memcmp(back.state[s], subject->weights, subject->model->parameters * sizeof(float)))
         outcome = WRONG;
-  if (outcome == SAME && back.kept_ranks != (subject->kept ? 2 : 0))
+  if (outcome == SAME && back.local_state_ranks != (subject->kept ? 2 : 0))
     outcome = WRONG;
-  for (int rank = 0; rank < back.kept_ranks && outcome == SAME; rank++)
+  for (int rank = 0; rank < back.local_state_ranks && outcome == SAME; rank++)
     outcome = kept_judge(path, rank);
   trm_checkpoint_free(&back);
   return outcome;
@@ -227,8 +227,8 @@ static void test_checkpoints(void)
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   struct subject subject = {.model = &model, .weights = weights};
   damage(path, &subject, 800);
-  c.kept_ranks = 2;
-  c.kept_of = kept_of_rank;
+  c.local_state_ranks = 2;
+  c.read_local_states = kept_of_rank;
   subject.kept = true;
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   damage(path, &subject, 800);
@@ -250,12 +250,12 @@ static void patched(enum made_kind kind, const void *old, const void *new, size_
   const size_t rows = kind == MADE_CSR ? 396 : 100;
   bool found = false;
   for (; at + rows * row <= data + length && !found; at++) {
-    const uint64_t sum = block_sum(at, rows * row);
+    const uint64_t sum = block_checksum(at, rows * row);
     unsigned char *table = memmem(data, length, &sum, sizeof sum), *cell = memmem(at, rows * row, old, bytes);
     if (!table || !cell)
       continue;
     memcpy(cell, new, bytes);
-    const uint64_t again = block_sum(at, rows * row);
+    const uint64_t again = block_checksum(at, rows * row);
     memcpy(table, &again, sizeof again);
     found = true;
   }

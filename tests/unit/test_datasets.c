@@ -30,7 +30,7 @@ static struct trm_options options_of(int64_t memory, int64_t batch)
 static void check_order(uint64_t rows, size_t block_rows, uint64_t window_blocks, bool shuffle)
 {
   struct order order;
-  order_make(&order, 42, shuffle, rows, block_rows, window_blocks);
+  order_init(&order, 42, shuffle, rows, block_rows, window_blocks);
   unsigned char *seen = calloc(rows, 1);
   for (uint64_t epoch = 0; epoch < 3; epoch++) {
     struct order_epoch at = {0};
@@ -40,7 +40,7 @@ static void check_order(uint64_t rows, size_t block_rows, uint64_t window_blocks
     for (uint64_t p = 0; p < rows; p++) {
       const uint64_t window = order_window_of(&order, &at, p);
       uint64_t in_window;
-      order_numbers(&order, &at, window, p, 1, &in_window);
+      order_row_indices(&order, &at, window, p, 1, &in_window);
       const size_t place = (size_t)(in_window / order.block_rows), row = (size_t)(in_window % order.block_rows);
       good = good && window >= last && window < order.windows && order_window_start(&order, &at, window) <= p &&
              p < order_window_start(&order, &at, window + 1) && place < order_window_blocks(&order, window);
@@ -78,8 +78,8 @@ static void test_order_mixes(void)
   struct order order, other;
   struct order_epoch at = {0}, next = {0};
   const uint64_t rows = 100000;
-  order_make(&order, 1, true, rows, 100, 50);
-  order_make(&other, 2, true, rows, 100, 50);
+  order_init(&order, 1, true, rows, 100, 50);
+  order_init(&other, 2, true, rows, 100, 50);
   order_epoch_enter(&order, &at, 0);
   order_epoch_enter(&order, &next, 1);
   uint64_t same_epoch = 0, same_seed = 0, rising = 0, before = 0;
@@ -89,7 +89,7 @@ static void test_order_mixes(void)
     const struct order *orders[] = {&order, &order, &other};
     const struct order_epoch *epochs[] = {&at, &next, &at};
     for (int i = 0; i < 3; i++) {
-      order_numbers(orders[i], epochs[i], 0, p, 1, &number[i]);
+      order_row_indices(orders[i], epochs[i], 0, p, 1, &number[i]);
       number[i] = order_block(orders[i], epochs[i], 0, (size_t)(number[i] / 100)) * 100 + number[i] % 100;
     }
     same_epoch += number[0] == number[1];
@@ -135,7 +135,7 @@ static void check_rows(const char *path, enum made_kind kind, size_t width, enum
     }
     CU_ASSERT_EQUAL(batch.rows, part);
     for (size_t i = 0; i < part; i++)
-      wrong += !made_is_row_apart(kind, width, context, stride, &batch, i, at + i);
+      wrong += !made_is_row_strided(kind, width, context, stride, &batch, i, at + i);
   }
   CU_ASSERT_EQUAL(wrong, 0);
   trm_host_batch_free(&batch);
@@ -451,7 +451,7 @@ static void check_windows_kind(enum made_kind kind, uint64_t rows)
   /* rows do not all say which they are: look the order up */
   struct order order;
   const size_t mean = kind == MADE_CSR ? 8 + 8 * 4 : kind == MADE_TOKENS ? 20 : 120;
-  order_make(&order, 5, true, data->rows, ((size_t)256 << 10) / mean, 1);
+  order_init(&order, 5, true, data->rows, ((size_t)256 << 10) / mean, 1);
   int32_t *seen = calloc(data->rows, sizeof *seen);
   for (uint64_t epoch = 0; epoch < 2; epoch++)
     for (size_t at = 0; at < data->rows; at += batch_rows) {

@@ -7,7 +7,7 @@
 #include "core/document.h"
 #include "core/memory.h"
 #include "core/random.h"
-#include "said.h"
+#include "messages.h"
 #include "suite.h"
 
 static void test_json(void)

@@ -6,7 +6,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
-#include "nn/names.h"
+#include "nn/param_names.h"
 #include "suite.h"
 #include "support/nn_case.h"
 
@@ -54,9 +54,9 @@ static void test_names(void)
   };
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_model model;
-    struct trm_names names;
+    struct trm_param_names names;
     model_make(&model, cases[i].text, cases[i].spec);
-    trm_names_create(&names, &model);
+    trm_param_names_create(&names, &model);
     CU_ASSERT_STRING_EQUAL(names.scheme, cases[i].scheme);
     int found = -1;
     for (int p = 0; p < trm_model_parameter_count(&model); p++)
@@ -64,11 +64,11 @@ static void test_names(void)
         found = p;
     CU_ASSERT_EQUAL(found >= 0, cases[i].name != NULL); /* NULL: the layer has no such parameter */
     if (found >= 0) {
-      CU_ASSERT_STRING_EQUAL(names.of[found].text, cases[i].name);
-      CU_ASSERT_EQUAL(names.of[found].transposed, cases[i].transposed);
-      CU_ASSERT_EQUAL(trm_names_find(&names, &model, cases[i].name), found);
+      CU_ASSERT_STRING_EQUAL(names.name[found].text, cases[i].name);
+      CU_ASSERT_EQUAL(names.name[found].transposed, cases[i].transposed);
+      CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, cases[i].name), found);
     }
-    trm_names_free(&names);
+    trm_param_names_free(&names);
     trm_model_free(&model);
   }
 }
@@ -82,15 +82,15 @@ static void test_names_differ(void)
   for (int list = 0; list < 2; list++)
     for (const struct nn_example *e = lists[list]; e->text; e++) {
       struct trm_model model;
-      struct trm_names names;
+      struct trm_param_names names;
       model_make(&model, e->text, e->spec);
-      trm_names_create(&names, &model);
+      trm_param_names_create(&names, &model);
       int wrong = 0;
       for (int p = 0; p < trm_model_parameter_count(&model); p++)
-        wrong += trm_names_find(&names, &model, names.of[p].text) != p;
+        wrong += trm_param_names_find(&names, &model, names.name[p].text) != p;
       CU_ASSERT_EQUAL(wrong, 0);
-      CU_ASSERT_EQUAL(trm_names_find(&names, &model, "stranger"), -1);
-      trm_names_free(&names);
+      CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, "stranger"), -1);
+      trm_param_names_free(&names);
       trm_model_free(&model);
     }
 }
@@ -98,15 +98,15 @@ static void test_names_differ(void)
 static void test_names_of_gpt2(void)
 {
   struct trm_model model;
-  struct trm_names names;
+  struct trm_param_names names;
   model_make(&model, "gpt layers=1 heads=2 dim=8", &nn_tokens);
-  trm_names_create(&names, &model);
-  CU_ASSERT_EQUAL(trm_names_find(&names, &model, "transformer.wpe.weight"), 1);
-  CU_ASSERT_EQUAL(trm_names_find(&names, &model, "transformer.h.0.attn.bias"), -2);
-  CU_ASSERT_EQUAL(trm_names_find(&names, &model, "h.0.attn.masked_bias"), -2);
-  CU_ASSERT_EQUAL(trm_names_find(&names, &model, "lm_head.weight"), -2);
-  CU_ASSERT_EQUAL(trm_names_find(&names, &model, "h.1.ln_1.weight"), -1);
-  trm_names_free(&names);
+  trm_param_names_create(&names, &model);
+  CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, "transformer.wpe.weight"), 1);
+  CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, "transformer.h.0.attn.bias"), -2);
+  CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, "h.0.attn.masked_bias"), -2);
+  CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, "lm_head.weight"), -2);
+  CU_ASSERT_EQUAL(trm_param_names_find(&names, &model, "h.1.ln_1.weight"), -1);
+  trm_param_names_free(&names);
   trm_model_free(&model);
 }
 
@@ -160,9 +160,9 @@ static void test_written_by_pytorch(void)
                 &nn_images}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_model model;
-    struct trm_names names;
+    struct trm_param_names names;
     model_make(&model, cases[i].text, cases[i].spec);
-    trm_names_create(&names, &model);
+    trm_param_names_create(&names, &model);
     float *w = trm_alloc(model.parameters * sizeof *w, "test");
     char *file = trm_format("%s/tests/reference/%s", getenv("top_srcdir") ? getenv("top_srcdir") : ".", cases[i].file);
     const int status = trm_safetensors_read(file, &model, w);
@@ -174,14 +174,14 @@ static void test_written_by_pytorch(void)
       const struct trm_parameter *parameter = trm_model_parameter(&model, p);
       const size_t columns = parameter->shape.size[1], rows = parameter->shape.size[0];
       for (size_t e = 0; e < parameter->count; e++) {
-        const size_t at = names.of[p].transposed ? e % columns * rows + e / columns : e;
-        wrong += w[parameter->offset + e] != written(names.of[p].text, at);
+        const size_t at = names.name[p].transposed ? e % columns * rows + e / columns : e;
+        wrong += w[parameter->offset + e] != written(names.name[p].text, at);
       }
     }
     CU_ASSERT_EQUAL(wrong, 0);
     trm_free(file);
     trm_free(w);
-    trm_names_free(&names);
+    trm_param_names_free(&names);
     trm_model_free(&model);
   }
 }

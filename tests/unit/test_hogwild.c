@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "method.h"
-#include "mpi/async/copies.h"
+#include "mpi/async/weight_copy.h"
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS };
 enum { ELEMENTS = 5000, TRAINED = 4800 };
@@ -55,14 +55,14 @@ static uint64_t work(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
   uint64_t batch, mine = 0;
-  for (; s->ops->claim(s, end, &batch); mine++) {
-    struct trm_tally tally = {.loss = 1, .rows = 1};
+  for (; s->ops->next_batch(s, end, &batch); mine++) {
+    struct trm_loss_sums tally = {.loss = 1, .rows = 1};
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
     for (size_t i = 0; i < ELEMENTS; i++)
       s->g[i] = gradient(batch, i);
     CU_ASSERT_EQUAL(s->ops->step(s, rate, &tally), TRM_OK);
   }
-  CU_ASSERT_EQUAL(s->ops->settle(s), TRM_OK);
+  CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
   CU_ASSERT_EQUAL(s->updates, end);
   return mine;
 }
@@ -75,7 +75,7 @@ static void check_serial(void)
   for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
     struct job job;
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.01f, NULL, trm_comm_self()), TRM_OK);
-    strategy_begin(&job.strategy, initial);
+    strategy_restore_initial(&job.strategy, initial);
     CU_ASSERT_EQUAL(work(&job, 30, 0.1), 30);
     for (size_t i = 0; i < ELEMENTS; i++)
       w[i] = initial(i);
@@ -110,7 +110,7 @@ static void check_several(enum layout layout, const char *rule)
   const uint64_t batches = 40;
   const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, rule, 0, NULL, world), TRM_OK);
-  strategy_begin(&job.strategy, initial);
+  strategy_restore_initial(&job.strategy, initial);
   uint64_t mine = work(&job, 15, 0.5);
   mine += work(&job, batches, 0.5);
   int64_t all = (int64_t)mine;
@@ -138,7 +138,7 @@ static void check_several(enum layout layout, const char *rule)
   CU_ASSERT(memcmp(first, view[0], TRAINED * sizeof *first) == 0);
   world->ops->barrier(world);
   /* a run that goes on from whole arrays */
-  strategy_begin(&job.strategy, initial);
+  strategy_restore_initial(&job.strategy, initial);
   CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
   wrong = 0;
   for (size_t i = 0; i < ELEMENTS; i++)
@@ -170,14 +170,14 @@ static void test_merging(void)
   enum { ROUNDS = 4 };
   struct trm_comm *node = world->ops->split_node(world, "node");
   struct trm_shared shared;
-  struct copies copies;
+  struct weight_copy copies;
   const size_t size = (size_t)node->size;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
   double array[10] = {0}, own[9][10] = {{0}}, old[9][10] = {{0}}; /* of the element i % 10 */
   CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared),
                         TRM_OK);
-  CU_ASSERT_EQUAL_FATAL(copies_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
-  copies_take(&copies, copy);
+  CU_ASSERT_EQUAL_FATAL(weight_copy_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
+  weight_copy_pull(&copies, copy);
   for (size_t turn = 0; turn < ROUNDS * size; turn++) {
     const size_t rank = turn % size;
     for (size_t i = 0; i < 10; i++) {
@@ -189,7 +189,7 @@ static void test_merging(void)
     if (rank == (size_t)node->rank) {
       for (size_t i = 0; i < ELEMENTS; i++)
         copy[i] += i % 10 == 0 ? 2.5f : i % 10 == 1 + rank ? 1 : 0;
-      copies_merge(&copies, copy);
+      weight_copy_merge(&copies, copy);
       double worst = 0;
       for (size_t i = 0; i < ELEMENTS; i++)
         worst = fmax(worst, fabs(copy[i] - array[i % 10]));
@@ -197,13 +197,13 @@ static void test_merging(void)
     }
   }
   node->ops->barrier(node);
-  copies_take(&copies, copy);
+  weight_copy_pull(&copies, copy);
   for (size_t i = 0; i < 10; i++) {
     CU_ASSERT(fabs(copy[i] - array[i]) < 1e-5);
     CU_ASSERT(i == 0 || array[i] == (i <= size ? ROUNDS : 0));
   }
   node->ops->barrier(node);
-  copies_free(&copies);
+  weight_copy_free(&copies);
   node->ops->unshare(node, &shared);
   node->ops->release(node);
   trm_free(copy);
@@ -215,25 +215,25 @@ static void test_gates(void)
   enum { ROUNDS = 200 };
   struct trm_comm *node = world->ops->split_node(world, "node");
   struct trm_shared shared;
-  struct copies copies;
+  struct weight_copy copies;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
   CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared),
                         TRM_OK);
-  CU_ASSERT_EQUAL_FATAL(copies_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
-  copies_take(&copies, copy);
+  CU_ASSERT_EQUAL_FATAL(weight_copy_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
+  weight_copy_pull(&copies, copy);
   for (int round = 0; round < ROUNDS; round++) {
     for (size_t i = (size_t)node->rank; i < ELEMENTS; i += (size_t)node->size)
       copy[i]++;
-    copies_merge(&copies, copy);
+    weight_copy_merge(&copies, copy);
   }
   node->ops->barrier(node);
-  copies_take(&copies, copy);
+  weight_copy_pull(&copies, copy);
   size_t wrong = 0;
   for (size_t i = 0; i < ELEMENTS; i++)
     wrong += copy[i] != ROUNDS;
   CU_ASSERT_EQUAL(wrong, 0);
   node->ops->barrier(node);
-  copies_free(&copies);
+  weight_copy_free(&copies);
   node->ops->unshare(node, &shared);
   node->ops->release(node);
   trm_free(copy);
@@ -263,20 +263,20 @@ static void test_rows(void)
     float w[128];
     for (size_t i = 0; i < 128; i++)
       w[i] = initial(i);
-    const struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 0.5f, .together = 3, .shrink = shrink};
+    const struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 0.5f, .update_rows = 3, .shrink = shrink};
     cpu.ops->sparse_sgd(&cpu, &how, row, target, w + 64, w + 16, &sums, ROWS);
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.25f, &linear, world), TRM_OK);
-    CU_ASSERT_TRUE(job.strategy.takes_rows);
-    strategy_begin(&job.strategy, initial);
+    CU_ASSERT_TRUE(job.strategy.trains_rows);
+    strategy_restore_initial(&job.strategy, initial);
     uint64_t batch;
-    while (job.strategy.ops->claim(&job.strategy, 1, &batch)) {
-      struct trm_tally tally = {0};
+    while (job.strategy.ops->next_batch(&job.strategy, 1, &batch)) {
+      struct trm_loss_sums tally = {0};
       CU_ASSERT_EQUAL(job.strategy.ops->before_forward(&job.strategy), TRM_OK);
-      CU_ASSERT_EQUAL(job.strategy.ops->learn(&job.strategy, row, target, ROWS, 0.5, &tally), TRM_OK);
+      CU_ASSERT_EQUAL(job.strategy.ops->train_rows(&job.strategy, row, target, ROWS, 0.5, &tally), TRM_OK);
       CU_ASSERT(tally.loss == sums.loss && tally.correct == sums.correct && tally.rows == ROWS);
       CU_ASSERT_EQUAL(job.strategy.ops->step(&job.strategy, 0.5, &tally), TRM_OK);
     }
-    CU_ASSERT_EQUAL(job.strategy.ops->settle(&job.strategy), TRM_OK);
+    CU_ASSERT_EQUAL(job.strategy.ops->quiesce(&job.strategy), TRM_OK);
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
     double worst = 0;

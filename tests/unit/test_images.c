@@ -145,7 +145,7 @@ static void test_mnist(void)
   file_write("t10k-images-idx3-ubyte", images, IMAGES);
   import_fails("mnist", ".", &plain, "t10k-labels-idx1-ubyte");
 #ifdef HAVE_ZLIB
-  file_zip("t10k-labels-idx1-ubyte.gz", labels, LABELS);
+  file_gzip("t10k-labels-idx1-ubyte.gz", labels, LABELS);
 #else
   file_write("t10k-labels-idx1-ubyte", labels, LABELS);
 #endif

@@ -1,7 +1,7 @@
 /* Importers of text files: small files, damaged ones and, where they are at hand, real ones. */
 #include <math.h>
 
-#include "datasets/input.h"
+#include "datasets/file_reader.h"
 #include "import_files.h"
 
 /* -- the reader */
@@ -41,7 +41,7 @@ static void test_reader(void)
   file_write("lines.txt", text, all);
   lines_check("lines.txt");
 #ifdef HAVE_ZLIB
-  file_zip("lines", text, all); /* known by its content, not by its name */
+  file_gzip("lines", text, all); /* known by its content, not by its name */
   lines_check("lines");
 #endif
   free(text);
@@ -61,11 +61,11 @@ static void test_reader_errors(void)
   for (size_t i = 0; i < sizeof text; i++)
     text[i] = (char)('a' + made_mix(i, 0) % 26);
   for (long bytes = 3; bytes < 2000; bytes = bytes * 3 + 1) {
-    file_zip("cut.gz", text, sizeof text);
-    file_cut("cut.gz", bytes);
+    file_gzip("cut.gz", text, sizeof text);
+    file_truncate("cut.gz", bytes);
     import_fails("text", "cut.gz", &plain, "cut.gz: the gzip file is cut short");
   }
-  file_zip("flip.gz", text, sizeof text);
+  file_gzip("flip.gz", text, sizeof text);
   char *path = file_name("flip.gz");
   FILE *file = fopen(path, "r+b");
   CU_ASSERT_PTR_NOT_NULL_FATAL(file);

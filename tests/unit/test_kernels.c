@@ -177,7 +177,7 @@ static void test_bf16_gemm(void)
 {
   other_products("bf16", gemm_reference);
   other_products("bf16", gemm_empty);
-  other_products("bf16", gemm_rounds);
+  other_products("bf16", gemm_bfloat16_rounding);
 }
 
 int main(void)

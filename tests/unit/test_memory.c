@@ -9,20 +9,20 @@
 
 static void test_memory_held(void)
 {
-  const size_t before = trm_memory_held();
+  const size_t before = trm_memory_allocated();
   char *small = trm_alloc(1000, "a test"), *large = trm_alloc((size_t)40 << 20, "a test");
   struct trm_comm *self = trm_comm_self();
   struct trm_shared shared;
   CU_ASSERT_EQUAL_FATAL(self->ops->share(self, 5000000, "a test", &shared), TRM_OK);
-  CU_ASSERT(trm_memory_held() >= before + 1000 + ((size_t)40 << 20) + 5000000);
+  CU_ASSERT(trm_memory_allocated() >= before + 1000 + ((size_t)40 << 20) + 5000000);
   const size_t resident = trm_memory_resident();
   memset(large, 1, (size_t)40 << 20);
   CU_ASSERT(trm_memory_resident() >= resident + ((size_t)39 << 20));
-  CU_ASSERT(trm_memory_most() >= resident + ((size_t)39 << 20));
+  CU_ASSERT(trm_memory_peak() >= resident + ((size_t)39 << 20));
   self->ops->unshare(self, &shared);
   trm_free(small);
   trm_free(large);
-  CU_ASSERT_EQUAL(trm_memory_held(), before);
+  CU_ASSERT_EQUAL(trm_memory_allocated(), before);
 }
 
 static void test_memory(void)

@@ -10,7 +10,7 @@
 
 static double loss_at(struct nn_case *c, const struct trm_pass *pass, const float *w)
 {
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   nn_case_upload(c, w);
   CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, pass, &tally), TRM_OK);
   return tally.loss;
@@ -101,7 +101,7 @@ static void accumulation(struct trm_device *device)
     nn_case_draw(&c, 13, 10);
     struct trm_pass pass = nn_case_pass(&c);
     pass.first_row = 1000;
-    struct trm_tally whole = {0}, parts = {0};
+    struct trm_loss_sums whole = {0}, parts = {0};
     CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1.0f / 13, &whole, NULL, NULL), TRM_OK);
     float *g = nn_case_gradient(&c);
 
@@ -161,7 +161,7 @@ static void ready(struct trm_device *device)
   const size_t n = c.model.parameters;
   struct readiness r = {.c = &c, .seen = trm_alloc(n * sizeof(float), "gradients seen")};
   struct trm_pass pass = nn_case_pass(&c);
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &tally, note_ready, &r), TRM_OK);
   CU_ASSERT_EQUAL(r.calls, 3);
   CU_ASSERT_EQUAL(r.end, n);
@@ -184,7 +184,7 @@ static void ready(struct trm_device *device)
   CU_ASSERT_EQUAL(norm_of(r.seen, n), 0);
   CU_ASSERT_EQUAL(norm_of(nn_case_gradient(&c), n), 0);
   CU_ASSERT_EQUAL(tally.rows, 13);
-  struct trm_tally still = tally;
+  struct trm_loss_sums still = tally;
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &still), TRM_OK);
   CU_ASSERT_EQUAL(still.loss, tally.loss);
 
@@ -202,7 +202,7 @@ static void evaluate(struct trm_device *device)
   CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, text, "auto", &nn_ten_classes, NN_ROWS, 3), TRM_OK);
   nn_case_draw(&c, 16, 10);
   struct trm_pass pass = nn_case_pass(&c);
-  struct trm_tally on = {0}, off = {0}, again = {.loss = 5, .correct = 2, .rows = 3};
+  struct trm_loss_sums on = {0}, off = {0}, again = {.loss = 5, .correct = 2, .rows = 3};
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &on), TRM_OK);
   pass.training = false;
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &off), TRM_OK);
@@ -241,7 +241,7 @@ static void evaluate(struct trm_device *device)
   c.device->ops->download(c.device, plain, bare.scores, sizeof plain);
   CU_ASSERT(memcmp(scores, plain, sizeof plain) == 0);
   CU_ASSERT(bare.arena_bytes < c.model.arena_bytes);
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   CU_ASSERT_EQUAL(trm_model_train(&bare, &pass, 1, &tally, NULL, NULL), TRM_FAILED);
   CU_ASSERT(strstr(trm_error_text(), "gradients") != NULL);
 

@@ -228,7 +228,7 @@ static void test_beside(void)
   struct trm_model model;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "mlp 784-32-10 relu", "auto", &digits), TRM_OK);
   float *w = weights_make(&model);
-  CU_ASSERT_EQUAL_FATAL(onnx_write_within(path, &model, w, 1000), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(onnx_write_limited(path, &model, w, 1000), TRM_OK);
   Onnx__ModelProto *file = file_read(path);
   char *beside = trm_format("%s.data", path);
   FILE *data = fopen(beside, "rb");
@@ -308,7 +308,7 @@ static void answer(struct trm_device *device, int number, const struct nn_exampl
   floats_put(to, number, "in", x, ROWS * f);
   floats_put(to, number, "out", y, ROWS * scores);
   char *name = trm_format("%s/%d.onnx", to, number), digest[65];
-  CU_ASSERT_EQUAL_FATAL(onnx_write_within(name, &c.model, w, strcmp(e->text, "vgg11") ? SIZE_MAX : 0), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(onnx_write_limited(name, &c.model, w, strcmp(e->text, "vgg11") ? SIZE_MAX : 0), TRM_OK);
   Onnx__ModelProto *file = file_read(name);
   graph_digest(file->graph, digest);
   fprintf(manifest, "%d %s %s\n", number, digest, e->text);

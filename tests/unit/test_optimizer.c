@@ -164,14 +164,14 @@ static void test_pieces(void)
     g[i] = (float)(1 + i % 5);
   }
   CU_ASSERT_EQUAL(trm_optimizer_trained(&o), 16 * 36);
-  CU_ASSERT_EQUAL(trm_optimizer_pieces(&o, UNIT), 8 + 8);
-  CU_ASSERT_EQUAL(trm_optimizer_pieces(&o, SIZE_MAX), 8);
-  trm_optimizer_norms(&o, &device, UNIT, 0, N, w, g, whole);
+  CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, UNIT), 8 + 8);
+  CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, SIZE_MAX), 8);
+  trm_optimizer_partial_norms(&o, &device, UNIT, 0, N, w, g, whole);
   static const size_t cut[] = {0, 64, 256, 320, 576, N};
   for (int c = 0; c < 5; c++)
-    trm_optimizer_norms(&o, &device, UNIT, cut[c], cut[c + 1] - cut[c], w + cut[c], g + cut[c], sliced);
+    trm_optimizer_partial_norms(&o, &device, UNIT, cut[c], cut[c + 1] - cut[c], w + cut[c], g + cut[c], sliced);
   CU_ASSERT(memcmp(whole, sliced, sizeof whole) == 0);
-  trm_optimizer_ratios(&o, &o.update, UNIT, whole, ratio);
+  trm_optimizer_trust_ratios(&o, &o.update, UNIT, whole, ratio);
   size_t low = 0;
   for (int t = 0; t < 8; low = tensor[t++].end) {
     double ww = 0, gg = 0;
@@ -192,7 +192,7 @@ static void test_zero(void)
     const struct trm_optimizer o = {.update = {.rule = rule, .scale = 1}, .trust = 2, .tensor = tensor, .tensors = 3};
     double norm[3][2] = {{0, 4}, {4, 0}, {4, 16}};
     float ratio[3];
-    trm_optimizer_ratios(&o, &o.update, SIZE_MAX, norm, ratio);
+    trm_optimizer_trust_ratios(&o, &o.update, SIZE_MAX, norm, ratio);
     CU_ASSERT(ratio[0] == 1 && ratio[1] == 1);
     CU_ASSERT_EQUAL(ratio[2], rule == TRM_UPDATE_LAMB ? 0.5f : 1.0f);
   }

@@ -4,7 +4,7 @@
 
 #include "core/memory.h"
 #include "core/options.h"
-#include "said.h"
+#include "messages.h"
 #include "suite.h"
 
 static void test_options_default(void)
@@ -13,7 +13,7 @@ static void test_options_default(void)
   int rows = 0;
   trm_options_default(&options);
   for (const struct trm_option *row = trm_option_table; row->name; row++, rows++) {
-    if (trm_options_set(&options, row->name, row->otherwise) != TRM_OK)
+    if (trm_options_set(&options, row->name, row->default_text) != TRM_OK)
       CU_FAIL("a default that its own row refuses");
     for (const struct trm_option *other = trm_option_table; other != row; other++)
       CU_ASSERT(strcmp(other->name, row->name) != 0 && other->offset != row->offset);
@@ -131,17 +131,17 @@ static void test_options_set(void)
 static void test_nearest(void)
 {
   static const char *const known[] = {"train", "data", "parallel", "lr", NULL};
-  CU_ASSERT_PTR_EQUAL(trm_nearest("trian", known), known[0]);
-  CU_ASSERT_PTR_EQUAL(trm_nearest("trai", known), known[0]);
-  CU_ASSERT_PTR_EQUAL(trm_nearest("dataa", known), known[1]);
-  CU_ASSERT_PTR_EQUAL(trm_nearest("paralel", known), known[2]);
-  CU_ASSERT_PTR_EQUAL(trm_nearest("rl", known), known[3]); /* an exchange is one change */
-  CU_ASSERT_PTR_NULL(trm_nearest("zzzzz", known));
-  CU_ASSERT_PTR_NULL(trm_nearest("", known));
+  CU_ASSERT_PTR_EQUAL(trm_nearest_word("trian", known), known[0]);
+  CU_ASSERT_PTR_EQUAL(trm_nearest_word("trai", known), known[0]);
+  CU_ASSERT_PTR_EQUAL(trm_nearest_word("dataa", known), known[1]);
+  CU_ASSERT_PTR_EQUAL(trm_nearest_word("paralel", known), known[2]);
+  CU_ASSERT_PTR_EQUAL(trm_nearest_word("rl", known), known[3]); /* an exchange is one change */
+  CU_ASSERT_PTR_NULL(trm_nearest_word("zzzzz", known));
+  CU_ASSERT_PTR_NULL(trm_nearest_word("", known));
   char word[500];
   memset(word, 'a', sizeof word - 1);
   word[sizeof word - 1] = '\0';
-  CU_ASSERT_PTR_NULL(trm_nearest(word, known));
+  CU_ASSERT_PTR_NULL(trm_nearest_word(word, known));
 }
 
 static void test_options_print(void)

@@ -10,8 +10,8 @@ static int give_input(void *context, int batch, int micro, int slot, bool featur
 {
   struct stage *s = context;
   CHECK(s->setup, batch == 0 && slot < s->model.slots && (features || targets));
-  CHECK(s->setup, features == (world->rank == 0 && s->model.chunk_now == 0));
-  *input = nn_case_part(&s->whole, s->low[micro], s->low[micro] + s->rows[micro]);
+  CHECK(s->setup, features == (world->rank == 0 && s->model.current_chunk == 0));
+  *input = nn_case_part(&s->full, s->low[micro], s->low[micro] + s->rows[micro]);
   if (!features) {
     input->dense = NULL;
     input->tokens = NULL;
@@ -24,46 +24,46 @@ static int give_input(void *context, int batch, int micro, int slot, bool featur
   return TRM_OK;
 }
 
-static int take_ready(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally)
+static int take_ready(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *tally)
 {
   struct stage *s = context;
-  s->in_order = s->in_order && batch == 0 && low == s->handed && high > low && tally->stop == world->size &&
+  s->in_order = s->in_order && batch == 0 && low == s->ready && high > low && tally->stop_requests == world->size &&
                 tally->rows == (double)(s->setup->rows * s->model.targets);
-  s->handed = high;
+  s->ready = high;
   return TRM_OK;
 }
 
 static struct trm_pipeline_run run_of(struct stage *s)
 {
   return (struct trm_pipeline_run){.pass = {.device = s->device, .training = true, .seed = 7}, .batch = &s->batch,
-                                   .batches = 1, .context = s, .input = give_input, .ready = take_ready};
+                                   .batches = 1, .context = s, .input = give_input, .grad_ready = take_ready};
 }
 
 /* The same micro-batches by the whole model. */
-static struct trm_tally train_whole(struct stage *s)
+static struct trm_loss_sums train_whole(struct stage *s)
 {
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   for (int m = 0; m < s->setup->micros; m++) {
-    const struct trm_input input = nn_case_part(&s->whole, s->low[m], s->low[m] + s->rows[m]);
+    const struct trm_input input = nn_case_part(&s->full, s->low[m], s->low[m] + s->rows[m]);
     struct trm_pass pass = {.device = s->device, .input = &input, .training = true, .seed = 7,
                             .first_row = 100 + s->low[m], .beta = m ? 1 : 0};
-    CU_ASSERT_FATAL(trm_model_train(&s->whole.model, &pass, s->batch.scale, &tally, NULL, NULL) == TRM_OK);
+    CU_ASSERT_FATAL(trm_model_train(&s->full.model, &pass, s->batch.scale, &tally, NULL, NULL) == TRM_OK);
   }
   return tally;
 }
 
-static struct trm_tally evaluate_whole(struct stage *s)
+static struct trm_loss_sums evaluate_whole(struct stage *s)
 {
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   for (int m = 0; m < s->setup->micros; m++) {
-    const struct trm_input input = nn_case_part(&s->whole, s->low[m], s->low[m] + s->rows[m]);
+    const struct trm_input input = nn_case_part(&s->full, s->low[m], s->low[m] + s->rows[m]);
     const struct trm_pass pass = {.device = s->device, .input = &input};
-    CU_ASSERT_FATAL(trm_model_evaluate(&s->whole.model, &pass, &tally) == TRM_OK);
+    CU_ASSERT_FATAL(trm_model_evaluate(&s->full.model, &pass, &tally) == TRM_OK);
   }
   return tally;
 }
 
-static bool same_tally(const struct trm_tally *a, const struct trm_tally *b)
+static bool same_tally(const struct trm_loss_sums *a, const struct trm_loss_sums *b)
 {
   return a->loss == b->loss && a->correct == b->correct && a->rows == b->rows;
 }
@@ -71,16 +71,16 @@ static bool same_tally(const struct trm_tally *a, const struct trm_tally *b)
 /* Is the parameter one of the weights of tied layers? */
 static bool is_tied(const struct stage *s, const struct trm_parameter *parameter)
 {
-  const struct trm_layer *last = &s->whole.model.layer[s->whole.model.layers - 1];
+  const struct trm_layer *last = &s->full.model.layer[s->full.model.layers - 1];
   return last->tied && last->tied->parameter[0].number == parameter->number;
 }
 
 static void compare_gradients(struct stage *s)
 {
-  const float *whole = nn_case_gradient(&s->whole), *part = read_floats(s->device, s->g, s->model.parameters);
+  const float *whole = nn_case_gradient(&s->full), *part = read_floats(s->device, s->g, s->model.parameters);
   for (int n = 0; n < trm_model_parameter_count(&s->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, n);
-    const double far = difference(part + p->offset, whole + in_whole(s, p)->offset, p->count);
+    const double far = difference(part + p->offset, whole + in_full(s, p)->offset, p->count);
     if (far > (is_tied(s, p) ? 1e-6 : 0))
       printf("\n    %s, rank %d: the gradient of %s differs by %.3g\n", text_of(s->setup), world->rank, p->name, far);
     CU_ASSERT(far <= (is_tied(s, p) ? 1e-6 : 0));
@@ -90,7 +90,7 @@ static void compare_gradients(struct stage *s)
 /* Both copies of a weight that two stages hold have equal bits. */
 static void compare_copies(struct stage *s)
 {
-  const struct trm_layer *last = &s->whole.model.layer[s->whole.model.layers - 1];
+  const struct trm_layer *last = &s->full.model.layer[s->full.model.layers - 1];
   if (!last->tied || world->size == 1)
     return;
   const size_t n = last->tied->parameter[0].count;
@@ -110,10 +110,10 @@ static void compare_copies(struct stage *s)
 static void check_moments(struct stage *s)
 {
   const struct trm_pipeline *p = &s->pipeline;
-  CHECK(s->setup, p->moments == 2 * s->model.chunks * s->setup->micros);
-  for (int i = 0; i < p->moments; i++) {
-    const struct trm_pipeline_moment *m = &p->moment[i];
-    CHECK(s->setup, m->came <= m->began && m->began <= m->ended && (i == 0 || m[-1].ended <= m->came));
+  CHECK(s->setup, p->events == 2 * s->model.chunks * s->setup->micros);
+  for (int i = 0; i < p->events; i++) {
+    const struct trm_pipeline_event *m = &p->event[i];
+    CHECK(s->setup, m->wait_began <= m->began && m->began <= m->ended && (i == 0 || m[-1].ended <= m->wait_began));
   }
 }
 
@@ -121,26 +121,26 @@ static void check_moments(struct stage *s)
 static bool compare(const struct setup *setup)
 {
   struct stage s;
-  if (!stage_open(&s, setup, device_now))
+  if (!stage_open(&s, setup, current_device))
     return false;
   struct trm_pipeline_run run = run_of(&s);
   for (int again = 0; again < 2; again++) { /* what the first batch leaves does not reach the second */
-    s.handed = 0;
+    s.ready = 0;
     s.in_order = true;
-    s.tally = (struct trm_tally){.stop = 1};
-    CHECK(setup, s.pipeline.ops->train(&s.pipeline, &run, &s.tally) == TRM_OK);
-    CHECK(setup, s.in_order && s.handed == s.model.parameters);
+    s.sums = (struct trm_loss_sums){.stop_requests = 1};
+    CHECK(setup, s.pipeline.ops->train(&s.pipeline, &run, &s.sums) == TRM_OK);
+    CHECK(setup, s.in_order && s.ready == s.model.parameters);
   }
-  const struct trm_tally tally = train_whole(&s);
-  CHECK(setup, same_tally(&s.tally, &tally) && s.tally.stop == world->size);
+  const struct trm_loss_sums tally = train_whole(&s);
+  CHECK(setup, same_tally(&s.sums, &tally) && s.sums.stop_requests == world->size);
   compare_gradients(&s);
   compare_copies(&s);
   check_moments(&s);
   run.pass.training = false;
-  s.tally = (struct trm_tally){0};
-  CHECK(setup, s.pipeline.ops->evaluate(&s.pipeline, &run, &s.tally) == TRM_OK);
-  const struct trm_tally evaluated = evaluate_whole(&s);
-  CHECK(setup, same_tally(&s.tally, &evaluated));
+  s.sums = (struct trm_loss_sums){0};
+  CHECK(setup, s.pipeline.ops->evaluate(&s.pipeline, &run, &s.sums) == TRM_OK);
+  const struct trm_loss_sums evaluated = evaluate_whole(&s);
+  CHECK(setup, same_tally(&s.sums, &evaluated));
   stage_close(&s);
   return true;
 }
@@ -151,7 +151,7 @@ static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
 
 static void examples(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   int compared = 0;
   for (int i = 0; nn_examples[i].text; i++) {
     const struct nn_example *e = &nn_examples[i];
@@ -187,7 +187,7 @@ static void all_combinations(const char *text, const struct trm_input_spec *spec
 
 static void mlp(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   all_combinations(
     "linear 8 | relu | dropout 0.3 | linear 7 | tanh | linear 9 | gelu | linear 6 | dropout 0.2 | linear 5 | "
     "relu | linear 8 | linear 7 | tanh | linear 10",
@@ -196,7 +196,7 @@ static void mlp(struct trm_device *device)
 
 static void convolutions(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   all_combinations(
     "conv2d 3 3 pad=1 bias=no | batch_norm | relu | mark a | conv2d 3 3 pad=1 bias=no | batch_norm | tanh | "
     "add a | conv2d 4 3 pad=1 bias=no | batch_norm | relu | conv2d 4 1 | batch_norm | tanh | conv2d 5 1 | "
@@ -206,7 +206,7 @@ static void convolutions(struct trm_device *device)
 
 static void gpt(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   all_combinations("gpt layers=4 heads=2 dim=8 context=5 dropout=0.1", &nn_tokens);
 }
 
@@ -231,7 +231,7 @@ static void large(struct trm_device *device)
 {
   static const struct trm_input_spec spec = {
     .shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 4};
-  device_now = device;
+  current_device = device;
   for (int k = 0; k < 3; k++) {
     const struct setup setup = {.text =
                                   "linear 20000 | relu | linear 4 | linear 20000 | tanh | linear 3 | linear 30000 | "
@@ -263,60 +263,62 @@ struct keeper {
   int handed;   /* intervals */
 };
 
-static void keeper_take(void *context, size_t low, size_t high, enum trm_hold how, float **w, float **g)
+static void keeper_take(void *context, size_t low, size_t high, enum trm_acquire_mode how, float **w, float **g)
 {
   const struct keeper *k = context;
   (void)high;
   *w = k->stage->w + low;
-  *g = how == TRM_HOLD_BACKWARD || how == TRM_HOLD_TIED ? k->stage->g + low : NULL;
+  *g = how == TRM_ACQUIRE_BACKWARD || how == TRM_ACQUIRE_TIED ? k->stage->g + low : NULL;
 }
 
 /* What is left there is of no use to anybody. */
-static void keeper_give(void *context, size_t low, size_t high, enum trm_hold how)
+static void keeper_give(void *context, size_t low, size_t high, enum trm_acquire_mode how)
 {
   const struct keeper *k = context;
   struct trm_device *device = k->stage->device;
   const float *const both[] = {k->sum + low, k->stage->g + low};
-  if (how != TRM_HOLD_BACKWARD)
+  if (how != TRM_ACQUIRE_BACKWARD)
     return;
   device->ops->sum(device, k->sum + low, both, 2, high - low);
   device->ops->fill(device, k->stage->g + low, low < k->low ? NAN : 0, high - low);
 }
 
-static int keeper_ready(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally)
+static int keeper_ready(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *tally)
 {
   (void)batch, (void)low, (void)high, (void)tally;
-  ((struct keeper *)((struct stage *)context)->kept)->handed++;
+  ((struct keeper *)((struct stage *)context)->context)->handed++;
   return TRM_OK;
 }
 
 static void compare_given(const struct setup *setup)
 {
   struct stage s;
-  if (!stage_open(&s, setup, device_now))
+  if (!stage_open(&s, setup, current_device))
     return;
-  struct keeper k = {.stage = &s, .sum = floats_take(device_now, s.model.parameters),
+  struct keeper k = {.stage = &s,
+                     .sum = floats_alloc(current_device, s.model.parameters),
                      .low = s.model.parameters - s.model.statistics};
-  const struct trm_holder holder = {.anew = true, .take = keeper_take, .give = keeper_give, .context = &k};
+  const struct trm_param_provider holder = {
+    .overwrites_gradient = true, .acquire = keeper_take, .release = keeper_give, .context = &k};
   struct trm_pipeline_run run = run_of(&s);
-  s.kept = &k;
-  run.pass.holder = &holder;
-  run.ready = keeper_ready;
-  CHECK(setup, s.pipeline.ops->train(&s.pipeline, &run, &s.tally) == TRM_OK);
-  const struct trm_tally tally = train_whole(&s);
-  CHECK(setup, same_tally(&s.tally, &tally) && k.handed >= setup->micros * s.model.boundaries);
-  const float *whole = nn_case_gradient(&s.whole), *part = read_floats(s.device, k.sum, s.model.parameters);
+  s.context = &k;
+  run.pass.provider = &holder;
+  run.grad_ready = keeper_ready;
+  CHECK(setup, s.pipeline.ops->train(&s.pipeline, &run, &s.sums) == TRM_OK);
+  const struct trm_loss_sums tally = train_whole(&s);
+  CHECK(setup, same_tally(&s.sums, &tally) && k.handed >= setup->micros * s.model.boundaries);
+  const float *whole = nn_case_gradient(&s.full), *part = read_floats(s.device, k.sum, s.model.parameters);
   for (int n = 0; n < trm_model_parameter_count(&s.model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&s.model, n);
-    CHECK(setup, difference(part + p->offset, whole + in_whole(&s, p)->offset, p->count) <= 1e-6);
+    CHECK(setup, difference(part + p->offset, whole + in_full(&s, p)->offset, p->count) <= 1e-6);
   }
-  device_now->ops->release(device_now, k.sum);
+  current_device->ops->release(current_device, k.sum);
   stage_close(&s);
 }
 
 static void given(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   for (int k = 0; k < 3; k++)
     for (int micros = 1; micros <= 5; micros += 2) {
       struct setup setup = {.text = "gpt layers=4 heads=2 dim=8 context=5 dropout=0.1", .loss = "auto",
@@ -340,7 +342,7 @@ static void test_given(void)
 static double forward_lasts(void *context, int batch, double flop, double took)
 {
   const struct stage *s = context;
-  const double whole = trm_model_cost(&s->whole.model).flop * (double)s->setup->rows;
+  const double whole = trm_model_cost(&s->full.model).flop * (double)s->setup->rows;
   CHECK(s->setup, batch == 0 && flop > 0 && flop < 2.01 * whole && took >= 0);
   return 0.2 * flop / whole; /* 0.6 s for all of it */
 }
@@ -361,14 +363,14 @@ static void test_bubble(void)
   struct stage s;
   CU_ASSERT_FATAL(stage_open(&s, &setup, &cpu));
   struct trm_pipeline_run run = run_of(&s);
-  run.lasts = forward_lasts;
+  run.action_duration = forward_lasts;
   s.in_order = true;
-  CHECK(&setup, s.pipeline.ops->train(&s.pipeline, &run, &s.tally) == TRM_OK);
+  CHECK(&setup, s.pipeline.ops->train(&s.pipeline, &run, &s.sums) == TRM_OK);
   double share = 0, busy = 0;
   for (int c = 0; c < s.model.chunks; c++)
-    share += 3 * s.pipeline.flop[c] / trm_model_cost(&s.whole.model).flop;
-  for (int i = 0; i < s.pipeline.moments; i++)
-    busy += s.pipeline.moment[i].ended - s.pipeline.moment[i].began;
+    share += 3 * s.pipeline.flop[c] / trm_model_cost(&s.full.model).flop;
+  for (int i = 0; i < s.pipeline.events; i++)
+    busy += s.pipeline.event[i].ended - s.pipeline.event[i].began;
   CHECK(&setup, s.pipeline.busy_s >= 0.2 * share && fabs(busy - s.pipeline.busy_s) < 1e-9);
   const double bubble = s.pipeline.ops->bubble(&s.pipeline), theory = trm_schedule_bubble(&s.pipeline.schedule, 1);
   CHECK(&setup, bubble > theory - 0.02 && bubble < 1);
@@ -387,7 +389,7 @@ static struct trm_model gpt_model(void)
   return model;
 }
 
-static double longest(const struct trm_model *model, const struct trm_chunk_cut *cut, int pieces)
+static double longest(const struct trm_model *model, const struct trm_layer_range *cut, int pieces)
 {
   double most = 0;
   for (int p = 0; p < pieces; p++)
@@ -399,7 +401,7 @@ static double longest(const struct trm_model *model, const struct trm_chunk_cut 
 static void test_balance(void)
 {
   struct trm_model model = gpt_model();
-  struct trm_chunk_cut cut[3];
+  struct trm_layer_range cut[3];
   CU_ASSERT_FATAL(trm_balance(&model, "auto", 2, cut) == TRM_OK);
   const double two = longest(&model, cut, 2);
   CU_ASSERT(cut[0].first == 0 && cut[0].last == cut[1].first && cut[1].last == model.layers);
@@ -407,12 +409,12 @@ static void test_balance(void)
   const double three = longest(&model, cut, 3);
   double best_two = INFINITY, best_three = INFINITY;
   for (int a = 1; a < model.layers; a++) {
-    if (!trm_cut_allowed(model.layer, model.layers, a))
+    if (!trm_partition_allowed(model.layer, model.layers, a))
       continue;
     best_two = fmin(best_two, fmax(trm_balance_seconds(&model, 0, a), trm_balance_seconds(&model, a, model.layers)));
     for (int b = a + 1; b < model.layers; b++)
-      if (trm_cut_allowed(model.layer, model.layers, b)) {
-        const struct trm_chunk_cut way[3] = {{0, a}, {a, b}, {b, model.layers}};
+      if (trm_partition_allowed(model.layer, model.layers, b)) {
+        const struct trm_layer_range way[3] = {{0, a}, {a, b}, {b, model.layers}};
         best_three = fmin(best_three, longest(&model, way, 3));
       }
   }
@@ -424,8 +426,8 @@ static void test_balance(void)
 static void test_cut_as_told(void)
 {
   struct trm_model model = gpt_model();
-  struct trm_chunk_cut cut[3];
-  struct trm_model_part part = {.tensors = 1};
+  struct trm_layer_range cut[3];
+  struct trm_model_part part = {.tensor_size = 1};
   CU_ASSERT_FATAL(trm_balance(&model, "2,14", 3, cut) == TRM_OK);
   CU_ASSERT(cut[0].first == 0 && cut[2].last == model.layers);
   for (int p = 1; p < 3; p++) {
@@ -433,10 +435,10 @@ static void test_cut_as_told(void)
     CU_ASSERT(model.layer[cut[p].first].number >= (p == 1 ? 2 : 14) &&
               model.layer[cut[p].first - 1].number < (p == 1 ? 2 : 14));
   }
-  CU_ASSERT_EQUAL(trm_balance_part(&model, "auto", 2, 2, 1, &part), TRM_OK);
+  CU_ASSERT_EQUAL(trm_balance_stage(&model, "auto", 2, 2, 1, &part), TRM_OK);
   CU_ASSERT(part.chunks == 2 && part.chunk[0].first > 0 && part.chunk[1].last == model.layers &&
             part.chunk[0].last < part.chunk[1].first);
-  CU_ASSERT_EQUAL(trm_balance_part(&model, "auto", 1, 1, 0, &part), TRM_OK);
+  CU_ASSERT_EQUAL(trm_balance_stage(&model, "auto", 1, 1, 0, &part), TRM_OK);
   CU_ASSERT_EQUAL(part.chunks, 0);
   trm_model_free(&model);
 }
@@ -452,7 +454,7 @@ static void test_cut_refused(void)
                {"2,2", 3, "must grow"},       {"14,2", 3, "must grow"},        {"two", 2, "neither auto nor"},
                {"2,", 3, "neither auto nor"}, {"2;14", 3, "neither auto nor"}, {"-2", 2, "neither auto nor"}};
   struct trm_model model = gpt_model();
-  struct trm_chunk_cut cut[1000];
+  struct trm_layer_range cut[1000];
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     const int status = trm_balance(&model, wrong[i].how, wrong[i].pieces, cut);
     const bool right = status == TRM_USAGE && strstr(trm_error_text(), wrong[i].word);

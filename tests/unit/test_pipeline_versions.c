@@ -8,7 +8,7 @@ struct flight {
   struct stage stage;
   struct trm_pipeline_batch batch[BATCHES];
   size_t rows[BATCHES][MICROS], low[BATCHES][MICROS];
-  struct trm_tally tally[BATCHES], whole[BATCHES];
+  struct trm_loss_sums tally[BATCHES], whole[BATCHES];
   float *version[BATCHES + 1]; /* device, of the whole model: after so many updates */
   float *mixed;                /* device, what a pass of the whole model uses */
   int first, updates;          /* of the run */
@@ -33,7 +33,7 @@ static int flight_input(void *context, int batch, int micro, int slot, bool feat
   struct flight *f = context;
   (void)slot;
   batch += f->first;
-  *input = nn_case_part(&f->stage.whole, f->low[batch][micro], f->low[batch][micro] + f->rows[batch][micro]);
+  *input = nn_case_part(&f->stage.full, f->low[batch][micro], f->low[batch][micro] + f->rows[batch][micro]);
   if (!features)
     input->dense = NULL;
   if (!targets)
@@ -41,21 +41,21 @@ static int flight_input(void *context, int batch, int micro, int slot, bool feat
   return TRM_OK;
 }
 
-static int flight_ready(void *context, int batch, size_t low, size_t high, const struct trm_tally *tally)
+static int flight_ready(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *tally)
 {
   struct flight *f = context;
   struct stage *s = &f->stage;
-  s->in_order = s->in_order && batch == f->updates && low == s->handed && high > low && tally == &f->tally[batch];
-  s->handed = high;
+  s->in_order = s->in_order && batch == f->updates && low == s->ready && high > low && tally == &f->tally[batch];
+  s->ready = high;
   return TRM_OK;
 }
 
-static int flight_step(void *context, int batch, struct trm_tally *tally)
+static int flight_step(void *context, int batch, struct trm_loss_sums *tally)
 {
   struct flight *f = context;
   struct stage *s = &f->stage;
-  s->in_order = s->in_order && batch == f->updates && s->handed == s->model.parameters && tally == &f->tally[batch];
-  s->handed = 0;
+  s->in_order = s->in_order && batch == f->updates && s->ready == s->model.parameters && tally == &f->tally[batch];
+  s->ready = 0;
   f->updates++;
   if (f->fails && batch == 1)
     return trm_error(TRM_FAILED, "the second update");
@@ -66,7 +66,7 @@ static int flight_step(void *context, int batch, struct trm_tally *tally)
 static bool flight_open(struct flight *f, const struct setup *setup)
 {
   *f = (struct flight){0};
-  if (!stage_open(&f->stage, setup, device_now))
+  if (!stage_open(&f->stage, setup, current_device))
     return false;
   for (int b = 0; b < BATCHES; b++) {
     const size_t from = (size_t)b, to = b == BATCHES - 1 ? from + 3 : setup->rows; /* the last one is smaller */
@@ -79,19 +79,19 @@ static bool flight_open(struct flight *f, const struct setup *setup)
     f->batch[b] = (struct trm_pipeline_batch){.first_row = 100 * (uint64_t)b, .scale = 1.0f / (float)(to - from),
                                               .micros = setup->micros, .rows = f->rows[b]};
   }
-  const size_t n = f->stage.whole.model.parameters;
-  f->mixed = floats_take(device_now, n);
+  const size_t n = f->stage.full.model.parameters;
+  f->mixed = floats_alloc(current_device, n);
   for (int v = 0; v <= BATCHES; v++)
-    f->version[v] = floats_take(device_now, n);
-  device_now->ops->copy(device_now, f->version[0], f->stage.whole.w, n * sizeof(float));
+    f->version[v] = floats_alloc(current_device, n);
+  current_device->ops->copy(current_device, f->version[0], f->stage.full.w, n * sizeof(float));
   return true;
 }
 
 static void flight_close(struct flight *f)
 {
-  device_now->ops->release(device_now, f->mixed);
+  current_device->ops->release(current_device, f->mixed);
   for (int v = 0; v <= BATCHES; v++)
-    device_now->ops->release(device_now, f->version[v]);
+    current_device->ops->release(current_device, f->version[v]);
   stage_close(&f->stage);
 }
 
@@ -100,18 +100,18 @@ static int flight_run(struct flight *f, int first, int batches)
   struct stage *s = &f->stage;
   const struct trm_pipeline_run run = {
     .pass = {.device = s->device, .training = true, .seed = 7}, .batch = f->batch + first, .batches = batches,
-    .context = f, .input = flight_input, .ready = flight_ready, .step = flight_step};
+    .context = f, .input = flight_input, .grad_ready = flight_ready, .step = flight_step};
   s->in_order = true;
-  s->handed = 0;
+  s->ready = 0;
   f->updates = 0;
   f->first = first;
   return s->pipeline.ops->train(&s->pipeline, &run, f->tally);
 }
 
 /* The stage that a parameter of the whole model is on. */
-static int stage_of(const struct stage *s, const struct trm_chunk_cut *cut, int number)
+static int stage_of(const struct stage *s, const struct trm_layer_range *cut, int number)
 {
-  const struct trm_model *whole = &s->whole.model;
+  const struct trm_model *whole = &s->full.model;
   int stage = 0;
   for (int i = 0, n = 0; i < whole->layers; n += whole->layer[i++].parameters)
     if (n <= number)
@@ -138,10 +138,10 @@ static void use_versions(struct flight *f, int kind, int batch)
 {
   struct stage *s = &f->stage;
   const struct trm_schedule *schedule = &s->pipeline.schedule;
-  struct trm_chunk_cut cut[16];
-  CU_ASSERT_FATAL(trm_balance(&s->whole.model, "auto", world->size, cut) == TRM_OK);
-  for (int n = 0; n < trm_model_parameter_count(&s->whole.model); n++) {
-    const struct trm_parameter *p = trm_model_parameter(&s->whole.model, n);
+  struct trm_layer_range cut[16];
+  CU_ASSERT_FATAL(trm_balance(&s->full.model, "auto", world->size, cut) == TRM_OK);
+  for (int n = 0; n < trm_model_parameter_count(&s->full.model); n++) {
+    const struct trm_parameter *p = trm_model_parameter(&s->full.model, n);
     const int stage = stage_of(s, cut, n);
     int version = batch ? batch - 1 : 0;
     if (schedule->name == TRM_PIPEDREAM)
@@ -153,34 +153,34 @@ static void use_versions(struct flight *f, int kind, int batch)
 static void flight_whole(struct flight *f)
 {
   struct stage *s = &f->stage;
-  struct trm_model *model = &s->whole.model;
-  CU_ASSERT_FATAL(trm_model_bind(model, s->device, f->mixed, s->whole.g, model->max_rows, true) == TRM_OK);
+  struct trm_model *model = &s->full.model;
+  CU_ASSERT_FATAL(trm_model_bind(model, s->device, f->mixed, s->full.g, model->max_rows, true) == TRM_OK);
   for (int b = 0; b < BATCHES; b++) {
-    f->whole[b] = (struct trm_tally){0};
+    f->whole[b] = (struct trm_loss_sums){0};
     for (int m = 0; m < f->batch[b].micros; m++) {
-      const struct trm_input input = nn_case_part(&s->whole, f->low[b][m], f->low[b][m] + f->rows[b][m]);
+      const struct trm_input input = nn_case_part(&s->full, f->low[b][m], f->low[b][m] + f->rows[b][m]);
       const struct trm_pass pass = {.device = s->device, .input = &input, .training = true, .seed = 7,
                                     .first_row = f->batch[b].first_row + f->low[b][m] - f->low[b][0],
                                     .beta = m ? 1 : 0, .scale = f->batch[b].scale};
       use_versions(f, TRM_FORWARD, b);
       trm_model_forward(model, &pass);
-      CU_ASSERT_FATAL(trm_model_score(model, &pass, &f->whole[b]) == TRM_OK);
+      CU_ASSERT_FATAL(trm_model_loss(model, &pass, &f->whole[b]) == TRM_OK);
       use_versions(f, TRM_BACKWARD, b);
       CU_ASSERT_FATAL(trm_model_backward(model, &pass, NULL, NULL) == TRM_OK);
     }
     s->device->ops->copy(s->device, f->version[b + 1], f->version[b], model->parameters * sizeof(float));
-    update(s->device, f->version[b + 1], s->whole.g, model);
+    update(s->device, f->version[b + 1], s->full.g, model);
   }
 }
 
 static void compare_weights(struct flight *f, double tolerance)
 {
   struct stage *s = &f->stage;
-  const float *whole = read_floats(s->device, f->version[BATCHES], s->whole.model.parameters);
+  const float *whole = read_floats(s->device, f->version[BATCHES], s->full.model.parameters);
   const float *part = read_floats(s->device, s->w, s->model.parameters);
   for (int n = 0; n < trm_model_parameter_count(&s->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, n);
-    const double far = difference(part + p->offset, whole + in_whole(s, p)->offset, p->count);
+    const double far = difference(part + p->offset, whole + in_full(s, p)->offset, p->count);
     if (far > tolerance)
       printf("\n    %s, rank %d: %s differs by %.3g\n", text_of(s->setup), world->rank, p->name, far);
     CU_ASSERT(far <= tolerance);
@@ -212,7 +212,7 @@ static void compare_flight(const struct setup *setup, double tolerance)
     }
     flight_whole(&f);
     for (int b = 0; b < BATCHES - 2; b++) {
-      const struct trm_tally *here = &f.tally[b], *there = &f.whole[again ? b + 2 : b];
+      const struct trm_loss_sums *here = &f.tally[b], *there = &f.whole[again ? b + 2 : b];
       CHECK(setup, fabs(here->loss - there->loss) <= tolerance * there->loss && here->rows == there->rows);
     }
     compare_weights(&f, tolerance);
@@ -224,7 +224,7 @@ static const char tanhs[] = "linear 8 | tanh | dropout 0.3 | linear 7 | tanh | l
 
 static void two_versions(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   for (int micros = world->size > 1 ? world->size - 1 : 1; micros <= 5; micros++) {
     const struct setup plain = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = "2bw",
                                 .micros = micros, .rows = 16};
@@ -246,7 +246,7 @@ static void test_two_versions(void)
 
 static void pipedream(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   for (size_t rows = 8; rows <= 16; rows += 8) {
     struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = "pipedream", .micros = 1,
                           .rows = rows};
@@ -264,7 +264,7 @@ static void test_pipedream(void)
 /* Every stage is told of an update that failed, after which there are no others; then all goes on. */
 static void failing(struct trm_device *device)
 {
-  device_now = device;
+  current_device = device;
   struct flight f;
   const struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = "2bw", .micros = 4,
                               .rows = 16};

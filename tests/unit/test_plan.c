@@ -25,7 +25,7 @@ static void test_machine(void)
   trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e6, 100, 1, 2});
   trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e9, 100, 500, 900});
   trm_machine_add(&machine, &(struct trm_machine_work){"relu", 0, 64, 3, 4});
-  CU_ASSERT(trm_machine_knows(&machine, "linear", 1e6, 100) && !trm_machine_knows(&machine, "linear", 1e6, 101));
+  CU_ASSERT(trm_machine_has(&machine, "linear", 1e6, 100) && !trm_machine_has(&machine, "linear", 1e6, 101));
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1);
   CU_ASSERT_EQUAL(backward, 2);
   CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 2e6, 7, &backward), 2, 1e-12); /* like the small one */
@@ -80,27 +80,27 @@ static void test_machine_errors(void)
 
 /* -- ranks that are not there */
 
-static void split_is(struct trm_comm *comm, int colour, int size)
+static void split_is(struct trm_comm *comm, int color, int size)
 {
-  struct trm_comm *part = comm->ops->split(comm, colour, 0);
+  struct trm_comm *part = comm->ops->split(comm, color, 0);
   CU_ASSERT_EQUAL(part->size, size);
   part->ops->release(part);
 }
 
 static void test_imagined(void)
 {
-  struct trm_imagined_account account = {.others = 0};
-  struct trm_imagined_comm comm;
-  trm_imagined_comm_open(&comm, 6, 3, &account);
-  struct trm_comm *face = &comm.face, *node = face->ops->split_node(face, "node");
+  struct trm_dry_run_account account = {.peer_bytes = 0};
+  struct trm_dry_run_comm comm;
+  trm_dry_run_comm_open(&comm, 6, 3, &account);
+  struct trm_comm *face = &comm.base, *node = face->ops->split_node(face, "node");
   CU_ASSERT_EQUAL(node->size, 3);
   split_is(face, face->rank, 1); /* each alone */
   split_is(face, 0, 6);          /* all */
   split_is(face, node->rank, 2); /* those of the same place */
   struct trm_shared shared;
   CU_ASSERT_EQUAL(node->ops->share(node, 1000, "gradients", &shared), TRM_OK);
-  CU_ASSERT_EQUAL(account.own[TRM_IMAGINED_GRADIENTS], 1000);
-  CU_ASSERT_EQUAL(account.others, 2000);
+  CU_ASSERT_EQUAL(account.bytes[TRM_DRY_RUN_GRADIENTS], 1000);
+  CU_ASSERT_EQUAL(account.peer_bytes, 2000);
   node->ops->unshare(node, &shared);
   node->ops->release(node);
 }
@@ -110,7 +110,7 @@ static void test_imagined(void)
 struct fixture {
   struct trm_options options;
   struct trm_device device;
-  struct trm_parts parts;
+  struct trm_modules parts;
   struct trm_input_spec spec;
   struct trm_model whole;
   struct trm_machine machine;
@@ -131,17 +131,17 @@ static void open(struct fixture *f, int ranks, int cores, const char *accumulate
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.accumulate", accumulate), TRM_OK);
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "optim.name", "adam"), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_device_open(&f->device, "cpu", "auto", "f32", 0, 1), TRM_OK);
-  f->parts = (struct trm_parts){.strategy = trm_strategy_find("sync"), .device = &f->device};
+  f->parts = (struct trm_modules){.strategy = trm_strategy_find("sync"), .device = &f->device};
   f->spec = (struct trm_input_spec){
     .shape = {.dims = 1, .size = {WIDTH}}, .target = TRM_TARGET_VALUE, .classes = WIDTH};
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&f->whole, f->options.model, "auto", &f->spec), TRM_OK);
   trm_machine_create(&f->machine, cores, 1);
-  f->machine.message_s = 1e-15;
+  f->machine.message_latency_s = 1e-15;
   f->machine.message_bytes_per_s = 1e25;
   f->job = (struct trm_layout_job){.options = &f->options,
-                                   .parts = &f->parts,
+                                   .modules = &f->parts,
                                    .spec = &f->spec,
-                                   .whole = &f->whole,
+                                   .full_model = &f->whole,
                                    .machine = &f->machine,
                                    .budget = &f->budget,
                                    .rows = 1000,
@@ -216,7 +216,7 @@ static void test_memory(void)
   const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
   struct trm_layout layout = {.size = {1, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
   open(&f, 1, 4, "2");
-  const size_t before = trm_memory_held();
+  const size_t before = trm_memory_allocated();
   step_of(&f, &layout, &one);
   CU_ASSERT_EQUAL(one.part[TRM_LAYOUT_PARAMETERS], flat);
   CU_ASSERT_EQUAL(one.part[TRM_LAYOUT_GRADIENTS], flat);
@@ -246,7 +246,7 @@ static void test_memory(void)
   layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = "gpipe", .chunks = 1, .recompute = "none"};
   step_of(&f, &layout, &four);
   CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_PARAMETERS], flat / 4);
-  CU_ASSERT_EQUAL(trm_memory_held(), before); /* and nothing is left */
+  CU_ASSERT_EQUAL(trm_memory_allocated(), before); /* and nothing is left */
   close_all(&f);
 }
 
@@ -334,7 +334,7 @@ static void test_nodes(void)
   } cases[] = {{{8, 1, 1}, 4}, {{4, 2, 1}, 4}, {{2, 1, 4}, 1}, {{4, 1, 2}, 2}, {{2, 2, 2}, 2}, {{1, 8, 1}, 1}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     const struct trm_layout layout = {.size = {cases[i].size[0], cases[i].size[1], cases[i].size[2]}};
-    CU_ASSERT_EQUAL(trm_layout_near(&f.job, &layout), cases[i].near);
+    CU_ASSERT_EQUAL(trm_layout_node_ranks(&f.job, &layout), cases[i].near);
   }
   close_all(&f);
 }
@@ -342,7 +342,7 @@ static void test_nodes(void)
 int main(void)
 {
   CU_TestInfo tests[] = {
-    {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"imagined", test_imagined},
+    {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"dry_run", test_imagined},
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
     {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
     CU_TEST_INFO_NULL,

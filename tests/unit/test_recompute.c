@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "nn/plan.h"
+#include "nn/arena_plan.h"
 #include "nn/recompute.h"
 #include "suite.h"
 #include "support/nn_case.h"
@@ -13,15 +13,15 @@
 static void test_option(void)
 {
   int blocks = -1;
-  CU_ASSERT_EQUAL(trm_model_recompute("none", &blocks), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_parse_recompute("none", &blocks), TRM_OK);
   CU_ASSERT_EQUAL(blocks, 0);
-  CU_ASSERT_EQUAL(trm_model_recompute("block", &blocks), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_parse_recompute("block", &blocks), TRM_OK);
   CU_ASSERT_EQUAL(blocks, 1);
-  CU_ASSERT_EQUAL(trm_model_recompute("17", &blocks), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_parse_recompute("17", &blocks), TRM_OK);
   CU_ASSERT_EQUAL(blocks, 17);
   const char *const wrong[] = {"", "0", "-1", "blocks", "3x", "1.5", " 2", "99999999999", "all"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-    CU_ASSERT_EQUAL(trm_model_recompute(wrong[i], &blocks), TRM_USAGE);
+    CU_ASSERT_EQUAL(trm_model_parse_recompute(wrong[i], &blocks), TRM_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "parallel.recompute"));
   }
   CU_ASSERT_EQUAL(blocks, 17);
@@ -37,7 +37,7 @@ static void check_segments(const char *text, const struct trm_input_spec *spec, 
   bool again[128];
   char got[256], *at = got;
   CU_ASSERT_TRUE_FATAL(model.layers <= 128);
-  trm_recompute(model.layer, 0, model.layers, blocks, whole, end, again);
+  trm_recompute_plan(model.layer, 0, model.layers, blocks, whole, end, again);
   for (int i = 0; i < model.layers; i++) {
     *at++ = again[i] ? 'a' : '.';
     if (i + 1 == end[i] && i + 1 < model.layers)
@@ -87,12 +87,12 @@ static void spoil(struct nn_case *c)
   size_t passing = m->arena_bytes / sizeof(float);
   for (int k = 0; k < m->chunks; k++)
     for (int slot = 0; slot < m->slots; slot++) {
-      const struct trm_plan *plan = m->chunk[k].plan;
-      const size_t elements = plan->apart <= plan->elements ? plan->apart : plan->elements;
+      const struct trm_arena_plan *plan = m->chunk[k].plan;
+      const size_t elements = plan->transient_offset <= plan->elements ? plan->transient_offset : plan->elements;
       fill_nan(c->device, m->chunk[k].arena[slot], elements);
       passing -= elements;
     }
-  fill_nan(c->device, m->passing, passing);
+  fill_nan(c->device, m->transient, passing);
 }
 
 static void open_case(struct nn_case *c, struct trm_device *device, const struct nn_example *how, int recompute,
@@ -125,19 +125,19 @@ static const float *train_slots(struct nn_case *c)
 {
   const struct trm_input part[] = {nn_case_part(c, 0, 6), nn_case_part(c, 6, 13)};
   struct trm_pass pass[2];
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   for (int i = 0; i < 2; i++) {
     pass[i] = nn_case_pass(c);
     pass[i].input = &part[i];
     pass[i].first_row = i ? 6 : 0;
     pass[i].beta = (float)i;
     pass[i].scale = 1.0f / 13;
-    trm_model_at(&c->model, 0, i);
+    trm_model_select(&c->model, 0, i);
     trm_model_forward(&c->model, &pass[i]);
-    CU_ASSERT_EQUAL(trm_model_score(&c->model, &pass[i], &tally), TRM_OK);
+    CU_ASSERT_EQUAL(trm_model_loss(&c->model, &pass[i], &tally), TRM_OK);
   }
   for (int i = 0; i < 2; i++) {
-    trm_model_at(&c->model, 0, i);
+    trm_model_select(&c->model, 0, i);
     CU_ASSERT_EQUAL(trm_model_backward(&c->model, &pass[i], NULL, NULL), TRM_OK);
   }
   return nn_case_gradient(c);
@@ -155,7 +155,7 @@ static void bits(struct trm_device *device)
     for (int recompute = 0; recompute <= 4; recompute++) {
       open_case(&c, device, how, recompute, 1);
       for (int i = 0; i < c.model.layers; i++)
-        computed_again += c.model.plan->again[i];
+        computed_again += c.model.plan->recompute[i];
       CU_ASSERT(recompute || c.model.plan->elements == elements);
       check_same(how->text, train_two(&c), want, parameters);
       nn_case_close(&c);
@@ -179,30 +179,30 @@ static const float *train_chunks(struct nn_case *c)
   const struct trm_input part[] = {nn_case_part(c, 0, 6), nn_case_part(c, 6, 13)};
   const struct trm_shape *shape;
   struct trm_pass pass[2];
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   for (int i = 0; i < 2; i++) {
     pass[i] = nn_case_pass(c);
     pass[i].input = &part[i];
     pass[i].first_row = i ? 6 : 0;
     pass[i].beta = (float)i;
     pass[i].scale = 1.0f / 13;
-    trm_model_at(&c->model, 0, i);
+    trm_model_select(&c->model, 0, i);
     trm_model_forward(&c->model, &pass[i]);
-    const float *out = trm_model_exit(&c->model, false, &shape);
-    trm_model_at(&c->model, 1, i);
-    copy_rows(c, trm_model_entry(&c->model, false, &shape), out, shape, part[i].rows);
+    const float *out = trm_model_chunk_output(&c->model, false, &shape);
+    trm_model_select(&c->model, 1, i);
+    copy_rows(c, trm_model_chunk_input(&c->model, false, &shape), out, shape, part[i].rows);
   }
   for (int i = 0; i < 2; i++) {
-    trm_model_at(&c->model, 1, i);
+    trm_model_select(&c->model, 1, i);
     trm_model_forward(&c->model, &pass[i]);
-    CU_ASSERT_EQUAL(trm_model_score(&c->model, &pass[i], &tally), TRM_OK);
+    CU_ASSERT_EQUAL(trm_model_loss(&c->model, &pass[i], &tally), TRM_OK);
   }
   for (int i = 0; i < 2; i++) {
-    trm_model_at(&c->model, 1, i);
+    trm_model_select(&c->model, 1, i);
     CU_ASSERT_EQUAL(trm_model_backward(&c->model, &pass[i], NULL, NULL), TRM_OK);
-    const float *gradient = trm_model_entry(&c->model, true, &shape);
-    trm_model_at(&c->model, 0, i);
-    copy_rows(c, trm_model_exit(&c->model, true, &shape), gradient, shape, part[i].rows);
+    const float *gradient = trm_model_chunk_input(&c->model, true, &shape);
+    trm_model_select(&c->model, 0, i);
+    copy_rows(c, trm_model_chunk_output(&c->model, true, &shape), gradient, shape, part[i].rows);
     CU_ASSERT_EQUAL(trm_model_backward(&c->model, &pass[i], NULL, NULL), TRM_OK);
   }
   return nn_case_gradient(c);
@@ -230,16 +230,16 @@ static void chunks(struct trm_device *device)
     const float *want = train_two(&c);
     const size_t parameters = c.model.parameters;
     for (int at = 1; at < c.model.layers; at++) {
-      if (!trm_cut_allowed(c.model.layer, c.model.layers, at) || !c.model.layer[at - 1].needs_dy)
+      if (!trm_partition_allowed(c.model.layer, c.model.layers, at) || !c.model.layer[at - 1].needs_dy)
         continue;
       for (int recompute = 0; recompute <= 2; recompute++) {
         struct nn_case cut;
         open_case(&cut, device, how, 0, 1);
         cut_case(&cut, how, at, recompute);
         CU_ASSERT_EQUAL(cut.model.parameters, parameters);
-        const struct trm_plan *plan = cut.model.chunk[0].plan;
+        const struct trm_arena_plan *plan = cut.model.chunk[0].plan;
         for (int i = 0; i < plan->last; i++)
-          whole_segments += plan->again[i] && plan->end[i] == plan->last;
+          whole_segments += plan->recompute[i] && plan->segment_end[i] == plan->last;
         check_same(how->text, train_chunks(&cut), want, parameters);
         nn_case_close(&cut);
       }
@@ -251,19 +251,19 @@ static void chunks(struct trm_device *device)
 
 /* -- memory */
 
-static struct trm_plan *plan_for(const struct trm_model *model, size_t rows, int recompute)
+static struct trm_arena_plan *plan_for(const struct trm_model *model, size_t rows, int recompute)
 {
-  const struct trm_plan_request request = {.rows = rows, .training = true, .recompute = recompute};
-  return trm_plan_create(model->layer, 0, model->layers, &request);
+  const struct trm_arena_request request = {.rows = rows, .training = true, .recompute_blocks = recompute};
+  return trm_arena_plan_create(model->layer, 0, model->layers, &request);
 }
 
 static size_t elements_for(const char *text, const struct trm_input_spec *spec, size_t rows, int recompute)
 {
   struct trm_model model;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, text, "auto", spec), TRM_OK);
-  struct trm_plan *plan = plan_for(&model, rows, recompute);
+  struct trm_arena_plan *plan = plan_for(&model, rows, recompute);
   const size_t elements = plan->elements;
-  trm_plan_free(plan);
+  trm_arena_plan_free(plan);
   trm_model_free(&model);
   return elements;
 }
@@ -304,12 +304,13 @@ static void slots_memory(struct trm_device *device)
   struct nn_case c;
   const struct nn_example gpt = {"gpt layers=4 heads=2 dim=8 context=5", "auto", &nn_tokens, false};
   open_case(&c, device, &gpt, 1, 4);
-  const struct trm_plan *plan = c.model.plan;
+  const struct trm_arena_plan *plan = c.model.plan;
   const size_t input = (size_t)NN_ROWS * 5 * 8, scores = (size_t)NN_ROWS * 5 * 7;
   /* nine inputs, the last norm's output, and of it two numbers a position */
-  CU_ASSERT_EQUAL(plan->apart, 10 * input + scores + 2 * (size_t)NN_ROWS * 5);
-  CU_ASSERT_EQUAL(c.model.arena_bytes, sizeof(float) * (4 * plan->apart + (plan->elements - plan->apart)));
-  CU_ASSERT_PTR_NOT_NULL(c.model.passing);
+  CU_ASSERT_EQUAL(plan->transient_offset, 10 * input + scores + 2 * (size_t)NN_ROWS * 5);
+  CU_ASSERT_EQUAL(c.model.arena_bytes,
+                  sizeof(float) * (4 * plan->transient_offset + (plan->elements - plan->transient_offset)));
+  CU_ASSERT_PTR_NOT_NULL(c.model.transient);
   nn_case_close(&c);
 }
 
@@ -317,9 +318,9 @@ static void test_cost(void)
 {
   struct trm_model model;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "mlp 9-64-64-64-64-10 tanh", "auto", &nn_ten_classes), TRM_OK);
-  CU_ASSERT_EQUAL(trm_model_cost_again(&model, 1).flop, 0);
+  CU_ASSERT_EQUAL(trm_model_recompute_cost(&model, 1).flop, 0);
   model.recompute = 2;
-  const double again = trm_model_cost_again(&model, 1).flop;
+  const double again = trm_model_recompute_cost(&model, 1).flop;
   double want = 0;
   for (int i = 0; i < 6; i++)
     want += i % 4 < 2 ? model.layer[i].ops->cost(&model.layer[i]).flop : 0;

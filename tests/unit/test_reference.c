@@ -59,7 +59,7 @@ static void gradients_check(struct trm_device *device, const struct reference *r
   case_open(&c, device, r, sparse, rows);
   case_batch(&c, r, 0, rows);
   const struct trm_pass pass = nn_case_pass(&c);
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &tally), TRM_OK);
   const int scores = reference_array(r, "", "scores");
   reference_check_array(r, scores, read_floats(device, c.model.scores, r->array[scores].count), 1e-6);
@@ -103,9 +103,9 @@ static void training_check(struct trm_device *device, const struct reference *r,
   reference_check_array(r, values, value, 1e-6);
   const float *w = read_floats(device, run.strategy.w, c.model.parameters);
   reference_check_parameters(r, &c.model, "final.", w, 1e-5);
-  if (run.strategy.evaluated)
-    reference_check_parameters(r, &c.model, "average.", read_floats(device, run.strategy.evaluated, c.model.parameters),
-                               1e-5);
+  if (run.strategy.eval_weights)
+    reference_check_parameters(r, &c.model, "average.",
+                               read_floats(device, run.strategy.eval_weights, c.model.parameters), 1e-5);
   size_t kept = trm_model_size(&c.model);
   for (size_t e = 0; e < c.model.parameters; e++)
     kept += w[e] == 0;

@@ -122,7 +122,7 @@ static void case_check(struct trm_device *device, const struct reference *r)
       const struct trm_pass pass = nn_case_pass(&c);
       trm_model_forward(&c.model, &pass);
       scores_check(&c, r, "scores");
-      struct trm_tally tally = {0};
+      struct trm_loss_sums tally = {0};
       CU_ASSERT_EQUAL_FATAL(trm_model_train(&c.model, &pass, 1.0f / (float)batch, &tally, NULL, NULL), TRM_OK);
       tensors_check(r, &c.model, read_floats(device, run.strategy.g, c.model.parameters), false);
     }

@@ -58,7 +58,7 @@ static void case_check(struct trm_device *device, const struct reference *r)
   reference_weights(r, &c);
   case_batch(&c, r, 0, batch);
   const struct trm_pass pass = nn_case_pass(&c);
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &tally), TRM_OK);
   const int scores = reference_array(r, "", "scores");
   reference_check_array(r, scores, read_floats(device, c.model.scores, r->array[scores].count), 2e-6);

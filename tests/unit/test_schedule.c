@@ -5,9 +5,9 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "nn/cut.h"
+#include "nn/partition.h"
 #include "suite.h"
-#include "train/actions.h"
+#include "train/pipeline_schedule.h"
 
 enum { STAGES = 8, MICROS = 40, PIECES = STAGES * 4, DEPTH = 2 };
 

@@ -5,7 +5,7 @@
 
 #include "child.h"
 #include "core/comm.h"
-#include "said.h"
+#include "messages.h"
 #include "suite.h"
 
 static void test_interval(void)
@@ -233,16 +233,16 @@ static void test_self_windows(void)
   static const size_t sizes[] = {0, 1, 5000, 5000000};
   for (int i = 0; i < 4; i++) {
     CU_ASSERT_EQUAL_FATAL(ops->share(comm, sizes[i], "a test", &shared), TRM_OK);
-    CU_ASSERT_EQUAL((uintptr_t)shared.own % 4096, 0);
-    CU_ASSERT_PTR_EQUAL(shared.base[0], shared.own);
+    CU_ASSERT_EQUAL((uintptr_t)shared.local % 4096, 0);
+    CU_ASSERT_PTR_EQUAL(shared.base[0], shared.local);
     CU_ASSERT_EQUAL(shared.bytes, sizes[i]);
     size_t zeros = 0;
     for (size_t j = 0; j < sizes[i]; j++)
-      zeros += ((char *)shared.own)[j] == 0;
+      zeros += ((char *)shared.local)[j] == 0;
     CU_ASSERT_EQUAL(zeros, sizes[i]);
-    memset(shared.own, 1, sizes[i]);
+    memset(shared.local, 1, sizes[i]);
     ops->unshare(comm, &shared);
-    CU_ASSERT_PTR_NULL(shared.own);
+    CU_ASSERT_PTR_NULL(shared.local);
   }
   CU_ASSERT_EQUAL(ops->share(comm, (size_t)1 << 62, "the impossible window", &shared), TRM_FAILED);
   CU_ASSERT(error_has("the impossible window"));

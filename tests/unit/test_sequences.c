@@ -132,7 +132,7 @@ static void tied(struct trm_device *device)
   for (int again = 0; again < 2; again++) { /* the second pass adds */
     struct readiness r = {.g = one.g, .device = device,
                           .seen = trm_alloc(one.model.parameters * sizeof(float), "gradients seen")};
-    struct trm_tally tally = {0};
+    struct trm_loss_sums tally = {0};
     pass_one.beta = pass_two.beta = (float)again;
     CU_ASSERT_EQUAL(trm_model_train(&one.model, &pass_one, 1, &tally, note_ready, &r), TRM_OK);
     CU_ASSERT_EQUAL(r.calls, 2);
@@ -155,7 +155,7 @@ static void tied(struct trm_device *device)
 /* Scores of one pass, (B, T, V). */
 static const float *scores_of(struct nn_case *c, const struct trm_pass *pass)
 {
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, pass, &tally), TRM_OK);
   return read_floats(c->device, c->model.scores, pass->input->rows * 5 * 7);
 }
@@ -169,7 +169,7 @@ static void targets(struct trm_device *device)
   CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, "gpt layers=1 heads=1 dim=6", "auto", &nn_tokens, ROWS, 3), TRM_OK);
   for (int i = 0; i < ROWS * T; i++) {
     x[i] = (float)(i * i % V);
-    target[i] = i % 3 ? (i * 5) % V : TRM_IGNORED;
+    target[i] = i % 3 ? (i * 5) % V : TRM_IGNORE_INDEX;
   }
   nn_case_batch(&c, ROWS, x, target, NULL);
   struct trm_pass pass = nn_case_pass(&c);
@@ -184,14 +184,14 @@ static void targets(struct trm_device *device)
       mean += (double)row[k] / V;
       best = row[k] > row[best] ? k : best;
     }
-    if (target[i] == TRM_IGNORED)
+    if (target[i] == TRM_IGNORE_INDEX)
       continue;
     loss += log(sum) - (double)row[target[i]];
     smooth += log(sum) - 0.8 * (double)row[target[i]] - 0.2 * mean;
     right += best == target[i];
     count++;
   }
-  struct trm_tally tally = {0}, smoothed = {0}, plain = {0};
+  struct trm_loss_sums tally = {0}, smoothed = {0}, plain = {0};
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &tally), TRM_OK);
   CU_ASSERT_EQUAL(tally.rows, count);
   CU_ASSERT_EQUAL(tally.correct, right);

@@ -6,7 +6,7 @@
 
 #include "core/memory.h"
 #include "suite.h"
-#include "train/rundir.h"
+#include "train/run_dir.h"
 
 static void test_none(void)
 {
@@ -22,7 +22,7 @@ static void test_values(void)
   for (int i = 0; i < 100; i++)
     trm_staleness_add(&s, i == 50 ? 7 : i % 10 == 0 ? 0 : 1);
   CU_ASSERT(s.count[0] == 9 && s.count[1] == 90 && s.count[7] == 1);
-  CU_ASSERT(s.updates == 100 && s.sum == 97 && s.most == 7);
+  CU_ASSERT(s.updates == 100 && s.sum == 97 && s.max == 7);
   CU_ASSERT_DOUBLE_EQUAL(trm_staleness_mean(&s), 0.97, 1e-15);
   CU_ASSERT_EQUAL(trm_staleness_quantile(&s, 0.01), 0);
   CU_ASSERT_EQUAL(trm_staleness_quantile(&s, 0.09), 0);
@@ -47,7 +47,7 @@ static void test_merge(void)
   for (int i = 0; i < TRM_STALENESS_BINS; i++)
     differ += sum.count[i] != all.count[i];
   CU_ASSERT_EQUAL(differ, 0);
-  CU_ASSERT(sum.updates == all.updates && sum.sum == all.sum && sum.most == all.most);
+  CU_ASSERT(sum.updates == all.updates && sum.sum == all.sum && sum.max == all.max);
   CU_ASSERT_EQUAL(trm_staleness_mean(&sum), trm_staleness_mean(&all));
 }
 
@@ -61,7 +61,7 @@ static void test_overflow(void)
   trm_staleness_add(&s, last + 1);
   trm_staleness_add(&s, 1000000);
   CU_ASSERT(s.count[last - 1] == 1 && s.count[last] == 3 && s.updates == 4);
-  CU_ASSERT(s.most == 1000000 && s.sum == 3 * last + 1000000);
+  CU_ASSERT(s.max == 1000000 && s.sum == 3 * last + 1000000);
   CU_ASSERT_DOUBLE_EQUAL(trm_staleness_mean(&s), (double)(3 * last + 1000000) / 4, 1e-9);
   CU_ASSERT_EQUAL(trm_staleness_quantile(&s, 0.25), last - 1);
   CU_ASSERT_EQUAL(trm_staleness_quantile(&s, 0.26), 1000000);
@@ -86,10 +86,10 @@ static char *test_line(const struct trm_staleness *of, int ranks)
 {
   char *text = NULL;
   size_t bytes = 0;
-  struct trm_rundir dir = {.path = (char *)"run", .metrics = open_memstream(&text, &bytes)};
+  struct trm_run_dir dir = {.path = (char *)"run", .metrics = open_memstream(&text, &bytes)};
   const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5};
   const struct trm_dataset test = {.rows = 1};
-  CU_ASSERT_EQUAL(trm_rundir_test_line(&dir, &at, 0.25, 0.5, &test, of, ranks), 0);
+  CU_ASSERT_EQUAL(trm_run_dir_log_test(&dir, &at, 0.25, 0.5, &test, of, ranks), 0);
   fclose(dir.metrics);
   return text;
 }
@@ -124,14 +124,14 @@ static char *summary(const struct trm_staleness *of, int ranks)
   const struct trm_strategy_ops strategy = {.name = "asgd"};
   struct trm_device device = {.threads = 1};
   const struct trm_grid grid = {.size = {1, 1, 1}};
-  const struct trm_parts parts = {.comm = trm_comm_self(), .grid = &grid, .device = &device, .strategy = &strategy};
+  const struct trm_modules parts = {.comm = trm_comm_self(), .grid = &grid, .device = &device, .strategy = &strategy};
   const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {3}}, .target = TRM_TARGET_CLASS, .classes = 2};
   const struct trm_result result = {.status = "done"};
   struct trm_model model;
   CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, "linear 2", "auto", &spec), 0);
-  const struct trm_rundir dir = {.path = folder};
-  CU_ASSERT_EQUAL(trm_rundir_summary(&dir, &options, &parts, &model, &result, of, ranks), 0);
+  const struct trm_run_dir dir = {.path = folder};
+  CU_ASSERT_EQUAL(trm_run_dir_write_summary(&dir, &options, &parts, &model, &result, of, ranks), 0);
   char *path = trm_format("%s/summary.json", folder);
   FILE *file = fopen(path, "r");
   CU_ASSERT_PTR_NOT_NULL_FATAL(file);

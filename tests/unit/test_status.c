@@ -52,22 +52,22 @@ static void test_status(void)
 }
 static void work_log(void)
 {
-  trm_log_identity(0, 4);
+  trm_log_set_rank(0, 4);
   trm_info("info %d", 1);
   trm_progress("step %d", 2);
   trm_warn("careful");
   trm_error(TRM_FAILED, "broken %%");
   trm_log_error();
   trm_progress_end();
-  trm_log_quiet(true);
+  trm_log_set_quiet(true);
   trm_info("not this");
-  trm_log_quiet(false);
-  trm_log_identity(3, 4);
+  trm_log_set_quiet(false);
+  trm_log_set_rank(3, 4);
   if (trm_log_rank() != 3)
     _exit(9);
   trm_info("nor this");
   trm_warn("third");
-  trm_log_identity(0, 1);
+  trm_log_set_rank(0, 1);
   trm_warn("alone");
 }
 
@@ -96,7 +96,7 @@ static void work_terminal(void)
   trm_progress_end();
   trm_progress_end();
   trm_info("done");
-  trm_log_quiet(true);
+  trm_log_set_quiet(true);
   trm_progress("not this");
 }
 

@@ -133,9 +133,9 @@ static void check_against_reference(const struct setup *c)
 {
   struct job job;
   job_start(&job, c, world);
-  strategy_begin(&job.strategy, initial);
-  CHECK(c, job.strategy.parts == world->size);
-  int64_t indices = (int64_t)1 << job.strategy.index; /* every part of the batch once */
+  strategy_restore_initial(&job.strategy, initial);
+  CHECK(c, job.strategy.batch_shards == world->size);
+  int64_t indices = (int64_t)1 << job.strategy.batch_shard; /* every part of the batch once */
   world->ops->allreduce(world, &indices, 1, TRM_INT64, TRM_SUM);
   CHECK(c, indices == ((int64_t)1 << world->size) - 1);
 
@@ -153,9 +153,9 @@ static void check_against_reference(const struct setup *c)
   if (!(d <= 8e-6))
     printf("\n    largest difference %g\n", d);
   CHECK(c, d <= 8e-6);
-  CHECK(c, (job.strategy.evaluated != NULL) == (c->ema > 0));
-  if (job.strategy.evaluated)
-    CHECK(c, distance(&job, job.strategy.evaluated, r.average) <= 8e-6);
+  CHECK(c, (job.strategy.eval_weights != NULL) == (c->ema > 0));
+  if (job.strategy.eval_weights)
+    CHECK(c, distance(&job, job.strategy.eval_weights, r.average) <= 8e-6);
   CHECK(c, same_everywhere(&job));
   job.strategy.ops->destroy(&job.strategy);
   trm_free(r.w);

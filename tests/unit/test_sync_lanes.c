@@ -16,9 +16,9 @@ static float rough_gradient(uint64_t step, int lane, size_t i)
  * own order often is that of the tree, so that it would show nothing.) */
 static struct trm_comm_ops contrary;
 
-static struct trm_comm *contrary_split(struct trm_comm *comm, int colour, int key)
+static struct trm_comm *contrary_split(struct trm_comm *comm, int color, int key)
 {
-  struct trm_comm *part = world->ops->split(comm, colour, key);
+  struct trm_comm *part = world->ops->split(comm, color, key);
   if (part)
     part->ops = &contrary;
   return part;
@@ -65,7 +65,7 @@ static void contrary_allreduce_begin(struct trm_comm *comm, void *data, size_t c
 /* V lanes, of which this rank has its share, added in the tree. */
 static void lanes_gradient(const struct job *job, const struct setup *c, uint64_t step, float *g)
 {
-  const int count = (int)c->lanes / job->strategy.parts, first = job->strategy.index * count;
+  const int count = (int)c->lanes / job->strategy.batch_shards, first = job->strategy.batch_shard * count;
   float *lane[16];
   for (int l = 0; l < count; l++) {
     lane[l] = trm_alloc(c->elements * sizeof(float), "test");
@@ -91,18 +91,18 @@ static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
   struct job job;
   job_start(&job, c, comm);
   struct trm_strategy *s = &job.strategy;
-  strategy_begin(&job.strategy, initial);
+  strategy_restore_initial(&job.strategy, initial);
   float *g = trm_alloc(c->elements * sizeof *g, "test");
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   for (uint64_t step = 0; step < 3; step++) {
     lanes_gradient(&job, c, step, g);
-    const int count = (int)c->lanes / s->parts;
-    tally = (struct trm_tally){.loss = lanes_loss(s->index * count, count), .rows = 1};
-    give_gradient(&job, g, &tally);
+    const int count = (int)c->lanes / s->batch_shards;
+    tally = (struct trm_loss_sums){.loss = lanes_loss(s->batch_shard * count, count), .rows = 1};
+    submit_gradient(&job, g, &tally);
     CHECK(c, s->ops->step(s, rate_of(step), &tally) == TRM_OK);
   }
   s->device->ops->download(s->device, w, s->w, c->elements * sizeof *w);
-  s->device->ops->download(s->device, w + c->elements, s->evaluated, c->elements * sizeof *w);
+  s->device->ops->download(s->device, w + c->elements, s->eval_weights, c->elements * sizeof *w);
   s->ops->destroy(s);
   trm_free(g);
   return tally.loss;

@@ -21,14 +21,15 @@ static void test_not_finite(void)
     struct job job;
     job_start(&job, &c, world);
     struct trm_strategy *s = &job.strategy;
-    strategy_begin(&job.strategy, initial);
+    strategy_restore_initial(&job.strategy, initial);
     exact_step(&job, &c);
     const size_t bytes = c.elements * sizeof(float);
     float *before = trm_alloc(bytes, "test"), *after = trm_alloc(bytes, "test");
     s->device->ops->download(s->device, before, s->w, bytes);
     float *g = trm_alloc(bytes, "test");
-    struct trm_tally tally = {.loss = s->index == s->parts - 1 ? (variant % 2 ? INFINITY : NAN) : 1, .rows = 1};
-    give_gradient(&job, g, &tally);
+    struct trm_loss_sums tally = {.loss = s->batch_shard == s->batch_shards - 1 ? (variant % 2 ? INFINITY : NAN) : 1,
+                                  .rows = 1};
+    submit_gradient(&job, g, &tally);
     CHECK(&c, s->ops->step(s, 0.1, &tally) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "step 2") && strstr(trm_error_text(), variant % 2 ? "inf" : "nan"));
     s->device->ops->download(s->device, after, s->w, bytes);
@@ -72,7 +73,7 @@ static void check_resume(const struct setup *first, const struct setup *second)
   }
   struct job job, other;
   job_start(&job, first, world);
-  strategy_begin(&job.strategy, initial);
+  strategy_restore_initial(&job.strategy, initial);
   for (int i = 0; i < 3; i++)
     exact_step(&job, first);
   collect_all(&job, first, half);
@@ -158,7 +159,7 @@ static void test_offload(void)
   if (world->rank == 0) /* nothing is left behind, whatever may happen */
     CHECK(&file, rmdir(folder) == 0);
   world->ops->barrier(world);
-  strategy_begin(&job.strategy, initial);
+  strategy_restore_initial(&job.strategy, initial);
   exact_step(&job, &file);
   job.strategy.ops->destroy(&job.strategy);
   const bool has_nodes = world->size > 1;

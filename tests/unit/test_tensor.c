@@ -36,9 +36,9 @@ static void part_of(const struct share *s, const float *whole, float *part)
     const struct trm_parameter *p = trm_model_parameter(&s->model, n), *from = whole_of(s, p);
     CU_ASSERT_STRING_EQUAL(p->name, from->name);
     CU_ASSERT_EQUAL(p->count, trm_shape_count(&p->shape));
-    CU_ASSERT_EQUAL(p->slice.outer * p->slice.whole * p->slice.inner, from->count);
+    CU_ASSERT_EQUAL(p->slice.outer * p->slice.extent * p->slice.inner, from->count);
     for (size_t e = 0; e < p->count; e++)
-      part[p->offset + e] = whole[from->offset + trm_slice_element(&p->slice, e)];
+      part[p->offset + e] = whole[from->offset + trm_slice_full_index(&p->slice, e)];
   }
 }
 
@@ -46,9 +46,9 @@ static void part_of(const struct share *s, const float *whole, float *part)
 static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions, int cut,
                       int recompute)
 {
-  const struct trm_model_part part = {.tensor = world->rank,
-                                      .tensors = world->size,
-                                      .by_positions = by_positions,
+  const struct trm_model_part part = {.tensor_rank = world->rank,
+                                      .tensor_size = world->size,
+                                      .sequence_parallel = by_positions,
                                       .chunks = cut ? 2 : 0,
                                       .chunk = {{0, cut}, {cut, whole->model.layers}}};
   struct trm_device *device = whole->device;
@@ -57,7 +57,7 @@ static int share_open(struct share *s, struct nn_case *whole, const char *loss, 
   s->model.recompute = recompute;
   trm_axis_open(&s->axis, world, device);
   if (by_positions) /* others send messages */
-    trm_axis_share(&s->axis, "node");
+    trm_axis_share_memory(&s->axis, "node");
   const size_t n = s->model.parameters;
   float *init = trm_alloc(n * sizeof *init, "test"), *want = trm_alloc(n * sizeof *want, "test");
   float *all = trm_alloc(whole->model.parameters * sizeof *all, "test");
@@ -122,11 +122,11 @@ static void gradients_check(struct share *s, bool by_positions, double least)
   struct trm_device *device = s->whole->device;
   for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, k);
-    if (p->partial)
-      trm_axis_sum(&s->axis, p->g, p->count);
-    if (trm_slice_divides(&p->slice))
+    if (p->gradient_partial)
+      trm_axis_allreduce(&s->axis, p->g, p->count);
+    if (trm_slice_is_shard(&p->slice))
       continue;
-    const float *each = trm_axis_collect(&s->axis, p->g, p->count); /* who has the same weights gets the same bits */
+    const float *each = trm_axis_allgather_host(&s->axis, p->g, p->count); /* who has the same weights gets the same bits */
     for (int rank = 1; rank < world->size; rank++)
       check(!memcmp(each, each + (size_t)rank * p->count, p->count * sizeof *all), p->name, s, by_positions, NAN);
   }
@@ -159,10 +159,10 @@ static void scores_check(struct share *s, const struct trm_input *input, bool by
   float *want = trm_alloc(n * sizeof *want, "test"), *got = trm_alloc(n * sizeof *got, "test");
   void *memory = NULL;
   const float *scores = s->model.scores;
-  CU_ASSERT_TRUE(last->scores);
-  if (last->divided) {
+  CU_ASSERT_TRUE(last->is_output);
+  if (last->output_sharded) {
     CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, "scores", &memory), TRM_OK);
-    trm_axis_gather(&s->axis, scores, memory, input->rows * slice->outer, slice->whole, slice->inner);
+    trm_axis_allgather(&s->axis, scores, memory, input->rows * slice->outer, slice->extent, slice->inner);
     scores = memory;
   }
   device->ops->download(device, got, scores, n * sizeof *got);
@@ -175,7 +175,7 @@ static void scores_check(struct share *s, const struct trm_input *input, bool by
   trm_free(got);
 }
 
-static void tally_check(const struct share *s, const struct trm_tally *got, const struct trm_tally *want,
+static void tally_check(const struct share *s, const struct trm_loss_sums *got, const struct trm_loss_sums *want,
                         bool by_positions)
 {
   const double error = fabs(got->loss - want->loss) / (fabs(want->loss) + 1e-3);
@@ -191,8 +191,8 @@ static void counted_check(struct share *s)
   float *count = trm_alloc(n * sizeof *count, "test");
   for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, k);
-    for (size_t e = 0; p->counted && e < p->count; e++)
-      count[whole_of(s, p)->offset + trm_slice_element(&p->slice, e)]++;
+    for (size_t e = 0; p->primary && e < p->count; e++)
+      count[whole_of(s, p)->offset + trm_slice_full_index(&p->slice, e)]++;
   }
   world->ops->allreduce(world, count, n, TRM_FLOAT, TRM_SUM);
   for (int k = 0; k < trm_model_parameter_count(&s->whole->model); k++) {
@@ -215,11 +215,11 @@ static void share_check(struct share *s, bool by_positions)
   whole.first_row = 1234567;
   whole.reduce = alone;
   part = whole;
-  part.tensor = &s->axis;
-  c->model.smoothing = s->model.smoothing = c->model.loss->run_part ? 0.1f : 0;
+  part.tensor_axis = &s->axis;
+  c->model.smoothing = s->model.smoothing = c->model.loss->run_sharded ? 0.1f : 0;
   counted_check(s);
   for (int turn = 0; turn < 2; turn++) {
-    struct trm_tally got = {0}, want = {0};
+    struct trm_loss_sums got = {0}, want = {0};
     whole.training = part.training = false;
     CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, &whole, &want), TRM_OK);
     CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&s->model, &part, &got), TRM_OK);
@@ -227,7 +227,7 @@ static void share_check(struct share *s, bool by_positions)
     tally_check(s, &got, &want, by_positions);
     whole.training = part.training = true;
     whole.beta = part.beta = (float)turn;
-    got = want = (struct trm_tally){0};
+    got = want = (struct trm_loss_sums){0};
     CU_ASSERT_EQUAL_FATAL(trm_model_train(&c->model, &whole, scale, &want, NULL, NULL), TRM_OK);
     CU_ASSERT_EQUAL_FATAL(trm_model_train(&s->model, &part, scale, &got, NULL, NULL), TRM_OK);
     tally_check(s, &got, &want, by_positions);
@@ -241,28 +241,28 @@ static float *share_train(struct share *s)
 {
   struct trm_device *device = s->whole->device;
   struct trm_pass pass = nn_case_pass(s->whole);
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   const struct trm_shape *shape;
   pass.scale = 0.25f;
   pass.reduce = alone;
-  pass.tensor = &s->axis;
+  pass.tensor_axis = &s->axis;
   const float *value = NULL;
   for (int c = 0; c < s->model.chunks; c++) {
-    trm_model_at(&s->model, c, 0);
-    float *entry = trm_model_entry(&s->model, false, &shape);
+    trm_model_select(&s->model, c, 0);
+    float *entry = trm_model_chunk_input(&s->model, false, &shape);
     if (entry)
       device->ops->copy(device, entry, value, pass.input->rows * trm_shape_count(shape) * sizeof *entry);
     trm_model_forward(&s->model, &pass);
-    value = trm_model_exit(&s->model, false, &shape);
+    value = trm_model_chunk_output(&s->model, false, &shape);
   }
-  CU_ASSERT_EQUAL(trm_model_score(&s->model, &pass, &tally), TRM_OK);
+  CU_ASSERT_EQUAL(trm_model_loss(&s->model, &pass, &tally), TRM_OK);
   for (int c = s->model.chunks - 1; c >= 0; c--) {
-    trm_model_at(&s->model, c, 0);
-    float *to = trm_model_exit(&s->model, true, &shape);
+    trm_model_select(&s->model, c, 0);
+    float *to = trm_model_chunk_output(&s->model, true, &shape);
     if (to)
       device->ops->copy(device, to, value, pass.input->rows * trm_shape_count(shape) * sizeof *to);
     CU_ASSERT_EQUAL(trm_model_backward(&s->model, &pass, NULL, NULL), TRM_OK);
-    value = trm_model_entry(&s->model, true, &shape);
+    value = trm_model_chunk_input(&s->model, true, &shape);
   }
   float *gradient = trm_alloc(s->model.parameters * sizeof *gradient, "test");
   device->ops->download(device, gradient, s->g, s->model.parameters * sizeof *gradient);
@@ -287,7 +287,7 @@ static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
   CU_ASSERT_EQUAL_FATAL(share_open(&one, c, loss, by_positions, 0, 0), TRM_OK);
   float *want = share_train(&one);
   for (int cut = 0; cut < c->model.layers; cut += 1 + c->model.layers / 6) {
-    if (cut && !trm_cut_allowed(c->model.layer, c->model.layers, cut))
+    if (cut && !trm_partition_allowed(c->model.layer, c->model.layers, cut))
       continue;
     CU_ASSERT_EQUAL_FATAL(share_open(&other, c, loss, by_positions, cut, 1 + cut % 2), TRM_OK);
     float *got = share_train(&other);
@@ -362,7 +362,7 @@ static void examples(struct trm_device *device)
 
 static const struct trm_input_spec small = {
   .shape = {.dims = 3, .size = {1, 16, 16}}, .target = TRM_TARGET_CLASS, .classes = 10};
-static const struct trm_input_spec coloured = {
+static const struct trm_input_spec colored = {
   .shape = {.dims = 3, .size = {3, 8, 8}}, .target = TRM_TARGET_CLASS, .classes = 10};
 static const struct trm_input_spec characters = {
   .shape = {.dims = 1, .size = {12}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 65};
@@ -385,7 +385,7 @@ static void drawn_check(struct trm_device *device, const char *text, const struc
     x[i] = spec->tokens ? floorf(trm_random_uniform(1, TRM_RANDOM_BENCH, 1, i) * (float)spec->classes)
                         : trm_random_normal(1, TRM_RANDOM_BENCH, 1, i);
   for (size_t i = 0; i < ROWS * t; i++)
-    target[i] = ignored && i % 5 == 3 ? TRM_IGNORED
+    target[i] = ignored && i % 5 == 3 ? TRM_IGNORE_INDEX
                                       : (int32_t)(trm_random_uniform(1, TRM_RANDOM_BENCH, 2, i) * (float)spec->classes);
   for (size_t i = 0; i < ROWS * spec->classes; i++)
     value[i] = trm_random_normal(1, TRM_RANDOM_BENCH, 3, i);
@@ -428,16 +428,22 @@ static void sequences(struct trm_device *device)
 static void images(struct trm_device *device)
 {
   drawn_check(device, "lenet5", &small, false, 99);
-  drawn_check(device, "resnet20", &coloured, false, 99);
-  drawn_check(device, "conv2d 8 3 pad=1 | relu | conv2d 12 3 groups=4 pad=1 bias=no | batch_norm | gelu | max_pool 2 | "
-                      "dropout 0.2 | conv2d 12 3 groups=12 | conv2d 6 1 groups=2 | relu | conv2d 7 2 | flatten | "
-                      "linear 10", &coloured, false, 99);
-  drawn_check(device, "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | "
-                      "linear 10", &coloured, false, 99);
-  drawn_check(device, "conv2d 9 3 | flatten | dropout 0.1 | linear 10", &coloured, false, 99);
-  drawn_check(device, "avg_pool 2 | conv2d 3 1 | mark a | conv2d 3 1 | max_pool 1 | conv2d 3 1 | add a | "
-                      "global_avg_pool | layer_norm | linear 10", &coloured, false, 99);
-  drawn_check(device, "conv2d 10 8 bias=no | flatten", &coloured, false, 99);
+  drawn_check(device, "resnet20", &colored, false, 99);
+  drawn_check(device,
+              "conv2d 8 3 pad=1 | relu | conv2d 12 3 groups=4 pad=1 bias=no | batch_norm | gelu | max_pool 2 | "
+              "dropout 0.2 | conv2d 12 3 groups=12 | conv2d 6 1 groups=2 | relu | conv2d 7 2 | flatten | "
+              "linear 10",
+              &colored, false, 99);
+  drawn_check(device,
+              "conv2d 5 3 bias=no | batch_norm sync=no | dropout 0.1 | avg_pool 2 | linear 11 | tanh | "
+              "linear 10",
+              &colored, false, 99);
+  drawn_check(device, "conv2d 9 3 | flatten | dropout 0.1 | linear 10", &colored, false, 99);
+  drawn_check(device,
+              "avg_pool 2 | conv2d 3 1 | mark a | conv2d 3 1 | max_pool 1 | conv2d 3 1 | add a | "
+              "global_avg_pool | layer_norm | linear 10",
+              &colored, false, 99);
+  drawn_check(device, "conv2d 10 8 bias=no | flatten", &colored, false, 99);
 }
 
 /* -- the axis by itself */
@@ -459,27 +465,27 @@ static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inn
   for (size_t i = 0; i < count; i++)
     host[i] = (float)i;
   device->ops->upload(device, whole, host, count * sizeof *host);
-  trm_axis_take(axis, whole, part, outer, n, inner);
+  trm_axis_slice(axis, whole, part, outer, n, inner);
   device->ops->download(device, mine, part, own * sizeof *mine);
-  const struct trm_slice slice = {.outer = outer, .whole = n, .inner = inner, .low = low, .high = high};
+  const struct trm_slice slice = {.outer = outer, .extent = n, .inner = inner, .low = low, .high = high};
   size_t wrong = 0;
   for (size_t e = 0; e < own; e++)
-    wrong += mine[e] != (float)trm_slice_element(&slice, e);
-  trm_axis_gather(axis, part, back, outer, n, inner);
+    wrong += mine[e] != (float)trm_slice_full_index(&slice, e);
+  trm_axis_allgather(axis, part, back, outer, n, inner);
   device->ops->download(device, got, back, count * sizeof *got);
   wrong += memcmp(got, host, count * sizeof *got) != 0;
-  trm_axis_scatter_sum(axis, whole, part, outer, n, inner);
+  trm_axis_reduce_scatter(axis, whole, part, outer, n, inner);
   device->ops->download(device, got, part, own * sizeof *got);
   for (size_t e = 0; e < own; e++)
     wrong += got[e] != (float)ranks * mine[e];
-  trm_axis_sum(axis, whole, count);
+  trm_axis_allreduce(axis, whole, count);
   device->ops->download(device, got, whole, count * sizeof *got);
   for (size_t i = 0; i < count; i++)
     wrong += got[i] != (float)ranks * host[i];
   for (size_t i = 0; i < count; i++)
     host[i] = (float)(i + 7 * (size_t)world->rank);
   device->ops->upload(device, back, host, count * sizeof *host);
-  const float *all = trm_axis_collect(axis, back, count);
+  const float *all = trm_axis_allgather_host(axis, back, count);
   for (size_t i = 0; i < ranks * count; i++)
     wrong += all[i] != (float)(i % count + 7 * (i / count));
   CU_ASSERT_EQUAL(wrong, 0);
@@ -495,7 +501,7 @@ static void axes_checked(struct trm_device *device, bool shares)
   struct trm_axis axis;
   trm_axis_open(&axis, world, device);
   if (shares)
-    trm_axis_share(&axis, "node");
+    trm_axis_share_memory(&axis, "node");
   CU_ASSERT_EQUAL(axis.node != NULL, shares && world->size > 1);
   axis_check(&axis, 1, 12, 5);
   axis_check(&axis, 3, 12, 5);
@@ -522,16 +528,16 @@ static void test_axes(void) { on_both(axes); }
 
 static void names_check(const char *text, const struct trm_input_spec *spec, bool by_positions, const char *want)
 {
-  const struct trm_model_part part = {.tensor = 1, .tensors = 3, .by_positions = by_positions};
+  const struct trm_model_part part = {.tensor_rank = 1, .tensor_size = 3, .sequence_parallel = by_positions};
   struct trm_model model;
   char names[1024] = "";
   CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&model, text, "auto", spec, &part), TRM_OK);
   for (int i = 0; i < model.layers; i++) {
     const struct trm_layer *layer = &model.layer[i];
-    CU_ASSERT(i == 0 || layer->place >= model.layer[i - 1].place);
-    CU_ASSERT_EQUAL(layer->scores, i == model.layers - 1);
+    CU_ASSERT(i == 0 || layer->global_index >= model.layer[i - 1].global_index);
+    CU_ASSERT_EQUAL(layer->is_output, i == model.layers - 1);
     snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s%s%s", i ? " " : "", layer->ops->name,
-             layer->fans ? "^" : "", layer->divided ? "/" : "");
+             layer->grad_input_partial ? "^" : "", layer->output_sharded ? "/" : "");
   }
   CU_ASSERT_STRING_EQUAL(names, want);
   trm_model_free(&model);
@@ -561,7 +567,7 @@ static void test_moves(void)
               "scatter/ spread head/");
   names_check("lenet5", &small, false,
               "conv2d^/ relu/ max_pool/ conv2d sum relu max_pool flatten linear^/ relu/ linear sum relu linear^/");
-  names_check("conv2d 6 3 | conv2d 9 3 groups=3 | global_avg_pool | linear 10 | tanh", &coloured, false,
+  names_check("conv2d 6 3 | conv2d 9 3 groups=3 | global_avg_pool | linear 10 | tanh", &colored, false,
               "conv2d^/ conv2d/ global_avg_pool/ linear sum tanh");
 }
 
@@ -569,7 +575,7 @@ static void test_moves(void)
 
 static void test_errors(void)
 {
-  struct trm_model_part part = {.tensor = 2, .tensors = 3};
+  struct trm_model_part part = {.tensor_rank = 2, .tensor_size = 3};
   struct trm_model model;
   CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 18 | attention heads=2 | head", "auto",
                                         &nn_tokens, &part), TRM_USAGE);
@@ -577,12 +583,12 @@ static void test_errors(void)
   CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | linear 12 | rotary heads=1 | head", "auto", &nn_tokens,
                                         &part), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 2 (rotary): 1 heads cannot be divided among 3 ranks");
-  part.tensors = 8;
+  part.tensor_size = 8;
   CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | head", "auto", &nn_tokens, &part), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 0 (embedding): a vocabulary of 7 cannot be divided among 8 ranks");
   /* a pass that is given no other ranks says so */
   struct trm_device device;
-  struct trm_tally tally = {0};
+  struct trm_loss_sums tally = {0};
   float *w, *g;
   CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&model, "linear 10", "auto", &nn_ten_classes, &part), TRM_OK);

@@ -4,7 +4,7 @@
 #include "datasets/bpe.h"
 #include "datasets/tokenizer.h"
 #include "datasets/utf8.h"
-#include "datasets/words.h"
+#include "datasets/pretokenizer.h"
 #include "import_files.h"
 
 #ifdef HAVE_PCRE2
@@ -43,12 +43,12 @@ static void test_utf8(void)
   static const int32_t codes[] = {1, 0x7f, 0x80, 0x7ff, 0x800, 0xd7ff, 0xe000, 0xffff, 0x10000, 0x10ffff};
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++) {
     char text[4];
-    const size_t length = (size_t)(utf8_put(text, codes[i]) - text);
+    const size_t length = (size_t)(utf8_encode(text, codes[i]) - text);
     CU_ASSERT_EQUAL(length, utf8_length(codes[i]));
     struct utf8 state = {0};
     int32_t code = -1;
     for (size_t j = 0; j < length; j++)
-      CU_ASSERT_PTR_NULL(utf8_take(&state, (unsigned char)text[j], &code));
+      CU_ASSERT_PTR_NULL(utf8_decode(&state, (unsigned char)text[j], &code));
     CU_ASSERT_EQUAL(code, codes[i]);
     CU_ASSERT_PTR_NULL(utf8_check(text, length));
     CU_ASSERT_EQUAL(utf8_check(text, length - 1) == NULL, length == 1);
@@ -115,7 +115,7 @@ static void test_join(void)
     const size_t count = made_mix(trial, 1) % 500;
     for (size_t i = 0; i < count; i++)
       token[i] = wanted[i] = (int32_t)(made_mix(trial, i + 2) % 3);
-    const size_t left = bpe_join(bpe, token, count);
+    const size_t left = bpe_apply(bpe, token, count);
     const size_t slow = join_slowly((const int32_t(*)[2])merge, MERGES, wanted, count);
     CU_ASSERT_EQUAL(left, slow);
     CU_ASSERT_EQUAL(memcmp(token, wanted, slow * sizeof *token), 0);
@@ -210,13 +210,13 @@ static void test_words(void)
   static const char text[] = "It's  a\n\n  dog's 12x ,; \xc2\xa0\xe3\x80\x80z\t";
   static const char *const wanted[] = {"It", "'s", " ", " a", "\n\n ", " dog", "'s", " 12",
                                        "x", " ,;", " \xc2\xa0", "\xe3\x80\x80", "z", "\t"};
-  struct words *words;
-  CU_ASSERT_EQUAL_FATAL(words_open(&words), TRM_OK);
+  struct pretokenizer *words;
+  CU_ASSERT_EQUAL_FATAL(pretokenizer_open(&words), TRM_OK);
   const size_t bytes = sizeof text - 1;
   bool begins[sizeof text] = {false};
   size_t at = 0, end, n = 0;
   for (; at < bytes; at = end, n++) {
-    CU_ASSERT_EQUAL_FATAL(words_next(words, text, bytes, at, &end), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(pretokenizer_next(words, text, bytes, at, &end), TRM_OK);
     begins[at] = true;
     CU_ASSERT_FATAL(n < sizeof wanted / sizeof *wanted);
     CU_ASSERT(strlen(wanted[n]) == end - at && !memcmp(wanted[n], text + at, end - at));
@@ -224,14 +224,14 @@ static void test_words(void)
   CU_ASSERT_EQUAL(n, sizeof wanted / sizeof *wanted);
   size_t parts = 0;
   for (at = 1; at < bytes; at++)
-    if (words_part_at(text, bytes, at)) {
+    if (pretokenizer_is_boundary(text, bytes, at)) {
       CU_ASSERT(begins[at]);
       parts++;
       for (size_t from = 0; from < at; from = end) /* the words in front of it end there without it, too */
-        CU_ASSERT_EQUAL_FATAL(words_next(words, text, at, from, &end), TRM_OK);
+        CU_ASSERT_EQUAL_FATAL(pretokenizer_next(words, text, at, from, &end), TRM_OK);
     }
   CU_ASSERT_EQUAL(parts, 6);
-  words_close(words);
+  pretokenizer_close(words);
 }
 
 /* -- bytes, and the cut */
@@ -429,7 +429,7 @@ static void test_open_refuses(void)
   char *names[300], *pairs[3] = {(char *)"a", (char *)"b", (char *)"a"};
   char letters[256][5] = {{0}};
   for (int byte = 0; byte < 256; byte++) {
-    utf8_put(letters[byte], trm_byte_character((unsigned char)byte));
+    utf8_encode(letters[byte], trm_byte_character((unsigned char)byte));
     names[byte] = letters[byte];
   }
   names[256] = (char *)"ab";

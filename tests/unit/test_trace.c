@@ -124,7 +124,7 @@ static void test_off(void)
 {
   CU_ASSERT_FALSE(trm_trace_on());
   CU_ASSERT_EQUAL(trm_trace_begin(), 0);
-  trm_trace_end("nothing", TRM_TRACE_COMPUTE, 0, TRM_TRACE_NOWHERE);
+  trm_trace_end("nothing", TRM_TRACE_COMPUTE, 0, TRM_TRACE_NO_IDS);
   CU_ASSERT_EQUAL(trm_trace_write(path), TRM_OK);
   CU_ASSERT_NOT_EQUAL(access(path, F_OK), 0);
   trm_trace_stop();
@@ -135,18 +135,18 @@ static void test_format(void)
   start(1000);
   CU_ASSERT_TRUE(trm_trace_on());
   for (int step = 5; step < 8; step++) {
-    trm_trace_step(step);
+    trm_trace_set_step(step);
     const double whole = trm_trace_begin();
     for (int micro = 0; micro < 3; micro++) {
       const double pass = trm_trace_begin();
       const double wait = trm_trace_begin();
-      trm_trace_end("wait for \"x\"", TRM_TRACE_WAIT, wait, (struct trm_trace_place){micro, 1, -1});
+      trm_trace_end("wait for \"x\"", TRM_TRACE_WAIT, wait, (struct trm_trace_ids){micro, 1, -1});
       nap(0.0003);
       const double sum = trm_trace_begin();
-      trm_trace_end("sum", TRM_TRACE_COMMUNICATION, sum, (struct trm_trace_place){micro, 1, 7});
-      trm_trace_end("forward", TRM_TRACE_COMPUTE, pass, (struct trm_trace_place){micro, 1, -1});
+      trm_trace_end("sum", TRM_TRACE_COMMUNICATION, sum, (struct trm_trace_ids){micro, 1, 7});
+      trm_trace_end("forward", TRM_TRACE_COMPUTE, pass, (struct trm_trace_ids){micro, 1, -1});
     }
-    trm_trace_end("a step with a name that is far too long", TRM_TRACE_COMPUTE, whole, TRM_TRACE_NOWHERE);
+    trm_trace_end("a step with a name that is far too long", TRM_TRACE_COMPUTE, whole, TRM_TRACE_NO_IDS);
   }
   struct trm_node *root = write_and_read();
   if (!root)
@@ -184,7 +184,7 @@ static void test_clocks(void)
   for (int i = 0; i < MOMENTS; i++) {
     nap(0.05 + 0.01 * world->rank);
     mine[i] = world->ops->clock(world);
-    trm_trace_add("moment", TRM_TRACE_COMPUTE, fake_of(mine[i]), fake_of(mine[i] + 0.004), TRM_TRACE_NOWHERE);
+    trm_trace_add("moment", TRM_TRACE_COMPUTE, fake_of(mine[i]), fake_of(mine[i] + 0.004), TRM_TRACE_NO_IDS);
   }
   world->ops->allgather(world, mine, real, MOMENTS, TRM_DOUBLE);
   struct trm_node *root = write_and_read();
@@ -209,8 +209,8 @@ static void test_ring(void)
 {
   start(8);
   for (int i = 0; i < 20 + world->rank; i++) {
-    trm_trace_step(i);
-    trm_trace_end("short", TRM_TRACE_WAIT, trm_trace_begin(), TRM_TRACE_NOWHERE);
+    trm_trace_set_step(i);
+    trm_trace_end("short", TRM_TRACE_WAIT, trm_trace_begin(), TRM_TRACE_NO_IDS);
   }
   struct trm_node *root = write_and_read();
   if (!root)

@@ -29,7 +29,7 @@ static void run(const struct setup *c, int zero, struct trm_comm *comm, struct r
   r->elements = job.model.parameters;
   r->evaluated[0] = evaluate(&job);
   for (int i = 0; i < STEPS; i++) {
-    struct trm_tally tally;
+    struct trm_loss_sums tally;
     CHECK(c, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
     r->loss[i] = tally.loss;
   }
@@ -145,9 +145,9 @@ static void test_accumulate(void)
                     .batch = 12,
                     .accumulate = 3};
   check(&c);
-  c.hasty = true;
+  c.hands_over_early = true;
   check(&c);
-  c.hasty = false;
+  c.hands_over_early = false;
   c.batch = 5; /* micro-batches without rows */
   check(&c);
   c.text = mlp;
@@ -239,7 +239,7 @@ static void test_norms(void)
 static void test_ratios(void)
 {
   const struct trm_tensor tensor[] = {
-    {.end = 64, .divided = true}, {.end = 128}, {.end = 144, .vector = true}, {.end = 208, .divided = true}};
+    {.end = 64, .sharded = true}, {.end = 128}, {.end = 144, .vector = true}, {.end = 208, .sharded = true}};
   const struct trm_optimizer optimizer = {.tensor = tensor, .tensors = 4};
   const struct trm_update how = {.rule = TRM_UPDATE_LAMB};
   struct trm_strategy strategy = {.optimizer = &optimizer, .ratio_comm = world};

@@ -28,12 +28,12 @@ static void test_memory(void)
     job_open(&job, &c, c.zero, world);
     initial_weights(&job);
     const double n = (double)job.model.parameters * sizeof(float), unit = (128 * 128 + 128) * sizeof(float);
-    const double slack = 0.05 * 4 * n, held = (double)job.held;
-    const size_t before = trm_memory_held();
-    struct trm_tally tally;
+    const double slack = 0.05 * 4 * n, held = (double)job.allocated;
+    const size_t before = trm_memory_allocated();
+    struct trm_loss_sums tally;
     for (int i = 0; i < 2; i++)
       CHECK(&c, step(&job, (uint64_t)i, 1, &tally) == TRM_OK);
-    CHECK(&c, trm_memory_held() == before);
+    CHECK(&c, trm_memory_allocated() == before);
     if (c.zero == 0)
       CHECK(&c, held >= 4 * n);
     if (c.zero == 1)
@@ -49,7 +49,7 @@ static void test_memory(void)
     struct job job;
     job_open(&job, &c, c.zero, world);
     const double n = (double)job.model.parameters * sizeof(float), unit = (128 * 128 + 128) * sizeof(float);
-    CHECK(&c, (double)job.held <= n + 3 * n / ranks + ranks * (2 * unit + 65536) + 0.05 * 4 * n + 65536);
+    CHECK(&c, (double)job.allocated <= n + 3 * n / ranks + ranks * (2 * unit + 65536) + 0.05 * 4 * n + 65536);
     job_close(&job);
   }
 }
@@ -75,7 +75,7 @@ static void test_not_finite(void)
       before[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
       after[k] = trm_alloc(job.model.parameters * sizeof(float), "test");
     }
-    struct trm_tally tally;
+    struct trm_loss_sums tally;
     CHECK(&c, step(&job, 0, 1, &tally) == TRM_OK);
     collect_all(&job, true, before);
     CHECK(&c, step(&job, 1, world->rank == world->size - 1 ? NAN : 1, &tally) == TRM_FAILED);
@@ -129,7 +129,7 @@ static void check_resume(const struct setup *first, const struct setup *second)
 {
   float *half[TRM_MAX_STATES], *again[TRM_MAX_STATES], *straight[TRM_MAX_STATES];
   struct job job, other;
-  struct trm_tally tally;
+  struct trm_loss_sums tally;
   job_open(&job, first, first->zero, world);
   const size_t n = job.model.parameters;
   for (int i = 0; i < TRM_MAX_STATES; i++) {
@@ -188,15 +188,15 @@ static void test_resume(void)
 /* -- chunks of the chain, several micro-batches under way */
 
 /* One step of two micro-batches, both forward before the first goes back. */
-static int step_chunks(struct job *job, struct trm_tally *tally)
+static int step_chunks(struct job *job, struct trm_loss_sums *tally)
 {
   enum { CHUNKS = 3, SLOTS = 2 };
   struct trm_strategy *s = &job->strategy;
   struct batch batch[SLOTS];
   struct trm_pass pass[SLOTS];
-  *tally = (struct trm_tally){0};
+  *tally = (struct trm_loss_sums){0};
   for (int m = 0; m < SLOTS; m++) {
-    const size_t at = 6 * (size_t)(s->index * SLOTS + m);
+    const size_t at = 6 * (size_t)(s->batch_shard * SLOTS + m);
     batch_make(&batch[m], job, at, at + 6, 1);
     pass[m] = (struct trm_pass){.device = job->device,
                                 .input = &batch[m].input,
@@ -204,32 +204,32 @@ static int step_chunks(struct job *job, struct trm_tally *tally)
                                 .seed = 3,
                                 .first_row = at,
                                 .beta = m ? 1 : 0,
-                                .scale = 1.0f / (float)(6 * SLOTS * s->parts),
-                                .holder = s->holder};
+                                .scale = 1.0f / (float)(6 * SLOTS * s->batch_shards),
+                                .provider = s->provider};
     for (int c = 0; c < CHUNKS; c++) {
       const struct trm_shape *shape;
-      trm_model_at(&job->model, c ? c - 1 : 0, m);
-      const float *from = c ? trm_model_exit(&job->model, false, &shape) : NULL;
-      trm_model_at(&job->model, c, m);
+      trm_model_select(&job->model, c ? c - 1 : 0, m);
+      const float *from = c ? trm_model_chunk_output(&job->model, false, &shape) : NULL;
+      trm_model_select(&job->model, c, m);
       if (from)
-        job->device->ops->copy(job->device, trm_model_entry(&job->model, false, &shape), from,
+        job->device->ops->copy(job->device, trm_model_chunk_input(&job->model, false, &shape), from,
                                6 * trm_shape_count(shape) * sizeof(float));
       trm_model_forward(&job->model, &pass[m]);
     }
-    CHECK(job->setup, trm_model_score(&job->model, &pass[m], tally) == TRM_OK);
+    CHECK(job->setup, trm_model_loss(&job->model, &pass[m], tally) == TRM_OK);
   }
-  struct handover over = {job, tally, true};
+  struct grad_ready_context over = {job, tally, true};
   for (int c = CHUNKS - 1; c >= 0; c--)
     for (int m = 0; m < SLOTS; m++) {
       const struct trm_shape *shape;
-      trm_model_at(&job->model, c + 1 < CHUNKS ? c + 1 : c, m);
-      const float *from = c + 1 < CHUNKS ? trm_model_entry(&job->model, true, &shape) : NULL;
-      trm_model_at(&job->model, c, m);
+      trm_model_select(&job->model, c + 1 < CHUNKS ? c + 1 : c, m);
+      const float *from = c + 1 < CHUNKS ? trm_model_chunk_input(&job->model, true, &shape) : NULL;
+      trm_model_select(&job->model, c, m);
       if (from)
-        job->device->ops->copy(job->device, trm_model_exit(&job->model, true, &shape), from,
+        job->device->ops->copy(job->device, trm_model_chunk_output(&job->model, true, &shape), from,
                                6 * trm_shape_count(shape) * sizeof(float));
       over.last = m + 1 == SLOTS;
-      CHECK(job->setup, trm_model_backward(&job->model, &pass[m], hand_over, &over) == TRM_OK);
+      CHECK(job->setup, trm_model_backward(&job->model, &pass[m], on_grad_ready, &over) == TRM_OK);
     }
   for (int m = 0; m < SLOTS; m++)
     batch_free(&batch[m], job);
@@ -248,10 +248,10 @@ static void test_chunks(void)
                     .accumulate = 2};
   c.batch = 12 * (size_t)world->size;
   float *want[TRM_MAX_STATES] = {NULL}, *got[TRM_MAX_STATES] = {NULL};
-  const struct trm_model_part part = {.chunks = 3, .chunk = {{0, 2}, {2, 5}, {5, 8}}, .tensors = 1};
+  const struct trm_model_part part = {.chunks = 3, .chunk = {{0, 2}, {2, 5}, {5, 8}}, .tensor_size = 1};
   for (int i = 0; i < 8; i++) {
     struct job job;
-    struct trm_tally tally;
+    struct trm_loss_sums tally;
     c.zero = i % 4;
     c.share = i < 4 ? "none" : "node";
     job_prepare(&job, &c, c.zero, world, NULL);

@@ -26,7 +26,7 @@ struct setup {
   const char *bucket;
   size_t batch, accumulate;
   bool pretends;
-  bool hasty; /* gradients are handed over after each micro-batch, not after the last one alone */
+  bool hands_over_early; /* gradients are handed over after each micro-batch, not after the last one alone */
   int recompute; /* blocks at a time */
   bool offload; /* states in files */
   int stages; /* copies of the model's parts, as it were: each tensor counts in one of them; 0: one */
@@ -57,7 +57,7 @@ struct job {
   struct trm_model model;
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
-  size_t held; /* bytes that the strategy has taken */
+  size_t allocated; /* bytes that the strategy has taken */
 };
 
 /* part: chunks of the model; NULL: it is one */
@@ -95,11 +95,11 @@ static inline void job_prepare(struct job *job, const struct setup *c, int zero,
   if (c->stages && comm != trm_comm_self()) {
     job->strategy.norm_comm = world->ops->split(world, world->rank / c->stages, world->rank);
     for (int t = 0; t < job->model.tensors; t++)
-      job->model.tensor[t].copy = t % c->stages != world->rank % c->stages;
+      job->model.tensor[t].replica = t % c->stages != world->rank % c->stages;
   }
-  const size_t held = trm_memory_held();
+  const size_t before = trm_memory_allocated();
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->node_size), TRM_OK);
-  job->held = trm_memory_held() - held;
+  job->allocated = trm_memory_allocated() - before;
   CU_ASSERT_EQUAL_FATAL(
     trm_model_bind(&job->model, job->device, job->strategy.w, job->strategy.g, ROWS, true), TRM_OK);
 }
@@ -177,35 +177,35 @@ static inline void batch_free(struct batch *batch, const struct job *job)
 
 /* -- steps, as a trainer makes them */
 
-struct handover {
+struct grad_ready_context {
   struct job *job;
-  const struct trm_tally *tally;
+  const struct trm_loss_sums *sums;
   bool last;
 };
 
-static inline int hand_over(void *context, size_t low, size_t high)
+static inline int on_grad_ready(void *context, size_t low, size_t high)
 {
-  const struct handover *to = context;
+  const struct grad_ready_context *to = context;
   struct trm_strategy *s = &to->job->strategy;
-  if (!s->ops->grad_ready || !(to->last || (to->job->setup->hasty && s->holder)))
+  if (!s->ops->grad_ready || !(to->last || (to->job->setup->hands_over_early && s->provider)))
     return TRM_OK;
-  return s->ops->grad_ready(s, low, high, to->tally);
+  return s->ops->grad_ready(s, low, high, to->sums);
 }
 
-static inline void reduce_sums(void *context, double *values, size_t n)
+static inline void allreduce_doubles(void *context, double *values, size_t n)
 {
   struct trm_comm *comm = context;
   comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
 }
 
-static inline int step(struct job *job, uint64_t number, float scale, struct trm_tally *tally)
+static inline int step(struct job *job, uint64_t number, float scale, struct trm_loss_sums *sums)
 {
   const struct setup *c = job->setup;
   struct trm_strategy *s = &job->strategy;
   const size_t first = (size_t)number * c->batch;
   size_t from, to;
-  *tally = (struct trm_tally){0};
-  trm_interval(c->batch, (size_t)s->parts, (size_t)s->index, &from, &to);
+  *sums = (struct trm_loss_sums){0};
+  trm_interval(c->batch, (size_t)s->batch_shards, (size_t)s->batch_shard, &from, &to);
   for (size_t i = 0; i < c->accumulate; i++) {
     size_t a, b;
     trm_interval(to - from, c->accumulate, i, &a, &b);
@@ -217,50 +217,50 @@ static inline int step(struct job *job, uint64_t number, float scale, struct trm
                                   .seed = 3,
                                   .first_row = first + from + a,
                                   .beta = i ? 1 : 0,
-                                  .reduce = job->comm->size > 1 ? reduce_sums : NULL,
+                                  .reduce = job->comm->size > 1 ? allreduce_doubles : NULL,
                                   .reduce_context = job->comm,
-                                  .holder = s->holder};
-    struct handover over = {job, tally, i + 1 == c->accumulate};
-    CHECK(c, trm_model_train(&job->model, &pass, 1.0f / (float)c->batch, tally, hand_over, &over) == TRM_OK);
+                                  .provider = s->provider};
+    struct grad_ready_context context = {job, sums, i + 1 == c->accumulate};
+    CHECK(c, trm_model_train(&job->model, &pass, 1.0f / (float)c->batch, sums, on_grad_ready, &context) == TRM_OK);
     batch_free(&batch, job);
   }
-  return s->ops->step(s, 0.05 - 0.001 * (double)number, tally);
+  return s->ops->step(s, 0.05 - 0.001 * (double)number, sums);
 }
 
 /* Mean loss of 11 rows: ranks have different numbers of them, some have none. All make as many passes. */
 static inline double evaluate(struct job *job)
 {
   size_t from, to;
-  struct trm_tally tally = {0};
+  struct trm_loss_sums sums = {0};
   trm_interval(11, (size_t)job->comm->size, (size_t)job->comm->rank, &from, &to);
-  float *w = job->strategy.evaluated ? job->strategy.evaluated : job->strategy.w;
+  float *w = job->strategy.eval_weights ? job->strategy.eval_weights : job->strategy.w;
   CHECK(job->setup, trm_model_bind(&job->model, job->device, w, job->strategy.g, ROWS, true) == TRM_OK);
   for (int i = 0; i < 3; i++) {
     struct batch batch;
     size_t a, b;
     trm_interval(to - from, 3, (size_t)i, &a, &b);
     batch_make(&batch, job, 5000 + from + a, 5000 + from + b, 1);
-    const struct trm_pass pass = {.device = job->device, .input = &batch.input, .holder = job->strategy.holder};
-    CHECK(job->setup, trm_model_evaluate(&job->model, &pass, &tally) == TRM_OK);
+    const struct trm_pass pass = {.device = job->device, .input = &batch.input, .provider = job->strategy.provider};
+    CHECK(job->setup, trm_model_evaluate(&job->model, &pass, &sums) == TRM_OK);
     batch_free(&batch, job);
   }
   CHECK(job->setup, trm_model_bind(&job->model, job->device, job->strategy.w, job->strategy.g, ROWS, true) ==
                       TRM_OK);
-  double sums[] = {tally.loss, tally.rows};
-  job->comm->ops->allreduce(job->comm, sums, 2, TRM_DOUBLE, TRM_SUM);
-  return sums[0] / sums[1];
+  double totals[] = {sums.loss, sums.rows};
+  job->comm->ops->allreduce(job->comm, totals, 2, TRM_DOUBLE, TRM_SUM);
+  return totals[0] / totals[1];
 }
 
 /* The whole arrays, on all ranks: by collect, or piece by piece where that is possible. */
-static inline void collect_all(struct job *job, bool pieces, float *all[TRM_MAX_STATES])
+static inline void collect_all(struct job *job, bool by_interval, float *all[TRM_MAX_STATES])
 {
   struct trm_strategy *s = &job->strategy;
   const size_t n = job->model.parameters;
   const float *view[TRM_MAX_STATES];
-  if (!pieces || !s->ops->read)
+  if (!by_interval || !s->ops->read)
     CHECK(job->setup, s->ops->collect(s, view) == TRM_OK);
   for (int i = 0; i <= job->optimizer.states; i++) {
-    if (!pieces || !s->ops->read) {
+    if (!by_interval || !s->ops->read) {
       if (job->comm->rank == 0)
         memcpy(all[i], view[i], n * sizeof(float));
     } else {
@@ -276,14 +276,14 @@ static inline void collect_all(struct job *job, bool pieces, float *all[TRM_MAX_
 /* Largest difference, of the largest value. */
 static inline double difference(const float *a, const float *b, size_t n)
 {
-  double most = 0, largest = 1e-30;
+  double max = 0, largest = 1e-30;
   for (size_t i = 0; i < n; i++) {
-    most = fmax(most, fabs((double)a[i] - (double)b[i]));
+    max = fmax(max, fabs((double)a[i] - (double)b[i]));
     largest = fmax(largest, fabs((double)b[i]));
     if (!isfinite(a[i]))
       return INFINITY;
   }
-  return most / largest;
+  return max / largest;
 }
 
 #endif

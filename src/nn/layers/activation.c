@@ -5,38 +5,38 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
-static int plain_create(struct trm_layer *layer, const struct trm_arguments *arguments, enum trm_activation kind)
+static int activation_create(struct trm_layer *layer, const struct trm_arguments *arguments, enum trm_activation kind)
 {
   layer->activation = kind;
-  return trm_argument_done(layer, arguments, 0, (const char *const[]){NULL});
+  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
 }
 
-static int relu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int activation_create_relu(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  return plain_create(layer, arguments, TRM_RELU);
+  return activation_create(layer, arguments, TRM_RELU);
 }
 
-static int tanh_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int activation_create_tanh(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  return plain_create(layer, arguments, TRM_TANH);
+  return activation_create(layer, arguments, TRM_TANH);
 }
 
-static int sigmoid_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int activation_create_sigmoid(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  return plain_create(layer, arguments, TRM_SIGMOID);
+  return activation_create(layer, arguments, TRM_SIGMOID);
 }
 
-static int gelu_tanh_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int activation_create_gelu_tanh(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  return plain_create(layer, arguments, TRM_GELU_TANH);
+  return activation_create(layer, arguments, TRM_GELU_TANH);
 }
 
-static int gelu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int activation_create_gelu(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   layer->activation = TRM_GELU;
-  TRM_CHECK(trm_argument_done(layer, arguments, 1, (const char *const[]){NULL}));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){NULL}));
   if (arguments->count) {
     if (strcmp(arguments->item[0].value, "tanh") != 0)
       return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), arguments->item[0].value,
@@ -48,7 +48,7 @@ static int gelu_create(struct trm_layer *layer, const struct trm_arguments *argu
 
 static int activation_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   layer->out = layer->in;
   return TRM_OK;
 }
@@ -76,41 +76,41 @@ static struct trm_cost activation_cost(const struct trm_layer *layer)
 }
 
 /* y = x / 2 (1 + z) */
-static int gelu_of(struct trm_graph *graph, int x, int z)
+static int activation_gelu(struct trm_graph *graph, int x, int z)
 {
-  return trm_graph_with(graph, "Mul", trm_graph_two(graph, "Mul", x, trm_graph_with(graph, "Add", z, 1)), 0.5);
+  return trm_graph_scalar(graph, "Mul", trm_graph_binary(graph, "Mul", x, trm_graph_scalar(graph, "Add", z, 1)), 0.5);
 }
 
 static int activation_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   switch (layer->activation) {
   case TRM_RELU:
-    return trm_graph_one(graph, "Relu", x);
+    return trm_graph_unary(graph, "Relu", x);
   case TRM_TANH:
-    return trm_graph_one(graph, "Tanh", x);
+    return trm_graph_unary(graph, "Tanh", x);
   case TRM_SIGMOID:
-    return trm_graph_one(graph, "Sigmoid", x);
+    return trm_graph_unary(graph, "Sigmoid", x);
   case TRM_GELU:
-    return gelu_of(graph, x, trm_graph_one(graph, "Erf", trm_graph_with(graph, "Mul", x, sqrt(0.5))));
+    return activation_gelu(graph, x, trm_graph_unary(graph, "Erf", trm_graph_scalar(graph, "Mul", x, sqrt(0.5))));
   case TRM_GELU_TANH:
     break;
   }
-  const int cube = trm_graph_two(graph, "Mul", trm_graph_two(graph, "Mul", x, x), x);
-  const int sum = trm_graph_two(graph, "Add", x, trm_graph_with(graph, "Mul", cube, 0.044715));
-  return gelu_of(graph, x, trm_graph_one(graph, "Tanh", trm_graph_with(graph, "Mul", sum, sqrt(2 / M_PI))));
+  const int cube = trm_graph_binary(graph, "Mul", trm_graph_binary(graph, "Mul", x, x), x);
+  const int sum = trm_graph_binary(graph, "Add", x, trm_graph_scalar(graph, "Mul", cube, 0.044715));
+  return activation_gelu(graph, x, trm_graph_unary(graph, "Tanh", trm_graph_scalar(graph, "Mul", sum, sqrt(2 / M_PI))));
 }
 
 const struct trm_layer_ops layer_relu = {
   .name = "relu",
   .usage = "relu",
-  .create = relu_create,
+  .create = activation_create_relu,
   .shape = activation_shape,
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
-  .wish = trm_wish_alike,
-  .divide = trm_divide_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .keeps_output = true,
   .in_place = true,
 };
@@ -118,14 +118,14 @@ const struct trm_layer_ops layer_relu = {
 const struct trm_layer_ops layer_tanh = {
   .name = "tanh",
   .usage = "tanh",
-  .create = tanh_create,
+  .create = activation_create_tanh,
   .shape = activation_shape,
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
-  .wish = trm_wish_alike,
-  .divide = trm_divide_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .keeps_output = true,
   .in_place = true,
 };
@@ -133,14 +133,14 @@ const struct trm_layer_ops layer_tanh = {
 const struct trm_layer_ops layer_sigmoid = {
   .name = "sigmoid",
   .usage = "sigmoid",
-  .create = sigmoid_create,
+  .create = activation_create_sigmoid,
   .shape = activation_shape,
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
-  .wish = trm_wish_alike,
-  .divide = trm_divide_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .keeps_output = true,
   .in_place = true,
 };
@@ -148,14 +148,14 @@ const struct trm_layer_ops layer_sigmoid = {
 const struct trm_layer_ops layer_gelu = {
   .name = "gelu",
   .usage = "gelu [tanh]",
-  .create = gelu_create,
+  .create = activation_create_gelu,
   .shape = activation_shape,
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
-  .wish = trm_wish_alike,
-  .divide = trm_divide_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .keeps_input = true,
   .in_place = true,
 };
@@ -163,14 +163,14 @@ const struct trm_layer_ops layer_gelu = {
 const struct trm_layer_ops layer_gelu_tanh = {
   .name = "gelu_tanh",
   .usage = "gelu_tanh",
-  .create = gelu_tanh_create,
+  .create = activation_create_gelu_tanh,
   .shape = activation_shape,
   .forward = activation_forward,
   .backward = activation_backward,
   .cost = activation_cost,
   .export = activation_export,
-  .wish = trm_wish_alike,
-  .divide = trm_divide_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .keeps_input = true,
   .in_place = true,
 };

@@ -2,12 +2,12 @@
  * model wants to know of any layer. */
 #include "core/status.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 /* layer->out is the shape of the named value on entry. */
 static int add_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   bool same = layer->in.dims == layer->out.dims;
   for (int d = 0; same && d < layer->in.dims; d++)
     same = layer->in.size[d] == layer->out.size[d];
@@ -28,6 +28,6 @@ const struct trm_layer_ops layer_add = {
   .usage = "add NAME",
   .shape = add_shape,
   .cost = add_cost,
-  .wish = trm_wish_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
   .in_place = true,
 };

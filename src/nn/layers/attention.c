@@ -6,19 +6,19 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 static int attention_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   layer->causal = true;
-  TRM_CHECK(trm_argument_done(layer, arguments, 0, (const char *const[]){"heads", "causal", NULL}));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"heads", "causal", NULL}));
   TRM_CHECK(trm_argument_size(layer, arguments, -1, "heads", &layer->heads));
   return trm_argument_bool(layer, arguments, "causal", &layer->causal);
 }
 
 static int attention_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_sequence(layer));
+  TRM_CHECK(trm_layer_require_sequence(layer));
   if (layer->in.size[1] % (3 * layer->heads) != 0)
     return trm_error(TRM_USAGE, "%s: takes queries, keys and values of %zu heads, (T, 3 D), not %s",
                      trm_layer_text(layer), layer->heads, trm_shape_text(&layer->in));
@@ -28,12 +28,12 @@ static int attention_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static struct trm_attention shape_of(const struct trm_layer *layer, const struct trm_pass *pass)
+static struct trm_attention attention_dims(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   return (struct trm_attention){.b = pass->input->rows,
                                 .t = layer->in.size[0],
                                 .heads = layer->heads,
-                                .width = layer->out.size[1] / layer->heads,
+                                .head_dim = layer->out.size[1] / layer->heads,
                                 .causal = layer->causal};
 }
 
@@ -41,7 +41,7 @@ static void attention_forward(struct trm_layer *layer, const struct trm_pass *pa
                               const float *x /* (B, T, 3, H, E) */, float *y /* (B, T, H, E) */,
                               float *work /* (B, H, T, 2) */)
 {
-  const struct trm_attention shape = shape_of(layer, pass);
+  const struct trm_attention shape = attention_dims(layer, pass);
   pass->device->ops->attention_forward(pass->device, &shape, x, y, work);
 }
 
@@ -49,7 +49,7 @@ static void attention_backward(struct trm_layer *layer, const struct trm_pass *p
                                const float *dy, float *dx, float *work)
 {
   (void)y;
-  const struct trm_attention shape = shape_of(layer, pass);
+  const struct trm_attention shape = attention_dims(layer, pass);
   if (dx)
     pass->device->ops->attention_backward(pass->device, &shape, x, work, dy, dx);
 }
@@ -62,7 +62,7 @@ static struct trm_cost attention_cost(const struct trm_layer *layer)
 }
 
 /* 0 where position t sees position s, else -infinity: (T, T). */
-static int mask_export(struct trm_graph *graph, size_t t)
+static int attention_export_mask(struct trm_graph *graph, size_t t)
 {
   float *mask = trm_alloc(t * t * sizeof *mask, "mask");
   for (size_t i = 0; i < t * t; i++)
@@ -81,29 +81,29 @@ static int attention_export(const struct trm_layer *layer, struct trm_graph *gra
   const int q = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv, &heads), heads_first, 4);
   const int k = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv + 1, &heads), keys, 4);
   const int v = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv + 2, &heads), heads_first, 4);
-  int scores = trm_graph_with(graph, "Mul", trm_graph_two(graph, "MatMul", q, k), 1 / sqrt((double)e));
+  int scores = trm_graph_scalar(graph, "Mul", trm_graph_binary(graph, "MatMul", q, k), 1 / sqrt((double)e));
   if (layer->causal)
-    scores = trm_graph_two(graph, "Add", scores, mask_export(graph, t));
-  const int part = trm_graph_one(graph, "Softmax", scores); /* over the last dimension unless told otherwise */
-  const int y = trm_graph_transpose(graph, trm_graph_two(graph, "MatMul", part, v), heads_first, 4);
+    scores = trm_graph_binary(graph, "Add", scores, attention_export_mask(graph, t));
+  const int weights = trm_graph_unary(graph, "Softmax", scores); /* over the last dimension unless told otherwise */
+  const int y = trm_graph_transpose(graph, trm_graph_binary(graph, "MatMul", weights, v), heads_first, 4);
   return trm_graph_reshape(graph, y, &layer->out);
 }
 
-static struct trm_lay attention_wish(const struct trm_layer *layer, const struct trm_lay *out)
+static struct trm_sharding attention_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return trm_lay_features(3, layer->heads, layer->out.size[1] / layer->heads);
+  return trm_sharding_by_feature(3, layer->heads, layer->out.size[1] / layer->heads);
 }
 
 /* By heads. */
-static int attention_divide(struct trm_layer *layer, struct trm_division *division)
+static int attention_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const size_t heads = layer->heads, width = layer->out.size[1] / heads;
-  if (heads < (size_t)division->parts)
+  if (heads < (size_t)request->size)
     return trm_error(TRM_USAGE, "%s: %zu heads cannot be divided among %d ranks", trm_layer_text(layer), heads,
-                     division->parts);
-  layer->heads = trm_divide_units(division, heads);
-  trm_divide(layer, division, trm_lay_features(3, heads, width), trm_lay_features(1, heads, width));
+                     request->size);
+  layer->heads = trm_shard_units(request, heads);
+  trm_shard_layer(layer, request, trm_sharding_by_feature(3, heads, width), trm_sharding_by_feature(1, heads, width));
   layer->workspace = 2 * layer->heads * layer->in.size[0];
   return TRM_OK;
 }
@@ -117,7 +117,7 @@ const struct trm_layer_ops layer_attention = {
   .backward = attention_backward,
   .cost = attention_cost,
   .export = attention_export,
-  .wish = attention_wish,
-  .divide = attention_divide,
+  .preferred_sharding = attention_preferred_sharding,
+  .shard = attention_shard,
   .keeps_input = true,
 };

@@ -1,6 +1,6 @@
-/* Batch normalisation (Ioffe & Szegedy 2015) of images (C, H, W) or vectors (C), as torch.nn.BatchNorm2d and 1d.
+/* Batch normalization (Ioffe & Szegedy 2015) of images (C, H, W) or vectors (C), as torch.nn.BatchNorm2d and 1d.
  *
- * Training normalises by the statistics of the batch: with sync=yes those of all ranks that compute parts of it at the
+ * Training normalizes by the statistics of the batch: with sync=yes those of all ranks that compute parts of it at the
  * same time, otherwise of this rank's part. Evaluation takes running statistics, which training moves towards those of
  * the batch:  running += momentum * (batch - running), the variance of the batch unbiased.
  * What a pass would add is not added by the pass: it goes where the gradient of a parameter would go, weighted with the
@@ -12,7 +12,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 enum { GAIN, BIAS, MEAN, VARIANCE };
 enum { MOMENTS, SUMS, PARTS }; /* of the workspace, (2, C) each */
@@ -23,7 +23,7 @@ static int batch_norm_create(struct trm_layer *layer, const struct trm_arguments
   layer->epsilon = 1e-5f;
   layer->rate = 0.1f;
   layer->sync = true;
-  TRM_CHECK(trm_argument_done(layer, arguments, 0, keys));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, keys));
   TRM_CHECK(trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &layer->epsilon));
   TRM_CHECK(trm_argument_real(layer, arguments, -1, "momentum", 0, 1, &layer->rate));
   return trm_argument_bool(layer, arguments, "sync", &layer->sync);
@@ -31,17 +31,17 @@ static int batch_norm_create(struct trm_layer *layer, const struct trm_arguments
 
 static int batch_norm_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   if (layer->in.sequence || (layer->in.dims != 1 && layer->in.dims != 3))
     return trm_error(TRM_USAGE, "%s: takes images (C, H, W) or vectors (C), not samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   const struct trm_shape channels = {.dims = 1, .size = {layer->in.size[0]}};
   layer->out = layer->in;
   layer->workspace_fixed = PARTS * 2 * channels.size[0];
-  trm_layer_parameter(layer, "weight", &channels, TRM_INIT_ONE, 0);
-  trm_layer_parameter(layer, "bias", &channels, TRM_INIT_ZERO, 0);
-  trm_layer_parameter(layer, "running_mean", &channels, TRM_INIT_ZERO, 0);
-  trm_layer_parameter(layer, "running_var", &channels, TRM_INIT_ONE, 0);
+  trm_layer_add_parameter(layer, "weight", &channels, TRM_INIT_ONE, 0);
+  trm_layer_add_parameter(layer, "bias", &channels, TRM_INIT_ZERO, 0);
+  trm_layer_add_parameter(layer, "running_mean", &channels, TRM_INIT_ZERO, 0);
+  trm_layer_add_parameter(layer, "running_var", &channels, TRM_INIT_ONE, 0);
   layer->parameter[MEAN].statistic = layer->parameter[VARIANCE].statistic = true;
   return TRM_OK;
 }
@@ -55,19 +55,20 @@ static struct trm_batch_norm batch_norm_of(const struct trm_layer *layer, double
                                  .epsilon = layer->epsilon};
 }
 
-static float *part_at(const struct trm_layer *layer, float *work, int part)
+static float *batch_norm_workspace(const struct trm_layer *layer, float *work, int part)
 {
   return work + (size_t)part * 2 * layer->in.size[0];
 }
 
-static bool is_shared(const struct trm_layer *layer, const struct trm_pass *pass)
+static bool batch_norm_is_synced(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   return layer->sync && pass->reduce;
 }
 
 /* (2, C) floats of the device, summed over the ranks: as they are, or, moments, as those of the whole, of *count
  * values in all. */
-static void ranks_add(const struct trm_layer *layer, const struct trm_pass *pass, float *on_device, double *count)
+static void batch_norm_sum_ranks(const struct trm_layer *layer, const struct trm_pass *pass, float *on_device,
+                                 double *count)
 {
   const size_t c = layer->in.size[0];
   float *both = trm_alloc(2 * c * sizeof *both, "statistics");
@@ -98,23 +99,23 @@ static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *p
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
   const size_t b = pass->input->rows;
-  struct trm_batch_norm how = batch_norm_of(layer, 1);
+  struct trm_batch_norm norm = batch_norm_of(layer, 1);
   const float *mean = p[MEAN].w, *square = p[VARIANCE].w;
   if (pass->training) {
-    float *moments = part_at(layer, work, MOMENTS);
-    how.count = (double)(b * how.size);
-    ops->batch_norm_moments(pass->device, &how, x, moments, b);
-    if (is_shared(layer, pass))
-      ranks_add(layer, pass, moments, &how.count);
-    layer->count = how.count;
+    float *moments = batch_norm_workspace(layer, work, MOMENTS);
+    norm.count = (double)(b * norm.size);
+    ops->batch_norm_moments(pass->device, &norm, x, moments, b);
+    if (batch_norm_is_synced(layer, pass))
+      batch_norm_sum_ranks(layer, pass, moments, &norm.count);
+    layer->statistics_count = norm.count;
     mean = moments;
-    square = moments + how.channels;
+    square = moments + norm.channels;
   }
-  ops->batch_norm_forward(pass->device, &how, x, mean, square, p[GAIN].w, p[BIAS].w, y, b);
+  ops->batch_norm_forward(pass->device, &norm, x, mean, square, p[GAIN].w, p[BIAS].w, y, b);
 }
 
 /* to = beta * to + from, beta 0 or 1 */
-static void gradient_add(const struct trm_pass *pass, struct trm_parameter *to, const float *from)
+static void batch_norm_add_gradient(const struct trm_pass *pass, struct trm_parameter *to, const float *from)
 {
   const float *const both[] = {to->g, from};
   if (pass->beta == 0)
@@ -124,25 +125,26 @@ static void gradient_add(const struct trm_pass *pass, struct trm_parameter *to, 
 }
 
 /* to += factor * from */
-static void scaled_add(const struct trm_pass *pass, struct trm_parameter *to, double factor, const float *from)
+static void batch_norm_add_scaled(const struct trm_pass *pass, struct trm_parameter *to, double factor,
+                                  const float *from)
 {
   const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
   pass->device->ops->update(pass->device, &add, to->g, from, NULL, NULL, to->count);
 }
 
 /* This pass's part of what is to be added to the running statistics. */
-static void statistics_add(struct trm_layer *layer, const struct trm_pass *pass, const float *moments)
+static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_pass *pass, const float *moments)
 {
-  const double part = (double)layer->rate * (double)pass->input->rows * (double)pass->scale;
-  const double freedom = layer->count > 1 ? layer->count - 1 : 1;
+  const double weight = (double)layer->rate * (double)pass->input->rows * (double)pass->scale;
+  const double degrees = layer->statistics_count > 1 ? layer->statistics_count - 1 : 1;
   struct trm_parameter *mean = &layer->parameter[MEAN], *variance = &layer->parameter[VARIANCE];
   for (struct trm_parameter *p = mean; p <= variance; p++) {
     if (pass->beta == 0)
       pass->device->ops->fill(pass->device, p->g, 0, p->count);
-    scaled_add(pass, p, -part, p->w);
+    batch_norm_add_scaled(pass, p, -weight, p->w);
   }
-  scaled_add(pass, mean, part, moments);
-  scaled_add(pass, variance, part / freedom, moments + mean->count);
+  batch_norm_add_scaled(pass, mean, weight, moments);
+  batch_norm_add_scaled(pass, variance, weight / degrees, moments + mean->count);
 }
 
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -150,19 +152,19 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
 {
   (void)y;
   const struct trm_device_ops *ops = pass->device->ops;
-  const struct trm_batch_norm how = batch_norm_of(layer, layer->count);
-  const size_t b = pass->input->rows, c = how.channels;
-  float *moments = part_at(layer, work, MOMENTS), *sums = part_at(layer, work, SUMS);
-  ops->batch_norm_sums(pass->device, &how, x, moments, moments + c, dy, sums, b);
+  const struct trm_batch_norm norm = batch_norm_of(layer, layer->statistics_count);
+  const size_t b = pass->input->rows, c = norm.channels;
+  float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
+  ops->batch_norm_sums(pass->device, &norm, x, moments, moments + c, dy, sums, b);
   if (b) {
-    gradient_add(pass, &layer->parameter[BIAS], sums);
-    gradient_add(pass, &layer->parameter[GAIN], sums + c);
-    statistics_add(layer, pass, moments);
+    batch_norm_add_gradient(pass, &layer->parameter[BIAS], sums);
+    batch_norm_add_gradient(pass, &layer->parameter[GAIN], sums + c);
+    batch_norm_add_statistics(layer, pass, moments);
   }
-  if (is_shared(layer, pass))
-    ranks_add(layer, pass, sums, NULL);
+  if (batch_norm_is_synced(layer, pass))
+    batch_norm_sum_ranks(layer, pass, sums, NULL);
   if (dx)
-    ops->batch_norm_backward(pass->device, &how, x, moments, moments + c, layer->parameter[GAIN].w, dy, sums, dx, b);
+    ops->batch_norm_backward(pass->device, &norm, x, moments, moments + c, layer->parameter[GAIN].w, dy, sums, dx, b);
 }
 
 static struct trm_cost batch_norm_cost(const struct trm_layer *layer)
@@ -182,12 +184,12 @@ static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *gr
 }
 
 /* By channels. */
-static int batch_norm_divide(struct trm_layer *layer, struct trm_division *division)
+static int batch_norm_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_lay has = division->has;
-  for (int p = 0; has.kind == TRM_FEATURES && p < layer->parameters; p++)
-    trm_divide_parameter(division, &layer->parameter[p], 0, has.groups, has.units);
-  TRM_CHECK(trm_divide_alike(layer, division));
+  const struct trm_sharding current = request->current;
+  for (int p = 0; current.kind == TRM_SHARDED_BY_FEATURE && p < layer->parameters; p++)
+    trm_shard_parameter(request, &layer->parameter[p], 0, current.groups, current.units);
+  TRM_CHECK(trm_shard_like_input(layer, request));
   layer->workspace_fixed = PARTS * 2 * layer->in.size[0];
   return TRM_OK;
 }
@@ -201,9 +203,9 @@ const struct trm_layer_ops layer_batch_norm = {
   .backward = batch_norm_backward,
   .cost = batch_norm_cost,
   .export = batch_norm_export,
-  .wish = trm_wish_alike,
-  .divide = batch_norm_divide,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = batch_norm_shard,
   .keeps_input = true,
   .in_place = true,
-  .meets = true,
+  .is_collective = true,
 };

@@ -2,7 +2,7 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 enum { WEIGHT, BIAS };
 
@@ -13,19 +13,19 @@ static int conv2d_create(struct trm_layer *layer, const struct trm_arguments *ar
   layer->bias = true;
   layer->window = (struct trm_window2d){.stride = {1, 1}};
   layer->groups = 1;
-  TRM_CHECK(trm_argument_done(layer, arguments, 2, keys));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 2, keys));
   TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &layer->units));
   TRM_CHECK(trm_argument_pair(layer, arguments, 1, "kernel", 1, layer->window.kernel));
   TRM_CHECK(trm_argument_pair(layer, arguments, -1, "stride", 1, layer->window.stride));
   TRM_CHECK(trm_argument_pair(layer, arguments, -1, "pad", 0, layer->window.pad));
   TRM_CHECK(trm_argument_size(layer, arguments, -1, "groups", &layer->groups));
-  TRM_CHECK(trm_argument_rule(layer, arguments));
+  TRM_CHECK(trm_argument_init_rule(layer, arguments));
   return trm_argument_bool(layer, arguments, "bias", &layer->bias);
 }
 
 static int conv2d_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_window(layer));
+  TRM_CHECK(trm_layer_shape_window(layer));
   const size_t channels = layer->in.size[0];
   if (channels % layer->groups != 0 || layer->units % layer->groups != 0)
     return trm_error(TRM_USAGE, "%s: %zu channels and %zu units cannot both be divided among %zu groups",
@@ -34,7 +34,7 @@ static int conv2d_shape(struct trm_layer *layer)
   const size_t *kernel = layer->window.kernel, k = channels / layer->groups * kernel[0] * kernel[1];
   const struct trm_shape weight = {
     .dims = 4, .size = {layer->units, channels / layer->groups, kernel[0], kernel[1]}};
-  trm_layer_weights(layer, &weight, k, layer->units / layer->groups * kernel[0] * kernel[1]);
+  trm_layer_add_weights(layer, &weight, k, layer->units / layer->groups * kernel[0] * kernel[1]);
   return TRM_OK;
 }
 
@@ -48,9 +48,9 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
                            float *y /* (B, N, OH, OW) */, float *work)
 {
   (void)work;
-  const struct trm_conv2d how = conv2d_of(layer);
-  const bool biased = layer->bias && !(layer->sums && layer->part); /* of summands one has it */
-  pass->device->ops->conv2d_forward(pass->device, &how, x, layer->parameter[WEIGHT].w,
+  const struct trm_conv2d conv = conv2d_of(layer);
+  const bool biased = layer->bias && !(layer->output_partial && layer->tensor_rank); /* of summands one has it */
+  pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
                                     biased ? layer->parameter[BIAS].w : NULL, y, pass->input->rows);
 }
 
@@ -58,12 +58,12 @@ static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass
                             const float *dy, float *dx, float *work)
 {
   (void)y, (void)work;
-  const struct trm_conv2d how = conv2d_of(layer);
+  const struct trm_conv2d conv = conv2d_of(layer);
   const struct trm_device_ops *ops = pass->device->ops;
-  ops->conv2d_backward_weights(pass->device, &how, x, dy, pass->beta, layer->parameter[WEIGHT].g,
+  ops->conv2d_backward_weights(pass->device, &conv, x, dy, pass->beta, layer->parameter[WEIGHT].g,
                                layer->bias ? layer->parameter[BIAS].g : NULL, pass->input->rows);
   if (dx)
-    ops->conv2d_backward_data(pass->device, &how, dy, layer->parameter[WEIGHT].w, dx, pass->input->rows);
+    ops->conv2d_backward_data(pass->device, &conv, dy, layer->parameter[WEIGHT].w, dx, pass->input->rows);
 }
 
 static struct trm_cost conv2d_cost(const struct trm_layer *layer)
@@ -84,47 +84,47 @@ static int conv2d_export(const struct trm_layer *layer, struct trm_graph *graph,
   return y;
 }
 
-static size_t pixels(const struct trm_shape *image)
+static size_t conv2d_pixels(const struct trm_shape *image)
 {
   return image->size[1] * image->size[2];
 }
 
-static struct trm_lay conv2d_wish(const struct trm_layer *layer, const struct trm_lay *out)
+static struct trm_sharding conv2d_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return layer->groups > 1 ? trm_lay_features(1, layer->groups, trm_shape_count(&layer->in) / layer->groups)
-                           : trm_lay_of_shape(&layer->in);
+  return layer->groups > 1 ? trm_sharding_by_feature(1, layer->groups, trm_shape_count(&layer->in) / layer->groups)
+                           : trm_sharding_of_shape(&layer->in);
 }
 
 /* By groups if there are several; else of channels by channels, otherwise by units. */
-static int conv2d_divide(struct trm_layer *layer, struct trm_division *division)
+static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const size_t parts = (size_t)division->parts, groups = layer->groups, size = pixels(&layer->out);
-  const struct trm_lay has = division->has, whole = {.kind = TRM_WHOLE};
-  struct trm_lay in = whole, out = division->wish;
+  const size_t ranks = (size_t)request->size, groups = layer->groups, size = conv2d_pixels(&layer->out);
+  const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
+  struct trm_sharding in = replicated, out = request->preferred;
   if (groups > 1) {
-    in = conv2d_wish(layer, NULL);
-    out = trm_lay_features(1, groups, trm_shape_count(&layer->out) / groups);
-  } else if (has.kind == TRM_FEATURES) {
-    trm_divide_parameter(division, &layer->parameter[WEIGHT], 1, has.groups, has.units);
-    layer->sums = true;
-    trm_divide(layer, division, has, whole);
+    in = conv2d_preferred_sharding(layer, NULL);
+    out = trm_sharding_by_feature(1, groups, trm_shape_count(&layer->out) / groups);
+  } else if (current.kind == TRM_SHARDED_BY_FEATURE) {
+    trm_shard_parameter(request, &layer->parameter[WEIGHT], 1, current.groups, current.units);
+    layer->output_partial = true;
+    trm_shard_layer(layer, request, current, replicated);
     return TRM_OK;
-  } else if (out.kind != TRM_FEATURES || out.units < parts || out.width % size != 0 ||
+  } else if (out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.width % size != 0 ||
              out.groups * out.units * out.width != layer->units * size) {
-    out = trm_lay_features(1, layer->units, size);
+    out = trm_sharding_by_feature(1, layer->units, size);
   }
-  if (out.units < parts) { /* not worth dividing */
-    trm_divide(layer, division, whole, whole);
+  if (out.units < ranks) { /* not worth dividing */
+    trm_shard_layer(layer, request, replicated, replicated);
     return TRM_OK;
   }
   for (int p = 0; p < layer->parameters; p++)
-    trm_divide_parameter(division, &layer->parameter[p], 0, out.groups, out.units);
-  layer->units = out.groups * trm_divide_units(division, out.units) * (out.width / size);
-  layer->fans = groups == 1;
+    trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
+  layer->units = out.groups * trm_shard_units(request, out.units) * (out.width / size);
+  layer->grad_input_partial = groups == 1;
   if (groups > 1)
-    layer->groups = trm_divide_units(division, groups);
-  trm_divide(layer, division, in, out);
+    layer->groups = trm_shard_units(request, groups);
+  trm_shard_layer(layer, request, in, out);
   return TRM_OK;
 }
 
@@ -137,7 +137,7 @@ const struct trm_layer_ops layer_conv2d = {
   .backward = conv2d_backward,
   .cost = conv2d_cost,
   .export = conv2d_export,
-  .wish = conv2d_wish,
-  .divide = conv2d_divide,
+  .preferred_sharding = conv2d_preferred_sharding,
+  .shard = conv2d_shard,
   .keeps_input = true,
 };

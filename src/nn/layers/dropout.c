@@ -3,18 +3,18 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 static int dropout_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   layer->rate = 0.5f;
-  TRM_CHECK(trm_argument_done(layer, arguments, 1, (const char *const[]){"rate", NULL}));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){"rate", NULL}));
   return trm_argument_real(layer, arguments, 0, "rate", 0, 1, &layer->rate);
 }
 
 static int dropout_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   layer->out = layer->in;
   return TRM_OK;
 }
@@ -27,13 +27,13 @@ static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *
   const size_t b = pass->input->rows, f = trm_shape_count(&layer->in);
   if (pass->training && layer->rate > 0) {
     const struct trm_slice *slice = &layer->slice;
-    const size_t outer = layer->divided ? slice->outer : 1;
+    const size_t outer = layer->output_sharded ? slice->outer : 1;
     const struct trm_mask mask = {.seed = pass->seed,
                                   .stream = (uint32_t)layer->number,
                                   .first_row = pass->first_row * outer,
                                   .rate = layer->rate,
-                                  .stride = layer->divided ? slice->whole * slice->inner : f,
-                                  .offset = layer->divided ? slice->low * slice->inner : 0};
+                                  .stride = layer->output_sharded ? slice->extent * slice->inner : f,
+                                  .offset = layer->output_sharded ? slice->low * slice->inner : 0};
     device->ops->dropout(device, &mask, from, to, b * outer, f / outer);
   } else if (to != from) {
     device->ops->copy(device, to, from, b * f * sizeof(float));
@@ -74,7 +74,7 @@ const struct trm_layer_ops layer_dropout = {
   .backward = dropout_backward,
   .cost = dropout_cost,
   .export = dropout_export,
-  .wish = trm_wish_alike,
-  .divide = trm_divide_alike,
+  .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .in_place = true,
 };

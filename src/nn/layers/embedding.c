@@ -3,11 +3,11 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 static int embedding_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  TRM_CHECK(trm_argument_done(layer, arguments, 1, (const char *const[]){"dim", NULL}));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){"dim", NULL}));
   return trm_argument_size(layer, arguments, 0, "dim", &layer->units);
 }
 
@@ -17,24 +17,24 @@ static int embedding_shape(struct trm_layer *layer)
     return trm_error(TRM_USAGE, "%s: takes tokens, and must be the first to: here are samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], layer->units}, .sequence = true};
-  trm_layer_parameter(layer, "weight", &(struct trm_shape){.dims = 2, .size = {layer->classes, layer->units}},
-                      TRM_INIT_NORMAL, 0.02f);
+  trm_layer_add_parameter(layer, "weight", &(struct trm_shape){.dims = 2, .size = {layer->classes, layer->units}},
+                          TRM_INIT_NORMAL, 0.02f);
   return TRM_OK;
 }
 
 /* The rows of the table that are here. */
-static struct trm_vocabulary vocabulary_of(const struct trm_layer *layer)
+static struct trm_vocab_shard embedding_vocabulary(const struct trm_layer *layer)
 {
   const struct trm_slice *slice = &layer->parameter[0].slice;
-  return layer->parts ? (struct trm_vocabulary){slice->low, slice->high, layer->classes}
-                      : (struct trm_vocabulary){0, layer->classes, layer->classes};
+  return layer->tensor_size ? (struct trm_vocab_shard){slice->low, slice->high, layer->classes}
+                      : (struct trm_vocab_shard){0, layer->classes, layer->classes};
 }
 
 static void embedding_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
                               float *y /* (B, T, D) */, float *work)
 {
   (void)x, (void)work;
-  const struct trm_vocabulary v = vocabulary_of(layer);
+  const struct trm_vocab_shard v = embedding_vocabulary(layer);
   pass->device->ops->embedding_forward(pass->device, pass->input->tokens, layer->parameter[0].w, y,
                                        pass->input->rows * layer->in.size[0], layer->units, &v);
 }
@@ -43,8 +43,8 @@ static void embedding_backward(struct trm_layer *layer, const struct trm_pass *p
                                const float *dy, float *dx, float *work)
 {
   (void)x, (void)y, (void)dx, (void)work;
-  const struct trm_vocabulary v = vocabulary_of(layer);
-  const bool has_tied = layer->shared && !layer->tied_sum; /* the tied layer's part stands there already */
+  const struct trm_vocab_shard v = embedding_vocabulary(layer);
+  const bool has_tied = layer->shared && !layer->tied_gradient; /* the tied layer's part stands there already */
   pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, has_tied ? 1 : pass->beta,
                                         layer->parameter[0].g, pass->input->rows * layer->in.size[0], layer->units,
                                         &v);
@@ -57,18 +57,19 @@ static struct trm_cost embedding_cost(const struct trm_layer *layer)
 
 static int embedding_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  return trm_graph_two(graph, "Gather", graph->ops->parameter(graph, &layer->parameter[0]), x);
+  return trm_graph_binary(graph, "Gather", graph->ops->parameter(graph, &layer->parameter[0]), x);
 }
 
 /* By the vocabulary. */
-static int embedding_divide(struct trm_layer *layer, struct trm_division *division)
+static int embedding_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  if (layer->classes < (size_t)division->parts)
+  if (layer->classes < (size_t)request->size)
     return trm_error(TRM_USAGE, "%s: a vocabulary of %zu cannot be divided among %d ranks", trm_layer_text(layer),
-                     layer->classes, division->parts);
-  trm_divide_parameter(division, &layer->parameter[0], 0, 1, layer->classes);
-  layer->sums = true;
-  trm_divide(layer, division, (struct trm_lay){.kind = TRM_WHOLE}, (struct trm_lay){.kind = TRM_WHOLE});
+                     layer->classes, request->size);
+  trm_shard_parameter(request, &layer->parameter[0], 0, 1, layer->classes);
+  layer->output_partial = true;
+  trm_shard_layer(layer, request, (struct trm_sharding){.kind = TRM_REPLICATED},
+                  (struct trm_sharding){.kind = TRM_REPLICATED});
   return TRM_OK;
 }
 
@@ -81,5 +82,5 @@ const struct trm_layer_ops layer_embedding = {
   .backward = embedding_backward,
   .cost = embedding_cost,
   .export = embedding_export,
-  .divide = embedding_divide,
+  .shard = embedding_shard,
 };

@@ -2,21 +2,21 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 static int flatten_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  return trm_argument_done(layer, arguments, 0, (const char *const[]){NULL});
+  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
 }
 
 static int flatten_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   layer->out = (struct trm_shape){.dims = 1, .size = {trm_shape_count(&layer->in)}};
   return TRM_OK;
 }
 
-static void values_copy(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
+static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
 {
   if (to && to != from)
     pass->device->ops->copy(pass->device, to, from, pass->input->rows * layer->out.size[0] * sizeof *to);
@@ -25,14 +25,14 @@ static void values_copy(const struct trm_layer *layer, const struct trm_pass *pa
 static void flatten_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   (void)work;
-  values_copy(layer, pass, x, y);
+  flatten_copy(layer, pass, x, y);
 }
 
 static void flatten_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                              const float *dy, float *dx, float *work)
 {
   (void)x, (void)y, (void)work;
-  values_copy(layer, pass, dy, dx);
+  flatten_copy(layer, pass, dy, dx);
 }
 
 static struct trm_cost flatten_cost(const struct trm_layer *layer)
@@ -46,21 +46,21 @@ static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph
   return trm_graph_reshape(graph, x, &layer->out);
 }
 
-static struct trm_lay flatten_wish(const struct trm_layer *layer, const struct trm_lay *out)
+static struct trm_sharding flatten_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
-  return layer->in.dims == 1 ? *out : trm_lay_of_shape(&layer->in);
+  return layer->in.dims == 1 ? *out : trm_sharding_of_shape(&layer->in);
 }
 
 /* The features of each position are a group of the vector's, and positions are a part of its values. */
-static int flatten_divide(struct trm_layer *layer, struct trm_division *division)
+static int flatten_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_lay has = division->has;
-  struct trm_lay out = has;
-  if (has.kind == TRM_POSITIONS)
-    out = trm_lay_features(1, layer->in.size[0], layer->in.size[1]);
-  else if (has.kind == TRM_FEATURES && layer->in.sequence)
+  const struct trm_sharding current = request->current;
+  struct trm_sharding out = current;
+  if (current.kind == TRM_SHARDED_BY_POSITION)
+    out = trm_sharding_by_feature(1, layer->in.size[0], layer->in.size[1]);
+  else if (current.kind == TRM_SHARDED_BY_FEATURE && layer->in.sequence)
     out.groups *= layer->in.size[0];
-  trm_divide(layer, division, has, out);
+  trm_shard_layer(layer, request, current, out);
   return TRM_OK;
 }
 
@@ -73,7 +73,7 @@ const struct trm_layer_ops layer_flatten = {
   .backward = flatten_backward,
   .cost = flatten_cost,
   .export = flatten_export,
-  .wish = flatten_wish,
-  .divide = flatten_divide,
+  .preferred_sharding = flatten_preferred_sharding,
+  .shard = flatten_shard,
   .in_place = true,
 };

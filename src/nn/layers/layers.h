@@ -7,12 +7,12 @@
 /* The sum of two values: not in the table, the model's text makes it (nn/model_text.c) and the model runs it. */
 extern const struct trm_layer_ops layer_add;
 
-/* What another rank computes: not in the table either, cutting a model makes it (nn/cut.c). */
-extern const struct trm_layer_ops layer_entry;
+/* What another rank computes: not in the table either, cutting a model makes it (nn/partition.c). */
+extern const struct trm_layer_ops layer_chunk_input;
 
-/* What tensor parallelism puts between layers (nn/split.c): not in the table either. */
-extern const struct trm_layer_ops layer_move_sum, layer_move_scatter, layer_move_spread, layer_move_gather,
-  layer_move_take;
+/* What tensor parallelism puts between layers (nn/sharding.c): not in the table either. */
+extern const struct trm_layer_ops layer_all_reduce, layer_reduce_scatter, layer_all_gather_partial, layer_all_gather,
+  layer_slice;
 
 extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_gelu_tanh, layer_tanh, layer_sigmoid,
   layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,

@@ -7,39 +7,39 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 static int linear_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"units", "bias", "init", "residuals", NULL};
   layer->bias = true;
-  TRM_CHECK(trm_argument_done(layer, arguments, 1, keys));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
   TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &layer->units));
-  TRM_CHECK(trm_argument_rule(layer, arguments));
+  TRM_CHECK(trm_argument_init_rule(layer, arguments));
   return trm_argument_bool(layer, arguments, "bias", &layer->bias);
 }
 
-static int head_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int linear_create_head(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"bias", "init", "residuals", NULL};
-  TRM_CHECK(trm_argument_done(layer, arguments, 1, keys));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
   for (int i = 0; i < arguments->count; i++) {
     if (arguments->item[i].key)
       continue;
     if (strcmp(arguments->item[i].value, "tied") != 0)
       return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), arguments->item[i].value,
                        layer->ops->usage);
-    layer->ties = true;
+    layer->tie_weights = true;
   }
   layer->units = layer->classes;
-  layer->bias = !layer->ties;
-  TRM_CHECK(trm_argument_rule(layer, arguments));
+  layer->bias = !layer->tie_weights;
+  TRM_CHECK(trm_argument_init_rule(layer, arguments));
   return trm_argument_bool(layer, arguments, "bias", &layer->bias);
 }
 
 static int linear_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_values(layer));
+  TRM_CHECK(trm_layer_require_values(layer));
   const size_t k = trm_layer_width(layer), n = layer->units;
   if (k < 1 || k > INT32_MAX)
     return trm_error(TRM_USAGE, "%s: an input of shape %s has %zu values, must have 1 to %d", trm_layer_text(layer),
@@ -49,23 +49,23 @@ static int linear_shape(struct trm_layer *layer)
     layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], n}, .sequence = true};
   const struct trm_shape weight = {.dims = 2, .size = {n, k}};
   if (!layer->tied) {
-    trm_layer_weights(layer, &weight, k, n);
+    trm_layer_add_weights(layer, &weight, k, n);
     return TRM_OK;
   }
   if (!layer->in.sequence || k != layer->tied->units)
     return trm_error(TRM_USAGE, "%s: is tied to an embedding of dimension %zu, but reads %s", trm_layer_text(layer),
                      layer->tied->units, trm_shape_text(&layer->in));
   if (layer->bias)
-    trm_layer_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {n}}, TRM_INIT_ZERO, 0);
+    trm_layer_add_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {n}}, TRM_INIT_ZERO, 0);
   return TRM_OK;
 }
 
-static const struct trm_parameter *weight_of(const struct trm_layer *layer)
+static const struct trm_parameter *linear_weight(const struct trm_layer *layer)
 {
   return layer->tied ? &layer->tied->parameter[0] : &layer->parameter[0];
 }
 
-static const struct trm_parameter *bias_of(const struct trm_layer *layer)
+static const struct trm_parameter *linear_bias(const struct trm_layer *layer)
 {
   return &layer->parameter[layer->tied ? 0 : 1];
 }
@@ -76,13 +76,13 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
   (void)work;
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
-  const float *w = weight_of(layer)->w; /* (N, K) */
+  const float *w = linear_weight(layer)->w; /* (N, K) */
   if (layer->sparse_input)
     device->ops->csr_forward(device, &pass->input->csr, w, y, n);
   else
     device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
-  if (layer->bias && !(layer->sums && layer->part)) /* of summands one has it */
-    device->ops->bias_add(device, y, bias_of(layer)->w, r, n);
+  if (layer->bias && !(layer->output_partial && layer->tensor_rank)) /* of summands one has it */
+    device->ops->bias_add(device, y, linear_bias(layer)->w, r, n);
 }
 
 static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -91,14 +91,14 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
   (void)y, (void)work;
   struct trm_device *device = pass->device;
   const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
-  const struct trm_parameter *weight = weight_of(layer);
-  float *dw = layer->tied_sum ? layer->tied_sum : weight->g;
+  const struct trm_parameter *weight = linear_weight(layer);
+  float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
   if (layer->sparse_input)
     device->ops->csr_backward(device, &pass->input->csr, dy, pass->beta, dw, n);
   else
     device->ops->gemm(device, true, false, n, k, r, 1, dy, n, x, k, pass->beta, dw, k);
   if (layer->bias)
-    device->ops->bias_backward(device, dy, pass->beta, bias_of(layer)->g, r, n);
+    device->ops->bias_backward(device, dy, pass->beta, linear_bias(layer)->g, r, n);
   if (dx)
     device->ops->gemm(device, false, false, r, k, n, 1, dy, n, weight->w, k, 0, dx, k);
 }
@@ -112,11 +112,11 @@ static struct trm_cost linear_cost(const struct trm_layer *layer)
 
 static int linear_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  const int w = graph->ops->parameter(graph, weight_of(layer));
-  const int bias = layer->bias ? graph->ops->parameter(graph, bias_of(layer)) : -1;
+  const int w = graph->ops->parameter(graph, linear_weight(layer));
+  const int bias = layer->bias ? graph->ops->parameter(graph, linear_bias(layer)) : -1;
   if (layer->in.sequence) {
-    const int y = trm_graph_two(graph, "MatMul", x, trm_graph_transpose(graph, w, (const int64_t[]){1, 0}, 2));
-    return layer->bias ? trm_graph_two(graph, "Add", y, bias) : y;
+    const int y = trm_graph_binary(graph, "MatMul", x, trm_graph_transpose(graph, w, (const int64_t[]){1, 0}, 2));
+    return layer->bias ? trm_graph_binary(graph, "Add", y, bias) : y;
   }
   const int inputs[] = {trm_graph_vectors(graph, layer, x), w, bias};
   const int y = graph->ops->node(graph, "Gemm", inputs, layer->bias ? 3 : 2, 1);
@@ -124,35 +124,35 @@ static int linear_export(const struct trm_layer *layer, struct trm_graph *graph,
   return y;
 }
 
-static struct trm_lay linear_wish(const struct trm_layer *layer, const struct trm_lay *out)
+static struct trm_sharding linear_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return layer->tied ? (struct trm_lay){.kind = TRM_WHOLE} : trm_lay_of_shape(&layer->in);
+  return layer->tied ? (struct trm_sharding){.kind = TRM_REPLICATED} : trm_sharding_of_shape(&layer->in);
 }
 
 /* Of features, the columns of w that they meet; else its rows, some units. A tied one has the embedding's rows. */
-static int linear_divide(struct trm_layer *layer, struct trm_division *division)
+static int linear_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_lay has = division->has, whole = {.kind = TRM_WHOLE};
-  struct trm_lay out = division->wish;
-  if (has.kind == TRM_FEATURES && !layer->tied) {
-    trm_divide_parameter(division, &layer->parameter[0], 1, has.groups, has.units);
-    layer->sums = true;
-    trm_divide(layer, division, has, whole);
+  const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
+  struct trm_sharding out = request->preferred;
+  if (current.kind == TRM_SHARDED_BY_FEATURE && !layer->tied) {
+    trm_shard_parameter(request, &layer->parameter[0], 1, current.groups, current.units);
+    layer->output_partial = true;
+    trm_shard_layer(layer, request, current, replicated);
     return TRM_OK;
   }
-  const size_t parts = (size_t)division->parts, n = layer->units;
-  if (layer->tied || out.kind != TRM_FEATURES || out.units < parts || out.groups * out.units * out.width != n)
-    out = trm_lay_features(1, n, 1);
-  if (out.units < parts) { /* not worth dividing */
-    trm_divide(layer, division, whole, whole);
+  const size_t ranks = (size_t)request->size, n = layer->units;
+  if (layer->tied || out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.groups * out.units * out.width != n)
+    out = trm_sharding_by_feature(1, n, 1);
+  if (out.units < ranks) { /* not worth dividing */
+    trm_shard_layer(layer, request, replicated, replicated);
     return TRM_OK;
   }
   for (int p = 0; p < layer->parameters; p++)
-    trm_divide_parameter(division, &layer->parameter[p], 0, out.groups, out.units);
-  layer->units = out.groups * trm_divide_units(division, out.units) * out.width;
-  layer->fans = true;
-  trm_divide(layer, division, whole, out);
+    trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
+  layer->units = out.groups * trm_shard_units(request, out.units) * out.width;
+  layer->grad_input_partial = true;
+  trm_shard_layer(layer, request, replicated, out);
   return TRM_OK;
 }
 
@@ -165,21 +165,21 @@ const struct trm_layer_ops layer_linear = {
   .backward = linear_backward,
   .cost = linear_cost,
   .export = linear_export,
-  .wish = linear_wish,
-  .divide = linear_divide,
+  .preferred_sharding = linear_preferred_sharding,
+  .shard = linear_shard,
   .keeps_input = true,
 };
 
 const struct trm_layer_ops layer_head = {
   .name = "head",
   .usage = "head [tied] [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
-  .create = head_create,
+  .create = linear_create_head,
   .shape = linear_shape,
   .forward = linear_forward,
   .backward = linear_backward,
   .cost = linear_cost,
   .export = linear_export,
-  .wish = linear_wish,
-  .divide = linear_divide,
+  .preferred_sharding = linear_preferred_sharding,
+  .shard = linear_shard,
   .keeps_input = true,
 };

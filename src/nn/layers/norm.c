@@ -3,25 +3,25 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 enum { GAIN, BIAS };
 
 static int norm_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   layer->epsilon = 1e-5f; /* as torch.nn.LayerNorm */
-  TRM_CHECK(trm_argument_done(layer, arguments, 0, (const char *const[]){"epsilon", NULL}));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"epsilon", NULL}));
   return trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &layer->epsilon);
 }
 
 static int norm_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_dense(layer));
+  TRM_CHECK(trm_layer_require_dense(layer));
   layer->out = layer->in;
   const struct trm_shape width = {.dims = 1, .size = {trm_layer_width(layer)}};
-  trm_layer_parameter(layer, "weight", &width, TRM_INIT_ONE, 0);
+  trm_layer_add_parameter(layer, "weight", &width, TRM_INIT_ONE, 0);
   if (layer->ops == &layer_layer_norm)
-    trm_layer_parameter(layer, "bias", &width, TRM_INIT_ZERO, 0);
+    trm_layer_add_parameter(layer, "bias", &width, TRM_INIT_ZERO, 0);
   layer->workspace = 2 * (layer->in.sequence ? layer->in.size[0] : 1); /* mean and scale of each vector */
   return TRM_OK;
 }
@@ -30,9 +30,9 @@ static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, c
                          float *y /* (R, D) */, float *work /* (2, R) */)
 {
   const size_t r = trm_layer_rows(layer, pass), d = trm_layer_width(layer);
-  const bool centred = layer->ops == &layer_layer_norm;
-  pass->device->ops->norm_forward(pass->device, x, layer->parameter[GAIN].w, centred ? layer->parameter[BIAS].w : NULL,
-                                  layer->epsilon, y, centred ? work : NULL, work + r, r, d);
+  const bool centered = layer->ops == &layer_layer_norm;
+  pass->device->ops->norm_forward(pass->device, x, layer->parameter[GAIN].w, centered ? layer->parameter[BIAS].w : NULL,
+                                  layer->epsilon, y, centered ? work : NULL, work + r, r, d);
 }
 
 static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -40,9 +40,9 @@ static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, 
 {
   (void)y;
   const size_t r = trm_layer_rows(layer, pass), d = trm_layer_width(layer);
-  const bool centred = layer->ops == &layer_layer_norm;
-  float *dgain = layer->parameter[GAIN].g, *dbias = centred ? layer->parameter[BIAS].g : NULL;
-  pass->device->ops->norm_backward(pass->device, x, layer->parameter[GAIN].w, centred ? work : NULL, work + r, dy, dx,
+  const bool centered = layer->ops == &layer_layer_norm;
+  float *dgain = layer->parameter[GAIN].g, *dbias = centered ? layer->parameter[BIAS].g : NULL;
+  pass->device->ops->norm_backward(pass->device, x, layer->parameter[GAIN].w, centered ? work : NULL, work + r, dy, dx,
                                    pass->beta, dgain, dbias, r, d);
 }
 
@@ -63,24 +63,24 @@ static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, i
     ops->set_integer(graph, "axis", -1);
     ops->set_real(graph, "epsilon", layer->epsilon);
   } else {
-    const int mean = trm_graph_one(graph, "ReduceMean", trm_graph_two(graph, "Mul", y, y));
+    const int mean = trm_graph_unary(graph, "ReduceMean", trm_graph_binary(graph, "Mul", y, y));
     ops->set_integers(graph, "axes", (const int64_t[]){-1}, 1);
-    const int root = trm_graph_one(graph, "Sqrt", trm_graph_with(graph, "Add", mean, (double)layer->epsilon));
-    y = trm_graph_two(graph, "Mul", trm_graph_two(graph, "Div", y, root), gain);
+    const int root = trm_graph_unary(graph, "Sqrt", trm_graph_scalar(graph, "Add", mean, (double)layer->epsilon));
+    y = trm_graph_binary(graph, "Mul", trm_graph_binary(graph, "Div", y, root), gain);
   }
   return layer->in.sequence || layer->in.dims == 1 ? y : trm_graph_reshape(graph, y, &layer->out);
 }
 
 /* A part of the positions gives a part of the gradients. */
-static int norm_divide(struct trm_layer *layer, struct trm_division *division)
+static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_lay whole = {.kind = TRM_WHOLE};
-  const bool positions = division->has.kind == TRM_POSITIONS;
-  trm_divide(layer, division, positions ? division->has : whole, positions ? division->has : whole);
+  const struct trm_sharding replicated = {.kind = TRM_REPLICATED};
+  const bool positions = request->current.kind == TRM_SHARDED_BY_POSITION;
+  trm_shard_layer(layer, request, positions ? request->current : replicated, positions ? request->current : replicated);
   if (positions)
     layer->workspace = 2 * layer->in.size[0];
   for (int p = 0; p < layer->parameters; p++)
-    layer->parameter[p].partial = positions;
+    layer->parameter[p].gradient_partial = positions;
   return TRM_OK;
 }
 
@@ -93,7 +93,7 @@ const struct trm_layer_ops layer_layer_norm = {
   .backward = norm_backward,
   .cost = norm_cost,
   .export = norm_export,
-  .divide = norm_divide,
+  .shard = norm_shard,
   .keeps_input = true,
 };
 
@@ -106,6 +106,6 @@ const struct trm_layer_ops layer_rms_norm = {
   .backward = norm_backward,
   .cost = norm_cost,
   .export = norm_export,
-  .divide = norm_divide,
+  .shard = norm_shard,
   .keeps_input = true,
 };

@@ -2,13 +2,13 @@
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
-#include "nn/split.h"
+#include "nn/sharding.h"
 
 static int pool_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"kernel", "stride", "pad", NULL};
   struct trm_window2d *window = &layer->window;
-  TRM_CHECK(trm_argument_done(layer, arguments, 1, keys));
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
   TRM_CHECK(trm_argument_pair(layer, arguments, 0, "kernel", 1, window->kernel));
   window->stride[0] = window->kernel[0];
   window->stride[1] = window->kernel[1];
@@ -21,21 +21,21 @@ static int pool_create(struct trm_layer *layer, const struct trm_arguments *argu
   return TRM_OK;
 }
 
-static int global_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int pool_create_global(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  return trm_argument_done(layer, arguments, 0, (const char *const[]){NULL});
+  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
 }
 
-static int max_shape(struct trm_layer *layer)
+static int pool_shape_max(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_window(layer));
+  TRM_CHECK(trm_layer_shape_window(layer));
   layer->workspace = trm_shape_count(&layer->out); /* which element was the largest: int32 */
   return TRM_OK;
 }
 
-static int global_shape(struct trm_layer *layer)
+static int pool_shape_global(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_image(layer));
+  TRM_CHECK(trm_layer_require_image(layer));
   const size_t height = layer->in.size[1], width = layer->in.size[2];
   layer->window = (struct trm_window2d){
     .kernel = {height, width}, .stride = {1, 1}, .in = {height, width}, .out = {1, 1}};
@@ -43,39 +43,39 @@ static int global_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static size_t planes_of(const struct trm_layer *layer, const struct trm_pass *pass)
+static size_t pool_planes(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   return pass->input->rows * layer->in.size[0];
 }
 
-static void max_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
-                        float *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
+static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
+                             float *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
-  pass->device->ops->max_pool_forward(pass->device, &layer->window, x, y, (int32_t *)work, planes_of(layer, pass));
+  pass->device->ops->max_pool_forward(pass->device, &layer->window, x, y, (int32_t *)work, pool_planes(layer, pass));
 }
 
-static void max_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                         const float *dy, float *dx, float *work)
+static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                              const float *dy, float *dx, float *work)
 {
   (void)x, (void)y;
   if (dx)
     pass->device->ops->max_pool_backward(pass->device, &layer->window, dy, (const int32_t *)work, dx,
-                                         planes_of(layer, pass));
+                                         pool_planes(layer, pass));
 }
 
-static void avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
-                        float *y /* (B, C, OH, OW) */, float *work)
+static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
+                             float *y /* (B, C, OH, OW) */, float *work)
 {
   (void)work;
-  pass->device->ops->avg_pool_forward(pass->device, &layer->window, x, y, planes_of(layer, pass));
+  pass->device->ops->avg_pool_forward(pass->device, &layer->window, x, y, pool_planes(layer, pass));
 }
 
-static void avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                         const float *dy, float *dx, float *work)
+static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                              const float *dy, float *dx, float *work)
 {
   (void)x, (void)y, (void)work;
   if (dx)
-    pass->device->ops->avg_pool_backward(pass->device, &layer->window, dy, dx, planes_of(layer, pass));
+    pass->device->ops->avg_pool_backward(pass->device, &layer->window, dy, dx, pool_planes(layer, pass));
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)
@@ -85,39 +85,39 @@ static struct trm_cost pool_cost(const struct trm_layer *layer)
                            .bytes = sizeof(float) * (in + out)};
 }
 
-static int max_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+static int pool_export_max(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  const int y = trm_graph_one(graph, "MaxPool", x);
+  const int y = trm_graph_unary(graph, "MaxPool", x);
   trm_graph_window(graph, &layer->window);
   return y;
 }
 
-static int avg_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+static int pool_export_avg(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  const int y = trm_graph_one(graph, "AveragePool", x);
+  const int y = trm_graph_unary(graph, "AveragePool", x);
   trm_graph_window(graph, &layer->window);
   graph->ops->set_integer(graph, "count_include_pad", 1);
   return y;
 }
 
-static int global_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
+static int pool_export_global(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  return trm_graph_reshape(graph, trm_graph_one(graph, "GlobalAveragePool", x), &layer->out);
+  return trm_graph_reshape(graph, trm_graph_unary(graph, "GlobalAveragePool", x), &layer->out);
 }
 
-static struct trm_lay pool_wish(const struct trm_layer *layer, const struct trm_lay *out)
+static struct trm_sharding pool_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return trm_lay_of_shape(&layer->in);
+  return trm_sharding_of_shape(&layer->in);
 }
 
 /* By channels. */
-static int pool_divide(struct trm_layer *layer, struct trm_division *division)
+static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  struct trm_lay out = division->has;
-  if (out.kind == TRM_FEATURES)
+  struct trm_sharding out = request->current;
+  if (out.kind == TRM_SHARDED_BY_FEATURE)
     out.width = out.width / (layer->window.in[0] * layer->window.in[1]) * layer->window.out[0] * layer->window.out[1];
-  trm_divide(layer, division, division->has, out);
+  trm_shard_layer(layer, request, request->current, out);
   if (layer->ops == &layer_max_pool)
     layer->workspace = trm_shape_count(&layer->out);
   return TRM_OK;
@@ -127,37 +127,37 @@ const struct trm_layer_ops layer_max_pool = {
   .name = "max_pool",
   .usage = "max_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
   .create = pool_create,
-  .shape = max_shape,
-  .forward = max_forward,
-  .backward = max_backward,
+  .shape = pool_shape_max,
+  .forward = pool_max_forward,
+  .backward = pool_max_backward,
   .cost = pool_cost,
-  .export = max_export,
-  .wish = pool_wish,
-  .divide = pool_divide,
+  .export = pool_export_max,
+  .preferred_sharding = pool_preferred_sharding,
+  .shard = pool_shard,
 };
 
 const struct trm_layer_ops layer_avg_pool = {
   .name = "avg_pool",
   .usage = "avg_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
   .create = pool_create,
-  .shape = trm_layer_window,
-  .forward = avg_forward,
-  .backward = avg_backward,
+  .shape = trm_layer_shape_window,
+  .forward = pool_avg_forward,
+  .backward = pool_avg_backward,
   .cost = pool_cost,
-  .export = avg_export,
-  .wish = pool_wish,
-  .divide = pool_divide,
+  .export = pool_export_avg,
+  .preferred_sharding = pool_preferred_sharding,
+  .shard = pool_shard,
 };
 
 const struct trm_layer_ops layer_global_avg_pool = {
   .name = "global_avg_pool",
   .usage = "global_avg_pool",
-  .create = global_create,
-  .shape = global_shape,
-  .forward = avg_forward,
-  .backward = avg_backward,
+  .create = pool_create_global,
+  .shape = pool_shape_global,
+  .forward = pool_avg_forward,
+  .backward = pool_avg_backward,
   .cost = pool_cost,
-  .export = global_export,
-  .wish = pool_wish,
-  .divide = pool_divide,
+  .export = pool_export_global,
+  .preferred_sharding = pool_preferred_sharding,
+  .shard = pool_shard,
 };

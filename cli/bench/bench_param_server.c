@@ -1,0 +1,204 @@
+/* trireme bench service: what a worker of an asynchronous method waits for the parameter server, beside the same bytes
+ * moved by plain one-sided operations in turn with it. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench/bench.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/async/param_server.h"
+
+static const char usage[] =
+  "usage: mpiexec -n 2 trireme bench service [--bytes=4194304] [--rounds=R] [--json]\n"
+  "\n"
+  "Rank 0 sends a gradient of so many bytes to the parameter server, which applies plain SGD, and gets the new\n"
+  "weights back; rank 1 keeps them. In turn with that the same bytes are put and got. Medians.\n"
+  "\n"
+  "  shared  the ranks share memory: the worker makes the update itself; beside copies to and from shared memory\n"
+  "  server  rank 1 does nothing but serve; beside put and get of a window whose owner waits\n"
+  "  thread  rank 1 computes, and a thread of it serves; beside the same put and get\n"
+  "\n"
+  "  --bytes=N   of the model\n"
+  "  --rounds=R  how often (default 21)\n"
+  "  --json      a JSON object for each way\n";
+
+enum server_mode { SHARED, SERVER, THREAD, MODES };
+static const char *const mode_name[MODES] = {"shared", "server", "thread"};
+
+struct bench {
+  struct trm_comm *comm, *node; /* node: shares memory, or each rank alone */
+  struct trm_device *device;
+  size_t elements, rounds;
+  bool json;
+  struct param_server *server;
+  struct trm_window *window; /* plain operations: server, thread */
+  struct trm_shared shared;  /* likewise: shared */
+  float *g, *w;              /* (elements) the worker's */
+  double *exchange_s, *plain_s;      /* (rounds) seconds */
+};
+
+static void bench_ps_apply_sgd(void *context, const struct server_chunk *piece, struct server_call *call)
+{
+  struct bench *b = context;
+  const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1};
+  b->device->ops->update(b->device, &sgd, server_array(piece, 0), call->in, NULL, NULL, piece->n);
+  memcpy(call->out, server_array(piece, 0), piece->n * sizeof(float));
+}
+
+static double bench_ps_clock(const struct bench *b)
+{
+  return b->comm->ops->clock(b->comm);
+}
+
+/* What rank 0 does. The first round warms up. */
+static void bench_ps_call_and_copy(struct bench *b, enum server_mode mode)
+{
+  const struct server_request push = {.replica = mode == THREAD ? 1 : 0, .in = b->g, .out = b->w};
+  const size_t bytes = b->elements * sizeof(float);
+  for (size_t i = 0; i <= b->rounds; i++) {
+    const double begin = bench_ps_clock(b);
+    param_server_exchange(b->server, &push);
+    const double middle = bench_ps_clock(b);
+    if (mode == SHARED) {
+      memcpy(b->shared.base[1], b->g, bytes);
+      memcpy(b->w, b->shared.base[1], bytes);
+    } else {
+      b->comm->ops->put(b->window, b->g, bytes, 1, 0);
+      b->comm->ops->flush(b->window, 1);
+      b->comm->ops->get(b->window, b->w, bytes, 1, 0);
+      b->comm->ops->flush(b->window, 1);
+    }
+    const double end = bench_ps_clock(b);
+    if (i > 0) {
+      b->exchange_s[i - 1] = middle - begin;
+      b->plain_s[i - 1] = end - middle;
+    }
+  }
+}
+
+/* What rank 1 does until rank 0 has come to the end. */
+static void bench_ps_serve(struct bench *b, enum server_mode mode, struct trm_request **done)
+{
+  volatile float x = 1;
+  while (!b->comm->ops->test(done)) {
+    if (mode == SERVER && param_server_poll(b->server))
+      continue;
+    for (int i = 0; mode == THREAD && i < 1000000; i++)
+      x = x * 0.999f + 0.5f;
+    if (mode != THREAD)
+      b->comm->ops->progress(b->comm);
+  }
+}
+
+static int bench_ps_open(struct bench *b, enum server_mode mode)
+{
+  const size_t bytes = b->elements * sizeof(float);
+  b->node = mode == SHARED ? b->comm->ops->split_node(b->comm, "node") : b->comm->ops->split(b->comm, b->comm->rank, 0);
+  if (mode == SHARED && b->node->size < b->comm->size)
+    return TRM_STOPPED; /* they share none: not an error */
+  const struct server_plan plan = {
+    .comm = b->comm, .node = b->node, .elements = b->elements, .replicas = mode == THREAD ? 2 : 1, .arrays = 1,
+    .servers = mode == SERVER ? 1 : 0, .handler = bench_ps_apply_sgd, .context = b,
+  };
+  TRM_CHECK(param_server_create(&b->server, &plan));
+  void *base;
+  if (mode == SHARED)
+    return trm_agree(b->comm, b->node->ops->share(b->node, bytes, "bench: copies", &b->shared));
+  return b->comm->ops->window_create(b->comm, bytes, TRM_BYTE, "bench: plain operations", &b->window, &base);
+}
+
+static void bench_ps_close(struct bench *b)
+{
+  param_server_free(b->server);
+  b->server = NULL;
+  if (b->shared.base)
+    b->node->ops->unshare(b->node, &b->shared);
+  if (b->window)
+    b->comm->ops->window_free(&b->window);
+  b->comm->ops->release(b->node);
+}
+
+static void bench_ps_print(const struct bench *b, enum server_mode mode, double took, double plain)
+{
+  const double bytes = 2 * (double)b->elements * sizeof(float);
+  if (!b->json) {
+    printf("%-8s %12.0f %12.0f %10.2f %10.2f %8.2f\n", mode_name[mode], took * 1e6, plain * 1e6, bytes / took * 1e-9,
+           bytes / plain * 1e-9, plain / took);
+    fflush(stdout);
+    return;
+  }
+  struct trm_json line;
+  bench_line_open(&line, "service");
+  trm_json_text(&line, "way", mode_name[mode]);
+  trm_json_integer(&line, "bytes", (int64_t)(b->elements * sizeof(float)));
+  trm_json_integer(&line, "rounds", (int64_t)b->rounds);
+  trm_json_number(&line, "exchange_s", took);
+  trm_json_number(&line, "plain_s", plain);
+  trm_json_number(&line, "part_of_plain", plain / took);
+  bench_line_close(&line);
+}
+
+static int bench_ps_measure_mode(struct bench *b, enum server_mode mode)
+{
+  int status = bench_ps_open(b, mode);
+  if (status == TRM_OK) {
+    int32_t one = 1;
+    struct trm_request *done;
+    b->comm->ops->barrier(b->comm);
+    if (b->comm->rank == 0)
+      bench_ps_call_and_copy(b, mode);
+    b->comm->ops->allreduce_begin(b->comm, &one, 1, TRM_INT32, TRM_SUM, &done);
+    bench_ps_serve(b, b->comm->rank == 1 ? mode : SHARED, &done);
+    if (b->comm->rank == 0)
+      bench_ps_print(b, mode, bench_median(b->exchange_s, b->rounds), bench_median(b->plain_s, b->rounds));
+  }
+  bench_ps_close(b);
+  return status == TRM_STOPPED ? TRM_OK : status;
+}
+
+static int bench_ps_measure(struct bench *b)
+{
+  if (b->comm->size != 2)
+    return trm_error(TRM_USAGE, "bench service: wants two ranks, one to call and one to keep: mpiexec -n 2 trireme "
+                     "bench service");
+  b->g = trm_alloc(b->elements * sizeof *b->g, "bench: a gradient");
+  b->w = trm_alloc(b->elements * sizeof *b->w, "bench: weights");
+  b->exchange_s = trm_alloc(b->rounds * sizeof *b->exchange_s, "bench: times");
+  b->plain_s = trm_alloc(b->rounds * sizeof *b->plain_s, "bench: times");
+  if (b->comm->rank == 0 && !b->json)
+    printf("%zu bytes sent and %zu got, medians of %zu\n%-8s %12s %12s %10s %10s %8s\n", b->elements * sizeof(float),
+           b->elements * sizeof(float), b->rounds, "way", "service us", "plain us", "GB/s", "plain", "part");
+  int status = TRM_OK;
+  for (int mode = 0; mode < MODES && status == TRM_OK; mode++)
+    status = bench_ps_measure_mode(b, (enum server_mode)mode);
+  trm_free(b->g);
+  trm_free(b->w);
+  trm_free(b->exchange_s);
+  trm_free(b->plain_s);
+  return status;
+}
+
+int bench_param_server(int argc, char **argv)
+{
+  struct job job;
+  int64_t bytes = (int64_t)4 << 20, rounds = 21;
+  struct bench b = {0};
+  bool help_shown;
+  const struct flag table[] = {{"bytes", FLAG_INTEGER, &bytes, 4, (int64_t)1 << 34},
+                               {"rounds", FLAG_INTEGER, &rounds, 1, 100000},
+                               {"json", FLAG_BOOL, &b.json, 0, 0},
+                               {NULL, FLAG_BOOL, NULL, 0, 0}};
+  const struct job_request request = {.command = "bench service", .usage = usage, .flags = table};
+  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
+  if (status == TRM_OK && !help_shown) {
+    b.comm = job.modules.comm;
+    b.device = job.modules.device;
+    b.elements = (size_t)bytes / sizeof(float);
+    b.rounds = (size_t)rounds;
+    status = bench_ps_measure(&b);
+  }
+  job_close(&job);
+  return status;
+}

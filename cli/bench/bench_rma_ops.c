@@ -1,0 +1,195 @@
+/* The operations of bench rma. To add one: its function, a row of the table, what it needs in struct access_memory. */
+#include "cli/bench/bench_rma_ops.h"
+
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+
+#define MAX_ELEMENTS (RMA_MAX_BYTES / sizeof(float))
+
+/* -- through the communicator */
+
+static void rma_ops_comm_get(struct rma_memory *m, size_t bytes)
+{
+  m->pair->ops->get(m->floats, m->local, bytes / sizeof(float), RMA_TARGET, 0);
+  m->pair->ops->flush(m->floats, RMA_TARGET);
+}
+
+static void rma_ops_comm_put(struct rma_memory *m, size_t bytes)
+{
+  m->pair->ops->put(m->floats, m->local, bytes / sizeof(float), RMA_TARGET, 0);
+  m->pair->ops->flush(m->floats, RMA_TARGET);
+}
+
+static void rma_ops_comm_accumulate(struct rma_memory *m, size_t bytes)
+{
+  m->pair->ops->accumulate(m->floats, m->local, bytes / sizeof(float), RMA_TARGET, 0);
+  m->pair->ops->flush(m->floats, RMA_TARGET);
+}
+
+static void rma_ops_comm_fetch_add(struct rma_memory *m, size_t bytes)
+{
+  (void)bytes;
+  m->pair->ops->fetch_add(m->counter, 1, RMA_TARGET, 0);
+}
+
+/* -- loads and stores */
+
+static void *rma_ops_shared_floats(const struct rma_memory *m)
+{
+  return m->shared.base[RMA_TARGET];
+}
+
+static _Atomic int64_t *rma_ops_shared_counter(const struct rma_memory *m)
+{
+  return (_Atomic int64_t *)((char *)m->shared.base[RMA_TARGET] + RMA_MAX_BYTES);
+}
+
+static void rma_ops_shared_get(struct rma_memory *m, size_t bytes)
+{
+  memcpy(m->local, rma_ops_shared_floats(m), bytes);
+}
+
+static void rma_ops_shared_put(struct rma_memory *m, size_t bytes)
+{
+  memcpy(rma_ops_shared_floats(m), m->local, bytes);
+}
+
+/* Loads, adds and stores: of two that add to one element at the same time, one may be lost. */
+static void rma_ops_shared_add(struct rma_memory *m, size_t bytes)
+{
+  _Atomic float *to = rma_ops_shared_floats(m);
+  const float *from = m->local;
+  for (size_t i = 0; i < bytes / sizeof(float); i++)
+    atomic_store_explicit(&to[i], atomic_load_explicit(&to[i], memory_order_relaxed) + from[i], memory_order_relaxed);
+}
+
+/* Nothing is lost, as with the communicator's accumulate. */
+static void rma_ops_shared_accumulate(struct rma_memory *m, size_t bytes)
+{
+  _Atomic float *to = rma_ops_shared_floats(m);
+  const float *from = m->local;
+  for (size_t i = 0; i < bytes / sizeof(float); i++) {
+    float before = atomic_load_explicit(&to[i], memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&to[i], &before, before + from[i], memory_order_relaxed,
+                                                  memory_order_relaxed))
+      continue;
+  }
+}
+
+static void rma_ops_shared_fetch_add(struct rma_memory *m, size_t bytes)
+{
+  (void)bytes;
+  atomic_fetch_add_explicit(rma_ops_shared_counter(m), 1, memory_order_relaxed);
+}
+
+const struct rma_op rma_op_table[] = {
+  {"mpi", "get", rma_ops_comm_get, false, false},
+  {"mpi", "put", rma_ops_comm_put, false, false},
+  {"mpi", "accumulate", rma_ops_comm_accumulate, false, false},
+  {"mpi", "fetch_add", rma_ops_comm_fetch_add, false, true},
+  {"shared", "get", rma_ops_shared_get, true, false},
+  {"shared", "put", rma_ops_shared_put, true, false},
+  {"shared", "accumulate", rma_ops_shared_accumulate, true, false},
+  {"shared", "add", rma_ops_shared_add, true, false},
+  {"shared", "fetch_add", rma_ops_shared_fetch_add, true, true},
+  {NULL, NULL, NULL, false, false},
+};
+
+/* -- the memory */
+
+int rma_memory_open(struct rma_memory *m, struct trm_comm *pair)
+{
+  const struct trm_comm_ops *ops = pair->ops;
+  const bool target = pair->rank == RMA_TARGET;
+  void *base;
+  *m = (struct rma_memory){.pair = pair};
+  m->local = trm_alloc(RMA_MAX_BYTES, "bench: an array");
+  m->node = ops->split_node(pair, "node");
+  m->shares_memory = m->node->size == pair->size;
+  TRM_CHECK(ops->window_create(pair, target ? MAX_ELEMENTS : 0, TRM_FLOAT, "bench: a window", &m->floats, &base));
+  TRM_CHECK(ops->window_create(pair, target ? 1 : 0, TRM_INT64, "bench: a counter", &m->counter, &base));
+  if (!m->shares_memory)
+    return TRM_OK;
+  return ops->share(m->node, target ? RMA_MAX_BYTES + sizeof(int64_t) : 0, "bench: shared memory", &m->shared);
+}
+
+void rma_memory_close(struct rma_memory *m)
+{
+  const struct trm_comm_ops *ops = m->pair->ops;
+  if (m->shared.base)
+    ops->unshare(m->node, &m->shared);
+  if (m->counter)
+    ops->window_free(&m->counter);
+  if (m->floats)
+    ops->window_free(&m->floats);
+  ops->release(m->node);
+  trm_free(m->local);
+}
+
+/* -- do they do what they say? */
+
+static void rma_ops_set_pattern(struct rma_memory *m, float factor)
+{
+  for (size_t i = 0; i < MAX_ELEMENTS; i++)
+    m->local[i] = factor * (float)(i % 1024);
+}
+
+static int rma_ops_check_pattern(const struct rma_memory *m, const struct rma_op *op, float factor)
+{
+  for (size_t i = 0; i < MAX_ELEMENTS; i++)
+    if (m->local[i] != factor * (float)(i % 1024))
+      return trm_error(TRM_FAILED, "bench rma: %s %s of %zu floats: element %zu is %g, must be %g", op->window,
+                       op->name, MAX_ELEMENTS, i, (double)m->local[i], (double)(factor * (float)(i % 1024)));
+  return TRM_OK;
+}
+
+/* Puts the pattern, or adds it once more; *factor: so many times it lies at the target. */
+static int rma_ops_verify_floats(struct rma_memory *m, const struct rma_op *op, const struct rma_op *get, float *factor)
+{
+  rma_ops_set_pattern(m, 1);
+  op->run(m, RMA_MAX_BYTES);
+  if (op != get)
+    *factor = strcmp(op->name, "put") == 0 ? 1 : *factor + 1;
+  rma_ops_set_pattern(m, -1);
+  get->run(m, RMA_MAX_BYTES);
+  return rma_ops_check_pattern(m, op, *factor);
+}
+
+/* Those of one kind of window; get is the first of them. */
+static int rma_ops_verify_window(struct rma_memory *m, const char *window)
+{
+  const struct rma_op *get = NULL;
+  float factor = 0;
+  for (const struct rma_op *op = rma_op_table; op->name; op++) {
+    if (strcmp(op->window, window) != 0)
+      continue;
+    if (!get)
+      get = op;
+    if (op->single_element)
+      op->run(m, 0);
+    else
+      TRM_CHECK(rma_ops_verify_floats(m, op, get, &factor));
+  }
+  return TRM_OK;
+}
+
+static int rma_ops_verify_counter(const char *window, int64_t sum)
+{
+  if (sum != 1)
+    return trm_error(TRM_FAILED, "bench rma: %s fetch_add: the sum is %lld, must be 1", window, (long long)sum);
+  return TRM_OK;
+}
+
+int rma_memory_verify(struct rma_memory *m)
+{
+  TRM_CHECK(rma_ops_verify_window(m, "mpi"));
+  TRM_CHECK(rma_ops_verify_counter("mpi", m->pair->ops->fetch_add(m->counter, 0, RMA_TARGET, 0)));
+  if (!m->shares_memory)
+    return TRM_OK;
+  TRM_CHECK(rma_ops_verify_window(m, "shared"));
+  return rma_ops_verify_counter("shared", atomic_load(rma_ops_shared_counter(m)));
+}

@@ -1,0 +1,204 @@
+/* The step is the real one: model, device and strategy as in training, on batches that lie ready. */
+#include "cli/bench/bench_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/bench/bench.h"
+#include "core/memory.h"
+#include "core/random.h"
+#include "core/status.h"
+
+static bool bench_run_starts_with(const char *text, const char *with)
+{
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* What the model named is made for: of "mlp 784-2048-10 relu" its first and last size. */
+static void bench_run_guess_sizes(const char *model, struct trm_input_spec *spec)
+{
+  static const struct {
+    const char *name;
+    struct trm_shape shape;
+    size_t classes;
+  } known[] = {
+    {"lenet5", {.dims = 3, .size = {1, 28, 28}}, 10},     {"resnet18", {.dims = 3, .size = {3, 224, 224}}, 1000},
+    {"vgg11", {.dims = 3, .size = {3, 224, 224}}, 1000},  {"resnet", {.dims = 3, .size = {3, 32, 32}}, 10},
+    {"gpt2", {.dims = 1, .size = {1024}}, 50257},         {"gpt", {.dims = 1, .size = {128}}, 65},
+    {"embedding", {.dims = 1, .size = {128}}, 65},        {"", {.dims = 1, .size = {784}}, 10}};
+  size_t i = 0;
+  model += strspn(model, " ");
+  while (!bench_run_starts_with(model, known[i].name))
+    i++;
+  *spec = (struct trm_input_spec){
+    .shape = known[i].shape,
+    .tokens = bench_run_starts_with(model, "gpt") || bench_run_starts_with(model, "embedding"),
+    .target = TRM_TARGET_CLASS,
+    .classes = known[i].classes,
+  };
+  if (spec->tokens && trm_model_context(model))
+    spec->shape.size[0] = trm_model_context(model);
+  if (!bench_run_starts_with(model, "mlp "))
+    return;
+  const char *sizes = model + 4 + strspn(model + 4, " ");
+  const size_t length = strcspn(sizes, " ");
+  spec->shape.size[0] = strtoull(sizes, NULL, 10);
+  for (size_t k = 0; k < length; k++)
+    if (sizes[k] == '-')
+      spec->classes = strtoull(sizes + k + 1, NULL, 10);
+}
+
+/* "784" or "3x32x32" */
+static int bench_run_parse_shape(const char *text, struct trm_shape *shape)
+{
+  const char *at = text;
+  bool good = true;
+  for (shape->dims = 0; good && at; shape->dims++) {
+    char *end;
+    const unsigned long long size = strtoull(at, &end, 10);
+    good = shape->dims < TRM_MAX_DIMS && *at >= '1' && *at <= '9' && size <= 1 << 24 && (!*end || *end == 'x');
+    if (good)
+      shape->size[shape->dims] = (size_t)size;
+    at = good && *end ? end + 1 : NULL;
+  }
+  if (!good)
+    return trm_error(TRM_USAGE, "--input is '%s', must be a number of values or a shape such as 3x32x32", text);
+  return TRM_OK;
+}
+
+/* n random classes onto the device. */
+static int bench_run_make_classes(struct bench_run *run, int32_t **to, size_t n, uint32_t stream)
+{
+  struct trm_device *device = &run->device;
+  TRM_CHECK(device->ops->alloc(device, n * sizeof **to, "bench: classes or tokens", (void **)to));
+  int32_t *host = trm_alloc(n * sizeof *host, "bench: classes or tokens");
+  for (size_t i = 0; i < n; i++)
+    host[i] = (int32_t)(trm_random_uniform(2, TRM_RANDOM_BENCH, stream, i) * (float)run->spec.classes);
+  device->ops->upload(device, *to, host, n * sizeof *host);
+  trm_free(host);
+  return device->ops->sync(device);
+}
+
+static int bench_run_make_batches(struct bench_run *run)
+{
+  struct trm_device *device = &run->device;
+  const size_t rows = (size_t)run->batch, values = rows * trm_shape_count(&run->spec.shape);
+  for (uint32_t k = 0; k < RUN_BATCHES; k++) {
+    const uint32_t stream = (uint32_t)run->comm->rank * RUN_BATCHES + k;
+    if (run->spec.tokens) {
+      TRM_CHECK(bench_run_make_classes(run, (int32_t **)&run->x[k], values, ~stream));
+    } else {
+      TRM_CHECK(device->ops->alloc(device, values * sizeof(float), "bench: samples", &run->x[k]));
+      bench_fill(device, run->x[k], values, stream);
+    }
+    TRM_CHECK(bench_run_make_classes(run, &run->target[k], run->spec.tokens ? values : rows, stream));
+  }
+  return TRM_OK;
+}
+
+static int bench_run_open_strategy(struct bench_run *run)
+{
+  run->strategy = (struct trm_strategy){.ops = run->job->modules.strategy,
+                                        .comm = run->comm,
+                                        .device = &run->device,
+                                        .optimizer = &run->optimizer,
+                                        .options = &run->job->options,
+                                        .elements = run->model.parameters,
+                                        .boundary = run->model.boundary,
+                                        .boundaries = run->model.boundaries};
+  const int created = run->strategy.ops->create(&run->strategy);
+  if (created != TRM_OK)
+    run->strategy.ops = NULL; /* nothing to destroy */
+  return created;
+}
+
+int bench_run_open(struct bench_run *run)
+{
+  const struct trm_options *options = &run->job->options;
+  run->comm = run->job->modules.comm;
+  timed_device_open(&run->device, &run->timed, &run->job->device);
+  bench_run_guess_sizes(run->text, &run->spec);
+  if (run->classes)
+    run->spec.classes = (size_t)run->classes;
+  if (run->input)
+    TRM_CHECK(bench_run_parse_shape(run->input, &run->spec.shape));
+  TRM_CHECK(trm_model_create(&run->model, run->text, options->train.loss, &run->spec));
+  TRM_CHECK(trm_optimizer_create(&run->optimizer, options, run->model.tensor, run->model.tensors));
+  TRM_CHECK(bench_run_open_strategy(run));
+  int status = trm_model_bind(&run->model, &run->device, run->strategy.w, run->strategy.g, (size_t)run->batch, true);
+  if (status == TRM_OK)
+    status = bench_run_make_batches(run);
+  TRM_CHECK(trm_agree(run->comm, status));
+  float *w = trm_alloc(run->model.parameters * sizeof *w, "bench: initial weights");
+  trm_model_init(&run->model, 1, w);
+  const float *const from[TRM_MAX_STATES] = {w};
+  status = run->strategy.ops->restore(&run->strategy, from, 0);
+  trm_free(w);
+  return trm_agree(run->comm, status);
+}
+
+void bench_run_close(struct bench_run *run)
+{
+  for (int k = 0; k < RUN_BATCHES; k++) {
+    if (run->x[k])
+      run->device.ops->release(&run->device, run->x[k]);
+    if (run->target[k])
+      run->device.ops->release(&run->device, run->target[k]);
+  }
+  trm_model_free(&run->model);
+  if (run->strategy.ops)
+    run->strategy.ops->destroy(&run->strategy);
+}
+
+/* For passes that all ranks make together, as in training. */
+static void bench_run_reduce_sums(void *context, double *values, size_t n)
+{
+  struct trm_comm *comm = context;
+  comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
+}
+
+/* What bench_run_grad_ready needs. */
+struct grad_ready_context {
+  struct trm_strategy *strategy;
+  const struct trm_loss_sums *sums;
+};
+
+static int bench_run_grad_ready(void *context, size_t low, size_t high)
+{
+  const struct grad_ready_context *to = context;
+  const struct trm_strategy_ops *ops = to->strategy->ops;
+  return ops->grad_ready ? ops->grad_ready(to->strategy, low, high, to->sums) : TRM_OK;
+}
+
+int bench_run_step(struct bench_run *run, double *computed)
+{
+  struct trm_strategy *strategy = &run->strategy;
+  const size_t rows = (size_t)run->batch, turn = run->steps++ % RUN_BATCHES;
+  const bool tokens = run->spec.tokens;
+  const struct trm_input input = {.rows = rows,
+                                  .dense = tokens ? NULL : run->x[turn],
+                                  .tokens = tokens ? run->x[turn] : NULL,
+                                  .target_class = run->target[turn]};
+  const uint64_t global = (uint64_t)rows * (uint64_t)run->comm->size;
+  const struct trm_pass pass = {.device = &run->device,
+                                .provider = run->strategy.provider,
+                                .input = &input,
+                                .training = true,
+                                .seed = 1,
+                                .first_row = run->steps * global + rows * (uint64_t)strategy->batch_shard,
+                                .reduce = strategy->ops->lockstep && run->comm->size > 1 ? bench_run_reduce_sums : NULL,
+                                .reduce_context = run->comm};
+  struct trm_loss_sums sums = {0};
+  if (strategy->ops->before_forward)
+    TRM_CHECK(strategy->ops->before_forward(strategy));
+  struct grad_ready_context to = {strategy, &sums};
+  TRM_CHECK(trm_model_train(&run->model, &pass, 1 / (float)global, &sums, bench_run_grad_ready, &to));
+  *computed = run->comm->ops->clock(run->comm);
+  TRM_CHECK(strategy->ops->step(strategy, run->job->options.optim.rate, &sums));
+  return run->device.ops->sync(&run->device);
+}
+
+size_t bench_run_items(const struct bench_run *run)
+{
+  return run->spec.tokens ? trm_shape_count(&run->spec.shape) : 1;
+}

@@ -1,0 +1,251 @@
+/* Rows of a store into a batch, as floats. */
+#include <string.h>
+
+#include "core/memory.h"
+#include "loader.h"
+
+/* Rows that are looked up before the first of them is copied: shuffled rows lie far apart, and the processor does not
+ * guess where the next one is. Of each, as many bytes are asked for. */
+#define PREFETCH_ROWS 16
+#define PREFETCH_BYTES ((size_t)1024)
+
+static void collate_prefetch(const unsigned char *from, size_t bytes)
+{
+  for (size_t at = 0; at < bytes && at < PREFETCH_BYTES; at += 64)
+    __builtin_prefetch(from + at);
+}
+
+/* Rows that are looked up together, at most. */
+#define LOOKUP_ROWS 64
+
+/* Bytes of a batch that a further thread must bring: its start and end cost some microseconds. */
+#define MIN_THREAD_BYTES ((size_t)1 << 20)
+
+static int collate_threads(const struct loader *loader, size_t bytes)
+{
+  const size_t useful = bytes / MIN_THREAD_BYTES;
+  return useful < 1 ? 1 : useful < (size_t)loader->threads ? (int)useful : loader->threads;
+}
+
+/* Room for n elements in one array of a batch; keeps the first `keep`. */
+static void *collate_grow(void *array, size_t *capacity, size_t used, size_t n, size_t element, const char *what)
+{
+  if (n <= *capacity && array)
+    return array;
+  const size_t larger_capacity = n + n / 4 + 16;
+  void *larger = trm_alloc(larger_capacity * element, what);
+  if (used)
+    memcpy(larger, array, used * element);
+  trm_free(array);
+  *capacity = larger_capacity;
+  return larger;
+}
+
+#define GROW(batch, array, room, keep, n) \
+  (batch)->array = collate_grow((batch)->array, &(batch)->room, keep, n, sizeof *(batch)->array, "a batch: " #array)
+
+/* Where a row of the order lies in a store. */
+struct source {
+  const struct loader *loader;
+  const struct store *store;
+  const struct order_epoch *at; /* NULL: the store's block 0 holds the rows from `base` on, in order */
+  uint64_t window, base;
+};
+
+/* Of `count` <= LOOKUP_ROWS rows from `position` on: block and place in it. */
+static void collate_rows_find(const struct source *from, uint64_t position, size_t count, size_t *k, size_t *row)
+{
+  const struct loader *loader = from->loader;
+  uint64_t index[LOOKUP_ROWS];
+  if (from->at)
+    order_row_indices(&loader->order, from->at, from->window, position, count, index);
+  for (size_t i = 0; i < count; i++) {
+    if (!from->at) {
+      k[i] = 0;
+      row[i] = (size_t)(position - from->base) + i;
+    } else if (loader->mode == LOADER_IN_MEMORY) { /* one block in memory */
+      k[i] = 0;
+      row[i] = (size_t)index[i];
+    } else {
+      k[i] = (size_t)(index[i] / loader->order.block_rows);
+      row[i] = (size_t)(index[i] % loader->order.block_rows);
+    }
+  }
+}
+
+static void collate_scale(float *restrict to, const unsigned char *restrict from, size_t n, float scale, float shift)
+{
+  for (size_t j = 0; j < n; j++)
+    to[j] = scale * (float)from[j] + shift;
+}
+
+void loader_to_float(const struct loader *loader, float *to, const unsigned char *from, size_t n)
+{
+  if (loader->x_type == BLOCK_UINT8)
+    collate_scale(to, from, n, loader->head.scale, loader->head.shift);
+  else
+    memcpy(to, from, n * sizeof *to);
+}
+
+/* Of `rows` rows, those that the batch has among them. */
+static void collate_targets_grow(const struct loader *loader, struct trm_host_batch *batch, size_t rows)
+{
+  if (loader->head.target == TRM_TARGET_CLASS)
+    GROW(batch, target_class, class_capacity, batch->rows, rows);
+  else
+    GROW(batch, target_value, value_capacity, batch->rows * loader->head.classes, rows * loader->head.classes);
+}
+
+static void collate_target(const struct loader *loader, const struct store *store, size_t at, size_t row,
+                           struct trm_host_batch *batch)
+{
+  const unsigned char *y = store->y + at * loader->y_bytes;
+  if (loader->head.target == TRM_TARGET_CLASS)
+    memcpy(batch->target_class + row, y, sizeof(int32_t));
+  else
+    memcpy(batch->target_value + row * loader->head.classes, y, loader->y_bytes);
+}
+
+static const unsigned char *collate_row_x(const struct loader *loader, const struct store *store, size_t k, size_t row)
+{
+  return store->x + k * loader_block_bytes(loader, store->capacity) + row * loader->row_bytes;
+}
+
+static void collate_dense(const struct loader *loader, const struct store *store, uint64_t position, size_t k,
+                          size_t row, size_t to, struct trm_host_batch *batch)
+{
+  const unsigned char *x = collate_row_x(loader, store, k, row);
+  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
+  if (loader->augment.enabled)
+    augment_row(loader, position, x, batch->dense + to * width);
+  else
+    loader_to_float(loader, batch->dense + to * width, x, width);
+  collate_target(loader, store, k * store->capacity + row, to, batch);
+}
+
+/* x: (context + 1) tokens, the last of which is only a target. */
+static void collate_tokens(const struct loader *loader, const unsigned char *x, size_t to, struct trm_host_batch *batch)
+{
+  const size_t context = loader->context;
+  int32_t *token = batch->tokens + to * context, *next = batch->target_class + to * context;
+  for (size_t t = 0; t < context; t++) {
+    token[t] = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)x)[t] : ((const int32_t *)x)[t];
+    next[t] = loader->x_type == BLOCK_UINT16 ? ((const uint16_t *)x)[t + 1] : ((const int32_t *)x)[t + 1];
+  }
+}
+
+/* Each row's place among the starts; the targets go into the batch. */
+static void collate_csr_find(const struct source *from, uint64_t low, size_t rows, size_t *place,
+                             struct trm_host_batch *batch)
+{
+  const struct store *store = from->store;
+  for (size_t i = 0, step; i < rows; i += step) {
+    size_t k[LOOKUP_ROWS], row[LOOKUP_ROWS];
+    step = rows - i < LOOKUP_ROWS ? rows - i : LOOKUP_ROWS;
+    collate_rows_find(from, low + i, step, k, row);
+    for (size_t n = 0; n < step; n++) {
+      place[i + n] = k[n] * (store->capacity + 1) + row[n];
+      __builtin_prefetch(store->starts + place[i + n]);
+      __builtin_prefetch(store->y + (k[n] * store->capacity + row[n]) * from->loader->y_bytes);
+    }
+    for (size_t n = 0; n < step; n++)
+      collate_target(from->loader, store, k[n] * store->capacity + row[n], batch->rows + i + n, batch);
+  }
+}
+
+static void collate_csr(const struct source *from, uint64_t low, size_t rows, struct trm_host_batch *batch)
+{
+  const struct store *store = from->store;
+  const size_t before = batch->rows;
+  GROW(batch, starts, starts_capacity, before ? before + 1 : 0, before + rows + 1);
+  if (before == 0)
+    batch->starts[0] = 0;
+  size_t *source = trm_alloc((rows + 1) * sizeof *source, "a batch: its rows");
+  collate_csr_find(from, low, rows, source, batch);
+  for (size_t i = 0; i < rows; i++)
+    batch->starts[before + i + 1] = batch->starts[before + i] + store->starts[source[i] + 1] - store->starts[source[i]];
+  const size_t old = (size_t)batch->starts[before], entries = (size_t)batch->starts[before + rows];
+  size_t values_capacity = batch->entries_capacity; /* columns and values grow together */
+  GROW(batch, columns, entries_capacity, old, entries);
+  batch->values = collate_grow(batch->values, &values_capacity, old, entries, sizeof *batch->values, "a batch: values");
+  const int threads = collate_threads(from->loader, (entries - old) * (sizeof(int32_t) + sizeof(float)));
+  (void)threads; /* without OpenMP */
+#pragma omp parallel for num_threads(threads)
+  for (size_t i = 0; i < rows; i++) {
+    const size_t to = (size_t)batch->starts[before + i], count = (size_t)batch->starts[before + i + 1] - to;
+    const int64_t start = store->starts[source[i]];
+    memcpy(batch->columns + to, store->columns + start, count * sizeof *batch->columns);
+    memcpy(batch->values + to, store->values + start, count * sizeof *batch->values);
+  }
+  trm_free(source);
+}
+
+static void collate_rows(const struct source *from, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  const struct loader *loader = from->loader;
+  const struct store *store = from->store;
+  const size_t rows = (size_t)(high - low), before = batch->rows, all = before + rows;
+  const bool tokens = loader->head.kind == TRM_DATA_TOKENS;
+  const size_t width = loader->row_bytes / block_type_bytes(loader->x_type);
+  const int threads = collate_threads(loader, rows * width * sizeof(float));
+  (void)threads; /* without OpenMP */
+  if (tokens) {
+    GROW(batch, tokens, tokens_capacity, before * loader->context, all * loader->context);
+    GROW(batch, target_class, class_capacity, before * loader->context, all * loader->context);
+  } else {
+    collate_targets_grow(loader, batch, all);
+  }
+  if (loader->head.kind == TRM_DATA_CSR) {
+    collate_csr(from, low, rows, batch);
+    batch->rows = all;
+    return;
+  }
+  if (!tokens)
+    GROW(batch, dense, dense_capacity, before * width, all * width);
+#pragma omp parallel for num_threads(threads)
+  for (size_t i = 0; i < rows; i += PREFETCH_ROWS) {
+    size_t k[PREFETCH_ROWS], row[PREFETCH_ROWS];
+    const size_t some = rows - i < PREFETCH_ROWS ? rows - i : PREFETCH_ROWS;
+    collate_rows_find(from, low + i, some, k, row);
+    for (size_t n = 0; n < some; n++)
+      collate_prefetch(collate_row_x(loader, store, k[n], row[n]), loader->row_bytes);
+    for (size_t n = 0; n < some; n++)
+      if (tokens)
+        collate_tokens(loader, collate_row_x(loader, store, k[n], row[n]), before + i + n, batch);
+      else
+        collate_dense(loader, store, low + i + n, k[n], row[n], before + i + n, batch);
+  }
+  batch->rows = all;
+}
+
+void loader_collate(const struct loader *loader, const struct store *store, const struct order_epoch *at,
+                    uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  const struct source from = {.loader = loader, .store = store, .at = at, .window = window};
+  collate_rows(&from, low, high, batch);
+}
+
+void loader_collate_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch)
+{
+  const struct source from = {.loader = loader, .store = &loader->store, .base = loader->direct_first};
+  collate_rows(&from, low, high, batch);
+}
+
+void loader_sparse_rows(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch,
+                        struct trm_sparse_row *row)
+{
+  const struct store *store = &loader->store;
+  const struct source from = {.loader = loader, .store = store, .at = &loader->order_epoch};
+  const size_t rows = (size_t)(high - low);
+  collate_targets_grow(loader, batch, rows);
+  for (size_t i = 0, step; i < rows; i += step) {
+    size_t place[LOOKUP_ROWS];
+    step = rows - i < LOOKUP_ROWS ? rows - i : LOOKUP_ROWS;
+    collate_csr_find(&from, low + i, step, place, batch);
+    for (size_t n = 0; n < step; n++) {
+      const int64_t start = store->starts[place[n]], end = store->starts[place[n] + 1];
+      row[i + n] = (struct trm_sparse_row){store->columns + start, store->values + start, (size_t)(end - start)};
+    }
+    batch->rows += step;
+  }
+}

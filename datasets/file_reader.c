@@ -1,0 +1,233 @@
+/* Input files of the importers, plain or gzip, read as bytes or as lines. */
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "datasets/file_reader.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#ifdef HAVE_ZLIB
+#include <zlib.h>
+#endif
+
+#include "core/memory.h"
+#include "core/status.h"
+
+#define BUFFER_BYTES ((size_t)1 << 18)
+
+struct trm_reader {
+  char *path;
+  FILE *plain;
+#ifdef HAVE_ZLIB
+  gzFile gzip;
+#endif
+  unsigned char *buffer; /* (BUFFER_BYTES) */
+  size_t next, end;      /* unread bytes of it */
+  char *line;
+  size_t line_capacity;
+  size_t line_number;
+  bool finished; /* the file holds no more */
+};
+
+/* What other programs write: the message can then say what to do. */
+static const struct {
+  const char *magic;
+  size_t bytes;
+  const char *name;
+} foreign_formats[] = {
+  {"BZh", 3, "bzip2"}, {"\xfd" "7zXZ", 5, "xz"}, {"PK\3\4", 4, "zip"}, {"\x28\xb5\x2f\xfd", 4, "zstd"},
+};
+
+static int file_reader_start(struct trm_reader *reader)
+{
+  struct stat info;
+  if (stat(reader->path, &info) != 0)
+    return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  if (S_ISDIR(info.st_mode))
+    return trm_error(TRM_FAILED, "%s: is a folder; a file is wanted", reader->path);
+  reader->plain = fopen(reader->path, "rb");
+  if (!reader->plain)
+    return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  unsigned char magic[6] = {0};
+  const size_t bytes = fread(magic, 1, sizeof magic, reader->plain);
+  for (size_t i = 0; i < sizeof foreign_formats / sizeof *foreign_formats; i++)
+    if (bytes >= foreign_formats[i].bytes && !memcmp(magic, foreign_formats[i].magic, foreign_formats[i].bytes))
+      return trm_error(TRM_FAILED, "%s: is compressed with %s; decompress it first (plain and gzip are read)",
+                       reader->path, foreign_formats[i].name);
+  if (bytes < 2 || magic[0] != 0x1f || magic[1] != 0x8b) {
+    rewind(reader->plain);
+    return TRM_OK;
+  }
+  fclose(reader->plain);
+  reader->plain = NULL;
+#ifdef HAVE_ZLIB
+  reader->gzip = gzopen(reader->path, "rb");
+  if (!reader->gzip)
+    return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  gzbuffer(reader->gzip, (unsigned)BUFFER_BYTES);
+  return TRM_OK;
+#else
+  return trm_error(TRM_FAILED, "%s: is compressed with gzip, and this build has no zlib: decompress it first",
+                   reader->path);
+#endif
+}
+
+int trm_reader_open(struct trm_reader **reader, const char *path)
+{
+  struct trm_reader *self = trm_alloc(sizeof *self, "input file");
+  self->path = trm_strdup(path);
+  self->buffer = trm_alloc(BUFFER_BYTES, "input buffer");
+  const int status = file_reader_start(self);
+  if (status != TRM_OK) {
+    trm_reader_close(self);
+    self = NULL;
+  }
+  *reader = self;
+  return status;
+}
+
+void trm_reader_close(struct trm_reader *reader)
+{
+  if (!reader)
+    return;
+  if (reader->plain)
+    fclose(reader->plain);
+#ifdef HAVE_ZLIB
+  if (reader->gzip)
+    gzclose_r(reader->gzip);
+#endif
+  trm_free(reader->buffer);
+  trm_free(reader->path);
+  free(reader->line);
+  trm_free(reader);
+}
+
+/* The buffer is empty: fills it; reader->finished when there is nothing left. */
+static int file_reader_fill(struct trm_reader *reader)
+{
+  reader->next = reader->end = 0;
+  if (reader->finished)
+    return TRM_OK;
+#ifdef HAVE_ZLIB
+  if (reader->gzip) {
+    const int got = gzread(reader->gzip, reader->buffer, (unsigned)BUFFER_BYTES);
+    int code = Z_OK;
+    const char *text = gzerror(reader->gzip, &code);
+    if (code == Z_BUF_ERROR)
+      return trm_error(TRM_FAILED, "%s: the gzip file is cut short", reader->path);
+    if (code == Z_ERRNO)
+      return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+    if (got < 0 || code != Z_OK)
+      return trm_error(TRM_FAILED, "%s: the gzip file is damaged (%s)", reader->path, text);
+    reader->end = (size_t)got;
+    reader->finished = got == 0;
+    return TRM_OK;
+  }
+#endif
+  reader->end = fread(reader->buffer, 1, BUFFER_BYTES, reader->plain);
+  if (ferror(reader->plain))
+    return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
+  reader->finished = reader->end == 0;
+  return TRM_OK;
+}
+
+int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_t *got)
+{
+  *got = 0;
+  while (*got < max_bytes) {
+    if (reader->next == reader->end)
+      TRM_CHECK(file_reader_fill(reader));
+    if (reader->finished)
+      break;
+    const size_t here = reader->end - reader->next, bytes = here < max_bytes - *got ? here : max_bytes - *got;
+    memcpy((char *)to + *got, reader->buffer + reader->next, bytes);
+    reader->next += bytes;
+    *got += bytes;
+  }
+  return TRM_OK;
+}
+
+static void file_reader_line_add(struct trm_reader *reader, size_t length, const void *bytes, size_t count)
+{
+  if (length + count + 1 > reader->line_capacity) {
+    const size_t capacity = 2 * (length + count) + 256;
+    char *line = realloc(reader->line, capacity);
+    if (!line) {
+      fprintf(stderr, "trireme: %s:%zu: no memory for a line of %zu bytes\n", reader->path, reader->line_number,
+              capacity);
+      trm_abort(TRM_FAILED);
+    }
+    reader->line = line;
+    reader->line_capacity = capacity;
+  }
+  memcpy(reader->line + length, bytes, count);
+  reader->line[length + count] = '\0';
+}
+
+int trm_reader_line(struct trm_reader *reader, char **line, size_t *length)
+{
+  size_t bytes = 0;
+  *line = NULL;
+  reader->line_number++;
+  for (bool more = true, begun = false; more;) {
+    if (reader->next == reader->end)
+      TRM_CHECK(file_reader_fill(reader));
+    if (reader->finished) {
+      if (!begun) {
+        reader->line_number--;
+        return TRM_OK;
+      }
+      break;
+    }
+    const unsigned char *from = reader->buffer + reader->next;
+    const unsigned char *newline = memchr(from, '\n', reader->end - reader->next);
+    const size_t count = newline ? (size_t)(newline - from) : reader->end - reader->next;
+    file_reader_line_add(reader, bytes, from, count);
+    bytes += count;
+    reader->next += count + (newline != NULL);
+    begun = true;
+    more = !newline;
+  }
+  if (bytes && reader->line[bytes - 1] == '\r')
+    reader->line[--bytes] = '\0';
+  if (memchr(reader->line, '\0', bytes))
+    return trm_reader_error(reader, "a NUL byte: this is not a text file");
+  *line = reader->line;
+  *length = bytes;
+  return TRM_OK;
+}
+
+const char *trm_reader_path(const struct trm_reader *reader)
+{
+  return reader->path;
+}
+
+size_t trm_reader_line_number(const struct trm_reader *reader)
+{
+  return reader->line_number;
+}
+
+int trm_reader_error(const struct trm_reader *reader, const char *format, ...)
+{
+  char text[512];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(text, sizeof text, format, list);
+  va_end(list);
+  return trm_error(TRM_FAILED, "%s:%zu: %s", reader->path, reader->line_number, text);
+}
+
+bool trm_parse_number(const char *text, double *number)
+{
+  char *end;
+  if (!*text || *text == ' ' || *text == '\t')
+    return false;
+  *number = strtod(text, &end);
+  return !*end && isfinite(*number);
+}

@@ -1,0 +1,200 @@
+#include "local_state.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "train/strategy.h"
+
+/* Bytes of a chunk: what one checksum guards. */
+#define CHUNK_BYTES ((hsize_t)1 << 20)
+
+/* "NAME BYTES\n" for each item. Two lists fit if they are the same text. Caller frees with free(). */
+static char *local_state_contents(const struct trm_local_state *item, int count)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  if (!stream)
+    return NULL;
+  for (int i = 0; i < count; i++)
+    fprintf(stream, "%s %zu\n", item[i].name, item[i].bytes);
+  fclose(stream);
+  return text;
+}
+
+/* -- writing */
+
+static int local_state_item_write(hid_t group, const char *path, int rank, const struct trm_local_state *item)
+{
+  const hsize_t size = item->bytes, chunk = size < CHUNK_BYTES ? size : CHUNK_BYTES;
+  const hid_t space = H5Screate_simple(1, &size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
+  if (size > 0) {
+    H5Pset_chunk(plist, 1, &chunk);
+    H5Pset_fletcher32(plist);
+    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
+  }
+  const hid_t dataset = H5Dcreate2(group, item->name, H5T_STD_U8LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  int status = TRM_OK;
+  if (dataset < 0 || (size > 0 && H5Dwrite(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0) ||
+      H5Dclose(dataset) < 0)
+    status = h5_error(path, "ranks/%d/%s cannot be written", rank, item->name);
+  H5Pclose(plist);
+  H5Sclose(space);
+  return status;
+}
+
+static int local_state_rank_write(hid_t ranks, const char *path, int rank, const struct trm_local_state *item,
+                                  int count)
+{
+  char name[16];
+  snprintf(name, sizeof name, "%d", rank);
+  char *contents = local_state_contents(item, count);
+  const hid_t group = H5Gcreate2(ranks, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  int status = TRM_OK;
+  if (group < 0 || !contents || !h5_put_text(group, "contents", contents))
+    status = h5_error(path, "ranks/%d cannot be made", rank);
+  for (int i = 0; i < count && status == TRM_OK; i++)
+    status = local_state_item_write(group, path, rank, &item[i]);
+  if (group >= 0)
+    H5Gclose(group);
+  free(contents);
+  return status;
+}
+
+int local_state_write(hid_t file, const char *path, const struct trm_checkpoint *c)
+{
+  if (c->local_state_ranks == 0)
+    return TRM_OK;
+  const hid_t ranks = H5Gcreate2(file, "ranks", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  if (ranks < 0 || !h5_put_integer(file, "ranks", (uint64_t)c->local_state_ranks))
+    return h5_error(path, "ranks cannot be made");
+  int status = TRM_OK;
+  for (int rank = 0; rank < c->local_state_ranks && status == TRM_OK; rank++) {
+    const struct trm_local_state *item;
+    int count;
+    status = c->read_local_states(c->read_local_states_context, rank, &item, &count);
+    if (status == TRM_OK)
+      status = local_state_rank_write(ranks, path, rank, item, count);
+  }
+  H5Gclose(ranks);
+  return status;
+}
+
+/* -- reading */
+
+int local_state_ranks_read(hid_t file, const char *path, int *ranks)
+{
+  uint64_t value = 0;
+  *ranks = 0;
+  const htri_t there = H5Aexists(file, "ranks");
+  if (there < 0 || (there > 0 && (!h5_get_integer(file, "ranks", &value) || value > INT_MAX)))
+    return h5_error(path, "attribute ranks is damaged");
+  *ranks = (int)value;
+  return TRM_OK;
+}
+
+/* Opens a rank's group, and gets its list: owned by the caller, trm_free. */
+static int local_state_rank_open(hid_t file, const char *path, int rank, hid_t *group, char **contents)
+{
+  char name[32];
+  snprintf(name, sizeof name, "ranks/%d", rank);
+  *contents = NULL;
+  *group = H5Gopen2(file, name, H5P_DEFAULT);
+  if (*group < 0)
+    return h5_error(path, "%s is missing or damaged", name);
+  *contents = h5_get_text(*group, "contents");
+  if (*contents)
+    return TRM_OK;
+  H5Gclose(*group);
+  return h5_error(path, "%s: attribute contents is missing or damaged", name);
+}
+
+static int local_state_item_read(hid_t group, const char *path, int rank, const struct trm_local_state *item)
+{
+  const hid_t dataset = H5Dopen2(group, item->name, H5P_DEFAULT);
+  if (dataset < 0)
+    return h5_error(path, "ranks/%d/%s is missing or damaged", rank, item->name);
+  const hid_t space = H5Dget_space(dataset);
+  const hssize_t size = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
+  if (space >= 0)
+    H5Sclose(space);
+  int status = TRM_OK;
+  if (size < 0 || (uint64_t)size != item->bytes)
+    status = h5_error(path, "ranks/%d/%s is damaged: not of %zu bytes", rank, item->name, item->bytes);
+  else if (size > 0 && H5Dread(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0)
+    status = h5_error(path, "ranks/%d/%s is damaged or cannot be read", rank, item->name);
+  H5Dclose(dataset);
+  return status;
+}
+
+int local_state_fits(const char *path, int rank, const struct trm_local_state *item, int count, bool *fits)
+{
+  hid_t file, group;
+  char *found;
+  *fits = false;
+  TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
+  h5_enter();
+  const int status = local_state_rank_open(file, path, rank, &group, &found);
+  if (status == TRM_OK) {
+    char *expected = local_state_contents(item, count);
+    *fits = expected && strcmp(expected, found) == 0;
+    free(expected);
+    trm_free(found);
+    H5Gclose(group);
+  }
+  H5Fclose(file);
+  h5_leave();
+  return status;
+}
+
+int local_state_read(const char *path, int rank, const struct trm_local_state *item, int count)
+{
+  hid_t file, group;
+  char *found;
+  TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
+  h5_enter();
+  int status = local_state_rank_open(file, path, rank, &group, &found);
+  if (status == TRM_OK) {
+    for (int i = 0; i < count && status == TRM_OK; i++)
+      status = local_state_item_read(group, path, rank, &item[i]);
+    trm_free(found);
+    H5Gclose(group);
+  }
+  H5Fclose(file);
+  h5_leave();
+  return status;
+}
+
+/* Reads the item of one line of a list. */
+static int local_state_line_verify(hid_t group, const char *path, int rank, const char *line)
+{
+  const char *space = strrchr(line, ' ');
+  if (!space)
+    return trm_error(TRM_FAILED, "%s: ranks/%d: attribute contents is damaged", path, rank);
+  char *name = trm_format("%.*s", (int)(space - line), line);
+  struct trm_local_state item = {.name = name, .bytes = (size_t)strtoull(space + 1, NULL, 10)};
+  item.data = trm_alloc(item.bytes, "what a rank keeps");
+  const int status = local_state_item_read(group, path, rank, &item);
+  trm_free(item.data);
+  trm_free(name);
+  return status;
+}
+
+int local_state_verify(hid_t file, const char *path, int ranks)
+{
+  int status = TRM_OK;
+  for (int rank = 0; rank < ranks && status == TRM_OK; rank++) {
+    hid_t group;
+    char *contents, *rest = NULL;
+    TRM_CHECK(local_state_rank_open(file, path, rank, &group, &contents));
+    for (char *line = strtok_r(contents, "\n", &rest); line && status == TRM_OK; line = strtok_r(NULL, "\n", &rest))
+      status = local_state_line_verify(group, path, rank, line);
+    trm_free(contents);
+    H5Gclose(group);
+  }
+  return status;
+}

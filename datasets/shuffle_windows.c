@@ -1,0 +1,417 @@
+/* A split larger than memory: two windows of it in shared memory, filled ahead.
+ *
+ * The windows of all epochs follow one another as sequence numbers s = 0, 1, ...; window s lies in slot s mod 2.
+ * Every rank of the node that is free claims the next block of a window and reads it, so that no rank depends on a
+ * particular other one: in a thread of its own (data.threads = 1), or, without threads, whoever needs the window
+ * reads it. There is no MPI in here: ranks synchronize through atomic words of the shared memory, and wait by short sleeps.
+ *
+ *   ticket[slot]  s in the upper half, the next block to claim in the lower one
+ *   marks[slot]   ranks that are done with s in the upper half, blocks read in the lower one; whoever completes both
+ *                 halves hands the slot over to s + 2
+ *
+ * A rank is done with the windows before the one in which its next fetch begins. So all ranks of a node must fetch
+ * from the same global batches, be it nothing: a rank that stays away keeps the slots from moving on.
+ *
+ * A fetch that does not follow on (the first one, a resumed run, an epoch over again) makes a new sequence: all ranks
+ * meet, and it begins with the earliest window that one of them asks for. */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "loader.h"
+
+#define SLOTS 2
+#define SLEEP_BUSY_NS 50000L /* nanoseconds: somebody computes on what comes */
+#define SLEEP_IDLE_NS 500000L  /* nothing to read until a slot is free */
+
+struct shuffle_control {
+  _Atomic uint64_t ticket[SLOTS], progress[SLOTS];
+  _Atomic uint32_t arrived, sequences;         /* ranks that wait for a new sequence; sequences begun */
+  _Atomic uint64_t requested_epoch, requested_window; /* what they ask for, the earliest window; UINT64_MAX: nothing yet */
+  _Atomic uint64_t base_epoch, base_window; /* of s = 0; change only while all ranks wait */
+  _Atomic int failed;                    /* 0, 1: being told, 2: told */
+  int rank;
+  char message[1000];
+};
+
+/* The window that a reader is at. */
+struct window_plan {
+  bool valid;
+  uint64_t s, window;
+  struct order_epoch at;
+  size_t blocks;
+  size_t *entry;                         /* csr: (window_blocks) where each block's entries go */
+};
+
+struct shuffle_windows {
+  struct shuffle_control *control;
+  struct store slot[SLOTS];
+  /* the reader: the thread's own, or the caller's without one */
+  struct window_plan plan;
+  uint64_t next;                         /* window it is at */
+  bool threaded;
+  pthread_t thread;
+  _Atomic bool stop, pause, paused;
+  /* the caller of fetch */
+  bool started;
+  uint64_t epoch, last_low;
+  uint64_t released;                     /* windows before this one are done */
+};
+
+static void shuffle_sleep(long nanoseconds)
+{
+  const struct timespec time = {.tv_nsec = nanoseconds};
+  nanosleep(&time, NULL);
+}
+
+/* -- failure */
+
+/* Tells all ranks of the node; the first one to fail is the one they hear of. */
+static int shuffle_fail(struct loader *loader, int status)
+{
+  struct shuffle_control *control = loader->windows->control;
+  int none = 0;
+  if (atomic_compare_exchange_strong(&control->failed, &none, 1)) {
+    control->rank = loader->comm->rank;
+    strncpy(control->message, trm_error_text(), sizeof control->message - 1);
+    atomic_store(&control->failed, 2);
+  }
+  return status;
+}
+
+static int shuffle_failure_check(struct loader *loader)
+{
+  struct shuffle_control *control = loader->windows->control;
+  if (atomic_load(&control->failed) == 0)
+    return TRM_OK;
+  while (atomic_load(&control->failed) == 1)
+    shuffle_sleep(SLEEP_BUSY_NS);
+  if (loader->comm->size > 1)
+    return trm_error(TRM_FAILED, "rank %d could not read: %s", control->rank, control->message);
+  return trm_error(TRM_FAILED, "%s", control->message);
+}
+
+/* -- the sequence */
+
+static void shuffle_sequence_at(const struct loader *loader, uint64_t s, uint64_t *epoch, uint64_t *window)
+{
+  const struct shuffle_control *control = loader->windows->control;
+  const uint64_t number = atomic_load(&control->base_window) + s;
+  *epoch = atomic_load(&control->base_epoch) + number / loader->order.windows;
+  *window = number % loader->order.windows;
+}
+
+static size_t shuffle_sequence_blocks(const struct loader *loader, uint64_t s)
+{
+  uint64_t epoch, window;
+  shuffle_sequence_at(loader, s, &epoch, &window);
+  return order_window_blocks(&loader->order, window);
+}
+
+/* Adds to the marks of s; the one who completes them hands the slot over. */
+static void shuffle_progress_add(struct loader *loader, uint64_t s, uint64_t increment)
+{
+  struct shuffle_control *control = loader->windows->control;
+  const uint64_t complete = (uint64_t)loader->node->size << 32 | shuffle_sequence_blocks(loader, s);
+  if (atomic_fetch_add(&control->progress[s % SLOTS], increment) + increment != complete)
+    return;
+  atomic_store(&control->progress[s % SLOTS], 0);
+  atomic_store(&control->ticket[s % SLOTS], (s + SLOTS) << 32);
+}
+
+static bool shuffle_is_ready(const struct loader *loader, uint64_t s)
+{
+  struct shuffle_control *control = loader->windows->control;
+  return atomic_load(&control->ticket[s % SLOTS]) >> 32 == s &&
+         (atomic_load(&control->progress[s % SLOTS]) & UINT32_MAX) == shuffle_sequence_blocks(loader, s);
+}
+
+/* -- reading */
+
+static void shuffle_plan_make(struct loader *loader, uint64_t s)
+{
+  struct window_plan *plan = &loader->windows->plan;
+  if (plan->valid && plan->s == s)
+    return;
+  uint64_t epoch;
+  shuffle_sequence_at(loader, s, &epoch, &plan->window);
+  plan->valid = true;
+  plan->s = s;
+  plan->blocks = order_window_blocks(&loader->order, plan->window);
+  order_epoch_enter(&loader->order, &plan->at, epoch);
+  if (!loader->block_starts)
+    return;
+  size_t entry = 0;
+  for (size_t k = 0; k < plan->blocks; k++) {
+    const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
+    plan->entry[k] = entry;
+    entry += (size_t)(loader->block_starts[block + 1] - loader->block_starts[block]);
+  }
+}
+
+/* Claims and reads one block. *idle: there was none to claim. */
+static int shuffle_reader_step(struct loader *loader, bool *idle)
+{
+  struct shuffle_windows *windows = loader->windows;
+  struct shuffle_control *control = windows->control;
+  _Atomic uint64_t *ticket = &control->ticket[windows->next % SLOTS];
+  uint64_t seen = atomic_load(ticket);
+  *idle = seen >> 32 < windows->next;
+  if (*idle)
+    return TRM_OK;
+  if (seen >> 32 > windows->next) {
+    windows->next++;
+    return TRM_OK;
+  }
+  shuffle_plan_make(loader, windows->next);
+  const struct window_plan *plan = &windows->plan;
+  const size_t k = (size_t)(seen & UINT32_MAX);
+  if (k >= plan->blocks) {
+    windows->next++;
+    return TRM_OK;
+  }
+  if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
+    return TRM_OK; /* somebody else has it */
+  const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
+  TRM_CHECK(loader_read(loader, &loader->files, block * loader->order.block_rows,
+                        order_block_size(&loader->order, block), &windows->slot[plan->s % SLOTS], k,
+                        loader->block_starts ? plan->entry[k] : 0));
+  shuffle_progress_add(loader, plan->s, 1);
+  return TRM_OK;
+}
+
+static void *shuffle_reader_run(void *context)
+{
+  struct loader *loader = context;
+  struct shuffle_windows *windows = loader->windows;
+  while (!atomic_load(&windows->stop)) {
+    if (atomic_load(&windows->pause)) {
+      atomic_store(&windows->paused, true);
+      shuffle_sleep(SLEEP_BUSY_NS);
+      continue;
+    }
+    atomic_store(&windows->paused, false);
+    if (atomic_load(&windows->pause)) /* asked in between */
+      continue;
+    bool idle = true;
+    if (atomic_load(&windows->control->failed) == 0) {
+      const int status = shuffle_reader_step(loader, &idle);
+      if (status != TRM_OK)
+        shuffle_fail(loader, status);
+    }
+    if (idle)
+      shuffle_sleep(SLEEP_IDLE_NS);
+  }
+  return NULL;
+}
+
+/* The thread rests between blocks until it is let go. */
+static void shuffle_reader_pause(struct shuffle_windows *windows, bool pause)
+{
+  if (!windows->threaded)
+    return;
+  atomic_store(&windows->pause, pause);
+  while (pause && !atomic_load(&windows->paused))
+    shuffle_sleep(SLEEP_BUSY_NS);
+  while (!pause && atomic_load(&windows->paused))
+    shuffle_sleep(SLEEP_BUSY_NS);
+}
+
+/* -- fetching */
+
+/* A new sequence, with all ranks of the node. */
+static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window)
+{
+  struct shuffle_windows *windows = loader->windows;
+  struct shuffle_control *control = windows->control;
+  const uint32_t sequences = atomic_load(&control->sequences);
+  shuffle_reader_pause(windows, true);
+  uint64_t requested = atomic_load(&control->requested_window), none = UINT64_MAX;
+  while (window < requested && !atomic_compare_exchange_weak(&control->requested_window, &requested, window))
+    ;
+  int status = TRM_OK;
+  if (!atomic_compare_exchange_strong(&control->requested_epoch, &none, epoch) && none != epoch)
+    status = shuffle_fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from epochs %llu and %llu",
+                                            loader->path, (unsigned long long)epoch, (unsigned long long)none));
+  if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
+    /* all are here, no thread reads: the last to come sets the slots */
+    atomic_store(&control->base_window, atomic_load(&control->requested_window));
+    atomic_store(&control->base_epoch, atomic_load(&control->requested_epoch));
+    atomic_store(&control->requested_window, UINT64_MAX);
+    atomic_store(&control->requested_epoch, UINT64_MAX);
+    for (uint64_t s = 0; s < SLOTS; s++) {
+      atomic_store(&control->progress[s], 0);
+      atomic_store(&control->ticket[s], s << 32);
+    }
+    atomic_store(&control->arrived, 0);
+    atomic_store(&control->sequences, sequences + 1);
+  }
+  while (status == TRM_OK && atomic_load(&control->sequences) == sequences) {
+    shuffle_sleep(SLEEP_BUSY_NS);
+    status = shuffle_failure_check(loader);
+  }
+  windows->next = windows->released = 0;
+  windows->plan.valid = false;
+  windows->started = status == TRM_OK;
+  shuffle_reader_pause(windows, false);
+  return status;
+}
+
+/* One turn of waiting for others; without a thread, reads something meanwhile. */
+static int shuffle_wait_step(struct loader *loader)
+{
+  bool idle = true;
+  TRM_CHECK(shuffle_failure_check(loader));
+  if (!loader->windows->threaded) {
+    const int status = shuffle_reader_step(loader, &idle);
+    if (status != TRM_OK)
+      return shuffle_fail(loader, status);
+  }
+  if (idle)
+    shuffle_sleep(SLEEP_BUSY_NS);
+  return TRM_OK;
+}
+
+/* This rank is done with the windows before s. */
+static int shuffle_release_before(struct loader *loader, uint64_t s)
+{
+  struct shuffle_windows *windows = loader->windows;
+  for (; windows->released < s; windows->released++) {
+    /* a window passed over may not even have its slot yet */
+    while (atomic_load(&windows->control->ticket[windows->released % SLOTS]) >> 32 < windows->released)
+      TRM_CHECK(shuffle_wait_step(loader));
+    shuffle_progress_add(loader, windows->released, UINT64_C(1) << 32);
+  }
+  return TRM_OK;
+}
+
+/* The window of the sequence in which the fetch begins; begins a new sequence if it does not follow on. */
+static int shuffle_sequence_find(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t window, uint64_t *s)
+{
+  struct shuffle_windows *windows = loader->windows;
+  const struct shuffle_control *control = windows->control;
+  if (windows->started &&
+      ((epoch == windows->epoch && low >= windows->last_low) || epoch == windows->epoch + 1)) {
+    *s = (epoch - atomic_load(&control->base_epoch)) * loader->order.windows + window -
+         atomic_load(&control->base_window);
+    if (*s >= windows->released)
+      return TRM_OK;
+  }
+  TRM_CHECK(shuffle_sequence_begin(loader, epoch, window));
+  *s = window - atomic_load(&control->base_window);
+  return TRM_OK;
+}
+
+int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t high,
+                          struct trm_host_batch *batch)
+{
+  struct shuffle_windows *windows = loader->windows;
+  const struct order *order = &loader->order;
+  TRM_CHECK(shuffle_failure_check(loader));
+  order_epoch_enter(order, &loader->order_epoch, epoch);
+  uint64_t window = order_window_of(order, &loader->order_epoch, low), s;
+  TRM_CHECK(shuffle_sequence_find(loader, epoch, low, window, &s));
+  windows->epoch = epoch;
+  windows->last_low = low;
+  TRM_CHECK(shuffle_release_before(loader, s));
+  for (uint64_t at = low; at < high; window++, s++) {
+    if (s >= windows->released + SLOTS) {
+      if (loader->node->size > 1)
+        return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
+                         "small for it", loader->path,
+                         (unsigned long long)(order->window_blocks * order->block_rows));
+      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* nobody else is in the batch, and this part of it is out */
+    }
+    while (!shuffle_is_ready(loader, s))
+      TRM_CHECK(shuffle_wait_step(loader));
+    const uint64_t end = order_window_start(order, &loader->order_epoch, window + 1), to = end < high ? end : high;
+    loader_collate(loader, &windows->slot[s % SLOTS], &loader->order_epoch, window, at, to, batch);
+    at = to;
+  }
+  return TRM_OK;
+}
+
+/* -- opening */
+
+static int shuffle_compare_sizes(const void *a, const void *b)
+{
+  const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+  return x < y ? 1 : x > y ? -1 : 0;
+}
+
+/* Entries of the largest window that an order of the blocks can bring together. */
+static size_t shuffle_max_entries(const struct loader *loader)
+{
+  if (!loader->block_starts)
+    return 0;
+  const uint64_t blocks = loader->order.blocks;
+  int64_t *size = trm_alloc(blocks * sizeof *size, "sizes of blocks");
+  for (uint64_t b = 0; b < blocks; b++)
+    size[b] = loader->block_starts[b + 1] - loader->block_starts[b];
+  qsort(size, blocks, sizeof *size, shuffle_compare_sizes);
+  size_t sum = 0;
+  for (uint64_t b = 0; b < loader->order.window_blocks; b++)
+    sum += (size_t)size[b];
+  trm_free(size);
+  return sum;
+}
+
+static int shuffle_reader_start(struct loader *loader)
+{
+  struct shuffle_windows *windows = loader->windows;
+  /* signals are the main thread's */
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int reason = pthread_create(&windows->thread, NULL, shuffle_reader_run, loader);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  windows->threaded = reason == 0;
+  return reason ? trm_error(TRM_FAILED, "no thread to read ahead: %s (data.threads=0 does without)", strerror(reason))
+                : TRM_OK;
+}
+
+int shuffle_windows_open(struct loader *loader, int threads)
+{
+  struct trm_comm *node = loader->node;
+  struct shuffle_windows *windows = loader->windows = trm_alloc(sizeof *windows, "windows of the data set");
+  const size_t blocks = loader->order.window_blocks, entries = shuffle_max_entries(loader);
+  const size_t head = (sizeof *windows->control + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
+  struct store none;
+  const size_t bytes = store_layout(loader, &none, NULL, blocks, loader->order.block_rows, entries);
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SLOTS * bytes : 0,
+                                                     "windows of the data set", &loader->shared)));
+  char *memory = loader->shared.base[0];
+  windows->control = (struct shuffle_control *)memory;
+  for (size_t i = 0; i < SLOTS; i++)
+    store_layout(loader, &windows->slot[i], memory + head + i * bytes, blocks, loader->order.block_rows, entries);
+  if (loader->block_starts)
+    windows->plan.entry = trm_alloc(blocks * sizeof *windows->plan.entry, "windows of the data set");
+  if (node->rank == 0) {
+    struct shuffle_control *control = windows->control;
+    for (uint64_t s = 0; s < SLOTS; s++)
+      atomic_store(&control->ticket[s], s << 32 | UINT32_MAX); /* nothing to claim before the first fetch */
+    atomic_store(&control->requested_window, UINT64_MAX);
+    atomic_store(&control->requested_epoch, UINT64_MAX);
+  }
+  node->ops->barrier(node);
+  return trm_agree(loader->comm, threads ? shuffle_reader_start(loader) : TRM_OK);
+}
+
+void shuffle_windows_close(struct loader *loader)
+{
+  struct shuffle_windows *windows = loader->windows;
+  if (!windows)
+    return;
+  if (windows->threaded) {
+    atomic_store(&windows->stop, true);
+    pthread_join(windows->thread, NULL);
+  }
+  trm_free(windows->plan.entry);
+  trm_free(windows);
+  loader->windows = NULL;
+}

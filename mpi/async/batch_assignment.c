@@ -1,0 +1,93 @@
+#include "mpi/async/batch_assignment.h"
+
+#include "core/status.h"
+
+enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, FINISHED, COUNTERS };
+#define BATCH_LIMIT ((int64_t)1 << 60) /* no batch has such a number */
+
+int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner,
+                            enum assignment_rule rule, int worker, int workers, int slack)
+{
+  *a = (struct batch_assignment){.rule = rule, .worker = worker, .workers = workers, .slack = slack};
+  return shared_counters_create(&a->counters, comm, node, owner, COUNTERS);
+}
+
+void batch_assignment_free(struct batch_assignment *a)
+{
+  shared_counters_free(&a->counters);
+}
+
+static bool batch_assignment_hand_out(struct batch_assignment *a, int64_t batch, uint64_t *out)
+{
+  a->done++;
+  *out = (uint64_t)batch;
+  return true;
+}
+
+/* HALT: 0, or one more than the batch before which all stop. */
+bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
+{
+  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip a batch */
+    const int64_t next = shared_counters_add(&a->counters, NEXT, 1);
+    return next < (int64_t)end && batch_assignment_hand_out(a, next, batch);
+  }
+  const int64_t next = a->next, halt = shared_counters_read(&a->counters, HALT_CLOCK);
+  if (next >= (int64_t)end || (halt > 0 && next >= halt - 1))
+    return false;
+  a->next += a->rule == ASSIGN_STATIC ? a->workers : 1;
+  return batch_assignment_hand_out(a, next, batch);
+}
+
+void batch_assignment_finish(struct batch_assignment *a)
+{
+  shared_counters_add(&a->counters, FINISHED, 1);
+}
+
+/* The first to say it decides. Workers of the rule `each` end at one clock: nobody computes further than slack ahead of
+ * this one, and has then been given the batch after that at most. */
+void batch_assignment_halt(struct batch_assignment *a)
+{
+  if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)
+    return;
+  if (a->rule == ASSIGN_DYNAMIC)
+    shared_counters_add(&a->counters, NEXT, BATCH_LIMIT);
+  else
+    shared_counters_add(&a->counters, HALT_CLOCK, a->rule == ASSIGN_SPLIT ? a->next + a->slack + 3 : 1);
+}
+
+bool batch_assignment_all_finished(struct batch_assignment *a)
+{
+  return shared_counters_read(&a->counters, FINISHED) == a->workers;
+}
+
+/* Brings the words to what they are before the next batch. */
+static void batch_assignment_reset_counters(struct batch_assignment *a, struct trm_comm *comm, uint64_t updates)
+{
+  if (comm->rank == a->counters.owner) {
+    shared_counters_add(&a->counters, NEXT, (int64_t)updates - shared_counters_read(&a->counters, NEXT));
+    shared_counters_add(&a->counters, HALT_REQUESTS, -shared_counters_read(&a->counters, HALT_REQUESTS));
+    shared_counters_add(&a->counters, HALT_CLOCK, -shared_counters_read(&a->counters, HALT_CLOCK));
+    shared_counters_add(&a->counters, FINISHED, -shared_counters_read(&a->counters, FINISHED));
+  }
+  a->done = 0;
+  comm->ops->barrier(comm);
+}
+
+void batch_assignment_quiesce(struct batch_assignment *a, struct trm_comm *comm, bool is_leader, uint64_t *updates)
+{
+  comm->ops->barrier(comm);
+  int64_t done = is_leader ? a->done : 0;
+  comm->ops->allreduce(comm, &done, 1, TRM_INT64, a->rule == ASSIGN_SPLIT ? TRM_MAX : TRM_SUM);
+  *updates += (uint64_t)done;
+  batch_assignment_reset_counters(a, comm, *updates);
+}
+
+void batch_assignment_restart(struct batch_assignment *a, struct trm_comm *comm, uint64_t updates, bool restored)
+{
+  if (!restored || a->rule != ASSIGN_STATIC) {
+    const int64_t first = (int64_t)updates, workers = a->workers, worker = a->worker;
+    a->next = a->rule == ASSIGN_STATIC ? first + ((worker - first) % workers + workers) % workers : first;
+  }
+  comm->ops->barrier(comm);
+  batch_assignment_reset_counters(a, comm, updates);
+}

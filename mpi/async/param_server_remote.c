@@ -1,0 +1,270 @@
+/* Calls between nodes, and to dedicated servers. Each caller has DEPTH slots in the window of each home, and as many
+ * for the answers in its own: while one call is worked on the next one travels.
+ *
+ *   caller                                home
+ *     put head and payload, flush   -->     slot
+ *     put the number, flush         -->     sees a new number: runs the function
+ *     answer's slot                 <--     put head and payload, flush
+ *     sees the number               <--     put the number, flush
+ * / */
+#include <pthread.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/async/param_server_private.h"
+
+#define DEPTH 2
+/* Nanoseconds between two looks of the thread: a core loses 2 % by naps of a millisecond. Who has just called will call
+ * again, since a model has many pieces. */
+#define SLEEP_NS 1000000L
+#define SHORT_SLEEP_NS 10000L
+#define BUSY_S 1e-3 /* how long after a call the naps are short */
+
+/* The same for a call and its answer. */
+struct message_head {
+  _Atomic uint64_t number; /* 1, 2, ..: put last */
+  int32_t replica, kind, has_in, wants_out;
+  uint64_t chunk;
+  int64_t seen, staleness;
+  double value[SERVER_VALUES], per_chunk;
+};
+#define HEAD_BYTES ((size_t)128)
+_Static_assert(sizeof(struct message_head) <= HEAD_BYTES, "a head has its room");
+
+/* One of the caller's slots at a home. */
+struct remote_call {
+  uint64_t number;
+  bool pending;
+  size_t chunk;
+};
+
+struct remote {
+  struct trm_window *window;
+  char *local;
+  size_t slot_bytes;
+  struct remote_call *calls;             /* (homes, DEPTH) */
+  uint64_t *answered;            /* (ranks, DEPTH) at a home: the number of the latest call */
+  float *scratch;                /* (piece) at a home: what the function gives back */
+  bool threaded;
+  pthread_t thread;
+  _Atomic bool stop;
+};
+
+static size_t remote_inbox(const struct param_server *s, int rank)
+{
+  const bool is_owner = rank >= s->first_owner && rank < s->first_owner + s->owners;
+  return is_owner ? (size_t)s->plan.comm->size * DEPTH * s->remote->slot_bytes : 0;
+}
+
+/* Offset of a caller's slot in the window of a home, and of its answer in the caller's. */
+static size_t remote_call_at(const struct param_server *s, int caller, int depth)
+{
+  return ((size_t)caller * DEPTH + (size_t)depth) * s->remote->slot_bytes;
+}
+
+static size_t remote_reply_at(const struct param_server *s, int caller, int owner, int depth)
+{
+  return remote_inbox(s, caller) + ((size_t)(owner - s->first_owner) * DEPTH + (size_t)depth) * s->remote->slot_bytes;
+}
+
+static size_t remote_chunk_elements(const struct param_server *s, size_t chunk)
+{
+  const size_t left = s->plan.elements - chunk * SERVER_CHUNK;
+  return left < SERVER_CHUNK ? left : SERVER_CHUNK;
+}
+
+/* Puts all but the number, then the number. */
+static void remote_deliver(struct param_server *s, int to, size_t offset, const struct message_head *head,
+                           const float *payload, size_t n)
+{
+  struct remote *r = s->remote;
+  const struct trm_comm_ops *ops = s->plan.comm->ops;
+  const size_t after = sizeof head->number;
+  ops->put(r->window, (const char *)head + after, sizeof *head - after, to, offset + after);
+  if (payload)
+    ops->put(r->window, payload, n * sizeof *payload, to, offset + HEAD_BYTES);
+  ops->flush(r->window, to);
+  ops->put(r->window, &head->number, after, to, offset);
+  ops->flush(r->window, to);
+}
+
+/* Has the slot at this offset of the own window got this number? */
+static bool remote_has_arrived(const struct param_server *s, size_t offset, uint64_t number)
+{
+  const struct message_head *head = (const struct message_head *)(s->remote->local + offset);
+  return atomic_load_explicit(&head->number, memory_order_acquire) == number;
+}
+
+/* -- at the home */
+
+static void remote_reply(struct param_server *s, int caller, int depth)
+{
+  struct remote *r = s->remote;
+  const struct message_head *request = (const struct message_head *)(r->local + remote_call_at(s, caller, depth));
+  const size_t n = remote_chunk_elements(s, request->chunk);
+  struct server_call call = {
+    .kind = request->kind,
+    .caller = caller,
+    .per_chunk = request->per_chunk,
+    .in = request->has_in ? (const float *)((const char *)request + HEAD_BYTES) : NULL,
+    .out = request->wants_out ? r->scratch : NULL,
+  };
+  memcpy(call.value, request->value, sizeof call.value);
+  struct message_head reply = {.number = request->number, .chunk = request->chunk};
+  reply.seen = param_server_run(s, request->replica, request->chunk, request->seen, &call);
+  reply.staleness = call.staleness;
+  reply.per_chunk = call.per_chunk;
+  remote_deliver(s, caller, remote_reply_at(s, caller, s->plan.comm->rank, depth), &reply, call.out, n);
+}
+
+/* Answers what has come. By one thread of a home alone. */
+static bool remote_reply_all(struct param_server *s)
+{
+  struct remote *r = s->remote;
+  bool any = false;
+  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* what others have put is seen */
+  for (int caller = 0; caller < s->plan.comm->size; caller++)
+    for (int depth = 0; depth < DEPTH; depth++) {
+      uint64_t *answered = &r->answered[caller * DEPTH + depth];
+      if (!remote_has_arrived(s, remote_call_at(s, caller, depth), *answered + 1))
+        continue;
+      ++*answered;
+      remote_reply(s, caller, depth);
+      any = true;
+    }
+  return any;
+}
+
+static void *remote_thread(void *context)
+{
+  struct param_server *s = context;
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals are for the rank itself */
+  double last_call = -BUSY_S;
+  while (!atomic_load_explicit(&s->remote->stop, memory_order_relaxed)) {
+    const double now = s->plan.comm->ops->clock(s->plan.comm);
+    if (remote_reply_all(s)) /* looks through MPI, and so lets it work */
+      last_call = now;
+    else
+      nanosleep(&(struct timespec){.tv_nsec = now - last_call < BUSY_S ? SHORT_SLEEP_NS : SLEEP_NS}, NULL);
+  }
+  return NULL;
+}
+
+bool remote_poll(struct param_server *s)
+{
+  return s->remote->answered && !s->remote->threaded && remote_reply_all(s);
+}
+
+/* -- at the caller */
+
+/* Takes the answers that have come. */
+static void remote_collect_replies(struct param_server *s, const struct server_request *request, int64_t *staleness)
+{
+  struct remote *r = s->remote;
+  struct trm_comm *comm = s->plan.comm;
+  bool any = false;
+  comm->ops->flush(r->window, comm->rank);
+  for (int i = 0; i < s->owners * DEPTH; i++) {
+    struct remote_call *call = &r->calls[i];
+    const size_t offset = remote_reply_at(s, comm->rank, s->first_owner + i / DEPTH, i % DEPTH);
+    if (!call->pending || !remote_has_arrived(s, offset, call->number))
+      continue;
+    const struct message_head *head = (const struct message_head *)(r->local + offset);
+    if (request->out)
+      memcpy(request->out + call->chunk * SERVER_CHUNK, (const char *)head + HEAD_BYTES,
+             remote_chunk_elements(s, call->chunk) * sizeof(float));
+    if (request->seen && request->out)
+      request->seen[call->chunk] = head->seen;
+    if (request->per_chunk)
+      request->per_chunk[call->chunk] = head->per_chunk;
+    if (head->staleness > *staleness)
+      *staleness = head->staleness;
+    call->pending = false;
+    any = true;
+  }
+  if (!any)
+    comm->ops->progress(comm);
+}
+
+void remote_post(struct param_server *s, int owner, size_t chunk, const struct server_request *request,
+                 int64_t *staleness)
+{
+  struct remote *r = s->remote;
+  int depth = 0;
+  while (r->calls[(owner - s->first_owner) * DEPTH + depth].pending)
+    if (++depth == DEPTH) {
+      remote_collect_replies(s, request, staleness);
+      depth = 0;
+    }
+  struct remote_call *call = &r->calls[(owner - s->first_owner) * DEPTH + depth];
+  *call = (struct remote_call){.number = call->number + 1, .pending = true, .chunk = chunk};
+  struct message_head head = {
+    .number = call->number,
+    .replica = request->replica,
+    .kind = request->kind,
+    .has_in = request->in != NULL,
+    .wants_out = request->out != NULL,
+    .chunk = chunk,
+    .seen = request->seen ? request->seen[chunk] : 0,
+    .per_chunk = request->per_chunk ? request->per_chunk[chunk] : 0,
+  };
+  memcpy(head.value, request->value, sizeof head.value);
+  remote_deliver(s, owner, remote_call_at(s, s->plan.comm->rank, depth), &head,
+                 request->in ? request->in + chunk * SERVER_CHUNK : NULL, remote_chunk_elements(s, chunk));
+}
+
+void remote_await(struct param_server *s, const struct server_request *request, int64_t *staleness)
+{
+  for (int i = 0; i < s->owners * DEPTH; i++)
+    while (s->remote->calls[i].pending)
+      remote_collect_replies(s, request, staleness);
+}
+
+/* -- life */
+
+int remote_create(struct param_server *s)
+{
+  struct trm_comm *comm = s->plan.comm;
+  struct remote *r = trm_alloc(sizeof *r, "the parameter server");
+  s->remote = r;
+  const size_t chunk = s->plan.elements < SERVER_CHUNK ? s->plan.elements : SERVER_CHUNK;
+  r->slot_bytes = HEAD_BYTES + (chunk * sizeof(float) + 63) / 64 * 64;
+  const size_t calls = remote_inbox(s, comm->rank);
+  const size_t bytes = calls + (size_t)s->owners * DEPTH * r->slot_bytes;
+  r->calls = trm_alloc((size_t)s->owners * DEPTH * sizeof *r->calls, "the parameter server");
+  void *memory;
+  TRM_CHECK(comm->ops->window_create(comm, bytes, TRM_BYTE, "calls of the parameter server", &r->window, &memory));
+  r->local = memory;
+  if (calls == 0)
+    return TRM_OK;
+  r->answered = trm_alloc((size_t)comm->size * DEPTH * sizeof *r->answered, "the parameter server");
+  r->scratch = trm_alloc(chunk * sizeof *r->scratch, "the parameter server");
+  if (s->plan.servers == 0) {
+    r->threaded = pthread_create(&r->thread, NULL, remote_thread, s) == 0;
+    if (!r->threaded)
+      return trm_error(TRM_FAILED, "the parameter server: cannot begin a thread");
+  }
+  return TRM_OK;
+}
+
+void remote_free(struct param_server *s)
+{
+  struct remote *r = s->remote;
+  s->plan.comm->ops->barrier(s->plan.comm); /* nobody calls any more */
+  if (r->threaded) {
+    atomic_store(&r->stop, true);
+    pthread_join(r->thread, NULL);
+  }
+  s->plan.comm->ops->window_free(&r->window);
+  trm_free(r->scratch);
+  trm_free(r->answered);
+  trm_free(r->calls);
+  trm_free(r);
+  s->remote = NULL;
+}

@@ -1,0 +1,132 @@
+#include "mpi/async/server_weights.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+
+int server_weights_check(const struct trm_strategy *s, bool divides)
+{
+  const char *name = s->ops->name;
+  if (s->options->strategy.tau > 1)
+    return trm_error(TRM_USAGE, "strategy.tau: %s sends the gradient of every batch (asgd can go on alone)", name);
+  if (!divides && strcmp(s->options->strategy.rate, "staleness") == 0)
+    return trm_error(TRM_USAGE, "strategy.rate=staleness: %s has an answer of its own to staleness, and keeps the rate",
+                     name);
+  return TRM_OK;
+}
+
+int server_weights_before_forward(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  if (!w->fresh)
+    worker_exchange(s, SERVER_PULL, NULL, NULL, s->w, false);
+  w->fresh = true;
+  return TRM_OK;
+}
+
+void server_weights_share_statistics(struct trm_strategy *s)
+{
+  const float share = 1.0f / (float)worker_of(s)->workers;
+  for (size_t i = trm_optimizer_trained(s->optimizer); i < s->elements; i++)
+    s->g[i] *= share;
+}
+
+int server_weights_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
+{
+  TRM_CHECK(worker_check(s, sums));
+  server_weights_share_statistics(s);
+  const struct trm_update update = worker_update(s, rate, 0);
+  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [SERVER_SCALE] = (double)update.scale};
+  worker_exchange(s, SERVER_PUSH, value, s->g, s->w, true);
+  return TRM_OK;
+}
+
+void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk,
+                           const struct trm_update *update, const float *g)
+{
+  float *state[TRM_MAX_STATES - 1] = {NULL};
+  for (int i = 0; i < s->optimizer->states; i++)
+    state[i] = server_array(chunk, 1 + i);
+  trm_optimizer_apply(s->optimizer, s->device, update, NULL, chunk->low, chunk->n, server_array(chunk, 0), g, state);
+}
+
+void server_weights_reply(const struct server_chunk *chunk, struct server_call *call)
+{
+  if (call->out)
+    memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+}
+
+size_t server_weights_trained(const struct trm_strategy *s, size_t low, size_t n)
+{
+  const size_t trained = trm_optimizer_trained(s->optimizer), left = trained > low ? trained - low : 0;
+  return left < n ? left : n;
+}
+
+/* The rule of sgd adds. */
+static void server_weights_axpy(const struct trm_strategy *s, double factor, size_t n, float *to, const float *g)
+{
+  const struct trm_update update = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
+  if (n > 0)
+    s->device->ops->update(s->device, &update, to, g, NULL, NULL, n);
+}
+
+void server_weights_add_scaled(const struct trm_strategy *s, double factor, double share, size_t low, size_t n,
+                               float *to, const float *g)
+{
+  const size_t trained = server_weights_trained(s, low, n);
+  server_weights_axpy(s, factor, trained, to, g);
+  server_weights_axpy(s, share, n - trained, to + trained, g + trained);
+}
+
+/* -- between steps */
+
+static int server_weights_states(const struct trm_strategy *s)
+{
+  return worker_of(s)->plan.local ? 0 : s->optimizer->states;
+}
+
+int server_weights_quiesce(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  batch_assignment_quiesce(&w->assignment, w->all, w->number >= 0 && w->group->rank == 0, &s->updates);
+  w->fresh = w->halted = false;
+  param_server_gather(w->server, 0, s->optimizer->ema > 0 ? server_weights_states(s) : 0, s->eval_weights);
+  return TRM_OK;
+}
+
+int server_weights_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
+{
+  struct worker *w = worker_of(s);
+  for (int i = 0; i <= server_weights_states(s); i++) {
+    if (!w->view[i])
+      w->view[i] = trm_alloc(s->elements * sizeof(float), "the whole state");
+    param_server_gather(w->server, 0, i, w->view[i]);
+    view[i] = w->view[i];
+  }
+  for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
+    view[i] = w->state[i - 1]; /* rank 0's own */
+  return TRM_OK;
+}
+
+int server_weights_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  struct worker *w = worker_of(s);
+  const size_t bytes = s->elements * sizeof(float);
+  for (int i = 0; i <= server_weights_states(s); i++)
+    if (from[i])
+      param_server_scatter(w->server, 0, i, from[i]);
+  if (!s->local_state_restored) {
+    param_server_set_clocks(w->server, (int64_t)updates);
+    if (from[0])
+      memcpy(s->w, from[0], bytes);
+    for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
+      if (from[i])
+        memcpy(w->state[i - 1], from[i], bytes);
+  }
+  s->updates = updates;
+  batch_assignment_restart(&w->assignment, w->all, updates, s->local_state_restored);
+  param_server_gather(w->server, 0, s->optimizer->ema > 0 ? server_weights_states(s) : 0, s->eval_weights);
+  w->fresh = false;
+  return TRM_OK;
+}

@@ -1,0 +1,182 @@
+#include "plan/dry_run.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+
+/* -- what is asked for */
+
+/* An address that looks like one, to count on from. */
+static void *dry_run_address(void)
+{
+  return (void *)((uintptr_t)1 << 40);
+}
+
+static size_t *dry_run_entry(struct trm_dry_run_account *account, const char *what)
+{
+  static const struct {
+    const char *what;
+    enum trm_dry_run_use use;
+  } uses[] = {
+    {"weights", TRM_DRY_RUN_WEIGHTS},         {"gradients", TRM_DRY_RUN_GRADIENTS},
+    {"optimizer states", TRM_DRY_RUN_STATES}, {"averaged weights", TRM_DRY_RUN_STATES},
+    {"activations", TRM_DRY_RUN_ACTIVATIONS}, {"losses of the rows", TRM_DRY_RUN_ACTIVATIONS},
+  };
+  for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
+    if (strcmp(uses[i].what, what) == 0)
+      return &account->bytes[uses[i].use];
+  return &account->bytes[TRM_DRY_RUN_BUFFERS];
+}
+
+/* -- ranks */
+
+static struct trm_dry_run_comm *dry_run_comm_of(struct trm_comm *comm)
+{
+  return (struct trm_dry_run_comm *)comm;
+}
+
+static void dry_run_barrier(struct trm_comm *comm)
+{
+  (void)comm;
+}
+
+static void dry_run_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
+{
+  (void)comm, (void)data, (void)count, (void)type, (void)root;
+}
+
+/* Sums are asked for while steps are made, never before. */
+static void dry_run_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
+{
+  (void)comm, (void)data, (void)count, (void)type, (void)op;
+}
+
+static void dry_run_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type)
+{
+  const size_t bytes = count * trm_type_bytes(type);
+  for (int i = 0; i < comm->size; i++)
+    memmove((char *)all + (size_t)i * bytes, mine, bytes);
+}
+
+static struct trm_comm *dry_run_group(struct trm_comm *comm, int size, int node_ranks)
+{
+  struct trm_dry_run_comm *created = trm_alloc(sizeof *created, "a dry-run communicator");
+  trm_dry_run_comm_open(created, size, node_ranks < size ? node_ranks : size, dry_run_comm_of(comm)->account);
+  return &created->base;
+}
+
+/* This is the last rank of all and of its node: by its color the split is told. */
+static struct trm_comm *dry_run_split(struct trm_comm *comm, int color, int key)
+{
+  (void)key;
+  const int node_ranks = dry_run_comm_of(comm)->node_ranks;
+  if (color < 0)
+    return NULL;
+  if (color == 0)
+    return dry_run_group(comm, comm->size, node_ranks);
+  return color == comm->size - 1 ? dry_run_group(comm, 1, 1) : dry_run_group(comm, comm->size / node_ranks, 1);
+}
+
+static struct trm_comm *dry_run_split_node(struct trm_comm *comm, const char *domain)
+{
+  (void)domain;
+  return dry_run_group(comm, dry_run_comm_of(comm)->node_ranks, dry_run_comm_of(comm)->node_ranks);
+}
+
+static void dry_run_release(struct trm_comm *comm)
+{
+  trm_free(comm);
+}
+
+static int dry_run_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+{
+  struct trm_dry_run_account *account = dry_run_comm_of(comm)->account;
+  const size_t size = (size_t)comm->size, others = (size - 1) * bytes;
+  *dry_run_entry(account, what) += bytes;
+  account->peer_bytes += strcmp(what, "buffers of units") == 0 ? others / size : others;
+  *shared = (struct trm_shared){
+    .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .local = dry_run_address(), .bytes = bytes};
+  for (int i = 0; i < comm->size; i++)
+    shared->base[i] = shared->local;
+  return TRM_OK;
+}
+
+static void dry_run_unshare(struct trm_comm *comm, struct trm_shared *shared)
+{
+  (void)comm;
+  trm_free(shared->base);
+  *shared = (struct trm_shared){0};
+}
+
+static void dry_run_wait(struct trm_request **request)
+{
+  *request = NULL;
+}
+
+static double dry_run_clock(struct trm_comm *comm)
+{
+  (void)comm;
+  return 0;
+}
+
+static const struct trm_comm_ops dry_run_comm_ops = {
+  .name = "dry_run",
+  .barrier = dry_run_barrier,
+  .broadcast = dry_run_broadcast,
+  .allreduce = dry_run_allreduce,
+  .allgather = dry_run_allgather,
+  .wait = dry_run_wait,
+  .split = dry_run_split,
+  .split_node = dry_run_split_node,
+  .release = dry_run_release,
+  .share = dry_run_share,
+  .unshare = dry_run_unshare,
+  .clock = dry_run_clock,
+};
+
+void trm_dry_run_comm_open(struct trm_dry_run_comm *comm, int size, int node_ranks, struct trm_dry_run_account *account)
+{
+  *comm = (struct trm_dry_run_comm){
+    .base = {.ops = &dry_run_comm_ops, .rank = size - 1, .size = size}, .node_ranks = node_ranks, .account = account};
+}
+
+/* -- the device */
+
+static int dry_run_device_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+{
+  *dry_run_entry(((struct trm_dry_run_device *)device)->account, what) += bytes;
+  *memory = dry_run_address();
+  return TRM_OK;
+}
+
+static void dry_run_device_release(struct trm_device *device, void *memory)
+{
+  (void)device, (void)memory;
+}
+
+static void dry_run_device_fill(struct trm_device *device, float *to, float value, size_t n)
+{
+  (void)device, (void)to, (void)value, (void)n;
+}
+
+static int dry_run_device_sync(struct trm_device *device)
+{
+  (void)device;
+  return TRM_OK;
+}
+
+static const struct trm_device_ops dry_run_device_ops = {
+  .name = "dry_run",
+  .alloc = dry_run_device_alloc,
+  .release = dry_run_device_release,
+  .fill = dry_run_device_fill,
+  .sync = dry_run_device_sync,
+};
+
+void trm_dry_run_device_open(struct trm_dry_run_device *device, const struct trm_device *real,
+                             struct trm_dry_run_account *account)
+{
+  *device = (struct trm_dry_run_device){.base = *real, .account = account};
+  device->base.ops = &dry_run_device_ops;
+}

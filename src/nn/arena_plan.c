@@ -1,0 +1,368 @@
+/* Lifetimes of the arrays of a step, and their places in the arena.
+ *
+ * Moments: forward of layer i is i, the loss is `last`; then, segment by segment from the last one, those of its layers
+ * that compute again, and backward of its layers. Placement is greedy by size: the largest first, each at the lowest
+ * offset that is free for its whole life (Pisarchyk & Lee 2020).
+ *
+ * Several gradients may be one array: those of what an add reads are that of its output, and layers in place hand
+ * theirs on. So an array is written over only at a moment when no other gradient that still waits to be read is in
+ * it. */
+#include "nn/arena_plan.h"
+
+#include <stdlib.h>
+
+#include "core/memory.h"
+#include "nn/recompute.h"
+
+enum { NONE = -1, ALIGN = TRM_ALIGNMENT / (int)sizeof(float) };
+
+struct block {
+  size_t elements, offset;
+  int first_use, last_use; /* first and last moment of use */
+  bool persistent;     /* outlasts a pass */
+};
+
+/* The blocks of a plan, and which one each array uses; NONE: no array. Values, workspaces, scratches as in trm_arena_plan. */
+struct blocks {
+  const struct trm_layer *layer; /* (last) */
+  const struct trm_arena_plan *plan;   /* its segments */
+  int first, last;
+  size_t rows;
+  struct block *block;
+  int count;
+  int *value, *work;       /* (2, last) */
+  int *gradient;           /* (last) */
+  int *scratch;            /* (3, last) */
+  int *flow;               /* (last, 2, 3): write, earlier, sum */
+  int *recompute_time, *backward_time;  /* (last) moments: forward recompute, backward; NONE: not at all */
+  int *relocated;            /* (last) 1: its value is computed again, and at another place */
+  int *last_read;               /* (2, last) the last moment at which a value is read: forward's, the repetition's */
+};
+
+static size_t arena_value_elements(const struct blocks *blocks, int layer)
+{
+  return blocks->rows * trm_shape_count(&blocks->layer[layer].out);
+}
+
+static int arena_add_block(struct blocks *blocks, size_t elements, int first_use)
+{
+  blocks->block[blocks->count] = (struct block){
+    .elements = (elements + ALIGN - 1) / ALIGN * ALIGN, .first_use = first_use, .last_use = first_use};
+  return blocks->count++;
+}
+
+static void arena_extend_life(struct blocks *blocks, int block, int time)
+{
+  if (blocks->block[block].last_use < time)
+    blocks->block[block].last_use = time;
+}
+
+/* Which of the two values of layer v layer i finds after the loss: an index into value and read. */
+static int arena_value_after_loss(const struct blocks *blocks, int i, int v)
+{
+  return blocks->relocated[v] == 1 && blocks->plan->segment_end[v] == blocks->plan->segment_end[i] ? blocks->last + v
+                                                                                                   : v;
+}
+
+static void arena_set_times(struct blocks *blocks, bool training)
+{
+  const struct trm_arena_plan *plan = blocks->plan;
+  int time = blocks->last + 1;
+  for (int end = blocks->last, begin; training && end > blocks->first; end = begin) {
+    for (begin = end; begin > blocks->first && plan->segment_end[begin - 1] == end;)
+      begin--;
+    for (int i = begin; i < end; i++)
+      if (plan->recompute[i])
+        blocks->recompute_time[i] = time++;
+    for (int i = end - 1; i >= begin; i--, time++)
+      if (blocks->layer[i].needs_dy)
+        blocks->backward_time[i] = time;
+  }
+}
+
+static void arena_note_read(struct blocks *blocks, int value, int time)
+{
+  if (blocks->last_read[value] < time)
+    blocks->last_read[value] = time;
+}
+
+/* A value that a later segment reads is kept: whoever computes it again does so at the same place. */
+static bool arena_is_kept(const struct blocks *blocks, int v)
+{
+  const struct trm_arena_plan *plan = blocks->plan;
+  for (int r = plan->segment_end[v]; r < blocks->last; r++)
+    if (blocks->layer[r].from == v || blocks->layer[r].addend == v)
+      return true;
+  return v == blocks->last - 1;
+}
+
+/* Until when each value is read. */
+static void arena_set_last_reads(struct blocks *blocks)
+{
+  const int last = blocks->last;
+  for (int v = blocks->first; v < last; v++)
+    blocks->relocated[v] = blocks->plan->recompute[v] && !arena_is_kept(blocks, v);
+  for (int i = blocks->first; i < last; i++) {
+    const struct trm_layer *layer = &blocks->layer[i];
+    const int operand[2] = {layer->from, layer->addend};
+    arena_note_read(blocks, i, i);
+    arena_note_read(blocks, arena_value_after_loss(blocks, i, i), blocks->recompute_time[i]);
+    if (layer->ops->keeps_output)
+      arena_note_read(blocks, arena_value_after_loss(blocks, i, i), blocks->backward_time[i]);
+    for (int k = 0; k < 2; k++) {
+      if (operand[k] < 0)
+        continue;
+      arena_note_read(blocks, operand[k], i);
+      arena_note_read(blocks, arena_value_after_loss(blocks, i, operand[k]), blocks->recompute_time[i]);
+      if (layer->ops->keeps_input)
+        arena_note_read(blocks, arena_value_after_loss(blocks, i, operand[k]), blocks->backward_time[i]);
+    }
+  }
+  arena_note_read(blocks, last - 1, last); /* by the loss */
+}
+
+/* Where layer i puts its value at a moment: over one that it reads and nobody reads later (never over the batch), or in
+ * a place of its own. after: after the loss. */
+static int arena_place_value(struct blocks *blocks, int i, int time, bool after)
+{
+  const struct trm_layer *layer = &blocks->layer[i];
+  const int operand[2] = {layer->from, layer->addend};
+  for (int k = 0; k < 2; k++) {
+    if (operand[k] < 0 || !layer->ops->in_place || layer->from == layer->addend)
+      continue;
+    const int value = after ? arena_value_after_loss(blocks, i, operand[k]) : operand[k];
+    if (blocks->last_read[value] == time)
+      return blocks->value[value];
+  }
+  return arena_add_block(blocks, arena_value_elements(blocks, i), time);
+}
+
+static void arena_plan_layer(struct blocks *blocks, int i, bool training)
+{
+  const struct trm_layer *layer = &blocks->layer[i];
+  const int last = blocks->last;
+  const bool recompute = training && blocks->plan->recompute[i], backward = training && layer->needs_dy;
+  blocks->value[i] = arena_place_value(blocks, i, i, false);
+  arena_extend_life(blocks, blocks->value[i], blocks->last_read[i]);
+  if (layer->workspace || layer->workspace_fixed) {
+    const size_t elements = layer->workspace_fixed + blocks->rows * layer->workspace;
+    blocks->work[i] = arena_add_block(blocks, elements, i);
+    blocks->work[last + i] = recompute ? arena_add_block(blocks, elements, blocks->recompute_time[i]) : blocks->work[i];
+    arena_extend_life(blocks, blocks->work[last + i], backward ? blocks->backward_time[i] : i);
+  }
+  const int time[] = {i, recompute ? blocks->recompute_time[i] : NONE, backward ? blocks->backward_time[i] : NONE};
+  for (int k = 0; k < 3; k++)
+    if (layer->scratch && time[k] != NONE)
+      blocks->scratch[k * last + i] = arena_add_block(blocks, layer->scratch, time[k]);
+}
+
+static void arena_plan_forward(struct blocks *blocks, bool training)
+{
+  const int last = blocks->last;
+  for (int i = blocks->first; i < last; i++)
+    arena_plan_layer(blocks, i, training);
+  for (int i = blocks->first; i < last; i++) {
+    blocks->value[last + i] = blocks->value[i];
+    if (blocks->relocated[i] == 1) {
+      blocks->value[last + i] = arena_place_value(blocks, i, blocks->recompute_time[i], true);
+      arena_extend_life(blocks, blocks->value[last + i], blocks->last_read[last + i]);
+    }
+  }
+}
+
+/* Whether, in backward of layer i, the block may be written over as the gradient of `value`: no gradient of another
+ * layer below is in it. */
+static bool arena_is_free(const struct blocks *blocks, int i, int value, int block)
+{
+  for (int below = blocks->first; below < i; below++)
+    if (below != value && blocks->gradient[below] == block)
+      return false;
+  return true;
+}
+
+/* Backward of layer i gives its part of the gradient of a value that it reads. */
+static void arena_plan_flow(struct blocks *blocks, int i, int value, int *flow)
+{
+  enum { WRITE, EARLIER, SUM };
+  const struct trm_layer *layer = &blocks->layer[i];
+  const int time = blocks->backward_time[i], dy = blocks->gradient[i];
+  const bool is_add = layer->addend != TRM_FROM_NONE;
+  int *gradient = &blocks->gradient[value];
+  if (is_add || (layer->ops->in_place && arena_is_free(blocks, i, i, dy)))
+    flow[WRITE] = dy;
+  else
+    flow[WRITE] = arena_add_block(blocks, arena_value_elements(blocks, value), time);
+  if (*gradient != NONE) {
+    flow[EARLIER] = *gradient;
+    arena_extend_life(blocks, *gradient, time);
+    if (arena_is_free(blocks, i, value, *gradient))
+      flow[SUM] = *gradient;
+    else
+      flow[SUM] = is_add ? arena_add_block(blocks, arena_value_elements(blocks, value), time) : flow[WRITE];
+  }
+  *gradient = flow[EARLIER] == NONE ? flow[WRITE] : flow[SUM];
+  arena_extend_life(blocks, *gradient, time);
+}
+
+static void arena_plan_backward(struct blocks *blocks)
+{
+  const struct trm_layer *layer = blocks->layer;
+  const int end = blocks->last - 1;
+  if (layer[end].ops->keeps_output || blocks->plan->recompute[end])
+    blocks->gradient[end] = arena_add_block(blocks, arena_value_elements(blocks, end), blocks->last);
+  else
+    blocks->gradient[end] = blocks->value[end]; /* the loss writes over the scores */
+  for (int i = end; i >= blocks->first; i--) {
+    if (!layer[i].needs_dy)
+      continue;
+    const int operand[2] = {layer[i].from, layer[i].addend};
+    arena_extend_life(blocks, blocks->gradient[i], blocks->backward_time[i]);
+    for (int k = 0; k < 2; k++)
+      if (operand[k] >= 0 && layer[operand[k]].needs_dy)
+        arena_plan_flow(blocks, i, operand[k], &blocks->flow[6 * i + 3 * k]);
+  }
+}
+
+static int arena_compare_blocks(const void *a, const void *b)
+{
+  const struct block *x = *(const struct block *const *)a, *y = *(const struct block *const *)b;
+  if (x->elements != y->elements)
+    return x->elements > y->elements ? -1 : 1;
+  return (x > y) - (x < y);
+}
+
+/* What is sent or received at the ends of the chain, and what lives from forward to backward. */
+static void arena_mark_persistent(struct blocks *blocks)
+{
+  for (int b = 0; b < blocks->count; b++)
+    blocks->block[b].persistent =
+      blocks->block[b].first_use <= blocks->last && blocks->block[b].last_use >= blocks->last;
+  const int first = blocks->first;
+  if (blocks->layer[first].from == TRM_FROM_NONE) {
+    blocks->block[blocks->value[first]].persistent = true;
+    if (blocks->gradient[first] != NONE)
+      blocks->block[blocks->gradient[first]].persistent = true;
+  }
+}
+
+/* Sets the offsets of the blocks that stay, or of the others, from `begin` up; returns where they end. */
+static size_t arena_place_blocks(struct blocks *blocks, bool persistent, size_t begin)
+{
+  struct block **order = trm_alloc((size_t)blocks->count * sizeof *order, "arena plan");
+  int count = 0;
+  for (int i = 0; i < blocks->count; i++)
+    if (blocks->block[i].persistent == persistent)
+      order[count++] = &blocks->block[i];
+  qsort(order, (size_t)count, sizeof *order, arena_compare_blocks);
+  size_t total = begin;
+  for (int i = 0; i < count; i++) {
+    struct block *b = order[i];
+    b->offset = begin;
+    for (bool moved = true; moved;) { /* up past whatever is in the way, until nothing is */
+      moved = false;
+      for (int j = 0; j < i; j++) {
+        const struct block *o = order[j];
+        const bool overlap = b->first_use <= o->last_use && o->first_use <= b->last_use;
+        if (overlap && b->offset < o->offset + o->elements && o->offset < b->offset + b->elements) {
+          b->offset = o->offset + o->elements;
+          moved = true;
+        }
+      }
+    }
+    if (total < b->offset + b->elements)
+      total = b->offset + b->elements;
+  }
+  trm_free(order);
+  return total;
+}
+
+/* The offsets of n blocks. */
+static void arena_copy_offsets(const struct blocks *blocks, const int *block, int n, size_t *offset)
+{
+  for (int i = 0; i < n; i++)
+    offset[i] = block[i] == NONE ? 0 : blocks->block[block[i]].offset;
+}
+
+/* A layer has at most two values and workspaces, three scratches and four of its flows. */
+enum { MAX_BLOCKS = 11, ARRAYS_PER_LAYER = 19 };
+
+static void arena_create_blocks(struct blocks *blocks)
+{
+  const size_t n = (size_t)blocks->last;
+  blocks->block = trm_alloc(MAX_BLOCKS * n * sizeof *blocks->block, "arena plan");
+  int *index = trm_alloc(ARRAYS_PER_LAYER * n * sizeof *index, "arena plan");
+  for (size_t i = 0; i < ARRAYS_PER_LAYER * n; i++)
+    index[i] = NONE;
+  blocks->value = index;
+  blocks->work = index + 2 * n;
+  blocks->gradient = index + 4 * n;
+  blocks->scratch = index + 5 * n;
+  blocks->flow = index + 8 * n;
+  blocks->recompute_time = index + 14 * n;
+  blocks->backward_time = index + 15 * n;
+  blocks->relocated = index + 16 * n;
+  blocks->last_read = index + 17 * n;
+}
+
+static struct trm_arena_plan *arena_alloc_plan(int first, int last)
+{
+  const size_t n = (size_t)last;
+  struct trm_arena_plan *plan = trm_alloc(sizeof *plan, "arena plan");
+  size_t *offsets = trm_alloc(8 * n * sizeof *offsets, "arena plan");
+  *plan = (struct trm_arena_plan){.first = first,
+                                  .last = last,
+                                  .value = offsets,
+                                  .work = offsets + 2 * n,
+                                  .gradient = offsets + 4 * n,
+                                  .scratch = offsets + 5 * n,
+                                  .transient_offset = SIZE_MAX,
+                                  .flow = trm_alloc(2 * n * sizeof *plan->flow, "arena plan"),
+                                  .segment_end = trm_alloc(n * sizeof *plan->segment_end, "arena plan"),
+                                  .recompute = trm_alloc(n * sizeof *plan->recompute, "arena plan")};
+  return plan;
+}
+
+struct trm_arena_plan *trm_arena_plan_create(const struct trm_layer *layer, int first, int last,
+                                             const struct trm_arena_request *request)
+{
+  struct trm_arena_plan *plan = arena_alloc_plan(first, last);
+  plan->recompute_last = request->separate_transient && !layer[last - 1].is_output;
+  trm_recompute_plan(layer, first, last, request->training ? request->recompute_blocks : 0, plan->recompute_last,
+                     plan->segment_end, plan->recompute);
+  struct blocks blocks = {.layer = layer, .plan = plan, .first = first, .last = last, .rows = request->rows};
+  arena_create_blocks(&blocks);
+  arena_set_times(&blocks, request->training);
+  arena_set_last_reads(&blocks);
+  arena_plan_forward(&blocks, request->training);
+  if (request->training)
+    arena_plan_backward(&blocks);
+  if (request->separate_transient) {
+    arena_mark_persistent(&blocks);
+    plan->transient_offset = arena_place_blocks(&blocks, true, 0);
+  }
+  plan->elements = arena_place_blocks(&blocks, false, request->separate_transient ? plan->transient_offset : 0);
+  arena_copy_offsets(&blocks, blocks.value, 2 * last, plan->value);
+  arena_copy_offsets(&blocks, blocks.work, 2 * last, plan->work);
+  arena_copy_offsets(&blocks, blocks.gradient, last, plan->gradient);
+  arena_copy_offsets(&blocks, blocks.scratch, 3 * last, plan->scratch);
+  for (int i = 0; i < 2 * last; i++) {
+    size_t offset[3];
+    arena_copy_offsets(&blocks, &blocks.flow[3 * i], 3, offset);
+    plan->flow[i] = (struct trm_gradient_flow){
+      .write = offset[0], .accumulates = blocks.flow[3 * i + 1] != NONE, .earlier = offset[1], .sum = offset[2]};
+  }
+  trm_free(blocks.block);
+  trm_free(blocks.value);
+  return plan;
+}
+
+void trm_arena_plan_free(struct trm_arena_plan *plan)
+{
+  if (!plan)
+    return;
+  trm_free(plan->value);
+  trm_free(plan->flow);
+  trm_free(plan->segment_end);
+  trm_free(plan->recompute);
+  trm_free(plan);
+}

@@ -1,0 +1,143 @@
+/* From the chain of all layers to the chunks of one rank. */
+#include "nn/partition.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+/* Is the value that layer i computes read by a layer placed at `at` or behind? */
+static bool partition_is_read_after(const struct trm_layer *layer, int layers, int i, int at)
+{
+  for (int r = i + 1; r < layers; r++)
+    if (layer[r].global_index >= at && (layer[r].from == i || layer[r].addend == i))
+      return true;
+  return false;
+}
+
+/* The one value that crosses the cut; TRM_FROM_NONE: there are several. */
+static int partition_crossing_value(const struct trm_layer *layer, int layers, int at)
+{
+  int value = TRM_FROM_NONE;
+  for (int i = 0; i < layers; i++) {
+    if (layer[i].global_index < at && partition_is_read_after(layer, layers, i, at)) {
+      if (value != TRM_FROM_NONE)
+        return TRM_FROM_NONE;
+      value = i;
+    }
+    if (layer[i].global_index >= at && (layer[i].from == TRM_FROM_BATCH || layer[i].addend == TRM_FROM_BATCH))
+      return TRM_FROM_NONE;
+  }
+  return value;
+}
+
+bool trm_partition_allowed(const struct trm_layer *layer, int layers, int at)
+{
+  return partition_crossing_value(layer, layers, at) != TRM_FROM_NONE;
+}
+
+/* A layer whose weight is another one's takes it as its own. */
+static void partition_untie(struct trm_layer *layer)
+{
+  for (int p = layer->parameters; p > 0; p--)
+    layer->parameter[p] = layer->parameter[p - 1];
+  layer->parameters++;
+  layer->parameter[0] = layer->tied->parameter[0];
+  layer->parameter[0].primary = false;
+  layer->tied = NULL;
+}
+
+/* Where the layers of the whole are in the part; TRM_FROM_NONE: not there. */
+struct partitioner {
+  const struct trm_layer *full; /* (layers) */
+  int layers;
+  struct trm_layer *built;
+  int count;
+  int *index; /* (layers) */
+};
+
+static int partition_find_value(const struct partitioner *c, int i)
+{
+  return i < 0 ? i : c->index[i];
+}
+
+/* A layer itself, not an entry in place of it; -1: it is not there. */
+static int partition_find_layer(const struct partitioner *c, const struct trm_layer *full)
+{
+  for (int i = 0; i < c->count; i++)
+    if (c->built[i].global_index == full->global_index && c->built[i].ops != &layer_chunk_input)
+      return i;
+  return -1;
+}
+
+static void partition_add_input(struct partitioner *c, int value)
+{
+  const struct trm_layer *from = &c->full[value];
+  c->built[c->count] = (struct trm_layer){.ops = &layer_chunk_input,
+                                          .number = from->number,
+                                          .global_index = from->global_index,
+                                          .from = TRM_FROM_NONE,
+                                          .addend = TRM_FROM_NONE,
+                                          .in = from->out,
+                                          .out = from->out,
+                                          .needs_dy = from->needs_dy};
+  c->index[value] = c->count++;
+}
+
+static void partition_add_layer(struct partitioner *c, int i)
+{
+  const struct trm_layer *full = &c->full[i];
+  struct trm_layer *layer = &c->built[c->count];
+  *layer = *full;
+  layer->from = partition_find_value(c, full->from);
+  layer->addend = partition_find_value(c, full->addend);
+  if (full->tied) {
+    const int tied = partition_find_layer(c, full->tied);
+    layer->tied = tied >= 0 ? &c->built[tied] : full->tied;
+    if (tied >= 0)
+      c->built[tied].shared = true;
+    else
+      partition_untie(layer);
+  }
+  layer->shared = false; /* until the layer that is tied to it is there */
+  c->index[i] = c->count++;
+}
+
+static int partition_add_chunk(struct partitioner *c, struct trm_layer_range range)
+{
+  if (range.first > 0) {
+    const int value = partition_crossing_value(c->full, c->layers, range.first);
+    if (value == TRM_FROM_NONE)
+      return trm_error(TRM_USAGE, "the model cannot be cut before layer %d: more than one value would cross",
+                       range.first);
+    partition_add_input(c, value);
+  }
+  for (int i = 0; i < c->layers; i++)
+    if (c->full[i].global_index >= range.first && c->full[i].global_index < range.last)
+      partition_add_layer(c, i);
+  return TRM_OK;
+}
+
+int trm_partition(const struct trm_model_part *part, struct trm_layer **layer, int *layers, int *end)
+{
+  struct partitioner c = {.full = *layer, .layers = *layers};
+  c.built = trm_alloc((size_t)(c.layers + part->chunks) * sizeof *c.built, "layers");
+  c.index = trm_alloc((size_t)c.layers * sizeof *c.index, "layers");
+  for (int i = 0; i < c.layers; i++)
+    c.index[i] = TRM_FROM_NONE;
+  int status = TRM_OK;
+  for (int k = 0; k < part->chunks && status == TRM_OK; k++) {
+    status = partition_add_chunk(&c, part->chunk[k]);
+    end[k] = c.count;
+  }
+  trm_free(c.index);
+  if (status != TRM_OK) {
+    trm_free(c.built);
+    return status;
+  }
+  trm_free(*layer);
+  *layer = c.built;
+  *layers = c.count;
+  return TRM_OK;
+}

@@ -1,0 +1,327 @@
+/* From the list of all layers to that of one rank of the tensor axis. Two walks: up, to learn how readers would like
+ * each value, then down, where each layer chooses by how its input has come to lie. */
+#include "nn/sharding.h"
+
+#include "core/comm.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "nn/layers/layers.h"
+
+static const struct trm_sharding replicated = {.kind = TRM_REPLICATED};
+
+/* -- lays */
+
+struct trm_sharding trm_sharding_by_feature(size_t groups, size_t units, size_t width)
+{
+  return (struct trm_sharding){.kind = TRM_SHARDED_BY_FEATURE, .groups = groups, .units = units, .width = width};
+}
+
+struct trm_sharding trm_sharding_of_shape(const struct trm_shape *shape)
+{
+  if (shape->sequence)
+    return trm_sharding_by_feature(1, shape->size[1], 1);
+  const size_t first = shape->dims ? shape->size[0] : 1;
+  return shape->dims == 3 ? trm_sharding_by_feature(1, first, shape->size[1] * shape->size[2])
+                          : trm_sharding_by_feature(1, trm_shape_count(shape), 1);
+}
+
+static bool sharding_equals(const struct trm_sharding *a, const struct trm_sharding *b, int size)
+{
+  if (a->kind != TRM_SHARDED_BY_FEATURE || b->kind != TRM_SHARDED_BY_FEATURE)
+    return a->kind == b->kind;
+  const size_t n = (size_t)size;
+  return a->groups == b->groups && a->units * a->width == b->units * b->width &&
+         (a->units == b->units || (a->units % n == 0 && b->units % n == 0));
+}
+
+/* What of a sample of the whole shape the part has. */
+static struct trm_slice sharding_slice(const struct trm_shape *full, const struct trm_sharding *sharding, int rank,
+                                       int size)
+{
+  struct trm_slice slice;
+  if (sharding->kind == TRM_SHARDED_BY_POSITION)
+    slice = (struct trm_slice){.outer = 1, .extent = full->size[0], .inner = full->size[1]};
+  else
+    slice = (struct trm_slice){.outer = (full->sequence ? full->size[0] : 1) * sharding->groups,
+                               .extent = sharding->units,
+                               .inner = sharding->width};
+  trm_interval(slice.extent, (size_t)size, (size_t)rank, &slice.low, &slice.high);
+  return slice;
+}
+
+static struct trm_shape sharding_shape(const struct trm_shape *full, const struct trm_sharding *sharding, int rank,
+                                       int size)
+{
+  struct trm_shape shape = *full;
+  if (sharding->kind == TRM_REPLICATED)
+    return shape;
+  const struct trm_slice slice = sharding_slice(full, sharding, rank, size);
+  const size_t units = slice.high - slice.low;
+  if (sharding->kind == TRM_SHARDED_BY_POSITION)
+    shape.size[0] = units;
+  else if (full->dims == 3) /* width is a number of images: whole channels */
+    shape.size[0] = sharding->groups * units * sharding->width / (full->size[1] * full->size[2]);
+  else
+    shape.size[full->sequence ? 1 : 0] = sharding->groups * units * sharding->width;
+  return shape;
+}
+
+/* -- for the layers */
+
+size_t trm_shard_units(const struct trm_shard_request *request, size_t units)
+{
+  size_t low, high;
+  trm_interval(units, (size_t)request->size, (size_t)request->rank, &low, &high);
+  return high - low;
+}
+
+void trm_shard_layer(struct trm_layer *layer, struct trm_shard_request *request, struct trm_sharding in,
+                     struct trm_sharding out)
+{
+  request->in = in;
+  request->out = out;
+  layer->in = sharding_shape(&layer->in, &in, request->rank, request->size);
+  layer->output_sharded = out.kind != TRM_REPLICATED;
+  if (layer->output_sharded)
+    layer->slice = sharding_slice(&layer->out, &out, request->rank, request->size);
+  layer->out = sharding_shape(&layer->out, &out, request->rank, request->size);
+}
+
+struct trm_sharding trm_prefer_output_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
+{
+  (void)layer;
+  return *out;
+}
+
+int trm_shard_like_input(struct trm_layer *layer, struct trm_shard_request *request)
+{
+  trm_shard_layer(layer, request, request->current, request->current);
+  return TRM_OK;
+}
+
+void trm_shard_parameter(const struct trm_shard_request *request, struct trm_parameter *parameter, int dim,
+                         size_t groups, size_t units)
+{
+  struct trm_slice *slice = &parameter->slice;
+  size_t before = 1, after = 1;
+  for (int d = 0; d < parameter->shape.dims; d++)
+    *(d < dim ? &before : &after) *= parameter->shape.size[d];
+  *slice = (struct trm_slice){.outer = before * groups, .extent = units, .inner = after / (groups * units)};
+  trm_interval(units, (size_t)request->size, (size_t)request->rank, &slice->low, &slice->high);
+  parameter->shape.size[dim] = parameter->shape.size[dim] / units * (slice->high - slice->low);
+  parameter->count = slice->outer * (slice->high - slice->low) * slice->inner;
+}
+
+/* -- the walks */
+
+struct sharder {
+  const struct trm_model_part *part;
+  const struct trm_layer *full; /* (layers) */
+  int layers;
+  struct trm_sharding *preferred; /* (layers) of the output */
+  struct trm_layer *built;
+  int count;
+  struct trm_sharding *sharding;     /* (count) of the output; of summands: of their sum */
+  struct trm_shape *full_shape; /* (count) of the whole output */
+  int *layer_at, *output_at;     /* (layers) it, and its output, among those made */
+};
+
+/* For one layer: two moves for each of two inputs, itself, a move of its output; at the end another. */
+enum { MAX_BUILT = 7 };
+
+static const struct trm_shape *sharding_full_shape(const struct sharder *s, int index)
+{
+  return &s->full_shape[index];
+}
+
+/* From the last layer up: the first reader that has a wish gets it. */
+static void sharding_find_preferred(struct sharder *s)
+{
+  for (int i = s->layers - 1; i >= 0; i--) {
+    const struct trm_layer *layer = &s->full[i];
+    const int reads[2] = {layer->from, layer->addend};
+    if (!layer->ops->preferred_sharding)
+      continue;
+    const struct trm_sharding preferred = layer->ops->preferred_sharding(layer, &s->preferred[i]);
+    for (int k = 0; k < 2; k++)
+      if (reads[k] >= 0 && s->preferred[reads[k]].kind == TRM_REPLICATED)
+        s->preferred[reads[k]] = preferred;
+  }
+}
+
+static struct trm_layer *sharding_append(struct sharder *s, const struct trm_shape *full, struct trm_sharding sharding)
+{
+  s->sharding[s->count] = sharding;
+  s->full_shape[s->count] = *full;
+  return &s->built[s->count++];
+}
+
+/* One move of the value at `from` (or of the batch); about: the lay that is not whole. Readers that want the same share
+ * it. */
+static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner, const struct trm_layer_ops *ops,
+                                int from, const struct trm_shape *full, struct trm_sharding to,
+                                struct trm_sharding sharded)
+{
+  static const struct {
+    const struct trm_layer_ops *ops;
+    enum trm_reshard reshard[2];
+  } kinds[] = {{&layer_all_reduce, {TRM_RESHARD_ALL_REDUCE, TRM_RESHARD_NONE}},
+               {&layer_reduce_scatter, {TRM_RESHARD_REDUCE_SCATTER, TRM_RESHARD_ALL_GATHER}},
+               {&layer_all_gather_partial, {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_REDUCE_SCATTER}},
+               {&layer_all_gather, {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_SLICE}},
+               {&layer_slice, {TRM_RESHARD_SLICE, TRM_RESHARD_ALL_GATHER}}};
+  const int rank = s->part->tensor_rank, size = s->part->tensor_size;
+  for (int i = 0; i < s->count; i++)
+    if (s->built[i].ops == ops && s->built[i].from == from && sharding_equals(&s->sharding[i], &to, size))
+      return i;
+  const struct trm_shape before = from >= 0 ? s->built[from].out : *full;
+  const bool needed = from >= 0 && s->built[from].needs_dy;
+  struct trm_layer *layer = sharding_append(s, full, to);
+  *layer = (struct trm_layer){.ops = ops,
+                              .number = owner->number,
+                              .global_index = owner->global_index,
+                              .from = from,
+                              .addend = TRM_FROM_NONE,
+                              .in = before,
+                              .out = sharding_shape(full, &to, rank, size),
+                              .tensor_rank = rank,
+                              .tensor_size = size,
+                              .output_sharded = to.kind != TRM_REPLICATED,
+                              .needs_dy = needed,
+                              .needs_dx = needed};
+  if (sharded.kind != TRM_REPLICATED)
+    layer->slice = sharding_slice(full, &sharded, rank, size);
+  for (size_t m = 0; m < sizeof kinds / sizeof *kinds; m++)
+    if (kinds[m].ops == ops)
+      for (int k = 0; k < 2; k++)
+        layer->reshard[k] = kinds[m].reshard[k];
+  return s->count - 1;
+}
+
+/* The value as the reader takes it. fans: each rank's reader does a part of the work on the whole. *summed: then moving
+ * the gradient back sums it already. */
+static int sharding_convert(struct sharder *s, const struct trm_layer *reader, int from, struct trm_sharding to,
+                            bool partial, bool *reduced)
+{
+  const struct trm_shape full = from >= 0 ? *sharding_full_shape(s, from) : reader->in;
+  const struct trm_sharding current = from >= 0 ? s->sharding[from] : replicated;
+  *reduced = false;
+  if (sharding_equals(&current, &to, s->part->tensor_size))
+    return from;
+  if (current.kind != TRM_REPLICATED) {
+    *reduced = partial && to.kind == TRM_REPLICATED && current.kind == TRM_SHARDED_BY_POSITION;
+    from = sharding_add_reshard(s, reader, *reduced ? &layer_all_gather_partial : &layer_all_gather, from, &full,
+                                replicated, current);
+  }
+  return to.kind == TRM_REPLICATED ? from : sharding_add_reshard(s, reader, &layer_slice, from, &full, to, to);
+}
+
+/* Are sequences of this shape to be divided by positions? */
+static bool sharding_wants_positions(const struct sharder *s, const struct trm_shape *shape)
+{
+  return s->part->sequence_parallel && shape->sequence && shape->size[0] % (size_t)s->part->tensor_size == 0;
+}
+
+/* Both values of an add alike: by positions if one is, then by features. */
+static int sharding_shard_add(struct sharder *s, int i)
+{
+  struct trm_layer layer = s->full[i];
+  const int from[2] = {layer.from >= 0 ? s->output_at[layer.from] : layer.from,
+                       layer.addend >= 0 ? s->output_at[layer.addend] : layer.addend};
+  struct trm_sharding sharding = replicated;
+  bool reduced;
+  for (int k = 0; k < 2; k++)
+    if (from[k] >= 0 && s->sharding[from[k]].kind > sharding.kind)
+      sharding = s->sharding[from[k]];
+  const struct trm_shape full = layer.out;
+  layer.from = sharding_convert(s, &layer, from[0], sharding, false, &reduced);
+  layer.addend = sharding_convert(s, &layer, from[1], sharding, false, &reduced);
+  struct trm_shard_request request = {.rank = s->part->tensor_rank, .size = s->part->tensor_size};
+  layer.tensor_rank = request.rank;
+  layer.tensor_size = request.size;
+  trm_shard_layer(&layer, &request, sharding, sharding);
+  s->output_at[i] = s->count;
+  *sharding_append(s, &full, sharding) = layer;
+  return TRM_OK;
+}
+
+static int sharding_shard_layer(struct sharder *s, int i)
+{
+  struct trm_layer layer = s->full[i];
+  const struct trm_shape full = layer.out;
+  const int from = layer.from >= 0 ? s->output_at[layer.from] : layer.from;
+  struct trm_shard_request request = {.rank = s->part->tensor_rank,
+                                      .size = s->part->tensor_size,
+                                      .current = from >= 0 ? s->sharding[from] : replicated,
+                                      .preferred = s->preferred[i]};
+  bool reduced = false;
+  const struct trm_layer reader = layer; /* with its whole input */
+  layer.tensor_rank = request.rank;
+  layer.tensor_size = request.size;
+  for (int p = 0; p < layer.parameters; p++) /* what stays whole counts once */
+    layer.parameter[p].primary = request.rank == 0;
+  if (layer.tied)
+    layer.tied = &s->built[s->layer_at[layer.tied - s->full]];
+  if (layer.ops->shard)
+    TRM_CHECK(layer.ops->shard(&layer, &request));
+  else
+    trm_shard_layer(&layer, &request, replicated, replicated);
+  layer.from = sharding_convert(s, &reader, from, request.in, layer.grad_input_partial, &reduced);
+  layer.grad_input_partial = layer.grad_input_partial && !reduced;
+  for (int p = 0; p < layer.parameters; p++)
+    layer.parameter[p].primary = request.rank == 0 || layer.parameter[p].slice.high - layer.parameter[p].slice.low <
+                                                        layer.parameter[p].slice.extent;
+  s->layer_at[i] = s->output_at[i] = s->count;
+  *sharding_append(s, &full, request.out) = layer;
+  if (layer.output_partial) {
+    const bool positions = sharding_wants_positions(s, &full);
+    const struct trm_sharding sharding = {.kind = positions ? TRM_SHARDED_BY_POSITION : TRM_REPLICATED};
+    s->output_at[i] = sharding_add_reshard(s, &layer, positions ? &layer_reduce_scatter : &layer_all_reduce,
+                                           s->output_at[i], &full, sharding, sharding);
+  }
+  return TRM_OK;
+}
+
+/* The scores as the loss reads them. */
+static void sharding_end_scores(struct sharder *s, bool sharded_loss)
+{
+  int end = s->output_at[s->layers - 1];
+  const struct trm_sharding sharding = s->sharding[end];
+  bool reduced;
+  if (sharding.kind == TRM_SHARDED_BY_POSITION ||
+      (sharding.kind == TRM_SHARDED_BY_FEATURE && (!sharded_loss || sharding.groups > 1 || sharding.width > 1)))
+    end = sharding_convert(s, &s->full[s->layers - 1], end, replicated, false, &reduced);
+  for (int i = 0; i < s->count; i++)
+    s->built[i].is_output = i == end;
+}
+
+int trm_model_shard(const struct trm_model_part *part, bool sharded_loss, struct trm_layer **layer, int *layers)
+{
+  const size_t n = (size_t)*layers, capacity = MAX_BUILT * n + 1;
+  struct sharder s = {.part = part, .full = *layer, .layers = *layers};
+  s.preferred = trm_alloc(n * sizeof *s.preferred, "layers");
+  s.output_at = trm_alloc(n * sizeof *s.output_at, "layers");
+  s.layer_at = trm_alloc(n * sizeof *s.layer_at, "layers");
+  s.built = trm_alloc(capacity * sizeof *s.built, "layers");
+  s.sharding = trm_alloc(capacity * sizeof *s.sharding, "layers");
+  s.full_shape = trm_alloc(capacity * sizeof *s.full_shape, "layers");
+  sharding_find_preferred(&s);
+  int status = TRM_OK;
+  for (int i = 0; i < s.layers && status == TRM_OK; i++)
+    status = s.full[i].addend != TRM_FROM_NONE ? sharding_shard_add(&s, i) : sharding_shard_layer(&s, i);
+  if (status == TRM_OK)
+    sharding_end_scores(&s, sharded_loss);
+  trm_free(s.preferred);
+  trm_free(s.output_at);
+  trm_free(s.layer_at);
+  trm_free(s.sharding);
+  trm_free(s.full_shape);
+  if (status != TRM_OK) {
+    trm_free(s.built);
+    return status;
+  }
+  trm_free(*layer);
+  *layer = s.built;
+  *layers = s.count;
+  return TRM_OK;
+}

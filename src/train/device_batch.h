@@ -1,0 +1,27 @@
+/* From host batch to device input: the one place where samples change address space. */
+#ifndef TRM_TRAIN_DEVICE_BATCH_H
+#define TRM_TRAIN_DEVICE_BATCH_H
+
+#include "nn/model.h"
+#include "train/dataset.h"
+
+/* Device copies of one batch; arrays grow as needed and belong to the feed. */
+struct trm_device_batch {
+  struct trm_device *device;
+  const struct trm_loss *loss;
+  struct trm_input_spec spec;
+  struct {
+    void *memory;
+    size_t bytes;
+  } dense, starts, columns, values, tokens, target_class, target_value;
+};
+
+void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_device *device,
+                             const struct trm_model *model);
+/* Uploads the batch and describes it in *input, valid until the next call. Two classes become -1 and +1 in
+ * target_value where the loss wants signed targets. */
+int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
+                            struct trm_input *input);
+void trm_device_batch_free(struct trm_device_batch *device_batch);
+
+#endif

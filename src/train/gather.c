@@ -1,0 +1,161 @@
+#include "train/gather.h"
+
+#include <string.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+
+enum { TAG_SLICE = 32010 };
+enum { NO_MORE = -1 };
+
+/* What a rank has of a tensor. */
+struct tensor_slice {
+  int32_t present;
+  struct trm_slice slice;
+};
+
+static const struct trm_parameter *gather_find_parameter(const struct trm_model *model, int number)
+{
+  for (int i = 0; i < trm_model_parameter_count(model); i++) {
+    const struct trm_parameter *p = trm_model_parameter(model, i);
+    if (p->number == number && p->primary)
+      return p;
+  }
+  return NULL;
+}
+
+static size_t gather_largest_tensor(const struct trm_model *model)
+{
+  size_t max_count = 1;
+  for (int i = 0; i < trm_model_parameter_count(model); i++)
+    if (trm_model_parameter(model, i)->count > max_count)
+      max_count = trm_model_parameter(model, i)->count;
+  return max_count;
+}
+
+int trm_model_gather_begin(struct trm_model_gather *g, const struct trm_grid *grid, struct trm_strategy *strategy,
+                           const struct trm_model *full_model, const struct trm_model *local_model)
+{
+  *g = (struct trm_model_gather){
+    .grid = grid, .strategy = strategy, .full_model = full_model, .local_model = local_model, .open = true};
+  g->rank0_has_all = grid->model->size == 1 && !strategy->ops->read;
+  if (!strategy->ops->read)
+    TRM_CHECK(strategy->ops->collect(strategy, g->view));
+  if (!g->rank0_has_all && grid->all->rank == 0)
+    g->tensor_buffer = trm_alloc(gather_largest_tensor(full_model) * sizeof *g->tensor_buffer, "a whole tensor");
+  if (!g->rank0_has_all && grid->model->size > 1 && grid->coord[TRM_AXIS_DATA] == 0) {
+    int64_t max_elements = (int64_t)gather_largest_tensor(local_model); /* rank 0 gets everybody's into the same room */
+    grid->model->ops->allreduce(grid->model, &max_elements, 1, TRM_INT64, TRM_MAX);
+    g->slice_buffer = trm_alloc((size_t)max_elements * sizeof *g->slice_buffer, "a tensor on its way");
+  }
+  return TRM_OK;
+}
+
+/* The host values of this rank's piece, on the first rank of the data axis. */
+static const float *gather_read_slice(struct trm_model_gather *g, int state, const struct trm_parameter *p)
+{
+  struct trm_strategy *s = g->strategy;
+  if (!s->ops->read)
+    return g->view[state] + p->offset;
+  float *to = g->slice_buffer ? g->slice_buffer : g->tensor_buffer; /* layers are whole: what is read is the tensor */
+  s->ops->read(s, state, p->offset, p->count, to);
+  return to;
+}
+
+static void gather_place_slice(const struct tensor_slice *slice, const float *values, float *tensor)
+{
+  const struct trm_slice *s = &slice->slice;
+  const size_t run_length = (s->high - s->low) * s->inner;
+  for (size_t o = 0; o < s->outer; o++)
+    memcpy(tensor + (o * s->extent + s->low) * s->inner, values + o * run_length, run_length * sizeof *tensor);
+}
+
+/* Collective: the pieces of one tensor come to rank 0. */
+static void gather_tensor(struct trm_model_gather *g, int state, int number)
+{
+  const struct trm_parameter *p = gather_find_parameter(g->local_model, number);
+  const float *values = p ? gather_read_slice(g, state, p) : NULL;
+  if (g->grid->coord[TRM_AXIS_DATA] != 0)
+    return;
+  struct trm_comm *comm = g->grid->model;
+  const struct tensor_slice mine = {.present = p != NULL, .slice = p ? p->slice : (struct trm_slice){0}};
+  struct tensor_slice *all = trm_alloc((size_t)comm->size * sizeof *all, "pieces of a tensor");
+  comm->ops->allgather(comm, &mine, all, sizeof mine, TRM_BYTE);
+  struct trm_request *request;
+  if (comm->rank > 0 && p) {
+    comm->ops->send_begin(comm, values, p->count, TRM_FLOAT, 0, TAG_SLICE, &request);
+    comm->ops->wait(&request);
+  }
+  for (int r = 0; r < comm->size && comm->rank == 0; r++) {
+    const struct trm_slice *s = &all[r].slice;
+    if (!all[r].present)
+      continue;
+    if (r > 0) {
+      comm->ops->receive_begin(comm, g->slice_buffer, s->outer * (s->high - s->low) * s->inner, TRM_FLOAT, r, TAG_SLICE,
+                               &request);
+      comm->ops->wait(&request);
+      gather_place_slice(&all[r], g->slice_buffer, g->tensor_buffer);
+    } else if (values != g->tensor_buffer) {
+      gather_place_slice(&mine, values, g->tensor_buffer);
+    }
+  }
+  trm_free(all);
+}
+
+int trm_model_gather_tensor(void *context, int state, int number, const float **values)
+{
+  struct trm_model_gather *g = context;
+  if (g->rank0_has_all) {
+    *values = g->view[state] + gather_find_parameter(g->local_model, number)->offset;
+    return TRM_OK;
+  }
+  int32_t request[2] = {state, number};
+  g->grid->all->ops->broadcast(g->grid->all, request, 2, TRM_INT32, 0);
+  gather_tensor(g, state, number);
+  *values = g->tensor_buffer;
+  return TRM_OK;
+}
+
+void trm_model_gather_end(struct trm_model_gather *g)
+{
+  struct trm_comm *all = g->grid->all;
+  if (g->open && !g->rank0_has_all && all->rank == 0)
+    all->ops->broadcast(all, (int32_t[]){NO_MORE, 0}, 2, TRM_INT32, 0);
+  while (g->open && !g->rank0_has_all && all->rank > 0) {
+    int32_t request[2];
+    all->ops->broadcast(all, request, 2, TRM_INT32, 0);
+    if (request[0] == NO_MORE)
+      break;
+    gather_tensor(g, request[0], request[1]);
+  }
+  g->open = false;
+  trm_free(g->slice_buffer);
+  trm_free(g->tensor_buffer);
+  g->slice_buffer = g->tensor_buffer = NULL;
+}
+
+void trm_model_restore_begin(struct trm_model_restore *f, struct trm_strategy *strategy, int states)
+{
+  *f = (struct trm_model_restore){.strategy = strategy, .states = states};
+  for (int i = 0; i < states && !strategy->ops->write; i++)
+    f->array[i] = trm_alloc(strategy->elements * sizeof(float), "what a run begins with");
+}
+
+int trm_model_restore_parameter(void *context, int state, const struct trm_parameter *p, const float *values)
+{
+  struct trm_model_restore *f = context;
+  if (f->strategy->ops->write)
+    return f->strategy->ops->write(f->strategy, state, p->offset, p->count, values);
+  memcpy(f->array[state] + p->offset, values, p->count * sizeof *values);
+  return TRM_OK;
+}
+
+int trm_model_restore_end(struct trm_model_restore *f, uint64_t updates, int status)
+{
+  const float *const from[TRM_MAX_STATES] = {f->array[0], f->array[1], f->array[2], f->array[3]};
+  if (status == TRM_OK)
+    status = f->strategy->ops->restore(f->strategy, from, updates);
+  for (int i = 0; i < f->states; i++)
+    trm_free(f->array[i]);
+  return status;
+}

@@ -1,0 +1,303 @@
+/* Where a run begins and what it leaves: initial weights, checkpoints, resuming. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/log.h"
+#include "core/memory.h"
+#include "core/status.h"
+#include "train/local_state.h"
+#include "train/trainer.h"
+
+/* The resolved options as YAML text. Caller frees with free(). */
+static char *restart_config_text(const struct trm_options *options)
+{
+  char *text = NULL;
+  size_t bytes = 0;
+  FILE *stream = open_memstream(&text, &bytes);
+  if (stream) {
+    trm_options_write(options, stream, NULL);
+    fclose(stream);
+  }
+  return text;
+}
+
+/* What rank 0 asks the others for: first tensors, then what they keep. */
+struct checkpoint_sources {
+  struct trm_model_gather tensors;
+  struct trm_local_state_gather local_states;
+};
+
+static int restart_next_local_states(void *context, int rank, const struct trm_local_state **states, int *count)
+{
+  struct checkpoint_sources *sources = context;
+  trm_model_gather_end(&sources->tensors); /* all tensors are written */
+  return trm_local_state_gather_next(&sources->local_states, rank, states, count);
+}
+
+/* Rank 0: writes what the sources give. */
+static int restart_write_file(struct trainer *t, const char *path, struct checkpoint_sources *sources)
+{
+  char *config = restart_config_text(t->options);
+  struct trm_checkpoint c = {
+    .seed = (uint64_t)t->options->run.seed,
+    .epoch = t->epoch,
+    .position = t->position,
+    .updates = t->strategy.updates,
+    .samples = t->samples,
+    .batch = (uint64_t)t->options->train.batch,
+    .best_loss = t->best_loss,
+    .best_accuracy = t->best_accuracy,
+    .best_updates = t->best_updates,
+    .stale_evaluations = t->stale_evaluations,
+    .wall_s = trainer_wall(t),
+    .model_text = t->full_model.text,
+    .loss_name = (char *)t->full_model.loss->name,
+    .config = config,
+    .data_digest = (char *)t->data->digest, /* read only, as all texts here */
+    .spec = t->full_model.spec,
+    .class_names = t->data->class_names,
+    .encoding = t->data->encoding,
+    .states = 1 + t->optimizer.states,
+    .read_tensor = trm_model_gather_tensor,
+    .read_tensor_context = &sources->tensors,
+    .local_state_ranks = sources->local_states.ranks,
+    .read_local_states = restart_next_local_states,
+    .read_local_states_context = sources,
+  };
+  for (int i = 0; i < c.states; i++)
+    c.state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
+  const int status = t->modules->checkpoint->write(path, &c, &t->full_model);
+  free(config);
+  return status;
+}
+
+/* Removes the oldest checkpoints beyond run.keep: the newest K of a run are always there. */
+static void restart_remove_old(const struct trainer *t)
+{
+  for (;;) {
+    char *oldest = NULL;
+    if (trm_run_dir_count_checkpoints(t->run_dir.path, &oldest) <= t->options->run.keep) {
+      trm_free(oldest);
+      return;
+    }
+    const bool removed = unlink(oldest) == 0;
+    trm_free(oldest);
+    if (!removed)
+      return;
+  }
+}
+
+/* last.h5 -> step-N.h5, replaced in one step. */
+static void restart_link_last(const struct trainer *t, const char *name)
+{
+  char *link = trm_format("%s/checkpoints/last.h5", t->run_dir.path);
+  char *temporary = trm_format("%s/checkpoints/last.new", t->run_dir.path);
+  unlink(temporary);
+  if (symlink(name, temporary) == 0 && rename(temporary, link) != 0)
+    unlink(temporary);
+  trm_free(temporary);
+  trm_free(link);
+}
+
+int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather)
+{
+  return trm_model_gather_begin(gather, t->grid, &t->strategy, &t->full_model, &t->model);
+}
+
+/* Collective. Rank 0 writes checkpoints/NAME. */
+static int restart_save_as(struct trainer *t, const char *name)
+{
+  struct checkpoint_sources sources;
+  TRM_CHECK(trm_agree(t->comm, trainer_stages_save_local_state(t)));
+  TRM_CHECK(
+    trm_local_state_gather_begin(&sources.local_states, t->comm, t->strategy.local_state, t->strategy.local_states));
+  TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
+  int status = TRM_OK;
+  if (t->comm->rank == 0) {
+    char *path = trm_format("%s/checkpoints/%s", t->run_dir.path, name);
+    status = restart_write_file(t, path, &sources);
+    trm_free(path);
+  }
+  trm_model_gather_end(&sources.tensors);
+  trm_local_state_gather_end(&sources.local_states);
+  return trm_agree(t->comm, status);
+}
+
+int trainer_save(struct trainer *t)
+{
+  if (t->saved_at == t->strategy.updates)
+    return TRM_OK;
+  char name[64];
+  snprintf(name, sizeof name, "step-%08llu.h5", (unsigned long long)t->strategy.updates);
+  TRM_CHECK(restart_save_as(t, name));
+  t->saved_at = t->strategy.updates;
+  if (t->comm->rank == 0) {
+    restart_link_last(t, name);
+    restart_remove_old(t);
+  }
+  return TRM_OK;
+}
+
+int trainer_save_best(struct trainer *t)
+{
+  return restart_save_as(t, "best.h5");
+}
+
+/* The weights of model.init, which rank 0 reads: whole, on every rank. Caller frees. NULL: none are named. */
+static int restart_read_initial_weights(struct trainer *t, float **w)
+{
+  const char *file = t->options->model_init;
+  *w = NULL;
+  if (file[0] == '\0')
+    return TRM_OK;
+  *w = trm_alloc(t->full_model.parameters * sizeof **w, "initial weights");
+  const int status =
+    trm_agree(t->comm, t->comm->rank == 0 ? t->modules->weights_read(file, &t->full_model, *w) : TRM_OK);
+  if (status != TRM_OK) {
+    trm_free(*w);
+    return status;
+  }
+  t->comm->ops->broadcast(t->comm, *w, t->full_model.parameters, TRM_FLOAT, 0);
+  trm_info("weights of %s", file);
+  return TRM_OK;
+}
+
+/* Initial values of what this rank has of a parameter: of the whole weights given, or drawn. */
+static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p, const float *given,
+                                   float *to)
+{
+  if (!given) {
+    trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
+    return;
+  }
+  given += trm_model_parameter(&t->full_model, p->number)->offset;
+  for (size_t e = 0; e < p->count; e++)
+    to[e] = given[trm_slice_full_index(&p->slice, e)];
+}
+
+static int restart_init_run(struct trainer *t)
+{
+  float *given;
+  TRM_CHECK(restart_read_initial_weights(t, &given));
+  struct trm_model_restore restore;
+  const int average = t->optimizer.ema > 0 ? t->optimizer.states : 0; /* begins as the weights */
+  trm_model_restore_begin(&restore, &t->strategy, 1 + average);
+  int status = TRM_OK;
+  for (int n = 0; n < trm_model_parameter_count(&t->model) && status == TRM_OK; n++) {
+    const struct trm_parameter *p = trm_model_parameter(&t->model, n);
+    float *values = trm_alloc(p->count * sizeof *values, "initial weights");
+    restart_init_parameter(t, p, given, values);
+    status = trm_model_restore_parameter(&restore, 0, p, values);
+    if (status == TRM_OK && average)
+      status = trm_model_restore_parameter(&restore, average, p, values);
+    trm_free(values);
+  }
+  trm_free(given);
+  return trm_model_restore_end(&restore, 0, trm_agree(t->comm, status));
+}
+
+/* Takes up the run that the checkpoint's head describes. */
+static int restart_read_position(struct trainer *t, const struct trm_checkpoint *c, const char *path)
+{
+  if (c->seed != (uint64_t)t->options->run.seed)
+    return trm_error(TRM_USAGE, "%s: the run has seed %llu, run.seed is %lld: it would not go on with the same samples",
+                     path, (unsigned long long)c->seed, (long long)t->options->run.seed);
+  if (strcmp(c->model_text, t->full_model.text) != 0)
+    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text,
+                     t->full_model.text);
+  if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
+    return trm_error(TRM_USAGE, "%s: the run's data set was another one than %s (their digests differ)", path,
+                     t->data->path);
+  if (c->batch != (uint64_t)t->options->train.batch)
+    trm_info("note: the run so far used batches of %llu", (unsigned long long)c->batch);
+  t->epoch = c->epoch;
+  t->position = c->position;
+  t->samples = c->samples;
+  if (trainer_epoch_done(t)) { /* a finished run that goes on for more epochs */
+    t->epoch++;
+    t->position = 0;
+  }
+  t->best_loss = c->best_loss;
+  t->best_accuracy = c->best_accuracy;
+  t->best_updates = c->best_updates;
+  t->stale_evaluations = c->stale_evaluations;
+  t->wall_before = c->wall_s;
+  return TRM_OK;
+}
+
+static int restart_missing_state(const struct trainer *t, const char *path, const char *state)
+{
+  const bool average = strcmp(state, "ema") == 0;
+  return trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which %s%s goes on with", path, state,
+                   average ? "optim.ema" : "optim.name=", average ? "" : t->options->optim.name);
+}
+
+/* The tensors of the checkpoint become the strategy's. Collective. */
+static int restart_read_arrays(struct trainer *t, struct trm_checkpoint *c, const char *path)
+{
+  int status = TRM_OK;
+  for (int i = 1; status == TRM_OK && i <= t->optimizer.states; i++)
+    if (i >= c->states || strcmp(c->state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
+      status = restart_missing_state(t, path, trm_optimizer_state_name(&t->optimizer, i - 1));
+  if (c->states > 1 + t->optimizer.states)
+    c->states = 1 + t->optimizer.states; /* the optimizer has no use for more */
+  struct trm_model_restore restore;
+  trm_model_restore_begin(&restore, &t->strategy, c->states);
+  if (status == TRM_OK)
+    status = t->modules->checkpoint->read_model_part(path, c, &t->full_model, &t->model, trm_model_restore_parameter,
+                                                     &restore);
+  status = trm_agree(t->comm, status);
+  if (status == TRM_OK)
+    status =
+      trm_local_state_restore(t->comm, t->modules->checkpoint, path, c->local_state_ranks, t->strategy.local_state,
+                              t->strategy.local_states, &t->strategy.local_state_restored);
+  return trm_model_restore_end(&restore, c->updates, status);
+}
+
+static int restart_resume_from(struct trainer *t, const char *path)
+{
+  struct trm_checkpoint c = {0};
+  int status = t->modules->checkpoint->read_head(path, &c);
+  if (status == TRM_OK)
+    status = restart_read_position(t, &c, path);
+  status = trm_agree(t->comm, status);
+  if (status == TRM_OK)
+    status = restart_read_arrays(t, &c, path);
+  if (status == TRM_OK)
+    status = trm_agree(t->comm, trainer_stages_resume(t));
+  if (status == TRM_OK) {
+    t->saved_at = c.updates;
+    trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,
+             (unsigned long long)c.updates);
+  }
+  trm_checkpoint_free(&c);
+  return status;
+}
+
+int trainer_init_or_resume(struct trainer *t)
+{
+  const char *from = t->options->run.resume;
+  t->saved_at = UINT64_MAX;
+  if (from[0] == '\0')
+    return restart_init_run(t);
+  if (strcmp(from, "auto") != 0)
+    return restart_resume_from(t, from);
+
+  /* the newest of the run directory as rank 0 sees it, so that all ranks read the same file */
+  char path[4096] = "";
+  if (t->comm->rank == 0) {
+    char *newest = trm_run_dir_newest_checkpoint(t->options->run.dir);
+    if (newest)
+      snprintf(path, sizeof path, "%s", newest);
+    trm_free(newest);
+  }
+  t->comm->ops->broadcast(t->comm, path, sizeof path, TRM_BYTE, 0);
+  if (path[0] != '\0')
+    return restart_resume_from(t, path);
+  trm_info("run.resume=auto: no checkpoint in %s yet, starting from the initial weights", t->options->run.dir);
+  return restart_init_run(t);
+}

@@ -1,0 +1,341 @@
+#ifdef HAVE_CONFIG_H
+#include <config.h>
+#endif
+
+#include "train/run_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/document.h"
+#include "core/memory.h"
+#include "core/status.h"
+
+static bool run_dir_file_exists(const char *path)
+{
+  struct stat s;
+  return stat(path, &s) == 0;
+}
+
+/* mkdir -p */
+static int run_dir_make_directories(const char *path)
+{
+  char *copy = trm_strdup(path);
+  int failed = 0;
+  for (char *p = copy + 1; !failed; p++) {
+    const char end = *p;
+    if (end != '/' && end != '\0')
+      continue;
+    *p = '\0';
+    if (mkdir(copy, 0777) != 0 && errno != EEXIST)
+      failed = errno;
+    *p = end;
+    if (end == '\0')
+      break;
+  }
+  trm_free(copy);
+  return failed ? trm_error(TRM_FAILED, "%s: cannot make the directory: %s", path, strerror(failed)) : TRM_OK;
+}
+
+static bool run_dir_is_checkpoint(const char *name)
+{
+  const size_t n = strlen(name);
+  return n > 3 && strcmp(name + n - 3, ".h5") == 0;
+}
+
+/* Removes what an earlier run left, and nothing else. */
+static void run_dir_remove_run(const char *path)
+{
+  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json"};
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    char *file = trm_format("%s/%s", path, files[i]);
+    unlink(file);
+    trm_free(file);
+  }
+  char *folder = trm_format("%s/checkpoints", path);
+  DIR *d = opendir(folder);
+  for (struct dirent *e; d && (e = readdir(d));)
+    if (run_dir_is_checkpoint(e->d_name)) {
+      char *file = trm_format("%s/%s", folder, e->d_name);
+      unlink(file);
+      trm_free(file);
+    }
+  if (d)
+    closedir(d);
+  trm_free(folder);
+}
+
+/* Keeps the lines of metrics.jsonl whose step is not after `step`; a last line cut short by a killed job goes too. */
+static int run_dir_drop_metrics_after(const char *path, int64_t step)
+{
+  FILE *in = fopen(path, "r");
+  if (!in)
+    return TRM_OK;
+  char *temporary = trm_format("%s.new", path);
+  FILE *out = fopen(temporary, "w");
+  char *line = NULL;
+  size_t capacity = 0;
+  for (ssize_t n; out && (n = getline(&line, &capacity, in)) > 0;) {
+    long long at;
+    if (line[n - 1] == '\n' && sscanf(line, "{\"step\":%lld", &at) == 1 && at <= step)
+      fputs(line, out);
+  }
+  free(line);
+  fclose(in);
+  const bool bad = !out || ferror(out) | fclose(out) || rename(temporary, path) != 0;
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", temporary, strerror(errno)) : TRM_OK;
+  trm_free(temporary);
+  return status;
+}
+
+static int run_dir_write_config(const char *path, const struct trm_options *options)
+{
+  char *file = trm_format("%s/config.yaml", path);
+  FILE *stream = fopen(file, "w");
+  const bool bad = !stream || trm_options_write(options, stream, "trireme " PACKAGE_VERSION) != TRM_OK ||
+                   ferror(stream) | fclose(stream);
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", file, strerror(errno)) : TRM_OK;
+  trm_free(file);
+  return status;
+}
+
+int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options, int64_t resume_step)
+{
+  *dir = (struct trm_run_dir){.path = trm_strdup(options->run.dir)};
+  char *checkpoints = trm_format("%s/checkpoints", dir->path);
+  char *metrics = trm_format("%s/metrics.jsonl", dir->path);
+
+  int status = TRM_OK;
+  if (resume_step >= 0)
+    status = run_dir_drop_metrics_after(metrics, resume_step);
+  else if (run_dir_file_exists(metrics) && options->run.overwrite)
+    run_dir_remove_run(dir->path);
+  else if (run_dir_file_exists(metrics))
+    status = trm_error(TRM_USAGE,
+                       "run.dir: %s holds a run already; choose another run.dir, go on with it (run.resume=auto) or "
+                       "replace it (run.overwrite=yes)",
+                       dir->path);
+  if (status == TRM_OK)
+    status = run_dir_make_directories(checkpoints);
+  if (status == TRM_OK)
+    status = run_dir_write_config(dir->path, options);
+  if (status == TRM_OK && !(dir->metrics = fopen(metrics, "a")))
+    status = trm_error(TRM_FAILED, "%s: cannot write: %s", metrics, strerror(errno));
+  trm_free(checkpoints);
+  trm_free(metrics);
+  return status;
+}
+
+static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *dir,
+                               const struct trm_progress_point *at)
+{
+  trm_json_open(json, dir->metrics);
+  trm_json_object(json, NULL);
+  trm_json_integer(json, "step", (int64_t)at->step);
+  trm_json_integer(json, "epoch", (int64_t)at->epoch);
+  trm_json_integer(json, "samples", (int64_t)at->samples);
+  trm_json_number(json, "wall_s", at->wall_s);
+}
+
+static int run_dir_end_line(struct trm_json *json, const struct trm_run_dir *dir)
+{
+  trm_json_end(json);
+  if (fflush(dir->metrics) != 0)
+    return trm_error(TRM_FAILED, "%s/metrics.jsonl: cannot write: %s", dir->path, strerror(errno));
+  return TRM_OK;
+}
+
+int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
+                          double rate)
+{
+  struct trm_json json;
+  run_dir_begin_line(&json, dir, at);
+  trm_json_number(&json, "loss", loss);
+  if (!isnan(accuracy))
+    trm_json_number(&json, "accuracy", accuracy);
+  trm_json_number(&json, "lr", rate);
+  return run_dir_end_line(&json, dir);
+}
+
+static void run_dir_write_token_metrics(struct trm_json *json, double loss, double token_bytes)
+{
+  const double bits = loss / log(2);
+  trm_json_number(json, "test_perplexity", exp(loss));
+  trm_json_number(json, "test_bits", bits);
+  if (token_bytes > 0)
+    trm_json_number(json, "test_bits_per_byte", bits / token_bytes);
+}
+
+/* All ranks together; updates 0: none of them has any. */
+static struct trm_staleness run_dir_merge_staleness(const struct trm_staleness *of_rank, int ranks)
+{
+  struct trm_staleness sum = {0};
+  for (int i = 0; i < ranks; i++)
+    trm_staleness_merge(&sum, &of_rank[i]);
+  return sum;
+}
+
+static void run_dir_write_staleness(struct trm_json *json, const struct trm_staleness *of_rank, int ranks)
+{
+  const struct trm_staleness sum = run_dir_merge_staleness(of_rank, ranks);
+  if (sum.updates == 0)
+    return;
+  trm_json_number(json, "staleness_mean", trm_staleness_mean(&sum));
+  trm_json_integer(json, "staleness_p99", (int64_t)trm_staleness_quantile(&sum, 0.99));
+  trm_json_integer(json, "staleness_max", (int64_t)sum.max);
+  trm_json_list(json, "staleness_workers");
+  for (int i = 0; i < ranks; i++)
+    trm_json_number(json, NULL, trm_staleness_mean(&of_rank[i]));
+  trm_json_end(json);
+}
+
+static void run_dir_write_histograms(struct trm_json *json, const struct trm_staleness *of_rank, int ranks)
+{
+  if (run_dir_merge_staleness(of_rank, ranks).updates == 0)
+    return;
+  trm_json_list(json, "staleness");
+  for (int i = 0; i < ranks; i++) {
+    const struct trm_staleness *one = &of_rank[i];
+    if (one->updates == 0)
+      continue;
+    trm_json_object(json, NULL);
+    trm_json_integer(json, "rank", i);
+    trm_json_integer(json, "updates", (int64_t)one->updates);
+    trm_json_number(json, "mean", trm_staleness_mean(one));
+    trm_json_integer(json, "p99", (int64_t)trm_staleness_quantile(one, 0.99));
+    trm_json_integer(json, "max", (int64_t)one->max);
+    trm_json_list(json, "histogram");
+    for (uint64_t value = 0; value < TRM_STALENESS_BINS && value <= one->max; value++)
+      trm_json_integer(json, NULL, (int64_t)one->count[value]);
+    trm_json_end(json);
+    trm_json_end(json);
+  }
+  trm_json_end(json);
+}
+
+int trm_run_dir_log_test(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
+                         const struct trm_dataset *test, const struct trm_staleness *of_rank, int ranks)
+{
+  struct trm_json json;
+  run_dir_begin_line(&json, dir, at);
+  trm_json_number(&json, "test_loss", loss);
+  if (!isnan(accuracy))
+    trm_json_number(&json, "test_accuracy", accuracy);
+  if (test->spec.tokens)
+    run_dir_write_token_metrics(&json, loss, test->token_bytes);
+  run_dir_write_staleness(&json, of_rank, ranks);
+  return run_dir_end_line(&json, dir);
+}
+
+int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
+                              const struct trm_modules *modules, const struct trm_model *model,
+                              const struct trm_result *result, const struct trm_staleness *of_rank, int ranks)
+{
+  char *path = trm_format("%s/summary.json", dir->path);
+  char *temporary = trm_format("%s.new", path);
+  char *layout = trm_format("data %d x pipeline %d x tensor %d%s", modules->grid->size[TRM_AXIS_DATA],
+                            modules->grid->size[TRM_AXIS_PIPELINE], modules->grid->size[TRM_AXIS_TENSOR],
+                            (const char *const[]){"", ", zero 1", ", zero 2", ", zero 3"}[options->parallel.zero]);
+  FILE *stream = fopen(temporary, "w");
+  if (stream) {
+    struct trm_json json;
+    trm_json_open(&json, stream);
+    trm_json_object(&json, NULL);
+    trm_json_text(&json, "version", PACKAGE_VERSION);
+    trm_json_text(&json, "status", result->status);
+    trm_json_text(&json, "model", model->text);
+    trm_json_integer(&json, "parameters", (int64_t)trm_model_size(model));
+    trm_json_integer(&json, "ranks", modules->comm->size);
+    trm_json_integer(&json, "threads", modules->device->threads);
+    trm_json_text(&json, "layout", layout);
+    trm_json_text(&json, "strategy", modules->strategy->name);
+    trm_json_integer(&json, "seed", options->run.seed);
+    trm_json_integer(&json, "lanes", options->run.lanes);
+    trm_json_integer(&json, "epochs", (int64_t)result->epochs);
+    trm_json_integer(&json, "steps", (int64_t)result->steps);
+    trm_json_integer(&json, "samples", (int64_t)result->samples);
+    trm_json_number(&json, "wall_s", result->wall_s);
+    trm_json_number(&json, "samples_per_s", result->samples_per_s);
+    trm_json_number(&json, "train_s", result->train_s);
+    trm_json_number(&json, "comm_s", result->comm_s);
+    trm_json_number(&json, "wait_s", result->wait_s);
+    trm_json_number(&json, "final_train_loss", result->final_train_loss);
+    trm_json_number(&json, "test_loss", result->test_loss);
+    trm_json_number(&json, "test_accuracy", result->test_accuracy);
+    if (model->spec.tokens)
+      run_dir_write_token_metrics(&json, result->test_loss, result->token_bytes);
+    trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
+    if (!isnan(result->bubble)) {
+      trm_json_number(&json, "bubble", result->bubble);
+      trm_json_number(&json, "bubble_theory", result->bubble_theory);
+    }
+    trm_json_integer(&json, "planned_bytes", (int64_t)result->planned_bytes);
+    trm_json_integer(&json, "max_resident_bytes", (int64_t)result->max_resident_bytes);
+    trm_json_text(&json, "weights_sha256", result->weights_sha256);
+    run_dir_write_histograms(&json, of_rank, ranks);
+    trm_json_end(&json);
+  }
+  const bool bad = !stream || ferror(stream) | fclose(stream) || rename(temporary, path) != 0;
+  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", path, strerror(errno)) : TRM_OK;
+  trm_free(layout);
+  trm_free(temporary);
+  trm_free(path);
+  return status;
+}
+
+void trm_run_dir_close(struct trm_run_dir *dir)
+{
+  if (dir->metrics)
+    fclose(dir->metrics);
+  trm_free(dir->path);
+  *dir = (struct trm_run_dir){0};
+}
+
+/* Walks over checkpoints/step-N.h5: how many, the smallest and the largest N (-1: none). */
+static int run_dir_scan_checkpoints(const char *path, long long *smallest, long long *largest)
+{
+  char *folder = trm_format("%s/checkpoints", path);
+  DIR *d = opendir(folder);
+  int count = 0;
+  *smallest = *largest = -1;
+  for (struct dirent *e; d && (e = readdir(d));) {
+    long long step;
+    int end = 0;
+    if (sscanf(e->d_name, "step-%lld.h5%n", &step, &end) != 1 || end == 0 || e->d_name[end] != '\0')
+      continue;
+    if (count == 0 || step < *smallest)
+      *smallest = step;
+    if (step > *largest)
+      *largest = step;
+    count++;
+  }
+  if (d)
+    closedir(d);
+  trm_free(folder);
+  return count;
+}
+
+static char *run_dir_checkpoint_path(const char *path, long long step)
+{
+  return step < 0 ? NULL : trm_format("%s/checkpoints/step-%08lld.h5", path, step);
+}
+
+char *trm_run_dir_newest_checkpoint(const char *path)
+{
+  long long smallest, largest;
+  run_dir_scan_checkpoints(path, &smallest, &largest);
+  return run_dir_checkpoint_path(path, largest);
+}
+
+int trm_run_dir_count_checkpoints(const char *path, char **oldest)
+{
+  long long smallest, largest;
+  const int count = run_dir_scan_checkpoints(path, &smallest, &largest);
+  *oldest = run_dir_checkpoint_path(path, smallest);
+  return count;
+}

@@ -1,0 +1,183 @@
+#include "train/slowdown.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "core/random.h"
+#include "core/status.h"
+
+/* Factors beyond these are typing errors. */
+#define MAX_SLOW 1e6
+#define MAX_SIGMA 4.0
+
+/* -- the options */
+
+/* A decimal number at *text, which moves behind it. strtod alone would take spaces, signs, "nan" and 0x2, too. */
+static bool slowdown_read_number(const char **text, double *value)
+{
+  const char *digit = **text == '.' ? *text + 1 : *text;
+  char *end;
+  if (*digit < '0' || *digit > '9' || digit[1] == 'x' || digit[1] == 'X')
+    return false;
+  *value = strtod(*text, &end);
+  *text = end;
+  return isfinite(*value);
+}
+
+/* One "RANK:FACTOR" at *text, which moves to the next one or the end. */
+static int slowdown_read_item(const char *all, const char **text, int size, int *rank, double *factor)
+{
+  double number = -1;
+  bool valid = slowdown_read_number(text, &number) && number == floor(number) && *(*text)++ == ':' &&
+               slowdown_read_number(text, factor);
+  if (valid && **text == ',')
+    valid = *++*text != '\0';
+  else if (valid)
+    valid = **text == '\0';
+  if (!valid)
+    return trm_error(TRM_USAGE, "run.slow: \"%.80s\" is not RANK:FACTOR, or several with commas (1:2 or 0:1.5,3:10)",
+                     all);
+  if (number >= size)
+    return trm_error(TRM_USAGE, "run.slow: there is no rank %.0f, the job has %d rank%s", number, size,
+                     size == 1 ? ": 0" : "s, from 0");
+  if (*factor < 1 || *factor > MAX_SLOW)
+    return trm_error(TRM_USAGE, "run.slow: rank %.0f cannot take %g times its time, only 1 to %.0f times", number,
+                     *factor, MAX_SLOW);
+  *rank = (int)number;
+  return TRM_OK;
+}
+
+static int slowdown_read_slow(struct trm_slowdown *slowdown, const char *all, int size)
+{
+  for (const char *text = all; *text;) {
+    const char *const here = text;
+    int rank = 0, other = 0;
+    double factor = 1, ignored = 1;
+    TRM_CHECK(slowdown_read_item(all, &text, size, &rank, &factor));
+    for (const char *before = all; before < here;) {
+      TRM_CHECK(slowdown_read_item(all, &before, size, &other, &ignored));
+      if (other == rank)
+        return trm_error(TRM_USAGE, "run.slow: \"%.80s\" names rank %d twice", all, rank);
+    }
+    if (rank == slowdown->rank)
+      slowdown->slow_factor = factor;
+  }
+  return TRM_OK;
+}
+
+static int slowdown_unknown_jitter(const char *text, const char *word)
+{
+  static const char *const known[] = {"lognormal", "exponential", NULL};
+  const char *nearest = trm_nearest_word(word, known);
+  if (nearest)
+    return trm_error(TRM_USAGE, "run.jitter: \"%.80s\": there is no \"%s\"; did you mean \"%s\"?", text, word, nearest);
+  return trm_error(TRM_USAGE, "run.jitter: \"%.80s\" is neither \"lognormal SIGMA\" nor \"exponential\"", text);
+}
+
+static int slowdown_read_jitter(struct trm_slowdown *slowdown, const char *text)
+{
+  char word[32];
+  if (*text == '\0')
+    return TRM_OK;
+  const int length = (int)strcspn(text, " ");
+  snprintf(word, sizeof word, "%.*s", length, text);
+  const char *rest = text + length + strspn(text + length, " ");
+  if (strcmp(word, "exponential") == 0) {
+    slowdown->jitter = TRM_JITTER_EXPONENTIAL;
+    if (*rest)
+      return trm_error(TRM_USAGE, "run.jitter: \"%.80s\": exponential takes no number, its mean is 1", text);
+    return TRM_OK;
+  }
+  if (strcmp(word, "lognormal") != 0)
+    return slowdown_unknown_jitter(text, word);
+  slowdown->jitter = TRM_JITTER_LOGNORMAL;
+  if (!slowdown_read_number(&rest, &slowdown->sigma) || *rest != '\0')
+    return trm_error(TRM_USAGE, "run.jitter: \"%.80s\" is not \"lognormal SIGMA\", such as \"lognormal 0.5\"", text);
+  if (slowdown->sigma > MAX_SIGMA)
+    return trm_error(TRM_USAGE, "run.jitter: \"%.80s\": SIGMA is at most %g", text, MAX_SIGMA);
+  return TRM_OK;
+}
+
+int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, int rank, int size,
+                        double flop_per_row)
+{
+  *slowdown = (struct trm_slowdown){
+    .modeled = strcmp(options->device.compute, "sleep") == 0,
+    .seconds_per_flop = 1 / (options->device.gflops * 1e9),
+    .flop_per_row = flop_per_row,
+    .slow_factor = 1,
+    .seed = (uint64_t)options->run.seed,
+    .rank = rank,
+  };
+  TRM_CHECK(slowdown_read_slow(slowdown, options->run.slow, size));
+  return slowdown_read_jitter(slowdown, options->run.jitter);
+}
+
+/* -- the times */
+
+double trm_slowdown_clock(void)
+{
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
+{
+  uint32_t word[4];
+  switch (slowdown->jitter) {
+  case TRM_JITTER_LOGNORMAL:
+    return exp(slowdown->sigma *
+               (double)trm_random_normal(slowdown->seed, TRM_RANDOM_SLOWDOWN, (uint32_t)slowdown->rank, batch));
+  case TRM_JITTER_EXPONENTIAL:
+    trm_random_block(slowdown->seed, TRM_RANDOM_SLOWDOWN, (uint32_t)slowdown->rank, batch, word);
+    return -log((word[0] + 1.0) * 0x1p-32); /* of (0, 1] */
+  default:
+    return 1;
+  }
+}
+
+/* To a time of the clock, not for a time: what a signal interrupts goes on to the same end. */
+static void slowdown_sleep_until(double when_s)
+{
+  const double seconds = floor(when_s);
+  const struct timespec when = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((when_s - seconds) * 1e9)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
+    continue;
+}
+
+double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch)
+{
+  if (!slowdown->modeled && slowdown->slow_factor == 1 && slowdown->jitter == TRM_JITTER_NONE)
+    return elapsed_s;
+  const double factor = slowdown->slow_factor * trm_slowdown_factor(slowdown, batch);
+  const double target_s = slowdown->modeled ? flop * slowdown->seconds_per_flop * factor : elapsed_s * fmax(1, factor);
+  slowdown->batches++;
+  if (slowdown->modeled && elapsed_s > target_s) {
+    slowdown->overruns++;
+    slowdown->overrun_s += elapsed_s - target_s;
+  }
+  return target_s;
+}
+
+void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch)
+{
+  const double elapsed_s = trm_slowdown_clock() - began_s;
+  const double target_s = trm_slowdown_duration(slowdown, (double)rows * slowdown->flop_per_row, elapsed_s, batch);
+  if (target_s > elapsed_s)
+    slowdown_sleep_until(began_s + target_s);
+}
+
+void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *comm)
+{
+  double sums[] = {(double)slowdown->overruns, (double)slowdown->batches, slowdown->overrun_s};
+  comm->ops->allreduce(comm, sums, sizeof sums / sizeof *sums, TRM_DOUBLE, TRM_SUM);
+  if (comm->rank == 0 && sums[0] > 0)
+    trm_warn("device.compute=sleep: %.0f of %.0f batches took longer to compute than modelled, %.3g s in all, and were "
+             "not shortened; a lower device.gflops models slower ranks", sums[0], sums[1], sums[2]);
+}

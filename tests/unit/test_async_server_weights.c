@@ -1,0 +1,383 @@
+/* Methods with a centre: identities, bit for bit; clocks, staleness and weights in forced orders; a convex problem;
+ * pauses. On one node, on several, without shared memory, and with a rank that serves alone. Meant for 1 to 9 ranks. */
+#include "async_job.h"
+
+/* -- one worker is serial training */
+
+static void check_alone(const struct setup *c)
+{
+  enum { BATCHES = 20 };
+  struct job job;
+  job_start(&job, c, trm_comm_self());
+  job_begin(&job);
+  CHECK(c, run_worker(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
+  struct serial r = serial_begin(c);
+  float *g = array(c->elements);
+  for (uint64_t b = 0; b < BATCHES; b++) {
+    gradient(b, 0, 1, 0.5, r.w, g, c->elements);
+    serial_step(&r, &job.optimizer, rate_of(b), g);
+  }
+  CHECK(c, same(job.strategy.eval_weights, r.w, c->elements));
+  CHECK(c, job.strategy.updates == BATCHES);
+  CHECK(c, job.strategy.staleness->updates == BATCHES);
+  CHECK(c, job.strategy.staleness->sum == 0 || c->slack > 0);
+  trm_free(g);
+  serial_end(&r);
+  job.strategy.ops->destroy(&job.strategy);
+}
+
+static void test_alone(void)
+{
+  CU_PASS("with more than two ranks there is nothing new in it");
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM && world->size <= 2; rule++)
+    for (int clips = 0; clips < 2; clips++) {
+      const double clip = clips ? 30 : 0;
+      const size_t n = SERVER_CHUNK + 4096;
+      check_alone(&(struct setup){"asgd", rule, clip, .elements = n});
+      check_alone(&(struct setup){"softsync", rule, clip, .elements = n});
+      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = "constant", .elements = n});
+      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = "constant", .lambda = 3, .elements = n});
+      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = "adaptive", .lambda = 2, .elements = n});
+      check_alone(&(struct setup){"ssp", rule, .elements = n});
+      check_alone(&(struct setup){"essp", rule, .elements = n});
+    }
+  /* it reads its own writes: with plain SGD that is all there is to read */
+  check_alone(&(struct setup){"ssp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
+  check_alone(&(struct setup){"essp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
+}
+
+/* -- forced orders. In a round all workers compute, and then send in order of rank. */
+
+/* Rounds up to `to`; exact: gradients that know no weights. */
+static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
+{
+  struct trm_strategy *s = &job->strategy;
+  const uint64_t ranks = (uint64_t)world->size;
+  uint64_t batch;
+  for (uint64_t round = s->updates / ranks; round < to; round++) {
+    CU_ASSERT(s->ops->next_batch(s, to * ranks, &batch));
+    CU_ASSERT_EQUAL(batch, round * ranks + (uint64_t)world->rank);
+    CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+    if (exact)
+      exact_gradient(batch, 0, s->g, s->elements);
+    else
+      gradient(batch, 0, 1, 0.5, s->w, s->g, s->elements);
+    world_barrier();
+    for (int turn = 0; turn < world->size; turn++) {
+      if (turn == world->rank)
+        CU_ASSERT_EQUAL(step(s, batch, 1), TRM_OK);
+      world_barrier();
+    }
+    if (settles && round + 1 < to) {
+      CU_ASSERT(!s->ops->next_batch(s, (round + 1) * ranks, &batch));
+      CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
+    }
+  }
+  CU_ASSERT(!s->ops->next_batch(s, to * ranks, &batch));
+  CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
+}
+
+/* 1-softsync, all workers with the same weights: a step of synchronous SGD on the mean of their gradients. */
+static void test_softsync_mean(void)
+{
+  enum { ROUNDS = 3 };
+  const int ranks = world->size;
+  for (enum layout layout = 0; layout < SERVER; layout++) {
+    if (is_skipped(layout))
+      continue;
+    const struct setup c = {"softsync", TRM_UPDATE_MOMENTUM, .layout = layout, .elements = SERVER_CHUNK + 4096};
+    struct job job;
+    job_start(&job, &c, world);
+    job_begin(&job);
+    take_turns(&job, ROUNDS, true, true);
+    struct serial r = serial_begin(&c);
+    float *mean = array(c.elements), *g = array(c.elements);
+    for (uint64_t round = 0; round < ROUNDS; round++) {
+      memset(mean, 0, c.elements * sizeof *mean);
+      for (int i = 0; i < ranks; i++) {
+        exact_gradient(round * (uint64_t)ranks + (uint64_t)i, 0, g, c.elements);
+        for (size_t k = 0; k < c.elements; k++)
+          mean[k] += g[k] / (float)ranks;
+      }
+      serial_step(&r, &job.optimizer, rate_of(round * (uint64_t)ranks + (uint64_t)ranks - 1), mean);
+    }
+    const bool exact = (ranks & (ranks - 1)) == 0; /* so are the divisions */
+    CHECK(&c, exact ? same(job.strategy.eval_weights, r.w, c.elements)
+                    : distance(job.strategy.eval_weights, r.w, c.elements) < 1e-6);
+    CHECK(&c, job.strategy.staleness->updates == ROUNDS && job.strategy.staleness->sum == 0);
+    CHECK(&c, job.strategy.updates == (uint64_t)(ROUNDS * ranks));
+    trm_free(mean);
+    trm_free(g);
+    serial_end(&r);
+    job.strategy.ops->destroy(&job.strategy);
+  }
+}
+
+/* As many splits as workers: asgd. So is dcasgd that corrects by nothing. */
+static void test_same_as_asgd(void)
+{
+  const size_t n = SERVER_CHUNK + 4096;
+  const struct setup all[] = {
+    {"asgd", TRM_UPDATE_NESTEROV, .clip = 30, .elements = n},
+    {"softsync", TRM_UPDATE_NESTEROV, .clip = 30, .splits = world->size, .elements = n},
+    {"dcasgd", TRM_UPDATE_NESTEROV, .clip = 30, .compensation = "constant", .elements = n},
+    {"dcasgd", TRM_UPDATE_NESTEROV, .clip = 30, .compensation = "adaptive", .elements = n},
+  };
+  float *first = array(n);
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+    struct job job;
+    job_start(&job, &all[i], world);
+    job_begin(&job);
+    take_turns(&job, 4, false, false);
+    if (i == 0)
+      memcpy(first, job.strategy.eval_weights, n * sizeof *first);
+    CHECK(&all[i], same(first, job.strategy.eval_weights, n));
+    job.strategy.ops->destroy(&job.strategy);
+  }
+  trm_free(first);
+}
+
+/* The same orders, acted out in double by one rank for all workers. */
+struct play {
+  int ranks, count; /* gradients of an update */
+  int64_t clock, seen[MAX_RANKS];
+  int waiting;
+  struct trm_staleness staleness[MAX_RANKS];
+  double *w, *mean, *view[MAX_RANKS], *square[MAX_RANKS]; /* (elements) */
+};
+
+static void play_begin(struct play *p, size_t elements, int count)
+{
+  *p = (struct play){.ranks = world->size, .count = count};
+  p->w = trm_alloc(elements * sizeof *p->w, "test");
+  p->mean = trm_alloc(elements * sizeof *p->w, "test");
+  for (size_t i = 0; i < elements; i++)
+    p->w[i] = (double)draw(9, 9, i);
+  for (int k = 0; k < p->ranks; k++) {
+    p->view[k] = trm_alloc(elements * sizeof *p->w, "test");
+    p->square[k] = trm_alloc(elements * sizeof *p->w, "test");
+    memcpy(p->view[k], p->w, elements * sizeof *p->w);
+  }
+}
+
+static void play_end(struct play *p)
+{
+  trm_free(p->w);
+  trm_free(p->mean);
+  for (int k = 0; k < p->ranks; k++) {
+    trm_free(p->view[k]);
+    trm_free(p->square[k]);
+  }
+}
+
+/* Worker k's gradient, at view[k] where it is not exact, arrives. */
+static void play_turn(struct play *p, const struct setup *c, int k, uint64_t batch, bool exact)
+{
+  const size_t n = c->elements, trained = trained_of(n);
+  float *at = array(n), *g = array(n);
+  const int64_t late = p->clock - p->seen[k];
+  trm_staleness_add(&p->staleness[k], (uint64_t)late);
+  for (size_t i = 0; i < n; i++)
+    at[i] = (float)p->view[k][i];
+  if (exact)
+    exact_gradient(batch, 0, g, n);
+  else
+    gradient(batch, 0, 1, 0.5, at, g, n);
+  const double divisor = c->rate && late > 1 ? (double)late : 1;
+  const bool complete = ++p->waiting == p->count;
+  for (size_t i = 0; i < n; i++) {
+    double x = (double)g[i], *square = &p->square[k][i];
+    if (i < trained && c->compensation) {
+      *square = 0.5 * *square + 0.5 * x * x;
+      const double lambda = strcmp(c->compensation, "adaptive") == 0 ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
+      x += lambda * x * x * (p->w[i] - p->view[k][i]);
+    }
+    p->mean[i] += i < trained ? x / p->count / divisor : x / p->ranks; /* a statistic is measured by all */
+    if (complete) {
+      p->w[i] += i < trained ? -rate_of(batch) * p->mean[i] : p->mean[i];
+      p->mean[i] = 0;
+    }
+    p->view[k][i] = p->w[i];
+  }
+  p->clock += complete;
+  p->waiting = complete ? 0 : p->waiting;
+  p->seen[k] = p->clock;
+  trm_free(at);
+  trm_free(g);
+}
+
+static void check_play(const struct setup *c, bool exact)
+{
+  enum { ROUNDS = 4 };
+  struct job job;
+  job_start(&job, c, world);
+  struct trm_strategy *s = &job.strategy;
+  job_begin(&job);
+  take_turns(&job, ROUNDS, exact, false);
+  struct play p;
+  play_begin(&p, c->elements, c->splits > 0 && c->splits < world->size ? world->size / c->splits : 1);
+  for (uint64_t batch = 0; batch < (uint64_t)(ROUNDS * p.ranks); batch++)
+    play_turn(&p, c, (int)(batch % (uint64_t)p.ranks), batch, exact);
+  CHECK(c, memcmp(s->staleness, &p.staleness[world->rank], sizeof *s->staleness) == 0);
+  float *w = array(c->elements);
+  for (size_t i = 0; i < c->elements; i++)
+    w[i] = (float)p.w[i];
+  CHECK(c, distance(s->eval_weights, w, c->elements) < 1e-5);
+  trm_free(w);
+  play_end(&p);
+  s->ops->destroy(s);
+}
+
+static void test_softsync_order(void)
+{
+  for (int splits = 1; splits <= world->size; splits++)
+    for (int divides = 0; divides < 2; divides++) {
+      if (world->size > 4 && splits > 2 && splits < world->size)
+        continue;
+      const enum layout other = (enum layout)((splits + divides) % SERVER);
+      const enum layout layout = is_skipped(other) ? ONE_NODE : other;
+      check_play(&(struct setup){"softsync", .layout = layout, .splits = splits, .rate = divides ? "staleness" : NULL,
+                                 .elements = 512},
+                 true);
+    }
+}
+
+static void test_dcasgd_order(void)
+{
+  for (enum layout layout = 0; layout < SERVER; layout++) {
+    if (is_skipped(layout))
+      continue;
+    check_play(&(struct setup){"dcasgd", .layout = layout, .compensation = "constant", .lambda = 3, .elements = 512},
+               false);
+    check_play(&(struct setup){"dcasgd", .layout = layout, .compensation = "adaptive", .lambda = 2, .elements = 512},
+               false);
+  }
+}
+
+/* -- every worker on its own way: all methods come to the minimum. Settling now and then bounds what a rank that was
+ * asleep meanwhile can spoil, and with a fixed share everybody ends with gradients that are not old. */
+static void test_convex(void)
+{
+  enum { ROUNDS = 6 };
+  static const struct setup methods[] = {
+    {.method = "softsync"},
+    {.method = "softsync", .splits = 2, .rate = "staleness"},
+    {.method = "dcasgd", .compensation = "constant", .lambda = 1},
+    {.method = "dcasgd", .compensation = "adaptive", .lambda = 1},
+    {.method = "ssp", .slack = 3},
+    {.method = "essp", .slack = 3},
+  };
+  for (enum layout layout = 0; layout < LAYOUTS; layout++)
+    for (size_t m = 0; m < sizeof methods / sizeof *methods; m++) {
+      struct setup c = methods[m];
+      c.layout = layout;
+      c.elements = 1024;
+      if (workers_of(&c, world) < 1 || is_skipped(layout) || (world->size > 4 && layout == ONE_NODE))
+        continue;
+      struct job job;
+      job_start(&job, &c, world);
+      struct trm_strategy *s = &job.strategy;
+      job_begin(&job);
+      const uint64_t round = is_split_batch(&c) ? 40 : 40 * (uint64_t)workers_of(&c, world);
+      for (uint64_t i = 1; i <= ROUNDS; i++)
+        CHECK(&c, run_worker(&job, i * round, 0, UINT64_MAX, 0) == TRM_OK);
+      CHECK(&c, s->updates == ROUNDS * round);
+      double worst = 0;
+      for (size_t i = 0; i < c.elements; i++)
+        worst = fmax(worst, fabs((double)s->eval_weights[i] - (double)draw(1, 1, i)));
+      CHECK(&c, worst < 0.01);
+      s->ops->destroy(s);
+    }
+}
+
+/* -- a run that pauses */
+
+/* A checkpoint in memory. */
+struct pause {
+  float *view[TRM_MAX_STATES];
+  void *kept[TRM_MAX_LOCAL_STATES];
+};
+
+static void pause_take(const struct setup *c, struct trm_strategy *s, struct pause *at)
+{
+  const float *view[TRM_MAX_STATES] = {NULL};
+  *at = (struct pause){0};
+  CHECK(c, s->ops->collect(s, view) == TRM_OK);
+  for (int i = 0; i <= s->optimizer->states; i++) {
+    at->view[i] = array(c->elements);
+    memcpy(at->view[i], view[i], c->elements * sizeof(float));
+  }
+  for (int i = 0; i < s->local_states; i++) {
+    at->kept[i] = trm_alloc(s->local_state[i].bytes, "test");
+    memcpy(at->kept[i], s->local_state[i].data, s->local_state[i].bytes);
+  }
+}
+
+static void pause_give(const struct setup *c, struct trm_strategy *s, struct pause *at, uint64_t updates)
+{
+  const float *from[TRM_MAX_STATES] = {NULL};
+  for (int i = 0; i < s->local_states; i++)
+    memcpy(s->local_state[i].data, at->kept[i], s->local_state[i].bytes);
+  for (int i = 0; i <= s->optimizer->states; i++)
+    from[i] = at->view[i];
+  s->local_state_restored = true;
+  world_barrier();
+  CHECK(c, s->ops->restore(s, from, updates) == TRM_OK);
+  for (int i = 0; i < TRM_MAX_STATES; i++)
+    trm_free(at->view[i]);
+  for (int i = 0; i < TRM_MAX_LOCAL_STATES; i++)
+    trm_free(at->kept[i]);
+}
+
+/* One round and two more; in between another job takes over. */
+static void check_pause(const struct setup *c)
+{
+  float *straight = array(c->elements);
+  struct pause at;
+  for (int pauses = 0; pauses < 2; pauses++) {
+    struct job job;
+    job_start(&job, c, world);
+    struct trm_strategy *s = &job.strategy;
+    job_begin(&job);
+    take_turns(&job, 1, false, false);
+    if (pauses) {
+      pause_take(c, s, &at);
+      s->ops->destroy(s);
+      job_start(&job, c, world);
+      pause_give(c, s, &at, (uint64_t)world->size);
+    }
+    take_turns(&job, 3, false, false);
+    if (!pauses)
+      memcpy(straight, s->eval_weights, c->elements * sizeof *straight);
+    CHECK(c, same(s->eval_weights, straight, c->elements));
+    s->ops->destroy(s);
+  }
+  trm_free(straight);
+}
+
+static void test_pause(void)
+{
+  for (enum layout layout = 0; layout < SERVER; layout++) {
+    if (is_skipped(layout))
+      continue;
+    const size_t n = SERVER_CHUNK + 256;
+    /* an odd number of ranks leaves a gradient that waits */
+    check_pause(&(struct setup){"softsync", TRM_UPDATE_ADAM, .layout = layout, .splits = 2, .elements = n});
+    check_pause(&(struct setup){"dcasgd", TRM_UPDATE_MOMENTUM, .layout = layout, .lambda = 2, .elements = n});
+  }
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"one worker is serial", test_alone},
+    {"1-softsync takes the mean", test_softsync_mean},
+    {"n-softsync is asgd", test_same_as_asgd},
+    {"softsync in order", test_softsync_order},
+    {"dcasgd in order", test_dcasgd_order},
+    {"a convex problem", test_convex},
+    {"a pause", test_pause},
+    CU_TEST_INFO_NULL,
+  };
+  return method_run(argc, argv, "methods with a centre", tests);
+}

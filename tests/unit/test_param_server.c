@@ -1,0 +1,333 @@
+/* What the asynchronous methods stand on: words, claims, and the parameter server, called by all ranks at the same
+ * time. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers. For 1 to 9 ranks
+ * and more: the sums are exact, or an update was lost. */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/memory.h"
+#include "mpi/async/batch_assignment.h"
+#include "mpi/async/param_server.h"
+#include "ranks.h"
+
+/* The ranks that share memory: as the machine has it, k in a row, or each alone. */
+static struct trm_comm *node_of(int node_size)
+{
+  if (node_size == 1)
+    return world->ops->split(world, world->rank, 0);
+  set_node_size(node_size);
+  struct trm_comm *node = world->ops->split_node(world, "node");
+  set_node_size(0);
+  return node;
+}
+
+static const int node_sizes[] = {0, 2, 1};
+enum { LAYOUTS = sizeof node_sizes / sizeof *node_sizes };
+
+/* Returns when all ranks have come. Until then keeps MPI going, and serves. service: may be NULL. */
+static void meet_serving(struct param_server *service)
+{
+  int32_t one = 1;
+  struct trm_request *request;
+  world->ops->allreduce_begin(world, &one, 1, TRM_INT32, TRM_SUM, &request);
+  while (!world->ops->test(&request))
+    if (!service || !param_server_poll(service))
+      world->ops->progress(world);
+}
+
+static void meet(void)
+{
+  meet_serving(NULL);
+}
+
+static void test_words(void)
+{
+  enum { TIMES = 200 };
+  for (int layout = 0; layout < LAYOUTS; layout++) {
+    struct trm_comm *node = node_of(node_sizes[layout]);
+    struct shared_counters words;
+    CU_ASSERT_FATAL(shared_counters_create(&words, world, node, world->size - 1, 3) == TRM_OK);
+    int64_t last = -1;
+    bool ascend = true;
+    for (int i = 0; i < TIMES; i++) {
+      const int64_t before = shared_counters_add(&words, 1, 2);
+      ascend &= before > last && before % 2 == 0;
+      last = before;
+    }
+    CU_ASSERT(ascend);
+    shared_counters_add(&words, 2, -world->rank);
+    meet();
+    CU_ASSERT(shared_counters_read(&words, 0) == 0);
+    CU_ASSERT(shared_counters_read(&words, 1) == 2 * TIMES * world->size);
+    CU_ASSERT(shared_counters_read(&words, 2) == -world->size * (world->size - 1) / 2);
+    meet();
+    shared_counters_free(&words);
+    world->ops->release(node);
+  }
+}
+
+/* -- claims */
+
+enum { BATCHES = 100 };
+
+/* Adds up who has had which batch; true: each of [low, high) was given `times` times, no other. */
+static bool given_exactly(int32_t count[BATCHES], int low, int high, int times)
+{
+  world->ops->allreduce(world, count, BATCHES, TRM_INT32, TRM_SUM);
+  bool exact = true;
+  for (int i = 0; i < BATCHES; i++)
+    exact &= count[i] == (i >= low && i < high ? times : 0);
+  return exact;
+}
+
+static void take_all(struct batch_assignment *a, uint64_t end, int32_t count[BATCHES], int most)
+{
+  uint64_t batch;
+  memset(count, 0, BATCHES * sizeof *count);
+  for (int taken = 0; taken < most && batch_assignment_next(a, end, &batch); taken++)
+    count[batch]++;
+  batch_assignment_finish(a);
+}
+
+static void test_claims(void)
+{
+  static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
+  for (int layout = 0; layout < LAYOUTS; layout++)
+    for (int rule = 0; rule < 3; rule++) {
+      struct trm_comm *node = node_of(node_sizes[layout]);
+      struct batch_assignment a;
+      const int times = rules[rule] == ASSIGN_SPLIT ? world->size : 1;
+      CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0, rules[rule], world->rank, world->size, 2) == TRM_OK);
+      batch_assignment_restart(&a, world, 7, false);
+      uint64_t updates = 7;
+      int32_t count[BATCHES];
+      take_all(&a, 60, count, BATCHES);
+      meet();
+      CU_ASSERT(batch_assignment_all_finished(&a));
+      CU_ASSERT(given_exactly(count, 7, 60, times));
+      batch_assignment_quiesce(&a, world, true, &updates);
+      CU_ASSERT(updates == 60);
+      CU_ASSERT(!batch_assignment_all_finished(&a));
+      /* goes on where it was; nothing to do is no error */
+      take_all(&a, 60, count, BATCHES);
+      meet();
+      CU_ASSERT(given_exactly(count, 0, 0, 0));
+      batch_assignment_quiesce(&a, world, true, &updates);
+      CU_ASSERT(updates == 60);
+      take_all(&a, BATCHES, count, BATCHES);
+      meet();
+      CU_ASSERT(given_exactly(count, 60, BATCHES, times));
+      batch_assignment_quiesce(&a, world, true, &updates);
+      CU_ASSERT(updates == BATCHES);
+      batch_assignment_free(&a);
+      world->ops->release(node);
+    }
+}
+
+/* One rank stops the others: dynamic, at a prefix of the batches; each, all after the same one. */
+static void test_halt(void)
+{
+  static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
+  for (int rule = 0; rule < 3; rule++) {
+    struct trm_comm *node = node_of(0);
+    struct batch_assignment a;
+    CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0, rules[rule], world->rank, world->size, 2) == TRM_OK);
+    batch_assignment_restart(&a, world, 0, false);
+    uint64_t updates = 0, batch;
+    int32_t count[BATCHES] = {0};
+    world->ops->barrier(world);
+    while (batch_assignment_next(&a, BATCHES, &batch)) {
+      count[batch]++;
+      if (world->rank == 0 && batch >= 5)
+        batch_assignment_halt(&a);
+      world->ops->barrier(node); /* nobody is far ahead */
+      if (rules[rule] != ASSIGN_SPLIT)
+        break; /* the rest on its own */
+    }
+    if (rules[rule] == ASSIGN_SPLIT)
+      CU_ASSERT(given_exactly(count, 0, 5 + 1 + 2 + 3 - 1, world->size));
+    if (rules[rule] == ASSIGN_DYNAMIC) {
+      while (batch_assignment_next(&a, BATCHES, &batch)) {
+        count[batch]++;
+        if (world->rank == 0)
+          batch_assignment_halt(&a);
+      }
+    }
+    int32_t mine = 0;
+    for (int i = 0; i < BATCHES; i++)
+      mine += count[i];
+    world->ops->allreduce(world, &mine, 1, TRM_INT32, TRM_SUM);
+    batch_assignment_finish(&a);
+    batch_assignment_quiesce(&a, world, true, &updates);
+    if (rules[rule] == ASSIGN_DYNAMIC) {
+      CU_ASSERT(updates == (uint64_t)mine);
+      CU_ASSERT(given_exactly(count, 0, mine, 1));
+    }
+    /* a quiesce point ends it */
+    CU_ASSERT(batch_assignment_next(&a, BATCHES + BATCHES, &batch));
+    world->ops->barrier(world);
+    batch_assignment_free(&a);
+    world->ops->release(node);
+  }
+}
+
+/* -- the service */
+
+enum kind { ADD, READ, TAKE };
+
+static _Atomic bool lost; /* the context; the service may run in a thread */
+
+/* Array 0 += what is sent, array 1 += 1; what array 0 has become goes back. */
+static void add(void *context, const struct server_chunk *piece, struct server_call *call)
+{
+  float *sum = server_array(piece, 0), *times = server_array(piece, 1);
+  if (context != world)
+    atomic_store(&lost, true);
+  if (call->kind == ADD) {
+    for (size_t i = 0; i < piece->n; i++) {
+      sum[i] += call->in[i] * (float)call->value[2];
+      times[i] += 1;
+    }
+    ++*piece->clock;
+    piece->method_state[3] += call->per_chunk;
+  }
+  call->per_chunk = piece->method_state[3];
+  for (size_t i = 0; call->out && i < piece->n; i++)
+    call->out[i] = sum[i];
+}
+
+struct layout {
+  int node_size, servers;
+  bool objects;
+};
+
+static void check_service(const struct layout *l, size_t elements)
+{
+  const int times = 6, workers = world->size - l->servers;
+  struct trm_comm *node = node_of(l->node_size);
+  const struct server_plan plan = {
+    .comm = world, .node = node, .elements = elements, .replicas = l->objects ? world->size : 1, .arrays = 2,
+    .servers = l->servers, .handler = add, .context = world,
+  };
+  struct param_server *service;
+  CU_ASSERT_FATAL(param_server_create(&service, &plan) == TRM_OK);
+  const size_t pieces = param_server_chunks(service);
+  float *in = trm_alloc(elements * sizeof *in, "test"), *out = trm_alloc(elements * sizeof *out, "test");
+  int64_t *seen = trm_alloc(pieces * sizeof *seen, "test");
+  double *each = trm_alloc(pieces * sizeof *each, "test");
+  for (size_t i = 0; i < elements; i++)
+    in[i] = (float)(i % 7 + 1);
+
+  bool ascends = true, own_seen = true;
+  for (int k = 0; k < times && world->rank < workers; k++)
+    for (int object = 0; object < plan.replicas; object++) {
+      const float before = out[elements - 1];
+      const struct server_request push = {
+        .replica = object, .kind = ADD, .value = {0, 0, 2}, .per_chunk = each, .in = in, .out = out, .seen = seen};
+      for (size_t i = 0; i < pieces; i++)
+        each[i] = 1;
+      const int64_t late = param_server_exchange(service, &push);
+      ascends &= late >= 0 || l->objects;
+      if (!l->objects) { /* what came back is a multiple of what was sent, and more than the last time */
+        ascends &= out[elements - 1] > before && seen[pieces - 1] > k;
+        own_seen &= (int)out[0] % 2 == 0 && out[0] == 2 * (float)seen[0];
+      }
+    }
+  CU_ASSERT(ascends);
+  CU_ASSERT(own_seen);
+  CU_ASSERT(!atomic_load(&lost));
+  meet_serving(service);
+
+  for (int object = 0; object < plan.replicas; object++) {
+    bool sums = true, counts = true;
+    param_server_gather(service, object, 0, out);
+    for (size_t i = 0; i < elements; i++)
+      sums &= out[i] == (float)(2 * times * workers) * in[i];
+    param_server_gather(service, object, 1, out);
+    for (size_t i = 0; i < elements; i++)
+      counts &= out[i] == (float)(times * workers);
+    CU_ASSERT(sums);
+    CU_ASSERT(counts);
+  }
+  param_server_scatter(service, plan.replicas - 1, 1, in);
+  memset(out, 0, elements * sizeof *out);
+  param_server_gather(service, plan.replicas - 1, 1, out);
+  CU_ASSERT(memcmp(in, out, elements * sizeof *in) == 0);
+  param_server_free(service);
+  world->ops->release(node);
+  trm_free(in);
+  trm_free(out);
+  trm_free(seen);
+  trm_free(each);
+}
+
+static void test_service(void)
+{
+  static const struct layout layouts[] = {
+    {0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}, {0, 2, false}, {1, 1, false}, {0, 0, true},
+    {2, 0, true},
+  };
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    if (layouts[i].servers >= world->size)
+      continue;
+    check_service(&layouts[i], 17);
+    check_service(&layouts[i], 3 * SERVER_CHUNK + 5);
+  }
+}
+
+/* A rank computes for two seconds, as far as the others can see: it is in no call of MPI. Meanwhile everybody else
+ * exchanges with all pieces, those at home with it, too. */
+static void test_nobody_waits(void)
+{
+  static const struct layout layouts[] = {{0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}};
+  const size_t elements = 2 * SERVER_CHUNK;
+  float *in = trm_alloc(elements * sizeof *in, "test"), *out = trm_alloc(elements * sizeof *out, "test");
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+    const struct layout *l = &layouts[i];
+    if (l->servers >= world->size)
+      continue;
+    struct trm_comm *node = node_of(l->node_size);
+    const struct server_plan plan = {
+      .comm = world, .node = node, .elements = elements, .replicas = 1, .arrays = 2, .servers = l->servers,
+      .handler = add, .context = world,
+    };
+    struct param_server *service;
+    CU_ASSERT_FATAL(param_server_create(&service, &plan) == TRM_OK);
+    meet();
+    const double begin = world->ops->clock(world);
+    double longest = 0, done = 0;
+    if (world->rank == 0) {
+      nanosleep(&(struct timespec){.tv_sec = 2}, NULL);
+    } else if (world->rank < world->size - l->servers) {
+      for (int k = 0; k < 5; k++) {
+        const struct server_request push = {.kind = ADD, .value = {0, 0, 1}, .in = in, .out = out};
+        const double before = world->ops->clock(world);
+        param_server_exchange(service, &push);
+        const double took = world->ops->clock(world) - before;
+        longest = took > longest ? took : longest;
+      }
+      done = world->ops->clock(world) - begin;
+    }
+    meet_serving(service);
+    CU_ASSERT(longest < 1.5);
+    CU_ASSERT(done < 1.8);
+    param_server_free(service);
+    world->ops->release(node);
+  }
+  trm_free(in);
+  trm_free(out);
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"words that all ranks add to", test_words},
+    {"every batch is given out once", test_claims},
+    {"one rank stops all", test_halt},
+    {"no update of the service is lost", test_service},
+    {"nobody waits for a rank that computes", test_nobody_waits},
+    CU_TEST_INFO_NULL,
+  };
+  return ranks_run(argc, argv, "service", tests);
+}

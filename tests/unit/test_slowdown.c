@@ -1,0 +1,244 @@
+/* Computing times on purpose: what the options may say, draws of the right distribution that repeat, times as asked. */
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/time.h>
+#include <time.h>
+
+#include "core/log.h"
+#include "core/status.h"
+#include "suite.h"
+#include "train/slowdown.h"
+
+/* 1e6 operations a row at 1 gflop/s: a row takes 1 ms where times are modelled. */
+static int make(struct trm_slowdown *pace, const char *slow, const char *jitter, const char *compute, int rank,
+                int size)
+{
+  const struct trm_options options = {
+    .run = {.slow = (char *)slow, .jitter = (char *)jitter, .seed = 7},
+    .device = {.compute = (char *)compute, .gflops = 1}};
+  return trm_slowdown_create(pace, &options, rank, size, 1e6);
+}
+
+static void test_options(void)
+{
+  struct trm_slowdown pace;
+  CU_ASSERT_EQUAL(make(&pace, "", "", "real", 0, 1), TRM_OK);
+  CU_ASSERT(!pace.modeled && pace.slow_factor == 1 && pace.jitter == TRM_JITTER_NONE);
+  for (int rank = 0; rank < 12; rank++) {
+    CU_ASSERT_EQUAL(make(&pace, "3:2.5,0:1,11:1e3", "lognormal  .25", "sleep", rank, 12), TRM_OK);
+    CU_ASSERT_EQUAL(pace.slow_factor, rank == 3 ? 2.5 : rank == 11 ? 1000 : 1);
+    CU_ASSERT(pace.modeled && pace.jitter == TRM_JITTER_LOGNORMAL && pace.sigma == 0.25);
+    CU_ASSERT_DOUBLE_EQUAL(pace.flop_per_row * pace.seconds_per_flop, 1e-3, 1e-12);
+  }
+  CU_ASSERT_EQUAL(make(&pace, "0:1", "exponential", "real", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);
+}
+
+/* On every rank, whichever is meant. */
+static void refused(const char *slow, const char *jitter, const char *message)
+{
+  struct trm_slowdown pace;
+  for (int rank = 0; rank < 4; rank++) {
+    CU_ASSERT_EQUAL(make(&pace, slow, jitter, "real", rank, 4), TRM_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), message));
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), *slow ? "run.slow: " : "run.jitter: "));
+  }
+  if (!strstr(trm_error_text(), message))
+    printf("expected: %s\nfound: %s\n", message, trm_error_text());
+}
+
+static void test_errors(void)
+{
+  static const char *const malformed[] = {"2",     "1:",   ":2",   "a:2",  "1:b",  "1:2,",  ",1:2",  "1:2;2:3", "1.5:2",
+                                          "-1:2",  "1:-2", "1: 2", " 1:2", "1:2 ", "1:nan", "1:inf", "1:1e999", "1:2:3",
+                                          "0x1:2", "1:0x2"};
+  for (size_t i = 0; i < sizeof malformed / sizeof *malformed; i++)
+    refused(malformed[i], "", "is not RANK:FACTOR");
+  refused("4:2", "", "there is no rank 4, the job has 4 ranks, from 0");
+  refused("1:2,99999999999:3", "", "there is no rank 99999999999");
+  refused("1:0.5", "", "rank 1 cannot take 0.5 times its time, only 1 to 1000000 times");
+  refused("1:2000000", "", "rank 1 cannot take 2e+06 times its time");
+  refused("1:2,2:3,1:4", "", "names rank 1 twice");
+  refused("", "lognormal", "is not \"lognormal SIGMA\"");
+  refused("", "lognormal x", "is not \"lognormal SIGMA\"");
+  refused("", "lognormal 0.5x", "is not \"lognormal SIGMA\"");
+  refused("", "lognormal -1", "is not \"lognormal SIGMA\"");
+  refused("", "lognormal 5", "SIGMA is at most 4");
+  refused("", "exponential 2", "exponential takes no number");
+  refused("", "lognromal 0.5", "there is no \"lognromal\"; did you mean \"lognormal\"?");
+  refused("", "exponental", "did you mean \"exponential\"?");
+  refused("", "uniform", "is neither \"lognormal SIGMA\" nor \"exponential\"");
+  refused("", " exponential", "is neither");
+  struct trm_slowdown pace;
+  CU_ASSERT_EQUAL(make(&pace, "1:2", "", "real", 0, 1), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "there is no rank 1, the job has 1 rank: 0"));
+}
+
+#define DRAWS 10000
+
+static int by_value(const void *a, const void *b)
+{
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static void test_draws(void)
+{
+  static double draw[DRAWS];
+  struct trm_slowdown pace, other;
+  double sum = 0, logs = 0, squares = 0;
+  size_t above = 0;
+  CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", "sleep", 2, 4), TRM_OK);
+  for (int i = 0; i < DRAWS; i++) {
+    draw[i] = trm_slowdown_factor(&pace, (uint64_t)i);
+    logs += log(draw[i]) / DRAWS;
+    squares += log(draw[i]) * log(draw[i]) / DRAWS;
+  }
+  qsort(draw, DRAWS, sizeof *draw, by_value);
+  CU_ASSERT_DOUBLE_EQUAL(draw[DRAWS / 2], 1, 0.02);
+  CU_ASSERT_DOUBLE_EQUAL(logs, 0, 0.02);
+  CU_ASSERT_DOUBLE_EQUAL(sqrt(squares), 0.5, 0.015);
+  CU_ASSERT_EQUAL(make(&pace, "", "exponential", "sleep", 2, 4), TRM_OK);
+  for (int i = 0; i < DRAWS; i++) {
+    const double factor = trm_slowdown_factor(&pace, (uint64_t)i);
+    CU_ASSERT(factor >= 0 && isfinite(factor));
+    sum += factor / DRAWS;
+    above += factor > 2;
+  }
+  CU_ASSERT_DOUBLE_EQUAL(sum, 1, 0.03);
+  CU_ASSERT_DOUBLE_EQUAL((double)above / DRAWS, exp(-2), 0.011); /* three standard deviations */
+  /* the same again, whatever was drawn before; others for another rank, batch or seed */
+  CU_ASSERT_EQUAL(make(&other, "", "exponential", "sleep", 2, 4), TRM_OK);
+  CU_ASSERT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&other, 77));
+  CU_ASSERT_NOT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&pace, 78));
+  other.rank = 3;
+  CU_ASSERT_NOT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&other, 77));
+  other.rank = 2;
+  other.seed = 8;
+  CU_ASSERT_NOT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&other, 77));
+}
+
+static void compute(double seconds)
+{
+  const double end = trm_slowdown_clock() + seconds;
+  while (trm_slowdown_clock() < end)
+    continue;
+}
+
+/* The shortest of a few tries, of work that takes `real` seconds by itself: the machine may be busy. */
+static double held(struct trm_slowdown *pace, double real, size_t rows)
+{
+  double shortest = INFINITY;
+  for (int i = 0; i < 5; i++) {
+    const double began = trm_slowdown_clock();
+    compute(real);
+    trm_slowdown_wait(pace, began, rows, 3);
+    shortest = fmin(shortest, trm_slowdown_clock() - began);
+  }
+  return shortest;
+}
+
+static void test_times(void)
+{
+  struct trm_slowdown pace;
+  /* modelled: the real time is part of it */
+  CU_ASSERT_EQUAL(make(&pace, "1:3", "", "sleep", 1, 4), TRM_OK);
+  CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.002, 10), 0.030, 0.004);
+  CU_ASSERT_EQUAL(pace.batches, 5);
+  CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", "sleep", 0, 4), TRM_OK);
+  CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0, 30), 0.030 * trm_slowdown_factor(&pace, 3), 0.004);
+  /* real, lengthened */
+  CU_ASSERT_EQUAL(make(&pace, "1:3", "", "real", 1, 4), TRM_OK);
+  CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.010, 1000000), 0.030, 0.004);
+  /* never shortened */
+  CU_ASSERT_EQUAL(make(&pace, "", "exponential", "real", 1, 4), TRM_OK);
+  for (uint64_t batch = 0; batch < 20; batch++) {
+    const double began = trm_slowdown_clock(), factor = trm_slowdown_factor(&pace, batch);
+    compute(0.002);
+    trm_slowdown_wait(&pace, began, 1, batch);
+    CU_ASSERT(trm_slowdown_clock() - began >= 0.002 * fmax(1, factor));
+  }
+  CU_ASSERT_EQUAL(pace.overruns, 0);
+  /* nothing asked for */
+  CU_ASSERT_EQUAL(make(&pace, "2:3", "", "real", 1, 4), TRM_OK);
+  CU_ASSERT(held(&pace, 0, 1000000) < 0.004);
+}
+
+static void test_overruns(void)
+{
+  struct trm_slowdown pace;
+  CU_ASSERT_EQUAL(make(&pace, "", "", "sleep", 0, 1), TRM_OK);
+  trm_log_set_quiet(true);
+  trm_slowdown_report(&pace, trm_comm_self()); /* nothing to say */
+  held(&pace, 0.010, 2);
+  CU_ASSERT_EQUAL(pace.overruns, 5);
+  CU_ASSERT(pace.overrun_s >= 5 * 0.008 - 1e-6);
+  const double began = trm_slowdown_clock();
+  trm_slowdown_wait(&pace, began, 20, 4);
+  CU_ASSERT_EQUAL(pace.overruns, 5);
+  CU_ASSERT_EQUAL(pace.batches, 6);
+}
+
+static void on_alarm(int number)
+{
+  (void)number;
+}
+
+/* A signal every millisecond. */
+static void test_signals(void)
+{
+  struct trm_slowdown pace;
+  const struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
+  struct sigaction before;
+  const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
+  const unsigned watchdog = alarm(0); /* of the suite, the same timer */
+  sigaction(SIGALRM, &action, &before);
+  setitimer(ITIMER_REAL, &often, NULL);
+  CU_ASSERT_EQUAL(make(&pace, "", "", "sleep", 0, 1), TRM_OK);
+  const double began = trm_slowdown_clock();
+  trm_slowdown_wait(&pace, began, 50, 0);
+  const double took = trm_slowdown_clock() - began;
+  setitimer(ITIMER_REAL, &never, NULL);
+  sigaction(SIGALRM, &before, NULL);
+  alarm(watchdog);
+  CU_ASSERT(took >= 0.050);
+}
+
+/* The warning, as rank 0 prints it. */
+static void test_report(void)
+{
+  struct trm_slowdown pace = {.overruns = 3, .batches = 40, .overrun_s = 0.25};
+  char text[512] = "";
+  FILE *file = tmpfile();
+  const int screen = dup(STDERR_FILENO);
+  fflush(stderr);
+  dup2(fileno(file), STDERR_FILENO);
+  trm_slowdown_report(&pace, trm_comm_self());
+  pace.overruns = 0;
+  trm_slowdown_report(&pace, trm_comm_self());
+  fflush(stderr);
+  dup2(screen, STDERR_FILENO);
+  close(screen);
+  rewind(file);
+  const size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "warning: device.compute=sleep: 3 of 40 batches took longer to compute than "
+                                      "modelled, 0.25 s in all"));
+  CU_ASSERT_PTR_EQUAL(strchr(text, '\n'), text + length - 1); /* one line */
+}
+
+int main(void)
+{
+  CU_TestInfo tests[] = {
+    {"options", test_options},
+    {"errors", test_errors},
+    {"draws", test_draws},
+    {"times", test_times},
+    {"overruns", test_overruns},
+    {"signals", test_signals},
+    {"report", test_report},
+    CU_TEST_INFO_NULL,
+  };
+  return suite_run("pace", tests);
+}
