@@ -4,9 +4,9 @@
 # Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
 trm_test_programs += \
 	tests/unit/test_arena \
-	tests/unit/test_async_centre \
-	tests/unit/test_async_ssp \
 	tests/unit/test_async_peers \
+	tests/unit/test_async_server_weights \
+	tests/unit/test_async_ssp \
 	tests/unit/test_async_turns \
 	tests/unit/test_augment \
 	tests/unit/test_checkpoint \
@@ -19,8 +19,8 @@ trm_test_programs += \
 	tests/unit/test_hogwild \
 	tests/unit/test_images \
 	tests/unit/test_import \
-	tests/unit/test_kept \
 	tests/unit/test_kernels \
+	tests/unit/test_local_state \
 	tests/unit/test_mapped \
 	tests/unit/test_memory \
 	tests/unit/test_model \
@@ -28,12 +28,12 @@ trm_test_programs += \
 	tests/unit/test_onnx \
 	tests/unit/test_optimizer \
 	tests/unit/test_options \
-	tests/unit/test_pace \
-	tests/unit/test_random \
-	tests/unit/test_recompute \
+	tests/unit/test_param_server \
 	tests/unit/test_pipeline \
 	tests/unit/test_pipeline_versions \
 	tests/unit/test_plan \
+	tests/unit/test_random \
+	tests/unit/test_recompute \
 	tests/unit/test_reference \
 	tests/unit/test_reference_images \
 	tests/unit/test_reference_sequences \
@@ -41,8 +41,8 @@ trm_test_programs += \
 	tests/unit/test_schedule \
 	tests/unit/test_self \
 	tests/unit/test_sequences \
-	tests/unit/test_service \
 	tests/unit/test_sha256 \
+	tests/unit/test_slowdown \
 	tests/unit/test_staleness \
 	tests/unit/test_status \
 	tests/unit/test_sync \
@@ -57,7 +57,7 @@ trm_test_job_folder = tests/unit/job_folder.h tests/unit/dataset_files.h tests/u
 tests_unit_test_augment_SOURCES = tests/unit/test_augment.c $(trm_test_job_folder)
 trm_test_method = tests/unit/method.h tests/unit/ranks.h $(trm_program_extra)
 trm_test_async_job = tests/unit/async_job.h $(trm_test_method)
-tests_unit_test_async_centre_SOURCES = tests/unit/test_async_server_weights.c $(trm_test_async_job)
+tests_unit_test_async_server_weights_SOURCES = tests/unit/test_async_server_weights.c $(trm_test_async_job)
 tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async_job)
 trm_test_peers = tests/unit/peers.h $(trm_test_method)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
@@ -65,11 +65,11 @@ tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_p
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
-tests_unit_test_kept_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
+tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
-tests_unit_test_pace_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
+tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
 tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
-tests_unit_test_service_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
+tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c $(trm_test_method)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)

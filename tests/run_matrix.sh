@@ -7,13 +7,13 @@
 set -u
 program=$1
 case ${program##*/} in
-  test_async_centre | test_async_ssp | test_hogwild) ranks="1 2 3 4 9" ;;
+  test_async_server_weights | test_async_ssp | test_hogwild) ranks="1 2 3 4 9" ;;
   test_comm) ranks="1 2 3 4 5 6 7 8 9" ;;
   test_datasets) ranks="1 2 3 4 8" ;;
-  test_service) ranks="1 2 3 4 5 8 9" ;;
+  test_param_server) ranks="1 2 3 4 5 8 9" ;;
   test_async_peers) ranks="1 2 3 4 5 8 9" ;;
   test_async_turns) ranks="2" ;;
-  test_mapped | test_pipeline | test_pipeline_versions | test_kept | test_tensor | test_trace) ranks="1 2 3 4" ;;
+  test_mapped | test_pipeline | test_pipeline_versions | test_local_state | test_tensor | test_trace) ranks="1 2 3 4" ;;
   test_zero | test_zero_state) ranks="1 2 3 4" ;;
   test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 4 5 8" ;; # each case makes its communicators anew
   *) exec "$@" ;;
