@@ -16,6 +16,7 @@ libtrireme_la_SOURCES += \
 	src/train/lanes.h \
 	src/train/slowdown.c \
 	src/train/slowdown.h \
+	src/train/modes.c \
 	src/train/rows.c \
 	src/train/run_dir.c \
 	src/train/run_dir.h \

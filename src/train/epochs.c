@@ -74,12 +74,7 @@ static int epochs_evaluate_test(struct trainer *t, struct trm_loss_sums *sums)
   const struct trm_strategy *s = &t->strategy;
   if (s->eval_weights)
     TRM_CHECK(trm_model_bind_slots(model, model->device, s->eval_weights, s->g, model->max_rows, true, t->slots));
-  struct trm_pass pass = trainer_pass(t);
-  pass.training = false;
-  pass.reduce = NULL;
-  const int status = t->stages.used
-                       ? trainer_stages_evaluate(t, sums)
-                       : trm_evaluate(model, t->test, t->grid->axis[TRM_AXIS_DATA], model->max_rows, &pass, sums);
+  const int status = t->mode->evaluate(t, t->test, sums);
   TRM_CHECK(trm_model_bind_slots(model, model->device, s->w, s->g, model->max_rows, true, t->slots));
   /* decisions hang on it: all ranks take rank 0's bits */
   t->comm->ops->broadcast(t->comm, sums, sizeof *sums, TRM_BYTE, 0);

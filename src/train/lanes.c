@@ -9,6 +9,7 @@ int trm_lanes_create(struct trm_lanes *lanes, struct trm_device *device, size_t 
   memset(lanes, 0, sizeof *lanes);
   lanes->device = device;
   lanes->elements = elements;
+  lanes->count = count;
   for (; 1 << lanes->levels < count; lanes->levels++)
     TRM_CHECK(device->ops->alloc(device, elements * sizeof(float), "lane gradients",
                                  (void **)&lanes->subtree_sum[lanes->levels]));

@@ -11,6 +11,7 @@
 struct trm_lanes {
   struct trm_device *device;
   size_t elements;
+  int count;                         /* lanes of this rank */
   int levels;                        /* log2 of the lanes of this rank */
   float *subtree_sum[TRM_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
 };

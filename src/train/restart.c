@@ -112,7 +112,7 @@ int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather)
 static int restart_save_as(struct trainer *t, const char *name)
 {
   struct checkpoint_sources sources;
-  TRM_CHECK(trm_agree(t->comm, trainer_stages_save_local_state(t)));
+  TRM_CHECK(trm_agree(t->comm, t->mode->save_local_state ? t->mode->save_local_state(t) : TRM_OK));
   TRM_CHECK(
     trm_local_state_gather_begin(&sources.local_states, t->comm, t->strategy.local_state, t->strategy.local_states));
   TRM_CHECK(trainer_gather_begin(t, &sources.tensors));
@@ -267,8 +267,8 @@ static int restart_resume_from(struct trainer *t, const char *path)
   status = trm_agree(t->comm, status);
   if (status == TRM_OK)
     status = restart_read_arrays(t, &c, path);
-  if (status == TRM_OK)
-    status = trm_agree(t->comm, trainer_stages_resume(t));
+  if (status == TRM_OK && t->mode->resume)
+    status = trm_agree(t->comm, t->mode->resume(t));
   if (status == TRM_OK) {
     t->saved_at = c.updates;
     trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,

@@ -76,12 +76,12 @@ int trainer_rows_setup(struct trainer *t)
   return TRM_OK;
 }
 
-int trainer_rows_train(struct trainer *t, size_t low, size_t high, double rate, struct trm_loss_sums *sums)
+int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
-  trm_interval(high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
-  TRM_CHECK(rows_get(t, low + from, low + to));
-  return t->strategy.ops->train_rows(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, rate, sums);
+  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  TRM_CHECK(rows_get(t, batch->low + from, batch->low + to));
+  return t->strategy.ops->train_rows(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, batch->rate, sums);
 }
 
 void trainer_rows_free(struct trainer *t)

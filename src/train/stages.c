@@ -32,7 +32,7 @@ int trainer_stages_partition(struct trainer *t, struct trm_model_part *part)
 void trainer_stages_log_partition(const struct trainer *t)
 {
   const int pieces = stages_of(t) * t->stages.pipeline.schedule.chunks;
-  if (!t->stages.used)
+  if (stages_of(t) == 1)
     return;
   struct trm_layer_range *chunks = trm_alloc((size_t)pieces * sizeof *chunks, "cuts");
   char *text = NULL;
@@ -58,7 +58,7 @@ void trainer_stages_log_partition(const struct trainer *t)
 
 static bool stages_has_previous_weights(const struct trainer *t)
 {
-  return t->stages.used && t->stages.pipeline.schedule.name == TRM_2BW;
+  return t->stages.pipeline.schedule.name == TRM_2BW;
 }
 
 /* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its
@@ -117,9 +117,6 @@ int trainer_stages_resume(struct trainer *t)
 int trainer_stages_create(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
-  t->slots = 1;
-  if (stages_of(t) == 1)
-    return TRM_OK;
   if (!trm_schedule_flushes(&s->pipeline.schedule) && t->strategy.provider)
     return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which "
                      "parallel.zero divides: they do not go together");
@@ -128,21 +125,13 @@ int trainer_stages_create(struct trainer *t)
   s->pipeline.model = &t->model;
   s->pipeline.stash = t->options->parallel.stash;
   TRM_CHECK(s->pipeline.ops->create(&s->pipeline));
-  s->used = true;
   t->slots = s->pipeline.slots;
   stages_create_previous_weights(t);
-  return TRM_OK;
-}
-
-void trainer_stages_alloc_batches(struct trainer *t)
-{
-  struct trainer_stages *s = &t->stages;
-  if (!s->used)
-    return;
   s->batch = trm_alloc((size_t)t->slots * sizeof *s->batch, "batches");
   s->device_batch = trm_alloc((size_t)t->slots * sizeof *s->device_batch, "batches");
   for (int slot = 0; slot < t->slots; slot++)
     trm_device_batch_create(&s->device_batch[slot], t->modules->device, &t->model);
+  return TRM_OK;
 }
 
 void trainer_stages_free(struct trainer *t)
@@ -152,12 +141,12 @@ void trainer_stages_free(struct trainer *t)
     trm_device_batch_free(&s->device_batch[slot]);
     trm_host_batch_free(&s->batch[slot]);
   }
+  if (s->batch)
+    s->pipeline.ops->destroy(&s->pipeline);
   trm_free(s->device_batch);
   trm_free(s->batch);
   trm_free(s->inflight);
   trm_free(s->previous_weights);
-  if (s->used)
-    s->pipeline.ops->destroy(&s->pipeline);
 }
 
 /* What the passes of a run have in common. */
@@ -219,13 +208,13 @@ static struct trm_pipeline_batch stages_batch(struct trainer *t, int number, siz
                                      .rows = rows};
 }
 
-int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_loss_sums *sums)
+int trainer_stages_train(struct trainer *t, const struct trainer_batch *global, struct trm_loss_sums *sums)
 {
   struct trainer_stages *s = &t->stages;
   if (!s->inflight)
     s->inflight = trm_alloc(sizeof *s->inflight, "batches on their way");
   size_t *rows = trm_alloc((size_t)s->pipeline.schedule.micros * sizeof *rows, "rows of micro-batches");
-  const struct trm_pipeline_batch batch = stages_batch(t, 0, low, high, rows);
+  const struct trm_pipeline_batch batch = stages_batch(t, 0, global->low, global->high, rows);
   const struct trm_pipeline_run run = {.pass = stages_pass(t, true),
                                        .batch = &batch,
                                        .batches = 1,
@@ -242,7 +231,7 @@ void trainer_stages_bubble(struct trainer *t, double *measured, double *theory)
 {
   struct trm_pipeline *p = &t->stages.pipeline;
   *measured = *theory = NAN;
-  if (!t->stages.used || p->runs == 0)
+  if (p->runs == 0)
     return;
   *measured = p->ops->bubble(p);
   *theory = trm_schedule_bubble(&p->schedule, (double)p->batches / (double)p->runs);
@@ -254,6 +243,7 @@ void trainer_stages_bubble(struct trainer *t, double *measured, double *theory)
 
 struct evaluation {
   struct trainer *t;
+  struct trm_dataset *dataset;
   size_t low, high, batch; /* this rank's rows of the test split, so many at a time */
 };
 
@@ -272,17 +262,17 @@ static int stages_test_input(void *context, int batch, int micro, int slot, bool
   struct trainer_stages *s = &e->t->stages;
   size_t low, high;
   stages_evaluation_rows(e, micro, &low, &high);
-  TRM_CHECK(e->t->test->ops->fetch(e->t->test, 0, low, high, &s->batch[slot]));
+  TRM_CHECK(e->dataset->ops->fetch(e->dataset, 0, low, high, &s->batch[slot]));
   return trm_device_batch_upload(&s->device_batch[slot], &s->batch[slot], input);
 }
 
-int trainer_stages_evaluate(struct trainer *t, struct trm_loss_sums *sums)
+int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, struct trm_loss_sums *sums)
 {
   struct trainer_stages *s = &t->stages;
   struct trm_comm *data = t->grid->axis[TRM_AXIS_DATA];
-  const size_t max_rows = (t->test->rows + (size_t)data->size - 1) / (size_t)data->size, at_once = t->model.max_rows;
-  struct evaluation e = {.t = t, .batch = at_once};
-  trm_interval(t->test->rows, (size_t)data->size, (size_t)data->rank, &e.low, &e.high);
+  const size_t max_rows = (dataset->rows + (size_t)data->size - 1) / (size_t)data->size, at_once = t->model.max_rows;
+  struct evaluation e = {.t = t, .dataset = dataset, .batch = at_once};
+  trm_interval(dataset->rows, (size_t)data->size, (size_t)data->rank, &e.low, &e.high);
   struct trm_pipeline_batch batch = {.micros = (int)((max_rows + at_once - 1) / at_once)};
   size_t *rows = trm_alloc((size_t)batch.micros * sizeof *rows, "rows of micro-batches");
   for (int m = 0; m < batch.micros; m++) {

@@ -7,6 +7,7 @@
 #include "train/pipeline.h"
 
 struct trainer;
+struct trainer_batch;
 
 /* One batch on its way through the stages. */
 struct trainer_inflight_batch {
@@ -16,7 +17,6 @@ struct trainer_inflight_batch {
 
 struct trainer_stages {
   struct trm_pipeline pipeline;
-  bool used;                      /* there is more than one stage */
   struct trm_host_batch *batch;   /* (slots) */
   struct trm_device_batch *device_batch;          /* (slots) */
   struct trainer_inflight_batch *inflight;  /* (batches) of the run under way */
@@ -26,28 +26,22 @@ struct trainer_stages {
 
 /* Reads the options; the part of the model gets this stage's chunks. The trainer's whole model is there. */
 int trainer_stages_partition(struct trainer *t, struct trm_model_part *part);
-/* Collective. The trainer's model is there; sets the slots to bind it with. */
+/* Collective. Opens the pipeline; sets the slots that the model is to be bound with. The trainer's model is there. */
 int trainer_stages_create(struct trainer *t);
 /* Says where the model is cut (by items of its text, as parallel.cut takes them), and how even the pieces are. */
 void trainer_stages_log_partition(const struct trainer *t);
-/* The model is bound. */
-void trainer_stages_alloc_batches(struct trainer *t);
 void trainer_stages_free(struct trainer *t); /* collective */
 
-/* Collective. Forward and backward of this rank's part of the batch [low, high); the strategy has all gradients
- * after. */
-int trainer_stages_train(struct trainer *t, size_t low, size_t high, struct trm_loss_sums *sums);
+/* Slots of struct trainer_mode. */
+int trainer_stages_train(struct trainer *t, const struct trainer_batch *global, struct trm_loss_sums *sums);
+int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, struct trm_loss_sums *sums);
+int trainer_stages_save_local_state(struct trainer *t);
+int trainer_stages_resume(struct trainer *t);
 /* Collective. Schedules that do not flush: all batches below `end`, updates included, or up to
  * a few after somebody was asked to stop. *sum: over them. */
 int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *total);
-/* Collective, before a checkpoint: what this rank keeps in it is up to date. */
-int trainer_stages_save_local_state(struct trainer *t);
-/* Collective, after the weights of a checkpoint have been taken: the version before, too, if it was kept. */
-int trainer_stages_resume(struct trainer *t);
 /* Collective. Idle share of the stages' time in training, measured and by the schedule's theory; NAN: there are no
  * stages, or nothing was trained. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
-/* Collective. As trm_evaluate, over the test split. */
-int trainer_stages_evaluate(struct trainer *t, struct trm_loss_sums *sums);
 
 #endif

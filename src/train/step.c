@@ -59,53 +59,57 @@ struct trm_pass trainer_pass(const struct trainer *t)
     .device = t->modules->device,
     .training = true,
     .seed = (uint64_t)t->options->run.seed,
-    .reduce = t->strategy.ops->lockstep && data->size > 1 && !t->lane_count ? step_allreduce : NULL,
+    .reduce = t->strategy.ops->lockstep && data->size > 1 ? step_allreduce : NULL,
     .reduce_context = data,
     .tensor_axis = t->tensor,
     .provider = t->strategy.provider,
   };
 }
 
-/* Forward and backward over positions [low, high) of the epoch's order, weighted as part of a batch of `batch` rows. */
-static int step_forward_backward(struct trainer *t, size_t low, size_t high, size_t batch, float beta, bool last,
-                                 struct trm_loss_sums *sums)
+/* Forward and backward over positions [low, high) of the epoch's order, as a part of `batch`. pass: beta, more_passes
+ * and reduce are the caller's. final: the gradients are complete after this pass. */
+static int step_forward_backward(struct trainer *t, const struct trainer_batch *batch, size_t low, size_t high,
+                                 struct trm_pass *pass, bool final, struct trm_loss_sums *sums)
 {
   struct trm_input input;
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
   TRM_CHECK(trm_device_batch_upload(&t->device_batch, &t->batch, &input));
-  struct trm_pass pass = trainer_pass(t);
-  pass.input = &input;
-  pass.first_row = t->samples - t->position + low; /* the same for any division of the batch */
-  pass.beta = beta;
-  pass.more_passes = !last && !t->lane_count;
+  pass->input = &input;
+  pass->first_row = t->samples - t->position + low; /* the same for any division of the batch */
   struct gradient_context to = {t, sums};
-  const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* such a parameter provider adds up by itself */
-  return trm_model_train(&t->model, &pass, 1.0f / (float)batch, sums, final ? step_gradient_ready : NULL, &to);
+  return trm_model_train(&t->model, pass, 1.0f / (float)(batch->high - batch->low), sums,
+                         final ? step_gradient_ready : NULL, &to);
 }
 
-/* This rank's part of the batch [low, high), in `accumulate` micro-batches. */
-static int step_micro_batches(struct trainer *t, size_t low, size_t high, struct trm_loss_sums *sums)
+int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   size_t from, to;
-  trm_interval(high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
   const size_t micro_batches = (size_t)t->options->train.accumulate;
+  struct trm_pass pass = trainer_pass(t);
   for (size_t i = 0; i < micro_batches; i++) {
+    const bool last = i + 1 == micro_batches;
     size_t a, b;
     trm_interval(to - from, micro_batches, i, &a, &b);
-    TRM_CHECK(
-      step_forward_backward(t, low + from + a, low + from + b, high - low, i ? 1 : 0, i + 1 == micro_batches, sums));
+    pass.beta = i ? 1 : 0;
+    pass.more_passes = !last;
+    const bool final = last || (pass.provider && pass.provider->overwrites_gradient); /* the provider adds them up */
+    a += batch->low + from;
+    b += batch->low + from;
+    TRM_CHECK(step_forward_backward(t, batch, a, b, &pass, final, sums));
   }
   return TRM_OK;
 }
 
-/* This rank's lanes of the batch, added in the fixed tree. */
-static int step_lanes(struct trainer *t, size_t low, size_t high, struct trm_loss_sums *sums)
+int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  for (int lane = 0; lane < t->lane_count; lane++) {
+  const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
+  struct trm_pass pass = trainer_pass(t);
+  pass.reduce = NULL; /* a lane is a pass by itself */
+  for (int lane = 0; lane < t->lanes.count; lane++) {
     size_t from, to;
-    const size_t number = (size_t)(t->strategy.batch_shard * t->lane_count + lane);
-    trm_interval(high - low, (size_t)t->options->run.lanes, number, &from, &to);
-    TRM_CHECK(step_forward_backward(t, low + from, low + to, high - low, 0, false, sums));
+    trm_interval(batch->high - batch->low, lanes, first + (size_t)lane, &from, &to);
+    TRM_CHECK(step_forward_backward(t, batch, batch->low + from, batch->low + to, &pass, false, sums));
     trm_lanes_add(&t->lanes, lane, t->strategy.g);
   }
   return trainer_gradient_ready(t, 0, t->model.parameters, sums);
@@ -127,26 +131,23 @@ static double step_stop_requested(const struct trainer *t)
   return requested;
 }
 
-/* The gradient of this rank's part of a batch, and what the strategy makes of it. */
-static int step_train_batch(struct trainer *t, uint64_t number, struct trm_loss_sums *sums, double *rate, size_t *high)
+/* The gradient of this rank's part of batch `number`, and the strategy's step with it. Sets *batch. */
+static int step_train_batch(struct trainer *t, uint64_t number, struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
-  size_t low;
-  trainer_batch_range(t, number, &low, high);
-  *rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
+  *batch = (struct trainer_batch){.number = number,
+                                  .rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch)};
+  trainer_batch_range(t, number, &batch->low, &batch->high);
   trm_trace_set_step((int64_t)number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
   const double began = trm_slowdown_clock();
   if (status == TRM_OK)
-    status = t->strategy.trains_rows ? trainer_rows_train(t, low, *high, *rate, sums)
-             : t->stages.used        ? trainer_stages_train(t, low, *high, sums)
-             : t->lane_count         ? step_lanes(t, low, *high, sums)
-                                     : step_micro_batches(t, low, *high, sums);
+    status = t->mode->train_batch(t, batch, sums);
   step_abort_on_failure(t, status);
-  if (!t->stages.used) /* stages hold each action */
-    trm_slowdown_wait(&t->slowdown, began, (*high - low) / (size_t)t->strategy.batch_shards, number);
+  if (!t->mode->delays_actions)
+    trm_slowdown_wait(&t->slowdown, began, (batch->high - batch->low) / (size_t)t->strategy.batch_shards, number);
   TRM_CHECK(status);
-  return t->strategy.ops->step(&t->strategy, *rate, sums);
+  return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
 
 /* The batches up to `updates` are done: tally has their sums. */
@@ -177,9 +178,8 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
   s->halt = trm_stop_requested();
   while (s->ops->next_batch(s, end, &number)) {
     struct trm_loss_sums sums;
-    double rate;
-    size_t high;
-    const int batch_status = step_train_batch(t, number, &sums, &rate, &high);
+    struct trainer_batch batch;
+    const int batch_status = step_train_batch(t, number, &batch, &sums);
     status = status == TRM_OK ? batch_status : status;
     s->halt = status != TRM_OK || trm_stop_requested();
     if (batch_status != TRM_OK)
@@ -187,7 +187,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     total->loss += sums.loss;
     total->correct += sums.correct;
     total->rows += sums.rows;
-    step_abort_on_failure(t, trainer_log(t, number + 1, high - t->position, &sums, rate));
+    step_abort_on_failure(t, trainer_log(t, number + 1, batch.high - t->position, &sums, batch.rate));
   }
   s->halt = false;
   if (t->data->streamed) { /* this rank is done with what the others still read */
@@ -198,7 +198,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
   return status;
 }
 
-static int step_advance_async(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
+int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 {
   const uint64_t before = t->strategy.updates;
   int status = step_run_worker(t, end, sums);
@@ -211,19 +211,18 @@ static int step_advance_async(struct trainer *t, uint64_t end, struct trm_loss_s
   return trm_agree(t->comm, status);
 }
 
-static int step_advance_sync(struct trainer *t, struct trm_loss_sums *sums)
+int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 {
-  double rate;
-  size_t high;
-  TRM_CHECK(step_train_batch(t, t->strategy.updates, sums, &rate, &high)); /* tally: now over the global batch */
-  step_count_batch(t, high, sums);
-  const int status = trainer_log(t, t->strategy.updates, 0, sums, rate);
+  (void)end;
+  struct trainer_batch batch;
+  TRM_CHECK(step_train_batch(t, t->strategy.updates, &batch, sums)); /* sums: now over the global batch */
+  step_count_batch(t, batch.high, sums);
+  const int status = trainer_log(t, t->strategy.updates, 0, sums, batch.rate);
   step_abort_on_failure(t, status);
   return status;
 }
 
-/* Several batches in a pipeline that does not flush. */
-static int step_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
+int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 {
   const uint64_t before = t->strategy.updates;
   const int status = trainer_stages_advance(t, end, sums);
@@ -246,10 +245,7 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
   double comm_s, wait_s, comm_after_s, wait_after_s;
   step_comm_seconds(t, &comm_s, &wait_s);
   t->advance_began = trainer_clock(t);
-  const bool flushes = !t->stages.used || trm_schedule_flushes(&t->stages.pipeline.schedule);
-  const int status = t->strategy.ops->next_batch ? step_advance_async(t, end, sums)
-                     : flushes                   ? step_advance_sync(t, sums)
-                                                 : step_advance_pipeline(t, end, sums);
+  const int status = t->mode->advance(t, end, sums);
   t->train_s += trainer_clock(t) - t->advance_began;
   step_comm_seconds(t, &comm_after_s, &wait_after_s);
   t->comm_s += comm_after_s - comm_s;

@@ -29,9 +29,8 @@ static size_t train_max_rows(const struct trainer *t)
 {
   const size_t requested = (size_t)t->options->train.batch,
                batch = requested < t->data->rows ? requested : t->data->rows;
-  if (t->options->run.lanes > 0)
-    return (batch + (size_t)t->options->run.lanes - 1) / (size_t)t->options->run.lanes;
-  const size_t shards = (size_t)t->strategy.batch_shards, shard = (batch + shards - 1) / shards;
+  const size_t lanes = (size_t)t->options->run.lanes;
+  const size_t shards = lanes > 0 ? lanes : (size_t)t->strategy.batch_shards, shard = (batch + shards - 1) / shards;
   return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
@@ -199,19 +198,14 @@ static int train_set_up(struct trainer *t)
   if (t->data->streamed && t->strategy.ops->next_batch && t->options->strategy.servers > 0)
     return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: "
                      "servers would hold them up", t->options->data.file);
+  t->mode = trainer_choose_mode(t);
+  TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
-  TRM_CHECK(trm_agree(t->comm, trainer_stages_create(t)));
   int status = trm_model_bind_slots(&t->model, t->modules->device, t->strategy.w, t->strategy.g, train_max_rows(t),
                                     true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
-  if (status == TRM_OK && t->options->run.lanes > 0) {
-    t->lane_count = (int)t->options->run.lanes / t->strategy.batch_shards;
-    status = trm_lanes_create(&t->lanes, t->modules->device, t->model.parameters, t->lane_count);
-    trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
-  }
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
-  trainer_stages_alloc_batches(t);
   const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
   TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm->rank, t->comm->size, flop));
   TRM_CHECK(trainer_init_or_resume(t));
@@ -304,6 +298,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     .modules = modules,
     .grid = modules->grid,
     .comm = modules->grid->all,
+    .slots = 1,
     .best_loss = NAN,
     .best_accuracy = NAN,
     .test_loss = NAN,

@@ -20,6 +20,36 @@ struct trainer_rows {
   float *target;
 };
 
+struct trainer;
+
+/* A global batch that is being trained on. */
+struct trainer_batch {
+  uint64_t number;  /* of the run, from 0 */
+  size_t low, high; /* its positions in the order of the epoch */
+  double rate;      /* learning rate */
+};
+
+/* The mode of a run, a row of modes.c: how the gradient of a batch is computed, and how the run goes from one batch to
+ * the next. All functions are collective over the run. */
+struct trainer_mode {
+  const char *name;
+  bool delays_actions; /* injected slowdown is applied to each action of a pipeline, not to each batch */
+  /* After the strategy, before the model is bound: takes what the mode needs. NULL: nothing. */
+  int (*create)(struct trainer *t);
+  /* Forward and backward over this rank's part of the batch: adds to *sums, and hands all gradients to the strategy.
+   * NULL: advance does without. */
+  int (*train_batch)(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+  /* The next synchronous step; or all batches numbered below `end`, which belong to this epoch, up to a state that is
+   * that of the run as a whole. *sums: over these batches, on every rank. */
+  int (*advance)(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
+  /* The sums of the model, as it is bound, over a whole data set, the same on all ranks of the data axis. */
+  int (*evaluate)(struct trainer *t, struct trm_dataset *dataset, struct trm_loss_sums *sums);
+  /* Before a checkpoint is written: brings the ranks' own state up to date. NULL: it always is. */
+  int (*save_local_state)(struct trainer *t);
+  /* After the weights of a checkpoint have been restored. NULL: nothing is to be done. */
+  int (*resume)(struct trainer *t);
+};
+
 struct trainer {
   const struct trm_options *options;
   const struct trm_modules *modules;
@@ -32,8 +62,8 @@ struct trainer {
   struct trm_model model; /* the part that this rank has */
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
+  const struct trainer_mode *mode; /* from the strategy's creation on */
   struct trm_lanes lanes;
-  int lane_count; /* of this rank; 0: no lanes */
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;
   struct trainer_rows rows;
@@ -72,9 +102,20 @@ double trainer_clock(const struct trainer *t);
 /* Whether the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
 
-/* Collective (step.c). The next synchronous step; or, with an asynchronous method, the batches numbered below `end`,
- * which belong to this epoch, and the quiesce point after them. *tally: sums over these batches, on every rank. */
+/* The mode of the run, by its grid, strategy, schedule and options (modes.c). */
+const struct trainer_mode *trainer_choose_mode(const struct trainer *t);
+
+/* Slot `advance` of the mode, timed (step.c). */
 int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
+/* Slots of struct trainer_mode. step.c: train_batch in train.accumulate micro-batches; in lanes, which are added in a
+ * fixed tree; advance by one synchronous step, by what the asynchronous workers do up to the next quiesce point, by
+ * several batches of a pipeline without flush. rows.c: train_batch on sparse rows. */
+int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
+int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
+int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 /* Where a batch lies in the order of the epoch (step.c). */
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
 /* What all passes of this rank have in common (step.c); for training. */
@@ -89,10 +130,8 @@ int trainer_gather_staleness(struct trainer *t);
 /* Collective (epochs.c). To the end, a stop, or early stopping; *how says which: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **outcome);
 
-/* Sparse rows of a linear model (rows.c). describe: collective; the strategy is told if the model is one. learn: this
- * rank's part of the batch goes to the strategy. */
+/* Sparse rows of a linear model (rows.c). setup: collective; tells the strategy if the model is one. */
 int trainer_rows_setup(struct trainer *t);
-int trainer_rows_train(struct trainer *t, size_t low, size_t high, double rate, struct trm_loss_sums *sums);
 void trainer_rows_free(struct trainer *t);
 
 /* checkpoints (restart.c). All are collective. */
