@@ -51,7 +51,7 @@ static void cmd_eval_print(const struct trm_loss_sums *sums, const struct trm_mo
   trm_json_end(&out);
 }
 
-static int cmd_eval_run(struct job *job, const char *path, const char *split, bool json)
+static int cmd_eval_run(struct trm_job *job, const char *path, const char *split, bool json)
 {
   struct loaded loaded;
   struct trm_loss_sums sums;
@@ -74,12 +74,12 @@ int cmd_eval(int argc, char **argv)
     {.name = "json", .kind = FLAG_BOOL, .value = &json},
     {.name = NULL}};
   const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .nargs = 1};
-  struct job job;
+  struct trm_job job;
   int nargs;
   bool help_shown;
   int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown)
     status = cmd_eval_run(&job, nargs ? argv[0] : NULL, split, json);
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -34,7 +34,7 @@ static int cmd_export_find_format(const char *name, const struct trm_export **fo
                    name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-static int cmd_export_run(struct job *job, const char *path, const char *format_name, const char *out)
+static int cmd_export_run(struct trm_job *job, const char *path, const char *format_name, const char *out)
 {
   const struct trm_export *format = NULL;
   if (!path)
@@ -59,12 +59,12 @@ int cmd_export(int argc, char **argv)
                                {.name = "out", .kind = FLAG_TEXT, .value = &out},
                                {.name = NULL}};
   const struct job_request request = {.command = "export", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
-  struct job job;
+  struct trm_job job;
   int nargs;
   bool help_shown;
   int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown)
     status = cmd_export_run(&job, nargs ? argv[0] : NULL, format, out);
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -44,7 +44,7 @@ static int cmd_generate_check_model(const struct loaded *loaded, const char *pat
 }
 
 static int cmd_generate_open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded *loaded,
-                                       const struct job *job, const char *path)
+                                       const struct trm_job *job, const char *path)
 {
   const struct trm_checkpoint *c = &loaded->checkpoint;
   if (job->options.data.file[0] && !c->encoding.name)
@@ -53,7 +53,7 @@ static int cmd_generate_open_tokenizer(struct trm_tokenizer **tokenizer, const s
 }
 
 /* The scores (V) of the token that follows the last ones of `tokens`. */
-static int cmd_generate_score_next(struct loaded *loaded, struct job *job, const struct trm_tokens *tokens,
+static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, const struct trm_tokens *tokens,
                                    int32_t *window, void *device_window, float *scores)
 {
   const struct trm_device_ops *ops = job->device.ops;
@@ -76,7 +76,7 @@ static int cmd_generate_write_text(const char *text, size_t bytes)
 }
 
 /* Appends request->tokens tokens and writes each as it is there. */
-static int cmd_generate_extend(struct loaded *loaded, struct job *job, const struct request *request,
+static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const struct request *request,
                                const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
 {
   const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
@@ -112,7 +112,7 @@ static int cmd_generate_extend(struct loaded *loaded, struct job *job, const str
   return status;
 }
 
-static int cmd_generate_run(struct loaded *loaded, struct job *job, const struct request *request)
+static int cmd_generate_run(struct loaded *loaded, struct trm_job *job, const struct request *request)
 {
   struct trm_tokenizer *tokenizer;
   struct trm_tokens tokens = {0};
@@ -130,7 +130,7 @@ static int cmd_generate_run(struct loaded *loaded, struct job *job, const struct
   return status;
 }
 
-static int cmd_generate_open_and_run(struct job *job, const struct request *request)
+static int cmd_generate_open_and_run(struct trm_job *job, const struct request *request)
 {
   if (!request->path)
     return trm_error(TRM_USAGE, "generate: no checkpoint named; trireme generate --help tells the usage");
@@ -157,7 +157,7 @@ int cmd_generate(int argc, char **argv)
     {.name = "seed", .kind = FLAG_INTEGER, .value = &seed, .high = INT64_MAX},
     {.name = NULL}};
   const struct job_request spec = {.command = "generate", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
-  struct job job;
+  struct trm_job job;
   int nargs;
   bool help_shown;
   int status = job_open(&job, &spec, argc, argv, &nargs, &help_shown);
@@ -166,6 +166,6 @@ int cmd_generate(int argc, char **argv)
   request.sampling.seed = (uint64_t)seed;
   if (status == TRM_OK && !help_shown)
     status = cmd_generate_open_and_run(&job, &request);
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

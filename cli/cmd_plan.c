@@ -200,7 +200,7 @@ static int cmd_plan_print(const struct planning *planning, const struct plan_fla
   return TRM_OK;
 }
 
-static int cmd_plan_run(struct job *job, const struct plan_flags *flags)
+static int cmd_plan_run(struct trm_job *job, const struct plan_flags *flags)
 {
   struct planning_request request = {
     .ranks = (int)flags->ranks, .nodes = (int)flags->nodes, .cores = (int)flags->cores, .machine = flags->machine};
@@ -231,12 +231,12 @@ int cmd_plan(int argc, char **argv)
                                {"json", FLAG_BOOL, &flags.json, 0, 0},
                                {.name = NULL}};
   const struct job_request request = {.command = "plan", .usage = usage, .flags = table, .nargs = 1, .config = true};
-  struct job job;
+  struct trm_job job;
   int nargs;
   bool help_shown;
   int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown)
     status = cmd_plan_run(&job, &flags);
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -29,7 +29,7 @@ static int32_t cmd_predict_class_of(const float *scores, size_t c)
 }
 
 /* scores (N, C) and answers (N) for all rows of the data set. */
-static int cmd_predict_rows(struct loaded *loaded, struct job *job, size_t c, float *scores, int32_t *predicted)
+static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c, float *scores, int32_t *predicted)
 {
   struct trm_dataset *dataset = loaded->dataset;
   const size_t batch = (size_t)job->options.train.batch;
@@ -57,7 +57,7 @@ static int cmd_predict_rows(struct loaded *loaded, struct job *job, size_t c, fl
   return status;
 }
 
-static int cmd_predict_write(struct loaded *loaded, struct job *job, const char *out)
+static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const char *out)
 {
   if (loaded->model.spec.tokens)
     return trm_error(TRM_USAGE, "predict: a model of tokens answers with trireme generate");
@@ -78,7 +78,7 @@ static int cmd_predict_write(struct loaded *loaded, struct job *job, const char 
   return status;
 }
 
-static int cmd_predict_run(struct job *job, const char *path, const char *split, const char *out)
+static int cmd_predict_run(struct trm_job *job, const char *path, const char *split, const char *out)
 {
   if (path && !out)
     return trm_error(TRM_USAGE, "predict: --out: no file named for the answers");
@@ -99,12 +99,12 @@ int cmd_predict(int argc, char **argv)
     {.name = NULL}};
   const struct job_request request = {
     .command = "predict", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
-  struct job job;
+  struct trm_job job;
   int nargs;
   bool help_shown;
   int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown)
     status = cmd_predict_run(&job, nargs ? argv[0] : NULL, split, out);
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

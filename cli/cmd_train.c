@@ -7,8 +7,6 @@
 #include "cli/planning.h"
 #include "core/log.h"
 #include "core/status.h"
-#include "mpi/grid.h"
-#include "mpi/pipeline/pipeline.h"
 
 static const char usage[] =
   "usage: trireme train [CONFIG.yaml] [--section.key=value ...]\n"
@@ -40,26 +38,18 @@ static void cmd_train_print_result(const struct trm_result *result, const char *
 int cmd_train(int argc, char **argv)
 {
   const struct job_request request = {.command = "train", .usage = usage, .nargs = 1, .config = true};
-  struct job job;
+  struct trm_job job;
   int nargs;
   bool help_shown;
   int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown) {
-    struct trm_grid grid;
     struct trm_result result;
     status = strcmp(job.options.parallel.layout, "auto") == 0 ? planning_choose(&job) : TRM_OK;
     if (status == TRM_OK)
-      status = trm_grid_create(&grid, &job.options, job.modules.comm);
-    if (status == TRM_OK) {
-      trm_grid_announce(&grid);
-      job.modules.grid = &grid;
-      job.modules.pipeline = &trm_pipeline_messages;
-      status = trm_train(&job.options, &job.modules, &result);
-      trm_grid_free(&grid);
-    }
+      status = trm_job_train(&job, &result);
     if (status == TRM_OK)
       cmd_train_print_result(&result, job.options.run.dir);
   }
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -10,7 +10,7 @@
 enum { MAX_TOKENS = 8192 };
 
 /* Weights alone: --model tells what they are of, the data set what for. One row of it is enough to ask. */
-static int loaded_read_weights(struct loaded *loaded, struct job *job, const char *path)
+static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
   const struct trm_options *o = &job->options;
@@ -34,7 +34,7 @@ static int loaded_read_weights(struct loaded *loaded, struct job *job, const cha
   return trm_safetensors_read(path, &loaded->model, c->state[0]);
 }
 
-static int loaded_read_checkpoint(struct loaded *loaded, struct job *job, const char *path)
+static int loaded_read_checkpoint(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
   TRM_CHECK(job->modules.checkpoint->read_head(path, c));
@@ -49,7 +49,7 @@ static bool loaded_is_safetensors(const char *path)
   return length > tail && strcmp(path + length - tail, end) == 0;
 }
 
-static int loaded_read(struct loaded *loaded, struct job *job, const char *path, size_t max_rows)
+static int loaded_read(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
   struct trm_device *device = &job->device;
@@ -68,7 +68,7 @@ static int loaded_read(struct loaded *loaded, struct job *job, const char *path,
   return trm_model_bind(&loaded->model, device, loaded->w, NULL, max_rows, false);
 }
 
-int loaded_open(struct loaded *loaded, struct job *job, const char *path, size_t max_rows)
+int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows)
 {
   memset(loaded, 0, sizeof *loaded);
   return trm_agree(job->modules.comm, loaded_read(loaded, job, path, max_rows));
@@ -101,14 +101,14 @@ static int loaded_check_samples(const struct loaded *loaded, const char *path, c
 }
 
 /* The data set gives its rows in their own order and as they are. */
-static int loaded_keep_rows_plain(struct job *job)
+static int loaded_keep_rows_plain(struct trm_job *job)
 {
   TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));
   TRM_CHECK(trm_options_set(&job->options, "data.pad", "0"));
   return trm_options_set(&job->options, "data.flip", "no");
 }
 
-static int loaded_read_split(struct loaded *loaded, struct job *job, const char *path, const char *split)
+static int loaded_read_split(struct loaded *loaded, struct trm_job *job, const char *path, const char *split)
 {
   const struct trm_options *o = &job->options;
   const enum trm_split which = strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
@@ -118,7 +118,8 @@ static int loaded_read_split(struct loaded *loaded, struct job *job, const char 
   return loaded_check_samples(loaded, path, loaded->dataset);
 }
 
-int loaded_open_split(struct loaded *loaded, struct job *job, const char *command, const char *path, const char *split)
+int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
+                      const char *split)
 {
   memset(loaded, 0, sizeof *loaded);
   if (!path)
@@ -130,7 +131,7 @@ int loaded_open_split(struct loaded *loaded, struct job *job, const char *comman
   return loaded_read_split(loaded, job, path, split);
 }
 
-void loaded_close(struct loaded *loaded, struct job *job)
+void loaded_close(struct loaded *loaded, struct trm_job *job)
 {
   if (loaded->dataset)
     loaded->dataset->ops->close(loaded->dataset);

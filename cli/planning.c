@@ -65,7 +65,7 @@ static void planning_sleep_until_woken(struct trm_comm *comm)
 
 /* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it; if
  * ranks share cores there, as many share these, and their caches. */
-static int planning_open_devices(struct planning *planning, const struct job *job, int ranks)
+static int planning_open_devices(struct planning *planning, const struct trm_job *job, int ranks)
 {
   const cpu_set_t mine = planning_affinity();
   const int threads = planning->planner.job.threads, cores = planning->planner.job.cores;
@@ -82,7 +82,7 @@ static int planning_open_devices(struct planning *planning, const struct job *jo
   return TRM_OK;
 }
 
-static int planning_run(struct planning *planning, struct job *job, const struct planning_request *request,
+static int planning_run(struct planning *planning, struct trm_job *job, const struct planning_request *request,
                         const struct trm_machine *messages)
 {
   struct trm_planner *planner = &planning->planner;
@@ -115,7 +115,7 @@ static int planning_run(struct planning *planning, struct job *job, const struct
   return TRM_OK;
 }
 
-int planning_open(struct planning *planning, struct job *job, const struct planning_request *request)
+int planning_open(struct planning *planning, struct trm_job *job, const struct planning_request *request)
 {
   struct trm_comm *comm = job->modules.comm;
   struct planning_request resolved = *request;
@@ -185,7 +185,7 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
   return TRM_OK;
 }
 
-int planning_choose(struct job *job)
+int planning_choose(struct trm_job *job)
 {
   struct trm_comm *comm = job->modules.comm, *node = comm->ops->split_node(comm, "node");
   const int nodes = planning_count_nodes(comm, node), node_ranks = node->size;

@@ -21,11 +21,11 @@ struct planning_request {
 
 /* Collective over the job's ranks: rank 0 plans, the others help to measure messages and sleep. On rank 0 planning has
  * the layouts; close it on all, in any case. */
-int planning_open(struct planning *planning, struct job *job, const struct planning_request *request);
+int planning_open(struct planning *planning, struct trm_job *job, const struct planning_request *request);
 void planning_close(struct planning *planning);
 
 /* parallel.layout=auto: plans for the ranks of the job and makes its options those of the best layout that the nodes'
  * memory holds. Collective. */
-int planning_choose(struct job *job);
+int planning_choose(struct trm_job *job);
 
 #endif

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "nn/balance.h"
 #include "plan/layout.h"
+#include "train/pipeline.h"
 
 /* Found by measurement, with MPICH and HDF5: what the library of messages takes in a job of several ranks, and for each
  * of those on the node; what the program itself first touches while it makes a step; and what the library that writes

@@ -1,33 +1,30 @@
-/* Everything a program that uses the library includes: the core, learning, and training. */
+/* The library: a program includes this header alone (or those of it that it needs), in C or C++.
+ * job/job.h is where a program begins; train/strategy.h and nn/layer.h are the contracts of a training method and of a
+ * layer of its own. Names begin with trm_ or TRM_. TRM_VERSION: core/api.h. */
 #ifndef TRIREME_H
 #define TRIREME_H
 
+#include "core/api.h"
 #include "core/axis.h"
 #include "core/comm.h"
 #include "core/device.h"
-#include "core/document.h"
 #include "core/log.h"
-#include "core/mapped.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/random.h"
-#include "core/sha256.h"
 #include "core/status.h"
-#include "core/trace.h"
-#include "nn/balance.h"
-#include "nn/partition.h"
+#include "job/job.h"
 #include "nn/graph.h"
 #include "nn/input.h"
 #include "nn/layer.h"
 #include "nn/loss.h"
 #include "nn/model.h"
-#include "nn/param_names.h"
 #include "nn/optimizer.h"
-#include "train/pipeline_schedule.h"
+#include "nn/partition.h"
+#include "nn/sharding.h"
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/grid.h"
-#include "train/pipeline.h"
 #include "train/staleness.h"
 #include "train/strategy.h"
 #include "train/train.h"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Arrows point down only: cli -> plan -> {mpi, datasets, kernels} -> train -> nn -> core, cli -> exchange -> nn,
-# kernels -> blas -> core; the wings meet in cli alone, through their public headers; each vendor's header stands in
-# one place.
+# Arrows point down only: cli -> {job, plan}, job -> {mpi, datasets, kernels, exchange}, {plan, mpi, datasets, kernels} ->
+# train -> nn -> core, exchange -> nn, kernels -> blas -> core; the wings meet in job and cli alone, through their public
+# headers; each vendor's header stands in one place.
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 
@@ -26,12 +26,13 @@ may mpi 'core/|nn/|train/|mpi/'
 may datasets 'core/|nn/|train/|datasets/'
 may src/exchange 'core/|nn/|exchange/'
 may plan 'core/|nn/|train/|plan/'
-may cli "core/|nn/|train/|plan/planner\.h|cli/|$public"
+may job "core/|nn/|train/|job/|$public"
+may cli "core/|nn/|train/|plan/planner\.h|job/|cli/|$public"
 
 # only HEADER PATTERN: files outside tests that include <HEADER> must match PATTERN
 only() {
   local header=$1 pattern=$2 wrong
-  wrong=$(find src mpi blas kernels datasets plan cli -name '*.[ch]' -exec grep -lE "^ *# *include +<$header>" {} + |
+  wrong=$(find src mpi blas kernels datasets plan job cli -name '*.[ch]' -exec grep -lE "^ *# *include +<$header>" {} + |
     grep -vE "^($pattern)$" || true)
   [ -z "$wrong" ] || fail "<$header> is included by $wrong (allowed: $pattern)"
   pass "<$header> stays in $pattern"

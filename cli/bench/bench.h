@@ -46,7 +46,7 @@ int bench_layer_products(struct bench_product *product, int number, size_t rows,
 
 int bench_product_open(struct bench_product *product, struct trm_device *device, size_t rounds);
 void bench_product_close(struct bench_product *product, struct trm_device *device);
-double bench_product_time(const struct bench_product *product, struct job *job); /* seconds of one, run once */
+double bench_product_time(const struct bench_product *product, struct trm_job *job); /* seconds of one, run once */
 double bench_product_flop(const struct bench_product *product);
 
 #endif

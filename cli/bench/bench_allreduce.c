@@ -28,7 +28,7 @@ enum method { COMM_ALLREDUCE, TREE, SHARED, METHODS };
 static const char *const names[METHODS] = {"allreduce", "tree", "shared"};
 
 struct reduction {
-  struct job *job;
+  struct trm_job *job;
   struct trm_comm *comm, *node;
   float *data;                       /* (n) host */
   struct trm_shared inputs, sum;      /* the node's: an array a rank, and the sum (in rank 0's part) */
@@ -172,7 +172,7 @@ static int bench_allreduce_run_sizes(struct reduction *r, int64_t repeat, bool j
 
 int bench_allreduce(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   int64_t repeat = 0;
   bool json = false, help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
@@ -188,6 +188,6 @@ int bench_allreduce(int argc, char **argv)
       status = bench_allreduce_run_sizes(&r, repeat, json);
     bench_allreduce_close(&r);
   }
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -63,7 +63,7 @@ void bench_product_close(struct bench_product *p, struct trm_device *device)
   trm_free(p->seconds);
 }
 
-double bench_product_time(const struct bench_product *p, struct job *job)
+double bench_product_time(const struct bench_product *p, struct trm_job *job)
 {
   struct trm_device *device = &job->device;
   struct trm_comm *comm = job->modules.comm;
@@ -127,7 +127,7 @@ static int gemm_default_shapes(struct bench_product *product)
   return count;
 }
 
-static void gemm_print_product(struct job *job, struct bench_product *p, size_t rounds, bool json)
+static void gemm_print_product(struct trm_job *job, struct bench_product *p, size_t rounds, bool json)
 {
   const double s = bench_median(p->seconds, rounds), rate = bench_product_flop(p) / s;
   const char kind[] = {p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', '\0'};
@@ -149,7 +149,7 @@ static void gemm_print_product(struct job *job, struct bench_product *p, size_t 
   bench_line_close(&line);
 }
 
-static int gemm_run_products(struct job *job, struct bench_product *product, int count, size_t rounds, bool json)
+static int gemm_run_products(struct trm_job *job, struct bench_product *product, int count, size_t rounds, bool json)
 {
   for (int i = 0; i < count; i++)
     TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
@@ -169,7 +169,7 @@ static int gemm_run_products(struct job *job, struct bench_product *product, int
 
 int bench_gemm(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   const char *shapes = NULL;
   int64_t repeat = 15;
   bool json = false, help_shown;
@@ -193,6 +193,6 @@ int bench_gemm(int argc, char **argv)
     for (int i = 0; i < count; i++)
       bench_product_close(&product[i], &job.device);
   }
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -44,7 +44,7 @@ struct shared_counters {
 };
 
 struct hogwild {
-  struct job *job;
+  struct trm_job *job;
   struct trm_comm *comm, *node;
   double mu, rate_decay;
   struct trm_sparse_sgd sgd;
@@ -406,7 +406,7 @@ static void hog_close(struct hogwild *h)
 
 int bench_hogwild(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   struct hogwild h = {.job = &job, .rate_decay = 0.9};
   int64_t repeat = 7;
   bool json = false, help_shown;
@@ -423,6 +423,6 @@ int bench_hogwild(int argc, char **argv)
       status = hog_measure(&h, (size_t)repeat, json);
     hog_close(&h);
   }
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

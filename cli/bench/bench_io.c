@@ -62,7 +62,7 @@ static int io_read_plain(struct trm_comm *comm, const char *path, uint64_t bytes
   return trm_agree(comm, status);
 }
 
-static int io_measure(struct job *job, const char *path, size_t rounds, bool json)
+static int io_measure(struct trm_job *job, const char *path, size_t rounds, bool json)
 {
   struct trm_comm *comm = job->modules.comm;
   uint64_t file_bytes = 0, bytes = 0;
@@ -155,7 +155,7 @@ static int io_make_dataset(const char *folder, const char *out)
 }
 
 /* Rank 0 makes the set; all ranks learn its place. */
-static int io_measure_temp(struct job *job, size_t rounds, bool json)
+static int io_measure_temp(struct trm_job *job, size_t rounds, bool json)
 {
   struct trm_comm *comm = job->modules.comm;
   const char *temporary = getenv("TMPDIR");
@@ -190,7 +190,7 @@ static int io_measure_temp(struct job *job, size_t rounds, bool json)
 
 int bench_io(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   int64_t repeat = 7;
   bool json = false, help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
@@ -200,6 +200,6 @@ int bench_io(int argc, char **argv)
   int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown)
     status = nargs ? io_measure(&job, argv[0], (size_t)repeat, json) : io_measure_temp(&job, (size_t)repeat, json);
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -182,7 +182,7 @@ static int bench_ps_measure(struct bench *b)
 
 int bench_param_server(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   int64_t bytes = (int64_t)4 << 20, rounds = 21;
   struct bench b = {0};
   bool help_shown;
@@ -199,6 +199,6 @@ int bench_param_server(int argc, char **argv)
     b.rounds = (size_t)rounds;
     status = bench_ps_measure(&b);
   }
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -408,7 +408,7 @@ static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
 
 int bench_rma(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   struct rma r = {.mode = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .modes = 2};
   const char *naps = "50,200,1000";
   int64_t repeat = 0;
@@ -425,6 +425,6 @@ int bench_rma(int argc, char **argv)
     if (status == TRM_OK)
       status = bench_rma_measure(&r, job.modules.comm);
   }
-  job_close(&job);
+  trm_job_close(&job);
   return status;
 }

@@ -11,7 +11,7 @@ enum { RUN_BATCHES = 4 };
 
 struct bench_run {
   /* set by the caller */
-  struct job *job;
+  struct trm_job *job;
   const char *text;         /* the model */
   const char *input;        /* shape of a sample as text; NULL: what the model is made for */
   int64_t classes, batch;   /* classes or tokens of the vocabulary, 0: what the model is made for; samples a rank */

@@ -270,7 +270,7 @@ static char **bench_step_add_defaults(int argc, char **argv, int *count)
 
 int bench_step(int argc, char **argv)
 {
-  struct job job;
+  struct trm_job job;
   struct bench b = {.run = {.job = &job, .text = "mlp 784-2048-2048-10 relu", .batch = 256}, .bound = true};
   int64_t steps = 30, warmup = 5;
   bool help_shown;
@@ -297,7 +297,7 @@ int bench_step(int argc, char **argv)
     bench_run_close(&b.run);
     trm_free(b.step);
   }
-  job_close(&job);
+  trm_job_close(&job);
   trm_free(all);
   return status;
 }

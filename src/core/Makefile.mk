@@ -9,9 +9,11 @@ libtrireme_la_SOURCES += \
 	src/core/comm.c \
 	src/core/comm_self.c \
 	src/core/document.c \
+	src/core/document.h \
 	src/core/json.c \
 	src/core/log.c \
 	src/core/mapped.c \
+	src/core/mapped.h \
 	src/core/memory.c \
 	src/core/options.c \
 	src/core/options_private.h \
@@ -21,19 +23,18 @@ libtrireme_la_SOURCES += \
 	src/core/random_permute_simd.h \
 	src/core/random_permute.c \
 	src/core/sha256.c \
+	src/core/sha256.h \
 	src/core/status.c \
-	src/core/trace.c
+	src/core/trace.c \
+	src/core/trace.h
 coreinclude_HEADERS += \
+	src/core/api.h \
 	src/core/axis.h \
 	src/core/comm.h \
 	src/core/device.h \
-	src/core/document.h \
 	src/core/log.h \
-	src/core/mapped.h \
 	src/core/memory.h \
 	src/core/options.h \
 	src/core/random.h \
-	src/core/sha256.h \
-	src/core/status.h \
-	src/core/trace.h
+	src/core/status.h
 pkginclude_HEADERS += src/trireme.h

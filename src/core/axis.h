@@ -10,6 +10,8 @@
 #include "core/comm.h"
 #include "core/device.h"
 
+TRM_BEGIN_DECLS
+
 struct trm_axis {
   struct trm_comm *comm;     /* not owned */
   struct trm_device *device; /* not owned */
@@ -38,4 +40,5 @@ void trm_axis_reduce_scatter(struct trm_axis *axis, const float *full, float *sh
 /* Everybody's x (n): host memory (ranks, n), valid until the next call with this axis. */
 const float *trm_axis_allgather_host(struct trm_axis *axis, const float *x, size_t n);
 
+TRM_END_DECLS
 #endif

@@ -12,6 +12,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 enum trm_type { TRM_FLOAT, TRM_DOUBLE, TRM_INT32, TRM_INT64, TRM_BYTE };
 enum trm_op { TRM_SUM, TRM_MIN, TRM_MAX };
 
@@ -114,4 +118,5 @@ void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *hig
  * the status and the message of the lowest rank that failed, so that all can leave in order and rank 0 says why. */
 int trm_agree(struct trm_comm *comm, int status);
 
+TRM_END_DECLS
 #endif

@@ -15,6 +15,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 struct trm_device;
 
 /* Matrix products. C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements.
@@ -309,4 +313,5 @@ struct trm_device {
   void *impl;        /* the implementation's */
 };
 
+TRM_END_DECLS
 #endif

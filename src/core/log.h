@@ -5,6 +5,10 @@
 
 #include <stdbool.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 /* Who speaks. Until set: rank 0 of 1. */
 void trm_log_set_rank(int rank, int size);
 int trm_log_rank(void);
@@ -26,4 +30,5 @@ void trm_progress(const char *format, ...) __attribute__((format(printf, 1, 2)))
 void trm_progress_end(void);
 bool trm_progress_is_terminal(void);
 
+TRM_END_DECLS
 #endif

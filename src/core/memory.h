@@ -5,6 +5,10 @@
 
 #include <stddef.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 #define TRM_ALIGNMENT 64 /* bytes: a cache line, an AVX-512 register */
 
 /* Zeroed memory, aligned to TRM_ALIGNMENT (large blocks: to 2 MiB, and advised for huge pages). Never returns NULL for
@@ -31,4 +35,5 @@ size_t trm_memory_peak(void);
 /* Advises huge pages for a large range. Harmless where unsupported. */
 void trm_advise_huge(void *memory, size_t bytes);
 
+TRM_END_DECLS
 #endif

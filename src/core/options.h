@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
   char *model_init; /* model.init */
@@ -104,4 +108,5 @@ int trm_options_print(FILE *stream, const char *section);
 /* The known word nearest to `word` by edit distance, NULL if none is near. `known`: NULL-terminated. */
 const char *trm_nearest_word(const char *word, const char *const *known);
 
+TRM_END_DECLS
 #endif

@@ -7,6 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 /* What the numbers are for: keeps the streams of one seed apart. Append only: results depend on the values. */
 enum trm_purpose {
   TRM_RANDOM_INIT = 1, /* initial weights: stream = parameter number, index = element */
@@ -66,4 +70,5 @@ uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t st
 void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t first,
                              size_t count, uint64_t *element);
 
+TRM_END_DECLS
 #endif

@@ -6,6 +6,10 @@
 #ifndef TRM_CORE_STATUS_H
 #define TRM_CORE_STATUS_H
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 /* The values are the program's exit codes. */
 enum trm_status {
   TRM_OK = 0,
@@ -26,7 +30,7 @@ const char *trm_error_text(void);
 
 /* What to do when the process cannot go on (set to the communicator's abort once there is one; default: exit(1)). */
 void trm_set_abort(void (*hook)(int status));
-_Noreturn void trm_abort(int status); /* prints nothing: say why first */
+void trm_abort(int status) __attribute__((noreturn)); /* prints nothing: say why first */
 
 #define TRM_CHECK(call)                  \
   do {                                   \
@@ -35,4 +39,5 @@ _Noreturn void trm_abort(int status); /* prints nothing: say why first */
       return trm_check_status;           \
   } while (0)
 
+TRM_END_DECLS
 #endif

@@ -2,6 +2,7 @@
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/nn/balance.c \
+	src/nn/balance.h \
 	src/nn/graph.c \
 	src/nn/input.c \
 	src/nn/layer.c \
@@ -27,6 +28,7 @@ libtrireme_la_SOURCES += \
 	src/nn/model_text.c \
 	src/nn/model_text.h \
 	src/nn/param_names.c \
+	src/nn/param_names.h \
 	src/nn/param_names_gpt2.c \
 	src/nn/param_names_torchvision.c \
 	src/nn/param_names_private.h \
@@ -43,15 +45,13 @@ libtrireme_la_SOURCES += \
 	src/nn/sample.c \
 	src/nn/sample.h \
 	src/nn/schedule.c \
-	src/nn/sharding.c \
-	src/nn/sharding.h
+	src/nn/sharding.c
 nninclude_HEADERS += \
-	src/nn/balance.h \
 	src/nn/partition.h \
 	src/nn/graph.h \
 	src/nn/input.h \
 	src/nn/layer.h \
 	src/nn/loss.h \
 	src/nn/model.h \
-	src/nn/param_names.h \
-	src/nn/optimizer.h
+	src/nn/optimizer.h \
+	src/nn/sharding.h

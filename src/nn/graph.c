@@ -78,8 +78,8 @@ int trm_model_graph(const struct trm_model *model, struct trm_graph *graph, int 
     const int x = layer->from == TRM_FROM_BATCH ? samples : value[layer->from];
     if (layer->ops == &layer_add)
       value[i] = trm_graph_binary(graph, "Add", layer->addend == TRM_FROM_BATCH ? samples : value[layer->addend], x);
-    else if (layer->ops->export)
-      value[i] = layer->ops->export(layer, graph, x);
+    else if (layer->ops->export_graph)
+      value[i] = layer->ops->export_graph(layer, graph, x);
     else
       status = trm_error(TRM_USAGE, "%s: cannot be exported", trm_layer_text(layer));
   }

@@ -1,4 +1,4 @@
-/* A model as a graph of operators, for programs that run it elsewhere: what the layers' `export` slots draw, and the
+/* A model as a graph of operators, for programs that run it elsewhere: what the layers' `export_graph` slots draw, and the
  * contract of what they draw on.
  *
  * A value is a number that the graph gives out; its first dimension is the batch. Operators, their inputs and
@@ -9,6 +9,8 @@
 #define TRM_NN_GRAPH_H
 
 #include "nn/model.h"
+
+TRM_BEGIN_DECLS
 
 #define TRM_ONNX_OPSET 17 /* the operator set */
 
@@ -37,7 +39,7 @@ struct trm_graph {
  * whole numbers (B, T). *scores: the value of the scores. TRM_USAGE names a layer that cannot be exported. */
 int trm_model_graph(const struct trm_model *model, struct trm_graph *graph, int samples, int *scores);
 
-/* -- for export slots. Each returns a value. */
+/* -- for export_graph slots. Each returns a value. */
 int trm_graph_unary(struct trm_graph *graph, const char *op, int x);          /* an operator of one input */
 int trm_graph_binary(struct trm_graph *graph, const char *op, int x, int y);   /* of two */
 int trm_graph_scalar(struct trm_graph *graph, const char *op, int x, double y); /* of x and a constant */
@@ -53,4 +55,5 @@ void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window
 /* x (B, in) as the vectors (B, F) that the layer takes it for, if it is no sequence. */
 int trm_graph_vectors(struct trm_graph *graph, const struct trm_layer *layer, int x);
 
+TRM_END_DECLS
 #endif

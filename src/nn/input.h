@@ -4,6 +4,8 @@
 
 #include "core/device.h"
 
+TRM_BEGIN_DECLS
+
 #define TRM_MAX_DIMS 4
 
 /* The shape of one sample, without the batch dimension. */
@@ -37,4 +39,5 @@ struct trm_input {
   const float *target_value;   /* (B, classes) */
 };
 
+TRM_END_DECLS
 #endif

@@ -10,6 +10,8 @@
 #include "core/device.h"
 #include "nn/input.h"
 
+TRM_BEGIN_DECLS
+
 #define TRM_MAX_ARGUMENTS 8
 #define TRM_MAX_PARAMETERS 4 /* of one layer */
 
@@ -195,7 +197,7 @@ struct trm_layer_ops {
   struct trm_cost (*cost)(const struct trm_layer *layer);
   /* Draws what forward computes in evaluation: the value of y (B, out) from the value x (B, in) (nn/graph.h). NULL: the
    * layer cannot be exported; of an add the model does it. */
-  int (*export)(const struct trm_layer *layer, struct trm_graph *graph, int x);
+  int (*export_graph)(const struct trm_layer *layer, struct trm_graph *graph, int x);
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena must keep */
   bool in_place;                  /* forward may overwrite its input, backward its dy */
@@ -244,4 +246,5 @@ int trm_argument_reject_unknown(const struct trm_layer *layer, const struct trm_
 /* The table of layers, ends with NULL. */
 extern const struct trm_layer_ops *const trm_layer_table[];
 
+TRM_END_DECLS
 #endif

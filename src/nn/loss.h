@@ -6,6 +6,8 @@
 #include "core/device.h"
 #include "nn/input.h"
 
+TRM_BEGIN_DECLS
+
 struct trm_loss {
   const char *name;
   /* Checks that scores of this shape suit the targets; errors name both. */
@@ -30,4 +32,5 @@ extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */
 const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *scores,
                                      const struct trm_input_spec *spec);
 
+TRM_END_DECLS
 #endif

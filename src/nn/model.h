@@ -22,6 +22,8 @@
 #include "nn/loss.h"
 #include "nn/optimizer.h"
 
+TRM_BEGIN_DECLS
+
 /* A chain of layers that is computed in one go; a model that is not cut is one. Between forward and backward its arrays
  * keep what a micro-batch has left in them: for several micro-batches under way it has several sets, its slots. */
 struct trm_chunk {
@@ -172,4 +174,5 @@ bool trm_model_recomputes(const struct trm_model *model, int layer);
 /* What backward computes again, of that: in addition, for a model to be bound with so many slots. */
 struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slots);
 
+TRM_END_DECLS
 #endif

@@ -33,6 +33,8 @@
 #include "core/device.h"
 #include "core/options.h"
 
+TRM_BEGIN_DECLS
+
 /* Flat arrays of a run: the weights and the optimizer's states. */
 #define TRM_MAX_STATES 4
 
@@ -116,4 +118,5 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
 /* Checks the schedule's options; part of trm_optimizer_create. */
 int trm_schedule_check(const struct trm_options *options);
 
+TRM_END_DECLS
 #endif

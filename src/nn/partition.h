@@ -12,6 +12,8 @@
 
 #include "nn/layer.h"
 
+TRM_BEGIN_DECLS
+
 #define TRM_MAX_CHUNKS 16 /* of one rank */
 
 struct trm_layer_range {
@@ -33,4 +35,5 @@ bool trm_partition_allowed(const struct trm_layer *layer, int layers, int at);
  * becomes a parameter here, too: a copy that does not count. Errors name the cut that is not allowed. */
 int trm_partition(const struct trm_model_part *part, struct trm_layer **layer, int *layers, int *end);
 
+TRM_END_DECLS
 #endif

@@ -30,6 +30,8 @@
 #include "nn/partition.h"
 #include "nn/layer.h"
 
+TRM_BEGIN_DECLS
+
 /* What a layer is told, and what it answers. */
 struct trm_shard_request {
   int rank, size;
@@ -59,4 +61,5 @@ void trm_shard_parameter(const struct trm_shard_request *request, struct trm_par
 /* The features' part that is this rank's, and how many units of them. */
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units);
 
+TRM_END_DECLS
 #endif

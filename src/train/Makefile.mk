@@ -1,7 +1,9 @@
 # To add a file: its name, one a line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
+	src/train/pipeline.h \
 	src/train/pipeline_schedule.c \
+	src/train/pipeline_schedule.h \
 	src/train/budget.c \
 	src/train/budget.h \
 	src/train/checkpoint.c \
@@ -32,11 +34,9 @@ libtrireme_la_SOURCES += \
 	src/train/gather.h \
 	src/train/trainer.h
 traininclude_HEADERS += \
-	src/train/pipeline_schedule.h \
 	src/train/checkpoint.h \
 	src/train/dataset.h \
 	src/train/grid.h \
-	src/train/pipeline.h \
 	src/train/staleness.h \
 	src/train/strategy.h \
 	src/train/train.h

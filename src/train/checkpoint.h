@@ -6,6 +6,8 @@
 #include "nn/model.h"
 #include "train/dataset.h"
 
+TRM_BEGIN_DECLS
+
 struct trm_local_state; /* train/strategy.h */
 
 struct trm_checkpoint {
@@ -66,4 +68,5 @@ struct trm_checkpoint_ops {
 
 void trm_checkpoint_free(struct trm_checkpoint *checkpoint);
 
+TRM_END_DECLS
 #endif

@@ -6,6 +6,8 @@
 #include "core/options.h"
 #include "nn/input.h"
 
+TRM_BEGIN_DECLS
+
 struct trm_dataset;
 
 /* A batch in host memory, as a data set fills it. Arrays are owned by the batch and grow as needed. */
@@ -69,4 +71,5 @@ struct trm_dataset {
 
 void trm_host_batch_free(struct trm_host_batch *batch);
 
+TRM_END_DECLS
 #endif

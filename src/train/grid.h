@@ -13,6 +13,8 @@
 #include "core/comm.h"
 #include "core/options.h"
 
+TRM_BEGIN_DECLS
+
 enum trm_axis_name { TRM_AXIS_DATA, TRM_AXIS_PIPELINE, TRM_AXIS_TENSOR, TRM_AXES };
 
 struct trm_grid {
@@ -22,4 +24,5 @@ struct trm_grid {
   struct trm_comm *model;          /* the ranks that hold the parts of one copy of the model: pipeline x tensor */
 };
 
+TRM_END_DECLS
 #endif

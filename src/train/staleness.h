@@ -5,6 +5,10 @@
 
 #include <stdint.h>
 
+#include "core/api.h"
+
+TRM_BEGIN_DECLS
+
 #define TRM_STALENESS_BINS 256 /* the last one: this much and more */
 
 struct trm_staleness {
@@ -18,4 +22,5 @@ double trm_staleness_mean(const struct trm_staleness *staleness); /* NAN: no upd
 /* The smallest value that at least this part of the updates do not exceed; part in (0, 1]. 0: no updates */
 uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fraction);
 
+TRM_END_DECLS
 #endif

@@ -24,6 +24,8 @@
 #include "nn/optimizer.h"
 #include "train/staleness.h"
 
+TRM_BEGIN_DECLS
+
 struct trm_strategy;
 
 /* State of a method that is one rank's own: a worker's weights, its part of a centre. Host memory of the strategy's. A
@@ -121,4 +123,5 @@ struct trm_strategy {
   void *impl;
 };
 
+TRM_END_DECLS
 #endif

@@ -5,8 +5,11 @@
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/grid.h"
-#include "train/pipeline.h"
 #include "train/strategy.h"
+
+TRM_BEGIN_DECLS
+
+struct trm_pipeline_ops; /* train/pipeline.h */
 
 /* What the roof has chosen from the tables; not owned. */
 struct trm_modules {
@@ -46,4 +49,5 @@ int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct tr
 /* Collective. Adds up the ranks' tallies, the same bits on all. */
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 
+TRM_END_DECLS
 #endif

@@ -268,7 +268,7 @@ static void test_refused(void)
   CU_ASSERT_EQUAL(onnx_write("/nonexistent/m.onnx", &model, w), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "/nonexistent/m.onnx"));
   struct trm_layer_ops without = *model.layer[0].ops;
-  without.export = NULL;
+  without.export_graph = NULL;
   model.layer[0].ops = &without;
   CU_ASSERT_EQUAL(onnx_write(path, &model, w), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "layer 0 (linear): cannot be exported"));

@@ -81,6 +81,6 @@ const struct trm_layer_ops layer_embedding = {
   .forward = embedding_forward,
   .backward = embedding_backward,
   .cost = embedding_cost,
-  .export = embedding_export,
+  .export_graph = embedding_export,
   .shard = embedding_shard,
 };

@@ -92,7 +92,7 @@ const struct trm_layer_ops layer_layer_norm = {
   .forward = norm_forward,
   .backward = norm_backward,
   .cost = norm_cost,
-  .export = norm_export,
+  .export_graph = norm_export,
   .shard = norm_shard,
   .keeps_input = true,
 };
@@ -105,7 +105,7 @@ const struct trm_layer_ops layer_rms_norm = {
   .forward = norm_forward,
   .backward = norm_backward,
   .cost = norm_cost,
-  .export = norm_export,
+  .export_graph = norm_export,
   .shard = norm_shard,
   .keeps_input = true,
 };

@@ -131,7 +131,7 @@ const struct trm_layer_ops layer_max_pool = {
   .forward = pool_max_forward,
   .backward = pool_max_backward,
   .cost = pool_cost,
-  .export = pool_export_max,
+  .export_graph = pool_export_max,
   .preferred_sharding = pool_preferred_sharding,
   .shard = pool_shard,
 };
@@ -144,7 +144,7 @@ const struct trm_layer_ops layer_avg_pool = {
   .forward = pool_avg_forward,
   .backward = pool_avg_backward,
   .cost = pool_cost,
-  .export = pool_export_avg,
+  .export_graph = pool_export_avg,
   .preferred_sharding = pool_preferred_sharding,
   .shard = pool_shard,
 };
@@ -157,7 +157,7 @@ const struct trm_layer_ops layer_global_avg_pool = {
   .forward = pool_avg_forward,
   .backward = pool_avg_backward,
   .cost = pool_cost,
-  .export = pool_export_global,
+  .export_graph = pool_export_global,
   .preferred_sharding = pool_preferred_sharding,
   .shard = pool_shard,
 };

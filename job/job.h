@@ -1,0 +1,41 @@
+/* A training job: options, ranks, a device, and the implementations that the options name. A program that uses the
+ * library begins here (examples/):
+ *
+ *   struct trm_job job;
+ *   struct trm_result result;
+ *   trm_job_init(&job);
+ *   int status = trm_options_set(&job.options, "data.file", "digits.h5");
+ *   status = trm_job_open(&job, status);
+ *   if (status == TRM_OK)
+ *     status = trm_job_train(&job, &result);
+ *   if (status != TRM_OK && trm_log_rank() == 0)
+ *     trm_log_error();
+ *   trm_job_close(&job);
+ */
+#ifndef TRM_JOB_JOB_H
+#define TRM_JOB_JOB_H
+
+#include "train/train.h"
+
+TRM_BEGIN_DECLS
+
+struct trm_job {
+  struct trm_options options; /* owned; read by open, unchanged after it but by the caller */
+  struct trm_modules modules; /* set by open, grid and pipeline by train; in between the caller may set others */
+  struct trm_device device;   /* modules.device once it is open */
+  bool serial;                /* set by the caller before open: one rank without MPI */
+};
+
+/* Sets every option to its default. */
+void trm_job_init(struct trm_job *job);
+/* Starts MPI (once a process), chooses the modules and opens the device, all as job->options says. status: what setting
+ * the options came to on this rank; the first failure of any rank is every rank's, with its message. Collective over
+ * all ranks of the launch. */
+int trm_job_open(struct trm_job *job, int status);
+/* Divides the ranks into the process grid and trains (trm_train). Collective. */
+int trm_job_train(struct trm_job *job, struct trm_result *result);
+/* Ends MPI and releases everything, whether open succeeded or not. Collective. */
+void trm_job_close(struct trm_job *job);
+
+TRM_END_DECLS
+#endif
