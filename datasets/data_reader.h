@@ -49,6 +49,8 @@ struct data_array {
   uint64_t stored_bytes;        /* in the file */
   char sha256[65];              /* "" if the file has none */
   unsigned char *block_buffer;          /* one block, for reads that begin or end within one */
+  uint64_t buffered_first;      /* the row that it begins with */
+  size_t buffered_rows;         /* 0: it holds no block */
 };
 
 /* The arrays of one split: those of the kind are open. */

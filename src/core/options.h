@@ -19,7 +19,7 @@ struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
   char *model_init; /* model.init */
   struct {
-    char *file, *test;
+    char *file, *validation, *test;
     char *shuffle; /* "yes" | "no" */
     int64_t memory; /* bytes of samples in memory, per sharing domain */
     int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */

@@ -14,6 +14,8 @@ const struct trm_option trm_option_table[] = {
    "safetensors file of the weights to begin with (default: drawn from run.seed)"},
 
   {"data.file", TRM_OPTION_TEXT, AT(data.file), "", ANY, NULL, "the data set, an HDF5 file (trireme data makes one)"},
+  {"data.validation", TRM_OPTION_TEXT, AT(data.validation), "0", ANY, NULL,
+   "validation rows: a fraction of the training split, cut by run.seed, or a file (0: data.file's split of that name)"},
   {"data.test", TRM_OPTION_TEXT, AT(data.test), "", ANY, NULL, "file of the test split (default: the same file)"},
   {"data.memory", TRM_OPTION_BYTES, AT(data.memory), "1G", 1048576, 0x1p50, NULL,
    "memory for samples, per group of ranks that share memory"},

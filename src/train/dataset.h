@@ -23,7 +23,13 @@ struct trm_host_batch {
   size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity; /* elements that fit */
 };
 
-enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };
+enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_VALIDATION, TRM_SPLIT_TEST };
+/* The split's name in files and messages: "train", "validation", "test". */
+const char *trm_split_name(enum trm_split split);
+
+/* The fraction of the training split that options->data.validation cuts, 0 < *fraction < 1; 0: it cuts nothing
+ * (unset, or it names a file). A number outside of [0, 1) is refused. */
+int trm_validation_fraction(const struct trm_options *options, double *fraction);
 
 /* Of tokens: how text became them (datasets/tokenizer.h). What they stand for are the class names. */
 struct trm_encoding {
@@ -35,7 +41,9 @@ void trm_encoding_free(struct trm_encoding *encoding);
 
 struct trm_dataset_ops {
   const char *name;
-  /* Opens one split for training or evaluation. Collective over comm: its ranks share memory by its node split as
+  /* Opens one split for training or evaluation. TRM_SPLIT_TRAIN: without the rows that data.validation cuts from it.
+   * TRM_SPLIT_VALIDATION: with a fraction in data.validation those rows; otherwise the first of the splits validation,
+   * test and train that the file has. Collective over comm: its ranks share memory by its node split as
    * options->parallel.share says, and each reads its part of the rows. Errors name the file. */
   int (*open)(struct trm_dataset **dataset, const char *path, enum trm_split split, const struct trm_options *options,
               struct trm_comm *comm);
