@@ -61,9 +61,11 @@ static int loader_sizes_compute(struct loader *loader, enum trm_split split, con
 {
   const struct data_head *head = &loader->head;
   const struct data_split *files = &loader->files;
-  double fraction = 0;
-  if (split != TRM_SPLIT_TEST)
-    TRM_CHECK(trm_validation_fraction(options, &fraction));
+  double fraction;
+  const char *file;
+  TRM_CHECK(trm_validation_option(options, &fraction, &file));
+  if (split == TRM_SPLIT_TEST)
+    fraction = 0;
   const bool trains = split == TRM_SPLIT_TRAIN || fraction > 0;
   const int64_t limit = trains ? options->data.limit : split == TRM_SPLIT_TEST ? options->data.limit_test : 0;
   loader->context = loader->stride = 1;
@@ -214,7 +216,8 @@ static int loader_source_choose(const struct loader *loader, enum trm_split spli
                                 enum trm_split *from)
 {
   double fraction;
-  TRM_CHECK(trm_validation_fraction(options, &fraction));
+  const char *file;
+  TRM_CHECK(trm_validation_option(options, &fraction, &file));
   *from = split;
   if (split != TRM_SPLIT_VALIDATION)
     return TRM_OK;

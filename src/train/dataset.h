@@ -27,9 +27,9 @@ enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_VALIDATION, TRM_SPLIT_TEST };
 /* The split's name in files and messages: "train", "validation", "test". */
 const char *trm_split_name(enum trm_split split);
 
-/* The fraction of the training split that options->data.validation cuts, 0 < *fraction < 1; 0: it cuts nothing
- * (unset, or it names a file). A number outside of [0, 1) is refused. */
-int trm_validation_fraction(const struct trm_options *options, double *fraction);
+/* options->data.validation: the fraction of the training split that it cuts, 0 < *fraction < 1, or the file that it
+ * names; otherwise 0 and NULL. A number outside of [0, 1) is refused. */
+int trm_validation_option(const struct trm_options *options, double *fraction, const char **file);
 
 /* Of tokens: how text became them (datasets/tokenizer.h). What they stand for are the class names. */
 struct trm_encoding {
@@ -76,6 +76,18 @@ struct trm_dataset {
   double token_bytes;     /* bytes of text a token, mean over the split; 0: not known */
   void *impl;
 };
+
+/* The data sets of a run. */
+struct trm_splits {
+  struct trm_dataset *train, *validation, *test; /* the last two: NULL if there is none */
+};
+
+/* Opens the splits that the options name: of data.file and data.test, and for validation the rows that data.validation
+ * cuts, the file that it names, or the split of that name in data.file. Samples of all have one shape. Collective over
+ * comm. To be closed, even if it fails. */
+int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops, const struct trm_options *options,
+                    struct trm_comm *comm);
+void trm_splits_close(struct trm_splits *splits); /* collective */
 
 void trm_host_batch_free(struct trm_host_batch *batch);
 
