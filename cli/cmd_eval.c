@@ -8,12 +8,13 @@
 #include "core/status.h"
 
 static const char usage[] =
-  "usage: trireme eval CHECKPOINT.h5 --data.file=FILE.h5 [--split=test|train] [--json]\n"
+  "usage: trireme eval CHECKPOINT.h5 --data.file=FILE.h5 [--split=test|validation|train] [--json]\n"
   "       mpiexec -n RANKS trireme eval ...\n\n"
   "Evaluates a checkpoint on a split of a data set: mean loss and accuracy, of tokens also\n"
   "perplexity, bits a token and bits a byte of text, on standard output. train.batch sets how\n"
   "many samples are worked on at once by a rank. Of a run with optim.ema the average of the\n"
-  "weights is used.\n"
+  "weights is used. --split=validation: the rows that the run used, or those of\n"
+  "data.validation; --split=train: all rows of the train split, unless data.validation cuts it.\n"
   "A .safetensors file may stand in place of the checkpoint, with --model=...\n";
 
 static void cmd_eval_print(const struct trm_loss_sums *sums, const struct trm_model *model, double token_bytes,

@@ -10,7 +10,7 @@
 #include "train/device_batch.h"
 
 static const char usage[] =
-  "usage: trireme predict CHECKPOINT.h5 --data.file=FILE.h5 --out=PRED.h5 [--split=test|train]\n\n"
+  "usage: trireme predict CHECKPOINT.h5 --data.file=FILE.h5 --out=PRED.h5 [--split=test|validation|train]\n\n"
   "Writes the model's scores for every sample of a split, and the class with the highest\n"
   "score, into an HDF5 file: scores (N, C) float32, class (N) int32. A .safetensors file may\n"
   "stand in place of the checkpoint, with --model=... Runs on one process, without a\n"

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
@@ -108,13 +109,40 @@ static int loaded_keep_rows_plain(struct trm_job *job)
   return trm_options_set(&job->options, "data.flip", "no");
 }
 
-static int loaded_read_split(struct loaded *loaded, struct trm_job *job, const char *path, const char *split)
+/* Without data.validation: that of the checkpoint's run, and with it what decides which rows are cut. */
+static int loaded_adopt_validation(const struct loaded *loaded, struct trm_job *job, const char *path)
+{
+  static const char *const names[] = {"data.validation", "data.limit", "data.context", "data.stride", "run.seed"};
+  const char *config = loaded->checkpoint.config;
+  struct trm_node *root;
+  if (!config || config[0] == '\0' || strcmp(job->options.data.validation, "0") != 0)
+    return TRM_OK;
+  TRM_CHECK(trm_document_parse(config, strlen(config), path, &root));
+  int status = TRM_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names && status == TRM_OK; i++) {
+    const struct trm_node *node = trm_node_get(root, names[i]);
+    if (node)
+      status = trm_options_set(&job->options, names[i], node->text);
+  }
+  trm_node_free(root);
+  return status;
+}
+
+static int loaded_read_split(struct loaded *loaded, struct trm_job *job, const char *path, enum trm_split split)
 {
   const struct trm_options *o = &job->options;
-  const enum trm_split which = strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
+  const struct trm_dataset_ops *ops = job->modules.dataset;
+  const char *file = o->data.file;
   TRM_CHECK(loaded_keep_rows_plain(job));
   TRM_CHECK(loaded_open(loaded, job, path, (size_t)o->train.batch));
-  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, o->data.file, which, o, job->modules.comm));
+  if (split == TRM_SPLIT_VALIDATION) {
+    TRM_CHECK(loaded_adopt_validation(loaded, job, path));
+    TRM_CHECK(trm_agree(job->modules.comm, trm_validation_find(ops, o, &file)));
+    if (!file)
+      return trm_error(TRM_USAGE, "--split=validation: %s has no validation split, and the run of %s had none; "
+                       "data.validation names one", o->data.file, path);
+  }
+  TRM_CHECK(ops->open(&loaded->dataset, file, split, o, job->modules.comm));
   return loaded_check_samples(loaded, path, loaded->dataset);
 }
 
@@ -126,9 +154,10 @@ int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *co
     return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help tells the usage", command, command);
   if (job->options.data.file[0] == '\0')
     return trm_error(TRM_USAGE, "%s: data.file: no data set named", command);
-  if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
-    return trm_error(TRM_USAGE, "%s: --split: \"%s\" is neither \"test\" nor \"train\"", command, split);
-  return loaded_read_split(loaded, job, path, split);
+  for (enum trm_split s = TRM_SPLIT_TRAIN; s <= TRM_SPLIT_TEST; s++)
+    if (strcmp(split, trm_split_name(s)) == 0)
+      return loaded_read_split(loaded, job, path, s);
+  return trm_error(TRM_USAGE, "%s: --split: \"%s\" is none of train, validation and test", command, split);
 }
 
 void loaded_close(struct loaded *loaded, struct trm_job *job)

@@ -16,8 +16,9 @@ struct loaded {
 /* For passes of up to max_rows samples; of tokens fewer, as model.max_rows then says: their scores are large. Where
  * data.context is not set, it becomes the model's. To be closed, even if it fails. */
 int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows);
-/* With the split of data.file ("test" or "train") that `command` was asked for, rows in their own order and as they
- * are, for passes of up to train.batch of them. They must be of the checkpoint's shape and classes, tokens of its
+/* With the split ("train", "validation" or "test") that `command` was asked for, rows in their own order and as they
+ * are; train: the whole split, unless data.validation cuts it; validation: the rows of the checkpoint's run, unless
+ * data.validation says otherwise; for passes of up to train.batch of them. They must be of the checkpoint's shape and classes, tokens of its
  * vocabulary. path: NULL is refused. */
 int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
                       const char *split);

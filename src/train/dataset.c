@@ -13,7 +13,7 @@ const char *trm_split_name(enum trm_split split)
 
 int trm_validation_option(const struct trm_options *options, double *fraction, const char **file)
 {
-  const char *text = options->data.validation;
+  const char *text = options->data.validation ? options->data.validation : "";
   char *end;
   *fraction = strtod(text, &end);
   *file = NULL;
@@ -28,19 +28,18 @@ int trm_validation_option(const struct trm_options *options, double *fraction, c
                    "0.1, or a file", text);
 }
 
-/* *path: the file of the validation rows; NULL: there are none. A file whose test split is the run's serves only if it
- * has a validation split, too. Not collective. */
-static int splits_find_validation(const struct trm_dataset_ops *ops, const struct trm_options *o, const char **path)
+/* A file whose test split is the run's serves only if it has a validation split, too. */
+int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_options *options, const char **path)
 {
   double fraction;
   const char *file;
   bool has = false;
-  TRM_CHECK(trm_validation_option(o, &fraction, &file));
-  *path = file ? file : o->data.file;
+  TRM_CHECK(trm_validation_option(options, &fraction, &file));
+  *path = file ? file : options->data.file;
   if (fraction > 0)
     return TRM_OK;
   TRM_CHECK(ops->has_split(*path, TRM_SPLIT_VALIDATION, &has));
-  if (file && !has && (strcmp(file, o->data.file) == 0 || strcmp(file, o->data.test) == 0))
+  if (file && !has && (strcmp(file, options->data.file) == 0 || strcmp(file, options->data.test) == 0))
     return trm_error(TRM_USAGE, "data.validation: %s has no validation split, and its test split is kept for the end; "
                      "give a fraction of the training split, such as 0.1, or another file", file);
   *path = file || has ? *path : NULL;
@@ -67,7 +66,7 @@ int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops
   bool has_test = false;
   *splits = (struct trm_splits){0};
   TRM_CHECK(ops->open(&splits->train, options->data.file, TRM_SPLIT_TRAIN, options, comm));
-  TRM_CHECK(trm_agree(comm, splits_find_validation(ops, options, &validation)));
+  TRM_CHECK(trm_agree(comm, trm_validation_find(ops, options, &validation)));
   TRM_CHECK(trm_agree(comm, ops->has_split(test, TRM_SPLIT_TEST, &has_test)));
   if (!has_test && options->data.test[0])
     return trm_error(TRM_USAGE, "data.test: %s has no test split", test);

@@ -77,6 +77,10 @@ struct trm_dataset {
   void *impl;
 };
 
+/* *path: the file that TRM_SPLIT_VALIDATION is opened from, by data.validation and what is in data.file; NULL: there are
+ * no validation rows. Not collective. */
+int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_options *options, const char **path);
+
 /* The data sets of a run. */
 struct trm_splits {
   struct trm_dataset *train, *validation, *test; /* the last two: NULL if there is none */
