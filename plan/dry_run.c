@@ -78,7 +78,7 @@ static struct trm_comm *dry_run_split(struct trm_comm *comm, int color, int key)
   return color == comm->size - 1 ? dry_run_group(comm, 1, 1) : dry_run_group(comm, comm->size / node_ranks, 1);
 }
 
-static struct trm_comm *dry_run_split_node(struct trm_comm *comm, const char *domain)
+static struct trm_comm *dry_run_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   (void)domain;
   return dry_run_group(comm, dry_run_comm_of(comm)->node_ranks, dry_run_comm_of(comm)->node_ranks);

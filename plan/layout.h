@@ -13,7 +13,7 @@
 
 struct trm_layout {
   int size[TRM_AXES];
-  const char *schedule;  /* "1f1b": as in parallel.schedule; of one stage whatever */
+  enum trm_schedule_name schedule; /* of one stage whatever */
   int chunks;            /* of a stage, as in parallel.chunks; 1: the schedule has one */
   int zero;
   const char *recompute; /* as in parallel.recompute */

@@ -62,9 +62,9 @@ int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_b
                                const struct trm_optimizer *optimizer);
 /* Between ranks 0 and 1 of comm, which are on one node, and known to them: single messages, and "all sum", "all
  * gather", "sum scatter", with the bytes of the whole value; the same of an axis that divides layers ("axis sum", and
- * so on), which shares memory in this domain ("none": it does not), where the device's memory is the host's.
+ * so on), which shares memory in this domain (TRM_SHARE_NONE: it does not), where the device's memory is the host's.
  * Collective; of one rank nothing happens. */
 void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm, struct trm_device *device,
-                                  const char *domain);
+                                  enum trm_share domain);
 
 #endif

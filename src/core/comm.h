@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/choices.h"
 
 TRM_BEGIN_DECLS
 
@@ -71,9 +72,9 @@ struct trm_comm_ops {
   void (*idle)(struct trm_comm *comm, double since);
 
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
-   * split_node: the ranks that can share memory with this one; domain "node" or "numa". */
+   * split_node: the ranks that can share memory with this one; domain: node or NUMA domain. */
   struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
-  struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
+  struct trm_comm *(*split_node)(struct trm_comm *comm, enum trm_share domain);
   void (*release)(struct trm_comm *comm);
 
   /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned.
