@@ -31,7 +31,8 @@ static int layout_memory_stage_create(const struct trm_layout_job *job, const st
   if (models->stages > 1)
     TRM_CHECK(
       trm_balance_stage(job->full_model, o->parallel.cut, models->stages, models->schedule.chunks, stage, &part));
-  return trm_model_create_part(&models->model[stage], o->model, trm_choice_text("train.loss", o->train.loss), job->spec, &part);
+  return trm_model_create_part(&models->model[stage], o->model, trm_choice_text("train.loss", o->train.loss), job->spec,
+                               &part);
 }
 
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,

@@ -28,8 +28,8 @@ struct setup {
 static const char *text_of(const struct setup *s)
 {
   static char text[512];
-  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text, trm_choice_text("parallel.schedule", s->schedule), s->micros,
-           s->rows, world->size);
+  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text,
+           trm_choice_text("parallel.schedule", s->schedule), s->micros, s->rows, world->size);
   return text;
 }
 

@@ -19,8 +19,8 @@ struct job {
   size_t trained;
 };
 
-static int job_create(struct job *job, enum layout layout, enum trm_assignment assignment, float l2, const struct trm_linear *linear,
-                      struct trm_comm *comm)
+static int job_create(struct job *job, enum layout layout, enum trm_assignment assignment, float l2,
+                      const struct trm_linear *linear, struct trm_comm *comm)
 {
   memset(job, 0, sizeof *job);
   job->options.parallel.share = layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;

@@ -303,7 +303,9 @@ static void test_options_write(void)
       fprintf(stderr, "%s\n%s\n", trm_error_text(), capture.text);
     for (const struct trm_option *row = trm_option_table; row->name; row++) {
       const char *a = (const char *)&options + row->offset, *b = (const char *)&again + row->offset;
-      const size_t bytes = row->type == TRM_OPTION_BOOL ? sizeof(bool) : row->type == TRM_OPTION_CHOICE ? sizeof(int) : 8;
+      const size_t bytes = row->type == TRM_OPTION_BOOL     ? sizeof(bool)
+                           : row->type == TRM_OPTION_CHOICE ? sizeof(int)
+                                                            : 8;
       if (row->type == TRM_OPTION_TEXT)
         CU_ASSERT_STRING_EQUAL(*(char *const *)a, *(char *const *)b)
       else

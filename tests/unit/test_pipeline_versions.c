@@ -248,8 +248,8 @@ static void pipedream(struct trm_device *device)
 {
   current_device = device;
   for (size_t rows = 8; rows <= 16; rows += 8) {
-    struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = TRM_PIPEDREAM, .micros = 1,
-                          .rows = rows};
+    struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = TRM_PIPEDREAM,
+                          .micros = 1, .rows = rows};
     compare_flight(&setup, 0);
     setup.no_stash = true;
     compare_flight(&setup, 0);

@@ -212,8 +212,8 @@ static void test_private(void)
   for (int clips = 0; clips < 2; clips++) {
     static const enum trm_update_rule rules[] = {TRM_UPDATE_ADAM, TRM_UPDATE_LARS, TRM_UPDATE_LAMB};
     for (int i = 0; i < 3; i++) {
-      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = TRM_SHARE_NONE, .bucket = 65536,
-                        .elements = 50000};
+      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = TRM_SHARE_NONE,
+                        .bucket = 65536, .elements = 50000};
       check_against_reference(&c);
       c.pretends = true;
       c.share = TRM_SHARE_NODE;
