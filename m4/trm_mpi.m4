@@ -153,7 +153,8 @@ unsigned ucp_worker_progress(void *worker) { return worker != 0; }
       CFLAGS=$trm_save_CFLAGS
       LIBS=$trm_save_LIBS])
    AC_MSG_RESULT([$trm_mpich_ucx])])
-AS_IF([test $trm_mpich_ucx = yes],
-  [AC_DEFINE([TRM_MPICH_UCX], [1], [Define if MPI is MPICH over UCX (see mpi/ucx_yield.c).])])
+trm_pc_sources=
+AS_IF([test $trm_mpich_ucx = yes], [trm_pc_sources='${datadir}/trireme/ucx_yield.c'])
+AC_SUBST([trm_pc_sources])
 AM_CONDITIONAL([TRM_MPICH_UCX], [test $trm_mpich_ucx = yes])
 ])
