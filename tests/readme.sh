@@ -22,13 +22,13 @@ case "\$1 \$2" in
 esac
 exec "$TRIREME" "\$@"
 EOF
-chmod +x tools/dpkg build/trireme
 export PATH=$work/tools:$PATH
-command -v "$MPIEXEC" > /dev/null && ln -s "$(command -v "$MPIEXEC")" tools/mpiexec
-command -v man > /dev/null || { printf '#!/bin/sh\ntest -s "$1"\n' > tools/man; chmod +x tools/man; }
+printf '#!/bin/sh\nexec "%s" "$@"\n' "$(command -v "$MPIEXEC")" > tools/mpiexec
+command -v man > /dev/null || { printf '#!/bin/sh\ntest -s "$1"\n' > tools/man; true; }
+chmod +x tools/* build/trireme
 awk 'BEGIN { for (i = 0; i < 40000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
              i % 40 == 39 ? "\n" : "" }' > shakespeare.txt
-sed 's/digits\.h5/digits.h5/; s/runs\/quickstart/runs\/config/' experiments/quickstart/config.yaml > CONFIG.yaml
+sed 's,runs/quickstart,runs/config,' experiments/quickstart/config.yaml > CONFIG.yaml
 
 # Commands are indented by four spaces; a line that ends with \ goes on.
 sed -n 's/^    //p' README.md | sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta' |
