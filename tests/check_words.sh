@@ -1,6 +1,6 @@
 #!/bin/bash
 # GLOSSARY.md is kept: no private word of old in identifiers or in the comments of headers; these comments are statements;
-# static functions carry their file's name; every path that a guide names is there.
+# static functions carry their file's name; every file and option that a guide names is there.
 #   tests/check_words.sh [list]    list: prints all hits and goes on
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
@@ -90,13 +90,19 @@ hits=$(strip $(find $folders -name '*.c' | sort) | awk -v exceptions="$exception
   }')
 report "static functions carry the name of their file" "$hits"
 
-# Paths in backquotes, or at the beginning of an indented line, in the guides.
-hits=$(for guide in README.md CONTRIBUTING.md GLOSSARY.md $(find mpi datasets kernels blas experiments examples tests/bench \
-    -name '*.md'); do
-  grep -oE '`(src|mpi|blas|kernels|datasets|plan|job|cli|tests|experiments|examples|m4)/[A-Za-z0-9_./-]*`' "$guide" | tr -d '`' |
-    sort -u | while read -r path; do
-    [ -e "$path" ] || case $path in */x.c|*/import_x.c|*/cmd_x.c|*_x.c|*/x/|*/question/) ;; *) echo "$guide: $path" ;; esac
+# Files and options that the guides name in backquotes. A file: from the top, from the guide's folder, or anywhere if it
+# is named without its folder; x stands for any name.
+hits=$(find . -name '*.md' -not -path './build*' -not -path './CHANGELOG.md' | sort | while read -r guide; do
+  grep -oE '`[A-Za-z0-9_./-]*(/|\.(c|h|sh|py|m4|mk|md))`' "$guide" | tr -d '`' | sort -u | while read -r path; do
+    case $path in */x/ | */question/ | */x.c | *_x.c | build/ | .c | mpi.h | cblas.h) continue ;; esac
+    [ -e "$path" ] || [ -e "${guide%/*}/$path" ] || [ -e "src/$path" ] ||
+      { [ "$path" = "${path%/*}" ] && [ -n "$(find $folders tests examples -name "$path")" ]; } ||
+      echo "$guide: no file $path"
   done
+  grep -oE '`-?-?(data|train|optim|parallel|strategy|run|log|device)\.[a-z][a-z0-9_]*' "$guide" | tr -d '`-' | sort -u |
+    while read -r option; do
+      grep -q "\"$option\"" src/core/options_table.c || echo "$guide: no option $option"
+    done
 done)
-report "paths in the guides are there" "$hits"
+report "files and options that the guides name are there" "$hits"
 finish
