@@ -83,7 +83,7 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
   int32_t *window = trm_alloc(context * sizeof *window, "tokens");
   float *scores = trm_alloc(vocabulary * sizeof *scores, "scores");
   void *device_window;
-  int status = job->device.ops->alloc(&job->device, context * sizeof *window, "tokens", &device_window);
+  int status = job->device.ops->alloc(&job->device, context * sizeof *window, TRM_MEMORY_BUFFERS, &device_window);
   const size_t prompt = tokens->count;
   const double began = job->modules.comm->ops->clock(job->modules.comm);
   for (int64_t i = 0; i < request->tokens && status == TRM_OK; i++) {

@@ -56,7 +56,7 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, const char *p
   TRM_CHECK(loaded_is_safetensors(path) ? loaded_read_weights(loaded, job, path)
                                         : loaded_read_checkpoint(loaded, job, path));
   const size_t bytes = loaded->model.parameters * sizeof(float);
-  TRM_CHECK(device->ops->alloc(device, bytes, "weights", (void **)&loaded->w));
+  TRM_CHECK(device->ops->alloc(device, bytes, TRM_MEMORY_WEIGHTS, (void **)&loaded->w));
   device->ops->upload(device, loaded->w, c->state[0], bytes);
   if (c->spec.tokens) {
     const size_t context = c->spec.shape.size[0], limit = MAX_TOKENS / context;

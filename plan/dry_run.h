@@ -6,25 +6,15 @@
 #include "core/comm.h"
 #include "core/device.h"
 
-/* What an array is for, by the words it is asked for with. */
-enum trm_dry_run_use {
-  TRM_DRY_RUN_WEIGHTS,
-  TRM_DRY_RUN_GRADIENTS,
-  TRM_DRY_RUN_STATES,
-  TRM_DRY_RUN_ACTIVATIONS,
-  TRM_DRY_RUN_BUFFERS, /* all else */
-  TRM_DRY_RUN_USES
-};
-
 /* Bytes of one rank. */
 struct trm_dry_run_account {
-  size_t bytes[TRM_DRY_RUN_USES]; /* alone, or its part of what the ranks of a node share */
+  size_t bytes[TRM_MEMORY_USES]; /* alone, or its part of what the ranks of a node share */
   size_t peer_bytes;                 /* the parts of the other ranks of its node */
 };
 
-/* The last rank of `size`, of which `near` at a time are on one node (size is a multiple). Addresses of arrays are no
- * memory: nobody may follow them. Only what strategies call while they are created and destroyed is there: collectives
- * find that all other ranks say the same; of split colors are a rank of the communicator or of its node, or 0. */
+/* The last rank of `size`, of which node_ranks at a time share a node (size is a multiple). Addresses of arrays are no
+ * memory: nobody may follow them. It has the slots that strategies call while they are created and destroyed; its
+ * collectives find the same values on all other ranks. */
 struct trm_dry_run_comm {
   struct trm_comm base;
   int node_ranks;
