@@ -1,4 +1,3 @@
-/* A checkpoint made ready to answer, and the samples that it answers. */
 #include "cli/loaded.h"
 
 #include <string.h>
@@ -56,7 +55,7 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
 
 /* -- the model */
 
-/* Weights alone: --model tells what they are of, the data set what for. One row of it is enough to ask. */
+/* Reads a file of weights alone: --model is their model, the first row of data.file tells its shapes. */
 static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
@@ -123,7 +122,7 @@ int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, si
   return trm_agree(job->modules.comm, loaded_read(loaded, job, max_rows));
 }
 
-/* The samples are of the checkpoint's shape and classes, tokens of its vocabulary. */
+/* Refuses samples of another shape, other classes or another vocabulary than the checkpoint's. */
 static int loaded_check_samples(const struct loaded *loaded, const char *path, const struct trm_dataset *dataset)
 {
   const struct trm_input_spec *trained = &loaded->checkpoint.spec, *given = &dataset->spec;
@@ -149,7 +148,7 @@ static int loaded_check_samples(const struct loaded *loaded, const char *path, c
   return TRM_OK;
 }
 
-/* The data set gives its rows in their own order and as they are. */
+/* Turns shuffling and augmentation off. */
 static int loaded_keep_rows_plain(struct trm_job *job)
 {
   TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));

@@ -306,7 +306,8 @@ static void curves_write(FILE *out, const struct report_run *runs, int count)
     {"Test loss over time", "wall time", true, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
     {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, REPORT_ACCURACY, unit,
      SVG_PERCENT, false, false},
-    {"Test accuracy over time", "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
+    {"Test accuracy over time", "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false,
+     false},
     {"Learning rate over samples", "samples", false, REPORT_SAMPLES, REPORT_RATE, SVG_COUNT, SVG_PLAIN, true, false},
   };
   fputs("<h2>Curves</h2>\n", out);

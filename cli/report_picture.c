@@ -64,8 +64,7 @@ static int picture_panel(FILE *out, const char *heading, const struct report_cur
                                 .means = line->means, .series = series, .count = n};
   struct svg_notes notes;
   if (out) {
-    fprintf(out, "<g transform=\"translate(0,%d)\"><text class=\"heading\" x=\"%d\" y=\"13\">%s</text></g>\n", y, MARGIN,
-            heading);
+    fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN, y + 13, heading);
     fprintf(out, "<g transform=\"translate(0,%d)\">", y + HEADING);
     svg_plot(out, &plot, &notes);
     fputs("</g>\n", out);

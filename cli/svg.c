@@ -33,7 +33,8 @@ struct canvas {
 const char svg_style[] =
   ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
   ".s6{color:#555}\n"
-  ".grid{stroke:#e3e7eb}.axis{stroke:#5b6570}.tick,.name{fill:#5b6570;font-size:12px}.label{fill:#1c2126;font-size:12px}"
+  ".grid{stroke:#e3e7eb}.axis{stroke:#5b6570}.tick,.name,.label{font-size:12px}"
+  ".tick,.name{fill:#5b6570}.label{fill:#1c2126}"
   "svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
   ".line,.thin,.lead{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
   ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
