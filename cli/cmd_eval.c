@@ -20,18 +20,18 @@ static const char usage[] =
   "averaged weights are used.\n"
   "A .safetensors file can replace the checkpoint, with --model=...\n";
 
-/* Classes up to which they are told one by one: on the terminal; in JSON. */
+/* Numbers of classes up to which the terminal and JSON have figures of each. */
 enum { MAX_PRINTED_CLASSES = 20, MAX_CLASSES = 1000 };
 
-/* What is printed. */
+/* The result of an evaluation. */
 struct evaluated {
   const struct loaded *loaded;
   struct trm_loss_sums sums;
-  int64_t *confusion; /* (C, C) class, prediction; NULL: not counted */
+  int64_t *confusion; /* (C, C) rows of class, columns of prediction; NULL: not counted */
   const char *file, *split;
 };
 
-/* Figures of one class; NAN: no row is of it, or taken for it. */
+/* Figures of one class; NAN where they divide by 0. */
 struct class_figures {
   double precision, recall, f1;
   int64_t support;
@@ -52,7 +52,7 @@ static struct class_figures cmd_eval_class(const struct evaluated *e, size_t k)
                                 .support = support};
 }
 
-/* The name of a class, or its number in `text`. */
+/* The name of class k; its number, written to text, if it has none. */
 static const char *cmd_eval_class_name(const struct evaluated *e, size_t k, char text[24])
 {
   char **names = e->loaded->dataset->class_names;

@@ -22,7 +22,7 @@ static const char usage[] =
   "A .safetensors file can replace the checkpoint, with --model=... Runs on one process, without\n"
   "a launcher. parallel.threads sets its threads.\n";
 
-/* scores (N, C) and answers (N) for all rows of the data set. */
+/* Computes scores (N, C) and predicted classes (N) of all rows of the data set. */
 static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c, float *scores, int32_t *predicted)
 {
   struct trm_dataset *dataset = loaded->dataset;
@@ -51,7 +51,7 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
   return status;
 }
 
-/* A field of a CSV file, in quotes where it needs them. */
+/* Writes a field, quoted where CSV needs it. */
 static void cmd_predict_csv_text(FILE *out, const char *text)
 {
   if (!strpbrk(text, ",\"\n\r")) {
@@ -75,8 +75,7 @@ static void cmd_predict_csv_class(FILE *out, char *const *names, size_t k)
     fprintf(out, "%zu", k);
 }
 
-/* Turns the scores (C) of a row into probabilities of `classes` classes, as the loss does: softmax; logistic of one
- * score. */
+/* p (classes) = the probabilities that the loss makes of a row's scores (c): softmax; logistic of a single score. */
 static void cmd_predict_probabilities(const float *scores, size_t c, size_t classes, double *p)
 {
   if (c == 1 && classes == 2) {
@@ -93,8 +92,8 @@ static void cmd_predict_probabilities(const float *scores, size_t c, size_t clas
     p[k] /= sum;
 }
 
-/* Writes index, prediction and probabilities (softmax_cross_entropy, logistic) or scores of each row; of values index
- * and predictions. predicted: NULL for values. */
+/* Writes index, prediction, and probabilities (softmax_cross_entropy, logistic) or scores of each row. predicted: NULL
+ * for targets that are values; the scores are the predictions then. */
 static void cmd_predict_csv_rows(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
                                  const int32_t *predicted)
 {
