@@ -17,6 +17,10 @@ TRM_BEGIN_DECLS
 void *trm_alloc(size_t bytes, const char *what);
 void trm_free(void *memory); /* NULL is allowed */
 
+/* Returns the array (of trm_alloc, or NULL) if *capacity >= needed elements; else a larger block with the first `used`
+ * elements copied and the rest zero, and frees the array. element: bytes of one. */
+void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what);
+
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 
