@@ -117,7 +117,7 @@ static void loader_mode_choose(struct loader *loader, enum trm_split split, cons
   const uint64_t memory = (uint64_t)options->data.memory, batch = (uint64_t)options->train.batch;
   const bool trains = split == TRM_SPLIT_TRAIN, cut = loader->subset.bits;
   const uint64_t bytes = cut && !trains ? loader->rows * (row_bytes + loader->y_bytes) : all_bytes;
-  const bool shuffle = trains && strcmp(options->data.shuffle, "no") != 0; /* evaluations take the file's order */
+  const bool shuffle = trains && options->data.shuffle; /* evaluations take the file's order */
   /* blocks of the rows that remain do not begin where the file's blocks do: larger ones cost fewer reads twice */
   const size_t rows_per_block = block_rows(row_bytes) * (cut && memory >= 64 * BLOCK_BYTES ? 4 : 1);
   const uint64_t block_bytes = rows_per_block * (row_bytes + loader->y_bytes);
@@ -141,7 +141,7 @@ static int loader_block_starts_read(struct loader *loader)
   struct trm_comm *node = loader->node;
   const struct order *order = &loader->order;
   const size_t bytes = (order->blocks + 1) * sizeof(int64_t);
-  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set's index",
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, TRM_MEMORY_DATA,
                                                      &loader->shared_starts)));
   loader->block_starts = loader->shared_starts.base[0];
   size_t low, high;
@@ -274,7 +274,7 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
   int status = trm_agree(comm, loader_file_open(loader, split, options));
   if (status == TRM_OK) {
     loader_mode_choose(loader, split, options);
-    loader->owns_node = strcmp(options->parallel.share, "none") != 0;
+    loader->owns_node = options->parallel.share != TRM_SHARE_NONE;
     loader->node = loader->owns_node ? comm->ops->split_node(comm, options->parallel.share) : trm_comm_self();
     loader->threads = loader_thread_count(loader, options);
     if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_IN_MEMORY)

@@ -102,10 +102,10 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
   double seconds[2] = {0, 0}, comm[2] = {0, 0}, full_bytes = stage_cost_layer_bytes(c, &layer->in), traffic[2] = {0, 0};
   if (layer->addend != TRM_FROM_NONE) {
     seconds[0] = stage_cost_memory_op(c, "sum", 3 * out);
-  } else if (layer->reshard[0] != TRM_RESHARD_NONE || layer->reshard[1] != TRM_RESHARD_NONE) {
+  } else if (layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE) {
     full_bytes = full_bytes > out ? full_bytes : out;
     for (int k = 0; k < 2; k++)
-      comm[k] = stage_cost_reshard(c, layer->reshard[k], full_bytes, &traffic[k]);
+      comm[k] = stage_cost_reshard(c, layer->ops->reshard[k], full_bytes, &traffic[k]);
   } else if (layer->from != TRM_FROM_NONE) {
     const struct trm_machine_work work = trm_machine_layer_work(layer, c->rows);
     seconds[0] = trm_machine_seconds(c->machine, work.name, work.flop, work.bytes, &seconds[1]);
@@ -153,8 +153,8 @@ struct data_axis {
 static struct data_axis stage_cost_data_axis(const struct cost_context *c, const struct trm_model *model)
 {
   const struct trm_options *o = c->job->options;
-  const bool shares = strcmp(o->parallel.share, "none") != 0 && c->job->modules->device->host_memory;
-  const bool by_node = strcmp(o->parallel.shard, "node") == 0;
+  const bool shares = o->parallel.share != TRM_SHARE_NONE && c->job->modules->device->host_memory;
+  const bool by_node = o->parallel.shard == TRM_SHARD_NODE;
   const int zero = c->layout->zero, node_ranks = trm_layout_node_ranks(c->job, c->layout);
   struct data_axis d = {.ranks = c->layout->size[TRM_AXIS_DATA],
                         .node_ranks = shares ? node_ranks : 1,

@@ -355,14 +355,14 @@ static int hog_open(struct hogwild *h)
 {
   const struct trm_options *o = &h->job->options;
   h->comm = h->job->modules.comm;
-  h->node = h->comm->ops->split_node(h->comm, "node");
+  h->node = h->comm->ops->split_node(h->comm, TRM_SHARE_NODE);
   TRM_CHECK(hog_open_data(h));
   h->rows = h->train->rows;
   h->features = h->train->spec.shape.size[0];
   h->batch = (size_t)o->train.batch < h->rows ? (size_t)o->train.batch : h->rows;
   h->epochs = (size_t)o->train.epochs;
   h->sgd = (struct trm_sparse_sgd){
-    .loss = strcmp(o->train.loss, "logistic") ? TRM_MARGIN_HINGE : TRM_MARGIN_LOGISTIC,
+    .loss = o->train.loss == TRM_LOSS_LOGISTIC ? TRM_MARGIN_LOGISTIC : TRM_MARGIN_HINGE,
     .rate = (float)o->optim.rate,
     .update_rows = (size_t)o->strategy.rows,
   };
@@ -375,11 +375,11 @@ static int hog_open(struct hogwild *h)
   const bool first = h->node->rank == 0;
   status = trm_agree(h->comm, status);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, "bench: shared weights", &h->weights);
+    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, TRM_MEMORY_BUFFERS, &h->weights);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, "bench: counters", &h->write_counts);
+    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, TRM_MEMORY_BUFFERS, &h->write_counts);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, "bench: counters", &h->counters);
+    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, TRM_MEMORY_BUFFERS, &h->counters);
   if (status == TRM_OK)
     status = weight_copy_create(&h->copies, h->node, hog_shared_weights(h), h->features);
   return trm_agree(h->comm, status);

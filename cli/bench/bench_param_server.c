@@ -95,7 +95,8 @@ static void bench_ps_serve(struct bench *b, enum server_mode mode, struct trm_re
 static int bench_ps_open(struct bench *b, enum server_mode mode)
 {
   const size_t bytes = b->elements * sizeof(float);
-  b->node = mode == SHARED ? b->comm->ops->split_node(b->comm, "node") : b->comm->ops->split(b->comm, b->comm->rank, 0);
+  b->node = mode == SHARED ? b->comm->ops->split_node(b->comm, TRM_SHARE_NODE)
+                           : b->comm->ops->split(b->comm, b->comm->rank, 0);
   if (mode == SHARED && b->node->size < b->comm->size)
     return TRM_STOPPED; /* they share none: not an error */
   const struct server_plan plan = {
@@ -105,7 +106,7 @@ static int bench_ps_open(struct bench *b, enum server_mode mode)
   TRM_CHECK(param_server_create(&b->server, &plan));
   void *base;
   if (mode == SHARED)
-    return trm_agree(b->comm, b->node->ops->share(b->node, bytes, "bench: copies", &b->shared));
+    return trm_agree(b->comm, b->node->ops->share(b->node, bytes, TRM_MEMORY_BUFFERS, &b->shared));
   return b->comm->ops->window_create(b->comm, bytes, TRM_BYTE, "bench: plain operations", &b->window, &base);
 }
 

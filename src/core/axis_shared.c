@@ -13,12 +13,12 @@
 
 enum { HALF = 1 << 18 }; /* floats of a half */
 
-void trm_axis_share_memory(struct trm_axis *axis, const char *domain)
+void trm_axis_share_memory(struct trm_axis *axis, enum trm_share domain)
 {
   struct trm_comm *comm = axis->comm, *node = comm->ops->split_node(comm, domain);
   int32_t shareable = node->size == comm->size && comm->size > 1;
   comm->ops->allreduce(comm, &shareable, 1, TRM_INT32, TRM_MIN);
-  if (shareable && node->ops->share(node, 2 * HALF * sizeof(float), "values between ranks", &axis->shared) == TRM_OK) {
+  if (shareable && node->ops->share(node, 2 * HALF * sizeof(float), TRM_MEMORY_BUFFERS, &axis->shared) == TRM_OK) {
     axis->node = node;
     return;
   }

@@ -230,7 +230,7 @@ static struct trm_comm *self_split(struct trm_comm *comm, int color, int key)
   return child;
 }
 
-static struct trm_comm *self_split_node(struct trm_comm *comm, const char *domain)
+static struct trm_comm *self_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   (void)domain;
   return self_split(comm, 0, 0);
@@ -250,8 +250,9 @@ static void self_release(struct trm_comm *comm)
   trm_free(comm);
 }
 
-static int self_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+static int self_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared)
 {
+  const char *what = trm_memory_name(use);
   (void)comm;
   void *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)

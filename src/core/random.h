@@ -22,7 +22,8 @@ enum trm_purpose {
   TRM_RANDOM_SAMPLE = 7, /* tokens drawn by a model: index = tokens drawn before */
   TRM_RANDOM_SLOWDOWN = 8, /* computing times on purpose: stream = rank, index = batch */
   TRM_RANDOM_PEERS = 9, /* whom a worker exchanges weights with: stream = rank, index = batches it has done */
-  TRM_RANDOM_VALIDATION = 10, /* rows cut from the training split: stream = 0 */
+  TRM_RANDOM_SPLIT = 10, /* rows of a data file that become its test split: stream = class */
+  TRM_RANDOM_VALIDATION = 11, /* rows cut from the training split: stream = 0 */
 };
 
 /* The raw block function: out = Philox4x32-10(counter, key). Inline, for loops that draw many. */
@@ -53,7 +54,7 @@ void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, 
 /* The upper 24 bits of a word as a float in [0, 1). */
 static inline float trm_random_unit(uint32_t word)
 {
-  return (float)(word >> 8) * 0x1p-24f;
+  return (float)(word >> 8) * 5.9604644775390625e-8f; /* 2^-24 */
 }
 
 /* Uniform in [0, 1), 24 bits: word `index % 4` of block `index / 4`. */

@@ -24,7 +24,7 @@ static void on_all(void (*check)(struct trm_comm *comm))
     check(part);
     part->ops->release(part);
   }
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   check(node);
   node->ops->release(node);
   check(trm_comm_self());
@@ -300,7 +300,7 @@ static void test_split_node(void)
 {
   for (int size = 1; size <= 4; size++) {
     set_node_size(size);
-    struct trm_comm *node = world->ops->split_node(world, size % 2 ? "node" : "numa");
+    struct trm_comm *node = world->ops->split_node(world, size % 2 ? TRM_SHARE_NODE : TRM_SHARE_NUMA);
     set_node_size(0);
     const int first = world->rank / size * size;
     CU_ASSERT_EQUAL(node->rank, world->rank - first);
@@ -330,7 +330,7 @@ static void check_share(struct trm_comm *comm)
   struct trm_shared shared;
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   const size_t bytes = 40000 + (size_t)comm->rank * 1000;
-  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, bytes, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, bytes, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
   CU_ASSERT_EQUAL(shared.bytes, bytes);
   CU_ASSERT_PTR_EQUAL(shared.local, shared.base[comm->rank]);
   unsigned char any = 0;
@@ -353,7 +353,7 @@ static void check_share(struct trm_comm *comm)
 
   /* parts of whole 64 KiB, some empty, make one array */
   const size_t part = (size_t)(comm->rank % 3) << 16;
-  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
   for (int i = 1; i < comm->size; i++)
     CU_ASSERT_EQUAL((char *)shared.base[i] - (char *)shared.base[i - 1], (ptrdiff_t)((i - 1) % 3) << 16);
   memset(shared.local, comm->rank + 1, part);
@@ -366,7 +366,7 @@ static void check_share(struct trm_comm *comm)
 
 static void test_share(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   check_share(node);
   struct trm_comm *part = node->ops->split(node, node->rank % 2, -node->rank);
   check_share(part);
@@ -377,14 +377,14 @@ static void test_share(void)
 
 static void test_share_too_large(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared shared;
-  CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, "the huge thing", &shared), TRM_FAILED);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the huge thing"));
+  CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, TRM_MEMORY_DATA, &shared), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the data set"));
   node->ops->release(node);
   if (world->size > 1) { /* ranks of different nodes */
-    CU_ASSERT_EQUAL(world->ops->share(world, 1, "the wrong thing", &shared), TRM_FAILED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the wrong thing"));
+    CU_ASSERT_EQUAL(world->ops->share(world, 1, TRM_MEMORY_STATES, &shared), TRM_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "optimizer states"));
   }
 }
 
@@ -606,9 +606,9 @@ static double processor_s(void)
 /* Who waits leaves the core to others, and gets what it waited for. The last of all tests: there is no way back. */
 static void test_crowded(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared word;
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), "test", &word), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), TRM_MEMORY_BUFFERS, &word), TRM_OK);
   trm_comm_set_oversubscribed();
   for (int way = 0; way < WAYS && world->size <= 16; way++) {
     world->ops->barrier(world);
