@@ -57,6 +57,13 @@ static void *memory_malloc_block(size_t bytes)
   return memory;
 }
 
+const char *trm_memory_name(enum trm_memory_use use)
+{
+  static const char *const name[TRM_MEMORY_USES] = {
+    "weights", "gradients", "optimizer states", "activations", "buffers of sharded layers", "the data set", "buffers"};
+  return name[use];
+}
+
 void *trm_alloc(size_t bytes, const char *what)
 {
   void *memory = NULL;
@@ -116,6 +123,19 @@ void trm_advise_huge(void *memory, size_t bytes)
   (void)memory;
   (void)bytes;
 #endif
+}
+
+void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what)
+{
+  if (needed <= *capacity)
+    return array;
+  const size_t larger_capacity = needed + needed / 2 + 16;
+  void *larger = trm_alloc(larger_capacity * element, what);
+  if (used)
+    memcpy(larger, array, used * element);
+  trm_free(array);
+  *capacity = larger_capacity;
+  return larger;
 }
 
 size_t trm_memory_allocated(void)

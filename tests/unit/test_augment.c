@@ -27,7 +27,7 @@ static char *images_make(const char *name, bool bytes, const size_t size[3], siz
       if ((status = trm_data_writer_split(writer, split ? "test" : "train")) == TRM_OK)
         status = made_append(writer, bytes ? MADE_BYTES : MADE_FLOATS, size[0] * size[1] * size[2], 0, rows);
     if (status == TRM_OK)
-      status = trm_data_writer_finish(writer, 0, 0);
+      status = trm_data_writer_finish(writer, 0);
   }
   CU_ASSERT_EQUAL_FATAL(trm_agree(world, status), TRM_OK);
   return path;

@@ -294,7 +294,8 @@ static void test_not_ours(void)
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "is not an HDF5 file"));
   const int32_t answers[2] = {1, 2};
   const float scores[4] = {0};
-  CU_ASSERT_EQUAL(trm_predictions_write(path, scores, answers, 2, 2, NULL, 0), TRM_OK);
+  const struct trm_predictions predictions = {.scores = scores, .predicted = answers, .rows = 2, .columns = 2};
+  CU_ASSERT_EQUAL(trm_predictions_write(path, &predictions), TRM_OK);
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "neither a data set nor a checkpoint"));
   unlink(path);
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "No such file"));
