@@ -46,8 +46,10 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/versions.h \
 	mpi/real.c \
 	mpi/real.h \
+	mpi/real_group.c \
 	mpi/real_launch.c \
 	mpi/real_node.c \
+	mpi/real_polling.c \
 	mpi/real_private.h \
 	mpi/real_window.c \
 	mpi/strategies.c \
