@@ -17,6 +17,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/peers.h \
 	mpi/async/param_server.c \
 	mpi/async/param_server.h \
+	mpi/async/param_server_chunk.c \
 	mpi/async/param_server_private.h \
 	mpi/async/param_server_remote.c \
 	mpi/async/sgp.c \

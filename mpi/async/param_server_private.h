@@ -26,10 +26,20 @@ struct param_server {
   struct remote *remote;     /* NULL: all calls are direct */
 };
 
-int param_server_owner(const struct param_server *server, int replica, size_t chunk); /* its rank */
+/* -- param_server_chunk.c. owner: a rank */
+bool server_is_centralized(const struct param_server *server); /* one replica, its chunks spread over the owners */
+bool server_is_owner(const struct param_server *server, int rank);
+int param_server_owner(const struct param_server *server, int replica, size_t chunk);
+/* True if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);
-/* Runs the function on a piece whose home is in this node. call->late is set here, from the clock that the caller has
- * seen; returns the clock after it. */
+/* The elements [low, high) of each array that a rank owns. */
+void server_owner_elements(const struct param_server *server, int owner, size_t *low, size_t *high);
+size_t server_owner_bytes(const struct param_server *server, int owner); /* of all its state */
+size_t server_state_bytes(const struct param_server *server, int owner); /* of its struct chunk_state array */
+size_t server_stride(const struct param_server *server, int owner);      /* elements from one of its arrays to the next */
+float *server_arrays(const struct param_server *server, int owner);      /* array 0; the owner is in this node */
+/* Runs the method's function on a chunk whose owner is in this node. Sets call->staleness from `seen`, the clock that
+ * the caller has last seen; returns the clock after the call. */
 int64_t param_server_run(struct param_server *server, int replica, size_t chunk, int64_t seen,
                          struct server_call *call);
 

@@ -56,8 +56,7 @@ struct remote {
 
 static size_t remote_inbox(const struct param_server *s, int rank)
 {
-  const bool is_owner = rank >= s->first_owner && rank < s->first_owner + s->owners;
-  return is_owner ? (size_t)s->plan.comm->size * DEPTH * s->remote->slot_bytes : 0;
+  return server_is_owner(s, rank) ? (size_t)s->plan.comm->size * DEPTH * s->remote->slot_bytes : 0;
 }
 
 /* Offset of a caller's slot in the window of a home, and of its answer in the caller's. */

@@ -103,13 +103,6 @@ static void zero_release(void *context, size_t low, size_t high, enum trm_acquir
   strategy->comm->ops->progress(strategy->comm);
 }
 
-struct trm_param_provider zero_param_provider(struct trm_strategy *strategy)
-{
-  const struct zero *z = strategy->impl;
-  return (struct trm_param_provider){
-    .overwrites_gradient = z->level > 1, .acquire = zero_acquire, .release = zero_release, .context = strategy};
-}
-
 /* Whole gradients are complete. */
 static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
@@ -263,6 +256,39 @@ static int zero_step(struct trm_strategy *strategy, double rate, struct trm_loss
   zero_reset_sums(strategy);
   TRM_CHECK(status);
   return strategy->device->ops->sync(strategy->device);
+}
+
+/* -- life */
+
+static void zero_destroy(struct trm_strategy *strategy)
+{
+  zero_weights_wait(strategy);
+  zero_arrays_destroy(strategy);
+  trm_free(strategy->impl);
+  strategy->impl = NULL;
+  strategy->provider = NULL;
+}
+
+static int zero_create(struct trm_strategy *strategy)
+{
+  if (strategy->options->run.lanes > 0)
+    return trm_error(TRM_USAGE,
+                     "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
+                     "one; leave one of them out");
+  if (sync_offload_dir(strategy) && !strategy->device->host_memory)
+    return trm_error(TRM_USAGE,
+                     "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
+                     "its own", strategy->device->ops->name);
+  struct zero *z = strategy->impl = trm_alloc(sizeof *z, "the strategy");
+  strategy->batch_shard = strategy->comm->rank;
+  strategy->batch_shards = strategy->comm->size;
+  const int status = zero_arrays_create(strategy);
+  z->provider = (struct trm_param_provider){
+    .overwrites_gradient = z->level > 1, .acquire = zero_acquire, .release = zero_release, .context = strategy};
+  strategy->provider = &z->provider;
+  if (status != TRM_OK)
+    zero_destroy(strategy);
+  return status;
 }
 
 const struct trm_strategy_ops sync_zero = {

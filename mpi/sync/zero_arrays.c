@@ -257,21 +257,10 @@ static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *
     node->ops->release(node);
 }
 
-int zero_create(struct trm_strategy *strategy)
+int zero_arrays_create(struct trm_strategy *strategy)
 {
-  if (strategy->options->run.lanes > 0)
-    return trm_error(TRM_USAGE,
-                     "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
-                     "one; leave one of them out");
-  if (sync_offload_dir(strategy) && !strategy->device->host_memory)
-    return trm_error(TRM_USAGE,
-                     "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
-                     "its own", strategy->device->ops->name);
+  struct zero *z = strategy->impl;
   const size_t tensors = (size_t)strategy->optimizer->tensors;
-  struct zero *z = trm_alloc(sizeof *z, "the strategy");
-  strategy->impl = z;
-  strategy->batch_shard = strategy->comm->rank;
-  strategy->batch_shards = strategy->comm->size;
   z->level = (int)strategy->options->parallel.zero;
   z->trainable = trm_optimizer_trained(strategy->optimizer);
   z->statistics = strategy->elements - z->trainable;
@@ -280,20 +269,12 @@ int zero_create(struct trm_strategy *strategy)
   zero_arrays_assign_slots(z);
   z->norms = trm_alloc(2 * tensors * sizeof *z->norms, "norms");
   z->ratios = trm_alloc(tensors * sizeof *z->ratios, "norms");
-  const int status = trm_agree(strategy->comm, zero_arrays_create_all(strategy, z));
-  if (status != TRM_OK) {
-    zero_destroy(strategy);
-    return status;
-  }
-  z->provider = zero_param_provider(strategy);
-  strategy->provider = &z->provider;
-  return TRM_OK;
+  return trm_agree(strategy->comm, zero_arrays_create_all(strategy, z));
 }
 
-void zero_destroy(struct trm_strategy *strategy)
+void zero_arrays_destroy(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
-  zero_weights_wait(strategy);
   zero_arrays_slots_free(strategy, &z->weights, &z->w_shared);
   zero_arrays_slots_free(strategy, &z->gradients, &z->g_shared);
   zero_arrays_slots_free(strategy, &z->averages, &z->average_shared);
@@ -320,7 +301,4 @@ void zero_destroy(struct trm_strategy *strategy)
   trm_free(z->ratios);
   trm_free(z->unit);
   trm_free(z->chunk);
-  trm_free(z);
-  strategy->impl = NULL;
-  strategy->provider = NULL;
 }

@@ -102,12 +102,10 @@ int zero_unit_at(const struct zero *z, size_t element);
 /* Where this rank has its part of a piece of unit u: of the weights (array 0), of a state (array > 0). Device. */
 float *zero_shard_data(const struct zero *z, int array, int u, const struct chunk *chunk);
 
-/* -- zero_arrays.c. Collective: cuts the units, takes all memory. */
-int zero_create(struct trm_strategy *strategy);
-void zero_destroy(struct trm_strategy *strategy); /* collective */
-
-/* -- zero.c */
-struct trm_param_provider zero_param_provider(struct trm_strategy *strategy);
+/* -- zero_arrays.c. Collective over strategy->comm. create cuts the units and takes all memory; after a failure, which is
+ * that of every rank, destroy releases what there is. */
+int zero_arrays_create(struct trm_strategy *strategy);
+void zero_arrays_destroy(struct trm_strategy *strategy);
 
 /* -- zero_exchange.c. All are called by all ranks in the same order, but those that say so. */
 
