@@ -37,6 +37,8 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/stop_request.h \
 	mpi/pipeline/chunk_channels.c \
 	mpi/pipeline/chunk_channels.h \
+	mpi/pipeline/executor.c \
+	mpi/pipeline/executor.h \
 	mpi/pipeline/pipeline.c \
 	mpi/pipeline/pipeline.h \
 	mpi/pipeline/batch_losses.c \
