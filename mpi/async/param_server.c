@@ -29,7 +29,7 @@ static void server_run_directly(struct param_server *s, size_t chunk, const stru
     request->seen[chunk] = clock;
 }
 
-/* Callers begin at different pieces, so that they do not queue up behind one another. */
+/* Callers begin at different chunks, so that they do not queue for the same locks. */
 int64_t param_server_exchange(struct param_server *s, const struct server_request *request)
 {
   const size_t first = request->first, count = (request->last ? request->last : s->chunks) - first;
@@ -59,8 +59,6 @@ size_t param_server_chunks(const struct param_server *s)
 }
 
 /* -- life */
-
-/* Where the ranks of comm stand in my node. */
 static void server_find_neighbors(struct param_server *s)
 {
   struct trm_comm *comm = s->plan.comm, *node = s->plan.node;

@@ -6,10 +6,10 @@
 #include "core/clones.h"
 #include "core/memory.h"
 
-#define CHUNK ((size_t)1024) /* elements: a fraction of a microsecond */
+#define CHUNK ((size_t)1024) /* elements: locked for a fraction of a microsecond */
 
 struct lock {
-  _Alignas(64) _Atomic int taken; /* 1: a rank is at the piece */
+  _Alignas(64) _Atomic int taken; /* 1: a rank merges the chunk */
 };
 
 static size_t weight_copy_chunks(const struct weight_copy *c)
@@ -21,7 +21,8 @@ int weight_copy_create(struct weight_copy *c, struct trm_comm *node, float *arra
 {
   *c = (struct weight_copy){.node = node, .array = array, .elements = elements};
   c->base = trm_alloc(elements * sizeof *c->base, "a copy of the weights");
-  return node->ops->share(node, node->rank == 0 ? weight_copy_chunks(c) * sizeof(struct lock) : 0, "gates", &c->locks);
+  return node->ops->share(node, node->rank == 0 ? weight_copy_chunks(c) * sizeof(struct lock) : 0, "locks of weights",
+                          &c->locks);
 }
 
 void weight_copy_free(struct weight_copy *c)
@@ -37,8 +38,8 @@ void weight_copy_pull(struct weight_copy *c, float *copy)
   memcpy(c->base, copy, c->elements * sizeof *copy);
 }
 
-/* Lines are written even where nothing has changed: one that two cores have read costs whoever next writes to it ten
- * times what one costs that only the other core has (28 and 2.5 ns here). */
+/* Writes every line, changed or not: the next write to a line that two cores have read costs ten times as much as to
+ * one that only the other core has (28 and 2.5 ns measured). */
 CPU_CLONES static void weight_copy_merge_chunk(float *restrict array, float *restrict copy, float *restrict base,
                                                float weight, size_t n)
 {

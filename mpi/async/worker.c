@@ -39,7 +39,7 @@ static int worker_check_options(const struct trm_strategy *s, const struct worke
   return TRM_OK;
 }
 
-/* Who works with whom. Servers are the last ranks. */
+/* Sets the number and group of this rank's worker, and its shard of a batch. Servers are the last ranks. */
 static void worker_assign_roles(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
@@ -58,7 +58,7 @@ static void worker_assign_roles(struct trm_strategy *s)
   w->group = w->all->ops->split(w->all, w->number >= 0 ? w->number : w->workers + rank, 0);
   s->batch_shard = w->plan.splits_batch ? w->number : w->group->rank;
   s->batch_shards = w->plan.splits_batch ? w->workers : w->group->size;
-  if (w->number < 0) { /* computes nothing */
+  if (w->number < 0) { /* a server */
     s->batch_shard = 0;
     s->batch_shards = 1;
   }
@@ -137,12 +137,12 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     return status;
   }
   w->seen = trm_alloc(param_server_chunks(w->server) * sizeof *w->seen, "a worker");
-  if (w->assignment.rule == ASSIGN_STATIC) /* the others go on where the run is */
+  if (w->assignment.rule == ASSIGN_STATIC) /* with the other rules it follows from the run's batches */
     worker_keep_state(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next);
   size_t bytes;
   void *data = param_server_local_states(w->server, &bytes);
   worker_keep_state(s, "clocks", data, bytes);
-  /* what is in the whole arrays of a checkpoint need not be kept again */
+  /* the arrays that collect gives are in the checkpoint already */
   const int first = plan->centralized ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
   data = param_server_local_arrays(w->server, first, &bytes);
   if (others > 0)
@@ -170,7 +170,7 @@ void worker_destroy(struct trm_strategy *s)
   s->impl = NULL;
 }
 
-/* -- claims */
+/* -- batches */
 
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
 {
