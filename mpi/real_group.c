@@ -46,7 +46,8 @@ void real_release(struct trm_comm *comm)
 
 /* -- ranks that share memory */
 
-/* Does the list "0-3,8" of this NUMA node hold every processor of the set? Some: -1. None, or no such node: 0. */
+/* 1 if this NUMA node's list of processors ("0-3,8") has every one of the set, -1 if some; 0 if none, or no such node.
+ */
 static int real_group_numa_has_cpus(int node, const cpu_set_t *set)
 {
   char path[64];
@@ -69,7 +70,7 @@ static int real_group_numa_has_cpus(int node, const cpu_set_t *set)
   return held == CPU_COUNT(set) ? 1 : held > 0 ? -1 : 0;
 }
 
-/* The NUMA node that this process is bound to, -1 if it may run on several. */
+/* The NUMA node that this process is bound to; -1: it may run on several. */
 static int real_group_numa_bound(void)
 {
   cpu_set_t set;
@@ -92,8 +93,8 @@ static MPI_Comm real_group_split_and_free(MPI_Comm mpi, int color)
   return group;
 }
 
-/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks of
- * the job in a row for a node, whoever asks: several nodes to try on one machine. */
+/* domain "numa" is "node" where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks of the job
+ * in a row as a node: to test several nodes on one machine. */
 struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
 {
   MPI_Comm node;

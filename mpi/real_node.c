@@ -1,4 +1,4 @@
-/* Ranks that share memory: who they are, a barrier in memory, and arrays that all of them can load and store. */
+/* Memory shared by the ranks of a node: a barrier in it, and arrays that all of them load and store. */
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
@@ -30,8 +30,8 @@ void real_node_barrier_free(struct real_comm *real)
   real->barrier = NULL;
 }
 
-/* Spins shortly, then pauses: with more ranks than cores, whoever is waited for must get one. Who waits long lets MPI
- * work: a peer may need our half of a transfer to get here. */
+/* Spins shortly, then gives up the core. After 1 ms it also lets MPI progress: a peer may need this rank's half of a
+ * transfer to reach the barrier. */
 void real_node_barrier_wait(struct real_comm *real)
 {
   _Atomic uint64_t *arrived = &real->barrier->arrived;
@@ -56,8 +56,8 @@ size_t real_round_to_pages(size_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Shared memory that does not fit would end in a bus error at some later store, and inside the MPI library where a
- * process may not have the addresses; so ask first. The answer can be outrun by another job on the node. */
+/* Too little shared memory would end in a bus error at some later store, too few addresses in a failure inside MPI; so
+ * both are checked first. Another job on the node may still take the memory in between. */
 int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what)
 {
   MPI_Comm node;
@@ -66,7 +66,7 @@ int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what)
   MPI_Allreduce(MPI_IN_PLACE, &required, 1, MPI_UINT64_T, MPI_SUM, node);
   MPI_Comm_free(&node);
   struct statvfs space;
-  double shortage[2] = {0, 0}; /* wanted and free bytes where it does not fit */
+  double shortage[2] = {0, 0}; /* required and free bytes where it does not fit */
   if (statvfs("/dev/shm", &space) == 0 && required > (uint64_t)space.f_bavail * space.f_frsize) {
     shortage[0] = (double)required;
     shortage[1] = (double)space.f_bavail * (double)space.f_frsize;
@@ -103,9 +103,9 @@ static size_t real_node_shared_bytes(const struct trm_comm *comm, MPI_Win window
   return bytes;
 }
 
-/* Parts follow one another in order of rank, each in whole pages: MPI lays them out so unless told otherwise. The first
- * may begin inside a page; then all are moved up to the next, for which the last rank asks for a page more. Every rank
- * writes its own part's zeros, so that the pages lie in its own NUMA node. */
+/* MPI lays the ranks' segments out one after the other. The first may begin inside a page; then all are moved up to the
+ * next page, for which the last rank asks for a page more. Every rank zeroes its own segment, so that its pages are
+ * placed on its NUMA node. */
 int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
 {
   struct real_comm *real = real_of(comm);
@@ -123,7 +123,7 @@ int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm
   MPI_Win_set_errhandler(*window, real->window_errhandler);
   *shared = (struct trm_shared){
     .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = window};
-  /* a part of no bytes may have no address: count on from the first that has one */
+  /* an empty segment may have no address: it gets that of the next one */
   char *at = NULL;
   for (int i = 0; i < comm->size; i++) {
     MPI_Aint segment;

@@ -1,4 +1,4 @@
-/* Shared by mpi/real*.c, the files of the communication contract over MPI; no other file of the contract includes mpi.h. */
+/* Shared by mpi/real*.c, the communication contract over MPI. Only these files, and parallel HDF5's, include mpi.h. */
 #ifndef TRM_MPI_REAL_PRIVATE_H
 #define TRM_MPI_REAL_PRIVATE_H
 
@@ -8,8 +8,8 @@
 
 #include "core/comm.h"
 
-/* One call of a blocking collective moves at most this much: large allreduces run best in chunks, since at 64 MB most of
- * the time goes into page faults of the library's temporary buffers. */
+/* One call of a blocking collective moves at most this much: large allreduces run best in chunks, since at 64 MB most
+ * of the time goes into page faults of the library's temporary buffers. */
 #define REAL_CHUNK_BYTES ((size_t)1 << 22)
 /* Point-to-point messages and one-sided transfers stay whole up to this size: MPI counts are int. */
 #define REAL_MESSAGE_BYTES ((size_t)1 << 30)

@@ -1,9 +1,9 @@
-/* One-sided access over MPI windows, open to all for their whole life (lock_all).
+/* One-sided access over MPI windows, in one access epoch for their whole life (lock_all).
  *
- * Progress: MPICH moves nothing while the target computes; an operation then takes until the target next enters MPI. A
- * target must sit in MPI, or call progress between layers. Accumulate goes in small pieces: from 256 KB on its rate
+ * MPICH makes no progress while the target computes: an operation completes when the target next enters MPI, so a
+ * target must wait in MPI, or call progress between layers. Accumulate goes in small chunks: from 256 KB on its rate
  * falls. Windows are whole pages: with other sizes MPICH 4.0 takes a neighbor's window on the same node to begin a few
- * bytes from where it does. Do not mix accumulate with plain stores into the window: not every library keeps both. */
+ * bytes off. Do not mix accumulate with plain stores into a window: not every library keeps both. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -15,7 +15,7 @@
 struct trm_window {
   MPI_Win mpi;
   MPI_Datatype type;
-  size_t element_bytes; /* bytes */
+  size_t element_bytes;
 };
 
 int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
@@ -87,7 +87,7 @@ int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, siz
   return before;
 }
 
-/* Complete at both ends; and what others wrote here is seen by plain loads. */
+/* Completes this rank's operations at both ends, and makes others' writes to this rank visible to loads. */
 void real_flush(struct trm_window *window, int target)
 {
   MPI_Win_flush(target, window->mpi);

@@ -1,5 +1,5 @@
-/* One stage's executor of a pipeline schedule (private to mpi/pipeline). executor.c runs single actions, pipeline.c whole
- * batches and evaluations. */
+/* One stage's executor of a pipeline schedule (private to mpi/pipeline). executor.c runs single actions, pipeline.c
+ * whole batches and evaluations. */
 #ifndef TRM_MPI_PIPELINE_EXECUTOR_H
 #define TRM_MPI_PIPELINE_EXECUTOR_H
 
@@ -19,7 +19,7 @@ struct executor {
   struct batch_losses losses;
   struct stop_request stop;
   struct trm_device *device;  /* from the first run on */
-  struct trm_input *input;    /* (slots) as run->input gave it, for the chunk that reads features or targets */
+  struct trm_input *input;    /* (slots) set by run->input, for the chunk that reads features or targets */
   struct trm_input rows_only; /* input of all other chunks */
   int slots;
 
