@@ -50,14 +50,14 @@ static int easgd_create(struct trm_strategy *s)
 {
   const double alpha = s->options->strategy.alpha;
   if (alpha < 0 && alpha != -1)
-    return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and centre apart (0 to 1; -1: 0.9 / workers)",
+    return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and center apart (0 to 1; -1: 0.9 / workers)",
                      alpha);
   const struct worker_plan plan = {.centralized = true, .arrays = 1, .handler = easgd_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct easgd)));
   struct worker *w = worker_of(s);
   struct easgd *easgd = w->method;
   easgd->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
-  return trm_agree(s->comm, worker_array(s, "distances to the centre", false, &easgd->distance));
+  return trm_agree(s->comm, worker_array(s, "distances to the center", false, &easgd->distance));
 }
 
 /* Replaces the strategy's optimizer by one with Nesterov's rule. */
@@ -122,7 +122,7 @@ static void easgd_destroy(struct trm_strategy *s)
 
 const struct trm_strategy_ops trm_strategy_easgd = {
   .name = "easgd",
-  .help = "workers with weights of their own, tied to a common centre (elastic averaging)",
+  .help = "workers with weights of their own, tied to a common center variable (elastic averaging)",
   .create = easgd_create,
   .next_batch = worker_next_batch,
   .step = easgd_step,

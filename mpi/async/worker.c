@@ -26,12 +26,12 @@ static int worker_check_options(const struct trm_strategy *s, const struct worke
     return trm_error(TRM_USAGE, "optim.ema: %s has as many weights as workers, none whose average would be the run's",
                      name);
   if (o->strategy.servers > 0 && !plan->centralized)
-    return trm_error(TRM_USAGE, "strategy.servers: %s has no centre that servers could keep", name);
+    return trm_error(TRM_USAGE, "strategy.servers: %s has no server weights that servers could hold", name);
   if (o->strategy.servers >= ranks)
     return trm_error(TRM_USAGE, "strategy.servers: %lld of %d ranks leave no worker", (long long)o->strategy.servers,
                      ranks);
   if (plan->groups && o->strategy.servers > 0)
-    return trm_error(TRM_USAGE, "strategy.servers: %s spreads the centre over all ranks", name);
+    return trm_error(TRM_USAGE, "strategy.servers: %s spreads the server weights over all ranks", name);
   if (o->strategy.groups > 0 && !plan->groups)
     return trm_error(TRM_USAGE, "strategy.groups: %s has none (strategy.name=groups)", name);
   if (o->strategy.groups > ranks)

@@ -1,4 +1,4 @@
-/* How the flat arrays are cut into units and shards, and the memory for them. */
+/* Set-up of sharded data parallelism: groups, units and shards, and their memory. */
 #include <string.h>
 
 #include "core/log.h"
@@ -13,7 +13,7 @@ static size_t zero_arrays_round_up(size_t n, size_t multiple)
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Large units go in pieces, so that no message is much larger than the others. */
+/* Cuts a unit into chunks, so that no collective is much larger than the others. */
 static void zero_arrays_unit_shard(struct zero *z, struct unit *unit, size_t ranks, size_t min)
 {
   const size_t n = unit->high - unit->low;
@@ -43,8 +43,8 @@ static void zero_arrays_unit_add(struct zero *z, size_t low, size_t high, bool t
   zero_arrays_unit_shard(z, unit, ranks, min);
 }
 
-/* Units of at least parallel.bucket bytes, from one end of a layer to another. A weight that is used at both ends of
- * the chain is a unit, and none reaches over the end of a chunk. */
+/* Cuts units of at least parallel.bucket bytes, from the end of a layer to that of another. A weight that is used at
+ * both ends of the chain is a unit of its own, and no unit crosses the end of a pipeline chunk. */
 static void zero_arrays_make_units(struct trm_strategy *strategy, struct zero *z)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
@@ -102,7 +102,7 @@ static int zero_arrays_alloc(struct trm_strategy *strategy, size_t elements, con
   return TRM_OK;
 }
 
-/* Slots for turns: neighbors have different ones. */
+/* Assigns rotating slots: neighbors have different ones, tied units one of their own. */
 static void zero_arrays_assign_slots(struct zero *z)
 {
   int next = 0;
@@ -111,7 +111,8 @@ static void zero_arrays_assign_slots(struct zero *z)
     z->unit[u].rotating_slot = z->unit[u].tied ? z->rotating_slots++ : next++ % 2;
 }
 
-/* Of an array that stands once each rank takes about its share, otherwise the whole for itself. */
+/* Allocates an array in the group's shared memory: one for all (single_copy, each rank's segment about its shard), or
+ * one per rank. */
 static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy, const char *what,
                                     struct trm_shared *shared, float **array)
 {
@@ -124,7 +125,7 @@ static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool 
   return TRM_OK;
 }
 
-/* shared: the memory of all of them, by the group; NULL: this rank's own */
+/* shared: their memory, shared by the group; NULL: they are private */
 static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots *slots, bool per_unit,
                                     struct trm_shared *shared, const char *what)
 {
@@ -235,7 +236,7 @@ static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
   return zero_arrays_statistics_create(strategy, z);
 }
 
-/* Who divides the arrays: everybody, or each node for itself (parallel.shard). A group that shares memory uses it. */
+/* Makes the group that shards the arrays: all ranks, or those of each node (parallel.shard). */
 static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *z)
 {
   struct trm_comm *comm = strategy->comm;
