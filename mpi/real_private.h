@@ -79,7 +79,7 @@ void real_release(struct trm_comm *comm);
 void real_node_barrier_create(struct real_comm *real); /* collective */
 void real_node_barrier_free(struct real_comm *real);   /* collective */
 void real_node_barrier_wait(struct real_comm *real);   /* collective */
-int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
+int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
 void real_unshare(struct trm_comm *comm, struct trm_shared *shared);
 size_t real_round_to_pages(size_t bytes); /* rounded up */
 /* Checks that this rank's `bytes` of shared memory, together with those of its node, fit. Collective over mpi; all its
