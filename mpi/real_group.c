@@ -3,7 +3,6 @@
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/memory.h"
 #include "mpi/real_private.h"
@@ -93,13 +92,13 @@ static MPI_Comm real_group_split_and_free(MPI_Comm mpi, int color)
   return group;
 }
 
-/* domain "numa" is "node" where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks of the job
+/* TRM_SHARE_NUMA is TRM_SHARE_NODE where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks of the job
  * in a row as a node: to test several nodes on one machine. */
-struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
+struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   MPI_Comm node;
   MPI_Comm_split_type(real_of(comm)->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  if (strcmp(domain, "numa") == 0) {
+  if (domain == TRM_SHARE_NUMA) {
     const int numa = real_group_numa_bound();
     int lowest;
     MPI_Allreduce(&numa, &lowest, 1, MPI_INT, MPI_MIN, node);

@@ -72,7 +72,7 @@ bool real_is_oversubscribed(void);
 /* Wraps an MPI communicator, which it takes over; slots and settings are the parent's. NULL for MPI_COMM_NULL. */
 struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory);
 struct trm_comm *real_split(struct trm_comm *comm, int color, int key);
-struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain);
+struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain);
 void real_release(struct trm_comm *comm);
 
 /* -- real_node.c: the memory of ranks that share it */
