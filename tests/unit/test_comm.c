@@ -24,7 +24,7 @@ static void on_all(void (*check)(struct trm_comm *comm))
     check(part);
     part->ops->release(part);
   }
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   check(node);
   node->ops->release(node);
   check(trm_comm_self());
@@ -178,9 +178,12 @@ static void check_reduce_scatter(struct trm_comm *comm)
       }
 }
 
-/* Several under way at a time, one of them with its own part in place. */
+/* Several at a time, one of them with its own block in place; the longest array takes several calls of MPI. */
 static void check_gathers_begin(struct trm_comm *comm)
 {
+  const bool over_mpi = comm->ops == world->ops;
+  if (over_mpi)
+    real_of(comm)->max_begin_bytes = (size_t)1 << 20;
   enum { COUNT = SIZES };
   const size_t ranks = (size_t)comm->size, rank = (size_t)comm->rank;
   struct trm_request *gather[COUNT], *scatter[COUNT];
@@ -192,6 +195,8 @@ static void check_gathers_begin(struct trm_comm *comm)
     for (size_t i = 0; i < n; i++)
       mine[s][i] = (float)value(comm->rank, i);
     comm->ops->allgather_begin(comm, mine[s], all[s], n, TRM_FLOAT, &gather[s]);
+    if (over_mpi && comm->size > 1 && n > 0)
+      CU_ASSERT_EQUAL(gather[s]->count > 1, s == COUNT - 1);
     comm->ops->progress(comm);
   }
   for (int s = COUNT - 1; s >= 0; s--) {
@@ -208,6 +213,8 @@ static void check_gathers_begin(struct trm_comm *comm)
       all[s][i] = (float)value(comm->rank, i);
     sum[s] = trm_alloc(n * sizeof(float), "test");
     comm->ops->reduce_scatter_begin(comm, all[s], sum[s], n, TRM_FLOAT, TRM_SUM, &scatter[s]);
+    if (over_mpi && comm->size > 1 && n > 0)
+      CU_ASSERT_EQUAL(scatter[s]->count > 1, s == COUNT - 1);
   }
   for (int s = 0; s < COUNT; s++) {
     while (!comm->ops->test(&scatter[s]))
@@ -220,6 +227,8 @@ static void check_gathers_begin(struct trm_comm *comm)
     trm_free(all[s]);
     trm_free(sum[s]);
   }
+  if (over_mpi)
+    real_of(comm)->max_begin_bytes = REAL_MAX_BEGIN_BYTES;
 }
 
 static void test_broadcast(void) { on_all(check_broadcast); }
@@ -300,7 +309,7 @@ static void test_split_node(void)
 {
   for (int size = 1; size <= 4; size++) {
     set_node_size(size);
-    struct trm_comm *node = world->ops->split_node(world, size % 2 ? "node" : "numa");
+    struct trm_comm *node = world->ops->split_node(world, size % 2 ? TRM_SHARE_NODE : TRM_SHARE_NUMA);
     set_node_size(0);
     const int first = world->rank / size * size;
     CU_ASSERT_EQUAL(node->rank, world->rank - first);
@@ -366,7 +375,7 @@ static void check_share(struct trm_comm *comm)
 
 static void test_share(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   check_share(node);
   struct trm_comm *part = node->ops->split(node, node->rank % 2, -node->rank);
   check_share(part);
@@ -377,7 +386,7 @@ static void test_share(void)
 
 static void test_share_too_large(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared shared;
   CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, TRM_MEMORY_DATA, &shared), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the data set"));
@@ -606,7 +615,7 @@ static double processor_s(void)
 /* Who waits leaves the core to others, and gets what it waited for. The last of all tests: there is no way back. */
 static void test_crowded(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared word;
   CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), TRM_MEMORY_BUFFERS, &word), TRM_OK);
   trm_comm_set_oversubscribed();
