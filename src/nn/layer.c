@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/options.h"
 #include "core/status.h"
 #include "nn/layers/layers.h"
@@ -78,8 +79,8 @@ void trm_layer_add_weights(struct trm_layer *layer, const struct trm_shape *weig
 
 const char *trm_layer_text(const struct trm_layer *layer)
 {
-  static _Thread_local char text[64];
-  snprintf(text, sizeof text, "layer %d (%s)", layer->number, layer->ops->name);
+  char *text = trm_context_text();
+  snprintf(text, 64, "layer %d (%s)", layer->number, layer->ops->name);
   return text;
 }
 
