@@ -34,9 +34,12 @@ trireme_SOURCES += \
 	cli/main.c \
 	cli/planning.c \
 	cli/planning.h \
+	cli/markup.c \
+	cli/markup.h \
 	cli/report.h \
-	cli/report_gnuplot.c \
+	cli/report_curves.c \
 	cli/report_html.c \
+	cli/report_picture.c \
 	cli/report_read.c \
 	cli/report_staleness.c \
 	cli/report_trace.c \

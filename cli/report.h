@@ -1,4 +1,4 @@
-/* What `trireme report` knows about its runs, and the two pictures of them (private to cli). */
+/* What `trireme report` knows about its runs, and what it makes of them (private to cli). */
 #ifndef TRM_CLI_REPORT_H
 #define TRM_CLI_REPORT_H
 
@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "cli/svg.h"
 #include "core/document.h"
 
 /* One line of metrics.jsonl. NAN: not finite in the run, or not logged. */
@@ -32,19 +33,35 @@ struct report_run {
 int report_read(struct report_run *runs, int count, char **paths);
 void report_free(struct report_run *runs, int count);
 
-/* One self-contained page. */
+/* One curve of each run: the values of metrics.jsonl that are drawn over one another. */
+enum report_field {
+  REPORT_STEP, REPORT_EPOCH, REPORT_SAMPLES, REPORT_WALL, REPORT_LOSS, REPORT_ACCURACY, REPORT_RATE
+};
+struct report_curve {
+  const char *title, *x_label;
+  bool test; /* of the evaluations, not of the training steps */
+  enum report_field x, y;
+  enum svg_unit x_unit, y_unit;
+  bool may_log, means; /* as in struct svg_plot */
+};
+/* Fills series (count) with the curves of the runs that have values; returns how many. report_curve_free frees their
+ * points. */
+int report_curve_series(const struct report_curve *curve, const struct report_run *runs, int count,
+                        struct svg_series *series);
+void report_curve_free(struct svg_series *series, int count);
+
+/* Writes the report as one self-contained page. */
 int report_html(const char *out, const char *title, const struct report_run *runs, int count);
 
-/* The page's section on staleness; nothing where no run has any. */
+/* Writes the page's section on staleness; nothing where no run has any. */
 void report_staleness(FILE *out, const struct report_run *runs, int count);
 
-/* The page's section on schedules: Gantt charts of what traces tell; nothing where no run has any. */
+/* Writes the page's section on schedules: a Gantt chart of each run's trace; nothing where no run has one. */
 void report_trace(FILE *out, const struct report_run *runs, int count);
 
-/* Loss and accuracy, drawn by gnuplot. Errors: no gnuplot, gnuplot's own. */
-int report_gnuplot(const char *out, const char *title, const struct report_run *runs, int count);
-
-/* Escapes for text and attribute values of HTML and SVG; bytes that are not UTF-8 or not allowed become U+FFFD. */
-void html_text(FILE *out, const char *text);
+/* Writes loss and accuracy as one picture. PDF and PNG need librsvg; without it they are refused. */
+enum report_format { REPORT_SVG, REPORT_PDF, REPORT_PNG };
+int report_picture(const char *path, enum report_format format, const char *title, const struct report_run *runs,
+                   int count);
 
 #endif

@@ -1,22 +1,20 @@
 /* The report as one page: no script, no font, no file beside it. */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "cli/markup.h"
 #include "cli/report.h"
 #include "cli/svg.h"
+#include "core/atomic_file.h"
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Seven colors that stay apart for color-blind readers (Okabe & Ito 2008, the yellow left out), lighter on dark. */
+/* The page's own style, after svg_style: the pictures follow a dark page. */
 static const char style[] =
-  ":root{color-scheme:light dark;--page:#fff;--card:#fff;--ink:#1c2126;--soft:#5b6570;--rule:#d9dee3;--faint:#eceff2;"
-  "--c0:#0072b2;--c1:#d55e00;--c2:#008a64;--c3:#b65c92;--c4:#b98200;--c5:#3a9bd4;--c6:#555}\n"
+  ":root{color-scheme:light dark;--page:#fff;--card:#fff;--ink:#1c2126;--soft:#5b6570;--rule:#d9dee3;--faint:#eceff2}\n"
   "@media(prefers-color-scheme:dark){:root{--page:#14181c;--card:#1a1f24;--ink:#e4e8ec;--soft:#9aa5b0;--rule:#3a424a;"
-  "--faint:#282f36;--c0:#4fa8e8;--c1:#ff8a4a;--c2:#2fcf9f;--c3:#e69ac6;--c4:#f2bd45;--c5:#a3d8fa;--c6:#bbb}}\n"
-  ".s0{--c:var(--c0)}.s1{--c:var(--c1)}.s2{--c:var(--c2)}.s3{--c:var(--c3)}.s4{--c:var(--c4)}.s5{--c:var(--c5)}"
-  ".s6{--c:var(--c6)}\n"
+  "--faint:#282f36}.s0{color:#4fa8e8}.s1{color:#ff8a4a}.s2{color:#2fcf9f}.s3{color:#e69ac6}.s4{color:#f2bd45}"
+  ".s5{color:#a3d8fa}.s6{color:#bbb}}\n"
   "*{box-sizing:border-box}body{margin:0 auto;max-width:1400px;padding:28px 32px 48px;background:var(--page);"
   "color:var(--ink);font:15px/1.5 system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
   "h1{font-size:26px;margin:0}h2{font-size:19px;margin:36px 0 12px}h3{font-size:15px;margin:0 0 6px}"
@@ -32,56 +30,20 @@ static const char style[] =
   ".plots{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,520px),1fr));gap:18px}"
   "figure{margin:0;padding:14px 16px 10px;border:1px solid var(--rule);border-radius:8px;background:var(--card)}"
   "figure svg{display:block;width:100%;height:auto}\n"
-  ".grid{stroke:var(--faint)}.axis{stroke:var(--soft)}.tick,.name{fill:var(--soft);font-size:12px}"
-  ".label{fill:var(--ink);font-size:12px}svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
-  ".line,.thin,.lead{fill:none;stroke:var(--c);stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
-  ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
-  ".dot{fill:var(--c);stroke:var(--card);stroke-width:1}.bar,.box{fill:var(--c)}"
-  ".box{stroke:var(--card);stroke-width:.5}.idle{fill:var(--page);stroke:var(--rule);stroke-width:.5}"
+  ".grid{stroke:var(--faint)}.axis{stroke:var(--soft)}.tick,.name{fill:var(--soft)}.label{fill:var(--ink)}"
+  ".dot,.box{stroke:var(--card)}.idle{fill:var(--page);stroke:var(--rule);stroke-width:.5}"
   ".in{fill:var(--page);font-size:11px;pointer-events:none}.plots+h3{margin-top:20px}\n"
   "details{border:1px solid var(--rule);border-radius:8px;margin:8px 0;background:var(--card)}"
   "summary{cursor:pointer;padding:8px 14px}details pre{margin:0;padding:4px 16px 12px;overflow-x:auto}\n"
   "@media print{body{padding:0}figure,tr{break-inside:avoid}}\n";
 
-/* Bytes of the UTF-8 character at p, 0 if there is none. */
-static int utf8_length(const unsigned char *p)
-{
-  const int n = *p < 0x80 ? 1 : *p >= 0xc2 && *p < 0xe0 ? 2 : (*p & 0xf0) == 0xe0 ? 3 : *p >= 0xf0 && *p < 0xf5 ? 4 : 0;
-  for (int i = 1; i < n; i++)
-    if ((p[i] & 0xc0) != 0x80)
-      return 0;
-  return n;
-}
-
-void html_text(FILE *out, const char *text)
-{
-  for (const unsigned char *p = (const unsigned char *)text; *p;) {
-    const int n = utf8_length(p);
-    if (n == 0 || (*p < 0x20 && *p != '\n' && *p != '\t'))
-      fputs("\xef\xbf\xbd", out);
-    else if (*p == '&')
-      fputs("&amp;", out);
-    else if (*p == '<')
-      fputs("&lt;", out);
-    else if (*p == '>')
-      fputs("&gt;", out);
-    else if (*p == '"')
-      fputs("&quot;", out);
-    else
-      fwrite(p, 1, (size_t)n, out);
-    p += n ? n : 1;
-  }
-}
-
 /* -- the table of the runs */
 
 static void key_write(FILE *out, int number)
 {
-  const char *dashes = svg_dashes(number);
-  fprintf(out, "<svg class=\"key\" viewBox=\"0 0 26 10\"><path class=\"line s%d\" d=\"M1,5h24\"", number % SVG_COLORS);
-  if (dashes)
-    fprintf(out, " stroke-dasharray=\"%s\"", dashes);
-  fputs("/></svg>", out);
+  fputs("<svg class=\"key\" viewBox=\"0 0 26 10\">", out);
+  svg_key(out, number, 1, 5, 24);
+  fputs("</svg>", out);
 }
 
 static const char *summary_text(const struct report_run *run, const char *key)
@@ -99,7 +61,7 @@ static const char *config_text(const struct report_run *run, const char *key)
 static void cell_text(FILE *out, const char *text, const char *class)
 {
   fprintf(out, "<td%s>", class);
-  html_text(out, text ? text : "–");
+  markup_text(out, text ? text : "–");
   fputs("</td>", out);
 }
 
@@ -200,15 +162,15 @@ static void table_write(FILE *out, const struct report_run *runs, int count)
     fputs("<tr><td>", out);
     key_write(out, i);
     fputs("<b>", out);
-    html_text(out, runs[i].name);
+    markup_text(out, runs[i].name);
     fputs("</b><div class=\"model\">", out);
     const char *strategy = summary_text(&runs[i], "strategy"), *model = summary_text(&runs[i], "model");
     model = model ? model : config_text(&runs[i], "model");
-    html_text(out, model ? model : "");
+    markup_text(out, model ? model : "");
     const char *layout = summary_text(&runs[i], "layout");
     if (layout) {
       fputs("<br>", out);
-      html_text(out, layout);
+      markup_text(out, layout);
     }
     fputs("</div></td>", out);
     cell_text(out, runs[i].summary ? summary_text(&runs[i], "status") : "not ended", "");
@@ -218,10 +180,10 @@ static void table_write(FILE *out, const struct report_run *runs, int count)
     const char *hash = summary_text(&runs[i], "weights_sha256");
     if (hash) {
       fputs("<td><code title=\"", out);
-      html_text(out, hash);
+      markup_text(out, hash);
       fprintf(out, "\">");
       char *brief = trm_format("%.10s", hash);
-      html_text(out, brief);
+      markup_text(out, brief);
       trm_free(brief);
       fputs("</code></td>", out);
     } else {
@@ -255,14 +217,14 @@ static void differences_walk(FILE *out, const struct trm_node *node, const char 
           fputs("<h2>Settings that differ</h2>\n<div class=\"wide\"><table><thead><tr><th>Option</th>", out);
           for (int k = 0; k < count; k++) {
             fputs("<th>", out);
-            html_text(out, runs[k].name);
+            markup_text(out, runs[k].name);
             fputs("</th>", out);
           }
           fputs("</tr></thead><tbody>\n", out);
           *open = true;
         }
         fputs("<tr><td><code>", out);
-        html_text(out, name);
+        markup_text(out, name);
         fputs("</code></td>", out);
         for (int k = 0; k < count; k++)
           cell_text(out, config_text(&runs[k], name), "");
@@ -285,22 +247,6 @@ static void differences_write(FILE *out, const struct report_run *runs, int coun
 
 /* -- the curves */
 
-enum field { FIELD_STEP, FIELD_EPOCH, FIELD_SAMPLES, FIELD_WALL, FIELD_LOSS, FIELD_ACCURACY, FIELD_RATE };
-
-static double point_field(const struct report_point *p, enum field field)
-{
-  const double all[] = {p->step, p->epoch, p->samples, p->wall_s, p->loss, p->accuracy, p->rate};
-  return all[field];
-}
-
-struct curve {
-  const char *title, *x_label;
-  bool test;
-  enum field x, y;
-  enum svg_unit x_unit, y_unit;
-  bool may_log, means;
-};
-
 static void curve_caption(FILE *out, const struct svg_notes *notes)
 {
   fputs("<figcaption>", out);
@@ -318,35 +264,21 @@ static void curve_caption(FILE *out, const struct svg_notes *notes)
   fputs("</figcaption>", out);
 }
 
-static void curve_write(FILE *out, const struct curve *curve, const struct report_run *runs, int count)
+static void curve_write(FILE *out, const struct report_curve *curve, const struct report_run *runs, int count)
 {
   struct svg_series *series = trm_alloc((size_t)count * sizeof *series, "report: curves");
-  int n = 0;
-  for (int i = 0; i < count; i++) {
-    const struct report_series *track = curve->test ? &runs[i].test : &runs[i].train;
-    if (!track->n || (curve->y == FIELD_RATE && !runs[i].has_rate) ||
-        (curve->test && curve->y == FIELD_ACCURACY && !runs[i].has_accuracy) ||
-        (curve->test && curve->y == FIELD_LOSS && !runs[i].has_loss))
-      continue;
-    double *x = trm_alloc(2 * track->n * sizeof *x, "report: a curve"), *y = x + track->n;
-    for (size_t k = 0; k < track->n; k++) {
-      x[k] = point_field(&track->point[k], curve->x);
-      y[k] = point_field(&track->point[k], curve->y);
-    }
-    series[n++] = (struct svg_series){.label = runs[i].name, .number = i, .n = track->n, .x = x, .y = y};
-  }
+  const int n = report_curve_series(curve, runs, count, series);
   if (n) {
-    fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
-    const struct svg_plot plot = {.title = curve->title, .x_label = curve->x_label, .x_unit = curve->x_unit,
-                                  .y_unit = curve->y_unit, .may_log = curve->may_log, .means = curve->means,
-                                  .series = series, .count = n};
+    const struct svg_plot plot = {.width = 640, .height = 340, .title = curve->title, .x_label = curve->x_label,
+                                  .x_unit = curve->x_unit, .y_unit = curve->y_unit, .may_log = curve->may_log,
+                                  .means = curve->means, .labels = true, .series = series, .count = n};
     struct svg_notes notes;
+    fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
     svg_plot(out, &plot, &notes);
     curve_caption(out, &notes);
     fputs("</figure>\n", out);
   }
-  for (int i = 0; i < n; i++)
-    trm_free((void *)series[i].x);
+  report_curve_free(series, n);
   trm_free(series);
 }
 
@@ -363,19 +295,19 @@ static bool epochs_rise(const struct report_run *runs, int count)
 static void curves_write(FILE *out, const struct report_run *runs, int count)
 {
   const bool epochs = epochs_rise(runs, count);
-  const enum field progress = epochs ? FIELD_EPOCH : FIELD_SAMPLES;
+  const enum report_field progress = epochs ? REPORT_EPOCH : REPORT_SAMPLES;
   const char *name = epochs ? "epochs" : "samples";
   const enum svg_unit unit = epochs ? SVG_PLAIN : SVG_COUNT;
-  const struct curve curves[] = {
-    {"Training loss over samples", "samples", false, FIELD_SAMPLES, FIELD_LOSS, SVG_COUNT, SVG_PLAIN, true, true},
-    {"Training loss over time", "wall time", false, FIELD_WALL, FIELD_LOSS, SVG_SECONDS, SVG_PLAIN, true, true},
-    {epochs ? "Test loss over epochs" : "Test loss over samples", name, true, progress, FIELD_LOSS, unit, SVG_PLAIN,
+  const struct report_curve curves[] = {
+    {"Training loss over samples", "samples", false, REPORT_SAMPLES, REPORT_LOSS, SVG_COUNT, SVG_PLAIN, true, true},
+    {"Training loss over time", "wall time", false, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, true},
+    {epochs ? "Test loss over epochs" : "Test loss over samples", name, true, progress, REPORT_LOSS, unit, SVG_PLAIN,
      true, false},
-    {"Test loss over time", "wall time", true, FIELD_WALL, FIELD_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
-    {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, FIELD_ACCURACY, unit,
+    {"Test loss over time", "wall time", true, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
+    {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, REPORT_ACCURACY, unit,
      SVG_PERCENT, false, false},
-    {"Test accuracy over time", "wall time", true, FIELD_WALL, FIELD_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
-    {"Learning rate over samples", "samples", false, FIELD_SAMPLES, FIELD_RATE, SVG_COUNT, SVG_PLAIN, true, false},
+    {"Test accuracy over time", "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
+    {"Learning rate over samples", "samples", false, REPORT_SAMPLES, REPORT_RATE, SVG_COUNT, SVG_PLAIN, true, false},
   };
   fputs("<h2>Curves</h2>\n", out);
   if (count > 1) {
@@ -383,7 +315,7 @@ static void curves_write(FILE *out, const struct report_run *runs, int count)
     for (int i = 0; i < count; i++) {
       fputs(" <span style=\"white-space:nowrap;margin-right:18px\">", out);
       key_write(out, i);
-      html_text(out, runs[i].name);
+      markup_text(out, runs[i].name);
       fputs("</span>", out);
     }
     fputs("</p>\n", out);
@@ -401,13 +333,13 @@ static void notes_write(FILE *out, const struct report_run *runs, int count)
   for (int i = 0; i < count; i++) {
     if (runs[i].superseded) {
       fputs("<p class=\"soft\">", out);
-      html_text(out, runs[i].name);
+      markup_text(out, runs[i].name);
       fprintf(out, " was resumed: %zu logged lines were computed again, and the later ones are shown.</p>\n",
               runs[i].superseded);
     }
     if (!runs[i].test.n) {
       fputs("<p class=\"soft\">", out);
-      html_text(out, runs[i].name);
+      markup_text(out, runs[i].name);
       fputs(" has no evaluations.</p>\n", out);
     }
   }
@@ -417,9 +349,9 @@ static void page_write(FILE *out, const char *title, const struct report_run *ru
 {
   fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>", out);
-  html_text(out, title);
-  fprintf(out, "</title>\n<style>\n%s</style></head><body>\n<h1>", style);
-  html_text(out, title);
+  markup_text(out, title);
+  fprintf(out, "</title>\n<style>\n%s%s</style></head><body>\n<h1>", svg_style, style);
+  markup_text(out, title);
   fprintf(out, "</h1>\n<p class=\"soft\">%d run%s, trireme %s</p>\n", count, count == 1 ? "" : "s", PACKAGE_VERSION);
   fputs("<h2>Runs</h2>\n", out);
   table_write(out, runs, count);
@@ -432,11 +364,11 @@ static void page_write(FILE *out, const char *title, const struct report_run *ru
   fputs("<h2>Configurations</h2>\n", out);
   for (int i = 0; i < count; i++) {
     fputs("<details><summary>", out);
-    html_text(out, runs[i].name);
+    markup_text(out, runs[i].name);
     fputs(" <span class=\"soft\">", out);
-    html_text(out, runs[i].path);
+    markup_text(out, runs[i].path);
     fputs("/config.yaml</span></summary><pre>", out);
-    html_text(out, runs[i].config_text);
+    markup_text(out, runs[i].config_text);
     fputs("</pre></details>\n", out);
   }
   fputs("</body></html>\n", out);
@@ -444,14 +376,8 @@ static void page_write(FILE *out, const char *title, const struct report_run *ru
 
 int report_html(const char *out, const char *title, const struct report_run *runs, int count)
 {
-  char *aside = trm_format("%s.new", out); /* an older report stays whole until this one is */
-  FILE *stream = fopen(aside, "w");
-  if (stream)
-    page_write(stream, title, runs, count);
-  const bool bad = !stream || ferror(stream) | fclose(stream) || rename(aside, out) != 0;
-  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", out, strerror(errno)) : TRM_OK;
-  if (bad && stream)
-    unlink(aside);
-  trm_free(aside);
-  return status;
+  struct atomic_file file;
+  TRM_CHECK(atomic_file_open(&file, out));
+  page_write(file.stream, title, runs, count);
+  return atomic_file_close(&file, !ferror(file.stream));
 }

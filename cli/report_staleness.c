@@ -2,6 +2,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "cli/markup.h"
 #include "cli/report.h"
 #include "cli/svg.h"
 #include "core/memory.h"
@@ -126,7 +127,7 @@ static void stale_write_run(FILE *out, const struct report_run *run, const struc
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
     stale_add(&all, trm_node_get(rank, "histogram"));
   fputs("<h3>", out);
-  html_text(out, run->name);
+  markup_text(out, run->name);
   fputs("</h3>\n<div class=\"plots\">\n", out);
   stale_write_histogram(out, &all, number);
   fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">Rank</th><th class=\"n\">Updates</th><th class=\"n\">"

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/markup.h"
 #include "cli/report.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -146,7 +147,7 @@ static void report_trace_write_box(FILE *out, const struct gantt *gantt, const s
   const char *class = colors[box->color].class;
   fprintf(out, "<g%s%s%s><rect class=\"%s\" x=\"%.2f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"><title>",
           class ? " class=\"" : "", class ? class : "", class ? "\"" : "", class ? "box" : "idle", x, y, width, height);
-  html_text(out, box->name);
+  markup_text(out, box->name);
   if (box->micro >= 0)
     fprintf(out, ", micro-batch %d", box->micro);
   fprintf(out, ": %.4g ms from %.4g ms</title></rect>", 1e3 * (box->ended - box->began),
@@ -225,7 +226,7 @@ void report_trace(FILE *out, const struct report_run *runs, int count)
         fputs("<h2>Schedule</h2>\n", out);
       begun = true;
       fputs("<h3>", out);
-      html_text(out, runs[i].name);
+      markup_text(out, runs[i].name);
       fputs("</h3>\n", out);
       report_trace_write(out, &gantt);
     }

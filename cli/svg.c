@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/report.h"
+#include "cli/markup.h"
 #include "core/memory.h"
 
-enum { WIDTH = 640, HEIGHT = 340, TOP = 12, BOTTOM = 46, LEFT = 56 };
+enum { TOP = 12, BOTTOM = 46, LEFT = 56 };
 #define LABEL_STEP 14.0 /* between the labels of two lines */
 
 struct axis {
@@ -29,11 +29,15 @@ struct canvas {
   struct axis x, y;
 };
 
-const char *svg_dashes(int number)
-{
-  static const char *const dashes[] = {NULL, "6 3", "2 3", "9 3 2 3"};
-  return dashes[number / SVG_COLORS % 4];
-}
+/* Seven colors that stay apart for color-blind readers (Okabe & Ito 2008, the yellow left out). */
+const char svg_style[] =
+  ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
+  ".s6{color:#555}\n"
+  ".grid{stroke:#e3e7eb}.axis{stroke:#5b6570}.tick,.name{fill:#5b6570;font-size:12px}.label{fill:#1c2126;font-size:12px}"
+  "svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
+  ".line,.thin,.lead{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
+  ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
+  ".dot,.bar,.box{fill:currentColor}.dot{stroke:#fff;stroke-width:1}.box{stroke:#fff;stroke-width:.5}\n";
 
 static double svg_to_pixel(const struct axis *a, double value)
 {
@@ -147,7 +151,7 @@ static void svg_set_axis_y(struct canvas *c)
       a->high = 100;
     if (a->high <= a->low)
       a->low = a->high - 1;
-    svg_ticks_linear(a, 5);
+    svg_ticks_linear(a, 6);
   }
   c->notes->logarithmic = a->logarithmic;
 }
@@ -173,7 +177,7 @@ static void svg_draw_axes(struct canvas *c)
     svg_tick_text(c->out, &c->y, c->y.ticks[i]);
     fprintf(c->out, "%s</text>\n", percent);
   }
-  const int floor_y = HEIGHT - BOTTOM;
+  const int floor_y = c->plot->height - BOTTOM;
   fprintf(c->out, "<line class=\"axis\" x1=\"%d\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, c->x.to, floor_y,
           floor_y);
   for (int i = 0; i < c->x.tick_count; i++) {
@@ -183,8 +187,9 @@ static void svg_draw_axes(struct canvas *c)
     svg_tick_text(c->out, &c->x, c->x.ticks[i]);
     fprintf(c->out, "</text>\n");
   }
-  fprintf(c->out, "<text class=\"name\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", (LEFT + c->x.to) / 2, HEIGHT - 8);
-  html_text(c->out, c->plot->x_label);
+  fprintf(c->out, "<text class=\"name\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", (LEFT + c->x.to) / 2,
+          c->plot->height - 8);
+  markup_text(c->out, c->plot->x_label);
   if (*c->x.unit_name)
     fprintf(c->out, " (%s)", c->x.unit_name);
   fprintf(c->out, "</text>\n");
@@ -217,13 +222,13 @@ static void svg_pen_to(struct pen *pen, double x, double y)
   pen->drawn++;
 }
 
-int svg_coincide(const struct svg_series *series, int count, int i, double x_near, double y_near)
+static int svg_coincide(const struct svg_series *series, int count, int i, double x_near, double y_near)
 {
   const struct svg_series *a = &series[i];
   int same = 0;
   for (int k = i + 1; k < count; k++) {
     const struct svg_series *b = &series[k];
-    bool near = a->n == b->n;
+    bool near = a->n == b->n && a->points == b->points;
     for (size_t p = 0; near && p < a->n; p++)
       near = fabs(a->x[p] - b->x[p]) <= x_near && (fabs(a->y[p] - b->y[p]) <= y_near || !isfinite(a->y[p] - b->y[p]));
     same += near;
@@ -232,14 +237,22 @@ int svg_coincide(const struct svg_series *series, int count, int i, double x_nea
 }
 
 /* wider: by how many pixels than usual */
-static void svg_path_open(struct canvas *c, const struct svg_series *s, const char *class, int wider)
+static void svg_path_open(FILE *out, int number, const char *class, int wider)
 {
-  fprintf(c->out, "<path class=\"%s s%d\"", class, s->number % SVG_COLORS);
+  static const char *const dashes[] = {NULL, "6 3", "2 3", "9 3 2 3"};
+  const char *dash = dashes[number / SVG_COLORS % 4];
+  fprintf(out, "<path class=\"%s s%d\"", class, number % SVG_COLORS);
   if (wider)
-    fprintf(c->out, " style=\"stroke-width:%d\"", 2 + wider);
-  if (svg_dashes(s->number))
-    fprintf(c->out, " stroke-dasharray=\"%s\"", svg_dashes(s->number));
-  fprintf(c->out, " d=\"");
+    fprintf(out, " style=\"stroke-width:%d\"", 2 + wider);
+  if (dash)
+    fprintf(out, " stroke-dasharray=\"%s\"", dash);
+  fprintf(out, " d=\"");
+}
+
+void svg_key(FILE *out, int number, double x, double y, double length)
+{
+  svg_path_open(out, number, "line", 0);
+  fprintf(out, "M%.1f,%.1fh%.1f\"/>", x, y, length);
 }
 
 /* Every point, or of each half pixel the first, the lowest, the highest and the last: what is left looks the same. */
@@ -274,7 +287,7 @@ static size_t svg_path_points(struct canvas *c, const struct svg_series *s)
   return pen.drawn;
 }
 
-bool svg_wants_means(const struct svg_series *s)
+static bool svg_wants_means(const struct svg_series *s)
 {
   return s->n > 3 * SVG_WINDOWS && s->x[s->n - 1] > s->x[0];
 }
@@ -286,7 +299,7 @@ static int svg_window_of(const struct svg_series *s, size_t i)
   return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
 }
 
-int svg_means(const struct svg_series *s, double *x, double *y)
+static int svg_means(const struct svg_series *s, double *x, double *y)
 {
   int windows = 0;
   for (size_t i = 0; i < s->n; windows++) {
@@ -326,6 +339,36 @@ struct end_label {
   double at;   /* where the label stands */
 };
 
+static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double radius)
+{
+  for (size_t i = 0; i < s->n; i++)
+    if (isfinite(s->y[i]))
+      fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLORS,
+              svg_to_pixel(&c->x, s->x[i]), svg_to_pixel(&c->y, s->y[i]), radius);
+  fprintf(c->out, "\n");
+}
+
+/* Draws a series that has a finite value. Returns the height at which the line of its means ends, in pixels; NAN if
+ * they are not drawn. */
+static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t finite, int wider)
+{
+  const bool means = c->plot->means && svg_wants_means(s);
+  svg_path_open(c->out, s->number, means ? "thin" : "line", means ? 0 : wider);
+  c->notes->points += finite;
+  c->notes->drawn += svg_path_points(c, s);
+  fprintf(c->out, "\"/>\n");
+  if (!means) {
+    if (finite <= 60)
+      svg_draw_dots(c, s, 2.8 + 0.5 * wider);
+    return NAN;
+  }
+  c->notes->averaged = true;
+  svg_path_open(c->out, s->number, "line", wider);
+  const double end = svg_path_means(c, s);
+  fprintf(c->out, "\"/>\n");
+  return end;
+}
+
 static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
 {
   const struct svg_series *s = &c->plot->series[number];
@@ -349,23 +392,12 @@ static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
     return;
   end->x = svg_to_pixel(&c->x, s->x[last]);
   end->y = svg_to_pixel(&c->y, s->y[last]);
-  const bool means = c->plot->means && svg_wants_means(s);
-  svg_path_open(c, s, means ? "thin" : "line", means ? 0 : wider);
-  c->notes->points += finite;
-  c->notes->drawn += svg_path_points(c, s);
-  fprintf(c->out, "\"/>\n");
-  if (means) {
-    svg_path_open(c, s, "line", wider);
-    end->y = svg_path_means(c, s);
-    fprintf(c->out, "\"/>\n");
-    c->notes->averaged = true;
-  } else if (finite <= 60) {
-    for (size_t i = 0; i < s->n; i++)
-      if (isfinite(s->y[i]))
-        fprintf(c->out, "<circle class=\"dot s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.1f\"/>", s->number % SVG_COLORS,
-                svg_to_pixel(&c->x, s->x[i]), svg_to_pixel(&c->y, s->y[i]), 2.8 + 0.5 * wider);
-    fprintf(c->out, "\n");
+  if (s->points) {
+    svg_draw_dots(c, s, 3.2 + 0.5 * wider);
+    return;
   }
+  const double mean = svg_draw_line(c, s, finite, wider);
+  end->y = isfinite(mean) ? mean : end->y;
   if (last + 1 < s->n) /* it ended in values that are not finite */
     fprintf(c->out, "<path class=\"line s%d\" d=\"M%.1f,%.1fl8,8m0,-8l-8,8\"/>\n", s->number % SVG_COLORS, end->x - 4,
             end->y - 4);
@@ -381,7 +413,7 @@ static int svg_compare_labels(const void *a, const void *b)
 static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, size_t letters)
 {
   qsort(label, (size_t)n, sizeof *label, svg_compare_labels);
-  const double low = TOP + 2, high = HEIGHT - BOTTOM - 2;
+  const double low = TOP + 2, high = c->plot->height - BOTTOM - 2;
   double next = low;
   for (int i = 0; i < n; i++) {
     label[i].at = fmax(label[i].y, next);
@@ -397,8 +429,7 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
     const double x = c->x.to + 30;
     fprintf(c->out, "<path class=\"lead s%d\" d=\"M%.1f,%.1fL%.1f,%.1f\"/>", s->number % SVG_COLORS, label[i].x + 4,
             label[i].y, x - 18, label[i].at);
-    svg_path_open(c, s, "line", 0);
-    fprintf(c->out, "M%.1f,%.1fh12\"/>", x - 17, label[i].at);
+    svg_key(c->out, s->number, x - 17, label[i].at, 12);
     fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
     const size_t length = strlen(s->label);
     if (length > letters) { /* the end tells more than the beginning */
@@ -406,9 +437,9 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
       while ((*tail & 0xc0) == 0x80)
         tail++;
       fprintf(c->out, "…");
-      html_text(c->out, tail);
+      markup_text(c->out, tail);
     } else {
-      html_text(c->out, s->label);
+      markup_text(c->out, s->label);
     }
     fprintf(c->out, "</text>\n");
   }
@@ -423,16 +454,17 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
     letters = length > letters ? length : letters;
   }
   letters = letters > 20 ? 20 : letters;
-  const int max_labels = (int)((HEIGHT - TOP - BOTTOM) / LABEL_STEP);
-  const bool labeled = plot->count > 1 && plot->count <= max_labels;
+  const int max_labels = (int)((plot->height - TOP - BOTTOM) / LABEL_STEP);
+  const bool labeled = plot->labels && plot->count > 1 && plot->count <= max_labels;
   struct canvas c = {.out = out, .plot = plot, .notes = notes};
   c.x.from = LEFT;
-  c.x.to = WIDTH - (labeled ? 40 + 6.6 * (double)letters : 16);
-  c.y.from = HEIGHT - BOTTOM;
+  c.x.to = plot->width - (labeled ? 40 + 6.6 * (double)letters : 16);
+  c.y.from = plot->height - BOTTOM;
   c.y.to = TOP;
 
-  fprintf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", WIDTH, HEIGHT);
-  html_text(out, plot->title);
+  fprintf(out, "<svg width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"", plot->width,
+          plot->height, plot->width, plot->height);
+  markup_text(out, plot->title);
   fprintf(out, "\" xmlns=\"http://www.w3.org/2000/svg\">\n");
   double low, high;
   if (svg_range_of(plot, true, &low, &high)) {
@@ -449,8 +481,8 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
       svg_draw_labels(&c, labels, n, letters);
     trm_free(labels);
   } else {
-    fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">no finite values</text>\n", WIDTH / 2,
-            HEIGHT / 2);
+    fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">no finite values</text>\n",
+            plot->width / 2, plot->height / 2);
   }
   fprintf(out, "</svg>\n");
 }

@@ -1,5 +1,4 @@
-/* Line plots as SVG, to be set into a page that brings the style (classes: grid, axis, tick, name, line, thin, dot,
- * lead, label; colors: s0..s6, each setting --c). */
+/* Line plots as SVG. The page or the picture that holds them brings svg_style. */
 #ifndef TRM_CLI_SVG_H
 #define TRM_CLI_SVG_H
 
@@ -17,14 +16,17 @@ struct svg_series {
   int number;          /* chooses color (modulo SVG_COLORS) and dashes */
   size_t n;
   const double *x, *y; /* (n), x finite and ascending; y that is not finite breaks the line */
+  bool points;         /* dots without a line */
 };
 
 struct svg_plot {
+  int width, height;
   const char *title;   /* for screen readers */
   const char *x_label; /* "samples": its unit is put behind */
   enum svg_unit x_unit, y_unit;
   bool may_log;        /* a logarithmic y axis where the values span more than a decade */
   bool means;          /* many points: thin, with a thick line of window means above them */
+  bool labels;         /* the names of the series beside the ends of their lines, where there are several */
   const struct svg_series *series; /* (count) */
   int count;
 };
@@ -35,17 +37,13 @@ struct svg_notes {
   bool logarithmic, averaged, broken, coincide;
 };
 
+/* Writes an <svg> element of plot->width x plot->height. */
 void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
 
-/* The means of a series over SVG_WINDOWS equal windows into x and y (SVG_WINDOWS each); returns how many hold
- * values. One without a finite value gives NAN. Wanted where there are several values to a window. */
-bool svg_wants_means(const struct svg_series *series);
-int svg_means(const struct svg_series *series, double *x, double *y);
+/* Draws the line of a legend's entry: series `number`, from (x, y) to the right. */
+void svg_key(FILE *out, int number, double x, double y, double length);
 
-/* How many of the series after `i` run the same way, to within the given distances. */
-int svg_coincide(const struct svg_series *series, int count, int i, double x_near, double y_near);
-
-/* The stroke-dasharray of a series, NULL for a solid line. */
-const char *svg_dashes(int number);
+/* The style sheet of all that the functions here draw, on a light ground. Colors are s0 to s6. */
+extern const char svg_style[];
 
 #endif

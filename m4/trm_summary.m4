@@ -18,8 +18,8 @@ test "$trm_have_onnx" = yes ||
   trm_sum_onnx="no: no export as ONNX (Debian: libprotobuf-c-dev protobuf-c-compiler)"
 trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
 test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
-trm_sum_gnuplot=$GNUPLOT
-test "x$GNUPLOT" != x || trm_sum_gnuplot="no: no gnuplot pictures (Debian: gnuplot-nox)"
+trm_sum_rsvg="yes $trm_version_RSVG: pictures of runs as PDF and PNG"
+test "$trm_have_RSVG" = yes || trm_sum_rsvg="no: pictures of runs as SVG only (Debian: librsvg2-dev)"
 AS_IF([test "x$silent" != xyes], [AS_ECHO(["
 $PACKAGE_NAME $PACKAGE_VERSION is set up.
 
@@ -37,7 +37,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   PCRE2          $trm_sum_pcre2
   protobuf-c     $trm_sum_onnx
   CUnit          $trm_sum_cunit
-  gnuplot        $trm_sum_gnuplot
+  librsvg        $trm_sum_rsvg
   native         $enable_native    werror  $enable_werror    sanitizer  $enable_sanitizer"])
 AS_IF([test "x$trm_notes" != x], [AS_ECHO(["
   Please note:$trm_notes"])])

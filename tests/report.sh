@@ -112,14 +112,34 @@ refused 1 'bad/metrics.jsonl:9: damaged line: no number under "samples"' bad
 rm bad/metrics.jsonl
 refused 1 'bad/metrics.jsonl: No such file' bad
 refused 1 'nowhere/config.yaml: No such file' nowhere
-refused 1 'no/such/folder.html: cannot write' one --out=no/such/folder.html
+refused 1 'no/such/folder.html: cannot be written' one --out=no/such/folder.html
 refused 2 'did you mean --out?' one --uot=x.html
 refused 2 'no run given'
 
-if command -v "${GNUPLOT:-gnuplot}" > /dev/null; then
-  report one 'two <i>&' --svg=both.svg || { cat report.log; fail "picture by gnuplot"; }
-  grep -q '</svg>' both.svg || fail "the picture is not whole"
-  grep -qE 'two &lt;i(>|&gt;)&amp;' both.svg || fail "the name of a run is not in the picture"
-  pass "picture by gnuplot"
+report one 'two <i>&' long --svg=three.svg || { cat report.log; fail "picture"; }
+[ ! -e report.html ] || fail "a picture alone: there is a page, too"
+[ "$(tail -n 1 three.svg)" = '</svg>' ] || fail "the picture is not whole"
+grep -q '>two &lt;i&gt;&amp;</text>' three.svg || fail "the name of a run is not in the picture"
+for text in 'Loss: training (lines), test (dots)' 'Test accuracy' 'training samples' '>80%</text>'; do
+  grep -qF "$text" three.svg || fail "not in the picture: $text"
+done
+# 4 evaluations of each run: dots of their losses, and dots on the lines of their accuracies
+[ "$(grep -o 'class="dot s2"' three.svg | wc -l)" -eq 8 ] || fail "not 8 dots of the third run"
+! grep -qE 'var\(|href=|url\(' three.svg || fail "the picture needs something beside it"
+grep -v accuracy one/metrics.jsonl > one/m; mv one/m one/metrics.jsonl
+report one --svg=one.svg || { cat report.log; fail "picture of a run without evaluations"; }
+! grep -q 'ccuracy' one.svg || fail "an accuracy that no run has is drawn"
+grep -q 'Loss: training<' one.svg || fail "evaluations that no run has are in the heading"
+pass "picture"
+
+if grep -q 'define HAVE_RSVG' "${top_builddir:-$top_srcdir/build}/config.h"; then
+  report long --pdf=long.pdf --png=long.png || { cat report.log; fail "PDF and PNG"; }
+  [ "$(head -c 5 long.pdf)" = '%PDF-' ] && [ "$(wc -c < long.pdf)" -gt 5000 ] || fail "not a PDF"
+  [ "$(head -c 4 long.png | tail -c 3)" = PNG ] && [ "$(wc -c < long.png)" -gt 20000 ] || fail "not a PNG"
+  refused 1 'no/such.png: cannot be written' long --png=no/such.png
+  pass "PDF and PNG"
+else
+  refused 2 'built without librsvg' long --png=long.png
+  [ ! -e long.png ] || fail "an empty picture is left"
 fi
 finish

@@ -2,6 +2,8 @@
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/core/agree.c \
+	src/core/atomic_file.c \
+	src/core/atomic_file.h \
 	src/core/axis.c \
 	src/core/axis_shared.c \
 	src/core/axis_shared.h \

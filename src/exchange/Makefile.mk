@@ -2,8 +2,6 @@
 libtrireme_la_SOURCES += \
 	src/exchange/exchange.c \
 	src/exchange/exchange.h \
-	src/exchange/atomic_file.c \
-	src/exchange/atomic_file.h \
 	src/exchange/onnx.c \
 	src/exchange/onnx.h \
 	src/exchange/onnx_graph.c \

@@ -7,9 +7,9 @@
 
 #include <string.h>
 
+#include "core/atomic_file.h"
 #include "core/memory.h"
 #include "core/status.h"
-#include "atomic_file.h"
 #include "nn/graph.h"
 
 #ifdef TRM_ONNX

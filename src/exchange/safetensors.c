@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/atomic_file.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
-#include "atomic_file.h"
 #include "nn/param_names.h"
 
 /* to (columns, rows) = the transpose of from (rows, columns) */

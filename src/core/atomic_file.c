@@ -1,4 +1,4 @@
-#include "atomic_file.h"
+#include "core/atomic_file.h"
 
 #include <errno.h>
 #include <string.h>
@@ -14,7 +14,7 @@ int atomic_file_open(struct atomic_file *file, const char *path)
   if (file->stream)
     return TRM_OK;
   trm_free(file->temp_path);
-  return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
+  return trm_error(TRM_FAILED, "%s: cannot be written: %s", path, strerror(errno));
 }
 
 int atomic_file_close(struct atomic_file *file, bool complete)

@@ -1,0 +1,42 @@
+/* What a report draws over what: the series of a curve, one of each run that has its values. */
+#include "cli/report.h"
+#include "core/memory.h"
+
+static double curves_value(const struct report_point *p, enum report_field field)
+{
+  const double all[] = {p->step, p->epoch, p->samples, p->wall_s, p->loss, p->accuracy, p->rate};
+  return all[field];
+}
+
+static bool curves_has_values(const struct report_curve *curve, const struct report_run *run)
+{
+  if (curve->y == REPORT_RATE)
+    return run->train.n && run->has_rate;
+  if (!curve->test)
+    return run->train.n > 0;
+  return run->test.n && (curve->y == REPORT_ACCURACY ? run->has_accuracy : run->has_loss);
+}
+
+int report_curve_series(const struct report_curve *curve, const struct report_run *runs, int count,
+                        struct svg_series *series)
+{
+  int n = 0;
+  for (int i = 0; i < count; i++) {
+    if (!curves_has_values(curve, &runs[i]))
+      continue;
+    const struct report_series *track = curve->test ? &runs[i].test : &runs[i].train;
+    double *x = trm_alloc(2 * track->n * sizeof *x, "report: a curve"), *y = x + track->n;
+    for (size_t k = 0; k < track->n; k++) {
+      x[k] = curves_value(&track->point[k], curve->x);
+      y[k] = curves_value(&track->point[k], curve->y);
+    }
+    series[n++] = (struct svg_series){.label = runs[i].name, .number = i, .n = track->n, .x = x, .y = y};
+  }
+  return n;
+}
+
+void report_curve_free(struct svg_series *series, int count)
+{
+  for (int i = 0; i < count; i++)
+    trm_free((void *)series[i].x);
+}

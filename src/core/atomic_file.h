@@ -1,0 +1,20 @@
+/* A file that replaces an older one in one step: an interrupted write leaves the older one whole. */
+#ifndef TRM_CORE_ATOMIC_FILE_H
+#define TRM_CORE_ATOMIC_FILE_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+struct atomic_file {
+  const char *path; /* not owned */
+  char *temp_path;  /* path.new */
+  FILE *stream;     /* of temp_path */
+};
+
+/* Opens path.new for writing. Errors name the file; nothing is left to close then. */
+int atomic_file_open(struct atomic_file *file, const char *path);
+/* Flushes the stream to the disk and renames the file to its path if `complete` (everything was written); removes it
+ * otherwise, and after an error. */
+int atomic_file_close(struct atomic_file *file, bool complete);
+
+#endif
