@@ -6,12 +6,16 @@
 
 static const struct flag no_flags[] = {{.name = NULL}};
 
-/* The first word that is no flag: where a command takes a configuration file, that is it. */
+/* The first word that is no flag: where a command takes a configuration file, that is it. NULL if an option without "="
+ * comes before it, whose value it may be (flags_read refuses that option). */
 static const char *job_first_arg(int argc, char **argv)
 {
-  for (int i = 1; i < argc; i++)
+  for (int i = 1; i < argc; i++) {
     if (argv[i][0] != '-')
       return argv[i];
+    if (strchr(argv[i], '.') && !strchr(argv[i], '='))
+      return NULL;
+  }
   return NULL;
 }
 
