@@ -37,7 +37,7 @@ static int cmd_generate_check_model(const struct loaded *loaded, const char *pat
     return trm_error(TRM_USAGE, "generate: %s is not a model of tokens; trireme predict gives its answers", path);
   for (int i = 0; i < loaded->model.layers; i++) {
     const struct trm_layer *layer = &loaded->model.layer[i];
-    if (layer->heads && strcmp(layer->ops->name, "attention") == 0 && !layer->causal)
+    if (layer->ops->reads_ahead && layer->ops->reads_ahead(layer))
       return trm_error(TRM_USAGE, "generate: %s: %s sees what comes after (causal=no)", path, trm_layer_text(layer));
   }
   return TRM_OK;

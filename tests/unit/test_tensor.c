@@ -547,28 +547,30 @@ static void names_check(const char *text, const struct trm_input_spec *spec, boo
 static void test_moves(void)
 {
   names_check("mlp 50-37-29-23-10 relu", &vectors, false,
-              "linear^/ relu/ linear sum relu linear^/ relu/ linear sum");
+              "linear^/ relu/ linear all_reduce relu linear^/ relu/ linear all_reduce");
   names_check("linear 30 | relu | linear 30 | relu | linear 10", &vectors, false,
-              "linear^/ relu/ linear sum relu linear^/");
+              "linear^/ relu/ linear all_reduce relu linear^/");
   names_check("linear 30 | layer_norm | linear 2 | linear 10", &vectors, false,
-              "linear^/ gather layer_norm linear linear^/");
+              "linear^/ all_gather layer_norm linear linear^/");
   names_check("gpt layers=1 heads=4 dim=16 dropout=0.1", &characters, true,
-              "embedding scatter/ position/ dropout/ layer_norm/ spread linear/ attention/ linear scatter/ dropout/ "
-              "add/ layer_norm/ spread linear/ gelu/ linear scatter/ dropout/ add/ layer_norm/ spread head/");
+              "embedding reduce_scatter/ position/ dropout/ layer_norm/ all_gather_partial linear/ attention/ "
+              "linear reduce_scatter/ dropout/ add/ layer_norm/ all_gather_partial linear/ gelu_tanh/ linear "
+              "reduce_scatter/ dropout/ add/ layer_norm/ all_gather_partial head/");
   names_check("gpt layers=1 heads=4 dim=16", &characters, false,
-              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear "
-              "sum add layer_norm head^/");
+              "embedding all_reduce position layer_norm linear^/ attention/ linear all_reduce add layer_norm "
+              "linear^/ gelu_tanh/ linear all_reduce add layer_norm head^/");
   names_check("gpt layers=1 heads=4 dim=16", &odd, true,
-              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear "
-              "sum add layer_norm head^/");
+              "embedding all_reduce position layer_norm linear^/ attention/ linear all_reduce add layer_norm "
+              "linear^/ gelu_tanh/ linear all_reduce add layer_norm head^/");
   names_check("embedding 8 | linear 24 | swiglu | linear 24 | rotary heads=4 | attention heads=4 | linear 9 | head",
               &characters, true,
-              "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
-              "scatter/ spread head/");
+              "embedding reduce_scatter/ all_gather_partial linear/ swiglu/ linear reduce_scatter/ all_gather "
+              "slice/ rotary/ attention/ linear reduce_scatter/ all_gather_partial head/");
   names_check("lenet5", &small, false,
-              "conv2d^/ relu/ max_pool/ conv2d sum relu max_pool flatten linear^/ relu/ linear sum relu linear^/");
+              "conv2d^/ relu/ max_pool/ conv2d all_reduce relu max_pool flatten linear^/ relu/ linear all_reduce "
+              "relu linear^/");
   names_check("conv2d 6 3 | conv2d 9 3 groups=3 | global_avg_pool | linear 10 | tanh", &colored, false,
-              "conv2d^/ conv2d/ global_avg_pool/ linear sum tanh");
+              "conv2d^/ conv2d/ global_avg_pool/ linear all_reduce tanh");
 }
 
 /* -- errors */
