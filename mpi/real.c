@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -54,11 +55,9 @@ static bool real_test(struct trm_request **request)
 
 enum { TAG_BARRIER = 32767 }; /* above those of the contract; all libraries have it */
 
-static bool real_oversubscribed;
-
 void trm_comm_set_oversubscribed(void)
 {
-  real_oversubscribed = true;
+  trm_rank_current()->oversubscribed = true;
 }
 
 /* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. A nap is an eighth
@@ -66,7 +65,7 @@ void trm_comm_set_oversubscribed(void)
 static void real_pause_at_most(double since, double max_s)
 {
   const double waited = MPI_Wtime() - since;
-  if (real_oversubscribed && waited > 200e-6)
+  if (trm_rank_current()->oversubscribed && waited > 200e-6)
     nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, max_s) * 1e9)}, NULL);
   else
     sched_yield();
@@ -89,7 +88,7 @@ static void real_wait(struct trm_request **request)
   struct trm_request *r = *request;
   if (!r)
     return;
-  if (real_oversubscribed) {
+  if (trm_rank_current()->oversubscribed) {
     real_wait_sleeping(request);
     return;
   }
@@ -191,7 +190,7 @@ static void real_barrier(struct trm_comm *comm)
   struct real_comm *real = real_of(comm);
   if (real->barrier) {
     real_node_barrier_wait(real);
-  } else if (real_oversubscribed) {
+  } else if (trm_rank_current()->oversubscribed) {
     real_barrier_dissemination(comm);
   } else {
     MPI_Barrier(real->mpi);
@@ -201,7 +200,7 @@ static void real_barrier(struct trm_comm *comm)
 /* Before a collective that MPI waits in: in an oversubscribed job all are there when it begins. */
 static void real_barrier_before_collective(struct trm_comm *comm)
 {
-  if (real_oversubscribed && comm->size > 1)
+  if (trm_rank_current()->oversubscribed && comm->size > 1)
     real_barrier(comm);
 }
 

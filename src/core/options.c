@@ -127,6 +127,20 @@ int trm_section_check(const char *section)
   return options_find_section(section) ? TRM_OK : options_unknown_section("", section);
 }
 
+const char *trm_nearest_option(const char *name)
+{
+  const char *known[MAX_OPTIONS + 1];
+  size_t count = 0;
+  for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
+    const char *key = row->name + trm_section_length(row->name);
+    if (*key == '.' && strcmp(key + 1, name) == 0)
+      return row->name;
+    known[count++] = row->name;
+  }
+  known[count] = NULL;
+  return trm_nearest_word(name, known);
+}
+
 static int options_unknown_name(const char *name)
 {
   const struct trm_option *section = options_find_section(name);
@@ -136,17 +150,7 @@ static int options_unknown_name(const char *name)
     trm_free(keys);
     return TRM_USAGE;
   }
-  const char *known[MAX_OPTIONS + 1], *nearest = NULL;
-  size_t count = 0;
-  for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
-    const char *key = row->name + trm_section_length(row->name);
-    if (*key == '.' && strcmp(key + 1, name) == 0 && !nearest) /* the section was forgotten */
-      nearest = row->name;
-    known[count++] = row->name;
-  }
-  known[count] = NULL;
-  if (!nearest)
-    nearest = trm_nearest_word(name, known);
+  const char *nearest = trm_nearest_option(name);
   if (nearest)
     return trm_error(TRM_USAGE, "unknown option \"%.80s\"; did you mean \"%s\"?", name, nearest);
   return trm_error(TRM_USAGE, "unknown option \"%.80s\" (trireme options lists all)", name);
