@@ -69,7 +69,7 @@ refuses() {
 refuses "strategy.alpha: -0.5" --strategy.name=easgd --strategy.alpha=-0.5
 refuses "optim.name=adam" --strategy.name=eamsgd --optim.name=adam
 refuses "optim.ema: sgp has as many weights as workers" --strategy.name=sgp --optim.ema=0.9
-refuses "strategy.servers: adpsgd has no centre" --strategy.name=adpsgd --strategy.servers=1
+refuses "strategy.servers: adpsgd has no server weights" --strategy.name=adpsgd --strategy.servers=1
 refuses "strategy.rate=staleness" --strategy.name=keuper --strategy.rate=staleness
 pass "options that make no sense are refused"
 finish

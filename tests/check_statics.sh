@@ -17,9 +17,7 @@ src/core/status.c abort_hook                  # how the process ends
 src/nn/layer.c layer_registered               # kinds of layers that the program has registered
 src/nn/layer.c layer_registered_count         # the same
 src/train/stop.c stop_requested               # a signal reaches the process
-mpi/real.c real_error_handler                 # MPI's, one a process
-mpi/real.c real_window_error_handler          # the same
-mpi/real.c text                               # the name of the MPI library
+mpi/real_launch.c text                              # the name of the MPI library
 mpi/ucx_yield.c progress                      # a function of the MPI library
 mpi/ucx_yield.c last_empty                    # of a thread that polls the MPI library
 mpi/ucx_yield.c empty                         # the same

@@ -129,16 +129,19 @@ int trm_section_check(const char *section)
 
 const char *trm_nearest_option(const char *name)
 {
+  const bool is_key = !strchr(name, '.'); /* the section was forgotten */
   const char *known[MAX_OPTIONS + 1];
   size_t count = 0;
   for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
     const char *key = row->name + trm_section_length(row->name);
-    if (*key == '.' && strcmp(key + 1, name) == 0)
-      return row->name;
-    known[count++] = row->name;
+    known[count++] = is_key && *key ? key + 1 : row->name;
   }
   known[count] = NULL;
-  return trm_nearest_word(name, known);
+  const char *nearest = trm_nearest_word(name, known);
+  for (size_t i = 0; i < count; i++)
+    if (known[i] == nearest)
+      return trm_option_table[i].name;
+  return NULL;
 }
 
 static int options_unknown_name(const char *name)
