@@ -59,4 +59,3 @@ libtrireme_la_SOURCES += \
 	datasets/wordset.c \
 	datasets/wordset.h \
 	datasets/writer.c
-EXTRA_DIST += datasets/README.md

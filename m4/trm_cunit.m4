@@ -1,4 +1,4 @@
-# CUnit carries the unit tests; only "make check" needs it.
+# CUnit: the unit tests; only "make check" needs it.
 AC_DEFUN([TRM_FIND_CUNIT], [
 TRM_OPTIONAL([CUNIT], [cunit], [cunit], [CUnit/Basic.h], [CU_basic_run_tests],
   [cunit], [libcunit1-dev])

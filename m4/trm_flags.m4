@@ -26,14 +26,13 @@ AC_DEFUN([TRM_FLAGS], [
 TRM_CFLAGS=-std=gnu11
 TRM_LDFLAGS=
 
-# No -ffast-math: results must not depend on the compiler's mood. These two only
-# say that nobody reads errno or the floating-point flags after arithmetic, and
-# without them loops with sqrtf or a comparison do not vectorise.
+# No -ffast-math: results must not depend on the compiler. These two flags only say
+# that errno and the floating-point flags are not read after arithmetic; without them loops with sqrtf or a comparison do not vectorise.
 TRM_CC_FLAG([TRM_CFLAGS], [-fno-math-errno])
 TRM_CC_FLAG([TRM_CFLAGS], [-fno-trapping-math])
-# a * b + c is rounded twice everywhere: where the compiler may choose, an element
-# gets other bits in a vector than in the rest behind it, and the same step other
-# bits when the ranks cut the arrays elsewhere.
+# a * b + c is rounded twice everywhere. Contracted at the compiler's choice, an
+# element would get other bits in a vector loop than in its remainder, and a step
+# other bits with another division of the arrays over ranks.
 TRM_CC_FLAG([TRM_CFLAGS], [-ffp-contract=off])
 # "#pragma omp simd" is kept even where there is no OpenMP library.
 TRM_CC_FLAG([TRM_CFLAGS], [-fopenmp-simd])

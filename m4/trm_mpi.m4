@@ -92,8 +92,8 @@ AS_IF([test $trm_have_mpi = yes],
 
 # TRM_FIND_MPIEXEC
 # -----------
-# The launcher of another MPI starts N lonely processes in place of one job of N, so
-# the one that belongs to the library is looked for first, beside its wrapper and
+# The launcher of another MPI starts N singletons in place of one job of N, so the
+# launcher of the library itself is searched first, beside its compiler wrapper and
 # under its own name.
 AC_DEFUN([TRM_FIND_MPIEXEC], [
 AS_IF([test "x$MPIEXEC" = x],
@@ -118,9 +118,9 @@ AS_IF([test "x$MPIEXEC" = x],
 
 # TRM_FIND_UCX
 # -------------
-# MPICH over UCX spins when there are more ranks than cores; mpi/ucx_yield.c cures
-# that by standing in for ucp_worker_progress in every program. It must be there
-# only where the MPI library itself calls that function.
+# MPICH over UCX spins when there are more ranks than cores; mpi/ucx_yield.c replaces
+# ucp_worker_progress in every program. It is linked only where the MPI library
+# calls that function.
 AC_DEFUN([TRM_FIND_UCX], [
 AC_ARG_ENABLE([ucx-yield],
   [AS_HELP_STRING([--disable-ucx-yield],
@@ -153,7 +153,8 @@ unsigned ucp_worker_progress(void *worker) { return worker != 0; }
       CFLAGS=$trm_save_CFLAGS
       LIBS=$trm_save_LIBS])
    AC_MSG_RESULT([$trm_mpich_ucx])])
-AS_IF([test $trm_mpich_ucx = yes],
-  [AC_DEFINE([TRM_MPICH_UCX], [1], [Define if MPI is MPICH over UCX (see mpi/ucx_yield.c).])])
+trm_pc_sources=
+AS_IF([test $trm_mpich_ucx = yes], [trm_pc_sources='${datadir}/trireme/ucx_yield.c'])
+AC_SUBST([trm_pc_sources])
 AM_CONDITIONAL([TRM_MPICH_UCX], [test $trm_mpich_ucx = yes])
 ])

@@ -1,5 +1,5 @@
-# oneDNN: a second library of matrix products, and the one with bfloat16. Its threads must
-# be OpenMP's, or it must have none: we tell it through OpenMP to use one.
+# oneDNN: matrix products, in bfloat16 too. It must use OpenMP's threads or none, because
+# OpenMP is what sets their number to one.
 AC_DEFUN([TRM_FIND_ONEDNN], [
 AS_IF([test "$trm_have_openmp" != yes], [with_onednn=no])
 TRM_OPTIONAL([ONEDNN], [dnnl], [dnnl], [dnnl.h], [dnnl_sgemm], [onednn], [libdnnl-dev])

@@ -1,4 +1,4 @@
-# OpenMP: optional, since one thread a rank is a fair way to run.
+# OpenMP: optional; without it a rank has one thread.
 AC_DEFUN([TRM_FIND_OPENMP], [
 AC_OPENMP
 trm_have_openmp=no

@@ -1,4 +1,4 @@
-# The last words of configure: what was found, and what that turns on or off.
+# The summary of configure: what was found, and what that turns on or off.
 AC_DEFUN([TRM_SUMMARY], [
 trm_sum_openmp="yes ($OPENMP_CFLAGS)"
 test "$trm_have_openmp" = yes || trm_sum_openmp="no: one thread a rank"
@@ -20,6 +20,8 @@ trm_sum_cunit="yes $trm_version_CUNIT: make check can run"
 test "$trm_have_CUNIT" = yes || trm_sum_cunit="no: make check cannot run (Debian: libcunit1-dev)"
 trm_sum_rsvg="yes $trm_version_RSVG: pictures of runs as PDF and PNG"
 test "$trm_have_RSVG" = yes || trm_sum_rsvg="no: pictures of runs as SVG only (Debian: librsvg2-dev)"
+trm_sum_doxygen=$DOXYGEN
+test "x$DOXYGEN" != x || trm_sum_doxygen="no: no reference pages (Debian: doxygen)"
 AS_IF([test "x$silent" != xyes], [AS_ECHO(["
 $PACKAGE_NAME $PACKAGE_VERSION is set up.
 
@@ -38,6 +40,7 @@ $PACKAGE_NAME $PACKAGE_VERSION is set up.
   protobuf-c     $trm_sum_onnx
   CUnit          $trm_sum_cunit
   librsvg        $trm_sum_rsvg
+  doxygen        $trm_sum_doxygen
   native         $enable_native    werror  $enable_werror    sanitizer  $enable_sanitizer"])
 AS_IF([test "x$trm_notes" != x], [AS_ECHO(["
   Please note:$trm_notes"])])

@@ -64,5 +64,3 @@ libtrireme_la_SOURCES += \
 	mpi/sync/zero_exchange.c \
 	mpi/sync/zero_private.h \
 	mpi/sync/zero_state.c
-
-EXTRA_DIST += mpi/README.md mpi/async/README.md

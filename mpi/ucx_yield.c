@@ -9,13 +9,8 @@
  *    the peers are in a barrier. The endpoints die with the process anyway: there is nothing to wait for. (The barrier
  *    in trm_comm_stop sees to it that nobody leaves early.)
  *
- * configure defines TRM_MPICH_UCX where the MPI library calls these; --disable-ucx-yield keeps them out. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
-#ifdef TRM_MPICH_UCX
-
+ * The build links it where the MPI library calls these functions; --disable-ucx-yield keeps it out. A program that uses
+ * the installed library links it itself (pkg-config --variable=sources trireme). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <sched.h>
@@ -63,9 +58,3 @@ void *ucp_disconnect_nb(void *endpoint)
   (void)endpoint;
   return NULL; /* "disconnected, nothing to wait for" */
 }
-
-#else
-
-typedef int trm_ucx_yield_is_not_needed; /* ISO C wants a declaration in every file */
-
-#endif

@@ -50,7 +50,7 @@ static int measure_alloc_array(struct trial *trial, size_t elements, float **arr
 {
   struct trm_device *device = trial->device;
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, (elements ? elements : 1) * sizeof(float), "a measurement", &memory));
+  TRM_CHECK(device->ops->alloc(device, (elements ? elements : 1) * sizeof(float), TRM_MEMORY_BUFFERS, &memory));
   trial->array[trial->arrays++] = memory;
   *array = memory;
   device->ops->fill(device, *array, FILL_VALUE, elements);
@@ -138,7 +138,7 @@ void trm_machine_layer_name(const struct trm_layer *layer, char name[48])
 
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows)
 {
-  const struct trm_cost cost = layer->ops->cost(layer);
+  const struct trm_cost cost = trm_layer_cost(layer);
   struct trm_machine_work work = {.flop = cost.flop * (double)rows, .bytes = cost.bytes * (double)rows};
   if (work.flop <= 0 && work.bytes <= 0)
     work.bytes = sizeof(float) * (double)(rows * (trm_shape_count(&layer->in) + trm_shape_count(&layer->out)));
@@ -164,7 +164,8 @@ static int measure_layer_open(struct trial *trial)
   const struct trm_layer *source = trial->subject;
   const size_t rows = trial->input.rows, in = rows * trm_shape_count(&source->in),
                out = rows * trm_shape_count(&source->out);
-  *layer = *source;
+  *layer = *source; /* with the same settings, which are only read */
+  layer->rows = layer->output_rows = rows;
   trial->pass.device = trial->device;
   trial->pass.input = &trial->input;
   TRM_CHECK(measure_alloc_parameters(trial, layer));
@@ -257,7 +258,7 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 {
   for (int i = 0; i < model->layers; i++) {
     const struct trm_layer *layer = &model->layer[i];
-    const bool reshards = layer->reshard[0] != TRM_RESHARD_NONE || layer->reshard[1] != TRM_RESHARD_NONE;
+    const bool reshards = layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE;
     if (layer->addend == TRM_FROM_NONE && layer->from != TRM_FROM_NONE && !reshards)
       TRM_CHECK(measure_layer(machine, bench, layer, input, rows));
   }

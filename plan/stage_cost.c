@@ -102,10 +102,10 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
   double seconds[2] = {0, 0}, comm[2] = {0, 0}, full_bytes = stage_cost_layer_bytes(c, &layer->in), traffic[2] = {0, 0};
   if (layer->addend != TRM_FROM_NONE) {
     seconds[0] = stage_cost_memory_op(c, "sum", 3 * out);
-  } else if (layer->reshard[0] != TRM_RESHARD_NONE || layer->reshard[1] != TRM_RESHARD_NONE) {
+  } else if (layer->ops->reshard[0] != TRM_RESHARD_NONE || layer->ops->reshard[1] != TRM_RESHARD_NONE) {
     full_bytes = full_bytes > out ? full_bytes : out;
     for (int k = 0; k < 2; k++)
-      comm[k] = stage_cost_reshard(c, layer->reshard[k], full_bytes, &traffic[k]);
+      comm[k] = stage_cost_reshard(c, layer->ops->reshard[k], full_bytes, &traffic[k]);
   } else if (layer->from != TRM_FROM_NONE) {
     const struct trm_machine_work work = trm_machine_layer_work(layer, c->rows);
     seconds[0] = trm_machine_seconds(c->machine, work.name, work.flop, work.bytes, &seconds[1]);

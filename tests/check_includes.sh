@@ -15,7 +15,7 @@ may() {
   pass "$folder includes nothing but $pattern"
 }
 public='mpi/real\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h'
-public="$public"'|mpi/async/service\.h|mpi/async/copies\.h'
+public="$public"'|mpi/async/param_server\.h|mpi/async/weight_copy\.h'
 public="$public"'|kernels/kernels\.h|kernels/timed_device\.h|blas/blas\.h|datasets/datasets\.h|exchange/exchange\.h'
 may src/core 'core/'
 may src/nn 'core/|nn/'

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A real Slurm of one node, started for this test: the quickstart's batch script is submitted as a user would, with srun
-# and with mpiexec, and once more under a time limit that it cannot keep, so that it must stop, requeue and finish.
+# A real Slurm of one node, started for this test: the batch script of the quickstart is submitted as a user would, with srun
+# and with mpiexec, told to stop so that it must requeue and finish, and as an array.
 set -u
 . "$(dirname "$0")/lib.sh"
 
@@ -99,23 +99,40 @@ done
   fail "srun and mpiexec gave different weights"
 pass "srun and mpiexec gave the same weights"
 
-# A job that is told to stop: it must write a checkpoint, be requeued, and end with the weights of an undisturbed run.
-job=$(RUN=run-requeued OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) ||
-  fail "sbatch"
+# requeue LAUNCH: a job that is told to stop. It must write a checkpoint, be requeued, and end with the weights of an
+# undisturbed run.
+requeue() {
+  local run=run-requeued-$1 job
+  job=$(RUN=$run LAUNCH=$1 OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) || fail "sbatch"
+  for _ in $(seq 300); do
+    [ "$(grep -c '"loss"' $run/metrics.jsonl 2> /dev/null)" -ge 1 ] 2> /dev/null && break
+    sleep 0.05
+  done
+  scancel --batch --signal=USR1 "$job" # as --signal=B:USR1 does when the time is nearly up
+  for _ in $(seq 300); do # requeued jobs wait until their begin time: let it go at once
+    scontrol show job "$job" | grep -q 'JobState=PENDING' && scontrol update JobId="$job" StartTime=now 2> /dev/null
+    grep -q '"status":"done"' $run/summary.json 2> /dev/null && break
+    sleep 0.5
+  done
+  wait_for "$job"
+  grep -q 'resumed from' quickstart-"$job".log ||
+    { cat quickstart-"$job".log; fail "$1: the job was not requeued and resumed"; }
+  [ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 $run/summary.json)" ] ||
+    { cat quickstart-"$job".log; fail "$1: the requeued run has other weights than the undisturbed one"; }
+  pass "$1: stopped by a signal, requeued, resumed: the same weights"
+}
+requeue srun
+requeue mpiexec
+
+# An array: each task has a run directory and a seed of its own.
+job=$(OPTIONS="--train.steps=20" sbatch --parsable --array=1-2 quickstart.sbatch) || fail "sbatch --array"
 for _ in $(seq 300); do
-  [ "$(grep -c '"loss"' run-requeued/metrics.jsonl 2> /dev/null)" -ge 1 ] 2> /dev/null && break
-  sleep 0.05
+  [ "$(cat runs/quickstart-"$job"-[12]/summary.json 2> /dev/null | grep -c '"status":"done"')" = 2 ] && break
+  sleep 0.2
 done
-scancel --signal=USR1 "$job"
-for _ in $(seq 300); do # requeued jobs wait until their begin time: let it go at once
-  scontrol show job "$job" | grep -q 'JobState=PENDING' && scontrol update JobId="$job" StartTime=now 2> /dev/null
-  grep -q '"status":"done"' run-requeued/summary.json 2> /dev/null && break
-  sleep 0.5
+for task in 1 2; do
+  grep -q "\"seed\":$task[,}]" runs/quickstart-"$job"-$task/summary.json ||
+    { cat quickstart-*.log; fail "array task $task: no run of its own with seed $task"; }
 done
-wait_for "$job"
-grep -q 'resumed from' quickstart-"$job".log ||
-  { cat quickstart-"$job".log; fail "the job was not requeued and resumed"; }
-[ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 run-requeued/summary.json)" ] ||
-  { cat quickstart-"$job".log; fail "the requeued run has other weights than the undisturbed one"; }
-pass "stopped by a signal, requeued, resumed: the same weights"
+pass "an array: two tasks, two run directories, two seeds"
 finish

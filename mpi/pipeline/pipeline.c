@@ -69,7 +69,7 @@ static void pipeline_chunk_cost(struct trm_pipeline *pipeline, int chunk)
   const struct trm_model *model = pipeline->model;
   pipeline->flop[chunk] = 0;
   for (int i = model->chunk[chunk].first; i < model->chunk[chunk].last; i++)
-    pipeline->flop[chunk] += model->layer[i].ops->cost(&model->layer[i]).flop;
+    pipeline->flop[chunk] += trm_layer_cost(&model->layer[i]).flop;
 }
 
 static int pipeline_create(struct trm_pipeline *pipeline)

@@ -17,6 +17,19 @@ TRM_BEGIN_DECLS
 void *trm_alloc(size_t bytes, const char *what);
 void trm_free(void *memory); /* NULL is allowed */
 
+/* What an array is for: told where it is allocated, for messages and for the planner's account. */
+enum trm_memory_use {
+  TRM_MEMORY_WEIGHTS,
+  TRM_MEMORY_GRADIENTS,
+  TRM_MEMORY_STATES, /* of the optimizer, and averaged weights */
+  TRM_MEMORY_ACTIVATIONS,
+  TRM_MEMORY_UNITS, /* buffers for the layers whose sharded parameters or gradients are whole at the time */
+  TRM_MEMORY_DATA,
+  TRM_MEMORY_BUFFERS, /* all else */
+  TRM_MEMORY_USES
+};
+const char *trm_memory_name(enum trm_memory_use use); /* "optimizer states" */
+
 /* Returns the array (of trm_alloc, or NULL) if *capacity >= needed elements; else a larger block with the first `used`
  * elements copied and the rest zero, and frees the array. element: bytes of one. */
 void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what);

@@ -53,7 +53,7 @@ void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, 
 /* The upper 24 bits of a word as a float in [0, 1). */
 static inline float trm_random_unit(uint32_t word)
 {
-  return (float)(word >> 8) * 0x1p-24f;
+  return (float)(word >> 8) * 5.9604644775390625e-8f; /* 2^-24 */
 }
 
 /* Uniform in [0, 1), 24 bits: word `index % 4` of block `index / 4`. */

@@ -27,7 +27,6 @@ struct blocks {
   const struct trm_layer *layer; /* (last) */
   const struct trm_arena_plan *plan;   /* its segments */
   int first, last;
-  size_t rows;
   struct block *block;
   int count;
   int *value, *work;       /* (2, last) */
@@ -41,7 +40,7 @@ struct blocks {
 
 static size_t arena_value_elements(const struct blocks *blocks, int layer)
 {
-  return blocks->rows * trm_shape_count(&blocks->layer[layer].out);
+  return blocks->layer[layer].output_rows * trm_shape_count(&blocks->layer[layer].out);
 }
 
 static int arena_add_block(struct blocks *blocks, size_t elements, int first_use)
@@ -145,7 +144,7 @@ static void arena_plan_layer(struct blocks *blocks, int i, bool training)
   blocks->value[i] = arena_place_value(blocks, i, i, false);
   arena_extend_life(blocks, blocks->value[i], blocks->last_read[i]);
   if (layer->workspace || layer->workspace_fixed) {
-    const size_t elements = layer->workspace_fixed + blocks->rows * layer->workspace;
+    const size_t elements = layer->workspace_fixed + layer->rows * layer->workspace;
     blocks->work[i] = arena_add_block(blocks, elements, i);
     blocks->work[last + i] = recompute ? arena_add_block(blocks, elements, blocks->recompute_time[i]) : blocks->work[i];
     arena_extend_life(blocks, blocks->work[last + i], backward ? blocks->backward_time[i] : i);
@@ -322,14 +321,15 @@ static struct trm_arena_plan *arena_alloc_plan(int first, int last)
   return plan;
 }
 
-struct trm_arena_plan *trm_arena_plan_create(const struct trm_layer *layer, int first, int last,
+struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first, int last,
                                              const struct trm_arena_request *request)
 {
   struct trm_arena_plan *plan = arena_alloc_plan(first, last);
   plan->recompute_last = request->separate_transient && !layer[last - 1].is_output;
   trm_recompute_plan(layer, first, last, request->training ? request->recompute_blocks : 0, plan->recompute_last,
                      plan->segment_end, plan->recompute);
-  struct blocks blocks = {.layer = layer, .plan = plan, .first = first, .last = last, .rows = request->rows};
+  struct blocks blocks = {.layer = layer, .plan = plan, .first = first, .last = last};
+  trm_layers_set_rows(layer, first, last, request->rows);
   arena_create_blocks(&blocks);
   arena_set_times(&blocks, request->training);
   arena_set_last_reads(&blocks);

@@ -42,7 +42,7 @@ struct trm_arena_request {
 };
 
 /* Plans layers [first, last). Release with trm_arena_plan_free. */
-struct trm_arena_plan *trm_arena_plan_create(const struct trm_layer *layer, int first, int last,
+struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first, int last,
                                              const struct trm_arena_request *request);
 void trm_arena_plan_free(struct trm_arena_plan *plan);
 

@@ -16,7 +16,7 @@ double trm_balance_seconds(const struct trm_model *model, int first, int last)
   double flop = 0, bytes = 0;
   for (int i = first; i < last; i++) {
     const struct trm_layer *layer = &model->layer[i];
-    const struct trm_cost cost = layer->ops->cost(layer);
+    const struct trm_cost cost = trm_layer_cost(layer);
     flop += cost.flop;
     bytes += cost.bytes;
     if (layer->is_output) /* the loss reads and writes them */

@@ -1,4 +1,4 @@
-/* The table of layers, and what their create and shape functions have in common: arguments and parameters. */
+/* The kinds of layers, and the common parts of their create and shape functions: arguments and parameters. */
 #include "nn/layer.h"
 
 #include <errno.h>
@@ -7,11 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
 #include "nn/layers/layers.h"
 
-const struct trm_layer_ops *const trm_layer_table[] = {
+static const struct trm_layer_ops *const layer_table[] = {
   &layer_linear,
   &layer_relu,
   &layer_gelu,
@@ -33,8 +34,79 @@ const struct trm_layer_ops *const trm_layer_table[] = {
   &layer_global_avg_pool,
   &layer_batch_norm,
   &layer_flatten,
-  NULL,
 };
+
+enum { KINDS = sizeof layer_table / sizeof *layer_table, MAX_REGISTERED = 64 };
+
+/* Of the whole process, filled before any model is made. */
+static const struct trm_layer_ops *layer_registered[MAX_REGISTERED];
+static int layer_registered_count;
+
+const struct trm_layer_ops *trm_layer_kind(int i)
+{
+  if (i < KINDS)
+    return layer_table[i];
+  return i - KINDS < layer_registered_count ? layer_registered[i - KINDS] : NULL;
+}
+
+const struct trm_layer_ops *trm_layer_find(const char *name)
+{
+  const struct trm_layer_ops *ops;
+  for (int i = 0; (ops = trm_layer_kind(i)); i++)
+    if (strcmp(ops->name, name) == 0)
+      return ops;
+  return NULL;
+}
+
+int trm_layer_register(const struct trm_layer_ops *ops)
+{
+  if (!ops->name || !ops->usage || !ops->forward || !ops->backward)
+    return trm_error(TRM_USAGE, "trm_layer_register: %s: needs name, usage, forward and backward",
+                     ops->name ? ops->name : "a layer without a name");
+  if (trm_layer_find(ops->name) || strcmp(ops->name, layer_add.name) == 0)
+    return trm_error(TRM_USAGE, "trm_layer_register: there is a layer '%s' already", ops->name);
+  if (layer_registered_count == MAX_REGISTERED)
+    return trm_error(TRM_USAGE, "trm_layer_register: %s: at most %d layers can be added", ops->name, MAX_REGISTERED);
+  layer_registered[layer_registered_count++] = ops;
+  return TRM_OK;
+}
+
+void trm_layer_copy(struct trm_layer *to, const struct trm_layer *from)
+{
+  *to = *from;
+  if (from->settings)
+    to->settings = memcpy(trm_alloc(from->ops->settings_bytes, "layers"), from->settings, from->ops->settings_bytes);
+}
+
+void trm_layers_free(struct trm_layer *layer, int layers)
+{
+  for (int i = 0; layer && i < layers; i++)
+    trm_free(layer[i].settings);
+  trm_free(layer);
+}
+
+void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t batch_rows)
+{
+  for (int i = first; i < last; i++) {
+    struct trm_layer *l = &layer[i];
+    l->rows = l->from >= first ? layer[l->from].output_rows : batch_rows;
+    l->output_rows = l->ops->output_rows ? l->ops->output_rows(l, l->rows, batch_rows) : l->rows;
+  }
+}
+
+struct trm_cost trm_layer_cost(const struct trm_layer *layer)
+{
+  if (layer->ops->cost)
+    return layer->ops->cost(layer);
+  const double f = (double)trm_shape_count(&layer->in);
+  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
+}
+
+struct trm_cost trm_layer_cost_none(const struct trm_layer *layer)
+{
+  (void)layer;
+  return (struct trm_cost){0};
+}
 
 void trm_layer_add_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape,
                              enum trm_init init, float scale)
@@ -50,12 +122,13 @@ void trm_layer_add_parameter(struct trm_layer *layer, const char *name, const st
   p->scale = scale;
 }
 
-void trm_layer_add_weights(struct trm_layer *layer, const struct trm_shape *weight, size_t k, size_t n)
+void trm_layer_add_weights(struct trm_layer *layer, const struct trm_weight_settings *weights,
+                           const struct trm_shape *weight, size_t k, size_t n)
 {
   const double bound = 1 / sqrt((double)k);
   enum trm_init init = TRM_INIT_NORMAL;
   double scale = bound;
-  switch (layer->init_rule) {
+  switch (weights->init_rule) {
   case TRM_RULE_DEFAULT:
     init = TRM_INIT_UNIFORM;
     break;
@@ -67,13 +140,23 @@ void trm_layer_add_weights(struct trm_layer *layer, const struct trm_shape *weig
     scale = sqrt(6.0 / (double)(k + n));
     break;
   case TRM_RULE_GPT2:
-    scale = 0.02 / sqrt((double)layer->residuals);
+    scale = 0.02 / sqrt((double)weights->residuals);
     break;
   }
   trm_layer_add_parameter(layer, "weight", weight, init, (float)scale);
-  if (layer->bias)
+  if (weights->bias)
     trm_layer_add_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {weight->size[0]}},
-                            layer->init_rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
+                            weights->init_rule == TRM_RULE_DEFAULT ? TRM_INIT_UNIFORM : TRM_INIT_ZERO, (float)bound);
+}
+
+bool trm_layer_remove_bias(struct trm_layer *layer)
+{
+  struct trm_weight_settings *weights = layer->settings;
+  if (!weights->bias || weights->bias_asked)
+    return false;
+  weights->bias = false;
+  layer->parameters--;
+  return true;
 }
 
 const char *trm_layer_text(const struct trm_layer *layer)
@@ -117,10 +200,9 @@ int trm_layer_require_image(const struct trm_layer *layer)
   return TRM_OK;
 }
 
-int trm_layer_shape_window(struct trm_layer *layer)
+int trm_layer_shape_window(struct trm_layer *layer, struct trm_window2d *window)
 {
   TRM_CHECK(trm_layer_require_image(layer));
-  struct trm_window2d *window = &layer->window;
   layer->out = (struct trm_shape){.dims = 3, .size = {layer->in.size[0]}};
   for (int d = 0; d < 2; d++) {
     const size_t padded = layer->in.size[1 + d] + 2 * window->pad[d];
@@ -135,9 +217,9 @@ int trm_layer_shape_window(struct trm_layer *layer)
   return TRM_OK;
 }
 
-size_t trm_layer_rows(const struct trm_layer *layer, const struct trm_pass *pass)
+size_t trm_layer_rows(const struct trm_layer *layer)
 {
-  return pass->input->rows * (layer->in.sequence ? layer->in.size[0] : 1);
+  return layer->rows * (layer->in.sequence ? layer->in.size[0] : 1);
 }
 
 size_t trm_layer_width(const struct trm_layer *layer)
@@ -229,7 +311,17 @@ int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments 
   return TRM_OK;
 }
 
-int trm_argument_init_rule(struct trm_layer *layer, const struct trm_arguments *arguments)
+int trm_argument_word(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *word, bool *value)
+{
+  const char *text = layer_find_argument(arguments, 0, NULL);
+  if (text && strcmp(text, word) != 0)
+    return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), text, layer->ops->usage);
+  *value = text != NULL;
+  return TRM_OK;
+}
+
+int trm_argument_weights(struct trm_layer *layer, const struct trm_arguments *arguments,
+                         struct trm_weight_settings *weights)
 {
   static const char *const rules[] = {"default", "he", "xavier", "gpt2", NULL};
   const char *text = layer_find_argument(arguments, -1, "init");
@@ -238,17 +330,22 @@ int trm_argument_init_rule(struct trm_layer *layer, const struct trm_arguments *
     rule++;
   if (!rules[rule])
     return layer_argument_error(layer, "init", text, "default, he, xavier or gpt2");
-  layer->init_rule = (enum trm_init_rule)rule;
-  layer->residuals = 1;
-  if (layer_find_argument(arguments, -1, "residuals") && layer->init_rule != TRM_RULE_GPT2)
+  weights->init_rule = (enum trm_init_rule)rule;
+  weights->residuals = 1;
+  if (layer_find_argument(arguments, -1, "residuals") && weights->init_rule != TRM_RULE_GPT2)
     return trm_error(TRM_USAGE, "%s: residuals belongs to init=gpt2; usage: %s", trm_layer_text(layer),
                      layer->ops->usage);
-  return trm_argument_size(layer, arguments, -1, "residuals", &layer->residuals);
+  TRM_CHECK(trm_argument_size(layer, arguments, -1, "residuals", &weights->residuals));
+  TRM_CHECK(trm_argument_bool(layer, arguments, "bias", &weights->bias));
+  weights->bias_asked = weights->bias && layer_find_argument(arguments, -1, "bias");
+  return TRM_OK;
 }
 
 int trm_argument_reject_unknown(const struct trm_layer *layer, const struct trm_arguments *arguments, int positions,
                                 const char *const *keys)
 {
+  static const char *const no_keys[] = {NULL};
+  keys = keys ? keys : no_keys;
   for (int i = 0; i < arguments->count; i++) {
     const char *key = arguments->item[i].key, *value = arguments->item[i].value;
     if (!key && positions-- <= 0)

@@ -149,7 +149,6 @@ static void model_unbind(struct trm_model *model)
       if (chunk->arena[slot])
         model->device->ops->release(model->device, chunk->arena[slot]);
     trm_free(chunk->arena);
-    trm_free(chunk->statistics_count);
     trm_arena_plan_free(chunk->plan);
     *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
@@ -172,7 +171,7 @@ void trm_model_free(struct trm_model *model)
 {
   model_unbind(model);
   trm_free(model->chunk);
-  trm_free(model->layer);
+  trm_layers_free(model->layer, model->layers);
   trm_free(model->text);
   trm_free(model->boundary);
   trm_free(model->tensor);
@@ -182,7 +181,7 @@ void trm_model_free(struct trm_model *model)
 static int model_alloc_array(struct trm_model *model, size_t elements, float **array)
 {
   void *memory;
-  TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), "activations", &memory));
+  TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), TRM_MEMORY_ACTIVATIONS, &memory));
   *array = memory;
   model->arena_bytes += elements * sizeof(float);
   return TRM_OK;
@@ -197,7 +196,6 @@ static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
                                             .separate_transient = slots > 1 || model->chunks > 1};
   chunk->plan = trm_arena_plan_create(model->layer, chunk->first, chunk->last, &request);
   chunk->arena = trm_alloc(slots * sizeof *chunk->arena, "activations");
-  chunk->statistics_count = trm_alloc(slots * (size_t)model->layers * sizeof *chunk->statistics_count, "activations");
   for (size_t slot = 0; slot < slots; slot++)
     TRM_CHECK(model_alloc_array(
       model, request.separate_transient ? chunk->plan->transient_offset : chunk->plan->elements, &chunk->arena[slot]));
@@ -242,7 +240,7 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
   const size_t scratch = model->layer[model->layers - 1].output_sharded ? TRM_SCORES_FIELDS + 2 : 0;
   model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, (2 + scratch) * each * sizeof(float), "losses of the rows", &memory));
+  TRM_CHECK(device->ops->alloc(device, (2 + scratch) * each * sizeof(float), TRM_MEMORY_ACTIVATIONS, &memory));
   model->row_loss = memory;
   model->row_scratch = model->row_loss + 2 * each;
   model->row_correct = model->row_loss + rows * model->targets;
@@ -432,7 +430,7 @@ struct trm_cost trm_model_cost(const struct trm_model *model)
 {
   struct trm_cost sum = {0};
   for (int i = 0; i < model->layers; i++) {
-    const struct trm_cost cost = model->layer[i].ops->cost(&model->layer[i]);
+    const struct trm_cost cost = trm_layer_cost(&model->layer[i]);
     sum.flop += cost.flop;
     sum.bytes += cost.bytes;
   }

@@ -30,7 +30,6 @@ struct trm_chunk {
   int first, last;        /* layers [first, last) of the model's */
   struct trm_arena_plan *plan;  /* offsets into an arena (arena_plan.h) */
   float **arena;          /* (slots) device */
-  double *statistics_count;          /* (slots, layers) what layer->count is in each slot */
 };
 
 struct trm_model {

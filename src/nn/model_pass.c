@@ -38,12 +38,12 @@ static float *pass_scratch(const struct trm_model *model, int i, enum pass_phase
   return pass_array(model, model->plan->scratch[(int)phase * model->plan->last + i]);
 }
 
-/* The sum of two arrays of the layer's output shape; `to` may be one of them. */
+/* The sum of two arrays of the layer's output; `to` may be one of them. */
 static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass *pass, float *to, const float *a,
                             const float *b)
 {
   const float *const from[] = {to == b ? b : a, to == b ? a : b}; /* the sum may overwrite its first */
-  pass->device->ops->sum(pass->device, to, from, 2, pass->input->rows * trm_shape_count(&layer->out));
+  pass->device->ops->sum(pass->device, to, from, 2, layer->output_rows * trm_shape_count(&layer->out));
 }
 
 /* Without rows a layer has nothing to do, but to be there for other ranks. */
@@ -123,14 +123,8 @@ static void pass_release_statistics(const struct trm_model *model, const struct 
 
 void trm_model_select(struct trm_model *model, int chunk, int slot)
 {
-  for (int at = 0; at < 2; at++) { /* what layers keep in themselves goes and comes */
-    const struct trm_chunk *c = &model->chunk[model->current_chunk];
-    double *count = c->statistics_count + (size_t)model->current_slot * (size_t)model->layers;
-    for (int i = c->first; i < c->last; i++)
-      *(at ? &model->layer[i].statistics_count : &count[i]) = at ? count[i] : model->layer[i].statistics_count;
-    model->current_chunk = chunk;
-    model->current_slot = slot;
-  }
+  model->current_chunk = chunk;
+  model->current_slot = slot;
   model->plan = model->chunk[chunk].plan;
   model->arena = model->chunk[chunk].arena[slot];
 }
@@ -170,6 +164,7 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
 {
   const struct trm_arena_plan *plan = model->plan;
   const enum trm_acquire_mode mode = pass->training ? TRM_ACQUIRE_FORWARD : TRM_ACQUIRE_EVALUATE;
+  trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_acquire_statistics(model, pass, mode);
   for (int i = plan->first; i < plan->last; i++) {
     pass_acquire(model, pass, i, mode);
@@ -197,7 +192,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
       layer->needs_dx ? pass_array(model, plan->flow[2 * i].write) : NULL, pass_workspace(model, i, BACKWARD));
     if (layer->grad_input_partial && layer->needs_dx)
       trm_axis_allreduce(pass->tensor_axis, pass_array(model, plan->flow[2 * i].write),
-                         pass->input->rows * trm_shape_count(&layer->in));
+                         layer->rows * trm_shape_count(&layer->in));
   }
   const int to[2] = {layer->from, layer->addend};
   for (int k = 0; k < 2; k++) {
@@ -260,6 +255,8 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   struct trm_pass inner = *pass;
   if (pass->provider && pass->provider->overwrites_gradient)
     inner.beta = 0;
+  inner.auxiliary_loss = NULL; /* forward has added it: recomputation does not again */
+  trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
   pass_acquire_statistics(model, pass, TRM_ACQUIRE_BACKWARD);
   for (int i = plan->last - 1; i >= plan->first; i--) {

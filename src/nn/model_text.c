@@ -116,11 +116,11 @@ size_t trm_model_context(const char *text)
 static int text_unknown_layer(const struct trm_item *item)
 {
   static const char *const branch_words[] = {"mark", "at", "add", NULL};
-  enum { MAX_KNOWN = 96 };
+  enum { MAX_KNOWN = 160 };
   const char *known[MAX_KNOWN + 1] = {NULL};
   int count = 0;
-  for (int i = 0; trm_layer_table[i] && count < MAX_KNOWN; i++)
-    known[count++] = trm_layer_table[i]->name;
+  for (int i = 0; trm_layer_kind(i) && count < MAX_KNOWN; i++)
+    known[count++] = trm_layer_kind(i)->name;
   for (int i = 0; branch_words[i] && count < MAX_KNOWN; i++)
     known[count++] = branch_words[i];
   for (const struct trm_preset *p = trm_preset_table; p->name && count < MAX_KNOWN; p++)
@@ -138,6 +138,11 @@ static int text_unknown_layer(const struct trm_item *item)
 }
 
 /* -- branches */
+
+static int text_value_rows(const struct text_parser *r, int layer)
+{
+  return layer == TRM_FROM_BATCH ? TRM_FROM_BATCH : r->layer[layer].rows_from;
+}
 
 static const struct trm_shape *text_value_shape(const struct text_parser *r, int layer)
 {
@@ -231,11 +236,11 @@ static int text_read_layer(struct text_parser *r, struct trm_item *item, struct 
     layer->sparse_input = layer->sparse_input || (layer->addend == TRM_FROM_BATCH && r->spec->sparse);
     layer->token_input = layer->token_input || (layer->addend == TRM_FROM_BATCH && r->spec->tokens);
     layer->out = *text_value_shape(r, layer->addend);
+    if (text_value_rows(r, layer->addend) != layer->rows_from)
+      return trm_error(TRM_USAGE, "%s: the two values have other numbers of rows", trm_layer_text(layer));
     return layer->ops->shape(layer);
   }
-  for (int i = 0; trm_layer_table[i] && !layer->ops; i++)
-    if (strcmp(trm_layer_table[i]->name, item->word[0]) == 0)
-      layer->ops = trm_layer_table[i];
+  layer->ops = trm_layer_find(item->word[0]);
   if (!layer->ops && text_find_preset(item->word[0]))
     return trm_error(TRM_USAGE, "layer %d (%s): a preset may only be the model's first item", item->number,
                      item->word[0]);
@@ -249,10 +254,16 @@ static int text_read_layer(struct text_parser *r, struct trm_item *item, struct 
     arguments.item[i].key = equals ? word : NULL;
     arguments.item[i].value = equals ? equals + 1 : word;
   }
-  TRM_CHECK(layer->ops->create(layer, &arguments));
+  if (layer->ops->settings_bytes)
+    layer->settings = trm_alloc(layer->ops->settings_bytes, "layers");
+  if (layer->ops->output_rows)
+    layer->rows_from = r->layers;
+  TRM_CHECK(layer->ops->create ? layer->ops->create(layer, &arguments)
+                               : trm_argument_reject_unknown(layer, &arguments, 0, NULL));
   if (layer->tie_weights)
     TRM_CHECK(text_find_tied(r, layer));
-  return layer->ops->shape(layer);
+  layer->out = layer->in;
+  return layer->ops->shape ? layer->ops->shape(layer) : trm_layer_require_dense(layer);
 }
 
 static int text_read_item(struct text_parser *r, struct trm_item *item)
@@ -266,13 +277,14 @@ static int text_read_item(struct text_parser *r, struct trm_item *item)
                               .from = r->current,
                               .addend = TRM_FROM_NONE,
                               .in = *text_value_shape(r, r->current),
+                              .rows_from = text_value_rows(r, r->current),
                               .sparse_input = r->current == TRM_FROM_BATCH && r->spec->sparse,
                               .token_input = r->current == TRM_FROM_BATCH && r->spec->tokens,
                               .classes = r->spec->classes};
   text_use_value(r, r->current);
-  TRM_CHECK(text_read_layer(r, item, layer));
-  r->current = r->layers++;
-  return TRM_OK;
+  const int status = text_read_layer(r, item, layer);
+  r->current = r->layers++; /* after an error, too: its settings are there to be released */
+  return status;
 }
 
 /* Every name and every value is good for something. */
@@ -289,6 +301,8 @@ static int text_check(const struct text_parser *r)
                        trm_layer_text(&r->layer[i]));
   if (r->current != r->layers - 1)
     return trm_error(TRM_USAGE, "model: ends with 'at': its last item must be the layer that gives the scores");
+  if (r->layer[r->current].rows_from != TRM_FROM_BATCH)
+    return trm_error(TRM_USAGE, "%s: scores need a row for each sample", trm_layer_text(&r->layer[r->current]));
   return TRM_OK;
 }
 
@@ -329,7 +343,7 @@ int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct 
     *layers = r.layers;
     *canonical = trm_strdup(written);
   } else {
-    trm_free(r.layer);
+    trm_layers_free(r.layer, r.layers);
   }
   for (int m = 0; m < r.marks; m++)
     trm_free(r.mark[m].name);

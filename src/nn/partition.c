@@ -16,13 +16,13 @@ static bool partition_is_read_after(const struct trm_layer *layer, int layers, i
   return false;
 }
 
-/* The one value that crosses the cut; TRM_FROM_NONE: there are several. */
+/* The one value that crosses the cut; TRM_FROM_NONE: there are several, or its rows are not the batch's. */
 static int partition_crossing_value(const struct trm_layer *layer, int layers, int at)
 {
   int value = TRM_FROM_NONE;
   for (int i = 0; i < layers; i++) {
     if (layer[i].global_index < at && partition_is_read_after(layer, layers, i, at)) {
-      if (value != TRM_FROM_NONE)
+      if (value != TRM_FROM_NONE || layer[i].rows_from != TRM_FROM_BATCH)
         return TRM_FROM_NONE;
       value = i;
     }
@@ -79,6 +79,7 @@ static void partition_add_input(struct partitioner *c, int value)
                                           .global_index = from->global_index,
                                           .from = TRM_FROM_NONE,
                                           .addend = TRM_FROM_NONE,
+                                          .rows_from = TRM_FROM_BATCH,
                                           .in = from->out,
                                           .out = from->out,
                                           .needs_dy = from->needs_dy};
@@ -89,7 +90,7 @@ static void partition_add_layer(struct partitioner *c, int i)
 {
   const struct trm_layer *full = &c->full[i];
   struct trm_layer *layer = &c->built[c->count];
-  *layer = *full;
+  trm_layer_copy(layer, full);
   layer->from = partition_find_value(c, full->from);
   layer->addend = partition_find_value(c, full->addend);
   if (full->tied) {
@@ -133,10 +134,10 @@ int trm_partition(const struct trm_model_part *part, struct trm_layer **layer, i
   }
   trm_free(c.index);
   if (status != TRM_OK) {
-    trm_free(c.built);
+    trm_layers_free(c.built, c.count);
     return status;
   }
-  trm_free(*layer);
+  trm_layers_free(*layer, *layers);
   *layer = c.built;
   *layers = c.count;
   return TRM_OK;

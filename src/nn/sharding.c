@@ -162,14 +162,6 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
                                 int from, const struct trm_shape *full, struct trm_sharding to,
                                 struct trm_sharding sharded)
 {
-  static const struct {
-    const struct trm_layer_ops *ops;
-    enum trm_reshard reshard[2];
-  } kinds[] = {{&layer_all_reduce, {TRM_RESHARD_ALL_REDUCE, TRM_RESHARD_NONE}},
-               {&layer_reduce_scatter, {TRM_RESHARD_REDUCE_SCATTER, TRM_RESHARD_ALL_GATHER}},
-               {&layer_all_gather_partial, {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_REDUCE_SCATTER}},
-               {&layer_all_gather, {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_SLICE}},
-               {&layer_slice, {TRM_RESHARD_SLICE, TRM_RESHARD_ALL_GATHER}}};
   const int rank = s->part->tensor_rank, size = s->part->tensor_size;
   for (int i = 0; i < s->count; i++)
     if (s->built[i].ops == ops && s->built[i].from == from && sharding_equals(&s->sharding[i], &to, size))
@@ -182,6 +174,7 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
                               .global_index = owner->global_index,
                               .from = from,
                               .addend = TRM_FROM_NONE,
+                              .rows_from = TRM_FROM_BATCH,
                               .in = before,
                               .out = sharding_shape(full, &to, rank, size),
                               .tensor_rank = rank,
@@ -191,10 +184,6 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
                               .needs_dx = needed};
   if (sharded.kind != TRM_REPLICATED)
     layer->slice = sharding_slice(full, &sharded, rank, size);
-  for (size_t m = 0; m < sizeof kinds / sizeof *kinds; m++)
-    if (kinds[m].ops == ops)
-      for (int k = 0; k < 2; k++)
-        layer->reshard[k] = kinds[m].reshard[k];
   return s->count - 1;
 }
 

@@ -68,9 +68,9 @@ static int share_open(struct share *s, struct nn_case *whole, const char *loss, 
   device->ops->download(device, all, whole->w, whole->model.parameters * sizeof *all);
   part_of(s, all, want);
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, "weights", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, TRM_MEMORY_WEIGHTS, &memory), TRM_OK);
   s->w = memory;
-  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, "gradients", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, TRM_MEMORY_GRADIENTS, &memory), TRM_OK);
   s->g = memory;
   device->ops->upload(device, s->w, want, n * sizeof *want);
   trm_free(init);
@@ -161,7 +161,7 @@ static void scores_check(struct share *s, const struct trm_input *input, bool by
   const float *scores = s->model.scores;
   CU_ASSERT_TRUE(last->is_output);
   if (last->output_sharded) {
-    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, "scores", &memory), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
     trm_axis_allgather(&s->axis, scores, memory, input->rows * slice->outer, slice->extent, slice->inner);
     scores = memory;
   }
@@ -460,7 +460,8 @@ static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inn
   float *mine = trm_alloc((own + 1) * sizeof *mine, "test");
   void *memory[3];
   for (int k = 0; k < 3; k++)
-    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (count + 1) * sizeof *host, "test", &memory[k]), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (count + 1) * sizeof *host, TRM_MEMORY_BUFFERS, &memory[k]),
+                          TRM_OK);
   float *whole = memory[0], *part = memory[1], *back = memory[2];
   for (size_t i = 0; i < count; i++)
     host[i] = (float)i;
@@ -547,28 +548,30 @@ static void names_check(const char *text, const struct trm_input_spec *spec, boo
 static void test_moves(void)
 {
   names_check("mlp 50-37-29-23-10 relu", &vectors, false,
-              "linear^/ relu/ linear sum relu linear^/ relu/ linear sum");
+              "linear^/ relu/ linear all_reduce relu linear^/ relu/ linear all_reduce");
   names_check("linear 30 | relu | linear 30 | relu | linear 10", &vectors, false,
-              "linear^/ relu/ linear sum relu linear^/");
+              "linear^/ relu/ linear all_reduce relu linear^/");
   names_check("linear 30 | layer_norm | linear 2 | linear 10", &vectors, false,
-              "linear^/ gather layer_norm linear linear^/");
+              "linear^/ all_gather layer_norm linear linear^/");
   names_check("gpt layers=1 heads=4 dim=16 dropout=0.1", &characters, true,
-              "embedding scatter/ position/ dropout/ layer_norm/ spread linear/ attention/ linear scatter/ dropout/ "
-              "add/ layer_norm/ spread linear/ gelu/ linear scatter/ dropout/ add/ layer_norm/ spread head/");
+              "embedding reduce_scatter/ position/ dropout/ layer_norm/ all_gather_partial linear/ attention/ "
+              "linear reduce_scatter/ dropout/ add/ layer_norm/ all_gather_partial linear/ gelu_tanh/ linear "
+              "reduce_scatter/ dropout/ add/ layer_norm/ all_gather_partial head/");
   names_check("gpt layers=1 heads=4 dim=16", &characters, false,
-              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear "
-              "sum add layer_norm head^/");
+              "embedding all_reduce position layer_norm linear^/ attention/ linear all_reduce add layer_norm "
+              "linear^/ gelu_tanh/ linear all_reduce add layer_norm head^/");
   names_check("gpt layers=1 heads=4 dim=16", &odd, true,
-              "embedding sum position layer_norm linear^/ attention/ linear sum add layer_norm linear^/ gelu/ linear "
-              "sum add layer_norm head^/");
+              "embedding all_reduce position layer_norm linear^/ attention/ linear all_reduce add layer_norm "
+              "linear^/ gelu_tanh/ linear all_reduce add layer_norm head^/");
   names_check("embedding 8 | linear 24 | swiglu | linear 24 | rotary heads=4 | attention heads=4 | linear 9 | head",
               &characters, true,
-              "embedding scatter/ spread linear/ swiglu/ linear scatter/ gather take/ rotary/ attention/ linear "
-              "scatter/ spread head/");
+              "embedding reduce_scatter/ all_gather_partial linear/ swiglu/ linear reduce_scatter/ all_gather "
+              "slice/ rotary/ attention/ linear reduce_scatter/ all_gather_partial head/");
   names_check("lenet5", &small, false,
-              "conv2d^/ relu/ max_pool/ conv2d sum relu max_pool flatten linear^/ relu/ linear sum relu linear^/");
+              "conv2d^/ relu/ max_pool/ conv2d all_reduce relu max_pool flatten linear^/ relu/ linear all_reduce "
+              "relu linear^/");
   names_check("conv2d 6 3 | conv2d 9 3 groups=3 | global_avg_pool | linear 10 | tanh", &colored, false,
-              "conv2d^/ conv2d/ global_avg_pool/ linear sum tanh");
+              "conv2d^/ conv2d/ global_avg_pool/ linear all_reduce tanh");
 }
 
 /* -- errors */

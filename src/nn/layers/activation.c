@@ -1,55 +1,19 @@
-/* Activations, element by element: relu, tanh, sigmoid (backward from the output), gelu (backward from the input). */
+/* Activations, element by element; the variant of the ops is the enum trm_activation. Backward of relu, tanh and sigmoid
+ * reads the output, that of gelu (exact, or by tanh; Hendrycks & Gimpel 2016) the input. */
 #include <math.h>
-#include <string.h>
 
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
-static int activation_create(struct trm_layer *layer, const struct trm_arguments *arguments, enum trm_activation kind)
-{
-  layer->activation = kind;
-  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
-}
-
-static int activation_create_relu(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return activation_create(layer, arguments, TRM_RELU);
-}
-
-static int activation_create_tanh(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return activation_create(layer, arguments, TRM_TANH);
-}
-
-static int activation_create_sigmoid(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return activation_create(layer, arguments, TRM_SIGMOID);
-}
-
-static int activation_create_gelu_tanh(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return activation_create(layer, arguments, TRM_GELU_TANH);
-}
-
 static int activation_create_gelu(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  layer->activation = TRM_GELU;
-  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){NULL}));
-  if (arguments->count) {
-    if (strcmp(arguments->item[0].value, "tanh") != 0)
-      return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), arguments->item[0].value,
-                       layer->ops->usage);
-    layer->activation = TRM_GELU_TANH;
-  }
-  return TRM_OK;
-}
-
-static int activation_shape(struct trm_layer *layer)
-{
-  TRM_CHECK(trm_layer_require_dense(layer));
-  layer->out = layer->in;
+  bool by_tanh;
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, NULL));
+  TRM_CHECK(trm_argument_word(layer, arguments, "tanh", &by_tanh));
+  if (by_tanh)
+    layer->ops = &layer_gelu_tanh;
   return TRM_OK;
 }
 
@@ -57,22 +21,16 @@ static void activation_forward(struct trm_layer *layer, const struct trm_pass *p
                                float *y /* (B, F) */, float *work)
 {
   (void)work;
-  pass->device->ops->activation_forward(pass->device, layer->activation, x, y,
-                                        pass->input->rows * trm_shape_count(&layer->in));
+  pass->device->ops->activation_forward(pass->device, layer->ops->variant, x, y,
+                                        layer->rows * trm_shape_count(&layer->in));
 }
 
 static void activation_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                                 const float *dy, float *dx, float *work)
 {
   (void)work;
-  pass->device->ops->activation_backward(pass->device, layer->activation, x, y, dy, dx,
-                                         pass->input->rows * trm_shape_count(&layer->in));
-}
-
-static struct trm_cost activation_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
+  pass->device->ops->activation_backward(pass->device, layer->ops->variant, x, y, dy, dx,
+                                         layer->rows * trm_shape_count(&layer->in));
 }
 
 /* y = x / 2 (1 + z) */
@@ -83,7 +41,7 @@ static int activation_gelu(struct trm_graph *graph, int x, int z)
 
 static int activation_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  switch (layer->activation) {
+  switch ((enum trm_activation)layer->ops->variant) {
   case TRM_RELU:
     return trm_graph_unary(graph, "Relu", x);
   case TRM_TANH:
@@ -103,11 +61,9 @@ static int activation_export(const struct trm_layer *layer, struct trm_graph *gr
 const struct trm_layer_ops layer_relu = {
   .name = "relu",
   .usage = "relu",
-  .create = activation_create_relu,
-  .shape = activation_shape,
+  .variant = TRM_RELU,
   .forward = activation_forward,
   .backward = activation_backward,
-  .cost = activation_cost,
   .export_graph = activation_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,
@@ -118,11 +74,9 @@ const struct trm_layer_ops layer_relu = {
 const struct trm_layer_ops layer_tanh = {
   .name = "tanh",
   .usage = "tanh",
-  .create = activation_create_tanh,
-  .shape = activation_shape,
+  .variant = TRM_TANH,
   .forward = activation_forward,
   .backward = activation_backward,
-  .cost = activation_cost,
   .export_graph = activation_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,
@@ -133,11 +87,9 @@ const struct trm_layer_ops layer_tanh = {
 const struct trm_layer_ops layer_sigmoid = {
   .name = "sigmoid",
   .usage = "sigmoid",
-  .create = activation_create_sigmoid,
-  .shape = activation_shape,
+  .variant = TRM_SIGMOID,
   .forward = activation_forward,
   .backward = activation_backward,
-  .cost = activation_cost,
   .export_graph = activation_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,
@@ -148,11 +100,10 @@ const struct trm_layer_ops layer_sigmoid = {
 const struct trm_layer_ops layer_gelu = {
   .name = "gelu",
   .usage = "gelu [tanh]",
+  .variant = TRM_GELU,
   .create = activation_create_gelu,
-  .shape = activation_shape,
   .forward = activation_forward,
   .backward = activation_backward,
-  .cost = activation_cost,
   .export_graph = activation_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,
@@ -163,11 +114,9 @@ const struct trm_layer_ops layer_gelu = {
 const struct trm_layer_ops layer_gelu_tanh = {
   .name = "gelu_tanh",
   .usage = "gelu_tanh",
-  .create = activation_create_gelu_tanh,
-  .shape = activation_shape,
+  .variant = TRM_GELU_TANH,
   .forward = activation_forward,
   .backward = activation_backward,
-  .cost = activation_cost,
   .export_graph = activation_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,

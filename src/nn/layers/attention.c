@@ -8,40 +8,48 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
+struct attention {
+  size_t heads; /* of this rank */
+  bool causal;
+};
+
 static int attention_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  layer->causal = true;
+  struct attention *a = layer->settings;
+  a->causal = true;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"heads", "causal", NULL}));
-  TRM_CHECK(trm_argument_size(layer, arguments, -1, "heads", &layer->heads));
-  return trm_argument_bool(layer, arguments, "causal", &layer->causal);
+  TRM_CHECK(trm_argument_size(layer, arguments, -1, "heads", &a->heads));
+  return trm_argument_bool(layer, arguments, "causal", &a->causal);
 }
 
 static int attention_shape(struct trm_layer *layer)
 {
+  const struct attention *a = layer->settings;
   TRM_CHECK(trm_layer_require_sequence(layer));
-  if (layer->in.size[1] % (3 * layer->heads) != 0)
+  if (layer->in.size[1] % (3 * a->heads) != 0)
     return trm_error(TRM_USAGE, "%s: takes queries, keys and values of %zu heads, (T, 3 D), not %s",
-                     trm_layer_text(layer), layer->heads, trm_shape_text(&layer->in));
+                     trm_layer_text(layer), a->heads, trm_shape_text(&layer->in));
   layer->out = layer->in;
   layer->out.size[1] /= 3;
-  layer->workspace = 2 * layer->heads * layer->in.size[0];
+  layer->workspace = 2 * a->heads * layer->in.size[0];
   return TRM_OK;
 }
 
-static struct trm_attention attention_dims(const struct trm_layer *layer, const struct trm_pass *pass)
+static struct trm_attention attention_dims(const struct trm_layer *layer)
 {
-  return (struct trm_attention){.b = pass->input->rows,
+  const struct attention *a = layer->settings;
+  return (struct trm_attention){.b = layer->rows,
                                 .t = layer->in.size[0],
-                                .heads = layer->heads,
-                                .head_dim = layer->out.size[1] / layer->heads,
-                                .causal = layer->causal};
+                                .heads = a->heads,
+                                .head_dim = layer->out.size[1] / a->heads,
+                                .causal = a->causal};
 }
 
 static void attention_forward(struct trm_layer *layer, const struct trm_pass *pass,
                               const float *x /* (B, T, 3, H, E) */, float *y /* (B, T, H, E) */,
                               float *work /* (B, H, T, 2) */)
 {
-  const struct trm_attention shape = attention_dims(layer, pass);
+  const struct trm_attention shape = attention_dims(layer);
   pass->device->ops->attention_forward(pass->device, &shape, x, y, work);
 }
 
@@ -49,7 +57,7 @@ static void attention_backward(struct trm_layer *layer, const struct trm_pass *p
                                const float *dy, float *dx, float *work)
 {
   (void)y;
-  const struct trm_attention shape = attention_dims(layer, pass);
+  const struct trm_attention shape = attention_dims(layer);
   if (dx)
     pass->device->ops->attention_backward(pass->device, &shape, x, work, dy, dx);
 }
@@ -57,8 +65,9 @@ static void attention_backward(struct trm_layer *layer, const struct trm_pass *p
 /* Two products of (T, D) with its transpose, half of it if causal. Backward makes five of them. */
 static struct trm_cost attention_cost(const struct trm_layer *layer)
 {
+  const struct attention *a = layer->settings;
   const double t = (double)layer->out.size[0], d = (double)layer->out.size[1];
-  return (struct trm_cost){.flop = 4 * t * t * d / (layer->causal ? 2 : 1), .bytes = 4 * sizeof(float) * t * d};
+  return (struct trm_cost){.flop = 4 * t * t * d / (a->causal ? 2 : 1), .bytes = 4 * sizeof(float) * t * d};
 }
 
 /* 0 where position t sees position s, else -infinity: (T, T). */
@@ -75,48 +84,58 @@ static int attention_export_mask(struct trm_graph *graph, size_t t)
 static int attention_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   static const int64_t heads_first[] = {0, 2, 1, 3}, keys[] = {0, 2, 3, 1};
-  const size_t t = layer->out.size[0], e = layer->out.size[1] / layer->heads;
-  const struct trm_shape heads = {.dims = 3, .size = {t, layer->heads, e}};
+  const struct attention *a = layer->settings;
+  const size_t t = layer->out.size[0], e = layer->out.size[1] / a->heads;
+  const struct trm_shape heads = {.dims = 3, .size = {t, a->heads, e}};
   const int qkv = trm_graph_split(graph, x, 3);
   const int q = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv, &heads), heads_first, 4);
   const int k = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv + 1, &heads), keys, 4);
   const int v = trm_graph_transpose(graph, trm_graph_reshape(graph, qkv + 2, &heads), heads_first, 4);
   int scores = trm_graph_scalar(graph, "Mul", trm_graph_binary(graph, "MatMul", q, k), 1 / sqrt((double)e));
-  if (layer->causal)
+  if (a->causal)
     scores = trm_graph_binary(graph, "Add", scores, attention_export_mask(graph, t));
   const int weights = trm_graph_unary(graph, "Softmax", scores); /* over the last dimension unless told otherwise */
   const int y = trm_graph_transpose(graph, trm_graph_binary(graph, "MatMul", weights, v), heads_first, 4);
   return trm_graph_reshape(graph, y, &layer->out);
 }
 
+static bool attention_reads_ahead(const struct trm_layer *layer)
+{
+  return !((const struct attention *)layer->settings)->causal;
+}
+
 static struct trm_sharding attention_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return trm_sharding_by_feature(3, layer->heads, layer->out.size[1] / layer->heads);
+  const struct attention *a = layer->settings;
+  return trm_sharding_by_feature(3, a->heads, layer->out.size[1] / a->heads);
 }
 
 /* By heads. */
 static int attention_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const size_t heads = layer->heads, width = layer->out.size[1] / heads;
+  struct attention *a = layer->settings;
+  const size_t heads = a->heads, width = layer->out.size[1] / heads;
   if (heads < (size_t)request->size)
     return trm_error(TRM_USAGE, "%s: %zu heads cannot be divided among %d ranks", trm_layer_text(layer), heads,
                      request->size);
-  layer->heads = trm_shard_units(request, heads);
+  a->heads = trm_shard_units(request, heads);
   trm_shard_layer(layer, request, trm_sharding_by_feature(3, heads, width), trm_sharding_by_feature(1, heads, width));
-  layer->workspace = 2 * layer->heads * layer->in.size[0];
+  layer->workspace = 2 * a->heads * layer->in.size[0];
   return TRM_OK;
 }
 
 const struct trm_layer_ops layer_attention = {
   .name = "attention",
   .usage = "attention heads=H [causal=yes|no]",
+  .settings_bytes = sizeof(struct attention),
   .create = attention_create,
   .shape = attention_shape,
   .forward = attention_forward,
   .backward = attention_backward,
   .cost = attention_cost,
   .export_graph = attention_export,
+  .reads_ahead = attention_reads_ahead,
   .preferred_sharding = attention_preferred_sharding,
   .shard = attention_shard,
   .keeps_input = true,

@@ -15,18 +15,22 @@
 #include "nn/sharding.h"
 
 enum { GAIN, BIAS, MEAN, VARIANCE };
-enum { MOMENTS, SUMS, PARTS }; /* of the workspace, (2, C) each */
+enum { MOMENTS, SUMS, PARTS }; /* of the workspace, (2, C) each; behind them, sync: the count as a sum of two floats */
+
+struct batch_norm {
+  float epsilon, momentum;
+  bool sync;
+};
 
 static int batch_norm_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"epsilon", "momentum", "sync", NULL};
-  layer->epsilon = 1e-5f;
-  layer->rate = 0.1f;
-  layer->sync = true;
+  struct batch_norm *s = layer->settings;
+  *s = (struct batch_norm){.epsilon = 1e-5f, .momentum = 0.1f, .sync = true};
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, keys));
-  TRM_CHECK(trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &layer->epsilon));
-  TRM_CHECK(trm_argument_real(layer, arguments, -1, "momentum", 0, 1, &layer->rate));
-  return trm_argument_bool(layer, arguments, "sync", &layer->sync);
+  TRM_CHECK(trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &s->epsilon));
+  TRM_CHECK(trm_argument_real(layer, arguments, -1, "momentum", 0, 1, &s->momentum));
+  return trm_argument_bool(layer, arguments, "sync", &s->sync);
 }
 
 static int batch_norm_shape(struct trm_layer *layer)
@@ -37,7 +41,7 @@ static int batch_norm_shape(struct trm_layer *layer)
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   const struct trm_shape channels = {.dims = 1, .size = {layer->in.size[0]}};
   layer->out = layer->in;
-  layer->workspace_fixed = PARTS * 2 * channels.size[0];
+  layer->workspace_fixed = PARTS * 2 * channels.size[0] + 2;
   trm_layer_add_parameter(layer, "weight", &channels, TRM_INIT_ONE, 0);
   trm_layer_add_parameter(layer, "bias", &channels, TRM_INIT_ZERO, 0);
   trm_layer_add_parameter(layer, "running_mean", &channels, TRM_INIT_ZERO, 0);
@@ -46,13 +50,15 @@ static int batch_norm_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
+/* count: values a channel in the batch. */
 static struct trm_batch_norm batch_norm_of(const struct trm_layer *layer, double count)
 {
+  const struct batch_norm *s = layer->settings;
   const size_t channels = layer->in.size[0];
   return (struct trm_batch_norm){.channels = channels,
                                  .size = trm_shape_count(&layer->in) / channels,
                                  .count = count,
-                                 .epsilon = layer->epsilon};
+                                 .epsilon = s->epsilon};
 }
 
 static float *batch_norm_workspace(const struct trm_layer *layer, float *work, int part)
@@ -62,7 +68,7 @@ static float *batch_norm_workspace(const struct trm_layer *layer, float *work, i
 
 static bool batch_norm_is_synced(const struct trm_layer *layer, const struct trm_pass *pass)
 {
-  return layer->sync && pass->reduce;
+  return ((const struct batch_norm *)layer->settings)->sync && pass->reduce;
 }
 
 /* (2, C) floats of the device, summed over the ranks: as they are, or, moments, as those of the whole, of *count
@@ -93,21 +99,38 @@ static void batch_norm_sum_ranks(const struct trm_layer *layer, const struct trm
   trm_free(sum);
 }
 
+/* The count over all ranks, which only forward learns. */
+static void batch_norm_save_count(const struct trm_layer *layer, const struct trm_pass *pass, float *work, double count)
+{
+  const float high = (float)count, both[2] = {high, (float)(count - (double)high)};
+  pass->device->ops->upload(pass->device, batch_norm_workspace(layer, work, PARTS), both, sizeof both);
+}
+
+static double batch_norm_load_count(const struct trm_layer *layer, const struct trm_pass *pass, float *work)
+{
+  float both[2];
+  if (!batch_norm_is_synced(layer, pass))
+    return (double)(layer->rows * (trm_shape_count(&layer->in) / layer->in.size[0]));
+  pass->device->ops->download(pass->device, both, batch_norm_workspace(layer, work, PARTS), sizeof both);
+  return (double)both[0] + (double)both[1];
+}
+
 static void batch_norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, S) */,
                                float *y /* (B, C, S) */, float *work)
 {
   const struct trm_device_ops *ops = pass->device->ops;
   const struct trm_parameter *p = layer->parameter;
-  const size_t b = pass->input->rows;
+  const size_t b = layer->rows;
   struct trm_batch_norm norm = batch_norm_of(layer, 1);
   const float *mean = p[MEAN].w, *square = p[VARIANCE].w;
   if (pass->training) {
     float *moments = batch_norm_workspace(layer, work, MOMENTS);
     norm.count = (double)(b * norm.size);
     ops->batch_norm_moments(pass->device, &norm, x, moments, b);
-    if (batch_norm_is_synced(layer, pass))
+    if (batch_norm_is_synced(layer, pass)) {
       batch_norm_sum_ranks(layer, pass, moments, &norm.count);
-    layer->statistics_count = norm.count;
+      batch_norm_save_count(layer, pass, work, norm.count);
+    }
     mean = moments;
     square = moments + norm.channels;
   }
@@ -133,10 +156,12 @@ static void batch_norm_add_scaled(const struct trm_pass *pass, struct trm_parame
 }
 
 /* This pass's part of what is to be added to the running statistics. */
-static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_pass *pass, const float *moments)
+static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_pass *pass, const float *moments,
+                                      double count)
 {
-  const double weight = (double)layer->rate * (double)pass->input->rows * (double)pass->scale;
-  const double degrees = layer->statistics_count > 1 ? layer->statistics_count - 1 : 1;
+  const struct batch_norm *s = layer->settings;
+  const double weight = (double)s->momentum * (double)pass->input->rows * (double)pass->scale;
+  const double degrees = count > 1 ? count - 1 : 1;
   struct trm_parameter *mean = &layer->parameter[MEAN], *variance = &layer->parameter[VARIANCE];
   for (struct trm_parameter *p = mean; p <= variance; p++) {
     if (pass->beta == 0)
@@ -152,14 +177,14 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
 {
   (void)y;
   const struct trm_device_ops *ops = pass->device->ops;
-  const struct trm_batch_norm norm = batch_norm_of(layer, layer->statistics_count);
-  const size_t b = pass->input->rows, c = norm.channels;
+  const struct trm_batch_norm norm = batch_norm_of(layer, batch_norm_load_count(layer, pass, work));
+  const size_t b = layer->rows, c = norm.channels;
   float *moments = batch_norm_workspace(layer, work, MOMENTS), *sums = batch_norm_workspace(layer, work, SUMS);
   ops->batch_norm_sums(pass->device, &norm, x, moments, moments + c, dy, sums, b);
   if (b) {
     batch_norm_add_gradient(pass, &layer->parameter[BIAS], sums);
     batch_norm_add_gradient(pass, &layer->parameter[GAIN], sums + c);
-    batch_norm_add_statistics(layer, pass, moments);
+    batch_norm_add_statistics(layer, pass, moments, norm.count);
   }
   if (batch_norm_is_synced(layer, pass))
     batch_norm_sum_ranks(layer, pass, sums, NULL);
@@ -179,7 +204,7 @@ static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *gr
   for (int p = GAIN; p <= VARIANCE; p++)
     inputs[1 + p] = graph->ops->parameter(graph, &layer->parameter[p]);
   const int y = graph->ops->node(graph, "BatchNormalization", inputs, 5, 1);
-  graph->ops->set_real(graph, "epsilon", layer->epsilon);
+  graph->ops->set_real(graph, "epsilon", ((const struct batch_norm *)layer->settings)->epsilon);
   return y;
 }
 
@@ -190,13 +215,14 @@ static int batch_norm_shard(struct trm_layer *layer, struct trm_shard_request *r
   for (int p = 0; current.kind == TRM_SHARDED_BY_FEATURE && p < layer->parameters; p++)
     trm_shard_parameter(request, &layer->parameter[p], 0, current.groups, current.units);
   TRM_CHECK(trm_shard_like_input(layer, request));
-  layer->workspace_fixed = PARTS * 2 * layer->in.size[0];
+  layer->workspace_fixed = PARTS * 2 * layer->in.size[0] + 2;
   return TRM_OK;
 }
 
 const struct trm_layer_ops layer_batch_norm = {
   .name = "batch_norm",
   .usage = "batch_norm [epsilon=E momentum=M sync=yes|no]",
+  .settings_bytes = sizeof(struct batch_norm),
   .create = batch_norm_create,
   .shape = batch_norm_shape,
   .forward = batch_norm_forward,
@@ -208,4 +234,5 @@ const struct trm_layer_ops layer_batch_norm = {
   .keeps_input = true,
   .in_place = true,
   .is_collective = true,
+  .removes_bias = true,
 };

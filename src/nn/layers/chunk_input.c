@@ -1,15 +1,9 @@
-/* Where a chunk of a cut model begins: the value that another rank computes, and its gradient on the way back. Moving
- * them is the pipeline's; here is what a model wants to know of any layer. */
+/* The first layer of a pipeline chunk: its output is the value that another rank computes and sends (partition.h), its
+ * gradient is sent back. It computes nothing. */
 #include "nn/layers/layers.h"
 
-static struct trm_cost chunk_input_cost(const struct trm_layer *layer)
-{
-  (void)layer;
-  return (struct trm_cost){0};
-}
-
 const struct trm_layer_ops layer_chunk_input = {
-  .name = "entry",
-  .usage = "entry",
-  .cost = chunk_input_cost,
+  .name = "chunk_input",
+  .usage = "chunk_input",
+  .cost = trm_layer_cost_none,
 };

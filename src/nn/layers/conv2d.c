@@ -6,42 +6,51 @@
 
 enum { WEIGHT, BIAS };
 
+struct conv2d {
+  struct trm_weight_settings weights; /* first: trm_layer_remove_bias */
+  struct trm_window2d window;
+  size_t groups; /* of this rank */
+};
+
 static int conv2d_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  static const char *const keys[] = {"units",  "kernel", "stride", "pad",       "groups",
-                                     "bias",   "init",   "residuals", NULL};
-  layer->bias = true;
-  layer->window = (struct trm_window2d){.stride = {1, 1}};
-  layer->groups = 1;
+  static const char *const keys[] = {"units", "kernel", "stride", "pad", "groups", "bias", "init", "residuals", NULL};
+  struct conv2d *s = layer->settings;
+  *s = (struct conv2d){.weights = {.bias = true}, .window = {.stride = {1, 1}}, .groups = 1};
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 2, keys));
-  TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &layer->units));
-  TRM_CHECK(trm_argument_pair(layer, arguments, 1, "kernel", 1, layer->window.kernel));
-  TRM_CHECK(trm_argument_pair(layer, arguments, -1, "stride", 1, layer->window.stride));
-  TRM_CHECK(trm_argument_pair(layer, arguments, -1, "pad", 0, layer->window.pad));
-  TRM_CHECK(trm_argument_size(layer, arguments, -1, "groups", &layer->groups));
-  TRM_CHECK(trm_argument_init_rule(layer, arguments));
-  return trm_argument_bool(layer, arguments, "bias", &layer->bias);
+  TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &s->weights.units));
+  TRM_CHECK(trm_argument_pair(layer, arguments, 1, "kernel", 1, s->window.kernel));
+  TRM_CHECK(trm_argument_pair(layer, arguments, -1, "stride", 1, s->window.stride));
+  TRM_CHECK(trm_argument_pair(layer, arguments, -1, "pad", 0, s->window.pad));
+  TRM_CHECK(trm_argument_size(layer, arguments, -1, "groups", &s->groups));
+  return trm_argument_weights(layer, arguments, &s->weights);
 }
 
 static int conv2d_shape(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_shape_window(layer));
-  const size_t channels = layer->in.size[0];
-  if (channels % layer->groups != 0 || layer->units % layer->groups != 0)
+  struct conv2d *s = layer->settings;
+  TRM_CHECK(trm_layer_shape_window(layer, &s->window));
+  const size_t channels = layer->in.size[0], units = s->weights.units;
+  if (channels % s->groups != 0 || units % s->groups != 0)
     return trm_error(TRM_USAGE, "%s: %zu channels and %zu units cannot both be divided among %zu groups",
-                     trm_layer_text(layer), channels, layer->units, layer->groups);
-  layer->out.size[0] = layer->units;
-  const size_t *kernel = layer->window.kernel, k = channels / layer->groups * kernel[0] * kernel[1];
-  const struct trm_shape weight = {
-    .dims = 4, .size = {layer->units, channels / layer->groups, kernel[0], kernel[1]}};
-  trm_layer_add_weights(layer, &weight, k, layer->units / layer->groups * kernel[0] * kernel[1]);
+                     trm_layer_text(layer), channels, units, s->groups);
+  layer->out.size[0] = units;
+  const size_t *kernel = s->window.kernel, k = channels / s->groups * kernel[0] * kernel[1];
+  const struct trm_shape weight = {.dims = 4, .size = {units, channels / s->groups, kernel[0], kernel[1]}};
+  trm_layer_add_weights(layer, &s->weights, &weight, k, units / s->groups * kernel[0] * kernel[1]);
   return TRM_OK;
 }
 
 static struct trm_conv2d conv2d_of(const struct trm_layer *layer)
 {
+  const struct conv2d *s = layer->settings;
   return (struct trm_conv2d){
-    .window = layer->window, .channels = layer->in.size[0], .units = layer->units, .groups = layer->groups};
+    .window = s->window, .channels = layer->in.size[0], .units = s->weights.units, .groups = s->groups};
+}
+
+static bool conv2d_has_bias(const struct trm_layer *layer)
+{
+  return layer->parameters > BIAS;
 }
 
 static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
@@ -49,9 +58,9 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
-  const bool biased = layer->bias && !(layer->output_partial && layer->tensor_rank); /* of summands one has it */
+  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* of partial sums one */
   pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
-                                    biased ? layer->parameter[BIAS].w : NULL, y, pass->input->rows);
+                                    biased ? layer->parameter[BIAS].w : NULL, y, layer->rows);
 }
 
 static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -61,26 +70,29 @@ static void conv2d_backward(struct trm_layer *layer, const struct trm_pass *pass
   const struct trm_conv2d conv = conv2d_of(layer);
   const struct trm_device_ops *ops = pass->device->ops;
   ops->conv2d_backward_weights(pass->device, &conv, x, dy, pass->beta, layer->parameter[WEIGHT].g,
-                               layer->bias ? layer->parameter[BIAS].g : NULL, pass->input->rows);
+                               conv2d_has_bias(layer) ? layer->parameter[BIAS].g : NULL, layer->rows);
   if (dx)
-    ops->conv2d_backward_data(pass->device, &conv, dy, layer->parameter[WEIGHT].w, dx, pass->input->rows);
+    ops->conv2d_backward_data(pass->device, &conv, dy, layer->parameter[WEIGHT].w, dx, layer->rows);
 }
 
 static struct trm_cost conv2d_cost(const struct trm_layer *layer)
 {
   const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
-  const double k = (double)(layer->in.size[0] / layer->groups * layer->window.kernel[0] * layer->window.kernel[1]);
+  const struct conv2d *s = layer->settings;
+  const double k = (double)(layer->in.size[0] / s->groups * s->window.kernel[0] * s->window.kernel[1]);
   return (struct trm_cost){.flop = 2 * out * k, .bytes = sizeof(float) * (in + out)};
 }
 
 static int conv2d_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
+  const struct conv2d *s = layer->settings;
   const struct trm_graph_ops *ops = graph->ops;
+  const bool biased = conv2d_has_bias(layer);
   const int w = ops->parameter(graph, &layer->parameter[WEIGHT]);
-  const int inputs[] = {x, w, layer->bias ? ops->parameter(graph, &layer->parameter[BIAS]) : -1};
-  const int y = ops->node(graph, "Conv", inputs, layer->bias ? 3 : 2, 1);
-  trm_graph_window(graph, &layer->window);
-  ops->set_integer(graph, "group", (int64_t)layer->groups);
+  const int inputs[] = {x, w, biased ? ops->parameter(graph, &layer->parameter[BIAS]) : -1};
+  const int y = ops->node(graph, "Conv", inputs, biased ? 3 : 2, 1);
+  trm_graph_window(graph, &s->window);
+  ops->set_integer(graph, "group", (int64_t)s->groups);
   return y;
 }
 
@@ -92,14 +104,16 @@ static size_t conv2d_pixels(const struct trm_shape *image)
 static struct trm_sharding conv2d_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return layer->groups > 1 ? trm_sharding_by_feature(1, layer->groups, trm_shape_count(&layer->in) / layer->groups)
-                           : trm_sharding_of_shape(&layer->in);
+  const size_t groups = ((const struct conv2d *)layer->settings)->groups;
+  return groups > 1 ? trm_sharding_by_feature(1, groups, trm_shape_count(&layer->in) / groups)
+                    : trm_sharding_of_shape(&layer->in);
 }
 
 /* By groups if there are several; else of channels by channels, otherwise by units. */
 static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const size_t ranks = (size_t)request->size, groups = layer->groups, size = conv2d_pixels(&layer->out);
+  struct conv2d *s = layer->settings;
+  const size_t ranks = (size_t)request->size, groups = s->groups, size = conv2d_pixels(&layer->out);
   const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
   struct trm_sharding in = replicated, out = request->preferred;
   if (groups > 1) {
@@ -111,8 +125,8 @@ static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *reque
     trm_shard_layer(layer, request, current, replicated);
     return TRM_OK;
   } else if (out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.width % size != 0 ||
-             out.groups * out.units * out.width != layer->units * size) {
-    out = trm_sharding_by_feature(1, layer->units, size);
+             out.groups * out.units * out.width != s->weights.units * size) {
+    out = trm_sharding_by_feature(1, s->weights.units, size);
   }
   if (out.units < ranks) { /* not worth dividing */
     trm_shard_layer(layer, request, replicated, replicated);
@@ -120,10 +134,10 @@ static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *reque
   }
   for (int p = 0; p < layer->parameters; p++)
     trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
-  layer->units = out.groups * trm_shard_units(request, out.units) * (out.width / size);
+  s->weights.units = out.groups * trm_shard_units(request, out.units) * (out.width / size);
   layer->grad_input_partial = groups == 1;
   if (groups > 1)
-    layer->groups = trm_shard_units(request, groups);
+    s->groups = trm_shard_units(request, groups);
   trm_shard_layer(layer, request, in, out);
   return TRM_OK;
 }
@@ -131,12 +145,14 @@ static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *reque
 const struct trm_layer_ops layer_conv2d = {
   .name = "conv2d",
   .usage = "conv2d UNITS KERNEL [stride=S pad=P groups=G bias=yes|no init=default|he|xavier], KERNEL, S, P: N or HxW",
+  .settings_bytes = sizeof(struct conv2d),
   .create = conv2d_create,
   .shape = conv2d_shape,
   .forward = conv2d_forward,
   .backward = conv2d_backward,
   .cost = conv2d_cost,
   .export_graph = conv2d_export,
+  .remove_bias = trm_layer_remove_bias,
   .preferred_sharding = conv2d_preferred_sharding,
   .shard = conv2d_shard,
   .keeps_input = true,

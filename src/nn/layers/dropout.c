@@ -5,16 +5,24 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
+struct dropout {
+  float rate;
+};
+
 static int dropout_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  layer->rate = 0.5f;
+  struct dropout *s = layer->settings;
+  s->rate = 0.5f;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){"rate", NULL}));
-  return trm_argument_real(layer, arguments, 0, "rate", 0, 1, &layer->rate);
+  return trm_argument_real(layer, arguments, 0, "rate", 0, 1, &s->rate);
 }
 
 static int dropout_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_dense(layer));
+  if (layer->rows_from != TRM_FROM_BATCH)
+    return trm_error(TRM_USAGE, "%s: takes values with a row for each sample: its masks go by global sample",
+                     trm_layer_text(layer));
   layer->out = layer->in;
   return TRM_OK;
 }
@@ -23,15 +31,16 @@ static int dropout_shape(struct trm_layer *layer)
  * part of one of the whole's `outer` rows a sample. */
 static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
 {
+  const struct dropout *s = layer->settings;
   struct trm_device *device = pass->device;
-  const size_t b = pass->input->rows, f = trm_shape_count(&layer->in);
-  if (pass->training && layer->rate > 0) {
+  const size_t b = layer->rows, f = trm_shape_count(&layer->in);
+  if (pass->training && s->rate > 0) {
     const struct trm_slice *slice = &layer->slice;
     const size_t outer = layer->output_sharded ? slice->outer : 1;
     const struct trm_mask mask = {.seed = pass->seed,
                                   .stream = (uint32_t)layer->number,
                                   .first_row = pass->first_row * outer,
-                                  .rate = layer->rate,
+                                  .rate = s->rate,
                                   .stride = layer->output_sharded ? slice->extent * slice->inner : f,
                                   .offset = layer->output_sharded ? slice->low * slice->inner : 0};
     device->ops->dropout(device, &mask, from, to, b * outer, f / outer);
@@ -53,12 +62,6 @@ static void dropout_backward(struct trm_layer *layer, const struct trm_pass *pas
   dropout_apply(layer, pass, dy, dx);
 }
 
-static struct trm_cost dropout_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
-}
-
 static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   (void)layer, (void)graph;
@@ -68,11 +71,11 @@ static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph
 const struct trm_layer_ops layer_dropout = {
   .name = "dropout",
   .usage = "dropout [RATE]",
+  .settings_bytes = sizeof(struct dropout),
   .create = dropout_create,
   .shape = dropout_shape,
   .forward = dropout_forward,
   .backward = dropout_backward,
-  .cost = dropout_cost,
   .export_graph = dropout_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,

@@ -5,20 +5,26 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
+struct embedding {
+  size_t dim;
+};
+
 static int embedding_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
+  struct embedding *s = layer->settings;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){"dim", NULL}));
-  return trm_argument_size(layer, arguments, 0, "dim", &layer->units);
+  return trm_argument_size(layer, arguments, 0, "dim", &s->dim);
 }
 
 static int embedding_shape(struct trm_layer *layer)
 {
+  const size_t dim = ((const struct embedding *)layer->settings)->dim;
   if (!layer->token_input)
     return trm_error(TRM_USAGE, "%s: takes tokens, and must be the first to: here are samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
-  layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], layer->units}, .sequence = true};
-  trm_layer_add_parameter(layer, "weight", &(struct trm_shape){.dims = 2, .size = {layer->classes, layer->units}},
-                          TRM_INIT_NORMAL, 0.02f);
+  layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], dim}, .sequence = true};
+  trm_layer_add_parameter(layer, "weight", &(struct trm_shape){.dims = 2, .size = {layer->classes, dim}}, TRM_INIT_NORMAL,
+                          0.02f);
   return TRM_OK;
 }
 
@@ -36,7 +42,7 @@ static void embedding_forward(struct trm_layer *layer, const struct trm_pass *pa
   (void)x, (void)work;
   const struct trm_vocab_shard v = embedding_vocabulary(layer);
   pass->device->ops->embedding_forward(pass->device, pass->input->tokens, layer->parameter[0].w, y,
-                                       pass->input->rows * layer->in.size[0], layer->units, &v);
+                                       layer->rows * layer->in.size[0], layer->out.size[1], &v);
 }
 
 static void embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -46,8 +52,7 @@ static void embedding_backward(struct trm_layer *layer, const struct trm_pass *p
   const struct trm_vocab_shard v = embedding_vocabulary(layer);
   const bool has_tied = layer->shared && !layer->tied_gradient; /* the tied layer's part stands there already */
   pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, has_tied ? 1 : pass->beta,
-                                        layer->parameter[0].g, pass->input->rows * layer->in.size[0], layer->units,
-                                        &v);
+                                        layer->parameter[0].g, layer->rows * layer->in.size[0], layer->out.size[1], &v);
 }
 
 static struct trm_cost embedding_cost(const struct trm_layer *layer)
@@ -76,6 +81,7 @@ static int embedding_shard(struct trm_layer *layer, struct trm_shard_request *re
 const struct trm_layer_ops layer_embedding = {
   .name = "embedding",
   .usage = "embedding DIM",
+  .settings_bytes = sizeof(struct embedding),
   .create = embedding_create,
   .shape = embedding_shape,
   .forward = embedding_forward,

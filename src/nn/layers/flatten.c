@@ -4,11 +4,6 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
-static int flatten_create(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
-}
-
 static int flatten_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_dense(layer));
@@ -19,7 +14,7 @@ static int flatten_shape(struct trm_layer *layer)
 static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
 {
   if (to && to != from)
-    pass->device->ops->copy(pass->device, to, from, pass->input->rows * layer->out.size[0] * sizeof *to);
+    pass->device->ops->copy(pass->device, to, from, layer->rows * layer->out.size[0] * sizeof *to);
 }
 
 static void flatten_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
@@ -33,12 +28,6 @@ static void flatten_backward(struct trm_layer *layer, const struct trm_pass *pas
 {
   (void)x, (void)y, (void)work;
   flatten_copy(layer, pass, dy, dx);
-}
-
-static struct trm_cost flatten_cost(const struct trm_layer *layer)
-{
-  (void)layer;
-  return (struct trm_cost){0};
 }
 
 static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -67,11 +56,10 @@ static int flatten_shard(struct trm_layer *layer, struct trm_shard_request *requ
 const struct trm_layer_ops layer_flatten = {
   .name = "flatten",
   .usage = "flatten",
-  .create = flatten_create,
   .shape = flatten_shape,
   .forward = flatten_forward,
   .backward = flatten_backward,
-  .cost = flatten_cost,
+  .cost = trm_layer_cost_none,
   .export_graph = flatten_export,
   .preferred_sharding = flatten_preferred_sharding,
   .shard = flatten_shard,

@@ -2,8 +2,6 @@
  * position is a row, the result (T, N); all other samples are taken as one vector. K inputs, N units.
  * head gives the scores: one for each class of the data set, of tokens one for each of the vocabulary; tied, it uses
  * the embedding's weight (Press & Wolf 2017). */
-#include <string.h>
-
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -12,50 +10,44 @@
 static int linear_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"units", "bias", "init", "residuals", NULL};
-  layer->bias = true;
+  struct trm_weight_settings *s = layer->settings;
+  s->bias = true;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
-  TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &layer->units));
-  TRM_CHECK(trm_argument_init_rule(layer, arguments));
-  return trm_argument_bool(layer, arguments, "bias", &layer->bias);
+  TRM_CHECK(trm_argument_size(layer, arguments, 0, "units", &s->units));
+  return trm_argument_weights(layer, arguments, s);
 }
 
 static int linear_create_head(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"bias", "init", "residuals", NULL};
+  struct trm_weight_settings *s = layer->settings;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
-  for (int i = 0; i < arguments->count; i++) {
-    if (arguments->item[i].key)
-      continue;
-    if (strcmp(arguments->item[i].value, "tied") != 0)
-      return trm_error(TRM_USAGE, "%s: '%s' is not known; usage: %s", trm_layer_text(layer), arguments->item[i].value,
-                       layer->ops->usage);
-    layer->tie_weights = true;
-  }
-  layer->units = layer->classes;
-  layer->bias = !layer->tie_weights;
-  TRM_CHECK(trm_argument_init_rule(layer, arguments));
-  return trm_argument_bool(layer, arguments, "bias", &layer->bias);
+  TRM_CHECK(trm_argument_word(layer, arguments, "tied", &layer->tie_weights));
+  s->units = layer->classes;
+  s->bias = !layer->tie_weights;
+  return trm_argument_weights(layer, arguments, s);
 }
 
 static int linear_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_values(layer));
-  const size_t k = trm_layer_width(layer), n = layer->units;
+  const struct trm_weight_settings *s = layer->settings;
+  const size_t k = trm_layer_width(layer), n = s->units;
   if (k < 1 || k > INT32_MAX)
     return trm_error(TRM_USAGE, "%s: an input of shape %s has %zu values, must have 1 to %d", trm_layer_text(layer),
                      trm_shape_text(&layer->in), k, INT32_MAX);
   layer->out = (struct trm_shape){.dims = 1, .size = {n}};
   if (layer->in.sequence)
     layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], n}, .sequence = true};
-  const struct trm_shape weight = {.dims = 2, .size = {n, k}};
   if (!layer->tied) {
-    trm_layer_add_weights(layer, &weight, k, n);
+    trm_layer_add_weights(layer, s, &(struct trm_shape){.dims = 2, .size = {n, k}}, k, n);
     return TRM_OK;
   }
-  if (!layer->in.sequence || k != layer->tied->units)
+  const size_t dim = layer->tied->out.size[1];
+  if (!layer->in.sequence || k != dim)
     return trm_error(TRM_USAGE, "%s: is tied to an embedding of dimension %zu, but reads %s", trm_layer_text(layer),
-                     layer->tied->units, trm_shape_text(&layer->in));
-  if (layer->bias)
+                     dim, trm_shape_text(&layer->in));
+  if (s->bias)
     trm_layer_add_parameter(layer, "bias", &(struct trm_shape){.dims = 1, .size = {n}}, TRM_INIT_ZERO, 0);
   return TRM_OK;
 }
@@ -65,9 +57,17 @@ static const struct trm_parameter *linear_weight(const struct trm_layer *layer)
   return layer->tied ? &layer->tied->parameter[0] : &layer->parameter[0];
 }
 
+/* NULL: there is none. */
 static const struct trm_parameter *linear_bias(const struct trm_layer *layer)
 {
-  return &layer->parameter[layer->tied ? 0 : 1];
+  const int bias = layer->tied ? 0 : 1;
+  return bias < layer->parameters ? &layer->parameter[bias] : NULL;
+}
+
+/* N, of this rank */
+static size_t linear_units(const struct trm_layer *layer)
+{
+  return ((const struct trm_weight_settings *)layer->settings)->units;
 }
 
 static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, K) */,
@@ -75,14 +75,15 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   struct trm_device *device = pass->device;
-  const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
+  const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
   const float *w = linear_weight(layer)->w; /* (N, K) */
   if (layer->sparse_input)
     device->ops->csr_forward(device, &pass->input->csr, w, y, n);
   else
     device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
-  if (layer->bias && !(layer->output_partial && layer->tensor_rank)) /* of summands one has it */
-    device->ops->bias_add(device, y, linear_bias(layer)->w, r, n);
+  const struct trm_parameter *bias = linear_bias(layer);
+  if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums one has it */
+    device->ops->bias_add(device, y, bias->w, r, n);
 }
 
 static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -90,15 +91,15 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
 {
   (void)y, (void)work;
   struct trm_device *device = pass->device;
-  const size_t r = trm_layer_rows(layer, pass), k = trm_layer_width(layer), n = layer->units;
-  const struct trm_parameter *weight = linear_weight(layer);
+  const size_t r = trm_layer_rows(layer), k = trm_layer_width(layer), n = linear_units(layer);
+  const struct trm_parameter *weight = linear_weight(layer), *bias = linear_bias(layer);
   float *dw = layer->tied_gradient ? layer->tied_gradient : weight->g;
   if (layer->sparse_input)
     device->ops->csr_backward(device, &pass->input->csr, dy, pass->beta, dw, n);
   else
     device->ops->gemm(device, true, false, n, k, r, 1, dy, n, x, k, pass->beta, dw, k);
-  if (layer->bias)
-    device->ops->bias_backward(device, dy, pass->beta, linear_bias(layer)->g, r, n);
+  if (bias)
+    device->ops->bias_backward(device, dy, pass->beta, bias->g, r, n);
   if (dx)
     device->ops->gemm(device, false, false, r, k, n, 1, dy, n, weight->w, k, 0, dx, k);
 }
@@ -107,19 +108,19 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
 static struct trm_cost linear_cost(const struct trm_layer *layer)
 {
   const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
-  return (struct trm_cost){.flop = 2 * in * (double)layer->units, .bytes = sizeof(float) * (in + out)};
+  return (struct trm_cost){.flop = 2 * in * (double)linear_units(layer), .bytes = sizeof(float) * (in + out)};
 }
 
 static int linear_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const int w = graph->ops->parameter(graph, linear_weight(layer));
-  const int bias = layer->bias ? graph->ops->parameter(graph, linear_bias(layer)) : -1;
+  const int bias = linear_bias(layer) ? graph->ops->parameter(graph, linear_bias(layer)) : -1;
   if (layer->in.sequence) {
     const int y = trm_graph_binary(graph, "MatMul", x, trm_graph_transpose(graph, w, (const int64_t[]){1, 0}, 2));
-    return layer->bias ? trm_graph_binary(graph, "Add", y, bias) : y;
+    return bias >= 0 ? trm_graph_binary(graph, "Add", y, bias) : y;
   }
   const int inputs[] = {trm_graph_vectors(graph, layer, x), w, bias};
-  const int y = graph->ops->node(graph, "Gemm", inputs, layer->bias ? 3 : 2, 1);
+  const int y = graph->ops->node(graph, "Gemm", inputs, bias >= 0 ? 3 : 2, 1);
   graph->ops->set_integer(graph, "transB", 1);
   return y;
 }
@@ -133,6 +134,7 @@ static struct trm_sharding linear_preferred_sharding(const struct trm_layer *lay
 /* Of features, the columns of w that they meet; else its rows, some units. A tied one has the embedding's rows. */
 static int linear_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
+  struct trm_weight_settings *s = layer->settings;
   const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
   struct trm_sharding out = request->preferred;
   if (current.kind == TRM_SHARDED_BY_FEATURE && !layer->tied) {
@@ -141,7 +143,7 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
     trm_shard_layer(layer, request, current, replicated);
     return TRM_OK;
   }
-  const size_t ranks = (size_t)request->size, n = layer->units;
+  const size_t ranks = (size_t)request->size, n = s->units;
   if (layer->tied || out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.groups * out.units * out.width != n)
     out = trm_sharding_by_feature(1, n, 1);
   if (out.units < ranks) { /* not worth dividing */
@@ -150,7 +152,7 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
   }
   for (int p = 0; p < layer->parameters; p++)
     trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
-  layer->units = out.groups * trm_shard_units(request, out.units) * out.width;
+  s->units = out.groups * trm_shard_units(request, out.units) * out.width;
   layer->grad_input_partial = true;
   trm_shard_layer(layer, request, replicated, out);
   return TRM_OK;
@@ -159,12 +161,14 @@ static int linear_shard(struct trm_layer *layer, struct trm_shard_request *reque
 const struct trm_layer_ops layer_linear = {
   .name = "linear",
   .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
+  .settings_bytes = sizeof(struct trm_weight_settings),
   .create = linear_create,
   .shape = linear_shape,
   .forward = linear_forward,
   .backward = linear_backward,
   .cost = linear_cost,
   .export_graph = linear_export,
+  .remove_bias = trm_layer_remove_bias,
   .preferred_sharding = linear_preferred_sharding,
   .shard = linear_shard,
   .keeps_input = true,
@@ -173,6 +177,7 @@ const struct trm_layer_ops layer_linear = {
 const struct trm_layer_ops layer_head = {
   .name = "head",
   .usage = "head [tied] [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
+  .settings_bytes = sizeof(struct trm_weight_settings),
   .create = linear_create_head,
   .shape = linear_shape,
   .forward = linear_forward,

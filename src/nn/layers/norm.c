@@ -6,12 +6,18 @@
 #include "nn/sharding.h"
 
 enum { GAIN, BIAS };
+enum { RMS_NORM, LAYER_NORM };
+
+struct norm {
+  float epsilon;
+};
 
 static int norm_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  layer->epsilon = 1e-5f; /* as torch.nn.LayerNorm */
+  struct norm *s = layer->settings;
+  s->epsilon = 1e-5f; /* as torch.nn.LayerNorm */
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"epsilon", NULL}));
-  return trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &layer->epsilon);
+  return trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &s->epsilon);
 }
 
 static int norm_shape(struct trm_layer *layer)
@@ -20,30 +26,32 @@ static int norm_shape(struct trm_layer *layer)
   layer->out = layer->in;
   const struct trm_shape width = {.dims = 1, .size = {trm_layer_width(layer)}};
   trm_layer_add_parameter(layer, "weight", &width, TRM_INIT_ONE, 0);
-  if (layer->ops == &layer_layer_norm)
+  if (layer->ops->variant == LAYER_NORM)
     trm_layer_add_parameter(layer, "bias", &width, TRM_INIT_ZERO, 0);
   layer->workspace = 2 * (layer->in.sequence ? layer->in.size[0] : 1); /* mean and scale of each vector */
   return TRM_OK;
 }
 
+/* Layer norm keeps mean and scale of each vector, RMS norm the scale alone. */
 static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, D) */,
                          float *y /* (R, D) */, float *work /* (2, R) */)
 {
-  const size_t r = trm_layer_rows(layer, pass), d = trm_layer_width(layer);
-  const bool centered = layer->ops == &layer_layer_norm;
+  const struct norm *s = layer->settings;
+  const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
+  const bool centered = layer->ops->variant == LAYER_NORM;
   pass->device->ops->norm_forward(pass->device, x, layer->parameter[GAIN].w, centered ? layer->parameter[BIAS].w : NULL,
-                                  layer->epsilon, y, centered ? work : NULL, work + r, r, d);
+                                  s->epsilon, y, centered ? work : NULL, work + r, r, d);
 }
 
 static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                           const float *dy, float *dx, float *work)
 {
   (void)y;
-  const size_t r = trm_layer_rows(layer, pass), d = trm_layer_width(layer);
-  const bool centered = layer->ops == &layer_layer_norm;
-  float *dgain = layer->parameter[GAIN].g, *dbias = centered ? layer->parameter[BIAS].g : NULL;
+  const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
+  const bool centered = layer->ops->variant == LAYER_NORM;
   pass->device->ops->norm_backward(pass->device, x, layer->parameter[GAIN].w, centered ? work : NULL, work + r, dy, dx,
-                                   pass->beta, dgain, dbias, r, d);
+                                   pass->beta, layer->parameter[GAIN].g, centered ? layer->parameter[BIAS].g : NULL, r,
+                                   d);
 }
 
 static struct trm_cost norm_cost(const struct trm_layer *layer)
@@ -55,17 +63,18 @@ static struct trm_cost norm_cost(const struct trm_layer *layer)
 static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const struct trm_graph_ops *ops = graph->ops;
+  const float epsilon = ((const struct norm *)layer->settings)->epsilon;
   const int gain = ops->parameter(graph, &layer->parameter[GAIN]);
   int y = trm_graph_vectors(graph, layer, x);
-  if (layer->ops == &layer_layer_norm) {
+  if (layer->ops->variant == LAYER_NORM) {
     const int inputs[] = {y, gain, ops->parameter(graph, &layer->parameter[BIAS])};
     y = ops->node(graph, "LayerNormalization", inputs, 3, 1);
     ops->set_integer(graph, "axis", -1);
-    ops->set_real(graph, "epsilon", layer->epsilon);
+    ops->set_real(graph, "epsilon", epsilon);
   } else {
     const int mean = trm_graph_unary(graph, "ReduceMean", trm_graph_binary(graph, "Mul", y, y));
     ops->set_integers(graph, "axes", (const int64_t[]){-1}, 1);
-    const int root = trm_graph_unary(graph, "Sqrt", trm_graph_scalar(graph, "Add", mean, (double)layer->epsilon));
+    const int root = trm_graph_unary(graph, "Sqrt", trm_graph_scalar(graph, "Add", mean, (double)epsilon));
     y = trm_graph_binary(graph, "Mul", trm_graph_binary(graph, "Div", y, root), gain);
   }
   return layer->in.sequence || layer->in.dims == 1 ? y : trm_graph_reshape(graph, y, &layer->out);
@@ -87,6 +96,8 @@ static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request
 const struct trm_layer_ops layer_layer_norm = {
   .name = "layer_norm",
   .usage = "layer_norm [epsilon=1e-5]",
+  .settings_bytes = sizeof(struct norm),
+  .variant = LAYER_NORM,
   .create = norm_create,
   .shape = norm_shape,
   .forward = norm_forward,
@@ -100,6 +111,8 @@ const struct trm_layer_ops layer_layer_norm = {
 const struct trm_layer_ops layer_rms_norm = {
   .name = "rms_norm",
   .usage = "rms_norm [epsilon=1e-5]",
+  .settings_bytes = sizeof(struct norm),
+  .variant = RMS_NORM,
   .create = norm_create,
   .shape = norm_shape,
   .forward = norm_forward,

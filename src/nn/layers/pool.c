@@ -4,10 +4,19 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
+struct pool {
+  struct trm_window2d window;
+};
+
+static const struct trm_window2d *pool_window(const struct trm_layer *layer)
+{
+  return &((const struct pool *)layer->settings)->window;
+}
+
 static int pool_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"kernel", "stride", "pad", NULL};
-  struct trm_window2d *window = &layer->window;
+  struct trm_window2d *window = &((struct pool *)layer->settings)->window;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
   TRM_CHECK(trm_argument_pair(layer, arguments, 0, "kernel", 1, window->kernel));
   window->stride[0] = window->kernel[0];
@@ -21,37 +30,37 @@ static int pool_create(struct trm_layer *layer, const struct trm_arguments *argu
   return TRM_OK;
 }
 
-static int pool_create_global(struct trm_layer *layer, const struct trm_arguments *arguments)
+static int pool_shape(struct trm_layer *layer)
 {
-  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
+  return trm_layer_shape_window(layer, &((struct pool *)layer->settings)->window);
 }
 
 static int pool_shape_max(struct trm_layer *layer)
 {
-  TRM_CHECK(trm_layer_shape_window(layer));
-  layer->workspace = trm_shape_count(&layer->out); /* which element was the largest: int32 */
+  TRM_CHECK(pool_shape(layer));
+  layer->workspace = trm_shape_count(&layer->out); /* index of the largest element: int32 */
   return TRM_OK;
 }
 
 static int pool_shape_global(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_image(layer));
+  struct pool *s = layer->settings;
   const size_t height = layer->in.size[1], width = layer->in.size[2];
-  layer->window = (struct trm_window2d){
-    .kernel = {height, width}, .stride = {1, 1}, .in = {height, width}, .out = {1, 1}};
+  s->window = (struct trm_window2d){.kernel = {height, width}, .stride = {1, 1}, .in = {height, width}, .out = {1, 1}};
   layer->out = (struct trm_shape){.dims = 1, .size = {layer->in.size[0]}};
   return TRM_OK;
 }
 
-static size_t pool_planes(const struct trm_layer *layer, const struct trm_pass *pass)
+static size_t pool_planes(const struct trm_layer *layer)
 {
-  return pass->input->rows * layer->in.size[0];
+  return layer->rows * layer->in.size[0];
 }
 
 static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
                              float *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
-  pass->device->ops->max_pool_forward(pass->device, &layer->window, x, y, (int32_t *)work, pool_planes(layer, pass));
+  pass->device->ops->max_pool_forward(pass->device, pool_window(layer), x, y, (int32_t *)work, pool_planes(layer));
 }
 
 static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -59,15 +68,15 @@ static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y;
   if (dx)
-    pass->device->ops->max_pool_backward(pass->device, &layer->window, dy, (const int32_t *)work, dx,
-                                         pool_planes(layer, pass));
+    pass->device->ops->max_pool_backward(pass->device, pool_window(layer), dy, (const int32_t *)work, dx,
+                                         pool_planes(layer));
 }
 
 static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
                              float *y /* (B, C, OH, OW) */, float *work)
 {
   (void)work;
-  pass->device->ops->avg_pool_forward(pass->device, &layer->window, x, y, pool_planes(layer, pass));
+  pass->device->ops->avg_pool_forward(pass->device, pool_window(layer), x, y, pool_planes(layer));
 }
 
 static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -75,27 +84,27 @@ static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y, (void)work;
   if (dx)
-    pass->device->ops->avg_pool_backward(pass->device, &layer->window, dy, dx, pool_planes(layer, pass));
+    pass->device->ops->avg_pool_backward(pass->device, pool_window(layer), dy, dx, pool_planes(layer));
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)
 {
   const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
-  return (struct trm_cost){.flop = out * (double)(layer->window.kernel[0] * layer->window.kernel[1]),
-                           .bytes = sizeof(float) * (in + out)};
+  const size_t *kernel = pool_window(layer)->kernel;
+  return (struct trm_cost){.flop = out * (double)(kernel[0] * kernel[1]), .bytes = sizeof(float) * (in + out)};
 }
 
 static int pool_export_max(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const int y = trm_graph_unary(graph, "MaxPool", x);
-  trm_graph_window(graph, &layer->window);
+  trm_graph_window(graph, pool_window(layer));
   return y;
 }
 
 static int pool_export_avg(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const int y = trm_graph_unary(graph, "AveragePool", x);
-  trm_graph_window(graph, &layer->window);
+  trm_graph_window(graph, pool_window(layer));
   graph->ops->set_integer(graph, "count_include_pad", 1);
   return y;
 }
@@ -114,11 +123,12 @@ static struct trm_sharding pool_preferred_sharding(const struct trm_layer *layer
 /* By channels. */
 static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
+  const struct trm_window2d *window = pool_window(layer);
   struct trm_sharding out = request->current;
   if (out.kind == TRM_SHARDED_BY_FEATURE)
-    out.width = out.width / (layer->window.in[0] * layer->window.in[1]) * layer->window.out[0] * layer->window.out[1];
+    out.width = out.width / (window->in[0] * window->in[1]) * window->out[0] * window->out[1];
   trm_shard_layer(layer, request, request->current, out);
-  if (layer->ops == &layer_max_pool)
+  if (layer->workspace)
     layer->workspace = trm_shape_count(&layer->out);
   return TRM_OK;
 }
@@ -126,6 +136,7 @@ static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request
 const struct trm_layer_ops layer_max_pool = {
   .name = "max_pool",
   .usage = "max_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
+  .settings_bytes = sizeof(struct pool),
   .create = pool_create,
   .shape = pool_shape_max,
   .forward = pool_max_forward,
@@ -139,8 +150,9 @@ const struct trm_layer_ops layer_max_pool = {
 const struct trm_layer_ops layer_avg_pool = {
   .name = "avg_pool",
   .usage = "avg_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
+  .settings_bytes = sizeof(struct pool),
   .create = pool_create,
-  .shape = trm_layer_shape_window,
+  .shape = pool_shape,
   .forward = pool_avg_forward,
   .backward = pool_avg_backward,
   .cost = pool_cost,
@@ -152,7 +164,7 @@ const struct trm_layer_ops layer_avg_pool = {
 const struct trm_layer_ops layer_global_avg_pool = {
   .name = "global_avg_pool",
   .usage = "global_avg_pool",
-  .create = pool_create_global,
+  .settings_bytes = sizeof(struct pool),
   .shape = pool_shape_global,
   .forward = pool_avg_forward,
   .backward = pool_avg_backward,

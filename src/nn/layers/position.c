@@ -10,11 +10,6 @@
 
 /* -- position */
 
-static int position_create(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
-}
-
 static int position_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_sequence(layer));
@@ -28,7 +23,7 @@ static void position_forward(struct trm_layer *layer, const struct trm_pass *pas
                              float *y /* (B, T, D) */, float *work)
 {
   (void)work;
-  const size_t b = pass->input->rows, n = trm_shape_count(&layer->in);
+  const size_t b = layer->rows, n = trm_shape_count(&layer->in);
   if (y != x)
     pass->device->ops->copy(pass->device, y, x, b * n * sizeof(float));
   pass->device->ops->bias_add(pass->device, y, layer->parameter[0].w, b, n);
@@ -38,16 +33,10 @@ static void position_backward(struct trm_layer *layer, const struct trm_pass *pa
                               const float *dy, float *dx, float *work)
 {
   (void)x, (void)y, (void)work;
-  const size_t b = pass->input->rows, n = trm_shape_count(&layer->in);
+  const size_t b = layer->rows, n = trm_shape_count(&layer->in);
   pass->device->ops->bias_backward(pass->device, dy, pass->beta, layer->parameter[0].g, b, n);
   if (dx && dx != dy)
     pass->device->ops->copy(pass->device, dx, dy, b * n * sizeof(float));
-}
-
-static struct trm_cost position_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
 }
 
 static int position_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -68,11 +57,9 @@ static int position_shard(struct trm_layer *layer, struct trm_shard_request *req
 const struct trm_layer_ops layer_position = {
   .name = "position",
   .usage = "position",
-  .create = position_create,
   .shape = position_shape,
   .forward = position_forward,
   .backward = position_backward,
-  .cost = position_cost,
   .export_graph = position_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = position_shard,
@@ -81,20 +68,27 @@ const struct trm_layer_ops layer_position = {
 
 /* -- rotary */
 
+struct rotary {
+  size_t heads; /* of this rank */
+  float base;
+};
+
 static int position_rotary_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  layer->base = 10000;
+  struct rotary *s = layer->settings;
+  s->base = 10000;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"heads", "base", NULL}));
-  TRM_CHECK(trm_argument_size(layer, arguments, -1, "heads", &layer->heads));
-  return trm_argument_real(layer, arguments, -1, "base", 1, 1e9, &layer->base);
+  TRM_CHECK(trm_argument_size(layer, arguments, -1, "heads", &s->heads));
+  return trm_argument_real(layer, arguments, -1, "base", 1, 1e9, &s->base);
 }
 
 static int position_rotary_shape(struct trm_layer *layer)
 {
+  const struct rotary *s = layer->settings;
   TRM_CHECK(trm_layer_require_sequence(layer));
-  if (layer->in.size[1] % (3 * 2 * layer->heads) != 0)
+  if (layer->in.size[1] % (3 * 2 * s->heads) != 0)
     return trm_error(TRM_USAGE, "%s: takes queries, keys and values of %zu heads of even width, (T, 3 D), not %s",
-                     trm_layer_text(layer), layer->heads, trm_shape_text(&layer->in));
+                     trm_layer_text(layer), s->heads, trm_shape_text(&layer->in));
   layer->out = layer->in;
   return TRM_OK;
 }
@@ -102,13 +96,12 @@ static int position_rotary_shape(struct trm_layer *layer)
 static void position_rotary_rotate(const struct trm_layer *layer, const struct trm_pass *pass, bool back,
                                    const float *from, float *to)
 {
-  const struct trm_attention shape = {.b = pass->input->rows,
-                                      .t = layer->in.size[0],
-                                      .heads = layer->heads,
-                                      .head_dim = layer->in.size[1] / 3 / layer->heads};
+  const struct rotary *s = layer->settings;
+  const struct trm_attention shape = {
+    .b = layer->rows, .t = layer->in.size[0], .heads = s->heads, .head_dim = layer->in.size[1] / 3 / s->heads};
   if (to != from)
     pass->device->ops->copy(pass->device, to, from, shape.b * trm_shape_count(&layer->in) * sizeof(float));
-  pass->device->ops->rotary(pass->device, &shape, layer->base, back, to);
+  pass->device->ops->rotary(pass->device, &shape, s->base, back, to);
 }
 
 static void position_rotary_forward(struct trm_layer *layer, const struct trm_pass *pass,
@@ -146,12 +139,13 @@ static int position_rotary_export_one(struct trm_graph *graph, const struct trm_
 
 static int position_rotary_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
-  const size_t t = layer->in.size[0], d = layer->in.size[1] / 3, half = d / layer->heads / 2;
-  const struct trm_shape full = {.dims = 2, .size = {t, d}}, heads = {.dims = 3, .size = {t, layer->heads, 2 * half}};
+  const struct rotary *s = layer->settings;
+  const size_t t = layer->in.size[0], d = layer->in.size[1] / 3, half = d / s->heads / 2;
+  const struct trm_shape full = {.dims = 2, .size = {t, d}}, heads = {.dims = 3, .size = {t, s->heads, 2 * half}};
   const struct trm_shape angles = {.dims = 3, .size = {t, 1, half}};
   float *rotation = trm_alloc(2 * t * half * sizeof *rotation, "angles"); /* (2, T, E / 2): cosines, sines */
   for (size_t i = 0; i < t * half; i++) {
-    const double angle = (double)(i / half) * pow((double)layer->base, -(double)(i % half) / (double)half);
+    const double angle = (double)(i / half) * pow((double)s->base, -(double)(i % half) / (double)half);
     rotation[i] = (float)cos(angle);
     rotation[t * half + i] = (float)sin(angle);
   }
@@ -167,7 +161,8 @@ static int position_rotary_export(const struct trm_layer *layer, struct trm_grap
 
 static struct trm_sharding position_rotary_sharding(const struct trm_layer *layer)
 {
-  return trm_sharding_by_feature(3, layer->heads, layer->in.size[1] / 3 / layer->heads);
+  const size_t heads = ((const struct rotary *)layer->settings)->heads;
+  return trm_sharding_by_feature(3, heads, layer->in.size[1] / 3 / heads);
 }
 
 static struct trm_sharding position_rotary_preferred(const struct trm_layer *layer, const struct trm_sharding *out)
@@ -180,10 +175,11 @@ static struct trm_sharding position_rotary_preferred(const struct trm_layer *lay
 static int position_rotary_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_sharding sharding = position_rotary_sharding(layer);
-  if (layer->heads < (size_t)request->size)
-    return trm_error(TRM_USAGE, "%s: %zu heads cannot be divided among %d ranks", trm_layer_text(layer), layer->heads,
+  struct rotary *s = layer->settings;
+  if (s->heads < (size_t)request->size)
+    return trm_error(TRM_USAGE, "%s: %zu heads cannot be divided among %d ranks", trm_layer_text(layer), s->heads,
                      request->size);
-  layer->heads = trm_shard_units(request, layer->heads);
+  s->heads = trm_shard_units(request, s->heads);
   trm_shard_layer(layer, request, sharding, sharding);
   return TRM_OK;
 }
@@ -191,6 +187,7 @@ static int position_rotary_shard(struct trm_layer *layer, struct trm_shard_reque
 const struct trm_layer_ops layer_rotary = {
   .name = "rotary",
   .usage = "rotary heads=H [base=10000]",
+  .settings_bytes = sizeof(struct rotary),
   .create = position_rotary_create,
   .shape = position_rotary_shape,
   .forward = position_rotary_forward,

@@ -1,5 +1,6 @@
-/* Layers that move values between the ranks of the tensor axis, and their gradients back: nn/sharding.c puts them between
- * others. Their slice says how the whole, (outer, whole, inner) of a sample, is divided. */
+/* Layers that reshard values over the tensor axis, and their gradients in backward; sharding.c inserts them between
+ * others. layer->slice is this rank's part of a row, (outer, extent, inner). Collective over pass->tensor_axis, except
+ * TRM_RESHARD_NONE and TRM_RESHARD_SLICE. */
 #include "core/axis.h"
 #include "nn/layers/layers.h"
 
@@ -7,7 +8,7 @@ static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *
                           const struct trm_shape *from_shape, const float *from, float *to)
 {
   const struct trm_slice *slice = &layer->slice;
-  const size_t b = pass->input->rows, outer = b * slice->outer;
+  const size_t b = layer->rows, outer = b * slice->outer;
   const size_t n = b * trm_shape_count(from_shape);
   switch (kind) {
   case TRM_RESHARD_NONE:
@@ -32,7 +33,7 @@ static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *
 static void reshard_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   (void)work;
-  reshard_apply(layer, pass, layer->reshard[0], &layer->in, x, y);
+  reshard_apply(layer, pass, layer->ops->reshard[0], &layer->in, x, y);
 }
 
 static void reshard_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -40,52 +41,51 @@ static void reshard_backward(struct trm_layer *layer, const struct trm_pass *pas
 {
   (void)x, (void)y, (void)work;
   if (dx)
-    reshard_apply(layer, pass, layer->reshard[1], &layer->out, dy, dx);
-}
-
-static struct trm_cost reshard_cost(const struct trm_layer *layer)
-{
-  (void)layer;
-  return (struct trm_cost){0};
+    reshard_apply(layer, pass, layer->ops->reshard[1], &layer->out, dy, dx);
 }
 
 const struct trm_layer_ops layer_all_reduce = {
-  .name = "sum",
-  .usage = "sum",
+  .name = "all_reduce",
+  .usage = "all_reduce",
   .forward = reshard_forward,
   .backward = reshard_backward,
-  .cost = reshard_cost,
+  .reshard = {TRM_RESHARD_ALL_REDUCE, TRM_RESHARD_NONE},
+  .cost = trm_layer_cost_none,
   .in_place = true,
 };
 
 const struct trm_layer_ops layer_reduce_scatter = {
-  .name = "scatter",
-  .usage = "scatter",
+  .name = "reduce_scatter",
+  .usage = "reduce_scatter",
   .forward = reshard_forward,
   .backward = reshard_backward,
-  .cost = reshard_cost,
+  .reshard = {TRM_RESHARD_REDUCE_SCATTER, TRM_RESHARD_ALL_GATHER},
+  .cost = trm_layer_cost_none,
 };
 
 const struct trm_layer_ops layer_all_gather_partial = {
-  .name = "spread",
-  .usage = "spread",
+  .name = "all_gather_partial",
+  .usage = "all_gather_partial",
   .forward = reshard_forward,
   .backward = reshard_backward,
-  .cost = reshard_cost,
+  .reshard = {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_REDUCE_SCATTER},
+  .cost = trm_layer_cost_none,
 };
 
 const struct trm_layer_ops layer_all_gather = {
-  .name = "gather",
-  .usage = "gather",
+  .name = "all_gather",
+  .usage = "all_gather",
   .forward = reshard_forward,
   .backward = reshard_backward,
-  .cost = reshard_cost,
+  .reshard = {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_SLICE},
+  .cost = trm_layer_cost_none,
 };
 
 const struct trm_layer_ops layer_slice = {
-  .name = "take",
-  .usage = "take",
+  .name = "slice",
+  .usage = "slice",
   .forward = reshard_forward,
   .backward = reshard_backward,
-  .cost = reshard_cost,
+  .reshard = {TRM_RESHARD_SLICE, TRM_RESHARD_ALL_GATHER},
+  .cost = trm_layer_cost_none,
 };

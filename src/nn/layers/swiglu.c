@@ -4,11 +4,6 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
-static int swiglu_create(struct trm_layer *layer, const struct trm_arguments *arguments)
-{
-  return trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){NULL});
-}
-
 static int swiglu_shape(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_dense(layer));
@@ -24,14 +19,14 @@ static void swiglu_forward(struct trm_layer *layer, const struct trm_pass *pass,
                            float *y /* (R, F) */, float *work)
 {
   (void)work;
-  pass->device->ops->swiglu_forward(pass->device, x, y, trm_layer_rows(layer, pass), trm_layer_width(layer) / 2);
+  pass->device->ops->swiglu_forward(pass->device, x, y, trm_layer_rows(layer), trm_layer_width(layer) / 2);
 }
 
 static void swiglu_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                             const float *dy, float *dx, float *work)
 {
   (void)y, (void)work;
-  const size_t r = trm_layer_rows(layer, pass), f = trm_layer_width(layer) / 2;
+  const size_t r = trm_layer_rows(layer), f = trm_layer_width(layer) / 2;
   if (dx)
     pass->device->ops->swiglu_backward(pass->device, x, dy, dx, r, f);
 }
@@ -71,7 +66,6 @@ static int swiglu_shard(struct trm_layer *layer, struct trm_shard_request *reque
 const struct trm_layer_ops layer_swiglu = {
   .name = "swiglu",
   .usage = "swiglu",
-  .create = swiglu_create,
   .shape = swiglu_shape,
   .forward = swiglu_forward,
   .backward = swiglu_backward,

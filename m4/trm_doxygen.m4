@@ -1,0 +1,5 @@
+# TRM_FIND_DOXYGEN: makes the reference pages (make docs).
+AC_DEFUN([TRM_FIND_DOXYGEN], [
+AC_ARG_VAR([DOXYGEN], [path of doxygen])
+AC_PATH_PROG([DOXYGEN], [doxygen])
+])
