@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/choices.h"
 #include "core/memory.h"
 
 TRM_BEGIN_DECLS
@@ -54,7 +55,7 @@ struct trm_comm_ops {
   /* -- the same, begun; data must rest untouched until the request is complete */
   void (*allreduce_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
                           struct trm_request **request);
-  /* mine may be its place in all; count * size * bytes of the type below 2^31 */
+  /* mine may be its place in all */
   void (*allgather_begin)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
                           struct trm_request **request);
   void (*reduce_scatter_begin)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
@@ -76,9 +77,9 @@ struct trm_comm_ops {
   void (*idle)(struct trm_comm *comm, double since);
 
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
-   * split_node: the ranks that can share memory with this one; domain "node" or "numa". */
+   * split_node: the ranks that can share memory with this one; domain: node or NUMA domain. */
   struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
-  struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
+  struct trm_comm *(*split_node)(struct trm_comm *comm, enum trm_share domain);
   /* The same group as trm_comm_group's, for a communicator whose other ranks do not exist; NULL: found by split. */
   struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group);
   void (*release)(struct trm_comm *comm);

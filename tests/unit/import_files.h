@@ -108,8 +108,8 @@ struct split {
 static inline void split_read(struct split *split, enum trm_split which, int64_t context)
 {
   const struct trm_options options = {
-    .data = {.shuffle = (char *)"no", .memory = 1 << 28, .context = context},
-    .train = {.batch = 10}, .parallel = {.share = (char *)"none"},
+    .data = {.shuffle = false, .memory = 1 << 28, .context = context},
+    .train = {.batch = 10}, .parallel = {.share = TRM_SHARE_NONE},
   };
   char *path = file_name("out.h5");
   *split = (struct split){.dataset = NULL};

@@ -15,9 +15,10 @@
 
 enum { MICROS = 8 };
 
-/* What is computed: the same on all ranks. */
+/* The model and its batch: the same on all ranks. */
 struct setup {
-  const char *text, *loss, *schedule;
+  const char *text, *loss;
+  enum trm_schedule_name schedule;
   const struct trm_input_spec *spec;
   int micros, chunks;
   size_t rows;
@@ -27,8 +28,8 @@ struct setup {
 static const char *text_of(const struct setup *s)
 {
   static char text[512];
-  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text, s->schedule, s->micros,
-           s->rows, world->size);
+  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text,
+           trm_choice_text("parallel.schedule", s->schedule), s->micros, s->rows, world->size);
   return text;
 }
 
@@ -63,7 +64,7 @@ static float *floats_alloc(struct trm_device *device, size_t n)
   return memory;
 }
 
-/* The place of one of the part's parameters in the whole. */
+/* The offset of one of the part's parameters in the whole model. */
 static const struct trm_parameter *in_full(const struct stage *s, const struct trm_parameter *parameter)
 {
   const struct trm_parameter *there = trm_model_parameter(&s->full.model, parameter->number);

@@ -190,8 +190,8 @@ static void test_other_files(void)
 {
   struct trm_checkpoint back;
   struct trm_dataset *data;
-  struct trm_options options = {.data = {.shuffle = (char *)"no", .memory = 1 << 20},
-                                .parallel = {.share = (char *)"none"}};
+  struct trm_options options = {.data = {.shuffle = false, .memory = 1 << 20},
+                                .parallel = {.share = TRM_SHARE_NONE}};
   char *path = trm_format("%s/x.h5", folder), *gone = trm_format("%s/nowhere/x.h5", folder);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(gone, &back), TRM_FAILED);
   CU_ASSERT(error_has("nowhere/x.h5: ", "No such file"));

@@ -1,6 +1,5 @@
-/* Synchronous training against one rank that does it all: every rule of the optimizer, with and without clipping, one
- * and several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9
- * ranks. */
+/* Synchronous training against a serial reference: every rule of the optimizer, with and without clipping, one and
+ * several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -114,7 +113,7 @@ static double distance(const struct job *job, const float *array, const double *
   return worst;
 }
 
-/* Do all ranks have the same bits? */
+/* True if all ranks have the same bits. */
 static bool same_everywhere(const struct job *job)
 {
   const struct trm_strategy *s = &job->strategy;
@@ -164,7 +163,7 @@ static void check_against_reference(const struct setup *c)
   trm_free(r.average);
 }
 
-/* With more ranks than a small machine has cores a case takes long: every other one then, others for odd and even. */
+/* With more ranks than a small machine has cores a case takes long: then only every other one runs. */
 static bool is_thinned(int number)
 {
   return world->size > 3 && (number + world->size) % 2;
@@ -180,7 +179,7 @@ static void test_rules(void)
         const struct setup c = {.rule = rule,
                                 .clip = clips ? 20 : 0,
                                 .ema = (clips + node_size) % 2 ? 0.9 : 0,
-                                .share = "node",
+                                .share = TRM_SHARE_NODE,
                                 .node_size = node_size,
                                 .bucket = 65536,
                                 .elements = 70000 / 16 * 16};
@@ -199,7 +198,7 @@ static void test_shapes(void)
           continue;
         const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
                                 .clip = b == 1 ? 5 : 0,
-                                .share = node_size == 2 ? "numa" : "node",
+                                .share = node_size == 2 ? TRM_SHARE_NUMA : TRM_SHARE_NODE,
                                 .node_size = node_size,
                                 .bucket = buckets[b],
                                 .elements = sizes[i]};
@@ -212,11 +211,11 @@ static void test_private(void)
   for (int clips = 0; clips < 2; clips++) {
     static const enum trm_update_rule rules[] = {TRM_UPDATE_ADAM, TRM_UPDATE_LARS, TRM_UPDATE_LAMB};
     for (int i = 0; i < 3; i++) {
-      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = "none", .bucket = 65536,
-                        .elements = 50000};
+      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = TRM_SHARE_NONE,
+                        .bucket = 65536, .elements = 50000};
       check_against_reference(&c);
       c.pretends = true;
-      c.share = "node";
+      c.share = TRM_SHARE_NODE;
       check_against_reference(&c);
     }
   }

@@ -12,8 +12,8 @@ static float rough_gradient(uint64_t step, int lane, size_t i)
   return ((float)(r % 65536) - 32768.0f) / 3.0f * ((r >> 16) % 7 == 0 ? 1.0f : 1e-3f);
 }
 
-/* A network that adds in an order of its own, as it may: from the last rank down. Lanes must not depend on it. (MPI's
- * own order often is that of the tree, so that it would show nothing.) */
+/* A network whose all-reduce adds from the last rank down, as an implementation may. Lanes must not depend on it.
+ * (MPI's own order often is that of the tree, and would not show a defect.) */
 static struct trm_comm_ops contrary;
 
 static struct trm_comm *contrary_split(struct trm_comm *comm, int color, int key)
@@ -24,7 +24,7 @@ static struct trm_comm *contrary_split(struct trm_comm *comm, int color, int key
   return part;
 }
 
-static struct trm_comm *contrary_split_node(struct trm_comm *comm, const char *domain)
+static struct trm_comm *contrary_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   struct trm_comm *part = world->ops->split_node(comm, domain);
   part->ops = &contrary;
@@ -115,7 +115,7 @@ static void test_lanes(void)
     const struct setup alone = {.rule = rules[variant % 4],
                                 .clip = variant >= 4 ? 1 : 0,
                                 .ema = 0.9,
-                                .share = "none",
+                                .share = TRM_SHARE_NONE,
                                 .lanes = 8,
                                 .pretends = variant >= 8,
                                 .bucket = 30000,
@@ -134,7 +134,7 @@ static void test_lanes(void)
     struct trm_comm *comm = contrary_split(world, world->rank < ranks ? 0 : -1, 0);
     for (int node_size = 0; comm && node_size <= 4; node_size++) { /* 3: uneven, so each rank on its own */
       struct setup shared = alone;
-      shared.share = "node";
+      shared.share = TRM_SHARE_NODE;
       shared.node_size = node_size;
       memset(many, 0, bytes);
       CHECK(&shared, run_lanes(&shared, comm, many) == loss);
