@@ -92,8 +92,8 @@ static MPI_Comm real_group_split_and_free(MPI_Comm mpi, int color)
   return group;
 }
 
-/* TRM_SHARE_NUMA is TRM_SHARE_NODE where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks of the job
- * in a row as a node: to test several nodes on one machine. */
+/* TRM_SHARE_NUMA is TRM_SHARE_NODE where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks
+ * of the job in a row as a node: to test several nodes on one machine. */
 struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   MPI_Comm node;

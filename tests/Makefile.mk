@@ -150,7 +150,7 @@ trm_test_scripts += \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
-	tests/async_centre.sh \
+	tests/async_server_weights.sh \
 	tests/report.sh \
 	tests/generate.sh \
 	tests/bench.sh \

@@ -1,7 +1,6 @@
 #!/bin/bash
-# The methods whose workers have weights of their own train the rendered digits: with three ranks that share memory,
-# that do not, and in two nodes; with one rank they are serial training; a run goes on; options that make no sense are
-# refused with one line.
+# The peer methods train the rendered digits: with three ranks that share memory, that do not, and in two nodes; with
+# one rank they are serial training; a stopped run continues; options without a meaning are refused with one line.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

@@ -121,7 +121,7 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *
 
 const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
-  .help = "every rank sends gradients to a parameter server and waits for nobody (Downpour)",
+  .help = "every rank sends gradients to a parameter server, and does not wait for others (Downpour)",
   .create = asgd_create,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,
@@ -134,7 +134,7 @@ const struct trm_strategy_ops trm_strategy_asgd = {
 
 const struct trm_strategy_ops trm_strategy_groups = {
   .name = "groups",
-  .help = "synchronous inside of groups of ranks, asynchronous between them",
+  .help = "synchronous inside groups of ranks, asynchronous between them",
   .create = asgd_create_groups,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,

@@ -53,7 +53,7 @@ static int keuper_create(struct trm_strategy *s)
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
-  k->sent = trm_alloc(param_server_chunks(w->server) * sizeof *k->sent, "notes of a slot");
+  k->sent = trm_alloc(param_server_chunks(w->server) * sizeof *k->sent, "states of a slot");
   return trm_agree(s->comm, worker_array(s, "weights of another worker", false, &k->found));
 }
 
@@ -164,7 +164,7 @@ static void keuper_destroy(struct trm_strategy *s)
 
 const struct trm_strategy_ops trm_strategy_keuper = {
   .name = "keuper",
-  .help = "workers put their weights before others, who take them if they help (Keuper & Pfreundt's ASGD)",
+  .help = "workers send one another their weights, and accept those that help (Keuper & Pfreundt's ASGD)",
   .create = keuper_create,
   .next_batch = worker_next_batch,
   .step = keuper_step,

@@ -266,7 +266,7 @@ static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
 
 const struct trm_strategy_ops trm_strategy_ssp = {
   .name = "ssp",
-  .help = "workers may be some batches apart; weights are read anew when they are too old",
+  .help = "workers may be some batches apart; weights are read when they are too old",
   .create = ssp_create,
   .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,
@@ -279,7 +279,7 @@ const struct trm_strategy_ops trm_strategy_ssp = {
 
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
-  .help = "workers may be some batches apart; weights are read anew before every batch",
+  .help = "workers may be some batches apart; weights are read before every batch",
   .create = ssp_create_eager,
   .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,

@@ -108,7 +108,7 @@ static int pipeline_train_check(const struct trm_pipeline *pipeline, const struc
 {
   const struct trm_model *model = pipeline->model;
   if (!model->device || !model->training || (!model->g && !run->pass.provider) || model->slots < pipeline->slots)
-    return trm_error(TRM_FAILED, "a pipeline with %d micro-batches under way: the model has memory for %d",
+    return trm_error(TRM_FAILED, "a pipeline with %d micro-batches in flight: the model has memory for %d",
                      pipeline->slots, model->training ? model->slots : 0);
   for (int b = 0; b < run->batches; b++)
     if (run->batch[b].micros != pipeline->schedule.micros)

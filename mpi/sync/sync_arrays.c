@@ -132,9 +132,10 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
   const size_t norms = optimizer->clip > 0 ? sync_units(strategy->elements) : 0;
-  const size_t pieces = trm_optimizer_has_trust_ratios(optimizer) ? trm_optimizer_norm_count(optimizer, SYNC_UNIT) : 0;
+  const size_t tensor_norms =
+    trm_optimizer_has_trust_ratios(optimizer) ? trm_optimizer_norm_count(optimizer, SYNC_UNIT) : 0;
   const size_t bytes = sizeof *s->node_shared + (size_t)s->node->size * sizeof *s->node_shared->progress +
-                       norms * sizeof *s->unit_norms + pieces * sizeof *s->tensor_norms;
+                       norms * sizeof *s->unit_norms + tensor_norms * sizeof *s->tensor_norms;
   if (s->node->size == 1) {
     s->node_shared = trm_alloc(bytes, "norms");
   } else {

@@ -1,4 +1,4 @@
-/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order allreduce; the check
+/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order all-reduce; the check
  * of the launch. Meant for 1 to 9 ranks. */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -320,7 +320,7 @@ static void test_split_node(void)
 
 /* -- shared memory */
 
-/* After a barrier everybody has written its number of this round, and none has gone on to the next. */
+/* After a barrier every rank has written its number of this round, and none that of the next. */
 static void rounds(struct trm_comm *comm, struct trm_shared *shared)
 {
   size_t wrong = 0;
@@ -351,7 +351,7 @@ static void check_share(struct trm_comm *comm)
   CU_ASSERT_EQUAL(any, 0);
   comm->ops->barrier(comm);
   rounds(comm, &shared);
-  /* everybody writes a byte near the end of everybody's part */
+  /* every rank writes a byte near the end of every rank's segment */
   for (int i = 0; i < comm->size; i++)
     ((unsigned char *)shared.base[i])[39000 + i * 1000 + comm->rank] = (unsigned char)(comm->rank + 1);
   comm->ops->barrier(comm);
@@ -410,7 +410,7 @@ static void check_window(struct trm_comm *comm)
     wrong += own[i] != 0;
   comm->ops->barrier(comm);
 
-  /* everybody adds its numbers to everybody's window */
+  /* every rank adds its numbers to every rank's window */
   for (size_t i = 0; i < N; i++)
     mine[i] = (float)value(comm->rank, i);
   for (int k = 0; k < comm->size; k++) {
@@ -427,7 +427,7 @@ static void check_window(struct trm_comm *comm)
   }
   comm->ops->barrier(comm);
 
-  /* everybody writes its element of the next rank's window, which that rank then sees */
+  /* every rank writes its element of the next rank's window, which that rank then reads */
   const int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
   const float word[2] = {1000.0f + (float)comm->rank, 2000.0f};
   comm->ops->put(window, word, 2, next, N - 2);
@@ -443,7 +443,7 @@ static void check_window(struct trm_comm *comm)
   trm_free(got);
 }
 
-/* Tickets: 50 a rank, from a counter that the last rank has; nobody else has a part of the window. */
+/* Tickets: 50 per rank, from a counter of the last rank; the other ranks' windows are empty. */
 static void check_fetch_add(struct trm_comm *comm)
 {
   enum { EACH = 50 };
@@ -486,7 +486,7 @@ static double rough(int rank, size_t i)
   return ((double)(mixed % 20011) - 10005.0) / 7.0 * ((mixed >> 16) % 5 == 0 ? 1e5 : 1.0);
 }
 
-/* The documented order, by one rank for all. */
+/* The documented order of additions, computed on every rank. */
 #define TREE(type, name)                                                       \
   static type name(int size, size_t i)                                         \
   {                                                                            \
@@ -570,11 +570,11 @@ static void test_launch(void)
   }
 }
 
-/* -- more threads than cores */
+/* -- oversubscribed jobs */
 
 enum { LATE_MS = 100, WAYS = 8 };
 
-/* A way to wait for rank 0. written: a word of the node, 0 before. */
+/* A way to wait for rank 0. written: shared by the node, 0 before. */
 static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, atomic_int *written, int way)
 {
   float mine[16] = {0}, all[16 * 16] = {0};
@@ -612,8 +612,8 @@ static double processor_s(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Who waits leaves the core to others, and gets what it waited for. The last of all tests: there is no way back. */
-static void test_crowded(void)
+/* In an oversubscribed job waiting ranks leave their cores to others. The last test, since the flag stays set. */
+static void test_oversubscribed(void)
 {
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared word;
@@ -655,7 +655,7 @@ int main(int argc, char **argv)
     {"window: fetch_add", test_fetch_add},
     {"allreduce of fixed order", test_allreduce_tree},
     {"broken launch", test_launch},
-    {"more threads than cores", test_crowded},
+    {"oversubscribed job", test_oversubscribed},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "comm", tests);
