@@ -27,7 +27,7 @@ void trm_machine_free(struct trm_machine *machine)
 void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work)
 {
   const size_t count = (size_t)machine->works;
-  if ((count & (count - 1)) == 0) { /* powers of two: room for as many again */
+  if ((count & (count - 1)) == 0) { /* a power of two: the capacity is reached */
     struct trm_machine_work *larger = trm_alloc((count ? 2 * count : 1) * sizeof *larger, "figures of the machine");
     if (count)
       memcpy(larger, machine->work, count * sizeof *larger);
@@ -37,7 +37,7 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
   machine->work[machine->works++] = *work;
 }
 
-/* How much work it is, in comparison with others of its name. */
+/* The size of work, to compare it with other work of its name. */
 static double machine_work_size(double flop, double bytes)
 {
   return flop > 0 ? flop : bytes;
@@ -48,8 +48,7 @@ static double machine_log_distance(double a, double b)
   return a > 0 && b > 0 ? fabs(log(a / b)) : 0;
 }
 
-/* In size; of layers that compute as much, in the bytes of their values: narrow ones with many rows are not as fast as
- * wide ones with few. */
+/* Orders by size, then by bytes: of two layers with as many operations, the narrow one with many rows is slower. */
 static const struct trm_machine_work *machine_nearest_work(const struct trm_machine *machine, const char *name,
                                                            double flop, double bytes)
 {
@@ -126,7 +125,7 @@ int trm_machine_write(const struct trm_machine *machine, const char *path)
   return TRM_OK;
 }
 
-/* A figure above 0. */
+/* Reads a number that must be above 0. */
 static int machine_read_number(const struct trm_node *map, const char *path, const char *key, double *value)
 {
   *value = trm_node_number(trm_node_get(map, key), NAN);

@@ -32,7 +32,7 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
   return TRM_OK;
 }
 
-/* As a run does; the test split takes memory, too. */
+/* Opens the splits as a run does. */
 static int planner_open_data(struct trm_planner *p)
 {
   const struct trm_options *o = p->job.options;
@@ -90,7 +90,7 @@ void trm_planner_close(struct trm_planner *p)
 
 /* -- lists that grow */
 
-/* Room for one more. */
+/* Grows the list by one. */
 static void *planner_grow_list(void *list, int count, size_t element)
 {
   if (count & (count - 1))
@@ -126,7 +126,7 @@ static int planner_measure(struct trm_planner *p, struct trm_machine_bench *benc
   return TRM_OK;
 }
 
-/* *planned: room for the figures. TRM_USAGE: there is no such layout. */
+/* Computes the figures of a layout. TRM_USAGE: there is no such layout. */
 static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
 {
   struct trm_layout_models models;
@@ -141,14 +141,14 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
   return status;
 }
 
-/* Does recomputing save anything? */
+/* Whether recomputation saves memory. */
 static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
 {
   return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
 }
 
-/* Is it as one of the layouts from `first` on, in all but the name? Where ranks share memory, levels of parallel.zero
- * do the same. */
+/* Whether a layout from `first` on has the same figures: where ranks share memory, some levels of parallel.zero are
+ * equal. */
 static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
 {
   for (int i = first; i < p->count; i++)
@@ -157,8 +157,8 @@ static bool planner_is_duplicate(const struct trm_planner *p, int first, const s
   return false;
 }
 
-/* One division, schedule and level: without recomputing, and with. first: of the planned ones of other levels.
- * *possible: there is such a division. */
+/* Adds the layouts of one grid, schedule and level, without and with recomputation. first: the first planned layout of
+ * the other levels. *possible: the grid exists. */
 static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout,
                                   int first, bool *possible)
 {
@@ -185,7 +185,7 @@ static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_benc
   return TRM_OK;
 }
 
-/* All levels of parallel.zero. */
+/* Adds the layouts of all levels of parallel.zero. */
 static int planner_add_schedule(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout)
 {
   const int last = layout.size[TRM_AXIS_DATA] > 1 ? 3 : 0, first = p->count;
@@ -207,7 +207,7 @@ static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *ben
     return TRM_OK;
   }
   TRM_CHECK(planner_add_schedule(p, bench, layout));
-  if (stages == 1 || o->train.accumulate == 1) /* one micro-batch goes through in one way */
+  if (stages == 1 || o->train.accumulate == 1) /* with one micro-batch all schedules are equal */
     return TRM_OK;
   layout.schedule = "gpipe";
   TRM_CHECK(planner_add_schedule(p, bench, layout));
@@ -275,7 +275,7 @@ static int planner_set_number(struct trm_options *options, const char *name, int
 
 int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout)
 {
-  char recompute[24]; /* the layout's may be the option's */
+  char recompute[24]; /* layout->recompute may be the option's own text */
   snprintf(recompute, sizeof recompute, "%s", layout->recompute);
   TRM_CHECK(planner_set_number(options, "parallel.data", layout->size[TRM_AXIS_DATA]));
   TRM_CHECK(planner_set_number(options, "parallel.pipeline", layout->size[TRM_AXIS_PIPELINE]));
