@@ -24,25 +24,26 @@ struct simulation {
   struct cost_context ctx;
   struct stage_cost *stage; /* (stages) */
   struct stage_cursor *cursor; /* (stages) */
-  double *end_s; /* (2, pieces, micros) time at which a piece's output, its input gradient has arrived; INFINITY: not yet */
+  double *end_s; /* (2, virtual stages, micro-batches) arrival of the output, of the input gradient; INFINITY: not yet */
   double now_s;
 };
 
-static double *layout_time_end_of(const struct simulation *r, int direction, int piece, int micro)
+static double *layout_time_end_of(const struct simulation *r, int direction, int virtual_stage, int micro)
 {
   const struct trm_schedule *schedule = &r->ctx.models->schedule;
-  return &r->end_s[(direction * schedule->stages * schedule->chunks + piece) * r->ctx.micros + micro];
+  return &r->end_s[(direction * schedule->stages * schedule->chunks + virtual_stage) * r->ctx.micros + micro];
 }
 
 /* The time at which the action's input has arrived. */
 static double layout_time_ready_at(const struct simulation *r, int stage, const struct trm_action *action)
 {
   const struct trm_schedule *schedule = &r->ctx.models->schedule;
-  const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
+  const int virtual_stages = schedule->stages * schedule->chunks;
+  const int virtual_stage = action->chunk * schedule->stages + stage;
   if (action->kind == TRM_FORWARD)
-    return piece ? *layout_time_end_of(r, 0, piece - 1, action->micro) : 0;
-  return piece + 1 < pieces ? *layout_time_end_of(r, 1, piece + 1, action->micro)
-                            : *layout_time_end_of(r, 0, piece, action->micro);
+    return virtual_stage ? *layout_time_end_of(r, 0, virtual_stage - 1, action->micro) : 0;
+  return virtual_stage + 1 < virtual_stages ? *layout_time_end_of(r, 1, virtual_stage + 1, action->micro)
+                                            : *layout_time_end_of(r, 0, virtual_stage, action->micro);
 }
 
 /* Seconds of the message that carries the action's result to the next stage, its copies included. */
@@ -50,16 +51,17 @@ static double layout_time_transfer_seconds(const struct simulation *r, int stage
 {
   const struct cost_context *c = &r->ctx;
   const struct trm_schedule *schedule = &c->models->schedule;
-  const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
+  const int virtual_stages = schedule->stages * schedule->chunks;
+  const int virtual_stage = action->chunk * schedule->stages + stage;
   const bool forward = action->kind == TRM_FORWARD;
-  const int to_piece = forward ? piece + 1 : piece; /* the piece whose input the message is, or the gradient of it */
-  if (to_piece == 0 || to_piece == pieces)
+  const int to_stage = forward ? virtual_stage + 1 : virtual_stage; /* its input, or the gradient of that, is the message */
+  if (to_stage == 0 || to_stage == virtual_stages)
     return 0;
-  const double bytes = r->stage[to_piece % schedule->stages].message_bytes[to_piece / schedule->stages];
+  const double bytes = r->stage[to_stage % schedule->stages].message_bytes[to_stage / schedule->stages];
   const int stage_ranks = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
   const int node_size = c->job->ranks / c->job->nodes;
   const int from_node = stage * stage_ranks / node_size,
-            to_node = (forward ? to_piece : to_piece - 1) % schedule->stages * stage_ranks / node_size;
+            to_node = (forward ? to_stage : to_stage - 1) % schedule->stages * stage_ranks / node_size;
   return stage_message_seconds(c, bytes, from_node == to_node);
 }
 

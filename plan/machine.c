@@ -131,7 +131,7 @@ static int machine_read_number(const struct trm_node *map, const char *path, con
   *value = trm_node_number(trm_node_get(map, key), NAN);
   if (!(*value > 0) || !isfinite(*value))
     return trm_error(TRM_USAGE,
-                     "%s: %s is missing, or no number above 0 (trireme plan --calibrate=FILE writes such a file)", path,
+                     "%s: %s is missing or not above 0 (trireme plan --calibrate=FILE writes such a file)", path,
                      key);
   return TRM_OK;
 }
@@ -159,7 +159,7 @@ static int machine_read_document(struct trm_machine *machine, const struct trm_n
   TRM_CHECK(machine_read_number(root, path, "cores", &cores));
   TRM_CHECK(machine_read_number(root, path, "threads", &threads));
   if (cores >= 1e6 || threads >= 1e6)
-    return trm_error(TRM_USAGE, "%s: no machine has so many cores or threads", path);
+    return trm_error(TRM_USAGE, "%s: cores or threads: too many", path);
   machine->cores = (int)cores;
   machine->threads = (int)threads;
   TRM_CHECK(machine_read_number(root, path, "message_s", &machine->message_latency_s));
@@ -169,7 +169,7 @@ static int machine_read_document(struct trm_machine *machine, const struct trm_n
   const struct trm_node *measured = trm_node_get(root, "messages_measured"), *list = trm_node_get(root, "work");
   machine->messages_measured = measured && measured->text && strcmp(measured->text, "true") == 0;
   if (!list || list->kind != TRM_NODE_LIST || !list->first)
-    return trm_error(TRM_USAGE, "%s: there is no list of work", path);
+    return trm_error(TRM_USAGE, "%s: work: no list", path);
   for (const struct trm_node *node = list->first; node; node = node->next)
     TRM_CHECK(machine_read_work(machine, node, path));
   return TRM_OK;

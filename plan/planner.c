@@ -14,20 +14,20 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
                                  const struct trm_planner_request *request)
 {
   if (request->ranks < 1 || request->nodes < 1 || request->ranks % request->nodes != 0)
-    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each node must have as many, and at least one",
+    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: every node must have the same number of ranks, at least one",
                      request->ranks, request->nodes);
   if (o->data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "data.file: no data set named: a plan needs the shape of its samples");
+    return trm_error(TRM_USAGE, "data.file: no data set named; a plan needs the shape of its samples");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
   if (modules->strategy->next_batch)
     return trm_error(TRM_USAGE,
-                     "strategy.name: %s exchanges whole models, so there is no layout to choose: only sync has",
+                     "strategy.name: %s has no layouts to choose from; only sync has",
                      o->strategy.name);
   if (o->run.lanes > 0)
-    return trm_error(TRM_USAGE, "run.lanes: layouts are planned for batches that ranks divide, not for lanes");
+    return trm_error(TRM_USAGE, "run.lanes: lanes are not planned; leave run.lanes out");
   if (o->parallel.schedule == TRM_PIPEDREAM || o->parallel.schedule == TRM_2BW)
-    return trm_error(TRM_USAGE, "parallel.schedule: %s is asynchronous; layouts are planned that give one rank's curve",
+    return trm_error(TRM_USAGE, "parallel.schedule: %s is asynchronous; only synchronous schedules are planned",
                      trm_choice_text("parallel.schedule", o->parallel.schedule));
   return TRM_OK;
 }
@@ -242,7 +242,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
       if (ranks % (tensors * stages) == 0)
         TRM_CHECK(planner_add_grid(planner, bench, ranks / tensors / stages, stages, tensors));
   if (planner->count == 0)
-    return trm_error(TRM_USAGE, "plan: there is no layout for %d ranks: %s", ranks,
+    return trm_error(TRM_USAGE, "plan: no layout for %d ranks: %s", ranks,
                      planner->refusals ? planner->refused[0].reason : "");
   qsort(planner->planned, (size_t)planner->count, sizeof *planner->planned, planner_compare);
   return TRM_OK;

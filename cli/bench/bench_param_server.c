@@ -39,12 +39,12 @@ struct bench {
   double *exchange_s, *plain_s; /* (rounds) */
 };
 
-static void bench_ps_apply_sgd(void *context, const struct server_chunk *piece, struct server_call *call)
+static void bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   struct bench *b = context;
   const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1};
-  b->device->ops->update(b->device, &sgd, server_array(piece, 0), call->in, NULL, NULL, piece->n);
-  memcpy(call->out, server_array(piece, 0), piece->n * sizeof(float));
+  b->device->ops->update(b->device, &sgd, server_array(chunk, 0), call->in, NULL, NULL, chunk->n);
+  memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
 }
 
 static double bench_ps_clock(const struct bench *b)

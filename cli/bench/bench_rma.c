@@ -17,7 +17,7 @@
 #include "core/status.h"
 
 static const char usage[] =
-  "usage: mpiexec -n N trireme bench rma [--repeat=R] [--naps=US,...] [--json]\n"
+  "usage: mpiexec -n N trireme bench rma [--repeat=R] [--sleep=US,...] [--json]\n"
   "\n"
   "Rank 1 reads, writes and adds to memory of rank 0, 8 bytes to 4 MiB at a time; other ranks sleep. Medians of\n"
   "the time of one operation, complete at both ranks. Windows:\n"
@@ -35,11 +35,11 @@ static const char usage[] =
   "speed: rank 0's computation meanwhile, relative to that of mode busy without operations.\n"
   "\n"
   "  --repeat=R    rounds (default: as many as fit into 0.2 s, at least 5)\n"
-  "  --naps=US,... sleep of the helper thread in microseconds (default 50,200,1000)\n"
+  "  --sleep=US,.. sleep of the helper thread in microseconds (default 50,200,1000)\n"
   "  --json        a JSON object for each operation, size and mode of rank 0\n";
 
 static const size_t sizes[] = {8, 4096, (size_t)256 << 10, RMA_MAX_BYTES};
-enum { SIZES = sizeof sizes / sizeof *sizes, MAX_NAPS = 8, MAX_ROUNDS = 10000, QUIET_TRIALS = 5, DONE_TAG = 1 };
+enum { SIZES = sizeof sizes / sizeof *sizes, MAX_HELPERS = 8, MAX_ROUNDS = 10000, QUIET_TRIALS = 5, DONE_TAG = 1 };
 #define SLICE_S 0.02
 #define TRIAL_S 0.2
 #define PAUSE_S 0.01
@@ -48,14 +48,14 @@ enum { SIZES = sizeof sizes / sizeof *sizes, MAX_NAPS = 8, MAX_ROUNDS = 10000, Q
 struct target_mode {
   const char *name;
   bool computes, has_helper;
-  int64_t nap_us;     /* sleep of the helper thread between looks */
+  int64_t sleep_us;     /* sleep of the helper thread between looks */
   double quiet_speed; /* of its computation without operations, relative to mode busy; NAN: idle */
 };
 
 struct rma {
   struct trm_comm *pair; /* ranks 0 and 1 */
   struct rma_memory memory;
-  struct target_mode mode[2 + MAX_NAPS];
+  struct target_mode mode[2 + MAX_HELPERS];
   int modes, ranks;
   size_t repeat;         /* rounds; 0: as many as fit into TRIAL_S */
   double *seconds;       /* (MAX_ROUNDS) */
@@ -89,7 +89,7 @@ enum { TESTS_PER_WAKE = 20 };
 struct progress_thread {
   struct trm_comm *pair;
   struct trm_request **stop;
-  double nap_s;
+  double sleep_s;
   atomic_bool done;
 };
 
@@ -102,7 +102,7 @@ static void *bench_rma_run_helper(void *argument)
     for (int i = 0; i < TESTS_PER_WAKE && !stopped; i++)
       stopped = ops->test(helper->stop);
     if (!stopped)
-      bench_rma_sleep(helper->nap_s);
+      bench_rma_sleep(helper->sleep_s);
   }
   atomic_store(&helper->done, true);
   return NULL;
@@ -121,7 +121,7 @@ static void bench_rma_start_helper(struct progress_thread *helper, pthread_t *th
 static double bench_rma_compute_with_helper(struct rma *r, const struct target_mode *mode, struct trm_request **stop)
 {
   struct trm_comm *pair = r->pair;
-  struct progress_thread helper = {.pair = pair, .stop = stop, .nap_s = 1e-6 * (double)mode->nap_us};
+  struct progress_thread helper = {.pair = pair, .stop = stop, .sleep_s = 1e-6 * (double)mode->sleep_us};
   pthread_t thread;
   size_t units = 0;
   bench_rma_start_helper(&helper, &thread);
@@ -237,7 +237,7 @@ static struct rma_result bench_rma_run_trial(struct rma *r, const struct target_
 static void bench_rma_measure_quiet(struct rma *r)
 {
   const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? r->repeat : QUIET_TRIALS;
-  double speed[2 + MAX_NAPS][QUIET_TRIALS];
+  double speed[2 + MAX_HELPERS][QUIET_TRIALS];
   for (size_t k = 0; k < trials; k++)
     for (int i = 0; i < r->modes; i++)
       if (r->mode[i].computes)
@@ -274,8 +274,8 @@ static void bench_rma_print_head(const struct rma *r)
   printf("%d ranks, rank 1 calls on rank 0; medians in us\n", r->ranks);
   for (int i = 0; i < r->modes; i++)
     if (r->mode[i].has_helper)
-      printf("a helper that naps %lld us leaves rank 0 %.3f of its speed while nobody calls\n",
-             (long long)r->mode[i].nap_us, r->mode[i].quiet_speed);
+      printf("a helper that sleeps %lld us leaves rank 0 %.3f of its speed without operations\n",
+             (long long)r->mode[i].sleep_us, r->mode[i].quiet_speed);
   if (!r->memory.shares_memory)
     printf("the two are not of one node: no shared memory\n");
   printf("%-7s %-10s %-11s %11s %11s %11s %11s %8s %7s\n", "window", "operation", "rank 0", "8 B", "4 KiB", "256 KiB",
@@ -289,7 +289,7 @@ static void bench_rma_print_row(const struct rma *r, const struct rma_op *op, co
   double slowest = NAN;
   char name[24];
   if (mode->has_helper)
-    snprintf(name, sizeof name, "helper %lld", (long long)mode->nap_us);
+    snprintf(name, sizeof name, "helper %lld", (long long)mode->sleep_us);
   else
     snprintf(name, sizeof name, "%s", mode->name);
   printf("%-7s %-10s %-11s", op->window, op->name, name);
@@ -314,7 +314,7 @@ static void bench_rma_print_json(const struct rma *r, const struct rma_op *op, c
     trm_json_text(&line, "operation", op->name);
     trm_json_text(&line, "target", mode->name);
     if (mode->has_helper)
-      trm_json_integer(&line, "nap_us", mode->nap_us);
+      trm_json_integer(&line, "sleep_us", mode->sleep_us);
     trm_json_integer(&line, "bytes", (int64_t)sizes[i]);
     trm_json_number(&line, "latency_s", result[i].latency_s);
     trm_json_number(&line, "gb_per_s", 1e-9 * (double)sizes[i] / result[i].latency_s);
@@ -371,21 +371,21 @@ static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm 
     bench_rma_sleep(1e-3);
 }
 
-/* Adds a helper mode for each nap in "50,200,1000". */
-static int bench_rma_parse_naps(struct rma *r, const char *text)
+/* Adds a helper mode for each time in "50,200,1000". */
+static int bench_rma_parse_sleeps(struct rma *r, const char *text)
 {
   const char *at = text;
-  for (int i = 0; i < MAX_NAPS; i++) {
+  for (int i = 0; i < MAX_HELPERS; i++) {
     char *end;
     const long long us = strtoll(at, &end, 10);
     if (end == at || us < 1 || us > 1000000 || (*end && *end != ','))
-      return trm_error(TRM_USAGE, "bench rma: --naps=%s: at \"%s\": wanted microseconds from 1 to 1000000", text, at);
+      return trm_error(TRM_USAGE, "bench rma: --sleep=%s: at \"%s\": wanted microseconds from 1 to 1000000", text, at);
     r->mode[r->modes++] = (struct target_mode){"helper", true, true, us, NAN};
     if (!*end)
       return TRM_OK;
     at = end + 1;
   }
-  return trm_error(TRM_USAGE, "bench rma: --naps: more than %d", MAX_NAPS);
+  return trm_error(TRM_USAGE, "bench rma: --sleep: more than %d", MAX_HELPERS);
 }
 
 static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
@@ -411,18 +411,18 @@ int bench_rma(int argc, char **argv)
 {
   struct trm_job job;
   struct rma r = {.mode = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .modes = 2};
-  const char *naps = "50,200,1000";
+  const char *sleeps = "50,200,1000";
   int64_t repeat = 0;
   bool help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, MAX_ROUNDS},
-                               {"naps", FLAG_TEXT, &naps, 0, 0},
+                               {"sleep", FLAG_TEXT, &sleeps, 0, 0},
                                {"json", FLAG_BOOL, &r.json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench rma", .usage = usage, .flags = table};
   int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown) {
     r.repeat = (size_t)repeat;
-    status = bench_rma_parse_naps(&r, naps);
+    status = bench_rma_parse_sleeps(&r, sleeps);
     if (status == TRM_OK)
       status = bench_rma_measure(&r, job.modules.comm);
   }
