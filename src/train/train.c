@@ -123,6 +123,7 @@ static int train_create_models(struct trainer *t)
   const struct trm_options *o = t->options;
   const struct trm_input_spec *spec = &t->data->spec;
   TRM_CHECK(trm_model_create(&t->full_model, o->model, o->train.loss, spec));
+  trm_model_log(&t->full_model);
   struct trm_model_part part = {
     .tensor_rank = t->grid->coord[TRM_AXIS_TENSOR],
     .tensor_size = t->grid->size[TRM_AXIS_TENSOR],
