@@ -1,4 +1,4 @@
-/* trireme data: data sets made, imported, described. */
+/* trireme data */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -48,7 +48,7 @@ static const char usage_tail[] =
   "  --check            read everything and verify its sums and its digest\n"
   "  --json             print one JSON object\n";
 
-/* The whole --help. Owned by the caller: trm_free. */
+/* The text of --help; the caller frees it with trm_free. */
 static char *cmd_data_usage_text(void)
 {
   char *text = trm_strdup(usage_head);
@@ -84,7 +84,7 @@ static int cmd_data_find_importer(const char *what, const char *name, const stru
   return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; trireme data --help lists them", what, name);
 }
 
-/* True if `word` is one of the words of `list`, which are separated by spaces. */
+/* Whether `word` is one of the words of `list`, separated by spaces. */
 static bool cmd_data_word_listed(const char *list, const char *word)
 {
   const size_t length = strlen(word);

@@ -30,7 +30,7 @@ struct request {
   struct trm_sampling sampling;
 };
 
-/* What comes after must not be seen: the places behind the text hold any tokens. */
+/* Refuses a model that is not causal: positions after the text hold any tokens. */
 static int cmd_generate_check_model(const struct loaded *loaded, const char *path)
 {
   if (!loaded->model.spec.tokens)
@@ -52,14 +52,14 @@ static int cmd_generate_open_tokenizer(struct trm_tokenizer **tokenizer, const s
   return trm_tokenizer_open(tokenizer, path, &c->encoding, c->class_names, c->spec.classes);
 }
 
-/* The scores (V) of the token that follows the last ones of `tokens`. */
+/* Computes the scores (V) of the token that follows `tokens`. */
 static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, const struct trm_tokens *tokens,
                                    int32_t *window, void *device_window, float *scores)
 {
   const struct trm_device_ops *ops = job->device.ops;
   const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
   const size_t n = tokens->count < context ? tokens->count : context;
-  memcpy(window, tokens->token + tokens->count - n, n * sizeof *window); /* behind it: zeros */
+  memcpy(window, tokens->token + tokens->count - n, n * sizeof *window); /* zeros follow */
   ops->upload(&job->device, device_window, window, context * sizeof *window);
   const struct trm_input input = {.rows = 1, .tokens = device_window};
   const struct trm_pass pass = {.device = &job->device, .input = &input};
@@ -75,7 +75,7 @@ static int cmd_generate_write_text(const char *text, size_t bytes)
   return TRM_OK;
 }
 
-/* Appends request->tokens tokens and writes each as it is there. */
+/* Appends request->tokens tokens and writes each at once. */
 static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const struct request *request,
                                const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
 {
@@ -83,7 +83,7 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
   int32_t *window = trm_alloc(context * sizeof *window, "tokens");
   float *scores = trm_alloc(vocabulary * sizeof *scores, "scores");
   void *device_window;
-  int status = job->device.ops->alloc(&job->device, context * sizeof *window, "tokens", &device_window);
+  int status = job->device.ops->alloc(&job->device, context * sizeof *window, TRM_MEMORY_BUFFERS, &device_window);
   const size_t prompt = tokens->count;
   const double began = job->modules.comm->ops->clock(job->modules.comm);
   for (int64_t i = 0; i < request->tokens && status == TRM_OK; i++) {

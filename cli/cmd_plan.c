@@ -37,7 +37,7 @@ struct plan_flags {
   bool all, json;
 };
 
-/* "4G" */
+/* Reads a number of bytes such as "4G". */
 static int cmd_plan_parse_bytes(const char *text, double *bytes)
 {
   static const char units[] = "KMGT";

@@ -1,8 +1,11 @@
 /* trireme predict */
+#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "cli/commands.h"
 #include "cli/loaded.h"
+#include "core/atomic_file.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -10,25 +13,16 @@
 #include "train/device_batch.h"
 
 static const char usage[] =
-  "usage: trireme predict CHECKPOINT.h5 --data.file=FILE.h5 --out=PRED.h5 [--split=test|train]\n\n"
-  "Writes the model's scores for every sample of a split, and the class with the highest\n"
-  "score, into an HDF5 file: scores (N, C) float32, class (N) int32. A .safetensors file may\n"
-  "stand in place of the checkpoint, with --model=... Runs on one process, without a\n"
-  "launcher. parallel.threads sets its threads.\n";
+  "usage: trireme predict CHECKPOINT.h5|RUN --data.file=FILE.h5 --out=PRED.h5|PRED.csv\n"
+  "                       [--split=test|train]\n\n"
+  "Writes a prediction for every sample of a split. An HDF5 file has scores (N, C) float32 and\n"
+  "class (N) int32, the class with the highest score. A CSV file has a row for each sample:\n"
+  "index, prediction, and the probability of each class (of a hinge loss its score).\n"
+  "RUN is a run directory: its best.h5, else its last.h5, and its data.file unless that is given.\n"
+  "A .safetensors file can replace the checkpoint, with --model=... Runs on one process, without\n"
+  "a launcher. parallel.threads sets its threads.\n";
 
-/* One score stands for two classes: positive is the second. */
-static int32_t cmd_predict_class_of(const float *scores, size_t c)
-{
-  if (c == 1)
-    return scores[0] > 0;
-  size_t best = 0;
-  for (size_t j = 1; j < c; j++)
-    if (scores[j] > scores[best])
-      best = j;
-  return (int32_t)best;
-}
-
-/* scores (N, C) and answers (N) for all rows of the data set. */
+/* Computes scores (N, C) and predicted classes (N) of all rows of the data set. */
 static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c, float *scores, int32_t *predicted)
 {
   struct trm_dataset *dataset = loaded->dataset;
@@ -49,7 +43,7 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
     trm_model_forward(&loaded->model, &pass);
     job->device.ops->download(&job->device, scores + at * c, loaded->model.scores, (end - at) * c * sizeof *scores);
     for (size_t i = at; i < end; i++)
-      predicted[i] = cmd_predict_class_of(scores + i * c, c);
+      predicted[i] = trm_predicted_class(scores + i * c, c);
     status = job->device.ops->sync(&job->device);
   }
   trm_device_batch_free(&feed);
@@ -57,10 +51,94 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
   return status;
 }
 
+/* Writes a field, quoted where CSV needs it. */
+static void cmd_predict_csv_text(FILE *out, const char *text)
+{
+  if (!strpbrk(text, ",\"\n\r")) {
+    fputs(text, out);
+    return;
+  }
+  fputc('"', out);
+  for (; *text; text++) {
+    if (*text == '"')
+      fputc('"', out);
+    fputc(*text, out);
+  }
+  fputc('"', out);
+}
+
+static void cmd_predict_csv_class(FILE *out, char *const *names, size_t k)
+{
+  if (names)
+    cmd_predict_csv_text(out, names[k]);
+  else
+    fprintf(out, "%zu", k);
+}
+
+/* p (classes) = the probabilities that the loss makes of a row's scores (c): softmax; logistic of a single score. */
+static void cmd_predict_probabilities(const float *scores, size_t c, size_t classes, double *p)
+{
+  if (c == 1 && classes == 2) {
+    p[1] = 1 / (1 + exp(-(double)scores[0]));
+    p[0] = 1 / (1 + exp((double)scores[0]));
+    return;
+  }
+  double max = -INFINITY, sum = 0;
+  for (size_t k = 0; k < c; k++)
+    max = fmax(max, (double)scores[k]);
+  for (size_t k = 0; k < c; k++)
+    sum += p[k] = exp((double)scores[k] - max);
+  for (size_t k = 0; k < c; k++)
+    p[k] /= sum;
+}
+
+/* Writes index, prediction, and probabilities (softmax_cross_entropy, logistic) or scores of each row. predicted: NULL
+ * for targets that are values; the scores are the predictions then. */
+static void cmd_predict_csv_rows(FILE *out, const struct loaded *loaded, size_t c, const float *scores,
+                                 const int32_t *predicted)
+{
+  const struct trm_dataset *dataset = loaded->dataset;
+  const bool probable = predicted && strcmp(loaded->model.loss->name, "hinge") != 0;
+  const size_t columns = probable ? dataset->spec.classes : c;
+  double *p = trm_alloc(columns * sizeof *p, "probabilities");
+  fputs(predicted ? "index,prediction" : "index", out);
+  for (size_t k = 0; k < columns; k++)
+    if (probable) {
+      fputc(',', out);
+      cmd_predict_csv_class(out, dataset->class_names, k);
+    } else {
+      fputs(predicted ? ",score" : ",prediction", out);
+      if (columns > 1)
+        fprintf(out, "_%zu", k);
+    }
+  for (size_t i = 0; i < dataset->rows; i++) {
+    fprintf(out, "\n%zu", i);
+    if (predicted) {
+      fputc(',', out);
+      cmd_predict_csv_class(out, dataset->class_names, (size_t)predicted[i]);
+    }
+    if (probable)
+      cmd_predict_probabilities(scores + i * c, c, columns, p);
+    for (size_t k = 0; k < columns; k++)
+      fprintf(out, ",%.9g", probable ? p[k] : (double)scores[i * c + k]);
+  }
+  fputc('\n', out);
+  trm_free(p);
+}
+
+static int cmd_predict_csv(const char *path, const struct loaded *loaded, size_t c, const float *scores,
+                           const int32_t *predicted)
+{
+  struct atomic_file file;
+  TRM_CHECK(atomic_file_open(&file, path));
+  cmd_predict_csv_rows(file.stream, loaded, c, scores, predicted);
+  return atomic_file_close(&file, !ferror(file.stream));
+}
+
 static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const char *out)
 {
   if (loaded->model.spec.tokens)
-    return trm_error(TRM_USAGE, "predict: a model of tokens answers with trireme generate");
+    return trm_error(TRM_USAGE, "predict: a model of tokens: use trireme generate");
   const struct trm_layer *last = &loaded->model.layer[loaded->model.layers - 1];
   const struct trm_dataset *dataset = loaded->dataset;
   const size_t n = dataset->rows, c = trm_shape_count(&last->out);
@@ -68,7 +146,10 @@ static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const c
   float *scores = trm_alloc(n * c * sizeof *scores, "scores");
   int32_t *predicted = trm_alloc(n * sizeof *predicted, "answers");
   int status = cmd_predict_rows(loaded, job, c, scores, predicted);
-  if (status == TRM_OK)
+  const char *end = strrchr(out, '.');
+  if (status == TRM_OK && end && strcmp(end, ".csv") == 0)
+    status = cmd_predict_csv(out, loaded, c, scores, classes ? predicted : NULL);
+  else if (status == TRM_OK)
     status = trm_predictions_write(out, scores, classes ? predicted : NULL, n, c, dataset->class_names,
                                    classes ? dataset->spec.classes : 0);
   if (status == TRM_OK)

@@ -1,5 +1,5 @@
-/* The commands of `trireme`, each in its cmd_NAME.c. argv[0] is the command's name; a trm_status is returned, with the
- * error recorded. */
+/* The commands of `trireme`, each in cmd_NAME.c. argv[0] is the command's name. Each returns a trm_status and records its
+ * error (core/status.h). */
 #ifndef TRM_CLI_COMMANDS_H
 #define TRM_CLI_COMMANDS_H
 

@@ -1,4 +1,3 @@
-/* Flags of the commands that have a few of their own. */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -64,7 +63,7 @@ static int flags_set(const struct flags *flags, const struct flag *flag, const c
   return TRM_OK;
 }
 
-/* next: the word after this one, NULL if there is none; *used: it was this flag's value. */
+/* Sets the flag or option of `word`. next: the following word or NULL; *used: it was the value. */
 static int flags_parse(const struct flags *flags, const char *word, const char *next, bool *used)
 {
   *used = false;

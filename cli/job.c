@@ -6,7 +6,7 @@
 
 static const struct flag no_flags[] = {{.name = NULL}};
 
-/* The first word that is no flag: where a command takes a configuration file, that is it. */
+/* The first argument that is no flag; NULL: none. */
 static const char *job_first_arg(int argc, char **argv)
 {
   for (int i = 1; i < argc; i++)

@@ -1,15 +1,61 @@
-/* A checkpoint made ready to answer, and the samples that it answers. */
 #include "cli/loaded.h"
 
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "core/document.h"
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "exchange/exchange.h"
 
 enum { MAX_TOKENS = 8192 };
 
-/* Weights alone: --model tells what they are of, the data set what for. One row of it is enough to ask. */
+/* -- the file */
+
+/* Takes data.file from the configuration of a run, unless it was given. */
+static int loaded_take_data_file(struct trm_job *job, const char *run)
+{
+  char *path = trm_format("%s/config.yaml", run);
+  struct trm_node *config = NULL;
+  int status = TRM_OK;
+  if (job->options.data.file[0] == '\0' && access(path, R_OK) == 0)
+    status = trm_document_read(path, &config);
+  const struct trm_node *file = trm_node_get(config, "data.file");
+  if (status == TRM_OK && file && file->text)
+    status = trm_options_set(&job->options, "data.file", file->text);
+  trm_node_free(config);
+  trm_free(path);
+  return status;
+}
+
+/* Finds the checkpoint of a run directory; any other path is that of the file. */
+static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const char *path)
+{
+  static const char *const name[] = {"checkpoints/best.h5", "checkpoints/last.h5"};
+  struct stat is;
+  TRM_CHECK(trm_weights_check_format(path));
+  if (stat(path, &is) != 0 || !S_ISDIR(is.st_mode)) {
+    loaded->path = trm_strdup(path);
+    return TRM_OK;
+  }
+  for (int i = 0; i < 2; i++) {
+    loaded->path = trm_format("%s/%s", path, name[i]);
+    if (access(loaded->path, R_OK) == 0) {
+      trm_info("%s: the checkpoint is %s", path, name[i]);
+      return loaded_take_data_file(job, path);
+    }
+    trm_free(loaded->path);
+    loaded->path = NULL;
+  }
+  return trm_error(TRM_USAGE, "%s: a directory without %s or %s: name a run directory or a checkpoint file", path,
+                   name[0], name[1]);
+}
+
+/* -- the model */
+
+/* Reads a file of weights alone: --model is their model, the first row of data.file tells its shapes. */
 static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
@@ -49,14 +95,15 @@ static bool loaded_is_safetensors(const char *path)
   return length > tail && strcmp(path + length - tail, end) == 0;
 }
 
-static int loaded_read(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows)
+static int loaded_read(struct loaded *loaded, struct trm_job *job, size_t max_rows)
 {
+  const char *path = loaded->path;
   struct trm_checkpoint *c = &loaded->checkpoint;
   struct trm_device *device = &job->device;
   TRM_CHECK(loaded_is_safetensors(path) ? loaded_read_weights(loaded, job, path)
                                         : loaded_read_checkpoint(loaded, job, path));
   const size_t bytes = loaded->model.parameters * sizeof(float);
-  TRM_CHECK(device->ops->alloc(device, bytes, "weights", (void **)&loaded->w));
+  TRM_CHECK(device->ops->alloc(device, bytes, TRM_MEMORY_WEIGHTS, (void **)&loaded->w));
   device->ops->upload(device, loaded->w, c->state[0], bytes);
   if (c->spec.tokens) {
     const size_t context = c->spec.shape.size[0], limit = MAX_TOKENS / context;
@@ -71,10 +118,11 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, const char *p
 int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows)
 {
   memset(loaded, 0, sizeof *loaded);
-  return trm_agree(job->modules.comm, loaded_read(loaded, job, path, max_rows));
+  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));
+  return trm_agree(job->modules.comm, loaded_read(loaded, job, max_rows));
 }
 
-/* The samples are of the checkpoint's shape and classes, tokens of its vocabulary. */
+/* Refuses samples of another shape, other classes or another vocabulary than the checkpoint's. */
 static int loaded_check_samples(const struct loaded *loaded, const char *path, const struct trm_dataset *dataset)
 {
   const struct trm_input_spec *trained = &loaded->checkpoint.spec, *given = &dataset->spec;
@@ -100,7 +148,7 @@ static int loaded_check_samples(const struct loaded *loaded, const char *path, c
   return TRM_OK;
 }
 
-/* The data set gives its rows in their own order and as they are. */
+/* Turns shuffling and augmentation off. */
 static int loaded_keep_rows_plain(struct trm_job *job)
 {
   TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));
@@ -108,27 +156,23 @@ static int loaded_keep_rows_plain(struct trm_job *job)
   return trm_options_set(&job->options, "data.flip", "no");
 }
 
-static int loaded_read_split(struct loaded *loaded, struct trm_job *job, const char *path, const char *split)
-{
-  const struct trm_options *o = &job->options;
-  const enum trm_split which = strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
-  TRM_CHECK(loaded_keep_rows_plain(job));
-  TRM_CHECK(loaded_open(loaded, job, path, (size_t)o->train.batch));
-  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, o->data.file, which, o, job->modules.comm));
-  return loaded_check_samples(loaded, path, loaded->dataset);
-}
-
 int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
                       const char *split)
 {
+  const struct trm_options *o = &job->options;
   memset(loaded, 0, sizeof *loaded);
   if (!path)
     return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help tells the usage", command, command);
-  if (job->options.data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "%s: data.file: no data set named", command);
   if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
     return trm_error(TRM_USAGE, "%s: --split: \"%s\" is neither \"test\" nor \"train\"", command, split);
-  return loaded_read_split(loaded, job, path, split);
+  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));
+  if (o->data.file[0] == '\0')
+    return trm_error(TRM_USAGE, "%s: data.file: no data set named", command);
+  const enum trm_split which = strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
+  TRM_CHECK(loaded_keep_rows_plain(job));
+  TRM_CHECK(trm_agree(job->modules.comm, loaded_read(loaded, job, (size_t)o->train.batch)));
+  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, o->data.file, which, o, job->modules.comm));
+  return loaded_check_samples(loaded, loaded->path, loaded->dataset);
 }
 
 void loaded_close(struct loaded *loaded, struct trm_job *job)
@@ -139,4 +183,5 @@ void loaded_close(struct loaded *loaded, struct trm_job *job)
   if (loaded->w)
     job->device.ops->release(&job->device, loaded->w);
   trm_checkpoint_free(&loaded->checkpoint);
+  trm_free(loaded->path);
 }

@@ -1,24 +1,26 @@
-/* A checkpoint made ready to answer, and the samples that it answers. */
+/* A checkpoint as a model on the device, and the samples that it is applied to. */
 #ifndef TRM_CLI_LOADED_H
 #define TRM_CLI_LOADED_H
 
 #include "cli/job.h"
 
-/* The model is on the job's device. Of a .safetensors file, which holds weights alone, model and data.file say what
- * they are of; of the checkpoint there is spec, model_text, loss_name and state 0 then. */
+/* The model is on the job's device. A .safetensors file holds weights alone: the options model and data.file say what
+ * they are of, and of the checkpoint spec, model_text, loss_name and state 0 are set. */
 struct loaded {
+  char *path; /* the file; of a run directory its best.h5, else last.h5 */
   struct trm_checkpoint checkpoint;
   struct trm_model model;
   float *w; /* device */
   struct trm_dataset *dataset; /* NULL: no samples were asked for */
 };
 
-/* For passes of up to max_rows samples; of tokens fewer, as model.max_rows then says: their scores are large. Where
- * data.context is not set, it becomes the model's. To be closed, even if it fails. */
+/* Collective. Opens a checkpoint, the best or last one of a run directory, or a .safetensors file for passes of up to
+ * max_rows samples; of tokens fewer, as model.max_rows then says, because their scores are large. Sets data.context to
+ * the model's, and data.file to the run's, where they are not set. To be closed, even if it fails. */
 int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows);
-/* With the split of data.file ("test" or "train") that `command` was asked for, rows in their own order and as they
- * are, for passes of up to train.batch of them. They must be of the checkpoint's shape and classes, tokens of its
- * vocabulary. path: NULL is refused. */
+/* Collective. The same for passes of up to train.batch samples of one split ("test" or "train") of data.file, whose
+ * rows stay in their order and are not augmented. The samples must have the checkpoint's shape and classes, tokens its
+ * vocabulary. path: NULL is refused. command: for messages. */
 int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
                       const char *split);
 void loaded_close(struct loaded *loaded, struct trm_job *job);

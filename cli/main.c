@@ -66,7 +66,9 @@ int main(int argc, char **argv)
     return TRM_OK;
   }
   const int status = main_run_command(argc, argv);
-  if (status != TRM_OK && trm_log_rank() == 0)
+  if (status == TRM_STOPPED)
+    trm_info("%s", trm_error_text());
+  else if (status != TRM_OK && trm_log_rank() == 0)
     trm_log_error();
   return status;
 }

@@ -27,7 +27,7 @@ static cpu_set_t planning_affinity(void)
   return set;
 }
 
-/* Those of all ranks of a node: each may be bound to some. */
+/* The cores that the ranks of a node may use together. */
 static int planning_node_cores(struct trm_comm *node)
 {
   const cpu_set_t mine = planning_affinity();
@@ -39,7 +39,7 @@ static int planning_node_cores(struct trm_comm *node)
   return CPU_COUNT(&any);
 }
 
-/* -- while rank 0 plans the others sleep: it measures with all cores */
+/* -- the other ranks sleep while rank 0 measures with all cores */
 
 static void planning_wake_others(struct trm_comm *comm)
 {
@@ -63,8 +63,8 @@ static void planning_sleep_until_woken(struct trm_comm *comm)
 
 /* -- planning */
 
-/* As many devices as ranks compute at the same time on a node, as far as this process may use the cores for it; if
- * ranks share cores there, as many share these, and their caches. */
+/* Opens one device for each rank that computes at the same time on a node, as far as this process may use the cores; if
+ * ranks share cores there, the devices share them, too. */
 static int planning_open_devices(struct planning *planning, const struct trm_job *job, int ranks)
 {
   const cpu_set_t mine = planning_affinity();
@@ -150,7 +150,7 @@ void planning_close(struct planning *planning)
 
 /* -- parallel.layout=auto */
 
-/* Nodes of the job; 0: they have different numbers of ranks. */
+/* Number of nodes of the job; 0: their numbers of ranks differ. */
 static int planning_count_nodes(struct trm_comm *comm, struct trm_comm *node)
 {
   int32_t extremes[2] = {node->size, -node->size};
@@ -158,7 +158,7 @@ static int planning_count_nodes(struct trm_comm *comm, struct trm_comm *node)
   return extremes[0] == -extremes[1] ? comm->size / node->size : 0;
 }
 
-/* What rank 0 tells the others. */
+/* The layout that rank 0 broadcasts. */
 struct choice {
   int32_t size[TRM_AXES], chunks, zero;
   char schedule[24], recompute[24];

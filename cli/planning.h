@@ -1,4 +1,4 @@
-/* Planning of a job's layout as the commands do it: one rank plans, with devices like the ranks' own. */
+/* Planning of a job's layout for `trireme plan` and parallel.layout=auto: rank 0 plans, with devices like the ranks'. */
 #ifndef TRM_CLI_PLANNING_H
 #define TRM_CLI_PLANNING_H
 
@@ -14,18 +14,18 @@ struct planning {
 
 struct planning_request {
   int ranks, nodes;
-  int cores;            /* of a node; 0: those of this one */
-  double limit;         /* bytes a rank, 0: any */
+  int cores;            /* of a node; 0: as this node */
+  double limit;         /* bytes of a rank; 0: none */
   const char *machine;  /* file to read; NULL: measure */
 };
 
-/* Collective over the job's ranks: rank 0 plans, the others help to measure messages and sleep. On rank 0 planning has
- * the layouts; close it on all, in any case. */
+/* Collective over the job. Plans on rank 0, which gets the layouts; the other ranks take part in measuring messages and
+ * sleep meanwhile. To be closed on all ranks, in any case. */
 int planning_open(struct planning *planning, struct trm_job *job, const struct planning_request *request);
 void planning_close(struct planning *planning);
 
-/* parallel.layout=auto: plans for the ranks of the job and makes its options those of the best layout that the nodes'
- * memory holds. Collective. */
+/* Collective. Implements parallel.layout=auto: plans for the job's ranks and sets its options to the fastest layout that
+ * the memory of the nodes holds. */
 int planning_choose(struct trm_job *job);
 
 #endif

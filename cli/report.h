@@ -1,4 +1,4 @@
-/* What `trireme report` knows about its runs, and what it makes of them (private to cli). */
+/* The runs of `trireme report`, and what it writes of them (private to cli). */
 #ifndef TRM_CLI_REPORT_H
 #define TRM_CLI_REPORT_H
 
@@ -9,7 +9,7 @@
 #include "cli/svg.h"
 #include "core/document.h"
 
-/* One line of metrics.jsonl. NAN: not finite in the run, or not logged. */
+/* One line of metrics.jsonl. NAN: not finite, or not logged. */
 struct report_point {
   double step, epoch, samples, wall_s, loss, accuracy, rate;
 };
@@ -21,15 +21,16 @@ struct report_series {
 
 struct report_run {
   const char *path;  /* as given, not owned */
-  char *name;        /* its last part, or the path where two runs share that */
+  char *name;        /* its last component; the path where two runs have the same one */
   char *config_text; /* config.yaml */
   struct trm_node *config, *summary; /* summary is NULL for a run that has not ended */
   struct report_series train, test;
   bool has_loss, has_accuracy, has_rate; /* test loss, test accuracy, learning rate are logged */
-  size_t superseded; /* lines that a resumed run computed again */
+  size_t superseded; /* lines that the resumed run logged again */
 };
 
-/* Reads the run directories. Errors name the file and the line; what can be lived with is a warning. */
+/* Reads the run directories. Errors name the file and the line; a run that has not ended is a warning. report_free
+ * follows in any case. */
 int report_read(struct report_run *runs, int count, char **paths);
 void report_free(struct report_run *runs, int count);
 

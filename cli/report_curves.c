@@ -1,4 +1,4 @@
-/* What a report draws over what: the series of a curve, one of each run that has its values. */
+/* The series of a report's curves. */
 #include "cli/report.h"
 #include "core/memory.h"
 

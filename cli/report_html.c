@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* The page's own style, after svg_style: the pictures follow a dark page. */
+/* Style of the page; follows svg_style, whose colors it replaces on a dark page. */
 static const char style[] =
   ":root{color-scheme:light dark;--page:#fff;--card:#fff;--ink:#1c2126;--soft:#5b6570;--rule:#d9dee3;--faint:#eceff2}\n"
   "@media(prefers-color-scheme:dark){:root{--page:#14181c;--card:#1a1f24;--ink:#e4e8ec;--soft:#9aa5b0;--rule:#3a424a;"
@@ -39,26 +39,26 @@ static const char style[] =
 
 /* -- the table of the runs */
 
-static void key_write(FILE *out, int number)
+static void html_key_write(FILE *out, int number)
 {
   fputs("<svg class=\"key\" viewBox=\"0 0 26 10\">", out);
   svg_key(out, number, 1, 5, 24);
   fputs("</svg>", out);
 }
 
-static const char *summary_text(const struct report_run *run, const char *key)
+static const char *html_summary_text(const struct report_run *run, const char *key)
 {
   const struct trm_node *node = trm_node_get(run->summary, key);
   return node && node->text && *node->text && strcmp(node->text, "null") ? node->text : NULL;
 }
 
-static const char *config_text(const struct report_run *run, const char *key)
+static const char *html_config_text(const struct report_run *run, const char *key)
 {
   const struct trm_node *node = trm_node_get(run->config, key);
   return node && node->text && *node->text ? node->text : NULL;
 }
 
-static void cell_text(FILE *out, const char *text, const char *class)
+static void html_cell_text(FILE *out, const char *text, const char *class)
 {
   fprintf(out, "<td%s>", class);
   markup_text(out, text ? text : "–");
@@ -66,7 +66,7 @@ static void cell_text(FILE *out, const char *text, const char *class)
 }
 
 /* 1234567 -> 1,234,567 */
-static void number_grouped(FILE *out, double value)
+static void html_number_grouped(FILE *out, double value)
 {
   char digits[40];
   const int n = snprintf(digits, sizeof digits, "%.0f", value);
@@ -77,7 +77,7 @@ static void number_grouped(FILE *out, double value)
   }
 }
 
-static void duration_write(FILE *out, double s)
+static void html_duration_write(FILE *out, double s)
 {
   const long long whole = (long long)(s + 0.5);
   if (s < 60)
@@ -92,7 +92,7 @@ enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGUR
 static const struct column {
   const char *key, *head, *help;
   enum figure_kind kind;
-  int better; /* the better value is the higher (1), the lower (-1) */
+  int better; /* 1: higher is better, -1: lower; 0: neither */
 } columns[] = {
   {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0},
   {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0},
@@ -107,8 +107,8 @@ static const struct column {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* Of a run that has not ended: what its log tells. */
-static double log_number(const struct report_run *run, const char *key)
+/* A figure of a run that has not ended, from its log; NAN: not logged. */
+static double html_log_number(const struct report_run *run, const char *key)
 {
   const struct report_point *train = run->train.n ? &run->train.point[run->train.n - 1] : NULL;
   const struct report_point *test = run->test.n ? &run->test.point[run->test.n - 1] : NULL;
@@ -126,25 +126,25 @@ static double log_number(const struct report_run *run, const char *key)
   return !strcmp(key, "best_test_accuracy") ? best : NAN;
 }
 
-static double summary_number(const struct report_run *run, const char *key)
+static double html_summary_number(const struct report_run *run, const char *key)
 {
-  return run->summary ? trm_node_number(trm_node_get(run->summary, key), NAN) : log_number(run, key);
+  return run->summary ? trm_node_number(trm_node_get(run->summary, key), NAN) : html_log_number(run, key);
 }
 
-static void cell_number(FILE *out, const struct column *column, const struct report_run *runs, int count, int i)
+static void html_cell_number(FILE *out, const struct column *column, const struct report_run *runs, int count, int i)
 {
-  const double value = summary_number(&runs[i], column->key);
+  const double value = html_summary_number(&runs[i], column->key);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
-    if (column->better * (summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
+    if (column->better * (html_summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
       best = false;
   fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
   if (!isfinite(value))
     fputs("–", out);
   else if (column->kind == FIGURE_COUNT || (column->kind == FIGURE_RATE && value >= 100))
-    number_grouped(out, value);
+    html_number_grouped(out, value);
   else if (column->kind == FIGURE_DURATION)
-    duration_write(out, value);
+    html_duration_write(out, value);
   else if (column->kind == FIGURE_PERCENT)
     fprintf(out, "%.2f %%", 100 * value);
   else
@@ -152,7 +152,7 @@ static void cell_number(FILE *out, const struct column *column, const struct rep
   fputs(best ? "</b></td>" : "</td>", out);
 }
 
-static void table_write(FILE *out, const struct report_run *runs, int count)
+static void html_table_write(FILE *out, const struct report_run *runs, int count)
 {
   fputs("<div class=\"wide\"><table><thead><tr><th>Run</th><th>Status</th><th>Strategy</th>", out);
   for (int c = 0; c < COLUMNS; c++)
@@ -160,24 +160,24 @@ static void table_write(FILE *out, const struct report_run *runs, int count)
   fputs("<th title=\"SHA-256 of the weights, its beginning\">Weights</th></tr></thead><tbody>\n", out);
   for (int i = 0; i < count; i++) {
     fputs("<tr><td>", out);
-    key_write(out, i);
+    html_key_write(out, i);
     fputs("<b>", out);
     markup_text(out, runs[i].name);
     fputs("</b><div class=\"model\">", out);
-    const char *strategy = summary_text(&runs[i], "strategy"), *model = summary_text(&runs[i], "model");
-    model = model ? model : config_text(&runs[i], "model");
+    const char *strategy = html_summary_text(&runs[i], "strategy"), *model = html_summary_text(&runs[i], "model");
+    model = model ? model : html_config_text(&runs[i], "model");
     markup_text(out, model ? model : "");
-    const char *layout = summary_text(&runs[i], "layout");
+    const char *layout = html_summary_text(&runs[i], "layout");
     if (layout) {
       fputs("<br>", out);
       markup_text(out, layout);
     }
     fputs("</div></td>", out);
-    cell_text(out, runs[i].summary ? summary_text(&runs[i], "status") : "not ended", "");
-    cell_text(out, strategy ? strategy : config_text(&runs[i], "strategy.name"), "");
+    html_cell_text(out, runs[i].summary ? html_summary_text(&runs[i], "status") : "not ended", "");
+    html_cell_text(out, strategy ? strategy : html_config_text(&runs[i], "strategy.name"), "");
     for (int c = 0; c < COLUMNS; c++)
-      cell_number(out, &columns[c], runs, count, i);
-    const char *hash = summary_text(&runs[i], "weights_sha256");
+      html_cell_number(out, &columns[c], runs, count, i);
+    const char *hash = html_summary_text(&runs[i], "weights_sha256");
     if (hash) {
       fputs("<td><code title=\"", out);
       markup_text(out, hash);
@@ -196,14 +196,14 @@ static void table_write(FILE *out, const struct report_run *runs, int count)
 
 /* -- what differs between the runs' configurations */
 
-static void differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
+static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
                              int count, int owner, bool *open)
 {
   for (; node; node = node->next) {
     const char *key = node->key ? node->key : "";
     char *name = *prefix ? trm_format("%s.%s", prefix, key) : trm_strdup(key);
     if (node->kind == TRM_NODE_MAP) {
-      differences_walk(out, node->first, name, runs, count, owner, open);
+      html_differences_walk(out, node->first, name, runs, count, owner, open);
     } else if (node->kind == TRM_NODE_SCALAR && strcmp(name, "run.dir")) {
       bool differs = false, earlier = false;
       for (int k = 0; k < count; k++) {
@@ -227,7 +227,7 @@ static void differences_walk(FILE *out, const struct trm_node *node, const char 
         markup_text(out, name);
         fputs("</code></td>", out);
         for (int k = 0; k < count; k++)
-          cell_text(out, config_text(&runs[k], name), "");
+          html_cell_text(out, html_config_text(&runs[k], name), "");
         fputs("</tr>\n", out);
       }
     }
@@ -235,19 +235,19 @@ static void differences_walk(FILE *out, const struct trm_node *node, const char 
   }
 }
 
-static void differences_write(FILE *out, const struct report_run *runs, int count)
+static void html_differences_write(FILE *out, const struct report_run *runs, int count)
 {
   bool open = false;
   for (int i = 0; i < count; i++)
     if (runs[i].config->kind == TRM_NODE_MAP)
-      differences_walk(out, runs[i].config->first, "", runs, count, i, &open);
+      html_differences_walk(out, runs[i].config->first, "", runs, count, i, &open);
   if (open)
     fputs("</tbody></table></div>\n", out);
 }
 
 /* -- the curves */
 
-static void curve_caption(FILE *out, const struct svg_notes *notes)
+static void html_curve_caption(FILE *out, const struct svg_notes *notes)
 {
   fputs("<figcaption>", out);
   if (notes->logarithmic)
@@ -264,7 +264,7 @@ static void curve_caption(FILE *out, const struct svg_notes *notes)
   fputs("</figcaption>", out);
 }
 
-static void curve_write(FILE *out, const struct report_curve *curve, const struct report_run *runs, int count)
+static void html_curve_write(FILE *out, const struct report_curve *curve, const struct report_run *runs, int count)
 {
   struct svg_series *series = trm_alloc((size_t)count * sizeof *series, "report: curves");
   const int n = report_curve_series(curve, runs, count, series);
@@ -275,15 +275,15 @@ static void curve_write(FILE *out, const struct report_curve *curve, const struc
     struct svg_notes notes;
     fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
     svg_plot(out, &plot, &notes);
-    curve_caption(out, &notes);
+    html_curve_caption(out, &notes);
     fputs("</figure>\n", out);
   }
   report_curve_free(series, n);
   trm_free(series);
 }
 
-/* Epochs place the evaluations only where there is one an epoch. */
-static bool epochs_rise(const struct report_run *runs, int count)
+/* Whether every evaluation has an epoch of its own: the curves then run over epochs. */
+static bool html_epochs_rise(const struct report_run *runs, int count)
 {
   for (int i = 0; i < count; i++)
     for (size_t k = 1; k < runs[i].test.n; k++)
@@ -292,9 +292,9 @@ static bool epochs_rise(const struct report_run *runs, int count)
   return true;
 }
 
-static void curves_write(FILE *out, const struct report_run *runs, int count)
+static void html_curves_write(FILE *out, const struct report_run *runs, int count)
 {
-  const bool epochs = epochs_rise(runs, count);
+  const bool epochs = html_epochs_rise(runs, count);
   const enum report_field progress = epochs ? REPORT_EPOCH : REPORT_SAMPLES;
   const char *name = epochs ? "epochs" : "samples";
   const enum svg_unit unit = epochs ? SVG_PLAIN : SVG_COUNT;
@@ -306,7 +306,8 @@ static void curves_write(FILE *out, const struct report_run *runs, int count)
     {"Test loss over time", "wall time", true, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
     {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, REPORT_ACCURACY, unit,
      SVG_PERCENT, false, false},
-    {"Test accuracy over time", "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
+    {"Test accuracy over time", "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false,
+     false},
     {"Learning rate over samples", "samples", false, REPORT_SAMPLES, REPORT_RATE, SVG_COUNT, SVG_PLAIN, true, false},
   };
   fputs("<h2>Curves</h2>\n", out);
@@ -314,7 +315,7 @@ static void curves_write(FILE *out, const struct report_run *runs, int count)
     fputs("<p class=\"soft\">", out);
     for (int i = 0; i < count; i++) {
       fputs(" <span style=\"white-space:nowrap;margin-right:18px\">", out);
-      key_write(out, i);
+      html_key_write(out, i);
       markup_text(out, runs[i].name);
       fputs("</span>", out);
     }
@@ -322,13 +323,13 @@ static void curves_write(FILE *out, const struct report_run *runs, int count)
   }
   fputs("<div class=\"plots\">\n", out);
   for (size_t i = 0; i < sizeof curves / sizeof *curves; i++)
-    curve_write(out, &curves[i], runs, count);
+    html_curve_write(out, &curves[i], runs, count);
   fputs("</div>\n", out);
 }
 
 /* -- the page */
 
-static void notes_write(FILE *out, const struct report_run *runs, int count)
+static void html_notes_write(FILE *out, const struct report_run *runs, int count)
 {
   for (int i = 0; i < count; i++) {
     if (runs[i].superseded) {
@@ -345,7 +346,7 @@ static void notes_write(FILE *out, const struct report_run *runs, int count)
   }
 }
 
-static void page_write(FILE *out, const char *title, const struct report_run *runs, int count)
+static void html_page_write(FILE *out, const char *title, const struct report_run *runs, int count)
 {
   fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>", out);
@@ -354,13 +355,13 @@ static void page_write(FILE *out, const char *title, const struct report_run *ru
   markup_text(out, title);
   fprintf(out, "</h1>\n<p class=\"soft\">%d run%s, trireme %s</p>\n", count, count == 1 ? "" : "s", PACKAGE_VERSION);
   fputs("<h2>Runs</h2>\n", out);
-  table_write(out, runs, count);
-  notes_write(out, runs, count);
-  curves_write(out, runs, count);
+  html_table_write(out, runs, count);
+  html_notes_write(out, runs, count);
+  html_curves_write(out, runs, count);
   report_staleness(out, runs, count);
   report_trace(out, runs, count);
   if (count > 1)
-    differences_write(out, runs, count);
+    html_differences_write(out, runs, count);
   fputs("<h2>Configurations</h2>\n", out);
   for (int i = 0; i < count; i++) {
     fputs("<details><summary>", out);
@@ -378,6 +379,6 @@ int report_html(const char *out, const char *title, const struct report_run *run
 {
   struct atomic_file file;
   TRM_CHECK(atomic_file_open(&file, out));
-  page_write(file.stream, title, runs, count);
+  html_page_write(file.stream, title, runs, count);
   return atomic_file_close(&file, !ferror(file.stream));
 }

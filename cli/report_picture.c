@@ -1,5 +1,5 @@
-/* Loss and accuracy of runs as one picture for a paper or a README: the panels of svg.h below one another, so narrow
- * that their text can be read at the width of a column. PDF and PNG are the same picture, rendered by librsvg. */
+/* Loss and accuracy of runs as one picture, with text that can be read at the width of a column: plots of svg.h below
+ * one another. PDF and PNG are the same picture, rendered by librsvg. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,8 +49,8 @@ static int picture_legend(FILE *out, const struct report_run *runs, int count, i
   return LEGEND_ROW * rows;
 }
 
-/* One panel: the curves of `line`, and as dots those of `dots` unless it is NULL. Draws at `y` if `out` is given.
- * Returns how many series have values. */
+/* Draws a panel at `y` if `out` is given: the curves of `line`, and as dots those of `dots` unless it is NULL. Returns
+ * the number of series that have values. */
 static int picture_panel(FILE *out, const char *heading, const struct report_curve *line,
                          const struct report_curve *dots, const struct report_run *runs, int count, int y)
 {
@@ -64,8 +64,7 @@ static int picture_panel(FILE *out, const char *heading, const struct report_cur
                                 .means = line->means, .series = series, .count = n};
   struct svg_notes notes;
   if (out) {
-    fprintf(out, "<g transform=\"translate(0,%d)\"><text class=\"heading\" x=\"%d\" y=\"13\">%s</text></g>\n", y, MARGIN,
-            heading);
+    fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN, y + 13, heading);
     fprintf(out, "<g transform=\"translate(0,%d)\">", y + HEADING);
     svg_plot(out, &plot, &notes);
     fputs("</g>\n", out);
@@ -107,7 +106,8 @@ static int picture_draw(FILE *out, const char *title, const struct report_run *r
 /* -- PDF and PNG */
 
 #ifdef HAVE_RSVG
-/* librsvg brings forty libraries along: they are loaded when a picture is asked for, not with every rank of a job. */
+/* Functions of librsvg and cairo. They bring forty libraries along, so they are loaded for a picture, not at the start
+ * of every rank. */
 static struct {
   RsvgHandle *(*parse)(const guint8 *data, gsize bytes, GError **error);
   gboolean (*render)(RsvgHandle *handle, cairo_t *cairo, const RsvgRectangle *viewport, GError **error);
@@ -154,7 +154,7 @@ static cairo_status_t picture_put(void *stream, const unsigned char *data, unsig
   return fwrite(data, 1, bytes, stream) == bytes ? CAIRO_STATUS_SUCCESS : CAIRO_STATUS_WRITE_ERROR;
 }
 
-/* PNG: three pixels for a unit of the drawing, enough for a column in print; PDF: a point for a unit. */
+/* Renders the SVG as PDF, one point for a unit of the drawing, or as PNG, three pixels for a unit. */
 static int picture_render(FILE *out, enum report_format format, const char *svg, size_t bytes, int height)
 {
   TRM_CHECK(picture_load_rsvg());
@@ -186,7 +186,7 @@ static int picture_render(FILE *out, enum report_format format, const char *svg,
 }
 #endif
 
-/* The picture in `format`, in memory that the caller frees. */
+/* Makes the picture in memory (*made, *bytes), which the caller frees. */
 static int picture_make(enum report_format format, const char *title, const struct report_run *runs, int count,
                         char **made, size_t *bytes)
 {

@@ -1,4 +1,4 @@
-/* Reads what runs left: config.yaml, metrics.jsonl (a line at a time), summary.json. */
+/* Reads run directories: config.yaml, metrics.jsonl, summary.json. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +24,7 @@ static void report_read_add_point(struct report_series *series, const struct rep
   series->point[series->n++] = *point;
 }
 
-/* A run that was killed and resumed from a checkpoint computes some steps again: the later lines count. */
+/* Drops the points from `step` on: a run that was killed and resumed has computed them again. Returns their number. */
 static size_t report_read_drop_from(struct report_series *series, double step)
 {
   size_t dropped = 0;

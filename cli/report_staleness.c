@@ -1,4 +1,4 @@
-/* The report's section on staleness: for each run whose summary.json tells it, a histogram and a row for each rank. */
+/* The report's section on staleness: of each run that has it in summary.json a histogram and a row for each rank. */
 #include <math.h>
 #include <string.h>
 
@@ -7,11 +7,11 @@
 #include "cli/svg.h"
 #include "core/memory.h"
 
-/* The drawing of one histogram, in its own units. */
+/* Size of a histogram in drawing units. */
 enum { LEFT = 46, TOP = 12, WIDTH = 620, HEIGHT = 220, BARS_WIDTH = WIDTH - LEFT - 12,
        BARS_HEIGHT = HEIGHT - TOP - 44 };
 
-/* Counts of the values 0, 1, ...; the sum over some ranks. */
+/* A histogram of the values 0, 1, ..., n - 1, summed over ranks. */
 struct counts {
   double *count; /* (n) */
   size_t n;
@@ -46,7 +46,7 @@ static double stale_max(const struct counts *counts)
   return max;
 }
 
-/* One bar a value; (x, y) is the upper left corner. Each tells its numbers when pointed at. */
+/* Draws one bar for each value; (x, y) is the upper left corner. The bars have titles with their numbers. */
 static void stale_write_bars(FILE *out, const struct counts *counts, double x, double y, double width, double height)
 {
   const double each = width / (double)counts->n, gap = each > 4 ? 1 : 0, max = stale_max(counts);
@@ -62,7 +62,7 @@ static void stale_write_bars(FILE *out, const struct counts *counts, double x, d
   }
 }
 
-/* Values between two ticks, so that there are at most ten. */
+/* The distance of two ticks with which n values have at most ten. */
 static size_t stale_tick_step(size_t n)
 {
   static const size_t steps[] = {1, 2, 5};

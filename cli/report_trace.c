@@ -1,5 +1,5 @@
-/* The report's section on schedules: for each run with a trace.json (core/trace.h), what the ranks did in its last
- * steps, a row a rank. */
+/* The report's section on schedules: of each run with a trace.json (core/trace.h) a Gantt chart of its last steps, a row
+ * for each rank. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* The drawing, in its own units. */
+/* Size of the chart in drawing units. */
 enum { LEFT = 62, TOP = 10, WIDTH = 1280, ROW = 34, INSET = 4, MAX_DEPTH = 3, BOTTOM = 44, RIGHT = 12 };
 enum { STEPS = 2, MAX_BOXES = 20000 };
 
@@ -27,7 +27,7 @@ struct gantt {
   double began, ended;
 };
 
-/* Colors are those of the curves: forward, backward, other computation, communication; waiting is white. */
+/* Colors of the boxes: those of the curves; waiting has none. */
 enum { FORWARD, BACKWARD, OTHER, COMMUNICATION, WAITING };
 static const struct {
   const char *label, *class;
@@ -49,14 +49,15 @@ static const char *report_trace_text(const struct trm_node *map, const char *key
   return node && node->text ? node->text : "";
 }
 
-/* The step of an event's line, without reading it as a whole; -1: it has none. */
+/* The step of an event's line, found without parsing it; -1: it has none. */
 static long long report_trace_step_of(const char *line)
 {
   const char *at = strstr(line, "\"args\":{\"step\":");
   return at ? strtoll(at + strlen("\"args\":{\"step\":"), NULL, 10) : -1;
 }
 
-/* One line: an event, perhaps after a comma and with the end of the list behind it. */
+/* Adds the event of a line if it is one of the steps that are drawn. A comma may precede it, the end of the list
+ * follow. */
 static void report_trace_add_line(struct gantt *gantt, char *line)
 {
   char *begin = strchr(line, '{'), *end = strstr(line, "}}");
@@ -113,7 +114,7 @@ static int report_trace_compare(const void *a, const void *b)
   return (x->ended < y->ended) - (x->ended > y->ended);
 }
 
-/* How many boxes each one lies in. */
+/* Sets the number of boxes that each one lies in, and the chart's limits in time. */
 static void report_trace_set_depths(struct gantt *gantt)
 {
   size_t enclosing[MAX_DEPTH + 1];
@@ -196,7 +197,7 @@ static void report_trace_write(FILE *out, const struct gantt *gantt)
           gantt->count == MAX_BOXES ? " There is more than can be drawn." : "");
 }
 
-/* The last steps of the trace. */
+/* Reads the last STEPS steps of the trace. */
 static void report_trace_read(FILE *file, struct gantt *gantt)
 {
   gantt->last = -1;

@@ -9,17 +9,17 @@
 #include "core/memory.h"
 
 enum { TOP = 12, BOTTOM = 46, LEFT = 56 };
-#define LABEL_STEP 14.0 /* between the labels of two lines */
+#define LABEL_STEP 14.0 /* distance of two labels */
 
 struct axis {
-  double low, high; /* of the values, in units of `unit` */
-  double from, to;  /* pixels */
-  double unit;      /* divides the values: 1000 for "thousand samples" */
+  double low, high; /* values at the ends, in units of `unit` */
+  double from, to;  /* the ends in drawing units */
+  double unit;      /* of the labels: 1000 for "thousands" */
   const char *unit_name;
   bool logarithmic;
   double ticks[24];
   int tick_count;
-  int decimals; /* of the tick labels, -1: as short as possible */
+  int decimals; /* of the tick labels; -1: as few as possible */
 };
 
 struct canvas {
@@ -33,7 +33,8 @@ struct canvas {
 const char svg_style[] =
   ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
   ".s6{color:#555}\n"
-  ".grid{stroke:#e3e7eb}.axis{stroke:#5b6570}.tick,.name{fill:#5b6570;font-size:12px}.label{fill:#1c2126;font-size:12px}"
+  ".grid{stroke:#e3e7eb}.axis{stroke:#5b6570}.tick,.name,.label{font-size:12px}"
+  ".tick,.name{fill:#5b6570}.label{fill:#1c2126}"
   "svg text{font-family:inherit;font-variant-numeric:tabular-nums}"
   ".line,.thin,.lead{fill:none;stroke:currentColor;stroke-linejoin:round;stroke-linecap:round;stroke-width:2}"
   ".thin{stroke-width:1;opacity:.3}.lead{stroke-width:1;stroke-dasharray:1 3;stroke-linecap:butt}"
@@ -78,7 +79,7 @@ static void svg_ticks_logarithmic(struct axis *a)
     }
 }
 
-/* The range of the finite values; false if there is none. */
+/* Finds the range of the finite values; false if there is none. */
 static bool svg_range_of(const struct svg_plot *plot, bool vertical, double *low, double *high)
 {
   *low = INFINITY;
@@ -121,7 +122,7 @@ static void svg_set_axis_x(struct canvas *c)
   double low, high;
   svg_range_of(c->plot, false, &low, &high);
   svg_choose_unit(a, c->plot->x_unit, high);
-  /* progress starts at nothing, and the picture says so */
+  /* the axis of progress begins at 0 */
   a->low = fmin(0, low / a->unit);
   a->high = high > low || high > 0 ? high / a->unit : a->low + 1;
   svg_ticks_linear(a, 6);
@@ -200,11 +201,11 @@ static void svg_draw_axes(struct canvas *c)
 struct pen {
   struct canvas *canvas;
   bool down;
-  size_t drawn, run; /* points in all; since the pen was last set down */
-  double x, y;       /* of the last one, pixels */
+  size_t drawn, run; /* points in all, and since the pen was last set down */
+  double x, y;       /* the last point in drawing units */
 };
 
-/* A point alone between two gaps is drawn as a stroke of no length: round caps make it a dot. */
+/* Lifts the pen. A single point between two gaps becomes a stroke of no length, which round caps make a dot. */
 static void svg_pen_lift(struct pen *pen)
 {
   if (pen->down && pen->run == 1)
@@ -222,6 +223,7 @@ static void svg_pen_to(struct pen *pen, double x, double y)
   pen->drawn++;
 }
 
+/* The number of series after `i` that are equal to it, to within the given distances. */
 static int svg_coincide(const struct svg_series *series, int count, int i, double x_near, double y_near)
 {
   const struct svg_series *a = &series[i];
@@ -236,7 +238,7 @@ static int svg_coincide(const struct svg_series *series, int count, int i, doubl
   return same;
 }
 
-/* wider: by how many pixels than usual */
+/* Begins a path. wider: added to the stroke's width. */
 static void svg_path_open(FILE *out, int number, const char *class, int wider)
 {
   static const char *const dashes[] = {NULL, "6 3", "2 3", "9 3 2 3"};
@@ -255,7 +257,8 @@ void svg_key(FILE *out, int number, double x, double y, double length)
   fprintf(out, "M%.1f,%.1fh%.1f\"/>", x, y, length);
 }
 
-/* Every point, or of each half pixel the first, the lowest, the highest and the last: what is left looks the same. */
+/* Draws all points, or of each half pixel the first, the lowest, the highest and the last, which looks the same.
+ * Returns the number of points drawn. */
 static size_t svg_path_points(struct canvas *c, const struct svg_series *s)
 {
   struct pen pen = {.canvas = c};
@@ -292,13 +295,15 @@ static bool svg_wants_means(const struct svg_series *s)
   return s->n > 3 * SVG_WINDOWS && s->x[s->n - 1] > s->x[0];
 }
 
-/* The last value belongs to the last window. */
+/* The window of point i; the last value belongs to the last window. */
 static int svg_window_of(const struct svg_series *s, size_t i)
 {
   const int window = (int)(SVG_WINDOWS * (s->x[i] - s->x[0]) / (s->x[s->n - 1] - s->x[0]));
   return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
 }
 
+/* The means of the finite values of each window into x and y (SVG_WINDOWS); NAN where a window has none. Returns the
+ * number of windows that have points. */
 static int svg_means(const struct svg_series *s, double *x, double *y)
 {
   int windows = 0;
@@ -318,7 +323,7 @@ static int svg_means(const struct svg_series *s, double *x, double *y)
   return windows;
 }
 
-/* Draws the means. Returns the height of the last one, where the label belongs. */
+/* Draws the means. Returns the y of the last one. */
 static double svg_path_means(struct canvas *c, const struct svg_series *s)
 {
   struct pen pen = {.canvas = c};
@@ -348,8 +353,7 @@ static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double r
   fprintf(c->out, "\n");
 }
 
-/* Draws a series that has a finite value. Returns the height at which the line of its means ends, in pixels; NAN if
- * they are not drawn. */
+/* Draws a series that has a finite value. Returns the y of the last mean; NAN if means are not drawn. */
 static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t finite, int wider)
 {
   const bool means = c->plot->means && svg_wants_means(s);
@@ -372,7 +376,7 @@ static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t
 static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
 {
   const struct svg_series *s = &c->plot->series[number];
-  /* half a pixel; on a logarithmic axis this is stricter at the upper end */
+  /* within half a pixel; a logarithmic axis is stricter at its upper end */
   const int wider = 3 * svg_coincide(c->plot->series, c->plot->count, number,
                                      0.5 * c->x.unit * (c->x.high - c->x.low) / (c->x.to - c->x.from),
                                      0.5 * c->y.unit * (c->y.logarithmic ? c->y.low * log(c->y.high / c->y.low)
@@ -398,7 +402,7 @@ static void svg_draw_series(struct canvas *c, int number, struct end_label *end)
   }
   const double mean = svg_draw_line(c, s, finite, wider);
   end->y = isfinite(mean) ? mean : end->y;
-  if (last + 1 < s->n) /* it ended in values that are not finite */
+  if (last + 1 < s->n) /* the last values are not finite: a cross */
     fprintf(c->out, "<path class=\"line s%d\" d=\"M%.1f,%.1fl8,8m0,-8l-8,8\"/>\n", s->number % SVG_COLORS, end->x - 4,
             end->y - 4);
 }
@@ -409,7 +413,7 @@ static int svg_compare_labels(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* Labels stand beside the lines' ends, pushed apart where these are close. */
+/* Draws the labels beside the ends of the lines, pushed apart where these are close. */
 static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, size_t letters)
 {
   qsort(label, (size_t)n, sizeof *label, svg_compare_labels);
@@ -432,7 +436,7 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
     svg_key(c->out, s->number, x - 17, label[i].at, 12);
     fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
     const size_t length = strlen(s->label);
-    if (length > letters) { /* the end tells more than the beginning */
+    if (length > letters) { /* keep the end, which names differ in */
       const char *tail = s->label + length - letters + 1;
       while ((*tail & 0xc0) == 0x80)
         tail++;

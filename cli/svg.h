@@ -7,13 +7,13 @@
 #include <stdio.h>
 
 #define SVG_COLORS 7
-#define SVG_WINDOWS 80 /* of the thick line over a noisy one */
+#define SVG_WINDOWS 80 /* means that the line over a noisy curve has */
 
 enum svg_unit { SVG_PLAIN, SVG_COUNT, SVG_SECONDS, SVG_PERCENT };
 
 struct svg_series {
   const char *label;
-  int number;          /* chooses color (modulo SVG_COLORS) and dashes */
+  int number;          /* color (modulo SVG_COLORS) and dashes */
   size_t n;
   const double *x, *y; /* (n), x finite and ascending; y that is not finite breaks the line */
   bool points;         /* dots without a line */
@@ -22,16 +22,16 @@ struct svg_series {
 struct svg_plot {
   int width, height;
   const char *title;   /* for screen readers */
-  const char *x_label; /* "samples": its unit is put behind */
+  const char *x_label; /* "samples"; the unit is added */
   enum svg_unit x_unit, y_unit;
-  bool may_log;        /* a logarithmic y axis where the values span more than a decade */
-  bool means;          /* many points: thin, with a thick line of window means above them */
-  bool labels;         /* the names of the series beside the ends of their lines, where there are several */
+  bool may_log;        /* y axis: logarithmic where the values span more than a decade */
+  bool means;          /* many points are drawn thin, under a thick line of the means of SVG_WINDOWS equal windows */
+  bool labels;         /* names beside the ends of the lines, where there are several */
   const struct svg_series *series; /* (count) */
   int count;
 };
 
-/* What was done to the data, for the caption. */
+/* How the data were drawn, for the caption. */
 struct svg_notes {
   size_t points, drawn; /* drawn < points: thinned to the extremes of each half pixel */
   bool logarithmic, averaged, broken, coincide;

@@ -229,7 +229,7 @@ static int load_all_allocate(struct loader *loader)
     *max = rows > *max ? rows : *max;
   }
   const size_t bytes = store_layout(loader, &loader->store, NULL, 1, capacity, entries);
-  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set",
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, TRM_MEMORY_DATA,
                                                      &loader->shared)));
   store_layout(loader, &loader->store, loader->shared.base[0], 1, capacity, entries);
   return TRM_OK;

@@ -103,7 +103,7 @@ static int loader_block_starts_read(struct loader *loader)
   struct trm_comm *node = loader->node;
   const struct order *order = &loader->order;
   const size_t bytes = (order->blocks + 1) * sizeof(int64_t);
-  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, "the data set's index",
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, TRM_MEMORY_DATA,
                                                      &loader->shared_starts)));
   loader->block_starts = loader->shared_starts.base[0];
   size_t low, high;

@@ -384,7 +384,7 @@ int shuffle_windows_open(struct loader *loader, int threads)
   struct store none;
   const size_t bytes = store_layout(loader, &none, NULL, blocks, loader->order.block_rows, entries);
   TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SLOTS * bytes : 0,
-                                                     "windows of the data set", &loader->shared)));
+                                                     TRM_MEMORY_DATA, &loader->shared)));
   char *memory = loader->shared.base[0];
   windows->control = (struct shuffle_control *)memory;
   for (size_t i = 0; i < SLOTS; i++)

@@ -52,11 +52,11 @@ static void timed_close(struct trm_device *device)
 
 /* -- memory */
 
-static int timed_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+static int timed_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
 {
   struct trm_device *inner = timed_of(device)->inner;
 
-  return inner->ops->alloc(inner, bytes, what, memory);
+  return inner->ops->alloc(inner, bytes, use, memory);
 }
 
 static void timed_release(struct trm_device *device, void *memory)

@@ -182,11 +182,12 @@ static size_t real_node_shared_bytes(const struct trm_comm *comm, MPI_Win window
 /* Parts follow one another in order of rank, each in whole pages: MPI lays them out so unless told otherwise. The first
  * may begin inside a page; then all are moved up to the next, for which the last rank asks for a page more. Every rank
  * writes its own part's zeros, so that the pages lie in its own NUMA node. */
-int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared)
 {
   struct real_comm *real = real_of(comm);
+  const char *what = trm_memory_name(use);
   if (comm->size == 1)
-    return trm_comm_self_ops.share(comm, bytes, what, shared);
+    return trm_comm_self_ops.share(comm, bytes, use, shared);
   if (!real->shares_memory)
     return trm_error(TRM_FAILED, "%s: shared memory asked of ranks that may not share any", what);
   const size_t page = real_round_to_pages(1);

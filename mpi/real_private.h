@@ -52,7 +52,7 @@ struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain);
 void real_node_barrier_create(struct real_comm *real); /* collective */
 void real_node_barrier_free(struct real_comm *real);   /* collective */
 void real_node_barrier_wait(struct real_comm *real);
-int real_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
+int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
 void real_unshare(struct trm_comm *comm, struct trm_shared *shared);
 size_t real_round_to_pages(size_t bytes); /* rounded up */
 /* Is there room for this rank's `bytes` of shared memory, together with those of its node? The same answer on all ranks

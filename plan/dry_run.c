@@ -1,5 +1,6 @@
 #include "plan/dry_run.h"
 
+#include <stdint.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -11,22 +12,6 @@
 static void *dry_run_address(void)
 {
   return (void *)((uintptr_t)1 << 40);
-}
-
-static size_t *dry_run_entry(struct trm_dry_run_account *account, const char *what)
-{
-  static const struct {
-    const char *what;
-    enum trm_dry_run_use use;
-  } uses[] = {
-    {"weights", TRM_DRY_RUN_WEIGHTS},         {"gradients", TRM_DRY_RUN_GRADIENTS},
-    {"optimizer states", TRM_DRY_RUN_STATES}, {"averaged weights", TRM_DRY_RUN_STATES},
-    {"activations", TRM_DRY_RUN_ACTIVATIONS}, {"losses of the rows", TRM_DRY_RUN_ACTIVATIONS},
-  };
-  for (size_t i = 0; i < sizeof uses / sizeof *uses; i++)
-    if (strcmp(uses[i].what, what) == 0)
-      return &account->bytes[uses[i].use];
-  return &account->bytes[TRM_DRY_RUN_BUFFERS];
 }
 
 /* -- ranks */
@@ -59,29 +44,27 @@ static void dry_run_allgather(struct trm_comm *comm, const void *mine, void *all
     memmove((char *)all + (size_t)i * bytes, mine, bytes);
 }
 
-static struct trm_comm *dry_run_group(struct trm_comm *comm, int size, int node_ranks)
+static struct trm_comm *dry_run_comm_create(struct trm_comm *comm, int size, int node_ranks)
 {
   struct trm_dry_run_comm *created = trm_alloc(sizeof *created, "a dry-run communicator");
-  trm_dry_run_comm_open(created, size, node_ranks < size ? node_ranks : size, dry_run_comm_of(comm)->account);
+  trm_dry_run_comm_open(created, size, node_ranks, dry_run_comm_of(comm)->account);
   return &created->base;
 }
 
-/* This is the last rank of all and of its node: by its color the split is told. */
-static struct trm_comm *dry_run_split(struct trm_comm *comm, int color, int key)
+static struct trm_comm *dry_run_group(struct trm_comm *comm, enum trm_group group)
 {
-  (void)key;
   const int node_ranks = dry_run_comm_of(comm)->node_ranks;
-  if (color < 0)
-    return NULL;
-  if (color == 0)
-    return dry_run_group(comm, comm->size, node_ranks);
-  return color == comm->size - 1 ? dry_run_group(comm, 1, 1) : dry_run_group(comm, comm->size / node_ranks, 1);
+  if (group == TRM_GROUP_SELF)
+    return dry_run_comm_create(comm, 1, 1);
+  return group == TRM_GROUP_ALL ? dry_run_comm_create(comm, comm->size, node_ranks)
+                                : dry_run_comm_create(comm, comm->size / node_ranks, 1);
 }
 
 static struct trm_comm *dry_run_split_node(struct trm_comm *comm, const char *domain)
 {
   (void)domain;
-  return dry_run_group(comm, dry_run_comm_of(comm)->node_ranks, dry_run_comm_of(comm)->node_ranks);
+  const int node_ranks = dry_run_comm_of(comm)->node_ranks;
+  return dry_run_comm_create(comm, node_ranks, node_ranks);
 }
 
 static void dry_run_release(struct trm_comm *comm)
@@ -89,14 +72,14 @@ static void dry_run_release(struct trm_comm *comm)
   trm_free(comm);
 }
 
-static int dry_run_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+static int dry_run_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared)
 {
   struct trm_dry_run_account *account = dry_run_comm_of(comm)->account;
   const size_t size = (size_t)comm->size, others = (size - 1) * bytes;
-  *dry_run_entry(account, what) += bytes;
-  account->peer_bytes += strcmp(what, "buffers of units") == 0 ? others / size : others;
+  account->bytes[use] += bytes;
+  account->peer_bytes += use == TRM_MEMORY_UNITS ? others / size : others; /* of those it reads its slice */
   *shared = (struct trm_shared){
-    .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .local = dry_run_address(), .bytes = bytes};
+    .base = trm_alloc(size * sizeof(void *), "a dry run"), .local = dry_run_address(), .bytes = bytes};
   for (int i = 0; i < comm->size; i++)
     shared->base[i] = shared->local;
   return TRM_OK;
@@ -127,7 +110,7 @@ static const struct trm_comm_ops dry_run_comm_ops = {
   .allreduce = dry_run_allreduce,
   .allgather = dry_run_allgather,
   .wait = dry_run_wait,
-  .split = dry_run_split,
+  .group = dry_run_group,
   .split_node = dry_run_split_node,
   .release = dry_run_release,
   .share = dry_run_share,
@@ -143,9 +126,9 @@ void trm_dry_run_comm_open(struct trm_dry_run_comm *comm, int size, int node_ran
 
 /* -- the device */
 
-static int dry_run_device_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+static int dry_run_device_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
 {
-  *dry_run_entry(((struct trm_dry_run_device *)device)->account, what) += bytes;
+  ((struct trm_dry_run_device *)device)->account->bytes[use] += bytes;
   *memory = dry_run_address();
   return TRM_OK;
 }

@@ -1,30 +1,20 @@
-/* Ranks and a device that are not there: with them the code that sets up a run does so without taking memory, and what
- * it asks for is counted. */
+/* The dry run: a communicator and a device with which the set-up code of a run takes no memory; the bytes that it asks
+ * for are counted. */
 #ifndef TRM_PLAN_DRY_RUN_H
 #define TRM_PLAN_DRY_RUN_H
 
 #include "core/comm.h"
 #include "core/device.h"
 
-/* What an array is for, by the words it is asked for with. */
-enum trm_dry_run_use {
-  TRM_DRY_RUN_WEIGHTS,
-  TRM_DRY_RUN_GRADIENTS,
-  TRM_DRY_RUN_STATES,
-  TRM_DRY_RUN_ACTIVATIONS,
-  TRM_DRY_RUN_BUFFERS, /* all else */
-  TRM_DRY_RUN_USES
-};
-
 /* Bytes of one rank. */
 struct trm_dry_run_account {
-  size_t bytes[TRM_DRY_RUN_USES]; /* alone, or its part of what the ranks of a node share */
-  size_t peer_bytes;                 /* the parts of the other ranks of its node */
+  size_t bytes[TRM_MEMORY_USES]; /* its own arrays, and its part of arrays that its node shares */
+  size_t peer_bytes;             /* parts of other ranks of its node that it reads or writes */
 };
 
-/* The last rank of `size`, of which `near` at a time are on one node (size is a multiple). Addresses of arrays are no
- * memory: nobody may follow them. Only what strategies call while they are created and destroyed is there: collectives
- * find that all other ranks say the same; of split colors are a rank of the communicator or of its node, or 0. */
+/* The communicator of the last of `size` ranks, node_ranks on each node (size is a multiple of it). It has the slots
+ * that strategies call in create and destroy. Its collectives find equal values on all ranks. Addresses of its shared
+ * arrays must not be followed. */
 struct trm_dry_run_comm {
   struct trm_comm base;
   int node_ranks;
@@ -33,7 +23,7 @@ struct trm_dry_run_comm {
 void trm_dry_run_comm_open(struct trm_dry_run_comm *comm, int size, int node_ranks,
                            struct trm_dry_run_account *account);
 
-/* Arrays alone; host_memory is the device's that it stands for. */
+/* A device that counts arrays and computes nothing; host_memory as of the real one. Addresses must not be followed. */
 struct trm_dry_run_device {
   struct trm_device base;
   struct trm_dry_run_account *account;

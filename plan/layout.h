@@ -1,7 +1,7 @@
-/* Ways to divide a job over its ranks, and what each of them takes: memory, messages, time.
+/* Layouts of a job over the grid of its ranks, and the memory, messages and time that each takes.
  *
- * Nothing of a layout is set up for this. Memory comes from the code that would take it, with ranks and a device that
- * are not there (dry_run.h); time from figures of the machine (machine.h) and the layers' own counts. */
+ * No layout is set up for this. Memory is counted by a dry run of the set-up code (dry_run.h); time follows from the
+ * machine's figures (machine.h) and the layers' own counts of operations and bytes. */
 #ifndef TRM_PLAN_LAYOUT_H
 #define TRM_PLAN_LAYOUT_H
 
@@ -13,78 +13,79 @@
 
 struct trm_layout {
   int size[TRM_AXES];
-  const char *schedule;  /* "1f1b": as in parallel.schedule; of one stage whatever */
-  int chunks;            /* of a stage, as in parallel.chunks; 1: the schedule has one */
-  int zero;
-  const char *recompute; /* as in parallel.recompute */
+  const char *schedule;  /* parallel.schedule; not read where there is one stage */
+  int chunks;            /* parallel.chunks, of each stage; 1 where the schedule has one */
+  int zero;              /* parallel.zero */
+  const char *recompute; /* parallel.recompute */
 };
 
 enum trm_layout_part {
   TRM_LAYOUT_PARAMETERS,
   TRM_LAYOUT_GRADIENTS,
-  TRM_LAYOUT_STATES,      /* the optimizer's */
+  TRM_LAYOUT_STATES,  /* of the optimizer */
   TRM_LAYOUT_ACTIVATIONS,
-  TRM_LAYOUT_BUFFERS,     /* messages, units of sharded arrays, sums */
-  TRM_LAYOUT_DATA,        /* windows of the data set, batches */
-  TRM_LAYOUT_PROGRAM,     /* code, libraries, threads */
+  TRM_LAYOUT_BUFFERS, /* messages, gathered layers of sharded arrays, partial sums */
+  TRM_LAYOUT_DATA,    /* windows of the data set, batches */
+  TRM_LAYOUT_PROGRAM, /* code, libraries, threads */
   TRM_LAYOUT_PARTS
 };
 extern const char *const trm_layout_part_name[TRM_LAYOUT_PARTS];
 
-/* Of the rank that needs most. */
+/* Memory of the rank that needs most, in bytes. */
 struct trm_layout_memory {
-  double part[TRM_LAYOUT_PARTS]; /* bytes; of what the ranks of a node share its part */
-  double total;                  /* the sum */
-  double resident;               /* what the system counts for the process: shared arrays whole */
+  double part[TRM_LAYOUT_PARTS]; /* of arrays that a node shares this rank's part */
+  double total;                  /* sum of part */
+  double resident;               /* as the system counts it: arrays that the node shares whole */
 };
 
 struct trm_layout_time {
-  double step_s;    /* of an update, evaluations and files apart */
-  double compute_s; /* of that: passes of the busiest stage, layers recomputed included */
-  double axis_s[TRM_AXES];        /* messages and sums by axis, and the update with those of data; pipeline: what the
-                                     stages wait for one another */
-  double traffic[TRM_AXES];       /* bytes that a rank gets from others in a step */
+  double step_s;            /* one update, without evaluations and checkpoints */
+  double compute_s;         /* of step_s: the passes of the busiest stage, recomputation included */
+  double axis_s[TRM_AXES];  /* of step_s: communication by axis; data: the update, too; pipeline: waiting of stages */
+  double traffic[TRM_AXES]; /* bytes that a rank receives in a step */
 };
 
-/* What the figures are of. */
+/* The job that is planned. Nothing is owned. */
 struct trm_layout_job {
   const struct trm_options *options;
-  const struct trm_modules *modules;     /* strategy, device */
+  const struct trm_modules *modules; /* strategy and device are read */
   const struct trm_input_spec *spec; /* of the samples */
   const struct trm_model *full_model;
   const struct trm_machine *machine;
-  const struct trm_budget *budget;   /* program, data as opened by one rank */
-  size_t rows;                       /* samples there are */
-  int ranks, nodes, threads;         /* threads: of a rank */
+  const struct trm_budget *budget;   /* of this process: the program, and the data set as one rank opens it */
+  size_t rows;                       /* samples of the training split */
+  int ranks, nodes, threads;         /* threads of a rank */
   int cores;                         /* of a node */
-  bool has_communicated;                          /* budget: of a process that has had messages from other ranks */
+  bool has_communicated;             /* this process has received messages: budget contains MPI's buffers */
 };
 
-/* The parts of a layout: that of each stage, of the rank with the last place in the tensor axis, which has most. */
+/* The model parts of a layout, one for each stage, as the last rank of the tensor axis has them: its shards are the
+ * largest. */
 struct trm_layout_models {
   struct trm_schedule schedule;
   struct trm_model *model; /* (stages) */
   int stages;
-  struct trm_dry_run_device device; /* of the models, once they are bound */
+  struct trm_dry_run_device device; /* of the models once they are bound */
 };
-/* TRM_USAGE: says why there is no such layout. */
+/* Creates the parts. TRM_USAGE with the reason where the model has no such layout. */
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,
                              const struct trm_layout *layout);
 void trm_layout_models_free(struct trm_layout_models *models);
 
-/* Samples of the largest micro-batch of a rank. */
+/* Number of samples in the largest micro-batch of a rank. */
 size_t trm_layout_micro_batch_rows(const struct trm_layout_job *job, const struct trm_layout *layout);
-/* Ranks of the data axis that are on one node and can share memory; 1 if nodes have different numbers of them. */
+/* Number of ranks of the data axis that share a node; 1 if it differs between nodes. */
 int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_layout *layout);
-/* Of weights of this stage that others hold, too: the gradients of all that hold them, `besides` of them left out. */
+/* Bytes of gradients of weights that this stage ties with other stages: one gradient for each stage that holds them,
+ * less `excluded` ones. */
 double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int excluded);
-/* The options of a run with this layout; texts stay theirs. */
+/* The options of a run with this layout. Their texts are owned by job and layout. */
 struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout);
 
-/* Binds the models to arrays that are not there: they know from then on which layers compute again. */
+/* Counts the memory of a layout and binds the models to dry-run arrays, which sets the layers that recompute. */
 int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout,
                       struct trm_layout_models *models, struct trm_layout_memory *memory);
-/* After memory. */
+/* Estimates the time of a step. The models must have been bound by trm_layout_memory. */
 void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *layout,
                      const struct trm_layout_models *models, struct trm_layout_time *time);
 

@@ -120,11 +120,11 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                   .boundaries = model->boundaries};
   const size_t before = trm_memory_allocated();
   TRM_CHECK(strategy.ops->create(&strategy));
-  account->bytes[TRM_DRY_RUN_BUFFERS] += trm_memory_allocated() - before;
+  account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
   strategy.ops->destroy(&strategy);
   if (offloads)
-    account->bytes[TRM_DRY_RUN_STATES] = 0;
+    account->bytes[TRM_MEMORY_STATES] = 0;
   return TRM_OK;
 }
 
@@ -141,10 +141,10 @@ static int layout_memory_count_passes(const struct trm_layout_job *job, const st
   const size_t before = trm_memory_allocated();
   TRM_CHECK(trm_model_bind_slots(model, &models->device.base, NULL, NULL, trm_layout_micro_batch_rows(job, layout),
                                  true, slots));
-  account->bytes[TRM_DRY_RUN_BUFFERS] += trm_memory_allocated() - before;
+  account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   struct trm_budget first = {.held = 0};
   trm_budget_first_step(&first, model);
-  account->bytes[TRM_DRY_RUN_ACTIVATIONS] += first.part[TRM_BUDGET_ACTIVATIONS];
+  account->bytes[TRM_MEMORY_ACTIVATIONS] += first.part[TRM_BUDGET_ACTIVATIONS];
   const bool reads = stage == 0 || stage == models->stages - 1;
   *batches = reads ? (double)first.part[TRM_BUDGET_DATA] * slots : 0;
   return TRM_OK;
@@ -242,12 +242,13 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
   TRM_CHECK(layout_memory_count_passes(job, layout, models, stage, &account, &batches));
   const double windows = (double)job->budget->part[TRM_BUDGET_DATA];
   *memory = (struct trm_layout_memory){
-    .part = {[TRM_LAYOUT_PARAMETERS] = (double)account.bytes[TRM_DRY_RUN_WEIGHTS],
-             [TRM_LAYOUT_GRADIENTS] = (double)account.bytes[TRM_DRY_RUN_GRADIENTS],
-             [TRM_LAYOUT_STATES] = (double)account.bytes[TRM_DRY_RUN_STATES],
-             [TRM_LAYOUT_ACTIVATIONS] = (double)account.bytes[TRM_DRY_RUN_ACTIVATIONS],
+    .part = {[TRM_LAYOUT_PARAMETERS] = (double)account.bytes[TRM_MEMORY_WEIGHTS],
+             [TRM_LAYOUT_GRADIENTS] = (double)account.bytes[TRM_MEMORY_GRADIENTS],
+             [TRM_LAYOUT_STATES] = (double)account.bytes[TRM_MEMORY_STATES],
+             [TRM_LAYOUT_ACTIVATIONS] = (double)account.bytes[TRM_MEMORY_ACTIVATIONS],
              [TRM_LAYOUT_BUFFERS] =
-               (double)account.bytes[TRM_DRY_RUN_BUFFERS] + trm_layout_tied_bytes(models, stage, 0) +
+               (double)(account.bytes[TRM_MEMORY_BUFFERS] + account.bytes[TRM_MEMORY_UNITS]) +
+               trm_layout_tied_bytes(models, stage, 0) +
                layout_memory_message_bytes(models, stage, trm_layout_micro_batch_rows(job, layout)) +
                fmax(layout_memory_bucket_bytes(job, layout, &models->model[stage]), /* never at the same time */
                     stage ? 0 : layout_memory_gather_bytes(job, layout, models, by_interval)),

@@ -204,7 +204,7 @@ void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *
                                  .machine = job->machine,
                                  .rows = trm_layout_micro_batch_rows(job, layout),
                                  .micros = (int)job->options->train.accumulate}};
-  const double ranks_per_core = ceil((double)job->ranks / job->nodes / layout_time_parallel_ranks(job)); /* ranks of a core when all compute */
+  const double ranks_per_core = ceil((double)job->ranks / job->nodes / layout_time_parallel_ranks(job));
   r.stage = trm_alloc((size_t)models->stages * sizeof *r.stage, "stages");
   *time = (struct trm_layout_time){.step_s = 0};
   double update = 0;

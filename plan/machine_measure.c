@@ -50,7 +50,7 @@ static int measure_alloc_array(struct trial *trial, size_t elements, float **arr
 {
   struct trm_device *device = trial->device;
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, (elements ? elements : 1) * sizeof(float), "a measurement", &memory));
+  TRM_CHECK(device->ops->alloc(device, (elements ? elements : 1) * sizeof(float), TRM_MEMORY_BUFFERS, &memory));
   trial->array[trial->arrays++] = memory;
   *array = memory;
   device->ops->fill(device, *array, FILL_VALUE, elements);

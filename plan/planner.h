@@ -1,5 +1,5 @@
-/* The planner: all layouts that a job can have, what each takes, and which is the best. One process, no job: the ranks
- * and nodes are imagined, the data set is opened for the shape of its samples and the memory it takes. */
+/* The planner: all layouts that a job can have, what each takes, and which is best. It runs in one process, without the
+ * job's ranks and nodes. The data set is opened for the shape of its samples and the memory that it takes. */
 #ifndef TRM_PLAN_PLANNER_H
 #define TRM_PLAN_PLANNER_H
 
@@ -10,7 +10,7 @@ struct trm_planned {
   struct trm_layout layout;
   struct trm_layout_memory memory;
   struct trm_layout_time time;
-  bool fits; /* memory.total is not above the limit */
+  bool fits; /* memory.total is at most the limit */
 };
 
 struct trm_refused {
@@ -21,14 +21,14 @@ struct trm_refused {
 
 struct trm_planner {
   struct trm_layout_job job;
-  double limit;                   /* bytes a rank may have; 0: any */
+  double limit;                   /* bytes of a rank; 0: none */
   struct trm_machine machine;
   struct trm_budget budget;
   struct trm_dataset *data, *test;
   struct trm_model full_model;
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;
-  struct trm_planned *planned;    /* (count) the best first; those that do not fit last */
+  struct trm_planned *planned;    /* (count) the fastest first; those that do not fit last */
   int count;
   struct trm_refused *refused;    /* (refusals) */
   int refusals;
@@ -36,22 +36,22 @@ struct trm_planner {
 
 struct trm_planner_request {
   int ranks, nodes;     /* ranks: a multiple of nodes */
-  int cores, threads;   /* of a node, of a rank */
-  double limit;
-  bool has_communicated;             /* this process has had messages from other ranks */
+  int cores, threads;   /* of a node; of a rank */
+  double limit;         /* bytes of a rank; 0: none */
+  bool has_communicated; /* as in struct trm_layout_job */
 };
 
-/* Opens the data set, builds the whole model. The machine of the planner is empty: to be read, or measured. TRM_USAGE:
- * the options do not go with layouts, or not together. Close in any case. */
+/* Opens the data set and creates the whole model. The caller reads or measures planner->machine afterwards. TRM_USAGE:
+ * the options have no layouts, or contradict one another. To be closed in any case. */
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
                      const struct trm_planner_request *request);
-/* bench: measures what is missing of the machine; NULL: it has all there is. */
+/* Fills planned and refused. bench: measures what the machine lacks; NULL: nothing is measured. */
 int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench);
 void trm_planner_close(struct trm_planner *planner);
 
-/* Makes the options those of the layout. */
+/* Sets the options of parallel to those of the layout. */
 int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);
-/* "data 2 x tensor 2, zero 1": valid until the next call of this thread. */
+/* "data 2 x tensor 2, zero 1"; valid until the next call in this thread. */
 const char *trm_layout_text(const struct trm_layout *layout);
 
 #endif

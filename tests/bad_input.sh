@@ -132,6 +132,10 @@ bad 1 'flipped.h5' data info --check flipped.h5
 bad 1 'step-.*not a.*data set|checkpoint' train "--data.file=$checkpoint" "$m" --run.dir=x
 bad 1 'digits.h5.*not a.*checkpoint|data set' eval digits.h5 --data.file=digits.h5
 bad 1 'halved-checkpoint.h5' eval halved-checkpoint.h5 --data.file=digits.h5
+mkdir empty-run
+bad 2 'empty-run: a directory without checkpoints/best.h5 or checkpoints/last.h5' eval empty-run --data.file=digits.h5
+bad 2 'model.pth: a file of PyTorch.*model.safetensors' eval model.pth --data.file=digits.h5
+bad 2 'model.bin: a file of PyTorch.*convert' $train "$m" --model.init=model.bin --run.dir=pickle
 bad 2 'shape|sparse' eval "$checkpoint" --data.file=sparse.h5 --split=train
 bad 2 'model' $train "--model=mlp 784-17-10 relu" --run.dir=y "--run.resume=$checkpoint"
 bad 2 'seed' $train "$m" --run.dir=y --run.seed=9 "--run.resume=$checkpoint"

@@ -70,6 +70,38 @@ if command -v h5dump > /dev/null; then
 fi
 pass "predict: the same answers from a checkpoint and from exported weights, on one core, nothing written beside"
 
+# -- a model of hand-made weights: score 0 is x, score 1 is y, score 2 is -x-y
+printf 'x,y,label\n2,0,a\n2,1,a\n0,2,a\n0,3,b\n1,4,b\n-2,-2,"c,d"\n3,0,"c,d"\n0,1,"c,d"\n' > points.csv
+"$TRIREME" data import csv points.csv --out=points.h5 > log 2>&1 || { cat log; fail "import of points"; }
+head='{"layer0.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},'
+head+='"layer0.bias":{"dtype":"F32","shape":[3],"data_offsets":[24,36]}}'
+{ printf "\\x$(printf %x ${#head})\\0\\0\\0\\0\\0\\0\\0%s" "$head"
+  printf '\0\0\200\077\0\0\0\0\0\0\0\0\0\0\200\077\0\0\200\277\0\0\200\277'
+  printf '\0%.0s' $(seq 12); } > points.safetensors
+points=(points.safetensors "--model=linear 3" --data.file=points.h5 --split=train --log.quiet=yes)
+for ranks in 1 3; do
+  launch $ranks "$TRIREME" eval "${points[@]}" --json > figures.json || fail "eval of hand-made weights"
+  for figure in '"confusion":[[2,1,0],[0,2,0],[1,1,1]]' '"accuracy":0.625' \
+    '{"name":"a","precision":0.6666666666666666,"recall":0.6666666666666666,"f1":0.6666666666666666,"support":3}' \
+    '{"name":"b","precision":0.5,"recall":1,"f1":0.6666666666666666,"support":2}' \
+    '{"name":"c,d","precision":1,"recall":0.3333333333333333,"f1":0.5,"support":3}'; do
+    grep -qF "$figure" figures.json || { cat figures.json; fail "eval on $ranks ranks does not say $figure"; }
+  done
+done
+"$TRIREME" eval "${points[@]}" > figures.txt || fail "eval of hand-made weights"
+grep -qE '^c,d +100.00% +33.33% +50.00% +3$' figures.txt || { cat figures.txt; fail "no row of a class"; }
+grep -qE '^c,d +1 +1 +1$' figures.txt || { cat figures.txt; fail "no row of the confusion matrix"; }
+pass "confusion matrix, precision, recall and F1"
+"$TRIREME" predict "${points[@]}" --out=points.out.csv || fail "predict as CSV"
+[ "$(wc -l < points.out.csv)" -eq 9 ] && [ "$(head -n 1 points.out.csv)" = 'index,prediction,a,b,"c,d"' ] ||
+  { cat points.out.csv; fail "not a header and 8 rows"; }
+grep -qE '^0,a,0.8668[0-9]*,0.1173[0-9]*,0.01587[0-9]*$' points.out.csv || { cat points.out.csv; fail "row 0"; }
+grep -qE '^5,"c,d",' points.out.csv || { cat points.out.csv; fail "row 5"; }
+pass "predict as CSV"
+"$TRIREME" eval lenet5 > log 2>&1 && grep -q 'lenet5: the checkpoint is checkpoints/' log && grep -q 'digits.h5: ' log ||
+  { cat log; fail "eval of a run directory"; }
+pass "eval of a run directory"
+
 # -- ONNX
 if "$TRIREME" export lenet5/checkpoints/last.h5 --format=onnx --out=lenet5.onnx > log 2>&1; then
   [ -s lenet5.onnx ] && [ ! -e lenet5.onnx.new ] || fail "no ONNX file"

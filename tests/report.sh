@@ -10,7 +10,7 @@ cd "$work" || exit 99
 # make_run NAME LINES [SPIKE]: a run directory; the loss falls from 2 to 1, at line SPIKE it is 40
 make_run() {
   mkdir -p "$1"
-  printf 'model: mlp 4-3-2 relu\noptim: {lr: 0.%d}\nrun: {dir: "x"}\n' "$2" > "$1/config.yaml"
+  printf 'model: mlp 4-3-2 relu\nmodel.init: ""\noptim: {lr: 0.%d, name: sgd}\nrun: {dir: "x"}\n' "$2" > "$1/config.yaml"
   awk -v n="$2" -v spike="${3:-0}" 'BEGIN {
     for (i = 1; i <= n; i++) {
       printf "{\"step\":%d,\"epoch\":%d,\"samples\":%d,\"wall_s\":%g,\"loss\":%g,\"lr\":0.1}\n", i, i * 4 / n, 8 * i,
@@ -43,6 +43,14 @@ grep -q 'two &lt;i&gt;&amp;' both.html || fail "the name of a run is not in the 
 ! grep -qE '<script|<link|src=|href=|url\(' both.html || fail "the page needs something beside it"
 grep -q 'lines coincide' both.html || fail "two runs of the same values: one hides the other"
 pass "page of two runs"
+
+grep -q 'Settings that differ' both.html && fail "equal settings are said to differ"
+make_run other 44
+report one other --out=differ.html || fail "report of runs with different settings"
+settings=$(sed -n '/Settings that differ/,/<\/table>/p' differ.html | grep -o '<code>[^<]*</code>')
+[ "$settings" = '<code>optim.lr</code>' ] || fail "settings that differ: $settings"
+grep -q '<td>0.40</td><td>0.44</td>' differ.html || fail "the values that differ are not beside each other"
+pass "settings that differ"
 
 make_run long 60000 30000
 report long --out=long.html || fail "report of a long run"

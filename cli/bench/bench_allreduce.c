@@ -135,8 +135,8 @@ static int bench_allreduce_open(struct reduction *r)
   r->from = trm_alloc((size_t)r->node->size * sizeof *r->from, "bench: addresses");
   if (!r->can_share)
     return TRM_OK;
-  TRM_CHECK(r->node->ops->share(r->node, MAX_BYTES, "bench: arrays", &r->inputs));
-  return r->node->ops->share(r->node, r->node->rank == 0 ? MAX_BYTES : 0, "bench: their sum", &r->sum);
+  TRM_CHECK(r->node->ops->share(r->node, MAX_BYTES, TRM_MEMORY_BUFFERS, &r->inputs));
+  return r->node->ops->share(r->node, r->node->rank == 0 ? MAX_BYTES : 0, TRM_MEMORY_BUFFERS, &r->sum);
 }
 
 static void bench_allreduce_close(struct reduction *r)

@@ -43,9 +43,9 @@ int bench_layer_products(struct bench_product *product, int number, size_t rows,
 int bench_product_open(struct bench_product *p, struct trm_device *device, size_t rounds)
 {
   const struct trm_device_ops *ops = device->ops;
-  TRM_CHECK(ops->alloc(device, p->m * p->k * sizeof(float), "bench: a factor", (void **)&p->a));
-  TRM_CHECK(ops->alloc(device, p->k * p->n * sizeof(float), "bench: a factor", (void **)&p->b));
-  TRM_CHECK(ops->alloc(device, p->m * p->n * sizeof(float), "bench: a product", (void **)&p->c));
+  TRM_CHECK(ops->alloc(device, p->m * p->k * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&p->a));
+  TRM_CHECK(ops->alloc(device, p->k * p->n * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&p->b));
+  TRM_CHECK(ops->alloc(device, p->m * p->n * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&p->c));
   bench_fill(device, p->a, p->m * p->k, 0);
   bench_fill(device, p->b, p->k * p->n, 1);
   p->seconds = trm_alloc(rounds * sizeof *p->seconds, "bench: times");

@@ -375,11 +375,11 @@ static int hog_open(struct hogwild *h)
   const bool first = h->node->rank == 0;
   status = trm_agree(h->comm, status);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, "bench: shared weights", &h->weights);
+    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, TRM_MEMORY_BUFFERS, &h->weights);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, "bench: counters", &h->write_counts);
+    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, TRM_MEMORY_BUFFERS, &h->write_counts);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, "bench: counters", &h->counters);
+    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, TRM_MEMORY_BUFFERS, &h->counters);
   if (status == TRM_OK)
     status = weight_copy_create(&h->copies, h->node, hog_shared_weights(h), h->features);
   return trm_agree(h->comm, status);

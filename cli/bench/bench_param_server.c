@@ -105,7 +105,7 @@ static int bench_ps_open(struct bench *b, enum server_mode mode)
   TRM_CHECK(param_server_create(&b->server, &plan));
   void *base;
   if (mode == SHARED)
-    return trm_agree(b->comm, b->node->ops->share(b->node, bytes, "bench: copies", &b->shared));
+    return trm_agree(b->comm, b->node->ops->share(b->node, bytes, TRM_MEMORY_BUFFERS, &b->shared));
   return b->comm->ops->window_create(b->comm, bytes, TRM_BYTE, "bench: plain operations", &b->window, &base);
 }
 

@@ -114,7 +114,7 @@ int rma_memory_open(struct rma_memory *m, struct trm_comm *pair)
   TRM_CHECK(ops->window_create(pair, target ? 1 : 0, TRM_INT64, "bench: a counter", &m->counter, &base));
   if (!m->shares_memory)
     return TRM_OK;
-  return ops->share(m->node, target ? RMA_MAX_BYTES + sizeof(int64_t) : 0, "bench: shared memory", &m->shared);
+  return ops->share(m->node, target ? RMA_MAX_BYTES + sizeof(int64_t) : 0, TRM_MEMORY_BUFFERS, &m->shared);
 }
 
 void rma_memory_close(struct rma_memory *m)

@@ -70,7 +70,7 @@ static int bench_run_parse_shape(const char *text, struct trm_shape *shape)
 static int bench_run_make_classes(struct bench_run *run, int32_t **to, size_t n, uint32_t stream)
 {
   struct trm_device *device = &run->device;
-  TRM_CHECK(device->ops->alloc(device, n * sizeof **to, "bench: classes or tokens", (void **)to));
+  TRM_CHECK(device->ops->alloc(device, n * sizeof **to, TRM_MEMORY_BUFFERS, (void **)to));
   int32_t *host = trm_alloc(n * sizeof *host, "bench: classes or tokens");
   for (size_t i = 0; i < n; i++)
     host[i] = (int32_t)(trm_random_uniform(2, TRM_RANDOM_BENCH, stream, i) * (float)run->spec.classes);
@@ -88,7 +88,7 @@ static int bench_run_make_batches(struct bench_run *run)
     if (run->spec.tokens) {
       TRM_CHECK(bench_run_make_classes(run, (int32_t **)&run->x[k], values, ~stream));
     } else {
-      TRM_CHECK(device->ops->alloc(device, values * sizeof(float), "bench: samples", &run->x[k]));
+      TRM_CHECK(device->ops->alloc(device, values * sizeof(float), TRM_MEMORY_BUFFERS, &run->x[k]));
       bench_fill(device, run->x[k], values, stream);
     }
     TRM_CHECK(bench_run_make_classes(run, &run->target[k], run->spec.tokens ? values : rows, stream));

@@ -47,10 +47,10 @@ static void cpu_close(struct trm_device *device)
   device->impl = NULL;
 }
 
-static int cpu_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+static int cpu_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
 {
   (void)device;
-  *memory = trm_alloc(bytes, what);
+  *memory = trm_alloc(bytes, trm_memory_name(use));
   return TRM_OK;
 }
 

@@ -87,7 +87,7 @@ static int hogwild_share_weights(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct hogwild *h = w->method;
   const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
-  TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, "shared weights", &h->shared)));
+  TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, TRM_MEMORY_BUFFERS, &h->shared)));
   if (s->options->strategy.tau > 1)
     return trm_agree(s->comm, weight_copy_create(&h->copy, w->node, h->shared.base[0], s->elements));
   s->device->ops->release(s->device, s->w);

@@ -214,7 +214,7 @@ int param_server_create(struct param_server **server, const struct server_plan *
   s->node_rank = trm_alloc((size_t)ranks * sizeof *s->node_rank, "the parameter server");
   server_find_neighbors(s);
   int status = trm_agree(plan->comm, plan->node->ops->share(plan->node, server_owner_bytes(s, plan->comm->rank),
-                                                            "the parameter server", &s->shared));
+                                                            TRM_MEMORY_BUFFERS, &s->shared));
   if (status == TRM_OK && (plan->servers > 0 || plan->node->size < ranks))
     status = trm_agree(plan->comm, remote_create(s));
   *server = s;

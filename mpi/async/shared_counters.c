@@ -16,7 +16,8 @@ int shared_counters_create(struct shared_counters *c, struct trm_comm *comm, str
     void *memory;
     return comm->ops->window_create(comm, comm->rank == owner ? slots : 0, TRM_INT64, "counters", &c->window, &memory);
   }
-  const int status = node->ops->share(node, node->rank == 0 ? slots * sizeof(int64_t) : 0, "counters", &c->shared);
+  const int status = node->ops->share(node, node->rank == 0 ? slots * sizeof(int64_t) : 0,
+                                       TRM_MEMORY_BUFFERS, &c->shared);
   if (status == TRM_OK)
     c->counter = c->shared.base[0];
   return status;

@@ -148,7 +148,7 @@ static int ssp_create_workers(struct trm_strategy *s, bool eager)
   void *memory = NULL;
   int status = TRM_OK;
   if (slack > 0 && w->number >= 0)
-    status = s->device->ops->alloc(s->device, slack * s->elements * sizeof(float), "a worker's own gradients", &memory);
+    status = s->device->ops->alloc(s->device, slack * s->elements * sizeof(float), TRM_MEMORY_BUFFERS, &memory);
   ssp->gradient = memory;
   status = trm_agree(s->comm, status);
   if (status != TRM_OK)

@@ -21,7 +21,8 @@ int weight_copy_create(struct weight_copy *c, struct trm_comm *node, float *arra
 {
   *c = (struct weight_copy){.node = node, .array = array, .elements = elements};
   c->base = trm_alloc(elements * sizeof *c->base, "a copy of the weights");
-  return node->ops->share(node, node->rank == 0 ? weight_copy_chunks(c) * sizeof(struct lock) : 0, "gates", &c->locks);
+  return node->ops->share(node, node->rank == 0 ? weight_copy_chunks(c) * sizeof(struct lock) : 0,
+                          TRM_MEMORY_BUFFERS, &c->locks);
 }
 
 void weight_copy_free(struct weight_copy *c)

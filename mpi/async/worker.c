@@ -79,7 +79,7 @@ int worker_array(struct trm_strategy *s, const char *name, bool in_checkpoint, f
 {
   void *memory;
   const size_t bytes = s->elements * sizeof(float);
-  TRM_CHECK(s->device->ops->alloc(s->device, bytes, name, &memory));
+  TRM_CHECK(s->device->ops->alloc(s->device, bytes, TRM_MEMORY_BUFFERS, &memory));
   *array = memory;
   if (in_checkpoint)
     worker_keep_state(s, name, memory, bytes);

@@ -101,7 +101,7 @@ static int tied_weight_alloc(struct tied_weight *weight, struct trm_device *devi
   weight->request = trm_alloc(2 * n * sizeof *weight->request, "tied weights");
   for (size_t i = 0; i < n; i++) {
     void *memory;
-    TRM_CHECK(device->ops->alloc(device, bytes, "gradients of tied weights", &memory));
+    TRM_CHECK(device->ops->alloc(device, bytes, TRM_MEMORY_BUFFERS, &memory));
     weight->gradient[i] = memory;
     weight->host[i] = device->host_memory ? memory : trm_alloc(bytes, "gradients of tied weights");
   }

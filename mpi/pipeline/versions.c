@@ -31,7 +31,7 @@ static int versions_alloc_copies(struct versions *v, bool *allocated)
   for (int i = 0; i < v->count; i++)
     if (!v->copy[i]) {
       void *memory;
-      TRM_CHECK(device->ops->alloc(device, versions_bytes(v), "versions of the weights", &memory));
+      TRM_CHECK(device->ops->alloc(device, versions_bytes(v), TRM_MEMORY_BUFFERS, &memory));
       v->copy[i] = memory;
       *allocated = true;
     }

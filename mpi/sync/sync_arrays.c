@@ -24,7 +24,8 @@ static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *
 {
   struct trm_comm *comm = strategy->comm;
   const char *share = strategy->options->parallel.share;
-  s->node = strcmp(share, "none") == 0 ? comm->ops->split(comm, comm->rank, 0) : comm->ops->split_node(comm, share);
+  s->node = strcmp(share, "none") == 0 ? trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0)
+                                      : comm->ops->split_node(comm, share);
   int32_t bounds[2] = {s->node->size, -s->node->size};
   comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
   if (bounds[0] != -bounds[1]) {
@@ -32,15 +33,15 @@ static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *
              "node as many ranks)",
              -bounds[1], bounds[0]);
     s->node->ops->release(s->node);
-    s->node = comm->ops->split(comm, comm->rank, 0);
+    s->node = trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0);
   }
   /* nodes in order of their first ranks */
   int32_t first = comm->rank;
   s->node->ops->broadcast(s->node, &first, 1, TRM_INT32, 0);
-  s->cross = comm->ops->split(comm, s->node->rank, first);
+  s->cross = trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, s->node, first);
   strategy->batch_shard = s->cross->rank * s->node->size + s->node->rank;
   strategy->batch_shards = comm->size;
-  s->all = comm->ops->split(comm, 0, strategy->batch_shard);
+  s->all = trm_comm_group(comm, TRM_GROUP_ALL, NULL, strategy->batch_shard);
 }
 
 /* Buckets of at least parallel.bucket bytes, from one end of a layer to another; what is more than four times as large
@@ -77,14 +78,15 @@ static size_t sync_arrays_segment_end(const struct sync *s, size_t elements, int
   return upto.low * sizeof(float) / SEGMENT_BYTES * SEGMENT_BYTES;
 }
 
-static int sync_arrays_alloc(struct trm_strategy *strategy, struct sync *s, const char *what, struct array *array)
+static int sync_arrays_alloc(struct trm_strategy *strategy, struct sync *s, enum trm_memory_use use,
+                             struct array *array)
 {
   const size_t elements = strategy->elements;
   if (s->node->size == 1)
-    return strategy->device->ops->alloc(strategy->device, elements * sizeof(float), what, (void **)&array->data);
+    return strategy->device->ops->alloc(strategy->device, elements * sizeof(float), use, (void **)&array->data);
   const size_t bytes =
     sync_arrays_segment_end(s, elements, s->node->rank + 1) - sync_arrays_segment_end(s, elements, s->node->rank);
-  TRM_CHECK(s->node->ops->share(s->node, bytes, what, &array->shared));
+  TRM_CHECK(s->node->ops->share(s->node, bytes, use, &array->shared));
   array->data = array->shared.base[0];
   return TRM_OK;
 }
@@ -92,7 +94,7 @@ static int sync_arrays_alloc(struct trm_strategy *strategy, struct sync *s, cons
 static int sync_arrays_alloc_state(struct trm_strategy *strategy, struct sync *s, struct array *array)
 {
   if (!sync_offload_dir(strategy))
-    return sync_arrays_alloc(strategy, s, "optimizer states", array);
+    return sync_arrays_alloc(strategy, s, TRM_MEMORY_STATES, array);
   TRM_CHECK(trm_mapped_create(s->node, sync_offload_dir(strategy), strategy->elements * sizeof(float),
                               "optimizer states", &array->mapped));
   array->data = array->mapped.data;
@@ -115,11 +117,11 @@ static int sync_arrays_alloc_gradients(struct trm_strategy *strategy, struct syn
   s->g = trm_alloc((size_t)s->node->size * sizeof *s->g, "gradients");
   s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
   if (s->node->size == 1) {
-    TRM_CHECK(strategy->device->ops->alloc(strategy->device, bytes, "gradients", (void **)&strategy->g));
+    TRM_CHECK(strategy->device->ops->alloc(strategy->device, bytes, TRM_MEMORY_GRADIENTS, (void **)&strategy->g));
     s->g[0] = strategy->g;
     return TRM_OK;
   }
-  TRM_CHECK(s->node->ops->share(s->node, bytes, "gradients", &s->gradients));
+  TRM_CHECK(s->node->ops->share(s->node, bytes, TRM_MEMORY_GRADIENTS, &s->gradients));
   strategy->g = s->gradients.local;
   for (int i = 0; i < s->node->size; i++)
     s->g[i] = s->gradients.base[i];
@@ -136,7 +138,7 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
   if (s->node->size == 1) {
     s->node_shared = trm_alloc(bytes, "norms");
   } else {
-    TRM_CHECK(s->node->ops->share(s->node, s->node->rank == 0 ? bytes : 0, "norms", &s->scratch));
+    TRM_CHECK(s->node->ops->share(s->node, s->node->rank == 0 ? bytes : 0, TRM_MEMORY_BUFFERS, &s->scratch));
     s->node_shared = s->scratch.base[0];
   }
   s->unit_norms = (double *)&s->node_shared->progress[s->node->size];
@@ -146,13 +148,13 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
 
 static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 {
-  TRM_CHECK(sync_arrays_alloc(strategy, s, "weights", &s->w));
+  TRM_CHECK(sync_arrays_alloc(strategy, s, TRM_MEMORY_WEIGHTS, &s->w));
   for (int i = 0; i < strategy->optimizer->states; i++)
     TRM_CHECK(sync_arrays_alloc_state(strategy, s, &s->state[i]));
   TRM_CHECK(sync_arrays_alloc_gradients(strategy, s));
   TRM_CHECK(sync_arrays_alloc_node_shared(strategy, s));
   s->ratios = trm_alloc((size_t)strategy->optimizer->tensors * sizeof *s->ratios, "ratios");
-  return strategy->device->ops->alloc(strategy->device, SYNC_BLOCK * sizeof(float), "gradient sums",
+  return strategy->device->ops->alloc(strategy->device, SYNC_BLOCK * sizeof(float), TRM_MEMORY_BUFFERS,
                                       (void **)&s->block_sum);
 }
 

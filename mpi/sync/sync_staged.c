@@ -40,8 +40,8 @@ static int staged_alloc_arrays(struct trm_strategy *strategy, struct staged *s)
   const struct trm_device_ops *ops = strategy->device->ops;
   const size_t bytes = strategy->elements * sizeof(float);
   for (int i = 0; i <= strategy->optimizer->states; i++)
-    TRM_CHECK(ops->alloc(strategy->device, bytes, i ? "optimizer states" : "weights", (void **)&s->array[i]));
-  return ops->alloc(strategy->device, bytes, "gradients", (void **)&strategy->g);
+    TRM_CHECK(ops->alloc(strategy->device, bytes, i ? TRM_MEMORY_STATES : TRM_MEMORY_WEIGHTS, (void **)&s->array[i]));
+  return ops->alloc(strategy->device, bytes, TRM_MEMORY_GRADIENTS, (void **)&strategy->g);
 }
 
 static int staged_create(struct trm_strategy *strategy)

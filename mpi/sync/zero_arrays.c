@@ -93,11 +93,11 @@ int zero_unit_at(const struct zero *z, size_t element)
 
 /* -- memory */
 
-static int zero_arrays_alloc(struct trm_strategy *strategy, size_t elements, const char *what, float **array)
+static int zero_arrays_alloc(struct trm_strategy *strategy, size_t elements, enum trm_memory_use use, float **array)
 {
   void *memory = NULL;
   if (elements)
-    TRM_CHECK(strategy->device->ops->alloc(strategy->device, elements * sizeof(float), what, &memory));
+    TRM_CHECK(strategy->device->ops->alloc(strategy->device, elements * sizeof(float), use, &memory));
   *array = memory;
   return TRM_OK;
 }
@@ -112,26 +112,27 @@ static void zero_arrays_assign_slots(struct zero *z)
 }
 
 /* Of an array that stands once each rank takes about its share, otherwise the whole for itself. */
-static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy, const char *what,
-                                    struct trm_shared *shared, float **array)
+static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy,
+                                    enum trm_memory_use use, struct trm_shared *shared, float **array)
 {
   const size_t page = 65536, pages = (elements * sizeof(float) + page - 1) / page, rank = (size_t)z->group->rank;
   size_t low = 0, high = pages;
   if (single_copy)
     trm_interval(pages, (size_t)z->group->size, rank, &low, &high);
-  TRM_CHECK(z->group->ops->share(z->group, (high - low) * page, what, shared));
+  TRM_CHECK(z->group->ops->share(z->group, (high - low) * page, use, shared));
   *array = single_copy ? shared->base[0] : shared->local;
   return TRM_OK;
 }
 
 /* shared: the memory of all of them, by the group; NULL: this rank's own */
 static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots *slots, bool per_unit,
-                                    struct trm_shared *shared, const char *what)
+                                    struct trm_shared *shared, enum trm_memory_use use)
 {
   const struct zero *z = strategy->impl;
   const bool on_host = strategy->device->host_memory;
-  const char *memory = per_unit ? what : "buffers of units";
+  const char *what = trm_memory_name(use);
   size_t capacity = 0;
+  use = per_unit ? use : TRM_MEMORY_UNITS;
   slots->per_unit = per_unit;
   slots->count = per_unit ? z->units : z->rotating_slots;
   slots->slot = trm_alloc((size_t)slots->count * sizeof *slots->slot, what);
@@ -142,9 +143,9 @@ static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots 
   for (int i = 0; i < slots->count; i++)
     capacity += slots->slot[i].capacity;
   if (shared)
-    TRM_CHECK(zero_arrays_alloc_shared(z, capacity, per_unit, memory, shared, &slots->memory));
+    TRM_CHECK(zero_arrays_alloc_shared(z, capacity, per_unit, use, shared, &slots->memory));
   else
-    TRM_CHECK(zero_arrays_alloc(strategy, capacity, memory, &slots->memory));
+    TRM_CHECK(zero_arrays_alloc(strategy, capacity, use, &slots->memory));
   float *data = slots->memory, *host = on_host ? NULL : trm_alloc(capacity * sizeof *host, what);
   for (int i = 0; i < slots->count; i++) {
     struct slot *slot = &slots->slot[i];
@@ -182,7 +183,7 @@ static int zero_arrays_state_create(struct trm_strategy *strategy, struct zero *
 {
   const char *dir = sync_offload_dir(strategy);
   if (!dir)
-    return zero_arrays_alloc(strategy, z->shard_size, "optimizer states", &z->state[i]);
+    return zero_arrays_alloc(strategy, z->shard_size, TRM_MEMORY_STATES, &z->state[i]);
   TRM_CHECK(trm_mapped_create(trm_comm_self(), dir, z->shard_size * sizeof(float), "optimizer states", &z->mapped[i]));
   z->state[i] = z->mapped[i].data;
   return TRM_OK;
@@ -191,21 +192,21 @@ static int zero_arrays_state_create(struct trm_strategy *strategy, struct zero *
 static int zero_arrays_shards_create(struct trm_strategy *strategy, struct zero *z)
 {
   if (!z->weights.per_unit)
-    TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, "weights", &z->w));
-  TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, "gradients", &z->g));
+    TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, TRM_MEMORY_WEIGHTS, &z->w));
+  TRM_CHECK(zero_arrays_alloc(strategy, z->shard_size, TRM_MEMORY_GRADIENTS, &z->g));
   for (int i = 0; i < strategy->optimizer->states - (z->averages.per_unit ? 1 : 0); i++)
     TRM_CHECK(zero_arrays_state_create(strategy, z, i));
   size_t max = 0;
   for (int u = 0; u < z->units; u++)
     max = z->unit[u].shard_size > max ? z->unit[u].shard_size : max;
-  return strategy->device->host_memory ? TRM_OK : zero_arrays_alloc(strategy, max, "gradients", &z->received);
+  return strategy->device->host_memory ? TRM_OK : zero_arrays_alloc(strategy, max, TRM_MEMORY_GRADIENTS, &z->received);
 }
 
 static int zero_arrays_statistics_create(struct trm_strategy *strategy, struct zero *z)
 {
   float **const array[] = {&z->w_statistics, &z->g_statistics, &z->statistics_sum, &z->average_statistics};
   for (int i = 0; i < 3 + (strategy->optimizer->ema > 0); i++)
-    TRM_CHECK(zero_arrays_alloc(strategy, z->statistics, "statistics", array[i]));
+    TRM_CHECK(zero_arrays_alloc(strategy, z->statistics, TRM_MEMORY_BUFFERS, array[i]));
   if (z->statistics)
     z->host_statistics = trm_alloc(z->statistics * sizeof *z->host_statistics, "statistics");
   return TRM_OK;
@@ -215,7 +216,7 @@ static int zero_arrays_progress_create(struct zero *z)
 {
   const size_t ranks = (size_t)z->group->size, bytes = ranks * (size_t)z->rotating_slots * sizeof *z->progress;
   z->addends = trm_alloc((1 + ranks) * sizeof *z->addends, "gradients");
-  TRM_CHECK(z->group->ops->share(z->group, z->group->rank == 0 ? bytes : 0, "gradients", &z->scratch));
+  TRM_CHECK(z->group->ops->share(z->group, z->group->rank == 0 ? bytes : 0, TRM_MEMORY_GRADIENTS, &z->scratch));
   z->progress = z->scratch.base[0];
   return TRM_OK;
 }
@@ -223,12 +224,13 @@ static int zero_arrays_progress_create(struct zero *z)
 static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
 {
   const bool per_unit = z->level < 3 || z->node_shared;
-  TRM_CHECK(zero_arrays_slots_create(strategy, &z->weights, per_unit, z->node_shared ? &z->w_shared : NULL, "weights"));
-  TRM_CHECK(
-    zero_arrays_slots_create(strategy, &z->gradients, z->level < 2, z->node_shared ? &z->g_shared : NULL, "gradients"));
+  TRM_CHECK(zero_arrays_slots_create(strategy, &z->weights, per_unit, z->node_shared ? &z->w_shared : NULL,
+                                     TRM_MEMORY_WEIGHTS));
+  TRM_CHECK(zero_arrays_slots_create(strategy, &z->gradients, z->level < 2, z->node_shared ? &z->g_shared : NULL,
+                                     TRM_MEMORY_GRADIENTS));
   if (per_unit && strategy->optimizer->ema > 0)
     TRM_CHECK(zero_arrays_slots_create(strategy, &z->averages, z->node_shared,
-                                       z->node_shared ? &z->average_shared : NULL, "averaged weights"));
+                                       z->node_shared ? &z->average_shared : NULL, TRM_MEMORY_STATES));
   if (z->node_shared)
     TRM_CHECK(zero_arrays_progress_create(z));
   TRM_CHECK(zero_arrays_shards_create(strategy, z));
@@ -250,8 +252,9 @@ static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *
     trm_info("the nodes have %d to %d ranks: the arrays are divided over all of them, not over those of each node",
              -bounds[1], bounds[0]);
   by_node = even && (by_node || node->size == comm->size);
-  z->group = by_node ? node : comm->ops->split(comm, 0, comm->rank);
-  z->cross = by_node && node->size < comm->size ? comm->ops->split(comm, node->rank, comm->rank) : NULL;
+  z->group = by_node ? node : trm_comm_group(comm, TRM_GROUP_ALL, NULL, comm->rank);
+  z->cross = by_node && node->size < comm->size ? trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, node, comm->rank)
+                                              : NULL;
   z->node_shared = by_node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
   if (!by_node)
     node->ops->release(node);

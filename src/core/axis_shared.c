@@ -18,7 +18,7 @@ void trm_axis_share_memory(struct trm_axis *axis, const char *domain)
   struct trm_comm *comm = axis->comm, *node = comm->ops->split_node(comm, domain);
   int32_t shareable = node->size == comm->size && comm->size > 1;
   comm->ops->allreduce(comm, &shareable, 1, TRM_INT32, TRM_MIN);
-  if (shareable && node->ops->share(node, 2 * HALF * sizeof(float), "values between ranks", &axis->shared) == TRM_OK) {
+  if (shareable && node->ops->share(node, 2 * HALF * sizeof(float), TRM_MEMORY_BUFFERS, &axis->shared) == TRM_OK) {
     axis->node = node;
     return;
   }

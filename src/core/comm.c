@@ -29,3 +29,10 @@ void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *hig
   *low = comm_interval_start(n, parts, index);
   *high = comm_interval_start(n, parts, index + 1);
 }
+
+struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node, int key)
+{
+  if (comm->ops->group)
+    return comm->ops->group(comm, group);
+  return comm->ops->split(comm, group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank, key);
+}

@@ -13,11 +13,16 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/memory.h"
 
 TRM_BEGIN_DECLS
 
 enum trm_type { TRM_FLOAT, TRM_DOUBLE, TRM_INT32, TRM_INT64, TRM_BYTE };
 enum trm_op { TRM_SUM, TRM_MIN, TRM_MAX };
+
+/* Groups of a communicator whose nodes have equal numbers of ranks: this rank alone; all ranks; one rank of each node,
+ * those of equal rank on their nodes. */
+enum trm_group { TRM_GROUP_SELF, TRM_GROUP_ALL, TRM_GROUP_ACROSS_NODES };
 
 size_t trm_type_bytes(enum trm_type type);
 
@@ -74,11 +79,13 @@ struct trm_comm_ops {
    * split_node: the ranks that can share memory with this one; domain "node" or "numa". */
   struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
   struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
+  /* The same group as trm_comm_group's, for a communicator whose other ranks do not exist; NULL: found by split. */
+  struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group);
   void (*release)(struct trm_comm *comm);
 
   /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned.
    * Parts follow one another in order of rank, each in whole pages: parts of a multiple of 64 KiB make one array. */
-  int (*share)(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared);
+  int (*share)(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 
   /* -- one-sided access (create and free are collective; the others concern origin and target alone).
@@ -109,6 +116,10 @@ struct trm_comm {
 /* The communicator of one rank, without MPI. Nothing to release. */
 extern const struct trm_comm_ops trm_comm_self_ops;
 struct trm_comm *trm_comm_self(void);
+
+/* Collective: a group of comm that strategies form around nodes (of what split_node gave; used for ACROSS_NODES alone),
+ * its ranks ordered by key. */
+struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node, int key);
 
 /* The half-open interval [*low, *high) that part `index` of `parts` has of n elements: the one rule by which batches,
  * slices and rows are cut. Parts differ by at most one element, and [0,n) cut into 2k parts refines the cut into k. */

@@ -250,8 +250,9 @@ static void self_release(struct trm_comm *comm)
   trm_free(comm);
 }
 
-static int self_share(struct trm_comm *comm, size_t bytes, const char *what, struct trm_shared *shared)
+static int self_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared)
 {
+  const char *what = trm_memory_name(use);
   (void)comm;
   void *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED)

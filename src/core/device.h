@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/memory.h"
 
 TRM_BEGIN_DECLS
 
@@ -168,7 +169,7 @@ struct trm_device_ops {
   void (*close)(struct trm_device *device);
 
   /* -- memory. alloc: zeroed, TRM_ALIGNMENT-aligned. host pointers are marked host. */
-  int (*alloc)(struct trm_device *device, size_t bytes, const char *what, void **memory);
+  int (*alloc)(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory);
   void (*release)(struct trm_device *device, void *memory);
   void (*upload)(struct trm_device *device, void *to, const void *host, size_t bytes);
   void (*download)(struct trm_device *device, void *host, const void *from, size_t bytes); /* done on return */

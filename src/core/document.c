@@ -52,6 +52,9 @@ static const struct trm_node *document_find_entry(const struct trm_node *map, co
 const struct trm_node *trm_node_get(const struct trm_node *map, const char *path)
 {
   for (;;) {
+    const struct trm_node *whole = document_find_entry(map, path, strlen(path));
+    if (whole)
+      return whole;
     const size_t length = strcspn(path, ".");
     map = document_find_entry(map, path, length);
     if (!map || path[length] == '\0')

@@ -25,7 +25,7 @@ int trm_document_read(const char *path, struct trm_node **root);
 int trm_document_parse(const char *text, size_t bytes, const char *name, struct trm_node **root);
 void trm_node_free(struct trm_node *root);
 
-/* The entry of a map, NULL if absent or not a map. Dots walk down: "a.b". */
+/* The entry of a map, NULL if absent or not a map. "a.b" is the entry with that key, or entry b of map a. */
 const struct trm_node *trm_node_get(const struct trm_node *map, const char *path);
 double trm_node_number(const struct trm_node *node, double fallback); /* scalar as a number, or `otherwise` */
 

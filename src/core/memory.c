@@ -57,6 +57,13 @@ static void *memory_malloc_block(size_t bytes)
   return memory;
 }
 
+const char *trm_memory_name(enum trm_memory_use use)
+{
+  static const char *const name[TRM_MEMORY_USES] = {
+    "weights", "gradients", "optimizer states", "activations", "buffers of sharded layers", "the data set", "buffers"};
+  return name[use];
+}
+
 void *trm_alloc(size_t bytes, const char *what)
 {
   void *memory = NULL;

@@ -17,6 +17,19 @@ TRM_BEGIN_DECLS
 void *trm_alloc(size_t bytes, const char *what);
 void trm_free(void *memory); /* NULL is allowed */
 
+/* What an array is for: told where it is allocated, for messages and for the planner's account. */
+enum trm_memory_use {
+  TRM_MEMORY_WEIGHTS,
+  TRM_MEMORY_GRADIENTS,
+  TRM_MEMORY_STATES, /* of the optimizer, and averaged weights */
+  TRM_MEMORY_ACTIVATIONS,
+  TRM_MEMORY_UNITS, /* buffers for the layers whose sharded parameters or gradients are whole at the time */
+  TRM_MEMORY_DATA,
+  TRM_MEMORY_BUFFERS, /* all else */
+  TRM_MEMORY_USES
+};
+const char *trm_memory_name(enum trm_memory_use use); /* "optimizer states" */
+
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 

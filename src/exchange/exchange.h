@@ -14,6 +14,9 @@ struct trm_export {
 };
 extern const struct trm_export trm_export_table[]; /* ends with a row whose name is NULL */
 
+/* Refuses a file of PyTorch's pickle format (.pt, .pth, .bin) with the way to convert it; TRM_OK for all others. */
+int trm_weights_check_format(const char *path);
+
 /* Reads the weights of the model from a safetensors file, under the names of nn/param_names.h; F64, F16 and BF16 become
  * float32. Every parameter must be there, in its shape and finite, and nothing else but what the names leave out.
  * Errors name the file and the tensor: TRM_USAGE where it does not fit the model, TRM_FAILED where it is damaged. The

@@ -81,8 +81,22 @@ static int safetensors_read_weights(struct safetensors *file, const struct trm_m
   return TRM_OK;
 }
 
+int trm_weights_check_format(const char *path)
+{
+  const char *end = strrchr(path, '.');
+  if (!end || (strcmp(end, ".pt") && strcmp(end, ".pth") && strcmp(end, ".bin")))
+    return TRM_OK;
+  const int stem = (int)(end - path);
+  return trm_error(TRM_USAGE,
+                   "%s: a file of PyTorch's pickle format, which only Python can read; convert it: python3 -c 'import "
+                   "torch, safetensors.torch as s; w = torch.load(\"%s\", map_location=\"cpu\", weights_only=True); "
+                   "s.save_file({k: v.contiguous() for k, v in w.items()}, \"%.*s.safetensors\")'", path, path, stem,
+                   path);
+}
+
 int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w)
 {
+  TRM_CHECK(trm_weights_check_format(path));
   struct safetensors file;
   struct trm_param_names names;
   trm_param_names_create(&names, model);

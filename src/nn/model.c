@@ -182,7 +182,7 @@ void trm_model_free(struct trm_model *model)
 static int model_alloc_array(struct trm_model *model, size_t elements, float **array)
 {
   void *memory;
-  TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), "activations", &memory));
+  TRM_CHECK(model->device->ops->alloc(model->device, elements * sizeof(float), TRM_MEMORY_ACTIVATIONS, &memory));
   *array = memory;
   model->arena_bytes += elements * sizeof(float);
   return TRM_OK;
@@ -241,7 +241,7 @@ static int model_alloc(struct trm_model *model, struct trm_device *device, size_
   const size_t scratch = model->layer[model->layers - 1].output_sharded ? TRM_SCORES_FIELDS + 2 : 0;
   model->host_rows = trm_alloc(4 * each * sizeof(float), "losses of the rows");
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, (2 + scratch) * each * sizeof(float), "losses of the rows", &memory));
+  TRM_CHECK(device->ops->alloc(device, (2 + scratch) * each * sizeof(float), TRM_MEMORY_ACTIVATIONS, &memory));
   model->row_loss = memory;
   model->row_scratch = model->row_loss + 2 * each;
   model->row_correct = model->row_loss + rows * model->targets;

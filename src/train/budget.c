@@ -15,7 +15,7 @@ static int budget_warm_up(struct trm_device *device)
   float *array[3] = {NULL};
   int status = TRM_OK;
   for (int i = 0; i < 3 && status == TRM_OK; i++)
-    status = device->ops->alloc(device, elements[i] * sizeof(float), "a product for rehearsal", (void **)&array[i]);
+    status = device->ops->alloc(device, elements[i] * sizeof(float), TRM_MEMORY_BUFFERS, (void **)&array[i]);
   if (status == TRM_OK) {
     device->ops->gemm(device, false, false, ROWS, COLUMNS, INNER, 1, array[0], INNER, array[1], COLUMNS, 0, array[2],
                       COLUMNS);

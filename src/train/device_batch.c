@@ -29,7 +29,7 @@ static int device_batch_upload_array(struct trm_device *device, void **memory, s
     device->ops->release(device, *memory);
     *memory = NULL;
     *capacity = 0;
-    TRM_CHECK(device->ops->alloc(device, new_capacity, "a batch of samples", memory));
+    TRM_CHECK(device->ops->alloc(device, new_capacity, TRM_MEMORY_BUFFERS, memory));
     *capacity = new_capacity;
   }
   device->ops->upload(device, *memory, host, bytes);

@@ -2,31 +2,68 @@
 #include <string.h>
 
 #include "core/log.h"
+#include "core/memory.h"
 #include "core/status.h"
 #include "train/device_batch.h"
 #include "train/train.h"
 
-static int evaluate_shard(struct trm_model *model, struct trm_dataset *dataset, size_t low, size_t high, size_t batch,
-                          size_t passes, const struct trm_pass *common, struct trm_loss_sums *sums)
+/* One rank's part of an evaluation. */
+struct evaluation {
+  struct trm_model *model;
+  struct trm_dataset *dataset;
+  const struct trm_pass *pass;
+  size_t low, high, batch; /* rows [low, high) */
+  struct trm_loss_sums *sums;
+  int64_t *confusion; /* (C, C) or NULL */
+  float *scores;      /* (batch, c) host, for confusion */
+};
+
+int32_t trm_predicted_class(const float *scores, size_t c)
+{
+  if (c == 1)
+    return scores[0] > 0;
+  size_t best = 0;
+  for (size_t j = 1; j < c; j++)
+    if (scores[j] > scores[best])
+      best = j;
+  return (int32_t)best;
+}
+
+/* Counts the rows of a batch whose scores are on the device. */
+static int evaluate_count(const struct evaluation *e, const struct trm_host_batch *rows)
+{
+  struct trm_device *device = e->model->device;
+  const size_t c = trm_shape_count(&e->model->layer[e->model->layers - 1].out), classes = e->model->spec.classes;
+  device->ops->download(device, e->scores, e->model->scores, rows->rows * c * sizeof *e->scores);
+  TRM_CHECK(device->ops->sync(device));
+  for (size_t i = 0; i < rows->rows; i++)
+    e->confusion[(size_t)rows->target_class[i] * classes + (size_t)trm_predicted_class(e->scores + i * c, c)]++;
+  return TRM_OK;
+}
+
+static int evaluate_shard(const struct evaluation *e, size_t passes)
 {
   struct trm_host_batch host_batch = {0};
   struct trm_device_batch device_batch;
-  trm_device_batch_create(&device_batch, model->device, model);
+  trm_device_batch_create(&device_batch, e->model->device, e->model);
   int status = TRM_OK;
   for (size_t i = 0; i < passes && status == TRM_OK; i++) {
-    const size_t at = low + i * batch < high ? low + i * batch : high, end = at + batch < high ? at + batch : high;
+    const size_t at = e->low + i * e->batch < e->high ? e->low + i * e->batch : e->high;
+    const size_t end = at + e->batch < e->high ? at + e->batch : e->high;
     struct trm_input input;
-    struct trm_pass pass = *common;
+    struct trm_pass pass = *e->pass;
     pass.input = &input;
-    status = dataset->ops->fetch(dataset, 0, at, end, &host_batch);
+    status = e->dataset->ops->fetch(e->dataset, 0, at, end, &host_batch);
     if (status == TRM_OK)
       status = trm_device_batch_upload(&device_batch, &host_batch, &input);
     if (status == TRM_OK)
-      status = trm_model_evaluate(model, &pass, sums);
+      status = trm_model_evaluate(e->model, &pass, e->sums);
+    if (status == TRM_OK && e->confusion)
+      status = evaluate_count(e, &host_batch);
   }
   trm_device_batch_free(&device_batch);
   trm_host_batch_free(&host_batch);
-  if (status != TRM_OK && (common->tensor_axis || common->provider)) { /* other ranks wait for this one's passes */
+  if (status != TRM_OK && (e->pass->tensor_axis || e->pass->provider)) { /* other ranks wait for this one's passes */
     trm_log_error();
     trm_abort(status);
   }
@@ -43,14 +80,20 @@ void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm)
 }
 
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
-                 const struct trm_pass *pass, struct trm_loss_sums *sums)
+                 const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion)
 {
-  size_t low, high;
-  const size_t max_rows = (dataset->rows + (size_t)comm->size - 1) / (size_t)comm->size;
-  trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &low, &high);
+  struct evaluation e = {.model = model, .dataset = dataset, .pass = pass, .batch = batch, .sums = sums,
+                         .confusion = confusion};
+  const size_t max_rows = (dataset->rows + (size_t)comm->size - 1) / (size_t)comm->size, classes = model->spec.classes;
+  if (confusion)
+    e.scores = trm_alloc(batch * trm_shape_count(&model->layer[model->layers - 1].out) * sizeof *e.scores, "scores");
+  trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &e.low, &e.high);
   memset(sums, 0, sizeof *sums);
-  TRM_CHECK(
-    trm_agree(comm, evaluate_shard(model, dataset, low, high, batch, (max_rows + batch - 1) / batch, pass, sums)));
+  const int status = trm_agree(comm, evaluate_shard(&e, (max_rows + batch - 1) / batch));
+  trm_free(e.scores);
+  TRM_CHECK(status);
   trm_loss_sums_allreduce(sums, comm);
+  if (confusion)
+    comm->ops->allreduce(comm, confusion, classes * classes, TRM_INT64, TRM_SUM);
   return TRM_OK;
 }

@@ -11,7 +11,7 @@ int trm_lanes_create(struct trm_lanes *lanes, struct trm_device *device, size_t 
   lanes->elements = elements;
   lanes->count = count;
   for (; 1 << lanes->levels < count; lanes->levels++)
-    TRM_CHECK(device->ops->alloc(device, elements * sizeof(float), "lane gradients",
+    TRM_CHECK(device->ops->alloc(device, elements * sizeof(float), TRM_MEMORY_BUFFERS,
                                  (void **)&lanes->subtree_sum[lanes->levels]));
   return TRM_OK;
 }

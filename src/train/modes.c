@@ -6,7 +6,7 @@ static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct 
   struct trm_pass pass = trainer_pass(t);
   pass.training = false;
   pass.reduce = NULL;
-  return trm_evaluate(&t->model, dataset, t->grid->axis[TRM_AXIS_DATA], t->model.max_rows, &pass, sums);
+  return trm_evaluate(&t->model, dataset, t->grid->axis[TRM_AXIS_DATA], t->model.max_rows, &pass, sums, NULL);
 }
 
 static int mode_create_lanes(struct trainer *t)

@@ -41,11 +41,15 @@ struct trm_result {
 /* Collective. Trains as the options say, writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
 int trm_train(const struct trm_options *options, const struct trm_modules *modules, struct trm_result *result);
 
-/* Collective. The tally of the model over the whole data set, each row once, divided over the ranks of comm. In steps
- * of `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is
- * not read. */
+/* Collective over comm. Evaluates the model on the whole data set, each row once, divided over the ranks, in steps of
+ * `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is not
+ * read. confusion (C, C), zeroed by the caller: gets the number of rows of each class (row) that the model takes for
+ * each class (column), of all ranks; NULL where it is not wanted, and for targets that are no classes of samples. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
-                 const struct trm_pass *pass, struct trm_loss_sums *sums);
+                 const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion);
+/* The class that scores (c) stand for: that of the highest one, the first of equal ones; one score alone: 1 if it is
+ * positive, else 0. */
+int32_t trm_predicted_class(const float *scores, size_t c);
 /* Collective. Adds up the ranks' tallies, the same bits on all. */
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 

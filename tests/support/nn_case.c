@@ -103,9 +103,9 @@ int nn_case_open(struct nn_case *c, struct trm_device *device, const char *text,
   TRM_CHECK(trm_model_create(&c->model, text, loss, spec));
   const size_t bytes = c->model.parameters * sizeof(float);
   void *memory;
-  TRM_CHECK(device->ops->alloc(device, bytes, "weights", &memory));
+  TRM_CHECK(device->ops->alloc(device, bytes, TRM_MEMORY_WEIGHTS, &memory));
   c->w = memory;
-  TRM_CHECK(device->ops->alloc(device, bytes, "gradients", &memory));
+  TRM_CHECK(device->ops->alloc(device, bytes, TRM_MEMORY_GRADIENTS, &memory));
   c->g = memory;
   float *host = trm_alloc(bytes, "initial weights");
   trm_model_init(&c->model, seed, host);
@@ -139,7 +139,7 @@ void nn_case_close(struct nn_case *c)
 static const void *nn_case_on_device(struct nn_case *c, const void *host, size_t bytes)
 {
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, bytes, "batch", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, bytes, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
   c->device->ops->upload(c->device, memory, host, bytes);
   return c->batch[c->arrays++] = memory;
 }

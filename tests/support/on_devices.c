@@ -86,7 +86,7 @@ float *host_random(size_t n, uint32_t stream)
 void *device_bytes(struct trm_device *device, const void *host, size_t bytes)
 {
   CU_ASSERT_FATAL(device_arrays < MAX_ARRAYS);
-  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes, "test", &device_array[device_arrays]), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes, TRM_MEMORY_BUFFERS, &device_array[device_arrays]), TRM_OK);
   device->ops->upload(device, device_array[device_arrays], host, bytes);
   return device_array[device_arrays++];
 }

@@ -104,9 +104,10 @@ static int pretend_open(struct trm_device *device, int index, int threads, const
   return TRM_OK;
 }
 
-static int pretend_alloc(struct trm_device *device, size_t bytes, const char *what, void **memory)
+static int pretend_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
 {
   struct pretend *p = pretend_of(device);
+  const char *what = trm_memory_name(use);
   struct block *b = trm_alloc(sizeof(*b), "pretend device: block");
   const size_t padded = bytes ? (bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT : TRM_ALIGNMENT;
 

@@ -18,7 +18,7 @@ void memory_moves(struct trm_device *device)
     float *filled = host_floats(n);
     void *fresh;
 
-    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof(float), "test", &fresh), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof(float), TRM_MEMORY_BUFFERS, &fresh), TRM_OK);
     CU_ASSERT_PTR_NOT_NULL(fresh);
     CU_ASSERT_EQUAL((uintptr_t)fresh % TRM_ALIGNMENT, 0);
     check_same("fresh memory is zero", read_floats(device, fresh, n), zero, n);

@@ -59,7 +59,7 @@ struct stage {
 static float *floats_alloc(struct trm_device *device, size_t n)
 {
   void *memory;
-  CU_ASSERT_FATAL(device->ops->alloc(device, n * sizeof(float), "test", &memory) == TRM_OK);
+  CU_ASSERT_FATAL(device->ops->alloc(device, n * sizeof(float), TRM_MEMORY_BUFFERS, &memory) == TRM_OK);
   return memory;
 }
 

@@ -46,7 +46,7 @@ static float *arena_spread(struct nn_case *c)
   }
   float *old = c->model.arena;
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end * sizeof(float), "large arena", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(c->device->ops->alloc(c->device, end * sizeof(float), TRM_MEMORY_BUFFERS, &memory), TRM_OK);
   c->model.arena = c->model.chunk[0].arena[0] = memory;
   return old;
 }
@@ -230,7 +230,7 @@ static void arena_end(struct trm_device *device)
     const size_t n = c.model.plan->elements;
     CU_ASSERT_EQUAL(c.model.arena_bytes, n * sizeof(float));
     void *wide;
-    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (n + MORE) * sizeof(float), "arena and more", &wide), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (n + MORE) * sizeof(float), TRM_MEMORY_BUFFERS, &wide), TRM_OK);
     device->ops->fill(device, wide, 12345, n + MORE);
     device->ops->release(device, c.model.arena);
     c.model.arena = c.model.chunk[0].arena[0] = wide;

@@ -330,7 +330,7 @@ static void check_share(struct trm_comm *comm)
   struct trm_shared shared;
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   const size_t bytes = 40000 + (size_t)comm->rank * 1000;
-  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, bytes, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, bytes, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
   CU_ASSERT_EQUAL(shared.bytes, bytes);
   CU_ASSERT_PTR_EQUAL(shared.local, shared.base[comm->rank]);
   unsigned char any = 0;
@@ -353,7 +353,7 @@ static void check_share(struct trm_comm *comm)
 
   /* parts of whole 64 KiB, some empty, make one array */
   const size_t part = (size_t)(comm->rank % 3) << 16;
-  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, "test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
   for (int i = 1; i < comm->size; i++)
     CU_ASSERT_EQUAL((char *)shared.base[i] - (char *)shared.base[i - 1], (ptrdiff_t)((i - 1) % 3) << 16);
   memset(shared.local, comm->rank + 1, part);
@@ -379,12 +379,12 @@ static void test_share_too_large(void)
 {
   struct trm_comm *node = world->ops->split_node(world, "node");
   struct trm_shared shared;
-  CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, "the huge thing", &shared), TRM_FAILED);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the huge thing"));
+  CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, TRM_MEMORY_DATA, &shared), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the data set"));
   node->ops->release(node);
   if (world->size > 1) { /* ranks of different nodes */
-    CU_ASSERT_EQUAL(world->ops->share(world, 1, "the wrong thing", &shared), TRM_FAILED);
-    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the wrong thing"));
+    CU_ASSERT_EQUAL(world->ops->share(world, 1, TRM_MEMORY_STATES, &shared), TRM_FAILED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "optimizer states"));
   }
 }
 
@@ -608,7 +608,7 @@ static void test_crowded(void)
 {
   struct trm_comm *node = world->ops->split_node(world, "node");
   struct trm_shared word;
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), "test", &word), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), TRM_MEMORY_BUFFERS, &word), TRM_OK);
   trm_comm_set_oversubscribed();
   for (int way = 0; way < WAYS && world->size <= 16; way++) {
     world->ops->barrier(world);

@@ -174,7 +174,8 @@ static void test_merging(void)
   const size_t size = (size_t)node->size;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
   double array[10] = {0}, own[9][10] = {{0}}, old[9][10] = {{0}}; /* of the element i % 10 */
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared),
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0,
+                                         TRM_MEMORY_BUFFERS, &shared),
                         TRM_OK);
   CU_ASSERT_EQUAL_FATAL(weight_copy_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
   weight_copy_pull(&copies, copy);
@@ -217,7 +218,8 @@ static void test_gates(void)
   struct trm_shared shared;
   struct weight_copy copies;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0, "test", &shared),
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0,
+                                         TRM_MEMORY_BUFFERS, &shared),
                         TRM_OK);
   CU_ASSERT_EQUAL_FATAL(weight_copy_create(&copies, node, shared.base[0], ELEMENTS), TRM_OK);
   weight_copy_pull(&copies, copy);

@@ -50,7 +50,7 @@ static int signal_of(void (*thing)(struct trm_device *device, float *block))
     signal(SIGSEGV, SIG_DFL); /* a sanitizer would report it */
     signal(SIGABRT, SIG_DFL);
     if (!freopen("/dev/null", "w", stderr) || pretend_device_open(&device, 1) != TRM_OK ||
-        device.ops->alloc(&device, 100 * sizeof(float), "pretend", &block) != TRM_OK)
+        device.ops->alloc(&device, 100 * sizeof(float), TRM_MEMORY_BUFFERS, &block) != TRM_OK)
       _exit(1);
     thing(&device, block);
     _exit(0);

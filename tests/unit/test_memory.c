@@ -13,7 +13,7 @@ static void test_memory_held(void)
   char *small = trm_alloc(1000, "a test"), *large = trm_alloc((size_t)40 << 20, "a test");
   struct trm_comm *self = trm_comm_self();
   struct trm_shared shared;
-  CU_ASSERT_EQUAL_FATAL(self->ops->share(self, 5000000, "a test", &shared), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(self->ops->share(self, 5000000, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
   CU_ASSERT(trm_memory_allocated() >= before + 1000 + ((size_t)40 << 20) + 5000000);
   const size_t resident = trm_memory_resident();
   memset(large, 1, (size_t)40 << 20);

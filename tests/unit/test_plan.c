@@ -78,29 +78,33 @@ static void test_machine_errors(void)
   refused(HEAD ",\"work\":[{\"name\":\"relu\",\"bytes\":1}]}", "forward_s");
 }
 
-/* -- ranks that are not there */
+/* -- the dry run */
 
-static void split_is(struct trm_comm *comm, int color, int size)
+static void group_is(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node, int size)
 {
-  struct trm_comm *part = comm->ops->split(comm, color, 0);
+  struct trm_comm *part = trm_comm_group(comm, group, node, 0);
   CU_ASSERT_EQUAL(part->size, size);
   part->ops->release(part);
 }
 
-static void test_imagined(void)
+static void test_dry_run(void)
 {
   struct trm_dry_run_account account = {.peer_bytes = 0};
   struct trm_dry_run_comm comm;
   trm_dry_run_comm_open(&comm, 6, 3, &account);
   struct trm_comm *face = &comm.base, *node = face->ops->split_node(face, "node");
   CU_ASSERT_EQUAL(node->size, 3);
-  split_is(face, face->rank, 1); /* each alone */
-  split_is(face, 0, 6);          /* all */
-  split_is(face, node->rank, 2); /* those of the same place */
+  group_is(face, TRM_GROUP_SELF, NULL, 1);
+  group_is(face, TRM_GROUP_ALL, NULL, 6);
+  group_is(face, TRM_GROUP_ACROSS_NODES, node, 2);
   struct trm_shared shared;
-  CU_ASSERT_EQUAL(node->ops->share(node, 1000, "gradients", &shared), TRM_OK);
-  CU_ASSERT_EQUAL(account.bytes[TRM_DRY_RUN_GRADIENTS], 1000);
+  CU_ASSERT_EQUAL(node->ops->share(node, 1000, TRM_MEMORY_GRADIENTS, &shared), TRM_OK);
+  CU_ASSERT_EQUAL(account.bytes[TRM_MEMORY_GRADIENTS], 1000);
   CU_ASSERT_EQUAL(account.peer_bytes, 2000);
+  node->ops->unshare(node, &shared);
+  CU_ASSERT_EQUAL(node->ops->share(node, 300, TRM_MEMORY_UNITS, &shared), TRM_OK);
+  CU_ASSERT_EQUAL(account.bytes[TRM_MEMORY_UNITS], 300);
+  CU_ASSERT_EQUAL(account.peer_bytes, 2200); /* a third of each peer's is touched */
   node->ops->unshare(node, &shared);
   node->ops->release(node);
 }
@@ -342,7 +346,7 @@ static void test_nodes(void)
 int main(void)
 {
   CU_TestInfo tests[] = {
-    {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"dry_run", test_imagined},
+    {"machine", test_machine},       {"machine_errors", test_machine_errors}, {"dry_run", test_dry_run},
     {"schedules", test_schedules},   {"memory", test_memory},                 {"impossible", test_impossible},
     {"nodes", test_nodes},           {"traffic", test_traffic},               {"tied", test_tied},
     CU_TEST_INFO_NULL,

@@ -68,9 +68,9 @@ static int share_open(struct share *s, struct nn_case *whole, const char *loss, 
   device->ops->download(device, all, whole->w, whole->model.parameters * sizeof *all);
   part_of(s, all, want);
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, "weights", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, TRM_MEMORY_WEIGHTS, &memory), TRM_OK);
   s->w = memory;
-  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, "gradients", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *init, TRM_MEMORY_GRADIENTS, &memory), TRM_OK);
   s->g = memory;
   device->ops->upload(device, s->w, want, n * sizeof *want);
   trm_free(init);
@@ -161,7 +161,7 @@ static void scores_check(struct share *s, const struct trm_input *input, bool by
   const float *scores = s->model.scores;
   CU_ASSERT_TRUE(last->is_output);
   if (last->output_sharded) {
-    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, "scores", &memory), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, n * sizeof *got, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
     trm_axis_allgather(&s->axis, scores, memory, input->rows * slice->outer, slice->extent, slice->inner);
     scores = memory;
   }
@@ -460,7 +460,8 @@ static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inn
   float *mine = trm_alloc((own + 1) * sizeof *mine, "test");
   void *memory[3];
   for (int k = 0; k < 3; k++)
-    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (count + 1) * sizeof *host, "test", &memory[k]), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, (count + 1) * sizeof *host, TRM_MEMORY_BUFFERS, &memory[k]),
+                          TRM_OK);
   float *whole = memory[0], *part = memory[1], *back = memory[2];
   for (size_t i = 0; i < count; i++)
     host[i] = (float)i;

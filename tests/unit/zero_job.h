@@ -139,7 +139,7 @@ struct batch {
 static inline void *on_device(struct trm_device *device, const void *host, size_t bytes)
 {
   void *memory;
-  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes + 64, "test", &memory), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(device->ops->alloc(device, bytes + 64, TRM_MEMORY_BUFFERS, &memory), TRM_OK);
   device->ops->upload(device, memory, host, bytes);
   return memory;
 }
