@@ -109,7 +109,8 @@ static const struct trm_layer_ops layer_fold = {.name = "fold",
                                                 .forward = fold_forward,
                                                 .backward = fold_backward};
 static const struct nn_example rows_example = {
-  "linear 7 | repeat penalty=0.3 | mark a | tanh | linear 7 | add a | fold | linear 10", "auto", &nn_ten_classes, false};
+  "linear 7 | repeat penalty=0.3 | mark a | tanh | linear 7 | add a | fold | linear 10", "auto", &nn_ten_classes,
+  false};
 
 /* -- gradients */
 
@@ -204,8 +205,8 @@ static void test_registered(void)
     const char *text, *message;
   } refused[] = {
     {"linear 7 | repeat | linear 10", "layer 2 (linear): scores need a row for each sample"},
-    {"linear 7 | mark a | repeat | add a | fold | linear 10", "layer 3 (add): the two values have other numbers of rows"},
-    {"linear 7 | repeat | dropout 0.1 | fold | linear 10", "layer 2 (dropout): takes values with a row for each sample"},
+    {"linear 7 | mark a | repeat | add a | fold | linear 10", "layer 3 (add): the two values have other numbers"},
+    {"linear 7 | repeat | dropout 0.1 | fold | linear 10", "layer 2 (dropout): takes values with a row for each"},
     {"linear 7 | repeat penalty=11 | fold | linear 10", "layer 1 (repeat): penalty is '11', must be"},
     {"linear 7 | repeat | fold 2 | linear 10", "layer 2 (fold): '2' is one word too many; usage: fold"},
   };
