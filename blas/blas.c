@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/options.h"
 #include "core/status.h"
 
 const struct trm_blas_ops *const trm_blas_table[] = {
@@ -15,7 +16,7 @@ const struct trm_blas_ops *const trm_blas_table[] = {
 #endif
   NULL};
 
-const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul)
+const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmul)
 {
   char known[128] = "auto", previous[64] = "";
   bool is_known = !strcmp(name, "auto");
@@ -24,7 +25,7 @@ const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul)
     const struct trm_blas_ops *ops = trm_blas_table[i];
 
     is_known |= !strcmp(name, ops->name);
-    if ((!strcmp(name, "auto") || !strcmp(name, ops->name)) && !strcmp(matmul, ops->matmul))
+    if ((!strcmp(name, "auto") || !strcmp(name, ops->name)) && matmul == ops->matmul)
       return ops;
     if (!strcmp(previous, ops->name))
       continue;
@@ -32,12 +33,13 @@ const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul)
     strncat(known, ", ", sizeof(known) - strlen(known) - 1);
     strncat(known, ops->name, sizeof(known) - strlen(known) - 1);
   }
+  const char *type = trm_choice_text("device.matmul", matmul);
   if (!is_known)
     trm_error(TRM_USAGE, "device.blas=%s: this build has no such library of matrix products (it has %s)%s", name, known,
               MISSING);
   else if (!strcmp(name, "auto"))
-    trm_error(TRM_USAGE, "device.matmul=%s: no library of this build computes so%s", matmul, MISSING);
+    trm_error(TRM_USAGE, "device.matmul=%s: no library of this build computes so%s", type, MISSING);
   else
-    trm_error(TRM_USAGE, "device.matmul=%s: %s does not compute so; device.blas=onednn does%s", matmul, name, MISSING);
+    trm_error(TRM_USAGE, "device.matmul=%s: %s does not compute so; device.blas=onednn does%s", type, name, MISSING);
   return NULL;
 }

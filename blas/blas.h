@@ -8,8 +8,8 @@ extern const struct trm_blas_ops trm_blas_openblas;
 extern const struct trm_blas_ops trm_blas_onednn, trm_blas_onednn_bf16; /* only where configure found oneDNN */
 extern const struct trm_blas_ops *const trm_blas_table[]; /* host products, ends with NULL */
 
-/* The library called `name` ("auto": the first) that computes as `matmul` says ("f32" or "bf16"). NULL: error recorded,
+/* The library called `name` ("auto": the first) that computes as `matmul` says. NULL: error recorded,
  * which names what there is, or what configure lacked. */
-const struct trm_blas_ops *trm_blas_find(const char *name, const char *matmul);
+const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmul);
 
 #endif

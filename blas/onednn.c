@@ -472,7 +472,7 @@ static int onednn_open_bf16(int threads)
 
 const struct trm_blas_ops trm_blas_onednn = {
   .name = "onednn",
-  .matmul = "f32",
+  .matmul = TRM_MATMUL_F32,
   .detail = onednn_detail_f32,
   .open = onednn_open_f32,
   .gemm = onednn_gemm_f32,
@@ -480,7 +480,7 @@ const struct trm_blas_ops trm_blas_onednn = {
 
 const struct trm_blas_ops trm_blas_onednn_bf16 = {
   .name = "onednn",
-  .matmul = "bf16",
+  .matmul = TRM_MATMUL_BF16,
   .detail = onednn_detail_bf16,
   .open = onednn_open_bf16,
   .gemm = onednn_gemm_bf16,

@@ -70,7 +70,7 @@ static void openblas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n
 
 const struct trm_blas_ops trm_blas_openblas = {
   .name = BLAS_NAME,
-  .matmul = "f32",
+  .matmul = TRM_MATMUL_F32,
   .detail = openblas_detail,
   .open = openblas_open,
   .gemm = openblas_gemm,

@@ -28,8 +28,10 @@ static const char usage_head[] =
   "import turns files, plain or gzip, into one HDF5 file with its splits inside. FORMAT is one of\n";
 
 static const char usage_tail[] =
-  "  Of a single file of rows the last part can become the test split. Labels become classes in ascending order.\n"
+  "  Of a single file, a part of the rows can become the test split. Labels become classes in ascending order.\n"
   "  --test-part=X      libsvm, csv, text: that part of a single file, 0 to 1 (text: 0.1, else 0: no test split)\n"
+  "  --split=RULE       libsvm, csv: random rows, by class in proportion (default), or the last ones; text: last\n"
+  "  --seed=N           libsvm, csv: seed of the random rows (1)\n"
   "  --target=WHAT      libsvm, csv: \"class\" (default), or \"value\" for regression\n"
   "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
   "  --normalize        libsvm: scale each row to unit Euclidean length\n"
@@ -108,7 +110,7 @@ static int cmd_data_make_or_import(const char *what, int argc, char **argv, cons
   TRM_CHECK(cmd_data_find_importer(what, argv[1], &importer));
 
   const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL, *tokens = NULL;
-  const char *vocabulary_file = NULL, *merges = NULL;
+  const char *vocabulary_file = NULL, *merges = NULL, *split = NULL;
   int64_t seed = 1, train = 0, test = 0, vocabulary = 0;
   /* rendered digits carry noise: a fifth smaller, and slower to read */
   int64_t compress = strcmp(what, "make") ? 4 : 0;
@@ -120,10 +122,11 @@ static int cmd_data_make_or_import(const char *what, int argc, char **argv, cons
     {"digits mnist cifar10 libsvm csv text", {"out", FLAG_TEXT, &out, 0, 0}},
     {"digits mnist cifar10 libsvm csv text", {"overwrite", FLAG_BOOL, &overwrite, 0, 0}},
     {"digits mnist cifar10 libsvm csv text", {"compress", FLAG_INTEGER, &compress, 0, 9}},
-    {"digits", {"seed", FLAG_INTEGER, &seed, 0, INT64_MAX}},
+    {"digits libsvm csv", {"seed", FLAG_INTEGER, &seed, 0, INT64_MAX}},
     {"digits", {"train", FLAG_INTEGER, &train, 1, INT32_MAX}},
     {"digits", {"test", FLAG_INTEGER, &test, 1, INT32_MAX}},
     {"libsvm csv text", {"test-part", FLAG_TEXT, &test_part, 0, 0}},
+    {"libsvm csv text", {"split", FLAG_TEXT, &split, 0, 0}},
     {"text", {"tokens", FLAG_TEXT, &tokens, 0, 0}},
     {"text", {"vocab", FLAG_INTEGER, &vocabulary, 257, 1000000}},
     {"text", {"vocab-file", FLAG_TEXT, &vocabulary_file, 0, 0}},
@@ -168,6 +171,7 @@ static int cmd_data_make_or_import(const char *what, int argc, char **argv, cons
     .train = (uint64_t)train,
     .test = (uint64_t)test,
     .test_part = -1,
+    .split = split,
     .label = label,
     .target = target ? target : "class",
     .normalize = normalize,

@@ -106,26 +106,28 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
     printf("! %d of %d do not fit in %.1f MB a rank\n", unfit, p->count, p->limit * MB);
   for (int i = 0; all && i < p->refusals; i++)
     printf("not possible: data %d x pipeline %d x tensor %d, %s: %s\n", p->refused[i].size[TRM_AXIS_DATA],
-           p->refused[i].size[TRM_AXIS_PIPELINE], p->refused[i].size[TRM_AXIS_TENSOR], p->refused[i].schedule,
-           p->refused[i].reason);
+           p->refused[i].size[TRM_AXIS_PIPELINE], p->refused[i].size[TRM_AXIS_TENSOR],
+           trm_choice_text("parallel.schedule", p->refused[i].schedule), p->refused[i].reason);
   const struct trm_layout *best = &p->planned[0].layout;
   if (p->planned[0].fits)
     printf("\nbest: %s\n  --parallel.data=%d --parallel.pipeline=%d --parallel.tensor=%d --parallel.zero=%d "
            "--parallel.recompute=%s%s%s\n", trm_layout_text(best), best->size[TRM_AXIS_DATA],
            best->size[TRM_AXIS_PIPELINE], best->size[TRM_AXIS_TENSOR], best->zero, best->recompute,
            best->size[TRM_AXIS_PIPELINE] > 1 ? " --parallel.schedule=" : "",
-           best->size[TRM_AXIS_PIPELINE] > 1 ? best->schedule : "");
+           best->size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", best->schedule) : "");
 }
 
 /* -- as JSON */
 
-static void cmd_plan_layout_json(struct trm_json *json, const int size[TRM_AXES], const char *schedule)
+static void cmd_plan_layout_json(struct trm_json *json, const int size[TRM_AXES],
+                                 enum trm_schedule_name schedule)
 {
   trm_json_object(json, NULL);
   trm_json_integer(json, "data", size[TRM_AXIS_DATA]);
   trm_json_integer(json, "pipeline", size[TRM_AXIS_PIPELINE]);
   trm_json_integer(json, "tensor", size[TRM_AXIS_TENSOR]);
-  trm_json_text(json, "schedule", size[TRM_AXIS_PIPELINE] > 1 ? schedule : NULL);
+  trm_json_text(json, "schedule",
+                size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", schedule) : NULL);
 }
 
 static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planned *planned)

@@ -150,8 +150,9 @@ static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const c
   if (status == TRM_OK && end && strcmp(end, ".csv") == 0)
     status = cmd_predict_csv(out, loaded, c, scores, classes ? predicted : NULL);
   else if (status == TRM_OK)
-    status = trm_predictions_write(out, scores, classes ? predicted : NULL, n, c, dataset->class_names,
-                                   classes ? dataset->spec.classes : 0);
+    status = trm_predictions_write(out, &(struct trm_predictions){
+      .scores = scores, .predicted = classes ? predicted : NULL, .rows = n, .columns = c,
+      .class_names = dataset->class_names, .classes = classes ? dataset->spec.classes : 0});
   if (status == TRM_OK)
     trm_info("%s: %zu rows of %zu scores", out, n, c);
   trm_free(scores);

@@ -44,7 +44,7 @@ int cmd_train(int argc, char **argv)
   int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown) {
     struct trm_result result;
-    status = strcmp(job.options.parallel.layout, "auto") == 0 ? planning_choose(&job) : TRM_OK;
+    status = job.options.parallel.layout == TRM_LAYOUT_AUTO ? planning_choose(&job) : TRM_OK;
     if (status == TRM_OK)
       status = trm_job_train(&job, &result);
     if (status == TRM_OK)

@@ -71,7 +71,7 @@ static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const
   c->spec = dataset->spec;
   dataset->ops->close(dataset);
   c->model_text = trm_strdup(o->model);
-  c->loss_name = trm_strdup(o->train.loss);
+  c->loss_name = trm_strdup(trm_choice_text("train.loss", o->train.loss));
   TRM_CHECK(trm_model_create(&loaded->model, c->model_text, c->loss_name, &c->spec));
   c->states = 1;
   c->owns_states = true;
@@ -151,7 +151,7 @@ static int loaded_check_samples(const struct loaded *loaded, const char *path, c
 /* Turns shuffling and augmentation off. */
 static int loaded_keep_rows_plain(struct trm_job *job)
 {
-  TRM_CHECK(trm_options_set(&job->options, "data.shuffle", "no"));
+  job->options.data.shuffle = false;
   TRM_CHECK(trm_options_set(&job->options, "data.pad", "0"));
   return trm_options_set(&job->options, "data.flip", "no");
 }

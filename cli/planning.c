@@ -123,7 +123,7 @@ int planning_open(struct planning *planning, struct trm_job *job, const struct p
   *planning = (struct planning){.measured_s = 0};
   trm_machine_create(&messages, 1, 1);
   if (!request->machine) {
-    struct trm_comm *node = comm->ops->split_node(comm, "node");
+    struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
     resolved.cores = resolved.cores ? resolved.cores : planning_node_cores(node);
     node->ops->release(node);
     trm_machine_measure_messages(&messages, comm, &job->device, job->options.parallel.share);
@@ -161,7 +161,8 @@ static int planning_count_nodes(struct trm_comm *comm, struct trm_comm *node)
 /* The layout that rank 0 broadcasts. */
 struct choice {
   int32_t size[TRM_AXES], chunks, zero;
-  char schedule[24], recompute[24];
+  enum trm_schedule_name schedule;
+  char recompute[24];
 };
 
 static int planning_pick_best(const struct planning *planning, struct choice *choice)
@@ -178,7 +179,7 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
     choice->size[a] = best->layout.size[a];
   choice->chunks = best->layout.chunks;
   choice->zero = best->layout.zero;
-  snprintf(choice->schedule, sizeof choice->schedule, "%s", best->layout.schedule);
+  choice->schedule = best->layout.schedule;
   snprintf(choice->recompute, sizeof choice->recompute, "%s", best->layout.recompute);
   trm_info("layout: %s, the best of %d: a step is planned to take %.1f ms and a rank %.0f MB (trireme plan shows all)",
            trm_layout_text(&best->layout), planner->count, 1e3 * best->time.step_s, best->memory.total / (1 << 20));
@@ -187,7 +188,7 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
 
 int planning_choose(struct trm_job *job)
 {
-  struct trm_comm *comm = job->modules.comm, *node = comm->ops->split_node(comm, "node");
+  struct trm_comm *comm = job->modules.comm, *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
   const int nodes = planning_count_nodes(comm, node), node_ranks = node->size;
   struct planning_request request = {.ranks = comm->size, .nodes = nodes, .cores = planning_node_cores(node)};
   node->ops->release(node);

@@ -18,12 +18,16 @@ libtrireme_la_SOURCES += \
 	datasets/collate.c \
 	datasets/h5.c \
 	datasets/h5.h \
+	datasets/h5_attributes.c \
+	datasets/h5_output.c \
 	datasets/import.c \
 	datasets/import.h \
 	datasets/import_cifar10.c \
 	datasets/import_csv.c \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
+	datasets/import_rows.c \
+	datasets/import_rows.h \
 	datasets/import_text.c \
 	datasets/import_tokens.c \
 	datasets/info.c \

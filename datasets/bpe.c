@@ -102,7 +102,7 @@ static bool bpe_is_before(struct candidate a, struct candidate b)
 static void bpe_push(struct bpe *bpe, struct candidate candidate)
 {
   bpe->heap =
-    array_grow(bpe->heap, &bpe->heap_capacity, bpe->candidates, bpe->candidates + 1, sizeof *bpe->heap, "merges");
+    trm_grow(bpe->heap, &bpe->heap_capacity, bpe->candidates, bpe->candidates + 1, sizeof *bpe->heap, "merges");
   size_t i = bpe->candidates++;
   for (; i && bpe_is_before(candidate, bpe->heap[(i - 1) / 2]); i = (i - 1) / 2)
     bpe->heap[i] = bpe->heap[(i - 1) / 2];
@@ -135,8 +135,8 @@ static void bpe_push_pair(struct bpe *bpe, const int32_t *token, size_t at, size
 
 size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count)
 {
-  bpe->next = array_grow(bpe->next, &bpe->next_capacity, 0, count, sizeof *bpe->next, "a word");
-  bpe->prev = array_grow(bpe->prev, &bpe->prev_capacity, 0, count, sizeof *bpe->prev, "a word");
+  bpe->next = trm_grow(bpe->next, &bpe->next_capacity, 0, count, sizeof *bpe->next, "a word");
+  bpe->prev = trm_grow(bpe->prev, &bpe->prev_capacity, 0, count, sizeof *bpe->prev, "a word");
   bpe->candidates = 0;
   for (size_t i = 0; i < count; i++) {
     bpe->next[i] = i + 1;

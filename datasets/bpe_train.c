@@ -44,7 +44,7 @@ static bool bpe_train_is_before(const struct trainer *t, struct queued_pair a, s
 static void bpe_train_push(struct trainer *t, uint32_t pair)
 {
   const struct queued_pair new = {.count = t->pair[pair].count, .pair = pair};
-  t->heap = array_grow(t->heap, &t->heap_capacity, t->heap_count, t->heap_count + 1, sizeof *t->heap, "pairs to join");
+  t->heap = trm_grow(t->heap, &t->heap_capacity, t->heap_count, t->heap_count + 1, sizeof *t->heap, "pairs to join");
   size_t i = t->heap_count++;
   for (; i && bpe_train_is_before(t, new, t->heap[(i - 1) / 2]); i = (i - 1) / 2)
     t->heap[i] = t->heap[(i - 1) / 2];
@@ -70,7 +70,7 @@ static uint32_t bpe_train_pair_index(struct trainer *t, int32_t left, int32_t ri
 {
   uint32_t *value = pairs_add(&t->table, left, right);
   if (!*value) {
-    t->pair = array_grow(t->pair, &t->pair_capacity, t->pairs, t->pairs + 1, sizeof *t->pair, "pairs");
+    t->pair = trm_grow(t->pair, &t->pair_capacity, t->pairs, t->pairs + 1, sizeof *t->pair, "pairs");
     t->pair[t->pairs] = (struct pair){.left = left, .right = right};
     *value = (uint32_t)++t->pairs;
   }
@@ -88,7 +88,7 @@ static void bpe_train_word_count(struct trainer *t, uint32_t word, int sign, int
     pair->count += sign * t->count[word];
     const bool index_word = sign > 0 && (new < 0 || token[i] == new || token[i + 1] == new);
     if (index_word && (!pair->words || pair->word[pair->words - 1] != word)) {
-      pair->word = array_grow(pair->word, &pair->capacity, pair->words, pair->words + 1, sizeof *pair->word, "words");
+      pair->word = trm_grow(pair->word, &pair->capacity, pair->words, pair->words + 1, sizeof *pair->word, "words");
       pair->word[pair->words++] = word;
     }
   }

@@ -160,19 +160,15 @@ static int checkpoint_write(const char *path, const struct trm_checkpoint *check
     c.read_tensor = checkpoint_flat_tensor;
     c.read_tensor_context = &flat;
   }
-  char *temporary = trm_format("%s.new", path);
-  hid_t file;
-  int status = h5_create(temporary, H5_CHECKPOINT, &file);
-  if (status == TRM_OK) {
-    h5_enter();
-    status = checkpoint_file_write(file, path, &c, model);
-    if (status == TRM_OK)
-      status = h5_commit(&file, temporary, path);
-    else
-      h5_discard(&file, temporary);
-    h5_leave();
-  }
-  trm_free(temporary);
+  struct h5_output output;
+  TRM_CHECK(h5_output_open(&output, path, H5_CHECKPOINT, false));
+  h5_enter();
+  int status = checkpoint_file_write(output.file, path, &c, model);
+  if (status == TRM_OK)
+    status = h5_output_commit(&output);
+  else
+    h5_output_discard(&output);
+  h5_leave();
   return status;
 }
 

@@ -23,10 +23,11 @@ struct trm_import_request {
   const char *out;          /* the HDF5 file to write; refused if it exists unless overwrite */
   bool overwrite;
   int compress;             /* deflate level 0..9 */
-  uint64_t seed;            /* digits */
+  uint64_t seed;            /* digits; libsvm, csv: of the random split */
   uint64_t train, test;     /* digits: samples of each split (0: 60,000 and 10,000) */
-  double test_part;         /* of a single file's rows the last ones become the test split, [0, 1); negative: the
+  double test_part;         /* part of a single file's rows that becomes the test split, [0, 1); negative: the
                              * source's default (text 0.1, else 0) */
+  const char *split;        /* which rows: "random" (libsvm, csv: NULL), by class in proportion; "last" (text: NULL) */
   const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
   const char *target;       /* csv, libsvm: "class" | "value" */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
@@ -46,10 +47,17 @@ extern const struct trm_importer trm_importer_table[]; /* ends with a row whose 
  * digest. */
 int trm_data_info(const char *path, bool check, bool json);
 
-/* Writes answers: scores (n, c), answers (n) int32 or NULL, class names (classes) or NULL. Replaces path in one
- * step. */
-int trm_predictions_write(const char *path, const float *scores, const int32_t *predicted, size_t n, size_t c,
-                          char *const *class_names, size_t classes);
+/* Predictions of a model. All arrays are owned by the caller. */
+struct trm_predictions {
+  const float *scores;       /* (rows, columns) */
+  const int32_t *predicted;  /* (rows) class of each row, or NULL: the targets are values */
+  size_t rows, columns;
+  char *const *class_names;  /* (classes) or NULL */
+  size_t classes;
+};
+
+/* Writes an HDF5 file, which replaces `path` in one step. */
+int trm_predictions_write(const char *path, const struct trm_predictions *predictions);
 
 /* Times reading the train split's x (csr: values) whole, each rank its part, into memory that is there already, with
  * every check that the loader makes of the file. Collective. *seconds: median of the repetitions; *bytes: of all

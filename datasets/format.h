@@ -33,6 +33,8 @@ struct trm_data_spec {
   size_t vocabulary;         /* tokens */
   const struct trm_encoding *encoding; /* tokens, NULL: none is known; must outlive the writer */
   const char *source;        /* one line: where the rows come from */
+  const char *split;         /* how the test split was cut from one file: "random", "last"; NULL: it was not; static */
+  uint64_t split_seed;       /* random */
   int compress;              /* deflate level 0..9 */
 };
 
@@ -61,7 +63,7 @@ struct trm_data_writer;
 int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split); /* "train", then "test" */
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
-int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size_t classes);
+int trm_data_writer_finish(struct trm_data_writer *writer, size_t features);
 void trm_data_writer_abandon(struct trm_data_writer *writer);
 
 #endif

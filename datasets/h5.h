@@ -34,18 +34,29 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
  * and so is closing it; to be called after h5_open succeeded on every rank. */
 int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
 
-/* Begins a new file with our format attributes; an existing one is overwritten. */
-int h5_create(const char *path, const char *format, hid_t *file);
+/* File access properties of all our files. The caller closes them, within h5_enter. */
+hid_t h5_access_plist(void);
 
-/* Ends a file begun by h5_create: flushed, closed and on the disk, then renamed from `path` to `final`. On any error
- * the file is discarded, and `final` is what it was. *file becomes -1. */
-int h5_commit(hid_t *file, const char *path, const char *final);
+/* A file that is written under a temporary name beside `path` and takes that name when it is complete. */
+struct h5_output {
+  hid_t file;            /* -1: none is open */
+  char *path, *temporary;
+};
 
-/* Removes a file begun by h5_create, whatever state it is in; keeps the recorded error. The file is cut to nothing
+/* Creates the file and writes our format attributes. unique: the temporary name is PATH.NUMBER.new, which no other
+ * file has, so that several processes may write one path; else PATH.new, for paths with one writer, where the rest
+ * of an interrupted write is replaced. */
+int h5_output_open(struct h5_output *output, const char *path, const char *format, bool unique);
+
+/* Flushes, closes and synchronizes the file and renames it to its path. On any error it is discarded, and `path` is
+ * what it was. Ends the output either way. */
+int h5_output_commit(struct h5_output *output);
+
+/* Removes the file, whatever state it is in, and ends the output; keeps the recorded error. The file is cut to nothing
  * but never closed, nor what is open in it: once a write has failed, data in HDF5's caches fail again at every close,
  * and HDF5 1.10 is left with half-closed objects on which it crashes at the end of the program. Its descriptor stays
  * open, since HDF5 tells files apart by their inode numbers, which the system would give to the next file. */
-void h5_discard(hid_t *file, const char *path);
+void h5_output_discard(struct h5_output *output);
 
 /* Attributes of an object; false or NULL if something fails or it is absent. Texts are written in fixed length:
  * they stand in the object header, which carries a checksum. */

@@ -68,7 +68,7 @@ int trm_import_begin(const struct trm_import_request *request, struct trm_data_s
 int trm_import_end(struct trm_data_writer *writer, int status, size_t features)
 {
   if (status == TRM_OK)
-    return trm_data_writer_finish(writer, features, 0);
+    return trm_data_writer_finish(writer, features);
   trm_data_writer_abandon(writer);
   return status;
 }
@@ -102,122 +102,21 @@ int trm_import_train_rows(const struct trm_import_request *request, double defau
   return TRM_OK;
 }
 
-int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target)
+int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split)
 {
+  const char *split = request->split ? request->split : "random";
   if (request->count < 1 || request->count > 2)
     return trm_error(TRM_USAGE, "one or two files are wanted, TRAIN [TEST]; %d were given", request->count);
   if (request->test_part >= 1)
-    return trm_error(TRM_USAGE, "the test part must be less than 1, not %g", request->test_part);
-  if (request->count == 2 && request->test_part >= 0)
-    return trm_error(TRM_USAGE, "%s is the test split: a test part of %s has no place", request->paths[1],
-                     request->paths[0]);
-  if (!request->target || !strcmp(request->target, "class"))
-    *target = TRM_TARGET_CLASS;
-  else if (!strcmp(request->target, "value"))
-    *target = TRM_TARGET_VALUE;
-  else
-    return trm_error(TRM_USAGE, "the target is \"class\" or \"value\", not \"%s\"", request->target);
+    return trm_error(TRM_USAGE, "--test-part=%g: must be less than 1", request->test_part);
+  if (request->count == 2 && (request->test_part >= 0 || request->split))
+    return trm_error(TRM_USAGE, "%s: %s is the test split; leave out %s", request->test_part >= 0 ? "--test-part" :
+                     "--split", request->paths[1], request->test_part >= 0 ? "--test-part" : "--split");
+  *random_split = !strcmp(split, "random");
+  if (!*random_split && strcmp(split, "last") != 0)
+    return trm_error(TRM_USAGE, "--split=%s: must be random or last", split);
+  *target = request->target && !strcmp(request->target, "value") ? TRM_TARGET_VALUE : TRM_TARGET_CLASS;
+  if (request->target && *target == TRM_TARGET_CLASS && strcmp(request->target, "class") != 0)
+    return trm_error(TRM_USAGE, "--target=%s: must be class or value", request->target);
   return TRM_OK;
-}
-
-/* -- labels */
-
-static struct trm_label import_label_parse(const char *name)
-{
-  struct trm_label label = {.name = (char *)name};
-  label.is_number = trm_parse_number(name, &label.number);
-  return label;
-}
-
-static int import_label_compare(const struct trm_label *a, const struct trm_label *b)
-{
-  if (a->is_number != b->is_number)
-    return a->is_number ? -1 : 1;
-  return a->is_number ? (a->number > b->number) - (a->number < b->number) : strcmp(a->name, b->name);
-}
-
-/* The place of a label, or where it would stand. */
-static size_t import_label_find(const struct trm_labels *labels, const struct trm_label *label, bool *found)
-{
-  size_t low = 0, high = labels->count;
-  *found = false;
-  while (low < high) {
-    const size_t middle = low + (high - low) / 2;
-    const int order = import_label_compare(&labels->label[middle], label);
-    if (order == 0) {
-      *found = true;
-      return middle;
-    }
-    if (order < 0)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-bool trm_labels_add(struct trm_labels *labels, const char *name)
-{
-  bool found;
-  struct trm_label label = import_label_parse(name);
-  const size_t place = import_label_find(labels, &label, &found);
-  if (found)
-    return true;
-  if (labels->count == TRM_MAX_LABELS)
-    return false;
-  if (labels->count == labels->capacity) {
-    const size_t capacity = 2 * labels->capacity + 16;
-    struct trm_label *larger = trm_alloc(capacity * sizeof *larger, "labels");
-    if (labels->count)
-      memcpy(larger, labels->label, labels->count * sizeof *larger);
-    trm_free(labels->label);
-    labels->label = larger;
-    labels->capacity = capacity;
-  }
-  memmove(labels->label + place + 1, labels->label + place, (labels->count - place) * sizeof label);
-  label.name = trm_strdup(name);
-  labels->label[place] = label;
-  labels->count++;
-  return true;
-}
-
-int32_t trm_labels_index(const struct trm_labels *labels, const char *name)
-{
-  bool found;
-  const struct trm_label label = import_label_parse(name);
-  const size_t place = import_label_find(labels, &label, &found);
-  return found ? (int32_t)place : -1;
-}
-
-const char **trm_labels_names(const struct trm_labels *labels)
-{
-  const char **names = trm_alloc((labels->count + 1) * sizeof *names, "label names");
-  for (size_t i = 0; i < labels->count; i++)
-    names[i] = labels->label[i].name;
-  return names;
-}
-
-void trm_labels_free(struct trm_labels *labels)
-{
-  for (size_t i = 0; i < labels->count; i++)
-    trm_free(labels->label[i].name);
-  trm_free(labels->label);
-  *labels = (struct trm_labels){0};
-}
-
-int trm_import_begin_labels(const struct trm_import_request *request, struct trm_data_spec spec, const char *format,
-                            enum trm_target_kind target, const struct trm_labels *labels,
-                            struct trm_data_writer **writer)
-{
-  const bool classes = target == TRM_TARGET_CLASS;
-  const char **names = trm_labels_names(labels);
-  char *source = trm_format("%s file %s", format, request->paths[0]);
-  spec.target = target;
-  spec.classes = classes ? labels->count : 1;
-  spec.class_names = classes ? names : NULL;
-  spec.source = source;
-  const int status = trm_import_begin(request, spec, writer);
-  trm_free(names);
-  trm_free(source);
-  return status;
 }

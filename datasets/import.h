@@ -37,29 +37,8 @@ bool trm_is_folder(const char *path);
 int trm_import_train_rows(const struct trm_import_request *request, double default_part, uint64_t rows,
                           uint64_t *train_rows);
 
-/* Checks what sources of rows have in common: one or two paths, no test_part beside a second path, a known target. */
-int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target);
-
-/* The set of class labels of a text file, gathered in a first pass over it. Labels that are numbers are equal if
- * their values are; a label's name is the first spelling seen. */
-struct trm_labels {
-  struct trm_label {
-    char *name;
-    bool is_number;
-    double number;
-  } *label;        /* (count) numbers first, ascending, then other texts in order of their bytes */
-  size_t count, capacity;
-};
-#define TRM_MAX_LABELS 65536
-bool trm_labels_add(struct trm_labels *labels, const char *name); /* false: TRM_MAX_LABELS are there already */
-int32_t trm_labels_index(const struct trm_labels *labels, const char *name); /* -1: unknown */
-const char **trm_labels_names(const struct trm_labels *labels); /* (count), trm_free; the texts are the labels' own */
-void trm_labels_free(struct trm_labels *labels);
-
-/* trm_import_begin for rows with a class of `labels`, or a value: fills in target, classes, their names, and the
- * source, "FORMAT file PATH". */
-int trm_import_begin_labels(const struct trm_import_request *request, struct trm_data_spec spec, const char *format,
-                            enum trm_target_kind target, const struct trm_labels *labels,
-                            struct trm_data_writer **writer);
+/* Checks what importers of TRAIN [TEST] have in common: one or two paths, no test_part or split beside a second path,
+ * a known target and split rule. */
+int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);
 
 #endif

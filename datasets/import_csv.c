@@ -1,6 +1,5 @@
 /* Tables of numbers separated by commas (RFC 4180: fields may be quoted, a quote within is written twice). One
- * column is the target, the others are the features. The file is read twice: first for its labels, then for its
- * rows. */
+ * column is the target, the others are the features. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,8 +9,8 @@
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
-#include "datasets/import.h"
 #include "datasets/file_reader.h"
+#include "datasets/import_rows.h"
 
 #define CHUNK 256 /* rows at once */
 
@@ -33,16 +32,11 @@ struct columns {
   char **name;    /* (count) or NULL without a header */
 };
 
-struct import {
-  const struct trm_import_request *request;
-  enum trm_target_kind target;
+struct csv {
+  struct table table;
   struct columns columns;
-  struct trm_labels labels;
-  struct trm_data_writer *writer;
-  size_t rows;             /* gathered */
-  float *x;                /* (CHUNK, count - 1) */
-  int32_t target_class[CHUNK];
-  float target_value[CHUNK];
+  const char *label; /* name or number of the target's column, as requested; NULL: the last one */
+  float *x;          /* (CHUNK, columns - 1) rows gathered */
 };
 
 static int csv_table_open(struct table *table, const char *path)
@@ -51,11 +45,13 @@ static int csv_table_open(struct table *table, const char *path)
   return trm_reader_open(&table->reader, path);
 }
 
-static void csv_table_close(struct table *table)
+static void csv_close(void *impl)
 {
+  struct table *table = &((struct csv *)impl)->table;
   trm_reader_close(table->reader);
   trm_free(table->text);
   trm_free(table->field);
+  *table = (struct table){.reader = NULL};
 }
 
 static int csv_table_error(const struct table *table, const char *what)
@@ -65,15 +61,7 @@ static int csv_table_error(const struct table *table, const char *what)
 
 static void csv_text_add(struct table *table, size_t used, const char *line, size_t length)
 {
-  if (used + length + 2 > table->capacity) {
-    const size_t capacity = 2 * (used + length) + 256;
-    char *text = trm_alloc(capacity, "a csv record");
-    if (used)
-      memcpy(text, table->text, used);
-    trm_free(table->text);
-    table->text = text;
-    table->capacity = capacity;
-  }
+  table->text = trm_grow(table->text, &table->capacity, used, used + length + 2, 1, "a csv record");
   memcpy(table->text + used, line, length);
   table->text[used + length] = '\0';
 }
@@ -82,15 +70,8 @@ static void csv_text_add(struct table *table, size_t used, const char *line, siz
  * last field. *bad: a quote is where none may be. */
 static char *csv_field_parse(struct table *table, char *at, bool *bad)
 {
-  if (table->fields == table->field_capacity) {
-    const size_t capacity = 2 * table->fields + 64;
-    char **field = trm_alloc(capacity * sizeof *field, "csv fields");
-    if (table->fields)
-      memcpy(field, table->field, table->fields * sizeof *field);
-    trm_free(table->field);
-    table->field = field;
-    table->field_capacity = capacity;
-  }
+  table->field = trm_grow(table->field, &table->field_capacity, table->fields, table->fields + 1, sizeof *table->field,
+                          "csv fields");
   at += strspn(at, " \t");
   char **field = &table->field[table->fields++];
   if (*at == '"') {
@@ -238,166 +219,102 @@ static int csv_row_next(const struct columns *columns, struct table *table, bool
   return TRM_OK;
 }
 
-/* "column 3 (age)", for messages. Owned by the caller: trm_free. */
-static char *csv_column_text(const struct columns *columns, size_t column)
+static int csv_field_error(const struct csv *csv, size_t column, const char *what)
 {
-  return columns->name ? trm_format("column %zu (%s)", column + 1, columns->name[column])
-                       : trm_format("column %zu", column + 1);
+  const struct table *table = &csv->table;
+  const char *name = csv->columns.name ? csv->columns.name[column] : NULL;
+  return trm_error(TRM_FAILED, "%s:%zu: column %zu%s%s%s: \"%s\" %s", trm_reader_path(table->reader), table->line,
+                   column + 1, name ? " (" : "", name ? name : "", name ? ")" : "", table->field[column], what);
 }
 
-static int csv_field_error(const struct import *import, const struct table *table, size_t column, const char *what)
+static int csv_field_number(const struct csv *csv, size_t column, float *value)
 {
-  char *place = csv_column_text(&import->columns, column);
-  const int status = trm_error(TRM_FAILED, "%s:%zu: %s: \"%s\" %s", trm_reader_path(table->reader), table->line, place,
-                               table->field[column], what);
-  trm_free(place);
-  return status;
-}
-
-static int csv_field_number(const struct import *import, const struct table *table, size_t column, float *value)
-{
+  const char *text = csv->table.field[column];
   double number;
-  if (csv_is_missing(table->field[column]))
-    return csv_field_error(import, table, column, "is a missing value");
-  if (!trm_parse_number(table->field[column], &number))
-    return csv_field_error(import, table, column, "is not a number");
+  if (csv_is_missing(text))
+    return csv_field_error(csv, column, "is a missing value");
+  if (!trm_parse_number(text, &number))
+    return csv_field_error(csv, column, "is not a number");
   if (fabs(number) > (double)FLT_MAX)
-    return csv_field_error(import, table, column, "is not finite in single precision");
+    return csv_field_error(csv, column, "is not finite in single precision");
   *value = (float)number;
   return TRM_OK;
 }
 
-/* First pass: counts rows, gathers labels. */
-static int csv_labels_scan(struct import *import, struct table *table, uint64_t *rows)
-{
-  const size_t label = import->columns.label;
-  bool found;
-  *rows = 0;
-  for (;;) {
-    TRM_CHECK(csv_row_next(&import->columns, table, &found));
-    if (!found)
-      break;
-    ++*rows;
-    if (import->target != TRM_TARGET_CLASS)
-      continue;
-    if (csv_is_missing(table->field[label]))
-      return csv_field_error(import, table, label, "is a missing label");
-    if (!trm_labels_add(&import->labels, table->field[label]))
-      return csv_field_error(import, table, label, "is one label too many; are they values? --target=value");
-  }
-  return *rows ? TRM_OK : trm_error(TRM_FAILED, "%s: holds no rows", trm_reader_path(table->reader));
-}
+/* -- the slots of the format */
 
-static int csv_file_scan(struct import *import, const char *path, uint64_t *rows)
+/* The columns are those of the file that is opened first, the train file. */
+static int csv_open(void *impl, const char *path)
 {
-  struct table table;
-  int status = csv_table_open(&table, path);
-  if (status == TRM_OK && !import->columns.count) {
+  struct csv *csv = impl;
+  if (!csv->columns.count) {
     bool found;
-    status = csv_record_next(&table, &found);
-    if (status == TRM_OK && !found)
-      status = trm_error(TRM_FAILED, "%s: is empty", path);
-    if (status == TRM_OK)
-      status = csv_columns_detect(&import->columns, &table, import->request->label);
-    csv_table_close(&table); /* begin again: the first record may be a row */
-    if (status == TRM_OK)
-      status = csv_table_open(&table, path);
-    else
-      table = (struct table){.reader = NULL};
-  }
-  if (status == TRM_OK)
-    status = csv_labels_scan(import, &table, rows);
-  csv_table_close(&table);
-  return status;
-}
-
-static int csv_rows_flush(struct import *import)
-{
-  const struct trm_data_rows rows = {
-    .rows = import->rows,
-    .floats = import->x,
-    .target_class = import->target == TRM_TARGET_CLASS ? import->target_class : NULL,
-    .target_value = import->target == TRM_TARGET_VALUE ? import->target_value : NULL,
-  };
-  import->rows = 0;
-  return rows.rows ? trm_data_writer_append(import->writer, &rows) : TRM_OK;
-}
-
-static int csv_row_add(struct import *import, const struct table *table)
-{
-  const size_t label = import->columns.label, row = import->rows;
-  float *x = import->x + row * (import->columns.count - 1);
-  for (size_t i = 0; i < table->fields; i++)
-    if (i != label)
-      TRM_CHECK(csv_field_number(import, table, i, x++));
-  if (import->target == TRM_TARGET_VALUE)
-    TRM_CHECK(csv_field_number(import, table, label, &import->target_value[row]));
-  else if ((import->target_class[row] = trm_labels_index(&import->labels, table->field[label])) < 0)
-    return csv_field_error(import, table, label, "was not there a moment ago: the file changes");
-  import->rows++;
-  return import->rows == CHUNK ? csv_rows_flush(import) : TRM_OK;
-}
-
-/* Second pass: a file's rows become a split; after `cut` of them the test split begins. */
-static int csv_rows_copy(struct import *import, struct table *table, const char *split, uint64_t train_rows)
-{
-  TRM_CHECK(trm_data_writer_split(import->writer, split));
-  bool found;
-  for (uint64_t rows = 0;; rows++) {
-    TRM_CHECK(csv_row_next(&import->columns, table, &found));
+    TRM_CHECK(csv_table_open(&csv->table, path));
+    TRM_CHECK(csv_record_next(&csv->table, &found));
     if (!found)
-      return csv_rows_flush(import);
-    if (rows == train_rows) {
-      TRM_CHECK(csv_rows_flush(import));
-      TRM_CHECK(trm_data_writer_split(import->writer, "test"));
-    }
-    TRM_CHECK(csv_row_add(import, table));
+      return trm_error(TRM_FAILED, "%s: is empty", path);
+    TRM_CHECK(csv_columns_detect(&csv->columns, &csv->table, csv->label));
+    csv_close(csv); /* the first record may be a row: the file is read from its begin again */
   }
+  return csv_table_open(&csv->table, path);
 }
 
-static int csv_file_copy(struct import *import, const char *path, const char *split, uint64_t train_rows)
+static int csv_next(void *impl, const char **label)
 {
-  struct table table;
-  int status = csv_table_open(&table, path);
-  if (status == TRM_OK)
-    status = csv_rows_copy(import, &table, split, train_rows);
-  csv_table_close(&table);
-  return status;
+  struct csv *csv = impl;
+  bool found;
+  *label = NULL;
+  TRM_CHECK(csv_row_next(&csv->columns, &csv->table, &found));
+  if (!found)
+    return TRM_OK;
+  *label = csv->table.field[csv->columns.label];
+  return csv_is_missing(*label) ? csv_field_error(csv, csv->columns.label, "is a missing label") : TRM_OK;
 }
 
-static int csv_files_import(struct import *import)
+static int csv_label_error(const void *impl, const char *what)
 {
-  const struct trm_import_request *request = import->request;
-  const char *train = request->paths[0], *test = request->count == 2 ? request->paths[1] : NULL;
-  uint64_t rows, test_rows, train_rows = UINT64_MAX;
-  TRM_CHECK(csv_file_scan(import, train, &rows));
-  if (test)
-    TRM_CHECK(csv_file_scan(import, test, &test_rows));
-  else
-    TRM_CHECK(trm_import_train_rows(request, 0, rows, &train_rows));
-  const size_t features = import->columns.count - 1;
-  const struct trm_data_spec spec = {
-    .kind = TRM_DATA_VECTOR, .element = TRM_ELEMENT_FLOAT, .shape = {.dims = 1, .size = {features}}};
-  TRM_CHECK(trm_import_begin_labels(request, spec, "csv", import->target, &import->labels, &import->writer));
-  import->x = trm_alloc(CHUNK * features * sizeof *import->x, "csv rows");
-  int status = csv_file_copy(import, train, "train", train_rows);
-  if (status == TRM_OK && test)
-    status = csv_file_copy(import, test, "test", UINT64_MAX);
-  return trm_import_end(import->writer, status, 0);
+  const struct csv *csv = impl;
+  return csv_field_error(csv, csv->columns.label, what);
+}
+
+static int csv_add(void *impl, struct trm_data_rows *rows, bool *full)
+{
+  struct csv *csv = impl;
+  const size_t features = csv->columns.count - 1;
+  if (!csv->x)
+    csv->x = trm_alloc(CHUNK * features * sizeof *csv->x, "csv rows");
+  float *x = csv->x + rows->rows * features;
+  for (size_t i = 0; i < csv->columns.count; i++)
+    if (i != csv->columns.label)
+      TRM_CHECK(csv_field_number(csv, i, x++));
+  rows->floats = csv->x;
+  *full = rows->rows + 1 == CHUNK;
+  return TRM_OK;
+}
+
+static void csv_describe(const void *impl, struct trm_data_spec *spec)
+{
+  spec->kind = TRM_DATA_VECTOR;
+  spec->element = TRM_ELEMENT_FLOAT;
+  spec->shape = (struct trm_shape){.dims = 1, .size = {((const struct csv *)impl)->columns.count - 1}};
 }
 
 int trm_import_csv(const struct trm_import_request *request)
 {
-  struct import *import = trm_alloc(sizeof *import, "csv import");
-  import->request = request;
-  int status = trm_import_check(request, &import->target);
-  if (status == TRM_OK)
-    status = csv_files_import(import);
-  for (size_t i = 0; i < import->columns.count && import->columns.name; i++)
-    trm_free(import->columns.name[i]);
-  trm_free(import->columns.name);
-  trm_labels_free(&import->labels);
-  trm_free(import->x);
-  trm_free(import);
+  static const struct trm_row_format format = {
+    .name = "csv",
+    .open = csv_open,
+    .close = csv_close,
+    .next = csv_next,
+    .label_error = csv_label_error,
+    .add = csv_add,
+    .describe = csv_describe,
+  };
+  struct csv csv = {.label = request->label};
+  const int status = trm_import_rows(request, &format, &csv);
+  for (size_t i = 0; i < csv.columns.count && csv.columns.name; i++)
+    trm_free(csv.columns.name[i]);
+  trm_free(csv.columns.name);
+  trm_free(csv.x);
   return status;
 }

@@ -1,7 +1,6 @@
 /* Sparse rows in the text format of SVMlight and LIBSVM (Joachims 1999; Chang & Lin 2011):
  *   label index:value index:value ...   # comment
- * Indices count from 1 in the file and from 0 in the data set; they must ascend. The file is read twice: first for its
- * labels, which become classes in ascending order, then for its rows; so memory does not limit its size. */
+ * Indices count from 1 in the file and from 0 in the data set; they must ascend. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -9,62 +8,32 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "datasets/import.h"
 #include "datasets/file_reader.h"
+#include "datasets/import_rows.h"
 
-#define CHUNK_ROWS 1024
 #define CHUNK_ENTRIES ((size_t)1 << 20)
 
-/* Rows on their way to the writer. */
-struct batch {
-  size_t rows, entries_capacity;
-  int64_t starts[CHUNK_ROWS + 1];
-  int32_t *columns; /* (entries_room) */
+struct libsvm {
+  struct trm_reader *reader;
+  bool normalize;
+  char *label, *entries;              /* of the current row, owned by the reader */
+  int64_t starts[TRM_IMPORT_ROWS + 1]; /* of the rows gathered */
+  int32_t *columns;                   /* (entries gathered) */
   float *values;
-  int32_t target_class[CHUNK_ROWS];
-  float target_value[CHUNK_ROWS];
+  size_t columns_capacity, values_capacity;
+  size_t features;                    /* largest index so far */
 };
 
-struct import {
-  const struct trm_import_request *request;
-  enum trm_target_kind target;
-  struct trm_labels labels;
-  struct trm_data_writer *writer;
-  struct batch *batch;
-  size_t features; /* largest index so far */
-};
-
-static void libsvm_batch_grow(struct batch *batch, size_t entries)
+static int libsvm_open(void *impl, const char *path)
 {
-  if (entries <= batch->entries_capacity)
-    return;
-  const size_t capacity = 2 * entries, used = (size_t)batch->starts[batch->rows + 1];
-  int32_t *columns = trm_alloc(capacity * sizeof *columns, "libsvm indices");
-  float *values = trm_alloc(capacity * sizeof *values, "libsvm values");
-  if (used) {
-    memcpy(columns, batch->columns, used * sizeof *columns);
-    memcpy(values, batch->values, used * sizeof *values);
-  }
-  trm_free(batch->columns);
-  trm_free(batch->values);
-  batch->columns = columns;
-  batch->values = values;
-  batch->entries_capacity = capacity;
+  return trm_reader_open(&((struct libsvm *)impl)->reader, path);
 }
 
-static int libsvm_batch_flush(struct import *import)
+static void libsvm_close(void *impl)
 {
-  struct batch *batch = import->batch;
-  const struct trm_data_rows rows = {
-    .rows = batch->rows,
-    .starts = batch->starts,
-    .columns = batch->columns,
-    .values = batch->values,
-    .target_class = import->target == TRM_TARGET_CLASS ? batch->target_class : NULL,
-    .target_value = import->target == TRM_TARGET_VALUE ? batch->target_value : NULL,
-  };
-  batch->rows = 0;
-  return rows.rows ? trm_data_writer_append(import->writer, &rows) : TRM_OK;
+  struct libsvm *file = impl;
+  trm_reader_close(file->reader);
+  file->reader = NULL;
 }
 
 static bool libsvm_is_blank(char c)
@@ -72,56 +41,38 @@ static bool libsvm_is_blank(char c)
   return c == ' ' || c == '\t';
 }
 
-/* The next line that holds a row: its label, ended by a NUL, and what follows. *label is NULL at the end of the
- * file. */
-static int libsvm_row_next(struct trm_reader *reader, char **label, char **rest)
+/* Steps to the next line that holds a row; cuts it into its label and its entries. */
+static int libsvm_next(void *impl, const char **label)
 {
+  struct libsvm *file = impl;
   char *line;
   size_t length;
   *label = NULL;
-  while (!*label) {
-    TRM_CHECK(trm_reader_line(reader, &line, &length));
+  do {
+    TRM_CHECK(trm_reader_line(file->reader, &line, &length));
     if (!line)
       return TRM_OK;
     line[strcspn(line, "#")] = '\0';
-    while (libsvm_is_blank(*line))
-      line++;
-    if (*line)
-      *label = line;
-  }
-  char *end = *label + strcspn(*label, " \t");
-  *rest = *end ? end + 1 : end;
+    line += strspn(line, " \t");
+  } while (!*line);
+  char *end = line + strcspn(line, " \t");
+  file->entries = *end ? end + 1 : end;
   *end = '\0';
-  if (strchr(*label, ':'))
-    return trm_reader_error(reader, "the row begins with \"%s\" in place of a label", *label);
-  if (strchr(*label, ','))
-    return trm_reader_error(reader, "several labels in one row (\"%s\") are not supported", *label);
+  if (strchr(line, ':'))
+    return trm_reader_error(file->reader, "the row begins with \"%s\" in place of a label", line);
+  if (strchr(line, ','))
+    return trm_reader_error(file->reader, "several labels in one row (\"%s\") are not supported", line);
+  *label = file->label = line;
   return TRM_OK;
 }
 
-/* First pass: counts rows, gathers labels. */
-static int libsvm_labels_scan(struct import *import, const char *path, uint64_t *rows)
+static int libsvm_label_error(const void *impl, const char *what)
 {
-  struct trm_reader *reader;
-  TRM_CHECK(trm_reader_open(&reader, path));
-  char *label, *rest;
-  int status;
-  *rows = 0;
-  while ((status = libsvm_row_next(reader, &label, &rest)) == TRM_OK && label) {
-    ++*rows;
-    if (import->target == TRM_TARGET_CLASS && !trm_labels_add(&import->labels, label)) {
-      status = trm_reader_error(reader, "more than %d different labels; are they values? --target=value",
-                                TRM_MAX_LABELS);
-      break;
-    }
-  }
-  trm_reader_close(reader);
-  if (status == TRM_OK && *rows == 0)
-    return trm_error(TRM_FAILED, "%s: holds no rows", path);
-  return status;
+  const struct libsvm *file = impl;
+  return trm_reader_error(file->reader, "label \"%s\" %s", file->label, what);
 }
 
-/* Reads "index:value" at *text and steps over it. */
+/* Parses "index:value" at *text and steps over it. before: the index of the entry before it. */
 static int libsvm_entry_parse(const struct trm_reader *reader, char **text, int64_t before, int32_t *column,
                               float *value)
 {
@@ -167,95 +118,60 @@ static void libsvm_row_normalize(float *values, size_t n)
       values[i] = (float)(values[i] / sqrt(sum));
 }
 
-static int libsvm_row_add(struct import *import, const struct trm_reader *reader, const char *label, char *text)
+static int libsvm_add(void *impl, struct trm_data_rows *rows, bool *full)
 {
-  struct batch *batch = import->batch;
-  const size_t row = batch->rows, first = (size_t)batch->starts[row];
-  if (import->target == TRM_TARGET_CLASS) {
-    batch->target_class[row] = trm_labels_index(&import->labels, label);
-    if (batch->target_class[row] < 0)
-      return trm_reader_error(reader, "label \"%s\" was not there a moment ago: the file changes", label);
-  } else {
-    double value;
-    if (!trm_parse_number(label, &value) || fabs(value) > (double)FLT_MAX)
-      return trm_reader_error(reader, "label \"%s\" is not a number", label);
-    batch->target_value[row] = (float)value;
-  }
+  struct libsvm *file = impl;
+  const size_t first = (size_t)file->starts[rows->rows];
+  size_t entry = first;
   int64_t before = 0;
-  batch->starts[row + 1] = batch->starts[row];
-  while (libsvm_is_blank(*text))
-    text++;
-  while (*text) {
-    const size_t entry = (size_t)batch->starts[row + 1];
-    libsvm_batch_grow(batch, entry + 1);
-    TRM_CHECK(libsvm_entry_parse(reader, &text, before, &batch->columns[entry], &batch->values[entry]));
-    before = batch->columns[entry] + (int64_t)1;
-    batch->starts[row + 1]++;
-    while (libsvm_is_blank(*text))
-      text++;
+  for (char *text = file->entries + strspn(file->entries, " \t"); *text; text += strspn(text, " \t")) {
+    file->columns = trm_grow(file->columns, &file->columns_capacity, entry, entry + 1, sizeof *file->columns, "indices");
+    file->values = trm_grow(file->values, &file->values_capacity, entry, entry + 1, sizeof *file->values, "values");
+    TRM_CHECK(libsvm_entry_parse(file->reader, &text, before, &file->columns[entry], &file->values[entry]));
+    before = file->columns[entry++] + (int64_t)1;
   }
-  if ((size_t)before > import->features)
-    import->features = (size_t)before;
-  if (import->request->normalize)
-    libsvm_row_normalize(batch->values + first, (size_t)batch->starts[row + 1] - first);
-  batch->rows++;
-  if (batch->rows == CHUNK_ROWS || (size_t)batch->starts[batch->rows] >= CHUNK_ENTRIES)
-    return libsvm_batch_flush(import);
+  file->starts[rows->rows + 1] = (int64_t)entry;
+  if ((size_t)before > file->features)
+    file->features = (size_t)before;
+  if (file->normalize)
+    libsvm_row_normalize(file->values + first, entry - first);
+  rows->starts = file->starts;
+  rows->columns = file->columns;
+  rows->values = file->values;
+  *full = entry >= CHUNK_ENTRIES;
   return TRM_OK;
 }
 
-/* Second pass: a file's rows become a split; after `cut` of them the test split begins. */
-static int libsvm_rows_copy(struct import *import, const char *path, const char *split, uint64_t train_rows)
+static void libsvm_describe(const void *impl, struct trm_data_spec *spec)
 {
-  struct trm_reader *reader;
-  TRM_CHECK(trm_reader_open(&reader, path));
-  char *label, *rest;
-  uint64_t rows = 0;
-  int status = trm_data_writer_split(import->writer, split);
-  while (status == TRM_OK && (status = libsvm_row_next(reader, &label, &rest)) == TRM_OK && label) {
-    if (rows++ == train_rows) {
-      status = libsvm_batch_flush(import);
-      if (status == TRM_OK)
-        status = trm_data_writer_split(import->writer, "test");
-    }
-    if (status == TRM_OK)
-      status = libsvm_row_add(import, reader, label, rest);
-  }
-  if (status == TRM_OK)
-    status = libsvm_batch_flush(import);
-  trm_reader_close(reader);
-  return status;
+  (void)impl;
+  spec->kind = TRM_DATA_CSR;
+  spec->element = TRM_ELEMENT_FLOAT;
+  spec->shape.dims = 1;
 }
 
-static int libsvm_files_import(struct import *import)
+static size_t libsvm_features(const void *impl)
 {
-  const struct trm_import_request *request = import->request;
-  const char *train = request->paths[0], *test = request->count == 2 ? request->paths[1] : NULL;
-  uint64_t rows, test_rows, train_rows = UINT64_MAX;
-  TRM_CHECK(libsvm_labels_scan(import, train, &rows));
-  if (test)
-    TRM_CHECK(libsvm_labels_scan(import, test, &test_rows));
-  else
-    TRM_CHECK(trm_import_train_rows(request, 0, rows, &train_rows));
-  const struct trm_data_spec spec = {.kind = TRM_DATA_CSR, .element = TRM_ELEMENT_FLOAT, .shape = {.dims = 1}};
-  TRM_CHECK(trm_import_begin_labels(request, spec, "libsvm", import->target, &import->labels, &import->writer));
-  int status = libsvm_rows_copy(import, train, "train", train_rows);
-  if (status == TRM_OK && test)
-    status = libsvm_rows_copy(import, test, "test", UINT64_MAX);
-  if (status == TRM_OK && import->features == 0)
-    status = trm_error(TRM_FAILED, "%s: no row has an entry", train);
-  return trm_import_end(import->writer, status, import->features);
+  return ((const struct libsvm *)impl)->features;
 }
 
 int trm_import_libsvm(const struct trm_import_request *request)
 {
-  struct import import = {.request = request};
-  TRM_CHECK(trm_import_check(request, &import.target));
-  import.batch = trm_alloc(sizeof *import.batch, "libsvm rows");
-  const int status = libsvm_files_import(&import);
-  trm_free(import.batch->columns);
-  trm_free(import.batch->values);
-  trm_free(import.batch);
-  trm_labels_free(&import.labels);
+  static const struct trm_row_format format = {
+    .name = "libsvm",
+    .open = libsvm_open,
+    .close = libsvm_close,
+    .next = libsvm_next,
+    .label_error = libsvm_label_error,
+    .add = libsvm_add,
+    .describe = libsvm_describe,
+    .features = libsvm_features,
+  };
+  struct libsvm *file = trm_alloc(sizeof *file, "libsvm rows");
+  file->normalize = request->normalize;
+  const int status = trm_import_rows(request, &format, file);
+  trm_free(file->columns);
+  trm_free(file->values);
+  trm_free(file);
   return status;
 }

@@ -146,6 +146,7 @@ static int text_files_import(const struct trm_import_request *request, int32_t *
     .vocabulary = vocabulary,
     .encoding = &encoding,
     .source = source,
+    .split = train_count < count ? "last" : NULL,
   };
   struct trm_data_writer *writer;
   int status = trm_import_begin(request, spec, &writer);
@@ -185,8 +186,11 @@ static int text_request_check(const struct trm_import_request *request, bool *ch
 int trm_import_text(const struct trm_import_request *request)
 {
   enum trm_target_kind target;
-  bool characters;
-  TRM_CHECK(trm_import_check(request, &target));
+  bool characters, random_split;
+  TRM_CHECK(trm_import_check(request, &target, &random_split));
+  if (request->split && random_split)
+    return trm_error(TRM_USAGE, "--split=random: a text is not shuffled, its last part becomes the test split; leave "
+                     "out --split");
   TRM_CHECK(text_request_check(request, &characters));
   if (!characters)
     return trm_import_tokens(request);

@@ -45,7 +45,7 @@ static void tokens_word_count(struct counts *counts, const char *word, size_t by
     const size_t length = bytes - from < BPE_MAX_BYTES ? bytes - from : BPE_MAX_BYTES;
     const size_t number = wordset_add(&counts->set, word + from, length, &added);
     counts->count =
-      array_grow(counts->count, &counts->capacity, number, number + 1, sizeof *counts->count, "counts of words");
+      trm_grow(counts->count, &counts->capacity, number, number + 1, sizeof *counts->count, "counts of words");
     counts->count[number]++;
   }
 }
@@ -130,7 +130,7 @@ static int tokens_copy(struct trm_data_writer *writer, const char *path, const c
 }
 
 static int tokens_files_import(const struct trm_import_request *request, const struct vocabulary *vocabulary,
-                               uint64_t split_at, struct trm_tokenizer *tokenizer)
+                               uint64_t size, uint64_t split_at, struct trm_tokenizer *tokenizer)
 {
   const bool bytes = !strcmp(request->tokens, "bytes");
   char *source = trm_format("text file %s, by %s%s", request->paths[0], bytes ? "bytes" : "byte pairs of ",
@@ -143,6 +143,7 @@ static int tokens_files_import(const struct trm_import_request *request, const s
     .vocabulary = vocabulary->size,
     .encoding = &vocabulary->encoding,
     .source = source,
+    .split = split_at < size ? "last" : NULL,
   };
   struct trm_data_writer *writer;
   int status = trm_import_begin(request, spec, &writer);
@@ -169,7 +170,7 @@ int trm_import_tokens(const struct trm_import_request *request)
   int status = trm_tokenizer_open(&tokenizer, request->vocabulary_file ? request->vocabulary_file : request->paths[0],
                                   &vocabulary.encoding, vocabulary.name, vocabulary.size);
   if (status == TRM_OK)
-    status = tokens_files_import(request, &vocabulary, split_at, tokenizer);
+    status = tokens_files_import(request, &vocabulary, size, split_at, tokenizer);
   trm_tokenizer_close(tokenizer);
   vocabulary_free(&vocabulary);
   return status;

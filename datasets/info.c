@@ -206,6 +206,17 @@ static int info_split_report(struct report *report, struct data_split *split, co
   return status;
 }
 
+/* How an import cut the test split from one file. */
+static void info_print_split_rule(struct report *report, hid_t file)
+{
+  char *split = h5_get_text(file, "split");
+  uint64_t seed;
+  info_print_text(report, "split_rule", split);
+  if (h5_get_integer(file, "split_seed", &seed))
+    info_print_integer(report, "split_seed", seed);
+  trm_free(split);
+}
+
 static int info_dataset_report(struct report *report, const char *path, hid_t file, bool check)
 {
   struct data_head head;
@@ -231,6 +242,7 @@ static int info_dataset_report(struct report *report, const char *path, hid_t fi
     info_print_real(report, "shift", (double)head.shift);
   }
   info_print_text(report, "source", head.source);
+  info_print_split_rule(report, file);
   info_print_text(report, "digest", head.digest);
   trm_sha256_begin(&digest);
   int status = TRM_OK, splits = 0;
@@ -284,11 +296,19 @@ static int info_compare_names(const void *a, const void *b)
   return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Says what one tensor is; check: reads it, into the hash too. */
-static int info_tensor_report(struct report *report, const char *path, hid_t group, const char *group_name,
-                              const char *name, bool print, bool check, struct trm_sha256 *hash)
+/* A group of tensors of a checkpoint. */
+struct tensor_group {
+  const char *path, *name;  /* of the file; "weights" */
+  hid_t group;
+  bool print, check;        /* print shapes; read every value */
+  struct trm_sha256 *hash;  /* of the values read, or NULL */
+};
+
+/* Prints the shape of a tensor, reads its values, as the group says. */
+static int info_tensor_report(struct report *report, const struct tensor_group *tensors, const char *name)
 {
-  const hid_t dataset = H5Dopen2(group, name, H5P_DEFAULT);
+  const char *path = tensors->path, *group_name = tensors->name;
+  const hid_t dataset = H5Dopen2(tensors->group, name, H5P_DEFAULT);
   if (dataset < 0)
     return h5_error(path, "%s/%s cannot be opened", group_name, name);
   const hid_t space = H5Dget_space(dataset);
@@ -301,48 +321,47 @@ static int info_tensor_report(struct report *report, const char *path, hid_t gro
     status = h5_error(path, "%s/%s has no readable shape", group_name, name);
   for (int d = 0; status == TRM_OK && d < shape.dims; d++)
     shape.size[d] = (size_t)size[d];
-  if (status == TRM_OK && print && report->json) {
+  if (status == TRM_OK && tensors->print && report->json) {
     trm_json_list(&report->out, name);
     for (int d = 0; d < shape.dims; d++)
       trm_json_integer(&report->out, NULL, (int64_t)shape.size[d]);
     trm_json_end(&report->out);
-  } else if (status == TRM_OK && print) {
+  } else if (status == TRM_OK && tensors->print) {
     printf("  %-20s %s\n", name, trm_shape_text(&shape));
   }
-  if (status == TRM_OK && check) {
+  if (status == TRM_OK && tensors->check) {
     const size_t count = trm_shape_count(&shape);
     float *values = trm_alloc(count * sizeof *values, name);
     if (H5Dread(dataset, H5T_IEEE_F32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
       status = h5_error(path, "%s/%s is damaged or cannot be read", group_name, name);
-    else if (hash)
-      trm_sha256_add(hash, values, count * sizeof *values);
+    else if (tensors->hash)
+      trm_sha256_add(tensors->hash, values, count * sizeof *values);
     trm_free(values);
   }
   H5Dclose(dataset);
   return status;
 }
 
-static int info_tensors_report(struct report *report, const char *path, hid_t file, const char *group_name, bool print,
-                               bool check, struct trm_sha256 *hash)
+static int info_tensors_report(struct report *report, hid_t file, struct tensor_group of)
 {
-  const hid_t group = H5Gopen2(file, group_name, H5P_DEFAULT);
-  if (group < 0)
-    return h5_error(path, "%s is missing or damaged", group_name);
+  of.group = H5Gopen2(file, of.name, H5P_DEFAULT);
+  if (of.group < 0)
+    return h5_error(of.path, "%s is missing or damaged", of.name);
   struct tensors *tensors = trm_alloc(sizeof *tensors, "names of parameters");
   int status = TRM_OK;
-  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, info_tensor_add, tensors) < 0)
-    status = h5_error(path, "%s is damaged", group_name);
+  if (H5Literate(of.group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, info_tensor_add, tensors) < 0)
+    status = h5_error(of.path, "%s is damaged", of.name);
   qsort(tensors->name, (size_t)tensors->count, sizeof tensors->name[0], info_compare_names);
-  if (print && report->json)
+  if (of.print && report->json)
     trm_json_object(&report->out, "parameters");
   for (int i = 0; i < tensors->count && status == TRM_OK; i++)
-    status = info_tensor_report(report, path, group, group_name, tensors->name[i], print, check, hash);
-  if (print && report->json)
+    status = info_tensor_report(report, &of, tensors->name[i]);
+  if (of.print && report->json)
     trm_json_end(&report->out);
   for (int i = 0; i < tensors->count; i++)
     trm_free(tensors->name[i]);
   trm_free(tensors);
-  H5Gclose(group);
+  H5Gclose(of.group);
   return status;
 }
 
@@ -393,10 +412,11 @@ static int info_checkpoint_report(struct report *report, const char *path, hid_t
   info_print_checkpoint(report, path, &c, hex);
   struct trm_sha256 hash;
   trm_sha256_begin(&hash);
-  int status = info_tensors_report(report, path, file, "weights", true, check, &hash);
+  int status = info_tensors_report(
+    report, file, (struct tensor_group){.path = path, .name = "weights", .print = true, .check = check, .hash = &hash});
   for (int i = 1; i < c.states && check && status == TRM_OK; i++) {
     char *group_name = trm_format("states/%s", c.state_name[i]);
-    status = info_tensors_report(report, path, file, group_name, false, true, NULL);
+    status = info_tensors_report(report, file, (struct tensor_group){.path = path, .name = group_name, .check = true});
     trm_free(group_name);
   }
   if (status == TRM_OK && check)

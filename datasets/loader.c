@@ -83,7 +83,7 @@ static void loader_mode_choose(struct loader *loader, enum trm_split split, cons
   const uint64_t bytes = (csr ? csr_bytes : loader->rows * row_bytes) + loader->rows * loader->y_bytes;
   const uint64_t memory = (uint64_t)options->data.memory, batch = (uint64_t)options->train.batch;
   /* the test split is never shuffled */
-  const bool shuffle = split == TRM_SPLIT_TRAIN && strcmp(options->data.shuffle, "no") != 0;
+  const bool shuffle = split == TRM_SPLIT_TRAIN && options->data.shuffle;
   const size_t rows_per_block = block_rows(row_bytes);
   uint64_t window = memory / 2 / (rows_per_block * (row_bytes + loader->y_bytes));
   /* a batch must not reach over more than two windows, even if one of them has the short block */
@@ -215,7 +215,7 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
   int status = trm_agree(comm, loader_file_open(loader, split, options));
   if (status == TRM_OK) {
     loader_mode_choose(loader, split, options);
-    loader->owns_node = strcmp(options->parallel.share, "none") != 0;
+    loader->owns_node = options->parallel.share != TRM_SHARE_NONE;
     loader->node = loader->owns_node ? comm->ops->split_node(comm, options->parallel.share) : trm_comm_self();
     loader->threads = loader_thread_count(loader, options);
     if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_IN_MEMORY)

@@ -1,4 +1,4 @@
-/* The answers of a model to a data set, as an HDF5 file: /scores (N, C) float32, /class (N) int32, /class_names. */
+/* Predictions of a model as an HDF5 file: /scores (N, C) float32, /class (N) int32, /class_names. */
 #include <stdio.h>
 
 #include "core/memory.h"
@@ -19,33 +19,24 @@ static bool predictions_array_put(hid_t file, const char *name, int dims, const 
   return good && closed;
 }
 
-static int predictions_file_write(const char *path, const char *temporary, const float *scores,
-                                  const int32_t *predicted, size_t n, size_t c, char *const *class_names,
-                                  size_t classes)
+int trm_predictions_write(const char *path, const struct trm_predictions *p)
 {
-  hid_t file;
-  TRM_CHECK(h5_create(temporary, H5_PREDICTIONS, &file));
-  const hsize_t size[2] = {n, c};
-  bool good = predictions_array_put(file, "scores", 2, size, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, scores);
-  if (predicted)
-    good = good && predictions_array_put(file, "class", 1, size, H5T_STD_I32LE, H5T_NATIVE_INT32, predicted);
-  if (class_names)
-    good = good && h5_put_texts(file, "class_names", (const char *const *)class_names, classes);
-  if (!good) {
-    h5_error(path, "cannot write the answers");
-    h5_discard(&file, temporary);
-    return TRM_FAILED;
-  }
-  return h5_commit(&file, temporary, path);
-}
-
-int trm_predictions_write(const char *path, const float *scores, const int32_t *predicted, size_t n, size_t c,
-                          char *const *class_names, size_t classes)
-{
-  char *temporary = trm_format("%s.new", path);
+  struct h5_output output;
+  TRM_CHECK(h5_output_open(&output, path, H5_PREDICTIONS, true));
+  const hsize_t size[2] = {p->rows, p->columns};
   h5_enter();
-  const int status = predictions_file_write(path, temporary, scores, predicted, n, c, class_names, classes);
+  bool good = predictions_array_put(output.file, "scores", 2, size, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, p->scores);
+  if (p->predicted)
+    good = good && predictions_array_put(output.file, "class", 1, size, H5T_STD_I32LE, H5T_NATIVE_INT32, p->predicted);
+  if (p->class_names)
+    good = good && h5_put_texts(output.file, "class_names", (const char *const *)p->class_names, p->classes);
+  int status = TRM_FAILED;
+  if (good) {
+    status = h5_output_commit(&output);
+  } else {
+    h5_error(path, "the predictions cannot be written");
+    h5_output_discard(&output);
+  }
   h5_leave();
-  trm_free(temporary);
   return status;
 }

@@ -32,7 +32,7 @@ static int text_chunks_read_more(struct text_chunks *chunks)
 {
   const size_t want = chunks->filled > MIN_CHUNK ? chunks->filled : MIN_CHUNK;
   size_t got;
-  chunks->buffer = array_grow(chunks->buffer, &chunks->capacity, chunks->filled, chunks->filled + want, 1, "text");
+  chunks->buffer = trm_grow(chunks->buffer, &chunks->capacity, chunks->filled, chunks->filled + want, 1, "text");
   TRM_CHECK(trm_reader_read(chunks->reader, chunks->buffer + chunks->filled, want, &got));
   chunks->ended = got == 0;
   if (chunks->bytes) {

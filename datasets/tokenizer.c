@@ -144,7 +144,7 @@ static int tokenizer_init(struct trm_tokenizer *t, const char *from, const struc
     return trm_error(TRM_FAILED, "%s: a vocabulary of bytes has 256 tokens, not %zu", from, t->size);
   TRM_CHECK(tokenizer_names_add(t, from, name));
   tokenizer_texts_make(t, name);
-  t->cache_start = array_grow(NULL, &t->cache_capacity, 0, 1, sizeof *t->cache_start, "words");
+  t->cache_start = trm_grow(NULL, &t->cache_capacity, 0, 1, sizeof *t->cache_start, "words");
   return t->kind == KIND_BPE ? tokenizer_merges_init(t, from, encoding, name) : TRM_OK;
 }
 
@@ -190,7 +190,7 @@ void trm_tokenizer_close(struct trm_tokenizer *t)
 static int32_t *tokenizer_tokens_reserve(struct trm_tokens *tokens, size_t more)
 {
   tokens->token =
-    array_grow(tokens->token, &tokens->capacity, tokens->count, tokens->count + more, sizeof *tokens->token, "tokens");
+    trm_grow(tokens->token, &tokens->capacity, tokens->count, tokens->count + more, sizeof *tokens->token, "tokens");
   return tokens->token + tokens->count;
 }
 
@@ -235,7 +235,7 @@ static void tokenizer_word_encode(struct trm_tokenizer *t, const char *word, siz
       merged[i] = t->byte_token[(unsigned char)word[i]];
     t->cache_tokens.count += bpe_apply(t->bpe, merged, bytes);
     t->cache_start =
-      array_grow(t->cache_start, &t->cache_capacity, number + 1, number + 2, sizeof *t->cache_start, "words");
+      trm_grow(t->cache_start, &t->cache_capacity, number + 1, number + 2, sizeof *t->cache_start, "words");
     t->cache_start[number + 1] = t->cache_tokens.count;
   }
   const size_t count = t->cache_start[number + 1] - t->cache_start[number];

@@ -117,7 +117,7 @@ static int vocabulary_merge_read(struct vocabulary *v, const struct trm_reader *
                               i ? line + left + 1 : line);
   if (!makes)
     return trm_reader_error(reader, "the vocabulary has not what the merge \"%s\" makes", line);
-  v->encoding.merge = array_grow(v->encoding.merge, capacity, v->encoding.merges, v->encoding.merges + 1,
+  v->encoding.merge = trm_grow(v->encoding.merge, capacity, v->encoding.merges, v->encoding.merges + 1,
                                  sizeof *v->encoding.merge, "merges");
   v->encoding.merge[v->encoding.merges][0] = (int32_t)pair[0];
   v->encoding.merge[v->encoding.merges++][1] = (int32_t)pair[1];

@@ -4,19 +4,6 @@
 
 #include "core/memory.h"
 
-void *array_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what)
-{
-  if (needed <= *capacity)
-    return array;
-  const size_t larger_capacity = needed + needed / 2 + 16;
-  void *larger = trm_alloc(larger_capacity * element, what);
-  if (used)
-    memcpy(larger, array, used * element);
-  trm_free(array);
-  *capacity = larger_capacity;
-  return larger;
-}
-
 /* FNV-1a (Fowler, Noll, Vo), its upper half folded in. */
 static uint32_t wordset_hash(const char *text, size_t length)
 {
@@ -69,9 +56,9 @@ size_t wordset_add(struct wordset *set, const char *text, size_t length, bool *a
   *added = !set->slot[at];
   if (!*added)
     return set->slot[at] - 1;
-  set->text = array_grow(set->text, &set->text_capacity, set->text_bytes, set->text_bytes + length, 1, "words");
+  set->text = trm_grow(set->text, &set->text_capacity, set->text_bytes, set->text_bytes + length, 1, "words");
   memcpy(set->text + set->text_bytes, text, length);
-  set->word = array_grow(set->word, &set->capacity, set->count, set->count + 1, sizeof *set->word, "words");
+  set->word = trm_grow(set->word, &set->capacity, set->count, set->count + 1, sizeof *set->word, "words");
   set->word[set->count] = (struct wordset_word){.at = set->text_bytes, .length = (uint32_t)length, .hash = hash};
   set->text_bytes += length;
   set->slot[at] = (uint32_t)++set->count;

@@ -1,13 +1,10 @@
-/* Strings of bytes, each kept once and numbered as they come; and arrays that grow (private to datasets/). */
+/* Strings of bytes, each kept once and numbered as they come (private to datasets/). */
 #ifndef TRM_DATASETS_WORDSET_H
 #define TRM_DATASETS_WORDSET_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-/* Room for `wanted` elements; keeps the first `used`. Returns the array, which may have moved. */
-void *array_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what);
 
 /* Begins as {0}. */
 struct wordset {

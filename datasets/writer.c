@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/sha256.h"
 #include "core/status.h"
@@ -35,13 +36,15 @@ struct output {
 };
 
 struct trm_data_writer {
-  char *path, *temporary_path;         /* the file, and what it is called until it is complete */
+  struct h5_output h5;
+  const char *path;           /* of h5 */
   struct trm_data_spec spec; /* texts are copies */
   char **names;
-  hid_t file, group;
+  hid_t group;                /* of the split, -1: none is open */
   char split[16];
   uint64_t rows, entries, text_bytes; /* of the split */
   int64_t largest_class, largest_column; /* of all splits */
+  bool *class_present; /* (classes) of the split; NULL: rows have no class */
   struct output output[MAX_ARRAYS];
   int outputs;
   struct trm_sha256 digest;
@@ -89,8 +92,8 @@ static int writer_output_begin(struct trm_data_writer *writer, const char *name,
     h5_leave();
     return status;
   }
-  char *spool_path = trm_format("%s.%s", writer->temporary_path, name);
-  out->spool = open(spool_path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  char *spool_path = trm_format("%s.%s", writer->h5.temporary, name);
+  out->spool = open(spool_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   const int reason = errno;
   if (out->spool >= 0)
     unlink(spool_path);
@@ -142,15 +145,8 @@ static int writer_output_flush(struct trm_data_writer *writer, struct output *ou
   const size_t bytes = out->filled * out->row_bytes;
   trm_sha256_add(&out->hash, out->block, bytes);
   if (out->spool >= 0) {
-    if (out->checksum_count == out->checksum_capacity) {
-      const size_t capacity = out->checksum_capacity ? 2 * out->checksum_capacity : 1024;
-      uint64_t *larger = trm_alloc(capacity * sizeof *larger, "block sums");
-      if (out->checksum_count)
-        memcpy(larger, out->checksums, out->checksum_count * sizeof *larger);
-      trm_free(out->checksums);
-      out->checksums = larger;
-      out->checksum_capacity = capacity;
-    }
+    out->checksums = trm_grow(out->checksums, &out->checksum_capacity, out->checksum_count, out->checksum_count + 1,
+                              sizeof *out->checksums, "block sums");
     out->checksums[out->checksum_count++] = block_checksum(out->block, bytes);
     TRM_CHECK(writer_spool_write(writer, out->spool, out->block, bytes));
   } else {
@@ -278,10 +274,26 @@ static void writer_split_free(struct trm_data_writer *writer)
   writer->group = -1;
 }
 
+/* Warns of classes without a row in the split, and forgets which have one. */
+static void writer_classes_check(struct trm_data_writer *writer)
+{
+  size_t missing = 0, first = 0;
+  for (size_t i = writer->spec.classes; writer->class_present && i-- > 0; writer->class_present[i] = false)
+    if (!writer->class_present[i]) {
+      missing++;
+      first = i;
+    }
+  if (missing)
+    trm_warn("%s: the %s split has no row of class %zu%s%s%s (%zu of %zu classes have none)", writer->path,
+             writer->split, first, writer->names ? " (" : "", writer->names ? writer->names[first] : "",
+             writer->names ? ")" : "", missing, writer->spec.classes);
+}
+
 static int writer_split_end(struct trm_data_writer *writer)
 {
   if (writer->group < 0)
     return TRM_OK;
+  writer_classes_check(writer);
   int status = TRM_OK;
   if (writer->spec.kind == TRM_DATA_CSR) { /* the end of the last row */
     const int64_t end = (int64_t)writer->entries;
@@ -305,7 +317,7 @@ int trm_data_writer_split(struct trm_data_writer *writer, const char *split)
   snprintf(writer->split, sizeof writer->split, "%s", split);
   writer->rows = writer->entries = writer->text_bytes = 0;
   h5_enter();
-  writer->group = H5Gcreate2(writer->file, split, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  writer->group = H5Gcreate2(writer->h5.file, split, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   int status = writer->group < 0 ? h5_error(writer->path, "%s cannot be made", split) : TRM_OK;
   h5_leave();
   const struct trm_data_spec *spec = &writer->spec;
@@ -397,6 +409,8 @@ int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data
                            (unsigned long long)(writer->rows + i), rows->target_class[i]);
         if (rows->target_class[i] > writer->largest_class)
           writer->largest_class = rows->target_class[i];
+        if ((size_t)rows->target_class[i] < spec->classes)
+          writer->class_present[rows->target_class[i]] = true;
       }
       TRM_CHECK(writer_output_add(writer, y, rows->target_class, rows->rows));
     } else {
@@ -415,8 +429,7 @@ static void writer_free(struct trm_data_writer *writer)
   writer_split_free(writer);
   trm_free((char *)writer->spec.source);
   trm_free(writer->names);
-  trm_free(writer->path);
-  trm_free(writer->temporary_path);
+  trm_free(writer->class_present);
   trm_free(writer);
 }
 
@@ -428,8 +441,6 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
   if (spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_VALUE && spec->classes == 0)
     return trm_error(TRM_FAILED, "%s: samples have no target values", path);
   struct trm_data_writer *writer = trm_alloc(sizeof *writer, "the data set writer");
-  writer->path = trm_strdup(path);
-  writer->temporary_path = trm_format("%s.new", path);
   writer->group = -1;
   writer->largest_class = writer->largest_column = -1;
   writer->spec = *spec;
@@ -446,12 +457,15 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
     }
   }
   writer->spec.class_names = (const char *const *)writer->names;
+  if (spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_CLASS)
+    writer->class_present = trm_alloc(spec->classes, "classes of a split");
   trm_sha256_begin(&writer->digest);
-  const int status = h5_create(writer->temporary_path, H5_DATASET, &writer->file);
+  const int status = h5_output_open(&writer->h5, path, H5_DATASET, true);
   if (status != TRM_OK) {
     writer_free(writer);
     return status;
   }
+  writer->path = writer->h5.path;
   *handle = writer;
   return TRM_OK;
 }
@@ -473,36 +487,36 @@ static int writer_describe(struct trm_data_writer *writer)
   for (int d = 0; d < spec->shape.dims; d++)
     size[d] = spec->shape.size[d];
   h5_enter();
-  bool done = h5_put_text(writer->file, "kind", trm_data_kind_name(spec->kind)) &&
-              h5_put_text(writer->file, "target", target) && h5_put_text(writer->file, "source", spec->source) &&
-              h5_put_text(writer->file, "digest", hex);
+  bool done = h5_put_text(writer->h5.file, "kind", trm_data_kind_name(spec->kind)) &&
+              h5_put_text(writer->h5.file, "target", target) && h5_put_text(writer->h5.file, "source", spec->source) &&
+              h5_put_text(writer->h5.file, "digest", hex);
   if (tokens)
-    done = done && h5_put_integer(writer->file, "vocabulary", spec->vocabulary);
+    done = done && h5_put_integer(writer->h5.file, "vocabulary", spec->vocabulary);
   else
-    done = done && h5_put_integer(writer->file, "classes", spec->classes) &&
-           h5_put_integers(writer->file, "shape", size, spec->shape.dims);
+    done = done && h5_put_integer(writer->h5.file, "classes", spec->classes) &&
+           h5_put_integers(writer->h5.file, "shape", size, spec->shape.dims);
   if (bytes)
-    done = done && h5_put_real(writer->file, "scale", spec->scale) && h5_put_real(writer->file, "shift", spec->shift);
+    done = done && h5_put_real(writer->h5.file, "scale", spec->scale) &&
+           h5_put_real(writer->h5.file, "shift", spec->shift);
+  if (spec->split)
+    done = done && h5_put_text(writer->h5.file, "split", spec->split);
+  if (spec->split && !strcmp(spec->split, "random"))
+    done = done && h5_put_integer(writer->h5.file, "split_seed", spec->split_seed);
   if (spec->encoding)
-    done = done && encoding_put(writer->file, spec->encoding);
+    done = done && encoding_put(writer->h5.file, spec->encoding);
   if (spec->class_names)
-    done = done && h5_put_texts(writer->file, "class_names", spec->class_names, spec->classes);
+    done = done && h5_put_texts(writer->h5.file, "class_names", spec->class_names, spec->classes);
   const int status = done ? TRM_OK : h5_error(writer->path, "cannot be described");
   h5_leave();
   return status;
 }
 
-int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size_t classes)
+int trm_data_writer_finish(struct trm_data_writer *writer, size_t features)
 {
   struct trm_data_spec *spec = &writer->spec;
   int status = writer_split_end(writer);
   if (spec->kind == TRM_DATA_CSR && features)
     spec->shape = (struct trm_shape){.dims = 1, .size = {features}};
-  if (classes && spec->target == TRM_TARGET_CLASS) {
-    if (spec->class_names && classes != spec->classes && status == TRM_OK)
-      status = trm_error(TRM_FAILED, "%s: %zu class names for %zu classes", writer->path, spec->classes, classes);
-    spec->classes = classes;
-  }
   if (status == TRM_OK && spec->kind == TRM_DATA_CSR &&
       writer->largest_column >= (int64_t)trm_shape_count(&spec->shape))
     status = trm_error(TRM_FAILED, "%s: has column %lld, but %zu features", writer->path,
@@ -514,9 +528,9 @@ int trm_data_writer_finish(struct trm_data_writer *writer, size_t features, size
   if (status == TRM_OK)
     status = writer_describe(writer);
   if (status == TRM_OK)
-    status = h5_commit(&writer->file, writer->temporary_path, writer->path);
+    status = h5_output_commit(&writer->h5);
   else
-    h5_discard(&writer->file, writer->temporary_path);
+    h5_output_discard(&writer->h5);
   writer_free(writer);
   return status;
 }
@@ -525,6 +539,6 @@ void trm_data_writer_abandon(struct trm_data_writer *writer)
 {
   if (!writer)
     return;
-  h5_discard(&writer->file, writer->temporary_path);
+  h5_output_discard(&writer->h5);
   writer_free(writer);
 }

@@ -59,7 +59,7 @@ static int job_choose_threads(struct trm_comm *node, int requested, bool *oversu
 static int job_open_device(struct trm_job *job)
 {
   struct trm_comm *comm = job->modules.comm;
-  struct trm_comm *node = comm->ops->split_node(comm, "node");
+  struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
   bool oversubscribed;
   const int threads = job_choose_threads(node, (int)job->options.parallel.threads, &oversubscribed);
   const int index = node->rank;

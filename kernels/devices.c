@@ -14,7 +14,7 @@ static int devices_open_one(struct trm_device *device, const struct trm_device_o
   return ops->open(device, index, threads, products);
 }
 
-int trm_device_open(struct trm_device *device, const char *name, const char *blas, const char *matmul, int index,
+int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
                     int threads)
 {
   const struct trm_blas_ops *products = trm_blas_find(blas, matmul);

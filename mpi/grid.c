@@ -42,7 +42,7 @@ int trm_grid_shape(const struct trm_options *options, int ranks, int size[TRM_AX
 /* All ranks, those of a node one after the other, nodes in order of their first ranks. */
 static struct trm_comm *grid_order_by_nodes(struct trm_comm *comm)
 {
-  struct trm_comm *node = comm->ops->split_node(comm, "node");
+  struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
   int32_t first = comm->rank;
   node->ops->broadcast(node, &first, 1, TRM_INT32, 0);
   node->ops->release(node);
@@ -85,7 +85,7 @@ void trm_grid_announce(const struct trm_grid *grid)
     return;
   int32_t inside[TRM_AXES]; /* is the whole axis on one node? */
   for (int a = 0; a < TRM_AXES; a++) {
-    struct trm_comm *node = grid->axis[a]->ops->split_node(grid->axis[a], "node");
+    struct trm_comm *node = grid->axis[a]->ops->split_node(grid->axis[a], TRM_SHARE_NODE);
     inside[a] = node->size == size[a];
     node->ops->release(node);
   }

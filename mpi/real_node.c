@@ -60,13 +60,13 @@ static MPI_Comm real_node_split_and_free(MPI_Comm mpi, int color)
   return group;
 }
 
-/* domain "numa": ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks of
+/* TRM_SHARE_NUMA: ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks of
  * the job in a row for a node, whoever asks: several nodes to try on one machine. */
-struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain)
+struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   MPI_Comm node;
   MPI_Comm_split_type(real_of(comm)->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  if (strcmp(domain, "numa") == 0) {
+  if (domain == TRM_SHARE_NUMA) {
     const int numa = real_node_numa_bound();
     int lowest;
     MPI_Allreduce(&numa, &lowest, 1, MPI_INT, MPI_MIN, node);

@@ -48,7 +48,7 @@ struct trm_comm *real_wrap(MPI_Comm mpi, bool shares_memory);
 int real_check_launch(int size);
 
 /* -- real_node.c: ranks that share memory */
-struct trm_comm *real_split_node(struct trm_comm *comm, const char *domain);
+struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain);
 void real_node_barrier_create(struct real_comm *real); /* collective */
 void real_node_barrier_free(struct real_comm *real);   /* collective */
 void real_node_barrier_wait(struct real_comm *real);

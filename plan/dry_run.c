@@ -60,7 +60,7 @@ static struct trm_comm *dry_run_group(struct trm_comm *comm, enum trm_group grou
                                 : dry_run_comm_create(comm, comm->size / node_ranks, 1);
 }
 
-static struct trm_comm *dry_run_split_node(struct trm_comm *comm, const char *domain)
+static struct trm_comm *dry_run_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   (void)domain;
   const int node_ranks = dry_run_comm_of(comm)->node_ranks;

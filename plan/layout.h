@@ -13,7 +13,7 @@
 
 struct trm_layout {
   int size[TRM_AXES];
-  const char *schedule;  /* parallel.schedule; not read where there is one stage */
+  enum trm_schedule_name schedule; /* parallel.schedule; not read where there is one stage */
   int chunks;            /* parallel.chunks, of each stage; 1 where the schedule has one */
   int zero;              /* parallel.zero */
   const char *recompute; /* parallel.recompute */

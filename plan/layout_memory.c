@@ -31,7 +31,8 @@ static int layout_memory_stage_create(const struct trm_layout_job *job, const st
   if (models->stages > 1)
     TRM_CHECK(
       trm_balance_stage(job->full_model, o->parallel.cut, models->stages, models->schedule.chunks, stage, &part));
-  return trm_model_create_part(&models->model[stage], o->model, o->train.loss, job->spec, &part);
+  return trm_model_create_part(&models->model[stage], o->model, trm_choice_text("train.loss", o->train.loss), job->spec,
+                               &part);
 }
 
 int trm_layout_models_create(struct trm_layout_models *models, const struct trm_layout_job *job,
@@ -87,7 +88,7 @@ struct trm_options trm_layout_options(const struct trm_layout_job *job, const st
   o.parallel.pipeline = layout->size[TRM_AXIS_PIPELINE];
   o.parallel.tensor = layout->size[TRM_AXIS_TENSOR];
   o.parallel.zero = layout->zero;
-  o.parallel.schedule = (char *)layout->schedule;
+  o.parallel.schedule = layout->schedule;
   o.parallel.chunks = layout->chunks;
   o.parallel.recompute = (char *)layout->recompute;
   return o;
@@ -216,7 +217,7 @@ static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const
                                          const struct trm_model *model)
 {
   const struct trm_options *o = job->options;
-  const bool shares = strcmp(o->parallel.share, "none") != 0 && job->modules->device->host_memory;
+  const bool shares = o->parallel.share != TRM_SHARE_NONE && job->modules->device->host_memory;
   const int data = layout->size[TRM_AXIS_DATA], node_ranks = shares ? trm_layout_node_ranks(job, layout) : 1;
   const double min_elements = (double)o->parallel.bucket / sizeof(float);
   double max_elements = 0, low = 0;

@@ -144,7 +144,7 @@ static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *
 }
 
 void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm, struct trm_device *device,
-                                  const char *domain)
+                                  enum trm_share domain)
 {
   if (comm->size < 2)
     return;
@@ -152,7 +152,7 @@ void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *
   if (pair) {
     struct trm_axis axis;
     trm_axis_open(&axis, pair, device);
-    if (strcmp(domain, "none") != 0)
+    if (domain != TRM_SHARE_NONE)
       trm_axis_share_memory(&axis, domain);
     messages_measure_pair(machine, pair, &axis);
     trm_axis_close(&axis);

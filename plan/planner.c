@@ -26,9 +26,9 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
                      o->strategy.name);
   if (o->run.lanes > 0)
     return trm_error(TRM_USAGE, "run.lanes: layouts are planned for batches that ranks divide, not for lanes");
-  if (strcmp(o->parallel.schedule, "pipedream") == 0 || strcmp(o->parallel.schedule, "2bw") == 0)
+  if (o->parallel.schedule == TRM_PIPEDREAM || o->parallel.schedule == TRM_2BW)
     return trm_error(TRM_USAGE, "parallel.schedule: %s is asynchronous; layouts are planned that give one rank's curve",
-                     o->parallel.schedule);
+                     trm_choice_text("parallel.schedule", o->parallel.schedule));
   return TRM_OK;
 }
 
@@ -65,7 +65,8 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
   trm_budget_charge_data(&planner->budget);
   planner->job.spec = &planner->data->spec;
   planner->job.rows = planner->data->rows;
-  TRM_CHECK(trm_model_create(&planner->full_model, options->model, options->train.loss, planner->job.spec));
+  TRM_CHECK(trm_model_create(&planner->full_model, options->model,
+                             trm_choice_text("train.loss", options->train.loss), planner->job.spec));
   planner->full_model.smoothing = (float)options->train.smoothing;
   return TRM_OK;
 }
@@ -200,7 +201,7 @@ static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *ben
   const struct trm_options *o = p->job.options;
   struct trm_layout layout = {
     .size = {[TRM_AXIS_DATA] = data, [TRM_AXIS_PIPELINE] = stages, [TRM_AXIS_TENSOR] = tensors},
-    .schedule = "1f1b",
+    .schedule = TRM_1F1B,
     .chunks = 1};
   if ((uint64_t)data * (uint64_t)o->train.accumulate > (uint64_t)o->train.batch) {
     planner_add_refused(p, &layout, "train.batch: fewer samples than ranks of the data axis, times train.accumulate");
@@ -209,9 +210,9 @@ static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *ben
   TRM_CHECK(planner_add_schedule(p, bench, layout));
   if (stages == 1 || o->train.accumulate == 1) /* one micro-batch goes through in one way */
     return TRM_OK;
-  layout.schedule = "gpipe";
+  layout.schedule = TRM_GPIPE;
   TRM_CHECK(planner_add_schedule(p, bench, layout));
-  layout.schedule = "interleaved";
+  layout.schedule = TRM_INTERLEAVED;
   layout.chunks = o->parallel.chunks > 1 ? (int)o->parallel.chunks : 2;
   return planner_add_schedule(p, bench, layout);
 }
@@ -256,7 +257,8 @@ const char *trm_layout_text(const struct trm_layout *layout)
   int used = snprintf(text, sizeof text, "data %d x pipeline %d x tensor %d", size[TRM_AXIS_DATA],
                       size[TRM_AXIS_PIPELINE], size[TRM_AXIS_TENSOR]);
   if (size[TRM_AXIS_PIPELINE] > 1)
-    used += snprintf(text + used, sizeof text - (size_t)used, ", %s", layout->schedule);
+    used += snprintf(text + used, sizeof text - (size_t)used, ", %s",
+                     trm_choice_text("parallel.schedule", layout->schedule));
   if (layout->chunks > 1)
     used += snprintf(text + used, sizeof text - (size_t)used, " of %d chunks", layout->chunks);
   if (layout->zero)
@@ -282,7 +284,7 @@ int trm_layout_apply(struct trm_options *options, const struct trm_layout *layou
   TRM_CHECK(planner_set_number(options, "parallel.tensor", layout->size[TRM_AXIS_TENSOR]));
   TRM_CHECK(planner_set_number(options, "parallel.zero", layout->zero));
   if (layout->size[TRM_AXIS_PIPELINE] > 1)
-    TRM_CHECK(trm_options_set(options, "parallel.schedule", layout->schedule));
+    options->parallel.schedule = layout->schedule;
   if (layout->chunks > 1)
     TRM_CHECK(planner_set_number(options, "parallel.chunks", layout->chunks));
   return trm_options_set(options, "parallel.recompute", recompute);

@@ -15,7 +15,7 @@ struct trm_planned {
 
 struct trm_refused {
   int size[TRM_AXES];
-  const char *schedule;
+  enum trm_schedule_name schedule;
   char *reason;
 };
 

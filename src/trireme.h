@@ -6,6 +6,7 @@
 
 #include "core/api.h"
 #include "core/axis.h"
+#include "core/choices.h"
 #include "core/comm.h"
 #include "core/device.h"
 #include "core/log.h"

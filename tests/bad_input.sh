@@ -170,8 +170,38 @@ bad 1 'empty.txt' data import text empty.txt --out x.h5
 bad 2 'minst.*mnist' data import minst magic --out x.h5
 bad '[12]' 'digits.h5.*(exists|overwrite)' data make digits --out digits.h5
 bad 1 'nowhere' report nowhere
-[ -e x.h5 ] || [ -e x.h5.new ] && fail "a failed import left a file"
+for file in x.h5*; do
+  [ -e "$file" ] && fail "a failed import left $file"
+done
 pass "failed imports leave no file"
+# -- four processes write one file at once, beside a link at the name that a temporary file could be expected to have
+echo untouched > victim
+ln -s victim same.h5.new
+jobs=
+for i in 1 2 3 4; do
+  "$TRIREME" data make digits --out=same.h5 --train=3000 --test=200 --overwrite > "same.$i.log" 2>&1 &
+  jobs="$jobs $!"
+done
+for job in $jobs; do
+  wait "$job" || { cat same.*.log; fail "four data make of one file: one failed"; }
+done
+"$TRIREME" data info --check same.h5 > /dev/null || fail "four data make of one file: it is damaged"
+[ "$(cat victim)" = untouched ] || fail "data make wrote through a symbolic link"
+rm -f same.*.log same.h5.new
+[ "$(echo same.*)" = same.h5 ] || fail "four data make of one file left $(echo same.*)"
+pass "four data make of one file: all succeed, the file is whole, nothing is left"
+# -- a sorted file
+for i in $(seq 100); do echo "$i,$((i > 80))"; done > sorted.csv
+"$TRIREME" data import csv sorted.csv --test-part=0.2 --seed=3 --out=sorted.h5 > sorted.log 2>&1 ||
+  fail "data import --test-part"
+grep -q 'split_rule *random' sorted.log && grep -q 'split_seed *3' sorted.log || fail "data info: no split rule"
+grep -q 'per class *16 4' sorted.log || fail "random split: $(cat sorted.log)"
+grep -q 'warning' sorted.log && fail "random split: $(cat sorted.log)"
+"$TRIREME" data import csv sorted.csv --test-part=0.2 --split=last --out=last.h5 > last.log 2>&1
+grep -q 'the test split has no row of class 0' last.log || fail "split of one class: no warning"
+grep -q 'split_rule *last' last.log || fail "data info: no split rule"
+bad 2 'split=random: a text is not shuffled' data import text sorted.csv --split=random --out x.h5
+pass "data import: random and last splits"
 [ -e x ] && fail "a refused run left its directory"
 pass "refused runs leave no directory"
 

@@ -130,7 +130,7 @@ static void bench_allreduce_print_row(const struct reduction *r, size_t bytes, c
 static int bench_allreduce_open(struct reduction *r)
 {
   r->data = trm_alloc(MAX_BYTES, "bench: an array");
-  r->node = r->comm->ops->split_node(r->comm, "node");
+  r->node = r->comm->ops->split_node(r->comm, TRM_SHARE_NODE);
   r->can_share = r->node->size == r->comm->size && r->job->device.host_memory;
   r->from = trm_alloc((size_t)r->node->size * sizeof *r->from, "bench: addresses");
   if (!r->can_share)

@@ -355,14 +355,14 @@ static int hog_open(struct hogwild *h)
 {
   const struct trm_options *o = &h->job->options;
   h->comm = h->job->modules.comm;
-  h->node = h->comm->ops->split_node(h->comm, "node");
+  h->node = h->comm->ops->split_node(h->comm, TRM_SHARE_NODE);
   TRM_CHECK(hog_open_data(h));
   h->rows = h->train->rows;
   h->features = h->train->spec.shape.size[0];
   h->batch = (size_t)o->train.batch < h->rows ? (size_t)o->train.batch : h->rows;
   h->epochs = (size_t)o->train.epochs;
   h->sgd = (struct trm_sparse_sgd){
-    .loss = strcmp(o->train.loss, "logistic") ? TRM_MARGIN_HINGE : TRM_MARGIN_LOGISTIC,
+    .loss = o->train.loss == TRM_LOSS_LOGISTIC ? TRM_MARGIN_LOGISTIC : TRM_MARGIN_HINGE,
     .rate = (float)o->optim.rate,
     .update_rows = (size_t)o->strategy.rows,
   };

@@ -108,7 +108,7 @@ int rma_memory_open(struct rma_memory *m, struct trm_comm *pair)
   void *base;
   *m = (struct rma_memory){.pair = pair};
   m->local = trm_alloc(RMA_MAX_BYTES, "bench: an array");
-  m->node = ops->split_node(pair, "node");
+  m->node = ops->split_node(pair, TRM_SHARE_NODE);
   m->shares_memory = m->node->size == pair->size;
   TRM_CHECK(ops->window_create(pair, target ? MAX_ELEMENTS : 0, TRM_FLOAT, "bench: a window", &m->floats, &base));
   TRM_CHECK(ops->window_create(pair, target ? 1 : 0, TRM_INT64, "bench: a counter", &m->counter, &base));

@@ -26,7 +26,7 @@ static void asgd_serve(void *context, const struct server_chunk *chunk, struct s
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH) {
-    const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->staleness > 1;
+    const bool divide = s->options->strategy.rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
     struct trm_update update = s->optimizer->update;
     update.rate = (float)(call->value[SERVER_RATE] / (divide ? (double)call->staleness : 1));
     update.scale = (float)call->value[SERVER_SCALE];

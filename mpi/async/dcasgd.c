@@ -17,7 +17,7 @@
 
 static bool dcasgd_is_adaptive(const struct trm_strategy *s)
 {
-  return strcmp(s->options->strategy.compensation, "adaptive") == 0;
+  return s->options->strategy.compensation == TRM_COMPENSATION_ADAPTIVE;
 }
 
 static int dcasgd_workers(const struct trm_strategy *s)

@@ -63,10 +63,10 @@ static int easgd_create(struct trm_strategy *s)
 /* The strategy's optimizer becomes one with Nesterov's rule. */
 static int easgd_create_eamsgd(struct trm_strategy *s)
 {
-  const char *name = s->options->optim.name;
-  if (strcmp(name, "sgd") != 0 && strcmp(name, "nesterov") != 0)
+  const enum trm_update_rule rule = s->options->optim.name;
+  if (rule != TRM_UPDATE_SGD && rule != TRM_UPDATE_NESTEROV)
     return trm_error(TRM_USAGE, "optim.name=%s: the workers of eamsgd make Nesterov's steps (optim.name=nesterov)",
-                     name);
+                     trm_choice_text("optim.name", rule));
   struct trm_optimizer nesterov = *s->optimizer;
   const double momentum = s->options->optim.momentum;
   nesterov.update.rule = TRM_UPDATE_NESTEROV;

@@ -12,7 +12,7 @@ static struct peers *peers_of(const struct trm_strategy *s)
 
 int peers_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
 {
-  if (strcmp(s->options->strategy.rate, "staleness") == 0)
+  if (s->options->strategy.rate == TRM_STALE_RATE_DIVIDED)
     return trm_error(TRM_USAGE, "strategy.rate=staleness: the workers of %s apply their gradients to weights of their "
                      "own, and none is stale", s->ops->name);
   TRM_CHECK(worker_create(s, plan, method_bytes));

@@ -10,7 +10,7 @@ int server_weights_check(const struct trm_strategy *s, bool divides)
   const char *name = s->ops->name;
   if (s->options->strategy.tau > 1)
     return trm_error(TRM_USAGE, "strategy.tau: %s sends the gradient of every batch (asgd can go on alone)", name);
-  if (!divides && strcmp(s->options->strategy.rate, "staleness") == 0)
+  if (!divides && s->options->strategy.rate == TRM_STALE_RATE_DIVIDED)
     return trm_error(TRM_USAGE, "strategy.rate=staleness: %s has an answer of its own to staleness, and keeps the rate",
                      name);
   return TRM_OK;

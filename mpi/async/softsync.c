@@ -28,7 +28,7 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
                              const struct server_call *call)
 {
   const int count = softsync_gradients_per_update(s);
-  const bool divide = strcmp(s->options->strategy.rate, "staleness") == 0 && call->staleness > 1;
+  const bool divide = s->options->strategy.rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
   const double scale = call->value[SERVER_SCALE] / (divide ? (double)call->staleness : 1);
   struct trm_update update = s->optimizer->update;
   update.rate = (float)call->value[SERVER_RATE];

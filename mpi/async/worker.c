@@ -21,7 +21,7 @@ static int worker_check_options(const struct trm_strategy *s, const struct worke
     return trm_error(TRM_USAGE, "run.lanes: lanes divide a batch over all ranks, and %s has no such batches", name);
   if (trm_optimizer_has_trust_ratios(s->optimizer))
     return trm_error(TRM_USAGE, "optim.name=%s needs norms of whole tensors in one version, which %s does not have",
-                     o->optim.name, name);
+                     trm_choice_text("optim.name", o->optim.name), name);
   if (s->optimizer->ema > 0 && plan->local)
     return trm_error(TRM_USAGE, "optim.ema: %s has as many weights as workers, none whose average would be the run's",
                      name);
@@ -107,8 +107,8 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   s->impl = w;
   w->plan = *plan;
   w->all = all;
-  w->node = strcmp(o->parallel.share, "none") == 0 ? all->ops->split(all, all->rank, 0)
-                                                   : all->ops->split_node(all, o->parallel.share);
+  w->node = o->parallel.share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0)
+                                                : all->ops->split_node(all, o->parallel.share);
   w->method = trm_alloc(method_bytes, "a worker");
   worker_assign_roles(s);
   s->staleness = &w->staleness;
@@ -116,9 +116,9 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   int status = trm_agree(all, worker_alloc_arrays(s));
   if (status == TRM_OK)
     status = batch_assignment_create(&w->assignment, all, w->node, o->strategy.servers > 0 ? w->workers : 0,
-                                     plan->splits_batch                        ? ASSIGN_SPLIT
-                                     : strcmp(o->strategy.data, "static") == 0 ? ASSIGN_STATIC
-                                                                               : ASSIGN_DYNAMIC,
+                                     plan->splits_batch                       ? ASSIGN_SPLIT
+                                     : o->strategy.data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC
+                                                                              : ASSIGN_DYNAMIC,
                                      w->number, w->workers, plan->splits_batch ? (int)o->strategy.slack : 0);
   const struct server_plan server = {
     .comm = all,

@@ -23,8 +23,8 @@ static struct interval sync_arrays_slice(struct interval full, int parts, int in
 static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *s)
 {
   struct trm_comm *comm = strategy->comm;
-  const char *share = strategy->options->parallel.share;
-  s->node = strcmp(share, "none") == 0 ? trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0)
+  const enum trm_share share = strategy->options->parallel.share;
+  s->node = share == TRM_SHARE_NONE ? trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0)
                                       : comm->ops->split_node(comm, share);
   int32_t bounds[2] = {s->node->size, -s->node->size};
   comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
@@ -163,13 +163,13 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 {
   struct trm_comm *comm = strategy->comm;
-  const char *share = strategy->options->parallel.share;
-  if (strcmp(share, "none") == 0 || !strategy->device->host_memory)
+  const enum trm_share share = strategy->options->parallel.share;
+  if (share == TRM_SHARE_NONE || !strategy->device->host_memory)
     return false;
   struct trm_comm *node = comm->ops->split_node(comm, share);
   int32_t bounds[2] = {node->size, -node->size};
   comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
-  const bool by_node = strcmp(strategy->options->parallel.shard, "node") == 0 && node->size > 1;
+  const bool by_node = strategy->options->parallel.shard == TRM_SHARD_NODE && node->size > 1;
   const bool once = bounds[0] == -bounds[1] && (by_node || node->size == comm->size);
   node->ops->release(node);
   return once;

@@ -241,13 +241,13 @@ static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
 static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *z)
 {
   struct trm_comm *comm = strategy->comm;
-  const char *share = strategy->options->parallel.share;
-  const bool shares = strcmp(share, "none") != 0;
-  struct trm_comm *node = comm->ops->split_node(comm, shares ? share : "node");
+  const enum trm_share share = strategy->options->parallel.share;
+  const bool shares = share != TRM_SHARE_NONE;
+  struct trm_comm *node = comm->ops->split_node(comm, shares ? share : TRM_SHARE_NODE);
   int32_t bounds[2] = {node->size, -node->size};
   comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
   const bool even = bounds[0] == -bounds[1];
-  bool by_node = strcmp(strategy->options->parallel.shard, "node") == 0;
+  bool by_node = strategy->options->parallel.shard == TRM_SHARD_NODE;
   if (by_node && !even)
     trm_info("the nodes have %d to %d ranks: the arrays are divided over all of them, not over those of each node",
              -bounds[1], bounds[0]);

@@ -32,6 +32,7 @@ libtrireme_la_SOURCES += \
 coreinclude_HEADERS += \
 	src/core/api.h \
 	src/core/axis.h \
+	src/core/choices.h \
 	src/core/comm.h \
 	src/core/device.h \
 	src/core/log.h \

@@ -24,8 +24,8 @@ struct trm_axis {
 };
 
 void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_device *device);
-/* Values go through memory from here on, where all ranks share some (domain: "node" or "numa"). */
-void trm_axis_share_memory(struct trm_axis *axis, const char *domain);
+/* Values go through memory from here on, where all ranks share some (domain: node or NUMA domain). */
+void trm_axis_share_memory(struct trm_axis *axis, enum trm_share domain);
 void trm_axis_close(struct trm_axis *axis);
 
 /* x (n) = the sum of all ranks' x, the same bits on all */

@@ -13,7 +13,7 @@
 
 enum { HALF = 1 << 18 }; /* floats of a half */
 
-void trm_axis_share_memory(struct trm_axis *axis, const char *domain)
+void trm_axis_share_memory(struct trm_axis *axis, enum trm_share domain)
 {
   struct trm_comm *comm = axis->comm, *node = comm->ops->split_node(comm, domain);
   int32_t shareable = node->size == comm->size && comm->size > 1;

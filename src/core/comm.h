@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/choices.h"
 #include "core/memory.h"
 
 TRM_BEGIN_DECLS
@@ -76,9 +77,9 @@ struct trm_comm_ops {
   void (*idle)(struct trm_comm *comm, double since);
 
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
-   * split_node: the ranks that can share memory with this one; domain "node" or "numa". */
+   * split_node: the ranks that can share memory with this one; domain: node or NUMA domain. */
   struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
-  struct trm_comm *(*split_node)(struct trm_comm *comm, const char *domain);
+  struct trm_comm *(*split_node)(struct trm_comm *comm, enum trm_share domain);
   /* The same group as trm_comm_group's, for a communicator whose other ranks do not exist; NULL: found by split. */
   struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group);
   void (*release)(struct trm_comm *comm);

@@ -230,7 +230,7 @@ static struct trm_comm *self_split(struct trm_comm *comm, int color, int key)
   return child;
 }
 
-static struct trm_comm *self_split_node(struct trm_comm *comm, const char *domain)
+static struct trm_comm *self_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   (void)domain;
   return self_split(comm, 0, 0);

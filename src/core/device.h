@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "core/api.h"
+#include "core/choices.h"
 #include "core/memory.h"
 
 TRM_BEGIN_DECLS
@@ -26,7 +27,7 @@ struct trm_device;
  * beta = 0 never reads C. */
 struct trm_blas_ops {
   const char *name;    /* as in device.blas */
-  const char *matmul;  /* as in device.matmul: what factors are rounded to, "f32" or "bf16"; sums and C are float32 */
+  enum trm_matmul matmul; /* what factors are rounded to; sums and C are float32 */
   const char *(*detail)(void); /* library, core type: for logs */
   int (*open)(int threads);    /* once a process; threads for every product */
   void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
@@ -138,17 +139,6 @@ struct trm_attention {
 #define TRM_IGNORE_INDEX (-1) /* a target that does not count */
 
 /* One optimizer update over an interval of the flat arrays; see nn/optimizer.h for the rules. */
-enum trm_update_rule {
-  TRM_UPDATE_SGD,
-  TRM_UPDATE_MOMENTUM,
-  TRM_UPDATE_NESTEROV,
-  TRM_UPDATE_ADAM,
-  TRM_UPDATE_ADAMW,
-  TRM_UPDATE_LARS,
-  TRM_UPDATE_LAMB, /* not for update: direction, then sgd */
-  TRM_UPDATE_ADAGRAD,
-  TRM_UPDATE_RULES /* how many there are */
-};
 struct trm_update {
   enum trm_update_rule rule;
   float rate;       /* learning rate of this step */

@@ -125,6 +125,19 @@ void trm_advise_huge(void *memory, size_t bytes)
 #endif
 }
 
+void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what)
+{
+  if (needed <= *capacity)
+    return array;
+  const size_t larger_capacity = needed + needed / 2 + 16;
+  void *larger = trm_alloc(larger_capacity * element, what);
+  if (used)
+    memcpy(larger, array, used * element);
+  trm_free(array);
+  *capacity = larger_capacity;
+  return larger;
+}
+
 size_t trm_memory_allocated(void)
 {
   return atomic_load(&allocated_bytes);

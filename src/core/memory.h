@@ -30,6 +30,10 @@ enum trm_memory_use {
 };
 const char *trm_memory_name(enum trm_memory_use use); /* "optimizer states" */
 
+/* Returns the array (of trm_alloc, or NULL) if *capacity >= needed elements; else a larger block with the first `used`
+ * elements copied and the rest zero, and frees the array. element: bytes of one. */
+void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t element, const char *what);
+
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 

@@ -238,21 +238,36 @@ static int options_parse_bool(const struct trm_option *row, const char *text, bo
   return trm_error(TRM_USAGE, "option %s: \"%.80s\" is neither yes nor no", row->name, text);
 }
 
-static int options_parse_choice(const struct trm_option *row, const char *text, char **value)
+/* "a|b|c" */
+char *trm_option_choices_text(const struct trm_option *row)
 {
-  bool truth = false;
-  if (strcmp(row->choices, "yes|no") == 0 && options_parse_bool(row, text, &truth) == TRM_OK)
-    text = truth ? "yes" : "no";
-  for (const char *choice = row->choices; *choice;) {
-    const size_t length = strcspn(choice, "|");
-    if (options_word_is(text, choice, length)) {
-      trm_free(*value);
-      *value = trm_strdup(text);
+  char *text = trm_strdup(row->choices[0]);
+  for (int i = 1; row->choices[i]; i++) {
+    char *longer = trm_format("%s|%s", text, row->choices[i]);
+    trm_free(text);
+    text = longer;
+  }
+  return text;
+}
+
+const char *trm_choice_text(const char *name, int value)
+{
+  return options_find(name)->choices[value];
+}
+
+/* value: an enum whose values count the choices */
+static int options_parse_choice(const struct trm_option *row, const char *text, int *value)
+{
+  for (int i = 0; row->choices[i]; i++) {
+    if (strcmp(row->choices[i], text) == 0) {
+      *value = i;
       return TRM_OK;
     }
-    choice += length + (choice[length] == '|');
   }
-  return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not one of %s", row->name, text, row->choices);
+  char *choices = trm_option_choices_text(row);
+  trm_error(TRM_USAGE, "option %s: \"%.80s\" is not one of %s", row->name, text, choices);
+  trm_free(choices);
+  return TRM_USAGE;
 }
 
 static int options_parse_text(const struct trm_option *row, const char *text, char **value)
@@ -301,7 +316,7 @@ void trm_options_default(struct trm_options *options)
 void trm_options_free(struct trm_options *options)
 {
   for (const struct trm_option *row = trm_option_table; row->name; row++)
-    if (row->type == TRM_OPTION_TEXT || row->type == TRM_OPTION_CHOICE)
+    if (row->type == TRM_OPTION_TEXT)
       trm_free(*(char **)((char *)options + row->offset));
   memset(options, 0, sizeof *options);
 }

@@ -12,59 +12,78 @@
 #include <stdio.h>
 
 #include "core/api.h"
+#include "core/choices.h"
 
 TRM_BEGIN_DECLS
+
+struct trm_data_options {
+  char *file, *test;
+  int64_t memory; /* bytes of samples in memory, per sharing domain */
+  int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */
+  int64_t limit, limit_test; /* use only the first samples of a split; 0: all */
+  int64_t context, stride; /* tokens a row, and from row to row */
+  int64_t pad;    /* images: pixels of zeros around them, before one is cut out at random */
+  bool shuffle, flip, drop_last;
+};
+struct trm_train_options {
+  int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience;
+  double stop_delta, smoothing;
+  enum trm_loss_kind loss;
+};
+struct trm_optim_options {
+  enum trm_update_rule name;
+  enum trm_lr_schedule schedule;
+  double rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
+  bool decay_all;
+  char *milestones;
+};
+struct trm_parallel_options {
+  int64_t data, pipeline, tensor, zero, threads, chunks;
+  bool sequence, stash;
+  enum trm_layout_mode layout;
+  enum trm_schedule_name schedule;
+  enum trm_share share;
+  enum trm_shard shard;
+  char *cut, *recompute, *offload;
+  int64_t bucket; /* bytes */
+};
+struct trm_strategy_options {
+  char *name;
+  enum trm_assignment data;
+  enum trm_stale_rate rate;
+  enum trm_compensation compensation;
+  int64_t tau, servers, groups, splits, slack, rows;
+  double alpha, lambda, memory;
+};
+struct trm_run_options {
+  char *dir, *resume;
+  int64_t seed, lanes, checkpoint_every, keep;
+  bool overwrite, singletons;
+  char *slow, *jitter; /* computing times on purpose (train/slowdown.h) */
+  enum trm_trace_mode trace;
+};
+struct trm_log_options {
+  int64_t every;
+  bool quiet;
+};
+struct trm_device_options {
+  char *name, *blas;
+  enum trm_matmul matmul;
+  enum trm_compute compute;
+  double gflops; /* modeled speed of a rank, where compute is TRM_COMPUTE_SLEEP */
+};
 
 struct trm_options {
   char *model; /* canonical text: items separated by " | " (nn/model.h) */
   char *model_init; /* model.init */
-  struct {
-    char *file, *test;
-    char *shuffle; /* "yes" | "no" */
-    int64_t memory; /* bytes of samples in memory, per sharing domain */
-    int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */
-    int64_t limit, limit_test; /* use only the first samples of a split; 0: all */
-    int64_t context, stride; /* tokens a row, and from row to row */
-    int64_t pad;    /* images: pixels of zeros around them, before one is cut out at random */
-    bool flip, drop_last;
-  } data;
-  struct {
-    int64_t epochs, steps, batch, accumulate, evaluate_every, stop_patience;
-    double stop_delta, smoothing;
-    char *loss;
-  } train;
-  struct {
-    char *name, *schedule;
-    double rate, momentum, beta1, beta2, epsilon, l2, decay, clip, warmup, gamma, final, trust, ema;
-    bool decay_all;
-    char *milestones;
-  } optim;
-  struct {
-    int64_t data, pipeline, tensor, zero, threads, chunks;
-    bool sequence, stash;
-    char *layout, *share, *shard, *schedule, *cut, *recompute, *offload;
-    int64_t bucket; /* bytes */
-  } parallel;
-  struct {
-    char *name, *data, *rate, *compensation;
-    int64_t tau, servers, groups, splits, slack, rows;
-    double alpha, lambda, memory;
-  } strategy;
-  struct {
-    char *dir, *resume;
-    int64_t seed, lanes, checkpoint_every, keep;
-    bool overwrite, singletons;
-    char *slow, *jitter; /* computing times on purpose (train/slowdown.h) */
-    char *trace;
-  } run;
-  struct {
-    int64_t every;
-    bool quiet;
-  } log;
-  struct {
-    char *name, *blas, *matmul, *compute;
-    double gflops; /* modeled speed of a rank, where compute is "sleep" */
-  } device;
+  struct trm_data_options data;
+  struct trm_train_options train;
+  struct trm_optim_options optim;
+  struct trm_parallel_options parallel;
+  struct trm_strategy_options strategy;
+  struct trm_run_options run;
+  struct trm_log_options log;
+  struct trm_device_options device;
 };
 
 /* One row of the table. */
@@ -74,7 +93,7 @@ enum trm_option_type {
   TRM_OPTION_REAL,
   TRM_OPTION_BYTES,
   TRM_OPTION_TEXT,
-  TRM_OPTION_CHOICE,
+  TRM_OPTION_CHOICE, /* an enum of core/choices.h */
 };
 struct trm_option {
   const char *name; /* "section.key" */
@@ -82,7 +101,7 @@ struct trm_option {
   size_t offset;         /* into struct trm_options */
   const char *default_text; /* the default, as text */
   double low, high;      /* range of numbers */
-  const char *choices;   /* "a|b|c" */
+  const char *const *choices; /* the words of the enum's values in order, then NULL */
   const char *help;      /* one line */
 };
 extern const struct trm_option trm_option_table[]; /* ends with a row whose name is NULL */
@@ -93,6 +112,9 @@ void trm_options_free(struct trm_options *options);
 /* Sets one option from text. Unknown names are answered with the nearest known one; wrong types and ranges with what is
  * allowed. TRM_USAGE on any error. */
 int trm_options_set(struct trm_options *options, const char *name, const char *value);
+
+/* The word of a choice's value: ("optim.name", TRM_UPDATE_SGD) is "sgd". name: of a choice in the table. */
+const char *trm_choice_text(const char *name, int value);
 
 /* Reads a configuration file over what is set: sections of keys, or section.key in one word. The model is a text, a
  * list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is {layout: auto}. Errors name file and

@@ -6,6 +6,7 @@
 #include "core/options.h"
 #include "core/options_private.h"
 #include "core/document.h"
+#include "core/memory.h"
 #include "core/status.h"
 
 static const char *options_show_type(enum trm_option_type type)
@@ -89,8 +90,10 @@ static void options_show_write_value(const struct trm_options *options, const st
     fputs(trm_number_text(*(const double *)at, text), stream);
     break;
   case TRM_OPTION_TEXT:
-  case TRM_OPTION_CHOICE:
     options_show_write_text(stream, *(char *const *)at);
+    break;
+  case TRM_OPTION_CHOICE:
+    options_show_write_text(stream, row->choices[*(const int *)at]);
     break;
   }
 }
@@ -133,13 +136,16 @@ static void options_show_format_limits(const struct trm_option *row, char *text,
 {
   char low[32] = "", high[32] = "";
   text[0] = '\0';
-  if (row->choices)
-    snprintf(text, bytes, "%s", row->choices);
-  else if (row->type == TRM_OPTION_BYTES) /* limits of good sense, not worth a column */
+  if (row->choices) {
+    char *choices = trm_option_choices_text(row);
+    snprintf(text, bytes, "%s", choices);
+    trm_free(choices);
+  } else if (row->type == TRM_OPTION_BYTES) { /* limits of good sense, not worth a column */
     return;
-  else if (isfinite(row->low) || isfinite(row->high))
+  } else if (isfinite(row->low) || isfinite(row->high)) {
     snprintf(text, bytes, "%s..%s", isfinite(row->low) ? trm_number_text(row->low, low) : "",
              isfinite(row->high) ? trm_number_text(row->high, high) : "");
+  }
 }
 
 int trm_options_print(FILE *stream, const char *section)

@@ -22,6 +22,7 @@ enum trm_purpose {
   TRM_RANDOM_SAMPLE = 7, /* tokens drawn by a model: index = tokens drawn before */
   TRM_RANDOM_SLOWDOWN = 8, /* computing times on purpose: stream = rank, index = batch */
   TRM_RANDOM_PEERS = 9, /* whom a worker exchanges weights with: stream = rank, index = batches it has done */
+  TRM_RANDOM_SPLIT = 10, /* rows of a data file that become its test split: stream = class */
 };
 
 /* The raw block function: out = Philox4x32-10(counter, key). Inline, for loops that draw many. */

@@ -7,44 +7,14 @@
 #include "core/status.h"
 
 static const struct {
-  const char *name;
-  enum trm_update_rule rule;
   int states;
   const char *state[2];
 } rules[] = {
-  {"sgd", TRM_UPDATE_SGD, 0, {NULL, NULL}},
-  {"momentum", TRM_UPDATE_MOMENTUM, 1, {"momentum", NULL}},
-  {"nesterov", TRM_UPDATE_NESTEROV, 1, {"momentum", NULL}},
-  {"adagrad", TRM_UPDATE_ADAGRAD, 1, {"squares", NULL}},
-  {"adam", TRM_UPDATE_ADAM, 2, {"first", "second"}},
-  {"adamw", TRM_UPDATE_ADAMW, 2, {"first", "second"}},
-  {"lars", TRM_UPDATE_LARS, 1, {"momentum", NULL}},
-  {"lamb", TRM_UPDATE_LAMB, 2, {"first", "second"}},
+  [TRM_UPDATE_SGD] = {0, {NULL, NULL}},          [TRM_UPDATE_MOMENTUM] = {1, {"momentum", NULL}},
+  [TRM_UPDATE_NESTEROV] = {1, {"momentum", NULL}}, [TRM_UPDATE_ADAGRAD] = {1, {"squares", NULL}},
+  [TRM_UPDATE_ADAM] = {2, {"first", "second"}},  [TRM_UPDATE_ADAMW] = {2, {"first", "second"}},
+  [TRM_UPDATE_LARS] = {1, {"momentum", NULL}},   [TRM_UPDATE_LAMB] = {2, {"first", "second"}},
 };
-enum { RULES = sizeof rules / sizeof *rules };
-
-static int optim_find_rule(const char *name, enum trm_update_rule *rule)
-{
-  const char *known[RULES + 1] = {NULL};
-  for (int i = 0; i < RULES; i++) {
-    known[i] = rules[i].name;
-    if (strcmp(rules[i].name, name) == 0) {
-      *rule = rules[i].rule;
-      return TRM_OK;
-    }
-  }
-  const char *near = trm_nearest_word(name, known);
-  return trm_error(TRM_USAGE, "optim.name: there is no optimizer '%s'%s%s%s", name, near ? ", did you mean '" : "",
-                   near ? near : "", near ? "'?" : "");
-}
-
-static int optim_rule_states(enum trm_update_rule rule)
-{
-  for (int i = 0; i < RULES; i++)
-    if (rules[i].rule == rule)
-      return rules[i].states;
-  return 0;
-}
 
 /* value must be in [low, high); NaN is not. */
 static int optim_check_range(const char *option, double value, double low, double high)
@@ -57,8 +27,8 @@ static int optim_check_range(const char *option, double value, double low, doubl
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
                          const struct trm_tensor *tensor, int tensors)
 {
-  struct trm_update u = {.scale = 1};
-  TRM_CHECK(optim_find_rule(options->optim.name, &u.rule));
+  struct trm_update u = {.rule = options->optim.name, .scale = 1};
+  const char *name = trm_choice_text("optim.name", (int)u.rule);
   TRM_CHECK(optim_check_range("optim.lr", options->optim.rate, 0, INFINITY));
   TRM_CHECK(optim_check_range("optim.momentum", options->optim.momentum, 0, 1));
   TRM_CHECK(optim_check_range("optim.beta1", options->optim.beta1, 0, 1));
@@ -73,10 +43,10 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   const bool adam = u.rule == TRM_UPDATE_ADAM || u.rule == TRM_UPDATE_ADAMW || u.rule == TRM_UPDATE_LAMB;
   if (options->optim.decay > 0 && u.rule != TRM_UPDATE_ADAMW && u.rule != TRM_UPDATE_LAMB)
     return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw and lamb, with %s use optim.l2",
-                     options->optim.decay, options->optim.name);
+                     options->optim.decay, name);
   if (adam && options->optim.momentum > 0)
     return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none, its averages are set by optim.beta1, optim.beta2",
-                     options->optim.momentum, options->optim.name);
+                     options->optim.momentum, name);
   const bool adagrad = u.rule == TRM_UPDATE_ADAGRAD;
   if (adagrad && options->optim.momentum > 0)
     return trm_error(TRM_USAGE, "optim.momentum is %g: adagrad has none", options->optim.momentum);
@@ -94,7 +64,7 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
   if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
   *optimizer = (struct trm_optimizer){.update = u,
-                                      .states = optim_rule_states(u.rule) + (options->optim.ema > 0),
+                                      .states = rules[u.rule].states + (options->optim.ema > 0),
                                       .clip = options->optim.clip,
                                       .trust = options->optim.trust,
                                       .ema = options->optim.ema,
@@ -108,10 +78,7 @@ const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int 
 {
   if (state < 0 || state >= optimizer->states)
     return NULL;
-  for (int i = 0; i < RULES; i++)
-    if (rules[i].rule == optimizer->update.rule && state < rules[i].states)
-      return rules[i].state[state];
-  return "ema";
+  return state < rules[optimizer->update.rule].states ? rules[optimizer->update.rule].state[state] : "ema";
 }
 
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)

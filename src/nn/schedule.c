@@ -6,17 +6,6 @@
 #include "core/status.h"
 #include "nn/optimizer.h"
 
-enum schedule { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_COSINE, SCHEDULE_LINEAR };
-static const char *const schedule_names[] = {"constant", "step", "cosine", "linear", NULL};
-
-static int schedule_find(const char *name)
-{
-  int i = 0;
-  while (schedule_names[i] && strcmp(schedule_names[i], name) != 0)
-    i++;
-  return schedule_names[i] ? i : -1;
-}
-
 /* The next entry of a list of milestones; false at its end. Moves *text on, to NULL where it is not understood. */
 static bool schedule_next_milestone(const char **text, double *value, bool *fraction)
 {
@@ -33,22 +22,16 @@ static bool schedule_next_milestone(const char **text, double *value, bool *frac
 
 int trm_schedule_check(const struct trm_options *options)
 {
-  const int schedule = schedule_find(options->optim.schedule);
-  if (schedule < 0) {
-    const char *near = trm_nearest_word(options->optim.schedule, schedule_names);
-    return trm_error(TRM_USAGE, "optim.schedule: there is no schedule '%s'%s%s%s", options->optim.schedule,
-                     near ? ", did you mean '" : "; there are constant, step, cosine and linear", near ? near : "",
-                     near ? "'?" : "");
-  }
+  const enum trm_lr_schedule schedule = options->optim.schedule;
   if (!(options->optim.warmup >= 0 && options->optim.warmup < 1e15) ||
       (options->optim.warmup >= 1 && options->optim.warmup != floor(options->optim.warmup)))
     return trm_error(TRM_USAGE, "optim.warmup is %g, must be a whole number of steps, or a fraction of the run below 1",
                      options->optim.warmup);
-  if ((schedule == SCHEDULE_COSINE || schedule == SCHEDULE_LINEAR) &&
+  if ((schedule == TRM_LR_COSINE || schedule == TRM_LR_LINEAR) &&
       !(options->optim.final >= 0 && options->optim.final <= 1))
     return trm_error(TRM_USAGE, "optim.final is %g, must be in [0, 1]: the part of optim.lr that is left at the end",
                      options->optim.final);
-  if (schedule != SCHEDULE_STEP)
+  if (schedule != TRM_LR_STEP)
     return TRM_OK;
   if (!(options->optim.gamma > 0 && options->optim.gamma <= 1))
     return trm_error(TRM_USAGE, "optim.gamma is %g, must be above 0 and at most 1", options->optim.gamma);
@@ -83,14 +66,14 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
   const double p = steps ? (double)(step < steps ? step : steps) / (double)steps : 0;
   const double final = options->optim.final;
   double rate = options->optim.rate;
-  switch (schedule_find(options->optim.schedule)) {
-  case SCHEDULE_STEP:
+  switch (options->optim.schedule) {
+  case TRM_LR_STEP:
     rate *= schedule_step_factor(options, step, steps, steps_per_epoch);
     break;
-  case SCHEDULE_COSINE:
+  case TRM_LR_COSINE:
     rate *= final + (1 - final) * (1 + cos(pi * p)) / 2;
     break;
-  case SCHEDULE_LINEAR:
+  case TRM_LR_LINEAR:
     rate *= 1 - (1 - final) * p;
     break;
   default:

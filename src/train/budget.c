@@ -69,7 +69,7 @@ void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *mo
   const struct trm_input_spec *spec = &model->spec;
   const size_t sample = (spec->sparse ? 0 : trm_shape_count(&spec->shape)) + model->targets;
   budget->part[TRM_BUDGET_DATA] += 2 * model->max_rows * sample * sizeof(float); /* on the host, on the device */
-  if (strcmp(model->device->blas->matmul, "f32") != 0)
+  if (model->device->blas->matmul != TRM_MATMUL_F32)
     budget->part[TRM_BUDGET_ACTIVATIONS] += sizeof(uint16_t) * budget_largest_operands(model);
 }
 

@@ -1,39 +1,26 @@
 #include "train/pipeline_schedule.h"
 
-#include <string.h>
-
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/partition.h"
-
-static const char *const schedule_names[] = {
-  [TRM_GPIPE] = "gpipe", [TRM_1F1B] = "1f1b", [TRM_INTERLEAVED] = "interleaved", [TRM_PIPEDREAM] = "pipedream",
-  [TRM_2BW] = "2bw"};
-
-enum { SCHEDULE_NAMES = sizeof schedule_names / sizeof *schedule_names };
 
 bool trm_schedule_flushes(const struct trm_schedule *schedule)
 {
   return schedule->name != TRM_PIPEDREAM && schedule->name != TRM_2BW;
 }
 
-int trm_schedule_create(struct trm_schedule *schedule, const char *name, int stages, int chunks, int micros)
+int trm_schedule_create(struct trm_schedule *schedule, enum trm_schedule_name name, int stages, int chunks, int micros)
 {
-  int found = 0;
-  while (found < SCHEDULE_NAMES && strcmp(schedule_names[found], name) != 0)
-    found++;
-  if (found == SCHEDULE_NAMES)
-    return trm_error(TRM_USAGE, "parallel.schedule: there is no \"%s\"", name);
-  const bool interleaved = found == TRM_INTERLEAVED && stages > 1;
-  *schedule = (struct trm_schedule){.name = (enum trm_schedule_name)found, .stages = stages,
-                                    .chunks = interleaved ? chunks : 1, .micros = micros};
+  const bool interleaved = name == TRM_INTERLEAVED && stages > 1;
+  *schedule = (struct trm_schedule){
+    .name = name, .stages = stages, .chunks = interleaved ? chunks : 1, .micros = micros};
   if (interleaved && (chunks < 2 || chunks > TRM_MAX_CHUNKS))
     return trm_error(TRM_USAGE, "parallel.chunks: the interleaved schedule takes 2 to %d chunks a stage, not %d",
                      TRM_MAX_CHUNKS, chunks);
-  if (found == TRM_PIPEDREAM && micros != 1)
+  if (name == TRM_PIPEDREAM && micros != 1)
     return trm_error(TRM_USAGE, "parallel.schedule: pipedream updates after every micro-batch, so each is a batch: "
                      "train.accumulate must be 1, not %d (2bw accumulates)", micros);
-  if (found == TRM_2BW && micros < stages - 1)
+  if (name == TRM_2BW && micros < stages - 1)
     return trm_error(TRM_USAGE, "parallel.schedule: 2bw has two versions of the weights, which are enough for %d "
                      "stages if train.accumulate is at least %d; it is %d", stages, stages - 1, micros);
   return TRM_OK;

@@ -18,7 +18,7 @@
 
 #include <stdbool.h>
 
-enum trm_schedule_name { TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED, TRM_PIPEDREAM, TRM_2BW };
+#include "core/choices.h"
 
 struct trm_schedule {
   enum trm_schedule_name name;
@@ -33,9 +33,8 @@ struct trm_action {
   int micro; /* from 0; without draining they count on through the batches */
 };
 
-/* Reads parallel.schedule and .chunks, and checks that they suit the numbers. One stage has one chunk. TRM_USAGE: names
- * the option. */
-int trm_schedule_create(struct trm_schedule *schedule, const char *name, int stages, int chunks, int micros);
+/* Checks that name and chunks suit the numbers. One stage has one chunk. TRM_USAGE: names the option. */
+int trm_schedule_create(struct trm_schedule *schedule, enum trm_schedule_name name, int stages, int chunks, int micros);
 
 bool trm_schedule_flushes(const struct trm_schedule *schedule); /* the pipeline is empty at each update */
 

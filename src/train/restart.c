@@ -233,7 +233,8 @@ static int restart_missing_state(const struct trainer *t, const char *path, cons
 {
   const bool average = strcmp(state, "ema") == 0;
   return trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which %s%s goes on with", path, state,
-                   average ? "optim.ema" : "optim.name=", average ? "" : t->options->optim.name);
+                   average ? "optim.ema" : "optim.name=",
+                   average ? "" : trm_choice_text("optim.name", t->options->optim.name));
 }
 
 /* The tensors of the checkpoint become the strategy's. Collective. */

@@ -107,7 +107,7 @@ int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options 
                         double flop_per_row)
 {
   *slowdown = (struct trm_slowdown){
-    .modeled = strcmp(options->device.compute, "sleep") == 0,
+    .modeled = options->device.compute == TRM_COMPUTE_SLEEP,
     .seconds_per_flop = 1 / (options->device.gflops * 1e9),
     .flop_per_row = flop_per_row,
     .slow_factor = 1,

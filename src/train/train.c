@@ -51,12 +51,13 @@ static int train_check_layout(const struct trainer *t)
                      t->modules->strategy->name);
   if (strcmp(o->parallel.recompute, "none") != 0 &&
       (strcmp(t->modules->strategy->name, "hogwild") == 0 ||
-       (strcmp(o->parallel.schedule, "pipedream") == 0 && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
+       (o->parallel.schedule == TRM_PIPEDREAM && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
     return trm_error(TRM_USAGE, "parallel.recompute: the weights change between the two forward passes of a batch");
-  const char *schedule = o->parallel.schedule;
+  const enum trm_schedule_name schedule = o->parallel.schedule;
   if (t->grid->size[TRM_AXIS_PIPELINE] > 1 && o->parallel.zero > 0 &&
-      (strcmp(schedule, "2bw") == 0 || strcmp(schedule, "pipedream") == 0))
-    return trm_error(TRM_USAGE, "parallel.zero: schedule %s keeps versions of whole weights", schedule);
+      (schedule == TRM_2BW || schedule == TRM_PIPEDREAM))
+    return trm_error(TRM_USAGE, "parallel.zero: schedule %s keeps versions of whole weights",
+                     trm_choice_text("parallel.schedule", schedule));
   if (o->run.lanes > 0 && t->grid->size[TRM_AXIS_PIPELINE] > 1)
     return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must "
                      "be 1");
@@ -122,7 +123,8 @@ static int train_create_models(struct trainer *t)
 {
   const struct trm_options *o = t->options;
   const struct trm_input_spec *spec = &t->data->spec;
-  TRM_CHECK(trm_model_create(&t->full_model, o->model, o->train.loss, spec));
+  const char *loss = trm_choice_text("train.loss", o->train.loss);
+  TRM_CHECK(trm_model_create(&t->full_model, o->model, loss, spec));
   trm_model_log(&t->full_model);
   struct trm_model_part part = {
     .tensor_rank = t->grid->coord[TRM_AXIS_TENSOR],
@@ -131,12 +133,12 @@ static int train_create_models(struct trainer *t)
   };
   int status = trainer_stages_partition(t, &part);
   if (status == TRM_OK)
-    status = trm_model_create_part(&t->model, o->model, o->train.loss, spec, &part);
+    status = trm_model_create_part(&t->model, o->model, loss, spec, &part);
   TRM_CHECK(trm_agree(t->comm, status));
   if (part.tensor_size > 1) {
     t->tensor = trm_alloc(sizeof *t->tensor, "the tensor axis");
     trm_axis_open(t->tensor, t->grid->axis[TRM_AXIS_TENSOR], t->modules->device);
-    if (strcmp(o->parallel.share, "none") != 0)
+    if (o->parallel.share != TRM_SHARE_NONE)
       trm_axis_share_memory(t->tensor, o->parallel.share);
   }
   return TRM_OK;
@@ -312,7 +314,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   if (status == TRM_OK) {
     t.began = trainer_clock(&t);
     const char *outcome;
-    if (strcmp(options->run.trace, "steps") == 0)
+    if (options->run.trace == TRM_TRACE_STEPS)
       trm_trace_start(t.comm, TRACE_EVENTS);
     status = trainer_run(&t, &outcome);
     train_write_trace(&t);

@@ -24,7 +24,8 @@ struct setup {
   double clip;
   enum layout layout;
   int splits, slack;
-  const char *rate, *compensation;
+  enum trm_stale_rate rate;
+  enum trm_compensation compensation;
   double lambda;
   size_t elements;
 };
@@ -33,8 +34,9 @@ static const char *text_of(const struct setup *c)
 {
   static char text[256];
   snprintf(text, sizeof text, "%s, rule %d, clip %g, %s, splits %d, slack %d, rate %s, %s lambda %g, %zu elements",
-           c->method, (int)c->rule, c->clip, layout_name[c->layout], c->splits, c->slack, c->rate ? c->rate : "-",
-           c->compensation ? c->compensation : "-", c->lambda, c->elements);
+           c->method, (int)c->rule, c->clip, layout_name[c->layout], c->splits, c->slack,
+           trm_choice_text("strategy.rate", c->rate), trm_choice_text("strategy.compensation", c->compensation), c->lambda,
+           c->elements);
   return text;
 }
 
@@ -66,11 +68,11 @@ static inline size_t trained_of(size_t elements)
 static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
 {
   memset(job, 0, sizeof *job);
-  job->options.parallel.share = c->layout == NO_SHARING ? "none" : "node";
+  job->options.parallel.share = c->layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;
   job->options.parallel.bucket = 65536;
-  job->options.strategy.data = "static";
-  job->options.strategy.rate = (char *)(c->rate ? c->rate : "constant");
-  job->options.strategy.compensation = (char *)(c->compensation ? c->compensation : "adaptive");
+  job->options.strategy.data = TRM_ASSIGN_STATIC;
+  job->options.strategy.rate = c->rate;
+  job->options.strategy.compensation = c->compensation;
   job->options.strategy.tau = 1;
   job->options.strategy.servers = c->layout == SERVER;
   job->options.strategy.splits = c->splits ? c->splits : 1;

@@ -142,7 +142,7 @@ static inline int made_file(const char *path, enum made_kind kind, size_t width,
     }
   }
   if (status == TRM_OK)
-    return trm_data_writer_finish(writer, 0, 0);
+    return trm_data_writer_finish(writer, 0);
   trm_data_writer_abandon(writer);
   return status;
 }

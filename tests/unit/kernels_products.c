@@ -15,7 +15,7 @@ struct shape {
  * even. Release with trm_free. */
 static double *factors(const struct trm_device *device, const float *x, size_t n)
 {
-  const bool rounds = !strcmp(device->blas->matmul, "bf16");
+  const bool rounds = device->blas->matmul == TRM_MATMUL_BF16;
   double *y = trm_alloc(n * sizeof(*y), "factors");
 
   for (size_t i = 0; i < n; i++) {

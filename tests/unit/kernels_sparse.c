@@ -213,7 +213,7 @@ static void *work(void *argument)
   struct worker *it = argument;
   struct trm_device device;
 
-  if (trm_device_open(&device, "cpu", "auto", "f32", 0, 1) != TRM_OK)
+  if (trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, 1) != TRM_OK)
     return argument;
   for (int pass = 0; pass < 20; pass++) {
     struct trm_sparse_sums sums;

@@ -64,7 +64,7 @@ static inline uint32_t mix(uint64_t a, uint64_t b, uint64_t c)
 
 static inline int method_run(int argc, char **argv, const char *name, CU_TestInfo *tests)
 {
-  if (trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) != TRM_OK) {
+  if (trm_device_open(&cpu, "cpu", "auto", TRM_MATMUL_F32, 0, 1) != TRM_OK) {
     trm_log_error();
     return 99;
   }

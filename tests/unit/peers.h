@@ -47,14 +47,14 @@ static inline bool is_method(const struct setup *c, const char *method)
 static inline void job_prepare(struct job *job, const struct setup *c, struct trm_comm *comm)
 {
   memset(job, 0, sizeof *job);
-  job->options.parallel.share = c->layout == NO_SHARING ? "none" : "node";
+  job->options.parallel.share = c->layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;
   job->options.run.seed = 5;
-  job->options.strategy.data = "static";
-  job->options.strategy.rate = "constant";
+  job->options.strategy.data = TRM_ASSIGN_STATIC;
+  job->options.strategy.rate = TRM_STALE_RATE_CONSTANT;
   job->options.strategy.tau = c->tau ? c->tau : 1;
   job->options.strategy.alpha = c->alpha;
   job->options.strategy.servers = c->layout == SERVER;
-  job->options.optim.name = "sgd";
+  job->options.optim.name = TRM_UPDATE_SGD;
   job->options.optim.momentum = c->momentum;
   job->trained = c->elements / 16 * 15 / 16 * 16;
   job->tensor[0] = (struct trm_tensor){.end = job->trained / 3 / 16 * 16};

@@ -17,7 +17,8 @@ enum { MICROS = 8 };
 
 /* What is computed: the same on all ranks. */
 struct setup {
-  const char *text, *loss, *schedule;
+  const char *text, *loss;
+  enum trm_schedule_name schedule;
   const struct trm_input_spec *spec;
   int micros, chunks;
   size_t rows;
@@ -27,8 +28,8 @@ struct setup {
 static const char *text_of(const struct setup *s)
 {
   static char text[512];
-  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text, s->schedule, s->micros,
-           s->rows, world->size);
+  snprintf(text, sizeof text, "%s, %s, %d micro-batches of %zu rows, %d stages", s->text,
+           trm_choice_text("parallel.schedule", s->schedule), s->micros, s->rows, world->size);
   return text;
 }
 

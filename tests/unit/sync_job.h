@@ -11,7 +11,8 @@
 struct setup {
   enum trm_update_rule rule;
   double clip, ema;
-  const char *share, *offload;
+  enum trm_share share;
+  const char *offload;
   int node_size; /* TRM_NODE_SIZE; 0: as it is */
   int64_t bucket, lanes;
   bool pretends;
@@ -22,7 +23,8 @@ static inline const char *text_of(const struct setup *c)
 {
   static char text[256];
   snprintf(text, sizeof text, "rule %d clip %g ema %g share %s node size %d bucket %d lanes %d pretends %d, %zu "
-           "elements", (int)c->rule, c->clip, c->ema, c->share, c->node_size, (int)c->bucket, (int)c->lanes,
+           "elements", (int)c->rule, c->clip, c->ema,
+           trm_choice_text("parallel.share", c->share), c->node_size, (int)c->bucket, (int)c->lanes,
            c->pretends, c->elements);
   return text;
 }
@@ -61,7 +63,7 @@ static inline void tensors_make(struct job *job, const struct setup *c)
 static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)
 {
   memset(job, 0, sizeof *job);
-  job->options.parallel.share = (char *)c->share;
+  job->options.parallel.share = c->share;
   job->options.parallel.offload = (char *)c->offload;
   job->options.parallel.bucket = c->bucket;
   job->options.run.lanes = c->lanes;

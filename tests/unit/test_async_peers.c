@@ -44,7 +44,7 @@ static int one_step(struct job *job, uint64_t batch, double rate)
 static void run_to(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
-  const bool dynamic = strcmp(s->options->strategy.data, "dynamic") == 0;
+  const bool dynamic = s->options->strategy.data == TRM_ASSIGN_DYNAMIC;
   uint64_t batch;
   while (s->ops->next_batch(s, end, &batch)) {
     CU_ASSERT_EQUAL(one_step(job, batch, rate), TRM_OK);
@@ -305,7 +305,7 @@ static void test_convex(void)
         continue;
       struct job job;
       job_prepare(&job, &c, world);
-      job.options.strategy.data = layout == ONE_NODE ? "dynamic" : "static";
+      job.options.strategy.data = layout == ONE_NODE ? TRM_ASSIGN_DYNAMIC : TRM_ASSIGN_STATIC;
       job.optimizer.update.l2 = 0;
       job_create(&job, &c);
       float *w = initial_weights(&c);
@@ -389,12 +389,13 @@ static void test_not_finite(void)
   }
 }
 
-static void check_refused(const struct setup *c, const char *optimizer, const char *rate, const char *word)
+static void check_refused(const struct setup *c, enum trm_update_rule rule, enum trm_stale_rate rate,
+                          const char *word)
 {
   struct job job;
   job_prepare(&job, c, world);
-  job.options.optim.name = (char *)optimizer;
-  job.options.strategy.rate = (char *)rate;
+  job.options.optim.name = rule;
+  job.options.strategy.rate = rate;
   CHECK(c, job.strategy.ops->create(&job.strategy) == TRM_USAGE);
   CHECK(c, strstr(trm_error_text(), word) != NULL);
 }
@@ -404,15 +405,15 @@ static void test_refused(void)
   static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
   for (int m = 0; m < 5; m++) {
     struct setup c = {.method = methods[m], .elements = 160};
-    check_refused(&c, "sgd", "staleness", "strategy.rate=staleness");
+    check_refused(&c, TRM_UPDATE_SGD, TRM_STALE_RATE_DIVIDED, "strategy.rate=staleness");
     c.layout = SERVER;
     if (m > 1)
-      check_refused(&c, "sgd", "constant", "strategy.servers");
+      check_refused(&c, TRM_UPDATE_SGD, TRM_STALE_RATE_CONSTANT, "strategy.servers");
   }
   const struct setup apart = {.method = "easgd", .alpha = -0.5, .elements = 160};
-  check_refused(&apart, "sgd", "constant", "strategy.alpha");
+  check_refused(&apart, TRM_UPDATE_SGD, TRM_STALE_RATE_CONSTANT, "strategy.alpha");
   const struct setup adam = {.method = "eamsgd", .rule = TRM_UPDATE_ADAM, .elements = 160};
-  check_refused(&adam, "adam", "constant", "optim.name=adam");
+  check_refused(&adam, TRM_UPDATE_ADAM, TRM_STALE_RATE_CONSTANT, "optim.name=adam");
 }
 
 int main(int argc, char **argv)

@@ -35,9 +35,10 @@ static void test_alone(void)
       const size_t n = SERVER_CHUNK + 4096;
       check_alone(&(struct setup){"asgd", rule, clip, .elements = n});
       check_alone(&(struct setup){"softsync", rule, clip, .elements = n});
-      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = "constant", .elements = n});
-      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = "constant", .lambda = 3, .elements = n});
-      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = "adaptive", .lambda = 2, .elements = n});
+      check_alone(&(struct setup){"dcasgd", rule, clip, .elements = n});
+      check_alone(&(struct setup){"dcasgd", rule, clip, .lambda = 3, .elements = n});
+      check_alone(&(struct setup){"dcasgd", rule, clip, .compensation = TRM_COMPENSATION_ADAPTIVE, .lambda = 2,
+                                  .elements = n});
       check_alone(&(struct setup){"ssp", rule, .elements = n});
       check_alone(&(struct setup){"essp", rule, .elements = n});
     }
@@ -120,8 +121,8 @@ static void test_same_as_asgd(void)
   const struct setup all[] = {
     {"asgd", TRM_UPDATE_NESTEROV, .clip = 30, .elements = n},
     {"softsync", TRM_UPDATE_NESTEROV, .clip = 30, .splits = world->size, .elements = n},
-    {"dcasgd", TRM_UPDATE_NESTEROV, .clip = 30, .compensation = "constant", .elements = n},
-    {"dcasgd", TRM_UPDATE_NESTEROV, .clip = 30, .compensation = "adaptive", .elements = n},
+    {"dcasgd", TRM_UPDATE_NESTEROV, .clip = 30, .compensation = TRM_COMPENSATION_CONSTANT, .elements = n},
+    {"dcasgd", TRM_UPDATE_NESTEROV, .clip = 30, .compensation = TRM_COMPENSATION_ADAPTIVE, .elements = n},
   };
   float *first = array(n);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
@@ -187,9 +188,10 @@ static void play_turn(struct play *p, const struct setup *c, int k, uint64_t bat
   const bool complete = ++p->waiting == p->count;
   for (size_t i = 0; i < n; i++) {
     double x = (double)g[i], *square = &p->square[k][i];
-    if (i < trained && c->compensation) {
+    if (i < trained && c->lambda > 0) {
       *square = 0.5 * *square + 0.5 * x * x;
-      const double lambda = strcmp(c->compensation, "adaptive") == 0 ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
+      const bool adapts = c->compensation == TRM_COMPENSATION_ADAPTIVE;
+      const double lambda = adapts ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
       x += lambda * x * x * (p->w[i] - p->view[k][i]);
     }
     p->mean[i] += i < trained ? x / p->count / divisor : x / p->ranks; /* a statistic is measured by all */
@@ -236,9 +238,8 @@ static void test_softsync_order(void)
         continue;
       const enum layout other = (enum layout)((splits + divides) % SERVER);
       const enum layout layout = is_skipped(other) ? ONE_NODE : other;
-      check_play(&(struct setup){"softsync", .layout = layout, .splits = splits, .rate = divides ? "staleness" : NULL,
-                                 .elements = 512},
-                 true);
+      check_play(&(struct setup){"softsync", .layout = layout, .splits = splits, .elements = 512,
+                                 .rate = divides ? TRM_STALE_RATE_DIVIDED : TRM_STALE_RATE_CONSTANT}, true);
     }
 }
 
@@ -247,10 +248,9 @@ static void test_dcasgd_order(void)
   for (enum layout layout = 0; layout < SERVER; layout++) {
     if (is_skipped(layout))
       continue;
-    check_play(&(struct setup){"dcasgd", .layout = layout, .compensation = "constant", .lambda = 3, .elements = 512},
-               false);
-    check_play(&(struct setup){"dcasgd", .layout = layout, .compensation = "adaptive", .lambda = 2, .elements = 512},
-               false);
+    for (enum trm_compensation kind = TRM_COMPENSATION_CONSTANT; kind <= TRM_COMPENSATION_ADAPTIVE; kind++)
+      check_play(&(struct setup){"dcasgd", .layout = layout, .compensation = kind, .lambda = 3 - (int)kind,
+                                 .elements = 512}, false);
   }
 }
 
@@ -261,9 +261,9 @@ static void test_convex(void)
   enum { ROUNDS = 6 };
   static const struct setup methods[] = {
     {.method = "softsync"},
-    {.method = "softsync", .splits = 2, .rate = "staleness"},
-    {.method = "dcasgd", .compensation = "constant", .lambda = 1},
-    {.method = "dcasgd", .compensation = "adaptive", .lambda = 1},
+    {.method = "softsync", .splits = 2, .rate = TRM_STALE_RATE_DIVIDED},
+    {.method = "dcasgd", .compensation = TRM_COMPENSATION_CONSTANT, .lambda = 1},
+    {.method = "dcasgd", .compensation = TRM_COMPENSATION_ADAPTIVE, .lambda = 1},
     {.method = "ssp", .slack = 3},
     {.method = "essp", .slack = 3},
   };

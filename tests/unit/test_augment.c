@@ -6,8 +6,8 @@
 static struct trm_options options_of(int64_t memory, int64_t pad, bool flip)
 {
   return (struct trm_options){
-    .data = {.shuffle = (char *)"yes", .memory = memory, .threads = 1, .context = 10, .pad = pad, .flip = flip},
-    .train = {.batch = 100}, .parallel = {.share = (char *)"node"}, .run = {.seed = 5},
+    .data = {.shuffle = true, .memory = memory, .threads = 1, .context = 10, .pad = pad, .flip = flip},
+    .train = {.batch = 100}, .parallel = {.share = TRM_SHARE_NODE}, .run = {.seed = 5},
   };
 }
 
@@ -27,7 +27,7 @@ static char *images_make(const char *name, bool bytes, const size_t size[3], siz
       if ((status = trm_data_writer_split(writer, split ? "test" : "train")) == TRM_OK)
         status = made_append(writer, bytes ? MADE_BYTES : MADE_FLOATS, size[0] * size[1] * size[2], 0, rows);
     if (status == TRM_OK)
-      status = trm_data_writer_finish(writer, 0, 0);
+      status = trm_data_writer_finish(writer, 0);
   }
   CU_ASSERT_EQUAL_FATAL(trm_agree(world, status), TRM_OK);
   return path;
@@ -48,12 +48,12 @@ static float pixel(const float *image, const size_t size[3], float zero, const u
 }
 
 /* Two epochs in batches of 100, each rank its part: every pixel as computed from the rows without augmentation. */
-static void check_pixels(const char *path, bool bytes, const size_t size[3], int64_t memory, const char *shuffle,
+static void check_pixels(const char *path, bool bytes, const size_t size[3], int64_t memory, bool shuffle,
                          int64_t pad, bool flip)
 {
   struct trm_dataset *plain, *moved;
   struct trm_options options = options_of(memory, 0, false);
-  options.data.shuffle = (char *)shuffle;
+  options.data.shuffle = shuffle;
   CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&plain, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
   options.data.pad = pad;
   options.data.flip = flip;
@@ -96,13 +96,13 @@ static void test_pixels(void)
 {
   const size_t small[] = {3, 9, 7}, grey[] = {1, 28, 28};
   char *floats = images_make("floats.h5", false, small, 1003), *bytes = images_make("bytes.h5", true, grey, 5003);
-  check_pixels(floats, false, small, 1 << 30, "yes", 4, true);
-  check_pixels(floats, false, small, 1 << 30, "no", 6, true);
-  check_pixels(floats, false, small, 1 << 30, "yes", 0, true);
-  check_pixels(bytes, true, grey, 1 << 30, "yes", 4, true);
-  check_pixels(bytes, true, grey, 1 << 30, "yes", 2, false);
-  check_pixels(bytes, true, grey, 1 << 20, "yes", 4, true); /* in windows */
-  check_pixels(bytes, true, grey, 1 << 20, "no", 4, true);  /* as they are asked for */
+  check_pixels(floats, false, small, 1 << 30, true, 4, true);
+  check_pixels(floats, false, small, 1 << 30, false, 6, true);
+  check_pixels(floats, false, small, 1 << 30, true, 0, true);
+  check_pixels(bytes, true, grey, 1 << 30, true, 4, true);
+  check_pixels(bytes, true, grey, 1 << 30, true, 2, false);
+  check_pixels(bytes, true, grey, 1 << 20, true, 4, true); /* in windows */
+  check_pixels(bytes, true, grey, 1 << 20, false, 4, true);  /* as they are asked for */
   trm_free(floats);
   trm_free(bytes);
 }

@@ -24,7 +24,7 @@ static void on_all(void (*check)(struct trm_comm *comm))
     check(part);
     part->ops->release(part);
   }
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   check(node);
   node->ops->release(node);
   check(trm_comm_self());
@@ -300,7 +300,7 @@ static void test_split_node(void)
 {
   for (int size = 1; size <= 4; size++) {
     set_node_size(size);
-    struct trm_comm *node = world->ops->split_node(world, size % 2 ? "node" : "numa");
+    struct trm_comm *node = world->ops->split_node(world, size % 2 ? TRM_SHARE_NODE : TRM_SHARE_NUMA);
     set_node_size(0);
     const int first = world->rank / size * size;
     CU_ASSERT_EQUAL(node->rank, world->rank - first);
@@ -366,7 +366,7 @@ static void check_share(struct trm_comm *comm)
 
 static void test_share(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   check_share(node);
   struct trm_comm *part = node->ops->split(node, node->rank % 2, -node->rank);
   check_share(part);
@@ -377,7 +377,7 @@ static void test_share(void)
 
 static void test_share_too_large(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared shared;
   CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, TRM_MEMORY_DATA, &shared), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the data set"));
@@ -606,7 +606,7 @@ static double processor_s(void)
 /* Who waits leaves the core to others, and gets what it waited for. The last of all tests: there is no way back. */
 static void test_crowded(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared word;
   CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), TRM_MEMORY_BUFFERS, &word), TRM_OK);
   trm_comm_set_oversubscribed();

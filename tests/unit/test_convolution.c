@@ -294,7 +294,7 @@ static void *rank_run(void *argument)
   struct trm_device device;
   struct nn_case c;
   struct trm_loss_sums tally = {0};
-  if (trm_device_open(&device, "cpu", "auto", "f32", 0, 1) != TRM_OK ||
+  if (trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, 1) != TRM_OK ||
       nn_case_open(&c, &device, ranks_text, "auto", &nn_images, NN_ROWS, 3) != TRM_OK)
     return NULL;
   nn_case_draw(&c, 13, 10);

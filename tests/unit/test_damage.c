@@ -70,8 +70,8 @@ static enum outcome refused(const char *path)
 static enum outcome dataset_judge(const char *path, const struct subject *subject)
 {
   struct trm_options options = {
-    .data = {.shuffle = (char *)"no", .memory = subject->memory, .threads = 0, .context = 10},
-    .train = {.batch = 16}, .parallel = {.share = (char *)"none"}};
+    .data = {.shuffle = false, .memory = subject->memory, .threads = 0, .context = 10},
+    .train = {.batch = 16}, .parallel = {.share = TRM_SHARE_NONE}};
   struct trm_dataset *data;
   if (trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()) != TRM_OK)
     return refused(path);
@@ -294,13 +294,14 @@ static void test_not_ours(void)
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "is not an HDF5 file"));
   const int32_t answers[2] = {1, 2};
   const float scores[4] = {0};
-  CU_ASSERT_EQUAL(trm_predictions_write(path, scores, answers, 2, 2, NULL, 0), TRM_OK);
+  const struct trm_predictions predictions = {.scores = scores, .predicted = answers, .rows = 2, .columns = 2};
+  CU_ASSERT_EQUAL(trm_predictions_write(path, &predictions), TRM_OK);
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "neither a data set nor a checkpoint"));
   unlink(path);
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "No such file"));
   /* a split that is not there, one without rows */
-  struct trm_options options = {.data = {.shuffle = (char *)"no", .memory = 1 << 20, .context = 10},
-                                .parallel = {.share = (char *)"none"}};
+  struct trm_options options = {.data = {.shuffle = false, .memory = 1 << 20, .context = 10},
+                                .parallel = {.share = TRM_SHARE_NONE}};
   struct trm_dataset *data;
   bool has = true;
   CU_ASSERT_EQUAL(made_file(path, MADE_BYTES, 20, 100, 0, 0), TRM_OK);

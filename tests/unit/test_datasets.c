@@ -20,8 +20,8 @@ static char *file_make(const char *name, enum made_kind kind, size_t width, uint
 static struct trm_options options_of(int64_t memory, int64_t batch)
 {
   return (struct trm_options){
-    .data = {.shuffle = (char *)"yes", .memory = memory, .threads = 1, .context = 10},
-    .train = {.batch = batch}, .parallel = {.share = (char *)"node"}, .run = {.seed = 5},
+    .data = {.shuffle = true, .memory = memory, .threads = 1, .context = 10},
+    .train = {.batch = batch}, .parallel = {.share = TRM_SHARE_NODE}, .run = {.seed = 5},
   };
 }
 
@@ -111,7 +111,7 @@ static void check_rows(const char *path, enum made_kind kind, size_t width, enum
                        struct trm_options *options, struct trm_comm *comm, uint64_t rows)
 {
   struct trm_dataset *data;
-  options->data.shuffle = (char *)"no";
+  options->data.shuffle = false;
   const int status = trm_dataset_hdf5.open(&data, path, split, options, comm);
   CU_ASSERT_EQUAL(status, TRM_OK);
   if (status != TRM_OK) {
@@ -142,7 +142,7 @@ static void check_rows(const char *path, enum made_kind kind, size_t width, enum
   data->ops->close(data);
 }
 
-static const char *const shares[] = {"node", "numa", "none"};
+static const enum trm_share shares[] = {TRM_SHARE_NODE, TRM_SHARE_NUMA, TRM_SHARE_NONE};
 
 /* A whole split in memory, and the same out of it. */
 static void check_kind(enum made_kind kind, int compress)
@@ -153,7 +153,7 @@ static void check_kind(enum made_kind kind, int compress)
   char *path = file_make("kind.h5", kind, width, rows, test, compress);
   for (int i = 0; i < 3; i++) {
     struct trm_options options = options_of(1 << 30, 64);
-    options.parallel.share = (char *)shares[i];
+    options.parallel.share = shares[i];
     const uint64_t samples = tokens ? (rows - 1) / 10 : rows;
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, samples);
     if (i > 0) /* the rest is the same */
@@ -192,14 +192,14 @@ static void test_kinds_compressed(void)
 }
 
 /* Sparse rows where they lie are the rows of a fetch: of a split in memory, in windows, and out of its own order. */
-static void check_rows_in_place(const char *path, int64_t memory, const char *shuffle, uint64_t rows)
+static void check_rows_in_place(const char *path, int64_t memory, bool shuffle, uint64_t rows)
 {
   struct trm_options options = options_of(memory, 64);
   struct trm_dataset *copied, *in_place;
   struct trm_host_batch one = {0}, other = {0};
   struct trm_sparse_row row[64];
   size_t wrong = 0;
-  options.data.shuffle = (char *)shuffle;
+  options.data.shuffle = shuffle;
   CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&copied, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&in_place, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_OK);
   for (uint64_t epoch = 0; epoch < 2; epoch++)
@@ -229,10 +229,10 @@ static void test_rows_in_place(void)
 {
   const uint64_t rows = 30011;
   char *path = file_make("place.h5", MADE_CSR, 0, rows, 1, 0);
-  check_rows_in_place(path, 1 << 30, "yes", rows);
-  check_rows_in_place(path, 1 << 30, "no", rows);
-  check_rows_in_place(path, 1 << 18, "yes", rows);
-  check_rows_in_place(path, 1 << 18, "no", rows);
+  check_rows_in_place(path, 1 << 30, true, rows);
+  check_rows_in_place(path, 1 << 30, false, rows);
+  check_rows_in_place(path, 1 << 18, true, rows);
+  check_rows_in_place(path, 1 << 18, false, rows);
   trm_free(path);
   path = file_make("dense.h5", MADE_BYTES, 30, 100, 1, 0);
   struct trm_options options = options_of(1 << 30, 64);
@@ -375,7 +375,7 @@ static void check_ranks(const char *path, size_t width, struct trm_options *opti
   for (size_t way = 0; order && way < sizeof ways / sizeof ways[0]; way++) {
     struct walk walk = {.order = order, .width = width, .batch = (size_t)options->train.batch,
                         .pieces = 1 + (size_t)ways[way].threads, .step_together = ways[way].together};
-    options->parallel.share = (char *)shares[ways[way].share];
+    options->parallel.share = shares[ways[way].share];
     options->data.threads = ways[way].threads;
     const int status = trm_dataset_hdf5.open(&walk.data, path, TRM_SPLIT_TRAIN, options, world);
     CU_ASSERT_EQUAL(status, TRM_OK);

@@ -19,16 +19,16 @@ struct job {
   size_t trained;
 };
 
-static int job_create(struct job *job, enum layout layout, const char *rule, float l2, const struct trm_linear *linear,
-                      struct trm_comm *comm)
+static int job_create(struct job *job, enum layout layout, enum trm_assignment assignment, float l2,
+                      const struct trm_linear *linear, struct trm_comm *comm)
 {
   memset(job, 0, sizeof *job);
-  job->options.parallel.share = layout == NO_SHARING ? "none" : "node";
-  job->options.strategy.data = (char *)rule;
-  job->options.strategy.rate = (char *)"constant";
+  job->options.parallel.share = layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;
+  job->options.strategy.data = assignment;
+  job->options.strategy.rate = TRM_STALE_RATE_CONSTANT;
   job->options.strategy.tau = tau;
   job->options.strategy.rows = 3;
-  job->options.optim.name = (char *)"sgd";
+  job->options.optim.name = TRM_UPDATE_SGD;
   job->trained = TRAINED;
   job->tensor = (struct trm_tensor){.end = TRAINED};
   job->optimizer = (struct trm_optimizer){
@@ -74,7 +74,7 @@ static void check_serial(void)
   float *w = trm_alloc(ELEMENTS * sizeof *w, "test"), *g = trm_alloc(ELEMENTS * sizeof *g, "test");
   for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
     struct job job;
-    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.01f, NULL, trm_comm_self()), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.01f, NULL, trm_comm_self()), TRM_OK);
     strategy_restore_initial(&job.strategy, initial);
     CU_ASSERT_EQUAL(work(&job, 30, 0.1), 30);
     for (size_t i = 0; i < ELEMENTS; i++)
@@ -104,12 +104,12 @@ static void test_serial(void)
 
 /* Where steps travel to windows, all ranks together move the weights by the sum of what they computed; where they write
  * to shared memory, updates may be lost, and copies are weighed, but the weights are one array. */
-static void check_several(enum layout layout, const char *rule)
+static void check_several(enum layout layout, enum trm_assignment assignment)
 {
   struct job job;
   const uint64_t batches = 40;
   const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
-  CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, rule, 0, NULL, world), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, assignment, 0, NULL, world), TRM_OK);
   strategy_restore_initial(&job.strategy, initial);
   uint64_t mine = work(&job, 15, 0.5);
   mine += work(&job, batches, 0.5);
@@ -152,8 +152,8 @@ static void check_several(enum layout layout, const char *rule)
 static void test_several(void)
 {
   for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
-    check_several(layout, "dynamic");
-    check_several(layout, "static");
+    check_several(layout, TRM_ASSIGN_DYNAMIC);
+    check_several(layout, TRM_ASSIGN_STATIC);
   }
 }
 
@@ -168,7 +168,7 @@ static void test_copies(void)
 static void test_merging(void)
 {
   enum { ROUNDS = 4 };
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared shared;
   struct weight_copy copies;
   const size_t size = (size_t)node->size;
@@ -214,7 +214,7 @@ static void test_merging(void)
 static void test_gates(void)
 {
   enum { ROUNDS = 200 };
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared shared;
   struct weight_copy copies;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
@@ -267,7 +267,7 @@ static void test_rows(void)
       w[i] = initial(i);
     const struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 0.5f, .update_rows = 3, .shrink = shrink};
     cpu.ops->sparse_sgd(&cpu, &how, row, target, w + 64, w + 16, &sums, ROWS);
-    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, "dynamic", 0.25f, &linear, world), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.25f, &linear, world), TRM_OK);
     CU_ASSERT_TRUE(job.strategy.trains_rows);
     strategy_restore_initial(&job.strategy, initial);
     uint64_t batch;
@@ -293,7 +293,7 @@ static void test_rows(void)
 static void test_refused(void)
 {
   struct trm_optimizer optimizer = {.update = {.rule = TRM_UPDATE_MOMENTUM}, .states = 1};
-  struct trm_options options = {.parallel = {.share = (char *)"node"}};
+  struct trm_options options = {.parallel = {.share = TRM_SHARE_NODE}};
   struct trm_strategy strategy = {.ops = trm_strategy_find("hogwild"), .comm = world, .device = &cpu,
                                   .optimizer = &optimizer, .options = &options, .elements = 10};
   CU_ASSERT_EQUAL(strategy.ops->create(&strategy), TRM_USAGE);

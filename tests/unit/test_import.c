@@ -113,7 +113,7 @@ static void test_libsvm(void)
   split_free(&split);
   out_remove();
 
-  struct trm_import_request request = {.test_part = 0.25, .target = "value", .normalize = true};
+  struct trm_import_request request = {.test_part = 0.25, .split = "last", .target = "value", .normalize = true};
   CU_ASSERT_EQUAL_FATAL(import_run("libsvm", "rows", request), TRM_OK);
   split_read(&split, TRM_SPLIT_TRAIN, 1);
   CU_ASSERT_EQUAL(split.dataset->rows, 3);
@@ -195,7 +195,7 @@ static void test_libsvm_errors(void)
   text_write("bad", "1 1:1\na 1:1\n");
   import_fails("libsvm", "bad", &request, "bad:2: label \"a\" is not a number");
   request.target = "valu";
-  import_fails("libsvm", "good", &request, "\"valu\"");
+  import_fails("libsvm", "good", &request, "--target=valu: must be class or value");
   request = plain;
   request.test_part = 0.9;
   import_fails("libsvm", "good", &request, "leaves none of the 1 rows");
@@ -248,7 +248,7 @@ static void test_csv(void)
     fprintf(file, "%d,%d,c%d\n", i, -i, i % 4);
   fclose(file);
   trm_free(path);
-  request = (struct trm_import_request){.test_part = 0.3, .target = "class"};
+  request = (struct trm_import_request){.test_part = 0.3, .split = "last", .target = "class"};
   CU_ASSERT_EQUAL_FATAL(import_run("csv", "many", request), TRM_OK);
   for (int which = 0; which < 2; which++) {
     split_read(&split, which ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, 1);
@@ -301,6 +301,90 @@ static void test_csv_errors(void)
   import_fails("csv", "bad", &request, "bad:1: column 3: \"x\" is not a number");
   request.names = "p,q";
   import_fails("csv", "train", &request, "no classes");
+}
+
+/* -- the test split of a single file */
+
+#define SPLIT_ROWS 1000
+static const int split_class_rows[] = {700, 200, 99, 1}; /* of classes a, b, c, d, in order */
+
+/* Imports sorted.csv, row i of which is "i,CLASS" (or "i,i": the target is a value), and reads which rows are in which
+ * split: where[i] counts 1 for train, 10 for test. */
+static void split_rows_read(struct trm_import_request request, int where[SPLIT_ROWS])
+{
+  CU_ASSERT_EQUAL_FATAL(import_run("csv", "sorted", request), TRM_OK);
+  memset(where, 0, SPLIT_ROWS * sizeof *where);
+  for (int which = 0; which < 2; which++) {
+    struct split split;
+    split_read(&split, which ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN, 1);
+    for (size_t i = 0; i < split.dataset->rows; i++) {
+      CU_ASSERT_FATAL(split.batch.dense[i] >= 0 && split.batch.dense[i] < SPLIT_ROWS);
+      if (i > 0)
+        CU_ASSERT(split.batch.dense[i] > split.batch.dense[i - 1]); /* the order of the file */
+      where[(int)split.batch.dense[i]] += which ? 10 : 1;
+    }
+    split_free(&split);
+  }
+  out_remove();
+}
+
+static void split_file_write(bool classes)
+{
+  char *path = file_name("sorted");
+  FILE *file = fopen(path, "w");
+  CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+  for (int class = 0, row = 0; class < 4; class++)
+    for (int i = 0; i < split_class_rows[class]; i++, row++)
+      if (classes)
+        fprintf(file, "%d,%c\n", row, 'a' + class);
+      else
+        fprintf(file, "%d,%d\n", row, row);
+  fclose(file);
+  trm_free(path);
+}
+
+static int split_test_rows(const int *where, int first, int rows)
+{
+  int count = 0;
+  for (int i = first; i < first + rows; i++) {
+    CU_ASSERT(where[i] == 1 || where[i] == 10); /* each row is in exactly one split */
+    count += where[i] == 10;
+  }
+  return count;
+}
+
+static void test_split(void)
+{
+  static const int share[] = {140, 40, 20, 0}; /* a fifth of each class, within one row; 200 in all */
+  struct trm_import_request request = {.test_part = 0.2, .target = "class", .seed = 1};
+  int where[SPLIT_ROWS], again[SPLIT_ROWS];
+  split_file_write(true);
+  split_rows_read(request, where);
+  for (int class = 0, first = 0; class < 4; first += split_class_rows[class++])
+    CU_ASSERT_EQUAL(split_test_rows(where, first, split_class_rows[class]), share[class]);
+  const int early = split_test_rows(where, 0, 350); /* 70 of the first 350 are expected, standard deviation 5.3 */
+  CU_ASSERT(early > 40 && early < 100);
+  split_rows_read(request, again);
+  CU_ASSERT_EQUAL(memcmp(where, again, sizeof where), 0);
+  request.seed = 2;
+  split_rows_read(request, again);
+  CU_ASSERT_NOT_EQUAL(memcmp(where, again, sizeof where), 0);
+  request.split = "last"; /* of a sorted file: the rare classes alone, and no row of them for training */
+  split_rows_read(request, where);
+  CU_ASSERT_EQUAL(split_test_rows(where, 0, 800), 0);
+  CU_ASSERT_EQUAL(split_test_rows(where, 800, 200), 200);
+  split_file_write(false);
+  request = (struct trm_import_request){.test_part = 0.2, .target = "value", .seed = 1};
+  split_rows_read(request, where);
+  CU_ASSERT_EQUAL(split_test_rows(where, 0, SPLIT_ROWS), 200);
+  const int half = split_test_rows(where, 0, 500); /* 100 are expected, standard deviation 6.3 */
+  CU_ASSERT(half > 65 && half < 135);
+  request.split = "first";
+  import_fails("csv", "sorted", &request, "--split=first: must be random or last");
+  request.split = "random";
+  import_fails("text", "sorted", &request, "--split=random: a text is not shuffled");
+  request.test_part = -1;
+  import_fails("csv", "sorted sorted", &request, "--split: ");
 }
 
 /* -- text */
@@ -467,6 +551,7 @@ int main(void)
     {"libsvm: errors", test_libsvm_errors},
     {"csv", test_csv},
     {"csv: errors", test_csv_errors},
+    {"the test split of a single file", test_split},
     {"text", test_text},
     {"text: many characters", test_text_long},
     {"text: errors", test_text_errors},

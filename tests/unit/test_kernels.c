@@ -17,21 +17,21 @@ static void test_names(void)
 {
   struct trm_device device;
 
-  CU_ASSERT_EQUAL(trm_device_open(&device, "abacus", "auto", "f32", 0, 1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "abacus", "auto", TRM_MATMUL_F32, 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "abacus"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "cpu"));
-  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "slowblas", "f32", 0, 1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "slowblas", TRM_MATMUL_F32, 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "slowblas"));
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), trm_blas_table[0]->name));
-  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "auto", "f32", 0, -1), TRM_USAGE);
-  CU_ASSERT_EQUAL(trm_device_open(&device, "auto", "auto", "f32", 3, 0), TRM_OK);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, -1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "auto", "auto", TRM_MATMUL_F32, 3, 0), TRM_OK);
   CU_ASSERT_STRING_EQUAL(device.ops->name, "cpu");
   CU_ASSERT(device.threads >= 1);
   CU_ASSERT(device.host_memory);
-  CU_ASSERT_PTR_EQUAL(device.blas, trm_blas_find(trm_blas_table[0]->name, "f32"));
+  CU_ASSERT_PTR_EQUAL(device.blas, trm_blas_find(trm_blas_table[0]->name, TRM_MATMUL_F32));
   CU_ASSERT(strlen(device.blas->detail()) > 0);
   trm_device_close(&device);
-  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", trm_blas_table[0]->name, "bf16", 0, 1), TRM_USAGE);
+  CU_ASSERT_EQUAL(trm_device_open(&device, "cpu", trm_blas_table[0]->name, TRM_MATMUL_BF16, 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "onednn"));
 }
 
@@ -159,25 +159,25 @@ ON_DEVICES(update_reference)
 ON_DEVICES(update_slices)
 
 /* The other libraries of products, those that this processor can run. */
-static void other_products(const char *matmul, void (*test)(struct trm_device *device))
+static void other_products(enum trm_matmul matmul, void (*test)(struct trm_device *device))
 {
   for (int i = 1; trm_blas_table[i]; i++)
-    if (!strcmp(trm_blas_table[i]->matmul, matmul) && trm_blas_table[i]->open(1) == TRM_OK)
+    if (trm_blas_table[i]->matmul == matmul && trm_blas_table[i]->open(1) == TRM_OK)
       on_devices_with(test, trm_blas_table[i]);
 }
 
 static void test_other_gemm(void)
 {
-  other_products("f32", gemm_reference);
-  other_products("f32", gemm_empty);
-  other_products("f32", attention_reference);
+  other_products(TRM_MATMUL_F32, gemm_reference);
+  other_products(TRM_MATMUL_F32, gemm_empty);
+  other_products(TRM_MATMUL_F32, attention_reference);
 }
 
 static void test_bf16_gemm(void)
 {
-  other_products("bf16", gemm_reference);
-  other_products("bf16", gemm_empty);
-  other_products("bf16", gemm_bfloat16_rounding);
+  other_products(TRM_MATMUL_BF16, gemm_reference);
+  other_products(TRM_MATMUL_BF16, gemm_empty);
+  other_products(TRM_MATMUL_BF16, gemm_bfloat16_rounding);
 }
 
 int main(void)

@@ -76,7 +76,7 @@ static void test_memory(void)
 /* What one rank writes all read. */
 static void test_shared(void)
 {
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   const size_t n = 100003;
   struct trm_mapped mapped;
   CU_ASSERT_EQUAL_FATAL(trm_mapped_create(node, folder, n * sizeof(float), "test", &mapped), TRM_OK);

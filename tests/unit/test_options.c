@@ -19,8 +19,22 @@ static void test_options_default(void)
       CU_ASSERT(strcmp(other->name, row->name) != 0 && other->offset != row->offset);
     CU_ASSERT(row->offset < sizeof options);
     CU_ASSERT(row->help && *row->help && !strchr(row->help, '\n'));
+    CU_ASSERT_EQUAL(row->choices != NULL, row->type == TRM_OPTION_CHOICE);
   }
   CU_ASSERT(rows > 40);
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("optim.name", TRM_UPDATE_LAMB), "lamb");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("optim.schedule", TRM_LR_LINEAR), "linear");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("train.loss", TRM_LOSS_HINGE), "hinge");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("parallel.schedule", TRM_2BW), "2bw");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("parallel.share", TRM_SHARE_NONE), "none");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("parallel.shard", TRM_SHARD_NODE), "node");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("parallel.layout", TRM_LAYOUT_AUTO), "auto");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.data", TRM_ASSIGN_STATIC), "static");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.rate", TRM_STALE_RATE_DIVIDED), "staleness");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("strategy.compensation", TRM_COMPENSATION_ADAPTIVE), "adaptive");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("run.trace", TRM_TRACE_STEPS), "steps");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("device.matmul", TRM_MATMUL_BF16), "bf16");
+  CU_ASSERT_STRING_EQUAL(trm_choice_text("device.compute", TRM_COMPUTE_SLEEP), "sleep");
   CU_ASSERT_EQUAL(options.data.memory, INT64_C(1) << 30);
   CU_ASSERT_EQUAL(options.parallel.bucket, 4 << 20);
   CU_ASSERT_EQUAL(options.parallel.data, -1);
@@ -28,7 +42,7 @@ static void test_options_default(void)
   CU_ASSERT_EQUAL(options.optim.epsilon, 1e-8);
   CU_ASSERT_STRING_EQUAL(options.strategy.name, "sync");
   CU_ASSERT_STRING_EQUAL(options.model, "");
-  CU_ASSERT_STRING_EQUAL(options.data.shuffle, "yes");
+  CU_ASSERT_TRUE(options.data.shuffle);
   CU_ASSERT_FALSE(options.run.overwrite);
   trm_options_free(&options);
   CU_ASSERT_PTR_NULL(options.model);
@@ -87,7 +101,7 @@ static void test_options_set(void)
       {"data.memory", "9e200T", "out of range"},
       {"data.memory", "9e300T", "too large"},
       {"data.shuffle", "no", NULL},
-      {"data.shuffle", "maybe", "is not one of yes|no"},
+      {"data.shuffle", "maybe", "is neither yes nor no"},
       {"data.drop_last", "on", NULL},
       {"data.drop_last", "maybe", "option data.drop_last: \"maybe\" is neither yes nor no"},
       {"run.dir", "a \xc3\xa4 b", NULL},
@@ -111,15 +125,15 @@ static void test_options_set(void)
   /* the last accepted value stands; a refused one changes nothing */
   CU_ASSERT_EQUAL(options.train.batch, INT64_MAX);
   CU_ASSERT_EQUAL(options.optim.rate, 1e-3);
-  CU_ASSERT_STRING_EQUAL(options.optim.name, "adam");
+  CU_ASSERT_EQUAL(options.optim.name, TRM_UPDATE_ADAM);
   CU_ASSERT_EQUAL(options.data.memory, 2097152);
-  CU_ASSERT_STRING_EQUAL(options.data.shuffle, "no");
+  CU_ASSERT_FALSE(options.data.shuffle);
   CU_ASSERT_TRUE(options.data.drop_last);
   CU_ASSERT_STRING_EQUAL(options.run.dir, "a \xc3\xa4 b");
   CU_ASSERT_EQUAL(trm_options_set(&options, "data.memory", "1.5g"), TRM_OK);
   CU_ASSERT_EQUAL(options.data.memory, INT64_C(3) << 29);
   CU_ASSERT_EQUAL(trm_options_set(&options, "data.shuffle", "1"), TRM_OK);
-  CU_ASSERT_STRING_EQUAL(options.data.shuffle, "yes");
+  CU_ASSERT_TRUE(options.data.shuffle);
   static const char *const truths[] = {"no", "yes", "false", "true", "off", "on", "0", "1"};
   for (int i = 0; i < 8; i++) {
     CU_ASSERT_EQUAL(trm_options_set(&options, "log.quiet", truths[i]), TRM_OK);
@@ -196,9 +210,9 @@ static void test_options_read(void)
                   TRM_OK);
   CU_ASSERT_STRING_EQUAL(options.model, "mlp 784-10 relu");
   CU_ASSERT_STRING_EQUAL(options.data.file, "d.h5");
-  CU_ASSERT_STRING_EQUAL(options.data.shuffle, "no");
+  CU_ASSERT_FALSE(options.data.shuffle);
   CU_ASSERT_EQUAL(options.optim.rate, 0.25);
-  CU_ASSERT_STRING_EQUAL(options.optim.name, "adam");
+  CU_ASSERT_EQUAL(options.optim.name, TRM_UPDATE_ADAM);
   CU_ASSERT_STRING_EQUAL(options.strategy.name, "sync");
   CU_ASSERT_TRUE(options.run.overwrite);
   trm_options_free(&options);
@@ -289,10 +303,13 @@ static void test_options_write(void)
       fprintf(stderr, "%s\n%s\n", trm_error_text(), capture.text);
     for (const struct trm_option *row = trm_option_table; row->name; row++) {
       const char *a = (const char *)&options + row->offset, *b = (const char *)&again + row->offset;
-      if (row->type == TRM_OPTION_TEXT || row->type == TRM_OPTION_CHOICE)
+      const size_t bytes = row->type == TRM_OPTION_BOOL     ? sizeof(bool)
+                           : row->type == TRM_OPTION_CHOICE ? sizeof(int)
+                                                            : 8;
+      if (row->type == TRM_OPTION_TEXT)
         CU_ASSERT_STRING_EQUAL(*(char *const *)a, *(char *const *)b)
       else
-        CU_ASSERT_EQUAL(memcmp(a, b, row->type == TRM_OPTION_BOOL ? sizeof(bool) : 8), 0);
+        CU_ASSERT_EQUAL(memcmp(a, b, bytes), 0);
     }
     free(capture.text);
     trm_options_free(&options);

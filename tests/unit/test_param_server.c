@@ -17,7 +17,7 @@ static struct trm_comm *node_of(int node_size)
   if (node_size == 1)
     return world->ops->split(world, world->rank, 0);
   set_node_size(node_size);
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   set_node_size(0);
   return node;
 }

@@ -147,7 +147,7 @@ static bool compare(const struct setup *setup)
 
 /* -- models that other tests have: all layers, all losses, all ways to branch */
 
-static const char *const schedules[] = {"gpipe", "1f1b", "interleaved"};
+static const enum trm_schedule_name schedules[] = {TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED};
 
 static void examples(struct trm_device *device)
 {
@@ -249,7 +249,7 @@ static void large(struct trm_device *device)
 static void test_large(void)
 {
   static struct trm_device cpu;
-  CU_ASSERT_FATAL(trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) == TRM_OK);
+  CU_ASSERT_FATAL(trm_device_open(&cpu, "cpu", "auto", TRM_MATMUL_F32, 0, 1) == TRM_OK);
   large(&cpu);
   trm_device_close(&cpu);
 }
@@ -351,13 +351,13 @@ static double forward_lasts(void *context, int batch, double flop, double took)
 static void test_bubble(void)
 {
   static struct trm_device cpu;
-  CU_ASSERT_FATAL(trm_device_open(&cpu, "cpu", "auto", "f32", 0, 1) == TRM_OK);
+  CU_ASSERT_FATAL(trm_device_open(&cpu, "cpu", "auto", TRM_MATMUL_F32, 0, 1) == TRM_OK);
   const struct setup setup = {.text =
                                 "linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | linear 50 | "
                                 "linear 50 | linear 50 | linear 50 | linear 50 | linear 10",
                               .loss = "auto",
                               .spec = &nn_ten_classes,
-                              .schedule = "1f1b",
+                              .schedule = TRM_1F1B,
                               .micros = 4,
                               .rows = 16};
   struct stage s;

@@ -226,15 +226,15 @@ static void two_versions(struct trm_device *device)
 {
   current_device = device;
   for (int micros = world->size > 1 ? world->size - 1 : 1; micros <= 5; micros++) {
-    const struct setup plain = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = "2bw",
+    const struct setup plain = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = TRM_2BW,
                                 .micros = micros, .rows = 16};
     compare_flight(&plain, 0);
     const struct setup norms = {.text = "conv2d 3 3 bias=no | batch_norm | tanh | conv2d 3 1 | batch_norm | tanh | "
                                         "conv2d 2 1 | tanh | flatten | linear 5",
-                                .loss = "auto", .spec = &nn_images, .schedule = "2bw", .micros = micros, .rows = 16};
+                                .loss = "auto", .spec = &nn_images, .schedule = TRM_2BW, .micros = micros, .rows = 16};
     compare_flight(&norms, 0);
     const struct setup tied = {.text = "gpt layers=2 heads=2 dim=8 context=5 dropout=0.1", .loss = "auto",
-                               .spec = &nn_tokens, .schedule = "2bw", .micros = micros, .rows = 16};
+                               .spec = &nn_tokens, .schedule = TRM_2BW, .micros = micros, .rows = 16};
     compare_flight(&tied, 1e-5);
   }
 }
@@ -248,8 +248,8 @@ static void pipedream(struct trm_device *device)
 {
   current_device = device;
   for (size_t rows = 8; rows <= 16; rows += 8) {
-    struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = "pipedream", .micros = 1,
-                          .rows = rows};
+    struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = TRM_PIPEDREAM,
+                          .micros = 1, .rows = rows};
     compare_flight(&setup, 0);
     setup.no_stash = true;
     compare_flight(&setup, 0);
@@ -266,7 +266,7 @@ static void failing(struct trm_device *device)
 {
   current_device = device;
   struct flight f;
-  const struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = "2bw", .micros = 4,
+  const struct setup setup = {.text = tanhs, .loss = "auto", .spec = &nn_ten_classes, .schedule = TRM_2BW, .micros = 4,
                               .rows = 16};
   CU_ASSERT_FATAL(flight_open(&f, &setup));
   f.fails = true;

@@ -92,7 +92,7 @@ static void test_dry_run(void)
   struct trm_dry_run_account account = {.peer_bytes = 0};
   struct trm_dry_run_comm comm;
   trm_dry_run_comm_open(&comm, 6, 3, &account);
-  struct trm_comm *face = &comm.base, *node = face->ops->split_node(face, "node");
+  struct trm_comm *face = &comm.base, *node = face->ops->split_node(face, TRM_SHARE_NODE);
   CU_ASSERT_EQUAL(node->size, 3);
   group_is(face, TRM_GROUP_SELF, NULL, 1);
   group_is(face, TRM_GROUP_ALL, NULL, 6);
@@ -134,7 +134,7 @@ static void open(struct fixture *f, int ranks, int cores, const char *accumulate
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.batch", "32"), TRM_OK);
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "train.accumulate", accumulate), TRM_OK);
   CU_ASSERT_EQUAL(trm_options_set(&f->options, "optim.name", "adam"), TRM_OK);
-  CU_ASSERT_EQUAL_FATAL(trm_device_open(&f->device, "cpu", "auto", "f32", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&f->device, "cpu", "auto", TRM_MATMUL_F32, 0, 1), TRM_OK);
   f->parts = (struct trm_modules){.strategy = trm_strategy_find("sync"), .device = &f->device};
   f->spec = (struct trm_input_spec){
     .shape = {.dims = 1, .size = {WIDTH}}, .target = TRM_TARGET_VALUE, .classes = WIDTH};
@@ -192,11 +192,11 @@ static void test_schedules(void)
 {
   struct fixture f;
   struct trm_layout_memory memory;
-  struct trm_layout layout = {.size = {1, 4, 1}, .schedule = "gpipe", .chunks = 1, .recompute = "none"};
+  struct trm_layout layout = {.size = {1, 4, 1}, .schedule = TRM_GPIPE, .chunks = 1, .recompute = "none"};
   open(&f, 4, 4, "8");
   pace(&f, 4);
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
-  layout.schedule = "1f1b";
+  layout.schedule = TRM_1F1B;
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
   f.job.cores = 1; /* nobody gains anything */
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 4 * 8 * 3.0, 1e-6);
@@ -204,10 +204,10 @@ static void test_schedules(void)
   const double two = step_of(&f, &layout, &memory);
   CU_ASSERT(two > 2 * 8 * 3.0 && two < 4 * 8 * 3.0);
   f.job.cores = 4;
-  layout = (struct trm_layout){.size = {1, 2, 1}, .schedule = "interleaved", .chunks = 2, .recompute = "none"};
+  layout = (struct trm_layout){.size = {1, 2, 1}, .schedule = TRM_INTERLEAVED, .chunks = 2, .recompute = "none"};
   f.job.ranks = 2; /* the bubble is a chunk's time */
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 8 * 6.0 + 3.0, 1e-6);
-  layout = (struct trm_layout){.size = {2, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  layout = (struct trm_layout){.size = {2, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 0.5 * 8 * 4 * 3.0, 1e-6); /* half as many rows each */
   close_all(&f);
 }
@@ -218,7 +218,7 @@ static void test_memory(void)
   struct fixture f;
   struct trm_layout_memory one, four, sharded, less;
   const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH;
-  struct trm_layout layout = {.size = {1, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  struct trm_layout layout = {.size = {1, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   open(&f, 1, 4, "2");
   const size_t before = trm_memory_allocated();
   step_of(&f, &layout, &one);
@@ -244,10 +244,10 @@ static void test_memory(void)
   CU_ASSERT_EQUAL(less.part[TRM_LAYOUT_STATES], 0);
 
   CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.offload", ""), TRM_OK);
-  layout = (struct trm_layout){.size = {1, 1, 4}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  layout = (struct trm_layout){.size = {1, 1, 4}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   step_of(&f, &layout, &four);
   CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_PARAMETERS], flat / 4);
-  layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = "gpipe", .chunks = 1, .recompute = "none"};
+  layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = TRM_GPIPE, .chunks = 1, .recompute = "none"};
   step_of(&f, &layout, &four);
   CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_PARAMETERS], flat / 4);
   CU_ASSERT_EQUAL(trm_memory_allocated(), before); /* and nothing is left */
@@ -282,7 +282,7 @@ static void test_traffic(void)
   const double value = sizeof(float) * 32 * WIDTH;           /* of a layer, all rows of the batch */
   open(&f, 4, 4, "2");
   CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.share", "none"), TRM_OK);
-  struct trm_layout layout = {.size = {4, 1, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  struct trm_layout layout = {.size = {4, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* a sum for all */
   layout.zero = 1;
   traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* sums of parts, weights */
@@ -290,12 +290,12 @@ static void test_traffic(void)
   traffic_is(&f, layout, (2 + 1) * 0.75 * flat, 0, 0); /* sums of each micro-batch, weights */
   layout.zero = 3;
   traffic_is(&f, layout, 2 * 3 * 0.75 * flat, 0, 0); /* of each: weights twice, sums */
-  layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   traffic_is(&f, layout, 0, 2 * value, 0); /* a stage in the middle: values from before, gradients from behind */
   f.job.ranks = 2;
   layout.size[TRM_AXIS_PIPELINE] = 2;
   traffic_is(&f, layout, 0, value, 0); /* one of them */
-  layout = (struct trm_layout){.size = {1, 1, 2}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  layout = (struct trm_layout){.size = {1, 1, 2}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   traffic_is(&f, layout, 0, 0, 3 * 2 * 0.5 * value); /* two pairs: a sum each, and one for what the second gives back */
   close_all(&f);
 }
@@ -311,7 +311,7 @@ static void test_tied(void)
     .shape = {.dims = 1, .size = {8}}, .target = TRM_TARGET_CLASS, .classes = 64, .tokens = true};
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&f.whole, f.options.model, "auto", &f.spec), TRM_OK);
   const double value = sizeof(float) * 32 * 8 * 16;
-  traffic_is(&f, (struct trm_layout){.size = {1, 2, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"}, 0,
+  traffic_is(&f, (struct trm_layout){.size = {1, 2, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"}, 0,
              value + sizeof(float) * 64 * 16, 0);
   close_all(&f);
 }
@@ -321,7 +321,7 @@ static void test_impossible(void)
   struct fixture f;
   struct trm_layout_models models;
   open(&f, 8, 4, "8");
-  const struct trm_layout eight = {.size = {1, 8, 1}, .schedule = "1f1b", .chunks = 1, .recompute = "none"};
+  const struct trm_layout eight = {.size = {1, 8, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
   CU_ASSERT_EQUAL(trm_layout_models_create(&models, &f.job, &eight), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "cannot be cut into 8 pieces"));
   close_all(&f);

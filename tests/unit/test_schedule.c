@@ -109,7 +109,7 @@ static bool list_is_right(const struct simulation *s, int stage, int micros)
 
 static struct simulation sim;
 
-static void check(const char *name, int stages, int chunks, int micros, int batches)
+static void check(enum trm_schedule_name name, int stages, int chunks, int micros, int batches)
 {
   CU_ASSERT_FATAL(trm_schedule_create(&sim.schedule, name, stages, chunks, micros) == TRM_OK);
   sim.took[TRM_FORWARD] = 1;
@@ -132,7 +132,7 @@ static void test_gpipe(void)
 {
   for (int stages = 1; stages <= STAGES; stages++)
     for (int micros = 1; micros <= 17; micros++) {
-      check("gpipe", stages, 1, micros, 1);
+      check(TRM_GPIPE, stages, 1, micros, 1);
       CU_ASSERT_EQUAL(trm_schedule_slots(&sim.schedule, 0), micros);
     }
 }
@@ -141,7 +141,7 @@ static void test_1f1b(void)
 {
   for (int stages = 1; stages <= STAGES; stages++)
     for (int micros = 1; micros <= 17; micros++) {
-      check("1f1b", stages, 1, micros, 1);
+      check(TRM_1F1B, stages, 1, micros, 1);
       for (int s = 0; s < stages; s++)
         CU_ASSERT_EQUAL(trm_schedule_slots(&sim.schedule, s), micros < stages - s ? micros : stages - s);
     }
@@ -152,11 +152,11 @@ static void test_interleaved(void)
   for (int stages = 1; stages <= STAGES; stages++)
     for (int chunks = 2; chunks <= 4; chunks++)
       for (int micros = 1; micros <= 24; micros++)
-        check("interleaved", stages, chunks, micros, 1);
+        check(TRM_INTERLEAVED, stages, chunks, micros, 1);
   struct trm_schedule s;
-  CU_ASSERT_EQUAL(trm_schedule_create(&s, "interleaved", 4, 2, 8), TRM_OK);
+  CU_ASSERT_EQUAL(trm_schedule_create(&s, TRM_INTERLEAVED, 4, 2, 8), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(trm_schedule_bubble(&s, 1), 3.0 / 19, 1e-15);
-  CU_ASSERT_EQUAL(trm_schedule_create(&s, "interleaved", 1, 2, 8), TRM_OK);
+  CU_ASSERT_EQUAL(trm_schedule_create(&s, TRM_INTERLEAVED, 1, 2, 8), TRM_OK);
   CU_ASSERT_EQUAL(s.chunks, 1);
 }
 
@@ -164,12 +164,12 @@ static void test_without_flush(void)
 {
   for (int stages = 1; stages <= STAGES; stages++)
     for (int batches = 1; batches <= 5; batches++) {
-      check("pipedream", stages, 1, 1, batches);
+      check(TRM_PIPEDREAM, stages, 1, 1, batches);
       for (int micros = stages > 1 ? stages - 1 : 1; micros <= 8; micros++)
-        check("2bw", stages, 1, micros, batches);
+        check(TRM_2BW, stages, 1, micros, batches);
     }
   struct trm_schedule s;
-  CU_ASSERT_EQUAL(trm_schedule_create(&s, "2bw", 4, 1, 3), TRM_OK);
+  CU_ASSERT_EQUAL(trm_schedule_create(&s, TRM_2BW, 4, 1, 3), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(trm_schedule_bubble(&s, 5), 3.0 / 18, 1e-15);
   CU_ASSERT_DOUBLE_EQUAL(trm_schedule_bubble(&s, 2.5), (3 + 3) / (3 + 3 + 15.0), 1e-15); /* runs of 2 and of 3 */
   CU_ASSERT_EQUAL(trm_schedule_slots(&s, 0), 4);
@@ -182,7 +182,7 @@ static void test_two_versions(void)
   for (int stages = 1; stages <= STAGES; stages++)
     for (int micros = stages > 1 ? stages - 1 : 1; micros <= 8; micros++) {
       struct trm_schedule s;
-      CU_ASSERT_FATAL(trm_schedule_create(&s, "2bw", stages, 1, micros) == TRM_OK);
+      CU_ASSERT_FATAL(trm_schedule_create(&s, TRM_2BW, stages, 1, micros) == TRM_OK);
       for (int stage = 0; stage < stages; stage++) {
         int count, back = 0;
         struct trm_action *a = trm_schedule_actions(&s, stage, 4, &count);
@@ -202,7 +202,7 @@ static void test_forward(void)
   for (int chunks = 2; chunks <= 3; chunks++)
     for (int micros = 0; micros <= 7; micros++) {
       struct trm_schedule s;
-      CU_ASSERT_FATAL(trm_schedule_create(&s, "interleaved", 3, chunks, 1) == TRM_OK);
+      CU_ASSERT_FATAL(trm_schedule_create(&s, TRM_INTERLEAVED, 3, chunks, 1) == TRM_OK);
       int count, next[3] = {0};
       struct trm_action *a = trm_schedule_forward(&s, micros, &count);
       CU_ASSERT_EQUAL(count, micros * chunks);
@@ -215,7 +215,7 @@ static void test_forward(void)
     }
 }
 
-static void refused(const char *name, int stages, int chunks, int micros, const char *word)
+static void refused(enum trm_schedule_name name, int stages, int chunks, int micros, const char *word)
 {
   struct trm_schedule s;
   CU_ASSERT_EQUAL(trm_schedule_create(&s, name, stages, chunks, micros), TRM_USAGE);
@@ -224,11 +224,10 @@ static void refused(const char *name, int stages, int chunks, int micros, const 
 
 static void test_refused(void)
 {
-  refused("2f2b", 2, 1, 1, "2f2b");
-  refused("interleaved", 2, 1, 4, "parallel.chunks");
-  refused("interleaved", 2, TRM_MAX_CHUNKS + 1, 4, "parallel.chunks");
-  refused("pipedream", 2, 1, 4, "train.accumulate");
-  refused("2bw", 4, 1, 2, "train.accumulate is at least 3");
+  refused(TRM_INTERLEAVED, 2, 1, 4, "parallel.chunks");
+  refused(TRM_INTERLEAVED, 2, TRM_MAX_CHUNKS + 1, 4, "parallel.chunks");
+  refused(TRM_PIPEDREAM, 2, 1, 4, "train.accumulate");
+  refused(TRM_2BW, 4, 1, 2, "train.accumulate is at least 3");
 }
 
 int main(void)

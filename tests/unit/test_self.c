@@ -59,7 +59,7 @@ static void test_self_collectives(void)
   CU_ASSERT_EQUAL(data[2], 3);
   CU_ASSERT_PTR_NULL(ops->split(comm, -1, 0));
   CU_ASSERT_PTR_NULL(ops->native(comm));
-  struct trm_comm *part = ops->split(comm, 3, 9), *node = ops->split_node(comm, "numa");
+  struct trm_comm *part = ops->split(comm, 3, 9), *node = ops->split_node(comm, TRM_SHARE_NUMA);
   CU_ASSERT_FATAL(part && node && part != comm && node != comm && part != node);
   CU_ASSERT(part->rank == 0 && part->size == 1 && node->size == 1);
   ops->release(part);

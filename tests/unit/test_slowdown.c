@@ -11,27 +11,27 @@
 #include "train/slowdown.h"
 
 /* 1e6 operations a row at 1 gflop/s: a row takes 1 ms where times are modelled. */
-static int make(struct trm_slowdown *pace, const char *slow, const char *jitter, const char *compute, int rank,
+static int make(struct trm_slowdown *pace, const char *slow, const char *jitter, enum trm_compute compute, int rank,
                 int size)
 {
   const struct trm_options options = {
     .run = {.slow = (char *)slow, .jitter = (char *)jitter, .seed = 7},
-    .device = {.compute = (char *)compute, .gflops = 1}};
+    .device = {.compute = compute, .gflops = 1}};
   return trm_slowdown_create(pace, &options, rank, size, 1e6);
 }
 
 static void test_options(void)
 {
   struct trm_slowdown pace;
-  CU_ASSERT_EQUAL(make(&pace, "", "", "real", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "", TRM_COMPUTE_REAL, 0, 1), TRM_OK);
   CU_ASSERT(!pace.modeled && pace.slow_factor == 1 && pace.jitter == TRM_JITTER_NONE);
   for (int rank = 0; rank < 12; rank++) {
-    CU_ASSERT_EQUAL(make(&pace, "3:2.5,0:1,11:1e3", "lognormal  .25", "sleep", rank, 12), TRM_OK);
+    CU_ASSERT_EQUAL(make(&pace, "3:2.5,0:1,11:1e3", "lognormal  .25", TRM_COMPUTE_SLEEP, rank, 12), TRM_OK);
     CU_ASSERT_EQUAL(pace.slow_factor, rank == 3 ? 2.5 : rank == 11 ? 1000 : 1);
     CU_ASSERT(pace.modeled && pace.jitter == TRM_JITTER_LOGNORMAL && pace.sigma == 0.25);
     CU_ASSERT_DOUBLE_EQUAL(pace.flop_per_row * pace.seconds_per_flop, 1e-3, 1e-12);
   }
-  CU_ASSERT_EQUAL(make(&pace, "0:1", "exponential", "real", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "0:1", "exponential", TRM_COMPUTE_REAL, 0, 1), TRM_OK);
   CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);
 }
 
@@ -40,7 +40,7 @@ static void refused(const char *slow, const char *jitter, const char *message)
 {
   struct trm_slowdown pace;
   for (int rank = 0; rank < 4; rank++) {
-    CU_ASSERT_EQUAL(make(&pace, slow, jitter, "real", rank, 4), TRM_USAGE);
+    CU_ASSERT_EQUAL(make(&pace, slow, jitter, TRM_COMPUTE_REAL, rank, 4), TRM_USAGE);
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), message));
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), *slow ? "run.slow: " : "run.jitter: "));
   }
@@ -71,7 +71,7 @@ static void test_errors(void)
   refused("", "uniform", "is neither \"lognormal SIGMA\" nor \"exponential\"");
   refused("", " exponential", "is neither");
   struct trm_slowdown pace;
-  CU_ASSERT_EQUAL(make(&pace, "1:2", "", "real", 0, 1), TRM_USAGE);
+  CU_ASSERT_EQUAL(make(&pace, "1:2", "", TRM_COMPUTE_REAL, 0, 1), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "there is no rank 1, the job has 1 rank: 0"));
 }
 
@@ -89,7 +89,7 @@ static void test_draws(void)
   struct trm_slowdown pace, other;
   double sum = 0, logs = 0, squares = 0;
   size_t above = 0;
-  CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", "sleep", 2, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", TRM_COMPUTE_SLEEP, 2, 4), TRM_OK);
   for (int i = 0; i < DRAWS; i++) {
     draw[i] = trm_slowdown_factor(&pace, (uint64_t)i);
     logs += log(draw[i]) / DRAWS;
@@ -99,7 +99,7 @@ static void test_draws(void)
   CU_ASSERT_DOUBLE_EQUAL(draw[DRAWS / 2], 1, 0.02);
   CU_ASSERT_DOUBLE_EQUAL(logs, 0, 0.02);
   CU_ASSERT_DOUBLE_EQUAL(sqrt(squares), 0.5, 0.015);
-  CU_ASSERT_EQUAL(make(&pace, "", "exponential", "sleep", 2, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "exponential", TRM_COMPUTE_SLEEP, 2, 4), TRM_OK);
   for (int i = 0; i < DRAWS; i++) {
     const double factor = trm_slowdown_factor(&pace, (uint64_t)i);
     CU_ASSERT(factor >= 0 && isfinite(factor));
@@ -109,7 +109,7 @@ static void test_draws(void)
   CU_ASSERT_DOUBLE_EQUAL(sum, 1, 0.03);
   CU_ASSERT_DOUBLE_EQUAL((double)above / DRAWS, exp(-2), 0.011); /* three standard deviations */
   /* the same again, whatever was drawn before; others for another rank, batch or seed */
-  CU_ASSERT_EQUAL(make(&other, "", "exponential", "sleep", 2, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&other, "", "exponential", TRM_COMPUTE_SLEEP, 2, 4), TRM_OK);
   CU_ASSERT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&other, 77));
   CU_ASSERT_NOT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&pace, 78));
   other.rank = 3;
@@ -143,16 +143,16 @@ static void test_times(void)
 {
   struct trm_slowdown pace;
   /* modelled: the real time is part of it */
-  CU_ASSERT_EQUAL(make(&pace, "1:3", "", "sleep", 1, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "1:3", "", TRM_COMPUTE_SLEEP, 1, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.002, 10), 0.030, 0.004);
   CU_ASSERT_EQUAL(pace.batches, 5);
-  CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", "sleep", 0, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", TRM_COMPUTE_SLEEP, 0, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0, 30), 0.030 * trm_slowdown_factor(&pace, 3), 0.004);
   /* real, lengthened */
-  CU_ASSERT_EQUAL(make(&pace, "1:3", "", "real", 1, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "1:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.010, 1000000), 0.030, 0.004);
   /* never shortened */
-  CU_ASSERT_EQUAL(make(&pace, "", "exponential", "real", 1, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "exponential", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   for (uint64_t batch = 0; batch < 20; batch++) {
     const double began = trm_slowdown_clock(), factor = trm_slowdown_factor(&pace, batch);
     compute(0.002);
@@ -161,14 +161,14 @@ static void test_times(void)
   }
   CU_ASSERT_EQUAL(pace.overruns, 0);
   /* nothing asked for */
-  CU_ASSERT_EQUAL(make(&pace, "2:3", "", "real", 1, 4), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "2:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   CU_ASSERT(held(&pace, 0, 1000000) < 0.004);
 }
 
 static void test_overruns(void)
 {
   struct trm_slowdown pace;
-  CU_ASSERT_EQUAL(make(&pace, "", "", "sleep", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "", TRM_COMPUTE_SLEEP, 0, 1), TRM_OK);
   trm_log_set_quiet(true);
   trm_slowdown_report(&pace, trm_comm_self()); /* nothing to say */
   held(&pace, 0.010, 2);
@@ -195,7 +195,7 @@ static void test_signals(void)
   const unsigned watchdog = alarm(0); /* of the suite, the same timer */
   sigaction(SIGALRM, &action, &before);
   setitimer(ITIMER_REAL, &often, NULL);
-  CU_ASSERT_EQUAL(make(&pace, "", "", "sleep", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL(make(&pace, "", "", TRM_COMPUTE_SLEEP, 0, 1), TRM_OK);
   const double began = trm_slowdown_clock();
   trm_slowdown_wait(&pace, began, 50, 0);
   const double took = trm_slowdown_clock() - began;

@@ -180,7 +180,7 @@ static void test_rules(void)
         const struct setup c = {.rule = rule,
                                 .clip = clips ? 20 : 0,
                                 .ema = (clips + node_size) % 2 ? 0.9 : 0,
-                                .share = "node",
+                                .share = TRM_SHARE_NODE,
                                 .node_size = node_size,
                                 .bucket = 65536,
                                 .elements = 70000 / 16 * 16};
@@ -199,7 +199,7 @@ static void test_shapes(void)
           continue;
         const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
                                 .clip = b == 1 ? 5 : 0,
-                                .share = node_size == 2 ? "numa" : "node",
+                                .share = node_size == 2 ? TRM_SHARE_NUMA : TRM_SHARE_NODE,
                                 .node_size = node_size,
                                 .bucket = buckets[b],
                                 .elements = sizes[i]};
@@ -212,11 +212,11 @@ static void test_private(void)
   for (int clips = 0; clips < 2; clips++) {
     static const enum trm_update_rule rules[] = {TRM_UPDATE_ADAM, TRM_UPDATE_LARS, TRM_UPDATE_LAMB};
     for (int i = 0; i < 3; i++) {
-      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = "none", .bucket = 65536,
-                        .elements = 50000};
+      struct setup c = {.rule = rules[i], .clip = clips * 20, .ema = clips ? 0 : 0.2, .share = TRM_SHARE_NONE,
+                        .bucket = 65536, .elements = 50000};
       check_against_reference(&c);
       c.pretends = true;
-      c.share = "node";
+      c.share = TRM_SHARE_NODE;
       check_against_reference(&c);
     }
   }

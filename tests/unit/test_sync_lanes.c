@@ -24,7 +24,7 @@ static struct trm_comm *contrary_split(struct trm_comm *comm, int color, int key
   return part;
 }
 
-static struct trm_comm *contrary_split_node(struct trm_comm *comm, const char *domain)
+static struct trm_comm *contrary_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   struct trm_comm *part = world->ops->split_node(comm, domain);
   part->ops = &contrary;
@@ -115,7 +115,7 @@ static void test_lanes(void)
     const struct setup alone = {.rule = rules[variant % 4],
                                 .clip = variant >= 4 ? 1 : 0,
                                 .ema = 0.9,
-                                .share = "none",
+                                .share = TRM_SHARE_NONE,
                                 .lanes = 8,
                                 .pretends = variant >= 8,
                                 .bucket = 30000,
@@ -134,7 +134,7 @@ static void test_lanes(void)
     struct trm_comm *comm = contrary_split(world, world->rank < ranks ? 0 : -1, 0);
     for (int node_size = 0; comm && node_size <= 4; node_size++) { /* 3: uneven, so each rank on its own */
       struct setup shared = alone;
-      shared.share = "node";
+      shared.share = TRM_SHARE_NODE;
       shared.node_size = node_size;
       memset(many, 0, bytes);
       CHECK(&shared, run_lanes(&shared, comm, many) == loss);

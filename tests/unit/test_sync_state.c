@@ -13,7 +13,7 @@ static void test_not_finite(void)
 {
   for (int variant = 0; variant < 4; variant++) {
     const struct setup c = {.rule = TRM_UPDATE_MOMENTUM,
-                            .share = "node",
+                            .share = TRM_SHARE_NODE,
                             .node_size = variant == 1 ? 1 : variant == 2 ? 2 : 0,
                             .pretends = variant == 3,
                             .bucket = 20000,
@@ -101,10 +101,10 @@ static void check_resume(const struct setup *first, const struct setup *second)
 static void test_resume(void)
 {
   const struct setup shared = {
-    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = "node", .bucket = 20000, .elements = 40000};
+    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = TRM_SHARE_NODE, .bucket = 20000, .elements = 40000};
   struct setup nodes = shared, private = shared, distant = shared;
   nodes.node_size = 2;
-  private.share = "none";
+  private.share = TRM_SHARE_NONE;
   distant.pretends = true;
   check_resume(&shared, &nodes);
   check_resume(&nodes, &private);
@@ -142,7 +142,7 @@ static void test_offload(void)
   char folder[64];
   folder_make(folder);
   const struct setup memory = {
-    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = "node", .bucket = 20000, .elements = 40000};
+    .rule = TRM_UPDATE_LAMB, .ema = 0.9, .share = TRM_SHARE_NODE, .bucket = 20000, .elements = 40000};
   struct setup file = memory;
   file.offload = folder;
   for (int node_size = 0; node_size <= 2; node_size++) {
@@ -150,7 +150,7 @@ static void test_offload(void)
     check_resume(&memory, &file);
     check_resume(&file, &memory);
   }
-  file.share = "none";
+  file.share = TRM_SHARE_NONE;
   check_resume(&memory, &file);
 
   struct job job;
@@ -164,7 +164,7 @@ static void test_offload(void)
   job.strategy.ops->destroy(&job.strategy);
   const bool has_nodes = world->size > 1;
   for (int shared = 0; shared <= has_nodes; shared++) { /* there is no such folder any more */
-    job.options.parallel.share = shared ? "node" : "none";
+    job.options.parallel.share = shared ? TRM_SHARE_NODE : TRM_SHARE_NONE;
     strategy_reset(&job);
     CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
     CHECK(&file, strstr(trm_error_text(), folder) && strstr(trm_error_text(), "0.2 MiB for optimizer states"));
@@ -181,15 +181,15 @@ static void test_too_large(void)
 {
   struct job job;
   memset(&job, 0, sizeof job);
-  const struct setup c = {.share = "node"};
-  job.options.parallel.share = "node";
+  const struct setup c = {.share = TRM_SHARE_NODE};
+  job.options.parallel.share = TRM_SHARE_NODE;
   job.strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
                                        .comm = world,
                                        .device = &cpu,
                                        .optimizer = &job.optimizer,
                                        .options = &job.options,
                                        .elements = (size_t)1 << 44};
-  struct trm_comm *node = world->ops->split_node(world, "node");
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   if (node->size > 1) { /* a rank by itself asks the device, which ends the job */
     CHECK(&c, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "weights") != NULL);

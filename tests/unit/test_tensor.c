@@ -57,7 +57,7 @@ static int share_open(struct share *s, struct nn_case *whole, const char *loss, 
   s->model.recompute = recompute;
   trm_axis_open(&s->axis, world, device);
   if (by_positions) /* others send messages */
-    trm_axis_share_memory(&s->axis, "node");
+    trm_axis_share_memory(&s->axis, TRM_SHARE_NODE);
   const size_t n = s->model.parameters;
   float *init = trm_alloc(n * sizeof *init, "test"), *want = trm_alloc(n * sizeof *want, "test");
   float *all = trm_alloc(whole->model.parameters * sizeof *all, "test");
@@ -335,7 +335,7 @@ static void model_check(struct trm_device *device, const char *text, const char 
 static void on_both(void (*test)(struct trm_device *device))
 {
   struct trm_device device;
-  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, 1), TRM_OK);
   test(&device);
   trm_device_close(&device);
   CU_ASSERT_EQUAL_FATAL(pretend_device_open(&device, 1), TRM_OK);
@@ -502,7 +502,7 @@ static void axes_checked(struct trm_device *device, bool shares)
   struct trm_axis axis;
   trm_axis_open(&axis, world, device);
   if (shares)
-    trm_axis_share_memory(&axis, "node");
+    trm_axis_share_memory(&axis, TRM_SHARE_NODE);
   CU_ASSERT_EQUAL(axis.node != NULL, shares && world->size > 1);
   axis_check(&axis, 1, 12, 5);
   axis_check(&axis, 3, 12, 5);
@@ -593,7 +593,7 @@ static void test_errors(void)
   struct trm_device device;
   struct trm_loss_sums tally = {0};
   float *w, *g;
-  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", "f32", 0, 1), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_device_open(&device, "cpu", "auto", TRM_MATMUL_F32, 0, 1), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&model, "linear 10", "auto", &nn_ten_classes, &part), TRM_OK);
   w = trm_alloc(model.parameters * sizeof *w, "test");
   g = trm_alloc(model.parameters * sizeof *g, "test");

@@ -1,0 +1,42 @@
+/* The values of options of kind `choice`, each enum in the order of its words in the table (options_table.c). */
+#ifndef TRM_CORE_CHOICES_H
+#define TRM_CORE_CHOICES_H
+
+enum trm_loss_kind {
+  TRM_LOSS_AUTO, /* by the kind of target */
+  TRM_LOSS_SOFTMAX_CROSS_ENTROPY,
+  TRM_LOSS_MEAN_SQUARED_ERROR,
+  TRM_LOSS_LOGISTIC,
+  TRM_LOSS_HINGE,
+};
+
+/* optim.name; the rules are in nn/optimizer.h */
+enum trm_update_rule {
+  TRM_UPDATE_SGD,
+  TRM_UPDATE_MOMENTUM,
+  TRM_UPDATE_NESTEROV,
+  TRM_UPDATE_ADAGRAD,
+  TRM_UPDATE_ADAM,
+  TRM_UPDATE_ADAMW,
+  TRM_UPDATE_LARS,
+  TRM_UPDATE_LAMB, /* not for the device's slot `update`: lamb_direction, then sgd */
+  TRM_UPDATE_RULES /* how many there are */
+};
+
+enum trm_lr_schedule { TRM_LR_CONSTANT, TRM_LR_STEP, TRM_LR_COSINE, TRM_LR_LINEAR };
+
+enum trm_layout_mode { TRM_LAYOUT_GIVEN, TRM_LAYOUT_AUTO };
+enum trm_schedule_name { TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED, TRM_PIPEDREAM, TRM_2BW };
+enum trm_share { TRM_SHARE_NODE, TRM_SHARE_NUMA, TRM_SHARE_NONE };
+enum trm_shard { TRM_SHARD_ALL, TRM_SHARD_NODE };
+
+enum trm_assignment { TRM_ASSIGN_DYNAMIC, TRM_ASSIGN_STATIC };
+enum trm_stale_rate { TRM_STALE_RATE_CONSTANT, TRM_STALE_RATE_DIVIDED };
+enum trm_compensation { TRM_COMPENSATION_CONSTANT, TRM_COMPENSATION_ADAPTIVE };
+
+enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS };
+
+enum trm_matmul { TRM_MATMUL_F32, TRM_MATMUL_BF16 };
+enum trm_compute { TRM_COMPUTE_REAL, TRM_COMPUTE_SLEEP };
+
+#endif
