@@ -17,6 +17,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/peers.h \
 	mpi/async/param_server.c \
 	mpi/async/param_server.h \
+	mpi/async/param_server_chunk.c \
 	mpi/async/param_server_private.h \
 	mpi/async/param_server_remote.c \
 	mpi/async/sgp.c \
@@ -36,6 +37,8 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/stop_request.h \
 	mpi/pipeline/chunk_channels.c \
 	mpi/pipeline/chunk_channels.h \
+	mpi/pipeline/executor.c \
+	mpi/pipeline/executor.h \
 	mpi/pipeline/pipeline.c \
 	mpi/pipeline/pipeline.h \
 	mpi/pipeline/batch_losses.c \
@@ -46,8 +49,10 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/versions.h \
 	mpi/real.c \
 	mpi/real.h \
+	mpi/real_group.c \
 	mpi/real_launch.c \
 	mpi/real_node.c \
+	mpi/real_polling.c \
 	mpi/real_private.h \
 	mpi/real_window.c \
 	mpi/strategies.c \

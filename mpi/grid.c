@@ -39,7 +39,7 @@ int trm_grid_shape(const struct trm_options *options, int ranks, int size[TRM_AX
   return TRM_OK;
 }
 
-/* All ranks, those of a node one after the other, nodes in order of their first ranks. */
+/* A communicator of all ranks, those of a node one after the other, nodes in order of their first ranks. */
 static struct trm_comm *grid_order_by_nodes(struct trm_comm *comm)
 {
   struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);

@@ -1,146 +1,37 @@
-/* The communication contract over MPI: start and stop, messages, collectives, groups. Node-shared memory is in
- * real_node.c, one-sided access in real_window.c.
+/* The communication contract over MPI: messages and collectives, and the table of its slots. Waiting is in
+ * real_polling.c, groups in real_group.c, node-shared memory in real_node.c, one-sided access in real_window.c, start
+ * and stop of MPI in real_launch.c.
  *
- * Every MPI call that fails ends the job through real_on_error: the contract's slots succeed or do not return. */
-#include "mpi/real.h"
-
-#include <math.h>
-#include <sched.h>
+ * Arrays of any length are cut into chunks that MPI's int counts can hold. An MPI call that fails ends the job
+ * (real_launch.c): the contract's slots succeed or do not return. */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/real_private.h"
 
-/* -- requests: one operation of the contract is one or several of MPI's, because large arrays go in pieces */
-
-struct trm_request {
-  int count, completed; /* the first `done` are complete */
-  bool collective;   /* the others need this rank to go on */
-  MPI_Request mpi[];
-};
+enum { TAG_BARRIER = 32767 }; /* above those of the contract; every MPI library supports it */
 
 static size_t real_chunk_count(size_t count, size_t chunk)
 {
   return count > chunk ? (count + chunk - 1) / chunk : 1;
 }
 
-static struct trm_request *real_request_create(size_t count, bool collective)
-{
-  struct trm_request *request = trm_alloc(sizeof *request + count * sizeof(MPI_Request), "a request");
-  request->count = (int)count;
-  request->collective = collective;
-  return request;
-}
-
-static bool real_test(struct trm_request **request)
-{
-  struct trm_request *r = *request;
-  if (!r)
-    return true;
-  for (; r->completed < r->count; r->completed++) {
-    int complete;
-    MPI_Test(&r->mpi[r->completed], &complete, MPI_STATUS_IGNORE);
-    if (!complete)
-      return false;
-  }
-  trm_free(r);
-  *request = NULL;
-  return true;
-}
-
-enum { TAG_BARRIER = 32767 }; /* above those of the contract; all libraries have it */
-
-static bool real_oversubscribed;
-
-void trm_comm_set_oversubscribed(void)
-{
-  real_oversubscribed = true;
-}
-
-/* A poller that offers its core gets it back each time its turn comes; one that naps takes no turns. A nap is an eighth
- * of the time before it: so much later than without it the waiting ends at most. */
-static void real_pause_at_most(double since, double max_s)
-{
-  const double waited = MPI_Wtime() - since;
-  if (real_oversubscribed && waited > 200e-6)
-    nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, max_s) * 1e9)}, NULL);
-  else
-    sched_yield();
-}
-
-void real_pause(double since)
-{
-  real_pause_at_most(since, 1e-3);
-}
-
-static void real_wait_sleeping(struct trm_request **request)
-{
-  const double max_s = *request && (*request)->collective ? 50e-6 : 1e-3;
-  for (const double since = MPI_Wtime(); !real_test(request);)
-    real_pause_at_most(since, max_s);
-}
-
-static void real_wait(struct trm_request **request)
-{
-  struct trm_request *r = *request;
-  if (!r)
-    return;
-  if (real_oversubscribed) {
-    real_wait_sleeping(request);
-    return;
-  }
-  for (; r->completed < r->count; r->completed++)
-    MPI_Wait(&r->mpi[r->completed], MPI_STATUS_IGNORE);
-  trm_free(r);
-  *request = NULL;
-}
-
-static void real_progress(struct trm_comm *comm)
-{
-  int found;
-  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real_of(comm)->mpi, &found, MPI_STATUS_IGNORE);
-  sched_yield(); /* with more ranks than cores whoever is waited for must get one */
-}
-
-static void real_idle(struct trm_comm *comm, double since)
-{
-  int found;
-  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real_of(comm)->mpi, &found, MPI_STATUS_IGNORE);
-  real_pause(since);
-}
-
 /* -- types */
 
 MPI_Datatype real_type(enum trm_type type)
 {
-  switch (type) {
-  case TRM_FLOAT:
-    return MPI_FLOAT;
-  case TRM_DOUBLE:
-    return MPI_DOUBLE;
-  case TRM_INT32:
-    return MPI_INT32_T;
-  case TRM_INT64:
-    return MPI_INT64_T;
-  case TRM_BYTE:
-    return MPI_UINT8_T;
-  }
-  return MPI_DATATYPE_NULL;
+  const MPI_Datatype types[] = {
+    [TRM_FLOAT] = MPI_FLOAT,   [TRM_DOUBLE] = MPI_DOUBLE, [TRM_INT32] = MPI_INT32_T,
+    [TRM_INT64] = MPI_INT64_T, [TRM_BYTE] = MPI_UINT8_T,
+  };
+  return types[type];
 }
 
 static MPI_Op real_op(enum trm_op op)
 {
   return op == TRM_SUM ? MPI_SUM : op == TRM_MIN ? MPI_MIN : MPI_MAX;
-}
-
-/* Elements of a piece that starts at `from`. */
-static int real_chunk_size(size_t from, size_t count, size_t chunk)
-{
-  return (int)(count - from < chunk ? count - from : chunk);
 }
 
 /* -- messages */
@@ -171,8 +62,8 @@ static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, 
 
 /* -- collectives */
 
-/* A barrier of messages (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Each round is
- * a wait of its own, the later ones short. */
+/* Dissemination barrier (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Unlike
+ * MPI_Barrier it waits in real_wait, which sleeps. */
 static void real_barrier_dissemination(struct trm_comm *comm)
 {
   for (int step = 1; step < comm->size; step *= 2) {
@@ -181,27 +72,26 @@ static void real_barrier_dissemination(struct trm_comm *comm)
     char token = 0, received;
     real_receive_begin(comm, &received, 1, TRM_BYTE, from, TAG_BARRIER, &receive);
     real_send_begin(comm, &token, 1, TRM_BYTE, to, TAG_BARRIER, &send);
-    real_wait_sleeping(&receive);
-    real_wait_sleeping(&send);
+    real_wait(&receive);
+    real_wait(&send);
   }
 }
 
 static void real_barrier(struct trm_comm *comm)
 {
   struct real_comm *real = real_of(comm);
-  if (real->barrier) {
+  if (real->barrier)
     real_node_barrier_wait(real);
-  } else if (real_oversubscribed) {
+  else if (real_is_oversubscribed())
     real_barrier_dissemination(comm);
-  } else {
+  else
     MPI_Barrier(real->mpi);
-  }
 }
 
-/* Before a collective that MPI waits in: in an oversubscribed job all are there when it begins. */
+/* In an oversubscribed job: a barrier that sleeps, so that no rank polls inside MPI for one that has not come yet. */
 static void real_barrier_before_collective(struct trm_comm *comm)
 {
-  if (real_oversubscribed && comm->size > 1)
+  if (real_is_oversubscribed() && comm->size > 1)
     real_barrier(comm);
 }
 
@@ -238,7 +128,7 @@ static void real_allgather(struct trm_comm *comm, const void *mine, void *all, s
       real_broadcast(comm, (char *)all + (size_t)i * bytes, count, type, i);
 }
 
-/* Large ones in pieces: the same interval of every rank's block, side by side. */
+/* A large array goes in chunks: the same interval of every rank's block, packed side by side. */
 static void real_reduce_scatter(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                                 enum trm_op op)
 {
@@ -279,21 +169,46 @@ static void real_allreduce_begin(struct trm_comm *comm, void *data, size_t count
                    real_op(op), real_of(comm)->mpi, next++);
 }
 
+/* Elements of each rank's block that one call of a non-blocking collective moves: those of all ranks together are at
+ * most max_begin_bytes. */
+static size_t real_begin_chunk(struct trm_comm *comm, size_t count, enum trm_type type)
+{
+  const size_t max = real_of(comm)->max_begin_bytes / trm_type_bytes(type) / (size_t)comm->size;
+  return count <= max ? count : max > 0 ? max : 1;
+}
+
+/* A large array goes in chunks of every rank's block. The receive type then has the extent of a block, which places the
+ * next rank's chunk one block further. */
 static void real_allgather_begin(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
                                  struct trm_request **request)
 {
-  const size_t bytes = count * trm_type_bytes(type);
-  char *block = (char *)all + (size_t)comm->rank * bytes;
+  const size_t bytes = trm_type_bytes(type);
+  char *block = (char *)all + (size_t)comm->rank * count * bytes;
   *request = NULL;
-  if (bytes > 0 && mine != block)
-    memmove(block, mine, bytes);
+  if (count > 0 && mine != block)
+    memmove(block, mine, count * bytes);
   if (comm->size == 1 || count == 0)
     return;
-  *request = real_request_create(1, true);
-  MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, (int)count, real_type(type), real_of(comm)->mpi,
-                 &(*request)->mpi[0]);
+  const size_t chunk = real_begin_chunk(comm, count, type);
+  *request = real_request_create(real_chunk_count(count, chunk), true);
+  for (int i = 0; i < (*request)->count; i++) {
+    const size_t at = (size_t)i * chunk;
+    const int n = real_chunk_size(at, count, chunk);
+    MPI_Datatype strided = real_type(type), contiguous;
+    if (chunk < count) {
+      MPI_Type_contiguous(n, real_type(type), &contiguous);
+      MPI_Type_create_resized(contiguous, 0, (MPI_Aint)(count * bytes), &strided);
+      MPI_Type_commit(&strided);
+      MPI_Type_free(&contiguous);
+    }
+    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, (char *)all + at * bytes, chunk < count ? 1 : n, strided,
+                   real_of(comm)->mpi, &(*request)->mpi[i]);
+    if (chunk < count)
+      MPI_Type_free(&strided); /* MPI keeps it until the call is complete */
+  }
 }
 
+/* A large array goes as one reduction per rank and chunk. */
 static void real_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                                       enum trm_op op, struct trm_request **request)
 {
@@ -302,46 +217,20 @@ static void real_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mi
     real_reduce_scatter(comm, all, mine, count, type, op);
     return;
   }
-  *request = real_request_create(1, true);
-  MPI_Ireduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), real_of(comm)->mpi,
-                            &(*request)->mpi[0]);
+  const size_t bytes = trm_type_bytes(type), chunk = real_begin_chunk(comm, count, type);
+  const size_t chunks = real_chunk_count(count, chunk);
+  *request = real_request_create(chunks == 1 ? 1 : chunks * (size_t)comm->size, true);
+  MPI_Request *next = (*request)->mpi;
+  if (chunks == 1)
+    MPI_Ireduce_scatter_block(all, mine, (int)count, real_type(type), real_op(op), real_of(comm)->mpi, next);
+  else
+    for (int root = 0; root < comm->size; root++)
+      for (size_t at = 0; at < count; at += chunk)
+        MPI_Ireduce((char *)all + ((size_t)root * count + at) * bytes, (char *)mine + at * bytes,
+                    real_chunk_size(at, count, chunk), real_type(type), real_op(op), root, real_of(comm)->mpi, next++);
 }
 
-/* -- groups */
-
-struct trm_comm *real_wrap(MPI_Comm mpi, bool shares_memory)
-{
-  if (mpi == MPI_COMM_NULL)
-    return NULL;
-  struct real_comm *real = trm_alloc(sizeof *real, "a communicator");
-  real->mpi = mpi;
-  real->shares_memory = shares_memory;
-  real->base.ops = &real_ops;
-  real->base.impl = real;
-  MPI_Comm_rank(mpi, &real->base.rank);
-  MPI_Comm_size(mpi, &real->base.size);
-  if (shares_memory && real->base.size > 1)
-    real_node_barrier_create(real);
-  return &real->base;
-}
-
-static struct trm_comm *real_split(struct trm_comm *comm, int color, int key)
-{
-  MPI_Comm group;
-  MPI_Comm_split(real_of(comm)->mpi, color < 0 ? MPI_UNDEFINED : color, key, &group);
-  return real_wrap(group, real_of(comm)->shares_memory);
-}
-
-static void real_release(struct trm_comm *comm)
-{
-  if (!comm)
-    return;
-  struct real_comm *real = real_of(comm);
-  if (real->barrier)
-    real_node_barrier_free(real);
-  MPI_Comm_free(&real->mpi);
-  trm_free(real);
-}
+/* -- the table */
 
 static double real_clock(struct trm_comm *comm)
 {
@@ -354,99 +243,11 @@ static void *real_native(struct trm_comm *comm)
   return &real_of(comm)->mpi;
 }
 
-/* -- the end of the job, and errors */
-
-static void real_abort_job(int status)
-{
-  MPI_Abort(MPI_COMM_WORLD, status == TRM_OK ? TRM_FAILED : status);
-}
-
 static __attribute__((noreturn)) void real_abort(struct trm_comm *comm, int status)
 {
   (void)comm;
-  real_abort_job(status);
-  _Exit(status == TRM_OK ? TRM_FAILED : status); /* MPI_Abort does not return; the compiler cannot know */
-}
-
-static void real_report_error(int code)
-{
-  char text[MPI_MAX_ERROR_STRING] = "";
-  int length = 0;
-  MPI_Error_string(code, text, &length);
-  for (char *newline = text; (newline = strchr(newline, '\n'));)
-    *newline = ' ';
-  trm_error(TRM_FAILED, "MPI: %s", text);
-  trm_log_error();
-  real_abort_job(TRM_FAILED);
-}
-
-static void real_on_error(MPI_Comm *mpi, int *code, ...)
-{
-  (void)mpi;
-  real_report_error(*code);
-}
-
-static void real_on_window_error(MPI_Win *window, int *code, ...)
-{
-  (void)window;
-  real_report_error(*code);
-}
-
-static MPI_Errhandler real_error_handler, real_window_error_handler;
-
-void real_window_set_errhandler(MPI_Win window)
-{
-  MPI_Win_set_errhandler(window, real_window_error_handler);
-}
-
-/* -- start and stop */
-
-int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world)
-{
-  int provided, size, rank;
-  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
-    return trm_error(TRM_FAILED, "MPI did not start");
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  const int status = allow_singletons ? TRM_OK : real_check_launch(size);
-  if (status != TRM_OK) {
-    MPI_Finalize();
-    return status;
-  }
-  trm_log_set_rank(rank, size);
-  trm_set_abort(real_abort_job);
-  if (provided < MPI_THREAD_MULTIPLE && rank == 0)
-    trm_warn("this MPI library (%s) lets only one thread at a time speak: set data.threads=0", trm_comm_library());
-
-  MPI_Comm_create_errhandler(real_on_error, &real_error_handler);
-  MPI_Win_create_errhandler(real_on_window_error, &real_window_error_handler);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, real_error_handler); /* inherited by all communicators made of it */
-  MPI_Comm duplicate;
-  MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
-  *world = real_wrap(duplicate, false);
-  return TRM_OK;
-}
-
-void trm_comm_stop(struct trm_comm *world)
-{
-  /* nobody leaves while a peer still has words for it (mpi/ucx_yield.c relies on this) */
-  MPI_Barrier(real_of(world)->mpi);
-  real_release(world);
-  trm_set_abort(NULL);
-  MPI_Errhandler_free(&real_window_error_handler);
-  MPI_Errhandler_free(&real_error_handler);
-  MPI_Finalize();
-}
-
-const char *trm_comm_library(void)
-{
-  static char text[MPI_MAX_LIBRARY_VERSION_STRING];
-  int length;
-  MPI_Get_library_version(text, &length);
-  text[strcspn(text, "\n")] = '\0';
-  for (char *tab = text; (tab = strchr(tab, '\t'));)
-    *tab = ' ';
-  return text;
+  MPI_Abort(MPI_COMM_WORLD, status == TRM_OK ? TRM_FAILED : status);
+  _Exit(TRM_FAILED); /* MPI_Abort does not return; the compiler cannot know */
 }
 
 const struct trm_comm_ops real_ops = {

@@ -1,25 +1,24 @@
-/* The real network: the communication contract over MPI. The one header of this wing that the roof needs, beside
- * strategies.h. */
+/* The communication contract (core/comm.h) over MPI. */
 #ifndef TRM_MPI_REAL_H
 #define TRM_MPI_REAL_H
 
 #include "core/comm.h"
 
-/* Starts MPI (MPI_THREAD_MULTIPLE asked for; what was given is checked) and gives the communicator of the job. If the
- * program was started without a launcher, this is one rank. Refuses a broken launch: several singletons in place of one
- * job (told by the launcher's environment: sizes of Slurm, Hydra, PMIx, Open MPI against MPI's own), unless
- * allow_singletons. */
+/* Starts MPI with MPI_THREAD_MULTIPLE (warns if the library grants less) and sets *world to the communicator of the
+ * job, which trm_comm_stop releases. A program started without a launcher is a job of one rank. Collective over the
+ * job. TRM_USAGE for a broken launch, several jobs of one rank in place of one job (the launcher's environment says
+ * so), unless allow_singletons. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
-/* On some node there are more threads than cores: from here on a rank that waits long for others naps in between, so
- * that whoever is waited for has the core. All ranks of the job say so, or none. */
+/* Declares that some node has more threads than cores: from here on a rank that waits long for others sleeps between
+ * polls, so that the others have the core. Called by all ranks of the job, or none. */
 void trm_comm_set_oversubscribed(void);
 
-/* Ends MPI (collective). world is gone. */
+/* Releases world and ends MPI. Collective. */
 void trm_comm_stop(struct trm_comm *world);
 
-/* For work that several processes would spoil (they would write the same file): refuses if a launcher started more than
- * one. Does not need MPI to be started. */
+/* TRM_USAGE if a launcher started more than one process: for work that writes one file. MPI need not be started. `what`
+ * names the work in the message. */
 int trm_launch_require_single(const char *what);
 
 /* Name and version of the MPI library, one line. */

@@ -1,14 +1,49 @@
-/* Was the job started as one job? When the launcher and the MPI library do not speak the same protocol, each process
- * believes to be alone: N runs then compute the same thing and write over one another's files. What launchers leave in
- * the environment shows it. */
+/* Start and stop of MPI, what a failed MPI call does, and the check that a job was started as one job.
+ *
+ * A launcher and an MPI library that do not speak the same protocol leave each process a job of its own: N runs compute
+ * the same thing and write over one another's files. The launcher's environment variables show it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "core/log.h"
 #include "core/status.h"
 #include "mpi/real.h"
 #include "mpi/real_private.h"
 
-/* The nearest launcher first: mpiexec inside a Slurm job starts its own processes, and Slurm's numbers then are those
+/* -- errors */
+
+static void launch_abort_job(int status)
+{
+  MPI_Abort(MPI_COMM_WORLD, status == TRM_OK ? TRM_FAILED : status);
+}
+
+static void launch_report_error(int code)
+{
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  for (char *newline = text; (newline = strchr(newline, '\n'));)
+    *newline = ' ';
+  trm_error(TRM_FAILED, "MPI: %s", text);
+  trm_log_error();
+  launch_abort_job(TRM_FAILED);
+}
+
+static void launch_on_error(MPI_Comm *mpi, int *code, ...)
+{
+  (void)mpi;
+  launch_report_error(*code);
+}
+
+static void launch_on_window_error(MPI_Win *window, int *code, ...)
+{
+  (void)window;
+  launch_report_error(*code);
+}
+
+/* -- the launcher */
+
+/* The nearest launcher first: mpiexec inside a Slurm job starts its own processes, and Slurm's variables then are those
  * of mpiexec itself. Slurm's are of the step (srun), which a batch script by itself is not. */
 static const struct launcher {
   const char *size, *rank, *advice;
@@ -19,36 +54,87 @@ static const struct launcher {
   {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "try srun --mpi=pmi2, or see srun --mpi=list"},
 };
 
-int real_check_launch(int size)
+/* The launcher that started several processes, with their number and this one's rank; NULL: this is one process. */
+static const struct launcher *launch_find(const char **size, const char **rank)
 {
-  if (size > 1)
+  for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++)
+    if ((*size = getenv(launchers[i].size)) && (*rank = getenv(launchers[i].rank)))
+      return atoi(*size) > 1 ? &launchers[i] : NULL;
+  return NULL;
+}
+
+int real_check_launch(int job_size)
+{
+  const char *size, *rank;
+  const struct launcher *launcher = job_size > 1 ? NULL : launch_find(&size, &rank);
+  if (!launcher)
     return TRM_OK;
-  for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
-    const char *launched_size = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
-    if (!launched_size || !rank)
-      continue;
-    if (atoi(launched_size) <= 1)
-      return TRM_OK;
-    return trm_error(TRM_USAGE,
-                     "this process was started as rank %s of %s (%s), but MPI sees a job of one rank: the launcher and "
-                     "the MPI library do not match. The library is %s; %s. If separate runs are meant: "
-                     "run.singletons=yes",
-                     rank, launched_size, launchers[i].size, trm_comm_library(), launchers[i].advice);
-  }
-  return TRM_OK;
+  return trm_error(TRM_USAGE,
+                   "this process was started as rank %s of %s (%s), but MPI sees a job of one rank: the launcher and "
+                   "the MPI library do not match. The library is %s; %s. If separate runs are meant: "
+                   "run.singletons=yes",
+                   rank, size, launcher->size, trm_comm_library(), launcher->advice);
 }
 
 int trm_launch_require_single(const char *what)
 {
-  for (size_t i = 0; i < sizeof launchers / sizeof launchers[0]; i++) {
-    const char *launched_size = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
-    if (!launched_size || !rank)
-      continue;
-    if (atoi(launched_size) <= 1)
-      return TRM_OK;
-    trm_log_set_rank(atoi(rank), atoi(launched_size)); /* one of them says so */
-    return trm_error(TRM_USAGE, "%s is the work of one process, and %s were started (%s): run it by itself", what,
-                     launched_size, launchers[i].size);
+  const char *size, *rank;
+  const struct launcher *launcher = launch_find(&size, &rank);
+  if (!launcher)
+    return TRM_OK;
+  trm_log_set_rank(atoi(rank), atoi(size)); /* rank 0 alone prints the message */
+  return trm_error(TRM_USAGE, "%s is the work of one process, and %s were started (%s): run it by itself", what, size,
+                   launcher->size);
+}
+
+/* -- start and stop */
+
+int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world)
+{
+  int provided, size, rank;
+  if (MPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided) != MPI_SUCCESS)
+    return trm_error(TRM_FAILED, "MPI did not start");
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  const int status = allow_singletons ? TRM_OK : real_check_launch(size);
+  if (status != TRM_OK) {
+    MPI_Finalize();
+    return status;
   }
+  trm_log_set_rank(rank, size);
+  trm_set_abort(launch_abort_job);
+  if (provided < MPI_THREAD_MULTIPLE && rank == 0)
+    trm_warn("this MPI library (%s) lets only one thread at a time speak: set data.threads=0", trm_comm_library());
+
+  struct real_comm job = {.base.ops = &real_ops, .max_begin_bytes = REAL_MAX_BEGIN_BYTES};
+  MPI_Errhandler errhandler;
+  MPI_Comm_create_errhandler(launch_on_error, &errhandler);
+  MPI_Win_create_errhandler(launch_on_window_error, &job.window_errhandler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, errhandler); /* inherited by all communicators made of it */
+  MPI_Errhandler_free(&errhandler);                    /* communicators keep it */
+  MPI_Comm duplicate;
+  MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
+  *world = real_wrap(duplicate, &job, false);
   return TRM_OK;
+}
+
+void trm_comm_stop(struct trm_comm *world)
+{
+  /* no rank leaves while another one still needs its answers (mpi/ucx_yield.c relies on this) */
+  MPI_Barrier(real_of(world)->mpi);
+  MPI_Errhandler_free(&real_of(world)->window_errhandler);
+  real_release(world);
+  trm_set_abort(NULL);
+  MPI_Finalize();
+}
+
+const char *trm_comm_library(void)
+{
+  static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+  int length;
+  MPI_Get_library_version(text, &length);
+  text[strcspn(text, "\n")] = '\0';
+  for (char *tab = text; (tab = strchr(tab, '\t'));)
+    *tab = ' ';
+  return text;
 }

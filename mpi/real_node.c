@@ -1,8 +1,5 @@
-/* Ranks that share memory: who they are, a barrier in memory, and arrays that all of them can load and store. */
+/* Memory shared by the ranks of a node: a barrier in it, and arrays that all of them load and store. */
 #define _GNU_SOURCE
-#include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -12,77 +9,6 @@
 #include "core/status.h"
 #include "mpi/real_private.h"
 
-/* -- who */
-
-/* Does the list "0-3,8" of this NUMA node hold every processor of the set? Some: -1. None, or no such node: 0. */
-static int real_node_numa_has_cpus(int node, const cpu_set_t *set)
-{
-  char path[64];
-  snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
-  FILE *file = fopen(path, "r");
-  if (!file)
-    return 0;
-  int low, high, held = 0;
-  while (fscanf(file, "%d", &low) == 1) {
-    int next = fgetc(file);
-    high = low;
-    if (next == '-' && fscanf(file, "%d", &high) == 1)
-      next = fgetc(file);
-    for (int cpu = low; cpu <= high && cpu < CPU_SETSIZE; cpu++)
-      held += CPU_ISSET(cpu, set) != 0;
-    if (next != ',')
-      break;
-  }
-  fclose(file);
-  return held == CPU_COUNT(set) ? 1 : held > 0 ? -1 : 0;
-}
-
-/* The NUMA node that this process is bound to, -1 if it may run on several. */
-static int real_node_numa_bound(void)
-{
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0)
-    return -1;
-  for (int node = 0; node < 1024; node++) {
-    const int held = real_node_numa_has_cpus(node, &set);
-    if (held != 0)
-      return held > 0 ? node : -1;
-  }
-  return -1;
-}
-
-/* Splits mpi, which it frees, by color. */
-static MPI_Comm real_node_split_and_free(MPI_Comm mpi, int color)
-{
-  MPI_Comm group;
-  MPI_Comm_split(mpi, color, 0, &group);
-  MPI_Comm_free(&mpi);
-  return group;
-}
-
-/* TRM_SHARE_NUMA: ranks that are not all bound to one NUMA node each share by node. TRM_NODE_SIZE=k takes k ranks of
- * the job in a row for a node, whoever asks: several nodes to try on one machine. */
-struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
-{
-  MPI_Comm node;
-  MPI_Comm_split_type(real_of(comm)->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
-  if (domain == TRM_SHARE_NUMA) {
-    const int numa = real_node_numa_bound();
-    int lowest;
-    MPI_Allreduce(&numa, &lowest, 1, MPI_INT, MPI_MIN, node);
-    if (lowest >= 0)
-      node = real_node_split_and_free(node, numa);
-  }
-  const char *size_text = getenv("TRM_NODE_SIZE");
-  const int size = size_text ? atoi(size_text) : 0;
-  if (size > 0) {
-    int rank;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    node = real_node_split_and_free(node, rank / size);
-  }
-  return real_wrap(node, true);
-}
-
 /* -- the barrier */
 
 void real_node_barrier_create(struct real_comm *real)
@@ -91,7 +17,7 @@ void real_node_barrier_create(struct real_comm *real)
   MPI_Aint bytes = real->base.rank == 0 ? 4096 : 0; /* a page, so that nothing else shares the cache line */
   int unit;
   MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, real->mpi, &local, &real->barrier_window);
-  real_window_set_errhandler(real->barrier_window);
+  MPI_Win_set_errhandler(real->barrier_window, real->window_errhandler);
   MPI_Win_shared_query(real->barrier_window, 0, &bytes, &unit, &real->barrier);
   if (real->base.rank == 0)
     atomic_init(&real->barrier->arrived, 0);
@@ -104,8 +30,8 @@ void real_node_barrier_free(struct real_comm *real)
   real->barrier = NULL;
 }
 
-/* Spins shortly, then pauses: with more ranks than cores, whoever is waited for must get one. Who waits long lets MPI
- * work: a peer may need our half of a transfer to get here. */
+/* Spins shortly, then gives up the core. After 1 ms it also lets MPI progress: a peer may need this rank's half of a
+ * transfer to reach the barrier. */
 void real_node_barrier_wait(struct real_comm *real)
 {
   _Atomic uint64_t *arrived = &real->barrier->arrived;
@@ -117,10 +43,8 @@ void real_node_barrier_wait(struct real_comm *real)
   const double since = MPI_Wtime();
   while (atomic_load_explicit(arrived, memory_order_acquire) < all) {
     real_pause(since);
-    if (MPI_Wtime() - since > 1e-3) {
-      int found;
-      MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, real->mpi, &found, MPI_STATUS_IGNORE);
-    }
+    if (MPI_Wtime() - since > 1e-3)
+      real_probe(real->mpi);
   }
 }
 
@@ -132,8 +56,8 @@ size_t real_round_to_pages(size_t bytes)
   return (bytes + page - 1) / page * page;
 }
 
-/* Shared memory that does not fit would end in a bus error at some later store, and inside the MPI library where a
- * process may not have the addresses; so ask first. The answer can be outrun by another job on the node. */
+/* Too little shared memory would end in a bus error at some later store, too few addresses in a failure inside MPI; so
+ * both are checked first. Another job on the node may still take the memory in between. */
 int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what)
 {
   MPI_Comm node;
@@ -142,7 +66,7 @@ int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what)
   MPI_Allreduce(MPI_IN_PLACE, &required, 1, MPI_UINT64_T, MPI_SUM, node);
   MPI_Comm_free(&node);
   struct statvfs space;
-  double shortage[2] = {0, 0}; /* wanted and free bytes where it does not fit */
+  double shortage[2] = {0, 0}; /* required and free bytes where it does not fit */
   if (statvfs("/dev/shm", &space) == 0 && required > (uint64_t)space.f_bavail * space.f_frsize) {
     shortage[0] = (double)required;
     shortage[1] = (double)space.f_bavail * (double)space.f_frsize;
@@ -179,9 +103,9 @@ static size_t real_node_shared_bytes(const struct trm_comm *comm, MPI_Win window
   return bytes;
 }
 
-/* Parts follow one another in order of rank, each in whole pages: MPI lays them out so unless told otherwise. The first
- * may begin inside a page; then all are moved up to the next, for which the last rank asks for a page more. Every rank
- * writes its own part's zeros, so that the pages lie in its own NUMA node. */
+/* MPI lays the ranks' segments out one after the other. The first may begin inside a page; then all are moved up to the
+ * next page, for which the last rank asks for a page more. Every rank zeroes its own segment, so that its pages are
+ * placed on its NUMA node. */
 int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared)
 {
   struct real_comm *real = real_of(comm);
@@ -197,10 +121,10 @@ int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, str
   MPI_Win *window = trm_alloc(sizeof *window, what);
   void *local;
   MPI_Win_allocate_shared((MPI_Aint)length, 1, MPI_INFO_NULL, real->mpi, &local, window);
-  real_window_set_errhandler(*window);
+  MPI_Win_set_errhandler(*window, real->window_errhandler);
   *shared = (struct trm_shared){
     .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = window};
-  /* a part of no bytes may have no address: count on from the first that has one */
+  /* an empty segment may have no address: it gets that of the next one */
   char *at = NULL;
   for (int i = 0; i < comm->size; i++) {
     MPI_Aint segment;

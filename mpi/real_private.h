@@ -1,20 +1,23 @@
-/* What the files of the real network share. The only place of the comm contract that sees mpi.h. */
+/* Shared by mpi/real*.c, the communication contract over MPI. Only these files, and parallel HDF5's, include mpi.h. */
 #ifndef TRM_MPI_REAL_PRIVATE_H
 #define TRM_MPI_REAL_PRIVATE_H
 
+#include <limits.h>
 #include <mpi.h>
 #include <stdatomic.h>
 
 #include "core/comm.h"
 
-/* One call of MPI moves at most this much. MPI counts are int; and large allreduces run best in pieces: at 64 MB most
+/* One call of a blocking collective moves at most this much: large allreduces run best in chunks, since at 64 MB most
  * of the time goes into page faults of the library's temporary buffers. */
 #define REAL_CHUNK_BYTES ((size_t)1 << 22)
-/* Point-to-point messages stay whole as long as an int can count them. */
+/* Point-to-point messages and one-sided transfers stay whole up to this size: MPI counts are int. */
 #define REAL_MESSAGE_BYTES ((size_t)1 << 30)
+/* A non-blocking gather or reduce-scatter is one call as long as the arrays of all ranks together are at most this
+ * large: libraries count their bytes in int. */
+#define REAL_MAX_BEGIN_BYTES ((size_t)INT_MAX)
 
-/* The barrier of ranks that share memory: everybody adds one, and leaves when all have. It counts on for ever, so there
- * is nothing to reset. */
+/* The barrier of ranks that share memory: every rank adds one, and leaves when all have. The counter is never reset. */
 struct real_node_barrier {
   _Atomic uint64_t arrived;
 };
@@ -22,11 +25,13 @@ struct real_node_barrier {
 struct real_comm {
   struct trm_comm base;
   MPI_Comm mpi;
-  bool shares_memory; /* made by split_node, or a split of such a one */
+  MPI_Errhandler window_errhandler; /* of all windows made of it; owned by the communicator of the job */
+  size_t max_begin_bytes;           /* REAL_MAX_BEGIN_BYTES; tests set less */
+  bool shares_memory;               /* made by split_node, or a split of such a one */
   /* where shares_memory and size > 1: */
   MPI_Win barrier_window;
   struct real_node_barrier *barrier; /* in shared memory */
-  uint64_t barriers_entered;            /* barriers that this rank has entered */
+  uint64_t barriers_entered;         /* barriers that this rank has entered */
 };
 
 static inline struct real_comm *real_of(struct trm_comm *comm)
@@ -34,29 +39,51 @@ static inline struct real_comm *real_of(struct trm_comm *comm)
   return comm->impl;
 }
 
+/* Elements of the chunk that starts at `from` of `count`. */
+static inline int real_chunk_size(size_t from, size_t count, size_t chunk)
+{
+  return (int)(count - from < chunk ? count - from : chunk);
+}
+
+/* -- real.c */
 extern const struct trm_comm_ops real_ops;
-
-/* For who polls for something since then (MPI_Wtime): offers its core to others. */
-void real_pause(double since);
-
 MPI_Datatype real_type(enum trm_type type);
 
-/* Wraps an MPI communicator, which it takes over. Collective. NULL for MPI_COMM_NULL. */
-struct trm_comm *real_wrap(MPI_Comm mpi, bool shares_memory);
+/* -- real_launch.c: TRM_USAGE for N jobs of one rank in place of one job of N. job_size: of MPI_COMM_WORLD */
+int real_check_launch(int job_size);
 
-/* -- real_launch.c: refuses N jobs of one rank in place of one job of N. size: MPI's own. */
-int real_check_launch(int size);
+/* -- real_polling.c: requests and waiting. One request of the contract is one or several of MPI's, because large arrays
+ * are cut into chunks. */
+struct trm_request {
+  int count, completed; /* the first `completed` are complete */
+  bool collective;      /* other ranks need this one to go on: sleeps between polls are short */
+  MPI_Request mpi[];
+};
+struct trm_request *real_request_create(size_t count, bool collective); /* mpi (count) is for the caller to set */
+bool real_test(struct trm_request **request);
+void real_wait(struct trm_request **request);
+void real_probe(MPI_Comm mpi); /* lets MPI make progress */
+void real_progress(struct trm_comm *comm);
+void real_idle(struct trm_comm *comm, double since);
+void real_pause(double since); /* gives up the core in a loop that has polled since then (MPI_Wtime) */
+bool real_is_oversubscribed(void);
 
-/* -- real_node.c: ranks that share memory */
+/* -- real_group.c. All collective over the communicator that they are given. */
+/* Wraps an MPI communicator, which it takes over; slots and settings are the parent's. NULL for MPI_COMM_NULL. */
+struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory);
+struct trm_comm *real_split(struct trm_comm *comm, int color, int key);
 struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain);
+void real_release(struct trm_comm *comm);
+
+/* -- real_node.c: the memory of ranks that share it */
 void real_node_barrier_create(struct real_comm *real); /* collective */
 void real_node_barrier_free(struct real_comm *real);   /* collective */
-void real_node_barrier_wait(struct real_comm *real);
+void real_node_barrier_wait(struct real_comm *real);   /* collective */
 int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
 void real_unshare(struct trm_comm *comm, struct trm_shared *shared);
 size_t real_round_to_pages(size_t bytes); /* rounded up */
-/* Is there room for this rank's `bytes` of shared memory, together with those of its node? The same answer on all ranks
- * of comm. Collective. */
+/* Checks that this rank's `bytes` of shared memory, together with those of its node, fit. Collective over mpi; all its
+ * ranks get the same status. */
 int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what);
 
 /* -- real_window.c: one-sided access */
@@ -68,8 +95,5 @@ void real_put(struct trm_window *window, const void *from, size_t count, int tar
 void real_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
 int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset);
 void real_flush(struct trm_window *window, int target);
-
-/* Errors of this window end the job with a message, as those of communicators do. */
-void real_window_set_errhandler(MPI_Win window);
 
 #endif

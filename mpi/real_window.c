@@ -1,9 +1,9 @@
-/* One-sided access over MPI windows, open to all for their whole life (lock_all).
+/* One-sided access over MPI windows, in one access epoch for their whole life (lock_all).
  *
- * Progress: MPICH moves nothing while the target computes; an operation then takes until the target next enters MPI. A
- * target must sit in MPI, or call progress between layers. Accumulate goes in small pieces: from 256 KB on its rate
+ * MPICH makes no progress while the target computes: an operation completes when the target next enters MPI, so a
+ * target must wait in MPI, or call progress between layers. Accumulate goes in small chunks: from 256 KB on its rate
  * falls. Windows are whole pages: with other sizes MPICH 4.0 takes a neighbor's window on the same node to begin a few
- * bytes from where it does. Do not mix accumulate with plain stores into the window: not every library keeps both. */
+ * bytes off. Do not mix accumulate with plain stores into a window: not every library keeps both. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -15,7 +15,7 @@
 struct trm_window {
   MPI_Win mpi;
   MPI_Datatype type;
-  size_t element_bytes; /* bytes */
+  size_t element_bytes;
 };
 
 int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
@@ -29,7 +29,7 @@ int real_window_create(struct trm_comm *comm, size_t count, enum trm_type type, 
   created->type = real_type(type);
   created->element_bytes = element_bytes;
   MPI_Win_allocate((MPI_Aint)bytes, (int)element_bytes, MPI_INFO_NULL, real->mpi, base, &created->mpi);
-  real_window_set_errhandler(created->mpi);
+  MPI_Win_set_errhandler(created->mpi, real->window_errhandler);
   MPI_Win_lock_all(MPI_MODE_NOCHECK, created->mpi);
   if (bytes > 0)
     memset(*base, 0, bytes);
@@ -49,16 +49,11 @@ void real_window_free(struct trm_window **window)
   *window = NULL;
 }
 
-static int real_window_chunk_size(size_t from, size_t count, size_t chunk)
-{
-  return (int)(count - from < chunk ? count - from : chunk);
-}
-
 void real_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
 {
   const size_t chunk = REAL_MESSAGE_BYTES / window->element_bytes;
   for (size_t at = 0; at < count; at += chunk) {
-    const int n = real_window_chunk_size(at, count, chunk);
+    const int n = real_chunk_size(at, count, chunk);
     MPI_Get((char *)to + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
             window->mpi);
   }
@@ -68,7 +63,7 @@ void real_put(struct trm_window *window, const void *from, size_t count, int tar
 {
   const size_t chunk = REAL_MESSAGE_BYTES / window->element_bytes;
   for (size_t at = 0; at < count; at += chunk) {
-    const int n = real_window_chunk_size(at, count, chunk);
+    const int n = real_chunk_size(at, count, chunk);
     MPI_Put((const char *)from + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n,
             window->type, window->mpi);
   }
@@ -78,7 +73,7 @@ void real_accumulate(struct trm_window *window, const void *from, size_t count, 
 {
   const size_t chunk = ACCUMULATE_CHUNK_BYTES / window->element_bytes;
   for (size_t at = 0; at < count; at += chunk) {
-    const int n = real_window_chunk_size(at, count, chunk);
+    const int n = real_chunk_size(at, count, chunk);
     MPI_Accumulate((const char *)from + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n,
                    window->type, MPI_SUM, window->mpi);
   }
@@ -92,7 +87,7 @@ int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, siz
   return before;
 }
 
-/* Complete at both ends; and what others wrote here is seen by plain loads. */
+/* Completes this rank's operations at both ends, and makes others' writes to this rank visible to loads. */
 void real_flush(struct trm_window *window, int target)
 {
   MPI_Win_flush(target, window->mpi);

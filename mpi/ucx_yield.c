@@ -1,13 +1,14 @@
-/* A cure for MPICH over UCX, linked as an object into every program (from an archive the linker would drop it, in a
- * library nobody would look for it). It defines two functions of UCX, which the dynamic linker then takes from here.
+/* A workaround for MPICH over UCX, linked as an object into every program: it defines two functions of UCX, which the
+ * dynamic linker then takes from here. (From an archive the linker would drop it; in a library they would not be found
+ * first.)
  *
- * 1. MPICH polls without end. With more ranks than cores a poller keeps the core from the very rank it waits for, until
- *    the scheduler takes it away: a small allreduce of 4 ranks on 2 cores takes 7 ms, and 0.01 ms with this.
- *    MPIR_CVAR_POLLS_BEFORE_YIELD has no effect in its present device. So: after 20 polls in a row that found nothing,
- *    the core is offered to others. With a core to each rank that costs nothing measurable.
- * 2. MPICH 4.0 over TCP can hang in MPI_Finalize: it waits for endpoints to disconnect that need the peers' help, while
- *    the peers are in a barrier. The endpoints die with the process anyway: there is nothing to wait for. (The barrier
- *    in trm_comm_stop sees to it that nobody leaves early.)
+ * 1. MPICH polls without end. With more ranks than cores a polling rank keeps the core from the rank it waits for,
+ *    until the scheduler takes it away: a small all-reduce of 4 ranks on 2 cores takes 7 ms, and 0.01 ms with this.
+ *    MPIR_CVAR_POLLS_BEFORE_YIELD has no effect in MPICH's present device. So after 20 polls in a row that found
+ *    nothing the core is yielded. With a core per rank that costs nothing measurable.
+ * 2. MPICH 4.0 over TCP can hang in MPI_Finalize: it waits for endpoints to disconnect, which need the peers' help,
+ *    while the peers are in a barrier. The endpoints end with the process, so there is nothing to wait for. (The
+ *    barrier in trm_comm_stop keeps any rank from leaving early.)
  *
  * The build links it where the MPI library calls these functions; --disable-ucx-yield keeps it out. A program that uses
  * the installed library links it itself (pkg-config --variable=sources trireme). */
@@ -21,8 +22,8 @@
 unsigned ucp_worker_progress(void *worker);
 void *ucp_disconnect_nb(void *endpoint);
 
-/* Has this thread been elsewhere since it last found nothing, such as in a nap? Then it keeps nobody from the core, and
- * would have to wait for its next turn. */
+/* True if this thread has done something else since its last empty poll, such as sleep: then it need not yield, which
+ * would make it wait for its next turn. */
 static bool ucx_was_away(void)
 {
   static _Thread_local struct timespec last_empty;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -252,19 +253,20 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
 
 const char *trm_layout_text(const struct trm_layout *layout)
 {
-  static _Thread_local char text[200];
+  enum { BYTES = 200 };
+  char *text = trm_context_text();
   const int *size = layout->size;
-  int used = snprintf(text, sizeof text, "data %d x pipeline %d x tensor %d", size[TRM_AXIS_DATA],
+  int used = snprintf(text, BYTES, "data %d x pipeline %d x tensor %d", size[TRM_AXIS_DATA],
                       size[TRM_AXIS_PIPELINE], size[TRM_AXIS_TENSOR]);
   if (size[TRM_AXIS_PIPELINE] > 1)
-    used += snprintf(text + used, sizeof text - (size_t)used, ", %s",
+    used += snprintf(text + used, BYTES - (size_t)used, ", %s",
                      trm_choice_text("parallel.schedule", layout->schedule));
   if (layout->chunks > 1)
-    used += snprintf(text + used, sizeof text - (size_t)used, " of %d chunks", layout->chunks);
+    used += snprintf(text + used, BYTES - (size_t)used, " of %d chunks", layout->chunks);
   if (layout->zero)
-    used += snprintf(text + used, sizeof text - (size_t)used, ", zero %d", layout->zero);
+    used += snprintf(text + used, BYTES - (size_t)used, ", zero %d", layout->zero);
   if (strcmp(layout->recompute, "none") != 0)
-    snprintf(text + used, sizeof text - (size_t)used, ", recompute %.20s", layout->recompute);
+    snprintf(text + used, BYTES - (size_t)used, ", recompute %.20s", layout->recompute);
   return text;
 }
 

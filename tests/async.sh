@@ -1,7 +1,6 @@
 #!/bin/bash
-# The trainer whose ranks go their own way, with the plainest of the asynchronous methods: one worker is serial training
-# to the bit, one group is synchronous training, no sample is lost or seen twice, a slow rank holds nobody up, a run
-# that is stopped goes on, one that fails says so on all ranks.
+# Asynchronous training with asgd: one worker is serial training to the bit, one group is synchronous training, no
+# sample is lost or seen twice, a straggler delays no other rank, a stopped run continues, a failure ends all ranks.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -29,7 +28,7 @@ whole() {
     fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
 }
 
-# -- what it must be equal to
+# -- runs that must be equal
 for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" \
   "adamw --optim.lr=0.003 --optim.ema=0.9" "adagrad --optim.lr=0.05"; do
   name=${optimizer%% *}
@@ -43,8 +42,8 @@ done
 run 3 group --strategy.name=groups --strategy.groups=1
 near serial-sgd group 1e-6
 
-# -- every way to reach the weights. The rate falls to nothing: with a constant one the last few updates, and how stale
-# they were, decide where a run ends.
+# -- every way to reach the server weights. The rate falls to 0: with a constant one the result would depend on the last
+# few updates and their staleness.
 fades="--train.epochs=4 --optim.lr=0.05 --optim.schedule=cosine"
 i=0
 for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" \
@@ -69,7 +68,7 @@ updates=$(grep -o '"updates":[0-9]*' way1/summary.json | awk -F: '{ n += $2 } EN
 grep -q '"staleness_mean":' way1/metrics.jsonl || fail "metrics.jsonl has no staleness"
 pass "the staleness of every update is on record"
 
-# -- a slow rank: the others do its work and do not wait for it
+# -- a straggler: the others do its work and do not wait for it
 begin=$SECONDS
 run 3 slow --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=1 --run.slow=1:500 \
   --train.epochs=1

@@ -1,8 +1,8 @@
 #!/bin/bash
-# What every asynchronous method must do, whatever its rule: one worker is serial training to the bit (but for elastic
-# averaging, whose centre follows at a distance); every sample is used once, on one node and on several; a worker that
-# has no batch, or is a hundred times as slow, holds nobody up and hangs nothing; a run that stopped goes on, to the bit
-# with one worker. A new row of the table of methods is tried as it is.
+# Properties of every asynchronous method: one worker is serial training to the bit (except elastic averaging, whose
+# center lags behind); every sample is used once, on one node and on several; a worker that has no batch, or is a
+# hundred times as slow, delays no other; a stopped run continues, to the bit with one worker. A new row of the table of
+# methods is tested without a change here.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -33,7 +33,7 @@ for method in $methods; do
   options="--strategy.name=$method"
   serial=serial
   case $method in
-    easgd | eamsgd) serial=$method-one ;; # the centre follows even a single worker at a distance
+    easgd | eamsgd) serial=$method-one ;; # the center lags behind even a single worker
   esac
   # shellcheck disable=SC2086
   {

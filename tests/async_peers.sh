@@ -1,7 +1,6 @@
 #!/bin/bash
-# The methods whose workers have weights of their own train the rendered digits: with three ranks that share memory,
-# that do not, and in two nodes; with one rank they are serial training; a run goes on; options that make no sense are
-# refused with one line.
+# The peer methods train the rendered digits: with three ranks that share memory, that do not, and in two nodes; with
+# one rank they are serial training; a stopped run continues; options without a meaning are refused with one line.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -69,7 +68,7 @@ refuses() {
 refuses "strategy.alpha: -0.5" --strategy.name=easgd --strategy.alpha=-0.5
 refuses "optim.name=adam" --strategy.name=eamsgd --optim.name=adam
 refuses "optim.ema: sgp has as many weights as workers" --strategy.name=sgp --optim.ema=0.9
-refuses "strategy.servers: adpsgd has no centre" --strategy.name=adpsgd --strategy.servers=1
+refuses "strategy.servers: adpsgd has no server weights" --strategy.name=adpsgd --strategy.servers=1
 refuses "strategy.rate=staleness" --strategy.name=keuper --strategy.rate=staleness
 pass "options that make no sense are refused"
 finish

@@ -1,7 +1,7 @@
 #!/bin/bash
-# The idle time of pipelines of four stages is what the schedules' theory says, within 5 points, and interleaving lowers
-# it; 2bw, one run of four batches, fills and drains once. Computation takes modeled times, so that four stages on few
-# cores act as four machines; what is measured is the schedule.
+# The idle time of pipelines of four stages is that of theory, within 5 points, and interleaving lowers it; 2bw, one run
+# of four batches, fills and drains once. Computation takes modeled times, so that four stages on few cores behave as
+# four machines.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch

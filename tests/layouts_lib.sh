@@ -1,6 +1,5 @@
 # shellcheck shell=bash
-# What the scripts about layouts share: small data sets and models, and runs. Sourced, after lib.sh; goes to a new
-# folder.
+# Shared by the tests of layouts: small data sets and models, and runs. Sourced after lib.sh; changes to a new folder.
 : "${COMPARE:=$(dirname "$TRIREME")/tests/support/compare_weights}"
 COMPARE=$(realpath "$COMPARE") TRIREME=$(realpath "$TRIREME")
 [ -x "$COMPARE" ] || fail "$COMPARE is not built (make check builds it)"

@@ -1,6 +1,6 @@
 #!/bin/bash
-# A checkpoint of any layout is that of any other: after ten steps in one layout a run goes on in another. What it
-# begins with are the same bits, and where it comes to is where one rank comes to.
+# A checkpoint of any layout loads into any other: after ten steps in one layout a run continues in another. It begins
+# with the same bits, and its result is that of one rank.
 set -u
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/layouts_lib.sh"

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Pipelines that are not drained between updates, end to end: what looks at the model on the way changes no bits of 2bw,
-# and none of pipedream if it comes at the same steps; evaluations and checkpoints come when those of other schedules
-# do; a run that is stopped goes on; one that fails says so once; a rank that dies takes the others with it.
+# Schedules without flush, end to end: evaluations change no bits of 2bw, and none of pipedream if they come at the same
+# steps; evaluations and checkpoints come when those of other schedules do; a stopped run continues; a failure is one
+# message; a rank that dies ends the job.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -55,7 +55,7 @@ stages 2 single "$two" --train.accumulate=1
 stages 2 singly "$two" --train.accumulate=1 --run.checkpoint_every=7
 equal single singly "2bw, one micro-batch on 2 stages"
 
-# -- what is on record on the way: the steps and samples of a schedule that flushes
+# -- the metrics have the steps and samples of a schedule that flushes
 marks() { # marks RUN: of each line of metrics.jsonl
   sed -e 's/"wall_s":[^,]*,//' -e 's/"\(test_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
 }
@@ -154,7 +154,7 @@ for options in "$two" "$dream"; do
   pass "$options: a rank died, the job ended with status $status"
 done
 
-# -- what is refused
+# -- refused options
 refused() { # refused WORDS N OPTION...
   # shellcheck disable=SC2048,SC2086
   try "$2" refused ${*:3}

@@ -1,14 +1,14 @@
-/* AD-PSGD (Lian, Zhang, Zhang & Liu 2018): workers average their weights in pairs, and wait for nobody.
+/* AD-PSGD (Lian, Zhang, Zhang & Liu 2018): workers average their weights in pairs, without a global barrier.
  *
- * The even ranks are active. After every strategy.tau batches one of them chooses a passive rank, an odd one, at
- * random, and both get the mean of their weights, piece by piece as one atomic change; then it makes its step, with the
- * gradient taken before. The passive ranks make steps, too, and never choose: nobody who is asked asks at the same
- * time, so no circle of waiting can close. Averaging does not change the sum of all weights.
+ * The even ranks are active. After every strategy.tau batches an active rank chooses a passive (odd) rank at random,
+ * and both get the mean of their weights, each chunk as one atomic change; then the active rank makes its step, with
+ * the gradient taken before. Passive ranks make steps, too, but never choose a partner, so no deadlock is possible.
+ * Averaging does not change the sum of all weights.
  *
- * The weights of a passive rank are its object of the service, which others change at any time; its step changes what
- * is there by then. Those of an active rank are changed by itself alone.
+ * The weights of a passive rank are its replica in the parameter server, which others change at any time; its step
+ * changes the values that are there by then. The weights of an active rank are private.
  *
- * Staleness: how often weights were averaged between the copy that a gradient was computed at and its step. */
+ * Staleness: the number of averagings between the copy that a gradient was computed at and its step. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -28,7 +28,7 @@ static bool adpsgd_is_passive(const struct trm_strategy *s)
   return s->comm->rank % 2 != 0;
 }
 
-/* The clock counts averages. STEP and READ are a rank's own, and run in it. */
+/* The clock counts averagings. STEP and READ are called by the owner itself, and run in it. */
 static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;

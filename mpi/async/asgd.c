@@ -1,13 +1,13 @@
 /* Asynchronous SGD with a parameter server: Downpour (Dean et al. 2012), and groups (Kurth et al. 2017).
  *
- * A worker computes a gradient at the weights it has, sends it, and gets back the weights as they are then. The
- * service applies the optimizer to whatever comes, in the order of arrival: others' updates lie between the weights a
- * gradient was computed at and the weights it changes. With strategy.tau > 1 the worker goes on alone meanwhile by
- * plain SGD, and sends the sum of tau gradients. Gradients of several workers are summed, not averaged: P workers move
+ * A worker computes a gradient at the weights it has, sends it, and gets back the current weights. The server applies
+ * the optimizer to each gradient, in the order of arrival: updates of other workers lie between the weights a gradient
+ * was computed at and the weights it changes. With strategy.tau > 1 the worker takes local steps of plain SGD between
+ * exchanges, and sends the sum of tau gradients. Gradients of several workers are summed, not averaged: P workers move
  * the weights P times in the time of one synchronous step.
  *
- * Groups: the ranks of a group work on a batch together, like one faster worker. One group is synchronous SGD, as many
- * groups as ranks is Downpour.
+ * Groups: the ranks of a group share a batch, like one faster worker. One group is synchronous SGD, as many groups as
+ * ranks is Downpour.
  *
  * strategy.rate=staleness divides the rate by the number of updates a gradient has missed (Zhang et al. 2016). */
 #include <string.h>
@@ -17,9 +17,9 @@
 #include "mpi/async/server_weights.h"
 
 struct asgd {
-  float *sum; /* of the gradients not sent yet, tau > 1 */
-  int64_t summed;
-  double rate;
+  float *sum;     /* device, (elements) of the gradients not sent yet; NULL: tau is 1 */
+  int64_t summed; /* gradients in it */
+  double rate;    /* of the latest */
 };
 
 static void asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
@@ -42,7 +42,7 @@ static void asgd_push(struct trm_strategy *s, const float *g, double rate, doubl
   worker_exchange(s, SERVER_PUSH, value, g, s->w, true);
 }
 
-/* What is summed and not sent. */
+/* Sends the gradients that are summed and not sent yet. */
 static void asgd_drain(struct trm_strategy *s)
 {
   struct asgd *asgd = worker_of(s)->method;
@@ -90,7 +90,7 @@ static int asgd_create_groups(struct trm_strategy *s)
   return asgd_create_workers(s, true);
 }
 
-/* The local step between two exchanges: plain SGD on the own copy. Statistics are added as they are. */
+/* A local step between two exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
 static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
 {
   struct asgd *asgd = worker_of(s)->method;
@@ -121,7 +121,7 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *
 
 const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
-  .help = "every rank sends gradients to a parameter server and waits for nobody (Downpour)",
+  .help = "every rank sends gradients to a parameter server, and does not wait for others (Downpour)",
   .create = asgd_create,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,
@@ -134,7 +134,7 @@ const struct trm_strategy_ops trm_strategy_asgd = {
 
 const struct trm_strategy_ops trm_strategy_groups = {
   .name = "groups",
-  .help = "synchronous inside of groups of ranks, asynchronous between them",
+  .help = "synchronous inside groups of ranks, asynchronous between them",
   .create = asgd_create_groups,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,

@@ -24,7 +24,7 @@ static bool batch_assignment_hand_out(struct batch_assignment *a, int64_t batch,
   return true;
 }
 
-/* HALT: 0, or one more than the batch before which all stop. */
+/* HALT_CLOCK: 0, or one more than the batch before which all stop. */
 bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
 {
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip a batch */
@@ -43,8 +43,8 @@ void batch_assignment_finish(struct batch_assignment *a)
   shared_counters_add(&a->counters, FINISHED, 1);
 }
 
-/* The first to say it decides. Workers of the rule `each` end at one clock: nobody computes further than slack ahead of
- * this one, and has then been given the batch after that at most. */
+/* The first rank to call it decides. Workers that split batches end at one clock: none of them is more than slack ahead
+ * of this one, and may have been assigned one batch more. */
 void batch_assignment_halt(struct batch_assignment *a)
 {
   if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)
@@ -60,7 +60,7 @@ bool batch_assignment_all_finished(struct batch_assignment *a)
   return shared_counters_read(&a->counters, FINISHED) == a->workers;
 }
 
-/* Brings the words to what they are before the next batch. */
+/* Sets the counters for the next batch. */
 static void batch_assignment_reset_counters(struct batch_assignment *a, struct trm_comm *comm, uint64_t updates)
 {
   if (comm->rank == a->counters.owner) {

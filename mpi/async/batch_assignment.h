@@ -1,10 +1,10 @@
-/* Which worker computes which batch. A worker is a rank, or a group of ranks that work on a batch together.
+/* Batch assignment: which worker computes which batch. A worker is a rank, or a group of ranks that share a batch.
  *
- *   dynamic  the next batch that nobody has taken: all those taken are a prefix of the run at any quiesce point
- *   static   worker p of P has the batches p, p + P, ...: a slow worker is late with its own
- *   each     every worker has its part of every batch: bounded staleness counts its clocks so
+ *   ASSIGN_DYNAMIC  the next batch that no worker has: at a quiesce point the batches done are a prefix of the run
+ *   ASSIGN_STATIC   worker p of P has the batches p, p + P, ...: a straggler delays its own batches only
+ *   ASSIGN_SPLIT    every worker computes its shard of every batch: a batch is a clock of bounded staleness
  *
- * No batch is given out once a rank wants the run to stop. */
+ * No batch is assigned once a rank wants the run to stop. */
 #ifndef TRM_MPI_ASYNC_BATCH_ASSIGNMENT_H
 #define TRM_MPI_ASYNC_BATCH_ASSIGNMENT_H
 
@@ -16,29 +16,29 @@ struct batch_assignment {
   struct shared_counters counters;
   enum assignment_rule rule;
   int worker, workers; /* worker: -1 where this rank computes nothing */
-  int64_t next;        /* static, each: the first batch that this worker has not done */
+  int64_t next;        /* static, split: the first batch that this worker has not begun */
   int64_t done;        /* batches of this rank's worker since the last quiesce point */
-  int slack;           /* each: clocks by which workers may be apart */
+  int slack;           /* split: clocks by which workers may be apart */
 };
 
-/* Collective over comm; the words stand at rank `home`. */
+/* Collective over comm; rank `owner` holds the counters. */
 int batch_assignment_create(struct batch_assignment *batches, struct trm_comm *comm, struct trm_comm *node, int owner,
                             enum assignment_rule rule, int worker, int workers, int slack);
 void batch_assignment_free(struct batch_assignment *batches); /* collective */
 
-/* The next batch of this worker below `end`; false: none. Called by one rank of a worker. */
+/* Assigns the next batch of this worker below `end`; false: there is none. Called by one rank of a worker. */
 bool batch_assignment_next(struct batch_assignment *batches, uint64_t end, uint64_t *batch);
-/* Nobody gets another batch (each: but those that all need to end at the same clock). */
+/* No worker gets another batch; split: none beyond the clock at which all can end together. */
 void batch_assignment_halt(struct batch_assignment *batches);
-/* This worker has no batch left, and nothing under way. Once a worker between two quiesce points. */
+/* Declares that this worker has no batch left and nothing in flight: once per worker between two quiesce points. */
 void batch_assignment_finish(struct batch_assignment *batches);
 bool batch_assignment_all_finished(struct batch_assignment *batches);
 
-/* Collective. Between a worker's last batch and the next one's: counts what is done. *updates: in, the batches done at
- * the last quiesce point; out, now. leads: this rank is the one of its worker that claims. */
+/* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, by now.
+ * is_leader: this rank is the one of its worker that asks for batches. */
 void batch_assignment_quiesce(struct batch_assignment *batches, struct trm_comm *comm, bool is_leader,
                               uint64_t *updates);
-/* Collective. The run goes on at batch `updates`. given: claims->next is that of a checkpoint. */
+/* Collective over comm. The run continues at batch `updates`. restored: batches->next is that of a checkpoint. */
 void batch_assignment_restart(struct batch_assignment *batches, struct trm_comm *comm, uint64_t updates, bool restored);
 
 #endif

@@ -1,13 +1,13 @@
-/* Delay-compensated asynchronous SGD (Zheng et al. 2017): asgd whose service knows what each worker has seen.
+/* Delay-compensated asynchronous SGD (Zheng et al. 2017): asgd whose server keeps the weights each worker has seen.
  *
  * While a worker computed its gradient g at weights w_seen, others have moved them to w. The gradient at w is about
- * g + H (w - w_seen); for the Hessian H stands the cheap estimate lambda g g, element by element:
+ * g + H (w - w_seen), where the Hessian H is estimated as lambda g g, element by element:
  *
  *   g + lambda * g * g * (w - w_seen)                       strategy.compensation=constant
  *   g + lambda / sqrt(s + 1e-7) * g * g * (w - w_seen)      adaptive; s = memory * s + (1 - memory) * g * g
  *
- * The optimizer's rule gets that in place of g; clipping comes before. w_seen and s are arrays of the centre, one each
- * for every worker. A worker that nobody overtakes has w = w_seen: its gradients are not touched. */
+ * The optimizer's rule gets that in place of g; clipping comes before. w_seen and s are arrays of the server, one each
+ * for every worker. A gradient without staleness has w = w_seen and is not changed. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +25,7 @@ static int dcasgd_workers(const struct trm_strategy *s)
   return s->comm->size - (int)s->options->strategy.servers;
 }
 
-/* Arrays after the optimizer's: s of each worker, where there is any; w_seen of each worker. */
+/* Arrays after the optimizer's: s of each worker (adaptive only); w_seen of each worker. */
 static float *dcasgd_mean_square(const struct trm_strategy *s, const struct server_chunk *chunk, int worker)
 {
   return server_array(chunk, 1 + s->optimizer->states + worker);
@@ -36,7 +36,7 @@ static float *dcasgd_backup(const struct trm_strategy *s, const struct server_ch
   return server_array(chunk, 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? dcasgd_workers(s) : 0) + worker);
 }
 
-/* The compensated gradient, before clipping scales it, into `to` (piece->n). Statistics are not compensated. */
+/* Writes the compensated gradient, not yet scaled by clipping, into to (chunk->n). Statistics are not compensated. */
 static void dcasgd_compensate(const struct trm_strategy *s, const struct server_chunk *chunk,
                               const struct server_call *call, float *to)
 {
@@ -54,7 +54,7 @@ static void dcasgd_compensate(const struct trm_strategy *s, const struct server_
   memcpy(to + trained, g + trained, (chunk->n - trained) * sizeof *to);
 }
 
-/* The caller's room for the answer holds the gradient meanwhile. */
+/* call->out holds the compensated gradient before it gets the reply. */
 static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
@@ -77,7 +77,7 @@ static int dcasgd_create(struct trm_strategy *s)
   const struct worker_plan plan = {
     .centralized = true,
     .arrays = 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? 2 : 1) * workers,
-    .transient = workers, /* after a quiesce point all read the weights anew */
+    .transient = workers, /* w_seen: after a quiesce point all workers read the weights again */
     .handler = dcasgd_serve,
   };
   return worker_create(s, &plan, 0);

@@ -1,16 +1,16 @@
-/* Elastic averaging (Zhang, Choromanska & LeCun 2015): every worker has weights w and an optimizer of its own, and is
- * tied to a common centre c as by a spring. Every strategy.tau batches
+/* Elastic averaging (Zhang, Choromanska & LeCun 2015): every worker has weights w and an optimizer of its own, and an
+ * elastic force ties it to a common center variable c. Every strategy.tau batches
  *
  *   d = alpha (w - c)        w -= the optimizer's step + d        c += d
  *
- * where the gradient and d are of the same w: the local step comes before d is subtracted. What a worker gives to the
- * centre is what it loses, so the sum of all weights moves by gradients alone. The centre is the result of the run. It
- * has the statistics, too, which move like the weights. One worker is not serial SGD: the centre follows it only.
+ * where the gradient and d are of the same w: the local step comes before d is subtracted. The center gains what the
+ * worker loses, so the sum of all weights moves by gradients alone. The center is the result of the run. It includes
+ * the statistics, which move like the weights. With one worker this is not serial SGD: the center lags behind it.
  *
  * eamsgd: the local steps are Nesterov's, with momentum 0.99 unless optim.momentum says otherwise. They have the form
  * of nn/optimizer.h, so that w is the point where the gradient is taken.
  *
- * Staleness: how often others have moved the centre since this worker did. */
+ * Staleness: the number of moves of the center by others since this worker's last one. */
 #include <string.h>
 
 #include "core/status.h"
@@ -22,13 +22,13 @@ enum kind { READ_CLOCK, ELASTIC_UPDATE };
 
 struct easgd {
   struct peers peers;
-  float *distance;            /* d */
+  float *distance; /* device, (elements) d */
   double alpha;
-  bool knows_clock;            /* knows the clock of the centre */
-  struct trm_optimizer local; /* eamsgd */
+  bool knows_clock;           /* the center's clock has been read, for the staleness of the first exchange */
+  struct trm_optimizer local; /* eamsgd: Nesterov's rule */
 };
 
-/* LOOK: the answer tells the clock. */
+/* READ_CLOCK: the reply carries the clock. */
 static void easgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   (void)context;
@@ -50,17 +50,17 @@ static int easgd_create(struct trm_strategy *s)
 {
   const double alpha = s->options->strategy.alpha;
   if (alpha < 0 && alpha != -1)
-    return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and centre apart (0 to 1; -1: 0.9 / workers)",
+    return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and center apart (0 to 1; -1: 0.9 / workers)",
                      alpha);
   const struct worker_plan plan = {.centralized = true, .arrays = 1, .handler = easgd_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct easgd)));
   struct worker *w = worker_of(s);
   struct easgd *easgd = w->method;
   easgd->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
-  return trm_agree(s->comm, worker_array(s, "distances to the centre", false, &easgd->distance));
+  return trm_agree(s->comm, worker_array(s, "distances to the center", false, &easgd->distance));
 }
 
-/* The strategy's optimizer becomes one with Nesterov's rule. */
+/* Replaces the strategy's optimizer by one with Nesterov's rule. */
 static int easgd_create_eamsgd(struct trm_strategy *s)
 {
   const enum trm_update_rule rule = s->options->optim.name;
@@ -122,7 +122,7 @@ static void easgd_destroy(struct trm_strategy *s)
 
 const struct trm_strategy_ops trm_strategy_easgd = {
   .name = "easgd",
-  .help = "workers with weights of their own, tied to a common centre (elastic averaging)",
+  .help = "workers with weights of their own, tied to a common center variable (elastic averaging)",
   .create = easgd_create,
   .next_batch = worker_next_batch,
   .step = easgd_step,

@@ -1,22 +1,22 @@
 /* Hogwild! (Niu, Recht, Re, Wright 2011): all workers change one array of weights at any time, without locks.
  *
- * Where all ranks share memory, the model computes on the shared weights themselves while others write to them, and the
- * step of SGD is added where they lie, value by value with a load and a store: what another rank stored in between is
- * lost, which is rare and is what the method accepts.
+ * Where all ranks share memory, the model computes on the shared weights while others write to them. A step of SGD adds
+ * to each weight in place with a load and a store; a store of another rank in between is lost, which is rare and part
+ * of the method.
  *
- * Otherwise each rank keeps a part of the weights in a window. A worker gets all parts before a batch and accumulates
- * its step on them after it: values are added one by one and none is lost, but a worker may see one half of another's
- * step. The thread of the service (param_server.h), which holds nothing here, keeps MPI going at ranks that compute.
+ * Otherwise each rank keeps a slice of the weights in a window. A worker gets all slices before a batch and accumulates
+ * its step on them after it: no addition is lost, but a worker may read another's step half done. The thread of the
+ * parameter server (param_server.h), which holds no state here, keeps MPI progressing at ranks that compute.
  *
- * With strategy.tau above 1 a worker changes a copy, in shared memory too, and merges it with the shared weights every
- * tau batches (weight_copy.h).
+ * With strategy.tau > 1 a worker changes a private copy, and merges it with the shared weights every tau batches
+ * (weight_copy.h).
  *
- * Of a linear model with one score on sparse rows (train/rows.c) the batch is not one update, but each strategy.rows of
- * its rows are: made by the device's sparse_sgd on the shared weights, or on those that were got. Then optim.l2 shrinks
- * the weights that a row has, each the more the fewer rows have its feature: in an epoch as much as it would shrink all
- * of them row by row. It is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
+ * On sparse rows with a linear model of one score (train/rows.c) an update is made for each strategy.rows rows, not for
+ * each batch: by the device's sparse_sgd on the shared weights, or on the copy. There optim.l2 shrinks only the weights
+ * of a row's features, by optim.l2 over the feature's frequency: over an epoch as much as if every row shrank all
+ * weights. This is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
  *
- * Rules with states are refused: these would have to be shared as well, and to be correct together with the weights.
+ * Update rules with states are refused: the states would have to be shared and kept consistent with the weights.
  *
  * Staleness: the updates that others began between the reading of the weights and the writing. */
 #include <stdint.h>
@@ -28,15 +28,15 @@
 #include "mpi/async/weight_copy.h"
 #include "mpi/async/worker.h"
 
-enum { UPDATES_BEGUN, COUNTERS }; /* words: updates that have begun to write, of all workers */
+enum { UPDATES_BEGUN, COUNTERS }; /* shared counters: updates of all workers that have begun to write */
 
 struct hogwild {
   struct shared_counters counters;
-  int64_t seen;              /* BEGUN when the weights were last read */
-  struct trm_shared shared;  /* one array, where all ranks share memory */
-  struct weight_copy copy;      /* of it; without a base: s->w is the shared array itself */
-  struct trm_window *window; /* otherwise: this rank's part of the weights */
-  float *snapshot;               /* (elements) with a window: the weights as they were read */
+  int64_t seen;              /* UPDATES_BEGUN when the weights were last read */
+  struct trm_shared shared;  /* the weights, where all ranks share memory */
+  struct weight_copy copy;   /* of them; base NULL: s->w is the shared array itself */
+  struct trm_window *window; /* otherwise: this rank's slice of the weights */
+  float *snapshot;           /* (elements) with a window: the weights as they were read */
   int64_t batches;           /* since then */
   float *shrink;             /* (features) of sparse rows, NULL: none */
 };
@@ -81,7 +81,7 @@ static void hogwild_make_shrink(struct trm_strategy *s)
   hogwild_of(s)->shrink = shrink;
 }
 
-/* Without copies the private weights that a worker begins with make room for the shared ones. */
+/* Shares one array of weights in the node. Without copies it replaces the worker's private array. */
 static int hogwild_share_weights(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
@@ -150,13 +150,13 @@ static int hogwild_create(struct trm_strategy *s)
 
 /* -- a step */
 
-/* All parts of the window, as they are. */
+/* Reads all slices of the weights into s->w and the snapshot. */
 static void hogwild_get_slices(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
   struct trm_comm *comm = s->comm;
   for (int i = 0; i < comm->size; i++) {
-    const int rank = (comm->rank + i) % comm->size; /* not all at the same one */
+    const int rank = (comm->rank + i) % comm->size; /* ranks begin at different targets */
     size_t low, high;
     hogwild_slice(s, rank, &low, &high);
     if (low < high)
@@ -167,7 +167,7 @@ static void hogwild_get_slices(struct trm_strategy *s)
   memcpy(h->snapshot, s->w, s->elements * sizeof *h->snapshot);
 }
 
-/* Adds to them what this worker has made of the weights that were read. */
+/* Adds this worker's changes since the snapshot to all slices. */
 static void hogwild_add_slices(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
@@ -185,7 +185,7 @@ static void hogwild_add_slices(struct trm_strategy *s)
     comm->ops->flush(h->window, rank);
 }
 
-/* s->w: the weights as they are now. */
+/* Brings s->w up to date with the shared weights. */
 static void hogwild_pull(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
@@ -198,7 +198,7 @@ static void hogwild_pull(struct trm_strategy *s)
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
-/* The weights of all get what this worker has changed; a copy is then what they are. */
+/* Adds this worker's changes to the shared weights; a copy is then up to date, too. */
 static void hogwild_push(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
@@ -210,7 +210,7 @@ static void hogwild_push(struct trm_strategy *s)
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
-/* The batches since the weights were read become part of those of all. */
+/* Pushes the batches since the weights were last read, and counts their staleness. */
 static void hogwild_flush(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
@@ -226,7 +226,7 @@ static void hogwild_flush(struct trm_strategy *s)
 static int hogwild_before_forward(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
-  if (h->batches == 0 && !h->copy.base) /* a copy is what its merge has left */
+  if (h->batches == 0 && !h->copy.base) /* a copy is up to date after its merge */
     hogwild_pull(s);
   return TRM_OK;
 }
@@ -254,7 +254,7 @@ static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sum
 {
   struct hogwild *h = hogwild_of(s);
   TRM_CHECK(worker_check(s, sums));
-  if (!s->trains_rows) { /* otherwise the updates are made */
+  if (!s->trains_rows) { /* otherwise hogwild_train_rows has made the updates */
     const struct trm_update update = worker_update(s, rate, 0);
     worker_apply(s, &update);
   }
@@ -282,7 +282,7 @@ static int hogwild_collect(struct trm_strategy *s, const float *view[TRM_MAX_STA
   return TRM_OK;
 }
 
-/* Each rank writes its own part. */
+/* Each rank writes its own slice. */
 static int hogwild_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);

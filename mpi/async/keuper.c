@@ -1,16 +1,16 @@
-/* The asynchronous SGD of Keuper & Pfreundt (2015): workers put their weights before one another, and take what helps.
+/* The asynchronous SGD of Keuper & Pfreundt (2015): workers send one another their weights, and accept some of them.
  *
- * The object of a rank is a slot, which anybody may write over. Every strategy.tau batches a worker i with gradient g
- * looks into its own slot. The weights w_j that it finds are accepted if the own step leads towards them,
+ * The replica of a rank is a slot, which any rank may overwrite. Every strategy.tau batches a worker i with gradient g
+ * reads its slot. The weights w_j that it finds are accepted if the worker's own step leads towards them,
  *
  *   |(w_i - rate g) - w_j|^2 < |w_i - w_j|^2                the Parzen gate; statistics are left out of it
  *
  * and then w_i becomes the mean of w_i and w_j, before the optimizer's step. After the step w_i goes into the slot of
- * another rank, chosen at random. The pieces of a slot are written and taken one by one, as memory of a remote rank is:
- * those that have come by then are judged together. The result of the run is the mean of all workers' weights.
+ * another rank, chosen at random. The chunks of a slot are written and read one by one, as remote memory is; the gate
+ * is computed over those that have arrived. The result of the run is the mean of all workers' weights.
  *
- * Staleness: by how many batches the sender of a state, when it sent it, was behind the worker that found it, 0 if it
- * was ahead; of the refused ones, too. */
+ * Staleness: the batches of the receiver less those of the sender when it sent, at least 0; of rejected weights, too.
+ */
 #include <string.h>
 
 #include "core/log.h"
@@ -25,12 +25,12 @@ enum method_state { FILLED, SENT }; /* SENT: the value that came with it */
 
 struct keuper {
   struct peers peers;
-  float *found;                /* (elements) */
-  double *sent;                /* (pieces) SENT of what was found, -1: nothing was */
+  float *found; /* (elements) weights read from the slot */
+  double *sent; /* (chunks) SENT of each, -1: nothing has arrived */
   int64_t accepted, rejected;
 };
 
-/* TAKE is a rank's own. */
+/* FETCH is called by the owner alone. */
 static void keuper_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
@@ -53,7 +53,7 @@ static int keuper_create(struct trm_strategy *s)
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
-  k->sent = trm_alloc(param_server_chunks(w->server) * sizeof *k->sent, "notes of a slot");
+  k->sent = trm_alloc(param_server_chunks(w->server) * sizeof *k->sent, "states of a slot");
   return trm_agree(s->comm, worker_array(s, "weights of another worker", false, &k->found));
 }
 
@@ -63,7 +63,7 @@ static size_t keuper_chunk_end(const struct trm_strategy *s, size_t chunk)
   return end < s->elements ? end : s->elements;
 }
 
-/* By how much the square of the distance to what was found changes along -rate g. */
+/* The change of |w - found|^2 by a step -rate g. */
 static double keuper_distance_change(const struct trm_strategy *s, const struct trm_update *update)
 {
   const struct keuper *k = worker_of(s)->method;
@@ -164,7 +164,7 @@ static void keuper_destroy(struct trm_strategy *s)
 
 const struct trm_strategy_ops trm_strategy_keuper = {
   .name = "keuper",
-  .help = "workers put their weights before others, who take them if they help (Keuper & Pfreundt's ASGD)",
+  .help = "workers send one another their weights, and accept those that help (Keuper & Pfreundt's ASGD)",
   .create = keuper_create,
   .next_batch = worker_next_batch,
   .step = keuper_step,

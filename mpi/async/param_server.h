@@ -1,19 +1,19 @@
-/* The parameter server: state that belongs to nobody's model and that every worker changes, one at a time.
+/* The parameter server: state that all workers change, one at a time.
  *
- * It holds objects, each of some flat arrays: one object, the centre of a method that has one, its parts spread over
- * the ranks; or an object for each rank, at home there. They are cut into pieces. To reach a piece a worker sends it a
- * call: the method's function runs with the piece to itself, reads what the caller sent, changes the piece, and may
- * give something back. So a gradient becomes an update and the new weights return:
+ * It holds replicas, each of some flat arrays: one replica, the server weights of a centralized method, its chunks
+ * spread over the ranks; or one replica per rank, owned by that rank. A replica is cut into chunks. A worker reaches a
+ * chunk by a call: the method's handler runs with exclusive access to the chunk, reads what the caller sent, changes
+ * the chunk, and may return values. So a gradient becomes an update and the new weights return:
  *
- *      worker                        piece at its home
+ *      worker                        chunk at its owner
  *      in   (n)  gradient    ---->   weights, states of the optimizer, clock
  *      out  (n)  weights     <----
  *
- * Where the caller shares memory with the piece's home, it runs the function itself, under the piece's lock: nobody is
- * asked, and no rank waits for another one that computes. Otherwise the call goes into a slot in the home's window and
- * the answer into one in the caller's: two put each way, since what MPI puts has no order but that of a flush. MPI
- * moves nothing at a rank that computes, so a home that has callers in other nodes has a thread that looks after them;
- * dedicated servers (strategy.servers) do nothing else.
+ * A caller that shares memory with the chunk's owner runs the handler itself, under the chunk's lock, so it never waits
+ * for a rank that computes. Otherwise the call goes into a slot of the owner's window and the reply into a slot of the
+ * caller's: two puts each way, since puts have no order but that of a flush. MPI makes no progress at a rank that
+ * computes, so an owner with callers in other nodes has a thread that serves them; dedicated servers (strategy.servers)
+ * do nothing else.
  *
  * The state is in host memory, and so are the arrays of the callers. */
 #ifndef TRM_MPI_ASYNC_PARAM_SERVER_H
@@ -21,18 +21,18 @@
 
 #include "core/comm.h"
 
-#define SERVER_CHUNK ((size_t)1 << 16) /* elements, the last piece of an array has fewer */
+#define SERVER_CHUNK ((size_t)1 << 16) /* elements; the last chunk of an array has fewer */
 #define SERVER_METHOD_STATES 8
 #define SERVER_VALUES 4
 
-/* What the function sees. In the home's memory; the caller's rank may be another. */
+/* A chunk as the handler sees it: in the owner's memory. */
 struct server_chunk {
   int replica;
-  size_t low, n;  /* elements [low, low + n) of the object's arrays */
-  float *base;   /* array 0's */
-  size_t stride;  /* from array to array */
-  int64_t *clock; /* the method counts in it: updates */
-  double *method_state;   /* (SERVER_METHOD_STATES), the method's */
+  size_t low, n;        /* elements [low, low + n) of the replica's arrays */
+  float *base;          /* array 0, (n) */
+  size_t stride;        /* elements from one array to the next */
+  int64_t *clock;       /* updates so far; counted by the method */
+  double *method_state; /* (SERVER_METHOD_STATES), the method's */
 };
 static inline float *server_array(const struct server_chunk *chunk, int array)
 {
@@ -40,13 +40,13 @@ static inline float *server_array(const struct server_chunk *chunk, int array)
 }
 
 struct server_call {
-  int kind;                     /* the method's own number */
-  int caller;                     /* rank of the caller */
-  int64_t staleness;                 /* by how much the clock is ahead of the one that the caller has seen */
-  double value[SERVER_VALUES]; /* the method's, in */
-  double per_chunk;                  /* the method's, in and out: a number of this piece */
-  const float *in;              /* (n), NULL: nothing is sent */
-  float *out;                   /* (n), NULL: nothing is wanted */
+  int kind;                    /* the method's own number */
+  int caller;                  /* rank of the caller */
+  int64_t staleness;           /* the chunk's clock less the clock that the caller has seen */
+  double value[SERVER_VALUES]; /* in: the method's */
+  double per_chunk;            /* in and out: the method's, for this chunk */
+  const float *in;             /* (n), NULL: nothing is sent */
+  float *out;                  /* (n), NULL: nothing is returned */
 };
 
 typedef void server_handler(void *context, const struct server_chunk *chunk, struct server_call *call);
@@ -54,44 +54,45 @@ typedef void server_handler(void *context, const struct server_chunk *chunk, str
 struct server_plan {
   struct trm_comm *comm, *node; /* all ranks; those that share memory with this one. Not owned */
   size_t elements;              /* of each array */
-  int replicas;                  /* 1, or the ranks of comm */
-  int arrays;                   /* of an object */
-  int servers;                  /* the last so many ranks are the homes, and serve alone; 0: every rank is a home */
-  server_handler *handler;   /* may run in a thread of its own; never twice at a time for one piece */
+  int replicas;                 /* 1, or the ranks of comm */
+  int arrays;                   /* of a replica */
+  int servers;                  /* the last `servers` ranks are the owners, and only serve; 0: every rank is an owner */
+  server_handler *handler;      /* may run in a thread of the server; one call at a time per chunk */
   void *context;
 };
 
 struct param_server;
 
-/* Collective. All arrays, clocks and notes are 0. */
+/* Collective over comm. All arrays, clocks and method states are 0. */
 int param_server_create(struct param_server **server, const struct server_plan *plan);
 void param_server_free(struct param_server *server); /* collective */
 
-size_t param_server_chunks(const struct param_server *server); /* of an object */
+size_t param_server_chunks(const struct param_server *server); /* of a replica */
 
-/* One call for each of the pieces [first, last) of an object, in some order; returns when all are answered. */
+/* One call on each of the chunks [first, last) of a replica. */
 struct server_request {
   int replica, kind;
-  size_t first, last;           /* last 0: all pieces */
+  size_t first, last;          /* last 0: all chunks */
   double value[SERVER_VALUES];
-  double *per_chunk;                 /* (pieces), NULL: 0 */
-  const float *in;              /* (elements) of the whole arrays, NULL: none */
-  float *out;                   /* likewise */
-  int64_t *seen;                /* (pieces) clocks as last seen, brought up to date where out is given; NULL: 0 */
+  double *per_chunk;           /* (chunks), NULL: 0 */
+  const float *in;             /* (elements) whole array, NULL: none */
+  float *out;                  /* (elements) whole array, NULL: none */
+  int64_t *seen;               /* (chunks) clocks last seen, updated where out is given; NULL: 0 */
 };
-/* Returns the largest `late` of the pieces. */
+/* Makes the calls, in any order, and returns when all are answered: the largest staleness of the chunks. */
 int64_t param_server_exchange(struct param_server *server, const struct server_request *request);
 
-/* What a rank that serves alone does: answers what has come. False: nothing has, or this rank is no such one. */
+/* On a dedicated server: answers the calls that have arrived. False if there were none, and on all other ranks. */
 bool param_server_poll(struct param_server *server);
 
-/* -- while nobody calls. Collective. */
-/* The whole array of an object, (elements), on every rank. */
+/* -- between quiesce and the next call. All collective over comm. */
+/* Gathers a whole array of a replica into to (elements) on every rank. */
 void param_server_gather(struct param_server *server, int replica, int array, float *to);
-/* Sets it: every rank passes the same whole array. Clocks become `clock`. */
+/* Sets a whole array of a replica; every rank passes the same values. */
 void param_server_scatter(struct param_server *server, int replica, int array, const float *from);
 void param_server_set_clocks(struct param_server *server, int64_t clock);
-/* This rank's own part of the state, for checkpoints: clocks and notes; and the arrays from number `first_array` on. */
+/* This rank's part of the state, for checkpoints (not collective): clocks and method states; and the arrays from
+ * `first_array` on. */
 void *param_server_local_states(struct param_server *server, size_t *bytes);
 void *param_server_local_arrays(struct param_server *server, int first_array, size_t *bytes);
 

@@ -1,41 +1,42 @@
-/* Calls between nodes, and to dedicated servers. Each caller has DEPTH slots in the window of each home, and as many
- * for the answers in its own: while one call is worked on the next one travels.
+/* Calls between nodes, and to dedicated servers. Each caller has DEPTH slots in the window of each owner, and as many
+ * for the replies in its own window: while one call is served the next one travels.
  *
- *   caller                                home
+ *   caller                                owner
  *     put head and payload, flush   -->     slot
- *     put the number, flush         -->     sees a new number: runs the function
- *     answer's slot                 <--     put head and payload, flush
+ *     put the number, flush         -->     sees a new number: runs the handler
+ *     slot of the reply             <--     put head and payload, flush
  *     sees the number               <--     put the number, flush
- * / */
+ */
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <time.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/param_server_private.h"
 
 #define DEPTH 2
-/* Nanoseconds between two looks of the thread: a core loses 2 % by naps of a millisecond. Who has just called will call
- * again, since a model has many pieces. */
+/* The server thread sleeps between polls: at 1 ms it takes 2 % of a core. After a call it polls often for BUSY_S, since
+ * a model has many chunks. */
 #define SLEEP_NS 1000000L
 #define SHORT_SLEEP_NS 10000L
-#define BUSY_S 1e-3 /* how long after a call the naps are short */
+#define BUSY_S 1e-3
 
-/* The same for a call and its answer. */
+/* Head of a call and of its reply. */
 struct message_head {
-  _Atomic uint64_t number; /* 1, 2, ..: put last */
+  _Atomic uint64_t number; /* 1, 2, .. in each slot: put last */
   int32_t replica, kind, has_in, wants_out;
   uint64_t chunk;
   int64_t seen, staleness;
   double value[SERVER_VALUES], per_chunk;
 };
 #define HEAD_BYTES ((size_t)128)
-_Static_assert(sizeof(struct message_head) <= HEAD_BYTES, "a head has its room");
+_Static_assert(sizeof(struct message_head) <= HEAD_BYTES, "a head fits");
 
-/* One of the caller's slots at a home. */
+/* One of the caller's slots at an owner. */
 struct remote_call {
   uint64_t number;
   bool pending;
@@ -46,9 +47,9 @@ struct remote {
   struct trm_window *window;
   char *local;
   size_t slot_bytes;
-  struct remote_call *calls;             /* (homes, DEPTH) */
-  uint64_t *answered;            /* (ranks, DEPTH) at a home: the number of the latest call */
-  float *scratch;                /* (piece) at a home: what the function gives back */
+  struct remote_call *calls; /* (owners, DEPTH) */
+  uint64_t *answered;        /* (ranks, DEPTH) at an owner: the number of the latest call */
+  float *scratch;            /* (chunk) at an owner: the values to return */
   bool threaded;
   pthread_t thread;
   _Atomic bool stop;
@@ -56,11 +57,10 @@ struct remote {
 
 static size_t remote_inbox(const struct param_server *s, int rank)
 {
-  const bool is_owner = rank >= s->first_owner && rank < s->first_owner + s->owners;
-  return is_owner ? (size_t)s->plan.comm->size * DEPTH * s->remote->slot_bytes : 0;
+  return server_is_owner(s, rank) ? (size_t)s->plan.comm->size * DEPTH * s->remote->slot_bytes : 0;
 }
 
-/* Offset of a caller's slot in the window of a home, and of its answer in the caller's. */
+/* Byte offsets of a caller's slot in the window of an owner, and of the reply's slot in the caller's window. */
 static size_t remote_call_at(const struct param_server *s, int caller, int depth)
 {
   return ((size_t)caller * DEPTH + (size_t)depth) * s->remote->slot_bytes;
@@ -92,14 +92,14 @@ static void remote_deliver(struct param_server *s, int to, size_t offset, const 
   ops->flush(r->window, to);
 }
 
-/* Has the slot at this offset of the own window got this number? */
+/* True if the slot at this offset of this rank's window holds the message with this number. */
 static bool remote_has_arrived(const struct param_server *s, size_t offset, uint64_t number)
 {
   const struct message_head *head = (const struct message_head *)(s->remote->local + offset);
   return atomic_load_explicit(&head->number, memory_order_acquire) == number;
 }
 
-/* -- at the home */
+/* -- at the owner */
 
 static void remote_reply(struct param_server *s, int caller, int depth)
 {
@@ -121,12 +121,12 @@ static void remote_reply(struct param_server *s, int caller, int depth)
   remote_deliver(s, caller, remote_reply_at(s, caller, s->plan.comm->rank, depth), &reply, call.out, n);
 }
 
-/* Answers what has come. By one thread of a home alone. */
+/* Answers the calls that have arrived. Called by one thread of an owner only. */
 static bool remote_reply_all(struct param_server *s)
 {
   struct remote *r = s->remote;
   bool any = false;
-  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* what others have put is seen */
+  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* makes others' puts visible */
   for (int caller = 0; caller < s->plan.comm->size; caller++)
     for (int depth = 0; depth < DEPTH; depth++) {
       uint64_t *answered = &r->answered[caller * DEPTH + depth];
@@ -144,11 +144,11 @@ static void *remote_thread(void *context)
   struct param_server *s = context;
   sigset_t all;
   sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals are for the rank itself */
+  pthread_sigmask(SIG_BLOCK, &all, NULL); /* signals go to the main thread */
   double last_call = -BUSY_S;
   while (!atomic_load_explicit(&s->remote->stop, memory_order_relaxed)) {
     const double now = s->plan.comm->ops->clock(s->plan.comm);
-    if (remote_reply_all(s)) /* looks through MPI, and so lets it work */
+    if (remote_reply_all(s)) /* its flush also makes MPI progress */
       last_call = now;
     else
       nanosleep(&(struct timespec){.tv_nsec = now - last_call < BUSY_S ? SHORT_SLEEP_NS : SLEEP_NS}, NULL);
@@ -163,7 +163,7 @@ bool remote_poll(struct param_server *s)
 
 /* -- at the caller */
 
-/* Takes the answers that have come. */
+/* Takes the replies that have arrived. */
 static void remote_collect_replies(struct param_server *s, const struct server_request *request, int64_t *staleness)
 {
   struct remote *r = s->remote;
@@ -246,7 +246,7 @@ int remote_create(struct param_server *s)
   r->answered = trm_alloc((size_t)comm->size * DEPTH * sizeof *r->answered, "the parameter server");
   r->scratch = trm_alloc(chunk * sizeof *r->scratch, "the parameter server");
   if (s->plan.servers == 0) {
-    r->threaded = pthread_create(&r->thread, NULL, remote_thread, s) == 0;
+    r->threaded = trm_context_start_thread(&r->thread, remote_thread, s) == 0;
     if (!r->threaded)
       return trm_error(TRM_FAILED, "the parameter server: cannot begin a thread");
   }
@@ -256,7 +256,7 @@ int remote_create(struct param_server *s)
 void remote_free(struct param_server *s)
 {
   struct remote *r = s->remote;
-  s->plan.comm->ops->barrier(s->plan.comm); /* nobody calls any more */
+  s->plan.comm->ops->barrier(s->plan.comm); /* no rank calls any more */
   if (r->threaded) {
     atomic_store(&r->stop, true);
     pthread_join(r->thread, NULL);

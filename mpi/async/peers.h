@@ -1,39 +1,39 @@
-/* What the methods share whose workers have weights of their own: s->w, and the optimizer's states, both of which live
- * on over quiesce points. The workers of all but elastic averaging (easgd.c) are peers: there is no centre, the service has
- * an object for each rank, and the result of the run is the mean of the workers' weights. */
+/* Shared by the methods whose workers have weights (s->w) and optimizer states of their own, which live on over quiesce
+ * points. Except with elastic averaging (easgd.c) the workers are peers: there are no server weights, the parameter
+ * server holds a replica per rank, and the result of the run is the mean of the workers' weights. */
 #ifndef TRM_MPI_ASYNC_PEERS_H
 #define TRM_MPI_ASYNC_PEERS_H
 
 #include "mpi/async/worker.h"
 
-/* What worker->own begins with. */
+/* The first member of worker->method. */
 struct peers {
-  int64_t batches; /* that this worker has made a step with */
+  int64_t batches; /* steps that this worker has made */
 };
 
-/* Collective: worker_create, for a plan with local weights. TRM_USAGE where options make no sense to such methods. */
+/* Collective: worker_create, for a plan with local weights. TRM_USAGE for options that have no meaning with these. */
 int peers_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
-/* What every step begins with: counts the batch, and says how its gradient is applied. *exchanges: strategy.tau batches
- * have passed. An error if the loss is not finite: then nothing has happened. */
+/* Begins a step: counts the batch, and sets the update of its gradient. *exchanges: strategy.tau batches have passed.
+ * TRM_FAILED if the loss is not finite; then nothing has changed. */
 int peers_step(struct trm_strategy *strategy, double rate, const struct trm_loss_sums *sums, struct trm_update *update,
                bool *exchanges);
-/* A number below `below`: a function of the run's seed, the rank and the batches that it has done. */
+/* A random number below `bound`, from the run's seed, the rank and the batches that it has done. */
 int peers_draw(const struct trm_strategy *strategy, int bound);
 
-/* service_exchange, whose time counts as communication. */
+/* param_server_exchange, whose time counts as communication. */
 int64_t peers_exchange(struct trm_strategy *strategy, const struct server_request *request);
-/* Array `array` of this rank's object, (elements), where it lies: for when nobody else can reach it. */
+/* Array `array` (elements) of this rank's replica, in place: only while no other rank calls. */
 float *peers_local_array(struct trm_strategy *strategy, int array);
 
-/* Collective. evaluated becomes sum of weight * w over the ranks / their number, where the weights, (pieces) on each
- * rank, add up to that number for every piece; NULL: 1. */
+/* Collective. eval_weights becomes the mean of weight * w over the ranks. weight (chunks) adds up to the number of
+ * ranks for every chunk; NULL: 1. */
 void peers_mean(struct trm_strategy *strategy, const double *weight);
 
-/* -- slots of the contract, or what they begin with */
+/* -- slots of the contract, or their first part */
 int peers_quiesce(struct trm_strategy *strategy); /* without the mean */
 int peers_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
-/* Without the mean. Where a checkpoint has not given back what each rank had, all workers begin with the same weights
- * and states, and the objects are empty. */
+/* Without the mean. If a checkpoint has not restored each rank's local state, all workers begin with the same weights
+ * and states, and the replicas are 0. */
 int peers_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
 #endif

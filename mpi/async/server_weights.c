@@ -63,7 +63,7 @@ size_t server_weights_trained(const struct trm_strategy *s, size_t low, size_t n
   return left < n ? left : n;
 }
 
-/* The rule of sgd adds. */
+/* to += factor * g, by the device's SGD update. */
 static void server_weights_axpy(const struct trm_strategy *s, double factor, size_t n, float *to, const float *g)
 {
   const struct trm_update update = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};

@@ -1,20 +1,21 @@
-/* Stochastic gradient push (Assran, Loizou, Ballas & Rabbat 2019), in the form where nobody waits.
+/* Stochastic gradient push (Assran, Loizou, Ballas & Rabbat 2019), in a form without waiting.
  *
  * Push-sum: a worker has a vector x and a weight y, at first 1; gradients are computed at z = x / y. Every strategy.tau
  * batches, after the optimizer's step on x, it sends a half of (x, y) to one worker and keeps the other half; before
- * every gradient it adds what others have sent. To whom: 1, 2, 4, .. < workers places on, in turn. The sums of x and of
- * y do not change by that, wherever the halves are; their quotient is the result of the run.
+ * every gradient it adds the halves that have arrived. The receivers are 1, 2, 4, .. < workers ranks further, in turn.
+ * The sums of x and of y over all workers and messages stay the same; their quotient is the result of the run.
  *
- * What is kept is z, so that a step of the rate on x is one of rate / y on z, and sending leaves z as it is. The object
- * of a rank is its mailbox: the sum of the x that have come, and in a note the sum of the y. Every piece is a push-sum
- * of its own. Weights are whole multiples of 2^-20, so that their sum stays exact; an odd one is nearly halved.
+ * A worker stores z, so that a step of the rate on x is one of rate / y on z, and sending leaves z as it is. The
+ * replica of a rank is its mailbox: the sum of the x that have arrived, and as method state the sum of the y. Every
+ * chunk is a push-sum of its own. The y are whole multiples of 2^-20, so that their sum stays exact; an odd one is
+ * nearly halved.
  *
- * The published method stays close to y = 1 because workers wait for one another after some steps. Here one that is
- * ahead would give away half after half, and its z would move by ever larger steps. So who has less than 1 sends
- * nothing until something comes: y >= 1/2, no step on z is more than twice what it was meant to be, and as all weights
- * together are one for each, somebody can always send.
+ * In the published method y stays close to 1, because workers wait for one another after some steps. Here a leading
+ * rank would give away half after half, and its z would move by ever larger steps. So a worker with y < 1 sends nothing
+ * until it has received: y >= 1/2, and no step on z is more than twice the intended one. The mean of y is 1, so some
+ * worker can always send.
  *
- * Staleness: how many halves have come to a worker since its gradient before. */
+ * Staleness: the halves that have arrived at a worker since its previous gradient. */
 #include <math.h>
 
 #include "core/memory.h"
@@ -27,11 +28,11 @@ enum kind { PUSH, RECEIVE };
 
 struct sgp {
   struct peers peers;
-  double *weight; /* (pieces) y */
-  double *half;   /* (pieces) of it, under way */
+  double *weight; /* (chunks) y */
+  double *half;   /* (chunks) the half of y to send */
 };
 
-/* TAKE is a rank's own: in is z, which becomes out; each is y. The clock counts what has come. */
+/* RECEIVE is called by the owner alone: in is z, out the new z, per_chunk y. The clock counts arrivals. */
 static void sgp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
@@ -68,7 +69,7 @@ static int sgp_create(struct trm_strategy *s)
   return TRM_OK;
 }
 
-/* What has come; how many halves it is. */
+/* Adds the halves that have arrived to z and y; returns their number. */
 static int64_t sgp_receive(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
@@ -78,7 +79,7 @@ static int64_t sgp_receive(struct trm_strategy *s)
   return peers_exchange(s, &request);
 }
 
-/* Where the halves go that are sent after batch number `batch` of this worker, 1-based. */
+/* The rank that gets the halves after this worker's batch number `batch`, 1-based. */
 static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 {
   int64_t distances = 0;
@@ -88,7 +89,7 @@ static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
   return (int)((s->comm->rank + ((int64_t)1 << turn)) % s->comm->size);
 }
 
-/* Runs of pieces: nearly always one, of all. */
+/* Sends runs of chunks with y >= 1: nearly always one run, of all chunks. */
 static void sgp_send_halves(struct trm_strategy *s)
 {
   struct sgp *sgp = worker_of(s)->method;
@@ -111,7 +112,7 @@ static void sgp_send_halves(struct trm_strategy *s)
   }
 }
 
-/* The step, piece by piece as their weights are. */
+/* Applies the step chunk by chunk, each with its own y. */
 static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
 {
   const struct worker *w = worker_of(s);

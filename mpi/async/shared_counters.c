@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 
-/* Each on a cache line of its own: they are written by many. */
+/* In counters: each has a cache line of its own, since many ranks write to it. */
 #define STRIDE 8
 
 int shared_counters_create(struct shared_counters *c, struct trm_comm *comm, struct trm_comm *node, int owner,

@@ -1,7 +1,7 @@
-/* 64-bit words that all ranks of a communicator read and add to at any time: counters, clocks, flags.
+/* Shared counters: 64-bit integers that all ranks of a communicator read and add to at any time.
  *
- * Where all ranks share memory they are atomic words in it. Otherwise they stand in a window of one rank, `home`, and
- * each call is a round trip to it: that rank must keep MPI going (param_server.h). */
+ * Where all ranks share memory they are atomics in it. Otherwise they are in a window of one rank, the owner, and each
+ * call is a round trip to it: that rank must keep MPI progressing (param_server.h). */
 #ifndef TRM_MPI_ASYNC_SHARED_COUNTERS_H
 #define TRM_MPI_ASYNC_SHARED_COUNTERS_H
 
@@ -15,12 +15,13 @@ struct shared_counters {
   struct trm_window *window; /* otherwise */
 };
 
-/* Collective. `count` words, all 0. node: the ranks of comm that share memory with this one. */
+/* Collective over comm. `count` counters, all 0. node: the ranks of comm that share memory with this one. */
 int shared_counters_create(struct shared_counters *counters, struct trm_comm *comm, struct trm_comm *node, int owner,
                            size_t count);
 void shared_counters_free(struct shared_counters *counters); /* collective */
 
-int64_t shared_counters_add(struct shared_counters *counters, size_t index, int64_t value); /* returns what was there before */
+/* Atomic; returns the value before. */
+int64_t shared_counters_add(struct shared_counters *counters, size_t index, int64_t value);
 int64_t shared_counters_read(struct shared_counters *counters, size_t index);
 
 #endif

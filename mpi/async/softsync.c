@@ -1,14 +1,14 @@
-/* n-softsync (Zhang, Gupta, Lian & Liu 2016): the service waits for some gradients, and nobody waits for it.
+/* n-softsync (Zhang, Gupta, Lian & Liu 2016): the server collects some gradients for each update; workers do not wait.
  *
- * Of P workers' gradients c = max(1, P / n) make an update, in the order of arrival: the optimizer's rule gets their
- * mean, and the rate of the one that came last. n = 1 (strategy.splits) moves the weights as often as synchronous SGD
- * would, n = P as often as asgd does, and is the same method.
+ * With P workers c = max(1, P / n) gradients make an update, in the order of arrival: the optimizer's rule gets their
+ * mean, and the rate of the last one. n = 1 (strategy.splits) moves the weights as often as synchronous SGD would; n =
+ * P as often as asgd does, and is the same method.
  *
- * The clock of a piece counts updates, so the staleness of a gradient is how often the weights have changed since its
- * worker read them: about n where all are equally fast. strategy.rate=staleness divides each gradient by its own.
+ * The clock of a chunk counts updates, so the staleness of a gradient is the number of updates since its worker read
+ * the weights: about n where all are equally fast. strategy.rate=staleness divides each gradient by its staleness.
  *
- * What waits for its update stays where it is when the workers settle, also at the end of the run: fewer than c
- * gradients, which a checkpoint keeps for a run that goes on with as many ranks. */
+ * Gradients that wait for their update, fewer than c, stay on the server at a quiesce point and at the end of the run;
+ * a checkpoint keeps them for a run that continues with as many ranks. */
 #include <string.h>
 
 #include "core/status.h"
@@ -17,7 +17,6 @@
 
 enum method_state { WAITING }; /* gradients in the mean so far */
 
-/* Gradients of an update. */
 static int softsync_gradients_per_update(const struct trm_strategy *s)
 {
   const int64_t workers = s->comm->size - s->options->strategy.servers, splits = s->options->strategy.splits;

@@ -1,20 +1,20 @@
-/* Stale synchronous parallel (Ho et al. 2013), and its eager kind (Dai et al. 2015).
+/* Stale synchronous parallel (Ho et al. 2013), and its eager form (Dai et al. 2015).
  *
- * Every worker has its part of every batch, and the batches are its clock. A worker may be `strategy.slack` = s clocks
- * ahead of the slowest: clock c begins with weights that have the updates of all clocks before c - s, and with what the
- * worker itself has added since. With s = 0 that is synchronous SGD, bit for bit where the ranks share a node.
+ * Every worker computes its shard of every batch, and the batches are its clock. A worker may be `strategy.slack` = s
+ * clocks ahead of the slowest: clock c begins with weights that have the updates of all clocks before c - s, and the
+ * worker's own gradients since. With s = 0 this is synchronous SGD, bit for bit where the ranks share a node.
  *
- * The service keeps the gradients of the clocks under way, of each worker its own. When the last one of a clock has
- * come they are added in the fixed tree over the workers, as the synchronous method does, and the optimizer makes one
- * update. So momentum and adam work as ever, and the order of arrival changes no bit of any version of the weights.
+ * The server keeps each worker's gradients of the clocks in flight. When the last one of a clock has arrived they are
+ * added in the fixed tree over the workers, as in the synchronous method, and the optimizer makes one update. So
+ * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
- *   ssp    reads the weights when its own have become too old
+ *   ssp    reads the weights when its copy has become too old
  *   essp   reads them before every batch
  *
- * On top of weights of clock v the worker applies its own gradients of clocks v, v + 1, .. by plain SGD: the optimizer
- * cannot know yet what the others will have added. Staleness is the clock of a gradient less that of its weights.
+ * To weights of clock v the worker adds its own gradients of clocks v, v + 1, .. by plain SGD, since the gradients of
+ * the others are not known yet. Staleness is the clock of a gradient less that of its weights.
  *
- * Memory: (s + 1) arrays of the model's size for each worker in the service, and s more at each worker. */
+ * Memory: (s + 1) arrays of the model's size per worker on the server, and s more at each worker. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -22,14 +22,14 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
-enum kind { READ_CLOCK = SERVER_CALL_KINDS };   /* the clock, into `each` */
-enum value { CLOCK = SERVER_SCALE };   /* of a gradient; there is no clipping */
+enum kind { READ_CLOCK = SERVER_CALL_KINDS }; /* returns the clock in per_chunk */
+enum value { CLOCK = SERVER_SCALE };          /* of a gradient; there is no clipping */
 
 struct ssp {
   bool eager;
-  float *gradient; /* (slack, elements) this worker's own; that of clock c is number c % slack */
-  double *rate;    /* (slack) */
-  double *clock;   /* (pieces) of the centre when it was last looked at */
+  float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
+  double *rate;    /* (slack) of each */
+  double *clock;   /* (chunks) of the server weights when they were last polled */
 };
 
 static size_t ssp_slack(const struct trm_strategy *s)
@@ -42,8 +42,8 @@ static int ssp_workers(const struct trm_strategy *s)
   return s->comm->size - (int)s->options->strategy.servers;
 }
 
-/* -- the service. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then counters, as many
- * to an array as the smallest piece has room for. */
+/* -- the server. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then arrays of counters,
+ * each with as many as the smallest chunk has elements. */
 
 static float *ssp_gradient(const struct trm_strategy *s, const struct server_chunk *chunk, size_t slot, int worker)
 {
@@ -56,14 +56,14 @@ static size_t ssp_smallest_chunk(const struct trm_strategy *s)
   return rest > 0 ? rest : SERVER_CHUNK;
 }
 
-/* Counters 0..slack: the gradients that have come in each slot. Counter slack + 1: a worker's loss was not finite. */
+/* Counters 0..slack: gradients that have arrived in each slot. Counter slack + 1: not 0 if a loss was not finite. */
 static float *ssp_counter(const struct trm_strategy *s, const struct server_chunk *chunk, size_t number)
 {
   const size_t per_chunk = ssp_smallest_chunk(s);
   return ssp_gradient(s, chunk, ssp_slack(s) + 1, (int)(number / per_chunk)) + number % per_chunk;
 }
 
-/* All gradients of a clock are there. */
+/* Updates the chunk by the gradients of one clock, which have all arrived. */
 static void ssp_update(const struct trm_strategy *s, const struct server_chunk *chunk, size_t slot, double rate)
 {
   const int workers = ssp_workers(s);
@@ -81,7 +81,7 @@ static void ssp_update(const struct trm_strategy *s, const struct server_chunk *
 }
 
 /* A worker sends its clocks in order, so no later clock is complete before this one. After a failure clocks go on, so
- * that nobody waits for ever, and the weights stay as they are. */
+ * that no worker waits for ever, but the weights no longer change. */
 static void ssp_receive(const struct trm_strategy *s, const struct server_chunk *chunk, const struct server_call *call)
 {
   const size_t slack = ssp_slack(s), slot = (size_t)call->value[CLOCK] % (slack + 1);
@@ -168,13 +168,13 @@ static int ssp_create_eager(struct trm_strategy *s)
 
 /* -- a worker */
 
-/* The clock of the batch at hand. */
+/* The clock of this worker's current batch. */
 static int64_t ssp_clock(const struct trm_strategy *s)
 {
   return worker_of(s)->assignment.next - 1;
 }
 
-/* The clock of the oldest piece of the weights in use. */
+/* The clock of the oldest chunk of this worker's weights. */
 static int64_t ssp_oldest_clock(struct worker *w)
 {
   int64_t min = w->seen[0];
@@ -183,8 +183,8 @@ static int64_t ssp_oldest_clock(struct worker *w)
   return min;
 }
 
-/* Until every piece of the centre has the updates of all clocks before `needed`. While one has not, that one alone is
- * looked at. */
+/* Waits until every chunk of the server weights has the updates of all clocks before `needed`. Polls one chunk at a
+ * time. */
 static void ssp_await_clock(struct trm_strategy *s, int64_t needed)
 {
   struct worker *w = worker_of(s);
@@ -207,7 +207,7 @@ static void ssp_await_clock(struct trm_strategy *s, int64_t needed)
   s->wait_s += s->comm->ops->clock(s->comm) - before;
 }
 
-/* The worker's own gradients of clocks [from, clock), on one piece of its weights. */
+/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights. */
 static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, int64_t clock)
 {
   const struct ssp *ssp = worker_of(s)->method;
@@ -252,7 +252,7 @@ static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
   return TRM_OK;
 }
 
-/* Whatever method wrote the checkpoint: batches and clocks are the same here. */
+/* Clocks are batches here, whatever method has written the checkpoint. */
 static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);
@@ -266,7 +266,7 @@ static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
 
 const struct trm_strategy_ops trm_strategy_ssp = {
   .name = "ssp",
-  .help = "workers may be some batches apart; weights are read anew when they are too old",
+  .help = "workers may be some batches apart; weights are read when they are too old",
   .create = ssp_create,
   .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,
@@ -279,7 +279,7 @@ const struct trm_strategy_ops trm_strategy_ssp = {
 
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
-  .help = "workers may be some batches apart; weights are read anew before every batch",
+  .help = "workers may be some batches apart; weights are read before every batch",
   .create = ssp_create_eager,
   .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,

@@ -6,10 +6,10 @@
 #include "core/clones.h"
 #include "core/memory.h"
 
-#define CHUNK ((size_t)1024) /* elements: a fraction of a microsecond */
+#define CHUNK ((size_t)1024) /* elements: locked for a fraction of a microsecond */
 
 struct lock {
-  _Alignas(64) _Atomic int taken; /* 1: a rank is at the piece */
+  _Alignas(64) _Atomic int taken; /* 1: a rank merges the chunk */
 };
 
 static size_t weight_copy_chunks(const struct weight_copy *c)
@@ -38,8 +38,8 @@ void weight_copy_pull(struct weight_copy *c, float *copy)
   memcpy(c->base, copy, c->elements * sizeof *copy);
 }
 
-/* Lines are written even where nothing has changed: one that two cores have read costs whoever next writes to it ten
- * times what one costs that only the other core has (28 and 2.5 ns here). */
+/* Writes every line, changed or not: the next write to a line that two cores have read costs ten times as much as to
+ * one that only the other core has (28 and 2.5 ns measured). */
 CPU_CLONES static void weight_copy_merge_chunk(float *restrict array, float *restrict copy, float *restrict base,
                                                float weight, size_t n)
 {

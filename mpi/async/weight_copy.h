@@ -1,17 +1,15 @@
-/* One array of weights that the ranks of a node change on copies of their own, merged now and then, as HogWild++ does
- * with many arrays (Zhang, Hsieh & Akella 2016).
+/* A copy per rank of weights that the ranks of a node share, merged now and then, as HogWild++ does with many arrays
+ * (Zhang, Hsieh & Akella 2016).
  *
- * Ranks that write to the same small array at every moment wait for its cache lines more than they compute: each line
- * comes alone, when it is needed. A merge passes over the array from one end to the other, so that many are under way
- * at once, and brings both ways in one pass: the array gets what this rank has changed since its last merge, the copy
- * what others have. The array is cut into pieces, each with a gate; ranks that merge at the same time begin at
- * different ones.
+ * Ranks that write to one small array all the time wait for its cache lines more than they compute. A merge is one pass
+ * over the array, so that many lines are in flight at once, and moves changes both ways: the array gets this rank's
+ * since its last merge, the copy those of others. The array is cut into chunks, each with a lock; ranks that merge at
+ * the same time begin at different chunks.
  *
- * What counts: a weight that nobody else has changed since this rank's last merge takes its value; one that others have
- * changed as well moves by 1 / (ranks of the node) of this rank's change. So ranks that push a frequent feature from
- * the same place in the same direction do not go too far together, as they would if all changes were added, and a rare
- * one learns as fast as it does alone, which it would not if whole models were averaged (Zinkevich et al. 2010).
- * Measured in tests/bench/README.md. */
+ * The rule: a weight that no other rank has changed since this rank's last merge takes this rank's value; one that
+ * others have changed as well moves by 1 / (ranks of the node) of this rank's change. So the steps of several ranks on
+ * a frequent feature do not add up to too large a step, and a rare feature learns as fast as on one rank, which it
+ * would not if whole models were averaged (Zinkevich et al. 2010). Measured in tests/bench/README.md. */
 #ifndef TRM_MPI_ASYNC_WEIGHT_COPY_H
 #define TRM_MPI_ASYNC_WEIGHT_COPY_H
 
@@ -25,13 +23,13 @@ struct weight_copy {
   struct trm_shared locks;
 };
 
-/* Collective over the node. array: in memory that its ranks share. */
+/* Collective over the node. array (elements): in memory that its ranks share. */
 int weight_copy_create(struct weight_copy *state, struct trm_comm *node, float *array, size_t elements);
-void weight_copy_free(struct weight_copy *state); /* collective; of one that is all 0, too */
+void weight_copy_free(struct weight_copy *state); /* collective; does nothing to one that is all 0 */
 
-/* The copy becomes what the array is. */
+/* Copies the shared array into copy (elements). */
 void weight_copy_pull(struct weight_copy *state, float *copy);
-/* Where one rank alone merges, the array becomes its copy, bit for bit. */
+/* Merges copy (elements) with the shared array. If no other rank merges, the array becomes the copy, bit for bit. */
 void weight_copy_merge(struct weight_copy *state, float *copy);
 
 #endif

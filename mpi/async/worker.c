@@ -26,12 +26,12 @@ static int worker_check_options(const struct trm_strategy *s, const struct worke
     return trm_error(TRM_USAGE, "optim.ema: %s has as many weights as workers, none whose average would be the run's",
                      name);
   if (o->strategy.servers > 0 && !plan->centralized)
-    return trm_error(TRM_USAGE, "strategy.servers: %s has no centre that servers could keep", name);
+    return trm_error(TRM_USAGE, "strategy.servers: %s has no server weights that servers could hold", name);
   if (o->strategy.servers >= ranks)
     return trm_error(TRM_USAGE, "strategy.servers: %lld of %d ranks leave no worker", (long long)o->strategy.servers,
                      ranks);
   if (plan->groups && o->strategy.servers > 0)
-    return trm_error(TRM_USAGE, "strategy.servers: %s spreads the centre over all ranks", name);
+    return trm_error(TRM_USAGE, "strategy.servers: %s spreads the server weights over all ranks", name);
   if (o->strategy.groups > 0 && !plan->groups)
     return trm_error(TRM_USAGE, "strategy.groups: %s has none (strategy.name=groups)", name);
   if (o->strategy.groups > ranks)
@@ -39,7 +39,7 @@ static int worker_check_options(const struct trm_strategy *s, const struct worke
   return TRM_OK;
 }
 
-/* Who works with whom. Servers are the last ranks. */
+/* Sets the number and group of this rank's worker, and its shard of a batch. Servers are the last ranks. */
 static void worker_assign_roles(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
@@ -58,7 +58,7 @@ static void worker_assign_roles(struct trm_strategy *s)
   w->group = w->all->ops->split(w->all, w->number >= 0 ? w->number : w->workers + rank, 0);
   s->batch_shard = w->plan.splits_batch ? w->number : w->group->rank;
   s->batch_shards = w->plan.splits_batch ? w->workers : w->group->size;
-  if (w->number < 0) { /* computes nothing */
+  if (w->number < 0) { /* a server */
     s->batch_shard = 0;
     s->batch_shards = 1;
   }
@@ -137,12 +137,12 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     return status;
   }
   w->seen = trm_alloc(param_server_chunks(w->server) * sizeof *w->seen, "a worker");
-  if (w->assignment.rule == ASSIGN_STATIC) /* the others go on where the run is */
+  if (w->assignment.rule == ASSIGN_STATIC) /* with the other rules it follows from the run's batches */
     worker_keep_state(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next);
   size_t bytes;
   void *data = param_server_local_states(w->server, &bytes);
   worker_keep_state(s, "clocks", data, bytes);
-  /* what is in the whole arrays of a checkpoint need not be kept again */
+  /* the arrays that collect gives are in the checkpoint already */
   const int first = plan->centralized ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
   data = param_server_local_arrays(w->server, first, &bytes);
   if (others > 0)
@@ -170,7 +170,7 @@ void worker_destroy(struct trm_strategy *s)
   s->impl = NULL;
 }
 
-/* -- claims */
+/* -- batches */
 
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
 {

@@ -23,7 +23,7 @@ static void allreduce_tree_add(void *to, const void *from, size_t count, enum tr
   }
 }
 
-/* Sends a piece to one rank, receives one from another; -1: nobody. */
+/* Sends a chunk to one rank, receives one from another; -1: none. */
 static void allreduce_tree_exchange(struct trm_comm *comm, const void *data, int to, void *received, int from,
                                     size_t count, enum trm_type type)
 {
@@ -42,7 +42,7 @@ static void allreduce_tree_chunk(struct trm_comm *comm, void *data, void *receiv
   int power = 1;
   while (2 * power <= comm->size)
     power *= 2;
-  if (rank >= power) { /* a rank beyond: hands its numbers in, waits for the sum */
+  if (rank >= power) { /* a rank beyond the tree: sends its values, receives the sum */
     allreduce_tree_exchange(comm, data, rank - power, NULL, -1, count, type);
     allreduce_tree_exchange(comm, NULL, -1, data, rank - power, count, type);
     return;

@@ -12,7 +12,7 @@ void batch_losses_create(struct batch_losses *losses, struct trm_comm *comm)
   losses->message = trm_alloc(MESSAGE_COUNT * sizeof *losses->message, "the pipeline");
 }
 
-/* The last stage gets to know who wants to stop. */
+/* Sums the stop requests of all stages on the last stage. */
 static void batch_losses_gather_stops(struct batch_losses *losses)
 {
   struct trm_comm *comm = losses->comm;
@@ -46,7 +46,7 @@ void batch_losses_send(struct batch_losses *losses, int batch)
   struct trm_comm *comm = losses->comm;
   const struct trm_loss_sums *sums = &losses->sums[batch];
   for (int s = 0; s < comm->size - 1; s++)
-    comm->ops->wait(&losses->sends[s]); /* the one before */
+    comm->ops->wait(&losses->sends[s]); /* of the batch before */
   losses->message[0] = sums->loss;
   losses->message[1] = sums->correct;
   losses->message[2] = sums->rows;

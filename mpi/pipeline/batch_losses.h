@@ -1,5 +1,5 @@
-/* The loss sums of a batch: the last stage counts, and tells all others before any of them is done with the batch (private
- * to mpi/pipeline). */
+/* The loss sums of a batch: the last stage computes them, and sends them to all others before any of these has finished
+ * the batch (private to mpi/pipeline). */
 #ifndef TRM_MPI_PIPELINE_BATCH_LOSSES_H
 #define TRM_MPI_PIPELINE_BATCH_LOSSES_H
 
@@ -8,18 +8,18 @@
 
 struct batch_losses {
   struct trm_comm *comm;
-  struct trm_loss_sums *sums;   /* (batches) of the run */
-  double *message;              /* (4) on their way to the others */
+  struct trm_loss_sums *sums; /* (batches) of the run; not owned */
+  double *message;            /* (4) sums of the latest batch sent or received */
   struct trm_request **sends; /* (stages) */
 };
 
 void batch_losses_create(struct batch_losses *losses, struct trm_comm *comm);
-/* Collective. tally (batches): in, stop of [0], whether this stage is asked to; out, on the last stage, how many are;
- * all else 0. Not owned. */
+/* Collective over comm. sums (batches), not owned: in, stop_requests of [0] is 1 if this stage is asked to stop; out,
+ * on the last stage, the number of such stages, in each; all else becomes 0. */
 void batch_losses_begin(struct batch_losses *losses, struct trm_loss_sums *sums, int batches);
-/* The last stage has all scores of the batch. */
+/* On the last stage, when the sums of the batch are final. */
 void batch_losses_send(struct batch_losses *losses, int batch);
-/* All other stages, in the order of the batches; *wait_s grows. */
+/* On all other stages, in the order of the batches. Adds the time waited to *wait_s. */
 void batch_losses_receive(struct batch_losses *losses, int batch, double *wait_s);
 void batch_losses_free(struct batch_losses *losses); /* waits for sends */
 

@@ -13,7 +13,7 @@ static void chunk_channels_open(struct channel *channel, struct trm_pipeline *pi
                               .comm_s = &pipeline->comm_s};
 }
 
-/* Tags: of values and gradients, by the chunk of the stage that gets them. */
+/* Tags: 2 c for activations, 2 c + 1 for gradients, c the chunk of the stage that is later in the chain. */
 void chunk_channels_create(struct chunk_channels *channels, struct trm_pipeline *pipeline, struct trm_comm *comm,
                            int chunk)
 {

@@ -1,5 +1,5 @@
-/* A run of many batches that is asked to stop on its way (private to mpi/pipeline). The last stage has to know, for it
- * tells all of a batch; any other sends it one word in a run: when it is asked to, or at the end that it was not. */
+/* Stop requests within a run of many batches (private to mpi/pipeline). The last stage needs them, since it sends the
+ * sums of each batch. Every other stage sends it one flag per run: 1 when it is asked to stop, or 0 at the end. */
 #ifndef TRM_MPI_PIPELINE_STOP_REQUEST_H
 #define TRM_MPI_PIPELINE_STOP_REQUEST_H
 
@@ -8,15 +8,15 @@
 
 struct stop_request {
   struct trm_comm *comm;
-  const struct trm_pipeline_run *run; /* NULL: nobody is asked in this run */
-  double *flag;                  /* (stages); the last stage's: what the others have said; else [0]: what is said */
+  const struct trm_pipeline_run *run; /* NULL: no stage is asked in this run */
+  double *flag;                  /* (stages) the last stage: flags received; other stages: [0] the flag sent */
   struct trm_request **request;  /* (stages) */
   bool sent;
 };
 
 void stop_request_create(struct stop_request *stop, struct trm_comm *comm);
 void stop_request_begin(struct stop_request *stop, const struct trm_pipeline_run *run);
-/* How many ask to stop, as far as this stage knows. */
+/* The number of stages that ask to stop, as far as this stage knows. */
 double stop_request_poll(struct stop_request *stop);
 void stop_request_end(struct stop_request *stop);
 void stop_request_free(struct stop_request *stop);

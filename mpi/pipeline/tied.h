@@ -1,5 +1,5 @@
-/* Weights that several stages hold, because layers of theirs are tied: their gradients are added, so that all copies
- * get the same update (private to mpi/pipeline). */
+/* Tied weights with copies on several stages: their gradients are added, so that all copies get the same update
+ * (private to mpi/pipeline). */
 #ifndef TRM_MPI_PIPELINE_TIED_H
 #define TRM_MPI_PIPELINE_TIED_H
 
@@ -9,34 +9,35 @@
 /* One parameter that other stages have, too. */
 struct tied_weight {
   const struct trm_parameter *parameter;
-  int copies, self;  /* stages that have it; which of them this one is */
-  int *stage;        /* (holders) ascending */
-  float **gradient;   /* device, (holders) of parameter->count each */
-  float **host;       /* (holders) where the device's memory is not the host's; otherwise gradient */
-  struct trm_request **request; /* (2, holders) sends, receives */
+  int copies, self;             /* number of stages that have it; index of this stage among them */
+  int *stage;                   /* (copies) ascending */
+  float **gradient;             /* device, (copies) of (parameter->count): each stage's */
+  float **host;                 /* (copies) the same in host memory: gradient itself, or a buffer */
+  struct trm_request **request; /* (2, copies) sends, receives */
 };
 
 struct tied {
   struct trm_comm *comm;
   struct tied_weight *weight; /* (weights) ascending in number */
   int weights;
-  size_t deferred_from;                /* flat elements from here on wait for the others; SIZE_MAX: none */
+  size_t deferred_from;       /* gradients of flat elements from here on wait for other stages; SIZE_MAX: none */
 };
 
-/* Collective. Finds out which parameters there are several times. */
+/* Collective over comm, the stages. Finds the parameters that several stages have. */
 int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model *model);
-/* Before the gradients of a batch; after create, and when the device is known. */
+/* Before the gradients of a batch: posts the receives; takes memory at the first call. */
 int tied_begin(struct tied *tied, struct trm_device *device);
-/* Does the chunk have such a weight? */
+/* True if a layer of the chunk has such a weight. */
 bool tied_in_chunk(const struct tied *tied, const struct trm_layer *layer, const struct trm_chunk *chunk);
-/* When this stage's gradients are complete: they become the sums over the stages. *wait_s grows. collected: the
- * gradients are those of tied_accumulate, and the sums go to tied_write alone. */
+/* Called by all stages that have copies. Makes this stage's complete gradients the sums over the stages, added in the
+ * same order on all. Adds the time waited to *wait_s. accumulated: the gradients are those of tied_accumulate, and the
+ * sums stay in memory for tied_write. */
 int tied_allreduce(struct tied *tied, struct trm_device *device, bool accumulated, double *wait_s);
 
-/* For gradients that are given away after each micro-batch (struct trm_param_provider, anew): takes those of the interval
- * [low, high) out of it, leaves 0, and adds them up, anew with the first micro-batch. */
+/* For gradients that are handed on after each micro-batch (trm_param_provider.overwrites_gradient): adds those of the
+ * flat interval [low, high) to a buffer, which `first` overwrites, and sets them to 0. */
 void tied_accumulate(struct tied *tied, struct trm_device *device, size_t low, size_t high, bool first);
-/* Brings the sums of the interval to their places in g, where element `low` is the first. */
+/* Copies the sums of the flat interval [low, high) to their places in g (high - low). */
 void tied_write(const struct tied *tied, struct trm_device *device, size_t low, size_t high, float *g);
 void tied_free(struct tied *tied, struct trm_device *device);
 

@@ -1,9 +1,10 @@
-/* Which version of the weights a pass uses, where updates happen while micro-batches are under way (private to
- * mpi/pipeline). The strategy owns the newest ones and changes them in place; older ones are copies.
+/* Weight versions of the schedules without flush, where updates happen while micro-batches are in flight (private to
+ * mpi/pipeline). The strategy owns the newest version and changes it in place; older ones are copies.
  *
- *   2bw        of batch t: W(t-1). Until its update that is the version before the newest, for the batches up to t, and
- *              the newest for those behind.
- *   pipedream  the newest when the micro-batch came: a copy for each that is under way. Without stash: the newest. */
+ *   2bw        batch t uses W(t-1) (Narayanan et al. 2021): the version before the newest until the update of batch t-1
+ *              has been made for all earlier batches, here one copy
+ *   pipedream  the newest version at a micro-batch's forward pass: a copy per micro-batch in flight (weight stashing,
+ *              Narayanan et al. 2019). Without stash: the newest */
 #ifndef TRM_MPI_PIPELINE_VERSIONS_H
 #define TRM_MPI_PIPELINE_VERSIONS_H
 
@@ -12,21 +13,22 @@
 struct versions {
   struct trm_pipeline *pipeline;
   struct trm_device *device; /* from the first run on */
-  int count;       /* copies: 2bw 1, pipedream slots if there is more than one */
-  float **copy;    /* device, (count) of (model->parameters); NULL until needed */
-  int updates;     /* of the run */
-  const float *in_use;
+  int count;                 /* of copies: 2bw 1; pipedream with stash and more than one slot: slots */
+  float **copy;              /* device, (count) of (model->parameters); NULL until needed */
+  int updates;               /* made in this run */
+  const float *in_use;       /* device: the version that the model's layers are bound to */
 };
 
 void versions_create(struct versions *versions, struct trm_pipeline *pipeline);
-int versions_begin(struct versions *versions);
-/* Makes the model's passes use what this action is to be computed with. */
+int versions_begin(struct versions *versions); /* of a run; takes the memory */
+/* Binds the model's layers to the version for this action. */
 void versions_use(struct versions *versions, const struct trm_action *action, int batch);
-/* The passes of the batch that is to be updated next are done with the flat elements [low, high). Before anybody knows
- * that its gradients are complete: from then on ranks that share the newest weights may update them. */
+/* 2bw: copies the newest version of the flat elements [low, high), whose passes of the batch to be updated next are
+ * done. Must come before their gradients are published: then ranks that share the newest weights may update them. */
 void versions_backward_done(struct versions *versions, size_t low, size_t high);
-void versions_step(struct versions *versions); /* all is done; the update follows */
-void versions_end(struct versions *versions); /* the model uses the newest */
+void versions_step(struct versions *versions); /* before an update */
+void versions_end(struct versions *versions);  /* binds the layers to the newest version */
+/* 2bw: sets the version before the newest; before (model->parameters), host. */
 int versions_restore(struct versions *versions, const float *before);
 void versions_free(struct versions *versions);
 

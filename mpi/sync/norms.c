@@ -1,14 +1,12 @@
-/* Norms across the axes that divide the model. */
 #include "mpi/sync/norms.h"
 
 #include "core/memory.h"
 #include "core/trace.h"
 
-/* *values become the sums over the ranks of comm. */
-static void norms_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, double *values, size_t n)
+void sync_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *values, size_t n, enum trm_type type)
 {
   const double before = comm->ops->clock(comm);
-  comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
+  comm->ops->allreduce(comm, values, n, type, TRM_SUM);
   strategy->comm_s += comm->ops->clock(comm) - before;
   trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
 }
@@ -16,7 +14,7 @@ static void norms_allreduce(struct trm_strategy *strategy, struct trm_comm *comm
 void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   if (strategy->norm_comm)
-    norms_allreduce(strategy, strategy->norm_comm, norm_squared, 1);
+    sync_allreduce(strategy, strategy->norm_comm, norm_squared, 1, TRM_DOUBLE);
 }
 
 void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update, size_t unit, double (*norm)[2],
@@ -33,7 +31,7 @@ void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update,
   for (size_t t = 0; t < tensors; t++)
     for (int k = 0; k < 2; k++)
       summed[t][k] = optimizer->tensor[t].sharded ? local[t][k] : 0;
-  norms_allreduce(strategy, strategy->ratio_comm, summed[0], 2 * tensors);
+  sync_allreduce(strategy, strategy->ratio_comm, summed[0], 2 * tensors, TRM_DOUBLE);
   for (size_t t = 0; t < tensors; t++)
     for (int k = 0; k < 2; k++)
       local[t][k] = optimizer->tensor[t].sharded ? summed[t][k] : local[t][k];

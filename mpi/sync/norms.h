@@ -1,14 +1,17 @@
-/* Norms of a whole model, of which this rank may hold a part: what was added over the data axis becomes that of all. */
+/* Norms of a whole model where ranks of the tensor and pipeline axes hold parts of it. */
 #ifndef TRM_MPI_SYNC_NORMS_H
 #define TRM_MPI_SYNC_NORMS_H
 
 #include "train/strategy.h"
 
-/* Collective over norm_comm, if there is one. *norm_squared: of the elements that this rank's arrays count
- * (trm_optimizer_norm_squared), all of them; becomes that of the whole model. */
+/* Sums values (n) over comm, whose time counts as communication ("sum of norms" in the trace). Collective over comm. */
+void sync_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *values, size_t n, enum trm_type type);
+
+/* Sums *norm_squared, that of the elements this rank's arrays count (trm_optimizer_norm_squared), over the model's
+ * ranks. Collective over norm_comm; does nothing if it is NULL. */
 void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared);
 
-/* Collective over ratio_comm, if there is one. trm_optimizer_trust_ratios for tensors that other ranks have parts of, too. */
+/* trm_optimizer_trust_ratios for tensors of which other ranks have shards. Collective over ratio_comm, unless NULL. */
 void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update, size_t unit, double (*norm)[2],
                  float *ratio);
 

@@ -1,26 +1,24 @@
-/* Synchronous data parallelism: every update is made of the gradients of all ranks, and all ranks see the same weights.
+/* Synchronous data parallelism: every update uses the gradients of all ranks, and all ranks see the same weights.
  *
- * The ranks of a node share memory. One array of weights and one of each optimizer state stand there, and a gradient
- * array for each rank:
+ * The ranks of a node share one array of weights, one of each optimizer state, and a gradient array per rank:
  *
  *                    slice 0     slice 1     slice 2
  *     gradient of 0  ..........  ..........  ..........
  *     gradient of 1  ..........  ..........  ..........
  *     gradient of 2  ..........  ..........  ..........
- *                    a rank adds a rank adds a rank adds   a column, and runs the optimizer on that slice of
+ *                    a rank sums a rank sums a rank sums   one column, and runs the optimizer on that slice of
  *     weights        ----------  ----------  ----------    the weights and
  *     states         ----------  ----------  ----------    of the states.
  *
- * Nothing is copied or sent, and weights and states take memory once a node. On one node the slices are small blocks,
- * and whoever has time takes the next: a rank that is early updates the upper layers while others still compute the
- * lower ones, instead of waiting for them (sync_update_node).
+ * Nothing is copied or sent, and weights and states take memory once per node. On one node the slices are small blocks,
+ * taken by the ranks as they become free: a leading rank updates the upper layers while others still compute the lower
+ * ones (sync_update_node).
  *
- * Between nodes each rank carries slices of its own: it adds its column in place, then allreduces it with the ranks of
- * the other nodes that have the same place. The flat array is cut into buckets, at the ends of layers: a bucket travels
- * while the layers below still compute. Each bucket is cut into slices for itself, so that all ranks always carry.
+ * Between nodes each rank has its own slices: it sums its column in place, then all-reduces it with the ranks of the
+ * other nodes that have the same slice. The flat array is cut into buckets at the ends of layers: a bucket's all-reduce
+ * runs while the layers below still compute. Each bucket is cut into slices, so that all ranks send all the time.
  *
- * Ranks that do not share memory (parallel.share=none, or another number of ranks on some node) are nodes of one rank.
- */
+ * Ranks that do not share memory (parallel.share=none, or nodes of unequal numbers of ranks) are nodes of one rank. */
 #include <math.h>
 
 #include "core/status.h"
@@ -34,7 +32,7 @@ static bool sync_has_lanes(const struct trm_strategy *strategy)
   return strategy->options->run.lanes > 0;
 }
 
-/* Barrier of the node, after what this rank has given its device to do. */
+/* Barrier of the node, after this rank's device has finished. */
 static int sync_node_barrier(struct trm_strategy *strategy)
 {
   struct trm_comm *node = ((struct sync *)strategy->impl)->node;
@@ -46,9 +44,9 @@ static int sync_node_barrier(struct trm_strategy *strategy)
   return TRM_OK;
 }
 
-/* -- adding up */
+/* -- sums */
 
-/* One block, at most, of the sum over the node's gradients. Elements [at, at + n). */
+/* to (n) = the sum of the elements [at, at + n) of the node's gradients. n: at most SYNC_BLOCK. */
 static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
   struct sync *s = strategy->impl;
@@ -62,7 +60,7 @@ static size_t sync_block_size(size_t at, size_t high)
   return high - at < SYNC_BLOCK ? high - at : SYNC_BLOCK;
 }
 
-/* Brings the sum over the node into this rank's own gradient array. Nobody else reads that slice of that array. */
+/* Sums the gradients of the node into this rank's slice of its own gradient array, which no other rank reads. */
 static void sync_sum_slice(struct trm_strategy *strategy, struct interval slice)
 {
   struct sync *s = strategy->impl;
@@ -75,9 +73,9 @@ static void sync_sum_slice(struct trm_strategy *strategy, struct interval slice)
   }
 }
 
-/* A bucket that is complete on the whole node: adds my slice, and begins its way between the nodes. With lanes the
- * order of that sum is fixed, too: (node 0 + node 1) + (node 2 + node 3)... goes on where the order of the node's sum
- * ends. */
+/* Sums this rank's slice of a bucket that is complete on the whole node, and begins its all-reduce between the nodes.
+ * With lanes the order of that sum is fixed, too: (node 0 + node 1) + (node 2 + node 3)..., which continues the tree of
+ * the node's sum. */
 static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucket)
 {
   struct sync *s = strategy->impl;
@@ -97,7 +95,7 @@ static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucke
   return TRM_OK;
 }
 
-/* Tells the node that this rank's gradients are complete up to `high`. */
+/* Publishes to the node that this rank's gradients are complete up to element `high`. */
 static int sync_publish_progress(struct trm_strategy *strategy, size_t high, const struct trm_loss_sums *sums)
 {
   struct sync *s = strategy->impl;
@@ -105,12 +103,12 @@ static int sync_publish_progress(struct trm_strategy *strategy, size_t high, con
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const uint64_t before = s->steps * strategy->elements;
   if (atomic_load_explicit(&flag->gradients_complete, memory_order_relaxed) <= before)
-    flag->loss = sums->loss; /* once a step: the others may read it from the first mark on */
+    flag->loss = sums->loss; /* once per step: others may read it after the first store below */
   atomic_store_explicit(&flag->gradients_complete, before + high, memory_order_release);
   return TRM_OK;
 }
 
-/* Are the gradients complete up to `high` on all ranks of the node? */
+/* True if the gradients are complete up to element `high` on all ranks of the node. */
 static bool sync_node_complete(const struct trm_strategy *strategy, size_t high)
 {
   const struct sync *s = strategy->impl;
@@ -121,7 +119,7 @@ static bool sync_node_complete(const struct trm_strategy *strategy, size_t high)
   return true;
 }
 
-/* The lower layers still compute: begin what is complete on the node, in order. */
+/* Publishes the interval, and begins the all-reduce of buckets that are complete on the node, in order. */
 static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   (void)low;
@@ -167,7 +165,7 @@ struct trm_update sync_make_update(const struct trm_strategy *strategy, double r
   return update;
 }
 
-/* Squared norm of the whole summed gradient, added unit by unit: the same bits on every rank of any layout. */
+/* Computes the squared norm of the whole summed gradient, unit by unit: the same bits on every rank of any layout. */
 static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_squared)
 {
   struct sync *s = strategy->impl;
@@ -187,7 +185,7 @@ static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_square
   return TRM_OK;
 }
 
-/* The places of element `at` in the states. */
+/* Sets state to the addresses of element `at` in the states; NULL where there is none. */
 static void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
 {
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
@@ -203,7 +201,7 @@ static void sync_apply_update(struct trm_strategy *strategy, const struct trm_up
   trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, at, n, strategy->w + at, g, state);
 }
 
-/* The ratios of all tensors, from norms that are added unit by unit, too. */
+/* Computes the trust ratios of all tensors, from norms that are added unit by unit, too. */
 static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
@@ -220,7 +218,7 @@ static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_up
   return TRM_OK;
 }
 
-/* The losses of the node, when gradients of this step are complete on all its ranks. */
+/* True if the losses of all ranks of the node are finite. Needs sync_node_complete for this step. */
 static bool sync_losses_finite(const struct sync *s)
 {
   for (int i = 0; i < s->node->size; i++)
@@ -239,17 +237,16 @@ static void sync_await_node(struct trm_strategy *strategy, size_t high)
   trm_trace_end("wait for the node", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
 }
 
-/* One node: adds up and updates block after block, while the sum is in the cache, together with the other ranks.
- * Each block is taken by one rank, as soon as all gradients of it are complete; nobody reads its weights any more in
- * this step. Which rank makes no difference to the bits. Ends when all blocks are taken, or when the loss is not
- * finite. */
+/* One node: sums and updates block after block, while the sum is in the cache, together with the other ranks. One rank
+ * takes each block, once its gradients are complete on all ranks; then no rank reads its weights any more in this step.
+ * The bits do not depend on which rank it is. Ends when all blocks are taken, or when the loss is not finite. */
 static void sync_update_node(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
   const uint64_t blocks = (strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK, first = s->steps * blocks;
   for (;;) {
     uint64_t taken = atomic_load_explicit(&s->node_shared->blocks_taken, memory_order_relaxed);
-    const uint64_t next = taken > first ? taken : first; /* a step that failed has left blocks */
+    const uint64_t next = taken > first ? taken : first; /* a failed step may have left blocks */
     if (next == first + blocks)
       return;
     const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
@@ -269,7 +266,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
 {
   struct sync *s = strategy->impl;
   const bool clips = strategy->optimizer->clip > 0;
-  /* does anything need the summed gradient before the update? */
+  /* true where the whole summed gradient must be there before the update */
   const bool ratios = trm_optimizer_has_trust_ratios(strategy->optimizer);
   const bool sums_first = clips || ratios || sync_has_other_nodes(s) || s->node->size == 1;
 
@@ -309,7 +306,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
     trm_trace_end("update", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   }
   strategy->updates++;
-  return sync_node_barrier(strategy); /* all slices of the weights are new */
+  return sync_node_barrier(strategy); /* all slices of the weights are updated */
 }
 
 /* -- checkpoints: the shared arrays are the views */
@@ -330,7 +327,7 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
   float *to[TRM_MAX_STATES];
   sync_states_at(s, 0, to + 1);
   to[0] = s->w.data;
-  TRM_CHECK(sync_node_barrier(strategy)); /* nobody reads them any more */
+  TRM_CHECK(sync_node_barrier(strategy)); /* no rank reads them any more */
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));
@@ -340,7 +337,7 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
 
 const struct trm_strategy_ops trm_strategy_sync = {
   .name = "sync",
-  .help = "every update is made of the gradients of all ranks",
+  .help = "every update uses the gradients of all ranks",
   .lockstep = true,
   .create = sync_create,
   .grad_ready = sync_grad_ready,

@@ -1,4 +1,4 @@
-/* Synchronous data parallelism: every update is made of the gradients of all ranks. */
+/* Synchronous data parallelism: every update uses the gradients of all ranks. */
 #ifndef TRM_MPI_SYNC_SYNC_H
 #define TRM_MPI_SYNC_SYNC_H
 
@@ -6,20 +6,20 @@
 
 extern const struct trm_strategy_ops trm_strategy_sync;
 
-/* The same for a device with memory of its own; trm_strategy_sync hands over to it. */
+/* The same for a device with memory of its own; trm_strategy_sync's create switches to it. */
 extern const struct trm_strategy_ops sync_staged;
 
-/* The same with states, gradients, weights divided over the ranks (parallel.zero); likewise. */
+/* The same with states, gradients and weights sharded over the ranks (parallel.zero); likewise. */
 extern const struct trm_strategy_ops sync_zero;
 
-/* The folder of parallel.offload; NULL: states stay in memory. */
+/* The folder of parallel.offload, not owned; NULL: states stay in memory. */
 const char *sync_offload_dir(const struct trm_strategy *strategy);
 
-/* Collective over all: the tally becomes the sum over the ranks. TRM_FAILED on every rank if the loss is not finite.
- * With lanes the sum is added in the fixed tree over the ranks of `all`. */
+/* Sums the losses over the ranks of `all`, with lanes in the fixed tree. Collective over `all`. TRM_FAILED on every
+ * rank if the loss is not finite. */
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums);
 
-/* The optimizer's constants for the next update. norm_squared: of the whole gradient; not used without clipping. */
+/* The parameters of the next update. norm_squared: of the whole gradient; not used without clipping. */
 struct trm_update sync_make_update(const struct trm_strategy *strategy, double rate, double norm_squared);
 
 #endif

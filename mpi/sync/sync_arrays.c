@@ -1,5 +1,4 @@
-/* Before the first step of the synchronous method: which ranks share memory, how the flat array is cut, where it all
- * lies. */
+/* Set-up of the synchronous method: communicators, buckets, and the arrays in shared memory. */
 #include <string.h>
 
 #include "core/log.h"
@@ -7,10 +6,10 @@
 #include "core/status.h"
 #include "mpi/sync/sync_private.h"
 
-/* Parts of shared arrays: whole pages, whatever their size (4 to 64 KiB). */
+/* A rank's segment of a shared array is a multiple of this: whole pages of any size from 4 to 64 KiB. */
 #define SEGMENT_BYTES ((size_t)65536)
 
-/* Part `index` of `parts` of [low, high), in whole units; low is a multiple of SYNC_UNIT. */
+/* Part `index` of `parts` of an interval, in whole units; full.low is a multiple of SYNC_UNIT. */
 static struct interval sync_arrays_slice(struct interval full, int parts, int index)
 {
   size_t first, last;
@@ -44,8 +43,8 @@ static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *
   s->all = trm_comm_group(comm, TRM_GROUP_ALL, NULL, strategy->batch_shard);
 }
 
-/* Buckets of at least parallel.bucket bytes, from one end of a layer to another; what is more than four times as large
- * (one large layer) is cut. On one node nothing travels: one bucket. */
+/* Cuts buckets of at least parallel.bucket bytes, from the end of a layer to that of another; one more than four times
+ * as large (a large layer) is cut again. On one node nothing is sent: one bucket. */
 static void sync_arrays_make_buckets(struct trm_strategy *strategy, struct sync *s)
 {
   const size_t elements = strategy->elements;
@@ -68,7 +67,8 @@ static void sync_arrays_make_buckets(struct trm_strategy *strategy, struct sync 
   }
 }
 
-/* A rank's part of a shared array is about the slice that it will update, so that it lies near. */
+/* The end, in bytes, of the first `parts` ranks' segments of a shared array. A segment is about the slice that the rank
+ * will update, so that it is placed on its NUMA node. */
 static size_t sync_arrays_segment_end(const struct sync *s, size_t elements, int parts)
 {
   const size_t bytes = (elements * sizeof(float) + SEGMENT_BYTES - 1) / SEGMENT_BYTES * SEGMENT_BYTES;
@@ -132,9 +132,10 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
   const size_t norms = optimizer->clip > 0 ? sync_units(strategy->elements) : 0;
-  const size_t pieces = trm_optimizer_has_trust_ratios(optimizer) ? trm_optimizer_norm_count(optimizer, SYNC_UNIT) : 0;
+  const size_t tensor_norms =
+    trm_optimizer_has_trust_ratios(optimizer) ? trm_optimizer_norm_count(optimizer, SYNC_UNIT) : 0;
   const size_t bytes = sizeof *s->node_shared + (size_t)s->node->size * sizeof *s->node_shared->progress +
-                       norms * sizeof *s->unit_norms + pieces * sizeof *s->tensor_norms;
+                       norms * sizeof *s->unit_norms + tensor_norms * sizeof *s->tensor_norms;
   if (s->node->size == 1) {
     s->node_shared = trm_alloc(bytes, "norms");
   } else {
@@ -158,8 +159,8 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
                                       (void **)&s->block_sum);
 }
 
-/* Do the states stand once, in all or in each node if that is what is asked for, as it is? Then parallel.zero=1 has
- * nothing to divide. */
+/* True if there is one copy of the states anyway, in the job or, with parallel.shard=node, in each node: then
+ * parallel.zero=1 has nothing to shard. */
 static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 {
   struct trm_comm *comm = strategy->comm;

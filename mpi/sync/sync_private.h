@@ -1,5 +1,5 @@
-/* What the two files of the synchronous method over shared memory have in common: sync.c makes the steps, sync_arrays.c
- * all that they work on. */
+/* Shared by the files of the synchronous method over shared memory: sync.c makes the steps, sync_arrays.c the arrays,
+ * buckets and communicators. */
 #ifndef TRM_MPI_SYNC_SYNC_PRIVATE_H
 #define TRM_MPI_SYNC_SYNC_PRIVATE_H
 
@@ -8,8 +8,8 @@
 #include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
-/* Elements. Buckets and slices begin at multiples of SYNC_UNIT, and the norm for clipping is added unit by unit: so that its
- * bits do not depend on who owns what. SYNC_BLOCK is what is added and updated while it is in the cache. */
+/* In elements. Buckets and slices begin at multiples of SYNC_UNIT, and the norm for clipping is added unit by unit, so
+ * that its bits do not depend on the layout. A SYNC_BLOCK is summed and updated while it is in the cache. */
 #define SYNC_UNIT ((size_t)4096)
 #define SYNC_BLOCK (32 * SYNC_UNIT)
 
@@ -18,24 +18,24 @@ struct interval {
 };
 
 struct bucket {
-  struct interval full, slice;
-  struct trm_request *request; /* its way between the nodes */
+  struct interval full, slice; /* the whole bucket; this rank's slice of it */
+  struct trm_request *request; /* of its all-reduce between the nodes */
 };
 
-/* How far a rank is, for the other ranks of its node. A cache line. */
+/* A rank's progress, read by the other ranks of its node. A cache line. */
 struct progress_flag {
-  _Alignas(64) _Atomic uint64_t gradients_complete; /* elements of gradients, since create: a step has `elements` of them */
-  double loss;                            /* this rank's part of it in this step, set before the first of them */
+  _Alignas(64) _Atomic uint64_t gradients_complete; /* elements since create: a step has strategy->elements of them */
+  double loss; /* this rank's part of the step's loss, set before the step's first elements */
 };
 
-/* What the ranks of a node tell one another. */
+/* Counters and flags in memory shared by the ranks of a node. */
 struct node_shared {
-  _Alignas(64) _Atomic uint64_t blocks_taken; /* blocks, since create, that have been taken to be updated */
-  struct progress_flag progress[];                  /* (node->size) */
+  _Alignas(64) _Atomic uint64_t blocks_taken; /* blocks, since create, that a rank has taken to update */
+  struct progress_flag progress[];            /* (node->size) */
 };
 
-/* An array (elements) on the device: of this rank alone where the node is one rank, else shared by the node; or in a
- * file that the node maps. */
+/* An array (elements) on the device: private if the node is one rank, else shared by the node; or a file mapped by the
+ * node. */
 struct array {
   float *data;
   struct trm_shared shared;
@@ -44,25 +44,25 @@ struct array {
 
 struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
-  struct trm_comm *cross; /* one rank a node: those with this rank's place in it */
-  struct trm_comm *all;   /* everybody, in order of strategy->index */
+  struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
+  struct trm_comm *all;   /* all ranks, in order of strategy->batch_shard */
   struct array w, state[TRM_MAX_STATES - 1];
-  struct trm_shared gradients; /* one whole array a rank */
-  const float **g, **addends;     /* (node->size) the gradients of the node's ranks; those places in them that are added */
-  float *block_sum;                 /* device, (SYNC_BLOCK) */
+  struct trm_shared gradients; /* a whole array per rank of the node */
+  const float **g, **addends;  /* (node->size) the gradients of the node's ranks; scratch: the same at some element */
+  float *block_sum;            /* device, (SYNC_BLOCK) */
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;
-  uint64_t steps; /* since create */
-  int buckets_begun;      /* buckets, in this step: added up and sent on their way */
+  uint64_t steps;        /* since create */
+  int buckets_begun;     /* in this step: summed over the node, and their all-reduce begun */
 
   /* shared by the node */
   struct trm_shared scratch;
   struct node_shared *node_shared;
-  double *unit_norms;       /* (units) sums of squares, where gradients are clipped */
-  double (*tensor_norms)[2]; /* (pieces of nn/optimizer.h) where the rule has ratios */
+  double *unit_norms;        /* (units) squared norms, where gradients are clipped */
+  double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) where the rule has trust ratios */
 
-  float *ratios; /* (tensors) of each its ratio, in this rank's own memory */
+  float *ratios; /* (tensors) trust ratios; private */
 };
 
 static inline size_t sync_units(size_t elements)
@@ -75,7 +75,8 @@ static inline bool sync_has_other_nodes(const struct sync *s)
   return s->cross->size > 1;
 }
 
-/* Collective. Makes the groups, cuts the buckets, takes all memory; sets w, g, evaluated, index and parts. */
+/* Collective over strategy->comm. Makes the communicators, cuts the buckets, takes all memory; sets w, g, eval_weights,
+ * batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */
 

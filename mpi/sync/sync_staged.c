@@ -1,5 +1,5 @@
 /* Synchronous data parallelism for a device with memory of its own: each rank keeps weights, states and gradient on its
- * device. A step brings the gradient to the host, adds it up over the ranks, and takes it back. */
+ * device. A step copies the gradient to the host, all-reduces it there, and copies it back. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -11,10 +11,10 @@
 
 struct staged {
   float *array[TRM_MAX_STATES]; /* device, (elements): weights, states; NULL beyond the optimizer's */
-  float *host_gradient;                  /* (elements) the gradient on its way; NULL for one rank */
+  float *host_gradient;         /* host, (elements) during the all-reduce; NULL for one rank */
   float *view[TRM_MAX_STATES];  /* host, (elements), on rank 0: for checkpoints, from the first one on */
-  double (*norm)[2];            /* (tensors) squared norms of w and g, where the rule has ratios */
-  float *ratio;                 /* (tensors) */
+  double (*norm)[2];            /* (tensors) squared norms of w and g, where the rule has trust ratios */
+  float *ratio;                 /* (tensors) trust ratios */
 };
 
 static void staged_destroy(struct trm_strategy *strategy)
@@ -68,7 +68,7 @@ static int staged_create(struct trm_strategy *strategy)
   return TRM_OK;
 }
 
-/* g = the sum of all ranks' g */
+/* All-reduces the gradient through host memory. */
 static void staged_sum_gradients(struct trm_strategy *strategy, struct staged *s)
 {
   struct trm_comm *comm = strategy->comm;
@@ -99,7 +99,7 @@ static int staged_step(struct trm_strategy *strategy, double rate, struct trm_lo
   if (optimizer->clip > 0)
     sync_reduce_model_norm(strategy, &norm_squared);
   const struct trm_update update = sync_make_update(strategy, rate, norm_squared);
-  if (trm_optimizer_has_trust_ratios(optimizer)) { /* a tensor is a piece */
+  if (trm_optimizer_has_trust_ratios(optimizer)) { /* one norm per tensor */
     trm_optimizer_prepare(optimizer, device, &update, 0, n, w, g, state);
     trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, 0, n, w, g, s->norm);
     sync_ratios(strategy, &update, SIZE_MAX, s->norm, s->ratio);
@@ -137,7 +137,7 @@ static int staged_restore(struct trm_strategy *strategy, const float *const from
 
 const struct trm_strategy_ops sync_staged = {
   .name = "sync",
-  .help = "every update is made of the gradients of all ranks",
+  .help = "every update uses the gradients of all ranks",
   .lockstep = true,
   .create = staged_create,
   .step = staged_step,

@@ -1,45 +1,42 @@
-/* Sharded data parallelism: what a rank does not need all the time is divided over the ranks.
+/* Sharded data parallelism (ZeRO, FSDP): arrays that a rank does not need all the time are sharded over the ranks.
  *
  *   parallel.zero   weights   gradients   optimizer states     (Rajbhandari et al. 2020)
  *        1          whole     whole       1/P
  *        2          whole     1/P         1/P
  *        3          1/P       1/P         1/P                  fully sharded (Zhao et al. 2023)
  *
- * The flat arrays are cut into units, runs of whole layers, and each unit is divided evenly: rank r has the r-th part
- * of it, its shard. Of what is not there as a whole a unit has a buffer for as long as its layers compute. Two
- * buffers take turns, so that the next unit is on its way already:
+ * The flat arrays are cut into units, runs of whole layers, and each unit is divided evenly: rank r has its r-th shard.
+ * A sharded unit is gathered into a buffer while its layers compute. Two buffers are used in turn, so that the next
+ * unit is gathered meanwhile:
  *
  *   forward    .. gather 2 | compute with 2 | compute with 1 | compute with 0
  *                          | gather 1       | gather 0       |
  *   backward      compute with 0 | compute with 1   | compute with 2
  *                 gather 1       | gather 2         |
  *                                | reduce-scatter 0 | reduce-scatter 1 | ..2
- *   step          each rank updates its shards; with whole weights they are gathered then, while the next batch is read
+ *   step          each rank updates its shards; whole weights are gathered then, while the next batch is read
  *
- * A rank sends and receives 2 (P - 1) / P of the model a step with levels 1 and 2, as an allreduce does, and
- * 3 (P - 1) / P with level 3. Gradients of several micro-batches are added in the shards, so from level 2 on each
- * micro-batch sends. A weight that is used at both ends of the chain, an embedding with a tied head, stays in its
- * buffer from the one end to the other. Statistics are small, and whole everywhere.
+ * A rank sends and receives 2 (P - 1) / P of the model per step with levels 1 and 2, as an all-reduce does, and 3 (P -
+ * 1) / P with level 3. Gradients of several micro-batches are added in the shards, so from level 2 on each micro-batch
+ * is reduced. A weight that is used at both ends of the chain, an embedding with a tied head, has a buffer of its own.
+ * Statistics are small, and whole on every rank.
  *
- * Ranks that share memory (parallel.share) need no copies: of levels 2 and 3 the weights then stand once in the
- * memory of the node, where layers read them and each rank updates its shards; and each rank reads its part of the
- * gradients where the others' layers have left them. Level 1 is then what sync.c does anyway. With
- * parallel.shard=node the ranks of each node divide the arrays among them, and the shards of the gradient are
- * allreduced between the nodes: less memory is saved, but all that comes before a layer can compute stays within the
- * node.
- */
+ * Ranks that share memory (parallel.share) need no copies: with levels 2 and 3 the node has one copy of the weights,
+ * which layers read and in which each rank updates its shards; and each rank sums its shard of the gradients over the
+ * buffers of all ranks. Level 1 is then what sync.c does anyway. With parallel.shard=node each node shards the arrays
+ * over its ranks, and the shards of the gradient are all-reduced between the nodes: less memory is saved, but gathers,
+ * which layers wait for, stay inside the node. */
 #include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "core/trace.h"
 #include "mpi/sync/norms.h"
 #include "mpi/sync/zero_private.h"
 
-/* -- the parameter provider: what passes compute with */
+/* -- the parameter provider */
 
-/* What stands in the place of the weights. */
+/* The array that passes read as weights: 0, or the state with the averages (optim.ema) in evaluations. */
 static int zero_array_for(const struct trm_strategy *strategy, enum trm_acquire_mode mode)
 {
   return mode == TRM_ACQUIRE_EVALUATE && strategy->optimizer->ema > 0 ? strategy->optimizer->states : 0;
@@ -57,7 +54,7 @@ static void zero_statistics_acquire(struct trm_strategy *strategy, enum trm_acqu
   *g = zero_is_backward(mode) ? z->g_statistics : NULL;
 }
 
-/* Adds the statistics of a pass. What other chunks of the model have there is nothing, then. */
+/* Adds the statistics of a pass to their sum, and clears them for the next micro-batch. */
 static void zero_statistics_release(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
@@ -103,14 +100,7 @@ static void zero_release(void *context, size_t low, size_t high, enum trm_acquir
   strategy->comm->ops->progress(strategy->comm);
 }
 
-struct trm_param_provider zero_param_provider(struct trm_strategy *strategy)
-{
-  const struct zero *z = strategy->impl;
-  return (struct trm_param_provider){
-    .overwrites_gradient = z->level > 1, .acquire = zero_acquire, .release = zero_release, .context = strategy};
-}
-
-/* Whole gradients are complete. */
+/* Level 1: begins the reduce-scatter of a unit whose whole gradient is complete. */
 static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   (void)sums;
@@ -125,9 +115,9 @@ static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 
 /* -- step */
 
-/* This rank's part of each piece. */
+/* This rank's shard of a chunk. Device, (n) each. */
 struct shard {
-  size_t low, n;
+  size_t low, n; /* elements [low, low + n) of the flat arrays */
   float *w, *g, *state[TRM_MAX_STATES - 1];
 };
 
@@ -144,8 +134,9 @@ static struct shard zero_shard_of(const struct trm_strategy *strategy, int u, in
   return shard;
 }
 
-/* Calls what for all of them that are not empty. */
 typedef void zero_shard_visitor(struct trm_strategy *strategy, struct shard *shard, void *context);
+
+/* Calls visit for all of this rank's shards that are not empty. */
 
 static void zero_visit_shards(struct trm_strategy *strategy, zero_shard_visitor *visit, void *context)
 {
@@ -158,15 +149,6 @@ static void zero_visit_shards(struct trm_strategy *strategy, zero_shard_visitor 
     }
 }
 
-static void zero_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *data, size_t n,
-                           enum trm_type type)
-{
-  const double before = comm->ops->clock(comm);
-  comm->ops->allreduce(comm, data, n, type, TRM_SUM);
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
-}
-
 static void zero_shard_norm(struct trm_strategy *strategy, struct shard *shard, void *context)
 {
   double *sum = context;
@@ -177,12 +159,12 @@ static double zero_gradient_norm(struct trm_strategy *strategy)
 {
   double norm_squared = 0;
   zero_visit_shards(strategy, zero_shard_norm, &norm_squared);
-  zero_allreduce(strategy, ((struct zero *)strategy->impl)->group, &norm_squared, 1, TRM_DOUBLE);
+  sync_allreduce(strategy, ((struct zero *)strategy->impl)->group, &norm_squared, 1, TRM_DOUBLE);
   sync_reduce_model_norm(strategy, &norm_squared);
   return norm_squared;
 }
 
-/* Adds the shard's part of the norms of the tensors, of which it may have but some. */
+/* Adds the shard's part of the norms of all tensors. */
 static void zero_shard_tensor_norms(struct trm_strategy *strategy, struct shard *shard, void *context)
 {
   const struct zero *z = strategy->impl;
@@ -203,7 +185,7 @@ static void zero_tensor_ratios(struct trm_strategy *strategy, struct trm_update 
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   memset(z->norms, 0, tensors * sizeof *z->norms);
   zero_visit_shards(strategy, zero_shard_tensor_norms, update);
-  zero_allreduce(strategy, z->group, z->norms, 2 * tensors, TRM_DOUBLE);
+  sync_allreduce(strategy, z->group, z->norms, 2 * tensors, TRM_DOUBLE);
   sync_ratios(strategy, update, SIZE_MAX, z->norms, z->ratios);
 }
 
@@ -214,7 +196,7 @@ static void zero_shard_update(struct trm_strategy *strategy, struct shard *shard
                       shard->g, shard->state);
 }
 
-/* The statistics of all ranks, on all of them. */
+/* Sums the statistics over all ranks, and updates them on every rank. */
 static void zero_statistics_update(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct zero *z = strategy->impl;
@@ -224,7 +206,7 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
     return;
   device->ops->download(device, z->host_statistics,
                         z->provider.overwrites_gradient ? z->statistics_sum : z->g_statistics, bytes);
-  zero_allreduce(strategy, strategy->comm, z->host_statistics, z->statistics, TRM_FLOAT);
+  sync_allreduce(strategy, strategy->comm, z->host_statistics, z->statistics, TRM_FLOAT);
   device->ops->upload(device, z->g_statistics, z->host_statistics, bytes);
   float *state[TRM_MAX_STATES - 1] = {NULL};
   if (z->average_statistics)
@@ -234,7 +216,7 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
   device->ops->fill(device, z->g_statistics, 0, z->statistics);
 }
 
-/* The next gradients are the first of a step. */
+/* Marks the sums empty: the next gradients are the first of a step. */
 static void zero_reset_sums(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
@@ -265,9 +247,42 @@ static int zero_step(struct trm_strategy *strategy, double rate, struct trm_loss
   return strategy->device->ops->sync(strategy->device);
 }
 
+/* -- life */
+
+static void zero_destroy(struct trm_strategy *strategy)
+{
+  zero_weights_wait(strategy);
+  zero_arrays_destroy(strategy);
+  trm_free(strategy->impl);
+  strategy->impl = NULL;
+  strategy->provider = NULL;
+}
+
+static int zero_create(struct trm_strategy *strategy)
+{
+  if (strategy->options->run.lanes > 0)
+    return trm_error(TRM_USAGE,
+                     "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
+                     "one; leave one of them out");
+  if (sync_offload_dir(strategy) && !strategy->device->host_memory)
+    return trm_error(TRM_USAGE,
+                     "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
+                     "its own", strategy->device->ops->name);
+  struct zero *z = strategy->impl = trm_alloc(sizeof *z, "the strategy");
+  strategy->batch_shard = strategy->comm->rank;
+  strategy->batch_shards = strategy->comm->size;
+  const int status = zero_arrays_create(strategy);
+  z->provider = (struct trm_param_provider){
+    .overwrites_gradient = z->level > 1, .acquire = zero_acquire, .release = zero_release, .context = strategy};
+  strategy->provider = &z->provider;
+  if (status != TRM_OK)
+    zero_destroy(strategy);
+  return status;
+}
+
 const struct trm_strategy_ops sync_zero = {
   .name = "sync",
-  .help = "every update is made of the gradients of all ranks",
+  .help = "every update uses the gradients of all ranks",
   .lockstep = true,
   .create = zero_create,
   .grad_ready = zero_grad_ready,

@@ -1,4 +1,4 @@
-/* How the flat arrays are cut into units and shards, and the memory for them. */
+/* Set-up of sharded data parallelism: groups, units and shards, and their memory. */
 #include <string.h>
 
 #include "core/log.h"
@@ -13,7 +13,7 @@ static size_t zero_arrays_round_up(size_t n, size_t multiple)
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Large units go in pieces, so that no message is much larger than the others. */
+/* Cuts a unit into chunks, so that no collective is much larger than the others. */
 static void zero_arrays_unit_shard(struct zero *z, struct unit *unit, size_t ranks, size_t min)
 {
   const size_t n = unit->high - unit->low;
@@ -43,8 +43,8 @@ static void zero_arrays_unit_add(struct zero *z, size_t low, size_t high, bool t
   zero_arrays_unit_shard(z, unit, ranks, min);
 }
 
-/* Units of at least parallel.bucket bytes, from one end of a layer to another. A weight that is used at both ends of
- * the chain is a unit, and none reaches over the end of a chunk. */
+/* Cuts units of at least parallel.bucket bytes, from the end of a layer to that of another. A weight that is used at
+ * both ends of the chain is a unit of its own, and no unit crosses the end of a pipeline chunk. */
 static void zero_arrays_make_units(struct trm_strategy *strategy, struct zero *z)
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
@@ -102,7 +102,7 @@ static int zero_arrays_alloc(struct trm_strategy *strategy, size_t elements, enu
   return TRM_OK;
 }
 
-/* Slots for turns: neighbors have different ones. */
+/* Assigns rotating slots: neighbors have different ones, tied units one of their own. */
 static void zero_arrays_assign_slots(struct zero *z)
 {
   int next = 0;
@@ -111,9 +111,10 @@ static void zero_arrays_assign_slots(struct zero *z)
     z->unit[u].rotating_slot = z->unit[u].tied ? z->rotating_slots++ : next++ % 2;
 }
 
-/* Of an array that stands once each rank takes about its share, otherwise the whole for itself. */
-static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy,
-                                    enum trm_memory_use use, struct trm_shared *shared, float **array)
+/* Allocates an array in the group's shared memory: one for all (single_copy, each rank's segment about its shard), or
+ * one per rank. */
+static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy, enum trm_memory_use use,
+                                    struct trm_shared *shared, float **array)
 {
   const size_t page = 65536, pages = (elements * sizeof(float) + page - 1) / page, rank = (size_t)z->group->rank;
   size_t low = 0, high = pages;
@@ -124,7 +125,7 @@ static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool 
   return TRM_OK;
 }
 
-/* shared: the memory of all of them, by the group; NULL: this rank's own */
+/* shared: their memory, shared by the group; NULL: they are private */
 static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots *slots, bool per_unit,
                                     struct trm_shared *shared, enum trm_memory_use use)
 {
@@ -237,7 +238,7 @@ static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
   return zero_arrays_statistics_create(strategy, z);
 }
 
-/* Who divides the arrays: everybody, or each node for itself (parallel.shard). A group that shares memory uses it. */
+/* Makes the group that shards the arrays: all ranks, or those of each node (parallel.shard). */
 static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *z)
 {
   struct trm_comm *comm = strategy->comm;
@@ -260,21 +261,10 @@ static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *
     node->ops->release(node);
 }
 
-int zero_create(struct trm_strategy *strategy)
+int zero_arrays_create(struct trm_strategy *strategy)
 {
-  if (strategy->options->run.lanes > 0)
-    return trm_error(TRM_USAGE,
-                     "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
-                     "one; leave one of them out");
-  if (sync_offload_dir(strategy) && !strategy->device->host_memory)
-    return trm_error(TRM_USAGE,
-                     "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
-                     "its own", strategy->device->ops->name);
+  struct zero *z = strategy->impl;
   const size_t tensors = (size_t)strategy->optimizer->tensors;
-  struct zero *z = trm_alloc(sizeof *z, "the strategy");
-  strategy->impl = z;
-  strategy->batch_shard = strategy->comm->rank;
-  strategy->batch_shards = strategy->comm->size;
   z->level = (int)strategy->options->parallel.zero;
   z->trainable = trm_optimizer_trained(strategy->optimizer);
   z->statistics = strategy->elements - z->trainable;
@@ -283,20 +273,12 @@ int zero_create(struct trm_strategy *strategy)
   zero_arrays_assign_slots(z);
   z->norms = trm_alloc(2 * tensors * sizeof *z->norms, "norms");
   z->ratios = trm_alloc(tensors * sizeof *z->ratios, "norms");
-  const int status = trm_agree(strategy->comm, zero_arrays_create_all(strategy, z));
-  if (status != TRM_OK) {
-    zero_destroy(strategy);
-    return status;
-  }
-  z->provider = zero_param_provider(strategy);
-  strategy->provider = &z->provider;
-  return TRM_OK;
+  return trm_agree(strategy->comm, zero_arrays_create_all(strategy, z));
 }
 
-void zero_destroy(struct trm_strategy *strategy)
+void zero_arrays_destroy(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
-  zero_weights_wait(strategy);
   zero_arrays_slots_free(strategy, &z->weights, &z->w_shared);
   zero_arrays_slots_free(strategy, &z->gradients, &z->g_shared);
   zero_arrays_slots_free(strategy, &z->averages, &z->average_shared);
@@ -323,7 +305,4 @@ void zero_destroy(struct trm_strategy *strategy)
   trm_free(z->ratios);
   trm_free(z->unit);
   trm_free(z->chunk);
-  trm_free(z);
-  strategy->impl = NULL;
-  strategy->provider = NULL;
 }

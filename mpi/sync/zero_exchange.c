@@ -1,4 +1,5 @@
-/* Where weights and gradients travel: whole units between the ranks' shards and the buffers that layers work with. */
+/* Collectives of sharded data parallelism: units are gathered from the ranks' shards into slots, and gradients reduced
+ * from slots into the shards. */
 #include <string.h>
 
 #include "core/log.h"
@@ -12,7 +13,7 @@ static struct slot *zero_exchange_slot(const struct zero *z, const struct slots 
   return &slots->slot[slots->per_unit ? u : z->unit[u].rotating_slot];
 }
 
-/* Where weights, or the state that is used in their place, are to be had. */
+/* The slots of the weights, or of the state that is read in their place. */
 static const struct slots *zero_exchange_weight_slots(const struct zero *z, int array)
 {
   return array && z->weights.per_unit ? &z->averages : &z->weights;
@@ -27,7 +28,7 @@ float *zero_shard_data(const struct zero *z, int array, int u, const struct chun
   return slots->slot[u].data + (chunk->low - z->unit[u].low) + (size_t)z->group->rank * chunk->shard_size;
 }
 
-/* Copies to and from what the network sees, where the device's memory is another one. */
+/* Copies to host memory for the network, where the device has memory of its own. */
 static void zero_exchange_download(struct trm_strategy *strategy, float *host, const float *data, size_t n)
 {
   if (host != data && !strategy->device->host_memory)
@@ -40,7 +41,7 @@ static void zero_exchange_upload(struct trm_strategy *strategy, float *data, con
     strategy->device->ops->upload(strategy->device, data, host, n * sizeof *host);
 }
 
-/* What the device has been given to do is done. A device that failed has no way back: others wait for this rank. */
+/* Waits for the device. Ends the job if it failed, since others wait for this rank. */
 static void zero_exchange_device_wait(struct trm_strategy *strategy)
 {
   const int status = strategy->device->ops->sync(strategy->device);
@@ -165,7 +166,7 @@ void zero_weights_invalidate(struct trm_strategy *strategy)
     z->averages.slot[i].unit = -1;
   for (int i = 0; i < z->weights.count; i++)
     z->weights.slot[i].unit = -1;
-  /* in the order of the forward pass: all of them, or the first two */
+  /* in the order of the forward pass: all units, or as many as have slots */
   const int last = z->units - 1, first = z->weights.per_unit ? 0 : z->units - (z->unit[last].tied ? 2 : 1);
   for (int u = last; u >= first; u--)
     zero_weights_prefetch(strategy, u, 0);
@@ -173,7 +174,7 @@ void zero_weights_invalidate(struct trm_strategy *strategy)
 
 /* -- gradients */
 
-/* to (n), this rank's shard, gets what came: another sum, or the first one of this step. */
+/* Adds a received sum (n) to this rank's shard, or overwrites the shard. */
 static void zero_exchange_shard_add(struct trm_strategy *strategy, float *to, const float *received, size_t n,
                                     bool accumulate)
 {
@@ -184,13 +185,13 @@ static void zero_exchange_shard_add(struct trm_strategy *strategy, float *to, co
     strategy->device->ops->copy(strategy->device, to, received, n * sizeof *to);
 }
 
-/* Where the ranks of the node are with a slot. */
+/* The progress of a rank of the node with a slot. */
 static struct zero_progress_flag *zero_exchange_progress(const struct zero *z, int rank, const struct slot *slot)
 {
   return &z->progress[rank * z->rotating_slots + (int)(slot - z->gradients.slot)];
 }
 
-/* Have all ranks of the node given what is in the slot; or added their parts of it? */
+/* True if all ranks of the node have completed the gradients in the slot, or (summed) summed their shards of them. */
 static bool zero_exchange_node_has(const struct zero *z, const struct slot *slot, bool summed)
 {
   for (int rank = 0; rank < z->group->size; rank++) {
@@ -212,7 +213,7 @@ static void zero_exchange_await_node(struct trm_strategy *strategy, const struct
   trm_trace_end("wait for the group", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
 }
 
-/* Adds this rank's part of what the ranks of the node have in their slots. */
+/* Sums this rank's shard of a unit over the slots of all ranks of the node. */
 static void zero_exchange_node_sum(struct trm_strategy *strategy, struct slot *slot)
 {
   struct zero *z = strategy->impl;
@@ -255,7 +256,7 @@ static void zero_exchange_scatter_finish(struct trm_strategy *strategy, struct s
   } else if (unit->accumulated) {
     zero_exchange_shard_add(strategy, shard, slot->received, unit->shard_size, true);
   }
-  unit->accumulated = z->provider.overwrites_gradient; /* otherwise the next one has this one in it */
+  unit->accumulated = z->provider.overwrites_gradient; /* otherwise the next gradient includes this one */
 }
 
 float *zero_gradient_acquire(struct trm_strategy *strategy, int u)
@@ -269,8 +270,8 @@ float *zero_gradient_acquire(struct trm_strategy *strategy, int u)
   return slot->data;
 }
 
-/* The others need this rank's part of a sum before they can use a slot again: it adds what is complete as early as it
- * can. */
+/* Publishes a complete slot. Sums all slots that are complete on the node: the other ranks need this rank's sum before
+ * they can reuse a slot. */
 static void zero_exchange_node_release(struct trm_strategy *strategy, struct slot *slot)
 {
   struct zero *z = strategy->impl;
@@ -310,7 +311,7 @@ void zero_gradient_release(struct trm_strategy *strategy, int u)
   slot->in_flight = true;
 }
 
-/* The shards, from sums over a group to sums over all groups. */
+/* All-reduces the shards, sums over a group, between the groups. */
 static void zero_exchange_groups_allreduce(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;

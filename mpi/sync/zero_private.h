@@ -1,5 +1,5 @@
-/* What the files of sharded data parallelism have in common: zero.c makes the passes and steps, zero_arrays.c cuts and
- * takes the memory, zero_exchange.c brings weights and gradients to where they belong, zero_state.c is for
+/* Shared by the files of sharded data parallelism: zero.c has the parameter provider and the step, zero_arrays.c cuts
+ * the units and takes the memory, zero_exchange.c gathers weights and reduces gradients, zero_state.c is for
  * checkpoints. */
 #ifndef TRM_MPI_SYNC_ZERO_PRIVATE_H
 #define TRM_MPI_SYNC_ZERO_PRIVATE_H
@@ -9,88 +9,88 @@
 #include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
-/* Shards are whole lines of memory. Elements. */
+/* Shards are multiples of a cache line. Elements. */
 #define ZERO_ALIGN ((size_t)16)
 
-/* An interval of the flat arrays that is divided evenly over the ranks: rank r has [low + r part, low + (r + 1) part),
- * as far as the interval goes; what is beyond is padding, which travels and is never read. */
+/* An interval of the flat arrays that is divided evenly: rank r's shard is [low + r shard_size,
+ * low + (r + 1) shard_size), cut off at high; the rest is padding, which is sent and never read. */
 struct chunk {
-  size_t low, high;
-  size_t shard_size; /* of a rank */
-  size_t shard_offset;  /* where this rank's part is in its arrays of shards */
+  size_t low, high;    /* elements of the flat arrays */
+  size_t shard_size;   /* elements of each rank */
+  size_t shard_offset; /* elements: place of this rank's shard in its arrays of shards */
 };
 
-/* Layers that come and go together. */
+/* Layers whose weights are gathered, and gradients reduced, together (FSDP unit). */
 struct unit {
-  size_t low, high; /* elements of the flat arrays: whole layers */
-  size_t capacity;      /* elements of a buffer for it: the sum of size * part */
-  size_t shard_size;      /* the sum of part */
-  int first_chunk, last_chunk;  /* pieces [first, last) */
-  int rotating_slot;         /* its slot where units take turns */
-  bool tied;      /* used at both ends of the chain: no other one has that slot */
-  bool accumulated;      /* this step's shard of the gradient has a sum already */
+  size_t low, high;            /* elements of the flat arrays: whole layers */
+  size_t capacity;             /* elements of a buffer for it: its padded chunks */
+  size_t shard_size;           /* elements of each rank, over all its chunks */
+  int first_chunk, last_chunk; /* chunks [first_chunk, last_chunk) */
+  int rotating_slot;           /* number of its slot where units share slots */
+  bool tied;                   /* weights used at both ends of the chain: no other unit has that slot */
+  bool accumulated;            /* its shard of the gradient holds an earlier micro-batch's sum of this step */
 };
 
-/* A buffer in which units take turns, or which is one unit's for good. */
+/* A buffer that units use in turn, or that belongs to one unit. */
 struct slot {
-  float *data;                  /* device, (room) */
-  float *host;                  /* what the network sees of it: data, or a copy on the host */
+  float *data;                  /* device, (capacity) */
+  float *host;                  /* the same in host memory, for the network: data itself, or a copy */
   size_t capacity;
-  int unit;                     /* whose values it has; -1: nobody's */
-  int array;                    /* weights: 0, or the state that is in their place */
-  int users;                     /* layers that work with it */
-  bool in_flight;               /* to be finished (zero_exchange.c) */
-  uint64_t completed;               /* gradients: how often */
-  struct trm_request **request; /* (most pieces of a unit) */
-  float *received;                   /* gradients: host, (most parts of a unit), once it is needed */
+  int unit;                     /* whose values it has; -1: none's */
+  int array;                    /* weights: 0; > 0: a state in their place */
+  int users;                    /* layers that hold it acquired */
+  bool in_flight;               /* a collective on it has begun */
+  uint64_t completed;           /* gradients: times that it was complete on this rank */
+  struct trm_request **request; /* (max_chunks) */
+  float *received;              /* gradients: host, (shard of a unit), from its first use on; NULL before */
 };
 
 struct slots {
-  struct slot *slot;
+  struct slot *slot; /* (count) */
   int count;
-  bool per_unit;      /* each unit has its own, by its number */
-  float *memory; /* then: device, of all */
+  bool per_unit;     /* each unit has its own, by its number; otherwise rotating_slot */
+  float *memory;     /* device: data of all slots */
 };
 
-/* How far a rank is with a slot of gradients, for the others of its node. A cache line. */
+/* A rank's progress with a slot of gradients, read by the other ranks of its node. A cache line. */
 struct zero_progress_flag {
-  _Alignas(64) _Atomic uint64_t completed; /* times that it was complete */
-  _Atomic uint64_t summed;             /* times that this rank has added its part of all ranks' */
+  _Alignas(64) _Atomic uint64_t completed; /* times that its gradients were complete */
+  _Atomic uint64_t summed;                 /* times that this rank has summed its shard over all ranks */
 };
 
 struct zero {
   int level;
-  struct trm_comm *group; /* those who divide the arrays among them */
-  struct trm_comm *cross; /* one rank of each group, those of the same place; NULL: there is one group */
-  bool cross_reduced;           /* this step's shards are sums over all groups */
-  bool node_shared;          /* the group shares memory: weights stand there, gradients are read where they were made */
-  struct trm_shared w_shared, average_shared, g_shared, scratch; /* then */
-  struct zero_progress_flag *progress; /* (group->size, turns) */
-  const float **addends;     /* (1 + group->size) what is added */
+  struct trm_comm *group; /* the ranks that shard the arrays among them */
+  struct trm_comm *cross; /* the ranks of all groups with the same shards; NULL: there is one group */
+  bool cross_reduced;     /* this step's shards are sums over all groups */
+  bool node_shared;       /* the group shares memory: one copy of the weights, gradients are summed in place */
+  struct trm_shared w_shared, average_shared, g_shared, scratch; /* node_shared: memory of the slots, progress */
+  struct zero_progress_flag *progress;                           /* node_shared: (group->size, rotating_slots) */
+  const float **addends;                                         /* node_shared: (1 + group->size) scratch */
   struct trm_param_provider provider;
-  struct unit *unit;   /* (units) ascending */
-  int units, rotating_slots;    /* slots where they take turns */
-  struct chunk *chunk; /* (pieces) */
-  int chunks, max_chunks;
+  struct unit *unit;         /* (units) ascending */
+  int units, rotating_slots; /* rotating_slots: slots where units share them */
+  struct chunk *chunk;       /* (chunks) */
+  int chunks, max_chunks;    /* max_chunks: of a unit */
   size_t trainable, statistics;
-  size_t shard_size;        /* elements of this rank's arrays of shards */
+  size_t shard_size;         /* elements of this rank's arrays of shards */
 
-  float *w;            /* device, (shard); NULL: the slots have all weights */
-  float *g;            /* device, (shard): sums of this step */
-  float *state[TRM_MAX_STATES - 1]; /* device, (shard); NULL: slots of averages have all of them */
-  struct trm_mapped mapped[TRM_MAX_STATES - 1]; /* where states are in files: their memory */
-  float *received;         /* device, (largest part of a unit): a sum from the host; NULL: its memory is the same */
-  struct slots weights, gradients, averages; /* the last: for evaluations, where weights do not take turns */
+  float *w;                                     /* device, (shard_size); NULL: the slots have all weights */
+  float *g;                                     /* device, (shard_size): sums of this step */
+  float *state[TRM_MAX_STATES - 1];             /* device, (shard_size); NULL: the slots of averages have it */
+  struct trm_mapped mapped[TRM_MAX_STATES - 1]; /* parallel.offload: memory of the states */
+  float *received;                              /* device, (largest shard of a unit); NULL: device is host memory */
+  struct slots weights, gradients, averages;    /* averages: optim.ema, where each unit has slots of weights */
 
-  /* statistics: every rank has them whole */
+  /* statistics: whole on every rank */
   float *w_statistics, *g_statistics, *statistics_sum, *average_statistics; /* device, (statistics) each */
   float *host_statistics;    /* (statistics) */
-  double (*norms)[2];   /* (2, tensors) */
-  float *ratios;        /* (tensors) */
+  double (*norms)[2];   /* (2, tensors) sums; those of one shard */
+  float *ratios;        /* (tensors) trust ratios */
   float *view[TRM_MAX_STATES]; /* host, (elements), on rank 0, from the first collect on */
 };
 
-/* What this rank has of a piece: [low, high) of the flat arrays; empty where the rank has padding alone. */
+/* A rank's shard of a chunk: [low, high) of the flat arrays; empty if it is padding alone. */
 struct zero_interval {
   size_t low, high;
 };
@@ -99,35 +99,33 @@ struct zero_interval zero_shard_interval(const struct chunk *chunk, int rank);
 /* The unit of a trained element. */
 int zero_unit_at(const struct zero *z, size_t element);
 
-/* Where this rank has its part of a piece of unit u: of the weights (array 0), of a state (array > 0). Device. */
+/* This rank's shard of a chunk of unit u, device: of the weights (array 0) or of a state (array > 0). */
 float *zero_shard_data(const struct zero *z, int array, int u, const struct chunk *chunk);
 
-/* -- zero_arrays.c. Collective: cuts the units, takes all memory. */
-int zero_create(struct trm_strategy *strategy);
-void zero_destroy(struct trm_strategy *strategy); /* collective */
+/* -- zero_arrays.c. Collective over strategy->comm. create cuts the units and takes all memory; after a failure, which
+ * is that of every rank, destroy releases what there is. */
+int zero_arrays_create(struct trm_strategy *strategy);
+void zero_arrays_destroy(struct trm_strategy *strategy);
 
-/* -- zero.c */
-struct trm_param_provider zero_param_provider(struct trm_strategy *strategy);
+/* -- zero_exchange.c. Collective over the group: all ranks call them in the same order, except zero_weights_release. */
 
-/* -- zero_exchange.c. All are called by all ranks in the same order, but those that say so. */
-
-/* A unit's weights, or in their place a state (array > 0), for the time until give. */
+/* Gathers a unit's weights, or a state in their place (array > 0): device, valid until release. */
 float *zero_weights_acquire(struct trm_strategy *strategy, int unit, int array);
-void zero_weights_release(struct trm_strategy *strategy, int unit, int array); /* of one rank */
-/* Begins to bring them, if there is room. */
+void zero_weights_release(struct trm_strategy *strategy, int unit, int array); /* not collective */
+/* Begins to gather them, if their slot is free. */
 void zero_weights_prefetch(struct trm_strategy *strategy, int unit, int array);
-/* The shards have changed: nothing of what the slots have is valid, those that have all weights get them. */
+/* After the shards have changed: marks all slots invalid, and begins to gather the units of the next forward pass. */
 void zero_weights_invalidate(struct trm_strategy *strategy);
-/* Barrier of the group, after what this rank has given its device to do. */
+/* Barrier of the group, after this rank's device has finished. */
 void zero_group_barrier(struct trm_strategy *strategy);
-/* Ends what is under way. */
+/* Completes all gathers that have begun. */
 void zero_weights_wait(struct trm_strategy *strategy);
 
-/* The buffer for a unit's gradient: what went out of it before is done. */
+/* The buffer for a unit's gradient, device; completes the reduce-scatter begun from it before. */
 float *zero_gradient_acquire(struct trm_strategy *strategy, int unit);
-/* It is complete on this rank: begins its way to the ranks' shards. */
+/* Begins the reduce-scatter of a unit's gradient, which is complete on this rank. */
 void zero_gradient_release(struct trm_strategy *strategy, int unit);
-/* All that was given is part of the shards. */
+/* Completes all reduce-scatters: the shards hold the sums over all ranks. */
 void zero_gradients_finish(struct trm_strategy *strategy);
 
 /* -- zero_state.c: slots of the strategy */

@@ -1,4 +1,4 @@
-/* The state of sharded arrays, as intervals of the whole: for checkpoints. */
+/* Sharded arrays in checkpoints: reads and writes intervals of the whole arrays. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -11,7 +11,7 @@ static struct zero_interval zero_state_overlap(struct zero_interval a, struct ze
   return (struct zero_interval){low, low < high ? high : low};
 }
 
-/* Where this rank has element `low` of a state, which is in its part of the piece. */
+/* The address of element `low` of a state, which is in this rank's shard of the chunk. */
 static float *zero_state_element(const struct trm_strategy *strategy, int state, int u, const struct chunk *chunk,
                                  size_t low)
 {
@@ -20,14 +20,14 @@ static float *zero_state_element(const struct trm_strategy *strategy, int state,
   return shard + (low - zero_shard_interval(chunk, z->group->rank).low);
 }
 
-/* The statistics' part of a state; NULL: they have none. */
+/* The statistics of a state; NULL: they have none. */
 static float *zero_state_statistics(const struct trm_strategy *strategy, int state)
 {
   const struct zero *z = strategy->impl;
   return state == 0 ? z->w_statistics : state == strategy->optimizer->states ? z->average_statistics : NULL;
 }
 
-/* What rank `from` has of the piece goes to rank 0. */
+/* Sends the interval `range` of a chunk, part of rank `from`'s shard, to rank 0. Called by all ranks of the group. */
 static void zero_state_gather_shard(struct trm_strategy *strategy, int state, int u, const struct chunk *chunk,
                                     int from, struct zero_interval range, float *to)
 {
@@ -56,7 +56,7 @@ int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, fl
   if (state < 0)
     zero_gradients_finish(strategy);
   zero_weights_wait(strategy);
-  const bool first = !z->cross || z->cross->rank == 0; /* of several groups the one of rank 0 */
+  const bool first = !z->cross || z->cross->rank == 0; /* the group of rank 0 */
   for (int u = zero_unit_at(z, low); first && u < z->units && z->unit[u].low < range.high; u++)
     for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++)
       for (int rank = 0; rank < z->group->size; rank++) {
@@ -85,7 +85,7 @@ int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, c
   struct trm_device *device = strategy->device;
   const struct zero_interval range = {low, low + n};
   if (z->node_shared)
-    zero_group_barrier(strategy); /* nobody reads them any more */
+    zero_group_barrier(strategy); /* no rank reads them any more */
   zero_weights_wait(strategy);
   for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < range.high; u++)
     for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++) {

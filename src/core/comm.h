@@ -55,7 +55,7 @@ struct trm_comm_ops {
   /* -- the same, begun; data must rest untouched until the request is complete */
   void (*allreduce_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
                           struct trm_request **request);
-  /* mine may be its place in all; count * size * bytes of the type below 2^31 */
+  /* mine may be its place in all */
   void (*allgather_begin)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
                           struct trm_request **request);
   void (*reduce_scatter_begin)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,

@@ -1,4 +1,4 @@
-/* What the tests of methods with a centre share: a strategy, and gradients to give it. Collective, on `world`. */
+/* Shared by the tests of centralized asynchronous methods: a strategy, and gradients for it. Collective over world. */
 #ifndef TRM_TESTS_ASYNC_JOB_H
 #define TRM_TESTS_ASYNC_JOB_H
 
@@ -12,7 +12,7 @@ enum layout { ONE_NODE, PAIRS, NO_SHARING, SERVER, LAYOUTS };
 static const char *const layout_name[] = {"one node", "nodes of two", "no shared memory", "a rank that serves"};
 enum { MAX_RANKS = 16 };
 
-/* Many ranks try one node and one other layout; fewer ranks try them all. */
+/* Many ranks run one node and one other layout; fewer ranks run all layouts. */
 static inline bool is_skipped(enum layout layout)
 {
   return world->size > 4 && layout != ONE_NODE && (int)layout != 1 + world->size % 3;
@@ -40,7 +40,7 @@ static const char *text_of(const struct setup *c)
   return text;
 }
 
-/* -- a job: the strategy and what it is given */
+/* -- a job: the strategy and its inputs */
 
 struct job {
   struct trm_options options;
@@ -119,7 +119,7 @@ static inline void gradient(uint64_t batch, int part, int parts, double noise, c
   }
 }
 
-/* One that does not depend on the weights; added up over a few workers it is exact. */
+/* A gradient that does not depend on the weights; sums over a few workers are exact. */
 static inline void exact_gradient(uint64_t batch, int part, float *g, size_t elements)
 {
   for (size_t i = 0; i < elements; i++)
@@ -146,15 +146,15 @@ static inline double rate_of(uint64_t batch)
   return 0.05 + 0.001 * (double)(batch % 8);
 }
 
-/* A step of the batch at hand; s->g is set. */
+/* A step with the gradient in s->g. */
 static inline int step(struct trm_strategy *s, uint64_t batch, double loss)
 {
   struct trm_loss_sums sums = {.loss = loss, .rows = 1};
   return s->ops->step(s, rate_of(batch), &sums);
 }
 
-/* All batches before `end`, as the trainer has it: every worker goes its own way. fail_at: the batch at which worker
- * `failing` has no finite loss. Returns this rank's status. */
+/* All batches before `end`, as the trainer runs them: without synchronization of the workers. fail_at: the batch at
+ * which worker `failing` has no finite loss. Returns this rank's status. */
 static inline int run_worker(struct job *job, uint64_t end, double noise, uint64_t fail_at, int failing)
 {
   struct trm_strategy *s = &job->strategy;
@@ -173,7 +173,7 @@ static inline int run_worker(struct job *job, uint64_t end, double noise, uint64
   return status;
 }
 
-/* -- what one rank would do alone */
+/* -- serial training */
 
 struct serial {
   size_t elements;

@@ -1,4 +1,4 @@
-/* What the tests of methods without a centre begin with: a strategy with its options, optimizer and initial weights. */
+/* Shared by the tests of peer methods: a strategy with its options, optimizer and initial weights. */
 #ifndef TRM_TESTS_PEERS_H
 #define TRM_TESTS_PEERS_H
 
@@ -29,7 +29,7 @@ static inline const char *text_of(const struct setup *c)
   return text;
 }
 
-/* -- a job: the strategy and what it is given */
+/* -- a job: the strategy and its inputs */
 
 struct job {
   struct trm_options options;

@@ -15,7 +15,7 @@
 
 enum { MICROS = 8 };
 
-/* What is computed: the same on all ranks. */
+/* The model and its batch: the same on all ranks. */
 struct setup {
   const char *text, *loss;
   enum trm_schedule_name schedule;
@@ -64,7 +64,7 @@ static float *floats_alloc(struct trm_device *device, size_t n)
   return memory;
 }
 
-/* The place of one of the part's parameters in the whole. */
+/* The offset of one of the part's parameters in the whole model. */
 static const struct trm_parameter *in_full(const struct stage *s, const struct trm_parameter *parameter)
 {
   const struct trm_parameter *there = trm_model_parameter(&s->full.model, parameter->number);

@@ -1,4 +1,4 @@
-/* What the tests of synchronous training share: a setup, its strategy, gradients whose sums are exact, and a step. A
+/* Shared by the tests of synchronous training: a setup, its strategy, gradients whose sums are exact, and a step. A
  * program includes this once. */
 #ifndef TRM_TESTS_SYNC_JOB_H
 #define TRM_TESTS_SYNC_JOB_H

@@ -1,6 +1,6 @@
 /* Methods whose workers have weights of their own: identities, bit for bit; what no exchange may change; elastic
  * averaging against its formulas; a convex problem; checkpoints. On one node, on several, without shared memory, and
- * with a rank that serves alone. Meant for 1 to 9 ranks. */
+ * with a dedicated server. Meant for 1 to 9 ranks. */
 #include "peers.h"
 
 /* -- a problem */
@@ -20,7 +20,7 @@ static double target(size_t i)
   return sin((double)i);
 }
 
-/* Of a batch of a convex problem: curvature (w - target + noise); what is added to the statistics leads there, too. */
+/* The gradient of a batch of a convex problem: curvature (w - target + noise); statistics move to the target, too. */
 static void gradient(const struct job *job, uint64_t batch, const float *w, float *g)
 {
   for (size_t i = 0; i < job->strategy.elements; i++) {
@@ -39,8 +39,8 @@ static int one_step(struct job *job, uint64_t batch, double rate)
   return s->ops->step(s, rate, &tally);
 }
 
-/* All batches before `end`, as the trainer walks through them. Where anybody may take them a batch takes its time, so
- * that nobody takes all. */
+/* All batches before `end`, as the trainer runs them. With dynamic assignment a batch takes some time, so that no
+ * worker takes all. */
 static void run_to(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
@@ -84,7 +84,7 @@ static float *initial_weights(const struct setup *c)
   return w;
 }
 
-/* With more ranks than a small machine has cores a case takes long: every other one then, others for odd and even. */
+/* With more ranks than a small machine has cores a case takes long: then only every other one runs. */
 static bool is_thinned(int number)
 {
   return world->size > 3 && (number + world->size) % 2;
@@ -94,7 +94,7 @@ static bool is_thinned(int number)
 
 static const enum trm_update_rule rules[] = {TRM_UPDATE_SGD, TRM_UPDATE_NESTEROV, TRM_UPDATE_ADAM};
 
-/* One worker is serial training; of elastic averaging its own weights are, where the spring has no force. */
+/* One worker is serial training; with elastic averaging its own weights are, if alpha is 0. */
 static void test_one_worker(void)
 {
   static const char *const methods[] = {"adpsgd", "sgp", "keuper", "easgd"};
@@ -116,7 +116,7 @@ static void test_one_worker(void)
     }
 }
 
-/* Without force every worker goes its own way, and the centre stays. */
+/* With alpha 0 every worker trains alone, and the center does not move. */
 static void test_independent(void)
 {
   for (enum layout layout = 0; layout < LAYOUTS; layout++)
@@ -148,31 +148,31 @@ static void check_elastic(const struct setup *c, double alpha, double momentum)
   double worst = 0;
   run_to(&job, 9, 0.05);
   float *g = trm_alloc(c->elements * sizeof *g, "test"), *w = initial_weights(c);
-  double *x = trm_alloc(c->elements * sizeof *x, "test"), *centre = trm_alloc(c->elements * sizeof *x, "test");
+  double *x = trm_alloc(c->elements * sizeof *x, "test"), *center = trm_alloc(c->elements * sizeof *x, "test");
   double *m = trm_alloc(c->elements * sizeof *x, "test");
   for (size_t i = 0; i < c->elements; i++)
-    x[i] = centre[i] = (double)w[i];
+    x[i] = center[i] = (double)w[i];
   for (uint64_t batch = 0; batch < 9; batch++) {
     for (size_t i = 0; i < c->elements; i++)
       w[i] = (float)x[i];
     gradient(&job, batch, w, g);
     for (size_t i = 0; i < c->elements; i++) {
-      const double d = (batch + 1) % (uint64_t)c->tau ? 0 : alpha * (x[i] - centre[i]);
+      const double d = (batch + 1) % (uint64_t)c->tau ? 0 : alpha * (x[i] - center[i]);
       const double slope = (double)g[i] + 0.01 * x[i];
       m[i] = momentum * m[i] + slope;
       x[i] -= (i < job.trained ? 0.05 * (slope + momentum * m[i]) : -(double)g[i]) + d;
-      centre[i] += d;
+      center[i] += d;
     }
   }
   for (size_t i = 0; i < c->elements; i++) {
     worst = fmax(worst, fabs(x[i] - (double)job.strategy.w[i]));
-    worst = fmax(worst, fabs(centre[i] - (double)job.strategy.eval_weights[i]));
+    worst = fmax(worst, fabs(center[i] - (double)job.strategy.eval_weights[i]));
   }
   CHECK(c, worst < 2e-6);
   trm_free(g);
   trm_free(w);
   trm_free(x);
-  trm_free(centre);
+  trm_free(center);
   trm_free(m);
   job_stop(&job);
 }
@@ -190,7 +190,7 @@ static void test_elastic(void)
   check_elastic(&c, 1, 0.5);
 }
 
-/* -- what exchanges may not change */
+/* -- invariants of exchanges */
 
 /* Gives every worker other weights. */
 static void scatter_workers(struct job *job, const struct setup *c)
@@ -203,7 +203,7 @@ static void scatter_workers(struct job *job, const struct setup *c)
   world->ops->barrier(world);
 }
 
-/* Over all workers: sum (elements) of the weights, and the centre's; and how far apart they are. */
+/* Over all workers: sum (elements) of the weights, and the center's; and their largest difference. */
 static double sum_workers(const struct job *job, const struct setup *c, double *sum)
 {
   const struct trm_strategy *s = &job->strategy;
@@ -222,7 +222,7 @@ static double sum_workers(const struct job *job, const struct setup *c, double *
   return apart;
 }
 
-/* P times the mean: what push-sum keeps, where the workers' weights differ. */
+/* P times the mean, which push-sum preserves even if the workers' weights differ. */
 static void sum_mean(const struct job *job, const struct setup *c, double *sum)
 {
   for (size_t i = 0; i < c->elements; i++)
@@ -313,7 +313,7 @@ static void test_convex(void)
       CHECK(&c, job.strategy.ops->restore(&job.strategy, from, 0) == TRM_OK);
       const double before = distance(&job), rate = m == 1 ? 0.1 : 0.4;
       run_to(&job, 1, rate);
-      /* few batches each: a rank that was asleep cannot hang far behind */
+      /* few batches each: a descheduled rank cannot fall far behind */
       for (uint64_t round = 1; round <= 8; round++)
         run_to(&job, (uint64_t)world->size * 10 * round, rate);
       if (!(distance(&job) < 0.1 * before))
@@ -367,7 +367,7 @@ static void test_goes_on(void)
   }
 }
 
-/* A loss that is not finite changes nothing, and stops nobody. */
+/* A loss that is not finite changes no weights, and no other worker stops. */
 static void test_not_finite(void)
 {
   static const char *const methods[] = {"easgd", "adpsgd", "sgp", "keuper"};

@@ -1,5 +1,5 @@
-/* Methods with a centre: identities, bit for bit; clocks, staleness and weights in forced orders; a convex problem;
- * pauses. On one node, on several, without shared memory, and with a rank that serves alone. Meant for 1 to 9 ranks. */
+/* Centralized methods: identities, bit for bit; clocks, staleness and weights in forced orders; a convex problem;
+ * checkpoints. On one node, on several, without shared memory, and with a dedicated server. Meant for 1 to 9 ranks. */
 #include "async_job.h"
 
 /* -- one worker is serial training */
@@ -42,14 +42,14 @@ static void test_alone(void)
       check_alone(&(struct setup){"ssp", rule, .elements = n});
       check_alone(&(struct setup){"essp", rule, .elements = n});
     }
-  /* it reads its own writes: with plain SGD that is all there is to read */
+  /* a worker reads its own writes: with plain SGD the server adds nothing else */
   check_alone(&(struct setup){"ssp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
   check_alone(&(struct setup){"essp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
 }
 
 /* -- forced orders. In a round all workers compute, and then send in order of rank. */
 
-/* Rounds up to `to`; exact: gradients that know no weights. */
+/* Rounds up to `to`; exact: gradients do not depend on the weights. */
 static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
 {
   struct trm_strategy *s = &job->strategy;
@@ -138,7 +138,7 @@ static void test_same_as_asgd(void)
   trm_free(first);
 }
 
-/* The same orders, acted out in double by one rank for all workers. */
+/* The same orders, simulated in double precision by one rank for all workers. */
 struct play {
   int ranks, count; /* gradients of an update */
   int64_t clock, seen[MAX_RANKS];
@@ -254,8 +254,8 @@ static void test_dcasgd_order(void)
   }
 }
 
-/* -- every worker on its own way: all methods come to the minimum. Settling now and then bounds what a rank that was
- * asleep meanwhile can spoil, and with a fixed share everybody ends with gradients that are not old. */
+/* -- free-running workers: all methods reach the minimum. Quiesce points bound the staleness of a descheduled rank, and
+ * with static assignment all workers end with fresh gradients. */
 static void test_convex(void)
 {
   enum { ROUNDS = 6 };
@@ -290,7 +290,7 @@ static void test_convex(void)
     }
 }
 
-/* -- a run that pauses */
+/* -- checkpoints */
 
 /* A checkpoint in memory. */
 struct pause {
@@ -379,5 +379,5 @@ int main(int argc, char **argv)
     {"a pause", test_pause},
     CU_TEST_INFO_NULL,
   };
-  return method_run(argc, argv, "methods with a centre", tests);
+  return method_run(argc, argv, "centralized methods", tests);
 }

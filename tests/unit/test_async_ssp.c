@@ -1,11 +1,10 @@
-/* Stale synchronous parallel: without slack it is synchronous; one worker after the other goes as far as it may and no
- * further; what happens when a worker fails. On one node, on several, without shared memory, and with a rank that
- * serves alone. Meant for 1 to 9 ranks. */
+/* Stale synchronous parallel: without slack it is synchronous SGD; no worker passes the slack; a worker that fails. On
+ * one node, on several, without shared memory, and with a dedicated server. Meant for 1 to 9 ranks. */
 #include "async_job.h"
 
 /* -- ssp(0) is synchronous SGD */
 
-/* Weights and states after some batches, on rank 0 of comm; the synchronous method knows no claims. */
+/* Weights and states after some batches, on rank 0 of comm; the synchronous method assigns no batches. */
 static void run_batches(const struct setup *c, struct trm_comm *comm, float *to[TRM_MAX_STATES])
 {
   enum { BATCHES = 9 };
@@ -65,7 +64,7 @@ static void test_no_slack(void)
 
 /* -- ssp in a forced order: one worker after the other goes as far as it may */
 
-/* Weights after `clocks` of everybody's exact gradients. */
+/* Weights after `clocks` clocks of all workers' exact gradients. */
 static void everybody(const struct setup *c, struct serial *r, const struct trm_optimizer *optimizer, int clocks)
 {
   const int ranks = world->size;
@@ -97,7 +96,7 @@ static void check_ahead(const struct setup *c)
     for (uint64_t b = 0; b < end && turn == rank; b++) {
       CHECK(c, s->ops->next_batch(s, end, &batch) && batch == b);
       CHECK(c, s->ops->before_forward(s) == TRM_OK);
-      if (rank < last || strcmp(c->method, "ssp") == 0) /* nobody's updates but its own */
+      if (rank < last || strcmp(c->method, "ssp") == 0) /* no updates but its own */
         CHECK(c, same(s->w, own.w, c->elements));
       exact_gradient(b, s->batch_shard, s->g, c->elements);
       serial_step(&own, &plain, rate_of(b), s->g);
@@ -111,7 +110,7 @@ static void check_ahead(const struct setup *c)
   everybody(c, &r, &job.optimizer, slack + 1);
   CHECK(c, same(s->eval_weights, r.w, c->elements));
   CHECK(c, s->updates == end);
-  /* who comes last completes every clock, and sees it where it looks */
+  /* the last worker completes every clock, and sees it when it reads the weights */
   const bool sees = rank == last && strcmp(c->method, "essp") == 0;
   for (int i = 0; i <= slack; i++)
     CHECK(c, s->staleness->count[i] == (sees ? (i == 0 ? end : 0) : 1));
@@ -175,7 +174,7 @@ static void test_no_further(void)
   CU_PASS("one rank has nobody to wait for");
 }
 
-/* A worker whose loss is not finite: all come to the same end, and the weights are those before that clock. */
+/* A worker whose loss is not finite: all end at the same clock, and the weights are those before it. */
 static void test_failure(void)
 {
   enum { FAILS_AT = 4 };

@@ -1,5 +1,5 @@
-/* Methods whose workers have weights of their own, in forced orders: one rank after the other. What each has after its
- * turn is what the formulas say, and so is the staleness. With shared memory and without. For 2 ranks. */
+/* Peer methods in forced orders, one rank after the other: weights and staleness after each turn follow the formulas.
+ * With shared memory and without. For 2 ranks. */
 #include "peers.h"
 
 static const double order_rate = 0.5;
@@ -9,7 +9,7 @@ static double slope(size_t i)
   return cos((double)i);
 }
 
-/* A batch of one of the two, whose gradient is `factor` times slope; the other one waits. */
+/* A batch of one rank, whose gradient is `factor` times slope; the other rank waits. */
 static void turn(struct job *job, int rank, double factor)
 {
   struct trm_strategy *s = &job->strategy;
@@ -30,7 +30,7 @@ static void look(struct job *job, int rank)
   world->ops->barrier(world);
 }
 
-/* What rank 0 or 1 begins with. */
+/* Initial weights of rank 0 or 1. */
 static double begin_of(int rank, size_t i)
 {
   return (double)initial(i + 77 * (size_t)rank);
@@ -48,7 +48,8 @@ static void pair_start(struct job *job, const struct setup *c)
   world->ops->barrier(world);
 }
 
-/* Of the rank's own weights, or of what is evaluated, from own * w_own + other * w_other + step * slope. */
+/* Largest difference of the rank's weights, or of the evaluated ones, from own * w_own + other * w_other + step *
+ * slope. */
 static double away(const struct job *job, const float *w, double own, double other, double step)
 {
   const int rank = world->rank;

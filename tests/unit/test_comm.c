@@ -1,4 +1,4 @@
-/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order allreduce; the check
+/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order all-reduce; the check
  * of the launch. Meant for 1 to 9 ranks. */
 #include <stdatomic.h>
 #include <stdint.h>
@@ -178,9 +178,12 @@ static void check_reduce_scatter(struct trm_comm *comm)
       }
 }
 
-/* Several under way at a time, one of them with its own part in place. */
+/* Several at a time, one of them with its own block in place; the longest array takes several calls of MPI. */
 static void check_gathers_begin(struct trm_comm *comm)
 {
+  const bool over_mpi = comm->ops == world->ops;
+  if (over_mpi)
+    real_of(comm)->max_begin_bytes = (size_t)1 << 20;
   enum { COUNT = SIZES };
   const size_t ranks = (size_t)comm->size, rank = (size_t)comm->rank;
   struct trm_request *gather[COUNT], *scatter[COUNT];
@@ -192,6 +195,8 @@ static void check_gathers_begin(struct trm_comm *comm)
     for (size_t i = 0; i < n; i++)
       mine[s][i] = (float)value(comm->rank, i);
     comm->ops->allgather_begin(comm, mine[s], all[s], n, TRM_FLOAT, &gather[s]);
+    if (over_mpi && comm->size > 1 && n > 0)
+      CU_ASSERT_EQUAL(gather[s]->count > 1, s == COUNT - 1);
     comm->ops->progress(comm);
   }
   for (int s = COUNT - 1; s >= 0; s--) {
@@ -208,6 +213,8 @@ static void check_gathers_begin(struct trm_comm *comm)
       all[s][i] = (float)value(comm->rank, i);
     sum[s] = trm_alloc(n * sizeof(float), "test");
     comm->ops->reduce_scatter_begin(comm, all[s], sum[s], n, TRM_FLOAT, TRM_SUM, &scatter[s]);
+    if (over_mpi && comm->size > 1 && n > 0)
+      CU_ASSERT_EQUAL(scatter[s]->count > 1, s == COUNT - 1);
   }
   for (int s = 0; s < COUNT; s++) {
     while (!comm->ops->test(&scatter[s]))
@@ -220,6 +227,8 @@ static void check_gathers_begin(struct trm_comm *comm)
     trm_free(all[s]);
     trm_free(sum[s]);
   }
+  if (over_mpi)
+    real_of(comm)->max_begin_bytes = REAL_MAX_BEGIN_BYTES;
 }
 
 static void test_broadcast(void) { on_all(check_broadcast); }
@@ -311,7 +320,7 @@ static void test_split_node(void)
 
 /* -- shared memory */
 
-/* After a barrier everybody has written its number of this round, and none has gone on to the next. */
+/* After a barrier every rank has written its number of this round, and none that of the next. */
 static void rounds(struct trm_comm *comm, struct trm_shared *shared)
 {
   size_t wrong = 0;
@@ -342,7 +351,7 @@ static void check_share(struct trm_comm *comm)
   CU_ASSERT_EQUAL(any, 0);
   comm->ops->barrier(comm);
   rounds(comm, &shared);
-  /* everybody writes a byte near the end of everybody's part */
+  /* every rank writes a byte near the end of every rank's segment */
   for (int i = 0; i < comm->size; i++)
     ((unsigned char *)shared.base[i])[39000 + i * 1000 + comm->rank] = (unsigned char)(comm->rank + 1);
   comm->ops->barrier(comm);
@@ -401,7 +410,7 @@ static void check_window(struct trm_comm *comm)
     wrong += own[i] != 0;
   comm->ops->barrier(comm);
 
-  /* everybody adds its numbers to everybody's window */
+  /* every rank adds its numbers to every rank's window */
   for (size_t i = 0; i < N; i++)
     mine[i] = (float)value(comm->rank, i);
   for (int k = 0; k < comm->size; k++) {
@@ -418,7 +427,7 @@ static void check_window(struct trm_comm *comm)
   }
   comm->ops->barrier(comm);
 
-  /* everybody writes its element of the next rank's window, which that rank then sees */
+  /* every rank writes its element of the next rank's window, which that rank then reads */
   const int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
   const float word[2] = {1000.0f + (float)comm->rank, 2000.0f};
   comm->ops->put(window, word, 2, next, N - 2);
@@ -434,7 +443,7 @@ static void check_window(struct trm_comm *comm)
   trm_free(got);
 }
 
-/* Tickets: 50 a rank, from a counter that the last rank has; nobody else has a part of the window. */
+/* Tickets: 50 per rank, from a counter of the last rank; the other ranks' windows are empty. */
 static void check_fetch_add(struct trm_comm *comm)
 {
   enum { EACH = 50 };
@@ -477,7 +486,7 @@ static double rough(int rank, size_t i)
   return ((double)(mixed % 20011) - 10005.0) / 7.0 * ((mixed >> 16) % 5 == 0 ? 1e5 : 1.0);
 }
 
-/* The documented order, by one rank for all. */
+/* The documented order of additions, computed on every rank. */
 #define TREE(type, name)                                                       \
   static type name(int size, size_t i)                                         \
   {                                                                            \
@@ -561,11 +570,11 @@ static void test_launch(void)
   }
 }
 
-/* -- more threads than cores */
+/* -- oversubscribed jobs */
 
 enum { LATE_MS = 100, WAYS = 8 };
 
-/* A way to wait for rank 0. written: a word of the node, 0 before. */
+/* A way to wait for rank 0. written: shared by the node, 0 before. */
 static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, atomic_int *written, int way)
 {
   float mine[16] = {0}, all[16 * 16] = {0};
@@ -603,8 +612,8 @@ static double processor_s(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Who waits leaves the core to others, and gets what it waited for. The last of all tests: there is no way back. */
-static void test_crowded(void)
+/* In an oversubscribed job waiting ranks leave their cores to others. The last test, since the flag stays set. */
+static void test_oversubscribed(void)
 {
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared word;
@@ -646,7 +655,7 @@ int main(int argc, char **argv)
     {"window: fetch_add", test_fetch_add},
     {"allreduce of fixed order", test_allreduce_tree},
     {"broken launch", test_launch},
-    {"more threads than cores", test_crowded},
+    {"oversubscribed job", test_oversubscribed},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "comm", tests);

@@ -1,5 +1,5 @@
-/* Hogwild!: one worker is serial SGD; several add up all that they compute; weights are one array, or none is lost on
- * the way to a window, or copies are merged. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
+/* Hogwild!: one worker is serial SGD; with windows no update of several workers is lost; with shared memory there is
+ * one array; merges of copies. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -50,7 +50,7 @@ static float gradient(uint64_t batch, size_t i)
   return (float)((int)((batch * 7 + i * 3) % 9) - 4) / 16;
 }
 
-/* The batches below `end` that fall to this rank. Returns how many. */
+/* Runs the batches below `end` that this rank is assigned. Returns their number. */
 static uint64_t work(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
@@ -102,8 +102,8 @@ static void test_serial(void)
   tau = 1;
 }
 
-/* Where steps travel to windows, all ranks together move the weights by the sum of what they computed; where they write
- * to shared memory, updates may be lost, and copies are weighed, but the weights are one array. */
+/* With windows the weights move by the sum of all steps; with shared memory updates may be lost, and merges weigh the
+ * copies, but all ranks have the same weights. */
 static void check_several(enum layout layout, enum trm_assignment assignment)
 {
   struct job job;
@@ -164,7 +164,7 @@ static void test_copies(void)
   tau = 1;
 }
 
-/* What ranks in turn make of one array: an element of all, an element of each rank, one of nobody. */
+/* Merges by the ranks in turn: an element that all ranks change, one of each rank, one that none changes. */
 static void test_merging(void)
 {
   enum { ROUNDS = 4 };
@@ -210,7 +210,7 @@ static void test_merging(void)
   trm_free(copy);
 }
 
-/* All at once, each rank elements of its own: none is lost. */
+/* Merges at the same time, each rank with changes to its own elements: none is lost. */
 static void test_gates(void)
 {
   enum { ROUNDS = 200 };

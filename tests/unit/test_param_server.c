@@ -1,6 +1,6 @@
-/* What the asynchronous methods stand on: words, claims, and the parameter server, called by all ranks at the same
- * time. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers. For 1 to 9 ranks
- * and more: the sums are exact, or an update was lost. */
+/* Shared counters, batch assignment and the parameter server, called by all ranks at the same time. Sums are exact
+ * unless an update is lost. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers.
+ * For 1 to 9 ranks and more. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "mpi/async/param_server.h"
 #include "ranks.h"
 
-/* The ranks that share memory: as the machine has it, k in a row, or each alone. */
+/* The ranks that share memory: those of the machine, each k in a row, or none. */
 static struct trm_comm *node_of(int node_size)
 {
   if (node_size == 1)
@@ -25,7 +25,7 @@ static struct trm_comm *node_of(int node_size)
 static const int node_sizes[] = {0, 2, 1};
 enum { LAYOUTS = sizeof node_sizes / sizeof *node_sizes };
 
-/* Returns when all ranks have come. Until then keeps MPI going, and serves. service: may be NULL. */
+/* A barrier that keeps MPI progressing and serves calls while it waits. server: may be NULL. */
 static void meet_serving(struct param_server *service)
 {
   int32_t one = 1;
@@ -67,11 +67,11 @@ static void test_words(void)
   }
 }
 
-/* -- claims */
+/* -- batch assignment */
 
 enum { BATCHES = 100 };
 
-/* Adds up who has had which batch; true: each of [low, high) was given `times` times, no other. */
+/* True if over all ranks each batch of [low, high) was assigned `times` times, and no other was. */
 static bool given_exactly(int32_t count[BATCHES], int low, int high, int times)
 {
   world->ops->allreduce(world, count, BATCHES, TRM_INT32, TRM_SUM);
@@ -125,7 +125,7 @@ static void test_claims(void)
     }
 }
 
-/* One rank stops the others: dynamic, at a prefix of the batches; each, all after the same one. */
+/* One rank stops the others: dynamic assignment ends at a prefix of the batches, split batches after the same one. */
 static void test_halt(void)
 {
   static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
@@ -141,7 +141,7 @@ static void test_halt(void)
       count[batch]++;
       if (world->rank == 0 && batch >= 5)
         batch_assignment_halt(&a);
-      world->ops->barrier(node); /* nobody is far ahead */
+      world->ops->barrier(node); /* no rank is far ahead */
       if (rules[rule] != ASSIGN_SPLIT)
         break; /* the rest on its own */
     }
@@ -172,13 +172,13 @@ static void test_halt(void)
   }
 }
 
-/* -- the service */
+/* -- the parameter server */
 
 enum kind { ADD, READ, TAKE };
 
-static _Atomic bool lost; /* the context; the service may run in a thread */
+static _Atomic bool lost; /* the handler may run in a thread */
 
-/* Array 0 += what is sent, array 1 += 1; what array 0 has become goes back. */
+/* Array 0 += the values sent, array 1 += 1; returns array 0. */
 static void add(void *context, const struct server_chunk *piece, struct server_call *call)
 {
   float *sum = server_array(piece, 0), *times = server_array(piece, 1);
@@ -276,8 +276,8 @@ static void test_service(void)
   }
 }
 
-/* A rank computes for two seconds, as far as the others can see: it is in no call of MPI. Meanwhile everybody else
- * exchanges with all pieces, those at home with it, too. */
+/* One rank computes for two seconds without calling MPI. Meanwhile all others exchange with all chunks, including those
+ * it owns. */
 static void test_nobody_waits(void)
 {
   static const struct layout layouts[] = {{0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}};

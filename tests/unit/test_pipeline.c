@@ -1,10 +1,10 @@
-/* Pipelines against one rank that computes the same micro-batches: gradients and tallies bit for bit, of every layer
+/* Pipelines against one rank that computes the same micro-batches: gradients and loss sums bit for bit, of every layer
  * and many ways of branching, for schedules, numbers of micro-batches, rows that do not divide, micro-batches without
- * rows, a device with its own memory; a weight that two stages hold; evaluation; idle times; where the chain is cut.
- * Meant for 1 to 4 ranks. */
+ * rows, a device with its own memory; tied weights; evaluation; idle times; cuts of the chain. Meant for 1 to 4 ranks.
+ */
 #include "pipeline_stage.h"
 
-/* A stage gets nothing but what it asked for. */
+/* Gives a stage only the features or targets that it asked for. */
 static int give_input(void *context, int batch, int micro, int slot, bool features, bool targets,
                       struct trm_input *input)
 {
@@ -68,7 +68,7 @@ static bool same_tally(const struct trm_loss_sums *a, const struct trm_loss_sums
   return a->loss == b->loss && a->correct == b->correct && a->rows == b->rows;
 }
 
-/* Is the parameter one of the weights of tied layers? */
+/* True if the parameter is a weight of tied layers. */
 static bool is_tied(const struct stage *s, const struct trm_parameter *parameter)
 {
   const struct trm_layer *last = &s->full.model.layer[s->full.model.layers - 1];
@@ -124,7 +124,7 @@ static bool compare(const struct setup *setup)
   if (!stage_open(&s, setup, current_device))
     return false;
   struct trm_pipeline_run run = run_of(&s);
-  for (int again = 0; again < 2; again++) { /* what the first batch leaves does not reach the second */
+  for (int again = 0; again < 2; again++) { /* the first batch leaves nothing that changes the second */
     s.ready = 0;
     s.in_order = true;
     s.sums = (struct trm_loss_sums){.stop_requests = 1};
@@ -254,7 +254,7 @@ static void test_large(void)
   trm_device_close(&cpu);
 }
 
-/* -- gradients that are given away after each micro-batch */
+/* -- gradients that are handed on after each micro-batch (parameter providers) */
 
 struct keeper {
   struct stage *stage;
@@ -271,7 +271,7 @@ static void keeper_take(void *context, size_t low, size_t high, enum trm_acquire
   *g = how == TRM_ACQUIRE_BACKWARD || how == TRM_ACQUIRE_TIED ? k->stage->g + low : NULL;
 }
 
-/* What is left there is of no use to anybody. */
+/* Overwrites the gradient's buffer, which no layer may rely on. */
 static void keeper_give(void *context, size_t low, size_t high, enum trm_acquire_mode how)
 {
   const struct keeper *k = context;
@@ -347,7 +347,7 @@ static double forward_lasts(void *context, int batch, double flop, double took)
   return 0.2 * flop / whole; /* 0.6 s for all of it */
 }
 
-/* Actions that last as long as they are told to: the idle share is theory's, or more on a machine that is busy. */
+/* Actions of given durations: the idle share is that of theory, or more on a busy machine. */
 static void test_bubble(void)
 {
   static struct trm_device cpu;
@@ -380,7 +380,7 @@ static void test_bubble(void)
   trm_device_close(&cpu);
 }
 
-/* -- where the chain is cut */
+/* -- cuts of the chain */
 
 static struct trm_model gpt_model(void)
 {

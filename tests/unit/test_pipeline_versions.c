@@ -10,7 +10,7 @@ struct flight {
   size_t rows[BATCHES][MICROS], low[BATCHES][MICROS];
   struct trm_loss_sums tally[BATCHES], whole[BATCHES];
   float *version[BATCHES + 1]; /* device, of the whole model: after so many updates */
-  float *mixed;                /* device, what a pass of the whole model uses */
+  float *mixed;                /* device, weights for a pass of the whole model */
   int first, updates;          /* of the run */
   bool fails;                  /* the second update does */
 };
@@ -202,7 +202,7 @@ static void compare_flight(const struct setup *setup, double tolerance)
     if (again) {
       CHECK(setup, flight_run(&f, 0, 2) == TRM_OK && f.updates == 2);
       float *before = read_floats(s->device, s->pipeline.stashed, s->model.parameters);
-      s->pipeline.ops->destroy(&s->pipeline); /* as a run that is resumed: what it knows comes from outside */
+      s->pipeline.ops->destroy(&s->pipeline); /* as in a resumed run */
       s->pipeline.busy_s = s->pipeline.span_s = 0;
       CU_ASSERT_FATAL(s->pipeline.ops->create(&s->pipeline) == TRM_OK);
       CHECK(setup, s->pipeline.ops->restore(&s->pipeline, before) == TRM_OK);

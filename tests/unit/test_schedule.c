@@ -1,5 +1,5 @@
-/* Schedules of pipelines, by a simulation of the stages: nobody waits for ever, nothing is done before what it needs,
- * and the idle share is that of theory. */
+/* Pipeline schedules, by a simulation of the stages: no deadlock, every pass after the passes that it needs, and the
+ * idle share of theory. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +11,7 @@
 
 enum { STAGES = 8, MICROS = 40, PIECES = STAGES * 4, DEPTH = 2 };
 
-/* What the stages do, and when each pass of each piece has ended; below 0: not yet. */
+/* The stages' actions, and the time at which each pass of each chunk has ended; below 0: not yet. */
 struct simulation {
   struct trm_schedule schedule;
   struct trm_action *action[STAGES];
@@ -87,8 +87,7 @@ static void simulation_end(struct simulation *s)
     trm_free(s->action[stage]);
 }
 
-/* Each chunk takes each micro-batch once forward and once backward, both ascending, with no more under way than
- * slots. */
+/* Each chunk takes each micro-batch once forward and once backward, both ascending, with at most `slots` in flight. */
 static bool list_is_right(const struct simulation *s, int stage, int micros)
 {
   int forward[TRM_MAX_CHUNKS] = {0}, backward[TRM_MAX_CHUNKS] = {0}, most = 0;

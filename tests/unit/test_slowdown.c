@@ -1,4 +1,4 @@
-/* Computing times on purpose: what the options may say, draws of the right distribution that repeat, times as asked. */
+/* Injected slowdown: its options, draws of the right distribution that repeat, and the resulting times. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void test_options(void)
   CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);
 }
 
-/* On every rank, whichever is meant. */
+/* On every rank, whatever rank the option names. */
 static void refused(const char *slow, const char *jitter, const char *message)
 {
   struct trm_slowdown pace;
@@ -108,7 +108,7 @@ static void test_draws(void)
   }
   CU_ASSERT_DOUBLE_EQUAL(sum, 1, 0.03);
   CU_ASSERT_DOUBLE_EQUAL((double)above / DRAWS, exp(-2), 0.011); /* three standard deviations */
-  /* the same again, whatever was drawn before; others for another rank, batch or seed */
+  /* the same draw for the same arguments; others for another rank, batch or seed */
   CU_ASSERT_EQUAL(make(&other, "", "exponential", TRM_COMPUTE_SLEEP, 2, 4), TRM_OK);
   CU_ASSERT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&other, 77));
   CU_ASSERT_NOT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&pace, 78));
@@ -170,7 +170,7 @@ static void test_overruns(void)
   struct trm_slowdown pace;
   CU_ASSERT_EQUAL(make(&pace, "", "", TRM_COMPUTE_SLEEP, 0, 1), TRM_OK);
   trm_log_set_quiet(true);
-  trm_slowdown_report(&pace, trm_comm_self()); /* nothing to say */
+  trm_slowdown_report(&pace, trm_comm_self()); /* prints nothing */
   held(&pace, 0.010, 2);
   CU_ASSERT_EQUAL(pace.overruns, 5);
   CU_ASSERT(pace.overrun_s >= 5 * 0.008 - 1e-6);

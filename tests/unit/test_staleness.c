@@ -1,5 +1,5 @@
-/* Staleness on record: counts, mean, quantiles, sums of several ranks, values beyond the last bin; what the run
- * directory says of it. */
+/* Staleness: counts, mean, quantiles, sums of several ranks, values beyond the last bin; its record in the run
+ * directory. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,5 @@
-/* Synchronous training against one rank that does it all: every rule of the optimizer, with and without clipping, one
- * and several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9
- * ranks. */
+/* Synchronous training against a serial reference: every rule of the optimizer, with and without clipping, one and
+ * several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
@@ -114,7 +113,7 @@ static double distance(const struct job *job, const float *array, const double *
   return worst;
 }
 
-/* Do all ranks have the same bits? */
+/* True if all ranks have the same bits. */
 static bool same_everywhere(const struct job *job)
 {
   const struct trm_strategy *s = &job->strategy;
@@ -164,7 +163,7 @@ static void check_against_reference(const struct setup *c)
   trm_free(r.average);
 }
 
-/* With more ranks than a small machine has cores a case takes long: every other one then, others for odd and even. */
+/* With more ranks than a small machine has cores a case takes long: then only every other one runs. */
 static bool is_thinned(int number)
 {
   return world->size > 3 && (number + world->size) % 2;

@@ -12,8 +12,8 @@ static float rough_gradient(uint64_t step, int lane, size_t i)
   return ((float)(r % 65536) - 32768.0f) / 3.0f * ((r >> 16) % 7 == 0 ? 1.0f : 1e-3f);
 }
 
-/* A network that adds in an order of its own, as it may: from the last rank down. Lanes must not depend on it. (MPI's
- * own order often is that of the tree, so that it would show nothing.) */
+/* A network whose all-reduce adds from the last rank down, as an implementation may. Lanes must not depend on it.
+ * (MPI's own order often is that of the tree, and would not show a defect.) */
 static struct trm_comm_ops contrary;
 
 static struct trm_comm *contrary_split(struct trm_comm *comm, int color, int key)

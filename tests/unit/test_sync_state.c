@@ -1,5 +1,5 @@
-/* What synchronous training keeps: through a loss that is not finite, from layout to layout in a checkpoint, in files,
- * and where there is no room for it. Meant for 1 to 9 ranks. */
+/* State of synchronous training: after a loss that is not finite, in checkpoints from layout to layout, in files, and
+ * where shared memory is too small. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -156,7 +156,7 @@ static void test_offload(void)
   struct job job;
   job_start(&job, &file, world);
   world->ops->barrier(world);
-  if (world->rank == 0) /* nothing is left behind, whatever may happen */
+  if (world->rank == 0) /* no file is left behind, even by a crash */
     CHECK(&file, rmdir(folder) == 0);
   world->ops->barrier(world);
   strategy_restore_initial(&job.strategy, initial);
@@ -190,7 +190,7 @@ static void test_too_large(void)
                                        .options = &job.options,
                                        .elements = (size_t)1 << 44};
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
-  if (node->size > 1) { /* a rank by itself asks the device, which ends the job */
+  if (node->size > 1) { /* one rank takes device memory, whose failure ends the job */
     CHECK(&c, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "weights") != NULL);
   } else {

@@ -1,5 +1,5 @@
-/* Sharded data parallelism against one rank that has everything: models, optimizers, accumulation, averages, nodes,
- * devices with a memory of their own, norms over parts of a model. Meant for 1 to 8 ranks. */
+/* Sharded data parallelism against one rank: models, optimizers, accumulation, averages, nodes, devices with memory of
+ * their own, norms over parts of a model. Meant for 1 to 8 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 
 enum { STEPS = 10 };
 
-/* What a run leaves. */
+/* Results of a run. */
 struct result {
   size_t elements;
   double loss[STEPS], evaluated[2];
@@ -176,7 +176,7 @@ static void test_devices(void)
   check(&c);
 }
 
-/* Nodes of one and two ranks, and all ranks on one: sharing memory, or as if they could not. */
+/* Nodes of one and two ranks, and all ranks on one: with and without shared memory. */
 static void test_nodes(void)
 {
   struct setup c = {.text = gpt,
@@ -235,7 +235,7 @@ static void test_norms(void)
   check(&c);
 }
 
-/* Tensors that the ranks divide, have each for itself, and vectors. */
+/* Tensors that are sharded, tensors that are replicated, and vectors. */
 static void test_ratios(void)
 {
   const struct trm_tensor tensor[] = {
@@ -259,7 +259,7 @@ static void test_ratios(void)
   CU_ASSERT_EQUAL(ratio[0], (float)(sqrt(w) / sqrt(g)));
   CU_ASSERT_EQUAL(ratio[1], (float)(sqrt(18 + 2 * world->rank) / sqrt(8)));
   CU_ASSERT_EQUAL(ratio[2], 1);
-  CU_ASSERT_EQUAL(ratio[3], 1); /* nobody has a gradient */
+  CU_ASSERT_EQUAL(ratio[3], 1); /* no rank has a gradient */
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
-/* What sharded data parallelism keeps: how much of it a rank holds, through a loss that is not finite, from level to
- * level in a checkpoint, with several micro-batches under way; and what is refused. Meant for 1 to 8 ranks. */
+/* State of sharded data parallelism: memory per rank, after a loss that is not finite, in checkpoints from level to
+ * level, with several micro-batches in flight; refused options. Meant for 1 to 8 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -84,7 +84,7 @@ static void test_not_finite(void)
     collect_all(&job, true, after);
     for (int k = 0; k <= job.optimizer.states; k++)
       CHECK(&c, memcmp(before[k], after[k], job.model.parameters * sizeof(float)) == 0);
-    CHECK(&c, step(&job, 1, 1, &tally) == TRM_OK); /* as if nothing had been */
+    CHECK(&c, step(&job, 1, 1, &tally) == TRM_OK); /* training continues */
     collect_all(&job, true, after);
     job_close(&job);
 
@@ -236,8 +236,7 @@ static int step_chunks(struct job *job, struct trm_loss_sums *tally)
   return s->ops->step(s, 0.05, tally);
 }
 
-/* The whole chain in one, and in three chunks. Units that would reach from chunk to chunk would be complete too
- * late. */
+/* The whole chain in one, and in three chunks. Units that crossed the end of a chunk would be complete too late. */
 static void test_chunks(void)
 {
   struct setup c = {.text = "linear 20 | tanh | linear 16 | tanh | linear 14 | linear 18 | tanh | linear 10",

@@ -1,4 +1,4 @@
-/* What the tests of sharded data parallelism share: a setup, a model with its strategy, batches drawn by number, steps
+/* Shared by the tests of sharded data parallelism: a setup, a model with its strategy, batches drawn by number, steps
  * as a trainer makes them, and the whole arrays on all ranks. A program includes this once. */
 #ifndef TRM_TESTS_ZERO_JOB_H
 #define TRM_TESTS_ZERO_JOB_H
@@ -29,7 +29,7 @@ struct setup {
   bool hands_over_early; /* gradients are handed over after each micro-batch, not after the last one alone */
   int recompute; /* blocks at a time */
   bool offload; /* states in files */
-  int stages; /* copies of the model's parts, as it were: each tensor counts in one of them; 0: one */
+  int stages; /* simulated copies of the model's parts: each tensor counts in one of them; 0: one */
 };
 
 static inline const char *text_of(const struct setup *c)

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Methods with a centre, as a user runs them: each trains on one node, on several, without shared memory, with a rank
-# that serves alone, with fixed shares, and goes on after a pause; ssp without slack ends with the bits of synchronous
-# training; what an option cannot mean is one clear error.
+# Centralized methods, end to end: each trains on one node, on several, without shared memory, with a dedicated server,
+# with static assignment, and continues from a checkpoint; ssp without slack ends with the bits of synchronous training;
+# options without a meaning are refused with one message.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -64,12 +64,12 @@ for n in 1 2 3 4; do
     done
   done
 done
-# a batch of fewer rows than workers: somebody has nothing to compute, and is waited for all the same
+# a batch of fewer rows than workers: the others still wait for the worker that has none
 run 3 tiny --strategy.name=ssp --train.batch=2 --train.steps=20
 [ "$(json_number steps tiny/summary.json)" = 20 ] || fail "batches of two rows on three ranks"
 pass "batches of two rows on three ranks"
 
-# -- what cannot be: one error, which names the option
+# -- refused options: one error, which names the option
 refuses() {
   local expected=$1 status
   shift

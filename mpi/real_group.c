@@ -1,0 +1,116 @@
+/* Groups of ranks: communicators of the contract around those of MPI, splits, and the ranks of a node. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/memory.h"
+#include "mpi/real_private.h"
+
+struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory)
+{
+  if (mpi == MPI_COMM_NULL)
+    return NULL;
+  struct real_comm *real = trm_alloc(sizeof *real, "a communicator");
+  real->mpi = mpi;
+  real->shares_memory = shares_memory;
+  real->window_errhandler = parent->window_errhandler;
+  real->max_begin_bytes = parent->max_begin_bytes;
+  real->base.ops = parent->base.ops;
+  real->base.impl = real;
+  MPI_Comm_rank(mpi, &real->base.rank);
+  MPI_Comm_size(mpi, &real->base.size);
+  if (shares_memory && real->base.size > 1)
+    real_node_barrier_create(real);
+  return &real->base;
+}
+
+struct trm_comm *real_split(struct trm_comm *comm, int color, int key)
+{
+  MPI_Comm group;
+  MPI_Comm_split(real_of(comm)->mpi, color < 0 ? MPI_UNDEFINED : color, key, &group);
+  return real_wrap(group, real_of(comm), real_of(comm)->shares_memory);
+}
+
+void real_release(struct trm_comm *comm)
+{
+  if (!comm)
+    return;
+  struct real_comm *real = real_of(comm);
+  if (real->barrier)
+    real_node_barrier_free(real);
+  MPI_Comm_free(&real->mpi);
+  trm_free(real);
+}
+
+/* -- ranks that share memory */
+
+/* 1 if this NUMA node's list of processors ("0-3,8") has every one of the set, -1 if some; 0 if none, or no such node.
+ */
+static int real_group_numa_has_cpus(int node, const cpu_set_t *set)
+{
+  char path[64];
+  snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+  FILE *file = fopen(path, "r");
+  if (!file)
+    return 0;
+  int low, high, held = 0;
+  while (fscanf(file, "%d", &low) == 1) {
+    int next = fgetc(file);
+    high = low;
+    if (next == '-' && fscanf(file, "%d", &high) == 1)
+      next = fgetc(file);
+    for (int cpu = low; cpu <= high && cpu < CPU_SETSIZE; cpu++)
+      held += CPU_ISSET(cpu, set) != 0;
+    if (next != ',')
+      break;
+  }
+  fclose(file);
+  return held == CPU_COUNT(set) ? 1 : held > 0 ? -1 : 0;
+}
+
+/* The NUMA node that this process is bound to; -1: it may run on several. */
+static int real_group_numa_bound(void)
+{
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0)
+    return -1;
+  for (int node = 0; node < 1024; node++) {
+    const int held = real_group_numa_has_cpus(node, &set);
+    if (held != 0)
+      return held > 0 ? node : -1;
+  }
+  return -1;
+}
+
+/* Splits mpi, which it frees, by color. */
+static MPI_Comm real_group_split_and_free(MPI_Comm mpi, int color)
+{
+  MPI_Comm group;
+  MPI_Comm_split(mpi, color, 0, &group);
+  MPI_Comm_free(&mpi);
+  return group;
+}
+
+/* TRM_SHARE_NUMA is TRM_SHARE_NODE where not every rank is bound to one NUMA node. TRM_NODE_SIZE=k takes each k ranks
+ * of the job in a row as a node: to test several nodes on one machine. */
+struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
+{
+  MPI_Comm node;
+  MPI_Comm_split_type(real_of(comm)->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  if (domain == TRM_SHARE_NUMA) {
+    const int numa = real_group_numa_bound();
+    int lowest;
+    MPI_Allreduce(&numa, &lowest, 1, MPI_INT, MPI_MIN, node);
+    if (lowest >= 0)
+      node = real_group_split_and_free(node, numa);
+  }
+  const char *size_text = getenv("TRM_NODE_SIZE");
+  const int size = size_text ? atoi(size_text) : 0;
+  if (size > 0) {
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    node = real_group_split_and_free(node, rank / size);
+  }
+  return real_wrap(node, real_of(comm), true);
+}

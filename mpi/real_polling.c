@@ -1,0 +1,93 @@
+/* Waiting over MPI: requests, and how a rank that waits shares its core.
+ *
+ * A polling rank keeps its core busy. In an oversubscribed job (more threads than cores on some node) the rank that is
+ * waited for may need that core, so a waiting rank sleeps between polls, and ranks enter MPI's blocking collectives
+ * together, after a barrier of their own (real_barrier_before_collective in mpi/real.c). */
+#include <math.h>
+#include <sched.h>
+#include <time.h>
+
+#include "core/context.h"
+#include "core/memory.h"
+#include "mpi/real.h"
+#include "mpi/real_private.h"
+
+void trm_comm_set_oversubscribed(void)
+{
+  trm_rank_current()->oversubscribed = true;
+}
+
+bool real_is_oversubscribed(void)
+{
+  return trm_rank_current()->oversubscribed;
+}
+
+/* Sleeps an eighth of the time waited so far, at most max_s: the wait ends at most that much later. For the first
+ * 200 us, and without oversubscription, it yields: a thread that yields gets the core back at its next turn. */
+static void real_polling_pause(double since, double max_s)
+{
+  const double waited = MPI_Wtime() - since;
+  if (real_is_oversubscribed() && waited > 200e-6)
+    nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, max_s) * 1e9)}, NULL);
+  else
+    sched_yield();
+}
+
+void real_pause(double since)
+{
+  real_polling_pause(since, 1e-3);
+}
+
+void real_probe(MPI_Comm mpi)
+{
+  int found;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, mpi, &found, MPI_STATUS_IGNORE);
+}
+
+void real_progress(struct trm_comm *comm)
+{
+  real_probe(real_of(comm)->mpi);
+  sched_yield();
+}
+
+void real_idle(struct trm_comm *comm, double since)
+{
+  real_probe(real_of(comm)->mpi);
+  real_pause(since);
+}
+
+/* -- requests */
+
+struct trm_request *real_request_create(size_t count, bool collective)
+{
+  struct trm_request *request = trm_alloc(sizeof *request + count * sizeof(MPI_Request), "a request");
+  request->count = (int)count;
+  request->collective = collective;
+  return request;
+}
+
+bool real_test(struct trm_request **request)
+{
+  struct trm_request *r = *request;
+  if (!r)
+    return true;
+  for (; r->completed < r->count; r->completed++) {
+    int complete;
+    MPI_Test(&r->mpi[r->completed], &complete, MPI_STATUS_IGNORE);
+    if (!complete)
+      return false;
+  }
+  trm_free(r);
+  *request = NULL;
+  return true;
+}
+
+void real_wait(struct trm_request **request)
+{
+  struct trm_request *r = *request;
+  const double since = MPI_Wtime(), max_s = r && r->collective ? 50e-6 : 1e-3;
+  while (r && !real_is_oversubscribed() && r->completed < r->count)
+    MPI_Wait(&r->mpi[r->completed++], MPI_STATUS_IGNORE);
+  while (!real_test(request))
+    real_polling_pause(since, max_s);
+}
