@@ -1,4 +1,4 @@
-/* What the ranks that divide arrays among themselves do with them: sums, gathering, scattering.
+/* Collectives over the ranks that divide arrays among themselves: all-reduce, all-gather, reduce-scatter.
  *
  * An array (outer, n, inner) is divided in its middle dimension: each rank has the interval of n that trm_interval
  * gives its place, so parts may be uneven. All arrays are a device's; memory that is not the host's goes through

@@ -1,4 +1,4 @@
-/* What the program says: informative lines from rank 0, warnings and errors from any rank, all on stderr
+/* The log: informative lines from rank 0, warnings and errors from any rank, all on stderr
  * (results asked for, such as `options` or `bench --json`, go to stdout). */
 #ifndef TRM_CORE_LOG_H
 #define TRM_CORE_LOG_H
@@ -9,7 +9,7 @@
 
 TRM_BEGIN_DECLS
 
-/* Who speaks. Until set: rank 0 of 1. */
+/* The rank in prefixes, and the size of the job. Until set: rank 0 of 1. */
 void trm_log_set_rank(int rank, int size);
 int trm_log_rank(void);
 

@@ -17,7 +17,7 @@ TRM_BEGIN_DECLS
 void *trm_alloc(size_t bytes, const char *what);
 void trm_free(void *memory); /* NULL is allowed */
 
-/* What an array is for: told where it is allocated, for messages and for the planner's account. */
+/* The use of an array, given where it is allocated: for messages and for the planner. */
 enum trm_memory_use {
   TRM_MEMORY_WEIGHTS,
   TRM_MEMORY_GRADIENTS,
@@ -37,7 +37,7 @@ void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 
-/* What this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks'
+/* Bytes that this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks'
  * parts of it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions
  * here. */
 size_t trm_memory_allocated(void);

@@ -1,4 +1,4 @@
-/* What the files of the options share among themselves. */
+/* Declarations shared by the files of the options. */
 #ifndef TRM_CORE_OPTIONS_PRIVATE_H
 #define TRM_CORE_OPTIONS_PRIVATE_H
 

@@ -11,7 +11,7 @@
 
 TRM_BEGIN_DECLS
 
-/* What the numbers are for: keeps the streams of one seed apart. Append only: results depend on the values. */
+/* The use of the numbers: keeps the streams of one seed apart. Append only: results depend on the values. */
 enum trm_purpose {
   TRM_RANDOM_INIT = 1, /* initial weights: stream = parameter number, index = element */
   TRM_RANDOM_SHUFFLE = 2, /* order of samples: stream = epoch */

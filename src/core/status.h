@@ -1,7 +1,7 @@
 /* Status codes and the one error message.
  *
  * Every function that can fail returns an int status. The first function that sees the reason records it with
- * trm_error(); the callers hand the status up with TRM_CHECK. The roof (cli) prints the message once.
+ * trm_error(); the callers hand the status up with TRM_CHECK. The program prints the message once (trm_log_error).
  */
 #ifndef TRM_CORE_STATUS_H
 #define TRM_CORE_STATUS_H
@@ -25,10 +25,11 @@ int trm_error(int status, const char *format, ...) __attribute__((format(printf,
 /* Puts "context: " before the recorded message; returns status. For callers who know what was being done. */
 int trm_error_context(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The message recorded last in this thread, "" if none. Owned by the library, valid until the next error. */
+/* The message recorded last in this thread (or fiber: core/context.h), "" if none. Owned by the library, valid until the next error. */
 const char *trm_error_text(void);
 
-/* What to do when the process cannot go on (set to the communicator's abort once there is one; default: exit(1)). */
+/* Sets the function that ends the process when it cannot go on: the communicator's abort once there is one; before,
+ * exit(1). */
 void trm_set_abort(void (*hook)(int status));
 void trm_abort(int status) __attribute__((noreturn)); /* prints nothing: say why first */
 
