@@ -29,7 +29,7 @@ void trm_node_free(struct trm_node *root);
 const struct trm_node *trm_node_get(const struct trm_node *map, const char *path);
 double trm_node_number(const struct trm_node *node, double fallback); /* fallback: it is no number */
 
-/* A writer of JSON, one line to a stream, with commas and quotes as needed. NaN and infinities become null. A one-line object:
+/* A writer of JSON, one line to a stream. NaN and infinities become null. An object:
  *   trm_json_open(&j, stream); trm_json_object(&j, NULL); trm_json_number(&j, "loss", x); trm_json_end(&j); */
 #define TRM_JSON_DEPTH 16 /* deeper levels are left out */
 struct trm_json {

@@ -114,8 +114,8 @@ int trm_options_set(struct trm_options *options, const char *name, const char *v
 const char *trm_choice_text(const char *name, int value);
 
 /* Reads a configuration file: sections of keys, or section.key in one word. Options that it does not name keep their
- * values. The model is a text, a list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is {layout:
- * auto}. Errors name file and line. */
+ * values. The model is a text, a list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is
+ * {layout: auto}. Errors name file and line. */
 int trm_options_read(struct trm_options *options, const char *path);
 
 /* Writes the options as YAML that trm_options_read reads; the lines of head become comments. */

@@ -62,8 +62,9 @@ float trm_random_uniform(uint64_t seed, enum trm_purpose purpose, uint32_t strea
 /* Standard normal (Box-Muller of the words 2*(index%2), +1 of block index / 2; computed in double, rounded). */
 float trm_random_normal(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index);
 
-/* Returns the element at a position of a permutation of 0..n-1, in O(1) memory: a balanced Feistel network of Philox rounds on the
- * smallest even number of bits that holds n, walked until it lands below n (Black & Rogaway 2002). n >= 1. */
+/* Returns the element at a position of a permutation of 0..n-1, n >= 1, in O(1) memory: a balanced Feistel network of
+ * Philox rounds on the smallest even number of bits that holds n, applied until the result is below n (Black & Rogaway
+ * 2002). */
 uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t position);
 
 /* Writes the elements at `count` consecutive positions: element[i] is that of position first + i, which is below n. */
