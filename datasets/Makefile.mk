@@ -18,6 +18,7 @@ libtrireme_la_SOURCES += \
 	datasets/collate.c \
 	datasets/h5.c \
 	datasets/h5.h \
+	datasets/h5_arrays.c \
 	datasets/h5_attributes.c \
 	datasets/h5_output.c \
 	datasets/import.c \

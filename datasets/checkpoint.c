@@ -11,6 +11,7 @@
  *                         ranks of /: how many) or none
  *   /ranks/RANK/NAME      bytes that this rank keeps for itself
  * Arrays are chunked for the sake of fletcher32: every byte of the file is under some checksum. */
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -28,6 +29,18 @@
 static const char *const state_names[] = {"weights", "momentum", "first", "second", "ema"};
 enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
 
+/* Fields of struct trm_checkpoint that are attributes of the same name. */
+struct field {
+  const char *name;
+  size_t offset;
+};
+#define FIELD(name) {#name, offsetof(struct trm_checkpoint, name)}
+static const struct field integers[] = {FIELD(seed), FIELD(epoch), FIELD(position), FIELD(updates), FIELD(samples),
+                                        FIELD(batch), FIELD(best_updates), FIELD(stale_evaluations)};
+static const struct field reals[] = {FIELD(best_loss), FIELD(best_accuracy), FIELD(wall_s)};
+#define INTEGERS (sizeof integers / sizeof *integers)
+#define REALS (sizeof reals / sizeof *reals)
+
 /* A parameter's shape in the file; scalars become (1). */
 static int checkpoint_shape(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
 {
@@ -42,29 +55,16 @@ static int checkpoint_shape(const struct trm_shape *shape, hsize_t size[TRM_MAX_
 static int checkpoint_tensor_write(hid_t group, const char *path, const char *group_name,
                                    const struct trm_parameter *parameter, const float *values)
 {
-  hsize_t size[TRM_MAX_DIMS], chunk[TRM_MAX_DIMS];
+  hsize_t size[TRM_MAX_DIMS];
   const int dims = checkpoint_shape(&parameter->shape, size);
-  memcpy(chunk, size, sizeof chunk);
   const size_t row_bytes = parameter->count / (size_t)size[0] * sizeof *values;
-  if (row_bytes < CHUNK_BYTES && size[0] * row_bytes > CHUNK_BYTES)
-    chunk[0] = CHUNK_BYTES / row_bytes;
-  else if (row_bytes >= CHUNK_BYTES)
-    chunk[0] = 1;
-  h5_enter();
-  const hid_t space = H5Screate_simple(dims, size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
-  H5Pset_chunk(plist, dims, chunk);
-  H5Pset_fletcher32(plist);
-  H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
-  const hid_t dataset = H5Dcreate2(group, parameter->name, H5T_IEEE_F32LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  int status = TRM_OK;
-  if (dataset < 0 || H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-    status = h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
-  if (status == TRM_OK && H5Dclose(dataset) < 0)
-    status = h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
-  H5Pclose(plist);
-  H5Sclose(space);
-  h5_leave();
-  return status;
+  const hsize_t chunk_rows = row_bytes < CHUNK_BYTES ? CHUNK_BYTES / row_bytes : 1;
+  const struct h5_array array = {
+    .dims = dims, .size = size, .file_type = H5T_IEEE_F32LE, .memory_type = H5T_NATIVE_FLOAT,
+    .chunk_rows = chunk_rows < size[0] ? chunk_rows : size[0],
+  };
+  return h5_array_write(group, parameter->name, &array, values)
+           ? TRM_OK : h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
 }
 
 /* Has the state values of statistics, too? */
@@ -124,13 +124,12 @@ static int checkpoint_file_write(hid_t file, const char *path, const struct trm_
 {
   char hex[65];
   TRM_CHECK(trm_model_hash_tensors(model, c->read_tensor, c->read_tensor_context, hex));
-  const bool done =
-    h5_put_integer(file, "seed", c->seed) && h5_put_integer(file, "epoch", c->epoch) &&
-    h5_put_integer(file, "position", c->position) && h5_put_integer(file, "updates", c->updates) &&
-    h5_put_integer(file, "samples", c->samples) && h5_put_integer(file, "batch", c->batch) &&
-    h5_put_real(file, "best_loss", c->best_loss) && h5_put_real(file, "best_accuracy", c->best_accuracy) &&
-    h5_put_integer(file, "best_updates", c->best_updates) &&
-    h5_put_integer(file, "stale_evaluations", c->stale_evaluations) && h5_put_real(file, "wall_s", c->wall_s) &&
+  bool done = true;
+  for (size_t i = 0; i < INTEGERS; i++)
+    done = done && h5_put_integer(file, integers[i].name, *(const uint64_t *)((const char *)c + integers[i].offset));
+  for (size_t i = 0; i < REALS; i++)
+    done = done && h5_put_real(file, reals[i].name, *(const double *)((const char *)c + reals[i].offset));
+  done = done &&
     h5_put_text(file, "model", c->model_text) && h5_put_text(file, "loss", c->loss_name) &&
     h5_put_text(file, "config", c->config ? c->config : "") &&
     (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && checkpoint_spec_put(file, &c->spec) &&
@@ -198,14 +197,13 @@ static bool checkpoint_spec_get(hid_t file, struct trm_input_spec *spec)
 static bool checkpoint_states_get(hid_t file, struct trm_checkpoint *c)
 {
   char **names = NULL;
-  const hid_t dataset = h5_exists(file, "state_names") ? H5Dopen2(file, "state_names", H5P_DEFAULT) : -1;
-  const hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
-  const hssize_t count = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-  if (space >= 0)
-    H5Sclose(space);
+  hsize_t size[H5S_MAX_RANK];
+  int dims;
+  const hid_t dataset = h5_array_open(file, "state_names", &dims, size);
+  const int count = dims == 1 && size[0] <= TRM_MAX_STATES ? (int)size[0] : 0;
   if (dataset >= 0)
     H5Dclose(dataset);
-  if (count < 1 || count > TRM_MAX_STATES || !h5_get_texts(file, "state_names", (size_t)count, &names))
+  if (count < 1 || !h5_get_texts(file, "state_names", (size_t)count, &names))
     return false;
   for (c->states = 0; c->states < count; c->states++) {
     int known = 0;
@@ -221,22 +219,12 @@ static bool checkpoint_states_get(hid_t file, struct trm_checkpoint *c)
 
 static int checkpoint_attributes_read(hid_t file, const char *path, struct trm_checkpoint *c)
 {
-  const struct {
-    const char *name;
-    uint64_t *value;
-  } integer[] = {{"seed", &c->seed}, {"epoch", &c->epoch}, {"position", &c->position}, {"updates", &c->updates},
-                 {"samples", &c->samples}, {"batch", &c->batch}, {"best_updates", &c->best_updates},
-                 {"stale_evaluations", &c->stale_evaluations}};
-  const struct {
-    const char *name;
-    double *value;
-  } real[] = {{"best_loss", &c->best_loss}, {"best_accuracy", &c->best_accuracy}, {"wall_s", &c->wall_s}};
-  for (size_t i = 0; i < sizeof integer / sizeof integer[0]; i++)
-    if (!h5_get_integer(file, integer[i].name, integer[i].value))
-      return h5_error(path, "attribute %s is missing or damaged", integer[i].name);
-  for (size_t i = 0; i < sizeof real / sizeof real[0]; i++)
-    if (!h5_get_real(file, real[i].name, real[i].value))
-      return h5_error(path, "attribute %s is missing or damaged", real[i].name);
+  for (size_t i = 0; i < INTEGERS; i++)
+    if (!h5_get_integer(file, integers[i].name, (uint64_t *)((char *)c + integers[i].offset)))
+      return h5_error(path, "attribute %s is missing or damaged", integers[i].name);
+  for (size_t i = 0; i < REALS; i++)
+    if (!h5_get_real(file, reals[i].name, (double *)((char *)c + reals[i].offset)))
+      return h5_error(path, "attribute %s is missing or damaged", reals[i].name);
   c->model_text = h5_get_text(file, "model");
   c->loss_name = h5_get_text(file, "loss");
   c->config = h5_get_text(file, "config");
@@ -291,19 +279,19 @@ static bool checkpoint_slice_select(hid_t space, const struct trm_slice *slice, 
   return H5Sselect_hyperslab(space, H5S_SELECT_SET, start, stride, count, block) >= 0;
 }
 
-static int checkpoint_values_read(hid_t dataset, hid_t space, const struct trm_parameter *shard, const hsize_t *size,
-                                  int dims, float *values)
+static int checkpoint_values_read(hid_t dataset, const struct trm_parameter *shard, const hsize_t *size, int dims,
+                                  float *values)
 {
   const struct trm_slice *slice = &shard->slice;
   if (slice->low == 0 && slice->high == slice->extent)
     return H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
   const hsize_t count = shard->count;
-  const hid_t memory = H5Screate_simple(1, &count, NULL);
+  const hid_t memory = H5Screate_simple(1, &count, NULL), space = H5Dget_space(dataset);
   int result = -1;
-  if (memory >= 0 && checkpoint_slice_select(space, slice, size, dims))
+  if (memory >= 0 && space >= 0 && checkpoint_slice_select(space, slice, size, dims))
     result = H5Dread(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values);
-  if (memory >= 0)
-    H5Sclose(memory);
+  H5Sclose(memory);
+  H5Sclose(space);
   return result;
 }
 
@@ -316,11 +304,10 @@ static int checkpoint_tensor_read(hid_t group, const char *path, const char *gro
     return trm_error(TRM_USAGE, "%s: has no %s/%s, which the model has", path, group_name, parameter->name);
   hsize_t size[TRM_MAX_DIMS], found[H5S_MAX_RANK];
   const int dims = checkpoint_shape(&parameter->shape, size);
-  const hid_t dataset = H5Dopen2(group, parameter->name, H5P_DEFAULT);
+  int found_dims;
+  const hid_t dataset = h5_array_open(group, parameter->name, &found_dims, found);
   if (dataset < 0)
     return h5_error(path, "%s/%s cannot be opened", group_name, parameter->name);
-  const hid_t space = H5Dget_space(dataset);
-  const int found_dims = space < 0 ? -1 : H5Sget_simple_extent_dims(space, found, NULL);
   bool same = found_dims == dims;
   for (int d = 0; same && d < dims; d++)
     same = found[d] == size[d];
@@ -331,11 +318,9 @@ static int checkpoint_tensor_read(hid_t group, const char *path, const char *gro
       other.size[d] = (size_t)found[d];
     status = trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, group_name, parameter->name,
                        trm_shape_text(&other), trm_shape_text(&parameter->shape));
-  } else if (shard && checkpoint_values_read(dataset, space, shard, size, dims, values) < 0) {
+  } else if (shard && checkpoint_values_read(dataset, shard, size, dims, values) < 0) {
     status = h5_error(path, "%s/%s is damaged or cannot be read", group_name, parameter->name);
   }
-  if (space >= 0)
-    H5Sclose(space);
   H5Dclose(dataset);
   return status;
 }

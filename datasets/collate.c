@@ -73,20 +73,6 @@ static void collate_rows_find(const struct source *from, uint64_t position, size
   }
 }
 
-static void collate_scale(float *restrict to, const unsigned char *restrict from, size_t n, float scale, float shift)
-{
-  for (size_t j = 0; j < n; j++)
-    to[j] = scale * (float)from[j] + shift;
-}
-
-void loader_to_float(const struct loader *loader, float *to, const unsigned char *from, size_t n)
-{
-  if (loader->x_type == BLOCK_UINT8)
-    collate_scale(to, from, n, loader->head.scale, loader->head.shift);
-  else
-    memcpy(to, from, n * sizeof *to);
-}
-
 /* Of `rows` rows, those that the batch has among them. */
 static void collate_targets_grow(const struct loader *loader, struct trm_host_batch *batch, size_t rows)
 {

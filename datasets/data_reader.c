@@ -161,21 +161,19 @@ static int data_checksums_read(struct data_array *array, hid_t group, const char
   const uint64_t blocks = (array->rows + array->block_rows - 1) / array->block_rows;
   int status = TRM_OK;
   if (h5_exists(group, table)) {
-    const hid_t dataset = H5Dopen2(group, table, H5P_DEFAULT);
-    const hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
-    const hssize_t count = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-    if (count < 0)
+    hsize_t size[H5S_MAX_RANK];
+    int dims;
+    const hid_t dataset = h5_array_open(group, table, &dims, size);
+    if (dims != 1)
       status = h5_error(array->path, "%s_sums cannot be read", array->name);
-    else if ((uint64_t)count != blocks)
-      status = trm_error(TRM_FAILED, "%s: %s_sums has %lld sums for %llu blocks", array->path, array->name,
-                         (long long)count, (unsigned long long)blocks);
+    else if (size[0] != blocks)
+      status = trm_error(TRM_FAILED, "%s: %s_sums has %llu sums for %llu blocks", array->path, array->name,
+                         (unsigned long long)size[0], (unsigned long long)blocks);
     else {
       array->checksums = trm_alloc(blocks * sizeof *array->checksums, "block sums");
       if (blocks && H5Dread(dataset, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, array->checksums) < 0)
         status = h5_error(array->path, "%s_sums cannot be read", array->name);
     }
-    if (space >= 0)
-      H5Sclose(space);
     if (dataset >= 0)
       H5Dclose(dataset);
   }

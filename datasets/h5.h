@@ -69,11 +69,28 @@ bool h5_get_integer(hid_t object, const char *name, uint64_t *value);
 bool h5_get_real(hid_t object, const char *name, double *value);
 int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity); /* count, -1: absent or too many */
 
+hid_t h5_text_type(size_t bytes); /* fixed-length UTF-8; the caller closes it */
+
+bool h5_exists(hid_t object, const char *name); /* a link of that name */
+
+/* A data set that is written whole. */
+struct h5_array {
+  int dims;
+  const hsize_t *size;  /* (dims) */
+  hid_t file_type, memory_type;
+  hsize_t chunk_rows;   /* rows of a chunk, each chunk with a fletcher32 checksum; 0: contiguous, without checksum */
+  int deflate;          /* level, 0: none; where HDF5 has it */
+};
+/* Creates, writes and closes it. After an error what is open stays so: see h5_output_discard. */
+bool h5_array_write(hid_t group, const char *name, const struct h5_array *array, const void *data);
+
+/* Opens a data set and reads its dimensions; -1: absent or unreadable, *dims is -1 then. The caller closes. */
+hid_t h5_array_open(hid_t group, const char *name, int *dims, hsize_t size[H5S_MAX_RANK]);
+
 /* Lists of texts, as one-dimensional data sets of fixed-length strings. *texts: one block, trm_free; NULL if
  * absent. */
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count);
 bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts);
 
-bool h5_exists(hid_t object, const char *name); /* a link of that name */
 
 #endif

@@ -17,7 +17,7 @@ static bool h5_attribute_put(hid_t object, const char *name, hid_t file_type, hi
   return done;
 }
 
-static hid_t h5_text_type(size_t bytes)
+hid_t h5_text_type(size_t bytes)
 {
   const hid_t type = H5Tcopy(H5T_C_S1);
   H5Tset_size(type, bytes ? bytes : 1);
@@ -146,85 +146,4 @@ bool h5_get_real(hid_t object, const char *name, double *value)
 int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity)
 {
   return h5_numbers_get(object, name, H5T_INTEGER, H5T_NATIVE_UINT64, value, capacity);
-}
-
-/* -- lists of texts */
-
-#define COMPRESS_BYTES ((size_t)64 << 10) /* bytes */
-
-bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count)
-{
-  size_t longest = 1;
-  for (size_t i = 0; i < count; i++) {
-    const size_t length = strlen(texts[i]);
-    longest = length > longest ? length : longest;
-  }
-  char *flat = trm_alloc(count * longest + 1, name);
-  for (size_t i = 0; i < count; i++)
-    memcpy(flat + i * longest, texts[i], strlen(texts[i]));
-  h5_enter();
-  const hid_t type = h5_text_type(longest);
-  const hsize_t size = count;
-  const hid_t space = H5Screate_simple(1, &size, NULL);
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
-  if (count) { /* one chunk, with its checksum; long lists of mostly short texts are compressed */
-    H5Pset_chunk(plist, 1, &size);
-    if (count * longest > COMPRESS_BYTES && H5Zfilter_avail(H5Z_FILTER_DEFLATE) > 0)
-      H5Pset_deflate(plist, 4);
-    H5Pset_fletcher32(plist);
-  }
-  const hid_t dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  const bool done = dataset >= 0 && H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, flat) >= 0 &&
-                    H5Dclose(dataset) >= 0;
-  H5Pclose(plist);
-  H5Sclose(space);
-  H5Tclose(type);
-  h5_leave();
-  trm_free(flat);
-  return done;
-}
-
-bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts)
-{
-  *texts = NULL;
-  h5_enter();
-  bool done = true;
-  if (h5_exists(file, name)) {
-    const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
-    const hid_t type = dataset < 0 ? -1 : H5Dget_type(dataset);
-    const hid_t space = dataset < 0 ? -1 : H5Dget_space(dataset);
-    const size_t bytes = type < 0 ? 0 : H5Tget_size(type);
-    done = type >= 0 && space >= 0 && H5Tget_class(type) == H5T_STRING && H5Tis_variable_str(type) == 0 &&
-           H5Sget_simple_extent_npoints(space) == (hssize_t)count && bytes < 1 << 20 && count < 1 << 20 &&
-           count * bytes < 1 << 28;
-    if (done) {
-      char *flat = trm_alloc(count * bytes, name);
-      char **list = trm_alloc(count * (sizeof(char *) + bytes + 1), name);
-      char *to = (char *)(list + count);
-      done = H5Dread(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, flat) >= 0;
-      for (size_t i = 0; i < count; i++, to += bytes + 1)
-        list[i] = memcpy(to, flat + i * bytes, bytes);
-      trm_free(flat);
-      if (done)
-        *texts = list;
-      else
-        trm_free(list);
-    }
-    if (space >= 0)
-      H5Sclose(space);
-    if (type >= 0)
-      H5Tclose(type);
-    if (dataset >= 0)
-      H5Dclose(dataset);
-  }
-  h5_leave();
-  return done;
-}
-
-bool h5_exists(hid_t object, const char *name)
-{
-  h5_enter();
-  const bool found = H5Lexists(object, name, H5P_DEFAULT) > 0;
-  h5_leave();
-  return found;
 }

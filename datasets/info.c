@@ -308,16 +308,13 @@ struct tensor_group {
 static int info_tensor_report(struct report *report, const struct tensor_group *tensors, const char *name)
 {
   const char *path = tensors->path, *group_name = tensors->name;
-  const hid_t dataset = H5Dopen2(tensors->group, name, H5P_DEFAULT);
+  hsize_t size[H5S_MAX_RANK];
+  struct trm_shape shape = {0};
+  const hid_t dataset = h5_array_open(tensors->group, name, &shape.dims, size);
   if (dataset < 0)
     return h5_error(path, "%s/%s cannot be opened", group_name, name);
-  const hid_t space = H5Dget_space(dataset);
-  hsize_t size[H5S_MAX_RANK] = {0};
-  struct trm_shape shape = {.dims = space < 0 ? -1 : H5Sget_simple_extent_dims(space, size, NULL)};
-  if (space >= 0)
-    H5Sclose(space);
   int status = TRM_OK;
-  if (shape.dims < 0 || shape.dims > TRM_MAX_DIMS)
+  if (shape.dims > TRM_MAX_DIMS)
     status = h5_error(path, "%s/%s has no readable shape", group_name, name);
   for (int d = 0; status == TRM_OK && d < shape.dims; d++)
     shape.size[d] = (size_t)size[d];

@@ -44,6 +44,16 @@ size_t store_layout(const struct loader *loader, struct store *store, void *memo
   return bytes;
 }
 
+void loader_to_float(const struct loader *loader, float *restrict to, const unsigned char *restrict from, size_t n)
+{
+  const float scale = loader->head.scale, shift = loader->head.shift;
+  if (loader->x_type != BLOCK_UINT8)
+    memcpy(to, from, n * sizeof *to);
+  else
+    for (size_t j = 0; j < n; j++)
+      to[j] = scale * (float)from[j] + shift;
+}
+
 /* -- checks */
 
 static int load_floats_check(const struct loader *loader, const char *array, const float *value, size_t rows,

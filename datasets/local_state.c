@@ -30,21 +30,13 @@ static char *local_state_contents(const struct trm_local_state *item, int count)
 
 static int local_state_item_write(hid_t group, const char *path, int rank, const struct trm_local_state *item)
 {
-  const hsize_t size = item->bytes, chunk = size < CHUNK_BYTES ? size : CHUNK_BYTES;
-  const hid_t space = H5Screate_simple(1, &size, NULL), plist = H5Pcreate(H5P_DATASET_CREATE);
-  if (size > 0) {
-    H5Pset_chunk(plist, 1, &chunk);
-    H5Pset_fletcher32(plist);
-    H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
-  }
-  const hid_t dataset = H5Dcreate2(group, item->name, H5T_STD_U8LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  int status = TRM_OK;
-  if (dataset < 0 || (size > 0 && H5Dwrite(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0) ||
-      H5Dclose(dataset) < 0)
-    status = h5_error(path, "ranks/%d/%s cannot be written", rank, item->name);
-  H5Pclose(plist);
-  H5Sclose(space);
-  return status;
+  const hsize_t size = item->bytes;
+  const struct h5_array array = {
+    .dims = 1, .size = &size, .file_type = H5T_STD_U8LE, .memory_type = H5T_NATIVE_UINT8,
+    .chunk_rows = size < CHUNK_BYTES ? size : CHUNK_BYTES,
+  };
+  return h5_array_write(group, item->name, &array, item->data)
+           ? TRM_OK : h5_error(path, "ranks/%d/%s cannot be written", rank, item->name);
 }
 
 static int local_state_rank_write(hid_t ranks, const char *path, int rank, const struct trm_local_state *item,
@@ -115,17 +107,15 @@ static int local_state_rank_open(hid_t file, const char *path, int rank, hid_t *
 
 static int local_state_item_read(hid_t group, const char *path, int rank, const struct trm_local_state *item)
 {
-  const hid_t dataset = H5Dopen2(group, item->name, H5P_DEFAULT);
+  hsize_t size[H5S_MAX_RANK];
+  int dims;
+  const hid_t dataset = h5_array_open(group, item->name, &dims, size);
   if (dataset < 0)
     return h5_error(path, "ranks/%d/%s is missing or damaged", rank, item->name);
-  const hid_t space = H5Dget_space(dataset);
-  const hssize_t size = space < 0 ? -1 : H5Sget_simple_extent_npoints(space);
-  if (space >= 0)
-    H5Sclose(space);
   int status = TRM_OK;
-  if (size < 0 || (uint64_t)size != item->bytes)
+  if (dims != 1 || size[0] != item->bytes)
     status = h5_error(path, "ranks/%d/%s is damaged: not of %zu bytes", rank, item->name, item->bytes);
-  else if (size > 0 && H5Dread(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0)
+  else if (size[0] > 0 && H5Dread(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0)
     status = h5_error(path, "ranks/%d/%s is damaged or cannot be read", rank, item->name);
   H5Dclose(dataset);
   return status;

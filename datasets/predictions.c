@@ -8,26 +8,19 @@
 
 #define H5_PREDICTIONS "trireme-predictions"
 
-static bool predictions_array_put(hid_t file, const char *name, int dims, const hsize_t *size, hid_t file_type,
-                                  hid_t memory_type, const void *data)
-{
-  const hid_t space = H5Screate_simple(dims, size, NULL);
-  const hid_t dataset = H5Dcreate2(file, name, file_type, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  const bool good = dataset >= 0 && H5Dwrite(dataset, memory_type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0;
-  const bool closed = dataset >= 0 && H5Dclose(dataset) >= 0;
-  H5Sclose(space);
-  return good && closed;
-}
-
 int trm_predictions_write(const char *path, const struct trm_predictions *p)
 {
   struct h5_output output;
   TRM_CHECK(h5_output_open(&output, path, H5_PREDICTIONS, true));
   const hsize_t size[2] = {p->rows, p->columns};
   h5_enter();
-  bool good = predictions_array_put(output.file, "scores", 2, size, H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, p->scores);
+  const struct h5_array scores = {
+    .dims = 2, .size = size, .file_type = H5T_IEEE_F32LE, .memory_type = H5T_NATIVE_FLOAT};
+  const struct h5_array classes = {
+    .dims = 1, .size = size, .file_type = H5T_STD_I32LE, .memory_type = H5T_NATIVE_INT32};
+  bool good = h5_array_write(output.file, "scores", &scores, p->scores);
   if (p->predicted)
-    good = good && predictions_array_put(output.file, "class", 1, size, H5T_STD_I32LE, H5T_NATIVE_INT32, p->predicted);
+    good = good && h5_array_write(output.file, "class", &classes, p->predicted);
   if (p->class_names)
     good = good && h5_put_texts(output.file, "class_names", (const char *const *)p->class_names, p->classes);
   int status = TRM_FAILED;

@@ -181,39 +181,27 @@ static int writer_output_add(struct trm_data_writer *writer, struct output *out,
   return TRM_OK;
 }
 
-/* A spooled array becomes a contiguous one, with its table of sums. */
+/* Copies a spooled array into a contiguous one, and writes its table of sums. */
 static int writer_spool_copy(struct trm_data_writer *writer, struct output *out)
 {
   hsize_t size[TRM_MAX_DIMS + 1] = {out->rows}, checksums = out->checksum_count;
   for (int d = 0; d < out->dims; d++)
     size[d + 1] = out->size[d];
-  char *name = trm_format("%s_sums", out->name);
-  int status = TRM_OK;
+  const struct h5_array table = {
+    .dims = 1, .size = &checksums, .file_type = H5T_STD_U64LE, .memory_type = H5T_NATIVE_UINT64};
+  char name[sizeof out->name + 5];
+  snprintf(name, sizeof name, "%s_sums", out->name);
+  if (!h5_array_write(writer->group, name, &table, out->checksums))
+    return h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
   h5_enter();
-  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(out->dims + 1, size, NULL);
   H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
-  hid_t space = H5Screate_simple(1, &checksums, NULL);
-  const hid_t table = H5Dcreate2(writer->group, name, H5T_STD_U64LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);
-  if (table < 0 || (checksums && H5Dwrite(table, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, out->checksums) < 0))
-    status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
-  else if (H5Dclose(table) < 0)
-    status = h5_error(writer->path, "%s/%s cannot be written", writer->split, name);
-  H5Sclose(space);
-  if (status != TRM_OK) {
-    H5Pclose(plist);
-    h5_leave();
-    trm_free(name);
-    return status;
-  }
-  space = H5Screate_simple(out->dims + 1, size, NULL);
   out->dataset = H5Dcreate2(writer->group, out->name, block_type_file(out->type), space, H5P_DEFAULT, plist,
                             H5P_DEFAULT);
-  if (out->dataset < 0)
-    status = h5_error(writer->path, "%s/%s cannot be made", writer->split, out->name);
+  int status = out->dataset < 0 ? h5_error(writer->path, "%s/%s cannot be made", writer->split, out->name) : TRM_OK;
   H5Sclose(space);
   H5Pclose(plist);
   h5_leave();
-  trm_free(name);
   off_t from = 0;
   for (uint64_t first = 0; status == TRM_OK && first < out->rows; first += out->block_rows) {
     const uint64_t left = out->rows - first;
