@@ -2,7 +2,8 @@
  *
  * An array (outer, n, inner) is divided in its middle dimension: each rank has the interval of n that trm_interval
  * gives its place, so parts may be uneven. All arrays are a device's; memory that is not the host's goes through
- * buffers of the host. All calls but open and trm_axis_slice are collective among the ranks of the axis; done on return.
+ * buffers of the host. All calls but open and trm_axis_slice are collective among the ranks of the axis, and are done on
+ * return.
  */
 #ifndef TRM_CORE_AXIS_H
 #define TRM_CORE_AXIS_H

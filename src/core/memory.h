@@ -37,8 +37,8 @@ void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 
-/* Bytes that this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks'
- * parts of it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions
+/* Bytes that this process holds: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks' parts
+ * of it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions
  * here. */
 size_t trm_memory_allocated(void);
 /* For memory that is not from trm_alloc: `more` bytes are held from now on, `less` no longer. */

@@ -25,7 +25,8 @@ int trm_error(int status, const char *format, ...) __attribute__((format(printf,
 /* Puts "context: " before the recorded message; returns status. For callers who know what was being done. */
 int trm_error_context(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The message recorded last in this thread (or fiber: core/context.h), "" if none. Owned by the library, valid until the next error. */
+/* The message recorded last in this thread (or fiber: core/context.h), "" if none. Owned by the library, valid until the
+ * next error. */
 const char *trm_error_text(void);
 
 /* Sets the function that ends the process when it cannot go on: the communicator's abort once there is one; before,
