@@ -298,7 +298,7 @@ static void test_deep(void)
   CU_ASSERT(two <= inputs / 2 + 2 * single);
 }
 
-/* Where several micro-batches are under way, each has the segments' inputs, and all together the rest. */
+/* With several micro-batches in flight each keeps the segments' inputs, and all share the rest. */
 static void slots_memory(struct trm_device *device)
 {
   struct nn_case c;

@@ -343,7 +343,7 @@ static void on_both(void (*test)(struct trm_device *device))
   pretend_device_close(&device);
 }
 
-/* How many ranks the model's heads allow. */
+/* The number of ranks that the model's heads allow. */
 static int heads_of(const char *text)
 {
   int most = 7; /* the examples' vocabulary */
@@ -525,7 +525,7 @@ static void axes(struct trm_device *device)
 
 static void test_axes(void) { on_both(axes); }
 
-/* -- what is put between layers: as little as there may be */
+/* -- the reshard layers that are inserted: as few as possible */
 
 static void names_check(const char *text, const struct trm_input_spec *spec, bool by_positions, const char *want)
 {
@@ -544,7 +544,7 @@ static void names_check(const char *text, const struct trm_input_spec *spec, boo
   trm_model_free(&model);
 }
 
-/* ^: the gradient that it gives is summed; /: its output is a part */
+/* ^: its dx is all-reduced; /: its output is sharded */
 static void test_moves(void)
 {
   names_check("mlp 50-37-29-23-10 relu", &vectors, false,
