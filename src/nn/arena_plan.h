@@ -18,7 +18,7 @@ struct trm_gradient_flow {
 
 struct trm_arena_plan {
   int first, last; /* of these layers: [first, last) of the model's; the arrays have places for all */
-  bool recompute_last; /* the last segment computes again, too */
+  bool recompute_last; /* the last segment is recomputed, too */
   int *segment_end; /* (layers) end of the layer's segment */
   bool *recompute; /* (layers) forward runs again before the segment's backward */
   size_t *value; /* (2, layers) offset of the layer's output in forward, and where backward finds it; equal to

@@ -121,7 +121,7 @@ struct sharder {
   struct trm_sharding *preferred; /* (layers) of the output */
   struct trm_layer *built;
   int count;
-  struct trm_sharding *sharding; /* (count) of the output; of summands: of their sum */
+  struct trm_sharding *sharding; /* (count) of the output; of partial sums: replicated */
   struct trm_shape *full_shape;  /* (count) of the whole output */
   int *layer_at, *output_at;     /* (layers) it, and its output, among those made */
 };
