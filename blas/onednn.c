@@ -98,19 +98,19 @@ typedef const_dnnl_memory_desc_t view;
 typedef dnnl_memory_desc_t description;
 #define VIEW(d) (d)
 
-static int describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
+static int onednn_describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
 {
   DNNL_CHECK(dnnl_memory_desc_create_with_strides(to, 2, size, type, step));
   return TRM_OK;
 }
 
-static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t how)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t attributes)
 {
-  DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], how));
+  DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], attributes));
   return TRM_OK;
 }
 
-static void forget(description *d)
+static void onednn_forget(description *d)
 {
   dnnl_memory_desc_destroy(*d);
 }
@@ -120,7 +120,7 @@ static size_t onednn_view_bytes(view of)
   return dnnl_memory_desc_get_size(of);
 }
 
-static int scale(dnnl_post_ops_t what, float alpha)
+static int onednn_scale(dnnl_post_ops_t what, float alpha)
 {
   DNNL_CHECK(dnnl_post_ops_append_eltwise(what, dnnl_eltwise_linear, alpha, 0));
   return TRM_OK;
