@@ -5,8 +5,8 @@
 #include "nn/model.h"
 
 /* Writes the model as an ONNX file. Input: the samples (batch, ...), "tokens" int64 or "samples" float. Output: float
- * "scores". Any batch size. A message is limited to 2 GiB: larger weights go to a second file, PATH.data, which must stay
- * beside the first. */
+ * "scores". Any batch size. A message is limited to 2 GiB: larger weights go to a second file, PATH.data, which must
+ * stay beside the first. */
 int onnx_write(const char *path, const struct trm_model *model, const float *host_w);
 
 #ifdef TRM_ONNX
