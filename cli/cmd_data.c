@@ -96,45 +96,38 @@ static bool cmd_data_word_listed(const char *list, const char *word)
   return false;
 }
 
-static int cmd_data_make_or_import(const char *what, int argc, char **argv, const char *usage)
-{
-  if (argc < 2 || argv[1][0] == '-') {
-    if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-      fputs(usage, stdout);
-      return TRM_OK;
-    }
-    return trm_error(TRM_USAGE, "data %s: what? usage: trireme data %s %s --out=FILE", what, what,
-                     strcmp(what, "make") ? "FORMAT PATH..." : "digits");
-  }
-  const struct trm_importer *importer;
-  TRM_CHECK(cmd_data_find_importer(what, argv[1], &importer));
+/* The request of make or import, and the flags that have other types in it. */
+struct import_flags {
+  char command[64]; /* "data import csv" */
+  struct trm_import_request request;
+  int64_t compress, seed, train, test, vocabulary;
+};
 
-  const char *out = NULL, *test_part = NULL, *label = NULL, *target = NULL, *names = NULL, *tokens = NULL;
-  const char *vocabulary_file = NULL, *merges = NULL, *split = NULL;
-  int64_t seed = 1, train = 0, test = 0, vocabulary = 0;
-  /* rendered digits carry noise: a fifth smaller, and slower to read */
-  int64_t compress = strcmp(what, "make") ? 4 : 0;
-  bool overwrite = false, normalize = false;
+/* Reads the flags that the format has, and moves the paths to argv[0..request.count). */
+static int cmd_data_read_flags(struct import_flags *f, const struct trm_importer *importer, const char *usage, int argc,
+                               char **argv, bool *help_shown)
+{
+  struct trm_import_request *r = &f->request;
   const struct {
     const char *formats;
     struct flag flag;
   } all[] = {
-    {"digits mnist cifar10 libsvm csv text", {"out", FLAG_TEXT, &out, 0, 0}},
-    {"digits mnist cifar10 libsvm csv text", {"overwrite", FLAG_BOOL, &overwrite, 0, 0}},
-    {"digits mnist cifar10 libsvm csv text", {"compress", FLAG_INTEGER, &compress, 0, 9}},
-    {"digits libsvm csv", {"seed", FLAG_INTEGER, &seed, 0, INT64_MAX}},
-    {"digits", {"train", FLAG_INTEGER, &train, 1, INT32_MAX}},
-    {"digits", {"test", FLAG_INTEGER, &test, 1, INT32_MAX}},
-    {"libsvm csv text", {"test-part", FLAG_TEXT, &test_part, 0, 0}},
-    {"libsvm csv text", {"split", FLAG_TEXT, &split, 0, 0}},
-    {"text", {"tokens", FLAG_TEXT, &tokens, 0, 0}},
-    {"text", {"vocab", FLAG_INTEGER, &vocabulary, 257, 1000000}},
-    {"text", {"vocab-file", FLAG_TEXT, &vocabulary_file, 0, 0}},
-    {"text", {"merges", FLAG_TEXT, &merges, 0, 0}},
-    {"libsvm csv", {"target", FLAG_TEXT, &target, 0, 0}},
-    {"csv", {"label", FLAG_TEXT, &label, 0, 0}},
-    {"libsvm", {"normalize", FLAG_BOOL, &normalize, 0, 0}},
-    {"digits mnist cifar10 libsvm csv", {"names", FLAG_TEXT, &names, 0, 0}},
+    {"digits mnist cifar10 libsvm csv text", {"out", FLAG_TEXT, &r->out, 0, 0}},
+    {"digits mnist cifar10 libsvm csv text", {"overwrite", FLAG_BOOL, &r->overwrite, 0, 0}},
+    {"digits mnist cifar10 libsvm csv text", {"compress", FLAG_INTEGER, &f->compress, 0, 9}},
+    {"digits libsvm csv", {"seed", FLAG_INTEGER, &f->seed, 0, INT64_MAX}},
+    {"digits", {"train", FLAG_INTEGER, &f->train, 1, INT32_MAX}},
+    {"digits", {"test", FLAG_INTEGER, &f->test, 1, INT32_MAX}},
+    {"libsvm csv text", {"test-part", FLAG_REAL, &r->test_part, 0, 1}},
+    {"libsvm csv text", {"split", FLAG_TEXT, &r->split, 0, 0}},
+    {"text", {"tokens", FLAG_TEXT, &r->tokens, 0, 0}},
+    {"text", {"vocab", FLAG_INTEGER, &f->vocabulary, 257, 1000000}},
+    {"text", {"vocab-file", FLAG_TEXT, &r->vocabulary_file, 0, 0}},
+    {"text", {"merges", FLAG_TEXT, &r->merges, 0, 0}},
+    {"libsvm csv", {"target", FLAG_TEXT, &r->target, 0, 0}},
+    {"csv", {"label", FLAG_TEXT, &r->label, 0, 0}},
+    {"libsvm", {"normalize", FLAG_BOOL, &r->normalize, 0, 0}},
+    {"digits mnist cifar10 libsvm csv", {"names", FLAG_TEXT, &r->names, 0, 0}},
   };
   struct flag table[sizeof all / sizeof *all + 1];
   size_t n = 0;
@@ -142,58 +135,63 @@ static int cmd_data_make_or_import(const char *what, int argc, char **argv, cons
     if (cmd_data_word_listed(all[i].formats, importer->name))
       table[n++] = all[i].flag;
   table[n].name = NULL;
+  const struct flags flags = {.command = f->command, .usage = usage, .table = table};
+  return flags_read(&flags, argc, argv, &f->request.count, help_shown);
+}
 
-  char command[64];
-  snprintf(command, sizeof command, "data %s %s", what, importer->name);
-  const struct flags flags = {.command = command, .usage = usage, .table = table};
-  int nargs;
-  bool help_shown;
-  TRM_CHECK(flags_read(&flags, argc - 1, argv + 1, &nargs, &help_shown));
-  if (help_shown)
-    return TRM_OK;
-  const bool make = !strcmp(what, "make");
-  if (make && nargs)
-    return trm_error(TRM_USAGE, "%s: takes no paths, but got %s", command, argv[1]);
-  if (!make && !nargs)
+static int cmd_data_check_request(const struct trm_import_request *request, const char *command, bool make)
+{
+  if (make && request->count)
+    return trm_error(TRM_USAGE, "%s: takes no paths, but got %s", command, request->paths[0]);
+  if (!make && !request->count)
     return trm_error(TRM_USAGE, "%s: no path to import", command);
-  if (!out)
-    return trm_error(TRM_USAGE, "%s: where to? --out=FILE", command);
+  if (!request->out)
+    return trm_error(TRM_USAGE, "%s: --out: no file named; --out=FILE", command);
+  if (request->test_part >= 1)
+    return trm_error(TRM_USAGE, "%s: --test-part=%g: leaves no training samples; a number below 1", command,
+                     request->test_part);
+  return trm_launch_require_single(command);
+}
 
-  TRM_CHECK(trm_launch_require_single(command));
-
-  struct trm_import_request request = {
-    .paths = (const char *const *)(argv + 1),
-    .count = nargs,
-    .out = out,
-    .overwrite = overwrite,
-    .compress = (int)compress,
-    .seed = (uint64_t)seed,
-    .train = (uint64_t)train,
-    .test = (uint64_t)test,
-    .test_part = -1,
-    .split = split,
-    .label = label,
-    .target = target ? target : "class",
-    .normalize = normalize,
-    .tokens = tokens,
-    .vocabulary = (size_t)vocabulary,
-    .vocabulary_file = vocabulary_file,
-    .merges = merges,
-    .names = names,
-  };
-  if (test_part) {
-    char *end;
-    request.test_part = strtod(test_part, &end);
-    if (*end || end == test_part || !(request.test_part >= 0 && request.test_part < 1))
-      return trm_error(TRM_USAGE, "%s: --test-part=%s: a number of at least 0 and less than 1", command, test_part);
-  }
+static int cmd_data_import(const struct trm_importer *importer, const struct trm_import_request *request)
+{
   struct timespec begin, end;
   clock_gettime(CLOCK_MONOTONIC, &begin);
-  TRM_CHECK(importer->run(&request));
+  TRM_CHECK(importer->run(request));
   clock_gettime(CLOCK_MONOTONIC, &end);
-  trm_info("%s written in %.1f s", out,
+  trm_info("%s written in %.1f s", request->out,
            (double)(end.tv_sec - begin.tv_sec) + 1e-9 * (double)(end.tv_nsec - begin.tv_nsec));
-  return trm_data_info(out, false, false);
+  return trm_data_info(request->out, false, false);
+}
+
+/* what: "make" or "import" */
+static int cmd_data_make_or_import(const char *what, int argc, char **argv, const char *usage)
+{
+  const bool make = !strcmp(what, "make");
+  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
+    fputs(usage, stdout);
+    return TRM_OK;
+  }
+  if (argc < 2 || argv[1][0] == '-')
+    return trm_error(TRM_USAGE, "data %s: no format named; usage: trireme data %s %s --out=FILE", what, what,
+                     make ? "digits" : "FORMAT PATH...");
+  const struct trm_importer *importer;
+  TRM_CHECK(cmd_data_find_importer(what, argv[1], &importer));
+  /* rendered digits carry noise: compression would save a fifth and slow reading down */
+  struct import_flags f = {.request = {.test_part = -1, .target = "class"}, .compress = make ? 0 : 4, .seed = 1};
+  snprintf(f.command, sizeof f.command, "data %s %s", what, importer->name);
+  bool help_shown;
+  TRM_CHECK(cmd_data_read_flags(&f, importer, usage, argc - 1, argv + 1, &help_shown));
+  if (help_shown)
+    return TRM_OK;
+  f.request.paths = (const char *const *)(argv + 1);
+  f.request.compress = (int)f.compress;
+  f.request.seed = (uint64_t)f.seed;
+  f.request.train = (uint64_t)f.train;
+  f.request.test = (uint64_t)f.test;
+  f.request.vocabulary = (size_t)f.vocabulary;
+  TRM_CHECK(cmd_data_check_request(&f.request, f.command, make));
+  return cmd_data_import(importer, &f.request);
 }
 
 static int cmd_data_info(int argc, char **argv, const char *usage)
@@ -207,14 +205,14 @@ static int cmd_data_info(int argc, char **argv, const char *usage)
   if (help_shown)
     return TRM_OK;
   if (nargs != 1)
-    return trm_error(TRM_USAGE, "data info: one file is wanted, %d were given", nargs);
+    return trm_error(TRM_USAGE, "data info: takes one file, but got %d", nargs);
   return trm_data_info(argv[0], check, json);
 }
 
 static int cmd_data_run(int argc, char **argv, const char *usage)
 {
   if (argc < 2)
-    return trm_error(TRM_USAGE, "data: make, import or info? trireme data --help tells more");
+    return trm_error(TRM_USAGE, "data: no action named: make, import or info; trireme data --help describes them");
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
     fputs(usage, stdout);
     return TRM_OK;
@@ -226,7 +224,7 @@ static int cmd_data_run(int argc, char **argv, const char *usage)
   static const char *const known[] = {"make", "import", "info", NULL};
   const char *near = trm_nearest_word(argv[1], known);
   return near ? trm_error(TRM_USAGE, "data: there is no \"%s\"; did you mean \"%s\"?", argv[1], near)
-              : trm_error(TRM_USAGE, "data: there is no \"%s\"; make, import or info?", argv[1]);
+              : trm_error(TRM_USAGE, "data: there is no \"%s\"; there are make, import and info", argv[1]);
 }
 
 int cmd_data(int argc, char **argv)

@@ -8,14 +8,14 @@
 #include "exchange/exchange.h"
 
 static const char usage[] =
-  "usage: trireme export CHECKPOINT.h5 --format=safetensors|onnx --out=FILE\n\n"
+  "usage: trireme export CHECKPOINT.h5|RUN --format=safetensors|onnx --out=FILE\n\n"
   "Writes the model of a checkpoint for other programs:\n"
   "  safetensors   the weights, under the names that PyTorch programs use: of GPT-2 those of\n"
   "                Hugging Face, of ResNet and VGG torchvision's, of all others layerN.weight\n"
   "  onnx          the whole model, from samples (or tokens) to scores, for batches of any\n"
   "                size; operator set 17. Above 2 GB the weights go to FILE.data beside it\n\n"
-  "A .safetensors file may stand in place of the checkpoint, here as in eval, predict and\n"
-  "train (--model.init): --model=... and --data.file=... then say what the weights are of.\n";
+  "A .safetensors file can replace the checkpoint, here as in eval, predict and train\n"
+  "(--model.init): --model=... and --data.file=... then describe its model and samples.\n";
 
 static int cmd_export_find_format(const char *name, const struct trm_export **format)
 {
@@ -38,10 +38,10 @@ static int cmd_export_run(struct trm_job *job, const char *path, const char *for
 {
   const struct trm_export *format = NULL;
   if (!path)
-    return trm_error(TRM_USAGE, "export: no checkpoint named; trireme export --help tells the usage");
+    return trm_error(TRM_USAGE, "export: no checkpoint named; trireme export --help shows the usage");
   TRM_CHECK(cmd_export_find_format(format_name, &format));
   if (!out)
-    return trm_error(TRM_USAGE, "export: --out: no file named to write");
+    return trm_error(TRM_USAGE, "export: --out: no file named");
   struct loaded loaded;
   int status = loaded_open(&loaded, job, path, 1);
   if (status == TRM_OK)

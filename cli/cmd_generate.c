@@ -11,17 +11,17 @@
 #include "nn/sample.h"
 
 static const char usage[] =
-  "usage: trireme generate CHECKPOINT.h5 --prompt=TEXT [--tokens=N] [--temperature=T]\n"
+  "usage: trireme generate CHECKPOINT.h5|RUN --prompt=TEXT [--tokens=N] [--temperature=T]\n"
   "                        [--top-k=K] [--top-p=P] [--seed=S]\n\n"
-  "Goes on with a text, token by token, and writes all of it to standard output. The same seed\n"
-  "gives the same text. Runs on one process, without a launcher; parallel.threads sets its\n"
-  "threads. The model sees as many tokens as it was trained with, the last ones.\n\n"
-  "  --prompt=TEXT     the text to go on with, of characters that the vocabulary has\n"
-  "  --tokens=N        how many tokens to add (200)\n"
-  "  --temperature=T   what scores are divided by (1); 0: always the likeliest token\n"
+  "Continues a text token by token and writes it to standard output. The same seed gives the\n"
+  "same text. Runs on one process, without a launcher; parallel.threads sets its threads. The\n"
+  "model sees the last tokens, as many as it was trained with.\n\n"
+  "  --prompt=TEXT     the beginning of the text, of characters that the vocabulary has\n"
+  "  --tokens=N        number of tokens to add (200)\n"
+  "  --temperature=T   divides the scores (1); 0: always the likeliest token\n"
   "  --top-k=K         draw from the K likeliest tokens (0: all)\n"
   "  --top-p=P         draw from the likeliest tokens that together have probability P (1: all)\n"
-  "  --seed=S          of the draws (1)\n"
+  "  --seed=S          seed of the draws (1)\n"
   "  --data.file=FILE  a data set with the vocabulary, where the checkpoint has none\n";
 
 struct request {
@@ -34,11 +34,11 @@ struct request {
 static int cmd_generate_check_model(const struct loaded *loaded, const char *path)
 {
   if (!loaded->model.spec.tokens)
-    return trm_error(TRM_USAGE, "generate: %s is not a model of tokens; trireme predict gives its answers", path);
+    return trm_error(TRM_USAGE, "generate: %s is not a model of tokens: use trireme predict", path);
   for (int i = 0; i < loaded->model.layers; i++) {
     const struct trm_layer *layer = &loaded->model.layer[i];
     if (layer->ops->reads_ahead && layer->ops->reads_ahead(layer))
-      return trm_error(TRM_USAGE, "generate: %s: %s sees what comes after (causal=no)", path, trm_layer_text(layer));
+      return trm_error(TRM_USAGE, "generate: %s: %s is not causal (causal=no)", path, trm_layer_text(layer));
   }
   return TRM_OK;
 }
@@ -133,9 +133,9 @@ static int cmd_generate_run(struct loaded *loaded, struct trm_job *job, const st
 static int cmd_generate_open_and_run(struct trm_job *job, const struct request *request)
 {
   if (!request->path)
-    return trm_error(TRM_USAGE, "generate: no checkpoint named; trireme generate --help tells the usage");
+    return trm_error(TRM_USAGE, "generate: no checkpoint named; trireme generate --help shows the usage");
   if (!request->prompt)
-    return trm_error(TRM_USAGE, "generate: --prompt: no text to go on with");
+    return trm_error(TRM_USAGE, "generate: --prompt: no text given");
   struct loaded loaded;
   int status = loaded_open(&loaded, job, request->path, 1);
   if (status == TRM_OK)

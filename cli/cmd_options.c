@@ -5,9 +5,9 @@
 
 static const char usage[] =
   "usage: trireme options [SECTION]\n\n"
-  "Lists every option of a run (or of one section): name, type, default, range and\n"
-  "meaning. An option is written section.key in a configuration file (a section holds\n"
-  "its keys) and --section.key=value on the command line.\n";
+  "Lists every option of a run, or of one section: name, type, default, range and meaning.\n"
+  "A configuration file has sections of keys; on the command line an option is written\n"
+  "--section.key=value.\n";
 
 int cmd_options(int argc, char **argv)
 {

@@ -11,23 +11,23 @@
 
 static const char usage[] =
   "usage: trireme plan [CONFIG.yaml] --ranks=N [FLAG...] [--SECTION.KEY=VALUE...]\n\n"
-  "For every way to divide a job over N ranks, data x pipeline x tensor, with each schedule,\n"
-  "parallel.zero and with and without recomputation: memory of a rank, what it gets from others\n"
-  "in a step, the time of a step, and which one is best. One process is enough. All layouts\n"
-  "give the same training; train.batch and train.accumulate stay as they are.\n\n"
+  "Compares all layouts of a job of N ranks, data x pipeline x tensor, with each schedule and\n"
+  "parallel.zero level, with and without recomputation: memory of a rank, bytes it receives in a\n"
+  "step, time of a step. Runs on one process. All layouts train alike: train.batch and\n"
+  "train.accumulate are not changed.\n\n"
   "  --ranks=N         ranks of the job\n"
-  "  --nodes=K         nodes, each with as many of them (default 1)\n"
-  "  --cores=C         of a node (default: this one's); ranks beyond them share cores\n"
-  "  --memory=BYTES    that a rank may have, such as 4G: layouts that need more are marked, and last\n"
-  "  --machine=FILE    what a node can do, from a file, in place of measuring this one\n"
-  "  --calibrate=FILE  write that file; for a job on such a node: mpiexec -n 2 trireme plan ...\n"
-  "                    measures messages, too, which one process takes from the rate of memory\n"
-  "  --all             all layouts (default: the best 12), and why others cannot be\n"
-  "  --json            one JSON object, with all layouts\n\n"
-  "Memory is counted array by array, as a run would take it; of what the ranks of a node share\n"
-  "each has its part. Time is modelled from kernels measured here for two seconds. Between nodes\n"
-  "it is a guess: network_bytes_per_s and network_s of the file say how fast a node's network is.\n"
-  "parallel.layout=auto has `trireme train` take the best layout.\n";
+  "  --nodes=K         nodes, each with N / K ranks (default 1)\n"
+  "  --cores=C         cores of a node (default: as here); more ranks share them\n"
+  "  --memory=BYTES    memory of a rank, such as 4G; layouts that need more are marked and listed last\n"
+  "  --machine=FILE    reads the figures of a node from a file instead of measuring this one\n"
+  "  --calibrate=FILE  writes that file. With mpiexec -n 2, messages are measured, too; one process\n"
+  "                    estimates them from the rate of memory\n"
+  "  --all             lists all layouts (default: the best 12), and why others are impossible\n"
+  "  --json            prints one JSON object with all layouts\n\n"
+  "Memory is counted array by array by a dry run of the set-up; arrays that a node shares are\n"
+  "divided by its ranks. Time is modeled from kernels that are measured for two seconds. The\n"
+  "network is not measured: network_bytes_per_s and network_s in the file describe it.\n"
+  "With parallel.layout=auto, `trireme train` takes the best layout.\n";
 
 #define MB (1.0 / (1 << 20))
 
@@ -198,7 +198,7 @@ static int cmd_plan_print(const struct planning *planning, const struct plan_fla
   else
     cmd_plan_print_table(planning, flags->all);
   if (!p->planned[0].fits)
-    return trm_error(TRM_FAILED, "plan: no layout fits in %.1f MB a rank", p->limit * MB);
+    return trm_error(TRM_FAILED, "plan: --memory: no layout fits in %.1f MB of a rank", p->limit * MB);
   return TRM_OK;
 }
 
@@ -207,9 +207,9 @@ static int cmd_plan_run(struct trm_job *job, const struct plan_flags *flags)
   struct planning_request request = {
     .ranks = (int)flags->ranks, .nodes = (int)flags->nodes, .cores = (int)flags->cores, .machine = flags->machine};
   if (flags->ranks == 0)
-    return trm_error(TRM_USAGE, "plan: --ranks=N is missing: for how many ranks?");
+    return trm_error(TRM_USAGE, "plan: --ranks: no number of ranks given; --ranks=N");
   if (flags->machine && flags->calibrate)
-    return trm_error(TRM_USAGE, "plan: --machine reads what --calibrate measures: give one of them");
+    return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads the file that the other writes");
   if (flags->memory)
     TRM_CHECK(cmd_plan_parse_bytes(flags->memory, &request.limit));
   struct planning planning;

@@ -19,11 +19,12 @@ static int flags_report_unknown(const struct flags *flags, const char *word, siz
     known[n++] = f->name;
   known[n] = NULL;
   char *name = trm_format("%.*s", (int)length, word);
-  const char *near = trm_nearest_word(name, known);
-  const char *command = flags->command;
+  const char *near = trm_nearest_word(name, known), *command = flags->command;
+  const char *option = flags->options ? trm_nearest_option(name) : NULL;
   const int status =
-    near ? trm_error(TRM_USAGE, "%s: unknown flag --%s; did you mean --%s?", command, name, near)
-         : trm_error(TRM_USAGE, "%s: unknown flag --%s; see trireme %s --help", command, name, command);
+    near     ? trm_error(TRM_USAGE, "%s: unknown flag --%s; did you mean --%s?", command, name, near)
+    : option ? trm_error(TRM_USAGE, "%s: --%s: unknown option; did you mean --%s%s?", command, name, option, word + length)
+             : trm_error(TRM_USAGE, "%s: unknown flag --%s; see trireme %s --help", command, name, command);
   trm_free(name);
   return status;
 }
@@ -78,7 +79,8 @@ static int flags_parse(const struct flags *flags, const char *word, const char *
   if (!flags->options || !is_option)
     return flags_report_unknown(flags, word, length);
   if (!equal)
-    return trm_error(TRM_USAGE, "%s: --%s needs a value: --%s=...", flags->command, word, word);
+    return trm_error(TRM_USAGE, "%s: --%s: needs a value: --%s=%s", flags->command, word, word,
+                     next && strncmp(next, "--", 2) != 0 ? next : "...");
   char *name = trm_format("%.*s", (int)length, word);
   const int status = trm_options_set(flags->options, name, equal + 1);
   trm_free(name);

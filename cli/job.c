@@ -6,12 +6,15 @@
 
 static const struct flag no_flags[] = {{.name = NULL}};
 
-/* The first argument that is no flag; NULL: none. */
+/* The first argument that is no flag. NULL: none, or an option without "=" comes before it, whose value it may be. */
 static const char *job_first_arg(int argc, char **argv)
 {
-  for (int i = 1; i < argc; i++)
+  for (int i = 1; i < argc; i++) {
     if (argv[i][0] != '-')
       return argv[i];
+    if (strchr(argv[i], '.') && !strchr(argv[i], '='))
+      return NULL;
+  }
   return NULL;
 }
 

@@ -14,8 +14,8 @@ enum { MAX_TOKENS = 8192 };
 
 /* -- the file */
 
-/* Takes data.file from the configuration of a run, unless it was given. */
-static int loaded_take_data_file(struct trm_job *job, const char *run)
+/* Sets data.file from the configuration of a run, unless it was given. */
+static int loaded_set_data_file(struct trm_job *job, const char *run)
 {
   char *path = trm_format("%s/config.yaml", run);
   struct trm_node *config = NULL;
@@ -44,7 +44,7 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
     loaded->path = trm_format("%s/%s", path, name[i]);
     if (access(loaded->path, R_OK) == 0) {
       trm_info("%s: the checkpoint is %s", path, name[i]);
-      return loaded_take_data_file(job, path);
+      return loaded_set_data_file(job, path);
     }
     trm_free(loaded->path);
     loaded->path = NULL;
@@ -61,9 +61,9 @@ static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const
   struct trm_checkpoint *c = &loaded->checkpoint;
   const struct trm_options *o = &job->options;
   if (o->model[0] == '\0')
-    return trm_error(TRM_USAGE, "%s holds weights alone: --model=... must say what they are of", path);
+    return trm_error(TRM_USAGE, "%s holds weights alone: --model=... must name their model", path);
   if (o->data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "%s holds weights alone: --data.file=... must say what the samples are", path);
+    return trm_error(TRM_USAGE, "%s holds weights alone: --data.file=... must name a data set with the shape of its samples", path);
   struct trm_options one_row = *o;
   one_row.data.limit = 1;
   struct trm_dataset *dataset;
@@ -162,7 +162,7 @@ int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *co
   const struct trm_options *o = &job->options;
   memset(loaded, 0, sizeof *loaded);
   if (!path)
-    return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help tells the usage", command, command);
+    return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help shows the usage", command, command);
   if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
     return trm_error(TRM_USAGE, "%s: --split: \"%s\" is neither \"test\" nor \"train\"", command, split);
   TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));

@@ -17,14 +17,14 @@ static const struct {
   int (*run)(int argc, char **argv);
 } commands[] = {
   {"train", "train a model, on one rank or under mpiexec or srun", cmd_train},
-  {"plan", "what each layout of a job's ranks would take, and which is best", cmd_plan},
+  {"plan", "compare the layouts of a job: memory, messages, time", cmd_plan},
   {"eval", "evaluate a checkpoint on a data set", cmd_eval},
-  {"predict", "answer for every sample of a data set", cmd_predict},
-  {"export", "write a checkpoint's model in the formats of other programs", cmd_export},
-  {"generate", "go on with a text", cmd_generate},
+  {"predict", "write a prediction for every sample of a data set", cmd_predict},
+  {"export", "write a checkpoint's model as safetensors or ONNX", cmd_export},
+  {"generate", "continue a text with a language model", cmd_generate},
   {"data", "make, import or describe data sets", cmd_data},
-  {"report", "curves and tables of one or several runs", cmd_report},
-  {"bench", "measure products, steps, reductions and reading on this machine", cmd_bench},
+  {"report", "draw curves and tables of one or several runs", cmd_report},
+  {"bench", "measure the speed of this machine", cmd_bench},
   {"options", "list every option of a run", cmd_options},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -34,7 +34,7 @@ static void main_print_help(FILE *stream)
   fprintf(stream, "usage: trireme COMMAND [ARGUMENT...]\n\n");
   for (int i = 0; i < COMMANDS; i++)
     fprintf(stream, "  %-8s  %s\n", commands[i].name, commands[i].help);
-  fprintf(stream, "\ntrireme COMMAND --help tells more of each; man trireme tells all.\n");
+  fprintf(stream, "\ntrireme COMMAND --help describes each command; man trireme has the whole manual.\n");
 }
 
 static int main_run_command(int argc, char **argv)

@@ -171,8 +171,8 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
   const struct trm_planned *best = &planner->planned[0];
   if (!best->fits)
     return trm_error(TRM_FAILED,
-                     "parallel.layout: of %d layouts none fits a rank's part of the node's memory, %.0f MB; the "
-                     "best of them, %s, takes %.0f MB",
+                     "parallel.layout: none of %d layouts fits a rank's part of the node's memory, %.0f MB; the "
+                     "fastest, %s, takes %.0f MB",
                      planner->count, planner->limit / (1 << 20), trm_layout_text(&best->layout),
                      best->memory.total / (1 << 20));
   for (int a = 0; a < TRM_AXES; a++)
@@ -181,7 +181,7 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
   choice->zero = best->layout.zero;
   choice->schedule = best->layout.schedule;
   snprintf(choice->recompute, sizeof choice->recompute, "%s", best->layout.recompute);
-  trm_info("layout: %s, the best of %d: a step is planned to take %.1f ms and a rank %.0f MB (trireme plan shows all)",
+  trm_info("layout: %s, the best of %d: planned %.1f ms a step and %.0f MB a rank (trireme plan lists all)",
            trm_layout_text(&best->layout), planner->count, 1e3 * best->time.step_s, best->memory.total / (1 << 20));
   return TRM_OK;
 }
@@ -193,7 +193,7 @@ int planning_choose(struct trm_job *job)
   struct planning_request request = {.ranks = comm->size, .nodes = nodes, .cores = planning_node_cores(node)};
   node->ops->release(node);
   if (!nodes)
-    return trm_error(TRM_USAGE, "parallel.layout: auto is for nodes with equally many ranks");
+    return trm_error(TRM_USAGE, "parallel.layout: auto needs nodes with equal numbers of ranks");
   request.limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / node_ranks;
   struct planning planning;
   struct choice choice = {.chunks = 0};

@@ -31,7 +31,7 @@ struct svg_plot {
   int count;
 };
 
-/* How the data were drawn, for the caption. */
+/* Facts of a drawing for its caption. */
 struct svg_notes {
   size_t points, drawn; /* drawn < points: thinned to the extremes of each half pixel */
   bool logarithmic, averaged, broken, coincide;

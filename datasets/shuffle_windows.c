@@ -21,6 +21,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "loader.h"
@@ -368,7 +369,7 @@ static int shuffle_reader_start(struct loader *loader)
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  const int reason = pthread_create(&windows->thread, NULL, shuffle_reader_run, loader);
+  const int reason = trm_context_start_thread(&windows->thread, shuffle_reader_run, loader);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   windows->threaded = reason == 0;
   return reason ? trm_error(TRM_FAILED, "no thread to read ahead: %s (data.threads=0 does without)", strerror(reason))

@@ -7,20 +7,19 @@
 #include <sched.h>
 #include <time.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "mpi/real.h"
 #include "mpi/real_private.h"
 
-static bool real_polling_oversubscribed;
-
 void trm_comm_set_oversubscribed(void)
 {
-  real_polling_oversubscribed = true;
+  trm_rank_current()->oversubscribed = true;
 }
 
 bool real_is_oversubscribed(void)
 {
-  return real_polling_oversubscribed;
+  return trm_rank_current()->oversubscribed;
 }
 
 /* Sleeps an eighth of the time waited so far, at most max_s: the wait ends at most that much later. For the first
@@ -28,7 +27,7 @@ bool real_is_oversubscribed(void)
 static void real_polling_pause(double since, double max_s)
 {
   const double waited = MPI_Wtime() - since;
-  if (real_polling_oversubscribed && waited > 200e-6)
+  if (real_is_oversubscribed() && waited > 200e-6)
     nanosleep(&(struct timespec){.tv_nsec = (long)(fmin(waited / 8, max_s) * 1e9)}, NULL);
   else
     sched_yield();
@@ -87,7 +86,7 @@ void real_wait(struct trm_request **request)
 {
   struct trm_request *r = *request;
   const double since = MPI_Wtime(), max_s = r && r->collective ? 50e-6 : 1e-3;
-  while (r && !real_polling_oversubscribed && r->completed < r->count)
+  while (r && !real_is_oversubscribed() && r->completed < r->count)
     MPI_Wait(&r->mpi[r->completed++], MPI_STATUS_IGNORE);
   while (!real_test(request))
     real_polling_pause(since, max_s);

@@ -1,4 +1,4 @@
-/* The memory of a layout: the setting up of a run, rehearsed. */
+/* The memory of a layout, by a dry run of the set-up code. */
 #include <math.h>
 #include <string.h>
 
@@ -8,9 +8,8 @@
 #include "plan/layout.h"
 #include "train/pipeline.h"
 
-/* Found by measurement, with MPICH and HDF5: what the library of messages takes in a job of several ranks, and for each
- * of those on the node; what the program itself first touches while it makes a step; and what the library that writes
- * files takes for a checkpoint. */
+/* Measured bytes, with MPICH and HDF5: of MPI in a job of several ranks, and of MPI for each rank on the node; of the
+ * program during its first step; of HDF5 for a checkpoint. */
 #define PEERS_BYTES 3.5e6
 #define PEER_BYTES 0.25e6
 #define STEP_BYTES 2e6
@@ -59,7 +58,7 @@ void trm_layout_models_free(struct trm_layout_models *models)
   models->model = NULL;
 }
 
-/* -- places */
+/* -- sizes */
 
 size_t trm_layout_micro_batch_rows(const struct trm_layout_job *job, const struct trm_layout *layout)
 {
@@ -96,7 +95,8 @@ struct trm_options trm_layout_options(const struct trm_layout_job *job, const st
 
 /* -- arrays */
 
-/* The strategy's. Those of states that are in files are no memory. *pieces: its state is read piece by piece. */
+/* Counts the arrays of the strategy, without optimizer states in files (parallel.offload). *by_interval: checkpoints
+ * read its state interval by interval. */
 static int layout_memory_count_strategy(const struct trm_layout_job *job, const struct trm_layout *layout,
                                         const struct trm_model *model, struct trm_dry_run_account *account,
                                         bool *by_interval)
@@ -129,7 +129,7 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   return TRM_OK;
 }
 
-/* What the passes need, and their batches. */
+/* Counts the arrays of the passes. *batches: bytes of the batches they read. */
 static int layout_memory_count_passes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                       struct trm_layout_models *models, int stage, struct trm_dry_run_account *account,
                                       double *batches)
@@ -151,7 +151,7 @@ static int layout_memory_count_passes(const struct trm_layout_job *job, const st
   return TRM_OK;
 }
 
-/* The messages of a stage: values and gradients at both ends of each chunk. */
+/* Bytes of a stage's message buffers: values and gradients at both ends of each chunk. */
 static double layout_memory_message_bytes(const struct trm_layout_models *models, int stage, size_t rows)
 {
   const struct trm_model *model = &models->model[stage];
@@ -197,8 +197,8 @@ static double layout_memory_largest_tensor(const struct trm_model *model)
   return sizeof(float) * (double)max_count;
 }
 
-/* Rank 0 brings tensor by tensor together for checkpoints: whole, and the piece of another rank (gather.h). pieces: the
- * strategy brings those of its own ranks together, too. */
+/* Bytes with which rank 0 gathers the tensors of a checkpoint one by one: a whole one and another rank's slice
+ * (gather.h). by_interval: the strategy gathers those of its own ranks, too. */
 static double layout_memory_gather_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                          const struct trm_layout_models *models, bool by_interval)
 {
@@ -211,8 +211,7 @@ static double layout_memory_gather_bytes(const struct trm_layout_job *job, const
   return FILE_BYTES + (divided || by_interval ? layout_memory_largest_tensor(job->full_model) + slice : 0);
 }
 
-/* Between ranks that share no memory gradients travel in buckets, each to the end of a layer (mpi/sync): the library of
- * messages takes as much again as the largest, to add. */
+/* Bytes that MPI takes to add the largest bucket of gradients (mpi/sync). Ranks that share memory have no buckets. */
 static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const struct trm_layout *layout,
                                          const struct trm_model *model)
 {
@@ -251,7 +250,7 @@ static int layout_memory_of_stage(const struct trm_layout_job *job, const struct
                (double)(account.bytes[TRM_MEMORY_BUFFERS] + account.bytes[TRM_MEMORY_UNITS]) +
                trm_layout_tied_bytes(models, stage, 0) +
                layout_memory_message_bytes(models, stage, trm_layout_micro_batch_rows(job, layout)) +
-               fmax(layout_memory_bucket_bytes(job, layout, &models->model[stage]), /* never at the same time */
+               fmax(layout_memory_bucket_bytes(job, layout, &models->model[stage]), /* not at the same time */
                     stage ? 0 : layout_memory_gather_bytes(job, layout, models, by_interval)),
              [TRM_LAYOUT_DATA] = windows * job->nodes / job->ranks + batches,
              [TRM_LAYOUT_PROGRAM] = (double)job->budget->part[TRM_BUDGET_PROGRAM] + STEP_BYTES +

@@ -1,69 +1,71 @@
-/* The time of a step: how the actions of all stages (stage_cost.h) fit together. */
+/* The time of a step: a simulation of the stages, each at its list of actions (train/pipeline_schedule.h). */
 #include <math.h>
 
 #include "core/memory.h"
 #include "plan/layout.h"
 #include "plan/stage_cost.h"
 
-/* Ranks of a node that compute without sharing a core. */
+/* Number of ranks of a node that can compute without sharing a core. */
 static int layout_time_parallel_ranks(const struct trm_layout_job *job)
 {
   return job->cores > job->threads ? job->cores / job->threads : 1;
 }
 
-/* A stage on its way through its actions. */
+/* The state of a stage. */
 struct stage_cursor {
   struct trm_action *action;
   int count, next;
   bool running;
-  double remaining_s;  /* seconds of the action at a whole core */
-  double busy_s;  /* in which it ran */
+  double remaining_s; /* of the running action, on a core of its own */
+  double busy_s;      /* time in which actions ran */
 };
 
 struct simulation {
   struct cost_context ctx;
   struct stage_cost *stage; /* (stages) */
-  struct stage_cursor *cursor;    /* likewise */
-  double *end_s;            /* (2, pieces, micros): when the value, or its gradient, is there; infinite: not yet */
+  struct stage_cursor *cursor; /* (stages) */
+  double *end_s; /* (2, virtual stages, micro-batches) arrival of the output, of the input gradient; INFINITY: not yet */
   double now_s;
 };
 
-static double *layout_time_end_of(const struct simulation *r, int direction, int piece, int micro)
+static double *layout_time_end_of(const struct simulation *r, int direction, int virtual_stage, int micro)
 {
   const struct trm_schedule *schedule = &r->ctx.models->schedule;
-  return &r->end_s[(direction * schedule->stages * schedule->chunks + piece) * r->ctx.micros + micro];
+  return &r->end_s[(direction * schedule->stages * schedule->chunks + virtual_stage) * r->ctx.micros + micro];
 }
 
-/* When what the action needs is there. */
+/* The time at which the action's input has arrived. */
 static double layout_time_ready_at(const struct simulation *r, int stage, const struct trm_action *action)
 {
   const struct trm_schedule *schedule = &r->ctx.models->schedule;
-  const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
+  const int virtual_stages = schedule->stages * schedule->chunks;
+  const int virtual_stage = action->chunk * schedule->stages + stage;
   if (action->kind == TRM_FORWARD)
-    return piece ? *layout_time_end_of(r, 0, piece - 1, action->micro) : 0;
-  return piece + 1 < pieces ? *layout_time_end_of(r, 1, piece + 1, action->micro)
-                            : *layout_time_end_of(r, 0, piece, action->micro);
+    return virtual_stage ? *layout_time_end_of(r, 0, virtual_stage - 1, action->micro) : 0;
+  return virtual_stage + 1 < virtual_stages ? *layout_time_end_of(r, 1, virtual_stage + 1, action->micro)
+                                            : *layout_time_end_of(r, 0, virtual_stage, action->micro);
 }
 
-/* A message and its copies into and out of its buffer. */
+/* Seconds of the message that carries the action's result to the next stage, its copies included. */
 static double layout_time_transfer_seconds(const struct simulation *r, int stage, const struct trm_action *action)
 {
   const struct cost_context *c = &r->ctx;
   const struct trm_schedule *schedule = &c->models->schedule;
-  const int pieces = schedule->stages * schedule->chunks, piece = action->chunk * schedule->stages + stage;
+  const int virtual_stages = schedule->stages * schedule->chunks;
+  const int virtual_stage = action->chunk * schedule->stages + stage;
   const bool forward = action->kind == TRM_FORWARD;
-  const int to_piece = forward ? piece + 1 : piece; /* the piece whose entry it crosses */
-  if (to_piece == 0 || to_piece == pieces)
+  const int to_stage = forward ? virtual_stage + 1 : virtual_stage; /* its input, or the gradient of that, is the message */
+  if (to_stage == 0 || to_stage == virtual_stages)
     return 0;
-  const double bytes = r->stage[to_piece % schedule->stages].message_bytes[to_piece / schedule->stages];
+  const double bytes = r->stage[to_stage % schedule->stages].message_bytes[to_stage / schedule->stages];
   const int stage_ranks = c->layout->size[TRM_AXIS_DATA] * c->layout->size[TRM_AXIS_TENSOR];
   const int node_size = c->job->ranks / c->job->nodes;
   const int from_node = stage * stage_ranks / node_size,
-            to_node = (forward ? to_piece : to_piece - 1) % schedule->stages * stage_ranks / node_size;
+            to_node = (forward ? to_stage : to_stage - 1) % schedule->stages * stage_ranks / node_size;
   return stage_message_seconds(c, bytes, from_node == to_node);
 }
 
-/* Begins what can begin. Returns when the next one that waits for something known may. */
+/* Starts every action that can run now. Returns the earliest known time at which another one can. */
 static double layout_time_start_actions(struct simulation *r)
 {
   double next = INFINITY;
@@ -89,14 +91,14 @@ static int layout_time_clamp(int value, int max)
   return value < 0 ? 0 : value < max ? value : max;
 }
 
-/* Numbers in [0, below) that leave `rest` when divided by `by`. */
+/* Count of numbers in [0, below) that are congruent to `remainder`. */
 static int layout_time_count_congruent(int below, int modulus, int remainder)
 {
   return below > remainder ? (below - remainder + modulus - 1) / modulus : 0;
 }
 
-/* How much of a core the slowest rank of a stage has. Ranks of a node beyond its cores share them, rank by rank in
- * turn, and stay there: a rank that waits polls, so that no core ever looks idle to the system. */
+/* The share of a core that the slowest rank of a stage has. Where a node has more ranks than cores, rank r computes on
+ * core r modulo cores: ranks that wait poll, so the system sees no idle core to move a rank to. */
 static double layout_time_core_share(const struct simulation *r, int stage)
 {
   const struct cost_context *c = &r->ctx;
@@ -145,7 +147,7 @@ static void layout_time_finish_actions(struct simulation *r)
   }
 }
 
-/* Seconds until the gradients of all stages are complete. */
+/* Runs the simulation. Returns the time at which the gradients of all stages are complete. */
 static double layout_time_simulate(struct simulation *r)
 {
   for (;;) {
@@ -160,7 +162,7 @@ static double layout_time_simulate(struct simulation *r)
   }
 }
 
-/* The step as the busiest stage has it. */
+/* Sets the times of the passes: computation and communication of the busiest stage, and the rest as pipeline. */
 static void layout_time_of_passes(struct simulation *r, struct trm_layout_time *time)
 {
   const struct trm_schedule *schedule = &r->ctx.models->schedule;

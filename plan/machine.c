@@ -27,7 +27,7 @@ void trm_machine_free(struct trm_machine *machine)
 void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work)
 {
   const size_t count = (size_t)machine->works;
-  if ((count & (count - 1)) == 0) { /* powers of two: room for as many again */
+  if ((count & (count - 1)) == 0) { /* a power of two: the capacity is reached */
     struct trm_machine_work *larger = trm_alloc((count ? 2 * count : 1) * sizeof *larger, "figures of the machine");
     if (count)
       memcpy(larger, machine->work, count * sizeof *larger);
@@ -37,7 +37,7 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
   machine->work[machine->works++] = *work;
 }
 
-/* How much work it is, in comparison with others of its name. */
+/* The size of work, to compare it with other work of its name. */
 static double machine_work_size(double flop, double bytes)
 {
   return flop > 0 ? flop : bytes;
@@ -48,8 +48,7 @@ static double machine_log_distance(double a, double b)
   return a > 0 && b > 0 ? fabs(log(a / b)) : 0;
 }
 
-/* In size; of layers that compute as much, in the bytes of their values: narrow ones with many rows are not as fast as
- * wide ones with few. */
+/* Orders by size, then by bytes: of two layers with as many operations, the narrow one with many rows is slower. */
 static const struct trm_machine_work *machine_nearest_work(const struct trm_machine *machine, const char *name,
                                                            double flop, double bytes)
 {
@@ -126,13 +125,13 @@ int trm_machine_write(const struct trm_machine *machine, const char *path)
   return TRM_OK;
 }
 
-/* A figure above 0. */
+/* Reads a number that must be above 0. */
 static int machine_read_number(const struct trm_node *map, const char *path, const char *key, double *value)
 {
   *value = trm_node_number(trm_node_get(map, key), NAN);
   if (!(*value > 0) || !isfinite(*value))
     return trm_error(TRM_USAGE,
-                     "%s: %s is missing, or no number above 0 (trireme plan --calibrate=FILE writes such a file)", path,
+                     "%s: %s is missing or not above 0 (trireme plan --calibrate=FILE writes such a file)", path,
                      key);
   return TRM_OK;
 }
@@ -160,7 +159,7 @@ static int machine_read_document(struct trm_machine *machine, const struct trm_n
   TRM_CHECK(machine_read_number(root, path, "cores", &cores));
   TRM_CHECK(machine_read_number(root, path, "threads", &threads));
   if (cores >= 1e6 || threads >= 1e6)
-    return trm_error(TRM_USAGE, "%s: no machine has so many cores or threads", path);
+    return trm_error(TRM_USAGE, "%s: cores or threads: too many", path);
   machine->cores = (int)cores;
   machine->threads = (int)threads;
   TRM_CHECK(machine_read_number(root, path, "message_s", &machine->message_latency_s));
@@ -170,7 +169,7 @@ static int machine_read_document(struct trm_machine *machine, const struct trm_n
   const struct trm_node *measured = trm_node_get(root, "messages_measured"), *list = trm_node_get(root, "work");
   machine->messages_measured = measured && measured->text && strcmp(measured->text, "true") == 0;
   if (!list || list->kind != TRM_NODE_LIST || !list->first)
-    return trm_error(TRM_USAGE, "%s: there is no list of work", path);
+    return trm_error(TRM_USAGE, "%s: work: no list", path);
   for (const struct trm_node *node = list->first; node; node = node->next)
     TRM_CHECK(machine_read_work(machine, node, path));
   return TRM_OK;

@@ -38,7 +38,7 @@ void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work 
  * bytes); 0 if nothing of that name was measured. backward: seconds of the backward pass; may be NULL. */
 double trm_machine_seconds(const struct trm_machine *machine, const char *name, double flop, double bytes,
                            double *backward);
-/* Whether work of exactly this size was measured. */
+/* True if work of exactly this size was measured. */
 bool trm_machine_has(const struct trm_machine *machine, const char *name, double flop, double bytes);
 
 /* -- measuring (machine_measure.c) */

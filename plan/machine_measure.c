@@ -1,6 +1,6 @@
-/* Work of all kinds, done and timed: by as many threads at once as ranks will compute on a node, for they share its
- * memory and its caches. Where a rank has one thread its processor time counts: whoever else works on this machine at
- * the moment takes none of it. */
+/* Measures layers, losses and array operations. As many threads work at once as ranks will compute on a node, because
+ * they share its memory and caches. Where a rank has one thread, its processor time is measured, which other processes
+ * do not add to. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,8 +14,8 @@
 #include "plan/machine.h"
 
 enum { MIN_REPEATS = 3, MAX_REPEATS = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
-#define TARGET_S 0.02 /* for one kind of work */
-#define FILL_VALUE 0.01f   /* what arrays are filled with: an array of zeros may be no memory at all */
+#define TARGET_S 0.02    /* seconds for one kind of work */
+#define FILL_VALUE 0.01f /* of arrays: pages of zeros may not be in memory */
 
 static double measure_clock(const struct trm_device *device)
 {
@@ -24,9 +24,9 @@ static double measure_clock(const struct trm_device *device)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* -- doing something several times, on several threads */
+/* -- repeated work on several threads */
 
-/* One thread's arrays for a piece of work, and the work. */
+/* The work of one thread, and its arrays. */
 struct trial {
   struct trm_device *device;
   void *array[ARRAYS];
@@ -41,7 +41,7 @@ struct trial {
   float *x, *y, *dy, *dx, *workspace;
   size_t n;
 
-  bool has_backward; /* there is a backward */
+  bool has_backward;
   int status;
   double seconds[2];
 };
@@ -63,13 +63,13 @@ static int measure_compare_seconds(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* The median. The first time is not counted. */
+/* The median of the repetitions; a first one is not counted. */
 static double measure_median(struct trial *trial, bool backward)
 {
   double seconds[MAX_REPEATS];
   int count = 0;
   trial->run(trial, backward);
-  trial->device->ops->sync(trial->device); /* a failure comes again */
+  trial->device->ops->sync(trial->device); /* failures are reported again by the next sync */
   const double begin = measure_clock(trial->device);
   while (count < MIN_REPEATS || (count < MAX_REPEATS && measure_clock(trial->device) - begin < TARGET_S)) {
     const double before = measure_clock(trial->device);
@@ -94,7 +94,7 @@ static void *measure_run_trial(void *context)
   return NULL;
 }
 
-/* Runs copies of the trial, one a device; took: means over them. */
+/* Runs copies of the trial on all devices at once. took: the means of their seconds. */
 static int measure_run_trials(struct trm_machine_bench *bench, const struct trial *prototype, double seconds[2])
 {
   const size_t n = (size_t)bench->devices;
@@ -175,7 +175,7 @@ static int measure_layer_open(struct trial *trial)
     trial->tied.parameters = 1;
     TRM_CHECK(measure_alloc_parameters(trial, &trial->tied));
   }
-  float *values; /* input, output and the gradient of it; that of the input is in the place of the input */
+  float *values; /* x, y and dy; dx takes the place of x */
   const bool in_place = layer->ops->in_place;
   TRM_CHECK(measure_alloc_array(trial, in + 2 * out + (in_place ? 0 : in), &values));
   trial->x = layer->from < 0 && layer->from != TRM_FROM_NONE ? (float *)trial->input.dense : values;
@@ -267,8 +267,7 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 
 /* -- arrays */
 
-/* Elements of arrays that caches hold, and of such as none does: what a step does with whole arrays finds nothing of
- * them in a cache, after the passes. */
+/* Elements of arrays within and beyond the caches. After the passes, a step finds no part of its flat arrays in them. */
 static const size_t array_sizes[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
 
 static int measure_arrays_open(struct trial *trial)
@@ -331,7 +330,7 @@ int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_b
   TRM_CHECK(measure_array(machine, bench, "sum", 3, measure_sum_run, optimizer));
   TRM_CHECK(measure_array(machine, bench, "copy", 2, measure_copy_run, optimizer));
   TRM_CHECK(measure_array(machine, bench, "update", 3 + 2.0 * optimizer->states, measure_update_run, optimizer));
-  if (!machine->messages_measured) { /* into shared memory, out of it, and what is done with it */
+  if (!machine->messages_measured) { /* estimate: a copy into shared memory and one out of it */
     const double bytes = 1 << 20;
     machine->message_bytes_per_s = bytes / (3 * trm_machine_seconds(machine, "copy", 0, bytes, NULL));
   }

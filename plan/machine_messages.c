@@ -1,4 +1,4 @@
-/* Messages between two ranks of a node, timed: single ones, and what the ranks of an axis do together. */
+/* Measures messages and collectives between two ranks of a node. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,14 +7,15 @@
 #include "core/memory.h"
 #include "plan/machine.h"
 
-enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* of an array: more than the caches hold of two */
+enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* of an array: two are larger than the caches */
 
-/* A piece of work of both ranks on `n` floats. */
+/* The pair of ranks and its arrays. */
 struct message_bench {
   struct trm_comm *comm;
   struct trm_axis *axis;
   float *from, *to; /* (FLOATS) */
 };
+/* An operation of both ranks on n floats. */
 typedef void message_operation(const struct message_bench *m, float *from, float *to, size_t n);
 
 static void messages_exchange(const struct message_bench *m, float *from, float *to, size_t n)
@@ -50,7 +51,7 @@ static void messages_axis_allreduce(const struct message_bench *m, float *from, 
   trm_axis_allreduce(m->axis, from, n);
 }
 
-/* Rows of a value: their parts lie apart. */
+/* Rows of a value whose columns are sharded. */
 static size_t messages_axis_rows(size_t n)
 {
   return n < 4096 ? 1 : 64;
@@ -72,11 +73,11 @@ static int messages_compare_seconds(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* A kind of meeting with a value of n floats, and how long it took. */
+/* One operation on n floats, and its seconds. */
 struct timed_operation {
   const char *name;
   message_operation *run;
-  size_t n, offset; /* at: where the arrays of the next time are; layers, too, have others each time */
+  size_t n, offset; /* offset: of the arrays of the next round; layers have other arrays each time, too */
   double seconds[ROUNDS];
 };
 
@@ -91,14 +92,14 @@ static void messages_time_once(const struct message_bench *m, struct timed_opera
   t->offset = t->offset + 2 * t->n <= FLOATS ? t->offset + t->n : 0;
 }
 
-/* A low quartile: others at work on the node are not to count. */
+/* The lower quartile, which other work on the node disturbs least. */
 static double messages_low_quartile(struct timed_operation *t)
 {
   qsort(t->seconds, ROUNDS, sizeof *t->seconds, messages_compare_seconds);
   return t->seconds[ROUNDS / 4];
 }
 
-/* Of the pair; found by rank 0. All kinds in each round, so that a bad moment falls on one round of each. */
+/* Collective over the pair. Measures all operations in each round, so that a disturbance falls on one round of each. */
 static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *pair, struct trm_axis *axis)
 {
   static const struct {
@@ -124,7 +125,7 @@ static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *
   for (int k = 0; k < KINDS; k++)
     for (int i = 0; i < SIZES && (axis->device->host_memory || strncmp(kinds[k].name, "axis", 4) != 0); i++)
       timed[count++] = (struct timed_operation){.name = kinds[k].name, .run = kinds[k].run, .n = sizes[i]};
-  memset(m.from, 0, FLOATS * sizeof(float)); /* so that they are memory */
+  memset(m.from, 0, FLOATS * sizeof(float)); /* so that its pages are in memory */
   memset(m.to, 0, FLOATS * sizeof(float));
   for (int round = -2; round < ROUNDS; round++)
     for (int i = 0; i < count; i++)

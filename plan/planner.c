@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -14,25 +15,25 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
                                  const struct trm_planner_request *request)
 {
   if (request->ranks < 1 || request->nodes < 1 || request->ranks % request->nodes != 0)
-    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each node must have as many, and at least one",
+    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: every node must have the same number of ranks, at least one",
                      request->ranks, request->nodes);
   if (o->data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "data.file: no data set named: a plan needs the shape of its samples");
+    return trm_error(TRM_USAGE, "data.file: no data set named; a plan needs the shape of its samples");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
   if (modules->strategy->next_batch)
     return trm_error(TRM_USAGE,
-                     "strategy.name: %s exchanges whole models, so there is no layout to choose: only sync has",
+                     "strategy.name: %s has no layouts to choose from; only sync has",
                      o->strategy.name);
   if (o->run.lanes > 0)
-    return trm_error(TRM_USAGE, "run.lanes: layouts are planned for batches that ranks divide, not for lanes");
+    return trm_error(TRM_USAGE, "run.lanes: lanes are not planned; leave run.lanes out");
   if (o->parallel.schedule == TRM_PIPEDREAM || o->parallel.schedule == TRM_2BW)
-    return trm_error(TRM_USAGE, "parallel.schedule: %s is asynchronous; layouts are planned that give one rank's curve",
+    return trm_error(TRM_USAGE, "parallel.schedule: %s is asynchronous; only synchronous schedules are planned",
                      trm_choice_text("parallel.schedule", o->parallel.schedule));
   return TRM_OK;
 }
 
-/* As a run does; the test split takes memory, too. */
+/* Opens the splits as a run does. */
 static int planner_open_data(struct trm_planner *p)
 {
   const struct trm_options *o = p->job.options;
@@ -91,7 +92,7 @@ void trm_planner_close(struct trm_planner *p)
 
 /* -- lists that grow */
 
-/* Room for one more. */
+/* Grows the list by one. */
 static void *planner_grow_list(void *list, int count, size_t element)
 {
   if (count & (count - 1))
@@ -127,7 +128,7 @@ static int planner_measure(struct trm_planner *p, struct trm_machine_bench *benc
   return TRM_OK;
 }
 
-/* *planned: room for the figures. TRM_USAGE: there is no such layout. */
+/* Computes the figures of a layout. TRM_USAGE: there is no such layout. */
 static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
 {
   struct trm_layout_models models;
@@ -142,14 +143,14 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
   return status;
 }
 
-/* Does recomputing save anything? */
+/* Whether recomputation saves memory. */
 static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
 {
   return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
 }
 
-/* Is it as one of the layouts from `first` on, in all but the name? Where ranks share memory, levels of parallel.zero
- * do the same. */
+/* Whether a layout from `first` on has the same figures: where ranks share memory, some levels of parallel.zero are
+ * equal. */
 static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
 {
   for (int i = first; i < p->count; i++)
@@ -158,8 +159,8 @@ static bool planner_is_duplicate(const struct trm_planner *p, int first, const s
   return false;
 }
 
-/* One division, schedule and level: without recomputing, and with. first: of the planned ones of other levels.
- * *possible: there is such a division. */
+/* Adds the layouts of one grid, schedule and level, without and with recomputation. first: the first planned layout of
+ * the other levels. *possible: the grid exists. */
 static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout,
                                   int first, bool *possible)
 {
@@ -186,7 +187,7 @@ static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_benc
   return TRM_OK;
 }
 
-/* All levels of parallel.zero. */
+/* Adds the layouts of all levels of parallel.zero. */
 static int planner_add_schedule(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout)
 {
   const int last = layout.size[TRM_AXIS_DATA] > 1 ? 3 : 0, first = p->count;
@@ -208,7 +209,7 @@ static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *ben
     return TRM_OK;
   }
   TRM_CHECK(planner_add_schedule(p, bench, layout));
-  if (stages == 1 || o->train.accumulate == 1) /* one micro-batch goes through in one way */
+  if (stages == 1 || o->train.accumulate == 1) /* with one micro-batch all schedules are equal */
     return TRM_OK;
   layout.schedule = TRM_GPIPE;
   TRM_CHECK(planner_add_schedule(p, bench, layout));
@@ -242,7 +243,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
       if (ranks % (tensors * stages) == 0)
         TRM_CHECK(planner_add_grid(planner, bench, ranks / tensors / stages, stages, tensors));
   if (planner->count == 0)
-    return trm_error(TRM_USAGE, "plan: there is no layout for %d ranks: %s", ranks,
+    return trm_error(TRM_USAGE, "plan: no layout for %d ranks: %s", ranks,
                      planner->refusals ? planner->refused[0].reason : "");
   qsort(planner->planned, (size_t)planner->count, sizeof *planner->planned, planner_compare);
   return TRM_OK;
@@ -252,19 +253,20 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
 
 const char *trm_layout_text(const struct trm_layout *layout)
 {
-  static _Thread_local char text[200];
+  enum { BYTES = 200 };
+  char *text = trm_context_text();
   const int *size = layout->size;
-  int used = snprintf(text, sizeof text, "data %d x pipeline %d x tensor %d", size[TRM_AXIS_DATA],
+  int used = snprintf(text, BYTES, "data %d x pipeline %d x tensor %d", size[TRM_AXIS_DATA],
                       size[TRM_AXIS_PIPELINE], size[TRM_AXIS_TENSOR]);
   if (size[TRM_AXIS_PIPELINE] > 1)
-    used += snprintf(text + used, sizeof text - (size_t)used, ", %s",
+    used += snprintf(text + used, BYTES - (size_t)used, ", %s",
                      trm_choice_text("parallel.schedule", layout->schedule));
   if (layout->chunks > 1)
-    used += snprintf(text + used, sizeof text - (size_t)used, " of %d chunks", layout->chunks);
+    used += snprintf(text + used, BYTES - (size_t)used, " of %d chunks", layout->chunks);
   if (layout->zero)
-    used += snprintf(text + used, sizeof text - (size_t)used, ", zero %d", layout->zero);
+    used += snprintf(text + used, BYTES - (size_t)used, ", zero %d", layout->zero);
   if (strcmp(layout->recompute, "none") != 0)
-    snprintf(text + used, sizeof text - (size_t)used, ", recompute %.20s", layout->recompute);
+    snprintf(text + used, BYTES - (size_t)used, ", recompute %.20s", layout->recompute);
   return text;
 }
 
@@ -277,7 +279,7 @@ static int planner_set_number(struct trm_options *options, const char *name, int
 
 int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout)
 {
-  char recompute[24]; /* the layout's may be the option's */
+  char recompute[24]; /* layout->recompute may be the option's own text */
   snprintf(recompute, sizeof recompute, "%s", layout->recompute);
   TRM_CHECK(planner_set_number(options, "parallel.data", layout->size[TRM_AXIS_DATA]));
   TRM_CHECK(planner_set_number(options, "parallel.pipeline", layout->size[TRM_AXIS_PIPELINE]));

@@ -1,4 +1,4 @@
-/* Nothing is taken to happen behind computation: on a node messages need the cores, too. */
+/* The cost of a stage. Communication is not overlapped with computation: on a node it needs the cores, too. */
 #include "plan/stage_cost.h"
 
 #include <math.h>
@@ -7,14 +7,14 @@
 
 #include "core/status.h"
 
-/* -- moving and adding */
+/* -- communication */
 
 static double stage_cost_memory_op(const struct cost_context *c, const char *name, double bytes)
 {
   return bytes > 0 ? trm_machine_seconds(c->machine, name, 0, bytes, NULL) : 0;
 }
 
-/* Messages of so many bytes in all, one after the other in `turns`, on a node or between nodes. */
+/* Seconds of messages of `bytes` in all, in `rounds` one after the other. */
 static double stage_cost_transfer(const struct cost_context *c, double rounds, double bytes, bool on_node)
 {
   const struct trm_machine *m = c->machine;
@@ -22,8 +22,8 @@ static double stage_cost_transfer(const struct cost_context *c, double rounds, d
                  : rounds * m->network_latency_s + bytes / m->network_bytes_per_s;
 }
 
-/* What ranks do together with a value of so many bytes, whole: "all sum", "all gather", "sum scatter". Where it was
- * measured, with two ranks of a node, R ranks move and add (R - 1) / R in place of 1 / 2. */
+/* Seconds of a collective ("all sum", "all gather", "sum scatter") on a whole value of `bytes`. A measurement of two
+ * ranks is scaled to R ranks, which move and add (R - 1) / R of the value in place of 1 / 2. */
 static double stage_cost_collective(const struct cost_context *c, const char *name, double ranks, double bytes,
                                     bool on_node)
 {
@@ -43,8 +43,8 @@ static bool stage_cost_tensor_on_node(const struct cost_context *c)
   return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
 }
 
-/* The ranks of the tensor axis with a value of so many bytes, whole: as measured, or as messages, whose parts are
- * packed and unpacked. */
+/* Seconds of a collective of the tensor axis on a whole value of `bytes`: as measured, or as messages of which `packed`
+ * bytes are packed and unpacked. */
 static double stage_cost_axis_collective(const struct cost_context *c, const char *measured, const char *messages,
                                          double bytes, double packed)
 {
@@ -55,7 +55,7 @@ static double stage_cost_axis_collective(const struct cost_context *c, const cha
                   : stage_cost_collective(c, messages, ranks, bytes, on_node) + stage_cost_memory_op(c, "copy", packed);
 }
 
-/* What happens to such a value. *traffic grows. */
+/* Seconds of a resharding on the tensor axis. Adds the bytes received to *traffic. */
 static double stage_cost_reshard(const struct cost_context *c, enum trm_reshard reshard, double bytes, double *traffic)
 {
   const double ranks = c->layout->size[TRM_AXIS_TENSOR], others = (ranks - 1) / ranks * bytes;
@@ -113,7 +113,7 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
   if (layer->grad_input_partial && layer->needs_dx)
     comm[1] += stage_cost_reshard(c, TRM_RESHARD_ALL_REDUCE, stage_cost_layer_bytes(c, &layer->in), &traffic[1]);
   const int extra_consumers = stage_cost_consumers(model, i) - 1;
-  if (extra_consumers > 0 && layer->needs_dy) /* the gradients that they give are added */
+  if (extra_consumers > 0 && layer->needs_dy) /* their gradients are added */
     seconds[1] += extra_consumers * stage_cost_memory_op(c, "sum", 3 * out);
   const bool recompute = trm_model_recomputes(model, i);
   forward->compute += seconds[0];
@@ -132,22 +132,24 @@ static void stage_cost_loss(const struct cost_context *c, const struct trm_model
   if (!last->is_output)
     return;
   stage->cost[1][chunk].compute += stage_cost_memory_op(c, name, 2 * stage_cost_layer_bytes(c, &last->out));
-  if (last->output_sharded) { /* a few words of each row, of all ranks */
+  if (last->output_sharded) { /* a few words of each row are gathered */
     const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_FIELDS;
     stage->cost[1][chunk].tensor +=
       stage_cost_reshard(c, TRM_RESHARD_ALL_GATHER, words * c->layout->size[TRM_AXIS_TENSOR], &stage->tensor_bytes);
   }
 }
 
-/* -- the data axis: as the methods in mpi/sync do it */
+/* -- the data axis, as in mpi/sync */
 
 struct data_axis {
-  double ranks, node_ranks, groups; /* of the axis; that share memory; those groups */
-  bool on_node;                  /* the axis is on one node */
-  bool in_place;              /* shared memory, and sharded arrays that stand there */
-  bool sharded;               /* by parallel.zero */
-  double shards;             /* ranks that divide the arrays among them */
-  double bytes;               /* of a flat array */
+  double ranks;      /* of the axis */
+  double node_ranks; /* that share memory */
+  double groups;     /* of ranks that share memory */
+  bool on_node;      /* the axis is on one node */
+  bool in_place;     /* sharded arrays are in shared memory */
+  bool sharded;      /* by parallel.zero */
+  double shards;     /* ranks that an array is sharded over */
+  double bytes;      /* of a flat array */
 };
 
 static struct data_axis stage_cost_data_axis(const struct cost_context *c, const struct trm_model *model)
@@ -176,7 +178,7 @@ static double stage_cost_update(const struct cost_context *c, const struct trm_m
   return norm + stage_cost_memory_op(c, "update", (3 + 2.0 * optimizer.states) * bytes);
 }
 
-/* Between groups each rank has 1 / near of the sum of its own; the ranks of a node share its network. */
+/* Seconds of the sum between groups: each rank has 1 / node_ranks of its group's sum; a node's ranks share its network. */
 static double stage_cost_between_groups(const struct cost_context *c, const struct data_axis *d)
 {
   if (d->on_node)
@@ -186,7 +188,7 @@ static double stage_cost_between_groups(const struct cost_context *c, const stru
            : 0;
 }
 
-/* Of an array, unit by unit, the ranks that divide it get what they have not, or send what is not theirs. */
+/* Seconds of an all-gather or reduce-scatter of a sharded array, unit by unit. */
 static double stage_cost_exchange_shards(const struct cost_context *c, const struct data_axis *d, const char *name)
 {
   const int node_ranks = trm_layout_node_ranks(c->job, c->layout);
@@ -198,8 +200,8 @@ static double stage_cost_exchange_shards(const struct cost_context *c, const str
                                            : 0);
 }
 
-/* Shards between ranks that share no memory: weights are gathered, gradients summed and scattered, with level 1 once a
- * step, above it in each micro-batch. */
+/* Adds the cost of parallel.zero between ranks that share no memory: all-gathers of weights and reduce-scatters of
+ * gradients, at level 1 once a step, above it in each micro-batch. */
 static void stage_cost_zero(const struct cost_context *c, const struct data_axis *d, struct stage_cost *stage,
                             double micro[2])
 {
@@ -251,7 +253,7 @@ static void stage_cost_data_parallel(const struct cost_context *c, const struct 
 
 /* -- a stage */
 
-/* Gradients that are summands, once a batch or, where a parameter provider has the arrays, once a pass. */
+/* Adds the all-reduces of partial gradients: once a batch, or once a pass where a parameter provider has the arrays. */
 static void stage_cost_partial_gradients(const struct cost_context *c, const struct trm_model *model,
                                          struct stage_cost *stage)
 {
@@ -265,7 +267,7 @@ static void stage_cost_partial_gradients(const struct cost_context *c, const str
   }
 }
 
-/* Weights that several stages hold: each sends its gradient to the others, and adds all. */
+/* Adds the cost of tied weights: each stage sends its gradient to the others and adds all. */
 static void stage_cost_tied_weights(const struct cost_context *c, int s, struct stage_cost *stage)
 {
   const double all = trm_layout_tied_bytes(c->models, s, 0), others = trm_layout_tied_bytes(c->models, s, 1);

@@ -136,6 +136,7 @@ tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_refer
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
+	tests/check_statics.sh \
 	tests/installed.sh \
 	tests/readme.sh \
 	tests/bad_input.sh \

@@ -59,6 +59,10 @@ m="--model=mlp 784-16-10 relu"
 # -- commands and options
 bad 2 'trian.*train' trian
 bad 2 'unknown option "train.bacth".*"train.batch"' $train "$m" --train.bacth=8 --run.dir=x
+bad 2 'train: --lr: unknown option; did you mean --optim.lr=0.1?' $train "$m" --lr=0.1
+bad 2 'train: --optim.lr: needs a value: --optim.lr=0.1' $train "$m" --optim.lr 0.1
+bad 2 'train: --optim.lr: needs a value: --optim.lr=0.1' train --optim.lr 0.1 "$m"
+bad 2 'train: --optim.lr: needs a value: --optim.lr=\.\.\.' $train "$m" --optim.lr --data.pad=2
 bad 2 'run.slow: "0:2;1:3" is not RANK:FACTOR' $train "$m" '--run.slow=0:2;1:3' --run.dir=x
 bad 2 'run.slow: there is no rank 1, the job has 1 rank: 0' $train "$m" --run.slow=1:2 --run.dir=x
 bad 2 'run.slow: rank 0 cannot take 0.5 times its time' $train "$m" --run.slow=0:0.5 --run.dir=x

@@ -72,29 +72,29 @@ rows() {
   wc -l < rows.json
 }
 for ranks in 2 3; do
-  launch $ranks "$TRIREME" bench rma --repeat=1 --naps=100,300 --json > out.json || fail "bench rma, $ranks ranks"
+  launch $ranks "$TRIREME" bench rma --repeat=1 --sleep=100,300 --json > out.json || fail "bench rma, $ranks ranks"
   figures ranks bytes latency_s gb_per_s
   for window in mpi shared; do
     operations="get put accumulate"
     targets="idle busy"
     if [ $window = shared ]; then operations="$operations add"; else targets="$targets helper"; fi
     for target in $targets; do
-      naps=1
-      [ "$target" = helper ] && naps=2
+      rows=1
+      [ "$target" = helper ] && rows=2
       for operation in $operations; do
         for bytes in 8 4096 262144 4194304; do
           [ "$(rows "\"window\":\"$window\"" "\"operation\":\"$operation\"" "\"target\":\"$target\"" \
-            "\"bytes\":$bytes,")" -eq $naps ] ||
-            { cat out.json; fail "bench rma: $window $operation of $bytes bytes, $target: not $naps"; }
+            "\"bytes\":$bytes,")" -eq $rows ] ||
+            { cat out.json; fail "bench rma: $window $operation of $bytes bytes, $target: not $rows"; }
         done
       done
       [ "$(rows "\"window\":\"$window\"" '"operation":"fetch_add"' "\"target\":\"$target\"" \
-        '"bytes":8,')" -eq $naps ] ||
-        { cat out.json; fail "bench rma: $window fetch_add, $target: not $naps"; }
+        '"bytes":8,')" -eq $rows ] ||
+        { cat out.json; fail "bench rma: $window fetch_add, $target: not $rows"; }
     done
   done
-  [ "$(rows '"nap_us":100,')" -eq 13 ] && [ "$(rows '"nap_us":300,')" -eq 13 ] ||
-    { cat out.json; fail "bench rma: naps"; }
+  [ "$(rows '"sleep_us":100,')" -eq 13 ] && [ "$(rows '"sleep_us":300,')" -eq 13 ] ||
+    { cat out.json; fail "bench rma: times of sleep"; }
   grep -v '"target":"idle"' out.json > computing.json
   mv computing.json out.json
   figures speed quiet_speed
@@ -147,7 +147,7 @@ refused 'did you mean "step"' stp
 refused 'did you mean --shapes' gemm --shape=3x3x3
 refused 'needs two ranks' rma
 refused 'wants two ranks' service
-refused 'at "5ms"' rma --naps=100,5ms
+refused 'at "5ms"' rma --sleep=100,5ms
 refused 'at "3x4"' gemm --shapes=3x4
 refused 'did you mean "optim.lr"' step --optim.lt=1
 refused 'must have sparse rows of two classes' hogwild --data.file=digits.h5

@@ -27,7 +27,7 @@ generate() { "$TRIREME" generate "$@" --parallel.threads=1 --log.quiet=yes; }
 # right NAME TEXT: TEXT is part of the ring, and long
 right() {
   case "$ring$ring$ring$ring" in
-    *"$2"*) pass "$1: goes on as it must: $2" ;;
+    *"$2"*) pass "$1: continues as it must: $2" ;;
     *) fail "$1: \"$2\" is no part of the text that the model has learned" ;;
   esac
 }
@@ -68,7 +68,7 @@ alone=$(generate weights.safetensors "--model=gpt layers=2 heads=2 dim=32 contex
 [ "$alone" = "$(draw --temperature=0)" ] || fail "weights alone go on as \"$alone\""
 pass "weights alone, and the data set's vocabulary"
 
-# -- bits a byte: of characters and bytes the model is the same text
+# -- bits per byte: of characters and bytes the model is the same text
 bits=$("$TRIREME" eval bytes/checkpoints/last.h5 --data.file=bytes.h5 --json --parallel.threads=1 --log.quiet=yes)
 echo "$bits" > bits.json
 [ "$(json_number bits bits.json)" = "$(json_number bits_per_byte bits.json)" ] || fail "bytes: $bits"
@@ -77,12 +77,12 @@ echo "$bits" > bits.json
 awk -v t="$(json_number bits bits.json)" -v b="$(json_number bits_per_byte bits.json)" \
   -v n="$(printf '%s' "$ring" | wc -c)" -v c="$(printf '%s' "$ring" | LC_ALL=C.UTF-8 wc -m)" \
   'BEGIN { r = t / b / (n / c); exit !(r > 0.999 && r < 1.001) }' || fail "characters: $(cat bits.json)"
-pass "bits a byte are bits a token by the bytes of a token"
+pass "bits per byte are bits per token by the bytes of a token"
 for key in test_bits_per_byte test_perplexity; do
   grep -q "\"$key\":" characters/metrics.jsonl && grep -q "\"$key\":" characters/summary.json ||
     fail "no $key on record"
 done
-pass "bits a byte are on record"
+pass "bits per byte are on record"
 
 # -- what makes no sense
 bad() {
@@ -111,10 +111,10 @@ bad '--top-p=1.01: a number' $checkpoint --prompt=a --top-p=1.01
 bad '--top-k=-1: a whole number' $checkpoint --prompt=a --top-k=-1
 bad 'digits.h5' digits.h5 --prompt=a
 if [ -e sees/checkpoints/last.h5 ]; then
-  bad 'attention.*sees what comes after' sees/checkpoints/last.h5 --prompt=D
+  bad 'attention.*is not causal' sees/checkpoints/last.h5 --prompt=D
 else
   cat sees.log
-  fail "a model that sees what comes after"
+  fail "a model that is not causal"
 fi
 # another text of as many characters
 tr 'DBRSdt' 'XYZWqy' < ring.txt > other.txt

@@ -41,6 +41,11 @@ follows() {
   awk -v d="$worst" 'BEGIN { exit !(d <= 1e-6) }' || fail "$2: losses differ from $1's by $worst"
   pass "$2 follows $1 (largest relative difference $worst)"
 }
+run_of 1 images images-log --train.steps=1 --log.quiet=no
+for layer in 0 4; do
+  grep -q "^layer $layer (conv2d): bias left out: the batch_norm after it removes any constant" images-log.log ||
+    fail "no word about the bias that layer $layer does not have"
+done
 for model in images pooling gpt rotary; do
   run_of 1 $model $model-1
   for n in 2 3; do

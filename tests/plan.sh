@@ -67,15 +67,15 @@ pass "two nodes"
 
 # -- refusals
 refused 2 'ranks' gpt.yaml --ranks=0
-refused 2 'ranks=N is missing' gpt.yaml
+refused 2 'no number of ranks given' gpt.yaml
 refused 2 'unknown flag' gpt.yaml --ranks=2 --rank=2
-refused 2 'each node must have as many' gpt.yaml --ranks=4 --nodes=3
+refused 2 'same number of ranks' gpt.yaml --ranks=4 --nodes=3
 refused 2 'bytes, such as' gpt.yaml --ranks=2 --memory=much
 refused 2 'no data set' --model="mlp 4-2" --ranks=2
-refused 2 'exchanges whole models' gpt.yaml --ranks=2 --strategy.name=asgd
+refused 2 'has no layouts to choose from' gpt.yaml --ranks=2 --strategy.name=asgd
 refused 2 'asynchronous' gpt.yaml --ranks=2 --parallel.schedule=2bw --train.accumulate=2
 refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
-refused 2 'there is no list of work\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
+refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M
 "$TRIREME" plan --data.file=digits.h5 --model="linear 10" --ranks=2 --all > table 2> err || fail "a model of one layer"
 grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is cut"; }

@@ -1,4 +1,5 @@
-/* What the benches share (private to cli). Each measures one thing through the same contracts as training does. */
+/* The benches of `trireme bench`, and what they share (private to cli). They measure through the contracts that training
+ * uses. */
 #ifndef TRM_CLI_BENCH_H
 #define TRM_CLI_BENCH_H
 
@@ -9,7 +10,7 @@
 #include "cli/job.h"
 #include "core/document.h"
 
-/* Each takes its own words, argv[0] is its name; returns a status. */
+/* The benches. argv[0] is the name; returns a trm_status. */
 int bench_gemm(int argc, char **argv);
 int bench_step(int argc, char **argv);
 int bench_allreduce(int argc, char **argv);
@@ -18,16 +19,16 @@ int bench_param_server(int argc, char **argv);
 int bench_hogwild(int argc, char **argv);
 int bench_io(int argc, char **argv);
 
-/* The middle of n values, which are put in order; NAN of none. */
+/* The median of n values, which are sorted; NAN if n is 0. */
 double bench_median(double *values, size_t n);
 
-/* values[i] = the largest over the ranks. Collective. */
+/* Collective over comm. values[i] (n) = the maximum over the ranks. */
 void bench_slowest(struct trm_comm *comm, double *values, size_t n);
 
-/* Uniform numbers in [-1, 1) onto the device. */
+/* Fills a device array (n) with uniform numbers in [-1, 1). */
 void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream);
 
-/* One JSON object on a line of stdout, opened with the bench's name and closed. */
+/* Open and close one JSON object on a line of stdout; its first field is the bench's name. */
 void bench_line_open(struct trm_json *line, const char *bench);
 void bench_line_close(struct trm_json *line);
 
@@ -37,11 +38,11 @@ struct bench_product {
   bool transpose_a, transpose_b;
   size_t m, n, k;
   float *a, *b, *c; /* device */
-  double *seconds;     /* (rounds) seconds */
+  double *seconds;  /* (rounds) */
 };
 
-/* The products of a fully connected layer of `in` inputs and `out` outputs on `rows` rows, with the transposes that the
- * layer uses: forward, weight gradient and, if wanted, input gradient. Returns how many were written (2 or 3). */
+/* Writes the products of a linear layer of `in` inputs and `out` outputs on `rows` rows, transposed as the layer does:
+ * forward, weight gradient and, if needs_dx, input gradient. Returns their number (2 or 3). */
 int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx);
 
 int bench_product_open(struct bench_product *product, struct trm_device *device, size_t rounds);

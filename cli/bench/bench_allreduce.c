@@ -1,4 +1,4 @@
-/* trireme bench allreduce: sums over the ranks, by size and by method. */
+/* trireme bench allreduce */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -14,13 +14,13 @@ static const char usage[] =
   "Seconds of one sum over all ranks, 4 KiB to 64 MiB of float32. Medians of the slowest rank's time after a\n"
   "barrier:\n"
   "\n"
-  "  allreduce  the communicator's, in place\n"
+  "  allreduce  the communicator's all-reduce, in place\n"
   "  tree       the fixed binary tree, whose bits do not depend on the library\n"
-  "  shared     arrays that stand in memory shared by the node: barrier, each rank adds its slice, barrier\n"
+  "  shared     arrays in memory shared by the node: barrier, each rank adds its slice, barrier\n"
   "\n"
   "  --repeat=R    rounds (default: 5 for the largest to 300 for the smallest)\n"
-  "  --threads=T   threads a rank, for shared (default: the node's cores divided by its ranks)\n"
-  "  --json        a JSON object a size\n";
+  "  --threads=T   threads of a rank, for shared (default: the node's cores divided by its ranks)\n"
+  "  --json        a JSON object for each size\n";
 
 #define MAX_BYTES ((size_t)64 << 20)
 
@@ -31,9 +31,9 @@ struct reduction {
   struct trm_job *job;
   struct trm_comm *comm, *node;
   float *data;                       /* (n) host */
-  struct trm_shared inputs, sum;      /* the node's: an array a rank, and the sum (in rank 0's part) */
+  struct trm_shared inputs, sum;      /* of the node: an array of each rank; their sum, in rank 0's part */
   const float **from;                /* (node->size) */
-  bool can_share;                       /* the node is the whole job */
+  bool can_share;                       /* the job is on one node */
 };
 
 static void bench_allreduce_run_shared(struct reduction *r, size_t n)
@@ -45,7 +45,7 @@ static void bench_allreduce_run_shared(struct reduction *r, size_t n)
     r->from[i] = (const float *)r->inputs.base[i] + low;
   r->node->ops->barrier(r->node);
   device->ops->sum(device, (float *)r->sum.base[0] + low, r->from, r->node->size, high - low);
-  device->ops->sync(device); /* the CPU device records no failure in a sum; others do not share */
+  device->ops->sync(device); /* the CPU device, the only one that shares memory, records no failure in a sum */
   r->node->ops->barrier(r->node);
 }
 
@@ -59,7 +59,7 @@ static void bench_allreduce_run_once(struct reduction *r, enum method method, si
     bench_allreduce_run_shared(r, n);
 }
 
-/* Rank r gives r + 1 everywhere, so the sum is known. */
+/* Fills the input of rank r with r + 1, so that the sum is known. */
 static void bench_allreduce_fill_input(struct reduction *r, enum method method, size_t n)
 {
   float *to = method == SHARED ? r->inputs.local : r->data;
@@ -89,7 +89,7 @@ static int bench_allreduce_measure(struct reduction *r, enum method method, size
   bench_allreduce_run_once(r, method, n);
   TRM_CHECK(trm_agree(r->comm, bench_allreduce_verify(r, method, n)));
   if (method != SHARED)
-    memset(r->data, 0, n * sizeof *r->data); /* sums of sums would run away */
+    memset(r->data, 0, n * sizeof *r->data); /* repeated sums would overflow */
   for (size_t k = 0; k < rounds; k++) {
     r->comm->ops->barrier(r->comm);
     const double begin = r->comm->ops->clock(r->comm);

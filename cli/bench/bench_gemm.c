@@ -1,4 +1,4 @@
-/* trireme bench gemm: the rate of matrix products. */
+/* trireme bench gemm */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const char usage[] =
   "  --shapes=...  such as 256x2048x784:nt,4096x4096x4096\n"
   "  --threads=T   threads (default: all cores)\n"
   "  --repeat=R    rounds (default 15)\n"
-  "  --json        a JSON object a shape\n";
+  "  --json        a JSON object for each shape\n";
 
 enum { MAX_PRODUCTS = 64 };
 
@@ -70,7 +70,7 @@ double bench_product_time(const struct bench_product *p, struct trm_job *job)
   const double begin = comm->ops->clock(comm);
   device->ops->gemm(device, p->transpose_a, p->transpose_b, p->m, p->n, p->k, 1, p->a, p->transpose_a ? p->m : p->k,
                     p->b, p->transpose_b ? p->k : p->n, 0, p->c, p->n);
-  device->ops->sync(device); /* a failure comes again at the next sync that is looked at */
+  device->ops->sync(device); /* failures are reported again by the next sync */
   return comm->ops->clock(comm) - begin;
 }
 
@@ -90,7 +90,7 @@ static bool gemm_parse_size(const char **at, char end, size_t *size)
   return true;
 }
 
-/* "256x2048x784:nt,..." */
+/* Reads "256x2048x784:nt,...". */
 static int gemm_parse_shapes(const char *text, struct bench_product *product, int *count)
 {
   const char *at = text;
@@ -155,7 +155,7 @@ static int gemm_run_products(struct trm_job *job, struct bench_product *product,
     TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
   for (size_t r = 0; r < rounds; r++)
     for (int i = 0; i < count; i++) {
-      bench_product_time(&product[i], job); /* brings its factors into the caches */
+      bench_product_time(&product[i], job); /* fills the caches with its factors */
       product[i].seconds[r] = bench_product_time(&product[i], job);
     }
   TRM_CHECK(job->device.ops->sync(&job->device));

@@ -1,4 +1,4 @@
-/* trireme bench hogwild: stochastic updates of a linear model over sparse rows, beside a plain loop over the same. */
+/* trireme bench hogwild */
 #include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,29 +17,29 @@ static const char usage[] =
   "Updates a second of a linear model with two classes on sparse rows, each from zero weights through train.epochs\n"
   "passes in the same orders:\n"
   "\n"
-  "  plain    a loop in C, one row an update, one rank, rows where they lie, their order known before\n"
+  "  plain    a loop in C, one row an update, one rank, rows in place, their order known before\n"
   "  copied   the kernel on one rank, batches of train.batch rows that the data set copies together\n"
-  "  in place the same on rows where they lie\n"
-  "  shared   the same on all ranks, which take batches as they come and share the weights without locks\n"
+  "  in place the same on rows in place\n"
+  "  shared   the same on all ranks, which claim batches and share the weights without locks\n"
   "  copies   the same, but each rank changes a copy, merged every strategy.tau batches and at the end of an epoch\n"
   "\n"
   "All ranks must share memory. Then once more with the races counted: lost updates are values stored and never\n"
-  "seen, conflicts are updates while which another rank began to write.\n"
+  "read, conflicts are updates during which another rank began to write.\n"
   "\n"
   "  --repeat=R      rounds, in each of them all five in turn (default 7): the medians of each epoch count, and the\n"
   "                  means of the test errors\n"
   "  --mu=M          weight of the regularizer, divided by the rows that have a feature (default 0)\n"
   "  --fade=F        factor on the rate after each epoch (default 0.9)\n"
-  "  --strategy.rows rows of an update, of the kernel (default 1; 0: a whole batch)\n"
+  "  --strategy.rows rows of an update of the kernel (default 1; 0: a whole batch)\n"
   "  --train.loss    hinge (default) or logistic\n"
   "  --json          one JSON object\n";
 
 enum method { PLAIN, COPIED, IN_PLACE, SHARED, COPIES, METHODS };
 static const char *const names[METHODS] = {"plain", "copied", "in place", "shared", "copies"};
 
-/* What the ranks share, beside the weights. */
+/* Counters in memory shared by the ranks. */
 struct shared_counters {
-  _Alignas(64) _Atomic uint64_t next_row; /* rows of the epoch, by all ranks */
+  _Alignas(64) _Atomic uint64_t next_row; /* of the epoch, for all ranks */
   _Alignas(64) uint64_t writers;
 };
 
@@ -51,7 +51,7 @@ struct hogwild {
   struct trm_dataset *train, *test; /* test: NULL if there is none */
   size_t rows, features, batch, epochs;
   struct trm_host_batch host_batch;
-  struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), and order holds all of an epoch */
+  struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), for a whole epoch */
   float *target, *shrink;           /* (batch) or (rows); (K) */
   float *local_w;                       /* (K) weights of one rank */
   struct trm_shared weights, write_counts, counters;
@@ -69,7 +69,7 @@ static struct shared_counters *hog_counters(const struct hogwild *h)
   return h->counters.base[0];
 }
 
-/* Rows [low, high) of the epoch, with targets -1 and +1. */
+/* Fetches rows [low, high) of the epoch, with targets -1 and +1. */
 static int hog_fetch_rows(struct hogwild *h, bool copied, uint64_t epoch, size_t low, size_t high)
 {
   struct trm_host_batch *batch = &h->host_batch;
@@ -86,7 +86,7 @@ static int hog_fetch_rows(struct hogwild *h, bool copied, uint64_t epoch, size_t
   return TRM_OK;
 }
 
-/* The reference: stochastic gradient descent as one would write it down. */
+/* The reference: stochastic gradient descent as a plain loop. */
 static void hog_plain_epoch(const struct trm_sparse_row *row, const float *target, size_t rows, bool hinge, float rate,
                             const float *shrink, float *w)
 {
@@ -113,7 +113,7 @@ static bool hog_uses_all_ranks(enum method method)
   return method == SHARED || method == COPIES;
 }
 
-/* Batches, until none is left: of all ranks, or of this one. */
+/* Works on batches until none is left: of all ranks, or of this one alone. */
 static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *sgd)
 {
   struct trm_device *device = &h->job->device;
@@ -140,7 +140,7 @@ static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoc
   }
 }
 
-/* All epochs of a method, from zero weights. seconds (epochs): of each pass. Collective. */
+/* Collective. Runs all epochs of a method from zero weights. seconds (epochs). */
 static int hog_run_method(struct hogwild *h, enum method method, const struct trm_races *races, double *seconds)
 {
   struct trm_comm *comm = h->comm;
@@ -176,7 +176,7 @@ static int hog_run_method(struct hogwild *h, enum method method, const struct tr
   return trm_agree(comm, status);
 }
 
-/* Share of the test rows whose class w does not tell. */
+/* *error = the share of the test rows that w classifies wrongly. */
 static int hog_test_error(struct hogwild *h, const float *w, double *error)
 {
   size_t wrong = 0;
@@ -197,14 +197,14 @@ static int hog_test_error(struct hogwild *h, const float *w, double *error)
   return TRM_OK;
 }
 
-/* -- the outcome */
+/* -- the result */
 
 struct outcome {
-  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); mean of the rounds */
-  double lost, conflicts;                   /* of what was written; of the updates */
+  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); mean over the rounds */
+  double lost, conflicts;                   /* share of the writes; share of the updates */
 };
 
-/* Of all epochs: each one's median over the rounds. */
+/* Seconds of all epochs, each one's the median over the rounds. */
 static double hog_median_seconds(const struct hogwild *h, const double *seconds, size_t rounds)
 {
   double *per_round = trm_alloc(rounds * sizeof *per_round, "bench: times"), sum = 0;
@@ -260,7 +260,7 @@ static void hog_print_outcome(const struct hogwild *h, struct outcome *o, size_t
   bench_line_close(&line);
 }
 
-/* One run that counts. */
+/* Runs once with races counted. */
 static int hog_count_races(struct hogwild *h, struct outcome *o)
 {
   struct trm_comm *comm = h->comm;
@@ -305,7 +305,7 @@ static int hog_measure(struct hogwild *h, size_t rounds, bool json)
 
 /* -- opening */
 
-/* shrink_j = mu / rows with feature j. */
+/* Sets shrink_j = mu / (rows with feature j). */
 static int hog_make_shrink(struct hogwild *h)
 {
   h->shrink = trm_alloc(h->features * sizeof *h->shrink, "bench: counts of features");
@@ -343,7 +343,7 @@ static int hog_open_data(struct hogwild *h)
   const struct trm_dataset_ops *ops = h->job->modules.dataset;
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "bench hogwild: no data set named (--data.file=FILE.h5)");
-  TRM_CHECK(trm_options_set(o, "data.memory", "1024G")); /* in memory, where ranks may fetch what they like */
+  TRM_CHECK(trm_options_set(o, "data.memory", "1024G")); /* in memory: each rank may fetch any rows */
   TRM_CHECK(ops->open(&h->train, o->data.file, TRM_SPLIT_TRAIN, o, h->comm));
   TRM_CHECK(trm_agree(h->comm, hog_check_request(h)));
   bool has = false;

@@ -1,4 +1,4 @@
-/* trireme bench io: reading a data set, beside reading the same file as cat does. */
+/* trireme bench io */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -36,7 +36,7 @@ static int io_file_size(const char *path, uint64_t *bytes)
   return TRM_OK;
 }
 
-/* This rank's part of the file, from the beginning to the end. */
+/* Reads this rank's part of the file from begin to end. */
 static int io_read_plain(struct trm_comm *comm, const char *path, uint64_t bytes, double *seconds)
 {
   char *buffer = trm_alloc(READ_BYTES, "bench: a piece of the file");
@@ -105,7 +105,7 @@ static int io_measure(struct trm_job *job, const char *path, size_t rounds, bool
   return TRM_OK;
 }
 
-/* -- the set made for the measure: images in IDX files, imported as a user would */
+/* -- the temporary data set: images in IDX files, imported */
 
 enum { SIDE = 32, IMAGES = 256000000 / (SIDE * SIDE) };
 
@@ -154,7 +154,7 @@ static int io_make_dataset(const char *folder, const char *out)
   return status;
 }
 
-/* Rank 0 makes the set; all ranks learn its place. */
+/* Collective. Rank 0 makes the data set and broadcasts its path. */
 static int io_measure_temp(struct trm_job *job, size_t rounds, bool json)
 {
   struct trm_comm *comm = job->modules.comm;

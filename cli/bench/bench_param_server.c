@@ -1,5 +1,5 @@
-/* trireme bench service: what a worker of an asynchronous method waits for the parameter server, beside the same bytes
- * moved by plain one-sided operations in turn with it. */
+/* trireme bench service: the time that a worker waits for the parameter server, beside plain one-sided operations on as
+ * many bytes, in turns. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,38 +13,38 @@
 static const char usage[] =
   "usage: mpiexec -n 2 trireme bench service [--bytes=4194304] [--rounds=R] [--json]\n"
   "\n"
-  "Rank 0 sends a gradient of so many bytes to the parameter server, which applies plain SGD, and gets the new\n"
-  "weights back; rank 1 keeps them. In turn with that the same bytes are put and got. Medians.\n"
+  "Rank 0 sends a gradient of N bytes to the parameter server, which applies plain SGD, and gets the new\n"
+  "weights back; rank 1 owns them. In turns with that, as many bytes are put and got. Medians.\n"
   "\n"
   "  shared  the ranks share memory: the worker makes the update itself; beside copies to and from shared memory\n"
   "  server  rank 1 does nothing but serve; beside put and get of a window whose owner waits\n"
   "  thread  rank 1 computes, and a thread of it serves; beside the same put and get\n"
   "\n"
-  "  --bytes=N   of the model\n"
-  "  --rounds=R  how often (default 21)\n"
-  "  --json      a JSON object for each way\n";
+  "  --bytes=N   size of the model\n"
+  "  --rounds=R  rounds (default 21)\n"
+  "  --json      a JSON object for each mode\n";
 
 enum server_mode { SHARED, SERVER, THREAD, MODES };
 static const char *const mode_name[MODES] = {"shared", "server", "thread"};
 
 struct bench {
-  struct trm_comm *comm, *node; /* node: shares memory, or each rank alone */
+  struct trm_comm *comm, *node; /* node: ranks that share memory */
   struct trm_device *device;
   size_t elements, rounds;
   bool json;
   struct param_server *server;
-  struct trm_window *window; /* plain operations: server, thread */
-  struct trm_shared shared;  /* likewise: shared */
-  float *g, *w;              /* (elements) the worker's */
-  double *exchange_s, *plain_s;      /* (rounds) seconds */
+  struct trm_window *window; /* for plain operations of modes server and thread */
+  struct trm_shared shared;  /* for those of mode shared */
+  float *g, *w;              /* (elements) of the worker */
+  double *exchange_s, *plain_s; /* (rounds) */
 };
 
-static void bench_ps_apply_sgd(void *context, const struct server_chunk *piece, struct server_call *call)
+static void bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   struct bench *b = context;
   const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1};
-  b->device->ops->update(b->device, &sgd, server_array(piece, 0), call->in, NULL, NULL, piece->n);
-  memcpy(call->out, server_array(piece, 0), piece->n * sizeof(float));
+  b->device->ops->update(b->device, &sgd, server_array(chunk, 0), call->in, NULL, NULL, chunk->n);
+  memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
 }
 
 static double bench_ps_clock(const struct bench *b)
@@ -52,7 +52,7 @@ static double bench_ps_clock(const struct bench *b)
   return b->comm->ops->clock(b->comm);
 }
 
-/* What rank 0 does. The first round warms up. */
+/* Runs the rounds of rank 0, the worker. The first one is not counted. */
 static void bench_ps_call_and_copy(struct bench *b, enum server_mode mode)
 {
   const struct server_request push = {.replica = mode == THREAD ? 1 : 0, .in = b->g, .out = b->w};
@@ -78,7 +78,7 @@ static void bench_ps_call_and_copy(struct bench *b, enum server_mode mode)
   }
 }
 
-/* What rank 1 does until rank 0 has come to the end. */
+/* Serves as rank 1 until rank 0 has finished. */
 static void bench_ps_serve(struct bench *b, enum server_mode mode, struct trm_request **done)
 {
   volatile float x = 1;
@@ -98,7 +98,7 @@ static int bench_ps_open(struct bench *b, enum server_mode mode)
   b->node = mode == SHARED ? b->comm->ops->split_node(b->comm, TRM_SHARE_NODE)
                            : b->comm->ops->split(b->comm, b->comm->rank, 0);
   if (mode == SHARED && b->node->size < b->comm->size)
-    return TRM_STOPPED; /* they share none: not an error */
+    return TRM_STOPPED; /* the ranks share no memory: skipped */
   const struct server_plan plan = {
     .comm = b->comm, .node = b->node, .elements = b->elements, .replicas = mode == THREAD ? 2 : 1, .arrays = 1,
     .servers = mode == SERVER ? 1 : 0, .handler = bench_ps_apply_sgd, .context = b,

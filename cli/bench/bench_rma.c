@@ -1,7 +1,7 @@
-/* trireme bench rma: reaching another rank's memory, while that rank waits and while it computes.
+/* trireme bench rma: one-sided access to another rank's memory, while that rank waits and while it computes.
  *
- * Every turn has the same form (turn): rank 1, the origin, does one operation again and again, and tells rank 0, the
- * target, when it has enough. What the target does until then is a row of a table of its own (struct manner). */
+ * In each measurement rank 1, the origin, repeats one operation and tells rank 0, the target, when it is done. Until
+ * then the target does what its mode says (struct target_mode). */
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -17,12 +17,12 @@
 #include "core/status.h"
 
 static const char usage[] =
-  "usage: mpiexec -n N trireme bench rma [--repeat=R] [--naps=US,...] [--json]\n"
+  "usage: mpiexec -n N trireme bench rma [--repeat=R] [--sleep=US,...] [--json]\n"
   "\n"
-  "Rank 1 reads, writes and adds to memory of rank 0, 8 bytes to 4 MiB at a time; further ranks sleep. Medians of\n"
-  "the time of one operation, complete at both sides. Windows:\n"
+  "Rank 1 reads, writes and adds to memory of rank 0, 8 bytes to 4 MiB at a time; other ranks sleep. Medians of\n"
+  "the time of one operation, complete at both ranks. Windows:\n"
   "\n"
-  "  mpi     the communicator's: get, put, accumulate, fetch_add (of one 64-bit integer)\n"
+  "  mpi     a window of the communicator: get, put, accumulate, fetch_add (of one 64-bit integer)\n"
   "  shared  memory shared by the node, by loads and stores: get and put copy, accumulate adds by compare and swap,\n"
   "          add loads, adds and stores (what two ranks add to one element at a time may be lost), fetch_add\n"
   "\n"
@@ -30,37 +30,37 @@ static const char usage[] =
   "\n"
   "  idle    waits in the communicator: operations follow one another\n"
   "  busy    computes, and calls progress every 20 ms: operations come 0 to 10 ms apart\n"
-  "  helper  computes, while a thread of its own looks 20 times what has come, naps, and so on; operations likewise\n"
+  "  helper  computes, while a second thread tests for messages 20 times, sleeps, and repeats; operations likewise\n"
   "\n"
-  "speed: of rank 0's computing meanwhile, beside that of a busy one that nobody calls on.\n"
+  "speed: rank 0's computation meanwhile, relative to that of mode busy without operations.\n"
   "\n"
   "  --repeat=R    rounds (default: as many as fit into 0.2 s, at least 5)\n"
-  "  --naps=US,... naps of the helper thread, microseconds (default 50,200,1000)\n"
-  "  --json        a JSON object for each operation, size and occupation of rank 0\n";
+  "  --sleep=US,.. sleep of the helper thread in microseconds (default 50,200,1000)\n"
+  "  --json        a JSON object for each operation, size and mode of rank 0\n";
 
 static const size_t sizes[] = {8, 4096, (size_t)256 << 10, RMA_MAX_BYTES};
-enum { SIZES = sizeof sizes / sizeof *sizes, MAX_NAPS = 8, MAX_ROUNDS = 10000, QUIET_TRIALS = 5, DONE_TAG = 1 };
+enum { SIZES = sizeof sizes / sizeof *sizes, MAX_HELPERS = 8, MAX_ROUNDS = 10000, QUIET_TRIALS = 5, DONE_TAG = 1 };
 #define SLICE_S 0.02
 #define TRIAL_S 0.2
 #define PAUSE_S 0.01
 
-/* What the target does. */
+/* What the target does during a measurement. */
 struct target_mode {
   const char *name;
   bool computes, has_helper;
-  int64_t nap_us;     /* of the helper */
-  double quiet_speed; /* of the target's computing while nobody calls on it, beside that of the busy one; NAN: idle */
+  int64_t sleep_us;     /* sleep of the helper thread between looks */
+  double quiet_speed; /* of its computation without operations, relative to mode busy; NAN: idle */
 };
 
 struct rma {
   struct trm_comm *pair; /* ranks 0 and 1 */
   struct rma_memory memory;
-  struct target_mode mode[2 + MAX_NAPS];
+  struct target_mode mode[2 + MAX_HELPERS];
   int modes, ranks;
-  size_t repeat;         /* 0: by time */
-  double *seconds;          /* (MAX_ROUNDS) */
-  float *work;           /* (WORK_FLOATS) what the target computes on */
-  double units_per_s;    /* of the target, computing, that nobody calls on; 0: not yet known */
+  size_t repeat;         /* rounds; 0: as many as fit into TRIAL_S */
+  double *seconds;       /* (MAX_ROUNDS) */
+  float *work;           /* (WORK_FLOATS) of the target */
+  double units_per_s;    /* of the busy target without operations; 0: not known yet */
   bool json;
 };
 
@@ -74,7 +74,7 @@ static void bench_rma_sleep(double seconds)
 
 enum { WORK_FLOATS = 2048, WORK_PASSES = 64 };
 
-/* Some microseconds of arithmetic within the first cache; the same code for all who call. */
+/* Computes for some microseconds within the first cache. Not inlined: all modes run the same code. */
 static __attribute__((noinline)) void bench_rma_work_unit(float *x)
 {
   for (int pass = 0; pass < WORK_PASSES; pass++)
@@ -82,14 +82,14 @@ static __attribute__((noinline)) void bench_rma_work_unit(float *x)
       x[i] = 0.5f * x[i] + 1;
 }
 
-/* The thread beside a target that computes: it alone speaks to the communicator. It looks by test, which lets MPI work
- * as progress does, but does not give the core away: the computing thread would keep it for some milliseconds. Several
- * looks, because MPI takes in a large operation piece by piece. */
+/* The helper thread of a computing target; the only one that calls the communicator. It uses test, which gives MPI
+ * progress but, unlike progress, does not yield the core, which the computing thread would keep for milliseconds. It
+ * tests several times because MPI handles a large operation in pieces. */
 enum { TESTS_PER_WAKE = 20 };
 struct progress_thread {
   struct trm_comm *pair;
   struct trm_request **stop;
-  double nap_s;
+  double sleep_s;
   atomic_bool done;
 };
 
@@ -102,7 +102,7 @@ static void *bench_rma_run_helper(void *argument)
     for (int i = 0; i < TESTS_PER_WAKE && !stopped; i++)
       stopped = ops->test(helper->stop);
     if (!stopped)
-      bench_rma_sleep(helper->nap_s);
+      bench_rma_sleep(helper->sleep_s);
   }
   atomic_store(&helper->done, true);
   return NULL;
@@ -121,7 +121,7 @@ static void bench_rma_start_helper(struct progress_thread *helper, pthread_t *th
 static double bench_rma_compute_with_helper(struct rma *r, const struct target_mode *mode, struct trm_request **stop)
 {
   struct trm_comm *pair = r->pair;
-  struct progress_thread helper = {.pair = pair, .stop = stop, .nap_s = 1e-6 * (double)mode->nap_us};
+  struct progress_thread helper = {.pair = pair, .stop = stop, .sleep_s = 1e-6 * (double)mode->sleep_us};
   pthread_t thread;
   size_t units = 0;
   bench_rma_start_helper(&helper, &thread);
@@ -148,7 +148,7 @@ static double bench_rma_compute_alone(struct rma *r, struct trm_request **stop)
   return (double)units / (now - begin);
 }
 
-/* Until the origin has enough. Returns units of work a second, NAN of an idle target. */
+/* Runs the target until the origin is done. Returns units of work per second; NAN if idle. */
 static double bench_rma_run_target(struct rma *r, const struct target_mode *mode)
 {
   struct trm_comm *pair = r->pair;
@@ -175,7 +175,8 @@ static double bench_rma_time_operations(struct rma *r, const struct rma_op *op, 
   return (pair->ops->clock(pair) - begin) / (double)count;
 }
 
-/* The median time of an operation. Whoever looks after messages only now and then is called on at any moment of it. */
+/* The median seconds of an operation. Operations on a target that gives progress now and then begin at phases spread
+ * evenly over its interval. */
 static double bench_rma_measure_operation(struct rma *r, const struct target_mode *mode, const struct rma_op *op,
                                           size_t bytes)
 {
@@ -183,9 +184,9 @@ static double bench_rma_measure_operation(struct rma *r, const struct target_mod
   const bool needs_progress = mode->computes && !op->shared;
   bench_rma_time_operations(r, op, bytes, 1);
   const double once = bench_rma_time_operations(r, op, bytes, 1);
-  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* the clock itself takes time */
+  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* the clock takes time, too */
   const double begin = pair->ops->clock(pair);
-  double phase = 0; /* walks evenly over [0, 1), far from one to the next */
+  double phase = 0; /* a low-discrepancy sequence in [0, 1) */
   size_t n = 0;
   while (r->repeat ? n < r->repeat : n < 5 || (n < MAX_ROUNDS && pair->ops->clock(pair) - begin < TRIAL_S)) {
     if (needs_progress)
@@ -196,7 +197,7 @@ static double bench_rma_measure_operation(struct rma *r, const struct target_mod
   return bench_median(r->seconds, n);
 }
 
-/* access NULL: nothing is done for a while, which takes no time. */
+/* Runs the origin. op NULL: waits for a while and measures nothing. */
 static double bench_rma_run_origin(struct rma *r, const struct target_mode *mode, const struct rma_op *op, size_t bytes)
 {
   struct trm_comm *pair = r->pair;
@@ -218,7 +219,7 @@ struct rma_result {
   double latency_s, units_per_s; /* NAN: none */
 };
 
-/* Collective over the pair; both have the answer. */
+/* Collective over the pair. Both ranks get the result. */
 static struct rma_result bench_rma_run_trial(struct rma *r, const struct target_mode *mode, const struct rma_op *op,
                                              size_t bytes)
 {
@@ -232,11 +233,11 @@ static struct rma_result bench_rma_run_trial(struct rma *r, const struct target_
   return result;
 }
 
-/* What computing loses to each manner while nobody calls: they take turns, medians. The busy one sets the measure. */
+/* Measures the computation of each mode without operations, in turns; sets quiet_speed relative to mode busy. */
 static void bench_rma_measure_quiet(struct rma *r)
 {
   const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? r->repeat : QUIET_TRIALS;
-  double speed[2 + MAX_NAPS][QUIET_TRIALS];
+  double speed[2 + MAX_HELPERS][QUIET_TRIALS];
   for (size_t k = 0; k < trials; k++)
     for (int i = 0; i < r->modes; i++)
       if (r->mode[i].computes)
@@ -250,7 +251,7 @@ static void bench_rma_measure_quiet(struct rma *r)
   }
 }
 
-/* -- the answer */
+/* -- the output */
 
 static void bench_rma_print_time(double seconds)
 {
@@ -273,8 +274,8 @@ static void bench_rma_print_head(const struct rma *r)
   printf("%d ranks, rank 1 calls on rank 0; medians in us\n", r->ranks);
   for (int i = 0; i < r->modes; i++)
     if (r->mode[i].has_helper)
-      printf("a helper that naps %lld us leaves rank 0 %.3f of its speed while nobody calls\n",
-             (long long)r->mode[i].nap_us, r->mode[i].quiet_speed);
+      printf("a helper that sleeps %lld us leaves rank 0 %.3f of its speed without operations\n",
+             (long long)r->mode[i].sleep_us, r->mode[i].quiet_speed);
   if (!r->memory.shares_memory)
     printf("the two are not of one node: no shared memory\n");
   printf("%-7s %-10s %-11s %11s %11s %11s %11s %8s %7s\n", "window", "operation", "rank 0", "8 B", "4 KiB", "256 KiB",
@@ -288,7 +289,7 @@ static void bench_rma_print_row(const struct rma *r, const struct rma_op *op, co
   double slowest = NAN;
   char name[24];
   if (mode->has_helper)
-    snprintf(name, sizeof name, "helper %lld", (long long)mode->nap_us);
+    snprintf(name, sizeof name, "helper %lld", (long long)mode->sleep_us);
   else
     snprintf(name, sizeof name, "%s", mode->name);
   printf("%-7s %-10s %-11s", op->window, op->name, name);
@@ -313,7 +314,7 @@ static void bench_rma_print_json(const struct rma *r, const struct rma_op *op, c
     trm_json_text(&line, "operation", op->name);
     trm_json_text(&line, "target", mode->name);
     if (mode->has_helper)
-      trm_json_integer(&line, "nap_us", mode->nap_us);
+      trm_json_integer(&line, "sleep_us", mode->sleep_us);
     trm_json_integer(&line, "bytes", (int64_t)sizes[i]);
     trm_json_number(&line, "latency_s", result[i].latency_s);
     trm_json_number(&line, "gb_per_s", 1e-9 * (double)sizes[i] / result[i].latency_s);
@@ -353,7 +354,7 @@ static int bench_rma_run_pair(struct rma *r)
   return TRM_OK;
 }
 
-/* The others leave the cores to the pair. */
+/* The other ranks sleep and leave the cores to the pair. */
 static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm *pair)
 {
   struct trm_request *request;
@@ -370,21 +371,21 @@ static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm 
     bench_rma_sleep(1e-3);
 }
 
-/* "50,200,1000" behind the manners that are always there */
-static int bench_rma_parse_naps(struct rma *r, const char *text)
+/* Adds a helper mode for each time in "50,200,1000". */
+static int bench_rma_parse_sleeps(struct rma *r, const char *text)
 {
   const char *at = text;
-  for (int i = 0; i < MAX_NAPS; i++) {
+  for (int i = 0; i < MAX_HELPERS; i++) {
     char *end;
     const long long us = strtoll(at, &end, 10);
     if (end == at || us < 1 || us > 1000000 || (*end && *end != ','))
-      return trm_error(TRM_USAGE, "bench rma: --naps=%s: at \"%s\": wanted microseconds from 1 to 1000000", text, at);
+      return trm_error(TRM_USAGE, "bench rma: --sleep=%s: at \"%s\": wanted microseconds from 1 to 1000000", text, at);
     r->mode[r->modes++] = (struct target_mode){"helper", true, true, us, NAN};
     if (!*end)
       return TRM_OK;
     at = end + 1;
   }
-  return trm_error(TRM_USAGE, "bench rma: --naps: more than %d", MAX_NAPS);
+  return trm_error(TRM_USAGE, "bench rma: --sleep: more than %d", MAX_HELPERS);
 }
 
 static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
@@ -410,18 +411,18 @@ int bench_rma(int argc, char **argv)
 {
   struct trm_job job;
   struct rma r = {.mode = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .modes = 2};
-  const char *naps = "50,200,1000";
+  const char *sleeps = "50,200,1000";
   int64_t repeat = 0;
   bool help_shown;
   const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, MAX_ROUNDS},
-                               {"naps", FLAG_TEXT, &naps, 0, 0},
+                               {"sleep", FLAG_TEXT, &sleeps, 0, 0},
                                {"json", FLAG_BOOL, &r.json, 0, 0},
                                {NULL, FLAG_BOOL, NULL, 0, 0}};
   const struct job_request request = {.command = "bench rma", .usage = usage, .flags = table};
   int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
   if (status == TRM_OK && !help_shown) {
     r.repeat = (size_t)repeat;
-    status = bench_rma_parse_naps(&r, naps);
+    status = bench_rma_parse_sleeps(&r, sleeps);
     if (status == TRM_OK)
       status = bench_rma_measure(&r, job.modules.comm);
   }

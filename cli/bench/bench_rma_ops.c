@@ -1,4 +1,4 @@
-/* The operations of bench rma. To add one: its function, a row of the table, what it needs in struct access_memory. */
+/* The operations of bench rma. To add one, write its function and a row of the table. */
 #include "cli/bench/bench_rma_ops.h"
 
 #include <stdatomic.h>
@@ -58,7 +58,7 @@ static void rma_ops_shared_put(struct rma_memory *m, size_t bytes)
   memcpy(rma_ops_shared_floats(m), m->local, bytes);
 }
 
-/* Loads, adds and stores: of two that add to one element at the same time, one may be lost. */
+/* Adds by load, add and store: concurrent additions to an element can be lost. */
 static void rma_ops_shared_add(struct rma_memory *m, size_t bytes)
 {
   _Atomic float *to = rma_ops_shared_floats(m);
@@ -67,7 +67,7 @@ static void rma_ops_shared_add(struct rma_memory *m, size_t bytes)
     atomic_store_explicit(&to[i], atomic_load_explicit(&to[i], memory_order_relaxed) + from[i], memory_order_relaxed);
 }
 
-/* Nothing is lost, as with the communicator's accumulate. */
+/* Adds by compare and swap: nothing is lost, as with the communicator's accumulate. */
 static void rma_ops_shared_accumulate(struct rma_memory *m, size_t bytes)
 {
   _Atomic float *to = rma_ops_shared_floats(m);
@@ -130,7 +130,7 @@ void rma_memory_close(struct rma_memory *m)
   trm_free(m->local);
 }
 
-/* -- do they do what they say? */
+/* -- verification */
 
 static void rma_ops_set_pattern(struct rma_memory *m, float factor)
 {
@@ -147,7 +147,7 @@ static int rma_ops_check_pattern(const struct rma_memory *m, const struct rma_op
   return TRM_OK;
 }
 
-/* Puts the pattern, or adds it once more; *factor: so many times it lies at the target. */
+/* Puts the pattern, or adds it; *factor: how often the target's memory contains it then. */
 static int rma_ops_verify_floats(struct rma_memory *m, const struct rma_op *op, const struct rma_op *get, float *factor)
 {
   rma_ops_set_pattern(m, 1);
@@ -159,7 +159,7 @@ static int rma_ops_verify_floats(struct rma_memory *m, const struct rma_op *op, 
   return rma_ops_check_pattern(m, op, *factor);
 }
 
-/* Those of one kind of window; get is the first of them. */
+/* Verifies the operations of one kind of window; get is the first of them. */
 static int rma_ops_verify_window(struct rma_memory *m, const char *window)
 {
   const struct rma_op *get = NULL;

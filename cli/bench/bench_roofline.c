@@ -1,4 +1,4 @@
-/* The rates of arithmetic and of memory, in turns with the steps, so that what disturbs the machine disturbs both. */
+/* Rates of arithmetic and memory, measured in turns with the steps: disturbances fall on both. */
 #include "cli/bench/bench_roofline.h"
 
 #include "core/memory.h"
@@ -63,7 +63,7 @@ static double roofline_time_memory(struct roofline *l, size_t n)
 
 static void roofline_time_product(struct roofline *l, struct bench_product *p, size_t round)
 {
-  bench_product_time(p, l->run->job); /* brings its factors into the caches, as bench gemm does */
+  bench_product_time(p, l->run->job); /* fills the caches with its factors, as bench gemm does */
   p->seconds[round] = bench_product_time(p, l->run->job);
 }
 
@@ -91,7 +91,7 @@ struct roofline_rates roofline_reduce(struct roofline *l)
     f.products_s += (double)l->calls[i] * roofline_median_slowest(l, l->product[i].seconds);
   f.flop_per_s = bench_product_flop(&l->large) / roofline_median_slowest(l, l->large.seconds);
   f.bytes_per_s = 5 * sizeof(float) * (double)l->uncached / roofline_median_slowest(l, l->uncached_s);
-  /* weights and states in and out, and a gradient of each rank in */
+  /* weights and states read and written, a gradient of each rank read */
   const double floats = 2.0 + 2.0 * l->run->optimizer.states + l->run->comm->size;
   f.optimizer_s = floats / 5 * roofline_median_slowest(l, l->slice_s);
   return f;

@@ -1,4 +1,4 @@
-/* What this machine could do at best, measured beside the steps (private to cli). */
+/* Upper bounds of the machine's speed, measured beside the steps of bench step (private to cli). */
 #ifndef TRM_CLI_BENCH_LIMITS_H
 #define TRM_CLI_BENCH_LIMITS_H
 
@@ -9,29 +9,29 @@ struct roofline {
   /* set by the caller */
   struct bench_run *run;
   size_t rounds;
-  /* the rest is set by roofline_open */
-  struct bench_product product[TIMED_MAX_PRODUCTS], large; /* those of a step, and the one that sets the peak */
+  /* set by roofline_open */
+  struct bench_product product[TIMED_MAX_PRODUCTS], large; /* of a step; the one for the peak rate */
   size_t calls[TIMED_MAX_PRODUCTS];                        /* of each in a step */
   int products;
-  float *array[3];       /* host: of the memory measures */
-  size_t slice, uncached;  /* elements that this rank updates, elements that fit no cache */
-  double *slice_s, *uncached_s; /* (rounds) seconds of one pass over that much of the arrays */
+  float *array[3];       /* host, for the rate of memory */
+  size_t slice, uncached;  /* elements that this rank updates; elements that exceed the caches */
+  double *slice_s, *uncached_s; /* (rounds) of one pass over as many elements */
 };
 
-/* The work has done `steps` steps since its counts were zeroed: they tell the products. roofline_close also after an
- * error. */
+/* Takes the products from the counts of run, which has done `steps` steps since they were zeroed. roofline_close follows
+ * even if it fails. */
 int roofline_open(struct roofline *roofline, size_t steps);
 void roofline_close(struct roofline *roofline);
 
-/* Collective. Measures everything once. */
+/* Collective. Measures everything once, as round `round`. */
 void roofline_round(struct roofline *roofline, size_t round);
 
-/* Medians over the rounds, of the slowest rank. Collective. */
+/* Collective. Medians over the rounds, of the slowest rank. */
 struct roofline_rates {
   double flop_per_s;     /* of the large product */
   double bytes_per_s;    /* of memory */
-  double products_s;     /* all products of a step, each as it is by itself with its factors in the caches */
-  double optimizer_s;    /* the bytes of the optimizer at the rate of memory (or of the caches, for few weights) */
+  double products_s;     /* all products of a step, each alone with its factors in the caches */
+  double optimizer_s;    /* the optimizer's bytes at the rate of memory, or of the caches for few weights */
 };
 struct roofline_rates roofline_reduce(struct roofline *roofline);
 

@@ -1,4 +1,4 @@
-/* The step is the real one: model, device and strategy as in training, on batches that lie ready. */
+/* The step of training: model, device and strategy as there, on batches that are in memory. */
 #include "cli/bench/bench_run.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static bool bench_run_starts_with(const char *text, const char *with)
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* What the model named is made for: of "mlp 784-2048-10 relu" its first and last size. */
+/* The input shape and classes of a model that has a name: of "mlp 784-2048-10 relu" its first and last size. */
 static void bench_run_guess_sizes(const char *model, struct trm_input_spec *spec)
 {
   static const struct {
@@ -48,7 +48,7 @@ static void bench_run_guess_sizes(const char *model, struct trm_input_spec *spec
       spec->classes = strtoull(sizes + k + 1, NULL, 10);
 }
 
-/* "784" or "3x32x32" */
+/* Reads a shape: "784" or "3x32x32". */
 static int bench_run_parse_shape(const char *text, struct trm_shape *shape)
 {
   const char *at = text;
@@ -66,7 +66,7 @@ static int bench_run_parse_shape(const char *text, struct trm_shape *shape)
   return TRM_OK;
 }
 
-/* n random classes onto the device. */
+/* Fills a device array with n random classes. */
 static int bench_run_make_classes(struct bench_run *run, int32_t **to, size_t n, uint32_t stream)
 {
   struct trm_device *device = &run->device;
@@ -150,14 +150,14 @@ void bench_run_close(struct bench_run *run)
     run->strategy.ops->destroy(&run->strategy);
 }
 
-/* For passes that all ranks make together, as in training. */
+/* Adds statistics over the ranks, as in training. */
 static void bench_run_reduce_sums(void *context, double *values, size_t n)
 {
   struct trm_comm *comm = context;
   comm->ops->allreduce(comm, values, n, TRM_DOUBLE, TRM_SUM);
 }
 
-/* What bench_run_grad_ready needs. */
+/* Context of bench_run_grad_ready. */
 struct grad_ready_context {
   struct trm_strategy *strategy;
   const struct trm_loss_sums *sums;

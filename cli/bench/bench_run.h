@@ -1,4 +1,4 @@
-/* Training steps on made-up samples, as bench step runs them (private to cli). */
+/* Training steps of bench step, on random samples (private to cli). */
 #ifndef TRM_CLI_BENCH_WORK_H
 #define TRM_CLI_BENCH_WORK_H
 
@@ -13,8 +13,8 @@ struct bench_run {
   /* set by the caller */
   struct trm_job *job;
   const char *text;         /* the model */
-  const char *input;        /* shape of a sample as text; NULL: what the model is made for */
-  int64_t classes, batch;   /* classes or tokens of the vocabulary, 0: what the model is made for; samples a rank */
+  const char *input;        /* shape of a sample as text; NULL: the model's default */
+  int64_t classes, batch;   /* classes or tokens of the vocabulary, 0: the model's default; samples of a rank */
   /* set by bench_run_open */
   struct trm_comm *comm;
   struct trm_device device; /* counts into timed */
@@ -28,14 +28,14 @@ struct bench_run {
   size_t steps;                    /* steps done */
 };
 
-/* Collective. Makes model, strategy and batches. bench_run_close also after an error. */
+/* Collective. Creates model, strategy and batches. bench_run_close follows even if it fails. */
 int bench_run_open(struct bench_run *run);
 void bench_run_close(struct bench_run *run);
 
-/* Collective. One step, as train/train.c does it. *computed: the clock when the model had done its work. */
+/* Collective. Does one step as training does. *computed: the clock after the backward pass. */
 int bench_run_step(struct bench_run *run, double *computed);
 
-/* Rows of a sample in what is counted per second: of tokens its positions, otherwise 1. */
+/* Items of a sample that are counted per second: of tokens its positions, otherwise 1. */
 size_t bench_run_items(const struct bench_run *run);
 
 #endif

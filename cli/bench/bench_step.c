@@ -1,4 +1,4 @@
-/* trireme bench step: whole training steps, what each part of them takes, and what the machine could do at best. */
+/* trireme bench step */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,25 +12,25 @@
 static const char usage[] =
   "usage: [mpiexec -n N] trireme bench step [--model=TEXT] [--batch=B] [--steps=S] [FLAG...] [--SECTION.KEY=VALUE...]\n"
   "\n"
-  "Seconds of a whole training step (forward, loss, backward, strategy, update) on made-up samples that lie ready\n"
-  "in memory; of each of its parts, beside the least that the machine needs for the part's arithmetic (at the rate of\n"
+  "Seconds of a whole training step (forward, loss, backward, strategy, update) on random samples that are\n"
+  "in memory; of each of its parts, beside the least that the machine needs for its arithmetic (at the rate of\n"
   "a large matrix product) or for its bytes (at the rate of memory; arrays that stay in the caches may do better);\n"
   "and the bound: what the step's matrix products take by themselves, convolutions and attention at the rate of a\n"
   "large product, and the bytes that the optimizer moves. All are measured in turns; medians. Several ranks: B\n"
-  "samples *each*, the slowest rank counts.\n"
+  "samples each; the slowest rank counts.\n"
   "\n"
   "  --model=TEXT   the model (default \"mlp 784-2048-2048-10 relu\")\n"
-  "  --input=SHAPE  of a sample: F values or tokens, or CxHxW (default: what the model named is made for, else 784)\n"
+  "  --input=SHAPE  of a sample: F values or tokens, or CxHxW (default: the model's usual shape, else 784)\n"
   "  --classes=C    classes, or tokens of the vocabulary (default: the last size of an mlp, 1000 for resnet18 and\n"
   "                 vgg11, 65 for gpt, 50257 for gpt2, else 10)\n"
-  "  --batch=B      samples a rank (default 256)\n"
+  "  --batch=B      samples of a rank (default 256)\n"
   "  --steps=S      measured steps (default 30)\n"
   "  --warmup=W     steps before these (default 5)\n"
-  "  --threads=T    threads a rank (default: the node's cores divided by its ranks)\n"
+  "  --threads=T    threads of a rank (default: the node's cores divided by its ranks)\n"
   "  --bound=no     only the steps\n"
   "  --json         one JSON object\n"
   "\n"
-  "The options of a run are taken, too (trireme options); optim.lr is 0.01 if not given, and\n"
+  "The options of a run are accepted, too (trireme options); optim.lr is 0.01 if not given, and\n"
   "optim.momentum 0.9 if optim.name is not.\n";
 
 struct bench {
@@ -40,8 +40,8 @@ struct bench {
   bool bound, json;
   double *step, *compute, *update;   /* (steps) seconds */
   double *part[TIMED_PARTS];         /* (steps) seconds */
-  struct timed_sum sum[TIMED_PARTS]; /* of all steps; of one from bench_step_reduce_figures on */
-  double wait_s, comm_s;             /* in all steps: waiting for others, communication */
+  struct timed_sum sum[TIMED_PARTS]; /* over all steps; after bench_step_reduce_figures of one */
+  double wait_s, comm_s;             /* over all steps: waiting for other ranks; communication */
 };
 
 static int bench_step_time_step(struct bench *b, size_t k)
@@ -72,8 +72,8 @@ static int bench_step_time_step(struct bench *b, size_t k)
 
 struct figures {
   double step_s, compute_s, update_s, items_per_s;
-  double wait_s, comm_s;      /* means of the slowest rank's */
-  struct roofline_rates rates; /* these and the bound: NAN without a bound */
+  double wait_s, comm_s;       /* means of a step, of the slowest rank */
+  struct roofline_rates rates; /* NAN, like the bound, with --bound=no */
   double bound_s;
 };
 
@@ -83,7 +83,7 @@ static double bench_step_median_slowest(struct bench *b, double *seconds)
   return bench_median(seconds, b->steps);
 }
 
-/* Of one step and one rank: seconds of the slowest, the mean of the work (who is early does more of some). */
+/* Reduces the sums to one step: seconds of the slowest rank, the mean of the work, which early ranks do more of. */
 static void bench_step_reduce_part(struct bench *b, int part)
 {
   struct trm_comm *comm = b->run.comm;
@@ -94,7 +94,7 @@ static void bench_step_reduce_part(struct bench *b, int part)
   *sum = (struct timed_sum){bench_step_median_slowest(b, b->part[part]), amounts[0] / steps, amounts[1] / steps};
 }
 
-/* Least seconds of a part. */
+/* The least seconds that a part can take. */
 static double bench_step_min(const struct timed_sum *sum, const struct roofline_rates *rates)
 {
   return fmax(sum->flop / rates->flop_per_s, sum->bytes / rates->bytes_per_s);
@@ -250,7 +250,7 @@ static int bench_step_measure(struct bench *b)
   return TRM_OK;
 }
 
-/* The peers' optimizer, unless the user names another: flags come later and win. */
+/* Sets the optimizer of the peer programs; flags, which are read later, override it. */
 static char **bench_step_add_defaults(int argc, char **argv, int *count)
 {
   static char rate[] = "--optim.lr=0.01", momentum[] = "--optim.momentum=0.9";

@@ -1,4 +1,4 @@
-/* trireme bench: how fast this machine does what training is made of. */
+/* trireme bench */
 #include "cli/bench/bench.h"
 
 #include <math.h>
@@ -17,10 +17,10 @@ static const struct {
   {"gemm", "matrix products of a training step, and a large square one", bench_gemm},
   {"step", "whole steps and their parts, beside what the machine could do at best", bench_step},
   {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
-  {"rma", "memory of another rank, reached while it waits and while it computes", bench_rma},
+  {"rma", "one-sided access to another rank's memory, while that rank waits and while it computes", bench_rma},
   {"service", "the parameter server of asynchronous training, beside plain one-sided operations", bench_param_server},
   {"hogwild", "stochastic updates over sparse rows by all ranks at once, beside a plain loop", bench_hogwild},
-  {"io", "reading a data set, beside reading the same file plainly", bench_io},
+  {"io", "reading a data set, beside plain reading of the same file", bench_io},
 };
 enum { BENCHES = sizeof benches / sizeof *benches };
 
@@ -33,11 +33,11 @@ int cmd_bench(int argc, char **argv)
     printf("usage: trireme bench NAME [--json] [FLAG...]\n\n");
     for (int i = 0; i < BENCHES; i++)
       printf("  %-10s %s\n", benches[i].name, benches[i].help);
-    printf("\ntrireme bench NAME --help tells more of each. Figures are medians; --json prints JSON lines.\n");
+    printf("\ntrireme bench NAME --help describes each. Figures are medians; --json prints JSON lines.\n");
     return TRM_OK;
   }
   if (argc < 2)
-    return trm_error(TRM_USAGE, "bench: say what to measure: gemm, step, allreduce, rma, service, hogwild or io "
+    return trm_error(TRM_USAGE, "bench: no bench named: gemm, step, allreduce, rma, service, hogwild or io "
                      "(trireme bench --help)");
   for (int i = 0; i < BENCHES; i++)
     if (!strcmp(argv[1], benches[i].name))
@@ -78,7 +78,7 @@ void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
       host[i + k] = (float)(bits[k] >> 8) * 0x1p-23f - 1;
   }
   device->ops->upload(device, to, host, n * sizeof *host);
-  device->ops->sync(device); /* a failure comes again at the next sync that is looked at */
+  device->ops->sync(device); /* failures are reported again by the next sync */
   trm_free(host);
 }
 

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/async/param_server_private.h"
@@ -245,7 +246,7 @@ int remote_create(struct param_server *s)
   r->answered = trm_alloc((size_t)comm->size * DEPTH * sizeof *r->answered, "the parameter server");
   r->scratch = trm_alloc(chunk * sizeof *r->scratch, "the parameter server");
   if (s->plan.servers == 0) {
-    r->threaded = pthread_create(&r->thread, NULL, remote_thread, s) == 0;
+    r->threaded = trm_context_start_thread(&r->thread, remote_thread, s) == 0;
     if (!r->threaded)
       return trm_error(TRM_FAILED, "the parameter server: cannot begin a thread");
   }

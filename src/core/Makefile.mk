@@ -5,11 +5,15 @@ libtrireme_la_SOURCES += \
 	src/core/atomic_file.c \
 	src/core/atomic_file.h \
 	src/core/axis.c \
-	src/core/axis_private.h \
 	src/core/axis_shared.c \
+	src/core/axis_shared.h \
+	src/core/axis_sharding.c \
+	src/core/axis_sharding.h \
 	src/core/clones.h \
 	src/core/comm.c \
 	src/core/comm_self.c \
+	src/core/context.c \
+	src/core/context.h \
 	src/core/document.c \
 	src/core/document.h \
 	src/core/json.c \

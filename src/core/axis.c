@@ -1,7 +1,7 @@
 /* Divided arrays: parts are packed for the wire and unpacked on the other side. */
 #include <string.h>
 
-#include "core/axis_private.h"
+#include "core/axis_shared.h"
 #include "core/memory.h"
 #include "core/trace.h"
 
@@ -67,43 +67,6 @@ static struct axis_sharding axis_sharding_of(const struct trm_axis *axis, size_t
   const size_t ranks = (size_t)axis->comm->size;
   return (struct axis_sharding){
     .outer = outer, .n = n, .inner = inner, .ranks = ranks, .max_n = (n + ranks - 1) / ranks};
-}
-
-size_t axis_contiguous_run(const struct axis_sharding *s, size_t rank, size_t at, size_t limit, size_t *offset)
-{
-  size_t low, high;
-  trm_interval(s->n, s->ranks, rank, &low, &high);
-  const size_t row = (high - low) * s->inner, within = at % row;
-  *offset = (at / row * s->n + low) * s->inner + within;
-  return row - within < limit ? row - within : limit;
-}
-
-void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *full, float *shard)
-{
-  for (size_t done = 0, run, offset; done < n; done += run) {
-    run = axis_contiguous_run(s, rank, at + done, n - done, &offset);
-    memcpy(shard + done, full + offset, run * sizeof *shard);
-  }
-}
-
-void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *shard, float *full)
-{
-  for (size_t done = 0, run, offset; done < n; done += run) {
-    run = axis_contiguous_run(s, rank, at + done, n - done, &offset);
-    memcpy(full + offset, shard + done, run * sizeof *full);
-  }
-}
-
-size_t axis_shard_count(const struct axis_sharding *s, size_t rank)
-{
-  size_t low, high;
-  trm_interval(s->n, s->ranks, rank, &low, &high);
-  return s->outer * (high - low) * s->inner;
-}
-
-size_t axis_max_shard_count(const struct axis_sharding *s)
-{
-  return s->outer * s->max_n * s->inner;
 }
 
 static size_t axis_local_count(const struct trm_axis *axis, const struct axis_sharding *s)

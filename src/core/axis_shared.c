@@ -6,7 +6,7 @@
  * written to where they belong. Sums are added in order of the ranks. */
 #include <string.h>
 
-#include "core/axis_private.h"
+#include "core/axis_shared.h"
 #include "core/clones.h"
 #include "core/log.h"
 #include "core/status.h"

@@ -7,13 +7,14 @@
 #include <time.h>
 
 #include "core/comm.h"
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 
 /* A message sent and not yet received; the data follow. */
-struct message {
-  struct message *next;
+struct trm_message {
+  struct trm_message *next;
   int tag;
   size_t bytes;
   _Alignas(max_align_t) char data[];
@@ -22,18 +23,11 @@ struct message {
 /* A receive whose message has not come yet. Everything else is complete at once. */
 struct trm_request {
   struct trm_request *next;
-  struct mailbox *mailbox;
+  struct trm_mailbox *mailbox;
   void *data;
   size_t bytes;
   int tag;
   bool done;
-};
-
-/* In order of the calls: the first that fits is taken, as in MPI. */
-struct mailbox {
-  pthread_mutex_t lock;
-  struct message *messages;
-  struct trm_request *receives;
 };
 
 struct trm_window {
@@ -43,12 +37,9 @@ struct trm_window {
   enum trm_type type;
 };
 
-static struct mailbox self_mailbox = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static struct trm_comm self = {.ops = &trm_comm_self_ops, .rank = 0, .size = 1, .impl = &self_mailbox};
-
 struct trm_comm *trm_comm_self(void)
 {
-  return &self;
+  return &trm_rank_current()->self;
 }
 
 static _Noreturn void self_fail(void)
@@ -129,7 +120,7 @@ static void self_deliver(void *to, size_t capacity, const void *from, size_t byt
 static void self_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
                             struct trm_request **request)
 {
-  struct mailbox *mailbox = comm->impl;
+  struct trm_mailbox *mailbox = comm->impl;
   const size_t bytes = count * trm_type_bytes(type);
   self_check_rank("send", to);
   *request = NULL;
@@ -143,12 +134,12 @@ static void self_send_begin(struct trm_comm *comm, const void *data, size_t coun
     self_deliver(match->data, match->bytes, data, bytes, tag);
     match->done = true;
   } else {
-    struct message *message = trm_alloc(sizeof *message + bytes, "a message to this rank itself");
+    struct trm_message *message = trm_alloc(sizeof *message + bytes, "a message to this rank itself");
     message->tag = tag;
     message->bytes = bytes;
     if (bytes > 0)
       memcpy(message->data, data, bytes);
-    struct message **last = &mailbox->messages;
+    struct trm_message **last = &mailbox->messages;
     while (*last)
       last = &(*last)->next;
     *last = message;
@@ -159,16 +150,16 @@ static void self_send_begin(struct trm_comm *comm, const void *data, size_t coun
 static void self_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,
                                struct trm_request **request)
 {
-  struct mailbox *mailbox = comm->impl;
+  struct trm_mailbox *mailbox = comm->impl;
   const size_t bytes = count * trm_type_bytes(type);
   self_check_rank("receive", from);
   *request = NULL;
   pthread_mutex_lock(&mailbox->lock);
-  struct message **message = &mailbox->messages;
+  struct trm_message **message = &mailbox->messages;
   while (*message && (*message)->tag != tag)
     message = &(*message)->next;
   if (*message) {
-    struct message *match = *message;
+    struct trm_message *match = *message;
     *message = match->next;
     self_deliver(data, bytes, match->data, match->bytes, tag);
     trm_free(match);
@@ -188,7 +179,7 @@ static bool self_test(struct trm_request **request)
 {
   if (!*request)
     return true;
-  struct mailbox *mailbox = (*request)->mailbox;
+  struct trm_mailbox *mailbox = (*request)->mailbox;
   pthread_mutex_lock(&mailbox->lock);
   const bool done = (*request)->done;
   pthread_mutex_unlock(&mailbox->lock);
@@ -223,7 +214,7 @@ static struct trm_comm *self_split(struct trm_comm *comm, int color, int key)
   (void)key;
   if (color < 0)
     return NULL;
-  struct mailbox *mailbox = trm_alloc(sizeof *mailbox, "a communicator");
+  struct trm_mailbox *mailbox = trm_alloc(sizeof *mailbox, "a communicator");
   pthread_mutex_init(&mailbox->lock, NULL);
   struct trm_comm *child = trm_alloc(sizeof *child, "a communicator");
   *child = (struct trm_comm){.ops = comm->ops, .rank = 0, .size = 1, .impl = mailbox};
@@ -238,10 +229,10 @@ static struct trm_comm *self_split_node(struct trm_comm *comm, enum trm_share do
 
 static void self_release(struct trm_comm *comm)
 {
-  if (!comm || comm == &self)
+  if (!comm || comm == trm_comm_self())
     return;
-  struct mailbox *mailbox = comm->impl;
-  for (struct message *message = mailbox->messages, *next; message; message = next) {
+  struct trm_mailbox *mailbox = comm->impl;
+  for (struct trm_message *message = mailbox->messages, *next; message; message = next) {
     next = message->next;
     trm_free(message);
   }

@@ -9,40 +9,44 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/context.h"
 #include "core/status.h"
 
 #define LINE_BYTES 8192
 #define CLEAR_LINE "\r\033[K"
 
+/* The terminal is the process's: a rank's line makes room for another's. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int log_rank, log_size = 1;
-static bool log_quiet;
 static char progress_line[1024]; /* the progress line on the terminal, "" if there is none */
 
 void trm_log_set_rank(int rank, int size)
 {
-  log_rank = rank;
-  log_size = size;
+  struct trm_rank_state *state = trm_rank_current();
+  state->log_rank = rank;
+  state->log_size = size;
 }
 
 int trm_log_rank(void)
 {
-  return log_rank;
+  return trm_rank_current()->log_rank;
 }
 
 void trm_log_set_quiet(bool quiet)
 {
-  log_quiet = quiet;
+  trm_rank_current()->log_quiet = quiet;
+}
+
+/* Informative lines are rank 0's. */
+static bool log_is_silent(void)
+{
+  const struct trm_rank_state *state = trm_rank_current();
+  return state->log_rank != 0 || state->log_quiet;
 }
 
 bool trm_progress_is_terminal(void)
 {
-  static int known = -1;
-  if (known < 0) {
-    const char *terminal = getenv("TERM");
-    known = isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
-  }
-  return known;
+  const char *terminal = getenv("TERM");
+  return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
 /* Prints prefix and message as one line; a standing progress line makes room and comes back below it. */
@@ -70,15 +74,16 @@ static void log_print_line(const char *prefix, const char *format, va_list argum
 /* "trireme: rank 3: warning: " */
 static void log_format_prefix(char *prefix, size_t bytes, const char *kind)
 {
-  if (log_size > 1)
-    snprintf(prefix, bytes, "trireme: rank %d: %s: ", log_rank, kind);
+  const struct trm_rank_state *state = trm_rank_current();
+  if (state->log_size > 1)
+    snprintf(prefix, bytes, "trireme: rank %d: %s: ", state->log_rank, kind);
   else
     snprintf(prefix, bytes, "trireme: %s: ", kind);
 }
 
 void trm_info(const char *format, ...)
 {
-  if (log_rank != 0 || log_quiet)
+  if (log_is_silent())
     return;
   va_list arguments;
   va_start(arguments, format);
@@ -128,7 +133,7 @@ static void log_fit_progress_line(void)
 
 void trm_progress(const char *format, ...)
 {
-  if (log_rank != 0 || log_quiet)
+  if (log_is_silent())
     return;
   va_list arguments;
   va_start(arguments, format);

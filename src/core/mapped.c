@@ -10,6 +10,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -50,9 +51,9 @@ static int mapped_create_file(const char *folder, size_t bytes, const char *what
     return mapped_error(folder, bytes, what, "there is no room for", error);
   }
   struct statfs system;
-  static bool warned;
-  if (!warned && fstatfs(*file, &system) == 0 && system.f_type == TMPFS) {
-    warned = true;
+  bool *warned = &trm_rank_current()->warned_of_tmpfs;
+  if (!*warned && fstatfs(*file, &system) == 0 && system.f_type == TMPFS) {
+    *warned = true;
     trm_warn("%s is itself in memory: nothing is gained by %s there", folder, what);
   }
   return TRM_OK;

@@ -127,6 +127,23 @@ int trm_section_check(const char *section)
   return options_find_section(section) ? TRM_OK : options_unknown_section("", section);
 }
 
+const char *trm_nearest_option(const char *name)
+{
+  const bool is_key = !strchr(name, '.'); /* the section was forgotten */
+  const char *known[MAX_OPTIONS + 1];
+  size_t count = 0;
+  for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
+    const char *key = row->name + trm_section_length(row->name);
+    known[count++] = is_key && *key ? key + 1 : row->name;
+  }
+  known[count] = NULL;
+  const char *nearest = trm_nearest_word(name, known);
+  for (size_t i = 0; i < count; i++)
+    if (known[i] == nearest)
+      return trm_option_table[i].name;
+  return NULL;
+}
+
 static int options_unknown_name(const char *name)
 {
   const struct trm_option *section = options_find_section(name);
@@ -136,17 +153,7 @@ static int options_unknown_name(const char *name)
     trm_free(keys);
     return TRM_USAGE;
   }
-  const char *known[MAX_OPTIONS + 1], *nearest = NULL;
-  size_t count = 0;
-  for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
-    const char *key = row->name + trm_section_length(row->name);
-    if (*key == '.' && strcmp(key + 1, name) == 0 && !nearest) /* the section was forgotten */
-      nearest = row->name;
-    known[count++] = row->name;
-  }
-  known[count] = NULL;
-  if (!nearest)
-    nearest = trm_nearest_word(name, known);
+  const char *nearest = trm_nearest_option(name);
   if (nearest)
     return trm_error(TRM_USAGE, "unknown option \"%.80s\"; did you mean \"%s\"?", name, nearest);
   return trm_error(TRM_USAGE, "unknown option \"%.80s\" (trireme options lists all)", name);

@@ -127,6 +127,10 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
 /* Prints the table (all, or the rows of one section) for `trireme options`. */
 int trm_options_print(FILE *stream, const char *section);
 
+/* The option that was probably meant by an unknown name: of a name without section, the one with the nearest key. NULL
+ * if none is near. */
+const char *trm_nearest_option(const char *name);
+
 /* The known word nearest to `word` by edit distance, NULL if none is near. `known`: NULL-terminated. */
 const char *trm_nearest_word(const char *word, const char *const *known);
 

@@ -1,4 +1,3 @@
-/* The one error message of each thread, and the way out when a process cannot go on. */
 #include "core/status.h"
 
 #include <stdarg.h>
@@ -6,14 +5,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_BYTES 4096
+#include "core/context.h"
 
-static _Thread_local char error_text[TEXT_BYTES];
+enum { TEXT_BYTES = sizeof ((struct trm_context *)NULL)->error_text };
+
 static void (*abort_hook)(int status);
 
 /* Puts text into the record; what is too long ends in dots. */
 static void status_record(const char *text, int length)
 {
+  char *error_text = trm_context_current()->error_text;
   if (length >= TEXT_BYTES) {
     memcpy(error_text, text, TEXT_BYTES - 4);
     memcpy(error_text + TEXT_BYTES - 4, "...", 4);
@@ -42,13 +43,13 @@ int trm_error_context(int status, const char *format, ...)
   const int written = vsnprintf(context, sizeof context, format, arguments);
   va_end(arguments);
   if (written >= 0)
-    status_record(text, snprintf(text, sizeof text, "%s: %s", context, error_text));
+    status_record(text, snprintf(text, sizeof text, "%s: %s", context, trm_error_text()));
   return status;
 }
 
 const char *trm_error_text(void)
 {
-  return error_text;
+  return trm_context_current()->error_text;
 }
 
 void trm_set_abort(void (*hook)(int status))

@@ -25,7 +25,7 @@ int trm_error(int status, const char *format, ...) __attribute__((format(printf,
 /* Puts "context: " before the recorded message; returns status. For callers who know what was being done. */
 int trm_error_context(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The message recorded last in this thread, "" if none. Owned by the library, valid until the next error. */
+/* The message recorded last in this thread (or fiber: core/context.h), "" if none. Owned by the library, valid until the next error. */
 const char *trm_error_text(void);
 
 /* What to do when the process cannot go on (set to the communicator's abort once there is one; default: exit(1)). */

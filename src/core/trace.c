@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -27,53 +28,53 @@ struct clock_reading {
   double skew; /* seconds */
 };
 
-static struct {
-  struct trm_comm *comm; /* NULL: off */
-  struct event *ring;    /* (room) */
+/* Of a rank; none: it is off. */
+struct trm_trace {
+  struct trm_comm *comm;
+  struct event *ring;    /* (capacity) */
   size_t capacity;
-  uint64_t count;        /* of events since the start; the newest is at (count - 1) % room */
+  uint64_t count;        /* of events since the start; the newest is at (count - 1) % capacity */
   int64_t step;
   struct clock_reading start;
   double origin;         /* rank 0's clock at the start */
-} trace;
+};
 
-static double trace_clock(void)
+static double trace_clock(struct trm_comm *comm)
 {
-  return trace.comm->ops->clock(trace.comm);
+  return comm->ops->clock(comm);
 }
 
-static void trace_send(int to, const void *data, size_t bytes)
+static void trace_send(struct trm_comm *comm, int to, const void *data, size_t bytes)
 {
   struct trm_request *request = NULL;
-  trace.comm->ops->send_begin(trace.comm, data, bytes, TRM_BYTE, to, TAG, &request);
-  trace.comm->ops->wait(&request);
+  comm->ops->send_begin(comm, data, bytes, TRM_BYTE, to, TAG, &request);
+  comm->ops->wait(&request);
 }
 
-static void trace_receive(int from, void *data, size_t bytes)
+static void trace_receive(struct trm_comm *comm, int from, void *data, size_t bytes)
 {
   struct trm_request *request = NULL;
-  trace.comm->ops->receive_begin(trace.comm, data, bytes, TRM_BYTE, from, TAG, &request);
-  trace.comm->ops->wait(&request);
+  comm->ops->receive_begin(comm, data, bytes, TRM_BYTE, from, TAG, &request);
+  comm->ops->wait(&request);
 }
 
 /* Collective. Asks rank 0 for its time again and again: it was read between question and answer, so where these are
  * nearest to one another it is most exact (Cristian 1989). */
-static struct clock_reading trace_measure_skew(void)
+static struct clock_reading trace_measure_skew(struct trm_comm *comm)
 {
-  struct trm_comm *comm = trace.comm;
-  struct clock_reading best = {trace_clock(), 0};
+  struct clock_reading best = {trace_clock(comm), 0};
   double shortest = INFINITY, now = 0;
   for (int rank = 1; rank < comm->size; rank++) {
     for (int i = 0; i < ROUNDS && comm->rank == 0; i++) {
-      trace_receive(rank, &now, sizeof now);
-      now = trace_clock();
-      trace_send(rank, &now, sizeof now);
+      trace_receive(comm, rank, &now, sizeof now);
+      now = trace_clock(comm);
+      trace_send(comm, rank, &now, sizeof now);
     }
     for (int i = 0; i < ROUNDS && comm->rank == rank; i++) {
-      const double sent = trace_clock();
-      trace_send(0, &sent, sizeof sent);
-      trace_receive(0, &now, sizeof now);
-      const double received = trace_clock();
+      const double sent = trace_clock(comm);
+      trace_send(comm, 0, &sent, sizeof sent);
+      trace_receive(comm, 0, &now, sizeof now);
+      const double received = trace_clock(comm);
       if (received - sent < shortest) {
         shortest = received - sent;
         best = (struct clock_reading){(sent + received) / 2, now - (sent + received) / 2};
@@ -86,52 +87,59 @@ static struct clock_reading trace_measure_skew(void)
 void trm_trace_start(struct trm_comm *comm, size_t events)
 {
   trm_trace_stop();
-  trace.capacity = events ? events : 1;
-  trace.ring = trm_alloc(trace.capacity * sizeof *trace.ring, "the trace");
-  trace.comm = comm;
-  trace.count = 0;
-  trace.step = 0;
-  trace.start = trace_measure_skew();
-  trace.origin = trace.start.time;
-  comm->ops->broadcast(comm, &trace.origin, 1, TRM_DOUBLE, 0);
+  struct trm_trace *trace = trm_alloc(sizeof *trace, "the trace");
+  trace->capacity = events ? events : 1;
+  trace->ring = trm_alloc(trace->capacity * sizeof *trace->ring, "the trace");
+  trace->comm = comm;
+  trace->start = trace_measure_skew(comm);
+  trace->origin = trace->start.time;
+  comm->ops->broadcast(comm, &trace->origin, 1, TRM_DOUBLE, 0);
+  trm_rank_current()->trace = trace;
 }
 
 bool trm_trace_on(void)
 {
-  return trace.comm != NULL;
+  return trm_rank_current()->trace != NULL;
 }
 
 void trm_trace_set_step(int64_t step)
 {
-  trace.step = step;
+  struct trm_trace *trace = trm_rank_current()->trace;
+  if (trace)
+    trace->step = step;
 }
 
 double trm_trace_begin(void)
 {
-  return trace.comm ? trace_clock() : 0;
+  const struct trm_trace *trace = trm_rank_current()->trace;
+  return trace ? trace_clock(trace->comm) : 0;
 }
 
 void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_ids ids)
 {
-  if (!trace.comm)
+  struct trm_trace *trace = trm_rank_current()->trace;
+  if (!trace)
     return;
-  struct event *event = &trace.ring[trace.count++ % trace.capacity];
+  struct event *event = &trace->ring[trace->count++ % trace->capacity];
   *event = (struct event){
-    .began = began, .ended = ended, .step = trace.step, .ids = ids, .kind = (int32_t)kind};
+    .began = began, .ended = ended, .step = trace->step, .ids = ids, .kind = (int32_t)kind};
   strncpy(event->name, name, NAME_BYTES - 1);
 }
 
 void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_ids ids)
 {
-  if (trace.comm)
-    trm_trace_add(name, kind, began, trace_clock(), ids);
+  const struct trm_trace *trace = trm_rank_current()->trace;
+  if (trace)
+    trm_trace_add(name, kind, began, trace_clock(trace->comm), ids);
 }
 
 void trm_trace_stop(void)
 {
-  trm_free(trace.ring);
-  trace.ring = NULL;
-  trace.comm = NULL;
+  struct trm_trace *trace = trm_rank_current()->trace;
+  if (trace)
+    trm_free(trace->ring);
+  trm_free(trace);
+  trm_rank_current()->trace = NULL;
 }
 
 /* -- the file */
@@ -148,16 +156,16 @@ static int trace_compare_events(const void *a, const void *b)
 }
 
 /* The kept events in order, by rank 0's clock since the start. */
-static struct event *trace_collect_events(const struct clock_reading *end, size_t *count)
+static struct event *trace_collect_events(const struct trm_trace *trace, const struct clock_reading *end, size_t *count)
 {
-  const uint64_t stored = trace.count < trace.capacity ? trace.count : trace.capacity;
+  const uint64_t stored = trace->count < trace->capacity ? trace->count : trace->capacity;
   struct event *event = trm_alloc(stored * sizeof *event, "the trace");
-  const double span = end->time - trace.start.time, drift = span > 0 ? (end->skew - trace.start.skew) / span : 0;
+  const double span = end->time - trace->start.time, drift = span > 0 ? (end->skew - trace->start.skew) / span : 0;
   for (uint64_t i = 0; i < stored; i++) {
-    event[i] = trace.ring[(trace.count - stored + i) % trace.capacity];
+    event[i] = trace->ring[(trace->count - stored + i) % trace->capacity];
     double *const times[] = {&event[i].began, &event[i].ended};
     for (int k = 0; k < 2; k++)
-      *times[k] += trace.start.skew + drift * (*times[k] - trace.start.time) - trace.origin;
+      *times[k] += trace->start.skew + drift * (*times[k] - trace->start.time) - trace->origin;
   }
   qsort(event, stored, sizeof *event, trace_compare_events);
   *count = (size_t)stored;
@@ -214,17 +222,17 @@ static void trace_write_row(struct trm_json *json, int rank)
 }
 
 /* Rank 0: its own events and everybody's. */
-static void trace_write_file(FILE *stream, const struct event *local, const int64_t *counts)
+static void trace_write_file(FILE *stream, struct trm_comm *comm, const struct event *local, const int64_t *counts)
 {
   struct trm_json json;
   trm_json_open(&json, stream);
   trm_json_object(&json, NULL);
   trm_json_list(&json, "traceEvents");
-  for (int rank = 0; rank < trace.comm->size; rank++) {
+  for (int rank = 0; rank < comm->size; rank++) {
     const size_t count = (size_t)counts[2 * rank];
     struct event *remote = rank ? trm_alloc(count * sizeof *remote, "the trace") : NULL;
     if (rank && count)
-      trace_receive(rank, remote, count * sizeof *remote);
+      trace_receive(comm, rank, remote, count * sizeof *remote);
     trace_write_row(&json, rank);
     for (size_t i = 0; i < count; i++)
       trace_write_event(&json, rank, rank ? &remote[i] : &local[i]);
@@ -234,7 +242,7 @@ static void trace_write_file(FILE *stream, const struct event *local, const int6
   trm_json_text(&json, "displayTimeUnit", "ms");
   trm_json_object(&json, "otherData");
   trm_json_list(&json, "dropped"); /* events of each rank, older than those that are there */
-  for (int rank = 0; rank < trace.comm->size; rank++)
+  for (int rank = 0; rank < comm->size; rank++)
     trm_json_integer(&json, NULL, counts[2 * rank + 1]);
   trm_json_end(&json);
   trm_json_end(&json);
@@ -243,22 +251,23 @@ static void trace_write_file(FILE *stream, const struct event *local, const int6
 
 int trm_trace_write(const char *path)
 {
-  struct trm_comm *comm = trace.comm;
-  if (!comm)
+  const struct trm_trace *trace = trm_rank_current()->trace;
+  if (!trace)
     return TRM_OK;
+  struct trm_comm *comm = trace->comm;
   FILE *stream = comm->rank == 0 ? fopen(path, "w") : NULL;
   int status = comm->rank == 0 && !stream ? trm_error(TRM_FAILED, "%s: %s", path, strerror(errno)) : TRM_OK;
   TRM_CHECK(trm_agree(comm, status));
-  const struct clock_reading end = trace_measure_skew();
+  const struct clock_reading end = trace_measure_skew(comm);
   size_t count;
-  struct event *event = trace_collect_events(&end, &count);
+  struct event *event = trace_collect_events(trace, &end, &count);
   int64_t *counts = trm_alloc(2 * (size_t)comm->size * sizeof *counts, "the trace");
-  const int64_t mine[] = {(int64_t)count, (int64_t)(trace.count - count)};
+  const int64_t mine[] = {(int64_t)count, (int64_t)(trace->count - count)};
   comm->ops->allgather(comm, mine, counts, 2, TRM_INT64);
   if (comm->rank == 0)
-    trace_write_file(stream, event, counts);
+    trace_write_file(stream, comm, event, counts);
   else if (count)
-    trace_send(0, event, count * sizeof *event);
+    trace_send(comm, 0, event, count * sizeof *event);
   trm_free(counts);
   trm_free(event);
   if (stream) {

@@ -1,6 +1,6 @@
 /* What each rank did when: for a picture of a run's steps (run.trace).
  *
- * One trace a process, recorded by its main thread, off until it is started. Events of a rank lie one in another or
+ * One trace a rank, recorded by its main thread, off until it is started. Events of a rank lie one in another or
  * apart: so an operation that goes on while the rank computes is none, its beginning and the waiting for its end are.
  *
  *   const double began = trm_trace_begin();

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "safetensors.h"
@@ -177,11 +178,12 @@ void safetensors_close(struct safetensors *file)
 
 const char *safetensors_shape_text(const struct safetensors_tensor *tensor)
 {
-  static _Thread_local char text[SAFETENSORS_MAX_DIMS * 22 + 3];
-  size_t at = (size_t)snprintf(text, sizeof text, "(");
+  char *text = trm_context_text();
+  const size_t bytes = SAFETENSORS_MAX_DIMS * 22 + 3;
+  size_t at = (size_t)snprintf(text, bytes, "(");
   for (int d = 0; d < tensor->dims; d++)
-    at += (size_t)snprintf(text + at, sizeof text - at, "%s%" PRIu64, d ? ", " : "", tensor->size[d]);
-  snprintf(text + at, sizeof text - at, ")");
+    at += (size_t)snprintf(text + at, bytes - at, "%s%" PRIu64, d ? ", " : "", tensor->size[d]);
+  snprintf(text + at, bytes - at, ")");
   return text;
 }
 

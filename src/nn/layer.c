@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/memory.h"
 #include "core/options.h"
 #include "core/status.h"
@@ -161,8 +162,8 @@ bool trm_layer_remove_bias(struct trm_layer *layer)
 
 const char *trm_layer_text(const struct trm_layer *layer)
 {
-  static _Thread_local char text[64];
-  snprintf(text, sizeof text, "layer %d (%s)", layer->number, layer->ops->name);
+  char *text = trm_context_text();
+  snprintf(text, 64, "layer %d (%s)", layer->number, layer->ops->name);
   return text;
 }
 

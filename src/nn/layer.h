@@ -125,6 +125,7 @@ struct trm_layer {
   bool is_output;          /* the last layer of the whole model */
   bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
   bool needs_dx;           /* false: the gradient of its input is not used */
+  bool bias_removed;       /* the layer after it removes any constant: left out (trm_model_log) */
   /* parameters and memory: set by shape */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
   int parameters;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/log.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/sha256.h"
@@ -408,6 +409,16 @@ void trm_model_hash(const struct trm_model *model, const float *host_w, char hex
 {
   struct flat flat = {model, host_w};
   trm_model_hash_tensors(model, model_flat_tensor, &flat, hex);
+}
+
+void trm_model_log(const struct trm_model *model)
+{
+  for (int i = 1; i < model->layers; i++) {
+    const struct trm_layer *layer = &model->layer[i];
+    if (layer->ops->removes_bias && layer->from >= 0 && model->layer[layer->from].bias_removed)
+      trm_info("%s: bias left out: the %s after it removes any constant", trm_layer_text(&model->layer[layer->from]),
+               layer->ops->name);
+  }
 }
 
 char *trm_model_describe(const struct trm_model *model)

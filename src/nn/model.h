@@ -164,6 +164,9 @@ size_t trm_model_size(const struct trm_model *model);
 int trm_model_parameter_count(const struct trm_model *model);
 struct trm_parameter *trm_model_parameter(const struct trm_model *model, int number);
 
+/* Logs what the model leaves out of its text: one line a bias in front of a batch norm. */
+void trm_model_log(const struct trm_model *model);
+
 /* One line a layer: name, shapes, parameters. Caller frees. */
 char *trm_model_describe(const struct trm_model *model);
 

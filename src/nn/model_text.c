@@ -306,6 +306,19 @@ static int text_check(const struct text_parser *r)
   return TRM_OK;
 }
 
+/* A bias in front of a batch norm alone: its gradient is rounding, which adaptive optimizers turn into noise. */
+static void text_remove_biases(struct text_parser *r)
+{
+  for (int i = 0; i < r->layers; i++) {
+    const int biased = r->layer[i].ops->removes_bias ? r->layer[i].from : TRM_FROM_NONE;
+    int readers = 0;
+    for (int k = 0; k < r->layers && biased >= 0; k++)
+      readers += (r->layer[k].from == biased) + (r->layer[k].addend == biased);
+    if (readers == 1 && r->layer[biased].ops->remove_bias)
+      r->layer[biased].bias_removed = r->layer[biased].ops->remove_bias(&r->layer[biased]);
+  }
+}
+
 static int text_read_items(struct text_parser *r, const char *text, FILE *canonical)
 {
   for (int number = 0; text; number++) {
@@ -317,7 +330,9 @@ static int text_read_items(struct text_parser *r, const char *text, FILE *canoni
     text_free_item(&item);
     TRM_CHECK(status);
   }
-  return text_check(r);
+  TRM_CHECK(text_check(r));
+  text_remove_biases(r);
+  return TRM_OK;
 }
 
 int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,

@@ -125,6 +125,7 @@ static int train_create_models(struct trainer *t)
   const struct trm_input_spec *spec = &t->data->spec;
   const char *loss = trm_choice_text("train.loss", o->train.loss);
   TRM_CHECK(trm_model_create(&t->full_model, o->model, loss, spec));
+  trm_model_log(&t->full_model);
   struct trm_model_part part = {
     .tensor_rank = t->grid->coord[TRM_AXIS_TENSOR],
     .tensor_size = t->grid->size[TRM_AXIS_TENSOR],

@@ -65,6 +65,33 @@ static void test_layout(void)
   trm_model_free(&model);
 }
 
+/* A bias that a batch norm removes is left out, unless it is asked for or its value has other readers. */
+static void test_biases(void)
+{
+  static const struct {
+    const char *text, *bias;
+    bool there;
+  } cases[] = {
+    {"conv2d 3 3 | batch_norm | linear 5", "layer0.bias", false},
+    {"conv2d 3 3 | batch_norm | linear 5", "layer2.bias", true},
+    {"conv2d 3 3 bias=yes | batch_norm | linear 5", "layer0.bias", true},
+    {"conv2d 3 3 | relu | batch_norm | linear 5", "layer0.bias", true},
+    {"linear 6 | batch_norm | linear 5", "layer0.bias", false},
+    {"conv2d 2 3 pad=1 | mark a | batch_norm | add a | linear 5", "layer0.bias", true},
+    {"conv2d 2 3 pad=1 | mark a | batch_norm | mark b | at a | tanh | add b | linear 5", "layer0.bias", true},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trm_model model;
+    CU_ASSERT_EQUAL_FATAL(trm_model_create(&model, cases[i].text, "auto", &nn_images), TRM_OK);
+    bool there = false;
+    for (int n = 0; n < trm_model_parameter_count(&model); n++)
+      there |= strcmp(trm_model_parameter(&model, n)->name, cases[i].bias) == 0;
+    CU_ASSERT_EQUAL(there, cases[i].there);
+    CU_ASSERT_STRING_EQUAL(model.text, cases[i].text);
+    trm_model_free(&model);
+  }
+}
+
 static void test_init(void)
 {
   struct trm_model model;
@@ -331,6 +358,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"flat layout", test_layout},
+    {"biases that a batch norm removes", test_biases},
     {"initial weights", test_init},
     {"hash of the weights", test_hash},
     {"texts", test_text},

@@ -8,12 +8,122 @@
 #include "suite.h"
 #include "support/nn_case.h"
 
+/* -- two layers from outside the library: rows that are not the batch's, settings, an auxiliary loss */
+
+struct repeat {
+  float penalty;
+};
+
+static int repeat_create(struct trm_layer *layer, const struct trm_arguments *arguments)
+{
+  struct repeat *s = layer->settings;
+  TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"penalty", NULL}));
+  return trm_argument_real(layer, arguments, -1, "penalty", 0, 10, &s->penalty);
+}
+
+static size_t repeat_rows(const struct trm_layer *layer, size_t rows, size_t batch_rows)
+{
+  (void)layer, (void)batch_rows;
+  return 2 * rows;
+}
+
+/* to += factor * from */
+static void add_scaled(const struct trm_pass *pass, float *to, float factor, const float *from, size_t n)
+{
+  const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -factor, .scale = 1};
+  pass->device->ops->update(pass->device, &add, to, from, NULL, NULL, n);
+}
+
+/* y (2 B, F): x, then -x / 2. Auxiliary loss: penalty / 2 |x|^2 of each row. */
+static void repeat_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+{
+  (void)work;
+  const struct repeat *s = layer->settings;
+  const size_t n = layer->rows * trm_shape_count(&layer->in);
+  CU_ASSERT_EQUAL(layer->rows, pass->input->rows);
+  pass->device->ops->copy(pass->device, y, x, n * sizeof *y);
+  pass->device->ops->fill(pass->device, y + n, 0, n);
+  add_scaled(pass, y + n, -0.5f, x, n);
+  float *host = trm_alloc(n * sizeof *host, "repeat");
+  pass->device->ops->download(pass->device, host, x, n * sizeof *host);
+  for (size_t i = 0; i < n && pass->auxiliary_loss; i++)
+    *pass->auxiliary_loss += 0.5 * (double)s->penalty * (double)host[i] * (double)host[i];
+  trm_free(host);
+}
+
+static void repeat_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                            const float *dy, float *dx, float *work)
+{
+  (void)y, (void)work;
+  const struct repeat *s = layer->settings;
+  const size_t n = layer->rows * trm_shape_count(&layer->in);
+  pass->device->ops->copy(pass->device, dx, dy, n * sizeof *dx);
+  add_scaled(pass, dx, -0.5f, dy + n, n);
+  add_scaled(pass, dx, pass->scale * s->penalty, x, n);
+}
+
+static int fold_shape(struct trm_layer *layer)
+{
+  layer->rows_from = TRM_FROM_BATCH;
+  return trm_layer_require_dense(layer);
+}
+
+static size_t fold_rows(const struct trm_layer *layer, size_t rows, size_t batch_rows)
+{
+  (void)layer, (void)rows;
+  return batch_rows;
+}
+
+/* y (B / 2, F): the first half of x and half of the second */
+static void fold_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
+{
+  (void)work;
+  const size_t n = layer->output_rows * trm_shape_count(&layer->in);
+  CU_ASSERT_EQUAL(layer->rows, 2 * layer->output_rows);
+  pass->device->ops->copy(pass->device, y, x, n * sizeof *y);
+  add_scaled(pass, y, 0.5f, x + n, n);
+}
+
+static void fold_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                          const float *dy, float *dx, float *work)
+{
+  (void)x, (void)y, (void)work;
+  const size_t n = layer->output_rows * trm_shape_count(&layer->in);
+  pass->device->ops->copy(pass->device, dx, dy, n * sizeof *dx);
+  pass->device->ops->fill(pass->device, dx + n, 0, n);
+  add_scaled(pass, dx + n, 0.5f, dy, n);
+}
+
+static const struct trm_layer_ops layer_repeat = {.name = "repeat",
+                                                  .usage = "repeat [penalty=P]",
+                                                  .settings_bytes = sizeof(struct repeat),
+                                                  .create = repeat_create,
+                                                  .output_rows = repeat_rows,
+                                                  .forward = repeat_forward,
+                                                  .backward = repeat_backward,
+                                                  .keeps_input = true};
+static const struct trm_layer_ops layer_fold = {.name = "fold",
+                                                .usage = "fold",
+                                                .shape = fold_shape,
+                                                .output_rows = fold_rows,
+                                                .forward = fold_forward,
+                                                .backward = fold_backward};
+static const struct nn_example rows_example = {
+  "linear 7 | repeat penalty=0.3 | mark a | tanh | linear 7 | add a | fold | linear 10", "auto", &nn_ten_classes,
+  false};
+
+/* -- gradients */
+
+/* With the auxiliary losses. */
 static double loss_at(struct nn_case *c, const struct trm_pass *pass, const float *w)
 {
   struct trm_loss_sums tally = {0};
+  double auxiliary = 0;
+  struct trm_pass with_auxiliary = *pass;
+  with_auxiliary.auxiliary_loss = &auxiliary;
   nn_case_upload(c, w);
-  CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, pass, &tally), TRM_OK);
-  return tally.loss;
+  CU_ASSERT_EQUAL_FATAL(trm_model_evaluate(&c->model, &with_auxiliary, &tally), TRM_OK);
+  return tally.loss + (double)c->model.targets * auxiliary;
 }
 
 /* Every element of every parameter by central differences of the summed loss. The loss of a row carries a rounding
@@ -56,6 +166,60 @@ static void gradients(struct trm_device *device)
 {
   for (const struct nn_example *how = nn_examples; how->text; how++)
     gradient_check(device, how);
+  gradient_check(device, &rows_example);
+}
+
+/* Recomputation gives the same bits, and adds no auxiliary loss again; the reported loss is without it. */
+static void registered_layers(struct trm_device *device)
+{
+  struct nn_case c;
+  CU_ASSERT_EQUAL_FATAL(
+    nn_case_open(&c, device, rows_example.text, rows_example.loss, rows_example.spec, NN_ROWS, 3), TRM_OK);
+  nn_case_draw(&c, 11, 10);
+  double auxiliary[2] = {0, 0};
+  struct trm_pass pass = nn_case_pass(&c);
+  struct trm_loss_sums sums = {0}, evaluated = {0};
+  const size_t n = c.model.parameters;
+  float *g[2];
+  for (int recompute = 0; recompute < 2; recompute++) {
+    c.model.recompute = recompute;
+    CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c.model, device, c.w, c.g, NN_ROWS, true), TRM_OK);
+    pass.auxiliary_loss = &auxiliary[recompute];
+    sums = (struct trm_loss_sums){0};
+    CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1.0f / 11, &sums, NULL, NULL), TRM_OK);
+    g[recompute] = nn_case_gradient(&c);
+  }
+  CU_ASSERT(memcmp(g[0], g[1], n * sizeof **g) == 0);
+  CU_ASSERT(auxiliary[0] > 0.1);
+  CU_ASSERT_EQUAL(auxiliary[0], auxiliary[1]);
+  CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &evaluated), TRM_OK);
+  CU_ASSERT_EQUAL(sums.loss, evaluated.loss);
+  for (int at = 1; at < c.model.layers; at++) /* where a value has the batch's rows and no other crosses */
+    CU_ASSERT_EQUAL(trm_partition_allowed(c.model.layer, c.model.layers, at), at == 1 || at == 6);
+  nn_case_close(&c);
+}
+
+static void test_registered(void)
+{
+  static const struct {
+    const char *text, *message;
+  } refused[] = {
+    {"linear 7 | repeat | linear 10", "layer 2 (linear): scores need a row for each sample"},
+    {"linear 7 | mark a | repeat | add a | fold | linear 10", "layer 3 (add): the two values have other numbers"},
+    {"linear 7 | repeat | dropout 0.1 | fold | linear 10", "layer 2 (dropout): takes values with a row for each"},
+    {"linear 7 | repeat penalty=11 | fold | linear 10", "layer 1 (repeat): penalty is '11', must be"},
+    {"linear 7 | repeat | fold 2 | linear 10", "layer 2 (fold): '2' is one word too many; usage: fold"},
+  };
+  on_devices(registered_layers);
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    struct trm_model model;
+    CU_ASSERT_EQUAL(trm_model_create(&model, refused[i].text, "auto", &nn_ten_classes), TRM_USAGE);
+    CU_ASSERT_NSTRING_EQUAL(trm_error_text(), refused[i].message, strlen(refused[i].message));
+  }
+  CU_ASSERT_EQUAL(trm_layer_register(&layer_fold), TRM_USAGE);
+  CU_ASSERT(strstr(trm_error_text(), "there is a layer 'fold' already") != NULL);
+  CU_ASSERT_EQUAL(trm_layer_register(&(struct trm_layer_ops){.name = "empty"}), TRM_USAGE);
+  CU_ASSERT(strstr(trm_error_text(), "empty: needs name, usage, forward and backward") != NULL);
 }
 
 /* The padding of the gradient is never written, and the batch is never written over. */
@@ -341,7 +505,10 @@ static void test_dropout(void)
 
 int main(void)
 {
+  if (trm_layer_register(&layer_repeat) != TRM_OK || trm_layer_register(&layer_fold) != TRM_OK)
+    return 1;
   CU_TestInfo tests[] = {
+    {"layers from outside: rows, an auxiliary loss", test_registered},
     {"gradients against finite differences", test_gradients},
     {"padding and batch untouched", test_untouched},
     {"accumulation over parts of a batch", test_accumulation},

@@ -108,6 +108,7 @@ static void test_options_set(void)
       {"run.dir", "a\xff", "not UTF-8"},
       {"train.bacth", "1", "unknown option \"train.bacth\"; did you mean \"train.batch\"?"},
       {"batch", "1", "unknown option \"batch\"; did you mean \"train.batch\"?"},
+      {"shrae", "1", "unknown option \"shrae\"; did you mean \"parallel.share\"?"},
       {"strategy", "sync", "\"strategy\" is a section"},
       {"xyzzy.quux", "1", "unknown option \"xyzzy.quux\" (trireme options lists all)"},
       {"", "1", "unknown option \"\""},

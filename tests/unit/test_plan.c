@@ -71,8 +71,8 @@ static void test_machine_errors(void)
   "{\"cores\":1,\"threads\":1,\"message_s\":1,\"message_bytes_per_s\":1,\"network_s\":1,\"network_bytes_per_s\":1"
   refused("{}", "cores");
   refused("{\"cores\":-1}", "cores");
-  refused(HEAD "}", "no list of work");
-  refused(HEAD ",\"work\":[]}", "no list of work");
+  refused(HEAD "}", "work: no list");
+  refused(HEAD ",\"work\":[]}", "work: no list");
   refused(HEAD ",\"work\":[{\"flop\":1,\"forward_s\":1}]}", "without a name");
   refused(HEAD ",\"work\":[{\"name\":\"relu\",\"forward_s\":1}]}", "neither flop nor bytes");
   refused(HEAD ",\"work\":[{\"name\":\"relu\",\"bytes\":1}]}", "forward_s");

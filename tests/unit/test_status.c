@@ -7,9 +7,11 @@
 #include <sys/ioctl.h>
 
 #include "child.h"
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "core/trace.h"
 #include "suite.h"
 
 static int failing(void)
@@ -50,6 +52,80 @@ static void test_status(void)
   CU_ASSERT(length > 1000 && length < 5000);
   CU_ASSERT_STRING_EQUAL(trm_error_text() + length - 3, "...");
 }
+
+/* -- several ranks in one process */
+
+struct other_rank {
+  struct trm_rank_state state;
+  struct trm_context context;
+};
+
+static void *helper_thread(void *text)
+{
+  sprintf(text, "rank %d, error \"%s\"", trm_log_rank(), trm_error_text());
+  trm_error(TRM_FAILED, "in a helper");
+  return NULL;
+}
+
+static void send_to_self(int number)
+{
+  struct trm_comm *self = trm_comm_self();
+  struct trm_request *request = NULL;
+  self->ops->send_begin(self, &number, 1, TRM_INT32, 0, 7, &request);
+  self->ops->wait(&request);
+}
+
+static int receive_from_self(void)
+{
+  struct trm_comm *self = trm_comm_self();
+  struct trm_request *request = NULL;
+  int32_t number = -1;
+  self->ops->receive_begin(self, &number, 1, TRM_INT32, 0, 7, &request);
+  self->ops->wait(&request);
+  return number;
+}
+
+/* One thread goes from rank to rank, as a scheduler of fibers does: each finds what it left. */
+static void test_contexts(void)
+{
+  static struct other_rank ranks[2];
+  trm_error(TRM_FAILED, "outside");
+  for (int r = 0; r < 2; r++) {
+    trm_rank_state_init(&ranks[r].state);
+    ranks[r].context.rank = &ranks[r].state;
+    trm_context_set(&ranks[r].context);
+    CU_ASSERT_STRING_EQUAL(trm_error_text(), "");
+    CU_ASSERT_EQUAL(trm_log_rank(), 0);
+    trm_log_set_rank(5 + r, 9);
+    trm_error(TRM_FAILED, "rank %d", r);
+    send_to_self(10 + r);
+    trm_trace_start(trm_comm_self(), 4);
+  }
+  char *first = trm_context_text();
+  strcpy(first, "a text of rank 1");
+  for (int r = 0; r < 2; r++) {
+    trm_context_set(&ranks[r].context);
+    CU_ASSERT_EQUAL(trm_log_rank(), 5 + r);
+    CU_ASSERT_STRING_EQUAL(trm_error_text(), r ? "rank 1" : "rank 0");
+    CU_ASSERT_EQUAL(receive_from_self(), 10 + r);
+    CU_ASSERT_TRUE(trm_trace_on());
+    trm_trace_stop();
+    for (int i = 0; i < 8 && r == 0; i++)
+      strcpy(trm_context_text(), "a text of rank 0");
+    char text[64];
+    pthread_t thread;
+    CU_ASSERT_EQUAL_FATAL(trm_context_start_thread(&thread, helper_thread, text), 0);
+    pthread_join(thread, NULL);
+    CU_ASSERT_STRING_EQUAL(text, r ? "rank 6, error \"\"" : "rank 5, error \"\"");
+    CU_ASSERT_STRING_EQUAL(trm_error_text(), r ? "rank 1" : "rank 0");
+  }
+  CU_ASSERT_STRING_EQUAL(first, "a text of rank 1");
+  trm_context_set(NULL);
+  CU_ASSERT_STRING_EQUAL(trm_error_text(), "outside");
+  CU_ASSERT_EQUAL(trm_log_rank(), 0);
+  CU_ASSERT_FALSE(trm_trace_on());
+}
+
 static void work_log(void)
 {
   trm_log_set_rank(0, 4);
@@ -134,6 +210,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"status", test_status},
+    {"several ranks in a process", test_contexts},
     {"log and abort", test_log},
     CU_TEST_INFO_NULL,
   };

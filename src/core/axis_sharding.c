@@ -1,0 +1,42 @@
+#include "core/axis_sharding.h"
+
+#include <string.h>
+
+#include "core/comm.h"
+
+size_t axis_contiguous_run(const struct axis_sharding *s, size_t rank, size_t at, size_t limit, size_t *offset)
+{
+  size_t low, high;
+  trm_interval(s->n, s->ranks, rank, &low, &high);
+  const size_t row = (high - low) * s->inner, within = at % row;
+  *offset = (at / row * s->n + low) * s->inner + within;
+  return row - within < limit ? row - within : limit;
+}
+
+void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *full, float *shard)
+{
+  for (size_t done = 0, run, offset; done < n; done += run) {
+    run = axis_contiguous_run(s, rank, at + done, n - done, &offset);
+    memcpy(shard + done, full + offset, run * sizeof *shard);
+  }
+}
+
+void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *shard, float *full)
+{
+  for (size_t done = 0, run, offset; done < n; done += run) {
+    run = axis_contiguous_run(s, rank, at + done, n - done, &offset);
+    memcpy(full + offset, shard + done, run * sizeof *full);
+  }
+}
+
+size_t axis_shard_count(const struct axis_sharding *s, size_t rank)
+{
+  size_t low, high;
+  trm_interval(s->n, s->ranks, rank, &low, &high);
+  return s->outer * (high - low) * s->inner;
+}
+
+size_t axis_max_shard_count(const struct axis_sharding *s)
+{
+  return s->outer * s->max_n * s->inner;
+}
