@@ -92,25 +92,25 @@ static void onednn_abort_on_failure(int status)
 
 /* -- primitives */
 
-/* The two versions describe arrays and primitives in different words. View: what both take for an array. */
+/* Versions 2 and 3 describe arrays and primitives with different types. view: the type by which both take an array. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t view;
 typedef dnnl_memory_desc_t description;
 #define VIEW(d) (d)
 
-static int describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
+static int onednn_describe(description *to, dnnl_data_type_t type, const dnnl_dims_t size, const dnnl_dims_t step)
 {
   DNNL_CHECK(dnnl_memory_desc_create_with_strides(to, 2, size, type, step));
   return TRM_OK;
 }
 
-static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t how)
+static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *array, const_dnnl_primitive_attr_t attr)
 {
-  DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], how));
+  DNNL_CHECK(dnnl_matmul_primitive_desc_create(to, engine, array[A], array[B], NULL, array[C], attr));
   return TRM_OK;
 }
 
-static void forget(description *d)
+static void onednn_free_description(description *d)
 {
   dnnl_memory_desc_destroy(*d);
 }
@@ -120,15 +120,15 @@ static size_t onednn_view_bytes(view of)
   return dnnl_memory_desc_get_size(of);
 }
 
-static int scale(dnnl_post_ops_t what, float alpha)
+static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
 {
-  DNNL_CHECK(dnnl_post_ops_append_eltwise(what, dnnl_eltwise_linear, alpha, 0));
+  DNNL_CHECK(dnnl_post_ops_append_eltwise(post_ops, dnnl_eltwise_linear, alpha, 0));
   return TRM_OK;
 }
 
-static int onednn_append_sum(dnnl_post_ops_t what, float beta)
+static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
 {
-  DNNL_CHECK(dnnl_post_ops_append_sum(what, beta, 0, dnnl_data_type_undef));
+  DNNL_CHECK(dnnl_post_ops_append_sum(post_ops, beta, 0, dnnl_data_type_undef));
   return TRM_OK;
 }
 #else

@@ -95,7 +95,7 @@ void product_run(const struct product *p, const struct product_limits *limits, i
 #ifdef _OPENMP
     compute(p, &block, serial ? caller : omp_get_thread_num());
 #else
-    one(p, &block, 0);
+    compute(p, &block, 0);
 #endif
   }
 }

@@ -39,7 +39,7 @@ static inline size_t block_b(const struct product *p, const struct block *block)
 /* Computes one block. thread: its number, below `threads`; calls at the same time have different ones. */
 typedef void product_block(const struct product *p, const struct block *block, int thread);
 
-/* How C is cut. */
+/* Block sizes of C. */
 struct product_limits {
   size_t max_blocks;  /* blocks */
   size_t min_work; /* multiply-adds of a block */

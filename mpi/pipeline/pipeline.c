@@ -180,11 +180,10 @@ static int pipeline_evaluate(struct trm_pipeline *pipeline, const struct trm_pip
   struct trm_loss_sums local = {0};
   if (run->batch[0].micros > 0)
     TRM_CHECK(pipeline_abort_on_failure(e, pipeline_evaluate_run(e, run, &local)));
-  double values[] = {local.loss, local.correct, local.rows};
-  e->comm->ops->broadcast(e->comm, values, 3, TRM_DOUBLE, e->comm->size - 1);
-  sums->loss += values[0];
-  sums->correct += values[1];
-  sums->rows += values[2];
+  e->comm->ops->broadcast(e->comm, &local, TRM_LOSS_SUMS, TRM_DOUBLE, e->comm->size - 1);
+  sums->loss += local.loss;
+  sums->correct += local.correct;
+  sums->rows += local.rows;
   return TRM_OK;
 }
 

@@ -4,7 +4,6 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
 #include "mpi/sync/norms.h"
 #include "mpi/sync/sync.h"
@@ -80,8 +79,7 @@ static void staged_sum_gradients(struct trm_strategy *strategy, struct staged *s
     trm_allreduce_tree(comm, s->host_gradient, elements, TRM_FLOAT);
   else
     comm->ops->allreduce(comm, s->host_gradient, elements, TRM_FLOAT, TRM_SUM);
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("gradient sum", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(comm, before, &strategy->comm_s, "gradient sum", TRM_TRACE_COMMUNICATION);
   device->ops->upload(device, strategy->g, s->host_gradient, bytes);
 }
 

@@ -76,7 +76,7 @@ struct trm_sparse_sgd {
   const struct trm_races *races; /* NULL: nothing is counted, which is faster */
 };
 
-/* What makes races visible, counted from 0 in memory of all ranks that share w. */
+/* Counters that make races visible, from 0, in memory of all ranks that share w. */
 struct trm_races {
   uint64_t *writers; /* atomic: updates that have begun to write, of all ranks */
   uint32_t *written; /* (K) for each weight: counted with a load and a store, as the weight is changed; what all ranks
@@ -121,16 +121,16 @@ struct trm_mask {
   uint64_t offset;
 };
 
-/* Which rows of a table of `whole` tokens, or which of so many classes, are here: [low, high). */
+/* The rows [low, high) of a table of `total` tokens, or of as many classes, that this rank has. */
 struct trm_vocab_shard {
   size_t low, high, total;
 };
 
-/* What a part of a row of scores (C) says of it: the largest one m, which is the first of them (its place among all
+/* Statistics of one shard of a row of scores (C): the largest one m, which is the first of them (its place among all
  * classes), sum of exp(z - m), the target's score (-infinity: it is not here), sum of m - z. */
 enum { TRM_SCORES_MAX, TRM_SCORES_ARGMAX, TRM_SCORES_SUM, TRM_SCORES_TARGET, TRM_SCORES_DISTANCE, TRM_SCORES_FIELDS };
 
-/* What attention works on. */
+/* Shape of an attention. */
 struct trm_attention {
   size_t b, t, heads, head_dim; /* B, T, H, E */
   bool causal;               /* position t sees positions 0..t, otherwise all */

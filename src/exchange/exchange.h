@@ -5,7 +5,7 @@
 
 #include "nn/model.h"
 
-/* What a model can be written as. */
+/* One format that models are written in. */
 struct trm_export {
   const char *name; /* "safetensors" */
   const char *help; /* one line */

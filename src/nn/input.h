@@ -20,7 +20,7 @@ const char *trm_shape_text(const struct trm_shape *shape); /* "(1, 28, 28)"; one
 
 enum trm_target_kind { TRM_TARGET_CLASS, TRM_TARGET_VALUE };
 
-/* What a data set gives and a model is built for. */
+/* The kind of samples and targets that a data set has and a model is built for. */
 struct trm_input_spec {
   struct trm_shape shape; /* of one sample; sparse rows: (F) */
   bool sparse;

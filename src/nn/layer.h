@@ -82,7 +82,7 @@ struct trm_sharding {
   size_t groups, units, width; /* by feature: (groups, units, width) features, each rank has an interval of the units */
 };
 
-/* What a reshard layer does with a value in one direction (layers/reshard.c). */
+/* The operation of a reshard layer on a value in one direction (layers/reshard.c). */
 enum trm_reshard {
   TRM_RESHARD_NONE,           /* a copy */
   TRM_RESHARD_ALL_REDUCE,     /* partial sums to the replicated sum */
@@ -96,7 +96,7 @@ struct trm_graph;
 struct trm_shard_request;
 struct trm_layer_ops;
 
-/* What all kinds of layers have. What one kind alone has is in its settings. */
+/* The fields that all kinds of layers have; those of one kind are in its settings. */
 struct trm_layer {
   const struct trm_layer_ops *ops;
   void *settings;          /* (ops->settings_bytes) zeroed before create, NULL if 0; owned by the layer */
