@@ -1,4 +1,4 @@
-/* Declarations shared by the files of the options. */
+/* Functions of options.c for options_show.c. */
 #ifndef TRM_CORE_OPTIONS_PRIVATE_H
 #define TRM_CORE_OPTIONS_PRIVATE_H
 

@@ -18,12 +18,12 @@ static bool is_tokens(enum made_kind kind)
   return kind == MADE_TOKENS || kind == MADE_WIDE_TOKENS;
 }
 
-static struct trm_options options_of(const struct cut *cut, int64_t memory, const char *shuffle)
+static struct trm_options options_of(const struct cut *cut, int64_t memory, bool shuffle)
 {
   return (struct trm_options){
-    .data = {.shuffle = (char *)shuffle, .memory = memory, .threads = 1, .context = CONTEXT, .stride = cut->stride,
+    .data = {.shuffle = shuffle, .memory = memory, .threads = 1, .context = CONTEXT, .stride = cut->stride,
              .validation = (char *)"0.1"},
-    .train = {.batch = 64}, .parallel = {.share = (char *)"node"}, .run = {.seed = 5},
+    .train = {.batch = 64}, .parallel = {.share = TRM_SHARE_NODE}, .run = {.seed = 5},
   };
 }
 
@@ -59,7 +59,7 @@ static uint64_t row_hash(const struct trm_dataset *data, const struct trm_host_b
 static size_t find_rows(const struct cut *cut, enum trm_split split, struct trm_comm *comm, int64_t memory,
                         uint64_t *first, uint64_t *sum)
 {
-  const struct trm_options options = options_of(cut, memory, "no");
+  const struct trm_options options = options_of(cut, memory, false);
   struct trm_dataset *data;
   struct trm_host_batch batch = {0};
   const size_t step = !is_tokens(cut->kind) ? 1 : split == TRM_SPLIT_TRAIN && cut->stride ? (size_t)cut->stride : CONTEXT;
@@ -88,7 +88,7 @@ static size_t find_rows(const struct cut *cut, enum trm_split split, struct trm_
 /* The sum of the hashes of an epoch in a shuffled order, all ranks of comm together. */
 static uint64_t shuffled_sum(const struct cut *cut, struct trm_comm *comm, int64_t memory)
 {
-  const struct trm_options options = options_of(cut, memory, "yes");
+  const struct trm_options options = options_of(cut, memory, true);
   struct trm_dataset *data;
   struct trm_host_batch batch = {0};
   int64_t sum = 0;
@@ -170,7 +170,7 @@ static void test_refused(void)
   const struct cut cut = {trm_format("%s/small.h5", folder), MADE_FLOATS, 1, 0};
   CU_ASSERT_EQUAL_FATAL(
     trm_agree(world, world->rank ? TRM_OK : made_file(cut.path, cut.kind, WIDTH, cut.rows, 0, 0)), TRM_OK);
-  struct trm_options options = options_of(&cut, 1 << 30, "yes");
+  struct trm_options options = options_of(&cut, 1 << 30, true);
   struct trm_dataset *data;
   CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, cut.path, TRM_SPLIT_TRAIN, &options, world), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "data.validation: the train split"));
