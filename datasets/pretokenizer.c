@@ -60,26 +60,26 @@ int pretokenizer_next(struct pretokenizer *pretokenizer, const char *text, size_
     return TRM_OK;
   PCRE2_UCHAR reason[256] = "";
   pcre2_get_error_message(found, reason, sizeof reason);
-  return trm_error(TRM_FAILED, "the text cannot be cut into words: %s", (char *)reason);
+  return trm_error(TRM_FAILED, "the text cannot be split into words: %s", (char *)reason);
 }
 
 #else
 
-int words_open(struct words **words)
+int pretokenizer_open(struct pretokenizer **pretokenizer)
 {
-  *words = NULL;
+  *pretokenizer = NULL;
   return trm_error(TRM_FAILED, "byte pair encoding needs PCRE2 for Unicode's classes of characters, and this build has "
                    "none (Debian: libpcre2-dev, then configure and make again)");
 }
 
-void words_close(struct words *words)
+void pretokenizer_close(struct pretokenizer *pretokenizer)
 {
-  (void)words;
+  (void)pretokenizer;
 }
 
-int words_next(struct words *words, const char *text, size_t bytes, size_t at, size_t *end)
+int pretokenizer_next(struct pretokenizer *pretokenizer, const char *text, size_t bytes, size_t at, size_t *end)
 {
-  (void)words, (void)text, (void)at;
+  (void)pretokenizer, (void)text, (void)at;
   *end = bytes;
   return TRM_FAILED;
 }

@@ -18,7 +18,7 @@ enum timed_part {
 };
 extern const char *const timed_part_name[TIMED_PARTS];
 
-/* What a part has done so far. bytes: each array that a call must read or write, once, whatever caches hold. */
+/* Totals of a part so far. bytes: each array that a call must read or write, counted once, whatever caches hold. */
 struct timed_sum {
   double s, flop, bytes;
 };

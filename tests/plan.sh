@@ -72,8 +72,8 @@ refused 2 'unknown flag' gpt.yaml --ranks=2 --rank=2
 refused 2 'same number of ranks' gpt.yaml --ranks=4 --nodes=3
 refused 2 'bytes, such as' gpt.yaml --ranks=2 --memory=much
 refused 2 'no data set' --model="mlp 4-2" --ranks=2
-refused 2 'has no layouts to choose from' gpt.yaml --ranks=2 --strategy.name=asgd
-refused 2 'asynchronous' gpt.yaml --ranks=2 --parallel.schedule=2bw --train.accumulate=2
+refused 2 'exchange whole models.*strategy.name=asgd' gpt.yaml --ranks=2 --strategy.name=asgd
+refused 2 'parallel.schedule=pipedream or 2bw' gpt.yaml --ranks=2 --parallel.schedule=2bw --train.accumulate=2
 refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
 refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M

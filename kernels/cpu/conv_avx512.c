@@ -44,7 +44,7 @@ enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
 #define conv_kernel_strip NULL
 #define conv_kernel_products NULL
 
-static bool conv_avx512_works(void)
+static bool conv_avx512_supported(void)
 {
   return false;
 }

@@ -1,4 +1,4 @@
-/* What the files of the CPU device share. Private to kernels/cpu.
+/* Declarations shared by the files of the CPU device (private to kernels/cpu).
  *
  * How a kernel is built here: a struct of its arguments, a body that works on the half-open interval [low, high) of
  * its items (elements, rows or columns), and a function of the contract that hands both to cpu_for. The body is

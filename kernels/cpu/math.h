@@ -84,7 +84,7 @@ CPU_INLINE float math_tanh(float x)
 }
 
 /* Phi(x), the normal distribution function, absolute error below 1.2e-7, and *density = phi(x).
- * For a >= 0, Phi(-a) = e^(-a^2/2) P(v), v = 0.3 a / (1 + 0.3 a): the form of Hastings (1955), fitted anew over
+ * For a >= 0, Phi(-a) = e^(-a^2/2) P(v), v = 0.3 a / (1 + 0.3 a): the form of Hastings (1955), fitted over
  * [0, 14.5] in a variable that is 0 at a = 0, so that the sum starts from the exact 1/2. Phi(a) = 1 - Phi(-a). */
 CPU_INLINE float math_normal(float x, float *density)
 {

@@ -1,4 +1,4 @@
-/* One failure, told to all: how a collective function gives the same status and message on every rank. */
+/* The same status and message on every rank, for functions that are collective. */
 #include <string.h>
 
 #include "core/comm.h"
@@ -8,7 +8,7 @@ int trm_agree(struct trm_comm *comm, int status)
 {
   if (comm->size == 1)
     return status;
-  /* the lowest rank that failed speaks for all */
+  /* the lowest rank that failed */
   int32_t root = status == TRM_OK ? comm->size : comm->rank;
   comm->ops->allreduce(comm, &root, 1, TRM_INT32, TRM_MIN);
   if (root == comm->size)

@@ -1,11 +1,11 @@
-/* Divided arrays: parts are packed for the wire and unpacked on the other side. */
+/* Collectives of an axis over messages: shards are packed, sent and unpacked. */
 #include <string.h>
 
 #include "core/axis_shared.h"
 #include "core/memory.h"
 #include "core/trace.h"
 
-enum { BUFFER_SHARD, BUFFER_RANKS, BUFFER_FULL }; /* the buffers */
+enum { BUFFER_SHARD, BUFFER_RANKS, BUFFER_FULL }; /* indices of trm_axis.buffer */
 
 void trm_axis_open(struct trm_axis *axis, struct trm_comm *comm, struct trm_device *device)
 {
@@ -38,7 +38,7 @@ static float *axis_buffer(struct trm_axis *axis, int which, size_t n)
   return axis->buffer[which];
 }
 
-/* A device array on the host, to be read. */
+/* Returns a device array in host memory, to be read; a copy if the device has its own memory. */
 static const float *axis_host_input(struct trm_axis *axis, int which, const float *x, size_t n)
 {
   if (axis->device->host_memory) {
@@ -50,7 +50,7 @@ static const float *axis_host_input(struct trm_axis *axis, int which, const floa
   return host;
 }
 
-/* Where the host writes what is to be in a device array; axis_upload_output then brings it there. */
+/* Returns host memory to write, which axis_upload_output then copies to the device array x. */
 static float *axis_host_output(struct trm_axis *axis, int which, float *x, size_t n)
 {
   return axis->device->host_memory ? x : axis_buffer(axis, which, n);
@@ -74,7 +74,6 @@ static size_t axis_local_count(const struct trm_axis *axis, const struct axis_sh
   return axis_shard_count(s, (size_t)axis->comm->rank);
 }
 
-/* The sum on the host. */
 static void axis_host_allreduce(struct trm_axis *axis, float *x, size_t n)
 {
   if (axis->node)
@@ -88,7 +87,7 @@ static void axis_host_allgather(struct trm_axis *axis, const struct axis_shardin
   const size_t block = axis_max_shard_count(s), self = (size_t)axis->comm->rank;
   if (axis->node) {
     axis_shared_allgather(axis, s, shard, full);
-  } else if (s->outer == 1 && s->n % s->ranks == 0) { /* the blocks follow one another in the whole */
+  } else if (s->outer == 1 && s->n % s->ranks == 0) { /* shards are contiguous and equal */
     axis->comm->ops->allgather(axis->comm, shard, full, block, TRM_FLOAT);
   } else {
     float *all = axis_buffer(axis, BUFFER_RANKS, s->ranks * block);
@@ -99,7 +98,7 @@ static void axis_host_allgather(struct trm_axis *axis, const struct axis_shardin
   }
 }
 
-/* By messages: all (ranks, block) and mine (block) are buffers, since small parts have less than a block. */
+/* Reduce-scatter over messages, in buffers all (ranks, block) and mine (block): smaller shards are padded. */
 static void axis_message_reduce_scatter(struct trm_axis *axis, const struct axis_sharding *s, const float *full,
                                         float *shard)
 {
@@ -107,7 +106,7 @@ static void axis_message_reduce_scatter(struct trm_axis *axis, const struct axis
   float *all = axis_buffer(axis, BUFFER_RANKS, s->ranks * block), *mine = axis_buffer(axis, BUFFER_SHARD, block);
   for (size_t rank = 0; rank < s->ranks; rank++)
     axis_extract(s, rank, 0, axis_shard_count(s, rank), full, all + rank * block);
-  axis->comm->ops->reduce_scatter(axis->comm, all, mine, block, TRM_FLOAT, TRM_SUM); /* what is beyond a part, too */
+  axis->comm->ops->reduce_scatter(axis->comm, all, mine, block, TRM_FLOAT, TRM_SUM); /* padding included */
   if (shard != mine)
     memcpy(shard, mine, axis_local_count(axis, s) * sizeof *shard);
 }

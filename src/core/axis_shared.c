@@ -1,9 +1,9 @@
-/* Divided arrays where the ranks share memory: each rank has a place there, and puts into it what is for others.
+/* Collectives of an axis through shared memory: each rank has a slot there, which it writes and others read.
  *
- * A place has two halves that take turns. A half is written, the ranks meet, it is read; until it is written again they
- * have met once more, with the other half, so all have read it. Large arrays go through in pieces, which stay in the
- * caches on their way. Nothing is copied but that: what a rank has for itself is read where it lies, and results are
- * written to where they belong. Sums are added in order of the ranks. */
+ * A slot is a double buffer of two halves. A half is written, then comes a barrier, then it is read; before it is
+ * written again there has been the other half's barrier, so that all ranks have read it. Large arrays go through in
+ * chunks of at most a half, which stay in the caches. A rank's own values are read in place, and results are written in
+ * place. Sums are added in order of the ranks. */
 #include <string.h>
 
 #include "core/axis_shared.h"
@@ -11,7 +11,7 @@
 #include "core/log.h"
 #include "core/status.h"
 
-enum { HALF = 1 << 18 }; /* floats of a half */
+enum { HALF = 1 << 18 }; /* floats */
 
 void trm_axis_share_memory(struct trm_axis *axis, enum trm_share domain)
 {
@@ -42,7 +42,7 @@ static void axis_shared_flip(struct trm_axis *axis)
   axis->half = 1 - axis->half;
 }
 
-/* to (n) = a + b; to may be a */
+/* Sets to (n) to a + b; to may be a. */
 CPU_CLONES static void axis_shared_add(float *to, const float *a, const float *b, size_t n)
 {
 #pragma omp simd
@@ -50,8 +50,8 @@ CPU_CLONES static void axis_shared_add(float *to, const float *a, const float *b
     to[i] = a[i] + b[i];
 }
 
-/* to (n) = the sum of what all ranks have, in their order: mine is this rank's, others have theirs at `at` of their
- * places. */
+/* Sets to (n) to the sum over the ranks in ascending order: of `mine` for this rank, of the slot from `at` on for the
+ * others. */
 static void axis_shared_sum_slots(const struct trm_axis *axis, float *to, const float *mine, size_t at, size_t n)
 {
   const size_t self = (size_t)axis->node->rank;
@@ -88,7 +88,7 @@ void axis_shared_allreduce(struct trm_axis *axis, float *x, size_t n)
   }
 }
 
-/* How much the rank's part has of [at, at + room). */
+/* Number of elements of the rank's shard in [at, at + limit). */
 static size_t axis_shared_chunk(const struct axis_sharding *s, size_t rank, size_t at, size_t limit)
 {
   const size_t count = axis_shard_count(s, rank);
@@ -112,7 +112,7 @@ void axis_shared_allgather(struct trm_axis *axis, const struct axis_sharding *s,
 
 void axis_shared_reduce_scatter(struct trm_axis *axis, const struct axis_sharding *s, const float *full, float *shard)
 {
-  const size_t self = (size_t)axis->node->rank, limit = HALF / s->ranks; /* for each rank */
+  const size_t self = (size_t)axis->node->rank, limit = HALF / s->ranks; /* floats of a chunk */
   for (size_t at = 0; at < axis_max_shard_count(s); at += limit) {
     for (size_t rank = 0; rank < s->ranks; rank++)
       if (rank != self)

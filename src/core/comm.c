@@ -1,4 +1,4 @@
-/* What every implementation of the communication contract needs. */
+/* Functions over any implementation of the communication contract. */
 #include "core/comm.h"
 
 size_t trm_type_bytes(enum trm_type type)

@@ -1,4 +1,4 @@
-/* The communication contract: a group of ranks and what they can say to one another.
+/* The communication contract: point-to-point messages, collectives, shared memory and one-sided access of a group.
  *
  * Implemented by mpi/real.c over MPI and by comm_self.c for one rank without MPI. A communicator is a handle; copies of
  * the handle are the same communicator. All buffers are host memory, counts are elements.
@@ -28,15 +28,15 @@ enum trm_group { TRM_GROUP_SELF, TRM_GROUP_ALL, TRM_GROUP_ACROSS_NODES };
 size_t trm_type_bytes(enum trm_type type);
 
 struct trm_comm;
-struct trm_request; /* one operation under way */
-struct trm_window;  /* memory that other ranks reach one-sidedly */
+struct trm_request; /* an operation in progress */
+struct trm_window;  /* memory that other ranks access one-sidedly */
 
 /* Memory that all ranks of a communicator can load and store directly. */
 struct trm_shared {
-  void **base;  /* (size) base[i]: rank i's part, in this process's addresses */
+  void **base;  /* (size) address of each rank's part in this process */
   void *local;    /* base[rank] */
-  size_t bytes; /* of the own part */
-  void *handle; /* the implementation's */
+  size_t bytes; /* of this rank's part */
+  void *handle; /* of the implementation */
 };
 
 struct trm_comm_ops {
@@ -47,15 +47,15 @@ struct trm_comm_ops {
   void (*broadcast)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root);
   void (*allreduce)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op); /* in place */
   void (*allgather)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type);
-  /* mine (count) = what op makes of all ranks' all (size, count) at this rank's place; mine lies outside of all, which
-   * may be written over */
+  /* Sets mine (count) to row comm->rank of the reduction of all (size, count). mine lies outside of all, which may be
+   * overwritten. */
   void (*reduce_scatter)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
                          enum trm_op op);
 
-  /* -- the same, begun; data must rest untouched until the request is complete */
+  /* -- non-blocking collectives: the data must stay untouched until the request is complete */
   void (*allreduce_begin)(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op,
                           struct trm_request **request);
-  /* mine may be its place in all */
+  /* mine may be this rank's row of all */
   void (*allgather_begin)(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type,
                           struct trm_request **request);
   void (*reduce_scatter_begin)(struct trm_comm *comm, void *all, void *mine, size_t count, enum trm_type type,
@@ -70,10 +70,10 @@ struct trm_comm_ops {
   /* -- requests. test: true when complete; then, as after wait, *request is NULL. A NULL request is complete. */
   bool (*test)(struct trm_request **request);
   void (*wait)(struct trm_request **request);
-  /* Lets MPI move what is under way, and others have the core; call between layers. */
+  /* Lets the implementation advance operations in progress, and yields the core. For calls between layers. */
   void (*progress)(struct trm_comm *comm);
-  /* The same, for a loop that has waited since then (clock) for what other ranks write: the longer, the less it takes
-   * of a core. */
+  /* The same, for a loop that has polled since `since` (by clock) for what other ranks write: the longer it has waited,
+   * the longer it sleeps. */
   void (*idle)(struct trm_comm *comm, double since);
 
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
@@ -84,15 +84,15 @@ struct trm_comm_ops {
   struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group);
   void (*release)(struct trm_comm *comm);
 
-  /* -- shared memory (collective; communicators made by split_node, and their splits, only). Zeroed, page-aligned.
-   * Parts follow one another in order of rank, each in whole pages: parts of a multiple of 64 KiB make one array. */
+  /* -- shared memory (collective; only for communicators made by split_node, and their splits). Zeroed, page-aligned.
+   * Parts are adjacent in order of rank, each padded to whole pages: parts of a multiple of 64 KiB make one array. */
   int (*share)(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 
   /* -- one-sided access (create and free are collective; the others concern origin and target alone).
    * Offsets and counts in elements of the window's type. accumulate adds, atomic per element. get and accumulate are
    * complete at the origin (and accumulate at the target) after flush. fetch_add: type TRM_INT64 windows, atomic.
-   * Progress at a target that computes is not assured: see the implementation. */
+   * A target that computes may make no progress (mpi/README.md). */
   int (*window_create)(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
                        struct trm_window **window, void **local);
   void (*window_free)(struct trm_window **window);
@@ -111,7 +111,7 @@ struct trm_comm_ops {
 struct trm_comm {
   const struct trm_comm_ops *ops;
   int rank, size;
-  void *impl; /* the implementation's */
+  void *impl; /* of the implementation */
 };
 
 /* The communicator of one rank, without MPI. Nothing to release. */
@@ -122,12 +122,12 @@ struct trm_comm *trm_comm_self(void);
  * its ranks ordered by key. */
 struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, const struct trm_comm *node, int key);
 
-/* The half-open interval [*low, *high) that part `index` of `parts` has of n elements: the one rule by which batches,
- * slices and rows are cut. Parts differ by at most one element, and [0,n) cut into 2k parts refines the cut into k. */
+/* Sets [*low, *high) to interval `index` of [0, n) divided into `parts`: the one rule that divides batches, shards and
+ * rows. Intervals differ by at most one element, and a division into 2k refines that into k. */
 void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high);
 
-/* Collective: brings one rank's failure to all. Returns TRM_OK if every rank passed TRM_OK; otherwise every rank gets
- * the status and the message of the lowest rank that failed, so that all can leave in order and rank 0 says why. */
+/* Returns TRM_OK if every rank passed TRM_OK; otherwise every rank gets the status and the message of the lowest rank
+ * that failed, so that all return and rank 0 can print it. Collective. */
 int trm_agree(struct trm_comm *comm, int status);
 
 TRM_END_DECLS

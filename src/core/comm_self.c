@@ -1,4 +1,4 @@
-/* The communication contract for one rank without MPI: what a rank says to itself. */
+/* The communication contract for one rank without MPI: messages to itself. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,7 +190,7 @@ static bool self_test(struct trm_request **request)
   return done;
 }
 
-/* Nobody else could send: a receive without its message would wait for ever. */
+/* Fails where the message has not been sent: nobody else could send it. */
 static void self_wait(struct trm_request **request)
 {
   if (!self_test(request)) {
@@ -381,7 +381,7 @@ static double self_clock(struct trm_comm *comm)
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Not trm_abort: its hook may be this very function. */
+/* Not trm_abort, whose hook may be this function. */
 static __attribute__((noreturn)) void self_abort(struct trm_comm *comm, int status)
 {
   (void)comm;

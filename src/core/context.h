@@ -10,7 +10,7 @@
 
 #include "core/comm.h"
 
-/* What a rank has sent to itself and not received, and asked for and not sent; in order of the calls (comm_self.c). */
+/* Messages of a rank to itself that are not matched yet, in order of the calls (comm_self.c). */
 struct trm_mailbox {
   pthread_mutex_t lock;
   struct trm_message *messages;

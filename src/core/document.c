@@ -1,5 +1,4 @@
-/* Reads YAML into a tree with libyaml's events. The tree is as large as the text: what multiplies (aliases) is refused,
- * so that a hostile file costs no more than its size. */
+/* Reads YAML into a tree, from libyaml's events. Aliases are refused, so that the tree is no larger than the text. */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -22,7 +21,7 @@
 
 void trm_node_free(struct trm_node *root)
 {
-  /* no recursion: children are put in front of what is still to be freed */
+  /* no recursion: children go to the front of the list of nodes to free */
   while (root) {
     struct trm_node *next = root->next;
     if (root->first) {
@@ -78,7 +77,7 @@ double trm_node_number(const struct trm_node *node, double fallback)
 struct level {
   struct trm_node *node;
   struct trm_node **end; /* where the next child goes */
-  char *key;             /* of the entry that comes next, NULL: the key is still to come */
+  char *key;             /* of the next entry; NULL: not read yet */
 };
 
 struct reader {
@@ -94,7 +93,7 @@ static int document_error_at(const struct reader *reader, const yaml_mark_t *mar
   return trm_error(TRM_USAGE, "%s:%zu:%zu: %s", reader->name, mark->line + 1, mark->column + 1, problem);
 }
 
-/* Hangs a new node where the reader stands. */
+/* Adds a new node at the reader's place. */
 static int document_add_node(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind,
                              struct trm_node **added)
 {

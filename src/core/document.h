@@ -18,18 +18,18 @@ struct trm_node {
   size_t line;             /* 1-based, for messages */
 };
 
-/* Read a whole file or text. Errors (missing file, syntax with line and column, no libyaml in this build) as status.
+/* Reads a whole file or text. Errors (missing file, syntax with line and column, no libyaml in this build) name it.
  * Anchors, aliases, second documents and more than 64 levels are refused. An empty text is an empty map.
  * The tree is owned by the caller: trm_node_free. */
 int trm_document_read(const char *path, struct trm_node **root);
 int trm_document_parse(const char *text, size_t bytes, const char *name, struct trm_node **root);
 void trm_node_free(struct trm_node *root);
 
-/* The entry of a map, NULL if absent or not a map. "a.b" is the entry with that key, or entry b of map a. */
+/* Returns the entry of a map, NULL if absent or not a map. "a.b" is the entry with that key, or entry b of map a. */
 const struct trm_node *trm_node_get(const struct trm_node *map, const char *path);
-double trm_node_number(const struct trm_node *node, double fallback); /* scalar as a number, or `otherwise` */
+double trm_node_number(const struct trm_node *node, double fallback); /* fallback: it is no number */
 
-/* JSON to a stream: the writer puts commas and quotes. NaN and infinities become null. A one-line object:
+/* A writer of JSON, one line to a stream. NaN and infinities become null. An object:
  *   trm_json_open(&j, stream); trm_json_object(&j, NULL); trm_json_number(&j, "loss", x); trm_json_end(&j); */
 #define TRM_JSON_DEPTH 16 /* deeper levels are left out */
 struct trm_json {

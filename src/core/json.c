@@ -27,7 +27,7 @@ const char *trm_number_text(double value, char text[32])
   return strcpy(text, wide); /* 17 digits, sign, point and exponent are 24 characters */
 }
 
-/* Bytes of the valid UTF-8 character that starts here, 0 if there is none. */
+/* Returns the bytes of the UTF-8 character that starts here, 0 if it is not valid. */
 static size_t json_utf8_length(const unsigned char *s)
 {
   if (s[0] < 0x80)
@@ -80,7 +80,7 @@ static void json_write_string(FILE *stream, const char *text)
   fputc('"', stream);
 }
 
-/* The comma and the key before an entry; false where nothing is to be written. */
+/* Writes the comma and the key before an entry; false: the level is too deep, nothing is written. */
 static bool json_begin_entry(struct trm_json *json, const char *key)
 {
   if (json->depth > TRM_JSON_DEPTH)

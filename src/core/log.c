@@ -15,7 +15,7 @@
 #define LINE_BYTES 8192
 #define CLEAR_LINE "\r\033[K"
 
-/* The terminal is the process's: a rank's line makes room for another's. */
+/* Of the process: there is one terminal, on which the lines of all its ranks must not mix. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char progress_line[1024]; /* the progress line on the terminal, "" if there is none */
 
@@ -36,7 +36,7 @@ void trm_log_set_quiet(bool quiet)
   trm_rank_current()->log_quiet = quiet;
 }
 
-/* Informative lines are rank 0's. */
+/* Whether this rank prints no informative lines. */
 static bool log_is_silent(void)
 {
   const struct trm_rank_state *state = trm_rank_current();
@@ -49,7 +49,7 @@ bool trm_progress_is_terminal(void)
   return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
-/* Prints prefix and message as one line; a standing progress line makes room and comes back below it. */
+/* Prints prefix and message as one line, above the progress line if there is one. */
 static void log_print_line(const char *prefix, const char *format, va_list arguments)
 {
   char text[LINE_BYTES];
@@ -117,7 +117,7 @@ void trm_log_error(void)
   log_print_error("%s", trm_error_text());
 }
 
-/* A line that wraps could not be overwritten: cuts to the terminal's width, between characters. */
+/* Cuts the progress line to the terminal's width, between characters: a line that wraps cannot be replaced. */
 static void log_fit_progress_line(void)
 {
   struct winsize window;

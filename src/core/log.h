@@ -1,5 +1,5 @@
-/* What the program says: informative lines from rank 0, warnings and errors from any rank, all on stderr
- * (results asked for, such as `options` or `bench --json`, go to stdout). */
+/* The log, on stderr: informative lines from rank 0, warnings and errors from any rank. Results, such as those of
+ * `options` or `bench --json`, go to stdout. */
 #ifndef TRM_CORE_LOG_H
 #define TRM_CORE_LOG_H
 
@@ -9,23 +9,23 @@
 
 TRM_BEGIN_DECLS
 
-/* Who speaks. Until set: rank 0 of 1. */
+/* Sets the rank of the log's lines and whether they name it (size > 1). Default: rank 0 of 1. */
 void trm_log_set_rank(int rank, int size);
 int trm_log_rank(void);
 
 void trm_log_set_quiet(bool quiet); /* true: no informative lines */
 
-/* Informative line, printed by rank 0 alone. A newline is added. */
+/* Prints an informative line, on rank 0 only. A newline is added. */
 void trm_info(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
-/* Warning, printed by the rank that calls: "trireme: warning: ..." or "trireme: rank 3: warning: ...". */
+/* Prints a warning, on the calling rank: "trireme: warning: ..." or "trireme: rank 3: warning: ...". */
 void trm_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* Prints trm_error_text() as the error line: "trireme: rank 3: error: ...". Rank prefix only if size > 1. */
 void trm_log_error(void);
 
-/* The progress line: on a terminal it overwrites itself (rank 0), otherwise it is an ordinary line.
- * trm_progress_end() leaves the last one standing. */
+/* Prints the progress line, on rank 0 only: on a terminal it replaces the one before, otherwise it is an ordinary line.
+ * trm_progress_end keeps the last one on the terminal. */
 void trm_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void trm_progress_end(void);
 bool trm_progress_is_terminal(void);

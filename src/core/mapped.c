@@ -1,4 +1,4 @@
-/* A file without a name, mapped by one process or several. */
+/* An unlinked file, mapped by one process or several. */
 #include "core/mapped.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ static int mapped_error(const char *folder, size_t bytes, const char *what, cons
                    strerror(error));
 }
 
-/* Takes the file's place on the disk; returns an error number. */
+/* Allocates the disk space of the file; returns an error number. */
 static int mapped_allocate(int file, size_t bytes)
 {
   struct statvfs disk;
@@ -36,7 +36,7 @@ static int mapped_allocate(int file, size_t bytes)
   return error;
 }
 
-/* A new file, and its place on the disk. *path: owned by the caller. */
+/* Creates a file and allocates its disk space. *path: owned by the caller. */
 static int mapped_create_file(const char *folder, size_t bytes, const char *what, char **path, int *file)
 {
   *path = trm_format("%s/trireme-XXXXXX", folder);
@@ -69,7 +69,7 @@ static int mapped_map_file(int file, const char *folder, size_t bytes, const cha
   return TRM_OK;
 }
 
-/* The others learn what the file is called: path (bytes of *path) of rank 0. */
+/* Broadcasts the path of the file from rank 0. */
 static void mapped_broadcast_path(struct trm_comm *comm, char **path)
 {
   int32_t length = comm->rank == 0 ? (int32_t)strlen(*path) : 0;

@@ -17,11 +17,11 @@
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
-/* Stands in the TRM_ALIGNMENT bytes before each block. */
+/* In the TRM_ALIGNMENT bytes before each block. */
 struct header {
-  void *base;    /* what free or munmap takes */
+  void *base;    /* for free or munmap */
   size_t mapped; /* bytes of the mapping, 0: from malloc */
-  size_t bytes;  /* asked for */
+  size_t bytes;  /* requested */
 };
 _Static_assert(sizeof(struct header) <= TRM_ALIGNMENT, "the header stands in front of an aligned block");
 
@@ -32,7 +32,7 @@ static struct header *memory_header(void *memory)
   return (struct header *)((char *)memory - TRM_ALIGNMENT);
 }
 
-/* NULL for want of memory. */
+/* Returns NULL if there is no memory. */
 static void *memory_map_block(size_t bytes)
 {
   const size_t capacity = bytes + 2 * HUGE_PAGE;

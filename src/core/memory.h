@@ -17,13 +17,13 @@ TRM_BEGIN_DECLS
 void *trm_alloc(size_t bytes, const char *what);
 void trm_free(void *memory); /* NULL is allowed */
 
-/* What an array is for: told where it is allocated, for messages and for the planner's account. */
+/* The use of an array, given where it is allocated: for messages and the planner's account. */
 enum trm_memory_use {
   TRM_MEMORY_WEIGHTS,
   TRM_MEMORY_GRADIENTS,
-  TRM_MEMORY_STATES, /* of the optimizer, and averaged weights */
+  TRM_MEMORY_STATES, /* the optimizer's, and averaged weights */
   TRM_MEMORY_ACTIVATIONS,
-  TRM_MEMORY_UNITS, /* buffers for the layers whose sharded parameters or gradients are whole at the time */
+  TRM_MEMORY_UNITS, /* full parameters or gradients of the layers at work, where these are sharded */
   TRM_MEMORY_DATA,
   TRM_MEMORY_BUFFERS, /* all else */
   TRM_MEMORY_USES
@@ -37,15 +37,14 @@ void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
 
-/* What this process holds at present: trm_alloc's blocks, and what a communicator shares (core/comm.h), all ranks'
- * parts of it; whole arrays, pages that nobody has touched yet included. Safe to call from any thread, as all functions
- * here. */
+/* Bytes that this process holds: blocks of trm_alloc, and shared memory (core/comm.h) with all ranks' parts, untouched
+ * pages included. Thread-safe, as all functions here. */
 size_t trm_memory_allocated(void);
-/* For memory that is not from trm_alloc: `more` bytes are held from now on, `less` no longer. */
+/* Adds memory that is not from trm_alloc to that count, and removes it. */
 void trm_memory_account(size_t added, size_t removed);
 
-/* Bytes that lie in memory as the system counts them, the program, its libraries and shared memory included: now, and
- * the most so far. 0: not known. Source: /proc/self/statm; getrusage. */
+/* Resident bytes of the process, with program, libraries and shared memory: now, and the maximum so far. 0: unknown.
+ * Source: /proc/self/statm, getrusage. */
 size_t trm_memory_resident(void);
 size_t trm_memory_peak(void);
 

@@ -17,10 +17,10 @@
 
 /* ---- words */
 
-/* Changes (one letter more, less, other, or two exchanged) that make one word of the other. */
+/* Edit distance: letters inserted, deleted, replaced, or two adjacent ones exchanged (optimal string alignment). */
 static size_t options_word_distance(const char *a, const char *b)
 {
-  size_t row[3][MAX_WORD + 1]; /* the last three rows of the table of prefixes */
+  size_t row[3][MAX_WORD + 1]; /* the last three rows of the table over prefixes */
   const size_t m = strlen(a), n = strlen(b);
   if (m > MAX_WORD || n > MAX_WORD)
     return SIZE_MAX;
@@ -78,7 +78,7 @@ static const struct trm_option *options_find(const char *name)
   return NULL;
 }
 
-/* The first row of a section, NULL if there is no such section. */
+/* Returns the first row of a section, NULL if there is no such section. */
 static const struct trm_option *options_find_section(const char *section)
 {
   for (const struct trm_option *row = trm_option_table; row->name; row++)
@@ -87,7 +87,7 @@ static const struct trm_option *options_find_section(const char *section)
   return NULL;
 }
 
-/* "file, test, memory": the keys of the section that begins with this row. Owned by the caller. */
+/* Returns the keys of the section that begins with this row: "file, test, memory". Owned by the caller. */
 static char *options_section_keys(const struct trm_option *row)
 {
   const size_t length = trm_section_length(row->name);
@@ -175,7 +175,7 @@ static int options_check_range(const struct trm_option *row, double number, cons
   return trm_error(TRM_USAGE, "option %s: %s is out of range: %s to %s", row->name, text, low, high);
 }
 
-/* Does a decimal number begin here? strtod alone would also take spaces, "nan", "inf" and hexadecimal. */
+/* Whether a decimal number begins here. strtod alone also reads spaces, "nan", "inf" and hexadecimal. */
 static bool options_is_number(const char *text)
 {
   text += *text == '+' || *text == '-';
@@ -262,7 +262,7 @@ const char *trm_choice_text(const char *name, int value)
   return options_find(name)->choices[value];
 }
 
-/* value: an enum whose values count the choices */
+/* value: an enum, numbered in the order of the choices */
 static int options_parse_choice(const struct trm_option *row, const char *text, int *value)
 {
   for (int i = 0; row->choices[i]; i++) {
@@ -330,11 +330,11 @@ void trm_options_free(struct trm_options *options)
 
 /* ---- configuration files */
 
-/* A file under way. */
+/* A configuration file that is being read. */
 struct source {
   struct trm_options *options;
   const char *path;
-  bool seen[MAX_OPTIONS]; /* by row: an option given twice is a mistake */
+  bool seen[MAX_OPTIONS]; /* by row of the table: an option given twice is refused */
 };
 
 static int options_source_error(const struct source *source, const struct trm_node *node, const char *problem)

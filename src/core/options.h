@@ -1,8 +1,6 @@
-/* The options of a run: one table (options_table.c), one row an option, with type, default, range and help.
- *
- * A configuration file (YAML, sections of keys) and the command line (--section.key=value) both end in struct
- * trm_options. Later settings win: defaults, file, command line in order.
- */
+/* The options of a run, described by one table (options_table.c): a row for each option with type, default, range and
+ * help. A configuration file (YAML, sections of keys) and the command line (--section.key=value) both set a struct
+ * trm_options; the last setting wins. The help (trireme options) says what each option does. */
 #ifndef TRM_CORE_OPTIONS_H
 #define TRM_CORE_OPTIONS_H
 
@@ -19,10 +17,10 @@ TRM_BEGIN_DECLS
 struct trm_data_options {
   char *file, *test;
   int64_t memory; /* bytes of samples in memory, per sharing domain */
-  int64_t threads; /* prefetch threads: 0 reads when needed, 1 ahead */
-  int64_t limit, limit_test; /* use only the first samples of a split; 0: all */
-  int64_t context, stride; /* tokens a row, and from row to row */
-  int64_t pad;    /* images: pixels of zeros around them, before one is cut out at random */
+  int64_t threads; /* prefetch threads: 0 or 1 */
+  int64_t limit, limit_test; /* samples; 0: all */
+  int64_t context, stride; /* tokens */
+  int64_t pad;    /* pixels on each side of an image */
   bool shuffle, flip, drop_last;
 };
 struct trm_train_options {
@@ -59,7 +57,7 @@ struct trm_run_options {
   char *dir, *resume;
   int64_t seed, lanes, checkpoint_every, keep;
   bool overwrite, singletons;
-  char *slow, *jitter; /* computing times on purpose (train/slowdown.h) */
+  char *slow, *jitter; /* train/slowdown.h */
   enum trm_trace_mode trace;
 };
 struct trm_log_options {
@@ -70,7 +68,7 @@ struct trm_device_options {
   char *name, *blas;
   enum trm_matmul matmul;
   enum trm_compute compute;
-  double gflops; /* modeled speed of a rank, where compute is TRM_COMPUTE_SLEEP */
+  double gflops; /* modeled speed of a rank, 10^9 operations a second, if compute is TRM_COMPUTE_SLEEP */
 };
 
 struct trm_options {
@@ -101,37 +99,36 @@ struct trm_option {
   size_t offset;         /* into struct trm_options */
   const char *default_text; /* the default, as text */
   double low, high;      /* range of numbers */
-  const char *const *choices; /* the words of the enum's values in order, then NULL */
+  const char *const *choices; /* words of the enum's values in order, then NULL */
   const char *help;      /* one line */
 };
 extern const struct trm_option trm_option_table[]; /* ends with a row whose name is NULL */
 
-void trm_options_default(struct trm_options *options); /* owns its texts: trm_options_free */
+void trm_options_default(struct trm_options *options); /* release with trm_options_free */
 void trm_options_free(struct trm_options *options);
 
-/* Sets one option from text. Unknown names are answered with the nearest known one; wrong types and ranges with what is
- * allowed. TRM_USAGE on any error. */
+/* Sets one option from text. TRM_USAGE: the message names the nearest known option, or the allowed type and range. */
 int trm_options_set(struct trm_options *options, const char *name, const char *value);
 
-/* The word of a choice's value: ("optim.name", TRM_UPDATE_SGD) is "sgd". name: of a choice in the table. */
+/* Returns the word of a choice's value: ("optim.name", TRM_UPDATE_SGD) is "sgd". name: of a choice in the table. */
 const char *trm_choice_text(const char *name, int value);
 
-/* Reads a configuration file over what is set: sections of keys, or section.key in one word. The model is a text, a
- * list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is {layout: auto}. Errors name file and
- * line. */
+/* Reads a configuration file: sections of keys, or section.key in one word. Options that it does not name keep their
+ * values. The model is a text, a list of layers, or a map {text: one of these, init: FILE}; `parallel: auto` is
+ * {layout: auto}. Errors name file and line. */
 int trm_options_read(struct trm_options *options, const char *path);
 
-/* Writes the resolved options as YAML that trm_options_read takes; head lines become comments. */
+/* Writes the options as YAML that trm_options_read reads; the lines of head become comments. */
 int trm_options_write(const struct trm_options *options, FILE *stream, const char *head);
 
 /* Prints the table (all, or the rows of one section) for `trireme options`. */
 int trm_options_print(FILE *stream, const char *section);
 
-/* The option that was probably meant by an unknown name: of a name without section, the one with the nearest key. NULL
- * if none is near. */
+/* Returns the known option nearest to an unknown name; without a section, the one with the nearest key. NULL: none is
+ * near. */
 const char *trm_nearest_option(const char *name);
 
-/* The known word nearest to `word` by edit distance, NULL if none is near. `known`: NULL-terminated. */
+/* Returns the known word nearest to `word` by edit distance, NULL if none is near. known: ends with NULL. */
 const char *trm_nearest_word(const char *word, const char *const *known);
 
 TRM_END_DECLS

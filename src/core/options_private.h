@@ -1,4 +1,4 @@
-/* What the files of the options share among themselves. */
+/* Functions of options.c for options_show.c. */
 #ifndef TRM_CORE_OPTIONS_PRIVATE_H
 #define TRM_CORE_OPTIONS_PRIVATE_H
 

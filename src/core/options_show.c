@@ -28,7 +28,7 @@ static const char *options_show_type(enum trm_option_type type)
   return "";
 }
 
-/* Is this a YAML word that needs no quotes? */
+/* Whether this is a YAML word that needs no quotes. */
 static bool options_show_is_plain(const char *text)
 {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -40,7 +40,7 @@ static bool options_show_is_plain(const char *text)
   return *text == '\0' && text[-1] != '.'; /* "..." alone ends a document */
 }
 
-/* One UTF-8 character (the text is known to be valid); steps on. */
+/* Returns the UTF-8 character at *s, which is valid, and advances *s. */
 static uint32_t options_show_next_char(const unsigned char **s)
 {
   const unsigned char *p = *s;
@@ -66,7 +66,7 @@ static void options_show_write_text(FILE *stream, const char *text)
     if (code == '"' || code == '\\')
       fprintf(stream, "\\%c", (char)code);
     else if (code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
-             (code >= 0xfffe && code <= 0xffff)) /* what a YAML reader refuses or folds */
+             (code >= 0xfffe && code <= 0xffff)) /* refused or folded by YAML readers */
       fprintf(stream, "\\u%04" PRIx32, code);
     else
       fwrite(from, 1, (size_t)(s - from), stream);
@@ -140,7 +140,7 @@ static void options_show_format_limits(const struct trm_option *row, char *text,
     char *choices = trm_option_choices_text(row);
     snprintf(text, bytes, "%s", choices);
     trm_free(choices);
-  } else if (row->type == TRM_OPTION_BYTES) { /* limits of good sense, not worth a column */
+  } else if (row->type == TRM_OPTION_BYTES) { /* the limits are not worth a column */
     return;
   } else if (isfinite(row->low) || isfinite(row->high)) {
     snprintf(text, bytes, "%s..%s", isfinite(row->low) ? trm_number_text(row->low, low) : "",
@@ -164,7 +164,7 @@ int trm_options_print(FILE *stream, const char *section)
       if (pass == 0) {
         name_width = widths[0] > name_width ? widths[0] : name_width;
         default_width = widths[1] > default_width ? widths[1] : default_width;
-        if (widths[2] > limits_width && widths[2] <= 32) /* one long list of choices must not push all help aside */
+        if (widths[2] > limits_width && widths[2] <= 32) /* a long list of choices takes more than the column */
           limits_width = widths[2];
       } else {
         fprintf(stream, "%-*s  %-6s  %-*s  %-*s  %s\n", name_width, row->name, options_show_type(row->type),

@@ -11,21 +11,21 @@
 
 TRM_BEGIN_DECLS
 
-/* What the numbers are for: keeps the streams of one seed apart. Append only: results depend on the values. */
+/* The purpose of the numbers, which separates the streams of one seed. Append only: results depend on the values. */
 enum trm_purpose {
   TRM_RANDOM_INIT = 1, /* initial weights: stream = parameter number, index = element */
   TRM_RANDOM_SHUFFLE = 2, /* order of samples: stream = epoch */
   TRM_RANDOM_DROPOUT = 3, /* masks: stream = layer number, index = global sample position * features + feature */
   TRM_RANDOM_DIGITS = 4, /* rendered digits: stream = split, index = sample */
   TRM_RANDOM_BENCH = 5, /* inputs of benchmarks and tests */
-  TRM_RANDOM_AUGMENT = 6, /* moved and mirrored images: stream = epoch, index = position in it */
-  TRM_RANDOM_SAMPLE = 7, /* tokens drawn by a model: index = tokens drawn before */
-  TRM_RANDOM_SLOWDOWN = 8, /* computing times on purpose: stream = rank, index = batch */
-  TRM_RANDOM_PEERS = 9, /* whom a worker exchanges weights with: stream = rank, index = batches it has done */
+  TRM_RANDOM_AUGMENT = 6, /* shifts and flips of images: stream = epoch, index = position in it */
+  TRM_RANDOM_SAMPLE = 7, /* generated tokens: index = tokens generated before */
+  TRM_RANDOM_SLOWDOWN = 8, /* injected slowdown: stream = rank, index = batch */
+  TRM_RANDOM_PEERS = 9, /* the peer of an exchange of weights: stream = rank, index = batches it has done */
   TRM_RANDOM_SPLIT = 10, /* rows of a data file that become its test split: stream = class */
 };
 
-/* The raw block function: out = Philox4x32-10(counter, key). Inline, for loops that draw many. */
+/* out = Philox4x32-10(counter, key). Inline, for loops. */
 static inline void trm_philox_inline(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
@@ -62,12 +62,12 @@ float trm_random_uniform(uint64_t seed, enum trm_purpose purpose, uint32_t strea
 /* Standard normal (Box-Muller of the words 2*(index%2), +1 of block index / 2; computed in double, rounded). */
 float trm_random_normal(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index);
 
-/* A permutation of 0..n-1 in O(1) memory: position -> element. A balanced Feistel network of Philox rounds on the
- * smallest even number of bits that holds n, walked until it lands below n (Black & Rogaway 2002). n >= 1. */
+/* Returns the element at a position of a permutation of 0..n-1, n >= 1, in O(1) memory: a balanced Feistel network of
+ * Philox rounds on the smallest even number of bits that holds n, applied until the result is below n (Black & Rogaway
+ * 2002). */
 uint64_t trm_random_permute(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t position);
 
-/* The same of `count` positions that follow one another, faster: element[i] is that of position first + i; all of them
- * below n. */
+/* Writes the elements at `count` consecutive positions: element[i] is that of position first + i, which is below n. */
 void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t n, uint64_t first,
                              size_t count, uint64_t *element);
 

@@ -1,8 +1,7 @@
 /* Status codes and the one error message.
  *
  * Every function that can fail returns an int status. The first function that sees the reason records it with
- * trm_error(); the callers hand the status up with TRM_CHECK. The roof (cli) prints the message once.
- */
+ * trm_error; the callers return the status with TRM_CHECK. The program prints the message once. */
 #ifndef TRM_CORE_STATUS_H
 #define TRM_CORE_STATUS_H
 
@@ -13,24 +12,25 @@ TRM_BEGIN_DECLS
 /* The values are the program's exit codes. */
 enum trm_status {
   TRM_OK = 0,
-  TRM_FAILED = 1,  /* the work could not be done: file, memory, numbers, a peer */
+  TRM_FAILED = 1,  /* the work could not be done: file, memory, numbers, another rank */
   TRM_USAGE = 2,   /* the request was wrong: option, configuration, shape */
   TRM_STOPPED = 3, /* stopped on purpose after a checkpoint was written */
 };
 
-/* Records the message (printf form, without a newline) for this thread and returns status.
+/* Records the message (printf form, no newline) for this thread and returns status.
  * A message should name the thing: file, option, layer, shape. */
 int trm_error(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Puts "context: " before the recorded message; returns status. For callers who know what was being done. */
+/* Puts "context: " before the recorded message and returns status. */
 int trm_error_context(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The message recorded last in this thread (or fiber: core/context.h), "" if none. Owned by the library, valid until the next error. */
+/* Returns the last message of this thread (or fiber: core/context.h), "" if none. Owned by the library, valid until the
+ * next error. */
 const char *trm_error_text(void);
 
-/* What to do when the process cannot go on (set to the communicator's abort once there is one; default: exit(1)). */
+/* Sets how trm_abort ends the process: the communicator's abort once MPI has started. NULL: exit. */
 void trm_set_abort(void (*hook)(int status));
-void trm_abort(int status) __attribute__((noreturn)); /* prints nothing: say why first */
+void trm_abort(int status) __attribute__((noreturn)); /* prints nothing: the caller prints the reason first */
 
 #define TRM_CHECK(call)                  \
   do {                                   \

@@ -1,4 +1,3 @@
-/* A ring of events, clocks that are brought together, and the file. */
 #include "core/trace.h"
 
 #include <errno.h>
@@ -22,13 +21,12 @@ struct event {
   char name[NAME_BYTES];
 };
 
-/* How far rank 0's clock is ahead of this one's. */
+/* A time of this rank's clock, and the seconds by which rank 0's clock was ahead of it then. */
 struct clock_reading {
-  double time;    /* of this clock */
+  double time;    /* of this rank */
   double skew; /* seconds */
 };
 
-/* Of a rank; none: it is off. */
 struct trm_trace {
   struct trm_comm *comm;
   struct event *ring;    /* (capacity) */
@@ -58,8 +56,8 @@ static void trace_receive(struct trm_comm *comm, int from, void *data, size_t by
   comm->ops->wait(&request);
 }
 
-/* Collective. Asks rank 0 for its time again and again: it was read between question and answer, so where these are
- * nearest to one another it is most exact (Cristian 1989). */
+/* Measures the skew of this rank's clock: asks rank 0 for its time ROUNDS times and takes the answer with the shortest
+ * round trip, the middle of which is when the time was read (Cristian 1989). Collective. */
 static struct clock_reading trace_measure_skew(struct trm_comm *comm)
 {
   struct clock_reading best = {trace_clock(comm), 0};
@@ -144,7 +142,7 @@ void trm_trace_stop(void)
 
 /* -- the file */
 
-/* By beginning; of those that begin together the longest first: it is around the others. */
+/* In order of the beginning; of equal ones the longest first, which encloses the others. */
 static int trace_compare_events(const void *a, const void *b)
 {
   const struct event *x = a, *y = b;
@@ -155,7 +153,7 @@ static int trace_compare_events(const void *a, const void *b)
   return 0;
 }
 
-/* The kept events in order, by rank 0's clock since the start. */
+/* Returns the stored events (*count) in order, in seconds since the start by rank 0's clock. Owned by the caller. */
 static struct event *trace_collect_events(const struct trm_trace *trace, const struct clock_reading *end, size_t *count)
 {
   const uint64_t stored = trace->count < trace->capacity ? trace->count : trace->capacity;
@@ -172,7 +170,7 @@ static struct event *trace_collect_events(const struct trm_trace *trace, const s
   return event;
 }
 
-/* Nanoseconds, so that rounding keeps what lies in one another in one another. */
+/* Rounded to nanoseconds, so that nested events stay nested. */
 static double trace_microseconds(double seconds)
 {
   return (seconds > 0 ? rint(seconds * 1e9) : 0) / 1e3;
@@ -204,7 +202,7 @@ static void trace_write_event(struct trm_json *json, int rank, const struct even
   trm_json_end(json);
 }
 
-/* What a row is called. */
+/* Names the row of a rank. */
 static void trace_write_row(struct trm_json *json, int rank)
 {
   char name[32];
@@ -221,7 +219,7 @@ static void trace_write_row(struct trm_json *json, int rank)
   trm_json_end(json);
 }
 
-/* Rank 0: its own events and everybody's. */
+/* Writes rank 0's own events and receives those of the others. counts (ranks, 2): events stored, events dropped. */
 static void trace_write_file(FILE *stream, struct trm_comm *comm, const struct event *local, const int64_t *counts)
 {
   struct trm_json json;
@@ -241,7 +239,7 @@ static void trace_write_file(FILE *stream, struct trm_comm *comm, const struct e
   trm_json_end(&json);
   trm_json_text(&json, "displayTimeUnit", "ms");
   trm_json_object(&json, "otherData");
-  trm_json_list(&json, "dropped"); /* events of each rank, older than those that are there */
+  trm_json_list(&json, "dropped"); /* events of each rank, the oldest ones */
   for (int rank = 0; rank < comm->size; rank++)
     trm_json_integer(&json, NULL, counts[2 * rank + 1]);
   trm_json_end(&json);

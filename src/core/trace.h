@@ -1,7 +1,7 @@
-/* What each rank did when: for a picture of a run's steps (run.trace).
+/* The trace of a run's steps (run.trace): when each rank computed, communicated and waited.
  *
- * One trace a rank, recorded by its main thread, off until it is started. Events of a rank lie one in another or
- * apart: so an operation that goes on while the rank computes is none, its beginning and the waiting for its end are.
+ * One trace a rank, recorded by its main thread, off until it is started. Two events of a rank are nested or disjoint:
+ * a non-blocking operation is two events, its start and the wait for its end.
  *
  *   const double began = trm_trace_begin();
  *   ...
@@ -18,30 +18,30 @@
 
 enum trm_trace_kind { TRM_TRACE_COMPUTE, TRM_TRACE_COMMUNICATION, TRM_TRACE_WAIT };
 
-/* Numbers that say more; -1: does not apply. */
+/* The event's micro-batch, chunk and layer; -1: does not apply. */
 struct trm_trace_ids {
   int32_t micro, chunk, layer;
 };
 #define TRM_TRACE_NO_IDS ((struct trm_trace_ids){-1, -1, -1})
 
-/* Collective: starts the trace of the ranks of comm, which stays valid until it is stopped, with room for the newest
- * `events` of each rank. Compares the clocks. */
+/* Starts the trace of the ranks of comm, which must stay valid until trm_trace_stop, with room for the newest `events`
+ * events of each rank. Measures the skew of the clocks. Collective. */
 void trm_trace_start(struct trm_comm *comm, size_t events);
 bool trm_trace_on(void);
 
-/* Events from now on belong to this step; 0 at first. */
+/* Sets the step of the events that follow; 0 at first. */
 void trm_trace_set_step(int64_t step);
 
 double trm_trace_begin(void); /* seconds of comm->ops->clock; 0 where the trace is off */
-/* An event from `began` until now. name: of up to 23 bytes is kept. Costs reading the clock, or nothing. */
+/* Records an event from `began` until now. name: up to 23 bytes are kept. Without a trace it does nothing. */
 void trm_trace_end(const char *name, enum trm_trace_kind kind, double began, struct trm_trace_ids ids);
-/* The same of an event whose end was measured, too, by the same clock. */
+/* The same for an event whose end was measured by the same clock. */
 void trm_trace_add(const char *name, enum trm_trace_kind kind, double began, double ended, struct trm_trace_ids ids);
 
-/* Collective: writes the events of all ranks to a file of rank 0, in the Trace Event Format that chrome://tracing and
- * Perfetto read: a row a rank, microseconds since the start by rank 0's clock. Compares the clocks again, and takes
- * what they drifted as even. The trace goes on. TRM_FAILED on every rank if it cannot be written. A trace that is off
- * writes nothing. */
+/* Writes the events of all ranks to a file, on rank 0, in the Trace Event Format of chrome://tracing and Perfetto: one
+ * row for each rank, microseconds since the start by rank 0's clock. Measures the skew again and takes the drift as
+ * linear. The trace goes on. TRM_FAILED on every rank if the file cannot be written. Without a trace it writes nothing.
+ * Collective. */
 int trm_trace_write(const char *path);
 
 /* Not collective. */

@@ -19,23 +19,23 @@ enum { NONE = -1, ALIGN = TRM_ALIGNMENT / (int)sizeof(float) };
 struct block {
   size_t elements, offset;
   int first_use, last_use; /* first and last moment of use */
-  bool persistent;     /* outlasts a pass */
+  bool persistent;         /* outlasts a pass */
 };
 
-/* The blocks of a plan, and which one each array uses; NONE: no array. Values, workspaces, scratches as in trm_arena_plan. */
+/* The blocks of a plan, and the block of each array; NONE: no array. Indices as in trm_arena_plan. */
 struct blocks {
-  const struct trm_layer *layer; /* (last) */
-  const struct trm_arena_plan *plan;   /* its segments */
+  const struct trm_layer *layer;     /* (last) */
+  const struct trm_arena_plan *plan; /* its segments */
   int first, last;
   struct block *block;
   int count;
-  int *value, *work;       /* (2, last) */
-  int *gradient;           /* (last) */
-  int *scratch;            /* (3, last) */
-  int *flow;               /* (last, 2, 3): write, earlier, sum */
-  int *recompute_time, *backward_time;  /* (last) moments: forward recompute, backward; NONE: not at all */
-  int *relocated;            /* (last) 1: its value is computed again, and at another place */
-  int *last_read;               /* (2, last) the last moment at which a value is read: forward's, the repetition's */
+  int *value, *work; /* (2, last) */
+  int *gradient; /* (last) */
+  int *scratch; /* (3, last) */
+  int *flow; /* (last, 2, 3): write, earlier, sum */
+  int *recompute_time, *backward_time; /* (last) moments: forward recompute, backward; NONE: not at all */
+  int *relocated; /* (last) 1: its value is computed again, and at another place */
+  int *last_read; /* (2, last) the last moment at which a value is read: forward's, the repetition's */
 };
 
 static size_t arena_value_elements(const struct blocks *blocks, int layer)
@@ -120,8 +120,8 @@ static void arena_set_last_reads(struct blocks *blocks)
   arena_note_read(blocks, last - 1, last); /* by the loss */
 }
 
-/* Where layer i puts its value at a moment: over one that it reads and nobody reads later (never over the batch), or in
- * a place of its own. after: after the loss. */
+/* The block of layer i's value at a moment: that of an input which is not read later (in place; never the batch), or a
+ * new one. after: after the loss. */
 static int arena_place_value(struct blocks *blocks, int i, int time, bool after)
 {
   const struct trm_layer *layer = &blocks->layer[i];
@@ -169,8 +169,8 @@ static void arena_plan_forward(struct blocks *blocks, bool training)
   }
 }
 
-/* Whether, in backward of layer i, the block may be written over as the gradient of `value`: no gradient of another
- * layer below is in it. */
+/* True if backward of layer i may overwrite the block as the gradient of `value`: it holds no gradient of another
+ * earlier layer. */
 static bool arena_is_free(const struct blocks *blocks, int i, int value, int block)
 {
   for (int below = blocks->first; below < i; below++)
@@ -230,7 +230,7 @@ static int arena_compare_blocks(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* What is sent or received at the ends of the chain, and what lives from forward to backward. */
+/* Marks the arrays that live from forward to backward, and those that are sent or received at the ends of the chain. */
 static void arena_mark_persistent(struct blocks *blocks)
 {
   for (int b = 0; b < blocks->count; b++)

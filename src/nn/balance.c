@@ -25,8 +25,8 @@ double trm_balance_seconds(const struct trm_model *model, int first, int last)
   return 3 * (flop / FLOP_PER_S + bytes / BYTES_PER_S); /* backward is two of forward */
 }
 
-/* Is there something to train in layers [first, last)? A weight of a layer in front that one of them is tied to becomes
- * theirs, too. */
+/* True if layers [first, last) have something to train. A weight of an earlier layer that one of them is tied to is a
+ * parameter here, too. */
 static bool balance_has_trainable(const struct trm_model *model, int first, int last)
 {
   for (int i = first; i < last; i++) {
@@ -112,9 +112,9 @@ static int balance_cut_manual(const struct trm_model *model, const char *cuts, i
 
 /* The best way to cut the layers before a place into some pieces. */
 struct best {
-  double max_seconds;    /* seconds of the longest piece; infinite: there is no way */
-  double squares; /* of the seconds: of equally good ways the one that is more even */
-  int from;       /* where the last piece begins */
+  double max_seconds; /* seconds of the longest piece; infinite: there is no way */
+  double squares;     /* of the seconds: of equally good ways the one that is more even */
+  int from;           /* where the last piece begins */
 };
 
 static bool balance_is_better(const struct best *a, const struct best *b)

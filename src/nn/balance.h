@@ -1,16 +1,16 @@
-/* Where the chain of a model is cut for a pipeline. */
+/* Cuts of a model for a pipeline. */
 #ifndef TRM_NN_BALANCE_H
 #define TRM_NN_BALANCE_H
 
 #include "nn/model.h"
 
-/* Cuts the whole model into `pieces`, each with something to train. how: "auto", so that the piece that takes longest
- * takes as little time as can be; or the items of the model's text, counted from 0, before which it is cut: "4,9". cut
- * (pieces). TRM_USAGE: says what is wrong, and what could be done. */
+/* Cuts the whole model into `chunks`, each with something to train; chunk (chunks). cuts: "auto", which minimizes the
+ * time of the longest chunk; or the items of the model's text, counted from 0, before which it is cut: "4,9".
+ * TRM_USAGE: the message says what is wrong and what can be done. */
 int trm_balance(const struct trm_model *model, const char *cuts, int chunks, struct trm_layer_range *chunk);
 
-/* The chunks of stage `stage` in part, which is not touched otherwise: pieces stage, stages + stage, ... of
- * stages * chunks. One piece: part->chunks is 0. */
+/* Sets the chunks of part to those of stage `stage`: stage, stages + stage, ... of stages * chunks; 0 of them if the
+ * model is not cut. */
 int trm_balance_stage(const struct trm_model *model, const char *cuts, int stages, int chunks, int stage,
                       struct trm_model_part *part);
 

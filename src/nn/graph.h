@@ -1,10 +1,10 @@
-/* A model as a graph of operators, for programs that run it elsewhere: what the layers' `export_graph` slots draw, and the
- * contract of what they draw on.
+/* A model as a graph of operators, for programs that run it elsewhere: built by the layers' export_graph slots through
+ * the contract trm_graph_ops.
  *
  * A value is a number that the graph gives out; its first dimension is the batch. Operators, their inputs and
  * attributes are those of the ONNX standard, operator set 17 (onnx.ai/onnx/operators). Into what file they go is the
  * graph's own matter. Nothing fails here: what can fail is told when the graph is written. The graph is in the order of
- * the calls, and C leaves open which argument is computed first: so no two arguments of one call may draw. */
+ * the calls, and C leaves the order of arguments open: at most one argument of a call may add to the graph. */
 #ifndef TRM_NN_GRAPH_H
 #define TRM_NN_GRAPH_H
 
@@ -32,11 +32,11 @@ struct trm_graph_ops {
 
 struct trm_graph {
   const struct trm_graph_ops *ops;
-  const struct trm_layer *layer; /* the one that draws: names its operators */
+  const struct trm_layer *layer; /* the one whose slot runs: names its operators */
 };
 
-/* Draws the whole model on the value of its samples: floats (B, shape), sparse rows as if they were dense, or tokens as
- * whole numbers (B, T). *scores: the value of the scores. TRM_USAGE names a layer that cannot be exported. */
+/* Adds the whole model to the graph, from the value of its samples: floats (B, shape), sparse rows as if dense, or
+ * tokens as whole numbers (B, T). *scores: the value of the scores. TRM_USAGE names a layer that cannot be exported. */
 int trm_model_graph(const struct trm_model *model, struct trm_graph *graph, int samples, int *scores);
 
 /* -- for export_graph slots. Each returns a value. */

@@ -312,7 +312,8 @@ int trm_argument_bool(const struct trm_layer *layer, const struct trm_arguments 
   return TRM_OK;
 }
 
-int trm_argument_word(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *word, bool *value)
+int trm_argument_word(const struct trm_layer *layer, const struct trm_arguments *arguments, const char *word,
+                      bool *value)
 {
   const char *text = layer_find_argument(arguments, 0, NULL);
   if (text && strcmp(text, word) != 0)

@@ -82,7 +82,7 @@ struct trm_sharding {
   size_t groups, units, width; /* by feature: (groups, units, width) features, each rank has an interval of the units */
 };
 
-/* What a reshard layer does with a value in one direction (layers/reshard.c). */
+/* The operation of a reshard layer on a value in one direction (layers/reshard.c). */
 enum trm_reshard {
   TRM_RESHARD_NONE,           /* a copy */
   TRM_RESHARD_ALL_REDUCE,     /* partial sums to the replicated sum */
@@ -96,7 +96,7 @@ struct trm_graph;
 struct trm_shard_request;
 struct trm_layer_ops;
 
-/* What all kinds of layers have. What one kind alone has is in its settings. */
+/* The fields that all kinds of layers have; those of one kind are in its settings. */
 struct trm_layer {
   const struct trm_layer_ops *ops;
   void *settings;          /* (ops->settings_bytes) zeroed before create, NULL if 0; owned by the layer */
@@ -258,7 +258,7 @@ void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t ba
 struct trm_cost trm_layer_cost(const struct trm_layer *layer);
 /* A cost slot for layers that move or rename values only: 0. */
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer);
-/* "layer 3 (linear)": for messages; thread-local buffer. */
+/* "layer 3 (linear)": for messages; trm_context_text. */
 const char *trm_layer_text(const struct trm_layer *layer);
 /* The vectors that a layer reads in this pass: of sequences each position, R = B T of D values; otherwise R = B whole
  * rows. */

@@ -43,7 +43,7 @@ static void loss_softmax_run(struct trm_device *device, const struct trm_input *
                                      input->rows * positions, trm_shape_count(scores) / positions);
 }
 
-/* What the parts say of one row (ranks, R, TRM_SCORES_FIELDS), put together: of the whole row the largest score and the
+/* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: of the whole row the largest score and the
  * sum of the exponentials; its loss, and whether the answer is right. */
 struct loss_row {
   double max, sum, loss;
@@ -175,6 +175,7 @@ static const struct trm_loss loss_softmax_cross_entropy = {
   .check = loss_softmax_check,
   .run = loss_softmax_run,
   .run_sharded = loss_softmax_run_sharded,
+  .smooths = true,
   .counts_correct = true,
 };
 

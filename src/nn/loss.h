@@ -16,11 +16,12 @@ struct trm_loss {
    * wanted; dz may equal z. smoothing: 0 but for softmax_cross_entropy (core/device.h). */
   void (*run)(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores, const float *z,
               float scale, float smoothing, float *row_loss, float *row_correct, float *dz);
-  /* The same of scores of which each rank of the axis has the classes v. Collective among them; all get the same
-   * losses. words (R, TRM_SCORES_FIELDS + 2) device, host (4, R): room. NULL: it takes whole scores alone. */
+  /* The same of scores that are sharded by class: this rank has those of v. Collective over the axis; all its ranks get
+   * the same losses. scratch (R, TRM_SCORES_FIELDS + 2) device, host (4, R). NULL: it takes replicated scores only. */
   void (*run_sharded)(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocab_shard *v, size_t r,
                       const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
                       float *scratch, float *host);
+  bool smooths;        /* smoothing may be above 0 */
   bool counts_correct; /* accuracy means something */
   bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
 };

@@ -203,7 +203,7 @@ static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
   return TRM_OK;
 }
 
-/* What all chunks and slots use in turn. */
+/* Takes the memory of arrays of one pass only, which all chunks and slots share. */
 static int model_alloc_transient(struct trm_model *model)
 {
   size_t max = 0;

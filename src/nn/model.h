@@ -8,11 +8,13 @@
  * or as a preset:                            mlp 784-512-256-10 relu
  * In a configuration file also as a list, one item an entry.
  *
+ * A bias in front of a batch norm, which removes it again, is left out unless bias=yes is given.
+ *
  * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
- * layer's first. So buckets, slices and checkpoints are intervals, and the complete part grows from 0 upward.
- * Statistics, which are measured and not trained (running means and variances), lie at the end. In their interval of
- * the gradient stands what is to be added to them: it is summed over passes and ranks like the rest, and the strategy
- * then adds it, where to the parameters it applies the optimizer (trm_optimizer_apply).
+ * layer's first. Buckets, ZeRO shards, windows and checkpoints are intervals of them, and the complete interval grows
+ * from 0 upward. Statistics (running means and variances), which are measured and not trained, are at the end. Their
+ * interval of the gradient holds the increments: summed over passes and ranks as gradients are, and then added by the
+ * strategy (trm_optimizer_apply).
  */
 #ifndef TRM_NN_MODEL_H
 #define TRM_NN_MODEL_H
@@ -24,54 +26,55 @@
 
 TRM_BEGIN_DECLS
 
-/* A chain of layers that is computed in one go; a model that is not cut is one. Between forward and backward its arrays
- * keep what a micro-batch has left in them: for several micro-batches under way it has several sets, its slots. */
+/* A run of layers that one pass computes: one of the pieces that a pipeline cuts the model into; an uncut model is one
+ * chunk. Its arena keeps the activations of a micro-batch from forward to backward: there is one arena, a slot, for
+ * each of the micro-batches in flight. */
 struct trm_chunk {
-  int first, last;        /* layers [first, last) of the model's */
-  struct trm_arena_plan *plan;  /* offsets into an arena (arena_plan.h) */
-  float **arena;          /* (slots) device */
+  int first, last;             /* layers [first, last) of the model's */
+  struct trm_arena_plan *plan; /* offsets into an arena (arena_plan.h) */
+  float **arena;               /* (slots) device */
 };
 
 struct trm_model {
-  char *text;                  /* canonical: presets resolved */
+  char *text; /* canonical: presets resolved */
   struct trm_input_spec spec;
-  struct trm_layer *layer;     /* (layers) */
+  struct trm_layer *layer; /* (layers) */
   int layers;
   const struct trm_loss *loss;
-  size_t targets;              /* of a sample: of tokens T, otherwise 1 */
-  float smoothing;             /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
-  bool accumulates;            /* gradients are sums over several passes: set by the caller before bind. A tied weight's
-                                  two parts are then summed up apart, as where its layers are on two ranks: the same
-                                  bits */
-  int recompute;               /* blocks of layers whose activations backward computes again at a time (recompute.h), 0:
-                                  none; the caller sets it before bind, 0 after create */
-  size_t parameters;           /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
-  size_t statistics;           /* how many of them, at the end, are statistics */
-  size_t *boundary;            /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
+  size_t targets;    /* of a sample: of tokens T, otherwise 1 */
+  float smoothing;   /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
+  bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. A tied weight's
+                        two parts are then added up apart, as where its layers are on two ranks: the same
+                        bits */
+  int recompute;     /* activation checkpointing: blocks of layers in a segment (recompute.h), 0:
+                        none; the caller sets it before bind, 0 after create */
+  size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
+  size_t statistics; /* how many of them, at the end, are statistics */
+  size_t *boundary;  /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
-  struct trm_tensor *tensor;   /* (tensors) those that are trained, ascending: what optimizers know of them */
+  struct trm_tensor *tensor; /* (tensors) the trained parameters, ascending, as optimizers take them */
   int tensors;
-  struct trm_device *device;   /* from bind on */
-  float *w, *g;                /* device, flat */
+  struct trm_device *device; /* from bind on */
+  float *w, *g;              /* device, flat */
   /* activations, planned for max_rows */
-  size_t max_rows, arena_bytes;  /* of all chunks and slots */
-  bool training;                 /* bound with gradients */
-  int bound_recompute;                   /* bound with this `recompute` */
-  struct trm_chunk *chunk;       /* (chunks) */
+  size_t max_rows, arena_bytes; /* of all chunks and slots */
+  bool training;                /* bound with gradients */
+  int bound_recompute;          /* the `recompute` of the last bind */
+  struct trm_chunk *chunk;      /* (chunks) */
   int chunks, slots;
-  int current_chunk, current_slot;       /* what the passes work on: trm_model_select */
-  float *arena;                  /* of these */
-  float *transient;                /* device: what does not outlast a pass, where there are several of them */
+  int current_chunk, current_slot; /* of the passes: trm_model_select */
+  float *arena;                    /* of current_chunk and current_slot */
+  float *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
   struct trm_arena_plan *plan;
-  float *tied_gradient;             /* device: a tied weight's, where accumulates; NULL: there is none */
+  float *tied_gradient;          /* device: the later tied layer's part, where accumulates; else NULL */
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
-  float *row_scratch;              /* device, (max_rows, targets, words): where the scores are divided (nn/loss.h) */
+  float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
   float *host_rows;              /* host, (4, max_rows, targets) */
   const float *scores;           /* device, (B, C), of tokens (B, T, V), of the last forward or evaluate; train
                                     overwrites them */
 };
 
-/* Called when the gradients of the flat interval [low, high) are complete on this rank. */
+/* Called in backward when the gradients of the flat interval [low, high) are complete on this rank. */
 typedef int trm_grad_ready(void *context, size_t low, size_t high);
 
 /* Sums over the rows of one or more passes: samples, of tokens all their positions but those ignored. */
@@ -79,8 +82,9 @@ struct trm_loss_sums {
   double loss;    /* sum, not mean */
   double correct; /* rows whose answer was right */
   double rows;
-  double stop_requests;    /* ranks that were asked to stop (a signal) */
+  double stop_requests; /* ranks that got a signal to stop */
 };
+enum { TRM_LOSS_SUMS = sizeof(struct trm_loss_sums) / sizeof(double) }; /* sent and summed as so many TRM_DOUBLE */
 
 /* Reads the text, infers every shape. loss_name "auto": by the targets (nn/loss.h). Errors name the layer and both
  * shapes; after an error there is nothing to free. Takes no large memory. */
@@ -91,26 +95,26 @@ int trm_model_create_part(struct trm_model *model, const char *text, const char 
                           const struct trm_input_spec *spec, const struct trm_model_part *part);
 void trm_model_free(struct trm_model *model);
 
-/* Tokens a sample that the text asks for, 0: as many as the data has. A text that is wrong asks for nothing. */
+/* Tokens a sample that the text asks for; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 
 /* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are with a parameter provider, layer.h, which is then part of
- * every pass). May be called again, with other arrays or sizes. */
+ * caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h, which is
+ * then part of every pass). May be called again, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 
-/* The same for `slots` micro-batches under way at a time. The passes work on chunk 0, slot 0. */
+/* The same for `slots` micro-batches in flight. Selects chunk 0, slot 0. */
 int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                          bool training, int slots);
 
-/* Does it leave something of the whole to other ranks? */
+/* True if the slice is not the whole tensor. */
 bool trm_slice_is_shard(const struct trm_slice *slice);
 
 /* parallel.recompute as `recompute` of a model: "none" 0, "block" 1, or the number. TRM_USAGE: it is none of these. */
 int trm_model_parse_recompute(const char *text, int *blocks);
 
-/* Where an element of the slice is in the whole tensor. */
+/* The index in the whole tensor of an element of the slice. */
 size_t trm_slice_full_index(const struct trm_slice *slice, size_t element);
 
 /* Initial values of one parameter, or of the slice of it, (count). */
@@ -122,19 +126,19 @@ void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
 /* SHA-256 of the parameters in order of name (strcmp) as little-endian floats: independent of the flat order and its
  * padding. */
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
-/* The same of values that come tensor by tensor: tensor_of gives those of parameter `number` of state 0, valid until
+/* The same of values that come tensor by tensor: read_tensor gives those of parameter `number` of state 0, valid until
  * its next call. Its failure is returned. */
 int trm_model_hash_tensors(const struct trm_model *model,
                            int (*read_tensor)(void *context, int state, int number, const float **values),
                            void *context, char hex[65]);
 
-/* -- passes, over the chunk and slot that were chosen last */
+/* -- passes over the selected chunk and slot */
 
 void trm_model_select(struct trm_model *model, int chunk, int slot);
 
-/* Where a chunk that is not the first of the whole takes its input (B, shape), and where backward leaves the gradient
- * of it; where a chunk that is not the last leaves its output after forward, and takes the gradient of it before
- * backward. Device pointers; *shape: of a sample. NULL: the chunk begins with the batch, ends with the scores. */
+/* The arrays at the ends of a chunk, for messages between pipeline stages: device, (B, shape). input: written before
+ * forward; its gradient is valid after backward. output: valid after forward; its gradient is written before backward.
+ * NULL: the chunk begins with the batch, ends with the scores. */
 float *trm_model_chunk_input(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 float *trm_model_chunk_output(const struct trm_model *model, bool gradient, const struct trm_shape **shape);
 
@@ -145,22 +149,23 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass);
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 
 /* Forward, loss, backward. The loss of each sample (of tokens: the sum over its T positions by T) is weighted with
- * `scale` (1 / samples of the global batch). Adds to the loss sums, then calls ready (if not NULL) as gradients complete.
+ * `scale` (1 / samples of the global batch). Adds to the loss sums, then calls ready, if not NULL, as gradients
+ * complete.
  * pass->input->rows may be 0: gradients are then zeroed (beta = 0) or left (beta = 1), and ready is called all the
  * same. */
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,
                     trm_grad_ready *ready, void *context);
 
-/* The parts of trm_model_train. score: the loss, its gradient if pass->training (weighted by pass->scale), and the
- * tally; of the last chunk alone. backward: from the gradient of the chunk's output; ready is called for this chunk's
- * intervals. */
+/* The parts of trm_model_train after forward. trm_model_loss, for the last chunk only: adds to the sums and, if
+ * pass->training, computes the gradient of the scores, weighted by pass->scale. trm_model_backward: from the gradient
+ * of the chunk's output; calls ready for this chunk's intervals. */
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums);
 int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm_grad_ready *ready, void *context);
 
-/* Trainable values: without the flat arrays' padding, without statistics. */
+/* Number of trained values: without the padding of the flat arrays, without statistics. */
 size_t trm_model_size(const struct trm_model *model);
 
-/* Parameters are numbered from the first layer up; NULL beyond the last. */
+/* Parameters of this rank, numbered from the first layer up; NULL beyond the last. */
 int trm_model_parameter_count(const struct trm_model *model);
 struct trm_parameter *trm_model_parameter(const struct trm_model *model, int number);
 
@@ -171,9 +176,9 @@ void trm_model_log(const struct trm_model *model);
 char *trm_model_describe(const struct trm_model *model);
 
 struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
-/* Does backward compute this layer again? Of a model that is bound. */
+/* True if backward recomputes this layer. The model is bound. */
 bool trm_model_recomputes(const struct trm_model *model, int layer);
-/* What backward computes again, of that: in addition, for a model to be bound with so many slots. */
+/* The cost of recomputation in backward, per sample, for a model to be bound with so many slots. */
 struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slots);
 
 TRM_END_DECLS

@@ -76,7 +76,7 @@ static void pass_zero_padding(const struct trm_layer *layer, const struct trm_pa
   }
 }
 
-/* What layer i computes with. */
+/* Acquires the parameters of layer i, and those of the layer it is tied to. */
 static void pass_acquire(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode)
 {
   const struct trm_param_provider *provider = pass->provider;
@@ -178,7 +178,7 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   model->scores = pass_array(model, plan->value[plan->last - 1]);
 }
 
-/* What layer i gives to the gradients of what it reads. */
+/* Backward of layer i: its contributions to the gradients of its inputs. */
 static void pass_layer_backward(struct trm_model *model, const struct trm_pass *pass, int i)
 {
   const struct trm_arena_plan *plan = model->plan;
@@ -203,7 +203,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
   }
 }
 
-/* What backward of the segment that ends there needs and forward has not kept. */
+/* Recomputes the values of the segment that ends there which its backward needs and forward has not kept. */
 static void pass_recompute_segment(struct trm_model *model, const struct trm_pass *pass, int end)
 {
   const struct trm_arena_plan *plan = model->plan;

@@ -4,8 +4,8 @@
 
 #include "nn/layer.h"
 
-/* Reads the text, resolves presets and infers every shape. *layer is released with trm_free, *canonical likewise; on
- * error neither is set. */
+/* Reads the text, resolves presets and infers every shape. *layer is released with trm_layers_free, *canonical
+ * with trm_free; on error neither is set. */
 int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,
                     char **canonical);
 

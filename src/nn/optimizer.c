@@ -131,7 +131,7 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
   return sum;
 }
 
-/* What the rule is for one tensor. */
+/* The rule for one tensor. */
 static struct trm_update optim_tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                              const float *ratio, int t)
 {

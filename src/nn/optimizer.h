@@ -41,12 +41,12 @@ TRM_BEGIN_DECLS
 /* A trained tensor in the flat arrays, its padding included. It begins where the one before ends, the first at 0. What
  * comes after the last are statistics. */
 struct trm_tensor {
-  size_t end;    /* elements */
-  bool vector;   /* one dimension at most */
-  bool replica;     /* another rank has the same elements, and counts them in norms of the whole */
-  bool sharded;  /* other ranks of the tensor axis have other elements of it */
-  bool shared;   /* two layers use it, at both ends of the chain */
-  bool last_of_chunk;     /* of a chunk: the gradients of those after it become complete at another time */
+  size_t end;         /* elements */
+  bool vector;        /* one dimension at most */
+  bool replica;       /* another rank has the same elements, and counts them in norms of the whole */
+  bool sharded;       /* other ranks of the tensor axis have other elements of it */
+  bool shared;        /* two layers use it, at both ends of the chain */
+  bool last_of_chunk; /* of a chunk: the gradients of those after it become complete at another time */
 };
 
 struct trm_optimizer {

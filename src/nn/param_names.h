@@ -1,4 +1,4 @@
-/* What other programs call the parameters of a model: the names under which its weights are exchanged.
+/* The names of a model's parameters in other programs, under which weights are exchanged.
  *
  *   GPT-2 (Hugging Face)    wte.weight, wpe.weight, h.N.ln_1, h.N.attn.c_attn, h.N.attn.c_proj, h.N.ln_2, h.N.mlp.c_fc,
  *                           h.N.mlp.c_proj, ln_f, and lm_head.weight where the head is not tied. The weights of linear
@@ -20,10 +20,10 @@ struct trm_param_name {
 };
 
 struct trm_param_names {
-  const char *scheme;         /* "gpt2", "resnet", "vgg", "own" */
-  const char *prefix;         /* may stand in front of a name, NULL: nothing may */
+  const char *scheme;                  /* "gpt2", "resnet", "vgg", "own" */
+  const char *prefix;                  /* may stand in front of a name, NULL: nothing may */
   const char *const *ignored_suffixes; /* ends of names that are no parameters of ours, NULL-terminated */
-  struct trm_param_name *name;        /* of trm_model_parameter(model, n) */
+  struct trm_param_name *name;         /* of trm_model_parameter(model, n) */
 };
 
 /* Finds the names by the model's layers. Release with trm_param_names_free. */

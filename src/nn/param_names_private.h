@@ -1,4 +1,4 @@
-/* How a scheme of names goes through a model's layers (private to src/nn). */
+/* A cursor over a model's layers, with which a scheme names their parameters (private to src/nn). */
 #ifndef TRM_NN_PARAM_NAMES_PRIVATE_H
 #define TRM_NN_PARAM_NAMES_PRIVATE_H
 
@@ -7,11 +7,11 @@
 struct trm_name_cursor {
   const struct trm_model *model;
   struct trm_param_name *name; /* (parameters) */
-  int layer;           /* the next one */
-  int parameter;       /* its first parameter's number */
+  int layer;                   /* the next one */
+  int parameter;               /* its first parameter's number */
 };
 
-/* Is the layer `ahead` of the next one of that kind? */
+/* True if the layer `ahead` of the next one is of that kind. */
 bool trm_name_is(const struct trm_name_cursor *n, int ahead, const char *kind);
 /* If the next layer is of that kind its parameters are NAME.weight, NAME.bias, ..., and the naming goes on. */
 bool trm_name_assign(struct trm_name_cursor *n, const char *kind, const char *name, ...)

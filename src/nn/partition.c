@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "nn/layers/layers.h"
 
-/* Is the value that layer i computes read by a layer placed at `at` or behind? */
+/* True if a layer at global index `at` or later reads the value of layer i. */
 static bool partition_is_read_after(const struct trm_layer *layer, int layers, int i, int at)
 {
   for (int r = i + 1; r < layers; r++)
@@ -48,7 +48,7 @@ static void partition_untie(struct trm_layer *layer)
   layer->tied = NULL;
 }
 
-/* Where the layers of the whole are in the part; TRM_FROM_NONE: not there. */
+/* index: of the layers of the whole in the part; TRM_FROM_NONE: not there. */
 struct partitioner {
   const struct trm_layer *full; /* (layers) */
   int layers;

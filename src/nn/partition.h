@@ -1,11 +1,9 @@
-/* A part of a model: what one rank holds of it where layers, or the chain of layers, are divided over ranks.
+/* One rank's part of a model.
  *
- * The tensor axis divides layers: each rank has a slice of their weights (sharding.h). The pipeline cuts the chain: a rank
- * has one or several chunks of it, each the layers between two cuts. What crosses a cut is one value, and in backward
- * its gradient; so a cut lies where only one value that was computed before it is read after it.
- *
- * In the part a chunk that reads another chunk's value begins with an entry: a layer without arithmetic, whose output
- * is what the other rank sends.
+ * The tensor axis shards layers (sharding.h). The pipeline cuts the chain of layers: a rank has one or several chunks
+ * of it. One value crosses a cut in forward, and its gradient in backward, so a cut is allowed where exactly one
+ * earlier value is read later. A chunk that reads a value of another rank begins with a chunk_input layer, which
+ * computes nothing: its output is received.
  */
 #ifndef TRM_NN_PARTITION_H
 #define TRM_NN_PARTITION_H
@@ -21,13 +19,13 @@ struct trm_layer_range {
 };
 
 struct trm_model_part {
-  int tensor_rank, tensor_size;  /* place of this rank in the tensor axis, and the ranks of that */
-  bool sequence_parallel;    /* what is computed whole in a split model is divided by positions of the sequence (sharding.h) */
-  int chunks;           /* of this rank, ascending; 0: the whole chain is one */
+  int tensor_rank, tensor_size; /* place of this rank in the tensor axis, and the ranks of that */
+  bool sequence_parallel;       /* replicated values are sharded by position where possible (sharding.h) */
+  int chunks;                   /* of this rank, ascending; 0: the whole chain is one */
   struct trm_layer_range chunk[TRM_MAX_CHUNKS];
 };
 
-/* May the chain of `layers` whole layers be cut before layer `at`, 0 < at < layers? */
+/* True if the chain of `layers` whole layers may be cut before layer `at`, 0 < at < layers. */
 bool trm_partition_allowed(const struct trm_layer *layer, int layers, int at);
 
 /* Cuts the chain, whose needs are known, down to the part's chunks: new arrays for *layer and *layers, where chunks

@@ -1,4 +1,4 @@
-/* Where the segments end, and which of their layers compute again. */
+/* The segments of activation checkpointing, and the layers that are recomputed. */
 #include "nn/recompute.h"
 
 #include <errno.h>
@@ -49,7 +49,7 @@ static void recompute_find_branches(int first, int last, const int *reader, bool
   }
 }
 
-/* Whether a block begins with layer i. *behind: a branch has ended since the last block began. */
+/* True if a block begins with layer i. *branch_ended: a branch has ended since the last block began. */
 static bool recompute_block_begins(const struct trm_layer *layer, int last, const bool *in_branch, bool branches, int i,
                                    bool *branch_ended)
 {

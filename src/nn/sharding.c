@@ -1,5 +1,5 @@
-/* From the list of all layers to that of one rank of the tensor axis. Two walks: up, to learn how readers would like
- * each value, then down, where each layer chooses by how its input has come to lie. */
+/* Tensor parallelism of the list of layers, in two walks: from the last layer up the preferred shardings of all values,
+ * then down, where each layer chooses its sharding by that of its input. */
 #include "nn/sharding.h"
 
 #include "core/comm.h"
@@ -9,7 +9,7 @@
 
 static const struct trm_sharding replicated = {.kind = TRM_REPLICATED};
 
-/* -- lays */
+/* -- shardings */
 
 struct trm_sharding trm_sharding_by_feature(size_t groups, size_t units, size_t width)
 {
@@ -34,7 +34,7 @@ static bool sharding_equals(const struct trm_sharding *a, const struct trm_shard
          (a->units == b->units || (a->units % n == 0 && b->units % n == 0));
 }
 
-/* What of a sample of the whole shape the part has. */
+/* This rank's slice of a sample of the whole shape. */
 static struct trm_slice sharding_slice(const struct trm_shape *full, const struct trm_sharding *sharding, int rank,
                                        int size)
 {
@@ -121,8 +121,8 @@ struct sharder {
   struct trm_sharding *preferred; /* (layers) of the output */
   struct trm_layer *built;
   int count;
-  struct trm_sharding *sharding;     /* (count) of the output; of summands: of their sum */
-  struct trm_shape *full_shape; /* (count) of the whole output */
+  struct trm_sharding *sharding; /* (count) of the output; of partial sums: replicated */
+  struct trm_shape *full_shape;  /* (count) of the whole output */
   int *layer_at, *output_at;     /* (layers) it, and its output, among those made */
 };
 
@@ -134,7 +134,7 @@ static const struct trm_shape *sharding_full_shape(const struct sharder *s, int 
   return &s->full_shape[index];
 }
 
-/* From the last layer up: the first reader that has a wish gets it. */
+/* From the last layer up: a value takes the preference of its first reader that has one. */
 static void sharding_find_preferred(struct sharder *s)
 {
   for (int i = s->layers - 1; i >= 0; i--) {
@@ -156,8 +156,8 @@ static struct trm_layer *sharding_append(struct sharder *s, const struct trm_sha
   return &s->built[s->count++];
 }
 
-/* One move of the value at `from` (or of the batch); about: the lay that is not whole. Readers that want the same share
- * it. */
+/* Inserts one reshard layer after layer `from` (or the batch). sharded: the sharding, of the two, that is not
+ * replicated. Readers that want the same share it. */
 static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner, const struct trm_layer_ops *ops,
                                 int from, const struct trm_shape *full, struct trm_sharding to,
                                 struct trm_sharding sharded)
@@ -187,8 +187,8 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
   return s->count - 1;
 }
 
-/* The value as the reader takes it. fans: each rank's reader does a part of the work on the whole. *summed: then moving
- * the gradient back sums it already. */
+/* The value as the reader takes it. partial: the reader's dx is a partial sum. *reduced: the reshard layer's backward
+ * sums it already. */
 static int sharding_convert(struct sharder *s, const struct trm_layer *reader, int from, struct trm_sharding to,
                             bool partial, bool *reduced)
 {
@@ -205,13 +205,13 @@ static int sharding_convert(struct sharder *s, const struct trm_layer *reader, i
   return to.kind == TRM_REPLICATED ? from : sharding_add_reshard(s, reader, &layer_slice, from, &full, to, to);
 }
 
-/* Are sequences of this shape to be divided by positions? */
+/* True if sequences of this shape are sharded by position. */
 static bool sharding_wants_positions(const struct sharder *s, const struct trm_shape *shape)
 {
   return s->part->sequence_parallel && shape->sequence && shape->size[0] % (size_t)s->part->tensor_size == 0;
 }
 
-/* Both values of an add alike: by positions if one is, then by features. */
+/* Both values of an add alike: by position if one is, else by feature if one is. */
 static int sharding_shard_add(struct sharder *s, int i)
 {
   struct trm_layer layer = s->full[i];

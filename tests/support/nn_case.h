@@ -7,7 +7,7 @@
 
 enum { NN_ROWS = 16 };
 
-/* What models are made for. */
+/* Kinds of samples for the models. */
 extern const struct trm_input_spec nn_ten_classes, nn_nine_classes, nn_image_classes, nn_images, nn_sparse_two,
   nn_three_values, nn_one_value, nn_tokens;
 

@@ -152,7 +152,7 @@ static void statistics_apply(struct nn_case *c)
   trm_optimizer_apply(&none, c->device, &none.update, NULL, 0, c->model.parameters, c->w, c->g, NULL);
 }
 
-/* What batch_norm reads: the output of the convolution alone, (13, 3, 4), on the host. */
+/* The input of batch_norm: the output of the convolution, (13, 3, 4), on the host. */
 static float *activations(struct nn_case *c, const struct trm_input *input, const float *w)
 {
   struct trm_model bare;

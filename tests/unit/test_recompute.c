@@ -27,7 +27,7 @@ static void test_option(void)
   CU_ASSERT_EQUAL(blocks, 17);
 }
 
-/* Segments and layers as a text: the layers in order, 'a' computes again, '.' does not, '|' between segments. */
+/* Segments and layers as a text: the layers in order, 'a' is recomputed, '.' is not, '|' between segments. */
 static void check_segments(const char *text, const struct trm_input_spec *spec, int blocks, bool whole,
                            const char *want)
 {
@@ -120,7 +120,7 @@ static const float *train_two(struct nn_case *c)
   return nn_case_gradient(c);
 }
 
-/* Both under way at the same time: forward of both, then backward of both. */
+/* Both in flight at the same time: forward of both, then backward of both. */
 static const float *train_slots(struct nn_case *c)
 {
   const struct trm_input part[] = {nn_case_part(c, 0, 6), nn_case_part(c, 6, 13)};
@@ -298,7 +298,7 @@ static void test_deep(void)
   CU_ASSERT(two <= inputs / 2 + 2 * single);
 }
 
-/* Where several micro-batches are under way, each has the segments' inputs, and all together the rest. */
+/* With several micro-batches in flight each keeps the segments' inputs, and all share the rest. */
 static void slots_memory(struct trm_device *device)
 {
   struct nn_case c;

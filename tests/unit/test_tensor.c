@@ -1,4 +1,4 @@
-/* Models that are divided over the ranks of the tensor axis, against the whole model on the same rank: scores, losses,
+/* Models that are sharded over the ranks of the tensor axis, against the whole model on the same rank: scores, losses,
  * gradients, initial weights, masks. Runs at several rank counts. */
 #include <math.h>
 #include <string.h>
@@ -299,7 +299,7 @@ static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
   share_close(&one);
 }
 
-/* A model of one device, whole and in parts; it can be divided among up to `most` ranks. A bias before a batch norm
+/* A model of one device, whole and in parts; it can be sharded over up to `most` ranks. A bias before a batch norm
  * would have a gradient of rounding errors alone, so there are none. */
 static void model_check(struct trm_device *device, const char *text, const char *loss,
                         const struct trm_input_spec *spec, const float *x, const int32_t *target, const float *value,
@@ -343,7 +343,7 @@ static void on_both(void (*test)(struct trm_device *device))
   pretend_device_close(&device);
 }
 
-/* How many ranks the model's heads allow. */
+/* The number of ranks that the model's heads allow. */
 static int heads_of(const char *text)
 {
   int most = 7; /* the examples' vocabulary */
@@ -414,7 +414,7 @@ static void sequences(struct trm_device *device)
     drawn_check(device, "embedding 20 | mark a | rms_norm | linear 60 bias=no | rotary heads=5 | attention heads=5 | "
                         "linear 20 | dropout 0.2 | add a | mark b | rms_norm | linear 70 bias=no | swiglu | "
                         "linear 20 bias=no | add b | rms_norm | head", specs[k], false, 5);
-    /* conversions of every kind: features meet positions, heads that do not fit, scores that lie otherwise */
+    /* conversions of every kind: features meet positions, heads that do not fit, scores that are sharded otherwise */
     drawn_check(device, "embedding 8 | position | mark a | linear 24 | dropout 0.1 | attention heads=4 causal=no | "
                         "mark h | layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh",
                 specs[k], false, 4);
@@ -525,7 +525,7 @@ static void axes(struct trm_device *device)
 
 static void test_axes(void) { on_both(axes); }
 
-/* -- what is put between layers: as little as there may be */
+/* -- the reshard layers that are inserted: as few as possible */
 
 static void names_check(const char *text, const struct trm_input_spec *spec, bool by_positions, const char *want)
 {
@@ -544,7 +544,7 @@ static void names_check(const char *text, const struct trm_input_spec *spec, boo
   trm_model_free(&model);
 }
 
-/* ^: the gradient that it gives is summed; /: its output is a part */
+/* ^: its dx is all-reduced; /: its output is sharded */
 static void test_moves(void)
 {
   names_check("mlp 50-37-29-23-10 relu", &vectors, false,

@@ -3,9 +3,9 @@
  * Training normalizes by the statistics of the batch: with sync=yes those of all ranks that compute parts of it at the
  * same time, otherwise of this rank's part. Evaluation takes running statistics, which training moves towards those of
  * the batch:  running += momentum * (batch - running), the variance of the batch unbiased.
- * What a pass would add is not added by the pass: it goes where the gradient of a parameter would go, weighted with the
- * pass's part of the global batch, and travels and is summed as gradients are; the strategy adds the sum. So all ranks
- * have the same running statistics, whatever the division of the batch. */
+ * A pass writes its increment to the statistics' gradient, weighted with its part of the global batch; increments are
+ * summed as gradients are, and the strategy adds the sum (model.h). All ranks so have the same running statistics,
+ * whatever the division of the batch. */
 #include <math.h>
 
 #include "core/memory.h"

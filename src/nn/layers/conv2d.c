@@ -58,7 +58,7 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
-  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* of partial sums one */
+  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* one partial sum */
   pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
                                     biased ? layer->parameter[BIAS].w : NULL, y, layer->rows);
 }

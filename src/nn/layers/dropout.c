@@ -27,7 +27,7 @@ static int dropout_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* to (B, F) = from (B, F) under the mask of this pass. Of divided values each run that is here is a row of its own: a
+/* to (B, F) = from (B, F) under the mask of this pass. Of a sharded value each run of this rank is a row of its own: a
  * part of one of the whole's `outer` rows a sample. */
 static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
 {

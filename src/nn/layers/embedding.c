@@ -23,8 +23,8 @@ static int embedding_shape(struct trm_layer *layer)
     return trm_error(TRM_USAGE, "%s: takes tokens, and must be the first to: here are samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
   layer->out = (struct trm_shape){.dims = 2, .size = {layer->in.size[0], dim}, .sequence = true};
-  trm_layer_add_parameter(layer, "weight", &(struct trm_shape){.dims = 2, .size = {layer->classes, dim}}, TRM_INIT_NORMAL,
-                          0.02f);
+  const struct trm_shape table = {.dims = 2, .size = {layer->classes, dim}};
+  trm_layer_add_parameter(layer, "weight", &table, TRM_INIT_NORMAL, 0.02f);
   return TRM_OK;
 }
 

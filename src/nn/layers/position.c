@@ -1,5 +1,5 @@
-/* Where in a sequence a position stands: a learned vector that is added to it (position), or turns of attention's
- * queries and keys (rotary, between the linear layer that makes them and attention). */
+/* Position encodings: position adds a learned vector to each position; rotary (Su et al. 2021) rotates attention's
+ * queries and keys, between the linear layer that makes them and attention. */
 #include <math.h>
 
 #include "core/memory.h"
