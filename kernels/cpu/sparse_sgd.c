@@ -4,8 +4,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Prefetch distance in rows, and entries of that row that are prefetched: rows are scattered in memory, so the processor
- * does not predict them. A fixed number is faster than the exact one. */
+/* Prefetch distance in rows, and entries of that row that are prefetched: rows are scattered in memory, so the
+ * processor does not predict them. A fixed number is faster than the exact one. */
 #define AHEAD 3
 #define AHEAD_ENTRIES 96
 #define LINE 16 /* entries */
