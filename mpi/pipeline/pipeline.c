@@ -114,10 +114,6 @@ static int pipeline_train_check(const struct trm_pipeline *pipeline, const struc
     if (run->batch[b].micros != pipeline->schedule.micros)
       return trm_error(TRM_FAILED, "a batch of %d micro-batches in a pipeline for %d", run->batch[b].micros,
                        pipeline->schedule.micros);
-  if (!trm_schedule_flushes(&pipeline->schedule) && run->pass.provider)
-    return trm_error(TRM_USAGE,
-                     "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
-                     "divides: they do not go together");
   if (trm_schedule_flushes(&pipeline->schedule) ? run->batches != 1 : !run->step)
     return trm_error(TRM_FAILED, "a run of %d batches: the pipeline's schedule does not update by itself",
                      run->batches);

@@ -29,7 +29,7 @@
 
 static bool sync_has_lanes(const struct trm_strategy *strategy)
 {
-  return strategy->options->run.lanes > 0;
+  return strategy->lanes > 0;
 }
 
 /* Barrier of the node, after this rank's device has finished. */
@@ -330,6 +330,7 @@ const struct trm_strategy_ops trm_strategy_sync = {
   .name = "sync",
   .help = "every update uses the gradients of all ranks",
   .lockstep = true,
+  .select = sync_select,
   .create = sync_create,
   .grad_ready = sync_grad_ready,
   .step = sync_step,

@@ -5,12 +5,11 @@
 #include "core/trace.h"
 #include "train/strategy.h"
 
+/* In host memory, shared by the ranks of a node. Its slot select chooses among the three. */
 extern const struct trm_strategy_ops trm_strategy_sync;
-
-/* The same for a device with memory of its own; trm_strategy_sync's create switches to it. */
+/* In the memory of each rank's device. */
 extern const struct trm_strategy_ops sync_staged;
-
-/* The same with states, gradients and weights sharded over the ranks (parallel.zero); likewise. */
+/* With optimizer states, gradients and weights sharded over the ranks (parallel.zero). */
 extern const struct trm_strategy_ops sync_zero;
 
 /* The folder of parallel.offload, not owned; NULL: states stay in memory. */
