@@ -21,11 +21,11 @@
 #include "core/status.h"
 
 enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
-/* The library orders the sums of an element by the extents of C: blocks must not depend on the number of threads. */
+/* The order in which oneDNN adds depends on the size of C: blocks must not depend on the number of threads. */
 static const struct product_limits onednn_limits = {16, 1 << 24};
 /* Rows of rounded factors begin at cache lines. */
 enum { LINE = 64 / sizeof(uint16_t) };
-/* Below this many elements waking threads costs more than it saves. */
+/* Elements below which one thread is faster than several. */
 #define PARALLEL_MIN ((size_t)1 << 15)
 
 /* What a primitive is made for. All bits count: no padding. */
@@ -53,12 +53,12 @@ struct worker {
   dnnl_stream_t stream;
   struct entry entry[CACHE_ENTRIES];
   struct buffer scratch;
-  struct buffer factor[2]; /* A and B, rounded; outside of parallel regions those of worker 0 are everybody's */
+  struct buffer factor[2]; /* A and B, rounded; outside parallel regions those of worker 0 serve all threads */
 };
 
 static dnnl_engine_t engine;
-static struct worker *worker; /* (workers); kept until the process ends */
-static int workers, blas_threads = 1; /* made so far; used */
+static struct worker *worker; /* (workers) kept until the process ends */
+static int workers, blas_threads = 1; /* created so far; threads in use */
 
 static const char *onednn_status_text(dnnl_status_t status)
 {
@@ -81,7 +81,7 @@ static const char *onednn_status_text(dnnl_status_t status)
       return trm_error(TRM_FAILED, "oneDNN: %s: %s", #call, onednn_status_text(dnnl_check_status)); \
   } while (0)
 
-/* In the middle of a product: nobody could go on. */
+/* Aborts: a product cannot fail. */
 static void onednn_abort_on_failure(int status)
 {
   if (status == TRM_OK)
@@ -92,7 +92,7 @@ static void onednn_abort_on_failure(int status)
 
 /* -- primitives */
 
-/* Versions 2 and 3 describe arrays and primitives with different types. view: the type by which both take an array. */
+/* Versions 2 and 3 describe arrays and primitives differently. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t view;
 typedef dnnl_memory_desc_t description;
@@ -153,7 +153,7 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *
 
 static void onednn_free_description(description *d)
 {
-  (void)d; /* it owns nothing */
+  (void)d; /* owns nothing */
 }
 
 static size_t onednn_view_bytes(view of)
@@ -174,7 +174,7 @@ static int onednn_append_sum(dnnl_post_ops_t post_ops, float beta)
 }
 #endif
 
-/* Frees what an entry owns; it may be half made. */
+/* Releases an entry, which may be incomplete. */
 static void onednn_close_entry(struct entry *entry)
 {
   for (int i = 0; i < ARRAYS; i++)
@@ -247,7 +247,7 @@ static int onednn_make_entry(struct entry *entry, const struct shape *s)
   return status;
 }
 
-/* The worker's entry for the shape, made if there is none. */
+/* Returns the worker's entry for the shape, created if there is none. */
 static struct entry *onednn_find_entry(struct worker *self, const struct shape *s)
 {
   size_t hash = 0;
@@ -264,7 +264,7 @@ static struct entry *onednn_find_entry(struct worker *self, const struct shape *
     if (!memcmp(&entry->shape, s, sizeof(*s)))
       return entry;
   }
-  onednn_close_entry(entry); /* free already, or the last that was tried */
+  onednn_close_entry(entry); /* a free entry, or the last one probed */
   onednn_abort_on_failure(onednn_make_entry(entry, s));
   return entry;
 }
@@ -281,7 +281,7 @@ static void *onednn_reserve(struct buffer *buffer, size_t bytes, const char *wha
   return buffer->data;
 }
 
-/* The library asks OpenMP how many threads it may use. */
+/* oneDNN asks OpenMP for the number of threads. */
 static int onednn_set_one_thread(void)
 {
   const int before = omp_get_max_threads();
@@ -344,7 +344,7 @@ static void onednn_multiply_bf16(const struct product *p, const struct block *bl
   omp_set_num_threads(before);
 }
 
-/* To the nearest of the numbers with 8 bits of mantissa, of two equally near ones the even; NaN stays one. */
+/* Rounds to the nearest bfloat16, ties to even; NaN stays NaN. */
 CPU_CLONES static void onednn_round_row(const float *from, uint16_t *to, size_t n)
 {
 #pragma omp simd
@@ -357,7 +357,7 @@ CPU_CLONES static void onednn_round_row(const float *from, uint16_t *to, size_t 
   }
 }
 
-/* rows x columns of a factor, rounded to rows of *ld; memory of the room. */
+/* Returns a factor (rows, columns) rounded to bfloat16, with leading dimension *ld, in the buffer. */
 static const uint16_t *onednn_round_factor(struct buffer *buffer, const float *from, size_t rows, size_t columns,
                                            size_t *ld)
 {

@@ -1,4 +1,4 @@
-/* Cuts a product into blocks for our threads (see product.h). */
+/* Division of a product into blocks for threads. */
 #include "blas/product.h"
 
 #ifdef _OPENMP
@@ -9,7 +9,7 @@
 
 /* Blocks are cut at whole steps of the micro-kernels. */
 #define STEP 16
-/* A row or column of a block costs about as much to pack as this many elements of it to compute. */
+/* Packing a row or column of a block costs about as much as computing this many of its elements. */
 #define PACKING 8
 
 int product_thread(void)
@@ -21,7 +21,7 @@ int product_thread(void)
 #endif
 }
 
-/* C = beta * C, for products without a term: libraries refuse a leading dimension of zero. */
+/* C = beta * C, for k = 0: libraries refuse a leading dimension of 0. */
 static void product_scale_c(const struct product *p)
 {
   for (size_t i = 0; i < p->m; i++)
@@ -29,7 +29,7 @@ static void product_scale_c(const struct product *p)
       p->c[i * p->ldc + j] = p->beta == 0 ? 0 : p->beta * p->c[i * p->ldc + j];
 }
 
-/* Part `index` of `parts` of n rows or columns, in whole steps; the last one takes what is left over. */
+/* Interval `index` of `parts` of n rows or columns, in whole steps; the last one has the remainder, too. */
 static void product_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
 {
   trm_interval(n / STEP, parts, index, low, high);
@@ -37,7 +37,7 @@ static void product_interval(size_t n, size_t parts, size_t index, size_t *low, 
   *high = index == parts - 1 ? n : *high * STEP;
 }
 
-/* Extents of the smallest and of the largest part. */
+/* Rows or columns of the smallest and of the largest interval. */
 static size_t product_min_part(size_t n, size_t parts)
 {
   return parts == 1 ? n : n / STEP / parts * STEP;
@@ -48,7 +48,7 @@ static size_t product_max_part(size_t n, size_t parts)
   return parts == 1 ? n : (n / STEP + parts - 1) / parts * STEP + n % STEP;
 }
 
-/* The grid of at most `most` blocks whose largest is done first; 1 x 1 if the product is too small to cut. */
+/* Finds the grid of at most limits->max_blocks blocks whose largest block costs least; 1 x 1 for a small product. */
 static void product_grid(const struct product *p, const struct product_limits *limits, size_t *rows, size_t *columns)
 {
   double best = 0;

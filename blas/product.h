@@ -1,9 +1,9 @@
 /* One product as the libraries share it, and its division among our threads. Private to blas.
  *
- * The libraries compute with one thread; the threads are ours: C is cut into a grid of blocks, a block a thread. So the
- * products run in the same threads as the kernels, whichever way a library makes its own (OpenBLAS built with pthreads
- * keeps a second set, and the two fight for the cores), and every element of C is summed in the same order whatever the
- * number of threads (OpenBLAS by itself sums a long k in other pieces when it has several). */
+ * The libraries compute with one thread; the threads are ours: C is cut into a grid of blocks, one for each
+ * thread. So products run in the same threads as the kernels (OpenBLAS built with pthreads would keep a second set that
+ * competes for the cores), and every element of C is summed in the same order with any number of threads (OpenBLAS with
+ * several threads divides a long k differently). */
 #ifndef TRM_BLAS_PRODUCT_H
 #define TRM_BLAS_PRODUCT_H
 
@@ -20,12 +20,12 @@ struct product {
   size_t lda, ldb, ldc;
 };
 
-/* Rows [top, bottom) and columns [left, right) of C, none of them empty. */
+/* Rows [top, bottom) and columns [left, right) of C, not empty. */
 struct block {
   size_t top, bottom, left, right;
 };
 
-/* Elements from the begin of A to that of the block's rows, and from the begin of B to that of its columns. */
+/* Offset in A of the block's rows, and in B of its columns, in elements. */
 static inline size_t block_a(const struct product *p, const struct block *block)
 {
   return p->transpose_a ? block->top : block->top * p->lda;
@@ -36,7 +36,7 @@ static inline size_t block_b(const struct product *p, const struct block *block)
   return p->transpose_b ? block->left * p->ldb : block->left;
 }
 
-/* Computes one block. thread: its number, below `threads`; calls at the same time have different ones. */
+/* Computes one block. thread: number below `threads`, different in concurrent calls. */
 typedef void product_block(const struct product *p, const struct block *block, int thread);
 
 /* Block sizes of C. */
@@ -45,11 +45,11 @@ struct product_limits {
   size_t min_work; /* multiply-adds of a block */
 };
 
-/* The whole product by up to `threads` threads; inside of a parallel region by the thread that calls. Products of
- * nothing are done here: k is at least 1 in a block. */
+/* Computes a product with up to `threads` threads; inside a parallel region with the calling thread. In a block k is at
+ * least 1: products with k = 0 are computed here. */
 void product_run(const struct product *p, const struct product_limits *limits, int threads, product_block *compute);
 
-/* The number of this thread in the region at hand, 0 outside of one. */
+/* Returns the number of this thread in its parallel region, 0 outside of one. */
 int product_thread(void);
 
 #endif

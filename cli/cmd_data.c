@@ -1,8 +1,4 @@
 /* trireme data */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -1,8 +1,4 @@
 /* trireme: the command line. */
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
-
 #include <stdio.h>
 #include <string.h>
 

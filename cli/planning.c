@@ -1,6 +1,3 @@
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
 #define _GNU_SOURCE
 #include "cli/planning.h"
 

@@ -62,16 +62,6 @@ static void stale_write_bars(FILE *out, const struct counts *counts, double x, d
   }
 }
 
-/* The distance of two ticks with which n values have at most ten. */
-static size_t stale_tick_step(size_t n)
-{
-  static const size_t steps[] = {1, 2, 5};
-  for (size_t unit = 1;; unit *= 10)
-    for (int i = 0; i < 3; i++)
-      if (n <= 10 * steps[i] * unit)
-        return steps[i] * unit;
-}
-
 static void stale_write_histogram(FILE *out, const struct counts *counts, int number)
 {
   const double each = (double)BARS_WIDTH / (double)counts->n, floor_y = TOP + BARS_HEIGHT;
@@ -83,7 +73,7 @@ static void stale_write_histogram(FILE *out, const struct counts *counts, int nu
   stale_write_bars(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
   fprintf(out, "\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, LEFT + BARS_WIDTH,
           floor_y, floor_y);
-  for (size_t value = 0, step = stale_tick_step(counts->n); value < counts->n; value += step)
+  for (size_t value = 0, step = (size_t)svg_tick_step(fmax(1, (double)counts->n / 10)); value < counts->n; value += step)
     fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%zu</text>",
             LEFT + ((double)value + 0.5) * each, floor_y + 17, value);
   fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">updates by others that an update has "

@@ -162,8 +162,7 @@ static void report_trace_write_box(FILE *out, const struct gantt *gantt, const s
 static void report_trace_write_axis(FILE *out, const struct gantt *gantt)
 {
   const double y = TOP + gantt->ranks * ROW, span = 1e3 * (gantt->ended - gantt->began);
-  const double decade = pow(10, floor(log10(fmax(span, 1e-6) / 8))), raw = span / 8 / decade;
-  const double step = decade * (raw <= 1 ? 1 : raw <= 2 ? 2 : raw <= 5 ? 5 : 10);
+  const double step = svg_tick_step(fmax(span, 1e-6) / 8);
   fprintf(out, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>", LEFT, WIDTH - RIGHT, y, y);
   for (int k = 0; k * step <= span && k < 24; k++)
     fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.0f\">%.6g</text>",

@@ -50,10 +50,15 @@ static double svg_to_pixel(const struct axis *a, double value)
 
 /* -- axes */
 
+double svg_tick_step(double min)
+{
+  const double decade = pow(10, floor(log10(min))), raw = min / decade;
+  return decade * (raw <= 1 ? 1 : raw <= 2 ? 2 : raw <= 5 ? 5 : 10);
+}
+
 static void svg_ticks_linear(struct axis *a, int count)
 {
-  const double raw = (a->high - a->low) / count, decade = pow(10, floor(log10(raw)));
-  const double step = decade * (raw / decade <= 1 ? 1 : raw / decade <= 2 ? 2 : raw / decade <= 5 ? 5 : 10);
+  const double step = svg_tick_step((a->high - a->low) / count);
   a->decimals = step >= 1 ? 0 : (int)ceil(-log10(step) - 1e-9);
   if (a->decimals > 5)
     a->decimals = -1;

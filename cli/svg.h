@@ -43,6 +43,9 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
 /* Draws the line of a legend's entry: series `number`, from (x, y) to the right. */
 void svg_key(FILE *out, int number, double x, double y, double length);
 
+/* The least distance of ticks that is 1, 2 or 5 times a power of ten and at least `min` (above 0). */
+double svg_tick_step(double min);
+
 /* The style sheet of all that the functions here draw, on a light ground. Colors are s0 to s6. */
 extern const char svg_style[];
 

@@ -1,6 +1,6 @@
-/* Training images moved and mirrored at random: cut out of the padded image, read from the right. The draw is keyed by
- * the seed, the epoch and the sample's position in the epoch's order, so that any number of ranks sees the same pixels,
- * and so does a run that was resumed. */
+/* Augmentation of training images: a random crop of the padded image, mirrored at random. The random numbers are a
+ * function of the seed, the epoch and the sample's position in the epoch's order: the same for any number of ranks and
+ * after a resume. */
 #include <string.h>
 
 #include "core/random.h"
@@ -47,7 +47,7 @@ static void augment_line_mirror(float *line, size_t n)
   }
 }
 
-/* A number in [0, n). */
+/* Maps a random word to [0, n). */
 static size_t augment_draw(uint32_t word, size_t n)
 {
   return (size_t)((uint64_t)word * n >> 32);
@@ -60,9 +60,10 @@ void augment_row(const struct loader *loader, uint64_t position, const unsigned 
   const size_t line_bytes = width * block_type_bytes(loader->x_type);
   uint32_t word[4];
   trm_random_block(augment->seed, TRM_RANDOM_AUGMENT, (uint32_t)loader->epoch, position, word);
-  const size_t down = augment_draw(word[0], 2 * pad + 1), right = augment_draw(word[1], 2 * pad + 1); /* the corner, padding counted */
+  /* upper left corner of the crop in the padded image */
+  const size_t down = augment_draw(word[0], 2 * pad + 1), right = augment_draw(word[1], 2 * pad + 1);
   const bool mirrored = augment->flip && word[2] >> 31;
-  /* of a line: zeros, pixels [first, first + count), zeros */
+  /* a line is: padding, pixels [first, first + count), padding */
   const size_t before = right < pad ? pad - right : 0, first = right > pad ? right - pad : 0;
   const size_t count = width - before - first;
   const size_t first_byte = first * block_type_bytes(loader->x_type);

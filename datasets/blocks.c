@@ -1,4 +1,4 @@
-/* Element types, blocks of rows, and the sum that guards a block. */
+/* Element types, blocks of rows, and the checksum of a block. */
 #include "blocks.h"
 
 #include <string.h>

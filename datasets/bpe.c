@@ -51,7 +51,7 @@ void pairs_free(struct pairs *pairs)
 
 /* -- joining */
 
-/* A pair that can be joined; of a smaller merge first, then of a smaller place. */
+/* A pair that can be joined; ordered by merge, then by position. */
 struct candidate {
   uint32_t merge;
   size_t at; /* of the left token */

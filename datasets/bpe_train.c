@@ -1,5 +1,5 @@
-/* Merges learned from words. The counts of pairs are kept exact: a word in which a pair is joined gives back its pairs
- * and counts them anew. */
+/* Learning of merges. The counts of pairs are exact: of a word in which a pair is joined, all pairs are subtracted and
+ * counted again. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +13,7 @@ struct pair {
   size_t words, capacity;
 };
 
-/* A pair in the queue, with the count that it had when it was put there. */
+/* A pair in the queue, with its count at insertion. */
 struct queued_pair {
   int64_t count;
   uint32_t pair;
@@ -77,8 +77,8 @@ static uint32_t bpe_train_pair_index(struct trainer *t, int32_t left, int32_t ri
   return *value - 1;
 }
 
-/* Counts the pairs of a word, or (sign -1) gives them back. Those with the token `new` (-1: all) have not met the word
- * yet. */
+/* Adds (sign 1) or subtracts (sign -1) the pairs of a word. Pairs with the token `new` (-1: all pairs) get the word
+ * added to their list of words. */
 static void bpe_train_word_count(struct trainer *t, uint32_t word, int sign, int32_t new)
 {
   const int32_t *token = t->token + t->start[word];
@@ -117,7 +117,7 @@ static bool bpe_train_word_has(const struct trainer *t, uint32_t word, int32_t l
   return false;
 }
 
-/* The next pair to join; false: none occurs twice. */
+/* Finds the next pair to join; false: none occurs twice. */
 static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
 {
   while (t->heap_count) {

@@ -1,4 +1,4 @@
-/* The checkpoint contract in an HDF5 file: each parameter and each optimizer state whole, by name.
+/* Checkpoints as HDF5 files: each parameter and each optimizer state is whole, by name.
  *
  *   /                     attributes: format = "trireme-checkpoint", version, the fields of struct trm_checkpoint,
  *                         weights_sha256
@@ -7,10 +7,10 @@
  *   /state_names          (states) texts, "weights" first
  *   /weights/PARAMETER    float32, the parameter's shape
  *   /states/STATE/PARAMETER
- *   /ranks/RANK           attribute: contents, a line "NAME BYTES" for each item; optional, for all ranks (attribute
- *                         ranks of /: how many) or none
- *   /ranks/RANK/NAME      bytes that this rank keeps for itself
- * Arrays are chunked for the sake of fletcher32: every byte of the file is under some checksum. */
+ *   /ranks/RANK           local state of a rank; attribute contents: a line "NAME BYTES" for each item; optional, for
+ *                         all ranks (their number is attribute ranks of /) or for none
+ *   /ranks/RANK/NAME      bytes
+ * Arrays are chunked, so that they can have fletcher32 checksums: every byte of the file has a checksum. */
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,10 +22,10 @@
 #include "h5.h"
 #include "local_state.h"
 
-/* Bytes of a chunk: what one checksum guards. */
+/* Bytes of a chunk; each chunk has a checksum. */
 #define CHUNK_BYTES ((size_t)1 << 20)
 
-/* What a file may call its states; what a checkpoint's state_name points to. */
+/* Valid names of states; state_name of a checkpoint points to them. */
 static const char *const state_names[] = {"weights", "momentum", "first", "second", "ema"};
 enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
 
@@ -41,7 +41,7 @@ static const struct field reals[] = {FIELD(best_loss), FIELD(best_accuracy), FIE
 #define INTEGERS (sizeof integers / sizeof *integers)
 #define REALS (sizeof reals / sizeof *reals)
 
-/* A parameter's shape in the file; scalars become (1). */
+/* Converts a parameter's shape to that in the file, and returns its dimensions; scalars become (1). */
 static int checkpoint_shape(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
 {
   size[0] = 1;
@@ -67,13 +67,13 @@ static int checkpoint_tensor_write(hid_t group, const char *path, const char *gr
            ? TRM_OK : h5_error(path, "%s/%s cannot be written", group_name, parameter->name);
 }
 
-/* Has the state values of statistics, too? */
+/* Returns true if a state has values of statistics (running means of batch norm) too. */
 static bool checkpoint_has_statistics(const char *state)
 {
   return strcmp(state, "weights") == 0 || strcmp(state, "ema") == 0;
 }
 
-/* The slot tensor_of of a checkpoint whose states are whole arrays. */
+/* Context of read_tensor for a checkpoint whose states are flat arrays. */
 struct flat {
   const struct trm_checkpoint *checkpoint;
   const struct trm_model *model;
@@ -86,7 +86,7 @@ static int checkpoint_flat_tensor(void *context, int state, int number, const fl
   return TRM_OK;
 }
 
-/* All parameters of one state as a group of `parent`. */
+/* Writes all parameters of one state as a group of `parent`. */
 static int checkpoint_state_write(hid_t parent, const char *path, const struct trm_checkpoint *c, int state,
                                   const struct trm_model *model)
 {
@@ -193,7 +193,7 @@ static bool checkpoint_spec_get(hid_t file, struct trm_input_spec *spec)
   return done;
 }
 
-/* The names of the states, "weights" first. */
+/* Reads the names of the states; "weights" must be first. */
 static bool checkpoint_states_get(hid_t file, struct trm_checkpoint *c)
 {
   char **names = NULL;
@@ -259,11 +259,11 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
   return status;
 }
 
-/* Selects the slice in the file's tensor of shape size (dims). */
+/* Selects the slice in the tensor of the file, whose shape is size (dims). */
 static bool checkpoint_slice_select(hid_t space, const struct trm_slice *slice, const hsize_t *size, int dims)
 {
   hsize_t start[TRM_MAX_DIMS] = {0}, stride[TRM_MAX_DIMS], count[TRM_MAX_DIMS], block[TRM_MAX_DIMS];
-  size_t inner = 1; /* elements of the dimensions behind `cut`, the one that is cut; a step there is unit long */
+  size_t inner = 1; /* elements of the dimensions behind `axis`, the one that is sharded, in steps of `unit` */
   int axis = dims - 1;
   while (axis > 0 && (slice->inner % inner != 0 || size[axis] % (slice->inner / inner * slice->extent) != 0))
     inner *= (size_t)size[axis--];
@@ -295,7 +295,7 @@ static int checkpoint_values_read(hid_t dataset, const struct trm_parameter *sha
   return result;
 }
 
-/* Checks the tensor, and reads what the part has of it; part NULL: nothing. */
+/* Checks the shape of a tensor, and reads the part of it that the shard holds; shard NULL: only checks. */
 static int checkpoint_tensor_read(hid_t group, const char *path, const char *group_name,
                                   const struct trm_parameter *parameter, const struct trm_parameter *shard,
                                   float *values)
@@ -325,14 +325,14 @@ static int checkpoint_tensor_read(hid_t group, const char *path, const char *gro
   return status;
 }
 
-/* Where what is read goes. */
+/* Destination of the tensors that are read. */
 struct shard_sink {
   const struct trm_model *model, *shard;
   int (*store)(void *context, int state, const struct trm_parameter *parameter, const float *values);
   void *context;
 };
 
-/* What the part has of parameter `number`: two layers that are tied, if each has a copy. */
+/* Reads each part of parameter `number` that the shard holds: two if tied layers have a copy each. */
 static int checkpoint_shards_read(hid_t group, const char *path, const char *group_name, int state, int number,
                                   const struct shard_sink *sink)
 {
@@ -358,7 +358,7 @@ struct extra {
   const char *found;
 };
 
-/* Stops at the first tensor that the model does not know. */
+/* Stops at the first tensor that is not in the model. */
 static herr_t checkpoint_extra_find(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
   struct extra *extra = context;
@@ -370,7 +370,7 @@ static herr_t checkpoint_extra_find(hid_t group, const char *name, const H5L_inf
   return 1;
 }
 
-/* The weights, or a state. */
+/* Reads the weights or another state. */
 static int checkpoint_state_read(hid_t file, const char *path, const char *name, int state,
                                  const struct shard_sink *sink)
 {
@@ -388,7 +388,7 @@ static int checkpoint_state_read(hid_t file, const char *path, const char *name,
   if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, checkpoint_extra_find, &extra) < 0)
     status = h5_error(path, "%s is damaged", group_name);
   if (status == TRM_OK && extra.found)
-    status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model has not", path, group_name, extra.found);
+    status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model does not have", path, group_name, extra.found);
   trm_free((char *)extra.found);
   H5Gclose(group);
   return status;
@@ -412,7 +412,7 @@ static int checkpoint_read_shards(const char *path, const struct trm_checkpoint 
   return status;
 }
 
-/* Into the checkpoint's arrays. */
+/* Copies a tensor to the arrays of the checkpoint. */
 static int checkpoint_array_store(void *context, int state, const struct trm_parameter *parameter, const float *values)
 {
   struct trm_checkpoint *checkpoint = context;

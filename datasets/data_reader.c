@@ -1,4 +1,4 @@
-/* The data set file, read and verified. */
+/* Reading of data set files. Every block is verified when it is read. */
 #include "data_reader.h"
 
 #include <string.h>
@@ -67,7 +67,7 @@ int data_head_read(struct data_head *head, hid_t file, const char *path)
     head->target = target_id == 1 ? TRM_TARGET_VALUE : TRM_TARGET_CLASS;
     head->classes = classes;
     head->vocabulary = vocabulary;
-    h5_get_real(file, "scale", &scale); /* where absent: 1, 0 */
+    h5_get_real(file, "scale", &scale); /* defaults: 1, 0 */
     h5_get_real(file, "shift", &shift);
     head->scale = (float)scale;
     head->shift = (float)shift;
@@ -154,7 +154,7 @@ static void data_array_close(struct data_array *array)
   memset(array, 0, sizeof *array);
 }
 
-/* The table of sums beside an uncompressed array. */
+/* Reads the table of checksums beside an uncompressed array. */
 static int data_checksums_read(struct data_array *array, hid_t group, const char *name)
 {
   char *table = trm_format("%s_sums", name);
@@ -167,7 +167,7 @@ static int data_checksums_read(struct data_array *array, hid_t group, const char
     if (dims != 1)
       status = h5_error(array->path, "%s_sums cannot be read", array->name);
     else if (size[0] != blocks)
-      status = trm_error(TRM_FAILED, "%s: %s_sums has %llu sums for %llu blocks", array->path, array->name,
+      status = trm_error(TRM_FAILED, "%s: %s_sums has %llu checksums for %llu blocks", array->path, array->name,
                          (unsigned long long)size[0], (unsigned long long)blocks);
     else {
       array->checksums = trm_alloc(blocks * sizeof *array->checksums, "block sums");
@@ -181,7 +181,7 @@ static int data_checksums_read(struct data_array *array, hid_t group, const char
   return status;
 }
 
-/* What an element of this file type is in memory; false: nothing we take. */
+/* Chooses the element type in memory for the type in the file; false: the file type is not supported. */
 static bool data_type_read(hid_t dataset, enum block_type expected, bool allow_narrow, enum block_type *type,
                            bool *converted)
 {
@@ -372,7 +372,7 @@ int data_split_arrays(struct data_split *split, struct data_array *array[4])
 
 /* -- one array: reading */
 
-/* Bytes of one H5Dread: large enough that the call is cheap, small enough that the sums find the bytes in a cache. */
+/* Bytes of one H5Dread: large enough that the call is cheap, small enough to stay in a cache until verified. */
 #define READ_BYTES ((size_t)1 << 20)
 
 size_t data_array_rows_per_read(const struct data_array *array)
@@ -381,7 +381,7 @@ size_t data_array_rows_per_read(const struct data_array *array)
   return array->block_rows * (block >= READ_BYTES ? 1 : READ_BYTES / block);
 }
 
-/* Rows [first, first + rows) as they stand. */
+/* Reads rows [first, first + rows) without verification. */
 static int data_rows_read(const struct data_array *array, uint64_t first, size_t rows, void *to)
 {
   hsize_t start[TRM_MAX_DIMS + 1] = {first}, count[TRM_MAX_DIMS + 1] = {rows};
@@ -402,7 +402,7 @@ static int data_rows_read(const struct data_array *array, uint64_t first, size_t
   return status;
 }
 
-/* The sums of the whole blocks that are rows [first, first + rows). */
+/* Compares the checksums of rows [first, first + rows), which are whole blocks. */
 static int data_rows_verify(const struct data_array *array, uint64_t first, size_t rows, const unsigned char *data)
 {
   if (!array->checksums)
@@ -411,13 +411,13 @@ static int data_rows_verify(const struct data_array *array, uint64_t first, size
     const size_t count = rows - done < array->block_rows ? rows - done : array->block_rows;
     if (block_checksum(data + done * array->row_bytes, count * array->row_bytes) !=
         array->checksums[(first + done) / array->block_rows])
-      return trm_error(TRM_FAILED, "%s: rows %llu to %llu of %s are damaged (their sum does not match)", array->path,
+      return trm_error(TRM_FAILED, "%s: rows %llu to %llu of %s are damaged (their checksum differs)", array->path,
                        (unsigned long long)(first + done), (unsigned long long)(first + done + count - 1), array->name);
   }
   return TRM_OK;
 }
 
-/* A part of one block, by way of the whole block where that has a sum. */
+/* Reads a part of one block. If the block has a checksum, the whole block is read and verified. */
 static int data_block_part_read(struct data_array *array, uint64_t first, size_t rows, void *to)
 {
   if (!array->checksums)
@@ -450,7 +450,7 @@ int data_array_read(struct data_array *array, uint64_t first, size_t rows, void 
       if (first + count < array->rows)
         count -= count % block;
       int status = data_rows_read(array, first, count, at);
-      for (size_t done = 0; status != TRM_OK && done < count; done += block) { /* which of the blocks is it? */
+      for (size_t done = 0; status != TRM_OK && done < count; done += block) { /* finds the damaged block */
         const size_t one = count - done < block ? count - done : block;
         TRM_CHECK(data_rows_read(array, first + done, one, at + done * array->row_bytes));
       }

@@ -1,4 +1,4 @@
-/* Public interface of the wing that knows HDF5: data sets made, imported, described and opened; checkpoints. */
+/* Public interface of datasets/: HDF5 data sets (made, imported, described, opened) and checkpoints. */
 #ifndef TRM_DATASETS_DATASETS_H
 #define TRM_DATASETS_DATASETS_H
 
@@ -12,11 +12,11 @@
 extern const struct trm_dataset_ops trm_dataset_hdf5;
 extern const struct trm_checkpoint_ops trm_checkpoint_hdf5;
 
-/* To be called before MPI starts: an HDF5 that comes up later hooks its clean-up to the end of MPI, where it takes up
- * files that could not be written, and dies of them. */
+/* Initializes HDF5. Must be called before MPI_Init: if HDF5 is initialized later, its clean-up runs in MPI_Finalize,
+ * where it crashes on files that could not be written. */
 void trm_hdf5_init(void);
 
-/* Makers and importers: one row a source in the table of datasets/import.c. */
+/* Request to an importer: one row of the table in datasets/import.c makes or imports one data set. */
 struct trm_import_request {
   const char *const *paths; /* (count) input files or folders; libsvm, csv, text: train, then test */
   int count;
@@ -32,8 +32,8 @@ struct trm_import_request {
   const char *target;       /* csv, libsvm: "class" | "value" */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
   const char *tokens;       /* text: "characters" (NULL), "bytes", "bpe" */
-  size_t vocabulary;        /* bpe: how many tokens are learned from the text; 0: they are in */
-  const char *merges, *vocabulary_file; /* these files: merges.txt and vocab.json of GPT-2 */
+  size_t vocabulary;        /* bpe: number of tokens to learn from the text; 0: they are read from the next two files */
+  const char *merges, *vocabulary_file; /* merges.txt and vocab.json of GPT-2 */
   const char *names;        /* class names, separated by commas; NULL: the source's own */
 };
 struct trm_importer {
@@ -43,8 +43,7 @@ struct trm_importer {
 };
 extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; `digits` is in it too */
 
-/* Prints what a file holds (either a data set or a checkpoint). check: reads everything and verifies the sums and the
- * digest. */
+/* Prints the description of a data set or a checkpoint. check: reads everything and verifies checksums and digest. */
 int trm_data_info(const char *path, bool check, bool json);
 
 /* Predictions of a model. All arrays are owned by the caller. */
@@ -59,9 +58,9 @@ struct trm_predictions {
 /* Writes an HDF5 file, which replaces `path` in one step. */
 int trm_predictions_write(const char *path, const struct trm_predictions *predictions);
 
-/* Times reading the train split's x (csr: values) whole, each rank its part, into memory that is there already, with
- * every check that the loader makes of the file. Collective. *seconds: median of the repetitions; *bytes: of all
- * ranks. */
+/* Measures the time to read x (csr: values) of the train split, each rank its part, into memory that is already
+ * allocated, verified as in the loader. Collective over comm. *seconds: median of the repetitions; *bytes: sum over
+ * the ranks. */
 int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* `trireme data make digits`: a data set of rendered digits, so that nothing need be downloaded to begin. */
+/* `trireme data make digits`: a data set of rendered digits, without a download. */
 #include "datasets/digits.h"
 
 #include "core/memory.h"

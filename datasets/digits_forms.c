@@ -1,4 +1,4 @@
-/* How people write digits: the skeletons that digits_draw.c bends, slants and inks. */
+/* Skeletons of handwritten digits, which digits_draw.c bends, slants and inks. */
 #include "datasets/digits.h"
 
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* How text became tokens, in a file (private to datasets/): attribute `tokenizer`, and for byte pairs the array
- * /merges (merges, 2) int32. */
+/* Encoding of texts as attributes of a file (private to datasets/): `tokenizer`, and for byte pairs the array /merges
+ * (merges, 2) int32. */
 #ifndef TRM_DATASETS_ENCODING_H
 #define TRM_DATASETS_ENCODING_H
 
@@ -7,7 +7,7 @@
 #include "train/dataset.h"
 
 bool encoding_put(hid_t file, const struct trm_encoding *encoding);
-/* *encoding has no name where the file says nothing. False if something is damaged. The caller frees
+/* Reads the encoding; encoding->name is NULL if the file has none. False: damaged. The caller frees it
  * (trm_encoding_free). */
 bool encoding_get(hid_t file, struct trm_encoding *encoding);
 

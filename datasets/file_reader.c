@@ -35,7 +35,7 @@ struct trm_reader {
   bool finished; /* the file holds no more */
 };
 
-/* What other programs write: the message can then say what to do. */
+/* Signatures of unsupported compressions, for messages. */
 static const struct {
   const char *magic;
   size_t bytes;
@@ -50,7 +50,7 @@ static int file_reader_start(struct trm_reader *reader)
   if (stat(reader->path, &info) != 0)
     return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
   if (S_ISDIR(info.st_mode))
-    return trm_error(TRM_FAILED, "%s: is a folder; a file is wanted", reader->path);
+    return trm_error(TRM_FAILED, "%s: is a folder; give a file", reader->path);
   reader->plain = fopen(reader->path, "rb");
   if (!reader->plain)
     return trm_error(TRM_FAILED, "%s: %s", reader->path, strerror(errno));
@@ -108,7 +108,7 @@ void trm_reader_close(struct trm_reader *reader)
   trm_free(reader);
 }
 
-/* The buffer is empty: fills it; reader->finished when there is nothing left. */
+/* Fills the empty buffer; sets reader->finished at the end of the file. */
 static int file_reader_fill(struct trm_reader *reader)
 {
   reader->next = reader->end = 0;

@@ -1,9 +1,9 @@
 /* Input files of the importers, plain or gzip, read as bytes or as lines (private to datasets/).
  *
- * What a file is shows in its first bytes, not in its name. A gzip file that ends early or is damaged is an error,
- * never a short file. Every error names the file, and the line where lines are read. */
-#ifndef TRM_DATASETS_INPUT_H
-#define TRM_DATASETS_INPUT_H
+ * The compression is detected from the first bytes, not from the name. A gzip file that ends early or is damaged is an
+ * error. Every error names the file, and the line where lines are read. */
+#ifndef TRM_DATASETS_FILE_READER_H
+#define TRM_DATASETS_FILE_READER_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -16,11 +16,11 @@ struct trm_reader;
 int trm_reader_open(struct trm_reader **reader, const char *path);
 void trm_reader_close(struct trm_reader *reader); /* NULL is allowed */
 
-/* Reads up to `want` bytes; fewer only at the end of the file. */
+/* Reads up to max_bytes bytes; fewer only at the end of the file. */
 int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_t *got);
 
-/* The next line without its line feed and a carriage return before it, NUL-terminated, owned by the reader until the
- * next call; NULL at the end of the file. A NUL byte within is an error: the file is not text. */
+/* Reads the next line, without its line feed and a carriage return before it, NUL-terminated, owned by the reader and
+ * valid until the next call; NULL at the end of the file. A NUL byte in it is an error. */
 int trm_reader_line(struct trm_reader *reader, char **line, size_t *length);
 
 const char *trm_reader_path(const struct trm_reader *reader);
@@ -29,7 +29,7 @@ size_t trm_reader_line_number(const struct trm_reader *reader); /* of the line r
 /* Records "FILE:LINE: message" and returns TRM_FAILED. */
 int trm_reader_error(const struct trm_reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* One finite number, in the C locale's notation, that fills the whole text. False if it is anything else. */
+/* Parses a text that is one finite number in the notation of the C locale; false: it is not. */
 bool trm_parse_number(const char *text, double *number);
 
 #endif

@@ -1,4 +1,4 @@
-/* The HDF5 data set file, written and described (private to datasets/).
+/* Writing of HDF5 data set files (private to datasets/).
  *
  * Layout, version 1 (see datasets/README.md):
  *   /              attributes: format = "trireme-dataset", version, kind, target, classes, source, digest; for dense
@@ -21,24 +21,24 @@
 enum trm_data_kind { TRM_DATA_IMAGE, TRM_DATA_VECTOR, TRM_DATA_CSR, TRM_DATA_TOKENS };
 enum trm_element { TRM_ELEMENT_UINT8, TRM_ELEMENT_FLOAT };
 
-/* What a file is made for, given before its rows. */
+/* Description of a data set, given before its rows. */
 struct trm_data_spec {
   enum trm_data_kind kind;
   enum trm_element element;  /* of dense rows */
-  struct trm_shape shape;    /* of a sample; csr: (features), may grow until the writer is closed; tokens: unused */
+  struct trm_shape shape;    /* of a sample; csr: (features), see trm_data_writer_finish; tokens: unused */
   float scale, shift;        /* value = scale * stored + shift, for uint8 */
   enum trm_target_kind target;
-  size_t classes;            /* classes (may grow), or values a row */
+  size_t classes;            /* classes, or values a row */
   const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too */
   size_t vocabulary;         /* tokens */
-  const struct trm_encoding *encoding; /* tokens, NULL: none is known; must outlive the writer */
-  const char *source;        /* one line: where the rows come from */
+  const struct trm_encoding *encoding; /* tokens; NULL: unknown; must outlive the writer */
+  const char *source;        /* one line: origin of the rows */
   const char *split;         /* how the test split was cut from one file: "random", "last"; NULL: it was not; static */
   uint64_t split_seed;       /* random */
   int compress;              /* deflate level 0..9 */
 };
 
-/* Rows appended at once. Only the arrays of the kind are set; owned by the caller. */
+/* Rows to append. Only the arrays of the kind are set; all are owned by the caller. */
 struct trm_data_rows {
   size_t rows;
   const uint8_t *bytes;      /* dense, uint8: (rows, shape) */
@@ -47,7 +47,7 @@ struct trm_data_rows {
   const int32_t *columns;    /* csr, zero-based, ascending within a row */
   const float *values;
   const int32_t *tokens;     /* tokens: rows = number of tokens */
-  uint64_t text_bytes;       /* tokens: that they stand for, 0: not known */
+  uint64_t text_bytes;       /* tokens: bytes of the text before tokenization; 0: unknown */
   const int32_t *target_class;
   const float *target_value; /* (rows, classes) */
 };
@@ -56,10 +56,10 @@ const char *trm_data_kind_name(enum trm_data_kind kind); /* "image" */
 
 struct trm_data_writer;
 
-/* Begins PATH.new; finish flushes, renames it to PATH (so PATH is complete or absent); abandon removes it. The spec
- * may be changed for csr shape and classes through `finish`'s arguments: 0 keeps. Errors: file, disk full, classes or
- * columns out of range. After any error: abandon, except after finish, which ends the writer either way. One
- * process. */
+/* Writes a data set file: open, then for each split trm_data_writer_split and its rows, then finish or abandon. The
+ * file takes its name in finish, so it is complete or absent. features: number of columns of csr rows; 0 keeps that of
+ * the spec. Errors: file, disk full, classes or columns out of range. After an error call abandon; finish ends the
+ * writer in any case. Warns of classes without a row in a split. Not collective. */
 int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
 int trm_data_writer_split(struct trm_data_writer *writer, const char *split); /* "train", then "test" */
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);

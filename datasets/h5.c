@@ -27,7 +27,7 @@ static void h5_lock_init(void)
   pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&lock, &kind);
   pthread_mutexattr_destroy(&kind);
-  /* HDF5's clean-up at the end of the program would take up what h5_discard has left */
+  /* at the end of the program HDF5 would close files that h5_output_discard left open, and crash */
   H5dont_atexit();
 }
 
@@ -89,17 +89,17 @@ int h5_error(const char *path, const char *format, ...)
 hid_t h5_access_plist(void)
 {
   const hid_t plist = H5Pcreate(H5P_FILE_ACCESS);
-  /* checksums on all of HDF5's own structures came with this version: a damaged file is refused, not misread */
+  /* since this version all structures of HDF5 have checksums: damage is detected */
   H5Pset_libver_bounds(plist, H5F_LIBVER_V110, H5F_LIBVER_LATEST);
   H5Pset_alignment(plist, 1 << 16, 4096);
-  H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG); /* what an error path left open goes with the file */
+  H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG); /* objects that an error path left open are closed with the file */
 #if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(plist, false, true); /* many cluster file systems know no locks; we write to new files only */
+  H5Pset_file_locking(plist, false, true); /* many cluster file systems have no locks; we write to new files only */
 #endif
   return plist;
 }
 
-/* Is it there, and is it ours? */
+/* Checks the attributes format and version. */
 static int h5_format_check(const char *path, hid_t file, const char *format, bool *is_checkpoint)
 {
   char *found = h5_get_text(file, "format");

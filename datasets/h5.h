@@ -1,8 +1,8 @@
-/* Small helpers over HDF5 (private to datasets/).
+/* Helpers over HDF5 (private to datasets/).
  *
- * HDF5 is rarely built thread-safe, and the loader reads ahead in a thread of its own: every use of HDF5 stands
- * between h5_enter() and h5_leave(), which hold one lock of the process (recursive) and keep HDF5 from printing its
- * error stack. h5_error() turns that stack into one message that names the file. */
+ * HDF5 is rarely built thread-safe, and the loader reads ahead in its own thread: every use of HDF5 is between
+ * h5_enter() and h5_leave(), which hold a recursive lock of the process and keep HDF5 from printing its error stack.
+ * The other functions of this header take the lock themselves. h5_error() makes one message of the error stack. */
 #ifndef TRM_DATASETS_H5_H
 #define TRM_DATASETS_H5_H
 
@@ -16,22 +16,21 @@
 void h5_enter(void);
 void h5_leave(void);
 
-/* Records "PATH: message: HDF5's innermost reason" and returns TRM_FAILED. Call it right after the call that
- * failed. */
+/* Records "PATH: message: HDF5's innermost reason" and returns TRM_FAILED. Must follow the failed call at once: the
+ * next call of HDF5 clears the reason. */
 int h5_error(const char *path, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The values of the attribute `format` of our two kinds of file. */
+/* Values of the attribute `format`. */
 #define H5_DATASET "trireme-dataset"
 #define H5_CHECKPOINT "trireme-checkpoint"
 #define H5_FORMAT_VERSION 1
 
-/* Opens for reading and checks what it is. `format`: H5_DATASET, H5_CHECKPOINT, or NULL for either (then
- * *is_checkpoint says which). Errors: missing, not HDF5, truncated, of another kind, of another version. One rank
- * alone, no MPI. */
+/* Opens a file for reading and checks its format: H5_DATASET, H5_CHECKPOINT, or NULL for either (*is_checkpoint tells
+ * which). Errors: missing, not HDF5, truncated, of another format or version. Not collective. */
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file);
 
-/* The same file again, through MPI-IO if comm has it (native() is not NULL and there are several ranks). Collective,
- * and so is closing it; to be called after h5_open succeeded on every rank. */
+/* Opens a file through MPI-IO if comm has several ranks and native() is not NULL. Opening and closing are collective
+ * over comm. Call it after h5_open succeeded on every rank. */
 int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
 
 /* File access properties of all our files. The caller closes them, within h5_enter. */
@@ -58,8 +57,8 @@ int h5_output_commit(struct h5_output *output);
  * open, since HDF5 tells files apart by their inode numbers, which the system would give to the next file. */
 void h5_output_discard(struct h5_output *output);
 
-/* Attributes of an object; false or NULL if something fails or it is absent. Texts are written in fixed length:
- * they stand in the object header, which carries a checksum. */
+/* Attributes of an object. False or NULL: absent or failed. Texts are written in fixed length, so that they are in the
+ * object header, which has a checksum. */
 bool h5_put_text(hid_t object, const char *name, const char *text);
 bool h5_put_integer(hid_t object, const char *name, uint64_t value);
 bool h5_put_real(hid_t object, const char *name, double value);
@@ -67,7 +66,7 @@ bool h5_put_integers(hid_t object, const char *name, const uint64_t *value, int 
 char *h5_get_text(hid_t object, const char *name); /* owned by the caller: trm_free */
 bool h5_get_integer(hid_t object, const char *name, uint64_t *value);
 bool h5_get_real(hid_t object, const char *name, double *value);
-int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity); /* count, -1: absent or too many */
+int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity); /* count; -1: absent, too many */
 
 hid_t h5_text_type(size_t bytes); /* fixed-length UTF-8; the caller closes it */
 
@@ -81,14 +80,14 @@ struct h5_array {
   hsize_t chunk_rows;   /* rows of a chunk, each chunk with a fletcher32 checksum; 0: contiguous, without checksum */
   int deflate;          /* level, 0: none; where HDF5 has it */
 };
-/* Creates, writes and closes it. After an error what is open stays so: see h5_output_discard. */
+/* Creates, writes and closes a data set. After an error it may stay open: see h5_output_discard. */
 bool h5_array_write(hid_t group, const char *name, const struct h5_array *array, const void *data);
 
 /* Opens a data set and reads its dimensions; -1: absent or unreadable, *dims is -1 then. The caller closes. */
 hid_t h5_array_open(hid_t group, const char *name, int *dims, hsize_t size[H5S_MAX_RANK]);
 
-/* Lists of texts, as one-dimensional data sets of fixed-length strings. *texts: one block, trm_free; NULL if
- * absent. */
+/* Lists of texts, as one-dimensional data sets of fixed-length strings. False: damaged or failed. *texts: one block,
+ * owned by the caller (trm_free); NULL if absent. */
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count);
 bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts);
 

@@ -62,7 +62,8 @@ bool h5_put_integers(hid_t object, const char *name, const uint64_t *value, int 
   return done;
 }
 
-/* Opens an attribute of the class wanted; *count: its elements. */
+/* Opens an attribute of a type class; *count: its elements. The caller closes it and *type. -1: absent or of another
+ * class. */
 static hid_t h5_attribute_open(hid_t object, const char *name, H5T_class_t class, hid_t *type, hssize_t *count)
 {
   *type = -1;
@@ -92,7 +93,7 @@ char *h5_get_text(hid_t object, const char *name)
   hssize_t count;
   const hid_t attribute = h5_attribute_open(object, name, H5T_STRING, &type, &count);
   if (attribute >= 0) {
-    if (count == 1 && H5Tis_variable_str(type) > 0) { /* as other writers make them */
+    if (count == 1 && H5Tis_variable_str(type) > 0) { /* files of other programs */
       char *variable = NULL;
       const hid_t memory = H5Tcopy(type);
       if (H5Aread(attribute, memory, &variable) >= 0 && variable) {

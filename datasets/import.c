@@ -1,4 +1,4 @@
-/* The table of sources, and what the importers share. */
+/* The table of importers, and functions that they have in common. */
 #include "datasets/import.h"
 
 #include <string.h>
@@ -44,7 +44,7 @@ int trm_import_begin(const struct trm_import_request *request, struct trm_data_s
                      struct trm_data_writer **writer)
 {
   if (!request->overwrite && access(request->out, F_OK) == 0)
-    return trm_error(TRM_USAGE, "%s exists already; --overwrite replaces it", request->out);
+    return trm_error(TRM_USAGE, "%s: exists; --overwrite replaces it", request->out);
   char **names = NULL;
   if (request->names) {
     size_t count;
@@ -52,8 +52,8 @@ int trm_import_begin(const struct trm_import_request *request, struct trm_data_s
     if (spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS || count != spec.classes) {
       const int status =
         spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS
-          ? trm_error(TRM_USAGE, "class names were given, but these rows have no classes")
-          : trm_error(TRM_USAGE, "%zu class names were given, the rows have %zu classes", count, spec.classes);
+          ? trm_error(TRM_USAGE, "--names: these rows have no classes")
+          : trm_error(TRM_USAGE, "--names: gives %zu names, but the rows have %zu classes", count, spec.classes);
       trm_free(names);
       return status;
     }
@@ -96,8 +96,8 @@ int trm_import_train_rows(const struct trm_import_request *request, double defau
   const double part = request->test_part < 0 ? default_part : request->test_part;
   const uint64_t test_rows = (uint64_t)((double)rows * part + 0.5);
   if (test_rows >= rows)
-    return trm_error(TRM_USAGE, "%s: a test part of %g leaves none of the %llu rows for training", request->paths[0],
-                     part, (unsigned long long)rows);
+    return trm_error(TRM_USAGE, "--test-part=%g: leaves none of the %llu rows of %s for training", part,
+                     (unsigned long long)rows, request->paths[0]);
   *train_rows = rows - test_rows;
   return TRM_OK;
 }
@@ -106,7 +106,7 @@ int trm_import_check(const struct trm_import_request *request, enum trm_target_k
 {
   const char *split = request->split ? request->split : "random";
   if (request->count < 1 || request->count > 2)
-    return trm_error(TRM_USAGE, "one or two files are wanted, TRAIN [TEST]; %d were given", request->count);
+    return trm_error(TRM_USAGE, "data import: needs one or two files, TRAIN [TEST]; %d were given", request->count);
   if (request->test_part >= 1)
     return trm_error(TRM_USAGE, "--test-part=%g: must be less than 1", request->test_part);
   if (request->count == 2 && (request->test_part >= 0 || request->split))

@@ -1,4 +1,5 @@
-/* What the importers share (private to datasets/). Each import_NAME.c implements one row of the table in import.c. */
+/* Importers, and functions that they have in common (private to datasets/). Each import_NAME.c implements one row of
+ * the table in import.c. */
 #ifndef TRM_DATASETS_IMPORT_H
 #define TRM_DATASETS_IMPORT_H
 
@@ -13,27 +14,26 @@ int trm_import_csv(const struct trm_import_request *request);
 int trm_import_text(const struct trm_import_request *request);
 int trm_import_tokens(const struct trm_import_request *request); /* text by bytes or byte pairs */
 
-/* Opens the writer as the request asks: refuses an output that exists (unless overwrite), takes over compress, and the
- * request's class names in place of the spec's; their number must then be spec->classes. */
+/* Opens the writer for a request. Refuses an output that exists unless `overwrite` is set. The request's compress and
+ * class names replace the spec's; the number of names must be spec.classes. */
 int trm_import_begin(const struct trm_import_request *request, struct trm_data_spec spec,
                      struct trm_data_writer **writer);
 
-/* Finishes the output if status is TRM_OK, abandons it otherwise; returns the status of the whole. features: of csr
+/* Finishes the output if status is TRM_OK, abandons it otherwise. Returns the first error of both. features: of csr
  * rows, else 0. */
 int trm_import_end(struct trm_data_writer *writer, int status, size_t features);
 
-/* The names of ten classes that are digits. */
+/* (10) "0" to "9". */
 extern const char *const trm_digit_names[10];
 
-/* Splits text at commas. The array and its texts are one block: trm_free. */
+/* Splits text at commas. The array and its texts are one block, owned by the caller: trm_free. */
 char **trm_names_split(const char *text, size_t *count);
 
-/* FOLDER/NAME or FOLDER/NAME.gz, whichever is there, NULL if neither. Owned by the caller: trm_free. */
+/* Returns FOLDER/NAME or FOLDER/NAME.gz, the one that exists; NULL if neither does. Owned by the caller: trm_free. */
 char *trm_import_find(const char *folder, const char *name);
 bool trm_is_folder(const char *path);
 
-/* How many of a single file's `rows` rows are for training, by request->test_part (`otherwise` where that is
- * negative). */
+/* Computes the number of training rows of a single file from request->test_part (default_part if that is negative). */
 int trm_import_train_rows(const struct trm_import_request *request, double default_part, uint64_t rows,
                           uint64_t *train_rows);
 

@@ -13,7 +13,7 @@
 #define CHUNK 1000 /* records at once */
 #define BATCHES 5
 
-/* The class names a folder gives, one a line; these, if it has no such file. */
+/* Class names if the folder has no file of them. */
 static const char *const default_names[CLASSES] = {"airplane", "automobile", "bird",  "cat",  "deer",
                                                    "dog",      "frog",       "horse", "ship", "truck"};
 

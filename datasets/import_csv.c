@@ -14,17 +14,17 @@
 
 #define CHUNK 256 /* rows at once */
 
-/* A file, record by record. */
+/* A file that is read record by record. */
 struct table {
   struct trm_reader *reader;
-  char *text;      /* the record at hand, cut into fields */
+  char *text;      /* the current record, split into fields */
   size_t capacity;
   char **field;    /* (fields) */
   size_t fields, field_capacity;
-  size_t line;     /* where the record begins */
+  size_t line;     /* number of the first line of the record */
 };
 
-/* What the first lines of the train file tell of all. */
+/* Columns of the train file, which those of the test file must equal. */
 struct columns {
   size_t count;   /* with the target */
   size_t label;   /* index of the target */
@@ -66,8 +66,8 @@ static void csv_text_add(struct table *table, size_t used, const char *line, siz
   table->text[used + length] = '\0';
 }
 
-/* A field begins at `at`; it is unquoted, trimmed and ended by a NUL. Returns what follows its comma, NULL after the
- * last field. *bad: a quote is where none may be. */
+/* Parses the field that begins at `at`: unquotes, trims and NUL-terminates it. Returns the begin of the next field,
+ * NULL after the last one. *bad: a quote is misplaced. */
 static char *csv_field_parse(struct table *table, char *at, bool *bad)
 {
   table->field = trm_grow(table->field, &table->field_capacity, table->fields, table->fields + 1, sizeof *table->field,
@@ -96,12 +96,12 @@ static char *csv_field_parse(struct table *table, char *at, bool *bad)
   return next;
 }
 
-/* The next record; *found is false at the end of the file. Lines without anything are passed over. */
+/* Reads the next record; *found is false at the end of the file. Blank lines are skipped. */
 static int csv_record_next(struct table *table, bool *found)
 {
   char *line;
   size_t length, used = 0;
-  bool open = false; /* a quoted field goes on in the next line */
+  bool open = false; /* a quoted field continues in the next line */
   *found = false;
   do {
     TRM_CHECK(trm_reader_line(table->reader, &line, &length));
@@ -138,7 +138,7 @@ static bool csv_is_missing(const char *text)
   return false;
 }
 
-/* A first record with a feature that is there and is no number is a header. */
+/* Returns true if the first record is a header: a feature of it is neither missing nor a number. */
 static bool csv_is_header(const struct table *table, size_t label)
 {
   double number;
@@ -148,7 +148,7 @@ static bool csv_is_header(const struct table *table, size_t label)
   return false;
 }
 
-/* Finds the target by name in a header; a name that is not there is answered with the nearest one. */
+/* Finds the target by name in a header. The message for an unknown name suggests the nearest one. */
 static int csv_label_find(const struct table *table, const char *label, size_t *index)
 {
   for (*index = 0; *index < table->fields; ++*index)
@@ -165,7 +165,7 @@ static int csv_label_find(const struct table *table, const char *label, size_t *
   return status;
 }
 
-/* Learns the columns from the first record of the train file. */
+/* Determines the columns from the first record of the train file. */
 static int csv_columns_detect(struct columns *columns, const struct table *table, const char *label)
 {
   columns->count = table->fields;
@@ -193,7 +193,7 @@ static int csv_columns_detect(struct columns *columns, const struct table *table
   return TRM_OK;
 }
 
-/* The first record of a file is its header exactly if the train file has one; then the names must agree. */
+/* Compares the header of a file with that of the train file. */
 static int csv_header_check(const struct columns *columns, const struct table *table)
 {
   for (size_t i = 0; i < columns->count; i++)
@@ -204,7 +204,7 @@ static int csv_header_check(const struct columns *columns, const struct table *t
   return TRM_OK;
 }
 
-/* The next row of numbers, behind the header. */
+/* Reads the next row; the header is checked and skipped. */
 static int csv_row_next(const struct columns *columns, struct table *table, bool *found)
 {
   const bool first = table->line == 0;
@@ -243,7 +243,7 @@ static int csv_field_number(const struct csv *csv, size_t column, float *value)
 
 /* -- the slots of the format */
 
-/* The columns are those of the file that is opened first, the train file. */
+/* Opens a file. The file that is opened first, the train file, determines the columns. */
 static int csv_open(void *impl, const char *path)
 {
   struct csv *csv = impl;
@@ -254,7 +254,7 @@ static int csv_open(void *impl, const char *path)
     if (!found)
       return trm_error(TRM_FAILED, "%s: is empty", path);
     TRM_CHECK(csv_columns_detect(&csv->columns, &csv->table, csv->label));
-    csv_close(csv); /* the first record may be a row: the file is read from its begin again */
+    csv_close(csv); /* the first record may be a row: the file is opened again */
   }
   return csv_table_open(&csv->table, path);
 }

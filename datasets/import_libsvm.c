@@ -125,8 +125,8 @@ static int libsvm_add(void *impl, struct trm_data_rows *rows, bool *full)
   size_t entry = first;
   int64_t before = 0;
   for (char *text = file->entries + strspn(file->entries, " \t"); *text; text += strspn(text, " \t")) {
-    file->columns = trm_grow(file->columns, &file->columns_capacity, entry, entry + 1, sizeof *file->columns, "indices");
-    file->values = trm_grow(file->values, &file->values_capacity, entry, entry + 1, sizeof *file->values, "values");
+    file->columns = trm_grow(file->columns, &file->columns_capacity, entry, entry + 1, sizeof(int32_t), "indices");
+    file->values = trm_grow(file->values, &file->values_capacity, entry, entry + 1, sizeof(float), "values");
     TRM_CHECK(libsvm_entry_parse(file->reader, &text, before, &file->columns[entry], &file->values[entry]));
     before = file->columns[entry++] + (int64_t)1;
   }

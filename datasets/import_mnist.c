@@ -24,7 +24,7 @@ static uint32_t mnist_big_endian(const uint8_t *bytes)
   return (uint32_t)bytes[0] << 24 | (uint32_t)bytes[1] << 16 | (uint32_t)bytes[2] << 8 | bytes[3];
 }
 
-/* Opens a file of images (3 sizes) or of labels (1) and reads its head. */
+/* Opens a file of images (3 sizes) or of labels (1 size) and reads its header. */
 static int mnist_idx_open(struct idx *idx, const char *path, uint32_t expected)
 {
   const bool images = expected == IMAGES_MAGIC;
@@ -45,7 +45,7 @@ static int mnist_idx_open(struct idx *idx, const char *path, uint32_t expected)
   return TRM_OK;
 }
 
-/* Reads `count` items of `bytes` bytes, of which `done` came before. */
+/* Reads `count` items of `bytes` bytes each; `done` items were read before. */
 static int mnist_idx_read(struct idx *idx, uint8_t *to, uint32_t done, size_t count, size_t bytes)
 {
   size_t got;
@@ -66,7 +66,7 @@ static int mnist_idx_end(struct idx *idx)
              : TRM_OK;
 }
 
-/* Copies one split; opens both files, which the caller closes. The first split opens the writer. */
+/* Copies one split. Opens both files, which the caller closes; the first split opens the writer. */
 static int mnist_split_copy(const struct trm_import_request *request, const char *const paths[2], struct idx idx[2],
                             struct trm_data_writer **writer, uint32_t side[2])
 {
@@ -144,7 +144,7 @@ static int mnist_files_import(const struct trm_import_request *request, const ch
 
 int trm_import_mnist(const struct trm_import_request *request)
 {
-  /* Some archives carry the second spelling. */
+  /* some archives use the second spelling */
   static const char *const names[4][2] = {
     {"train-images-idx3-ubyte", "train-images.idx3-ubyte"},
     {"train-labels-idx1-ubyte", "train-labels.idx1-ubyte"},

@@ -1,5 +1,5 @@
-/* Import of text files whose rows have one label each (libsvm, csv), private to datasets/. A file is read in passes:
- * once for its labels, then once for each split that is cut from it; so memory does not limit its size. */
+/* Import of text files whose rows have one label each: libsvm, csv (private to datasets/). A file is read in passes,
+ * once for its labels, then once for each split, so that it may be larger than memory. */
 #ifndef TRM_DATASETS_IMPORT_ROWS_H
 #define TRM_DATASETS_IMPORT_ROWS_H
 

@@ -1,6 +1,6 @@
-/* A text as a row of characters: each Unicode character of a UTF-8 file is a token; the vocabulary is the set of
- * characters that occur, in order of code point, kept as the data set's class names. The file is read twice: first for
- * its characters, then to copy them. */
+/* Import of texts by characters: each Unicode character of a UTF-8 file is a token. The vocabulary is the set of
+ * characters that occur, in order of code point, stored as the data set's class names. The file is read twice: for the
+ * vocabulary, then to copy it. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -13,10 +13,10 @@
 #define CHUNK 65536 /* bytes at once */
 #define TEST_PART 0.1
 
-/* A file being decoded. */
+/* A file that is being decoded. */
 struct text {
   struct trm_reader *reader;
-  size_t line;    /* of the byte at hand, from 1 */
+  size_t line;    /* of the current byte, from 1 */
   uint64_t codes; /* characters so far */
   struct utf8 state;
 };
@@ -32,7 +32,7 @@ static int text_open(struct text *text, const char *path)
   return trm_reader_open(&text->reader, path);
 }
 
-/* The next characters, at most CHUNK; *got 0 at the end. */
+/* Reads the next characters, at most CHUNK; *got is 0 at the end. */
 static int text_read(struct text *text, int32_t *codes, size_t *got)
 {
   unsigned char bytes[CHUNK];
@@ -57,7 +57,7 @@ static int text_read(struct text *text, int32_t *codes, size_t *got)
   return TRM_OK;
 }
 
-/* First pass: counts characters and marks those that occur. */
+/* First pass: counts the characters and sets token[code] to 1 for those that occur. */
 static int text_characters_scan(const char *path, int32_t *codes, int32_t *token, uint64_t *count)
 {
   struct text text;
@@ -74,7 +74,7 @@ static int text_characters_scan(const char *path, int32_t *codes, int32_t *token
   return status;
 }
 
-/* Characters go out as tokens, in place. */
+/* Replaces characters by tokens, in place, and appends them. */
 static int text_characters_append(struct trm_data_writer *writer, const char *path, int32_t *codes, size_t count,
                                   const int32_t *token)
 {
@@ -88,7 +88,7 @@ static int text_characters_append(struct trm_data_writer *writer, const char *pa
   return count ? trm_data_writer_append(writer, &rows) : TRM_OK;
 }
 
-/* Second pass: a file's characters become a split; after `cut` of them the test split begins. */
+/* Second pass: copies the characters of a file to a split; those after the first train_count to the test split. */
 static int text_characters_copy(struct trm_data_writer *writer, const char *path, const char *split,
                                 uint64_t train_count, int32_t *codes, const int32_t *token)
 {
@@ -109,7 +109,8 @@ static int text_characters_copy(struct trm_data_writer *writer, const char *path
   return status;
 }
 
-/* Numbers the characters that occur, the others become -1; returns their UTF-8 forms, one block: trm_free. */
+/* Numbers the characters that occur; token[code] of the others becomes -1. Returns their UTF-8 forms, one block, owned
+ * by the caller: trm_free. */
 static const char **text_vocabulary_make(int32_t *token, size_t *size)
 {
   *size = 0;
@@ -159,7 +160,7 @@ static int text_files_import(const struct trm_import_request *request, int32_t *
   return trm_import_end(writer, status, 0);
 }
 
-/* What --tokens and the flags beside it say. */
+/* Checks --tokens and the flags that belong to it. */
 static int text_request_check(const struct trm_import_request *request, bool *characters)
 {
   const char *tokens = request->tokens;

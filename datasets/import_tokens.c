@@ -1,5 +1,5 @@
-/* A text as bytes, or as byte pairs (tokenizer.h). The file is read in passes: to measure it, to learn the merges from
- * the part for training, to write the tokens. */
+/* Import of texts by bytes or byte pairs (tokenizer.h). The file is read in passes: for its size, for the merges, which
+ * are learned from the training part, and for the tokens. */
 #include <string.h>
 
 #include "core/log.h"
@@ -30,14 +30,14 @@ static int tokens_text_measure(const char *path, bool bytes, uint64_t *size)
   return status;
 }
 
-/* Words, and how often each occurs. */
+/* Words and their counts. */
 struct counts {
   struct wordset set;
   int64_t *count;
   size_t capacity;
 };
 
-/* What is longer than any token counts as several words: joining a pair takes as long as the words that have it. */
+/* Counts a word. A word longer than any token counts as several: the cost of a merge grows with the length of words. */
 static void tokens_word_count(struct counts *counts, const char *word, size_t bytes)
 {
   for (size_t from = 0; from < bytes; from += BPE_MAX_BYTES) {
@@ -50,7 +50,7 @@ static void tokens_word_count(struct counts *counts, const char *word, size_t by
   }
 }
 
-/* The words in front of the cut. */
+/* Counts the words before split_at. */
 static int tokens_words_count(const char *path, uint64_t split_at, struct counts *counts)
 {
   struct text_chunks chunks;
@@ -86,7 +86,7 @@ static int tokens_vocabulary_make(const struct trm_import_request *request, uint
   if (status == TRM_OK) {
     vocabulary_learn(vocabulary, &counts.set, counts.count, request->vocabulary);
     if (vocabulary->size < request->vocabulary)
-      trm_warn("%s has no more pairs that occur twice: the vocabulary has %zu tokens, not %zu", request->paths[0],
+      trm_warn("%s: has no more pairs that occur twice: the vocabulary has %zu tokens, not %zu", request->paths[0],
                vocabulary->size, request->vocabulary);
   }
   wordset_free(&counts.set);
@@ -94,7 +94,7 @@ static int tokens_vocabulary_make(const struct trm_import_request *request, uint
   return status;
 }
 
-/* A file's tokens become a split, and behind the cut the test split. */
+/* Copies the tokens of a file to a split, those behind split_at to the test split. */
 static int tokens_copy(struct trm_data_writer *writer, const char *path, const char *split, uint64_t split_at,
                        bool bytes, struct trm_tokenizer *tokenizer)
 {
@@ -121,8 +121,8 @@ static int tokens_copy(struct trm_data_writer *writer, const char *path, const c
   }
   if (status == TRM_OK && split_at < chunks.offset && !in_test)
     status = trm_error(TRM_USAGE,
-                       "%s: has no white space behind byte %llu, where the test part is to be cut off: "
-                       "name a file of its own for it",
+                       "%s: has no white space behind byte %llu, where the test part begins; give a second file as "
+                       "the test split",
                        path, (unsigned long long)split_at);
   text_chunks_close(&chunks);
   trm_free(tokens.token);

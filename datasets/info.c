@@ -1,4 +1,4 @@
-/* What a file holds, in words or as JSON, and whether it is sound: `trireme data info`. */
+/* `trireme data info`: describes a file as text or JSON, and verifies it. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "local_state.h"
 #include "data_reader.h"
 
-/* One report: lines of text, or one JSON object. */
+/* Output: lines of text, or one JSON object. */
 struct report {
   bool json;
   struct trm_json out;
@@ -72,7 +72,7 @@ static void info_print_names(struct report *report, char **names, size_t count)
   printf("\n");
 }
 
-/* How text became tokens; line feeds are tokens too, so there are names in JSON alone. */
+/* Prints the encoding of a text. Names of tokens are printed in JSON only: they may be line feeds. */
 static void info_print_encoding(struct report *report, const struct trm_encoding *encoding, char **names, size_t count)
 {
   info_print_text(report, "tokenizer", encoding->name);
@@ -119,7 +119,7 @@ static void info_print_array(struct report *report, const struct data_array *arr
   printf(array->checksums || array->fletcher32 ? "\n" : ", without checksums\n");
 }
 
-/* Reads all labels and says how often each class occurs. */
+/* Reads all labels and prints the number of rows of each class. */
 static int info_print_class_counts(struct report *report, struct data_split *split, const struct data_head *head)
 {
   uint64_t *count = trm_alloc(head->classes * sizeof *count, "counts of classes");
@@ -153,7 +153,7 @@ static int info_print_class_counts(struct report *report, struct data_split *spl
   return status;
 }
 
-/* Reads an array whole, every block verified, and compares its SHA-256. */
+/* Reads a whole array, verifies every block, and compares its SHA-256. */
 static int info_array_check(struct data_array *array, char hex[65])
 {
   struct trm_sha256 hash;
@@ -206,7 +206,7 @@ static int info_split_report(struct report *report, struct data_split *split, co
   return status;
 }
 
-/* How an import cut the test split from one file. */
+/* Prints how an import cut the test split from a single file. */
 static void info_print_split_rule(struct report *report, hid_t file)
 {
   char *split = h5_get_text(file, "split");
@@ -275,7 +275,7 @@ static int info_dataset_report(struct report *report, const char *path, hid_t fi
 
 /* -- checkpoints */
 
-/* The tensors of /weights, by name. */
+/* Names of the tensors in a group. */
 struct tensors {
   char *name[4096];
   int count;
@@ -304,7 +304,7 @@ struct tensor_group {
   struct trm_sha256 *hash;  /* of the values read, or NULL */
 };
 
-/* Prints the shape of a tensor, reads its values, as the group says. */
+/* Prints the shape of a tensor and reads its values, as `tensors` asks. */
 static int info_tensor_report(struct report *report, const struct tensor_group *tensors, const char *name)
 {
   const char *path = tensors->path, *group_name = tensors->name;

@@ -9,10 +9,10 @@
 #include "core/status.h"
 #include "train/strategy.h"
 
-/* Bytes of a chunk: what one checksum guards. */
+/* Bytes of a chunk; each chunk has a checksum. */
 #define CHUNK_BYTES ((hsize_t)1 << 20)
 
-/* "NAME BYTES\n" for each item. Two lists fit if they are the same text. Caller frees with free(). */
+/* Returns a line "NAME BYTES" for each item. Two lists match if their texts are equal. The caller frees it: free(). */
 static char *local_state_contents(const struct trm_local_state *item, int count)
 {
   char *text = NULL;
@@ -89,7 +89,7 @@ int local_state_ranks_read(hid_t file, const char *path, int *ranks)
   return TRM_OK;
 }
 
-/* Opens a rank's group, and gets its list: owned by the caller, trm_free. */
+/* Opens the group of a rank and reads its list of items, owned by the caller: trm_free. */
 static int local_state_rank_open(hid_t file, const char *path, int rank, hid_t *group, char **contents)
 {
   char name[32];
@@ -159,7 +159,7 @@ int local_state_read(const char *path, int rank, const struct trm_local_state *i
   return status;
 }
 
-/* Reads the item of one line of a list. */
+/* Reads the item that one line of a list describes. */
 static int local_state_line_verify(hid_t group, const char *path, int rank, const char *line)
 {
   const char *space = strrchr(line, ' ');
@@ -167,7 +167,7 @@ static int local_state_line_verify(hid_t group, const char *path, int rank, cons
     return trm_error(TRM_FAILED, "%s: ranks/%d: attribute contents is damaged", path, rank);
   char *name = trm_format("%.*s", (int)(space - line), line);
   struct trm_local_state item = {.name = name, .bytes = (size_t)strtoull(space + 1, NULL, 10)};
-  item.data = trm_alloc(item.bytes, "what a rank keeps");
+  item.data = trm_alloc(item.bytes, "local state of a rank");
   const int status = local_state_item_read(group, path, rank, &item);
   trm_free(item.data);
   trm_free(name);

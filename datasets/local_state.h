@@ -1,22 +1,22 @@
-/* What each rank keeps for itself, in a checkpoint (private to datasets/; layout: checkpoint.c). All use HDF5: between
- * h5_enter and h5_leave. Errors name the file and the item. */
-#ifndef TRM_DATASETS_KEPT_H
-#define TRM_DATASETS_KEPT_H
+/* Local state of each rank in a checkpoint (private to datasets/; layout: checkpoint.c). Not collective. Functions that
+ * get an open file are called between h5_enter and h5_leave. Errors name the file and the item. */
+#ifndef TRM_DATASETS_LOCAL_STATE_H
+#define TRM_DATASETS_LOCAL_STATE_H
 
 #include "h5.h"
 #include "train/checkpoint.h"
 
-/* Writes the attribute `ranks` and the group of each rank. */
+/* Writes the attribute `ranks` (number of ranks with local state) and the group of each rank. */
 int local_state_write(hid_t file, const char *path, const struct trm_checkpoint *c);
 
-/* The attribute; 0 where there is none. */
+/* Reads the attribute `ranks`; 0 if it is absent. */
 int local_state_ranks_read(hid_t file, const char *path, int *ranks);
 
-/* The slots of the contract. */
+/* Slots local_states_match and local_states_read of the checkpoint contract. */
 int local_state_fits(const char *path, int rank, const struct trm_local_state *item, int count, bool *fits);
 int local_state_read(const char *path, int rank, const struct trm_local_state *item, int count);
 
-/* Reads everything that is there for `ranks` ranks, and forgets it. */
+/* Reads all local state of `ranks` ranks, so that damage is found. */
 int local_state_verify(hid_t file, const char *path, int ranks);
 
 #endif

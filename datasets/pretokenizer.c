@@ -60,7 +60,7 @@ int pretokenizer_next(struct pretokenizer *pretokenizer, const char *text, size_
     return TRM_OK;
   PCRE2_UCHAR reason[256] = "";
   pcre2_get_error_message(found, reason, sizeof reason);
-  return trm_error(TRM_FAILED, "the text cannot be cut into words: %s", (char *)reason);
+  return trm_error(TRM_FAILED, "the text cannot be split into words: %s", (char *)reason);
 }
 
 #else

@@ -1,20 +1,21 @@
-/* A text cut into words, as GPT-2 does before byte pairs are merged (private to datasets/). */
-#ifndef TRM_DATASETS_WORDS_H
-#define TRM_DATASETS_WORDS_H
+/* Splitting of texts into words before byte pairs are merged, as in GPT-2 (private to datasets/). */
+#ifndef TRM_DATASETS_PRETOKENIZER_H
+#define TRM_DATASETS_PRETOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
 struct pretokenizer;
 
-/* Fails in a build without PCRE2, which knows the classes of Unicode's characters. */
+/* Needs PCRE2 for the classes of Unicode characters: fails in a build without it. */
 int pretokenizer_open(struct pretokenizer **pretokenizer);
 void pretokenizer_close(struct pretokenizer *pretokenizer); /* NULL is allowed */
 
-/* Where the word that begins at `at` < bytes ends. The text is valid UTF-8. Concatenated, the words are the text. */
+/* Finds the end of the word that begins at `at` < bytes. The text is valid UTF-8. Concatenated, the words are the
+ * text. */
 int pretokenizer_next(struct pretokenizer *pretokenizer, const char *text, size_t bytes, size_t at, size_t *end);
 
-/* Whether a word begins at `at` whatever comes before and after: no white space, then white space. */
+/* Returns true if a word begins at `at` in any context: white space after a character that is none. */
 bool pretokenizer_is_boundary(const char *text, size_t bytes, size_t at);
 
 #endif

@@ -1,4 +1,4 @@
-/* How fast a data set is read: for `trireme bench io`. */
+/* Measurement of the rate of reading a data set, for `trireme bench io`. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -27,7 +27,7 @@ static int text_chunks_error(const struct text_chunks *chunks, const char *what)
   return trm_error(TRM_FAILED, "%s:%zu: is not valid UTF-8: %s", trm_reader_path(chunks->reader), chunks->line, what);
 }
 
-/* Reads on: at least as much as there is. */
+/* Reads more bytes: at least as many as the buffer holds. */
 static int text_chunks_read_more(struct text_chunks *chunks)
 {
   const size_t want = chunks->filled > MIN_CHUNK ? chunks->filled : MIN_CHUNK;
@@ -57,7 +57,7 @@ static int text_chunks_read_more(struct text_chunks *chunks)
   return TRM_OK;
 }
 
-/* Where the next piece may end, 0: nowhere in what was read so far. */
+/* Finds the end of the next chunk; 0: the buffer has no boundary. */
 static size_t text_chunks_end_find(const struct text_chunks *chunks)
 {
   const bool split_here = chunks->offset < chunks->split_at && chunks->split_at < chunks->offset + chunks->filled;

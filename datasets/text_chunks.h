@@ -1,27 +1,27 @@
-/* A text file in pieces that can be cut into words one by one (private to datasets/). */
-#ifndef TRM_DATASETS_PIECES_H
-#define TRM_DATASETS_PIECES_H
+/* A text file in chunks that can be split into words independently (private to datasets/). */
+#ifndef TRM_DATASETS_TEXT_CHUNKS_H
+#define TRM_DATASETS_TEXT_CHUNKS_H
 
 #include "file_reader.h"
 #include "utf8.h"
 
 struct text_chunks {
   struct trm_reader *reader;
-  bool bytes;        /* any bytes, cut anywhere; else UTF-8, cut where a word begins whatever is around it */
+  bool bytes;        /* any bytes, split anywhere; else UTF-8, split where pretokenizer_is_boundary */
   char *buffer;
-  size_t filled, capacity, returned; /* bytes of it */
+  size_t filled, capacity, returned; /* bytes of the buffer */
   bool ended;
   struct utf8 state;
   size_t line;
-  uint64_t offset;       /* bytes in front of the buffer */
-  uint64_t split_at;      /* a piece ends here, or at the next place after it */
+  uint64_t offset;   /* of the buffer in the text, bytes */
+  uint64_t split_at; /* a chunk ends at this byte, or at the next boundary after it */
 };
 
-/* A byte order mark in front of UTF-8 is no part of the text. cut: UINT64_MAX where none is wanted. Close in any
- * case. */
+/* Opens a file. A byte order mark in front of UTF-8 is skipped. split_at: byte where the test part begins, UINT64_MAX:
+ * none. The caller closes it, even after an error. */
 int text_chunks_open(struct text_chunks *chunks, const char *path, bool bytes, uint64_t split_at);
-/* The next piece, valid until the next call; *bytes is 0 at the end. *beyond: it lies behind the cut. Errors name file
- * and line. */
+/* Returns the next chunk, valid until the next call; *bytes is 0 at the end. *past_split: the chunk is behind split_at.
+ * Errors name file and line. */
 int text_chunks_next(struct text_chunks *chunks, const char **text, size_t *bytes, bool *past_split);
 void text_chunks_close(struct text_chunks *chunks);
 

@@ -12,7 +12,7 @@
 enum kind { KIND_CHARACTERS, KIND_BYTES, KIND_BPE, KINDS };
 static const char *const kind_names[KINDS + 1] = {"characters", "bytes", "bpe", NULL};
 
-/* Bytes of words that are remembered with their tokens. */
+/* Capacity of the cache of words and their tokens, bytes. */
 #define CACHE_BYTES ((size_t)64 << 20)
 
 struct trm_tokenizer {
@@ -48,7 +48,7 @@ int32_t trm_byte_character(unsigned char byte)
   return code;
 }
 
-/* The bytes that a name stands for, into `to`, which has room for the name; returns their number. */
+/* Writes the bytes that a name stands for to `to`, which is as long as the name; returns their number. */
 static size_t tokenizer_name_decode(const char *name, const int16_t byte_of[0x200], char *to)
 {
   struct utf8 state = {0};
@@ -128,7 +128,7 @@ static int tokenizer_merges_init(struct trm_tokenizer *t, const char *from, cons
     const size_t token = wordset_find(&t->names, merged, strlen(merged));
     result[m] = (int32_t)token;
     if (token == WORDSET_NONE)
-      status = trm_error(TRM_FAILED, "%s: merge %zu makes \"%s\", which the vocabulary has not", from, m, merged);
+      status = trm_error(TRM_FAILED, "%s: merge %zu makes \"%s\", which is not in the vocabulary", from, m, merged);
     trm_free(merged);
   }
   if (status == TRM_OK)
@@ -154,7 +154,7 @@ int trm_tokenizer_open(struct trm_tokenizer **tokenizer, const char *from, const
   int kind = 0;
   *tokenizer = NULL;
   if (!encoding->name || !name)
-    return trm_error(TRM_USAGE, "%s: has no vocabulary: what its tokens stand for is not known", from);
+    return trm_error(TRM_USAGE, "%s: has no vocabulary; its tokens cannot be converted to text", from);
   while (kind < KINDS && strcmp(encoding->name, kind_names[kind]) != 0)
     kind++;
   if (kind == KINDS)

@@ -13,7 +13,7 @@ static uint32_t wordset_hash(const char *text, size_t length)
   return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* The slot of a word, or the free one where it belongs. */
+/* Returns the slot of a word, or the free slot for it. */
 static size_t wordset_slot(const struct wordset *set, const char *text, size_t length, uint32_t hash)
 {
   size_t at = hash & (set->slots - 1);
@@ -33,7 +33,7 @@ size_t wordset_find(const struct wordset *set, const char *text, size_t length)
   return found ? found - 1 : WORDSET_NONE;
 }
 
-/* At most half of the slots are taken. */
+/* Keeps at least half of the slots free. */
 static void wordset_grow(struct wordset *set)
 {
   trm_free(set->slot);

@@ -1,4 +1,4 @@
-/* Strings of bytes, each kept once and numbered as they come (private to datasets/). */
+/* A set of byte strings, numbered in order of insertion (private to datasets/). */
 #ifndef TRM_DATASETS_WORDSET_H
 #define TRM_DATASETS_WORDSET_H
 
@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Begins as {0}. */
+/* Open-addressing hash table. Initialized with {0}. */
 struct wordset {
   char *text; /* all bytes, one word after the other */
   size_t text_bytes, text_capacity;

@@ -1,7 +1,7 @@
-/* The data set file, written: rows come in order, arrays go out in blocks.
+/* Writing of data set files. Rows are appended in order, arrays are written in blocks.
  *
- * Compressed arrays grow chunk by chunk in the file. Uncompressed ones are to be contiguous, which HDF5 makes only in
- * one size: they are first spooled to nameless files in the same folder and copied when the split is complete. */
+ * Compressed arrays grow chunk by chunk in the file. Uncompressed arrays are contiguous, and HDF5 must know their size
+ * when it creates them: they are spooled to unlinked files in the same folder and copied when the split is complete. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 
 #define MAX_ARRAYS 4 /* of one split */
 
-/* One array under way. */
+/* An array that is being written. */
 struct output {
   char name[16];
   enum block_type type;
@@ -28,9 +28,9 @@ struct output {
   uint64_t rows;
   unsigned char *block;      /* (block_rows, row) being filled */
   size_t filled;             /* rows in it */
-  hid_t dataset;             /* compressed, else -1 */
-  int spool;                 /* uncompressed, else -1 */
-  uint64_t *checksums;            /* uncompressed: one a block */
+  hid_t dataset;             /* compressed; else -1 */
+  int spool;                 /* descriptor, uncompressed; else -1 */
+  uint64_t *checksums;       /* (checksum_count) uncompressed: one a block */
   size_t checksum_count, checksum_capacity;
   struct trm_sha256 hash;
 };
@@ -103,7 +103,7 @@ static int writer_output_begin(struct trm_data_writer *writer, const char *name,
   return status;
 }
 
-/* Writes `rows` rows at row `first` of an array. */
+/* Writes `rows` rows of an array from row `first` on. */
 static int writer_output_write(struct trm_data_writer *writer, struct output *out, uint64_t first, size_t rows,
                                const void *data)
 {
@@ -137,7 +137,7 @@ static int writer_spool_write(struct trm_data_writer *writer, int fd, const unsi
   return TRM_OK;
 }
 
-/* The filled block goes out. */
+/* Writes the block that is being filled. */
 static int writer_output_flush(struct trm_data_writer *writer, struct output *out)
 {
   if (!out->filled)
@@ -222,7 +222,7 @@ static int writer_spool_copy(struct trm_data_writer *writer, struct output *out)
   return status;
 }
 
-/* Everything is in: the array is complete in the file, described and hashed. */
+/* Completes an array in the file, with its attributes and hash. */
 static int writer_output_end(struct trm_data_writer *writer, struct output *out)
 {
   TRM_CHECK(writer_output_flush(writer, out));
@@ -253,7 +253,7 @@ static void writer_output_free(struct output *out)
 
 /* -- splits */
 
-/* The split's memory; its data sets and group are closed, or left with the file. */
+/* Frees the memory of a split. Its data sets and group are closed, or left to h5_output_discard. */
 static void writer_split_free(struct trm_data_writer *writer)
 {
   for (int i = 0; i < writer->outputs; i++)
@@ -283,7 +283,7 @@ static int writer_split_end(struct trm_data_writer *writer)
     return TRM_OK;
   writer_classes_check(writer);
   int status = TRM_OK;
-  if (writer->spec.kind == TRM_DATA_CSR) { /* the end of the last row */
+  if (writer->spec.kind == TRM_DATA_CSR) { /* starts ends with the end of the last row */
     const int64_t end = (int64_t)writer->entries;
     status = writer_output_add(writer, &writer->output[0], &end, 1);
   }
@@ -458,7 +458,7 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
   return TRM_OK;
 }
 
-/* The attributes of the whole, and the digest over them and all arrays. */
+/* Writes the attributes of the file, and the digest over them and all arrays. */
 static int writer_describe(struct trm_data_writer *writer)
 {
   const struct trm_data_spec *spec = &writer->spec;

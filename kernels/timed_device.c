@@ -350,13 +350,13 @@ static void timed_softmax_cross_entropy(struct trm_device *device, const float *
         correct, dz, b, c);
 }
 
-static void timed_softmax_part(struct trm_device *device, const float *z, const int32_t *target,
+static void timed_softmax_shard_stats(struct trm_device *device, const float *z, const int32_t *target,
                                const struct trm_vocab_shard *v, float *part, size_t b)
 {
   TIMED(TIMED_EMBEDDING_LOSS, 0, b * (v->high - v->low), softmax_shard_stats, z, target, v, part, b);
 }
 
-static void timed_softmax_part_gradient(struct trm_device *device, const float *z, const int32_t *target,
+static void timed_softmax_shard_gradient(struct trm_device *device, const float *z, const int32_t *target,
                                         const struct trm_vocab_shard *v, const float *max, const float *sum,
                                         float scale, float smoothing, float *dz, size_t b)
 {
@@ -406,7 +406,7 @@ static void timed_update(struct trm_device *device, const struct trm_update *upd
   TIMED(TIMED_OPTIMIZER, 0, (3 + 2 * states) * n, update, update, w, g, first, second, n);
 }
 
-static void timed_direction(struct trm_device *device, const struct trm_update *update, const float *w, float *g,
+static void timed_lamb_direction(struct trm_device *device, const struct trm_update *update, const float *w, float *g,
                             float *first, float *second, size_t n)
 {
   TIMED(TIMED_OPTIMIZER, 0, 7 * n, lamb_direction, update, w, g, first, second, n);
@@ -453,15 +453,15 @@ static const struct trm_device_ops timed_ops = {
   .batch_norm_sums = timed_batch_norm_sums,
   .batch_norm_backward = timed_batch_norm_backward,
   .softmax_cross_entropy = timed_softmax_cross_entropy,
-  .softmax_shard_stats = timed_softmax_part,
-  .softmax_shard_gradient = timed_softmax_part_gradient,
+  .softmax_shard_stats = timed_softmax_shard_stats,
+  .softmax_shard_gradient = timed_softmax_shard_gradient,
   .mean_squared_error = timed_mean_squared_error,
   .logistic = timed_logistic,
   .hinge = timed_hinge,
   .sum = timed_sum,
   .norm_squared = timed_norm_squared,
   .update = timed_update,
-  .lamb_direction = timed_direction,
+  .lamb_direction = timed_lamb_direction,
 };
 
 void timed_device_open(struct trm_device *device, struct timed_profile *timed, struct trm_device *inner)

@@ -115,12 +115,12 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                   .comm = &data.base,
                                   .device = &device.base,
                                   .optimizer = &optimizer,
-                                  .options = &o,
                                   .elements = model->parameters,
                                   .boundary = model->boundary,
                                   .boundaries = model->boundaries};
+  trm_strategy_set_options(&strategy, &o);
   const size_t before = trm_memory_allocated();
-  TRM_CHECK(strategy.ops->create(&strategy));
+  TRM_CHECK(trm_strategy_create(&strategy));
   account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;
   *by_interval = strategy.ops->read != NULL;
   strategy.ops->destroy(&strategy);

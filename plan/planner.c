@@ -8,6 +8,7 @@
 #include "core/context.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "train/compatibility.h"
 
 /* -- opening */
 
@@ -21,16 +22,9 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
     return trm_error(TRM_USAGE, "data.file: no data set named; a plan needs the shape of its samples");
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "model: no model named (for example model: mlp 784-256-10 relu)");
-  if (modules->strategy->next_batch)
-    return trm_error(TRM_USAGE,
-                     "strategy.name: %s has no layouts to choose from; only sync has",
-                     o->strategy.name);
-  if (o->run.lanes > 0)
-    return trm_error(TRM_USAGE, "run.lanes: lanes are not planned; leave run.lanes out");
-  if (o->parallel.schedule == TRM_PIPEDREAM || o->parallel.schedule == TRM_2BW)
-    return trm_error(TRM_USAGE, "parallel.schedule: %s is asynchronous; only synchronous schedules are planned",
-                     trm_choice_text("parallel.schedule", o->parallel.schedule));
-  return TRM_OK;
+  const struct trm_run_facts facts = {
+    .options = o, .strategy = modules->strategy, .device = modules->device, .plans = true};
+  return trm_compatibility_check(&facts);
 }
 
 /* Opens the splits as a run does. */

@@ -141,6 +141,7 @@ trm_test_scripts += \
 	tests/installed.sh \
 	tests/readme.sh \
 	tests/bad_input.sh \
+	tests/combinations.sh \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \

@@ -128,6 +128,6 @@ refused() {
 refused no-worker "leave no worker" --strategy.name=asgd --strategy.servers=3
 refused no-group "strategy.groups" --strategy.name=groups --strategy.groups=4
 refused lanes "run.lanes" --strategy.name=asgd --run.lanes=3
-refused ratios "optim.name=lamb" --strategy.name=asgd --optim.name=lamb
+refused ratios "optim.name=lars or lamb.*strategy.name=asgd" --strategy.name=asgd --optim.name=lamb
 refused unknown "did you mean \"asgd\"" --strategy.name=asgdd
 finish

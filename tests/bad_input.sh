@@ -89,17 +89,9 @@ bad 1 '/nowhere/at/all: no file can be made' $train "$m" --parallel.offload=/now
 RUN="$MPIEXEC -n 2" # layouts
 bad 2 'data -1 x pipeline 3 x tensor 1 does not make' $train "$m" --parallel.pipeline=3 --run.dir=x
 bad 2 'parallel.data and parallel.tensor are both -1' $train "$m" --parallel.tensor=-1 --run.dir=x
-bad 2 'asgd exchanges whole models' $train "$m" --strategy.name=asgd --parallel.tensor=2 --run.dir=x
-bad 2 'parallel.zero divides .*asgd' $train "$m" --strategy.name=asgd --parallel.zero=1 --run.dir=x
-bad 2 'run.lanes.* a pipeline' $train "$m" --run.lanes=2 --parallel.pipeline=2 --run.dir=x
-bad 2 'run.lanes.* parallel.zero' $train "$m" --run.lanes=2 --parallel.zero=3 --run.dir=x
 bad 2 'cannot be cut into 4 pieces.* 2 at most' $train "$m" --parallel.pipeline=2 --parallel.schedule=interleaved \
   --run.dir=x
 bad 2 'parallel.cut: "1,2" cuts the model into 3 pieces, but 2' $train "$m" --parallel.pipeline=2 --parallel.cut=1,2 \
-  --run.dir=x
-bad 2 'pipedream updates after every micro-batch' $train "$m" --parallel.pipeline=2 --parallel.schedule=pipedream \
-  --train.accumulate=2 --run.dir=x
-bad 2 'parallel.zero: schedule 2bw' $train "$m" --parallel.pipeline=2 --parallel.schedule=2bw --parallel.zero=2 \
   --run.dir=x
 RUN=
 bad 2 'run.lanes.*6' $train "$m" --run.lanes=6 --run.dir=x

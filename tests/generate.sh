@@ -1,6 +1,6 @@
 #!/bin/bash
-# Texts that a model goes on with: a text that repeats itself has one right continuation, whatever its tokens are and
-# however long it becomes; draws depend on the seed alone; what makes no sense is refused.
+# trireme generate: a text that repeats itself has one right continuation, for all kinds of tokens and beyond the context;
+# draws depend on the seed alone; wrong input is refused.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
@@ -84,7 +84,7 @@ for key in test_bits_per_byte test_perplexity; do
 done
 pass "bits per byte are on record"
 
-# -- what makes no sense
+# -- refusals
 bad() {
   local pattern=$1
   shift

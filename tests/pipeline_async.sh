@@ -163,6 +163,6 @@ refused() { # refused WORDS N OPTION...
   pass "refused: ${*:3}"
 }
 refused "train.accumulate is at least 3" 4 --parallel.pipeline=4 "$two" --train.accumulate=2
-refused "train.accumulate must be 1" 4 --parallel.pipeline=4 "$dream" --train.accumulate=3
+refused "train.accumulate above 1" 4 --parallel.pipeline=4 "$dream" --train.accumulate=3
 refused "parallel.zero" 4 --parallel.pipeline=2 --parallel.data=2 "$two" --parallel.zero=2 --parallel.share=none
 finish

@@ -1,5 +1,5 @@
 #!/bin/bash
-# trireme plan: figures that fit together, what it refuses, and planned memory beside that of runs.
+# trireme plan: consistent figures, refusals, and planned memory beside the memory of runs.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -54,7 +54,7 @@ holds "$(figure gpt4.json 1 1 4 0 parameters) < 1.1 * $whole" "a part of four is
 holds "$(figure gpt4.json 1 1 4 0 tensor) > 0 && $(figure gpt4.json 1 1 4 0 step_s) > 0" "it has messages, and takes time"
 plan gpt.yaml --ranks=4 --json --parallel.share=none --machine=machine.json > again.json
 sed 's/.*"layouts"//' gpt4.json > a && sed 's/.*"layouts"//' again.json > b
-# what the program itself takes is measured anew
+# the memory of the program is measured each time
 sed -i 's/"\(program\|total\|resident\|data\)":[0-9.e+]*//g' a b
 cmp -s a b || fail "a machine read from its file plans otherwise"
 pass "a machine read from its file plans the same"
@@ -72,8 +72,8 @@ refused 2 'unknown flag' gpt.yaml --ranks=2 --rank=2
 refused 2 'same number of ranks' gpt.yaml --ranks=4 --nodes=3
 refused 2 'bytes, such as' gpt.yaml --ranks=2 --memory=much
 refused 2 'no data set' --model="mlp 4-2" --ranks=2
-refused 2 'has no layouts to choose from' gpt.yaml --ranks=2 --strategy.name=asgd
-refused 2 'asynchronous' gpt.yaml --ranks=2 --parallel.schedule=2bw --train.accumulate=2
+refused 2 'exchange whole models.*strategy.name=asgd' gpt.yaml --ranks=2 --strategy.name=asgd
+refused 2 'parallel.schedule=pipedream or 2bw' gpt.yaml --ranks=2 --parallel.schedule=2bw --train.accumulate=2
 refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
 refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M
@@ -81,7 +81,7 @@ refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10
 grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is cut"; }
 pass "a model that cannot be cut has no such layout"
 
-# -- the trainer takes the best
+# -- the trainer takes the best layout
 cat > auto.yaml << 'END'
 model: mlp 784-64-10 relu
 data: {file: digits.h5}

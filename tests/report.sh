@@ -1,6 +1,6 @@
 #!/bin/bash
-# The report of made-up runs: the page has what the runs logged, nothing of theirs can break it, extremes survive the
-# thinning, a killed run is read, a damaged one is refused by file and line.
+# Reports of synthetic runs: the page and the pictures have the logged values, names cannot break them, extremes survive
+# the thinning, a killed run is read, a damaged one is refused by file and line.
 set -u
 . "$top_srcdir/tests/lib.sh"
 work=$(mktemp -d)

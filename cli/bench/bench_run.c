@@ -102,11 +102,11 @@ static int bench_run_open_strategy(struct bench_run *run)
                                         .comm = run->comm,
                                         .device = &run->device,
                                         .optimizer = &run->optimizer,
-                                        .options = &run->job->options,
                                         .elements = run->model.parameters,
                                         .boundary = run->model.boundary,
                                         .boundaries = run->model.boundaries};
-  const int created = run->strategy.ops->create(&run->strategy);
+  trm_strategy_set_options(&run->strategy, &run->job->options);
+  const int created = trm_strategy_create(&run->strategy);
   if (created != TRM_OK)
     run->strategy.ops = NULL; /* nothing to destroy */
   return created;

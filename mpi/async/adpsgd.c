@@ -106,6 +106,7 @@ static int adpsgd_restore(struct trm_strategy *s, const float *const from[TRM_MA
 const struct trm_strategy_ops trm_strategy_adpsgd = {
   .name = "adpsgd",
   .help = "workers average their weights in random pairs",
+  .takes = PEERS_TAKE,
   .create = adpsgd_create,
   .next_batch = worker_next_batch,
   .before_forward = adpsgd_before_forward,

@@ -26,7 +26,7 @@ static void asgd_serve(void *context, const struct server_chunk *chunk, struct s
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH) {
-    const bool divide = s->options->strategy.rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
+    const bool divide = s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
     struct trm_update update = s->optimizer->update;
     update.rate = (float)(call->value[SERVER_RATE] / (divide ? (double)call->staleness : 1));
     update.scale = (float)call->value[SERVER_SCALE];
@@ -72,7 +72,7 @@ static int asgd_create_workers(struct trm_strategy *s, bool groups)
   };
   TRM_CHECK(worker_create(s, &plan, sizeof(struct asgd)));
   struct asgd *asgd = worker_of(s)->method;
-  if (s->options->strategy.tau == 1)
+  if (s->options->tau == 1)
     return TRM_OK;
   const int status = trm_agree(s->comm, worker_array(s, "sum of gradients", false, &asgd->sum));
   if (status != TRM_OK)
@@ -113,7 +113,7 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *
     asgd_push(s, s->g, rate, update.scale);
   else {
     asgd_local_step(s, rate, update.scale);
-    if (asgd->summed == s->options->strategy.tau)
+    if (asgd->summed == s->options->tau)
       asgd_drain(s);
   }
   return TRM_OK;
@@ -122,6 +122,7 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *
 const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
   .help = "every rank sends gradients to a parameter server, and does not wait for others (Downpour)",
+  .takes = TRM_TAKES_ALL & ~TRM_TAKES_GROUPS,
   .create = asgd_create,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,
@@ -135,6 +136,7 @@ const struct trm_strategy_ops trm_strategy_asgd = {
 const struct trm_strategy_ops trm_strategy_groups = {
   .name = "groups",
   .help = "synchronous inside groups of ranks, asynchronous between them",
+  .takes = TRM_TAKES_ALL & ~TRM_TAKES_SERVERS,
   .create = asgd_create_groups,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,

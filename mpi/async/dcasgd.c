@@ -17,12 +17,12 @@
 
 static bool dcasgd_is_adaptive(const struct trm_strategy *s)
 {
-  return s->options->strategy.compensation == TRM_COMPENSATION_ADAPTIVE;
+  return s->options->compensation == TRM_COMPENSATION_ADAPTIVE;
 }
 
 static int dcasgd_workers(const struct trm_strategy *s)
 {
-  return s->comm->size - (int)s->options->strategy.servers;
+  return s->comm->size - (int)s->options->servers;
 }
 
 /* Arrays after the optimizer's: s of each worker (adaptive only); w_seen of each worker. */
@@ -42,7 +42,7 @@ static void dcasgd_compensate(const struct trm_strategy *s, const struct server_
 {
   const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
   const float *w = server_array(chunk, 0), *backup = dcasgd_backup(s, chunk, call->caller), *g = call->in;
-  const float lambda = (float)s->options->strategy.lambda, memory = (float)s->options->strategy.memory;
+  const float lambda = (float)s->options->lambda, memory = (float)s->options->memory;
   const float scale = (float)call->value[SERVER_SCALE];
   float *squares = dcasgd_is_adaptive(s) ? dcasgd_mean_square(s, chunk, call->caller) : NULL;
   for (size_t i = 0; squares && i < trained; i++)
@@ -72,7 +72,6 @@ static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct
 
 static int dcasgd_create(struct trm_strategy *s)
 {
-  TRM_CHECK(server_weights_check(s, false));
   const int workers = dcasgd_workers(s);
   const struct worker_plan plan = {
     .centralized = true,
@@ -86,6 +85,7 @@ static int dcasgd_create(struct trm_strategy *s)
 const struct trm_strategy_ops trm_strategy_dcasgd = {
   .name = "dcasgd",
   .help = "asgd that corrects a late gradient for how far the weights have moved (delay compensation)",
+  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE),
   .create = dcasgd_create,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,

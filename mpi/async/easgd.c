@@ -48,7 +48,7 @@ static void easgd_serve(void *context, const struct server_chunk *chunk, struct 
 
 static int easgd_create(struct trm_strategy *s)
 {
-  const double alpha = s->options->strategy.alpha;
+  const double alpha = s->options->alpha;
   if (alpha < 0 && alpha != -1)
     return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and center apart (0 to 1; -1: 0.9 / workers)",
                      alpha);
@@ -63,14 +63,9 @@ static int easgd_create(struct trm_strategy *s)
 /* Replaces the strategy's optimizer by one with Nesterov's rule. */
 static int easgd_create_eamsgd(struct trm_strategy *s)
 {
-  const enum trm_update_rule rule = s->options->optim.name;
-  if (rule != TRM_UPDATE_SGD && rule != TRM_UPDATE_NESTEROV)
-    return trm_error(TRM_USAGE, "optim.name=%s: the workers of eamsgd make Nesterov's steps (optim.name=nesterov)",
-                     trm_choice_text("optim.name", rule));
   struct trm_optimizer nesterov = *s->optimizer;
-  const double momentum = s->options->optim.momentum;
   nesterov.update.rule = TRM_UPDATE_NESTEROV;
-  nesterov.update.momentum = (float)(momentum > 0 ? momentum : 0.99);
+  nesterov.update.momentum = (float)(s->momentum > 0 ? s->momentum : 0.99);
   nesterov.states = 1 + (nesterov.ema > 0);
   const struct trm_optimizer *original = s->optimizer;
   s->optimizer = &nesterov;
@@ -123,6 +118,7 @@ static void easgd_destroy(struct trm_strategy *s)
 const struct trm_strategy_ops trm_strategy_easgd = {
   .name = "easgd",
   .help = "workers with weights of their own, tied to a common center variable (elastic averaging)",
+  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE),
   .create = easgd_create,
   .next_batch = worker_next_batch,
   .step = easgd_step,
@@ -135,6 +131,7 @@ const struct trm_strategy_ops trm_strategy_easgd = {
 const struct trm_strategy_ops trm_strategy_eamsgd = {
   .name = "eamsgd",
   .help = "elastic averaging of workers that make Nesterov's steps",
+  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE | TRM_TAKES_RULES),
   .create = easgd_create_eamsgd,
   .next_batch = worker_next_batch,
   .step = easgd_step,

@@ -27,6 +27,7 @@
 #include "mpi/async/async.h"
 #include "mpi/async/weight_copy.h"
 #include "mpi/async/worker.h"
+#include "train/row_trainer.h"
 
 enum { UPDATES_BEGUN, COUNTERS }; /* shared counters: updates of all workers that have begun to write */
 
@@ -38,6 +39,7 @@ struct hogwild {
   struct trm_window *window; /* otherwise: this rank's slice of the weights */
   float *snapshot;           /* (elements) with a window: the weights as they were read */
   int64_t batches;           /* since then */
+  const struct trm_linear *linear; /* the model, trained row by row; NULL: passes give gradients */
   float *shrink;             /* (features) of sparse rows, NULL: none */
 };
 
@@ -53,33 +55,41 @@ static void hogwild_serve(void *context, const struct server_chunk *chunk, struc
   (void)context, (void)chunk, (void)call;
 }
 
-static bool hogwild_trains_rows(const struct trm_strategy *s)
+/* -- sparse rows */
+
+static void hogwild_begin_rows(struct trm_strategy *s, const struct trm_linear *linear)
 {
-  return s->linear && s->device->ops->sparse_sgd;
+  struct hogwild *h = hogwild_of(s);
+  h->linear = linear;
+  if (!linear->feature_frequency)
+    return;
+  h->shrink = trm_alloc(linear->features * sizeof *h->shrink, "shrinking of weights");
+  for (size_t j = 0; j < linear->features; j++)
+    h->shrink[j] = linear->feature_frequency[j] > 0 ? s->optimizer->update.l2 / linear->feature_frequency[j] : 0;
 }
 
-/* -- life */
-
-static int hogwild_check_options(const struct trm_strategy *s)
+static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target,
+                              size_t rows, double rate, struct trm_loss_sums *sums)
 {
-  if (s->optimizer->update.rule != TRM_UPDATE_SGD || s->optimizer->states > 0)
-    return trm_error(TRM_USAGE, "optim.name: hogwild is for sgd without optim.momentum and optim.ema; a state beside "
-                     "the weights would not stay true to them");
-  if (hogwild_trains_rows(s) && s->optimizer->clip > 0)
-    return trm_error(TRM_USAGE, "optim.clip: hogwild on sparse rows makes its updates row by row and clips none");
-  if (hogwild_trains_rows(s) && s->options->train.accumulate > 1)
-    return trm_error(TRM_USAGE, "train.accumulate: hogwild on sparse rows has no gradients to accumulate");
+  const struct trm_linear *linear = hogwild_of(s)->linear;
+  const struct trm_sparse_sgd params = {
+    .loss = linear->loss,
+    .rate = (float)rate,
+    .update_rows = (size_t)s->options->rows,
+    .shrink = hogwild_of(s)->shrink,
+  };
+  float *bias = linear->bias == SIZE_MAX ? NULL : s->w + linear->bias;
+  struct trm_sparse_sums row_sums;
+  s->device->ops->sparse_sgd(s->device, &params, row, target, s->w + linear->weights, bias, &row_sums, rows);
+  sums->loss += row_sums.loss;
+  sums->correct += row_sums.correct;
+  sums->rows += (double)rows;
   return TRM_OK;
 }
 
-static void hogwild_make_shrink(struct trm_strategy *s)
-{
-  const struct trm_linear *linear = s->linear;
-  float *shrink = trm_alloc(linear->features * sizeof *shrink, "shrinking of weights");
-  for (size_t j = 0; j < linear->features; j++)
-    shrink[j] = linear->feature_frequency[j] > 0 ? s->optimizer->update.l2 / linear->feature_frequency[j] : 0;
-  hogwild_of(s)->shrink = shrink;
-}
+static const struct trm_row_trainer hogwild_row_trainer = {.begin = hogwild_begin_rows, .train = hogwild_train_rows};
+
+/* -- life */
 
 /* Shares one array of weights in the node. Without copies it replaces the worker's private array. */
 static int hogwild_share_weights(struct trm_strategy *s)
@@ -88,7 +98,7 @@ static int hogwild_share_weights(struct trm_strategy *s)
   struct hogwild *h = w->method;
   const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
   TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, TRM_MEMORY_BUFFERS, &h->shared)));
-  if (s->options->strategy.tau > 1)
+  if (s->options->tau > 1)
     return trm_agree(s->comm, weight_copy_create(&h->copy, w->node, h->shared.base[0], s->elements));
   s->device->ops->release(s->device, s->w);
   s->w = h->shared.base[0];
@@ -132,14 +142,11 @@ static void hogwild_destroy(struct trm_strategy *s)
 static int hogwild_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {.handler = hogwild_serve, .drain = hogwild_flush};
-  TRM_CHECK(hogwild_check_options(s));
   TRM_CHECK(worker_create(s, &plan, sizeof(struct hogwild)));
   struct worker *w = worker_of(s);
   s->device->ops->release(s->device, s->eval_weights);
   s->eval_weights = NULL; /* at a quiesce point the weights are those of the run */
-  s->trains_rows = hogwild_trains_rows(s);
-  if (s->trains_rows && s->linear->feature_frequency)
-    hogwild_make_shrink(s);
+  s->row_trainer = s->device->ops->sparse_sgd ? &hogwild_row_trainer : NULL;
   int status = shared_counters_create(&hogwild_of(s)->counters, s->comm, w->node, 0, COUNTERS);
   if (status == TRM_OK)
     status = w->node->size == s->comm->size ? hogwild_share_weights(s) : hogwild_open_window(s);
@@ -231,35 +238,16 @@ static int hogwild_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
-static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_row *row, const float *target,
-                              size_t rows, double rate, struct trm_loss_sums *sums)
-{
-  const struct trm_linear *linear = s->linear;
-  const struct trm_sparse_sgd params = {
-    .loss = linear->loss,
-    .rate = (float)rate,
-    .update_rows = (size_t)s->options->strategy.rows,
-    .shrink = hogwild_of(s)->shrink,
-  };
-  float *bias = linear->bias == SIZE_MAX ? NULL : s->w + linear->bias;
-  struct trm_sparse_sums row_sums;
-  s->device->ops->sparse_sgd(s->device, &params, row, target, s->w + linear->weights, bias, &row_sums, rows);
-  sums->loss += row_sums.loss;
-  sums->correct += row_sums.correct;
-  sums->rows += (double)rows;
-  return TRM_OK;
-}
-
 static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct hogwild *h = hogwild_of(s);
   TRM_CHECK(worker_check(s, sums));
-  if (!s->trains_rows) { /* otherwise hogwild_train_rows has made the updates */
+  if (!h->linear) { /* otherwise hogwild_train_rows has made the updates */
     const struct trm_update update = worker_update(s, rate, 0);
     worker_apply(s, &update);
   }
   TRM_CHECK(s->device->ops->sync(s->device));
-  if (++h->batches == s->options->strategy.tau)
+  if (++h->batches == s->options->tau)
     hogwild_flush(s);
   return TRM_OK;
 }
@@ -308,10 +296,10 @@ static int hogwild_restore(struct trm_strategy *s, const float *const from[TRM_M
 const struct trm_strategy_ops trm_strategy_hogwild = {
   .name = "hogwild",
   .help = "all ranks change one array of weights at any time, without locks (Hogwild!)",
+  .takes = TRM_TAKES_TAU | TRM_TAKES_CLIP | TRM_TAKES_RULES,
   .create = hogwild_create,
   .next_batch = worker_next_batch,
   .before_forward = hogwild_before_forward,
-  .train_rows = hogwild_train_rows,
   .step = hogwild_step,
   .quiesce = hogwild_quiesce,
   .collect = hogwild_collect,

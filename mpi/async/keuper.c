@@ -165,6 +165,7 @@ static void keuper_destroy(struct trm_strategy *s)
 const struct trm_strategy_ops trm_strategy_keuper = {
   .name = "keuper",
   .help = "workers send one another their weights, and accept those that help (Keuper & Pfreundt's ASGD)",
+  .takes = PEERS_TAKE,
   .create = keuper_create,
   .next_batch = worker_next_batch,
   .step = keuper_step,

@@ -12,14 +12,12 @@ static struct peers *peers_of(const struct trm_strategy *s)
 
 int peers_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
 {
-  if (s->options->strategy.rate == TRM_STALE_RATE_DIVIDED)
-    return trm_error(TRM_USAGE, "strategy.rate=staleness: the workers of %s apply their gradients to weights of their "
-                     "own, and none is stale", s->ops->name);
   TRM_CHECK(worker_create(s, plan, method_bytes));
   int64_t *batches = &peers_of(s)->batches;
-  s->local_state[s->local_states++] =
-    (struct trm_local_state){.name = "batches", .data = batches, .bytes = sizeof *batches};
-  return TRM_OK;
+  const int status = trm_strategy_keep(s, "batches", batches, sizeof *batches);
+  if (status != TRM_OK)
+    worker_destroy(s);
+  return status;
 }
 
 int peers_step(struct trm_strategy *s, double rate, const struct trm_loss_sums *sums, struct trm_update *update,
@@ -29,14 +27,14 @@ int peers_step(struct trm_strategy *s, double rate, const struct trm_loss_sums *
   struct peers *peers = peers_of(s);
   peers->batches++;
   *update = worker_update(s, rate, (uint64_t)peers->batches);
-  *exchanges = peers->batches % s->options->strategy.tau == 0;
+  *exchanges = peers->batches % s->options->tau == 0;
   return TRM_OK;
 }
 
 int peers_draw(const struct trm_strategy *s, int bound)
 {
   uint32_t word[4];
-  trm_random_block((uint64_t)s->options->run.seed, TRM_RANDOM_PEERS, (uint32_t)s->comm->rank,
+  trm_random_block(s->seed, TRM_RANDOM_PEERS, (uint32_t)s->comm->rank,
                    (uint64_t)peers_of(s)->batches, word);
   return (int)((uint64_t)word[0] * (uint64_t)bound >> 32);
 }

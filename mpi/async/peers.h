@@ -6,12 +6,15 @@
 
 #include "mpi/async/worker.h"
 
+/* Options that methods between peers honor (trm_strategy_ops.takes). */
+enum { PEERS_TAKE = TRM_TAKES_ALL & ~(TRM_TAKES_SERVERS | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE) };
+
 /* The first member of worker->method. */
 struct peers {
   int64_t batches; /* steps that this worker has made */
 };
 
-/* Collective: worker_create, for a plan with local weights. TRM_USAGE for options that have no meaning with these. */
+/* Collective: worker_create, for a plan with local weights. */
 int peers_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
 /* Begins a step: counts the batch, and sets the update of its gradient. *exchanges: strategy.tau batches have passed.
  * TRM_FAILED if the loss is not finite; then nothing has changed. */

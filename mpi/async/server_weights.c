@@ -5,17 +5,6 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-int server_weights_check(const struct trm_strategy *s, bool divides)
-{
-  const char *name = s->ops->name;
-  if (s->options->strategy.tau > 1)
-    return trm_error(TRM_USAGE, "strategy.tau: %s sends the gradient of every batch (asgd can go on alone)", name);
-  if (!divides && s->options->strategy.rate == TRM_STALE_RATE_DIVIDED)
-    return trm_error(TRM_USAGE, "strategy.rate=staleness: %s has an answer of its own to staleness, and keeps the rate",
-                     name);
-  return TRM_OK;
-}
-
 int server_weights_before_forward(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);

@@ -9,10 +9,6 @@
 enum server_weights_call { SERVER_PULL, SERVER_PUSH, SERVER_CALL_KINDS };
 enum server_weights_value { SERVER_RATE, SERVER_SCALE }; /* of the update; the scale that clipping asks for */
 
-/* TRM_USAGE for options that have no meaning with such a method: strategy.tau > 1, and strategy.rate=staleness unless
- * the method divides the rate by the staleness. */
-int server_weights_check(const struct trm_strategy *strategy, bool divides);
-
 /* -- slots of the contract, of methods whose workers send every gradient and wait for the answer */
 int server_weights_before_forward(struct trm_strategy *strategy); /* SERVER_PULL, after a quiesce point */
 int server_weights_step(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums); /* SERVER_PUSH */

@@ -55,6 +55,14 @@ static void sgp_serve(void *context, const struct server_chunk *chunk, struct se
   }
 }
 
+static void sgp_destroy(struct trm_strategy *s)
+{
+  struct sgp *sgp = worker_of(s)->method;
+  trm_free(sgp->weight);
+  trm_free(sgp->half);
+  worker_destroy(s);
+}
+
 static int sgp_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {.arrays = 1, .transient = 1, .handler = sgp_serve, .local = true};
@@ -64,9 +72,10 @@ static int sgp_create(struct trm_strategy *s)
   const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->weight;
   sgp->weight = trm_alloc(bytes, "push-sum weights");
   sgp->half = trm_alloc(bytes, "push-sum weights");
-  s->local_state[s->local_states++] =
-    (struct trm_local_state){.name = "push-sum weights", .data = sgp->weight, .bytes = bytes};
-  return TRM_OK;
+  const int status = trm_strategy_keep(s, "push-sum weights", sgp->weight, bytes);
+  if (status != TRM_OK)
+    sgp_destroy(s);
+  return status;
 }
 
 /* Adds the halves that have arrived to z and y; returns their number. */
@@ -85,7 +94,7 @@ static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
   int64_t distances = 0;
   while ((int64_t)1 << distances < s->comm->size)
     distances++;
-  const int64_t turn = (batch / s->options->strategy.tau - 1) % distances;
+  const int64_t turn = (batch / s->options->tau - 1) % distances;
   return (int)((s->comm->rank + ((int64_t)1 << turn)) % s->comm->size);
 }
 
@@ -165,17 +174,10 @@ static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   return TRM_OK;
 }
 
-static void sgp_destroy(struct trm_strategy *s)
-{
-  struct sgp *sgp = worker_of(s)->method;
-  trm_free(sgp->weight);
-  trm_free(sgp->half);
-  worker_destroy(s);
-}
-
 const struct trm_strategy_ops trm_strategy_sgp = {
   .name = "sgp",
   .help = "workers push halves of their weights along a directed graph (stochastic gradient push)",
+  .takes = PEERS_TAKE,
   .create = sgp_create,
   .next_batch = worker_next_batch,
   .before_forward = sgp_before_forward,

@@ -19,7 +19,7 @@ enum method_state { WAITING }; /* gradients in the mean so far */
 
 static int softsync_gradients_per_update(const struct trm_strategy *s)
 {
-  const int64_t workers = s->comm->size - s->options->strategy.servers, splits = s->options->strategy.splits;
+  const int64_t workers = s->comm->size - s->options->servers, splits = s->options->splits;
   return splits < workers ? (int)(workers / splits) : 1;
 }
 
@@ -27,7 +27,7 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
                              const struct server_call *call)
 {
   const int count = softsync_gradients_per_update(s);
-  const bool divide = s->options->strategy.rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
+  const bool divide = s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
   const double scale = call->value[SERVER_SCALE] / (divide ? (double)call->staleness : 1);
   struct trm_update update = s->optimizer->update;
   update.rate = (float)call->value[SERVER_RATE];
@@ -54,7 +54,6 @@ static void softsync_serve(void *context, const struct server_chunk *chunk, stru
 
 static int softsync_create(struct trm_strategy *s)
 {
-  TRM_CHECK(server_weights_check(s, true));
   const struct worker_plan plan = {
     .centralized = true,
     .arrays = 1 + s->optimizer->states + (softsync_gradients_per_update(s) > 1),
@@ -75,6 +74,7 @@ static int softsync_restore(struct trm_strategy *s, const float *const from[TRM_
 const struct trm_strategy_ops trm_strategy_softsync = {
   .name = "softsync",
   .help = "an update takes the mean of the first workers / n gradients that come (n-softsync)",
+  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS),
   .create = softsync_create,
   .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,

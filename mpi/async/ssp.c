@@ -34,12 +34,12 @@ struct ssp {
 
 static size_t ssp_slack(const struct trm_strategy *s)
 {
-  return (size_t)s->options->strategy.slack;
+  return (size_t)s->options->slack;
 }
 
 static int ssp_workers(const struct trm_strategy *s)
 {
-  return s->comm->size - (int)s->options->strategy.servers;
+  return s->comm->size - (int)s->options->servers;
 }
 
 /* -- the server. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then arrays of counters,
@@ -108,15 +108,6 @@ static void ssp_serve(void *context, const struct server_chunk *chunk, struct se
 
 /* -- life */
 
-static int ssp_check_options(const struct trm_strategy *s)
-{
-  TRM_CHECK(server_weights_check(s, false));
-  if (s->optimizer->clip > 0)
-    return trm_error(TRM_USAGE, "optim.clip: it needs the norm of all workers' gradients together, and %s adds them up "
-                     "piece by piece, as they come", s->ops->name);
-  return TRM_OK;
-}
-
 static void ssp_destroy(struct trm_strategy *s)
 {
   struct ssp *ssp = worker_of(s)->method;
@@ -129,7 +120,6 @@ static void ssp_destroy(struct trm_strategy *s)
 
 static int ssp_create_workers(struct trm_strategy *s, bool eager)
 {
-  TRM_CHECK(ssp_check_options(s));
   const size_t slack = ssp_slack(s), per_chunk = ssp_smallest_chunk(s);
   const int transient = (int)(slack + 1) * ssp_workers(s) + (int)((slack + 2 + per_chunk - 1) / per_chunk);
   const struct worker_plan plan = {
@@ -264,9 +254,12 @@ static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   return TRM_OK;
 }
 
+enum { SSP_TAKES = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_CLIP) };
+
 const struct trm_strategy_ops trm_strategy_ssp = {
   .name = "ssp",
   .help = "workers may be some batches apart; weights are read when they are too old",
+  .takes = SSP_TAKES,
   .create = ssp_create,
   .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,
@@ -280,6 +273,7 @@ const struct trm_strategy_ops trm_strategy_ssp = {
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
   .help = "workers may be some batches apart; weights are read before every batch",
+  .takes = SSP_TAKES,
   .create = ssp_create_eager,
   .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,

@@ -9,33 +9,14 @@
 
 /* -- life */
 
-static int worker_check_options(const struct trm_strategy *s, const struct worker_plan *plan)
+static int worker_check_options(const struct trm_strategy *s)
 {
-  const struct trm_options *o = s->options;
-  const char *name = s->ops->name;
+  const struct trm_strategy_options *o = s->options;
   const int ranks = s->comm->size;
-  if (!s->device->host_memory)
-    return trm_error(TRM_USAGE, "strategy.name=%s: its weights lie in the host's memory, and device.name=%s has one of "
-                     "its own", name, o->device.name);
-  if (o->run.lanes > 0)
-    return trm_error(TRM_USAGE, "run.lanes: lanes divide a batch over all ranks, and %s has no such batches", name);
-  if (trm_optimizer_has_trust_ratios(s->optimizer))
-    return trm_error(TRM_USAGE, "optim.name=%s needs norms of whole tensors in one version, which %s does not have",
-                     trm_choice_text("optim.name", o->optim.name), name);
-  if (s->optimizer->ema > 0 && plan->local)
-    return trm_error(TRM_USAGE, "optim.ema: %s has as many weights as workers, none whose average would be the run's",
-                     name);
-  if (o->strategy.servers > 0 && !plan->centralized)
-    return trm_error(TRM_USAGE, "strategy.servers: %s has no server weights that servers could hold", name);
-  if (o->strategy.servers >= ranks)
-    return trm_error(TRM_USAGE, "strategy.servers: %lld of %d ranks leave no worker", (long long)o->strategy.servers,
-                     ranks);
-  if (plan->groups && o->strategy.servers > 0)
-    return trm_error(TRM_USAGE, "strategy.servers: %s spreads the server weights over all ranks", name);
-  if (o->strategy.groups > 0 && !plan->groups)
-    return trm_error(TRM_USAGE, "strategy.groups: %s has none (strategy.name=groups)", name);
-  if (o->strategy.groups > ranks)
-    return trm_error(TRM_USAGE, "strategy.groups: %lld groups of %d ranks", (long long)o->strategy.groups, ranks);
+  if (o->servers >= ranks)
+    return trm_error(TRM_USAGE, "strategy.servers: %lld of %d ranks leave no worker", (long long)o->servers, ranks);
+  if (o->groups > ranks)
+    return trm_error(TRM_USAGE, "strategy.groups: %lld groups of %d ranks", (long long)o->groups, ranks);
   return TRM_OK;
 }
 
@@ -43,11 +24,11 @@ static int worker_check_options(const struct trm_strategy *s, const struct worke
 static void worker_assign_roles(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  const int ranks = w->all->size, rank = w->all->rank, servers = (int)s->options->strategy.servers;
+  const int ranks = w->all->size, rank = w->all->rank, servers = (int)s->options->servers;
   w->workers = ranks - servers;
   w->number = rank < w->workers ? rank : -1;
-  if (w->plan.groups && s->options->strategy.groups > 0) {
-    w->workers = (int)s->options->strategy.groups;
+  if (w->plan.groups && s->options->groups > 0) {
+    w->workers = (int)s->options->groups;
     size_t low, high;
     for (int i = 0; i < w->workers; i++) {
       trm_interval((size_t)ranks, (size_t)w->workers, (size_t)i, &low, &high);
@@ -64,26 +45,13 @@ static void worker_assign_roles(struct trm_strategy *s)
   }
 }
 
-static void worker_keep_state(struct trm_strategy *s, const char *name, void *data, size_t bytes)
-{
-  if (bytes > 0 && s->local_states == TRM_MAX_LOCAL_STATES) { /* a method that is not written yet */
-    trm_error(TRM_FAILED, "%s keeps more than %d arrays", s->ops->name, TRM_MAX_LOCAL_STATES);
-    trm_log_error();
-    trm_abort(TRM_FAILED);
-  }
-  if (bytes > 0)
-    s->local_state[s->local_states++] = (struct trm_local_state){.name = name, .data = data, .bytes = bytes};
-}
-
 int worker_array(struct trm_strategy *s, const char *name, bool in_checkpoint, float **array)
 {
   void *memory;
   const size_t bytes = s->elements * sizeof(float);
   TRM_CHECK(s->device->ops->alloc(s->device, bytes, TRM_MEMORY_BUFFERS, &memory));
   *array = memory;
-  if (in_checkpoint)
-    worker_keep_state(s, name, memory, bytes);
-  return TRM_OK;
+  return in_checkpoint ? trm_strategy_keep(s, name, memory, bytes) : TRM_OK;
 }
 
 static int worker_alloc_arrays(struct trm_strategy *s)
@@ -98,35 +66,54 @@ static int worker_alloc_arrays(struct trm_strategy *s)
   return TRM_OK;
 }
 
+/* The worker's state beside its arrays, for checkpoints. */
+static int worker_keep_states(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const struct worker_plan *plan = &w->plan;
+  if (w->assignment.rule == ASSIGN_STATIC) /* the others go on where the run is */
+    TRM_CHECK(trm_strategy_keep(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next));
+  size_t bytes;
+  void *data = param_server_local_states(w->server, &bytes);
+  if (bytes > 0)
+    TRM_CHECK(trm_strategy_keep(s, "clocks", data, bytes));
+  /* what is in the whole arrays of a checkpoint need not be kept again */
+  const int first = plan->centralized ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
+  data = param_server_local_arrays(w->server, first, &bytes);
+  if (others <= plan->transient || bytes == 0)
+    return TRM_OK;
+  return trm_strategy_keep(s, "shared state", data, bytes / (size_t)others * (size_t)(others - plan->transient));
+}
+
 int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
 {
-  TRM_CHECK(worker_check_options(s, plan));
+  TRM_CHECK(worker_check_options(s));
   struct trm_comm *all = s->comm;
-  const struct trm_options *o = s->options;
+  const struct trm_strategy_options *o = s->options;
+  const enum trm_share share = s->parallel->share;
   struct worker *w = trm_alloc(sizeof *w, "a worker");
   s->impl = w;
   w->plan = *plan;
   w->all = all;
-  w->node = o->parallel.share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0)
-                                                : all->ops->split_node(all, o->parallel.share);
+  w->node = share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0) : all->ops->split_node(all, share);
   w->method = trm_alloc(method_bytes, "a worker");
   worker_assign_roles(s);
   s->staleness = &w->staleness;
 
   int status = trm_agree(all, worker_alloc_arrays(s));
   if (status == TRM_OK)
-    status = batch_assignment_create(&w->assignment, all, w->node, o->strategy.servers > 0 ? w->workers : 0,
+    status = batch_assignment_create(&w->assignment, all, w->node, o->servers > 0 ? w->workers : 0,
                                      plan->splits_batch                       ? ASSIGN_SPLIT
-                                     : o->strategy.data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC
+                                     : o->data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC
                                                                               : ASSIGN_DYNAMIC,
-                                     w->number, w->workers, plan->splits_batch ? (int)o->strategy.slack : 0);
+                                     w->number, w->workers, plan->splits_batch ? (int)o->slack : 0);
   const struct server_plan server = {
     .comm = all,
     .node = w->node,
     .elements = s->elements,
     .replicas = plan->centralized ? 1 : all->size,
     .arrays = plan->arrays,
-    .servers = (int)o->strategy.servers,
+    .servers = (int)o->servers,
     .handler = plan->handler,
     .context = s,
   };
@@ -137,17 +124,10 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     return status;
   }
   w->seen = trm_alloc(param_server_chunks(w->server) * sizeof *w->seen, "a worker");
-  if (w->assignment.rule == ASSIGN_STATIC) /* with the other rules it follows from the run's batches */
-    worker_keep_state(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next);
-  size_t bytes;
-  void *data = param_server_local_states(w->server, &bytes);
-  worker_keep_state(s, "clocks", data, bytes);
-  /* the arrays that collect gives are in the checkpoint already */
-  const int first = plan->centralized ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
-  data = param_server_local_arrays(w->server, first, &bytes);
-  if (others > 0)
-    worker_keep_state(s, "shared state", data, bytes / (size_t)others * (size_t)(others - plan->transient));
-  return TRM_OK;
+  status = worker_keep_states(s);
+  if (status != TRM_OK)
+    worker_destroy(s);
+  return status;
 }
 
 void worker_destroy(struct trm_strategy *s)

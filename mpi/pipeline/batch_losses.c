@@ -3,13 +3,11 @@
 #include "core/memory.h"
 
 enum { TAG_LOSSES = 16001, TAG_STOP = 16002 }; /* stop_request.c: 16003; channels: below 2 * TRM_MAX_CHUNKS */
-enum { MESSAGE_COUNT = 4 };
 
 void batch_losses_create(struct batch_losses *losses, struct trm_comm *comm)
 {
   *losses = (struct batch_losses){.comm = comm};
   losses->sends = trm_alloc((size_t)comm->size * sizeof *losses->sends, "the pipeline");
-  losses->message = trm_alloc(MESSAGE_COUNT * sizeof *losses->message, "the pipeline");
 }
 
 /* Sums the stop requests of all stages on the last stage. */
@@ -44,28 +42,21 @@ void batch_losses_begin(struct batch_losses *losses, struct trm_loss_sums *sums,
 void batch_losses_send(struct batch_losses *losses, int batch)
 {
   struct trm_comm *comm = losses->comm;
-  const struct trm_loss_sums *sums = &losses->sums[batch];
   for (int s = 0; s < comm->size - 1; s++)
     comm->ops->wait(&losses->sends[s]); /* of the batch before */
-  losses->message[0] = sums->loss;
-  losses->message[1] = sums->correct;
-  losses->message[2] = sums->rows;
-  losses->message[3] = sums->stop_requests;
+  losses->message = losses->sums[batch];
   for (int s = 0; s < comm->size - 1; s++)
-    comm->ops->send_begin(comm, losses->message, MESSAGE_COUNT, TRM_DOUBLE, s, TAG_LOSSES, &losses->sends[s]);
+    comm->ops->send_begin(comm, &losses->message, TRM_LOSS_SUMS, TRM_DOUBLE, s, TAG_LOSSES, &losses->sends[s]);
 }
 
 void batch_losses_receive(struct batch_losses *losses, int batch, double *wait_s)
 {
   struct trm_comm *comm = losses->comm;
-  const double *message = losses->message;
   struct trm_request *request;
   const double before = comm->ops->clock(comm);
-  comm->ops->receive_begin(comm, losses->message, MESSAGE_COUNT, TRM_DOUBLE, comm->size - 1, TAG_LOSSES, &request);
+  comm->ops->receive_begin(comm, &losses->sums[batch], TRM_LOSS_SUMS, TRM_DOUBLE, comm->size - 1, TAG_LOSSES, &request);
   comm->ops->wait(&request);
   *wait_s += comm->ops->clock(comm) - before;
-  losses->sums[batch] =
-    (struct trm_loss_sums){.loss = message[0], .correct = message[1], .rows = message[2], .stop_requests = message[3]};
 }
 
 void batch_losses_free(struct batch_losses *losses)
@@ -73,5 +64,4 @@ void batch_losses_free(struct batch_losses *losses)
   for (int s = 0; s < losses->comm->size; s++)
     losses->comm->ops->wait(&losses->sends[s]);
   trm_free(losses->sends);
-  trm_free(losses->message);
 }

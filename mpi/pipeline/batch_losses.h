@@ -9,7 +9,7 @@
 struct batch_losses {
   struct trm_comm *comm;
   struct trm_loss_sums *sums; /* (batches) of the run; not owned */
-  double *message;            /* (4) sums of the latest batch sent or received */
+  struct trm_loss_sums message; /* of the latest batch that was sent */
   struct trm_request **sends; /* (stages) */
 };
 

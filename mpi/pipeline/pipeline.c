@@ -114,10 +114,6 @@ static int pipeline_train_check(const struct trm_pipeline *pipeline, const struc
     if (run->batch[b].micros != pipeline->schedule.micros)
       return trm_error(TRM_FAILED, "a batch of %d micro-batches in a pipeline for %d", run->batch[b].micros,
                        pipeline->schedule.micros);
-  if (!trm_schedule_flushes(&pipeline->schedule) && run->pass.provider)
-    return trm_error(TRM_USAGE,
-                     "parallel.schedule: pipedream and 2bw have versions of whole weights, which parallel.zero "
-                     "divides: they do not go together");
   if (trm_schedule_flushes(&pipeline->schedule) ? run->batches != 1 : !run->step)
     return trm_error(TRM_FAILED, "a run of %d batches: the pipeline's schedule does not update by itself",
                      run->batches);
@@ -180,11 +176,10 @@ static int pipeline_evaluate(struct trm_pipeline *pipeline, const struct trm_pip
   struct trm_loss_sums local = {0};
   if (run->batch[0].micros > 0)
     TRM_CHECK(pipeline_abort_on_failure(e, pipeline_evaluate_run(e, run, &local)));
-  double values[] = {local.loss, local.correct, local.rows};
-  e->comm->ops->broadcast(e->comm, values, 3, TRM_DOUBLE, e->comm->size - 1);
-  sums->loss += values[0];
-  sums->correct += values[1];
-  sums->rows += values[2];
+  e->comm->ops->broadcast(e->comm, &local, TRM_LOSS_SUMS, TRM_DOUBLE, e->comm->size - 1);
+  sums->loss += local.loss;
+  sums->correct += local.correct;
+  sums->rows += local.rows;
   return TRM_OK;
 }
 

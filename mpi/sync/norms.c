@@ -1,14 +1,12 @@
 #include "mpi/sync/norms.h"
 
 #include "core/memory.h"
-#include "core/trace.h"
 
 void sync_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *values, size_t n, enum trm_type type)
 {
   const double before = comm->ops->clock(comm);
   comm->ops->allreduce(comm, values, n, type, TRM_SUM);
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("sum of norms", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(comm, before, &strategy->comm_s, "sum of norms", TRM_TRACE_COMMUNICATION);
 }
 
 void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared)

@@ -2,7 +2,7 @@
 #ifndef TRM_MPI_SYNC_NORMS_H
 #define TRM_MPI_SYNC_NORMS_H
 
-#include "train/strategy.h"
+#include "mpi/sync/sync.h"
 
 /* Sums values (n) over comm, whose time counts as communication ("sum of norms" in the trace). Collective over comm. */
 void sync_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *values, size_t n, enum trm_type type);

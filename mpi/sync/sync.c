@@ -29,7 +29,7 @@
 
 static bool sync_has_lanes(const struct trm_strategy *strategy)
 {
-  return strategy->options->run.lanes > 0;
+  return strategy->lanes > 0;
 }
 
 /* Barrier of the node, after this rank's device has finished. */
@@ -39,8 +39,7 @@ static int sync_node_barrier(struct trm_strategy *strategy)
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const double before = node->ops->clock(node);
   node->ops->barrier(node);
-  strategy->wait_s += node->ops->clock(node) - before;
-  trm_trace_end("node barrier", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(node, before, &strategy->wait_s, "node barrier", TRM_TRACE_WAIT);
   return TRM_OK;
 }
 
@@ -90,8 +89,7 @@ static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucke
   else
     s->cross->ops->allreduce_begin(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT, TRM_SUM,
                                    &bucket->request);
-  strategy->comm_s += s->cross->ops->clock(s->cross) - before;
-  trm_trace_end("gradient all-reduce, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(s->cross, before, &strategy->comm_s, "gradient all-reduce, begun", TRM_TRACE_COMMUNICATION);
   return TRM_OK;
 }
 
@@ -137,17 +135,12 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums)
 {
-  double values[] = {sums->loss, sums->correct, sums->rows, sums->stop_requests};
-  const size_t count = sizeof values / sizeof values[0];
   const double before = all->ops->clock(all);
   if (sync_has_lanes(strategy))
-    trm_allreduce_tree(all, values, count, TRM_DOUBLE);
+    trm_allreduce_tree(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE);
   else
-    all->ops->allreduce(all, values, count, TRM_DOUBLE, TRM_SUM);
-  strategy->comm_s += all->ops->clock(all) - before;
-  trm_trace_end("sum of losses", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
-  *sums =
-    (struct trm_loss_sums){.loss = values[0], .correct = values[1], .rows = values[2], .stop_requests = values[3]};
+    all->ops->allreduce(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM);
+  sync_end_timing(all, before, &strategy->comm_s, "sum of losses", TRM_TRACE_COMMUNICATION);
   if (!isfinite(sums->loss))
     return trm_error(TRM_FAILED,
                      "step %llu: the loss is %s; the weights are those of the step before (a lower optim.lr, "
@@ -233,8 +226,7 @@ static void sync_await_node(struct trm_strategy *strategy, size_t high)
   const double before = node->ops->clock(node);
   while (!sync_node_complete(strategy, high))
     node->ops->idle(node, before);
-  strategy->wait_s += node->ops->clock(node) - before;
-  trm_trace_end("wait for the node", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(node, before, &strategy->wait_s, "wait for the node", TRM_TRACE_WAIT);
 }
 
 /* One node: sums and updates block after block, while the sum is in the cache, together with the other ranks. One rank
@@ -285,8 +277,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
   const double before = s->cross->ops->clock(s->cross);
   for (int b = 0; b < s->buckets; b++)
     s->cross->ops->wait(&s->bucket[b].request);
-  strategy->comm_s += s->cross->ops->clock(s->cross) - before;
-  trm_trace_end("wait for all-reduce", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(s->cross, before, &strategy->comm_s, "wait for all-reduce", TRM_TRACE_WAIT);
   s->buckets_begun = 0;
   s->steps++;
   TRM_CHECK(status); /* on every rank */
@@ -339,6 +330,7 @@ const struct trm_strategy_ops trm_strategy_sync = {
   .name = "sync",
   .help = "every update uses the gradients of all ranks",
   .lockstep = true,
+  .select = sync_select,
   .create = sync_create,
   .grad_ready = sync_grad_ready,
   .step = sync_step,

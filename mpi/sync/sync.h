@@ -2,18 +2,26 @@
 #ifndef TRM_MPI_SYNC_SYNC_H
 #define TRM_MPI_SYNC_SYNC_H
 
+#include "core/trace.h"
 #include "train/strategy.h"
 
+/* In host memory, shared by the ranks of a node. Its slot select chooses among the three. */
 extern const struct trm_strategy_ops trm_strategy_sync;
-
-/* The same for a device with memory of its own; trm_strategy_sync's create switches to it. */
+/* In the memory of each rank's device. */
 extern const struct trm_strategy_ops sync_staged;
-
-/* The same with states, gradients and weights sharded over the ranks (parallel.zero); likewise. */
+/* With optimizer states, gradients and weights sharded over the ranks (parallel.zero). */
 extern const struct trm_strategy_ops sync_zero;
 
 /* The folder of parallel.offload, not owned; NULL: states stay in memory. */
 const char *sync_offload_dir(const struct trm_strategy *strategy);
+
+/* Adds the seconds since `before` (comm's clock) to *total, and to the trace under this name. */
+static inline void sync_end_timing(struct trm_comm *comm, double before, double *total, const char *name,
+                                   enum trm_trace_kind kind)
+{
+  *total += comm->ops->clock(comm) - before;
+  trm_trace_end(name, kind, before, TRM_TRACE_NO_IDS);
+}
 
 /* Sums the losses over the ranks of `all`, with lanes in the fixed tree. Collective over `all`. TRM_FAILED on every
  * rank if the loss is not finite. */

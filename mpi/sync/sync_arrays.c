@@ -22,7 +22,7 @@ static struct interval sync_arrays_slice(struct interval full, int parts, int in
 static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *s)
 {
   struct trm_comm *comm = strategy->comm;
-  const enum trm_share share = strategy->options->parallel.share;
+  const enum trm_share share = strategy->parallel->share;
   s->node = share == TRM_SHARE_NONE ? trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0)
                                       : comm->ops->split_node(comm, share);
   int32_t bounds[2] = {s->node->size, -s->node->size};
@@ -48,7 +48,7 @@ static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *
 static void sync_arrays_make_buckets(struct trm_strategy *strategy, struct sync *s)
 {
   const size_t elements = strategy->elements;
-  const size_t requested = (size_t)strategy->options->parallel.bucket / sizeof(float);
+  const size_t requested = (size_t)strategy->parallel->bucket / sizeof(float);
   const size_t min = sync_has_other_nodes(s) ? (requested > SYNC_UNIT ? requested : SYNC_UNIT) : elements;
   s->bucket = trm_alloc((elements / min + (size_t)strategy->boundaries + 2) * sizeof *s->bucket, "buckets");
   struct interval run = {0, 0};
@@ -164,13 +164,13 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 {
   struct trm_comm *comm = strategy->comm;
-  const enum trm_share share = strategy->options->parallel.share;
+  const enum trm_share share = strategy->parallel->share;
   if (share == TRM_SHARE_NONE || !strategy->device->host_memory)
     return false;
   struct trm_comm *node = comm->ops->split_node(comm, share);
   int32_t bounds[2] = {node->size, -node->size};
   comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
-  const bool by_node = strategy->options->parallel.shard == TRM_SHARD_NODE && node->size > 1;
+  const bool by_node = strategy->parallel->shard == TRM_SHARD_NODE && node->size > 1;
   const bool once = bounds[0] == -bounds[1] && (by_node || node->size == comm->size);
   node->ops->release(node);
   return once;
@@ -178,21 +178,20 @@ static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 
 const char *sync_offload_dir(const struct trm_strategy *strategy)
 {
-  const char *dir = strategy->options->parallel.offload;
+  const char *dir = strategy->parallel->offload;
   return dir && dir[0] ? dir : NULL;
+}
+
+const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy)
+{
+  const int64_t zero = strategy->parallel->zero;
+  if (strategy->comm->size > 1 && (zero > 1 || (zero == 1 && !sync_arrays_single_copy(strategy))))
+    return &sync_zero;
+  return strategy->device->host_memory ? &trm_strategy_sync : &sync_staged;
 }
 
 int sync_create(struct trm_strategy *strategy)
 {
-  const int64_t zero = strategy->options->parallel.zero;
-  if (strategy->comm->size > 1 && (zero > 1 || (zero == 1 && !sync_arrays_single_copy(strategy)))) {
-    strategy->ops = &sync_zero;
-    return strategy->ops->create(strategy);
-  }
-  if (!strategy->device->host_memory) { /* from here on the other one is the strategy */
-    strategy->ops = &sync_staged;
-    return strategy->ops->create(strategy);
-  }
   struct sync *s = trm_alloc(sizeof *s, "the strategy");
   strategy->impl = s;
   sync_arrays_make_groups(strategy, s);

@@ -75,6 +75,8 @@ static inline bool sync_has_other_nodes(const struct sync *s)
   return s->cross->size > 1;
 }
 
+/* Collective. The form of synchronous training that the options, ranks and device of a run ask for. */
+const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
 /* Collective over strategy->comm. Makes the communicators, cuts the buckets, takes all memory; sets w, g, eval_weights,
  * batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);

@@ -4,7 +4,6 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
 #include "mpi/sync/norms.h"
 #include "mpi/sync/sync.h"
@@ -46,9 +45,6 @@ static int staged_alloc_arrays(struct trm_strategy *strategy, struct staged *s)
 
 static int staged_create(struct trm_strategy *strategy)
 {
-  if (sync_offload_dir(strategy))
-    return trm_error(TRM_USAGE, "parallel.offload: a file is mapped into the host's memory, and the states of device "
-                     "%s are in its own", strategy->device->ops->name);
   struct staged *s = trm_alloc(sizeof *s, "the strategy");
   strategy->impl = s;
   strategy->batch_shard = strategy->comm->rank;
@@ -76,12 +72,11 @@ static void staged_sum_gradients(struct trm_strategy *strategy, struct staged *s
   const size_t elements = strategy->elements, bytes = elements * sizeof(float);
   device->ops->download(device, s->host_gradient, strategy->g, bytes);
   const double before = comm->ops->clock(comm);
-  if (strategy->options->run.lanes > 0)
+  if (strategy->lanes > 0)
     trm_allreduce_tree(comm, s->host_gradient, elements, TRM_FLOAT);
   else
     comm->ops->allreduce(comm, s->host_gradient, elements, TRM_FLOAT, TRM_SUM);
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("gradient sum", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(comm, before, &strategy->comm_s, "gradient sum", TRM_TRACE_COMMUNICATION);
   device->ops->upload(device, strategy->g, s->host_gradient, bytes);
 }
 

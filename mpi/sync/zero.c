@@ -260,14 +260,6 @@ static void zero_destroy(struct trm_strategy *strategy)
 
 static int zero_create(struct trm_strategy *strategy)
 {
-  if (strategy->options->run.lanes > 0)
-    return trm_error(TRM_USAGE,
-                     "run.lanes: the lanes of a rank are added as whole gradients, and with parallel.zero no rank has "
-                     "one; leave one of them out");
-  if (sync_offload_dir(strategy) && !strategy->device->host_memory)
-    return trm_error(TRM_USAGE,
-                     "parallel.offload: a file is mapped into the host's memory, and the states of device %s are in "
-                     "its own", strategy->device->ops->name);
   struct zero *z = strategy->impl = trm_alloc(sizeof *z, "the strategy");
   strategy->batch_shard = strategy->comm->rank;
   strategy->batch_shards = strategy->comm->size;
@@ -283,6 +275,7 @@ static int zero_create(struct trm_strategy *strategy)
 const struct trm_strategy_ops sync_zero = {
   .name = "sync",
   .help = "every update uses the gradients of all ranks",
+  .sharded = true,
   .lockstep = true,
   .create = zero_create,
   .grad_ready = zero_grad_ready,

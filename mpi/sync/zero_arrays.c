@@ -49,7 +49,7 @@ static void zero_arrays_make_units(struct trm_strategy *strategy, struct zero *z
 {
   const struct trm_optimizer *optimizer = strategy->optimizer;
   const size_t ranks = (size_t)z->group->size, align = ZERO_ALIGN * ranks;
-  const size_t requested = (size_t)strategy->options->parallel.bucket / sizeof(float);
+  const size_t requested = (size_t)strategy->parallel->bucket / sizeof(float);
   const size_t min = zero_arrays_round_up(requested > align ? requested : align, align);
   z->unit = trm_alloc(((size_t)strategy->boundaries + 1) * sizeof *z->unit, "units");
   z->chunk = trm_alloc((z->trainable / min + (size_t)strategy->boundaries + 1) * sizeof *z->chunk, "units");
@@ -242,13 +242,13 @@ static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
 static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *z)
 {
   struct trm_comm *comm = strategy->comm;
-  const enum trm_share share = strategy->options->parallel.share;
+  const enum trm_share share = strategy->parallel->share;
   const bool shares = share != TRM_SHARE_NONE;
   struct trm_comm *node = comm->ops->split_node(comm, shares ? share : TRM_SHARE_NODE);
   int32_t bounds[2] = {node->size, -node->size};
   comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
   const bool even = bounds[0] == -bounds[1];
-  bool by_node = strategy->options->parallel.shard == TRM_SHARD_NODE;
+  bool by_node = strategy->parallel->shard == TRM_SHARD_NODE;
   if (by_node && !even)
     trm_info("the nodes have %d to %d ranks: the arrays are divided over all of them, not over those of each node",
              -bounds[1], bounds[0]);
@@ -265,7 +265,7 @@ int zero_arrays_create(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
   const size_t tensors = (size_t)strategy->optimizer->tensors;
-  z->level = (int)strategy->options->parallel.zero;
+  z->level = (int)strategy->parallel->zero;
   z->trainable = trm_optimizer_trained(strategy->optimizer);
   z->statistics = strategy->elements - z->trainable;
   zero_arrays_make_groups(strategy, z);

@@ -4,7 +4,6 @@
 
 #include "core/log.h"
 #include "core/memory.h"
-#include "core/trace.h"
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
 
@@ -57,8 +56,7 @@ static void zero_exchange_wait(struct trm_strategy *strategy, struct slot *slot,
   const double before = comm->ops->clock(comm);
   for (int i = 0; i < count; i++)
     comm->ops->wait(&slot->request[i]);
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("wait for shards", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(comm, before, &strategy->comm_s, "wait for shards", TRM_TRACE_WAIT);
 }
 
 void zero_group_barrier(struct trm_strategy *strategy)
@@ -67,8 +65,7 @@ void zero_group_barrier(struct trm_strategy *strategy)
   zero_exchange_device_wait(strategy);
   const double before = group->ops->clock(group);
   group->ops->barrier(group);
-  strategy->wait_s += group->ops->clock(group) - before;
-  trm_trace_end("group barrier", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(group, before, &strategy->wait_s, "group barrier", TRM_TRACE_WAIT);
 }
 
 /* -- weights */
@@ -106,8 +103,7 @@ static void zero_exchange_gather_begin(struct trm_strategy *strategy, struct slo
       comm->ops->allgather_begin(comm, block, all, chunk->shard_size, TRM_FLOAT, &slot->request[p - unit->first_chunk]);
     }
   }
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("all-gather, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(comm, before, &strategy->comm_s, "all-gather, begun", TRM_TRACE_COMMUNICATION);
 }
 
 static bool zero_exchange_slot_has(const struct slot *slot, int u, int array)
@@ -209,8 +205,7 @@ static void zero_exchange_await_node(struct trm_strategy *strategy, const struct
   const double before = group->ops->clock(group);
   while (!zero_exchange_node_has(z, slot, summed))
     group->ops->idle(group, before);
-  strategy->wait_s += group->ops->clock(group) - before;
-  trm_trace_end("wait for the group", TRM_TRACE_WAIT, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(group, before, &strategy->wait_s, "wait for the group", TRM_TRACE_WAIT);
 }
 
 /* Sums this rank's shard of a unit over the slots of all ranks of the node. */
@@ -306,8 +301,7 @@ void zero_gradient_release(struct trm_strategy *strategy, int u)
     comm->ops->reduce_scatter_begin(comm, slot->host + (chunk->low - unit->low), to, chunk->shard_size, TRM_FLOAT,
                                     TRM_SUM, &slot->request[p - unit->first_chunk]);
   }
-  strategy->comm_s += comm->ops->clock(comm) - before;
-  trm_trace_end("reduce-scatter, begun", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(comm, before, &strategy->comm_s, "reduce-scatter, begun", TRM_TRACE_COMMUNICATION);
   slot->in_flight = true;
 }
 
@@ -322,8 +316,7 @@ static void zero_exchange_groups_allreduce(struct trm_strategy *strategy)
     device->ops->download(device, host, z->g, bytes);
   const double before = z->cross->ops->clock(z->cross);
   z->cross->ops->allreduce(z->cross, host, z->shard_size, TRM_FLOAT, TRM_SUM);
-  strategy->comm_s += z->cross->ops->clock(z->cross) - before;
-  trm_trace_end("sum over groups", TRM_TRACE_COMMUNICATION, before, TRM_TRACE_NO_IDS);
+  sync_end_timing(z->cross, before, &strategy->comm_s, "sum over groups", TRM_TRACE_COMMUNICATION);
   z->cross_reduced = true;
   if (host == z->g)
     return;

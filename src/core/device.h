@@ -26,14 +26,14 @@ struct trm_device;
 /* Matrix products. C (m, n) = alpha * op(A) (m, k) * op(B) (k, n) + beta * C; row-major; ld in elements.
  * beta = 0 never reads C. */
 struct trm_blas_ops {
-  const char *name;    /* as in device.blas */
-  enum trm_matmul matmul; /* what factors are rounded to; sums and C are float32 */
-  const char *(*detail)(void); /* library, core type: for logs */
-  int (*open)(int threads);    /* once a process; threads for every product */
+  const char *name;            /* device.blas */
+  enum trm_matmul matmul;      /* type of the factors; sums and C are float32 */
+  const char *(*detail)(void); /* library and core type, for the log */
+  int (*open)(int threads);    /* called once in a process; threads of a product */
   void (*gemm)(bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha, const float *a,
                size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc);
-  /* within(true): until within(false), a product runs on the thread that calls it, and several threads may call at
-   * once. NULL: it is always so inside of a parallel region. */
+  /* set_serial(true): until set_serial(false), a product runs on the calling thread, and several threads may call at
+   * once. NULL: inside a parallel region this is always so. */
   void (*set_serial)(bool serial);
 };
 
@@ -53,7 +53,7 @@ struct trm_csr {
   size_t rows, features;
 };
 
-/* One sparse row wherever it lies. */
+/* One sparse row. */
 struct trm_sparse_row {
   const int32_t *columns; /* (entries) ascending, zero-based */
   const float *values;    /* (entries) */
@@ -91,14 +91,14 @@ struct trm_sparse_sums {
   uint64_t conflicts;   /* with races: updates between whose first load and last store another rank began to write */
 };
 
-/* Windows over images: what convolution and pooling have in common. Pairs are (along the height, along the width). */
+/* Windows over images, of convolution and pooling. Pairs are (along the height, along the width). */
 struct trm_window2d {
   size_t kernel[2], stride[2], pad[2]; /* pad: on both sides */
   size_t in[2], out[2];                /* (H, W), (OH, OW); OH = (H + 2 pad - kernel) / stride + 1 */
 };
 
-/* A convolution in the sense of neural networks (a correlation): C channels, N units, in G groups that know nothing of
- * one another: units [g N/G, (g+1) N/G) read channels [g C/G, (g+1) C/G). */
+/* A convolution in the sense of neural networks (a correlation): C channels, N units, in G independent groups:
+ * units [g N/G, (g+1) N/G) read channels [g C/G, (g+1) C/G). */
 struct trm_conv2d {
   struct trm_window2d window;
   size_t channels, units, groups;
@@ -107,7 +107,7 @@ struct trm_conv2d {
 /* Batch normalization over samples of C channels of S values each. */
 struct trm_batch_norm {
   size_t channels, size; /* C, S; S = 1 for vectors */
-  double count;          /* by which the sums are divided: values of a channel in the batch (on all ranks) */
+  double count;          /* divisor of the sums: values of a channel in the batch, on all ranks */
   float epsilon;
 };
 
@@ -117,7 +117,7 @@ struct trm_mask {
   uint32_t stream;    /* layer number */
   uint64_t first_row; /* global position of row 0 in the run: step * batch + position */
   float rate;         /* probability of zero, [0, 1) */
-  uint64_t stride;    /* features of a whole row, of which these are a part that begins at offset; 0: as many as here */
+  uint64_t stride;    /* features of a full row, of which these are a shard that begins at offset; 0: not sharded */
   uint64_t offset;
 };
 
@@ -153,8 +153,8 @@ struct trm_update {
 struct trm_device_ops {
   const char *name; /* as in device.name */
 
-  /* Opens the device for local rank `index` of the node (a device of several processors takes index modulo their
-   * number) with `threads` host threads (0: the library's choice). blas is never NULL. */
+  /* Opens the device for rank `index` of the node, on processor index modulo their number, with `threads` host threads
+   * (0: the library's choice). blas is never NULL. */
   int (*open)(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas);
   void (*close)(struct trm_device *device);
 
@@ -162,7 +162,7 @@ struct trm_device_ops {
   int (*alloc)(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory);
   void (*release)(struct trm_device *device, void *memory);
   void (*upload)(struct trm_device *device, void *to, const void *host, size_t bytes);
-  void (*download)(struct trm_device *device, void *host, const void *from, size_t bytes); /* done on return */
+  void (*download)(struct trm_device *device, void *host, const void *from, size_t bytes); /* complete on return */
   void (*copy)(struct trm_device *device, void *to, const void *from, size_t bytes);
   void (*fill)(struct trm_device *device, float *to, float value, size_t n);
   int (*sync)(struct trm_device *device);
@@ -176,8 +176,8 @@ struct trm_device_ops {
   void (*csr_backward)(struct trm_device *device, const struct trm_csr *x, const float *dy, float beta, float *dw,
                        size_t n);
 
-  /* Updates of w (K) and bias (1), NULL: none, which other ranks load and store at the same time: each value is loaded
-   * and stored whole, no more. All pointers are the host's, one thread; done on return. NULL: the device cannot. */
+  /* Updates w (K) and bias (1; NULL: none), which other ranks load and store at the same time: loads and stores of one
+   * value are atomic, updates are not. Host pointers, one thread; complete on return. NULL: not supported. */
   void (*sparse_sgd)(struct trm_device *device, const struct trm_sparse_sgd *sgd, const struct trm_sparse_row *row,
                      const float *target, float *w, float *bias, struct trm_sparse_sums *sums, size_t rows);
 
@@ -193,51 +193,51 @@ struct trm_device_ops {
   void (*dropout)(struct trm_device *device, const struct trm_mask *mask, const float *x, float *y, size_t b, size_t f);
 
   /* -- normalized rows: y (R, D) = (x - mean) * scale * gain + bias, scale = 1 / sqrt(mean of (x - mean)^2 + epsilon).
-   * mean (R) and scale (R) are kept for backward. mean NULL: 0 in its place (RMS norm); bias, dbias NULL: none. */
+   * mean (R) and scale (R) are saved for backward. mean NULL: taken as 0 (RMS norm); bias, dbias NULL: none. */
   void (*norm_forward)(struct trm_device *device, const float *x, const float *gain, const float *bias, float epsilon,
                        float *y, float *mean, float *scale, size_t r, size_t d);
-  /* dx (R, D) (NULL: not wanted; may equal dy); dgain (D), dbias (D) = beta * what is there + sums over the rows */
+  /* dx (R, D) (NULL: not computed; may equal dy); dgain (D), dbias (D) = beta * old value + sums over the rows */
   void (*norm_backward)(struct trm_device *device, const float *x, const float *gain, const float *mean,
                         const float *scale, const float *dy, float *dx, float beta, float *dgain, float *dbias,
                         size_t r, size_t d);
 
   /* -- sequences */
-  /* y (R, D) = rows of w (V, D), the rows [low, high) of the whole table, or zeros where the token's row is another; a
-   * token outside of the whole is a failure */
+  /* y (R, D) = rows of w (V, D), rows [low, high) of the full table, or zeros for tokens of other rows; a token outside
+   * the full table is a failure */
   void (*embedding_forward)(struct trm_device *device, const int32_t *token, const float *w, float *y, size_t r,
                             size_t d, const struct trm_vocab_shard *v);
-  /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) where the token stands */
+  /* dw (V, D) = beta * dw + sum of the rows of dy (R, D) at the positions of each token */
   void (*embedding_backward)(struct trm_device *device, const int32_t *token, const float *dy, float beta, float *dw,
                              size_t r, size_t d, const struct trm_vocab_shard *v);
   /* y (B, T, H, E) = softmax(q k^T / sqrt(E)) v for each head; qkv (B, T, 3, H, E) holds queries, keys, values. row
-   * (B, H, T, 2), kept for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
+   * (B, H, T, 2), saved for backward: the largest scaled score m, and 1 / sum of exp(score - m). */
   void (*attention_forward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv, float *y,
                             float *row);
   void (*attention_backward)(struct trm_device *device, const struct trm_attention *shape, const float *qkv,
                              const float *row, const float *dy, float *dqkv);
   /* Rotary positions (Su et al. 2021) on the queries and keys of x (B, T, 3, H, E), in place: values j and j + E/2 of a
-   * head, E even, turn by the angle t * base^(-2j/E). back: by minus that, which is the gradient. */
+   * head, E even, are rotated by the angle t * base^(-2j/E); inverse: by minus that, which is the gradient. */
   void (*rotary)(struct trm_device *device, const struct trm_attention *shape, float base, bool inverse, float *x);
   /* y (R, F) = silu(a) * b of x (R, 2, F), a first; silu(a) = a * sigmoid(a). dx (R, 2, F) */
   void (*swiglu_forward)(struct trm_device *device, const float *x, float *y, size_t r, size_t f);
   void (*swiglu_backward)(struct trm_device *device, const float *x, const float *dy, float *dx, size_t r, size_t f);
 
-  /* -- images, (B, C, H, W) and (B, N, OH, OW). No array may be another. */
+  /* -- images, (B, C, H, W) and (B, N, OH, OW). Arrays may not overlap. */
   /* y = x * w + bias; w (N, C / G, KH, KW), bias (N) or NULL */
   void (*conv2d_forward)(struct trm_device *device, const struct trm_conv2d *conv, const float *x, const float *w,
                          const float *bias, float *y, size_t b);
   void (*conv2d_backward_data)(struct trm_device *device, const struct trm_conv2d *conv, const float *dy,
                                const float *w, float *dx, size_t b);
-  /* dw = beta * dw + .., db (N) likewise (NULL: not wanted); beta is 0 or 1 */
+  /* dw = beta * dw + .., db (N) likewise (NULL: not computed); beta is 0 or 1 */
   void (*conv2d_backward_weights)(struct trm_device *device, const struct trm_conv2d *conv, const float *x,
                                   const float *dy, float beta, float *dw, float *db, size_t b);
-  /* Of `planes` = B * C planes. at (planes, OH, OW): which element of its plane is the largest, the first of equal
-   * ones; NaN is larger than all. Padding is never chosen: pad < kernel. */
+  /* planes = B * C. argmax (planes, OH, OW): index in its plane of the largest element, the first of equal ones; NaN is
+   * larger than all. Padding is never chosen: pad < kernel. */
   void (*max_pool_forward)(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
                            int32_t *argmax, size_t planes);
   void (*max_pool_backward)(struct trm_device *device, const struct trm_window2d *win, const float *dy,
                             const int32_t *argmax, float *dx, size_t planes);
-  /* The mean over the whole window, padding counted as zeros. */
+  /* The mean over the window; padding counts as zeros. */
   void (*avg_pool_forward)(struct trm_device *device, const struct trm_window2d *win, const float *x, float *y,
                            size_t planes);
   void (*avg_pool_backward)(struct trm_device *device, const struct trm_window2d *win, const float *dy, float *dx,
@@ -258,8 +258,8 @@ struct trm_device_ops {
                               const float *mean, const float *square, const float *w, const float *dy,
                               const float *sums, float *dx, size_t b);
 
-  /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not wanted), and the
-   * gradient dz (B, C) = scale * d loss / dz (NULL: not wanted; dz may equal z). */
+  /* -- losses. z (B, C) scores. Each writes per row: loss (B), correct (B) in {0, 1} (NULL: not computed), and
+   * the gradient dz (B, C) = scale * d loss / dz (NULL: not computed; dz may equal z). */
   /* smoothing s in [0, 1): the target has weight 1 - s, and s is spread over all classes (Szegedy et al. 2016). A row
    * whose target is TRM_IGNORE_INDEX has loss 0, gradient 0 and correct -1. */
   void (*softmax_cross_entropy)(struct trm_device *device, const float *z, const int32_t *target, float scale,

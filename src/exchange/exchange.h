@@ -1,5 +1,5 @@
 /* The exchange: files of other programs that hold a model. One function a format and direction; none is collective.
- * Weights are whole flat arrays of the host, in the model's order (nn/model.h). */
+ * Weights are full flat arrays on the host, in the model's order (nn/model.h). */
 #ifndef TRM_EXCHANGE_H
 #define TRM_EXCHANGE_H
 

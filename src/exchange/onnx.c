@@ -14,10 +14,10 @@
 
 #ifdef TRM_ONNX
 
-#define ONNX_IR 8                       /* the file format's version that came with operator set 17 */
-#define ONNX_LIMIT ((size_t)2000 << 20) /* bytes of weights that are sure to fit into a message of 2 GiB */
+#define ONNX_IR 8                       /* version of the file format with operator set 17 */
+#define ONNX_LIMIT ((size_t)2000 << 20) /* bytes of weights that fit into a message of 2 GiB */
 
-/* protobuf-c's sink */
+/* A buffer of protobuf-c that writes to a stream. */
 struct sink {
   ProtobufCBuffer base;
   FILE *stream;

@@ -1,4 +1,4 @@
-/* A model's graph (nn/graph.h) as an ONNX message. All its parts are blocks that are released together. */
+/* A model's graph (nn/graph.h) as an ONNX message. All its memory is released together. */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -15,21 +15,21 @@
 #include "core/status.h"
 #include "nn/graph.h"
 
-/* Growing lists double. */
+/* A list that doubles when it is full. */
 struct list {
   void **item;
   size_t count, capacity;
 };
 
 struct onnx_graph {
-  struct trm_graph graph; /* first: the layers' view */
+  struct trm_graph graph; /* first member: the layers' view */
   const struct trm_model *model;
   const float *host_w;
   struct list blocks;
   struct list names;        /* of the values, by number */
   struct list nodes, initializers;
   struct list constant;     /* per value: its tensor if it is a constant, else NULL */
-  int *parameter;           /* per parameter: its value + 1, 0: not drawn yet */
+  int *parameter;           /* per parameter: its value + 1; 0: not added yet */
   Onnx__GraphProto message;
 };
 
@@ -207,7 +207,7 @@ static const struct trm_graph_ops onnx_graph_ops = {
 
 /* -- the whole */
 
-/* What goes in or comes out: (batch, shape). */
+/* Describes an input or output: (batch, shape). */
 static Onnx__ValueInfoProto **onnx_graph_value_info(struct onnx_graph *g, char *name, Onnx__TensorProto__DataType type,
                                                     const struct trm_shape *shape)
 {
@@ -271,7 +271,7 @@ int onnx_graph_build(struct onnx_graph *g)
   message->input = onnx_graph_value_info(
     g, name, spec->tokens ? ONNX__TENSOR_PROTO__DATA_TYPE__INT64 : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, &spec->shape);
   message->n_input = 1;
-  /* the scores under their own name, wherever they are made and read */
+  /* the scores get a name of their own; all nodes refer to it by this text */
   strcpy(g->names.item[scores], "scores");
   message->output = onnx_graph_value_info(g, g->names.item[scores], ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
                                           &g->model->layer[g->model->layers - 1].out);

@@ -10,7 +10,7 @@
 #include "exchange/exchange.h"
 #include "nn/param_names.h"
 
-/* to (columns, rows) = the transpose of from (rows, columns) */
+/* Sets to (columns, rows) to the transpose of from (rows, columns). */
 static void safetensors_transpose(const float *from, float *to, size_t rows, size_t columns)
 {
   for (size_t i = 0; i < rows; i++)
@@ -18,7 +18,7 @@ static void safetensors_transpose(const float *from, float *to, size_t rows, siz
       to[j * rows + i] = from[i * columns + j];
 }
 
-/* A parameter's shape in the file. */
+/* Returns a parameter's shape in the file. */
 static struct trm_shape safetensors_stored_shape(const struct trm_parameter *parameter,
                                                  const struct trm_param_name *name)
 {
@@ -130,7 +130,7 @@ static char *safetensors_header_text(const struct trm_model *model, const struct
   trm_json_open(&json, stream);
   trm_json_object(&json, NULL);
   trm_json_object(&json, "__metadata__");
-  trm_json_text(&json, "format", "pt"); /* what readers of PyTorch weights ask for */
+  trm_json_text(&json, "format", "pt"); /* expected by readers of PyTorch weights */
   trm_json_text(&json, "model", model->text);
   trm_json_end(&json);
   int64_t at = 0;

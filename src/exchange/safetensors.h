@@ -3,8 +3,8 @@
  *   8 bytes    N, the length of the header, little-endian
  *   N bytes    the header, JSON: {"NAME": {"dtype": "F32", "shape": [2, 3], "data_offsets": [BEGIN, END]}, ...,
  *              "__metadata__": {"KEY": "TEXT", ...}}
- *   the rest   the tensors, row-major, little-endian; the offsets count from here. No byte belongs to two of them, none
- *              to nobody. */
+ *   the rest   the tensors, row-major, little-endian; the offsets count from here. Each byte belongs to exactly one
+ *              tensor. */
 #ifndef TRM_EXCHANGE_SAFETENSORS_H
 #define TRM_EXCHANGE_SAFETENSORS_H
 
@@ -19,12 +19,12 @@
 enum safetensors_type { SAFETENSORS_F32, SAFETENSORS_F64, SAFETENSORS_F16, SAFETENSORS_BF16, SAFETENSORS_OTHER };
 
 struct safetensors_tensor {
-  const char *name; /* belongs to the header's tree */
+  const char *name; /* owned by the header's tree */
   enum safetensors_type type;
   const char *type_name;
   int dims;
   uint64_t size[SAFETENSORS_MAX_DIMS];
-  uint64_t count, begin, end; /* elements; bytes from the begin of the data */
+  uint64_t count, begin, end; /* elements; bytes from the start of the data */
 };
 
 struct safetensors {
@@ -40,9 +40,9 @@ struct safetensors {
  * case. */
 int safetensors_open(struct safetensors *file, const char *path);
 void safetensors_close(struct safetensors *file);
-/* The tensor's values as floats, values (tensor->count), which must be finite. Not for SAFETENSORS_OTHER. */
+/* Reads the tensor as floats into values (tensor->count); they must be finite. Not for SAFETENSORS_OTHER. */
 int safetensors_read_values(struct safetensors *file, const struct safetensors_tensor *tensor, float *values);
-const char *safetensors_shape_text(const struct safetensors_tensor *tensor); /* "(2, 3)"; thread-local buffer */
+const char *safetensors_shape_text(const struct safetensors_tensor *tensor); /* "(2, 3)"; trm_context_text */
 
 int safetensors_write(const char *path, const struct trm_model *model, const float *host_w);
 

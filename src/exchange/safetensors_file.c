@@ -1,4 +1,4 @@
-/* The file itself: the header read and believed in nothing, the values of its tensors as floats. */
+/* Safetensors files: the header, which is checked in full, and the values of tensors as floats. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -92,7 +92,7 @@ static int st_by_name(const void *a, const void *b)
   return strcmp(((const struct safetensors_tensor *)a)->name, ((const struct safetensors_tensor *)b)->name);
 }
 
-/* Every byte belongs to one tensor, and no two have one name. */
+/* Checks that every byte belongs to one tensor, and that names differ. */
 static int st_check_tensors(const struct safetensors *file, uint64_t data_bytes)
 {
   struct safetensors_tensor *t = file->tensor;

@@ -16,7 +16,7 @@ struct trm_shape {
                                 take each position's */
 };
 size_t trm_shape_count(const struct trm_shape *shape); /* elements of one sample */
-const char *trm_shape_text(const struct trm_shape *shape); /* "(1, 28, 28)"; one of 8 thread-local buffers in turn */
+const char *trm_shape_text(const struct trm_shape *shape); /* "(1, 28, 28)"; trm_context_text */
 
 enum trm_target_kind { TRM_TARGET_CLASS, TRM_TARGET_VALUE };
 

@@ -258,7 +258,7 @@ void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t ba
 struct trm_cost trm_layer_cost(const struct trm_layer *layer);
 /* A cost slot for layers that move or rename values only: 0. */
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer);
-/* "layer 3 (linear)": for messages; thread-local buffer. */
+/* "layer 3 (linear)": for messages; trm_context_text. */
 const char *trm_layer_text(const struct trm_layer *layer);
 /* The vectors that a layer reads in this pass: of sequences each position, R = B T of D values; otherwise R = B whole
  * rows. */

@@ -175,6 +175,7 @@ static const struct trm_loss loss_softmax_cross_entropy = {
   .check = loss_softmax_check,
   .run = loss_softmax_run,
   .run_sharded = loss_softmax_run_sharded,
+  .smooths = true,
   .counts_correct = true,
 };
 

@@ -21,6 +21,7 @@ struct trm_loss {
   void (*run_sharded)(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocab_shard *v, size_t r,
                       const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
                       float *scratch, float *host);
+  bool smooths;        /* smoothing may be above 0 */
   bool counts_correct; /* accuracy means something */
   bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
 };

@@ -84,6 +84,7 @@ struct trm_loss_sums {
   double rows;
   double stop_requests; /* ranks that got a signal to stop */
 };
+enum { TRM_LOSS_SUMS = sizeof(struct trm_loss_sums) / sizeof(double) }; /* sent and summed as so many TRM_DOUBLE */
 
 /* Reads the text, infers every shape. loss_name "auto": by the targets (nn/loss.h). Errors name the layer and both
  * shapes; after an error there is nothing to free. Takes no large memory. */

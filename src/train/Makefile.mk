@@ -2,6 +2,7 @@
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/train/pipeline.h \
+	src/train/compatibility.c \
 	src/train/pipeline_schedule.c \
 	src/train/pipeline_schedule.h \
 	src/train/budget.c \
@@ -27,6 +28,7 @@ libtrireme_la_SOURCES += \
 	src/train/stages.c \
 	src/train/stages.h \
 	src/train/step.c \
+	src/train/strategy.c \
 	src/train/stop.c \
 	src/train/stop.h \
 	src/train/train.c \
@@ -35,8 +37,10 @@ libtrireme_la_SOURCES += \
 	src/train/trainer.h
 traininclude_HEADERS += \
 	src/train/checkpoint.h \
+	src/train/compatibility.h \
 	src/train/dataset.h \
 	src/train/grid.h \
+	src/train/row_trainer.h \
 	src/train/staleness.h \
 	src/train/strategy.h \
 	src/train/train.h

@@ -66,7 +66,7 @@ static const struct trainer_mode mode_workers_on_rows = {
 const struct trainer_mode *trainer_choose_mode(const struct trainer *t)
 {
   if (t->strategy.ops->next_batch)
-    return t->strategy.trains_rows ? &mode_workers_on_rows : &mode_workers;
+    return t->rows.row ? &mode_workers_on_rows : &mode_workers;
   if (t->grid->size[TRM_AXIS_PIPELINE] > 1)
     return trm_schedule_flushes(&t->stages.pipeline.schedule) ? &mode_pipeline : &mode_pipeline_without_flush;
   return t->options->run.lanes > 0 ? &mode_lanes : &mode_plain;

@@ -17,9 +17,6 @@ int trm_schedule_create(struct trm_schedule *schedule, enum trm_schedule_name na
   if (interleaved && (chunks < 2 || chunks > TRM_MAX_CHUNKS))
     return trm_error(TRM_USAGE, "parallel.chunks: the interleaved schedule takes 2 to %d chunks a stage, not %d",
                      TRM_MAX_CHUNKS, chunks);
-  if (name == TRM_PIPEDREAM && micros != 1)
-    return trm_error(TRM_USAGE, "parallel.schedule: pipedream updates after every micro-batch, so each is a batch: "
-                     "train.accumulate must be 1, not %d (2bw accumulates)", micros);
   if (name == TRM_2BW && micros < stages - 1)
     return trm_error(TRM_USAGE, "parallel.schedule: 2bw has two versions of the weights, which are enough for %d "
                      "stages if train.accumulate is at least %d; it is %d", stages, stages - 1, micros);

@@ -37,10 +37,13 @@ static int rows_get(struct trainer *t, size_t low, size_t high)
   return TRM_OK;
 }
 
+/* Collective. The fraction of the rows that have each feature. */
 static int rows_count_features(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
+  const size_t features = rows->linear.features;
   size_t low, high;
+  rows->feature_frequency = trm_alloc(features * sizeof *rows->feature_frequency, "counts of features");
   trm_interval(t->data->rows, (size_t)t->comm->size, (size_t)t->comm->rank, &low, &high);
   for (size_t end; low < high; low = end) {
     end = high - low < ROWS_AT_ONCE ? high : low + ROWS_AT_ONCE;
@@ -49,6 +52,10 @@ static int rows_count_features(struct trainer *t)
       for (size_t e = 0; e < rows->row[i].entries; e++)
         rows->feature_frequency[rows->row[i].columns[e]]++;
   }
+  t->comm->ops->allreduce(t->comm, rows->feature_frequency, features, TRM_FLOAT, TRM_SUM);
+  for (size_t j = 0; j < features; j++)
+    rows->feature_frequency[j] /= (float)t->data->rows;
+  rows->linear.feature_frequency = rows->feature_frequency;
   return TRM_OK;
 }
 
@@ -56,23 +63,16 @@ int trainer_rows_setup(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
   /* larger than the memory, rows come in the order of the epoch alone: they cannot be counted before */
-  if (!t->strategy.ops->train_rows || !rows_describe_linear(t, &rows->linear) ||
+  if (!t->strategy.row_trainer || !rows_describe_linear(t, &rows->linear) ||
       (t->optimizer.update.l2 > 0 && t->data->streamed))
     return TRM_OK;
   const size_t max_rows =
     (size_t)t->options->train.batch > ROWS_AT_ONCE ? (size_t)t->options->train.batch : ROWS_AT_ONCE;
   rows->row = trm_alloc(max_rows * sizeof *rows->row, "rows of a batch");
   rows->target = trm_alloc(max_rows * sizeof *rows->target, "rows of a batch");
-  t->strategy.linear = &rows->linear;
-  if (!(t->optimizer.update.l2 > 0))
-    return TRM_OK;
-  const size_t features = rows->linear.features;
-  rows->feature_frequency = trm_alloc(features * sizeof *rows->feature_frequency, "counts of features");
-  TRM_CHECK(trm_agree(t->comm, rows_count_features(t)));
-  t->comm->ops->allreduce(t->comm, rows->feature_frequency, features, TRM_FLOAT, TRM_SUM);
-  for (size_t j = 0; j < features; j++)
-    rows->feature_frequency[j] /= (float)t->data->rows;
-  rows->linear.feature_frequency = rows->feature_frequency;
+  if (t->optimizer.update.l2 > 0)
+    TRM_CHECK(trm_agree(t->comm, rows_count_features(t)));
+  t->strategy.row_trainer->begin(&t->strategy, &rows->linear);
   return TRM_OK;
 }
 
@@ -81,7 +81,7 @@ int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, str
   size_t from, to;
   trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
   TRM_CHECK(rows_get(t, batch->low + from, batch->low + to));
-  return t->strategy.ops->train_rows(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, batch->rate, sums);
+  return t->strategy.row_trainer->train(&t->strategy, t->rows.row, t->rows.target, t->batch.rows, batch->rate, sums);
 }
 
 void trainer_rows_free(struct trainer *t)

@@ -63,22 +63,20 @@ static bool stages_has_previous_weights(const struct trainer *t)
 
 /* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its
  * name. */
-static void stages_create_previous_weights(struct trainer *t)
+static int stages_create_previous_weights(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   const int parameters = trm_model_parameter_count(&t->model);
   if (!stages_has_previous_weights(t) || t->grid->coord[TRM_AXIS_DATA] > 0)
-    return;
+    return TRM_OK;
   s->previous_weights =
     trm_alloc(t->model.parameters * sizeof *s->previous_weights, "the version of the weights before");
   snprintf(s->previous_weights_name, sizeof s->previous_weights_name, "before: parameters %d-%d slice %d of %d",
            parameters ? trm_model_parameter(&t->model, 0)->number : 0,
            parameters ? trm_model_parameter(&t->model, parameters - 1)->number : 0, t->grid->coord[TRM_AXIS_TENSOR],
            t->grid->size[TRM_AXIS_TENSOR]);
-  t->strategy.local_state[t->strategy.local_states++] =
-    (struct trm_local_state){.name = s->previous_weights_name,
-                             .data = s->previous_weights,
-                             .bytes = t->model.parameters * sizeof *s->previous_weights};
+  return trm_strategy_keep(&t->strategy, s->previous_weights_name, s->previous_weights,
+                           t->model.parameters * sizeof *s->previous_weights);
 }
 
 int trainer_stages_save_local_state(struct trainer *t)
@@ -117,21 +115,17 @@ int trainer_stages_resume(struct trainer *t)
 int trainer_stages_create(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
-  if (!trm_schedule_flushes(&s->pipeline.schedule) && t->strategy.provider)
-    return trm_error(TRM_USAGE, "parallel.schedule: pipedream and 2bw have versions of whole weights, which "
-                     "parallel.zero divides: they do not go together");
   s->pipeline.ops = t->modules->pipeline;
   s->pipeline.comm = t->grid->axis[TRM_AXIS_PIPELINE];
   s->pipeline.model = &t->model;
   s->pipeline.stash = t->options->parallel.stash;
   TRM_CHECK(s->pipeline.ops->create(&s->pipeline));
   t->slots = s->pipeline.slots;
-  stages_create_previous_weights(t);
   s->batch = trm_alloc((size_t)t->slots * sizeof *s->batch, "batches");
   s->device_batch = trm_alloc((size_t)t->slots * sizeof *s->device_batch, "batches");
   for (int slot = 0; slot < t->slots; slot++)
     trm_device_batch_create(&s->device_batch[slot], t->modules->device, &t->model);
-  return TRM_OK;
+  return stages_create_previous_weights(t);
 }
 
 void trainer_stages_free(struct trainer *t)

@@ -37,22 +37,34 @@ struct trm_local_state {
   size_t bytes;
 };
 
-/* A model that is one layer with one score over sparse rows, under a loss of margins: methods may compute it
- * themselves. */
-struct trm_linear {
-  enum trm_margin loss;
-  size_t features, weights, bias; /* the parameters begin there in the flat arrays; bias SIZE_MAX: none */
-  const float *feature_frequency;             /* (features) part of the rows that have each feature; NULL: optim.l2 is 0 */
+struct trm_row_trainer; /* row_trainer.h */
+
+/* What an asynchronous method can honor. Options that it cannot are refused (compatibility.c). */
+enum trm_strategy_takes {
+  TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
+  TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that only keep the shared state */
+  TRM_TAKES_GROUPS = 4,     /* strategy.groups: workers of several ranks */
+  TRM_TAKES_STALE_RATE = 8, /* strategy.rate=staleness */
+  TRM_TAKES_CLIP = 16,      /* optim.clip */
+  TRM_TAKES_AVERAGE = 32,   /* optim.ema */
+  TRM_TAKES_STATES = 64,    /* update rules with states */
+  TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
+  TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights of a batch rest until it is done */
+  TRM_TAKES_ALL = 511
 };
 
 struct trm_strategy_ops {
   const char *name; /* strategy.name */
   const char *help; /* one line */
+  unsigned takes;   /* asynchronous: the options that the method honors, of enum trm_strategy_takes */
+  bool sharded;     /* no rank has whole arrays: w and g are NULL, and passes use the parameter provider */
   bool lockstep;    /* all ranks compute the parts of one batch at the same time, so passes may reduce among them */
   /* Asynchronous methods: the next batch, among those numbered below `end`, that this rank works on; false: none is
    * left for it, or the run is to stop (strategy->halt). Ranks that serve others do so in here. NULL: synchronous. */
   bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
+  /* Collective. The row to run in place of this one, by the fields that are set before create. NULL: this row. */
+  const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
   /* Collective. Takes the arrays (elements = strategy->elements), sets w and g, index and parts. */
   int (*create)(struct trm_strategy *strategy);
   /* Before the forward pass of a step; NULL: nothing to do. */
@@ -61,10 +73,6 @@ struct trm_strategy_ops {
    * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the
    * strategy waits for step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
-  /* In place of forward, gradient and grad_ready where takes_rows: changes w by this rank's part of the batch as it
-   * goes. target (rows) -1, +1. tally: the sums over the rows. */
-  int (*train_rows)(struct trm_strategy *strategy, const struct trm_sparse_row *row, const float *target, size_t rows,
-                    double rate, struct trm_loss_sums *sums);
   /* Combines, updates. tally: in, this rank's sums. If the loss is not finite nothing is updated and TRM_FAILED is
    * returned. Synchronous methods: collective; on return w is the next version, tally has the sums over the global
    * batch, and a failure is every rank's. */
@@ -96,16 +104,19 @@ struct trm_strategy {
   struct trm_comm *comm;       /* the data axis */
   struct trm_device *device;
   const struct trm_optimizer *optimizer;
-  const struct trm_options *options;
+  const struct trm_strategy_options *options;  /* of the section `strategy` */
+  const struct trm_parallel_options *parallel; /* sharing, sharding, buckets, offloading */
+  uint64_t seed;               /* run.seed */
+  int64_t lanes;               /* run.lanes: sums over the ranks are added in one fixed tree; 0: off */
+  double momentum;             /* optim.momentum as given: the optimizer has its rule's default in place of 0 */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
-  const struct trm_linear *linear; /* the model is such a one; NULL: it is not */
   struct trm_comm *norm_comm;  /* the ranks that together hold one copy of the model, this one's part included: norms
                                   are of the whole. NULL: this rank's arrays are the model */
   struct trm_comm *ratio_comm; /* those among them that divide the same tensors. NULL: nobody does */
   /* set by create */
-  bool trains_rows;             /* batches go to learn */
+  const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows itself; NULL: cannot */
   const struct trm_param_provider
     *provider; /* no rank has w and g whole, both are NULL: the model is bound without them, and the
                                   holder goes into every pass, of training and of evaluation (nn/layer.h). NULL: w, g */
@@ -122,6 +133,16 @@ struct trm_strategy {
   bool halt;                   /* this rank wants the run to stop: no rank gets another batch */
   void *impl;
 };
+
+/* Sets the fields that come from options, which outlive the strategy. */
+void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options);
+/* Collective. The row that runs: slot select. */
+const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy);
+/* Collective. Selects the row, and creates the strategy: strategy->ops is then the row that runs. */
+int trm_strategy_create(struct trm_strategy *strategy);
+/* Adds to what a checkpoint keeps of this rank. name and data outlive the strategy. TRM_FAILED: there are
+ * TRM_MAX_LOCAL_STATES already. */
+int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes);
 
 TRM_END_DECLS
 #endif

@@ -6,6 +6,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "core/trace.h"
+#include "train/compatibility.h"
 #include "train/stop.h"
 #include "train/trainer.h"
 
@@ -34,34 +35,20 @@ static size_t train_max_rows(const struct trainer *t)
   return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
-/* What only whole models on each rank can do. */
-static int train_check_layout(const struct trainer *t)
+/* Refuses what cannot be combined, as far as the run is known by now. */
+static int train_check_combinations(const struct trainer *t)
 {
-  const struct trm_options *o = t->options;
-  if (t->grid->model->size > 1 && t->modules->strategy->next_batch)
-    return trm_error(TRM_USAGE,
-                     "strategy.name: %s exchanges whole models: parallel.pipeline and parallel.tensor must "
-                     "be 1",
-                     t->modules->strategy->name);
-  if (t->modules->strategy->next_batch && o->parallel.zero > 0)
-    return trm_error(TRM_USAGE, "parallel.zero divides what all ranks update together: strategy.name=%s has no such",
-                     t->modules->strategy->name);
-  if (t->modules->strategy->next_batch && o->parallel.offload[0] != '\0')
-    return trm_error(TRM_USAGE, "parallel.offload: strategy.name=%s keeps its states in memory",
-                     t->modules->strategy->name);
-  if (strcmp(o->parallel.recompute, "none") != 0 &&
-      (strcmp(t->modules->strategy->name, "hogwild") == 0 ||
-       (o->parallel.schedule == TRM_PIPEDREAM && !o->parallel.stash && t->grid->size[TRM_AXIS_PIPELINE] > 1)))
-    return trm_error(TRM_USAGE, "parallel.recompute: the weights change between the two forward passes of a batch");
-  const enum trm_schedule_name schedule = o->parallel.schedule;
-  if (t->grid->size[TRM_AXIS_PIPELINE] > 1 && o->parallel.zero > 0 &&
-      (schedule == TRM_2BW || schedule == TRM_PIPEDREAM))
-    return trm_error(TRM_USAGE, "parallel.zero: schedule %s keeps versions of whole weights",
-                     trm_choice_text("parallel.schedule", schedule));
-  if (o->run.lanes > 0 && t->grid->size[TRM_AXIS_PIPELINE] > 1)
-    return trm_error(TRM_USAGE, "run.lanes: lanes are whole passes, a pipeline divides them: parallel.pipeline must "
-                     "be 1");
-  return TRM_OK;
+  const struct trm_run_facts facts = {
+    .options = t->options,
+    .strategy = t->strategy.ops ? t->strategy.ops : t->modules->strategy,
+    .device = t->modules->device,
+    .loss = t->model.loss,
+    .stages = t->grid->size[TRM_AXIS_PIPELINE],
+    .tensor_ranks = t->grid->size[TRM_AXIS_TENSOR],
+    .streamed = t->data && t->data->streamed,
+    .trains_rows = t->rows.row != NULL,
+  };
+  return trm_compatibility_check(&facts);
 }
 
 static int train_check_options(const struct trm_options *o, const struct trm_grid *grid)
@@ -77,8 +64,6 @@ static int train_check_options(const struct trm_options *o, const struct trm_gri
     if (o->run.lanes % data != 0)
       return trm_error(TRM_USAGE, "run.lanes: %lld lanes cannot be divided among %d ranks", (long long)o->run.lanes,
                        data);
-    if (o->train.accumulate > 1)
-      return trm_error(TRM_USAGE, "run.lanes and train.accumulate exclude each other: lanes divide the batch already");
   }
   return TRM_OK;
 }
@@ -151,18 +136,22 @@ static int train_create_strategy(struct trainer *t)
     .comm = t->grid->axis[TRM_AXIS_DATA],
     .device = t->modules->device,
     .optimizer = &t->optimizer,
-    .options = t->options,
     .elements = t->model.parameters,
     .boundary = t->model.boundary,
     .boundaries = t->model.boundaries,
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
-    .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL,
-  };
-  TRM_CHECK(trainer_rows_setup(t));
-  const int status = t->strategy.ops->create(&t->strategy);
+    .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
+  trm_strategy_set_options(&t->strategy, t->options);
+  t->strategy.ops = trm_strategy_select(&t->strategy);
+  int status = train_check_combinations(t);
+  if (status == TRM_OK)
+    status = t->strategy.ops->create(&t->strategy);
   if (status != TRM_OK)
     t->strategy.ops = NULL; /* nothing to destroy */
-  return status;
+  TRM_CHECK(status);
+  TRM_CHECK(trainer_rows_setup(t));
+  t->mode = trainer_choose_mode(t);
+  return train_check_combinations(t);
 }
 
 static void train_log_setup(const struct trainer *t)
@@ -185,23 +174,16 @@ static int train_set_up(struct trainer *t)
 {
   TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device)));
   TRM_CHECK(train_check_options(t->options, t->grid));
-  TRM_CHECK(train_check_layout(t));
+  TRM_CHECK(train_check_combinations(t));
   TRM_CHECK(train_open_data(t));
   trm_budget_charge_data(&t->budget);
   TRM_CHECK(train_count_steps(t));
   TRM_CHECK(train_create_models(t));
-  if (t->options->train.smoothing > 0 && strcmp(t->model.loss->name, "softmax_cross_entropy") != 0)
-    return trm_error(TRM_USAGE, "train.label_smoothing is for softmax_cross_entropy, the loss is %s",
-                     t->model.loss->name);
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
   TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
   TRM_CHECK(train_create_strategy(t));
-  if (t->data->streamed && t->strategy.ops->next_batch && t->options->strategy.servers > 0)
-    return trm_error(TRM_USAGE, "strategy.servers: %s is larger than data.memory, and its parts wait for every rank: "
-                     "servers would hold them up", t->options->data.file);
-  t->mode = trainer_choose_mode(t);
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
   int status = trm_model_bind_slots(&t->model, t->modules->device, t->strategy.w, t->strategy.g, train_max_rows(t),

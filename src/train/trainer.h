@@ -7,6 +7,7 @@
 #include "train/device_batch.h"
 #include "train/lanes.h"
 #include "train/slowdown.h"
+#include "train/row_trainer.h"
 #include "train/run_dir.h"
 #include "train/stages.h"
 #include "train/train.h"

@@ -146,15 +146,15 @@ void reference_run_open(struct reference_run *run, const struct reference *r, st
                                         .comm = trm_comm_self(),
                                         .device = c->device,
                                         .optimizer = &run->optimizer,
-                                        .options = &run->options,
                                         .elements = model->parameters,
                                         .boundary = model->boundary,
                                         .boundaries = model->boundaries};
+  trm_strategy_set_options(&run->strategy, &run->options);
   struct trm_strategy *s = &run->strategy;
   const float *from[TRM_MAX_STATES] = {nn_case_weights(c)};
   if (run->optimizer.ema > 0)
     from[run->optimizer.states] = from[0];
-  CU_ASSERT_EQUAL_FATAL(s->ops->create(s), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_strategy_create(s), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(s->ops->restore(s, from, 0), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_model_bind(&c->model, c->device, s->w, s->g, c->model.max_rows, true), TRM_OK);
 }

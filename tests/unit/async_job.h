@@ -93,10 +93,10 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                         .comm = comm,
                                         .device = &cpu,
                                         .optimizer = &job->optimizer,
-                                        .options = &job->options,
                                         .elements = c->elements,
                                         .boundary = &job->tensor.end,
                                         .boundaries = 1};
+  trm_strategy_set_options(&job->strategy, &job->options);
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->layout == PAIRS ? 2 : 0), TRM_OK);
 }
 

@@ -35,7 +35,7 @@ static inline int rule_states(enum trm_update_rule rule)
 static inline int strategy_create(struct trm_strategy *strategy, int node_size)
 {
   set_node_size(node_size);
-  const int status = strategy->ops->create(strategy);
+  const int status = trm_strategy_create(strategy);
   set_node_size(0);
   return status;
 }

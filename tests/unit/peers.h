@@ -69,10 +69,10 @@ static inline void job_prepare(struct job *job, const struct setup *c, struct tr
                                         .comm = comm,
                                         .device = &cpu,
                                         .optimizer = &job->optimizer,
-                                        .options = &job->options,
                                         .elements = c->elements,
                                         .boundary = &job->trained,
                                         .boundaries = 1};
+  trm_strategy_set_options(&job->strategy, &job->options);
 }
 
 static inline void job_create(struct job *job, const struct setup *c)

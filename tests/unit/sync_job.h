@@ -88,10 +88,10 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                         .comm = comm,
                                         .device = c->pretends ? &pretend : &cpu,
                                         .optimizer = &job->optimizer,
-                                        .options = &job->options,
                                         .elements = c->elements,
                                         .boundary = job->boundary,
                                         .boundaries = 5};
+  trm_strategy_set_options(&job->strategy, &job->options);
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->node_size), TRM_OK);
 }
 

@@ -178,7 +178,7 @@ static void test_other_models(void)
   CU_ASSERT_EQUAL(read_into(path, "linear 9 | relu | linear 9 | relu | linear 7"), TRM_USAGE);
   CU_ASSERT(error_has("other.h5: ", "layer"));
   CU_ASSERT_EQUAL(read_into(path, "linear 9 bias=no | relu | linear 7"), TRM_USAGE);
-  CU_ASSERT(error_has("other.h5: has weights/layer0.bias", "which the model has not"));
+  CU_ASSERT(error_has("other.h5: has weights/layer0.bias", "which the model does not have"));
   CU_ASSERT_EQUAL(read_into(path, "relu | linear 9 | linear 7"), TRM_USAGE);
   CU_ASSERT(error_has("other.h5: has no weights/layer1.weight", "which the model has"));
   checkpoint_drop(&c);

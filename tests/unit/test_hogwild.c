@@ -5,6 +5,7 @@
 
 #include "method.h"
 #include "mpi/async/weight_copy.h"
+#include "train/row_trainer.h"
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS };
 enum { ELEMENTS = 5000, TRAINED = 4800 };
@@ -20,7 +21,7 @@ struct job {
 };
 
 static int job_create(struct job *job, enum layout layout, enum trm_assignment assignment, float l2,
-                      const struct trm_linear *linear, struct trm_comm *comm)
+                      struct trm_comm *comm)
 {
   memset(job, 0, sizeof *job);
   job->options.parallel.share = layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;
@@ -34,8 +35,9 @@ static int job_create(struct job *job, enum layout layout, enum trm_assignment a
   job->optimizer = (struct trm_optimizer){
     .update = {.rule = TRM_UPDATE_SGD, .l2 = l2}, .tensor = &job->tensor, .tensors = 1};
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("hogwild"), .comm = comm, .device = &cpu,
-                                        .optimizer = &job->optimizer, .options = &job->options, .elements = ELEMENTS,
-                                        .boundary = &job->trained, .boundaries = 1, .linear = linear};
+                                        .optimizer = &job->optimizer, .elements = ELEMENTS,
+                                        .boundary = &job->trained, .boundaries = 1};
+  trm_strategy_set_options(&job->strategy, &job->options);
   return strategy_create(&job->strategy, layout == PAIRS ? 2 : 0);
 }
 
@@ -74,7 +76,7 @@ static void check_serial(void)
   float *w = trm_alloc(ELEMENTS * sizeof *w, "test"), *g = trm_alloc(ELEMENTS * sizeof *g, "test");
   for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
     struct job job;
-    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.01f, NULL, trm_comm_self()), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.01f, trm_comm_self()), TRM_OK);
     strategy_restore_initial(&job.strategy, initial);
     CU_ASSERT_EQUAL(work(&job, 30, 0.1), 30);
     for (size_t i = 0; i < ELEMENTS; i++)
@@ -109,7 +111,7 @@ static void check_several(enum layout layout, enum trm_assignment assignment)
   struct job job;
   const uint64_t batches = 40;
   const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
-  CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, assignment, 0, NULL, world), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, assignment, 0, world), TRM_OK);
   strategy_restore_initial(&job.strategy, initial);
   uint64_t mine = work(&job, 15, 0.5);
   mine += work(&job, batches, 0.5);
@@ -267,14 +269,15 @@ static void test_rows(void)
       w[i] = initial(i);
     const struct trm_sparse_sgd how = {.loss = TRM_MARGIN_LOGISTIC, .rate = 0.5f, .update_rows = 3, .shrink = shrink};
     cpu.ops->sparse_sgd(&cpu, &how, row, target, w + 64, w + 16, &sums, ROWS);
-    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.25f, &linear, world), TRM_OK);
-    CU_ASSERT_TRUE(job.strategy.trains_rows);
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.25f, world), TRM_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(job.strategy.row_trainer);
+    job.strategy.row_trainer->begin(&job.strategy, &linear);
     strategy_restore_initial(&job.strategy, initial);
     uint64_t batch;
     while (job.strategy.ops->next_batch(&job.strategy, 1, &batch)) {
       struct trm_loss_sums tally = {0};
       CU_ASSERT_EQUAL(job.strategy.ops->before_forward(&job.strategy), TRM_OK);
-      CU_ASSERT_EQUAL(job.strategy.ops->train_rows(&job.strategy, row, target, ROWS, 0.5, &tally), TRM_OK);
+      CU_ASSERT_EQUAL(job.strategy.row_trainer->train(&job.strategy, row, target, ROWS, 0.5, &tally), TRM_OK);
       CU_ASSERT(tally.loss == sums.loss && tally.correct == sums.correct && tally.rows == ROWS);
       CU_ASSERT_EQUAL(job.strategy.ops->step(&job.strategy, 0.5, &tally), TRM_OK);
     }
@@ -290,16 +293,6 @@ static void test_rows(void)
   }
 }
 
-static void test_refused(void)
-{
-  struct trm_optimizer optimizer = {.update = {.rule = TRM_UPDATE_MOMENTUM}, .states = 1};
-  struct trm_options options = {.parallel = {.share = TRM_SHARE_NODE}};
-  struct trm_strategy strategy = {.ops = trm_strategy_find("hogwild"), .comm = world, .device = &cpu,
-                                  .optimizer = &optimizer, .options = &options, .elements = 10};
-  CU_ASSERT_EQUAL(strategy.ops->create(&strategy), TRM_USAGE);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "optim.momentum"));
-}
-
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -309,7 +302,6 @@ int main(int argc, char **argv)
     {"copies merged in turn", test_merging},
     {"copies merged at the same time", test_gates},
     {"sparse rows of a linear model", test_rows},
-    {"rules with states are refused", test_refused},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "hogwild", tests);

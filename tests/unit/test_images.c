@@ -178,7 +178,7 @@ static void test_mnist(void)
 
   struct trm_import_request named = plain;
   named.names = "a,b";
-  import_fails("mnist", "im lab", &named, "2 class names were given, the rows have 10 classes");
+  import_fails("mnist", "im lab", &named, "--names: gives 2 names, but the rows have 10 classes");
   named.names = "a,b,c,d,e,f,g,h,i,j j";
   CU_ASSERT_EQUAL_FATAL(import_run("mnist", "im lab", named), TRM_OK);
   struct split split;

@@ -190,6 +190,17 @@ static void test_name(void)
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 0 keeps \"a name"));
 }
 
+static void test_too_many(void)
+{
+  const struct trm_strategy_ops ops = {.name = "hoarder"};
+  struct trm_strategy strategy = {.ops = &ops};
+  for (int i = 0; i < TRM_MAX_LOCAL_STATES; i++)
+    CU_ASSERT_EQUAL(trm_strategy_keep(&strategy, "array", &clock_word, sizeof clock_word), TRM_OK);
+  CU_ASSERT_EQUAL(trm_strategy_keep(&strategy, "one more", &clock_word, sizeof clock_word), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "hoarder"));
+  CU_ASSERT_EQUAL(strategy.local_states, TRM_MAX_LOCAL_STATES);
+}
+
 static void test_folder(void)
 {
   const struct trm_input_spec spec = {.shape = {.dims = 1, .size = {20}}, .target = TRM_TARGET_CLASS, .classes = 7};
@@ -213,6 +224,7 @@ int main(int argc, char **argv)
     {"disk full", test_disk_full},
     {"damaged", test_damaged},
     {"too long a name", test_name},
+    {"too many", test_too_many},
     {"the folder is removed", test_removed},
     CU_TEST_INFO_NULL,
   };

@@ -1,5 +1,4 @@
-/* The planner's parts: figures of the machine, memory counted without taking any, times of schedules that have known
- * ones. */
+/* The planner's parts: the machine's figures, the dry run's memory, and times of schedules whose times are known. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -187,7 +186,7 @@ static double step_of(struct fixture *f, const struct trm_layout *layout, struct
   return time.step_s;
 }
 
-/* Times that are known: the bubbles, and cores that stages share. */
+/* Known times: pipeline bubbles, and stages that share cores. */
 static void test_schedules(void)
 {
   struct fixture f;
@@ -198,9 +197,9 @@ static void test_schedules(void)
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
   layout.schedule = TRM_1F1B;
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
-  f.job.cores = 1; /* nobody gains anything */
+  f.job.cores = 1; /* no speedup */
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 4 * 8 * 3.0, 1e-6);
-  f.job.cores = 2; /* stages 0 and 2 on one, 1 and 3 on the other: the second begins when the first has passed on */
+  f.job.cores = 2; /* stages 0 and 2 on one, 1 and 3 on the other: the second begins after the first */
   const double two = step_of(&f, &layout, &memory);
   CU_ASSERT(two > 2 * 8 * 3.0 && two < 4 * 8 * 3.0);
   f.job.cores = 4;
@@ -238,7 +237,7 @@ static void test_memory(void)
   CU_ASSERT_EQUAL(sharded.part[TRM_LAYOUT_PARAMETERS], flat / 4);
   CU_ASSERT_EQUAL(sharded.part[TRM_LAYOUT_GRADIENTS], flat / 4);
   CU_ASSERT_EQUAL(sharded.part[TRM_LAYOUT_STATES], 2 * flat / 4);
-  CU_ASSERT(sharded.part[TRM_LAYOUT_BUFFERS] >= flat / 4); /* units on their way */
+  CU_ASSERT(sharded.part[TRM_LAYOUT_BUFFERS] >= flat / 4); /* gathered units */
   CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.offload", "somewhere"), TRM_OK);
   step_of(&f, &layout, &less);
   CU_ASSERT_EQUAL(less.part[TRM_LAYOUT_STATES], 0);
@@ -300,7 +299,7 @@ static void test_traffic(void)
   close_all(&f);
 }
 
-/* A table of 64 words that the first and the last stage have, both: each gets the other's gradient of it. */
+/* Tied weights: a table of 64 tokens in the first and the last stage; each receives the other's gradient. */
 static void test_tied(void)
 {
   struct fixture f;
@@ -327,7 +326,7 @@ static void test_impossible(void)
   close_all(&f);
 }
 
-/* How the ranks of the data axis lie on nodes. */
+/* Ranks of the data axis on nodes. */
 static void test_nodes(void)
 {
   struct fixture f;

@@ -225,7 +225,6 @@ static void test_refused(void)
 {
   refused(TRM_INTERLEAVED, 2, 1, 4, "parallel.chunks");
   refused(TRM_INTERLEAVED, 2, TRM_MAX_CHUNKS + 1, 4, "parallel.chunks");
-  refused(TRM_PIPEDREAM, 2, 1, 4, "train.accumulate");
   refused(TRM_2BW, 4, 1, 2, "train.accumulate is at least 3");
 }
 

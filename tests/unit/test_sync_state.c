@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "sync_job.h"
+#include "train/compatibility.h"
 
 /* -- a loss that is not finite */
 
@@ -131,10 +132,10 @@ static void strategy_reset(struct job *job)
                                         .comm = world,
                                         .device = &cpu,
                                         .optimizer = &job->optimizer,
-                                        .options = &job->options,
                                         .elements = job->strategy.elements,
                                         .boundary = job->boundary,
                                         .boundaries = 5};
+  trm_strategy_set_options(&job->strategy, &job->options);
 }
 
 static void test_offload(void)
@@ -166,13 +167,29 @@ static void test_offload(void)
   for (int shared = 0; shared <= has_nodes; shared++) { /* there is no such folder any more */
     job.options.parallel.share = shared ? TRM_SHARE_NODE : TRM_SHARE_NONE;
     strategy_reset(&job);
-    CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
+    CHECK(&file, trm_strategy_create(&job.strategy) == TRM_FAILED);
     CHECK(&file, strstr(trm_error_text(), folder) && strstr(trm_error_text(), "0.2 MiB for optimizer states"));
   }
-  strategy_reset(&job);
-  job.strategy.device = &pretend;
-  CHECK(&file, job.strategy.ops->create(&job.strategy) == TRM_USAGE);
-  CHECK(&file, strstr(trm_error_text(), "parallel.offload") && strstr(trm_error_text(), "pretend"));
+}
+
+/* What a device with memory of its own excludes. */
+static void test_device_memory(void)
+{
+  struct trm_options options;
+  trm_options_default(&options);
+  struct trm_run_facts run = {.options = &options, .strategy = trm_strategy_find("asgd"), .device = &cpu};
+  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_OK);
+  run.device = &pretend;
+  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "an asynchronous method"));
+  run.strategy = trm_strategy_find("sync");
+  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_OK);
+  CU_ASSERT_EQUAL(trm_options_set(&options, "parallel.offload", "."), TRM_OK);
+  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "parallel.offload"));
+  run.device = &cpu;
+  CU_ASSERT_EQUAL(trm_compatibility_check(&run), TRM_OK);
+  trm_options_free(&options);
 }
 
 /* -- shared memory that does not fit */
@@ -187,11 +204,11 @@ static void test_too_large(void)
                                        .comm = world,
                                        .device = &cpu,
                                        .optimizer = &job.optimizer,
-                                       .options = &job.options,
                                        .elements = (size_t)1 << 44};
+  trm_strategy_set_options(&job.strategy, &job.options);
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   if (node->size > 1) { /* one rank takes device memory, whose failure ends the job */
-    CHECK(&c, job.strategy.ops->create(&job.strategy) == TRM_FAILED);
+    CHECK(&c, trm_strategy_create(&job.strategy) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "weights") != NULL);
   } else {
     CU_ASSERT_PTR_NOT_NULL(node);
@@ -205,6 +222,7 @@ int main(int argc, char **argv)
     {"a loss that is not finite", test_not_finite},
     {"checkpoints between layouts", test_resume},
     {"states in a file", test_offload},
+    {"a device with memory of its own", test_device_memory},
     {"more than /dev/shm holds", test_too_large},
     CU_TEST_INFO_NULL,
   };

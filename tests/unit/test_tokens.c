@@ -447,7 +447,7 @@ static void test_open_refuses(void)
     {{.name = (char *)"bytes"}, names, 257, "a vocabulary of bytes has 256 tokens, not 257"},
     {{.name = (char *)"characters"}, pairs, 3, "token 2 has the name of an earlier one"},
     {{.name = (char *)"bpe", .merge = merge, .merges = 1}, names, 256,
-     "merge 0 makes \"ab\", which the vocabulary has not"},
+     "merge 0 makes \"ab\", which is not in the vocabulary"},
     {{.name = (char *)"bpe", .merge = merge, .merges = 2}, names, 257, "merge 1 joins tokens 97 and 300"},
     {{.name = (char *)"bpe", .merge = merge, .merges = 1}, names + 1, 256,
      "has no token \"\xc4\x80\" for the byte 0x00"},

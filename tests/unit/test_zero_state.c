@@ -277,25 +277,6 @@ static void test_chunks(void)
   }
 }
 
-static void test_refused(void)
-{
-  struct trm_options options;
-  trm_options_default(&options);
-  options.run.lanes = 8;
-  options.parallel.zero = 3;
-  struct trm_optimizer optimizer = {0};
-  struct trm_strategy strategy = {.ops = trm_strategy_find("sync"),
-                                  .comm = world,
-                                  .device = &cpu,
-                                  .optimizer = &optimizer,
-                                  .options = &options};
-  if (world->size > 1) {
-    CU_ASSERT_EQUAL(strategy.ops->create(&strategy), TRM_USAGE);
-    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "run.lanes"));
-  }
-  trm_options_free(&options);
-}
-
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -303,7 +284,6 @@ int main(int argc, char **argv)
     {"a loss that is not finite", test_not_finite},
     {"checkpoints between levels", test_resume},
     {"chunks", test_chunks},
-    {"lanes are refused", test_refused},
     CU_TEST_INFO_NULL,
   };
   return method_devices_run(argc, argv, "state of zero", tests);

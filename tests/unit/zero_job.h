@@ -88,10 +88,10 @@ static inline void job_prepare(struct job *job, const struct setup *c, int zero,
                                         .comm = comm,
                                         .device = job->device,
                                         .optimizer = &job->optimizer,
-                                        .options = &job->options,
                                         .elements = job->model.parameters,
                                         .boundary = job->model.boundary,
                                         .boundaries = job->model.boundaries};
+  trm_strategy_set_options(&job->strategy, &job->options);
   if (c->stages && comm != trm_comm_self()) {
     job->strategy.norm_comm = world->ops->split(world, world->rank / c->stages, world->rank);
     for (int t = 0; t < job->model.tensors; t++)

@@ -1,0 +1,170 @@
+#include "train/compatibility.h"
+
+#include <string.h>
+
+#include "core/status.h"
+#include "nn/loss.h"
+#include "train/pipeline_schedule.h"
+
+enum feature {
+  LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
+  ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, TAU, NO_TAU, STALE_RATE, NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE,
+  NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS, MOVING_WEIGHTS, ROWS, STREAMED, SMOOTHING,
+  OTHER_LOSS, PLAN, FEATURES
+};
+
+/* example: arguments that give a run the feature. of_method: strategy.name has it or not. */
+static const struct {
+  const char *name, *example;
+  bool of_method;
+} features[FEATURES] = {
+  [LANES] = {"run.lanes", "--run.lanes=2"},
+  [ACCUMULATE] = {"train.accumulate above 1", "--train.accumulate=2"},
+  [PIPELINE] = {"parallel.pipeline above 1", "--parallel.pipeline=2"},
+  [TENSOR] = {"parallel.tensor above 1", "--parallel.tensor=2"},
+  [NO_FLUSH] = {"parallel.schedule=pipedream or 2bw", "--parallel.pipeline=2 --parallel.schedule=2bw"},
+  [PIPEDREAM] = {"parallel.schedule=pipedream", "--parallel.pipeline=2 --parallel.schedule=pipedream"},
+  [NO_STASH] = {"parallel.stash=no",
+                "--parallel.pipeline=2 --parallel.schedule=pipedream --parallel.stash=no"},
+  [RECOMPUTE] = {"parallel.recompute", "--parallel.recompute=block"},
+  [ZERO] = {"parallel.zero", "--parallel.zero=2"},
+  [SHARDED] = {"sharded arrays (parallel.zero)", "--parallel.zero=2"},
+  [OFFLOAD] = {"parallel.offload", "--parallel.offload=."},
+  [DEVICE_MEMORY] = {"a device with memory of its own", NULL},
+  [ASYNCHRONOUS] = {"an asynchronous method", "--strategy.name=asgd", true},
+  [SERVERS] = {"strategy.servers", "--strategy.servers=1"},
+  [NO_SERVERS] = {"a method that servers cannot serve", "--strategy.name=keuper", true},
+  [GROUPS] = {"strategy.groups", "--strategy.groups=1"},
+  [NO_GROUPS] = {"a method without groups", "--strategy.name=asgd", true},
+  [TAU] = {"strategy.tau above 1", "--strategy.tau=2"},
+  [NO_TAU] = {"a method that exchanges after every batch", "--strategy.name=softsync", true},
+  [STALE_RATE] = {"strategy.rate=staleness", "--strategy.rate=staleness"},
+  [NO_STALE_RATE] = {"a method with another answer to staleness", "--strategy.name=dcasgd", true},
+  [CLIP] = {"optim.clip", "--optim.clip=1"},
+  [NO_CLIP] = {"a method that adds gradients as they come", "--strategy.name=ssp", true},
+  [AVERAGE] = {"optim.ema", "--optim.ema=0.9"},
+  [NO_AVERAGE] = {"a method whose workers have weights of their own", "--strategy.name=easgd", true},
+  [STATES] = {"an optimizer with states (optim.name, optim.momentum, optim.ema)", "--optim.name=momentum"},
+  [NO_STATES] = {"a method that shares nothing but the weights", "--strategy.name=hogwild", true},
+  [OTHER_RULE] = {"optim.name other than sgd and nesterov", "--optim.name=adam"},
+  [NESTEROV_ALONE] = {"a method with Nesterov's steps", "--strategy.name=eamsgd", true},
+  [TRUST_RATIOS] = {"optim.name=lars or lamb", "--optim.name=lars"},
+  [MOVING_WEIGHTS] = {"a method whose weights others change during a batch", "--strategy.name=hogwild", true},
+  [ROWS] = {"updates by single sparse rows", "--strategy.name=hogwild --data.file=sparse.h5"},
+  [STREAMED] = {"a data set larger than data.memory", "--strategy.name=asgd --data.memory=1M"},
+  [SMOOTHING] = {"train.label_smoothing", "--train.label_smoothing=0.1"},
+  [OTHER_LOSS] = {"a loss other than softmax_cross_entropy", "--data.file=sparse.h5"},
+  [PLAN] = {"trireme plan", "--ranks=2"},
+};
+
+static const struct {
+  enum feature feature, other;
+  const char *reason;
+} incompatibilities[] = {
+  {LANES, PIPELINE, "a lane is a pass over the whole model, which a pipeline cuts"},
+  {LANES, ACCUMULATE, "lanes are the micro-batches already"},
+  {LANES, SHARDED, "lanes are added as whole gradients, which no rank has"},
+  {LANES, ASYNCHRONOUS, "lanes divide a batch over all ranks, and each worker has batches of its own"},
+  {LANES, PLAN, "layouts are planned for batches that the ranks divide"},
+  {ASYNCHRONOUS, PLAN, "its ranks exchange whole models: there is no layout to choose"},
+  {NO_FLUSH, PLAN, "layouts are planned that give the curve of one rank"},
+  {PIPELINE, ASYNCHRONOUS, "workers exchange whole models"},
+  {TENSOR, ASYNCHRONOUS, "workers exchange whole models"},
+  {ZERO, ASYNCHRONOUS, "sharding is of arrays that all ranks update together"},
+  {ZERO, NO_FLUSH, "versions of the weights are kept whole"},
+  {OFFLOAD, ASYNCHRONOUS, "parameter servers and workers keep optimizer states in memory"},
+  {OFFLOAD, DEVICE_MEMORY, "a file is mapped into the memory of the host"},
+  {ASYNCHRONOUS, DEVICE_MEMORY, "parameter servers and workers keep their arrays in the memory of the host"},
+  {PIPEDREAM, ACCUMULATE, "it updates after every micro-batch; 2bw accumulates"},
+  {RECOMPUTE, NO_STASH, "the weights change between the two forward passes of a batch"},
+  {RECOMPUTE, MOVING_WEIGHTS, "the weights change between the two forward passes of a batch"},
+  {SERVERS, NO_SERVERS, "it keeps no shared state, or spreads it over all ranks"},
+  {SERVERS, STREAMED, "the ranks pass over the data together, and servers read none"},
+  {GROUPS, NO_GROUPS, "every rank is a worker (strategy.name=groups has groups)"},
+  {TAU, NO_TAU, "every gradient is sent at once (asgd can wait)"},
+  {STALE_RATE, NO_STALE_RATE, "its gradients are corrected, of bounded staleness, or applied where they are made"},
+  {STATES, NO_STATES, "shared states would not stay consistent with the weights"},
+  {OTHER_RULE, NESTEROV_ALONE, "its workers make no other steps"},
+  {TRUST_RATIOS, ASYNCHRONOUS, "the ratios need norms of whole tensors in one version"},
+  {AVERAGE, NO_AVERAGE, "no worker's average is that of the run"},
+  {CLIP, NO_CLIP, "the norm is that of all workers' gradients together, which are never in one place"},
+  {CLIP, ROWS, "there is no gradient of a batch"},
+  {ACCUMULATE, ROWS, "there is no gradient of a batch"},
+  {SMOOTHING, OTHER_LOSS, "only distributions over classes are smoothed"},
+};
+
+enum { ROWS_OF_TABLE = sizeof incompatibilities / sizeof *incompatibilities };
+
+static void compatibility_find_features(const struct trm_run_facts *run, bool has[FEATURES])
+{
+  const struct trm_options *o = run->options;
+  const bool asynchronous = run->strategy->next_batch != NULL, schedules = run->stages > 1 || run->plans;
+  const unsigned lacks = asynchronous ? ~run->strategy->takes : 0;
+  const struct trm_schedule schedule = {.name = o->parallel.schedule};
+  const enum trm_update_rule rule = o->optim.name;
+  const bool in_use[FEATURES] = {
+    [LANES] = o->run.lanes > 0,
+    [ACCUMULATE] = o->train.accumulate > 1,
+    [PIPELINE] = run->stages > 1,
+    [TENSOR] = run->tensor_ranks > 1,
+    [NO_FLUSH] = schedules && !trm_schedule_flushes(&schedule),
+    [PIPEDREAM] = schedules && schedule.name == TRM_PIPEDREAM,
+    [NO_STASH] = schedules && schedule.name == TRM_PIPEDREAM && !o->parallel.stash,
+    [RECOMPUTE] = strcmp(o->parallel.recompute, "none") != 0,
+    [ZERO] = o->parallel.zero > 0,
+    [SHARDED] = run->strategy->sharded,
+    [OFFLOAD] = o->parallel.offload[0] != '\0',
+    [DEVICE_MEMORY] = run->device && !run->device->host_memory,
+    [ASYNCHRONOUS] = asynchronous,
+    [SERVERS] = asynchronous && o->strategy.servers > 0,
+    [NO_SERVERS] = lacks & TRM_TAKES_SERVERS,
+    [GROUPS] = o->strategy.groups > 0,
+    [NO_GROUPS] = lacks & TRM_TAKES_GROUPS,
+    [TAU] = o->strategy.tau > 1,
+    [NO_TAU] = lacks & TRM_TAKES_TAU,
+    [STALE_RATE] = o->strategy.rate == TRM_STALE_RATE_DIVIDED,
+    [NO_STALE_RATE] = lacks & TRM_TAKES_STALE_RATE,
+    [CLIP] = o->optim.clip > 0,
+    [NO_CLIP] = lacks & TRM_TAKES_CLIP,
+    [AVERAGE] = o->optim.ema > 0,
+    [NO_AVERAGE] = lacks & TRM_TAKES_AVERAGE,
+    [STATES] = rule != TRM_UPDATE_SGD || o->optim.momentum > 0 || o->optim.ema > 0,
+    [NO_STATES] = lacks & TRM_TAKES_STATES,
+    [OTHER_RULE] = rule != TRM_UPDATE_SGD && rule != TRM_UPDATE_NESTEROV,
+    [NESTEROV_ALONE] = lacks & TRM_TAKES_RULES,
+    [TRUST_RATIOS] = rule == TRM_UPDATE_LARS || rule == TRM_UPDATE_LAMB,
+    [MOVING_WEIGHTS] = lacks & TRM_TAKES_RECOMPUTE,
+    [ROWS] = run->trains_rows,
+    [STREAMED] = run->streamed,
+    [SMOOTHING] = o->train.smoothing > 0,
+    [OTHER_LOSS] = run->loss && !run->loss->smooths,
+    [PLAN] = run->plans,
+  };
+  memcpy(has, in_use, sizeof in_use);
+}
+
+int trm_compatibility_check(const struct trm_run_facts *run)
+{
+  bool has[FEATURES];
+  compatibility_find_features(run, has);
+  for (int i = 0; i < ROWS_OF_TABLE; i++) {
+    const enum feature feature = incompatibilities[i].feature, other = incompatibilities[i].other;
+    const bool of_method = features[feature].of_method || features[other].of_method;
+    if (has[feature] && has[other])
+      return trm_error(TRM_USAGE, "%s: cannot be combined with %s: %s%s%s", features[feature].name,
+                       features[other].name, incompatibilities[i].reason, of_method ? "; strategy.name=" : "",
+                       of_method ? run->strategy->name : "");
+  }
+  return TRM_OK;
+}
+
+void trm_compatibility_print(FILE *stream)
+{
+  for (int i = 0; i < ROWS_OF_TABLE; i++) {
+    const enum feature feature = incompatibilities[i].feature, other = incompatibilities[i].other;
+    fprintf(stream, "%s excludes %s: %s\n", features[feature].name, features[other].name, incompatibilities[i].reason);
+    if (features[feature].example && features[other].example)
+      fprintf(stream, "    trireme %s %s %s\n", other == PLAN ? "plan" : "train", features[feature].example,
+              features[other].example);
+  }
+}

@@ -1,0 +1,33 @@
+#include "train/strategy.h"
+
+#include "core/status.h"
+
+void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options)
+{
+  strategy->options = &options->strategy;
+  strategy->parallel = &options->parallel;
+  strategy->seed = (uint64_t)options->run.seed;
+  strategy->lanes = options->run.lanes;
+  strategy->momentum = options->optim.momentum;
+}
+
+const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy)
+{
+  return strategy->ops->select ? strategy->ops->select(strategy) : strategy->ops;
+}
+
+int trm_strategy_create(struct trm_strategy *strategy)
+{
+  strategy->ops = trm_strategy_select(strategy);
+  return strategy->ops->create(strategy);
+}
+
+int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes)
+{
+  if (strategy->local_states == TRM_MAX_LOCAL_STATES)
+    return trm_error(TRM_FAILED, "strategy.name=%s: more than %d arrays of a rank's own in a checkpoint, at \"%s\"",
+                     strategy->ops->name, TRM_MAX_LOCAL_STATES, name);
+  strategy->local_state[strategy->local_states++] =
+    (struct trm_local_state){.name = name, .data = data, .bytes = bytes};
+  return TRM_OK;
+}
