@@ -41,8 +41,8 @@ static void *collate_grow(void *array, size_t *capacity, size_t used, size_t n, 
   return larger;
 }
 
-#define GROW(batch, array, room, keep, n) \
-  (batch)->array = collate_grow((batch)->array, &(batch)->room, keep, n, sizeof *(batch)->array, "a batch: " #array)
+#define GROW(batch, array, capacity, keep, n) \
+  (batch)->array = collate_grow((batch)->array, &(batch)->capacity, keep, n, sizeof *(batch)->array, "a batch: " #array)
 
 /* Where a row of the order lies in a store. */
 struct source {

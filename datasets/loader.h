@@ -25,7 +25,7 @@ struct store {
   size_t entries_capacity;
 };
 
-/* What is done to images while a batch is gathered (augment.c). */
+/* Augmentation of images while a batch is gathered (augment.c). */
 struct augment {
   bool enabled, flip;
   size_t pad;
@@ -99,7 +99,7 @@ void loader_sparse_rows(const struct loader *loader, uint64_t low, uint64_t high
 /* n values of x as floats. */
 void loader_to_float(const struct loader *loader, float *to, const unsigned char *from, size_t n);
 
-/* What data.pad and data.flip ask for; refuses what they do not fit. */
+/* Reads data.pad and data.flip; refuses data that they do not fit. */
 int augment_configure(struct loader *loader, enum trm_split split, const struct trm_options *options);
 /* The image x at a position of the epoch's order, moved and mirrored as drawn for it, as floats (C, H, W). */
 void augment_row(const struct loader *loader, uint64_t position, const unsigned char *x, float *to);

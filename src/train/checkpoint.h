@@ -33,8 +33,8 @@ struct trm_checkpoint {
    * values that are valid until the next call. Weights are asked for twice. NULL: state has all. */
   int (*read_tensor)(void *context, int state, int number, const float **values);
   void *read_tensor_context;
-  /* What each rank keeps for itself, for a run that goes on with as many ranks. kept_ranks: their number; 0: none does.
-   * For write: kept_of is called for each rank, in order, and gives (*count) items that are valid until its next call;
+  /* Local states of each rank, for a run that resumes on as many ranks. local_state_ranks: their number; 0: none.
+   * For write: read_local_states is called for each rank, in order, and gives (*count) items that are valid until its next call;
    * not owned. */
   int local_state_ranks;
   int (*read_local_states)(void *context, int rank, const struct trm_local_state **states, int *count);

@@ -1,4 +1,4 @@
-/* What excludes what: one table of pairs of features, each with the reason. trm_train, the planner, `trireme options
+/* Features that exclude one another: one table of pairs, each with the reason. trm_train, the planner, `trireme options
  * --combinations`, the guide and the tests read it. */
 #ifndef TRM_TRAIN_COMPATIBILITY_H
 #define TRM_TRAIN_COMPATIBILITY_H

@@ -52,7 +52,7 @@ struct trm_dataset_ops {
   int (*fetch_rows)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch,
                     struct trm_sparse_row *row);
   void (*close)(struct trm_dataset *dataset); /* collective */
-  /* Whether the file has this split. Errors name the file. Not collective. */
+  /* Sets *has if the file has this split. Errors name the file. Not collective. */
   int (*has_split)(const char *path, enum trm_split split, bool *has);
 };
 
