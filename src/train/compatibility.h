@@ -24,8 +24,8 @@ struct trm_run_facts {
 /* TRM_USAGE: the message names the first row of the table whose two features the run has. Not collective. */
 int trm_compatibility_check(const struct trm_run_facts *run);
 
-/* Writes the table: a line "FEATURE excludes FEATURE: REASON" a row and, indented, arguments that are refused for it; no
- * such line where only a device that this program lacks has the feature. */
+/* Writes the table: a line "FEATURE excludes FEATURE: REASON" a row and, indented, arguments that are refused for
+ * it; no such line where only a device that this program lacks has the feature. */
 void trm_compatibility_print(FILE *stream);
 
 TRM_END_DECLS

@@ -20,7 +20,8 @@ struct trm_host_batch {
   int32_t *tokens;       /* (B, T) */
   int32_t *target_class; /* (B) */
   float *target_value;   /* (B, values) */
-  size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity; /* elements that fit */
+  /* elements that fit */
+  size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity;
 };
 
 enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };

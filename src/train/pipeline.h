@@ -1,12 +1,12 @@
 /* The pipeline contract: the passes of a model whose chain of layers is cut over ranks.
  *
  * A batch is divided into micro-batches; each stage computes its chunks for one after the other, in the order of a
- * schedule (pipeline_schedule.h). Values go forward to the stage with the next piece, gradients come back. The gradient of a
- * stage's weights is the sum over the micro-batches in ascending order, so the same bits as on one rank that computes
- * the same micro-batches.
+ * schedule (pipeline_schedule.h). Values go forward to the stage with the next piece, gradients come back. The
+ * gradient of a stage's weights is the sum over the micro-batches in ascending order, so the same bits as on one
+ * rank that computes the same micro-batches.
  *
- * A weight that two stages hold (nn/partition.h: one tied to another) has a gradient on each; they are added before they are
- * handed on, so that both copies stay equal.
+ * A weight that two stages hold (nn/partition.h: one tied to another) has a gradient on each; they are added before
+ * they are handed on, so that both copies stay equal.
  *
  * Schedules that flush compute one batch in a run, and the update follows (trm_strategy_ops.step). The others are
  * handed all batches up to a moment at which the run is looked at as a whole, and update on the way:
@@ -72,8 +72,8 @@ struct trm_pipeline_ops {
   /* Collective. Forward and backward of all batches. sums (batches): in, stop requests of this rank; out, of the whole
    * axis, the same on all stages; final when grad_ready or step is called. A failure of one rank ends the job. */
   int (*train)(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_loss_sums *sums);
-  /* Collective. Forward alone, and the loss; adds to the loss sums on every stage. The model may be bound in any way; one
-   * slot is enough. The run: input, and lasts. */
+  /* Collective. Forward alone, and the loss; adds to the loss sums on every stage. The model may be bound in any
+   * way; one slot is enough. The run: input, and lasts. */
   int (*evaluate)(struct trm_pipeline *pipeline, const struct trm_pipeline_run *run, struct trm_loss_sums *sums);
   /* 2bw, after bind: a run goes on with this version before (host, model->parameters), that of a checkpoint. Without it
    * the first train takes the weights as they are. */

@@ -71,9 +71,9 @@ struct trm_strategy_ops {
    * lane). Intervals come in ascending order and cover the array. sums: of this rank, final, too. NULL: the
    * strategy waits for step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
-  /* Combines the gradients and updates the weights. sums: in, of this rank. If the loss is not finite nothing is updated
-   * and TRM_FAILED is returned. Synchronous methods: collective; on return w is the next version, sums are those of the
-   * global batch, and a failure is every rank's. */
+  /* Combines the gradients and updates the weights. sums: in, of this rank. If the loss is not finite nothing is
+   * updated and TRM_FAILED is returned. Synchronous methods: collective; on return w is the next version, sums are
+   * those of the global batch, and a failure is every rank's. */
   int (*step)(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums);
   /* Collective: everything under way is done; `evaluated` and `updates` are those of the run as a whole, equal on all
    * ranks. NULL: they always are. */
