@@ -92,7 +92,7 @@ static void onednn_abort_on_failure(int status)
 
 /* -- primitives */
 
-/* Versions 2 and 3 describe arrays and primitives differently. */
+/* Versions 2 and 3 describe arrays and primitives with different types. view: the type by which both take an array. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t view;
 typedef dnnl_memory_desc_t description;
