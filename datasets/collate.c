@@ -1,11 +1,11 @@
-/* Rows of a store into a batch, as floats. */
+/* Collation of batches: rows of a store are copied to a batch, as floats. */
 #include <string.h>
 
 #include "core/memory.h"
 #include "loader.h"
 
-/* Rows that are looked up before the first of them is copied: shuffled rows lie far apart, and the processor does not
- * guess where the next one is. Of each, as many bytes are asked for. */
+/* Rows, and bytes of each, that are prefetched before the first of them is copied: shuffled rows are far apart, so the
+ * processor does not prefetch them itself. */
 #define PREFETCH_ROWS 16
 #define PREFETCH_BYTES ((size_t)1024)
 
@@ -15,10 +15,10 @@ static void collate_prefetch(const unsigned char *from, size_t bytes)
     __builtin_prefetch(from + at);
 }
 
-/* Rows that are looked up together, at most. */
+/* Maximum number of rows that are looked up together. */
 #define LOOKUP_ROWS 64
 
-/* Bytes of a batch that a further thread must bring: its start and end cost some microseconds. */
+/* Minimum bytes of a batch for each thread: its start and end cost some microseconds. */
 #define MIN_THREAD_BYTES ((size_t)1 << 20)
 
 static int collate_threads(const struct loader *loader, size_t bytes)
@@ -27,7 +27,7 @@ static int collate_threads(const struct loader *loader, size_t bytes)
   return useful < 1 ? 1 : useful < (size_t)loader->threads ? (int)useful : loader->threads;
 }
 
-/* Room for n elements in one array of a batch; keeps the first `keep`. */
+/* Grows an array of a batch to n elements; keeps the first `used`. */
 static void *collate_grow(void *array, size_t *capacity, size_t used, size_t n, size_t element, const char *what)
 {
   if (n <= *capacity && array)
@@ -41,8 +41,8 @@ static void *collate_grow(void *array, size_t *capacity, size_t used, size_t n, 
   return larger;
 }
 
-#define GROW(batch, array, room, keep, n) \
-  (batch)->array = collate_grow((batch)->array, &(batch)->room, keep, n, sizeof *(batch)->array, "a batch: " #array)
+#define GROW(batch, array, capacity, used, n) \
+  (batch)->array = collate_grow((batch)->array, &(batch)->capacity, used, n, sizeof *(batch)->array, "a batch: " #array)
 
 /* Where a row of the order lies in a store. */
 struct source {
@@ -77,7 +77,7 @@ static void collate_rows_find(const struct source *from, uint64_t position, size
   }
 }
 
-/* Of `rows` rows, those that the batch has among them. */
+/* Grows the targets of a batch to `rows` rows. */
 static void collate_targets_grow(const struct loader *loader, struct trm_host_batch *batch, size_t rows)
 {
   if (loader->head.target == TRM_TARGET_CLASS)
@@ -113,7 +113,7 @@ static void collate_dense(const struct loader *loader, const struct store *store
   collate_target(loader, store, k * store->capacity + row, to, batch);
 }
 
-/* x: (context + 1) tokens, the last of which is only a target. */
+/* Copies a row of x (context + 1) tokens; the last one is only a target. */
 static void collate_tokens(const struct loader *loader, const unsigned char *x, size_t to, struct trm_host_batch *batch)
 {
   const size_t context = loader->context;
@@ -124,7 +124,7 @@ static void collate_tokens(const struct loader *loader, const unsigned char *x, 
   }
 }
 
-/* Each row's place among the starts; the targets go into the batch. */
+/* Finds the place of each row in the starts of the store, and copies the targets to the batch. */
 static void collate_csr_find(const struct source *from, uint64_t low, size_t rows, size_t *place,
                              struct trm_host_batch *batch)
 {

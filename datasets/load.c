@@ -1,4 +1,4 @@
-/* Rows from the file into memory, and what is checked on the way. */
+/* Reading of rows from the file into stores, with checks of their values. */
 #include <math.h>
 #include <string.h>
 
@@ -72,7 +72,7 @@ static int load_floats_check(const struct loader *loader, const char *array, con
                              size_t width, uint64_t first)
 {
   for (size_t i = 0; i < rows; i++) {
-    /* x - x is 0 for numbers, NaN for the rest: one sum tells */
+    /* x - x is 0 for finite numbers, else NaN */
     float sum = 0;
     for (size_t j = 0; j < width; j++)
       sum += value[i * width + j] - value[i * width + j];
@@ -142,7 +142,7 @@ int loader_check(const struct loader *loader, const struct store *store, size_t 
   return load_floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first);
 }
 
-/* Starts as the file has them, for rows [first, first + rows]: ascending, inside of the arrays? */
+/* Checks that starts [first, first + rows] ascend and are within the arrays. */
 static int load_starts_check(const struct loader *loader, const struct data_split *files, const int64_t *start,
                              size_t rows, uint64_t first)
 {
@@ -190,14 +190,14 @@ int loader_read(struct loader *loader, struct data_split *files, uint64_t first,
 
 /* -- the whole split */
 
-/* Rows of an array that are read when `rows` are needed: whole blocks, or up to the end. */
+/* Rounds `rows` up to whole blocks of an array, or to its end. */
 static uint64_t load_rows_rounded(const struct data_array *array, uint64_t rows)
 {
   const uint64_t blocks = (rows + array->block_rows - 1) / array->block_rows;
   return blocks * array->block_rows < array->rows ? blocks * array->block_rows : array->rows;
 }
 
-/* Reads the first rows of an array to shared memory, each rank of the node its part of the blocks. */
+/* Reads the first rows of an array into shared memory, each rank of the node its part of the blocks. */
 static int load_array_read(struct loader *loader, struct data_array *array, uint64_t rows, void *to)
 {
   const uint64_t end = load_rows_rounded(array, rows), blocks = (end + array->block_rows - 1) / array->block_rows;
@@ -236,7 +236,7 @@ static uint64_t load_rows_needed(const struct loader *loader, const struct data_
   return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->file_rows) : loader->file_rows;
 }
 
-/* Takes the shared memory. The rooms are rounded up, so that every block is read whole and verified where it lies. */
+/* Allocates the shared memory. Capacities are rounded up, so that every block is read whole and verified in place. */
 static int load_all_allocate(struct loader *loader)
 {
   struct data_split *files = &loader->files;

@@ -1,10 +1,10 @@
-/* The inside of the data set contract over HDF5 (private to datasets/).
+/* Implementation of the data set contract over HDF5 (private to datasets/).
  *
- * Three ways to hold a split, one way to gather from it:
- *   whole    it fits into data.memory: read once, shared by the ranks of a node, one window
- *   windows  it does not: two windows in shared memory, filled ahead by a thread of each rank (shuffle_windows.c)
- *   direct   it does not, and the order is the identity: each rank reads the rows it is asked for
- * A store is rows in memory, in blocks of a fixed room; a whole split is a store of one block. */
+ * A split is read in one of three modes:
+ *   in memory        it fits into data.memory: read once, shared by the ranks of a node, one window
+ *   shuffle windows  it does not fit: two windows in shared memory, filled ahead by a thread of each rank
+ *   direct           it does not fit, and the order is the identity: each rank reads the rows of its batches
+ * A store holds rows in memory, in blocks of fixed capacity; a split in memory is a store of one block. */
 #ifndef TRM_DATASETS_LOADER_H
 #define TRM_DATASETS_LOADER_H
 
@@ -15,24 +15,24 @@
 
 enum loader_mode { LOADER_IN_MEMORY, LOADER_SHUFFLE_WINDOWS, LOADER_DIRECT };
 
-/* Arrays of a store. Block k has room for `room` rows; the arrays not of the kind are NULL. */
+/* Arrays of a store. Block k has `capacity` rows. Arrays that the kind of data does not have are NULL. */
 struct store {
   size_t capacity;
-  unsigned char *x;     /* dense: (k, room, row); tokens: (k, room * stride + what the last row has more) */
-  unsigned char *y;     /* (k, room, target) */
-  int64_t *starts;      /* csr: (k, room + 1), offsets into the next two */
+  unsigned char *x;     /* dense: (k, capacity, row); tokens: (k, loader_tokens(capacity)) */
+  unsigned char *y;     /* (k, capacity, target) */
+  int64_t *starts;      /* csr: (k, capacity + 1), offsets into columns and values */
   int32_t *columns;
   float *values;
   size_t entries_capacity;
 };
 
-/* What is done to images while a batch is gathered (augment.c). */
+/* Augmentation of training images, applied when a batch is collated (augment.c). */
 struct augment {
   bool enabled, flip;
   size_t pad;
   size_t channels, height, width;
   uint64_t seed;
-  float pad_value; /* what a stored 0 stands for */
+  float pad_value; /* value of a stored 0 */
 };
 
 struct shuffle_windows;
@@ -97,25 +97,25 @@ int loader_check(const struct loader *loader, const struct store *store, size_t 
 int loader_read_all(struct loader *loader);
 int loader_gather(struct loader *loader);
 
-/* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in the store; or rows
- * of the direct store. */
+/* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in `store`; _direct: of
+ * the direct store. */
 void loader_collate(const struct loader *loader, const struct store *store, const struct order_epoch *at,
                     uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 void loader_collate_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 
-/* whole, csr: the targets into the batch, and where the rows lie in the store. */
+/* In memory, csr: appends the targets to the batch, and points row (high - low) to the rows in the store. */
 void loader_sparse_rows(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch,
                         struct trm_sparse_row *row);
 
-/* n values of x as floats. */
+/* Converts n values of x to floats. */
 void loader_to_float(const struct loader *loader, float *to, const unsigned char *from, size_t n);
 
-/* What data.pad and data.flip ask for; refuses what they do not fit. */
+/* Sets loader->augment from data.pad and data.flip. Errors: data that are not images, images too small. */
 int augment_configure(struct loader *loader, enum trm_split split, const struct trm_options *options);
-/* The image x at a position of the epoch's order, moved and mirrored as drawn for it, as floats (C, H, W). */
+/* Writes image x, augmented for its position in the epoch's order, to `to` (C, H, W). */
 void augment_row(const struct loader *loader, uint64_t position, const unsigned char *x, float *to);
 
-/* Two windows in shared memory. open, close: collective over loader->node. threads: 0 or 1. */
+/* Two windows in shared memory. open, close: collective over loader->node. threads that read ahead: 0 or 1. */
 int shuffle_windows_open(struct loader *loader, int threads);
 int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t high,
                           struct trm_host_batch *batch);

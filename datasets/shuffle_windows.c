@@ -1,19 +1,19 @@
-/* A split larger than memory: two windows of it in shared memory, filled ahead.
+/* Shuffle windows: of a split larger than memory, two windows are in shared memory and are filled ahead.
  *
- * The windows of all epochs follow one another as sequence numbers s = 0, 1, ...; window s lies in slot s mod 2.
- * Every rank of the node that is free claims the next block of a window and reads it, so that no rank depends on a
- * particular other one: in a thread of its own (data.threads = 1), or, without threads, whoever needs the window
- * reads it. There is no MPI in here: ranks synchronize through atomic words of the shared memory, and wait by short sleeps.
+ * The windows of all epochs have sequence numbers s = 0, 1, ...; window s is in slot s mod 2. Blocks of a window are
+ * assigned to the ranks of the node dynamically, so that no rank waits for a particular other one. A thread of each
+ * rank reads them (data.threads = 1), or, without threads, the ranks that need the window. There is no MPI in here:
+ * ranks synchronize through atomic counters in the shared memory, and wait by short sleeps.
  *
- *   ticket[slot]  s in the upper half, the next block to claim in the lower one
- *   marks[slot]   ranks that are done with s in the upper half, blocks read in the lower one; whoever completes both
- *                 halves hands the slot over to s + 2
+ *   ticket[slot]    upper half: s; lower half: the next block to read
+ *   progress[slot]  upper half: ranks that have released s; lower half: blocks read; the rank that completes both
+ *                   halves passes the slot on to s + 2
  *
- * A rank is done with the windows before the one in which its next fetch begins. So all ranks of a node must fetch
- * from the same global batches, be it nothing: a rank that stays away keeps the slots from moving on.
+ * A rank releases the windows before the one in which its next fetch begins. So all ranks of a node must fetch from the
+ * same global batches, even if no rows: a rank that does not fetch keeps the slots from moving on.
  *
- * A fetch that does not follow on (the first one, a resumed run, an epoch over again) makes a new sequence: all ranks
- * meet, and it begins with the earliest window that one of them asks for. */
+ * A fetch that does not continue the last one (the first, a resumed run, a repeated epoch) starts a new sequence: all
+ * ranks of the node wait for one another, and it begins with the earliest window that one of them requests. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -27,41 +27,41 @@
 #include "loader.h"
 
 #define SLOTS 2
-#define SLEEP_BUSY_NS 50000L /* nanoseconds: somebody computes on what comes */
-#define SLEEP_IDLE_NS 500000L  /* nothing to read until a slot is free */
+#define SLEEP_BUSY_NS 50000L  /* a rank waits for blocks */
+#define SLEEP_IDLE_NS 500000L /* the reader waits for a free slot */
 
 struct shuffle_control {
   _Atomic uint64_t ticket[SLOTS], progress[SLOTS];
-  _Atomic uint32_t arrived, sequences;         /* ranks that wait for a new sequence; sequences begun */
-  _Atomic uint64_t requested_epoch, requested_window; /* what they ask for, the earliest window; UINT64_MAX: nothing yet */
+  _Atomic uint32_t arrived, sequences;      /* ranks that wait for a new sequence; sequences begun */
+  _Atomic uint64_t requested_epoch, requested_window; /* the earliest window requested; UINT64_MAX: none yet */
   _Atomic uint64_t base_epoch, base_window; /* of s = 0; change only while all ranks wait */
-  _Atomic int failed;                    /* 0, 1: being told, 2: told */
+  _Atomic int failed;                       /* 0: no, 1: message is being written, 2: message is written */
   int rank;
   char message[1000];
 };
 
-/* The window that a reader is at. */
+/* The window that is being read. */
 struct window_plan {
   bool valid;
   uint64_t s, window;
   struct order_epoch at;
   size_t blocks;
-  size_t *entry;                         /* csr: (window_blocks) where each block's entries go */
+  size_t *entry;                         /* csr: (window_blocks) first entry of each block */
 };
 
 struct shuffle_windows {
   struct shuffle_control *control;
   struct store slot[SLOTS];
-  /* the reader: the thread's own, or the caller's without one */
+  /* used by the thread, or without a thread by the caller of fetch */
   struct window_plan plan;
-  uint64_t next;                         /* window it is at */
+  uint64_t next;                         /* sequence number to read next */
   bool threaded;
   pthread_t thread;
   _Atomic bool stop, pause, paused;
-  /* the caller of fetch */
+  /* used by the caller of fetch */
   bool started;
   uint64_t epoch, last_low;
-  uint64_t released;                     /* windows before this one are done */
+  uint64_t released;                     /* this rank has released the windows before this one */
 };
 
 static void shuffle_sleep(long nanoseconds)
@@ -72,7 +72,7 @@ static void shuffle_sleep(long nanoseconds)
 
 /* -- failure */
 
-/* Tells all ranks of the node; the first one to fail is the one they hear of. */
+/* Reports an error to all ranks of the node. The first error counts. */
 static int shuffle_fail(struct loader *loader, int status)
 {
   struct shuffle_control *control = loader->windows->control;
@@ -114,7 +114,7 @@ static size_t shuffle_sequence_blocks(const struct loader *loader, uint64_t s)
   return order_window_blocks(&loader->order, window);
 }
 
-/* Adds to the marks of s; the one who completes them hands the slot over. */
+/* Adds to the progress of s; the rank that completes it passes the slot on. */
 static void shuffle_progress_add(struct loader *loader, uint64_t s, uint64_t increment)
 {
   struct shuffle_control *control = loader->windows->control;
@@ -155,7 +155,7 @@ static void shuffle_plan_make(struct loader *loader, uint64_t s)
   }
 }
 
-/* Claims and reads one block. *idle: there was none to claim. */
+/* Takes a ticket for one block and reads it. *idle: there was no block to read. */
 static int shuffle_reader_step(struct loader *loader, bool *idle)
 {
   struct shuffle_windows *windows = loader->windows;
@@ -177,7 +177,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
     return TRM_OK;
   }
   if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
-    return TRM_OK; /* somebody else has it */
+    return TRM_OK; /* another rank reads it */
   const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
   size_t rows;
   const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
@@ -199,7 +199,7 @@ static void *shuffle_reader_run(void *context)
       continue;
     }
     atomic_store(&windows->paused, false);
-    if (atomic_load(&windows->pause)) /* asked in between */
+    if (atomic_load(&windows->pause)) /* requested meanwhile */
       continue;
     bool idle = true;
     if (atomic_load(&windows->control->failed) == 0) {
@@ -213,7 +213,7 @@ static void *shuffle_reader_run(void *context)
   return NULL;
 }
 
-/* The thread rests between blocks until it is let go. */
+/* Pauses the thread between two blocks, or resumes it; waits until it has. */
 static void shuffle_reader_pause(struct shuffle_windows *windows, bool pause)
 {
   if (!windows->threaded)
@@ -227,7 +227,7 @@ static void shuffle_reader_pause(struct shuffle_windows *windows, bool pause)
 
 /* -- fetching */
 
-/* A new sequence, with all ranks of the node. */
+/* Starts a new sequence. Waits for all ranks of the node. */
 static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_t window)
 {
   struct shuffle_windows *windows = loader->windows;
@@ -242,7 +242,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
     status = shuffle_fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from epochs %llu and %llu",
                                             loader->path, (unsigned long long)epoch, (unsigned long long)none));
   if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
-    /* all are here, no thread reads: the last to come sets the slots */
+    /* all ranks are here, no thread reads: the last one to arrive sets the slots */
     atomic_store(&control->base_window, atomic_load(&control->requested_window));
     atomic_store(&control->base_epoch, atomic_load(&control->requested_epoch));
     atomic_store(&control->requested_window, UINT64_MAX);
@@ -265,7 +265,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
   return status;
 }
 
-/* One turn of waiting for others; without a thread, reads something meanwhile. */
+/* Waits for other ranks for a moment; without a thread, reads a block meanwhile. */
 static int shuffle_wait_step(struct loader *loader)
 {
   bool idle = true;
@@ -280,12 +280,12 @@ static int shuffle_wait_step(struct loader *loader)
   return TRM_OK;
 }
 
-/* This rank is done with the windows before s. */
+/* Releases the windows before s for this rank. */
 static int shuffle_release_before(struct loader *loader, uint64_t s)
 {
   struct shuffle_windows *windows = loader->windows;
   for (; windows->released < s; windows->released++) {
-    /* a window passed over may not even have its slot yet */
+    /* a window that was skipped may not have its slot yet */
     while (atomic_load(&windows->control->ticket[windows->released % SLOTS]) >> 32 < windows->released)
       TRM_CHECK(shuffle_wait_step(loader));
     shuffle_progress_add(loader, windows->released, UINT64_C(1) << 32);
@@ -293,7 +293,7 @@ static int shuffle_release_before(struct loader *loader, uint64_t s)
   return TRM_OK;
 }
 
-/* The window of the sequence in which the fetch begins; begins a new sequence if it does not follow on. */
+/* Finds the window in which the fetch begins; starts a new sequence if the fetch does not continue the last one. */
 static int shuffle_sequence_find(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t window, uint64_t *s)
 {
   struct shuffle_windows *windows = loader->windows;
@@ -328,7 +328,7 @@ int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, u
         return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
                          "small for it", loader->path,
                          (unsigned long long)(order->window_blocks * order->block_rows));
-      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* nobody else is in the batch, and this part of it is out */
+      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* this rank has collated its rows of it */
     }
     while (!shuffle_is_ready(loader, s))
       TRM_CHECK(shuffle_wait_step(loader));
@@ -347,7 +347,7 @@ static int shuffle_compare_sizes(const void *a, const void *b)
   return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* Entries of the largest window that an order of the blocks can bring together. */
+/* Computes the maximum number of entries of a window, over all orders of the blocks. */
 static size_t shuffle_max_entries(const struct loader *loader)
 {
   if (!loader->block_starts)
@@ -379,7 +379,7 @@ static size_t shuffle_max_block_rows(const struct loader *loader)
 static int shuffle_reader_start(struct loader *loader)
 {
   struct shuffle_windows *windows = loader->windows;
-  /* signals are the main thread's */
+  /* signals are handled by the main thread */
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -410,7 +410,7 @@ int shuffle_windows_open(struct loader *loader, int threads)
   if (node->rank == 0) {
     struct shuffle_control *control = windows->control;
     for (uint64_t s = 0; s < SLOTS; s++)
-      atomic_store(&control->ticket[s], s << 32 | UINT32_MAX); /* nothing to claim before the first fetch */
+      atomic_store(&control->ticket[s], s << 32 | UINT32_MAX); /* no blocks before the first fetch */
     atomic_store(&control->requested_window, UINT64_MAX);
     atomic_store(&control->requested_epoch, UINT64_MAX);
   }
