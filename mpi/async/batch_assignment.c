@@ -63,12 +63,9 @@ bool batch_assignment_all_finished(struct batch_assignment *a)
 /* Sets the counters for the next batch. */
 static void batch_assignment_reset_counters(struct batch_assignment *a, struct trm_comm *comm, uint64_t updates)
 {
-  if (comm->rank == a->counters.owner) {
-    shared_counters_add(&a->counters, NEXT, (int64_t)updates - shared_counters_read(&a->counters, NEXT));
-    shared_counters_add(&a->counters, HALT_REQUESTS, -shared_counters_read(&a->counters, HALT_REQUESTS));
-    shared_counters_add(&a->counters, HALT_CLOCK, -shared_counters_read(&a->counters, HALT_CLOCK));
-    shared_counters_add(&a->counters, FINISHED, -shared_counters_read(&a->counters, FINISHED));
-  }
+  const int64_t value[COUNTERS] = {[NEXT] = (int64_t)updates};
+  for (size_t i = 0; i < COUNTERS && comm->rank == a->counters.owner; i++)
+    shared_counters_add(&a->counters, i, value[i] - shared_counters_read(&a->counters, i));
   a->done = 0;
   comm->ops->barrier(comm);
 }

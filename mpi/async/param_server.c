@@ -59,6 +59,8 @@ size_t param_server_chunks(const struct param_server *s)
 }
 
 /* -- life */
+
+/* Sets node_rank: the number in this node of each rank of comm. */
 static void server_find_neighbors(struct param_server *s)
 {
   struct trm_comm *comm = s->plan.comm, *node = s->plan.node;

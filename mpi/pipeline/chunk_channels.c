@@ -3,14 +3,9 @@
 static void chunk_channels_open(struct channel *channel, struct trm_pipeline *pipeline, struct trm_comm *comm,
                                 bool receives, int peer, int tag, size_t width)
 {
-  *channel = (struct channel){.comm = comm,
-                              .peer = peer,
-                              .tag = tag,
-                              .open = true,
-                              .receives = receives,
-                              .width = width,
-                              .wait_s = &pipeline->wait_s,
-                              .comm_s = &pipeline->comm_s};
+  *channel = (struct channel){
+    .comm = comm, .peer = peer, .tag = tag, .open = true, .receives = receives, .width = width,
+    .wait_s = &pipeline->wait_s, .comm_s = &pipeline->comm_s};
 }
 
 /* Tags: 2 c for activations, 2 c + 1 for gradients, c the chunk of the stage that is later in the chain. */

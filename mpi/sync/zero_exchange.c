@@ -96,12 +96,9 @@ static void zero_exchange_gather_begin(struct trm_strategy *strategy, struct slo
     const struct chunk *chunk = &z->chunk[p];
     float *all = slot->host + (chunk->low - unit->low), *block = all + (size_t)comm->rank * chunk->shard_size;
     const float *mine = zero_shard_data(z, array, u, chunk);
-    if (strategy->device->host_memory) {
-      comm->ops->allgather_begin(comm, mine, all, chunk->shard_size, TRM_FLOAT, &slot->request[p - unit->first_chunk]);
-    } else {
-      zero_exchange_download(strategy, block, mine, chunk->shard_size);
-      comm->ops->allgather_begin(comm, block, all, chunk->shard_size, TRM_FLOAT, &slot->request[p - unit->first_chunk]);
-    }
+    zero_exchange_download(strategy, block, mine, chunk->shard_size);
+    comm->ops->allgather_begin(comm, strategy->device->host_memory ? mine : block, all, chunk->shard_size, TRM_FLOAT,
+                               &slot->request[p - unit->first_chunk]);
   }
   sync_end_timing(comm, before, &strategy->comm_s, "all-gather, begun", TRM_TRACE_COMMUNICATION);
 }
