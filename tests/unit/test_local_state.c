@@ -1,5 +1,5 @@
-/* Local state of ranks: round trips through a checkpoint; local state that does not match is restored on no rank; a file
- * that cannot be written or is damaged is an error on all ranks. For 1 to 4 ranks. */
+/* Local state of ranks: round trips through a checkpoint; local state that does not match is restored on no rank; a
+ * file that cannot be written or is damaged is an error on all ranks. For 1 to 4 ranks. */
 #include <signal.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -109,7 +109,8 @@ static void test_left_out(void)
   if (world->rank == 0)
     local[0].bytes = 4;
   given = true;
-  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, local, count, &given), TRM_OK);
+  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, local, count, &given),
+                  TRM_OK);
   CU_ASSERT(!given);
   local[0].bytes = bytes;
   CU_ASSERT(is_filled(2, local, count));
