@@ -92,7 +92,7 @@ static void onednn_abort_on_failure(int status)
 
 /* -- primitives */
 
-/* Versions 2 and 3 describe arrays and primitives differently. */
+/* Versions 2 and 3 describe arrays and primitives with different types. view: the type by which both take an array. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t view;
 typedef dnnl_memory_desc_t description;
@@ -437,7 +437,7 @@ static int onednn_open_f32(int threads)
   const unsigned runtime = dnnl_version()->cpu_runtime;
 
   if (threads < 1)
-    return trm_error(TRM_USAGE, "onednn: %d threads make no sense", threads);
+    return trm_error(TRM_USAGE, "device.blas=onednn: threads must be at least 1, not %d", threads);
   if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
     return trm_error(TRM_FAILED, "device.blas=onednn: this oneDNN was built neither for OpenMP nor for one thread");
   if (!engine)

@@ -1,4 +1,4 @@
-/* Every slot of the device contract, with a watch around it. */
+/* The slots of the timed device: each calls the inner device and measures the call. */
 #include "kernels/timed_device.h"
 
 #include <time.h>
@@ -30,7 +30,7 @@ static void timed_add(struct trm_device *device, enum timed_part part, double be
   sum->bytes += sizeof(float) * floats;
 }
 
-/* The call of `slot` by the inner device; flop: its multiplications and additions, floats: that it must move. */
+/* Calls `slot` of the inner device and counts it. flop: multiplications and additions; floats: read and written. */
 #define TIMED(part, flop, floats, slot, ...)                     \
   do {                                                           \
     struct trm_device *inner = timed_of(device)->inner;          \
@@ -118,7 +118,7 @@ static void timed_gemm(struct trm_device *device, bool transpose_a, bool transpo
   timed_count_product(timed_of(device), transpose_a, transpose_b, m, n, k);
 }
 
-/* How many entries sparse rows have only the device knows: their share of the work is left out. */
+/* The entries of sparse rows are on the device: their work is not counted. */
 static void timed_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n)
 {
   TIMED(TIMED_MATMUL, 0, x->rows * n, csr_forward, x, w, y, n);
@@ -195,7 +195,7 @@ static void timed_embedding_backward(struct trm_device *device, const int32_t *t
   TIMED(TIMED_EMBEDDING_LOSS, r * d, r * d + (v->high - v->low) * d, embedding_backward, token, dy, beta, dw, r, d, v);
 }
 
-/* Multiplications and additions of one of attention's products: (T, E) x (E, T), or what a causal one needs of it. */
+/* Multiplications and additions of one product of attention, (T, E) x (E, T); the part that counts if it is causal. */
 static double timed_attention_flop(const struct trm_attention *shape)
 {
   const double t = (double)shape->t, pairs = shape->causal ? t * (t + 1) / 2 : t * t;
@@ -237,7 +237,7 @@ static void timed_swiglu_backward(struct trm_device *device, const float *x, con
 
 /* -- images */
 
-/* Values of x, of y and of w, and the multiplications and additions of one pass over all three. */
+/* Elements of x, of y and of w, and the multiplications and additions of one pass. */
 struct timed_conv_size {
   size_t x, y, w;
   double flop;
@@ -279,7 +279,7 @@ static void timed_conv2d_backward_weights(struct trm_device *device, const struc
   TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_backward_weights, conv, x, dy, beta, dw, db, b);
 }
 
-/* Values that pooling moves: both images, and, for the largest, where they were. */
+/* Elements that pooling reads and writes: both images, and for the maximum the indices. */
 static size_t timed_pool_floats(const struct trm_window2d *window, size_t planes, size_t out_arrays)
 {
   return planes * (window->in[0] * window->in[1] + out_arrays * window->out[0] * window->out[1]);

@@ -23,7 +23,7 @@ struct timed_sum {
   double s, flop, bytes;
 };
 
-/* A product that was computed, and how often. */
+/* The shape of a product, and the number of calls. */
 struct timed_product {
   bool transpose_a, transpose_b;
   size_t m, n, k, calls;
@@ -33,11 +33,11 @@ enum { TIMED_MAX_PRODUCTS = 64 };
 struct timed_profile {
   struct trm_device *inner; /* not owned */
   struct timed_sum sum[TIMED_PARTS];
-  struct timed_product product[TIMED_MAX_PRODUCTS]; /* (products) different ones; more are not kept */
+  struct timed_product product[TIMED_MAX_PRODUCTS]; /* (products) distinct shapes; further ones are not stored */
   size_t products;
 };
 
-/* Makes `device` one that counts into `timed` what it has `inner` do. Nothing to close. */
+/* Makes `device` a device that calls `inner` and counts in `timed`. Nothing to close. */
 void timed_device_open(struct trm_device *device, struct timed_profile *timed, struct trm_device *inner);
 
 #endif

@@ -137,6 +137,7 @@ tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_pr
 trm_test_scripts += \
 	tests/check_includes.sh \
 	tests/check_statics.sh \
+	tests/check_words.sh \
 	tests/installed.sh \
 	tests/readme.sh \
 	tests/bad_input.sh \

@@ -16,7 +16,7 @@ report() {
 
 # Words that a name must not have as one of its parts (between underscores).
 names='again|anew|board|centre|claims?|colour|crowded|divisions?|eats|fans|filling|gives?|gave|holders?|homes?|how|imagined|kepts|late|lays?'
-names="$names"'|least|meets?|most|nap|naps|neighbour|pace|pieces?|politely|rooms?|rundir|settles?|settled|take|tally|tallies|wish|wishes'
+names="$names"'|least|meets?|most|nap|naps|neighbour|pace|pieces?|politely|rooms?|rundir|settles?|settled|tally|tallies|wish|wishes'
 # Words that the comments of a header must not have.
 texts='anew|centres?|claims?|colours?|come politely|crowded|divided feed|eats|holders?|imagined|kepts|naps?|neighbours?|politely'
 texts="$texts"'|riddle|roof|rowers?|settles?|settled|tally|tallies|whoever|wish|wishes|bank of oars|banks of oars'

@@ -19,7 +19,7 @@ CPU_INLINE float activation_gelu_argument(float x)
 
 CPU_INLINE float activation_gelu_slope(float x)
 {
-  /* Beyond +-10 the slope is 0 or 1 to the last bit; clamped, nothing overflows into 0 * infinity. */
+  /* Beyond +-10 the slope is exactly 0 or 1; clamping avoids 0 * infinity. */
   x = x > 10.0f ? 10.0f : x;
   x = x < -10.0f ? -10.0f : x;
   const float e = math_exp(-activation_gelu_argument(x));

@@ -1,9 +1,9 @@
-/* Multi-head self-attention (Vaswani et al. 2017) in strips: STRIP queries of one head against all the keys that they
- * see, so that memory grows with T, not with its square; backward computes a strip's probabilities again from the kept
- * maximum and sum of each row (Rabe & Staats 2021, Dao et al. 2022).
+/* Multi-head self-attention (Vaswani et al. 2017) in strips: STRIP queries of one head with all the keys that they
+ * attend to, so that memory grows with T, not with its square; backward recomputes a strip's probabilities from the
+ * saved maximum and sum of each row (Rabe & Staats 2021, Dao et al. 2022).
  *
- * A strip's products are small: each thread runs its own. Forward, a strip is an item; backward, all strips of a head
- * are, because they add to the gradients of the same keys and values. So no sum depends on the number of threads. */
+ * The products of a strip are small and run in one thread. Forward, an item is a strip; backward, an item is a head,
+ * because its strips add to the gradients of the same keys and values. So no sum depends on the number of threads. */
 #include <math.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static size_t attention_thread(void)
 #endif
 }
 
-/* One strip: its queries, and the keys that they see. */
+/* A strip: its queries, and the keys that they attend to. */
 struct strip {
   size_t first, queries, keys;
 };
@@ -49,13 +49,13 @@ static struct strip attention_strip(const struct trm_attention *shape, size_t nu
   return (struct strip){first, end - first, shape->causal ? end : shape->t};
 }
 
-/* Keys that query i of the strip sees. */
+/* Number of keys that query i of the strip attends to. */
 static size_t attention_keys_seen(const struct trm_attention *shape, const struct strip *strip, size_t i)
 {
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
-/* s (queries, T) in place: from scaled scores to exponentials, 0 where a query may not look; fills row (queries, 2). */
+/* s (queries, T) in place: from scaled scores to exponentials, 0 at masked positions; sets row (queries, 2). */
 CPU_CLONES static void attention_strip_exp(const struct trm_attention *shape, const struct strip *strip, float *s,
                                            float *row)
 {
@@ -76,7 +76,7 @@ CPU_CLONES static void attention_strip_exp(const struct trm_attention *shape, co
   }
 }
 
-/* The strip's rows of y, multiplied with 1 / sum. */
+/* Multiplies the strip's rows of y by 1 / sum. */
 CPU_CLONES static void attention_strip_scale(const struct trm_attention *shape, const struct strip *strip, float *y,
                                              const float *row)
 {
@@ -111,8 +111,8 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-/* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient with
- * respect to these to that with respect to the products q k. */
+/* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient of
+ * the probabilities to that of the products q k. */
 CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
                                                 float *dp, const float *row)
 {
@@ -157,7 +157,7 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
     const float *q = it->qkv + at, *k = q + d, *v = k + d, *dy = it->dy + b * t * d + h * e;
     float *dq = it->dqkv + at, *dk = dq + d, *dv = dk + d;
 
-    for (size_t number = it->strips; number-- > 0;) { /* the last one sees all keys: it overwrites */
+    for (size_t number = it->strips; number-- > 0;) { /* the last strip attends to all keys: it overwrites */
       const struct strip strip = attention_strip(shape, number);
       const float *q_strip = q + strip.first * 3 * d, *dy_strip = dy + strip.first * d;
       const float beta = number + 1 == it->strips ? 0 : 1;
@@ -173,7 +173,7 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
   }
 }
 
-/* Gives a body its scratch memory, and each thread products of its own. */
+/* Runs a body with scratch memory, and products in the calling thread. */
 static void attention_run(struct trm_device *device, struct attention *it, size_t items, size_t strips, cpu_body *body)
 {
   const struct trm_attention *shape = it->shape;

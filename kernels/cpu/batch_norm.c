@@ -38,7 +38,7 @@ CPU_INLINE float batch_norm_lane_squares(const float *x, float shift, size_t n)
   return lane[0];
 }
 
-/* The same of y, and of y times (x - shift): side by side, the two do not wait for one another. */
+/* The same of y, and of y times (x - shift): two independent chains of additions. */
 CPU_INLINE void batch_norm_lane_products(const float *x, float shift, const float *y, size_t n, double *sum,
                                          double *products)
 {
@@ -64,7 +64,7 @@ CPU_INLINE void batch_norm_lane_products(const float *x, float shift, const floa
   *products += (double)product[0];
 }
 
-/* Mean and sum of squares about it of a set to which others are added (Chan, Golub & LeVeque 1983). */
+/* Running mean and sum of squares about it, to which sets are added (Chan, Golub & LeVeque 1983). */
 struct moments {
   double count, mean, square;
 };
@@ -78,7 +78,7 @@ CPU_INLINE void batch_norm_add_moments(struct moments *all, double count, double
   all->count = sum;
 }
 
-/* The channel's values of a sample lie together: blocks of them, twice through the first cache. */
+/* S > 1: the channel's values of a sample are contiguous; each block is read twice, the second time from the cache. */
 CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
@@ -101,7 +101,7 @@ CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low
   }
 }
 
-/* Vectors (S = 1): a row at a time for CPU_LANES channels side by side, in blocks of rows. */
+/* Vectors (S = 1): rows in blocks, CPU_LANES channels at a time. */
 CPU_CLONES static void batch_norm_moments_rows_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
@@ -142,7 +142,7 @@ void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_no
     cpu_for(device, bn->channels, 1, (double)b * (double)bn->size, batch_norm_moments_body, &it);
 }
 
-/* y = x * scale + shift in one way for all: (x - mean) first, so that a large mean takes nothing from the rest */
+/* (x - mean) first: a large mean costs no precision */
 CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;

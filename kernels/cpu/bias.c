@@ -29,8 +29,8 @@ void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t
   cpu_for(device, b, 1, (double)n, bias_add_body, &it);
 }
 
-/* Columns are the items. Rows are added in blocks of SUM_ROWS in float, the blocks in double, in order: the sum of a
- * column is the same wherever the columns are cut. */
+/* An item is a column. Rows are added in blocks of SUM_ROWS in float, the blocks in double, in order: the sum of a
+ * column does not depend on the interval. */
 #define SUM_ROWS 16
 #define SUM_COLUMNS 512
 

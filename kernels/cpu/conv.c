@@ -5,13 +5,13 @@
 #include "core/memory.h"
 #include "kernels/cpu/conv_stage.h"
 
-/* Floats of a staged band: so that it stays in a core's second cache, beside weights. */
+/* Floats of a staged band: it fits into the second-level cache of a core, with weights. */
 #define STRIP_FLOATS 65536
 #define PRODUCT_FLOATS 131072
-/* Products are made of at least this many vectors where there are as many. */
+/* Vectors of a product, at least, if there are as many. */
 #define PRODUCT_VECTORS 64
-/* Products are cut into this many tasks, whatever the number of threads: it decides what is added to what. Each part of
- * the batch has sums of its own, and they are together at most this large. */
+/* Tasks of the products, independent of the number of threads, because they fix the order of additions; and the largest
+ * size of the partial sums, one set for each chunk of the batch. */
 #define PRODUCT_TASKS 32
 #define PRODUCT_SUMS ((size_t)1 << 20)
 
@@ -30,7 +30,7 @@ static size_t conv_min(size_t a, size_t b)
   return a < b ? a : b;
 }
 
-/* -- strips: both convolutions that make images */
+/* -- strips: forward, and backward to the data */
 
 /* Output positions of one kind: rows[0] * rows[1] of them at first + step * i, each the sum over the same taps. Forward
  * there is one kind; backward with a stride, one for each remainder. */
@@ -40,7 +40,7 @@ struct kind {
   int taps;
   uint32_t *tap;  /* (taps) offsets in the staged channel */
   int *source;    /* (taps) which element of the kernel */
-  size_t packed;  /* where its weights begin, of each group */
+  size_t packed;  /* offset of its weights in those of a group */
   struct conv_grid grid;
   uint32_t *offset;   /* for `band` rows */
 };
@@ -83,7 +83,7 @@ static void conv_pack_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* Writes positions [0, columns) of row `row` of one channel. */
+/* Writes positions [0, columns) of a row of one channel. */
 static void conv_store_row(const struct strips *it, const struct kind *kind, float *channel, size_t row, size_t column,
                            const float *tile, size_t count)
 {
@@ -100,7 +100,7 @@ static void conv_store_row(const struct strips *it, const struct kind *kind, flo
     memcpy(to, tile, count * sizeof(*to));
 }
 
-/* A strip's tile (units, vectors, lanes) to its places. `high`: rows of the kind. */
+/* Writes a strip's tile (units, vectors, lanes) to the image. high: rows of the kind. */
 static void conv_store_strip(const struct strips *it, const struct kind *kind, const float *tile, size_t first,
                              size_t vectors, size_t row0, size_t high, float *channel, size_t valid)
 {
@@ -164,7 +164,7 @@ static void conv_strips_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* Sets the height of the bands: what fits, and enough of them for all threads. rows: of positions. */
+/* Sets the height of the bands: as many rows of positions as fit, and enough bands for all threads. */
 static void conv_choose_bands(const struct trm_device *device, struct strips *it, size_t rows, size_t more_rows,
                               size_t images)
 {
@@ -190,7 +190,7 @@ static struct kind *conv_alloc_kinds(int kinds, size_t taps)
   return kind;
 }
 
-/* The rest is the same for both: packing, places in vectors, the run. */
+/* Packs the weights, lists the positions of the vectors, and runs the strips. */
 static void conv_run_strips(struct trm_device *device, struct strips *it, size_t images)
 {
   const size_t units = (size_t)it->kernels->units;
@@ -226,7 +226,7 @@ static void conv_run_strips(struct trm_device *device, struct strips *it, size_t
   trm_free(it->kind);
 }
 
-/* How the input is staged for taps at every element of the kernel: forward, and for products. Rows are left open. */
+/* Staging of the input for taps at all elements of the kernel: forward, and products. The rows are set later. */
 static struct conv_stage conv_forward_stage(const struct trm_conv2d *conv)
 {
   const struct trm_window2d *o = &conv->window;
@@ -309,12 +309,12 @@ static struct phase conv_phase(const struct trm_window2d *o, int d, size_t a)
                         .count = first < o->in[d] ? conv_ceil_div(o->in[d] - first, o->stride[d]) : 0};
 }
 
-/* What the phases of a dimension have together. */
+/* Properties of all phases of a dimension. */
 struct phases {
   ptrdiff_t low, high; /* u from low to before high */
   size_t spread;       /* from the lowest first u to the highest */
-  size_t taps, count;  /* the most of any */
-  bool covered;            /* each has a tap */
+  size_t taps, count;  /* the largest of all phases */
+  bool covered;            /* every phase has a tap */
 };
 
 static struct phases conv_phases(const struct trm_window2d *o, int d)
@@ -397,7 +397,7 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
     trm_free(it.kind[k].tap);
     trm_free(it.kind[k].source);
   }
-  if (!all[0].covered || !all[1].covered) /* elements that no output has seen */
+  if (!all[0].covered || !all[1].covered) /* elements that no output reads */
     cpu_fill(device, dx, 0, b * conv->channels * o->in[0] * o->in[1]);
   conv_run_strips(device, &it, b);
 }
@@ -409,10 +409,10 @@ struct weights {
   struct conv_stage stage;
   struct conv_grid grid;
   size_t groups, in, out, pairs;         /* of a group; pairs: (channel, tap) */
-  size_t blocks, sets;                   /* blocks of units, in sets that are worked on together */
+  size_t blocks, sets;                   /* blocks of units; sets of blocks that share staging */
   size_t size[2];                        /* OH, OW */
-  size_t band, bands, tiles, chunks;    /* a piece is a band of an image; chunks of adjacent pieces */
-  size_t images, vectors;                /* pieces staged at a time; vectors of each */
+  size_t band, bands, tiles, chunks;    /* tiles: bands of images; chunks of adjacent tiles */
+  size_t images, vectors;                /* tiles staged at a time; vectors of each */
   size_t step, pad;                      /* of the rows */
   uint32_t *tap, *offset;                    /* (taps of the kernel) */
   size_t taps;
@@ -452,7 +452,7 @@ static void conv_pack_outputs(const struct weights *it, size_t tile, size_t coun
     }
 }
 
-/* Adds to the sums of a block of units what the staged pieces give. */
+/* Adds the products of the staged tiles to the sums of a block of units. */
 static void conv_add_block(const struct weights *it, const struct conv_products *staged, size_t valid, float *sum,
                            float *bias)
 {
@@ -515,7 +515,7 @@ static void conv_weights_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* to = beta * to + the chunks' sums */
+/* Sets to = beta * to + the sums of all chunks. */
 static void conv_add_chunks(struct trm_device *device, const struct weights *it, size_t offset, float beta, float *to,
                             size_t n)
 {

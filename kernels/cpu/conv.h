@@ -15,7 +15,7 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* The most that any of them has. */
+/* Largest values of all instruction sets. */
 enum { CONV_LANES = 16, CONV_UNITS = 8, CONV_VECTORS = 3, CONV_ROWS = 8, CONV_TAPS = 6 };
 
 struct conv_strip {

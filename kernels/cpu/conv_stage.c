@@ -1,4 +1,3 @@
-/* See conv_stage.h. */
 #include "kernels/cpu/conv_stage.h"
 
 #include <string.h>
@@ -22,7 +21,7 @@ CPU_INLINE void conv_stage_row(const struct conv_stage *stage, const float *from
   conv_stage_zero(to, (size_t)low);
   if (step == 1)
     memcpy(to + low, from + low + shift, (size_t)(high - low) * sizeof(*to));
-  else if (step == 2) /* said in full: then it is vectorized */
+  else if (step == 2) /* written out, so that it is vectorized */
     for (ptrdiff_t j = low; j < high; j++)
       to[j] = from[j * 2 + shift];
   else
@@ -47,7 +46,7 @@ CPU_CLONES static void conv_stage_cloned(const struct conv_stage *stage, const f
   conv_stage_zero(to, CONV_SLACK);
 }
 
-/* clang wants a cloned function to be the file's own */
+/* static: clang requires it of a cloned function */
 void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
 {
   conv_stage_cloned(stage, image, first, to);
@@ -75,7 +74,7 @@ void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin,
       for (size_t v = 0; v < grid->row_vectors; v++)
         *offset++ = (uint32_t)(origin + r * pitch + v * (size_t)grid->lanes);
   if (grid->halves && rows % 2)
-    *offset = (uint32_t)(origin + (rows - 1) * pitch); /* nothing: the same row again */
+    *offset = (uint32_t)(origin + (rows - 1) * pitch); /* no second row: the same one again */
 }
 
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to)

@@ -1,4 +1,4 @@
-/* The CPU device: opening, memory, and how loops are given to threads. */
+/* The CPU device: open, memory, and the division of loops among threads. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 static int cpu_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
-  (void)index; /* the processors of a node are one device: its threads are what ranks share out */
+  (void)index; /* the processors of a node are one device; ranks divide its threads */
 #ifdef _OPENMP
   device->threads = threads > 0 ? threads : omp_get_max_threads();
 #else

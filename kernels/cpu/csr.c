@@ -16,7 +16,7 @@ static size_t csr_entries(const struct trm_csr *x)
   return x->rows > 0 ? (size_t)(x->starts[x->rows] - x->starts[0]) : 0;
 }
 
-/* One output of one row an item. */
+/* An item is one output of one row. */
 CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct product *it = arguments;
@@ -49,7 +49,7 @@ void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const f
     cpu_for(device, items, 16, 2 + 2 * (double)csr_entries(x) / (double)x->rows, csr_forward_body, &it);
 }
 
-/* dw[o, low..high) for one output; an element's terms are added in the order of the rows, whoever does it. */
+/* dw[o, low..high) of one output; an element's terms are added in the order of the rows. */
 static void csr_backward_output(const struct product *it, size_t o, size_t low, size_t high)
 {
   const struct trm_csr *x = it->x;
@@ -62,7 +62,7 @@ static void csr_backward_output(const struct product *it, size_t o, size_t low, 
     const float dy = it->dy[row * it->n + o];
     size_t e = (size_t)(x->starts[row] - x->starts[0]), end = (size_t)(x->starts[row + 1] - x->starts[0]);
 
-    if (low > 0) /* first entry at or right of low */
+    if (low > 0) /* first entry with column >= low */
       for (size_t past = end; e < past;) {
         const size_t middle = e + (past - e) / 2;
 

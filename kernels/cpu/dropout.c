@@ -1,8 +1,7 @@
 /* Dropout: y = x * keep / (1 - rate), the mask a pure function of the element's global index.
  *
  * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * stride + offset + f). A
- * row is a run of indices, of which four share a Philox block; where rows are whole, all of them together are one
- * run. */
+ * row is a run of indices, of which four share a Philox block; rows that are not sharded are one run together. */
 #include "core/random.h"
 #include "kernels/cpu/cpu.h"
 
@@ -21,7 +20,7 @@ CPU_INLINE void dropout_words(const struct dropout *it, uint64_t block, uint32_t
   trm_philox_inline(counter, it->key, word);
 }
 
-/* The product with 0 keeps a NaN and an infinity visible. */
+/* Multiplies by 0, so that NaN and infinity stay visible. */
 CPU_INLINE float dropout_apply_mask(float x, uint32_t word, float rate, float scale)
 {
   return x * (trm_random_unit(word) < rate ? 0.0f : scale);
@@ -39,7 +38,7 @@ CPU_INLINE void dropout_one(const struct dropout *it, size_t e)
 /* Elements [low, high) of a run. */
 CPU_INLINE void dropout_run(const struct dropout *it, size_t low, size_t high)
 {
-  const struct dropout copy = *it; /* a copy that stores to y cannot change */
+  const struct dropout copy = *it; /* a copy: it cannot alias y */
   const float rate = it->rate, scale = it->scale;
   size_t e = low;
 
@@ -65,7 +64,7 @@ CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t hi
   dropout_run(arguments, low, high);
 }
 
-/* Parts of rows: each is a run of its own. */
+/* Sharded rows: each row is a run. */
 struct dropout_rows {
   struct dropout row; /* of row 0 */
   uint64_t stride;

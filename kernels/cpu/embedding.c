@@ -14,7 +14,7 @@ struct embedding {
   size_t d, v; /* V: rows of the table here */
   size_t low, total;
   const int32_t *start; /* (V + 1): where a token's rows begin in `row` */
-  const int32_t *row;   /* rows by token, ascending within one */
+  const int32_t *row;   /* rows by token, ascending for each token */
 };
 
 static bool embedding_is_known(int32_t token, size_t v)
@@ -22,7 +22,7 @@ static bool embedding_is_known(int32_t token, size_t v)
   return token >= 0 && (size_t)token < v;
 }
 
-/* Is the token's row here? */
+/* Whether the token's row is in this shard. */
 static bool embedding_is_local(int32_t token, const struct trm_vocab_shard *v)
 {
   return token >= 0 && (size_t)token >= v->low && (size_t)token < v->high;
@@ -41,7 +41,7 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
     if (embedding_is_local(it->token[i], &shard)) {
       memcpy(y, it->w + ((size_t)it->token[i] - it->low) * d, d * sizeof(*y));
     } else {
-      const float value = embedding_is_known(it->token[i], it->total) ? 0 : NAN; /* this is reported by the caller */
+      const float value = embedding_is_known(it->token[i], it->total) ? 0 : NAN; /* the caller reports it */
 
       for (size_t j = 0; j < d; j++)
         y[j] = value;
@@ -63,8 +63,8 @@ void cpu_embedding_forward(struct trm_device *device, const int32_t *token, cons
   cpu_for(device, r, 1, (double)d, embedding_forward_body, &it);
 }
 
-/* Columns are the items. A token's rows are added in blocks of SUM_ROWS in float, the blocks in double, in order of
- * the rows: the sum of an element is the same wherever the columns are cut. */
+/* An item is a column. A token's rows are added in blocks of SUM_ROWS in float, the blocks in double, in order of the
+ * rows: the sum of an element does not depend on the interval. */
 #define SUM_ROWS 16
 #define SUM_COLUMNS 256
 
@@ -116,11 +116,11 @@ void cpu_embedding_backward(struct trm_device *device, const int32_t *token, con
   const size_t v = vocabulary->high - vocabulary->low, low = vocabulary->low;
   int32_t *start = cpu_scratch(device, (v + 2 + r) * sizeof(*start)), *row = start + v + 2;
 
-  /* counting sort: after the sums start[t + 1] is where t begins; as t's rows are put down it moves to where t ends */
+  /* counting sort: after the sums start[t + 1] is the start of t; it moves to the end of t as its rows are stored */
   for (size_t t = 0; t < v + 2; t++)
     start[t] = 0;
   for (size_t i = 0; i < r; i++)
-    if (embedding_is_local(token[i], vocabulary)) /* forward has reported what is nowhere */
+    if (embedding_is_local(token[i], vocabulary)) /* forward has reported tokens outside the table */
       start[(size_t)token[i] - low + 2]++;
   for (size_t t = 0; t < v; t++)
     start[t + 2] += start[t + 1];

@@ -23,7 +23,7 @@ void cpu_fill(struct trm_device *device, float *to, float value, size_t n)
   cpu_for(device, n, CPU_GRANULE, 1, flat_fill_body, &it);
 }
 
-/* Sums of more than four are made in blocks: partial sums wait in buffers of the stack, two a level of the tree. */
+/* Sums of more than four arrays go by blocks: partial sums are in stack buffers, two for each level of the tree. */
 #define TREE_BLOCK 1024
 
 struct sum {
@@ -32,8 +32,8 @@ struct sum {
   int count;
 };
 
-/* to (n) = the tree over from[0 .. count-1] at [low, low + n), 1 <= count <= 4. The pragma promises that no element is
- * written before another one's terms are read: `to` is none of the arrays, or is the first, element for element. */
+/* Sets to (n) to the tree sum of from[0 .. count-1] at [low, low + n), 1 <= count <= 4. The pragma is valid because
+ * `to` is either none of the arrays or the first one, at the same elements. */
 CPU_INLINE void flat_add_few(float *to, const float *const *from, int count, size_t low, size_t n)
 {
   const float *a = from[0] + low, *b = from[count > 1] + low;
@@ -58,7 +58,7 @@ CPU_INLINE void flat_add_few(float *to, const float *const *from, int count, siz
   }
 }
 
-/* The same for any count, n <= TREE_BLOCK. `to` is written last. */
+/* The same for any count and n <= TREE_BLOCK. `to` is written last. */
 CPU_CLONES static void flat_sum_tree(float *to, const float *const *from, int count, size_t low, size_t n)
 {
   float left[TREE_BLOCK], right[TREE_BLOCK];
@@ -99,8 +99,8 @@ void cpu_sum(struct trm_device *device, float *to, const float *const *from, int
     cpu_for(device, n, CPU_GRANULE, count, flat_sum_body, &it);
 }
 
-/* At most NORM_PARTS fixed parts, whose length depends on n alone; each is summed in double, in lanes, and the parts
- * are added in order. */
+/* Squared norms of at most NORM_PARTS parts, whose length depends on n alone: each in double, in lanes. The parts are
+ * added in order. */
 #define NORM_PARTS 1024
 #define NORM_MIN 4096
 

@@ -1,4 +1,4 @@
-/* Losses: per row the loss, whether the answer was right, and the gradient with respect to the scores. */
+/* Losses: for each row the loss, whether the prediction is correct, and the gradient with respect to the scores. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -13,7 +13,7 @@ struct loss {
   size_t c;
 };
 
-/* Sum of e^(z - maximum), the terms left in dz unless it is NULL. */
+/* Sum of e^(z - maximum); the terms are stored in dz unless it is NULL. */
 CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, size_t c)
 {
   float buffer[CPU_BLOCK];
@@ -31,7 +31,7 @@ CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, siz
   return total;
 }
 
-/* Sum of maximum - z: of the losses of all classes without their common part. */
+/* Sum of maximum - z: the losses of all classes, less log of the sum of exponentials each. */
 CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
@@ -48,7 +48,7 @@ CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
   return total;
 }
 
-/* Is the label the first largest score? */
+/* Whether the label has the first of the largest scores. */
 CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
 {
   if (!(z[label] >= maximum))
@@ -68,7 +68,7 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
     const float *z = it->z + i * c;
     float *dz = it->dz ? it->dz + i * c : NULL;
 
-    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* what is not ignored is reported by the caller */
+    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports labels that are not ignored */
       const bool ignored = it->label[i] == TRM_IGNORE_INDEX;
 
       it->loss[i] = ignored ? 0 : NAN;
@@ -80,9 +80,9 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
     }
     const size_t label = (size_t)it->label[i];
     const float maximum = cpu_lane_maximum(z, c), target_score = z[label], right = loss_is_argmax(z, maximum, label);
-    const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* of every class */
+    const float share = it->smoothing, scale = it->scale, uniform = scale * share / (float)c; /* weight of each class */
     const double distance = share > 0 ? loss_row_distance(z, maximum, c) / (double)c : 0;
-    const double sum = loss_row_sum_exp(z, maximum, dz, c); /* z is gone from here on where dz is z */
+    const double sum = loss_row_sum_exp(z, maximum, dz, c); /* overwrites z if dz is z */
 
     it->loss[i] = (float)(log(sum) + (1 - (double)share) * ((double)maximum - target_score) + share * distance);
     if (it->correct)
@@ -117,7 +117,7 @@ void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const 
   cpu_for(device, b, 1, 8 * (double)c, loss_softmax_body, &it);
 }
 
-/* -- scores of which only some classes are here */
+/* -- scores of a shard of the classes */
 
 struct shard {
   const float *z; /* (B, C) */
@@ -246,7 +246,7 @@ void cpu_mean_squared_error(struct trm_device *device, const float *z, const flo
   cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
 }
 
-/* The sign of the score is the answer, 0 counts as -1; a NaN is no answer. */
+/* The prediction is the sign of the score, -1 for 0; NaN is never correct. */
 static float loss_sign_correct(float z, float t)
 {
   return t > 0 ? z > 0 : z <= 0;

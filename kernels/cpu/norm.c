@@ -15,7 +15,7 @@ struct norm {
   size_t r, d, part, parts;     /* part: rows of one */
 };
 
-/* Sum of (x - mean)^2; of x^2 for a mean of 0. */
+/* Sum of (x - mean)^2. */
 CPU_INLINE double norm_squares_sum(const float *x, float mean, size_t d)
 {
   float term[CPU_BLOCK];
@@ -77,12 +77,12 @@ void cpu_norm_forward(struct trm_device *device, const float *x, const float *ga
   cpu_for(device, r, 1, 4 * (double)d, norm_forward_body, &it);
 }
 
-/* Rows are worked on in parts that depend on their number alone. A part sums its rows of dgain and dbias in float; the
- * parts are then added in double, in order. */
+/* Rows are divided into parts by their number alone. dgain and dbias are summed in float within a part; the parts are
+ * added in double, in order. */
 #define MAX_PARTS 256
 #define MIN_ROWS 16
 
-/* Of one row: means of g = dy * gain and of g * n, n the normalized x. */
+/* Means over a row of g = dy * gain and of g * n, with n the normalized x. */
 CPU_INLINE void norm_row_means(const struct norm *it, const float *x, const float *dy, float mean, float scale,
                                float *g_mean, float *gn_mean)
 {
@@ -101,11 +101,11 @@ CPU_INLINE void norm_row_means(const struct norm *it, const float *x, const floa
     g_sum += cpu_lane_sum(g, width);
     gn_sum += cpu_lane_sum(gn, width);
   }
-  *g_mean = it->mean ? (float)(g_sum / (double)it->d) : 0; /* the RMS norm does not take the mean away */
+  *g_mean = it->mean ? (float)(g_sum / (double)it->d) : 0; /* RMS norm subtracts no mean */
   *gn_mean = (float)(gn_sum / (double)it->d);
 }
 
-/* One part an item. */
+/* An item is a part. */
 CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;
@@ -139,7 +139,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
   }
 }
 
-/* The parts together, for columns [low, high). */
+/* Adds the parts, for columns [low, high). */
 CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;

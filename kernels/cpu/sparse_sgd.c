@@ -1,12 +1,11 @@
-/* Stochastic updates of a linear model over sparse rows, on weights that others change at the same time. */
+/* Stochastic updates of a linear model over sparse rows, on weights that other ranks change at the same time. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* Rows lie anywhere, and the processor does not guess where the next one is: of the row that comes so many rows later,
- * the first lines of columns and values are asked for. Always as many: a count that varies costs more than what it
- * saves. */
+/* Prefetch distance in rows, and entries of that row that are prefetched: rows are scattered in memory, so the
+ * processor does not predict them. A fixed number is faster than the exact one. */
 #define AHEAD 3
 #define AHEAD_ENTRIES 96
 #define LINE 16 /* entries */
@@ -19,7 +18,7 @@ struct pass {
   size_t rows;
 };
 
-/* What other ranks write at the same time is read and written whole: on all processors we know this is a plain move. */
+/* Relaxed atomic loads and stores, of weights that other ranks write at the same time: as fast as plain ones. */
 CPU_INLINE float sparse_sgd_load(const float *from)
 {
   float value;
@@ -41,7 +40,7 @@ CPU_INLINE void sparse_sgd_prefetch_row(const struct trm_sparse_row *row)
   }
 }
 
-/* Four sums: additions wait for one another. */
+/* Four sums, which are independent chains of additions. */
 CPU_INLINE float sparse_sgd_score(const float *w, const struct trm_sparse_row *row, float bias)
 {
   const int32_t *column = row->columns;
@@ -61,7 +60,7 @@ CPU_INLINE float sparse_sgd_score(const float *w, const struct trm_sparse_row *r
   return (a + b) + (c + d);
 }
 
-/* The derivative of the loss by the score, and the loss. */
+/* Returns the derivative of the loss with respect to the score, and sets the loss. */
 CPU_INLINE float sparse_sgd_derivative(enum trm_margin kind, float margin, float t, float *loss)
 {
   if (kind == TRM_MARGIN_HINGE) {
@@ -87,12 +86,12 @@ CPU_INLINE void sparse_sgd_update_row(float *w, const struct trm_sparse_row *row
     const float changed = sparse_sgd_load(w + j) + step * value[e];
 
     sparse_sgd_store(w + j, shrink ? changed * (1 - rate * shrink[j]) : changed);
-    if (written) /* loses what w loses */
+    if (written) /* loses an update when w does */
       __atomic_store_n(written + j, __atomic_load_n(written + j, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
   }
 }
 
-/* The updates of all rows, `together` at a time. slope: (together). */
+/* Makes the updates of all rows, update_rows at a time. slope: (update_rows). */
 CPU_INLINE void sparse_sgd_updates(const struct pass *it, size_t update_rows, float *slope, const float *shrink,
                                    const struct trm_races *races, struct trm_sparse_sums *sums)
 {

@@ -55,7 +55,7 @@ CPU_CLONES static void update_nesterov_body(const void *arguments, size_t low, s
   }
 }
 
-/* adam, and adamw, which alone shrinks the weights first */
+/* adam; adamw, which shrinks the weights first */
 CPU_CLONES static void update_adam_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;
@@ -76,7 +76,7 @@ CPU_CLONES static void update_adam_body(const void *arguments, size_t low, size_
   }
 }
 
-/* m holds the rate, as in the paper: it may change from step to step */
+/* m includes the learning rate, which may change between steps (You et al. 2017) */
 CPU_CLONES static void update_lars_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;

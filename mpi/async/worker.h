@@ -28,7 +28,7 @@ struct worker {
   struct param_server *server;
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
   bool fresh;                          /* w has been read since the latest quiesce point */
-  bool halted;                         /* this rank's wish to stop has been announced */
+  bool halted;                         /* this rank's stop request has been announced */
   struct trm_staleness staleness;
   float *state[TRM_MAX_STATES - 1];    /* local: (elements) each */
   float *view[TRM_MAX_STATES];         /* for checkpoints, (elements) each, NULL before the first */

@@ -18,10 +18,10 @@ struct trm_budget {
   size_t held;                   /* at the last call */
 };
 
-/* What the process holds so far is the program's. Has the device compute a product, so that libraries and threads have
- * taken what they need at work. */
+/* Charges to the program what the process holds so far. Computes a product on the device first, so that libraries and
+ * threads have taken what they need at work. */
 int trm_budget_begin(struct trm_budget *budget, struct trm_device *device);
-/* What was taken since the last call belongs to the part. */
+/* Charges to the part what was taken since the last call. */
 void trm_budget_charge(struct trm_budget *budget, enum trm_budget_part part);
 /* The data is open: what was taken for it, and what else has become resident, the libraries that read it. */
 void trm_budget_charge_data(struct trm_budget *budget);

@@ -33,9 +33,9 @@ struct trm_checkpoint {
    * values that are valid until the next call. Weights are asked for twice. NULL: state has all. */
   int (*read_tensor)(void *context, int state, int number, const float **values);
   void *read_tensor_context;
-  /* What each rank keeps for itself, for a run that goes on with as many ranks. kept_ranks: their number; 0: none does.
-   * For write: kept_of is called for each rank, in order, and gives (*count) items that are valid until its next call;
-   * not owned. */
+  /* Local states of each rank, for a run that resumes on as many ranks. local_state_ranks: their number; 0: none.
+   * For write: read_local_states is called for each rank, in order, and gives (*count) items that are valid until
+   * its next call; not owned. */
   int local_state_ranks;
   int (*read_local_states)(void *context, int rank, const struct trm_local_state **states, int *count);
   void *read_local_states_context;
@@ -53,8 +53,9 @@ struct trm_checkpoint_ops {
    * their average, if there is one. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
                      bool want_states);
-  /* The same for a part of the model (nn/partition.h): reads what it has of each tensor, (count) values of `parameter`, which
-   * is the part's, and gives it to take, for the checkpoint's states. A failure of take is returned. */
+  /* The same for a part of the model (nn/partition.h): reads what it has of each tensor, (count) values of
+   * `parameter`, which is the part's, and gives it to take, for the checkpoint's states. A failure of take is
+   * returned. */
   int (*read_model_part)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model,
                          const struct trm_model *part,
                          int (*consume)(void *context, int state, const struct trm_parameter *parameter,

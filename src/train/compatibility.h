@@ -1,4 +1,4 @@
-/* What excludes what: one table of pairs of features, each with the reason. trm_train, the planner, `trireme options
+/* Features that exclude one another: one table of pairs, each with the reason. trm_train, the planner, `trireme options
  * --combinations`, the guide and the tests read it. */
 #ifndef TRM_TRAIN_COMPATIBILITY_H
 #define TRM_TRAIN_COMPATIBILITY_H
@@ -24,8 +24,8 @@ struct trm_run_facts {
 /* TRM_USAGE: the message names the first row of the table whose two features the run has. Not collective. */
 int trm_compatibility_check(const struct trm_run_facts *run);
 
-/* Writes the table: a line "FEATURE excludes FEATURE: REASON" a row and, indented, arguments that are refused for it; no
- * such line where only a device that this program lacks has the feature. */
+/* Writes the table: a line "FEATURE excludes FEATURE: REASON" a row and, indented, arguments that are refused for
+ * it; no such line where only a device that this program lacks has the feature. */
 void trm_compatibility_print(FILE *stream);
 
 TRM_END_DECLS

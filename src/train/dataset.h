@@ -20,7 +20,8 @@ struct trm_host_batch {
   int32_t *tokens;       /* (B, T) */
   int32_t *target_class; /* (B) */
   float *target_value;   /* (B, values) */
-  size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity; /* elements that fit */
+  /* elements that fit */
+  size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity;
 };
 
 enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };
@@ -52,7 +53,7 @@ struct trm_dataset_ops {
   int (*fetch_rows)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch,
                     struct trm_sparse_row *row);
   void (*close)(struct trm_dataset *dataset); /* collective */
-  /* Whether the file has this split. Errors name the file. Not collective. */
+  /* Sets *has if the file has this split. Errors name the file. Not collective. */
   int (*has_split)(const char *path, enum trm_split split, bool *has);
 };
 

@@ -1,4 +1,4 @@
-/* What each rank keeps for itself (struct trm_local_state): on its way into a checkpoint, which one rank writes, and back. */
+/* Local states of the ranks (struct trm_local_state): gathered into a checkpoint, which one rank writes, and back. */
 #ifndef TRM_TRAIN_LOCAL_STATE_H
 #define TRM_TRAIN_LOCAL_STATE_H
 

@@ -38,7 +38,7 @@ int trm_schedule_create(struct trm_schedule *schedule, enum trm_schedule_name na
 
 bool trm_schedule_flushes(const struct trm_schedule *schedule); /* the pipeline is empty at each update */
 
-/* What a stage does for `batches` batches (schedules that flush: 1), (*count). Release with trm_free. */
+/* Actions of a stage for `batches` batches (schedules that flush: 1), (*count). Release with trm_free. */
 struct trm_action *trm_schedule_actions(const struct trm_schedule *schedule, int stage, int batches, int *count);
 /* The forward passes alone, of `micros` micro-batches, whatever schedule->micros is. */
 struct trm_action *trm_schedule_forward(const struct trm_schedule *schedule, int micros, int *count);

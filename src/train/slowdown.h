@@ -33,7 +33,7 @@ int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options 
 
 double trm_slowdown_clock(void); /* seconds, CLOCK_MONOTONIC */
 
-/* How many times its usual time this rank takes for the batch: a pure function of seed, rank and batch. lognormal:
+/* Factor by which this rank's time for the batch is longer: a pure function of seed, rank and batch. lognormal:
  * exp(sigma z), z standard normal, of median 1; exponential: of mean 1; without jitter 1. */
 double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch);
 

@@ -31,22 +31,22 @@ int trainer_stages_partition(struct trainer *t, struct trm_model_part *part)
 
 void trainer_stages_log_partition(const struct trainer *t)
 {
-  const int pieces = stages_of(t) * t->stages.pipeline.schedule.chunks;
+  const int chunk_count = stages_of(t) * t->stages.pipeline.schedule.chunks;
   if (stages_of(t) == 1)
     return;
-  struct trm_layer_range *chunks = trm_alloc((size_t)pieces * sizeof *chunks, "cuts");
+  struct trm_layer_range *chunks = trm_alloc((size_t)chunk_count * sizeof *chunks, "cuts");
   char *text = NULL;
   size_t bytes = 0;
   FILE *to = open_memstream(&text, &bytes);
-  if (to && trm_balance(&t->full_model, t->options->parallel.cut, pieces, chunks) == TRM_OK) {
-    for (int p = 1; p < pieces; p++)
+  if (to && trm_balance(&t->full_model, t->options->parallel.cut, chunk_count, chunks) == TRM_OK) {
+    for (int p = 1; p < chunk_count; p++)
       fprintf(to, "%s%d", p == 1 ? "" : ",", t->full_model.layer[chunks[p].first].number);
     const double all = trm_balance_seconds(&t->full_model, 0, t->full_model.layers);
-    for (int p = 0; p < pieces; p++)
+    for (int p = 0; p < chunk_count; p++)
       fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ",
               100 * trm_balance_seconds(&t->full_model, chunks[p].first, chunks[p].last) / all);
     fflush(to);
-    trm_info("cut before item%s %s of the work, as modelled", pieces > 2 ? "s" : "", text);
+    trm_info("cut before item%s %s of the work, as modeled", chunk_count > 2 ? "s" : "", text);
   }
   if (to)
     fclose(to);

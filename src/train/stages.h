@@ -20,7 +20,7 @@ struct trainer_stages {
   struct trm_host_batch *batch;   /* (slots) */
   struct trm_device_batch *device_batch;          /* (slots) */
   struct trainer_inflight_batch *inflight;  /* (batches) of the run under way */
-  float *previous_weights;                  /* 2bw, on one of the ranks that have the same: the version before, for checkpoints */
+  float *previous_weights; /* 2bw, on one of the ranks that have the same: the version before, for checkpoints */
   char previous_weights_name[56];
 };
 

@@ -33,16 +33,16 @@ int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const str
   return ops->grad_ready ? ops->grad_ready(&t->strategy, low, high, sums) : TRM_OK;
 }
 
-/* What step_gradient_ready needs. */
+/* Arguments of step_gradient_ready. */
 struct gradient_context {
   struct trainer *t;
-  const struct trm_loss_sums *tally;
+  const struct trm_loss_sums *sums;
 };
 
 static int step_gradient_ready(void *context, size_t low, size_t high)
 {
   const struct gradient_context *to = context;
-  return trainer_gradient_ready(to->t, low, high, to->tally);
+  return trainer_gradient_ready(to->t, low, high, to->sums);
 }
 
 /* For passes that all ranks make together. */

@@ -4,15 +4,13 @@
  * The strategy owns the flat arrays, so that they can live where it needs them: private, shared by a node, in a window.
  * All slots marked collective are called by every rank of the data axis in the same order.
  *
- * The batches of a run are numbered from 0. A synchronous method (claim NULL) walks through them in step: all ranks
- * work on each batch, each on its part. With an asynchronous one every rank goes its own way from one quiesce point to the
- * next:
+ * The batches of a run are numbered from 0. With a synchronous method (next_batch NULL) all ranks work on each batch,
+ * each on its shard. With an asynchronous one each rank proceeds alone from one quiesce point to the next:
  *
- *   while claim gives a batch: before_forward, the gradient of this rank's part of it, step
- *   settle                     all ranks meet; every batch before `end` is part of the weights that are evaluated
+ *   while next_batch gives one: before_forward, the gradient of this rank's shard of it, step
+ *   quiesce                     all ranks meet; every batch before `end` is part of the weights that are evaluated
  *
- * The trainer settles where something is to be seen of the run as a whole: before an evaluation or a checkpoint, and at
- * the end of an epoch.
+ * The trainer quiesces before an evaluation or a checkpoint, and at the end of an epoch.
  */
 #ifndef TRM_TRAIN_STRATEGY_H
 #define TRM_TRAIN_STRATEGY_H
@@ -28,8 +26,8 @@ TRM_BEGIN_DECLS
 
 struct trm_strategy;
 
-/* State of a method that is one rank's own: a worker's weights, its part of a centre. Host memory of the strategy's. A
- * checkpoint keeps it beside the whole arrays, for a run that goes on with as many ranks. */
+/* Local state of one rank: a worker's weights, its shard of the server weights. Host memory, owned by the strategy. A
+ * checkpoint keeps it beside the whole arrays, for a run that resumes on as many ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 struct trm_local_state {
   const char *name; /* unique in the rank */
@@ -39,7 +37,7 @@ struct trm_local_state {
 
 struct trm_row_trainer; /* row_trainer.h */
 
-/* What an asynchronous method can honor. Options that it cannot are refused (compatibility.c). */
+/* Options that an asynchronous method honors. The others are refused (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
   TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that only keep the shared state */
@@ -70,12 +68,12 @@ struct trm_strategy_ops {
   /* Before the forward pass of a step; NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);
   /* The gradients of the flat interval [low, high) are final on this rank for this step (after the last micro-batch or
-   * lane). Intervals come in ascending order and cover the array. tally: this rank's sums, final, too. NULL: the
+   * lane). Intervals come in ascending order and cover the array. sums: of this rank, final, too. NULL: the
    * strategy waits for step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
-  /* Combines, updates. tally: in, this rank's sums. If the loss is not finite nothing is updated and TRM_FAILED is
-   * returned. Synchronous methods: collective; on return w is the next version, tally has the sums over the global
-   * batch, and a failure is every rank's. */
+  /* Combines the gradients and updates the weights. sums: in, of this rank. If the loss is not finite nothing is
+   * updated and TRM_FAILED is returned. Synchronous methods: collective; on return w is the next version, sums are
+   * those of the global batch, and a failure is every rank's. */
   int (*step)(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums);
   /* Collective: everything under way is done; `evaluated` and `updates` are those of the run as a whole, equal on all
    * ranks. NULL: they always are. */
@@ -117,19 +115,18 @@ struct trm_strategy {
   struct trm_comm *ratio_comm; /* those among them that divide the same tensors. NULL: nobody does */
   /* set by create */
   const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows itself; NULL: cannot */
-  const struct trm_param_provider
-    *provider; /* no rank has w and g whole, both are NULL: the model is bound without them, and the
-                                  holder goes into every pass, of training and of evaluation (nn/layer.h). NULL: w, g */
+  /* Set: no rank has w and g whole, both are NULL, and every pass uses the provider (nn/layer.h). NULL: w and g. */
+  const struct trm_param_provider *provider;
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
-  float *eval_weights;            /* device, (elements): what evaluations read: an average, a centre; NULL: w */
-  int batch_shard, batch_shards;            /* which part of each batch this rank computes (trm_interval) */
-  struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* what only this rank has: saved after settle, given back before restore */
+  float *eval_weights;         /* device, (elements): weights of evaluations: an average, the server weights; NULL: w */
+  int batch_shard, batch_shards; /* the shard of each batch that this rank computes (trm_interval) */
+  struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* saved after quiesce, filled before restore */
   int local_states;
   struct trm_staleness *staleness; /* of this rank's updates; NULL: none has any */
   uint64_t updates;            /* batches that are part of the weights, as of the latest quiesce point */
   double wait_s, comm_s;       /* seconds spent waiting for others, and in communication, so far */
   /* set by the caller */
-  bool local_state_restored;             /* before restore: kept holds what a checkpoint had */
+  bool local_state_restored;   /* before restore: local_state holds that of the checkpoint */
   bool halt;                   /* this rank wants the run to stop: no rank gets another batch */
   void *impl;
 };

@@ -11,7 +11,7 @@ TRM_BEGIN_DECLS
 
 struct trm_pipeline_ops; /* train/pipeline.h */
 
-/* What the roof has chosen from the tables; not owned. */
+/* The implementations that a run uses, chosen from the tables by the caller; not owned. */
 struct trm_modules {
   struct trm_comm *comm; /* the whole job */
   const struct trm_grid *grid; /* its ranks by axes; for training */
@@ -25,7 +25,7 @@ struct trm_modules {
   int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
 };
 
-/* What a run came to: the figures of summary.json. */
+/* Results of a run: the figures of summary.json. */
 struct trm_result {
   uint64_t epochs, steps, samples;
   double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
@@ -50,7 +50,7 @@ int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct tr
 /* The class that scores (c) stand for: that of the highest one, the first of equal ones; one score alone: 1 if it is
  * positive, else 0. */
 int32_t trm_predicted_class(const float *scores, size_t c);
-/* Collective. Adds up the ranks' tallies, the same bits on all. */
+/* Collective over comm. Adds up the sums of its ranks, the same bits on all. */
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 
 TRM_END_DECLS

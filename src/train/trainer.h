@@ -1,4 +1,4 @@
-/* What a training run holds together (private to src/train). */
+/* State of a training run (private to src/train). */
 #ifndef TRM_TRAIN_TRAINER_H
 #define TRM_TRAIN_TRAINER_H
 
@@ -100,7 +100,7 @@ double trainer_wall(const struct trainer *t);
 
 double trainer_clock(const struct trainer *t);
 
-/* Whether the next batch belongs to another epoch. */
+/* True if the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
 
 /* The mode of the run, by its grid, strategy, schedule and options (modes.c). */
@@ -117,14 +117,14 @@ int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, str
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
-/* Where a batch lies in the order of the epoch (step.c). */
+/* Positions [*low, *high) of a batch in the order of the epoch (step.c). */
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
-/* What all passes of this rank have in common (step.c); for training. */
+/* The fields common to all training passes of this rank (step.c). */
 struct trm_pass trainer_pass(const struct trainer *t);
 /* The gradients of the flat interval are complete on this rank; the strategy gets them (step.c). */
 int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums);
-/* What is said and written of a batch on rank 0 (epochs.c), after `step` batches of the run; more: samples done that
- * t->samples does not have yet. tally: of this batch. */
+/* Logs and records a batch on rank 0 (epochs.c), after `step` batches of the run. more: samples done that t->samples
+ * does not include yet. sums: of this batch. */
 int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums, double rate);
 /* Collective (epochs.c). Brings every rank's staleness to all; returns how many there are: 0 or the ranks. */
 int trainer_gather_staleness(struct trainer *t);

@@ -7,10 +7,10 @@
 /* The sum of two values: not in the table, the model's text makes it (nn/model_text.c) and the model runs it. */
 extern const struct trm_layer_ops layer_add;
 
-/* What another rank computes: not in the table either, cutting a model makes it (nn/partition.c). */
+/* Stands for the value that another rank computes: not in the table either, cutting a model makes it (nn/partition.c). */
 extern const struct trm_layer_ops layer_chunk_input;
 
-/* What tensor parallelism puts between layers (nn/sharding.c): not in the table either. */
+/* Reshard layers, put between others by tensor parallelism (nn/sharding.c): not in the table either. */
 extern const struct trm_layer_ops layer_all_reduce, layer_reduce_scatter, layer_all_gather_partial, layer_all_gather,
   layer_slice;
 
