@@ -38,8 +38,8 @@ const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmu
     trm_error(TRM_USAGE, "device.blas=%s: this build has no such library of matrix products (it has %s)%s", name, known,
               MISSING);
   else if (!strcmp(name, "auto"))
-    trm_error(TRM_USAGE, "device.matmul=%s: no library of this build computes so%s", type, MISSING);
+    trm_error(TRM_USAGE, "device.matmul=%s: no library of this build supports it%s", type, MISSING);
   else
-    trm_error(TRM_USAGE, "device.matmul=%s: %s does not compute so; device.blas=onednn does%s", type, name, MISSING);
+    trm_error(TRM_USAGE, "device.matmul=%s: %s does not support it; set device.blas=onednn%s", type, name, MISSING);
   return NULL;
 }

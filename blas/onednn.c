@@ -437,7 +437,7 @@ static int onednn_open_f32(int threads)
   const unsigned runtime = dnnl_version()->cpu_runtime;
 
   if (threads < 1)
-    return trm_error(TRM_USAGE, "onednn: %d threads make no sense", threads);
+    return trm_error(TRM_USAGE, "device.blas=onednn: threads must be at least 1, not %d", threads);
   if (runtime != DNNL_RUNTIME_OMP && runtime != DNNL_RUNTIME_SEQ)
     return trm_error(TRM_FAILED, "device.blas=onednn: this oneDNN was built neither for OpenMP nor for one thread");
   if (!engine)

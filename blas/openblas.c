@@ -36,7 +36,7 @@ static const char *openblas_detail(void)
 static int openblas_open(int threads)
 {
   if (threads < 1)
-    return trm_error(TRM_USAGE, BLAS_NAME ": %d threads make no sense", threads);
+    return trm_error(TRM_USAGE, "device.blas=" BLAS_NAME ": threads must be at least 1, not %d", threads);
   blas_threads = threads;
 #ifdef HAVE_OPENBLAS
   openblas_set_num_threads(1);

@@ -7,7 +7,9 @@
 #include "mpi/async/worker.h"
 
 /* Options that methods between peers honor (trm_strategy_ops.takes). */
-enum { PEERS_TAKE = TRM_TAKES_ALL & ~(TRM_TAKES_SERVERS | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE) };
+enum {
+  PEERS_TAKE = TRM_TAKES_ALL & ~(TRM_TAKES_SERVERS | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE)
+};
 
 /* The first member of worker->method. */
 struct peers {

@@ -23,7 +23,7 @@ void trm_axis_share_memory(struct trm_axis *axis, enum trm_share domain)
     return;
   }
   if (shareable)
-    trm_info("ranks that divide layers send messages: %s", trm_error_text());
+    trm_info("parallel.tensor: without shared memory, values go in messages: %s", trm_error_text());
   node->ops->release(node);
 }
 

@@ -54,7 +54,7 @@ static int mapped_create_file(const char *folder, size_t bytes, const char *what
   bool *warned = &trm_rank_current()->warned_of_tmpfs;
   if (!*warned && fstatfs(*file, &system) == 0 && system.f_type == TMPFS) {
     *warned = true;
-    trm_warn("%s is itself in memory: nothing is gained by %s there", folder, what);
+    trm_warn("%s: a folder in memory (tmpfs) saves none for %s; choose one on a disk", folder, what);
   }
   return TRM_OK;
 }

@@ -168,8 +168,6 @@ static int options_check_range(const struct trm_option *row, double number, cons
     return TRM_OK;
   trm_number_text(row->low, low);
   trm_number_text(row->high, high);
-  if (row->low == row->high)
-    return trm_error(TRM_USAGE, "option %s: %s is not possible, only %s: %s", row->name, text, low, row->help);
   if (!isfinite(row->high))
     return trm_error(TRM_USAGE, "option %s: %s is too small: at least %s", row->name, text, low);
   return trm_error(TRM_USAGE, "option %s: %s is out of range: %s to %s", row->name, text, low, high);

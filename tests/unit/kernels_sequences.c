@@ -1,4 +1,4 @@
-/* Normalized rows, and what sequences are made of: embedding, attention, rotary positions, swiglu. */
+/* Normalization of rows, embedding, attention, rotary positions, swiglu. */
 #include <CUnit/CUnit.h>
 #include <math.h>
 #include <stdio.h>

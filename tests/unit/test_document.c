@@ -1,4 +1,4 @@
-/* Documents: JSON as it is written, numbers as text, YAML as it is read; what is refused, what is damaged. */
+/* Documents: JSON written, numbers as text, YAML read, refused and damaged. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>

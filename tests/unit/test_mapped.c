@@ -1,4 +1,4 @@
-/* Arrays in a file: zeroed, shared by the ranks of a node, without a name, outside of the process's own memory. */
+/* Arrays in a file: zeroed, shared by the ranks of a node, unlinked, not counted as the process's memory. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Memory: aligned, zero and apart; what is held and what lies in it. */
+/* Memory: alignment, zeros, no overlap; the counts of held and of resident bytes. */
 #include <stdint.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Models as ONNX files: every name has one maker and is made before it is read, weights and shapes are the model's, and
+/* Models as ONNX files: each value has one producer, which precedes its readers, weights and shapes are the model's, and
  * the graphs are those that onnxruntime has confirmed (tests/reference/onnx.txt, see tests/reference/check_onnx.py). */
 #ifdef HAVE_CONFIG_H
 #include <config.h>

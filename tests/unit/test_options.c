@@ -1,4 +1,4 @@
-/* Options: defaults, values taken and refused, names that are nearly right, configuration files read and written. */
+/* Options: defaults, accepted and refused values, misspelled names, configuration files read and written. */
 #include <stdlib.h>
 #include <string.h>
 

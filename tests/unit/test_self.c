@@ -1,4 +1,4 @@
-/* The communicator of one rank: collectives, messages, windows, shared memory, mistakes; and how work is divided. */
+/* The communicator of one rank: collectives, messages, windows, shared memory, wrong calls; and trm_interval. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What is said when something fails, and how a rank ends: errors, the log, abort. */
+/* Errors, the log, abort, and the contexts of several ranks in one process. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
