@@ -17,11 +17,11 @@ static const char usage_head[] =
   "       trireme data info FILE [--check] [--json]\n"
   "\n"
   "make draws a data set, the same bytes for the same seed on every machine.\n"
-  "  --seed=N           which one (1)\n"
+  "  --seed=N           seed of the random numbers (1)\n"
   "  --train=N          samples of the train split (60000)\n"
   "  --test=N           samples of the test split (10000)\n"
   "\n"
-  "import turns files, plain or gzip, into one HDF5 file with its splits inside. FORMAT is one of\n";
+  "import converts files, plain or gzip, to one HDF5 file with its splits. FORMAT is one of\n";
 
 static const char usage_tail[] =
   "  Of a single file, a part of the rows can become the test split. Labels become classes in ascending order.\n"
@@ -32,9 +32,9 @@ static const char usage_tail[] =
   "  --label=COLUMN     csv: name or number (from 1) of the label's column (default: the last one)\n"
   "  --normalize        libsvm: scale each row to unit Euclidean length\n"
   "  --tokens=WHAT      text: characters (default), bytes, or bpe, byte pairs as in GPT-2\n"
-  "  --vocab=N          bpe: learn N tokens from the text for training\n"
-  "  --vocab-file=FILE  bpe: or read the tokens, vocab.json,\n"
-  "  --merges=FILE      bpe: and what joins them, merges.txt\n"
+  "  --vocab=N          bpe: learn N tokens from the training part of the text\n"
+  "  --vocab-file=FILE  bpe: read the tokens from vocab.json\n"
+  "  --merges=FILE      bpe: and their merges from merges.txt\n"
   "  --names=A,B,...    names of the classes, in order (default: digits, or the labels as written)\n"
   "\n"
   "make and import:\n"
@@ -43,7 +43,7 @@ static const char usage_tail[] =
   "  --compress=N       0 (fastest to read; default of make) to 9 (smallest); import: 4\n"
   "\n"
   "info describes a data set or a checkpoint.\n"
-  "  --check            read everything and verify its sums and its digest\n"
+  "  --check            read everything and verify checksums and digest\n"
   "  --json             print one JSON object\n";
 
 /* The text of --help; the caller frees it with trm_free. */

@@ -26,6 +26,7 @@
 #include "train/checkpoint.h"
 #include "train/dataset.h"
 #include "train/grid.h"
+#include "train/row_trainer.h"
 #include "train/staleness.h"
 #include "train/strategy.h"
 #include "train/train.h"

@@ -3,6 +3,7 @@
 libtrireme_la_SOURCES += \
 	src/train/pipeline.h \
 	src/train/compatibility.c \
+	src/train/compatibility.h \
 	src/train/pipeline_schedule.c \
 	src/train/pipeline_schedule.h \
 	src/train/budget.c \
@@ -37,7 +38,6 @@ libtrireme_la_SOURCES += \
 	src/train/trainer.h
 traininclude_HEADERS += \
 	src/train/checkpoint.h \
-	src/train/compatibility.h \
 	src/train/dataset.h \
 	src/train/grid.h \
 	src/train/row_trainer.h \

@@ -1,4 +1,4 @@
-/* Small data sets for tests, of every kind, whose rows tell which they are. */
+/* Small data sets of every kind for tests; each row holds its number. */
 #ifndef TRM_TESTS_DATASET_FILES_H
 #define TRM_TESTS_DATASET_FILES_H
 
@@ -21,7 +21,7 @@ enum made_kind { MADE_BYTES, MADE_FLOATS, MADE_VALUES, MADE_CSR, MADE_TOKENS, MA
 #define MADE_SCALE 0.5f
 #define MADE_SHIFT -3.0f
 
-/* Any number from a position: what the cells hold. */
+/* Returns a pseudo-random number of a position: the values of the cells. */
 static inline uint32_t made_mix(uint64_t i, uint64_t j)
 {
   uint64_t h = i * UINT64_C(0x9e3779b97f4a7c15) + j * UINT64_C(0xbf58476d1ce4e5b9) + 1;
@@ -147,7 +147,7 @@ static inline int made_file(const char *path, enum made_kind kind, size_t width,
   return status;
 }
 
-/* Is row `at` of the batch row `row` of the file? Rows of tokens begin `stride` tokens apart. */
+/* Returns true if row `at` of the batch is row `row` of the file. Rows of tokens begin `stride` tokens apart. */
 static inline bool made_is_row_strided(enum made_kind kind, size_t width, size_t context, size_t stride,
                                        const struct trm_host_batch *batch, size_t at, uint64_t row)
 {
@@ -179,7 +179,7 @@ static inline bool made_is_row(enum made_kind kind, size_t width, size_t context
   return made_is_row_strided(kind, width, context, context, batch, at, row);
 }
 
-/* The number of row `at` of a batch, where the kind carries one. */
+/* Returns the number of row `at` of a batch, for kinds that have one. */
 static inline uint64_t made_number(enum made_kind kind, size_t width, const struct trm_host_batch *batch, size_t at)
 {
   uint64_t number = 0;

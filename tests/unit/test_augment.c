@@ -1,5 +1,5 @@
-/* Images moved and mirrored: the pixels of a plain computation from the same numbers, for any division of a batch, held
- * in memory or not. For 1 and more ranks. */
+/* Augmentation: pixels equal those computed from the definition with the same random numbers, for any sharding of a
+ * batch, in memory or not. For 1 and more ranks. */
 #include "core/random.h"
 #include "job_folder.h"
 
@@ -33,8 +33,8 @@ static char *images_make(const char *name, bool bytes, const size_t size[3], siz
   return path;
 }
 
-/* The pixel of the moved and mirrored image, from the definition: the image lies at (pad, pad) in zeros, the cut begins
- * at (down, right) of it. */
+/* Returns a pixel of the augmented image by definition: the image is at (pad, pad) of the padded one, the crop begins
+ * at (down, right). */
 static float pixel(const float *image, const size_t size[3], float zero, const uint32_t word[4], size_t pad, bool flip,
                    size_t plane, size_t y, size_t x)
 {
@@ -101,8 +101,8 @@ static void test_pixels(void)
   check_pixels(floats, false, small, 1 << 30, true, 0, true);
   check_pixels(bytes, true, grey, 1 << 30, true, 4, true);
   check_pixels(bytes, true, grey, 1 << 30, true, 2, false);
-  check_pixels(bytes, true, grey, 1 << 20, true, 4, true); /* in windows */
-  check_pixels(bytes, true, grey, 1 << 20, false, 4, true);  /* as they are asked for */
+  check_pixels(bytes, true, grey, 1 << 20, true, 4, true); /* shuffle windows */
+  check_pixels(bytes, true, grey, 1 << 20, false, 4, true);  /* direct */
   trm_free(floats);
   trm_free(bytes);
 }
@@ -136,7 +136,7 @@ static void test_parts(void)
   trm_free(path);
 }
 
-/* Rows of the test split are as they are. */
+/* Rows of the test split are not augmented. */
 static void test_test_split(void)
 {
   const size_t size[] = {2, 8, 8};

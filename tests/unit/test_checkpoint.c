@@ -1,4 +1,4 @@
-/* Checkpoints: back as they were written, refused where they do not fit, complete or absent when the disk is full. */
+/* Checkpoints: round trips, refusal of other models and files, complete or absent when the disk is full. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -26,7 +26,7 @@ static void model_make(struct trm_model *model, const char *text)
 
 static const char *const names[] = {"zero", "one", "two", "three", "four", "five", "s\xc3\xa9ven"};
 
-/* A checkpoint of a model, with `states` arrays that differ everywhere. */
+/* Makes a checkpoint of a model with `states` arrays, all values of which differ. */
 static void checkpoint_make(struct trm_checkpoint *c, const struct trm_model *model, int states, uint32_t stream)
 {
   *c = (struct trm_checkpoint){
@@ -62,32 +62,32 @@ static bool same_arrays(const struct trm_checkpoint *a, const struct trm_checkpo
   return same;
 }
 
-/* What three ranks keep: two items, nothing, an empty one and one of many blocks. */
+/* Local state of three ranks: two items; none; an empty item and one of many blocks. */
 static char worker[1000], clock_word[8], large[3500001];
-static const struct trm_local_state kept_of_rank[3][2] = {
+static const struct trm_local_state local_of_rank[3][2] = {
   {{"worker", worker, sizeof worker}, {"clock", clock_word, sizeof clock_word}},
   {{NULL, NULL, 0}},
   {{"nothing", NULL, 0}, {"large", large, sizeof large}},
 };
-static const int kept_count[3] = {2, 0, 2};
+static const int local_count[3] = {2, 0, 2};
 
-static int kept_next(void *from, int rank, const struct trm_local_state **kept, int *count)
+static int local_next(void *from, int rank, const struct trm_local_state **local, int *count)
 {
   int *calls = from;
   CU_ASSERT_EQUAL(rank, *calls);
   ++*calls;
-  *kept = kept_of_rank[rank];
-  *count = kept_count[rank];
+  *local = local_of_rank[rank];
+  *count = local_count[rank];
   return TRM_OK;
 }
 
-static int kept_fail(void *from, int rank, const struct trm_local_state **kept, int *count)
+static int local_fail(void *from, int rank, const struct trm_local_state **local, int *count)
 {
-  return rank < 2 ? kept_next(from, rank, kept, count) : trm_error(TRM_FAILED, "rank 2 does not answer");
+  return rank < 2 ? local_next(from, rank, local, count) : trm_error(TRM_FAILED, "rank 2 does not answer");
 }
 
-/* Writes them, too. */
-static int write_kept(const char *path, struct trm_checkpoint *c, const struct trm_model *model,
+/* Writes a checkpoint with local state. */
+static int write_with_local(const char *path, struct trm_checkpoint *c, const struct trm_model *model,
                       int (*next)(void *, int, const struct trm_local_state **, int *))
 {
   int calls = 0;
@@ -215,64 +215,65 @@ static void test_other_files(void)
   trm_free(gone);
 }
 
-/* Reads the items of a rank into other memory: are they what was written? */
-static void kept_check(const char *path, int rank)
+/* Reads the items of a rank into other memory and compares them with those written. */
+static void local_check(const char *path, int rank)
 {
   struct trm_local_state back[2] = {{0}};
   bool fits = false;
-  for (int i = 0; i < kept_count[rank]; i++) {
-    back[i] = kept_of_rank[rank][i];
+  for (int i = 0; i < local_count[rank]; i++) {
+    back[i] = local_of_rank[rank][i];
     back[i].data = trm_alloc(back[i].bytes, "test");
   }
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, rank, back, kept_count[rank], &fits), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, rank, back, local_count[rank], &fits), TRM_OK);
   CU_ASSERT(fits);
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, rank, back, kept_count[rank]), TRM_OK);
-  for (int i = 0; i < kept_count[rank]; i++) {
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, rank, back, local_count[rank]), TRM_OK);
+  for (int i = 0; i < local_count[rank]; i++) {
     if (back[i].bytes > 0)
-      CU_ASSERT_EQUAL(memcmp(back[i].data, kept_of_rank[rank][i].data, back[i].bytes), 0);
+      CU_ASSERT_EQUAL(memcmp(back[i].data, local_of_rank[rank][i].data, back[i].bytes), 0);
     trm_free(back[i].data);
   }
 }
 
-static bool kept_fit(const char *path, int rank, const struct trm_local_state *kept, int count)
+static bool local_matches(const char *path, int rank, const struct trm_local_state *local, int count)
 {
   bool fits = true;
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, rank, kept, count, &fits), TRM_OK);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, rank, local, count, &fits), TRM_OK);
   return fits;
 }
 
-static void test_kept(void)
+static void test_local_state(void)
 {
-  char *path = trm_format("%s/kept.h5", folder);
+  char *path = trm_format("%s/local.h5", folder);
   struct trm_model model;
   struct trm_checkpoint c, back = {0};
   model_make(&model, "linear 7");
   checkpoint_make(&c, &model, 2, 0);
-  CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_next), TRM_OK);
+  CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_next), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
   CU_ASSERT_EQUAL(back.local_state_ranks, 3);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
   CU_ASSERT(same_arrays(&c, &back, &model));
   trm_checkpoint_free(&back);
   for (int rank = 0; rank < 3; rank++)
-    kept_check(path, rank);
+    local_check(path, rank);
   /* other names, sizes, numbers of them, and another order */
   const struct trm_local_state other[2] = {{"worker", worker, 1000}, {"clocks", clock_word, 8}};
   const struct trm_local_state shorter[2] = {{"worker", worker, 999}, {"clock", clock_word, 8}};
   const struct trm_local_state turned[2] = {{"clock", clock_word, 8}, {"worker", worker, 1000}};
-  CU_ASSERT(!kept_fit(path, 0, other, 2) && !kept_fit(path, 0, shorter, 2) && !kept_fit(path, 0, turned, 2));
-  CU_ASSERT(!kept_fit(path, 0, kept_of_rank[0], 1) && !kept_fit(path, 0, NULL, 0) && !kept_fit(path, 1, other, 1));
+  CU_ASSERT(!local_matches(path, 0, other, 2) && !local_matches(path, 0, shorter, 2));
+  CU_ASSERT(!local_matches(path, 0, turned, 2) && !local_matches(path, 0, local_of_rank[0], 1));
+  CU_ASSERT(!local_matches(path, 0, NULL, 0) && !local_matches(path, 1, other, 1));
   /* not there */
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 0, other, 2), TRM_FAILED);
-  CU_ASSERT(error_has("kept.h5: ", "ranks/0/clocks is missing or damaged"));
+  CU_ASSERT(error_has("local.h5: ", "ranks/0/clocks is missing or damaged"));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 3, other, 2), TRM_FAILED);
-  CU_ASSERT(error_has("kept.h5: ", "ranks/3 is missing or damaged"));
+  CU_ASSERT(error_has("local.h5: ", "ranks/3 is missing or damaged"));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 0, shorter, 2), TRM_FAILED);
-  CU_ASSERT(error_has("kept.h5: ", "ranks/0/worker is damaged: not of 999 bytes"));
+  CU_ASSERT(error_has("local.h5: ", "ranks/0/worker is damaged: not of 999 bytes"));
   /* a rank that fails: the old file stays */
-  CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_fail), TRM_FAILED);
+  CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_fail), TRM_FAILED);
   CU_ASSERT(error_has("rank 2 does not answer", ""));
-  kept_check(path, 2);
+  local_check(path, 2);
   /* none */
   c.local_state_ranks = 0;
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
@@ -284,7 +285,7 @@ static void test_kept(void)
   trm_free(path);
 }
 
-/* Changes one byte of the file, of the first place that holds these; false: none does. */
+/* Changes one byte of the first place in the file that holds these bytes; false: there is none. */
 static bool byte_change(const char *path, const void *what, size_t bytes, size_t at)
 {
   FILE *file = fopen(path, "r+b");
@@ -300,32 +301,32 @@ static bool byte_change(const char *path, const void *what, size_t bytes, size_t
   return place != NULL;
 }
 
-static void test_kept_damaged(void)
+static void test_local_state_damaged(void)
 {
-  char *path = trm_format("%s/kept-damaged.h5", folder);
+  char *path = trm_format("%s/local-damaged.h5", folder);
   struct trm_model model;
   struct trm_checkpoint c, back = {0};
   bool fits;
   model_make(&model, "linear 7");
   checkpoint_make(&c, &model, 1, 0);
-  CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_next), TRM_OK);
+  CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_next), TRM_OK);
   CU_ASSERT_FATAL(byte_change(path, large + (2 << 20), 1 << 20, 12345)); /* its third block */
   char *room = trm_alloc(sizeof large, "test");
-  const struct trm_local_state kept[2] = {{"nothing", NULL, 0}, {"large", room, sizeof large}};
-  CU_ASSERT(kept_fit(path, 2, kept, 2));
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 2, kept, 2), TRM_FAILED);
-  CU_ASSERT(error_has("kept-damaged.h5: ", "ranks/2/large is damaged or cannot be read"));
-  kept_check(path, 0);
-  /* who does not want it reads the rest */
+  const struct trm_local_state local[2] = {{"nothing", NULL, 0}, {"large", room, sizeof large}};
+  CU_ASSERT(local_matches(path, 2, local, 2));
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 2, local, 2), TRM_FAILED);
+  CU_ASSERT(error_has("local-damaged.h5: ", "ranks/2/large is damaged or cannot be read"));
+  local_check(path, 0);
+  /* the rest can be read */
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
   CU_ASSERT(same_arrays(&c, &back, &model));
   trm_checkpoint_free(&back);
   /* the list of a rank */
-  CU_ASSERT_EQUAL(write_kept(path, &c, &model, kept_next), TRM_OK);
+  CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_next), TRM_OK);
   CU_ASSERT_FATAL(byte_change(path, "worker 1000\nclock 8\n", 20, 3));
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, 0, kept, 2, &fits), TRM_FAILED);
-  CU_ASSERT(error_has("kept-damaged.h5: ", "ranks/0"));
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, 0, local, 2, &fits), TRM_FAILED);
+  CU_ASSERT(error_has("local-damaged.h5: ", "ranks/0"));
   trm_free(room);
   checkpoint_drop(&c);
   trm_model_free(&model);
@@ -351,7 +352,7 @@ static void file_limit(rlim_t bytes)
   setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-/* Wherever the disk ends: an error, the old file as it was, nothing left over, and HDF5 able to go on. */
+/* For any size of the disk: an error, the old file unchanged, no file left over, and HDF5 still works. */
 static void test_disk_full(void)
 {
   char *path = trm_format("%s/full.h5", folder), *set = trm_format("%s/full-set.h5", folder);
@@ -361,12 +362,12 @@ static void test_disk_full(void)
   model_make(&model, "mlp 20-3000-7 relu");
   checkpoint_make(&old, &model, 2, 0);
   checkpoint_make(&new, &model, 2, 10);
-  CU_ASSERT_EQUAL(write_kept(path, &old, &model, kept_next), TRM_OK);
+  CU_ASSERT_EQUAL(write_with_local(path, &old, &model, local_next), TRM_OK);
   stat(path, &about);
   signal(SIGXFSZ, SIG_IGN);
   for (int i = 0; i < 40; i++) {
     file_limit((rlim_t)((double)about.st_size * i / 40));
-    CU_ASSERT_EQUAL(write_kept(path, &new, &model, kept_next), TRM_FAILED);
+    CU_ASSERT_EQUAL(write_with_local(path, &new, &model, local_next), TRM_FAILED);
     file_limit(RLIM_INFINITY);
     CU_ASSERT(error_has("full.h5", "File too large"));
     CU_ASSERT_FALSE(file_there(path, "."));
@@ -375,8 +376,8 @@ static void test_disk_full(void)
     CU_ASSERT(same_arrays(&old, &back, &model));
     trm_checkpoint_free(&back);
   }
-  CU_ASSERT_EQUAL(write_kept(path, &new, &model, kept_next), TRM_OK);
-  kept_check(path, 2);
+  CU_ASSERT_EQUAL(write_with_local(path, &new, &model, local_next), TRM_OK);
+  local_check(path, 2);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
   CU_ASSERT(same_arrays(&new, &back, &model));
@@ -408,8 +409,8 @@ int main(void)
     {"round trip", test_round_trip},
     {"into other models", test_other_models},
     {"other files", test_other_files},
-    {"state of single ranks", test_kept},
-    {"state of single ranks, damaged", test_kept_damaged},
+    {"local state of ranks", test_local_state},
+    {"local state of ranks, damaged", test_local_state_damaged},
     {"disk full", test_disk_full},
     CU_TEST_INFO_NULL,
   };

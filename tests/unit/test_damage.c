@@ -1,5 +1,5 @@
-/* Damaged files of both kinds: whatever byte is changed and wherever the file is cut, there is an error that names the
- * file, or the data are what they were. Never a crash, never other data. */
+/* Damaged data sets and checkpoints: for any changed byte and any truncation there is an error that names the file, or
+ * the data are unchanged. Never a crash, never other data. */
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ static void bytes_write(const char *path, const unsigned char *data, size_t byte
   fclose(file);
 }
 
-/* Reads everything that a run would: TRM_OK only if it is all as it was made. */
+/* Reads everything that a run reads, and compares it with what was written. */
 struct subject {
   enum made_kind kind;
   size_t width;
@@ -40,19 +40,19 @@ struct subject {
   int64_t memory;
   const struct trm_model *model; /* checkpoints */
   const float *weights;
-  bool kept; /* the checkpoint has what two ranks keep */
+  bool local; /* the checkpoint has local state of two ranks */
 };
 
-static const char kept_bytes[3][20000] = {{1, 2, 3}, {4, 5, 6}, {7}};
-static const struct trm_local_state kept_items[2][2] = {
-  {{"worker", (void *)kept_bytes[0], 20000}, {"clock", (void *)kept_bytes[1], 8}},
-  {{"worker", (void *)kept_bytes[2], 20000}, {"clock", (void *)kept_bytes[1], 8}},
+static const char local_bytes[3][20000] = {{1, 2, 3}, {4, 5, 6}, {7}};
+static const struct trm_local_state local_items[2][2] = {
+  {{"worker", (void *)local_bytes[0], 20000}, {"clock", (void *)local_bytes[1], 8}},
+  {{"worker", (void *)local_bytes[2], 20000}, {"clock", (void *)local_bytes[1], 8}},
 };
 
-static int kept_of_rank(void *from, int rank, const struct trm_local_state **kept, int *count)
+static int local_of_rank(void *from, int rank, const struct trm_local_state **local, int *count)
 {
   (void)from;
-  *kept = kept_items[rank];
+  *local = local_items[rank];
   *count = 2;
   return TRM_OK;
 }
@@ -94,19 +94,19 @@ static enum outcome dataset_judge(const char *path, const struct subject *subjec
   return outcome;
 }
 
-static enum outcome kept_judge(const char *path, int rank)
+static enum outcome local_judge(const char *path, int rank)
 {
   char worker[20000], clock[8];
-  const struct trm_local_state kept[2] = {{"worker", worker, sizeof worker}, {"clock", clock, sizeof clock}};
+  const struct trm_local_state local[2] = {{"worker", worker, sizeof worker}, {"clock", clock, sizeof clock}};
   bool fits = false;
-  if (trm_checkpoint_hdf5.local_states_match(path, rank, kept, 2, &fits) != TRM_OK)
+  if (trm_checkpoint_hdf5.local_states_match(path, rank, local, 2, &fits) != TRM_OK)
     return refused(path);
   if (!fits)
     return WRONG;
-  if (trm_checkpoint_hdf5.local_states_read(path, rank, kept, 2) != TRM_OK)
+  if (trm_checkpoint_hdf5.local_states_read(path, rank, local, 2) != TRM_OK)
     return refused(path);
   for (int i = 0; i < 2; i++)
-    if (memcmp(kept[i].data, kept_items[rank][i].data, kept[i].bytes))
+    if (memcmp(local[i].data, local_items[rank][i].data, local[i].bytes))
       return WRONG;
   return SAME;
 }
@@ -125,10 +125,10 @@ static enum outcome checkpoint_judge(const char *path, const struct subject *sub
     for (int s = 0; s < 2; s++)
       if (memcmp(back.state[s], subject->weights, subject->model->parameters * sizeof(float)))
         outcome = WRONG;
-  if (outcome == SAME && back.local_state_ranks != (subject->kept ? 2 : 0))
+  if (outcome == SAME && back.local_state_ranks != (subject->local ? 2 : 0))
     outcome = WRONG;
   for (int rank = 0; rank < back.local_state_ranks && outcome == SAME; rank++)
-    outcome = kept_judge(path, rank);
+    outcome = local_judge(path, rank);
   trm_checkpoint_free(&back);
   return outcome;
 }
@@ -138,7 +138,7 @@ static enum outcome judge(const char *path, const struct subject *subject)
   return subject->model ? checkpoint_judge(path, subject) : dataset_judge(path, subject);
 }
 
-/* `trireme data info --check` must not crash either, nor call wrong data sound. */
+/* `trireme data info --check` must not crash, nor accept wrong data. */
 static int info_check(const char *path)
 {
   fflush(stdout);
@@ -200,7 +200,7 @@ static void test_datasets(void)
   trm_free(path);
 }
 
-/* Read in parts, of which one is damaged: the others are good. */
+/* If one part is damaged, the other parts can be read. */
 static void test_out_of_memory(void)
 {
   char *path = trm_format("%s/direct.h5", folder);
@@ -228,8 +228,8 @@ static void test_checkpoints(void)
   struct subject subject = {.model = &model, .weights = weights};
   damage(path, &subject, 800);
   c.local_state_ranks = 2;
-  c.read_local_states = kept_of_rank;
-  subject.kept = true;
+  c.read_local_states = local_of_rank;
+  subject.local = true;
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   damage(path, &subject, 800);
   trm_free(weights);
@@ -237,7 +237,7 @@ static void test_checkpoints(void)
   trm_free(path);
 }
 
-/* Values that a file may hold and a run may not meet: written into the file, and the sum of their block too. */
+/* Invalid values with valid checksums are refused. */
 static void patched(enum made_kind kind, const void *old, const void *new, size_t bytes, const char *message)
 {
   char *path = trm_format("%s/patched.h5", folder);

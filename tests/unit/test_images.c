@@ -1,4 +1,4 @@
-/* Images: the digits drawn by the program itself, and importers fed with small files and damaged ones. */
+/* Images: rendered digits; importers with small files and damaged ones. */
 #include <math.h>
 
 #include "core/sha256.h"
@@ -11,7 +11,7 @@
 
 enum { PIXELS = TRM_DIGIT_SIDE * TRM_DIGIT_SIDE };
 
-/* The very bytes of version 1: another compiler, flag or machine must not change them. */
+/* The bytes of version 1 do not depend on compiler, flags or machine. */
 static void test_digits_bytes(void)
 {
   struct trm_sha256 hash;

@@ -1,5 +1,5 @@
-/* What each rank keeps for itself goes through a checkpoint and comes back to it; what does not fit is left out on all
- * ranks; a file that cannot be written, or is damaged, is every rank's failure. Meant for 1 to 4 ranks. */
+/* Local state of ranks: round trips through a checkpoint; local state that does not match is restored on no rank; a
+ * file that cannot be written or is damaged is an error on all ranks. For 1 to 4 ranks. */
 #include <signal.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -11,19 +11,19 @@
 static struct trm_model model;
 static float weights[8 * 128];
 
-/* Rank r keeps r + 1 items beside a clock; the last rank (of several) keeps nothing, as a rank that only serves. */
+/* Rank r has r + 1 items and a clock; the last of several ranks has none, as a parameter server. */
 #define ITEM_BYTES 300000
 static unsigned char items[TRM_MAX_LOCAL_STATES][ITEM_BYTES];
 static uint64_t clock_word;
 static const char *const names[] = {"worker", "momentum", "backup", "seen"};
 
-static int keep(struct trm_local_state kept[TRM_MAX_LOCAL_STATES])
+static int local_make(struct trm_local_state local[TRM_MAX_LOCAL_STATES])
 {
   if (world->size > 1 && world->rank == world->size - 1)
     return 0;
-  kept[0] = (struct trm_local_state){"clock", &clock_word, sizeof clock_word};
+  local[0] = (struct trm_local_state){"clock", &clock_word, sizeof clock_word};
   for (int i = 0; i <= world->rank; i++)
-    kept[1 + i] = (struct trm_local_state){names[i], items[i], ITEM_BYTES - (size_t)(1000 * world->rank + i)};
+    local[1 + i] = (struct trm_local_state){names[i], items[i], ITEM_BYTES - (size_t)(1000 * world->rank + i)};
   return 2 + world->rank;
 }
 
@@ -35,21 +35,21 @@ static void fill(unsigned mark)
       items[i][j] = (unsigned char)(j * 7 + mark + (unsigned)(world->rank * 31 + i));
 }
 
-/* Is all as fill(mark) made it? Where nothing is kept, nothing is compared. */
-static bool is_filled(unsigned mark, const struct trm_local_state *kept, int count)
+/* Returns true if all is as fill(mark) made it. Without local state nothing is compared. */
+static bool is_filled(unsigned mark, const struct trm_local_state *local, int count)
 {
   bool same = count == 0 || clock_word == mark + (unsigned)world->rank;
   for (int i = 0; i < count - 1; i++)
-    for (size_t j = 0; same && j < kept[1 + i].bytes; j++)
+    for (size_t j = 0; same && j < local[1 + i].bytes; j++)
       same = items[i][j] == (unsigned char)(j * 7 + mark + (unsigned)(world->rank * 31 + i));
   return same;
 }
 
 /* Collective, as a run does it. */
-static int save(const char *path, const struct trm_local_state *kept, int count)
+static int save(const char *path, const struct trm_local_state *local, int count)
 {
   struct trm_local_state_gather gather;
-  TRM_CHECK(trm_local_state_gather_begin(&gather, world, kept, count));
+  TRM_CHECK(trm_local_state_gather_begin(&gather, world, local, count));
   int status = TRM_OK;
   if (world->rank == 0) {
     const struct trm_checkpoint c = {
@@ -74,19 +74,19 @@ static int ranks_of(const char *path)
 static void test_round_trip(void)
 {
   char *path = trm_format("%s/round.h5", folder);
-  struct trm_local_state kept[TRM_MAX_LOCAL_STATES];
-  const int count = keep(kept);
+  struct trm_local_state local[TRM_MAX_LOCAL_STATES];
+  const int count = local_make(local);
   bool given = false;
   for (unsigned mark = 1; mark < 4; mark++) {
     fill(mark);
-    CU_ASSERT_EQUAL(save(path, kept, count), TRM_OK);
-    CU_ASSERT(is_filled(mark, kept, count));
+    CU_ASSERT_EQUAL(save(path, local, count), TRM_OK);
+    CU_ASSERT(is_filled(mark, local, count));
     CU_ASSERT_EQUAL(ranks_of(path), world->size);
     fill(99);
-    CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, ranks_of(path), kept, count, &given),
+    CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, ranks_of(path), local, count, &given),
                     TRM_OK);
     CU_ASSERT(given);
-    CU_ASSERT(is_filled(mark, kept, count));
+    CU_ASSERT(is_filled(mark, local, count));
   }
   trm_free(path);
 }
@@ -94,47 +94,48 @@ static void test_round_trip(void)
 static void test_left_out(void)
 {
   char *path = trm_format("%s/left.h5", folder);
-  struct trm_local_state kept[TRM_MAX_LOCAL_STATES];
-  const int count = keep(kept);
+  struct trm_local_state local[TRM_MAX_LOCAL_STATES];
+  const int count = local_make(local);
   bool given = true;
   fill(1);
-  CU_ASSERT_EQUAL(save(path, kept, count), TRM_OK);
+  CU_ASSERT_EQUAL(save(path, local, count), TRM_OK);
   fill(2);
   /* another number of ranks */
-  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size + 1, kept, count, &given),
+  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size + 1, local, count, &given),
                   TRM_OK);
-  CU_ASSERT(!given && is_filled(2, kept, count));
-  /* one rank's size is another: nobody gets any */
-  const size_t bytes = kept[0].bytes;
+  CU_ASSERT(!given && is_filled(2, local, count));
+  /* the size differs on one rank: restored on no rank */
+  const size_t bytes = local[0].bytes;
   if (world->rank == 0)
-    kept[0].bytes = 4;
+    local[0].bytes = 4;
   given = true;
-  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, kept, count, &given), TRM_OK);
+  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, local, count, &given),
+                  TRM_OK);
   CU_ASSERT(!given);
-  kept[0].bytes = bytes;
-  CU_ASSERT(is_filled(2, kept, count));
-  /* a method that keeps nothing: nothing is written, nothing is asked for */
+  local[0].bytes = bytes;
+  CU_ASSERT(is_filled(2, local, count));
+  /* a strategy without local state */
   given = true;
   CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, NULL, 0, &given), TRM_OK);
   CU_ASSERT(!given);
   CU_ASSERT_EQUAL(save(path, NULL, 0), TRM_OK);
   CU_ASSERT_EQUAL(ranks_of(path), 0);
-  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, 0, kept, count, &given), TRM_OK);
-  CU_ASSERT(!given && is_filled(2, kept, count));
+  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, 0, local, count, &given), TRM_OK);
+  CU_ASSERT(!given && is_filled(2, local, count));
   trm_free(path);
 }
 
-/* Wherever the disk ends, before other ranks have been asked or after: no rank is left waiting. */
+/* For any size of the disk: all ranks return an error, none is left waiting. */
 static void test_disk_full(void)
 {
   char *path = trm_format("%s/full.h5", folder);
-  struct trm_local_state kept[TRM_MAX_LOCAL_STATES];
-  const int count = keep(kept);
+  struct trm_local_state local[TRM_MAX_LOCAL_STATES];
+  const int count = local_make(local);
   struct rlimit limit;
   struct stat about;
   bool given = false;
   fill(5);
-  CU_ASSERT_EQUAL(save(path, kept, count), TRM_OK);
+  CU_ASSERT_EQUAL(save(path, local, count), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(stat(path, &about), 0);
   fill(6);
   signal(SIGXFSZ, SIG_IGN);
@@ -143,26 +144,27 @@ static void test_disk_full(void)
     const rlim_t bytes = (rlim_t)about.st_size * (rlim_t)i / 10;
     limit.rlim_cur = world->rank == 0 ? bytes : RLIM_INFINITY;
     setrlimit(RLIMIT_FSIZE, &limit);
-    CU_ASSERT_EQUAL(save(path, kept, count), TRM_FAILED);
+    CU_ASSERT_EQUAL(save(path, local, count), TRM_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "full.h5"));
     limit.rlim_cur = RLIM_INFINITY;
     setrlimit(RLIMIT_FSIZE, &limit);
   }
-  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, kept, count, &given), TRM_OK);
-  CU_ASSERT(given && is_filled(5, kept, count));
+  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, local, count, &given),
+                  TRM_OK);
+  CU_ASSERT(given && is_filled(5, local, count));
   trm_free(path);
 }
 
-/* A rank's item that is damaged is every rank's failure, with its name. */
+/* A damaged item is an error on all ranks, which names it. */
 static void test_damaged(void)
 {
   char *path = trm_format("%s/damaged.h5", folder);
-  struct trm_local_state kept[TRM_MAX_LOCAL_STATES];
-  const int count = keep(kept);
+  struct trm_local_state local[TRM_MAX_LOCAL_STATES];
+  const int count = local_make(local);
   bool given = true;
   fill(3);
   clock_word = UINT64_C(0x123456789abcdef0) + (uint64_t)world->rank;
-  CU_ASSERT_EQUAL(save(path, kept, count), TRM_OK);
+  CU_ASSERT_EQUAL(save(path, local, count), TRM_OK);
   if (world->rank == 0) { /* its own clock */
     FILE *file = fopen(path, "r+b");
     char *all = malloc(4 << 20);
@@ -175,7 +177,7 @@ static void test_damaged(void)
     free(all);
   }
   world->ops->barrier(world);
-  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, kept, count, &given),
+  CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size, local, count, &given),
                   TRM_FAILED);
   CU_ASSERT(!given);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "damaged.h5: ranks/0/clock is damaged"));
@@ -185,8 +187,8 @@ static void test_damaged(void)
 static void test_name(void)
 {
   struct trm_local_state_gather gather;
-  const struct trm_local_state kept = {"a name that is longer than what one rank can tell another", &clock_word, 8};
-  CU_ASSERT_EQUAL(trm_local_state_gather_begin(&gather, world, &kept, world->rank == 0), TRM_USAGE);
+  const struct trm_local_state local = {"a name that is longer than what one rank can tell another", &clock_word, 8};
+  CU_ASSERT_EQUAL(trm_local_state_gather_begin(&gather, world, &local, world->rank == 0), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 0 keeps \"a name"));
 }
 
@@ -228,5 +230,5 @@ int main(int argc, char **argv)
     {"the folder is removed", test_removed},
     CU_TEST_INFO_NULL,
   };
-  return ranks_run(argc, argv, "kept", tests);
+  return ranks_run(argc, argv, "local_state", tests);
 }

@@ -1,5 +1,5 @@
-/* Texts as tokens: bytes and byte pairs as Hugging Face's tokenizers makes them (tests/reference/make_bpe.py), GPT-2's
- * files, damaged ones, and the way back to text. */
+/* Tokenization: bytes and byte pairs beside Hugging Face's tokenizers (tests/reference/make_bpe.py), GPT-2's files,
+ * damaged ones, and conversion back to text. */
 #include "core/document.h"
 #include "datasets/bpe.h"
 #include "datasets/tokenizer.h"
@@ -76,7 +76,7 @@ static void test_alphabet(void)
   CU_ASSERT_EQUAL(trm_byte_character(0xad), 0x143);
 }
 
-/* Joining as defined: the earliest merge that has a pair, everywhere from the left, until none has one. */
+/* Byte pair encoding by its definition: the earliest merge that has a pair, from left to right, until none has one. */
 static size_t join_slowly(const int32_t (*merge)[2], size_t merges, int32_t *token, size_t count)
 {
   for (size_t m = 0; m < merges; m++) {
@@ -109,16 +109,16 @@ static void test_join(void)
       }
   }
   struct bpe *bpe = bpe_open((const int32_t(*)[2])merge, result, MERGES);
-  int32_t token[500], wanted[500];
+  int32_t token[500], expected[500];
   size_t joined = 0;
   for (uint64_t trial = 0; trial < 300; trial++) {
     const size_t count = made_mix(trial, 1) % 500;
     for (size_t i = 0; i < count; i++)
-      token[i] = wanted[i] = (int32_t)(made_mix(trial, i + 2) % 3);
+      token[i] = expected[i] = (int32_t)(made_mix(trial, i + 2) % 3);
     const size_t left = bpe_apply(bpe, token, count);
-    const size_t slow = join_slowly((const int32_t(*)[2])merge, MERGES, wanted, count);
+    const size_t slow = join_slowly((const int32_t(*)[2])merge, MERGES, expected, count);
     CU_ASSERT_EQUAL(left, slow);
-    CU_ASSERT_EQUAL(memcmp(token, wanted, slow * sizeof *token), 0);
+    CU_ASSERT_EQUAL(memcmp(token, expected, slow * sizeof *token), 0);
     joined += count - left;
   }
   CU_ASSERT(joined > 1000);
@@ -143,7 +143,7 @@ static void tokens_check(const char *path)
   free(text);
 }
 
-/* The tokens of out.h5 are text again. */
+/* Converts the tokens of out.h5 back to text. */
 static void back_check(const char *path)
 {
   size_t bytes, at = 0;
@@ -202,13 +202,13 @@ static void test_reference(void)
   trm_free(tokens);
 }
 
-/* White space between words belongs to them in one way, wherever a text is cut for reading. */
+/* Words do not depend on where a text is split for reading. */
 static void test_words(void)
 {
   if (!HAVE_WORDS)
     return;
   static const char text[] = "It's  a\n\n  dog's 12x ,; \xc2\xa0\xe3\x80\x80z\t";
-  static const char *const wanted[] = {"It", "'s", " ", " a", "\n\n ", " dog", "'s", " 12",
+  static const char *const expected[] = {"It", "'s", " ", " a", "\n\n ", " dog", "'s", " 12",
                                        "x", " ,;", " \xc2\xa0", "\xe3\x80\x80", "z", "\t"};
   struct pretokenizer *words;
   CU_ASSERT_EQUAL_FATAL(pretokenizer_open(&words), TRM_OK);
@@ -218,10 +218,10 @@ static void test_words(void)
   for (; at < bytes; at = end, n++) {
     CU_ASSERT_EQUAL_FATAL(pretokenizer_next(words, text, bytes, at, &end), TRM_OK);
     begins[at] = true;
-    CU_ASSERT_FATAL(n < sizeof wanted / sizeof *wanted);
-    CU_ASSERT(strlen(wanted[n]) == end - at && !memcmp(wanted[n], text + at, end - at));
+    CU_ASSERT_FATAL(n < sizeof expected / sizeof *expected);
+    CU_ASSERT(strlen(expected[n]) == end - at && !memcmp(expected[n], text + at, end - at));
   }
-  CU_ASSERT_EQUAL(n, sizeof wanted / sizeof *wanted);
+  CU_ASSERT_EQUAL(n, sizeof expected / sizeof *expected);
   size_t parts = 0;
   for (at = 1; at < bytes; at++)
     if (pretokenizer_is_boundary(text, bytes, at)) {
@@ -260,7 +260,7 @@ static void test_bytes(void)
   out_remove();
 }
 
-/* Byte pairs are cut off in front of white space, behind the wanted place; no pair is learned from the test part. */
+/* Byte pairs are cut off in front of white space, behind the place asked for; no pair is learned from the test part. */
 static void test_cut(void)
 {
   if (!HAVE_WORDS)
@@ -329,9 +329,9 @@ static void test_gpt2_files(void)
   text_write("text", "he he hehe");
   CU_ASSERT_EQUAL_FATAL(import_run("text", "text text", request), TRM_OK);
   struct split split;
-  static const int32_t wanted[] = {257, 256, 256};
+  static const int32_t expected[] = {257, 256, 256};
   split_read(&split, TRM_SPLIT_TRAIN, 3);
-  CU_ASSERT_EQUAL(memcmp(split.batch.tokens, wanted, sizeof wanted), 0);
+  CU_ASSERT_EQUAL(memcmp(split.batch.tokens, expected, sizeof expected), 0);
   CU_ASSERT_EQUAL(split.batch.target_class[2], 257);
   struct trm_tokenizer *tokenizer;
   CU_ASSERT_EQUAL_FATAL(trm_tokenizer_open(&tokenizer, "out.h5", &split.dataset->encoding,
