@@ -5,10 +5,10 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Extents of the rehearsal: a block of a layer of common size. */
+/* Shape of the warm-up product: that of a common layer. */
 enum { ROWS = 512, COLUMNS = 1024, INNER = 512 };
 
-/* One product: what the threads and the library of products take on their first call then belongs to the program. */
+/* Computes one product, so that threads and the BLAS library allocate their buffers before they are measured. */
 static int budget_warm_up(struct trm_device *device)
 {
   const size_t elements[] = {ROWS * INNER, INNER * COLUMNS, ROWS * COLUMNS};
@@ -51,7 +51,8 @@ void trm_budget_charge_data(struct trm_budget *budget)
     budget->part[TRM_BUDGET_PROGRAM] = resident - data;
 }
 
-/* Largest value of a layer and largest tensor of weights: the factors of the largest product. */
+/* Returns the elements of the largest activation and of the largest weight tensor, the operands of the largest
+ * product. */
 static size_t budget_largest_operands(const struct trm_model *model)
 {
   size_t value = trm_shape_count(&model->spec.shape), tensor = 0, begin = 0;

@@ -1,5 +1,5 @@
 /* The checkpoint contract: the global, logical state of a run. A checkpoint is complete or absent: it is written to a
- * new file, flushed to the disk and renamed. Any layout can read what any layout wrote. */
+ * new file, flushed to the disk and renamed. A checkpoint of any layout loads into any other. */
 #ifndef TRM_TRAIN_CHECKPOINT_H
 #define TRM_TRAIN_CHECKPOINT_H
 
@@ -11,18 +11,19 @@ TRM_BEGIN_DECLS
 struct trm_local_state; /* train/strategy.h */
 
 struct trm_checkpoint {
-  /* where the run stands */
-  uint64_t seed, epoch, position; /* samples of the epoch that are done */
+  /* position in the run */
+  uint64_t seed, epoch, position; /* position: samples of the epoch that are done */
   uint64_t updates, samples;      /* since the run began */
   uint64_t batch;                 /* global batch size */
-  double epoch_loss, epoch_rows;  /* sums over the epoch that runs, or the last one */
+  double epoch_loss, epoch_rows;  /* sums over the current epoch, or the last one */
   double best_loss, best_accuracy; /* on the validation split; NAN: none yet */
   uint64_t best_updates, stale_evaluations; /* for early stopping */
   double wall_s;                  /* seconds of training so far */
+  /* model and data set */
   char *model_text, *loss_name;   /* owned */
   char *config;                   /* the resolved configuration as YAML, owned */
   char *data_digest;              /* the data set's, owned, may be NULL */
-  char *validation;               /* which rows are for validation, "none": none; owned, NULL: not known */
+  char *validation;               /* identifies the validation rows; "none": no such rows; owned, NULL: not known */
   struct trm_input_spec spec;
   char **class_names;             /* (spec.classes) or NULL; pointers and texts are one block, owned */
   struct trm_encoding encoding;   /* of tokens; owned */
@@ -31,13 +32,13 @@ struct trm_checkpoint {
   const char *state_name[TRM_MAX_STATES]; /* "weights", "momentum" | "first", "second", "ema" */
   float *state[TRM_MAX_STATES];   /* (model->parameters) */
   bool owns_states;
-  /* For write, in place of `state`, where no rank has whole arrays: gives tensor `number` of a state, (count) host
-   * values that are valid until the next call. Weights are asked for twice. NULL: state has all. */
+  /* For write, in place of `state`, where no rank has whole arrays: sets *values to tensor `number` of a state, (count)
+   * host values, valid until the next call. Called twice for each tensor of the weights. NULL: `state` has all. */
   int (*read_tensor)(void *context, int state, int number, const float **values);
   void *read_tensor_context;
   /* Local states of each rank, for a run that resumes on as many ranks. local_state_ranks: their number; 0: none.
-   * For write: read_local_states is called for each rank, in order, and gives (*count) items that are valid until
-   * its next call; not owned. */
+   * For write: read_local_states is called for each rank, in order, and sets (*count) items, valid until its next call;
+   * not owned. */
   int local_state_ranks;
   int (*read_local_states)(void *context, int rank, const struct trm_local_state **states, int *count);
   void *read_local_states_context;
@@ -48,23 +49,23 @@ struct trm_checkpoint_ops {
   /* Writes path atomically. Called by one rank. On any error (disk full, ...) an older file of that name is untouched
    * and the new one is removed. */
   int (*write)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model);
-  /* Reads everything but the arrays: enough to build the model. Called by every rank that needs it. */
+  /* Reads everything but the arrays: enough to build the model. Not collective. */
   int (*read_head)(const char *path, struct trm_checkpoint *checkpoint);
   /* Reads the arrays, by parameter name, into the model's flat order; allocates them. The parameters' names and shapes
-   * must be the model's: errors name the first that differs. want_states false: weights alone, which are to be used:
-   * their average, if there is one. */
+   * must be the model's: errors name the first that differs. want_states false: one array, the weights for inference:
+   * their average if the file has one. Not collective. */
   int (*read_arrays)(const char *path, struct trm_checkpoint *checkpoint, const struct trm_model *model,
                      bool want_states);
-  /* The same for a part of the model (nn/partition.h): reads what it has of each tensor, (count) values of
-   * `parameter`, which is the part's, and gives it to take, for the checkpoint's states. A failure of take is
-   * returned. */
+  /* Reads the arrays of a part of the model (nn/partition.h): calls consume for each of the checkpoint's states and
+   * each parameter of the part, values (parameter->count). Returns the failure of consume. Not collective. */
   int (*read_model_part)(const char *path, const struct trm_checkpoint *checkpoint, const struct trm_model *model,
                          const struct trm_model *part,
                          int (*consume)(void *context, int state, const struct trm_parameter *parameter,
                                         const float *values),
                          void *context);
-  /* Of one rank, rank < kept_ranks. fits: are names and sizes, in this order, those of the file? read: into
-   * kept[i].data; it must fit. Errors name what is damaged or missing. Called by every rank for itself. */
+  /* Local states of one rank, rank < local_state_ranks. match: *match is true if names and sizes, in this order, are
+   * those of the file. read: into states[i].data; they must match. Errors name the damaged or missing item. Not
+   * collective. */
   int (*local_states_match)(const char *path, int rank, const struct trm_local_state *states, int count, bool *match);
   int (*local_states_read)(const char *path, int rank, const struct trm_local_state *states, int count);
 };

@@ -13,7 +13,7 @@ enum feature {
   OTHER_LOSS, PLAN, FEATURES
 };
 
-/* example: arguments that give a run the feature. of_method: strategy.name has it or not. */
+/* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
 static const struct {
   const char *name, *example;
   bool of_method;
@@ -33,13 +33,13 @@ static const struct {
   [DEVICE_MEMORY] = {"a device with memory of its own", NULL},
   [ASYNCHRONOUS] = {"an asynchronous method", "--strategy.name=asgd", true},
   [SERVERS] = {"strategy.servers", "--strategy.servers=1"},
-  [NO_SERVERS] = {"a method that servers cannot serve", "--strategy.name=keuper", true},
+  [NO_SERVERS] = {"a method without parameter servers", "--strategy.name=keuper", true},
   [GROUPS] = {"strategy.groups", "--strategy.groups=1"},
   [NO_GROUPS] = {"a method without groups", "--strategy.name=asgd", true},
   [TAU] = {"strategy.tau above 1", "--strategy.tau=2"},
   [NO_TAU] = {"a method that exchanges after every batch", "--strategy.name=softsync", true},
   [STALE_RATE] = {"strategy.rate=staleness", "--strategy.rate=staleness"},
-  [NO_STALE_RATE] = {"a method with another answer to staleness", "--strategy.name=dcasgd", true},
+  [NO_STALE_RATE] = {"a method that does not scale its rate by staleness", "--strategy.name=dcasgd", true},
   [CLIP] = {"optim.clip", "--optim.clip=1"},
   [NO_CLIP] = {"a method that adds gradients as they come", "--strategy.name=ssp", true},
   [AVERAGE] = {"optim.ema", "--optim.ema=0.9"},
@@ -67,10 +67,10 @@ static const struct {
   {LANES, ASYNCHRONOUS, "lanes divide a batch over all ranks, and each worker has batches of its own"},
   {LANES, PLAN, "layouts are planned for batches that the ranks divide"},
   {ASYNCHRONOUS, PLAN, "its ranks exchange whole models: there is no layout to choose"},
-  {NO_FLUSH, PLAN, "layouts are planned that give the curve of one rank"},
+  {NO_FLUSH, PLAN, "only layouts with the loss curve of one rank are planned"},
   {PIPELINE, ASYNCHRONOUS, "workers exchange whole models"},
   {TENSOR, ASYNCHRONOUS, "workers exchange whole models"},
-  {ZERO, ASYNCHRONOUS, "sharding is of arrays that all ranks update together"},
+  {ZERO, ASYNCHRONOUS, "only arrays that all ranks update together are sharded"},
   {ZERO, NO_FLUSH, "versions of the weights are kept whole"},
   {OFFLOAD, ASYNCHRONOUS, "parameter servers and workers keep optimizer states in memory"},
   {OFFLOAD, DEVICE_MEMORY, "a file is mapped into the memory of the host"},
@@ -78,13 +78,13 @@ static const struct {
   {PIPEDREAM, ACCUMULATE, "it updates after every micro-batch; 2bw accumulates"},
   {RECOMPUTE, NO_STASH, "the weights change between the two forward passes of a batch"},
   {RECOMPUTE, MOVING_WEIGHTS, "the weights change between the two forward passes of a batch"},
-  {SERVERS, NO_SERVERS, "it keeps no shared state, or spreads it over all ranks"},
-  {SERVERS, STREAMED, "the ranks pass over the data together, and servers read none"},
+  {SERVERS, NO_SERVERS, "its shared state is spread over all ranks, or it has none"},
+  {SERVERS, STREAMED, "all ranks pass over the data together, and servers read none"},
   {GROUPS, NO_GROUPS, "every rank is a worker (strategy.name=groups has groups)"},
-  {TAU, NO_TAU, "every gradient is sent at once (asgd can wait)"},
+  {TAU, NO_TAU, "every gradient is sent at once (asgd takes strategy.tau)"},
   {STALE_RATE, NO_STALE_RATE, "its gradients are corrected, of bounded staleness, or applied where they are made"},
   {STATES, NO_STATES, "shared states would not stay consistent with the weights"},
-  {OTHER_RULE, NESTEROV_ALONE, "its workers make no other steps"},
+  {OTHER_RULE, NESTEROV_ALONE, "its workers take no other steps"},
   {TRUST_RATIOS, ASYNCHRONOUS, "the ratios need norms of whole tensors in one version"},
   {AVERAGE, NO_AVERAGE, "no worker's average is that of the run"},
   {CLIP, NO_CLIP, "the norm is that of all workers' gradients together, which are never in one place"},

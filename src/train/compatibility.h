@@ -1,5 +1,5 @@
-/* Features that exclude one another: one table of pairs, each with the reason. trm_train, the planner, `trireme options
- * --combinations`, the guide and the tests read it. */
+/* Pairs of features that exclude one another, each with the reason, in one table for trm_train, the planner, `trireme
+ * options --combinations`, the guide and the tests. */
 #ifndef TRM_TRAIN_COMPATIBILITY_H
 #define TRM_TRAIN_COMPATIBILITY_H
 
@@ -9,23 +9,23 @@
 
 TRM_BEGIN_DECLS
 
-/* A run, as far as it is known. What is not known yet is 0 or NULL, and excludes nothing. */
+/* The features of a run as far as they are known. A field that is not known yet is 0 or NULL and excludes nothing. */
 struct trm_run_facts {
   const struct trm_options *options;
-  const struct trm_strategy_ops *strategy; /* the row that runs, once it is selected */
+  const struct trm_strategy_ops *strategy; /* required; the selected row, once it is selected */
   const struct trm_device *device;
   const struct trm_loss *loss;
   int stages, tensor_ranks; /* sizes of the pipeline axis and of the tensor axis */
   bool streamed;            /* the data set is larger than data.memory */
   bool trains_rows;         /* the strategy trains on sparse rows itself (row_trainer.h) */
-  bool plans;               /* the planner asks: it chooses the sizes of the axes */
+  bool plans;               /* set by the planner, which chooses the sizes of the axes */
 };
 
 /* TRM_USAGE: the message names the first row of the table whose two features the run has. Not collective. */
 int trm_compatibility_check(const struct trm_run_facts *run);
 
-/* Writes the table: a line "FEATURE excludes FEATURE: REASON" a row and, indented, arguments that are refused for
- * it; no such line where only a device that this program lacks has the feature. */
+/* Writes the table: for each row a line "FEATURE excludes FEATURE: REASON" and, indented, arguments that are refused
+ * for it; no arguments where only a device with memory of its own has the feature. */
 void trm_compatibility_print(FILE *stream);
 
 TRM_END_DECLS

@@ -14,18 +14,19 @@ void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_d
   device_batch->spec = model->spec;
 }
 
-/* Makes room for n elements on the device and copies them there. The address is left in *to. */
-#define UPLOAD(array, host, n, to)                                                    \
-  do {                                                                              \
-    TRM_CHECK(device_batch_upload_array(device_batch->device, &(array).memory, &(array).bytes, host, (n) * sizeof *(host))); \
-    (to) = (array).memory;                                                          \
+/* Copies n elements to the device array, which grows as needed, and sets `to` to its address. */
+#define UPLOAD(array, host, n, to)                                                                                  \
+  do {                                                                                                              \
+    TRM_CHECK(device_batch_upload_array(device_batch->device, &(array).memory, &(array).bytes, host,                \
+                                        (n) * sizeof *(host)));                                                     \
+    (to) = (array).memory;                                                                                          \
   } while (0)
 
 static int device_batch_upload_array(struct trm_device *device, void **memory, size_t *capacity, const void *host,
                                      size_t bytes)
 {
   if (bytes > *capacity || !*memory) {
-    const size_t new_capacity = bytes + bytes / 4 + 64; /* sparse rows vary in length: do not grow for each */
+    const size_t new_capacity = bytes + bytes / 4 + 64; /* extra capacity: sparse rows vary in length */
     device->ops->release(device, *memory);
     *memory = NULL;
     *capacity = 0;
@@ -36,7 +37,7 @@ static int device_batch_upload_array(struct trm_device *device, void **memory, s
   return TRM_OK;
 }
 
-/* Classes {0, 1} as targets {-1, +1}. */
+/* Sets target_value to -1 for class 0 and +1 for class 1. */
 static void device_batch_sign_targets(struct trm_host_batch *batch)
 {
   if (batch->value_capacity < batch->rows || !batch->target_value) {

@@ -1,11 +1,11 @@
-/* From host batch to device input: the one place where samples change address space. */
+/* Uploads host batches to the device as model input. Not collective. */
 #ifndef TRM_TRAIN_DEVICE_BATCH_H
 #define TRM_TRAIN_DEVICE_BATCH_H
 
 #include "nn/model.h"
 #include "train/dataset.h"
 
-/* Device copies of one batch; arrays grow as needed and belong to the feed. */
+/* Device copies of one batch; owns its arrays, which grow as needed. */
 struct trm_device_batch {
   struct trm_device *device;
   const struct trm_loss *loss;

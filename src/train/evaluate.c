@@ -1,4 +1,4 @@
-/* Evaluation: every row of a split once, divided over the ranks. */
+/* Evaluation of every row of a split once, with the rows sharded over the ranks. */
 #include <string.h>
 
 #include "core/log.h"
@@ -7,12 +7,12 @@
 #include "train/device_batch.h"
 #include "train/train.h"
 
-/* One rank's part of an evaluation. */
+/* One rank's shard of an evaluation. */
 struct evaluation {
   struct trm_model *model;
   struct trm_dataset *dataset;
   const struct trm_pass *pass;
-  size_t low, high, batch; /* rows [low, high) */
+  size_t low, high, batch; /* rows [low, high), `batch` rows a pass */
   struct trm_loss_sums *sums;
   int64_t *confusion; /* (C, C) or NULL */
   float *scores;      /* (batch, c) host, for confusion */
@@ -29,7 +29,7 @@ int32_t trm_predicted_class(const float *scores, size_t c)
   return (int32_t)best;
 }
 
-/* Counts the rows of a batch whose scores are on the device. */
+/* Adds the rows of a batch, whose scores (rows, c) are on the device, to the confusion matrix. */
 static int evaluate_count(const struct evaluation *e, const struct trm_host_batch *rows)
 {
   struct trm_device *device = e->model->device;
@@ -74,7 +74,7 @@ void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm)
 {
   double values[3] = {sums->loss, sums->correct, sums->rows};
   comm->ops->allreduce(comm, values, 3, TRM_DOUBLE, TRM_SUM);
-  /* decisions hang on these: all ranks take rank 0's bits */
+  /* decisions depend on the sums, so all ranks take rank 0's bits */
   comm->ops->broadcast(comm, values, 3, TRM_DOUBLE, 0);
   *sums = (struct trm_loss_sums){.loss = values[0], .correct = values[1], .rows = values[2]};
 }

@@ -8,7 +8,7 @@
 enum { TAG_SLICE = 32010 };
 enum { NO_MORE = -1 };
 
-/* What a rank has of a tensor. */
+/* The slice of a tensor that one rank has. */
 struct tensor_slice {
   int32_t present;
   struct trm_slice slice;
@@ -44,20 +44,20 @@ int trm_model_gather_begin(struct trm_model_gather *g, const struct trm_grid *gr
   if (!g->rank0_has_all && grid->all->rank == 0)
     g->tensor_buffer = trm_alloc(gather_largest_tensor(full_model) * sizeof *g->tensor_buffer, "a whole tensor");
   if (!g->rank0_has_all && grid->model->size > 1 && grid->coord[TRM_AXIS_DATA] == 0) {
-    int64_t max_elements = (int64_t)gather_largest_tensor(local_model); /* rank 0 gets everybody's into the same room */
+    int64_t max_elements = (int64_t)gather_largest_tensor(local_model); /* rank 0 receives every slice in this buffer */
     grid->model->ops->allreduce(grid->model, &max_elements, 1, TRM_INT64, TRM_MAX);
-    g->slice_buffer = trm_alloc((size_t)max_elements * sizeof *g->slice_buffer, "a tensor on its way");
+    g->slice_buffer = trm_alloc((size_t)max_elements * sizeof *g->slice_buffer, "a slice of a tensor");
   }
   return TRM_OK;
 }
 
-/* The host values of this rank's piece, on the first rank of the data axis. */
+/* Returns this rank's slice on the host, valid on rank 0 of the data axis. Collective over the data axis. */
 static const float *gather_read_slice(struct trm_model_gather *g, int state, const struct trm_parameter *p)
 {
   struct trm_strategy *s = g->strategy;
   if (!s->ops->read)
     return g->view[state] + p->offset;
-  float *to = g->slice_buffer ? g->slice_buffer : g->tensor_buffer; /* layers are whole: what is read is the tensor */
+  float *to = g->slice_buffer ? g->slice_buffer : g->tensor_buffer; /* not sliced: reads the whole tensor */
   s->ops->read(s, state, p->offset, p->count, to);
   return to;
 }
@@ -70,7 +70,7 @@ static void gather_place_slice(const struct tensor_slice *slice, const float *va
     memcpy(tensor + (o * s->extent + s->low) * s->inner, values + o * run_length, run_length * sizeof *tensor);
 }
 
-/* Collective: the pieces of one tensor come to rank 0. */
+/* Gathers the slices of one tensor in rank 0's tensor_buffer. Collective over grid->all. */
 static void gather_tensor(struct trm_model_gather *g, int state, int number)
 {
   const struct trm_parameter *p = gather_find_parameter(g->local_model, number);
@@ -79,7 +79,7 @@ static void gather_tensor(struct trm_model_gather *g, int state, int number)
     return;
   struct trm_comm *comm = g->grid->model;
   const struct tensor_slice mine = {.present = p != NULL, .slice = p ? p->slice : (struct trm_slice){0}};
-  struct tensor_slice *all = trm_alloc((size_t)comm->size * sizeof *all, "pieces of a tensor");
+  struct tensor_slice *all = trm_alloc((size_t)comm->size * sizeof *all, "slices of a tensor");
   comm->ops->allgather(comm, &mine, all, sizeof mine, TRM_BYTE);
   struct trm_request *request;
   if (comm->rank > 0 && p) {
@@ -138,7 +138,7 @@ void trm_model_restore_begin(struct trm_model_restore *f, struct trm_strategy *s
 {
   *f = (struct trm_model_restore){.strategy = strategy, .states = states};
   for (int i = 0; i < states && !strategy->ops->write; i++)
-    f->array[i] = trm_alloc(strategy->elements * sizeof(float), "what a run begins with");
+    f->array[i] = trm_alloc(strategy->elements * sizeof(float), "the initial state");
 }
 
 int trm_model_restore_parameter(void *context, int state, const struct trm_parameter *p, const float *values)

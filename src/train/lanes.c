@@ -16,8 +16,8 @@ int trm_lanes_create(struct trm_lanes *lanes, struct trm_device *device, size_t 
   return TRM_OK;
 }
 
-/* A binary counter: a 1 bit of the lane's number says that a left sibling of that size waits. Addition commutes, so
- * right + left has the bits of left + right. */
+/* Adds as a binary counter: a 1 bit at `level` of the lane's number means that subtree_sum[level] holds the left
+ * sibling. Addition commutes, so right + left has the bits of left + right. */
 void trm_lanes_add(struct trm_lanes *lanes, int number, float *g)
 {
   const struct trm_device_ops *ops = lanes->device->ops;
