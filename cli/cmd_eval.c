@@ -10,7 +10,7 @@
 #include "core/status.h"
 
 static const char usage[] =
-  "usage: trireme eval CHECKPOINT.h5|RUN --data.file=FILE.h5 [--split=test|train] [--json]\n"
+  "usage: trireme eval CHECKPOINT.h5|RUN --data.file=FILE.h5 [--split=test|validation|train] [--json]\n"
   "       mpiexec -n RANKS trireme eval ...\n\n"
   "Evaluates a checkpoint on a split of a data set. Prints the mean loss and the accuracy; of\n"
   "classes also precision, recall, F1 and support (the rows) of each, and the confusion matrix;\n"
@@ -18,6 +18,8 @@ static const char usage[] =
   "RUN is a run directory: its best.h5, else its last.h5, and its data.file unless that is given.\n"
   "train.batch sets how many samples a rank works on at once. Of a run with optim.ema the\n"
   "averaged weights are used.\n"
+  "--split=validation: the validation rows of the run, or those of data.validation;\n"
+  "--split=train: all rows of the train split, without those of data.validation if that is set.\n"
   "A .safetensors file can replace the checkpoint, with --model=...\n";
 
 /* Numbers of classes up to which the terminal and JSON have figures of each. */

@@ -14,7 +14,7 @@
 
 static const char usage[] =
   "usage: trireme predict CHECKPOINT.h5|RUN --data.file=FILE.h5 --out=PRED.h5|PRED.csv\n"
-  "                       [--split=test|train]\n\n"
+  "                       [--split=test|validation|train]\n\n"
   "Writes a prediction for every sample of a split. An HDF5 file has scores (N, C) float32 and\n"
   "class (N) int32, the class with the highest score. A CSV file has a row for each sample:\n"
   "index, prediction, and the probability of each class (of a hinge loss its score).\n"

@@ -21,18 +21,31 @@ static const char usage[] =
   "Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 stopped by a signal\n"
   "after a checkpoint.\n";
 
+/* One score among others: ", test accuracy 97.50%". */
+static void cmd_train_append_score(char *text, size_t bytes, const char *name, const struct trm_score *score,
+                                   bool tokens)
+{
+  const size_t used = strlen(text);
+  if (isnan(score->loss))
+    return;
+  if (!tokens && !isnan(score->accuracy))
+    snprintf(text + used, bytes - used, ", %s accuracy %.2f%%", name, 100 * score->accuracy);
+  else
+    snprintf(text + used, bytes - used, ", %s loss %.4g", name, score->loss);
+}
+
 static void cmd_train_print_result(const struct trm_result *result, const char *dir)
 {
-  if (result->tokens)
-    trm_info("%s: train loss %.4f, test loss %.4f, perplexity %.3f, %.0f samples/s, %.1f s; %s", result->status,
-             result->final_train_loss, result->test_loss, exp(result->test_loss), result->samples_per_s, result->wall_s,
-             dir);
-  else if (!isnan(result->test_accuracy))
-    trm_info("%s: test accuracy %.2f%% (best %.2f%%), %.0f samples/s, %.1f s; %s", result->status,
-             100 * result->test_accuracy, 100 * result->best_test_accuracy, result->samples_per_s, result->wall_s, dir);
-  else
-    trm_info("%s: train loss %.4g, test loss %.4g, %.0f samples/s, %.1f s; %s", result->status,
-             result->final_train_loss, result->test_loss, result->samples_per_s, result->wall_s, dir);
+  char text[256] = "";
+  if (!isnan(result->final_train_loss))
+    snprintf(text, sizeof text, ", train loss %.4g", result->final_train_loss);
+  cmd_train_append_score(text, sizeof text, "test", &result->test, result->tokens);
+  cmd_train_append_score(text, sizeof text, "best validation", &result->best_validation, result->tokens);
+  const size_t used = strlen(text);
+  if (!isnan(result->best_validation.loss))
+    snprintf(text + used, sizeof text - used, " (step %llu)", (unsigned long long)result->best_step);
+  trm_info("%s after step %llu%s, %.0f samples/s, %.1f s; %s", result->status, (unsigned long long)result->steps, text,
+           result->samples_per_s, result->wall_s, dir);
 }
 
 int cmd_train(int argc, char **argv)

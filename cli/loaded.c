@@ -156,6 +156,36 @@ static int loaded_keep_rows_plain(struct trm_job *job)
   return trm_options_set(&job->options, "data.flip", "no");
 }
 
+/* Sets data.validation, where it is not set, and with it what decides which rows are cut, to the run's. */
+static int loaded_adopt_validation(const struct loaded *loaded, struct trm_job *job)
+{
+  static const char *const names[] = {"data.validation", "data.limit", "data.context", "data.stride", "run.seed"};
+  const char *config = loaded->checkpoint.config;
+  struct trm_node *root;
+  if (!config || config[0] == '\0' || strcmp(job->options.data.validation, "0") != 0)
+    return TRM_OK;
+  TRM_CHECK(trm_document_parse(config, strlen(config), loaded->path, &root));
+  int status = TRM_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names && status == TRM_OK; i++) {
+    const struct trm_node *node = trm_node_get(root, names[i]);
+    if (node)
+      status = trm_options_set(&job->options, names[i], node->text);
+  }
+  trm_node_free(root);
+  return status;
+}
+
+/* *file: the file that the validation rows are in. */
+static int loaded_find_validation(const struct loaded *loaded, struct trm_job *job, const char **file)
+{
+  TRM_CHECK(loaded_adopt_validation(loaded, job));
+  TRM_CHECK(trm_agree(job->modules.comm, trm_validation_find(job->modules.dataset, &job->options, file)));
+  if (*file)
+    return TRM_OK;
+  return trm_error(TRM_USAGE, "--split=validation: %s has no validation split, and the run of %s had none; set "
+                   "data.validation", job->options.data.file, loaded->path);
+}
+
 int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
                       const char *split)
 {
@@ -163,15 +193,20 @@ int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *co
   memset(loaded, 0, sizeof *loaded);
   if (!path)
     return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help shows the usage", command, command);
-  if (strcmp(split, "test") != 0 && strcmp(split, "train") != 0)
-    return trm_error(TRM_USAGE, "%s: --split: \"%s\" is neither \"test\" nor \"train\"", command, split);
+  enum trm_split which = TRM_SPLIT_TRAIN;
+  while (which <= TRM_SPLIT_TEST && strcmp(split, trm_split_name(which)) != 0)
+    which++;
+  if (which > TRM_SPLIT_TEST)
+    return trm_error(TRM_USAGE, "%s: --split: \"%s\" is none of train, validation and test", command, split);
   TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "%s: data.file: no data set named", command);
-  const enum trm_split which = strcmp(split, "test") == 0 ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
   TRM_CHECK(loaded_keep_rows_plain(job));
   TRM_CHECK(trm_agree(job->modules.comm, loaded_read(loaded, job, (size_t)o->train.batch)));
-  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, o->data.file, which, o, job->modules.comm));
+  const char *file = o->data.file;
+  if (which == TRM_SPLIT_VALIDATION)
+    TRM_CHECK(loaded_find_validation(loaded, job, &file));
+  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, file, which, o, job->modules.comm));
   return loaded_check_samples(loaded, loaded->path, loaded->dataset);
 }
 

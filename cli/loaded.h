@@ -18,9 +18,10 @@ struct loaded {
  * max_rows samples; of tokens fewer, as model.max_rows then says, because their scores are large. Sets data.context to
  * the model's, and data.file to the run's, where they are not set. To be closed, even if it fails. */
 int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, size_t max_rows);
-/* Collective. The same for passes of up to train.batch samples of one split ("test" or "train") of data.file, whose
+/* Collective. The same for passes of up to train.batch samples of one split ("train", "validation" or "test"), whose
  * rows stay in their order and are not augmented. The samples must have the checkpoint's shape and classes, tokens its
- * vocabulary. path: NULL is refused. command: for messages. */
+ * vocabulary. path: NULL is refused. command: for messages. The validation split is that of the checkpoint's run, unless
+ * data.validation is set. */
 int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
                       const char *split);
 void loaded_close(struct loaded *loaded, struct trm_job *job);

@@ -24,8 +24,9 @@ struct report_run {
   char *name;        /* its last component; the path where two runs have the same one */
   char *config_text; /* config.yaml */
   struct trm_node *config, *summary; /* summary is NULL for a run that has not ended */
-  struct report_series train, test;
-  bool has_loss, has_accuracy, has_rate; /* test loss, test accuracy, learning rate are logged */
+  struct report_series train, test; /* test: the evaluations, on the validation split if `validates`, else the test split */
+  bool validates;
+  bool has_loss, has_accuracy, has_rate; /* loss and accuracy of evaluations, learning rate are logged */
   size_t superseded; /* lines that the resumed run logged again */
 };
 
@@ -45,6 +46,8 @@ struct report_curve {
   enum svg_unit x_unit, y_unit;
   bool may_log, means; /* as in struct svg_plot */
 };
+/* The split that the runs' evaluations are on: "Validation", "Test", or "Evaluation" where runs differ. */
+const char *report_evaluated_split(const struct report_run *runs, int count);
 /* Fills series (count) with the curves of the runs that have values; returns how many. report_curve_free frees their
  * points. */
 int report_curve_series(const struct report_curve *curve, const struct report_run *runs, int count,

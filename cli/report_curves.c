@@ -17,6 +17,14 @@ static bool curves_has_values(const struct report_curve *curve, const struct rep
   return run->test.n && (curve->y == REPORT_ACCURACY ? run->has_accuracy : run->has_loss);
 }
 
+const char *report_evaluated_split(const struct report_run *runs, int count)
+{
+  int validates = 0;
+  for (int i = 0; i < count; i++)
+    validates += runs[i].validates;
+  return validates == count ? "Validation" : validates ? "Evaluation" : "Test";
+}
+
 int report_curve_series(const struct report_curve *curve, const struct report_run *runs, int count,
                         struct svg_series *series)
 {

@@ -101,9 +101,10 @@ static const struct column {
   {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0},
   {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0},
   {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0},
-  {"test_loss", "Test loss", "test loss at the end", FIGURE_LOSS, -1},
-  {"test_accuracy", "Test accuracy", "test accuracy at the end", FIGURE_PERCENT, 1},
-  {"best_test_accuracy", "Best", "best test accuracy of all evaluations", FIGURE_PERCENT, 1},
+  {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1},
+  {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1},
+  {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1},
+  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -112,18 +113,13 @@ static double html_log_number(const struct report_run *run, const char *key)
 {
   const struct report_point *train = run->train.n ? &run->train.point[run->train.n - 1] : NULL;
   const struct report_point *test = run->test.n ? &run->test.point[run->test.n - 1] : NULL;
-  double best = NAN;
-  for (size_t k = 0; k < run->test.n; k++)
-    best = fmax(best, run->test.point[k].accuracy);
   if (train && !strcmp(key, "steps"))
     return train->step;
   if (train && !strcmp(key, "wall_s"))
     return train->wall_s;
-  if (test && !strcmp(key, "test_loss"))
+  if (test && !run->validates && !strcmp(key, "test_loss"))
     return test->loss;
-  if (test && !strcmp(key, "test_accuracy"))
-    return test->accuracy;
-  return !strcmp(key, "best_test_accuracy") ? best : NAN;
+  return test && !run->validates && !strcmp(key, "test_accuracy") ? test->accuracy : NAN;
 }
 
 static double html_summary_number(const struct report_run *run, const char *key)
@@ -298,16 +294,17 @@ static void html_curves_write(FILE *out, const struct report_run *runs, int coun
   const enum report_field progress = epochs ? REPORT_EPOCH : REPORT_SAMPLES;
   const char *name = epochs ? "epochs" : "samples";
   const enum svg_unit unit = epochs ? SVG_PLAIN : SVG_COUNT;
+  char title[4][64];
+  for (int i = 0; i < 4; i++)
+    snprintf(title[i], sizeof title[i], "%s %s over %s", report_evaluated_split(runs, count),
+             i < 2 ? "loss" : "accuracy", i % 2 ? "time" : name);
   const struct report_curve curves[] = {
     {"Training loss over samples", "samples", false, REPORT_SAMPLES, REPORT_LOSS, SVG_COUNT, SVG_PLAIN, true, true},
     {"Training loss over time", "wall time", false, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, true},
-    {epochs ? "Test loss over epochs" : "Test loss over samples", name, true, progress, REPORT_LOSS, unit, SVG_PLAIN,
-     true, false},
-    {"Test loss over time", "wall time", true, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
-    {epochs ? "Test accuracy over epochs" : "Test accuracy over samples", name, true, progress, REPORT_ACCURACY, unit,
-     SVG_PERCENT, false, false},
-    {"Test accuracy over time", "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false,
-     false},
+    {title[0], name, true, progress, REPORT_LOSS, unit, SVG_PLAIN, true, false},
+    {title[1], "wall time", true, REPORT_WALL, REPORT_LOSS, SVG_SECONDS, SVG_PLAIN, true, false},
+    {title[2], name, true, progress, REPORT_ACCURACY, unit, SVG_PERCENT, false, false},
+    {title[3], "wall time", true, REPORT_WALL, REPORT_ACCURACY, SVG_SECONDS, SVG_PERCENT, false, false},
     {"Learning rate over samples", "samples", false, REPORT_SAMPLES, REPORT_RATE, SVG_COUNT, SVG_PLAIN, true, false},
   };
   fputs("<h2>Curves</h2>\n", out);

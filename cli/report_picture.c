@@ -1,5 +1,6 @@
 /* Loss and accuracy of runs as one picture, with text that can be read at the width of a column: plots of svg.h below
  * one another. PDF and PNG are the same picture, rendered by librsvg. */
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -94,10 +95,15 @@ static int picture_draw(FILE *out, const char *title, const struct report_run *r
   fprintf(out, "<text class=\"title\" x=\"%d\" y=\"18\">", MARGIN);
   markup_text(out, title);
   fputs("</text>\n", out);
-  picture_panel(out, tested ? "Loss: training (lines), test (dots)" : "Loss: training", &train, &test, runs, count,
-                TITLE);
+  const char *split = report_evaluated_split(runs, count);
+  char loss_title[64] = "Loss: training", accuracy_title[64];
+  if (tested)
+    snprintf(loss_title, sizeof loss_title, "Loss: training (lines), %c%s (dots)", tolower((unsigned char)split[0]),
+             split + 1);
+  snprintf(accuracy_title, sizeof accuracy_title, "%s accuracy", split);
+  picture_panel(out, loss_title, &train, &test, runs, count, TITLE);
   if (rated)
-    picture_panel(out, "Test accuracy", &accuracy, NULL, runs, count, TITLE + HEADING + PANEL);
+    picture_panel(out, accuracy_title, &accuracy, NULL, runs, count, TITLE + HEADING + PANEL);
   picture_legend(out, runs, count, legend);
   fputs("</svg>\n", out);
   return height;

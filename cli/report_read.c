@@ -65,11 +65,13 @@ static int report_read_line(struct report_run *run, const struct trm_node *line,
     run->has_rate |= rate;
     report_read_add_point(&run->train, &train);
   }
-  const bool loss = report_read_number(line, "test_loss", &test.loss),
-             accuracy = report_read_number(line, "test_accuracy", &test.accuracy);
-  if (loss || accuracy) {
+  const bool validation = trm_node_get(line, "validation_loss") != NULL;
+  run->validates |= validation;
+  const bool loss = report_read_number(line, validation ? "validation_loss" : "test_loss", &test.loss),
+             accuracy = report_read_number(line, validation ? "validation_accuracy" : "test_accuracy", &test.accuracy);
+  if ((loss || accuracy) && validation == run->validates) {
     run->has_loss |= loss;
-    run->has_accuracy |= accuracy;
+    run->has_accuracy |= isfinite(test.accuracy);
     report_read_add_point(&run->test, &test);
   }
   return TRM_OK;

@@ -54,6 +54,8 @@ libtrireme_la_SOURCES += \
 	datasets/vocabulary.c \
 	datasets/vocabulary.h \
 	datasets/shuffle_windows.c \
+	datasets/validation.c \
+	datasets/validation.h \
 	datasets/pretokenizer.c \
 	datasets/pretokenizer.h \
 	datasets/wordset.c \

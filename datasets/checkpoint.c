@@ -132,6 +132,8 @@ static int checkpoint_file_write(hid_t file, const char *path, const struct trm_
   done = done &&
     h5_put_text(file, "model", c->model_text) && h5_put_text(file, "loss", c->loss_name) &&
     h5_put_text(file, "config", c->config ? c->config : "") &&
+    h5_put_real(file, "epoch_loss", c->epoch_loss) && h5_put_real(file, "epoch_rows", c->epoch_rows) &&
+    (!c->validation || h5_put_text(file, "validation", c->validation)) &&
     (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && checkpoint_spec_put(file, &c->spec) &&
     (!c->class_names || h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
     encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) &&
@@ -229,6 +231,9 @@ static int checkpoint_attributes_read(hid_t file, const char *path, struct trm_c
   c->loss_name = h5_get_text(file, "loss");
   c->config = h5_get_text(file, "config");
   c->data_digest = h5_get_text(file, "data_digest");
+  c->validation = h5_get_text(file, "validation");
+  h5_get_real(file, "epoch_loss", &c->epoch_loss); /* 0 in older files */
+  h5_get_real(file, "epoch_rows", &c->epoch_rows);
   if (!c->model_text || !c->loss_name || !c->config)
     return h5_error(path, "attribute %s is missing or damaged",
                     !c->model_text ? "model" : !c->loss_name ? "loss" : "config");

@@ -48,7 +48,7 @@ static void *collate_grow(void *array, size_t *capacity, size_t used, size_t n, 
 struct source {
   const struct loader *loader;
   const struct store *store;
-  const struct order_epoch *at; /* NULL: the store's block 0 holds the rows from `base` on, in order */
+  const struct order_epoch *at; /* NULL: the store's block 0 holds the rows of the file from `base` on, in order */
   uint64_t window, base;
 };
 
@@ -62,13 +62,17 @@ static void collate_rows_find(const struct source *from, uint64_t position, size
   for (size_t i = 0; i < count; i++) {
     if (!from->at) {
       k[i] = 0;
-      row[i] = (size_t)(position - from->base) + i;
+      row[i] = (size_t)(loader_file_row(loader, position + i) - from->base);
     } else if (loader->mode == LOADER_IN_MEMORY) { /* one block in memory */
       k[i] = 0;
-      row[i] = (size_t)index[i];
+      row[i] = (size_t)loader_file_row(loader, index[i]);
     } else {
       k[i] = (size_t)(index[i] / loader->order.block_rows);
       row[i] = (size_t)(index[i] % loader->order.block_rows);
+      if (loader->subset.bits) { /* the block in memory has the rows between, too */
+        const uint64_t first = order_block(&loader->order, from->at, from->window, k[i]) * loader->order.block_rows;
+        row[i] = (size_t)(loader_file_row(loader, first + row[i]) - loader_file_row(loader, first));
+      }
     }
   }
 }
@@ -213,7 +217,8 @@ void loader_collate(const struct loader *loader, const struct store *store, cons
 
 void loader_collate_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch)
 {
-  const struct source from = {.loader = loader, .store = &loader->store, .base = loader->direct_first};
+  const struct source from = {.loader = loader, .store = &loader->store,
+                              .base = loader_file_row(loader, loader->direct_first)};
   collate_rows(&from, low, high, batch);
 }
 

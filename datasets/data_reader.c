@@ -417,17 +417,20 @@ static int data_rows_verify(const struct data_array *array, uint64_t first, size
   return TRM_OK;
 }
 
-/* Reads a part of one block. If the block has a checksum, the whole block is read and verified. */
+/* Reads a part of one block. The whole block is read and verified, and kept for further parts of it. */
 static int data_block_part_read(struct data_array *array, uint64_t first, size_t rows, void *to)
 {
-  if (!array->checksums)
-    return data_rows_read(array, first, rows, to);
   const uint64_t begin = first - first % array->block_rows, left = array->rows - begin;
   const size_t count = left < array->block_rows ? (size_t)left : array->block_rows;
   if (!array->block_buffer)
     array->block_buffer = trm_alloc(array->block_rows * array->row_bytes, "a block of rows");
-  TRM_CHECK(data_rows_read(array, begin, count, array->block_buffer));
-  TRM_CHECK(data_rows_verify(array, begin, count, array->block_buffer));
+  if (array->buffered_rows == 0 || array->buffered_first != begin) {
+    array->buffered_rows = 0;
+    TRM_CHECK(data_rows_read(array, begin, count, array->block_buffer));
+    TRM_CHECK(data_rows_verify(array, begin, count, array->block_buffer));
+    array->buffered_first = begin;
+    array->buffered_rows = count;
+  }
   memcpy(to, array->block_buffer + (first - begin) * array->row_bytes, rows * array->row_bytes);
   return TRM_OK;
 }

@@ -50,6 +50,8 @@ struct data_array {
   uint64_t stored_bytes;        /* in the file */
   char sha256[65];              /* "" if the file has none */
   unsigned char *block_buffer;  /* (block_rows, row) for reads that begin or end within a block; NULL until then */
+  uint64_t buffered_first;      /* the first row in block_buffer */
+  size_t buffered_rows;         /* 0: it holds no block */
 };
 
 /* One split. The arrays that its kind of data has are open. */

@@ -15,9 +15,21 @@ static void *load_carve(char *memory, size_t *at, size_t bytes)
   return here;
 }
 
+uint64_t loader_file_row(const struct loader *loader, uint64_t n)
+{
+  return loader->subset.bits ? row_subset_at(&loader->subset, n) : n;
+}
+
+uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t rows, size_t *count)
+{
+  const uint64_t low = loader_file_row(loader, first);
+  *count = (size_t)(loader_file_row(loader, first + rows - 1) + 1 - low);
+  return low;
+}
+
 uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
 {
-  return rows * loader->stride + (loader->context - loader->stride) + 1;
+  return rows * loader->spacing + loader->context + 1 - loader->spacing;
 }
 
 size_t loader_block_bytes(const struct loader *loader, size_t capacity)
@@ -202,7 +214,7 @@ static int load_all_check(struct loader *loader)
 {
   const struct store *store = &loader->store;
   size_t low, high;
-  trm_interval(loader->rows, (size_t)loader->node->size, (size_t)loader->node->rank, &low, &high);
+  trm_interval(loader->file_rows, (size_t)loader->node->size, (size_t)loader->node->rank, &low, &high);
   if (low == high)
     return TRM_OK;
   if (store->starts)
@@ -220,8 +232,8 @@ static uint64_t load_rows_needed(const struct loader *loader, const struct data_
   if (array == &files->columns || array == &files->values)
     return loader->entries;
   if (array == &files->starts)
-    return loader->rows + 1;
-  return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->rows) : loader->rows;
+    return loader->file_rows + 1;
+  return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->file_rows) : loader->file_rows;
 }
 
 /* Allocates the shared memory. Capacities are rounded up, so that every block is read whole and verified in place. */
@@ -231,7 +243,7 @@ static int load_all_allocate(struct loader *loader)
   struct trm_comm *node = loader->node;
   struct data_array *array[4];
   const int arrays = data_split_arrays(files, array);
-  size_t capacity = loader->rows, entries = 0;
+  size_t capacity = loader->file_rows, entries = 0;
   for (int i = 0; i < arrays; i++) {
     const uint64_t read = load_rows_rounded(array[i], load_rows_needed(loader, array[i]));
     size_t *max = array[i] == &files->columns || array[i] == &files->values ? &entries : &capacity;
@@ -276,5 +288,74 @@ int loader_read_all(struct loader *loader)
   h5_enter();
   H5Fclose(file);
   h5_leave();
+  return status;
+}
+
+/* -- the rows of a subset */
+
+/* csr: the entries of one row of the file. */
+static int load_entries_count(struct loader *loader, uint64_t row, size_t *entries)
+{
+  int64_t start[2];
+  TRM_CHECK(data_array_read(&loader->files.starts, row, 2, start));
+  TRM_CHECK(load_starts_check(loader, &loader->files, start, 1, row));
+  *entries += (size_t)(start[1] - start[0]);
+  return TRM_OK;
+}
+
+/* csr: where the entries of rows [low, high) begin among those of the subset, and how many there are in all. */
+static int load_entries_place(struct loader *loader, uint64_t low, uint64_t high, size_t *first, size_t *all)
+{
+  struct trm_comm *node = loader->node;
+  size_t entries = 0;
+  int status = TRM_OK;
+  for (uint64_t n = low; n < high && status == TRM_OK; n++)
+    status = load_entries_count(loader, loader_file_row(loader, n), &entries);
+  TRM_CHECK(trm_agree(loader->comm, status));
+  size_t *of_rank = trm_alloc((size_t)node->size * sizeof *of_rank, "the data set's index");
+  node->ops->allgather(node, &entries, of_rank, sizeof entries, TRM_BYTE);
+  *first = *all = 0;
+  for (int rank = 0; rank < node->size; rank++) {
+    *first += rank < node->rank ? of_rank[rank] : 0;
+    *all += of_rank[rank];
+  }
+  trm_free(of_rank);
+  return TRM_OK;
+}
+
+/* Reads rows [low, high) of the subset into the store, csr entries from `entry` on. */
+static int load_rows_gather(struct loader *loader, uint64_t low, uint64_t high, size_t entry)
+{
+  const struct store *store = &loader->store;
+  for (uint64_t n = low; n < high; n++) {
+    int64_t start[2] = {0}; /* the store's is written by one rank alone */
+    struct store row = *store;
+    row.x = store->x ? store->x + n * loader->row_bytes : NULL;
+    row.y = store->y ? store->y + n * loader->y_bytes : NULL;
+    row.starts = start;
+    TRM_CHECK(loader_read(loader, &loader->files, loader_file_row(loader, n), 1, &row, 0, entry));
+    entry = (size_t)start[1];
+    if (store->starts)
+      store->starts[n + 1] = start[1];
+  }
+  return TRM_OK;
+}
+
+int loader_gather(struct loader *loader)
+{
+  struct trm_comm *node = loader->node;
+  size_t low, high, entry = 0, entries = 0;
+  trm_interval(loader->rows, (size_t)node->size, (size_t)node->rank, &low, &high);
+  if (loader->head.kind == TRM_DATA_CSR)
+    TRM_CHECK(load_entries_place(loader, low, high, &entry, &entries));
+  const size_t bytes = store_layout(loader, &loader->store, NULL, 1, loader->rows, entries);
+  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, TRM_MEMORY_DATA,
+                                                     &loader->shared)));
+  store_layout(loader, &loader->store, loader->shared.base[0], 1, loader->rows, entries);
+  if (loader->store.starts)
+    loader->store.starts[0] = 0;
+  const int status = trm_agree(loader->comm, load_rows_gather(loader, low, high, entry));
+  row_subset_free(&loader->subset);
+  node->ops->barrier(node);
   return status;
 }

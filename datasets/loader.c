@@ -10,11 +10,6 @@
 #include "loader.h"
 #include "nn/model.h"
 
-static const char *loader_split_name(enum trm_split split)
-{
-  return split == TRM_SPLIT_TRAIN ? "train" : "test";
-}
-
 /* -- opening */
 
 /* Reads one element of the starts array. */
@@ -30,47 +25,85 @@ static int loader_start_read(struct loader *loader, uint64_t row, uint64_t *star
   return TRM_OK;
 }
 
-/* Rows of the test split do not overlap: each token is predicted once. */
-static void loader_context_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
+/* Rows of evaluations do not overlap: each token is predicted once. */
+static void loader_context_choose(struct loader *loader, bool trains, const struct trm_options *options)
 {
   loader->context = (size_t)options->data.context;
   if (loader->context == 0)
     loader->context = trm_model_context(options->model);
   if (loader->context == 0)
     loader->context = 128;
-  const bool overlaps = split == TRM_SPLIT_TRAIN && options->data.stride > 0;
+  const bool overlaps = trains && options->data.stride > 0;
   loader->stride = overlaps ? (size_t)options->data.stride : loader->context;
   if (loader->stride > loader->context)
     loader->stride = loader->context;
+}
+
+/* The rows that data.validation cuts from the training split, or those that it leaves. */
+static int loader_subset_choose(struct loader *loader, bool validation, double fraction, uint64_t seed)
+{
+  const struct validation_cut cut = {.seed = seed, .rows = loader->file_rows, .fraction = fraction,
+                                     .context = loader->context, .stride = loader->stride};
+  const uint64_t windows = validation_windows(&cut);
+  if (windows > 1)
+    validation_subset(&cut, validation, &loader->subset);
+  if (windows < 2 || loader->subset.count == 0)
+    return trm_error(TRM_USAGE, "data.validation: the train split of %s is too small to be cut", loader->path);
+  loader->rows = loader->subset.count;
+  if (validation) {
+    loader->file_rows = windows;
+    loader->stride = loader->context;
+  }
+  return TRM_OK;
 }
 
 static int loader_sizes_compute(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   const struct data_head *head = &loader->head;
   const struct data_split *files = &loader->files;
-  const uint64_t limit = (uint64_t)(split == TRM_SPLIT_TRAIN ? options->data.limit : options->data.limit_test);
+  double fraction;
+  const char *file;
+  TRM_CHECK(trm_validation_option(options, &fraction, &file));
+  if (split == TRM_SPLIT_TEST)
+    fraction = 0;
+  const bool trains = split == TRM_SPLIT_TRAIN || fraction > 0;
+  const int64_t limit = trains ? options->data.limit : split == TRM_SPLIT_TEST ? options->data.limit_test : 0;
   loader->context = loader->stride = 1;
-  loader->rows = files->rows;
+  loader->file_rows = files->rows;
   if (head->kind == TRM_DATA_TOKENS) {
-    loader_context_choose(loader, split, options);
+    loader_context_choose(loader, trains, options);
     loader->token_bytes = (double)files->text_bytes / (double)(files->rows ? files->rows : 1);
     if (files->rows < loader->context + 1)
       return trm_error(TRM_USAGE, "%s: the %s split has %llu tokens, but a row of data.context=%zu and its targets "
                        "need %zu", loader->path, files->name, (unsigned long long)files->rows, loader->context,
                        loader->context + 1);
-    loader->rows = (files->rows - loader->context - 1) / loader->stride + 1;
+    loader->file_rows = (files->rows - loader->context - 1) / loader->stride + 1;
   }
-  if (loader->rows == 0)
+  if (loader->file_rows == 0)
     return trm_error(TRM_FAILED, "%s: the %s split has no rows", loader->path, files->name);
-  if (limit && limit < loader->rows)
-    loader->rows = limit;
+  if (limit && (uint64_t)limit < loader->file_rows)
+    loader->file_rows = (uint64_t)limit;
   loader->entries = files->entries;
   if (head->kind == TRM_DATA_CSR)
-    TRM_CHECK(loader_start_read(loader, loader->rows, &loader->entries));
+    TRM_CHECK(loader_start_read(loader, loader->file_rows, &loader->entries));
+  loader->rows = loader->file_rows;
+  if (fraction > 0)
+    TRM_CHECK(loader_subset_choose(loader, split == TRM_SPLIT_VALIDATION, fraction, (uint64_t)options->run.seed));
+  loader->spacing = loader->stride;
   loader->x_type = head->kind == TRM_DATA_CSR ? BLOCK_FLOAT : files->x.type;
-  loader->row_bytes = head->kind == TRM_DATA_CSR ? 0 : files->x.row_bytes * loader->stride;
+  loader->row_bytes = head->kind == TRM_DATA_CSR ? 0 : files->x.row_bytes * loader->spacing;
   loader->y_bytes = head->kind == TRM_DATA_TOKENS ? 0 : files->y.row_bytes;
   return TRM_OK;
+}
+
+/* The store holds rows that do not follow one another in the file: of tokens, each has its last target for itself. */
+static void loader_gather_prepare(struct loader *loader)
+{
+  loader->gathered = true;
+  if (loader->head.kind != TRM_DATA_TOKENS)
+    return;
+  loader->spacing = loader->context + 1;
+  loader->row_bytes = loader->spacing * block_type_bytes(loader->x_type);
 }
 
 /* Decides how the split is held, and with it the order: of rows, their size, the memory and the batch alone. */
@@ -78,14 +111,17 @@ static void loader_mode_choose(struct loader *loader, enum trm_split split, cons
 {
   const bool csr = loader->head.kind == TRM_DATA_CSR;
   const uint64_t entry_bytes = sizeof(int32_t) + sizeof(float);
-  const uint64_t csr_bytes = csr ? loader->entries * entry_bytes + loader->rows * sizeof(int64_t) : 0;
-  const uint64_t row_bytes = csr ? (csr_bytes + loader->rows - 1) / loader->rows : loader->row_bytes;
-  const uint64_t bytes = (csr ? csr_bytes : loader->rows * row_bytes) + loader->rows * loader->y_bytes;
+  const uint64_t csr_bytes = csr ? loader->entries * entry_bytes + loader->file_rows * sizeof(int64_t) : 0;
+  const uint64_t row_bytes = csr ? (csr_bytes + loader->file_rows - 1) / loader->file_rows : loader->row_bytes;
+  const uint64_t all_bytes = (csr ? csr_bytes : loader->file_rows * row_bytes) + loader->file_rows * loader->y_bytes;
   const uint64_t memory = (uint64_t)options->data.memory, batch = (uint64_t)options->train.batch;
-  /* the test split is never shuffled */
-  const bool shuffle = split == TRM_SPLIT_TRAIN && options->data.shuffle;
-  const size_t rows_per_block = block_rows(row_bytes);
-  uint64_t window = memory / 2 / (rows_per_block * (row_bytes + loader->y_bytes));
+  const bool trains = split == TRM_SPLIT_TRAIN, cut = loader->subset.bits;
+  const uint64_t bytes = cut && !trains ? loader->rows * (row_bytes + loader->y_bytes) : all_bytes;
+  const bool shuffle = trains && options->data.shuffle; /* evaluations take the file's order */
+  /* blocks of the rows that remain do not begin where the file's blocks do: larger ones cost fewer reads twice */
+  const size_t rows_per_block = block_rows(row_bytes) * (cut && memory >= 64 * BLOCK_BYTES ? 4 : 1);
+  const uint64_t block_bytes = rows_per_block * (row_bytes + loader->y_bytes);
+  uint64_t window = memory / 2 / (cut ? block_bytes * loader->file_rows / loader->rows + 1 : block_bytes);
   /* a batch must not reach over more than two windows, even if one of them has the short block */
   const uint64_t min_window = (batch + rows_per_block - 1) / rows_per_block + 1;
   window = window > min_window ? window : min_window;
@@ -93,6 +129,8 @@ static void loader_mode_choose(struct loader *loader, enum trm_split split, cons
   loader->mode = bytes <= memory || (shuffle && window >= blocks) ? LOADER_IN_MEMORY
                  : shuffle                                        ? LOADER_SHUFFLE_WINDOWS
                                                                   : LOADER_DIRECT;
+  if (cut && !trains && loader->mode == LOADER_IN_MEMORY)
+    loader_gather_prepare(loader);
   order_init(&loader->order, (uint64_t)options->run.seed, shuffle, loader->rows, rows_per_block,
              loader->mode == LOADER_SHUFFLE_WINDOWS ? window : blocks);
 }
@@ -108,20 +146,21 @@ static int loader_block_starts_read(struct loader *loader)
   loader->block_starts = loader->shared_starts.base[0];
   size_t low, high;
   trm_interval(order->blocks, (size_t)node->size, (size_t)node->rank, &low, &high);
-  int64_t *start = trm_alloc((order->block_rows + 1) * sizeof *start, "the data set's index");
   int status = TRM_OK;
   for (uint64_t block = low; block < high && status == TRM_OK; block++) {
-    const size_t rows = order_block_size(order, block);
-    status = data_array_read(&loader->files.starts, block * order->block_rows, rows + 1, start);
+    size_t rows;
+    const uint64_t first = loader_file_range(loader, block * order->block_rows, order_block_size(order, block), &rows);
+    int64_t *start = trm_alloc((rows + 1) * sizeof *start, "the data set's index");
+    status = data_array_read(&loader->files.starts, first, rows + 1, start);
     for (size_t i = 0; i < rows && status == TRM_OK; i++)
       if (start[i] < 0 || start[i] > start[i + 1] || (uint64_t)start[i + 1] > loader->entries)
         status = trm_error(TRM_FAILED, "%s: %s row %llu ends before it begins, or beyond the entries", loader->path,
-                           loader->files.starts.name, (unsigned long long)(block * order->block_rows + i));
+                           loader->files.starts.name, (unsigned long long)(first + i));
     loader->block_starts[block] = start[0];
     if (block + 1 == order->blocks)
       loader->block_starts[order->blocks] = start[rows];
+    trm_free(start);
   }
-  trm_free(start);
   status = trm_agree(loader->comm, status);
   node->ops->barrier(node);
   return status;
@@ -172,11 +211,30 @@ static void loader_files_close(struct loader *loader)
   loader->file = -1;
 }
 
+/* The split of the file that the rows are from. */
+static int loader_source_choose(const struct loader *loader, enum trm_split split, const struct trm_options *options,
+                                enum trm_split *from)
+{
+  double fraction;
+  const char *file;
+  TRM_CHECK(trm_validation_option(options, &fraction, &file));
+  *from = split;
+  if (split != TRM_SPLIT_VALIDATION)
+    return TRM_OK;
+  if (fraction > 0)
+    *from = TRM_SPLIT_TRAIN;
+  else if (!h5_exists(loader->file, trm_split_name(split)))
+    *from = h5_exists(loader->file, trm_split_name(TRM_SPLIT_TEST)) ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
+  return TRM_OK;
+}
+
 static int loader_file_open(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   TRM_CHECK(h5_open(loader->path, H5_DATASET, NULL, &loader->file));
   TRM_CHECK(data_head_read(&loader->head, loader->file, loader->path));
-  TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, loader_split_name(split)));
+  enum trm_split from;
+  TRM_CHECK(loader_source_choose(loader, split, options, &from));
+  TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, trm_split_name(from)));
   TRM_CHECK(loader_sizes_compute(loader, split, options));
   return augment_configure(loader, split, options);
 }
@@ -197,6 +255,7 @@ static void loader_close(struct trm_dataset *dataset)
       node->ops->release(node);
   }
   trm_free(loader->direct_memory);
+  row_subset_free(&loader->subset);
   data_head_free(&loader->head);
   trm_free(loader->path);
   trm_free(loader);
@@ -222,7 +281,7 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
       status = loader_block_starts_read(loader);
   }
   if (status == TRM_OK && loader->mode == LOADER_IN_MEMORY)
-    status = loader_read_all(loader);
+    status = loader->gathered ? loader_gather(loader) : loader_read_all(loader);
   else if (status == TRM_OK && loader->mode == LOADER_SHUFFLE_WINDOWS)
     status = shuffle_windows_open(loader, (int)options->data.threads);
   if (status == TRM_OK && loader->mode == LOADER_IN_MEMORY)
@@ -245,7 +304,9 @@ static int loader_direct_read(struct loader *loader, uint64_t low, uint64_t high
     return TRM_OK;
   const uint64_t from = low / order->block_rows, to = (high + order->block_rows - 1) / order->block_rows;
   const uint64_t first = from * order->block_rows, end = to * order->block_rows;
-  const size_t rows = (size_t)((end < loader->rows ? end : loader->rows) - first);
+  const size_t direct_rows = (size_t)((end < loader->rows ? end : loader->rows) - first);
+  size_t rows;
+  const uint64_t file_first = loader_file_range(loader, first, direct_rows, &rows);
   const size_t entries = loader->block_starts ? (size_t)(loader->block_starts[to] - loader->block_starts[from]) : 0;
   loader->direct_rows = 0;
   const size_t bytes = store_layout(loader, &loader->store, NULL, 1, rows, entries);
@@ -255,9 +316,9 @@ static int loader_direct_read(struct loader *loader, uint64_t low, uint64_t high
     loader->direct_memory = trm_alloc(loader->direct_capacity, "rows of the data set");
   }
   store_layout(loader, &loader->store, loader->direct_memory, 1, rows, entries);
-  TRM_CHECK(loader_read(loader, &loader->files, first, rows, &loader->store, 0, 0));
+  TRM_CHECK(loader_read(loader, &loader->files, file_first, rows, &loader->store, 0, 0));
   loader->direct_first = first;
-  loader->direct_rows = rows;
+  loader->direct_rows = direct_rows;
   return TRM_OK;
 }
 
@@ -313,7 +374,7 @@ static int loader_has_split(const char *path, enum trm_split split, bool *has)
 {
   hid_t file;
   TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
-  *has = h5_exists(file, loader_split_name(split));
+  *has = h5_exists(file, trm_split_name(split));
   h5_enter();
   H5Fclose(file);
   h5_leave();

@@ -11,6 +11,7 @@
 #include "order.h"
 #include "data_reader.h"
 #include "train/dataset.h"
+#include "validation.h"
 
 enum loader_mode { LOADER_IN_MEMORY, LOADER_SHUFFLE_WINDOWS, LOADER_DIRECT };
 
@@ -44,10 +45,14 @@ struct loader {
   hid_t file;
   enum loader_mode mode;
   double token_bytes;         /* as the base has it */
-  size_t context, stride;     /* tokens a row, and from the begin of one to that of the next */
-  uint64_t rows, entries;     /* after the limit */
+  size_t context, stride;     /* tokens a row, and from the begin of one to that of the next in the file */
+  size_t spacing;             /* the same in a store */
+  uint64_t rows;              /* of the data set */
+  uint64_t file_rows, entries; /* of the split in the file, after data.limit: those of the subset and the others */
+  struct row_subset subset;   /* the rows of the data set among them */
+  bool gathered;              /* in memory: the store holds the rows of the subset alone */
   enum block_type x_type;
-  size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: stride * element */
+  size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: spacing * element */
   struct order order;
   struct order_epoch order_epoch;      /* of the caller of fetch */
   uint64_t epoch;             /* of the fetch at hand */
@@ -64,7 +69,12 @@ struct loader {
   int threads;                /* that may gather a batch */
 };
 
-/* Tokens of `rows` rows that follow one another, the last target included. */
+/* The row of the file that is row n of the data set. */
+uint64_t loader_file_row(const struct loader *loader, uint64_t n);
+/* The rows of the file from row `first` of the data set to row first + rows - 1, rows > 0: *count of them. */
+uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t rows, size_t *count);
+
+/* Tokens of `rows` rows that follow one another in a store, the last target included. */
 uint64_t loader_tokens(const struct loader *loader, uint64_t rows);
 
 /* Bytes of the x of one block of a store. */
@@ -83,8 +93,9 @@ int loader_read(struct loader *loader, struct data_split *files, uint64_t first,
 int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
                  uint64_t first);
 
-/* whole: reads the split into shared memory. Collective. */
+/* whole: reads the split into shared memory; gathered: the rows of the subset. Collective. */
 int loader_read_all(struct loader *loader);
+int loader_gather(struct loader *loader);
 
 /* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in `store`; _direct: of
  * the direct store. */

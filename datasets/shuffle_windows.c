@@ -179,8 +179,10 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
   if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
     return TRM_OK; /* another rank reads it */
   const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
-  TRM_CHECK(loader_read(loader, &loader->files, block * loader->order.block_rows,
-                        order_block_size(&loader->order, block), &windows->slot[plan->s % SLOTS], k,
+  size_t rows;
+  const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
+                                           order_block_size(&loader->order, block), &rows);
+  TRM_CHECK(loader_read(loader, &loader->files, first, rows, &windows->slot[plan->s % SLOTS], k,
                         loader->block_starts ? plan->entry[k] : 0));
   shuffle_progress_add(loader, plan->s, 1);
   return TRM_OK;
@@ -362,6 +364,18 @@ static size_t shuffle_max_entries(const struct loader *loader)
   return sum;
 }
 
+/* Rows of the file that a block of the order can reach over. */
+static size_t shuffle_max_block_rows(const struct loader *loader)
+{
+  const struct order *order = &loader->order;
+  size_t rows, max = order->block_rows;
+  for (uint64_t block = 0; loader->subset.bits && block < order->blocks; block++) {
+    loader_file_range(loader, block * order->block_rows, order_block_size(order, block), &rows);
+    max = rows > max ? rows : max;
+  }
+  return max;
+}
+
 static int shuffle_reader_start(struct loader *loader)
 {
   struct shuffle_windows *windows = loader->windows;
@@ -380,16 +394,17 @@ int shuffle_windows_open(struct loader *loader, int threads)
 {
   struct trm_comm *node = loader->node;
   struct shuffle_windows *windows = loader->windows = trm_alloc(sizeof *windows, "windows of the data set");
-  const size_t blocks = loader->order.window_blocks, entries = shuffle_max_entries(loader);
+  const size_t blocks = loader->order.window_blocks, entries = shuffle_max_entries(loader),
+               rows = shuffle_max_block_rows(loader);
   const size_t head = (sizeof *windows->control + TRM_ALIGNMENT - 1) & ~(size_t)(TRM_ALIGNMENT - 1);
   struct store none;
-  const size_t bytes = store_layout(loader, &none, NULL, blocks, loader->order.block_rows, entries);
+  const size_t bytes = store_layout(loader, &none, NULL, blocks, rows, entries);
   TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? head + SLOTS * bytes : 0,
                                                      TRM_MEMORY_DATA, &loader->shared)));
   char *memory = loader->shared.base[0];
   windows->control = (struct shuffle_control *)memory;
   for (size_t i = 0; i < SLOTS; i++)
-    store_layout(loader, &windows->slot[i], memory + head + i * bytes, blocks, loader->order.block_rows, entries);
+    store_layout(loader, &windows->slot[i], memory + head + i * bytes, blocks, rows, entries);
   if (loader->block_starts)
     windows->plan.entry = trm_alloc(blocks * sizeof *windows->plan.entry, "windows of the data set");
   if (node->rank == 0) {

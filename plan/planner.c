@@ -27,18 +27,6 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
   return trm_compatibility_check(&facts);
 }
 
-/* Opens the splits as a run does. */
-static int planner_open_data(struct trm_planner *p)
-{
-  const struct trm_options *o = p->job.options;
-  const struct trm_dataset_ops *ops = p->job.modules->dataset;
-  const char *test = o->data.test[0] ? o->data.test : o->data.file;
-  bool has_test = false;
-  TRM_CHECK(ops->open(&p->data, o->data.file, TRM_SPLIT_TRAIN, o, trm_comm_self()));
-  TRM_CHECK(ops->has_split(test, TRM_SPLIT_TEST, &has_test));
-  return has_test ? ops->open(&p->test, test, TRM_SPLIT_TEST, o, trm_comm_self()) : TRM_OK;
-}
-
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
                      const struct trm_planner_request *request)
 {
@@ -56,10 +44,10 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
   trm_machine_create(&planner->machine, request->cores, request->threads);
   TRM_CHECK(planner_check_request(options, modules, request));
   TRM_CHECK(trm_budget_begin(&planner->budget, modules->device));
-  TRM_CHECK(planner_open_data(planner));
+  TRM_CHECK(trm_splits_open(&planner->splits, modules->dataset, options, trm_comm_self()));
   trm_budget_charge_data(&planner->budget);
-  planner->job.spec = &planner->data->spec;
-  planner->job.rows = planner->data->rows;
+  planner->job.spec = &planner->splits.train->spec;
+  planner->job.rows = planner->splits.train->rows;
   TRM_CHECK(trm_model_create(&planner->full_model, options->model,
                              trm_choice_text("train.loss", options->train.loss), planner->job.spec));
   planner->full_model.smoothing = (float)options->train.smoothing;
@@ -76,10 +64,7 @@ void trm_planner_close(struct trm_planner *p)
   trm_free(p->planned);
   if (p->full_model.layer)
     trm_model_free(&p->full_model);
-  if (p->test)
-    p->test->ops->close(p->test);
-  if (p->data)
-    p->data->ops->close(p->data);
+  trm_splits_close(&p->splits);
   trm_machine_free(&p->machine);
   *p = (struct trm_planner){.count = 0};
 }
@@ -115,7 +100,7 @@ static int planner_measure(struct trm_planner *p, struct trm_machine_bench *benc
   struct trm_input input;
   if (!bench)
     return TRM_OK;
-  TRM_CHECK(p->data->ops->fetch(p->data, 0, 0, rows, &p->batch));
+  TRM_CHECK(p->splits.train->ops->fetch(p->splits.train, 0, 0, rows, &p->batch));
   TRM_CHECK(trm_device_batch_upload(&p->device_batch, &p->batch, &input));
   for (int s = 0; s < models->stages; s++)
     TRM_CHECK(trm_machine_measure_model(&p->machine, bench, &models->model[s], &input, rows));

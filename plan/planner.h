@@ -24,7 +24,7 @@ struct trm_planner {
   double limit;                   /* bytes of a rank; 0: none */
   struct trm_machine machine;
   struct trm_budget budget;
-  struct trm_dataset *data, *test;
+  struct trm_splits splits;
   struct trm_model full_model;
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;

@@ -50,6 +50,7 @@ trm_test_programs += \
 	tests/unit/test_sync_state \
 	tests/unit/test_tensor \
 	tests/unit/test_tokens \
+	tests/unit/test_validation \
 	tests/unit/test_trace \
 	tests/unit/test_zero \
 	tests/unit/test_zero_state
@@ -81,6 +82,7 @@ tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(t
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
+tests_unit_test_validation_SOURCES = tests/unit/test_validation.c $(trm_test_job_folder)
 trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_program_extra)
 tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
 tests_unit_test_tokens_SOURCES = tests/unit/test_tokens.c $(trm_test_imports)

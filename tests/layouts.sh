@@ -20,8 +20,8 @@ compare() {
   local loss weights
   loss=$(paste <(losses "$2") <(losses "$3") |
     awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
-                    END { if (n == 22) printf "%.3g", worst }')
-  [ -n "$loss" ] || fail "$5: not the 20 losses and 2 evaluations that were to be compared"
+                    END { if (n == 23) printf "%.3g", worst }')
+  [ -n "$loss" ] || fail "$5: not the 20 losses, 2 evaluations and the test that were to be compared"
   weights=$("$COMPARE" "$2/checkpoints/last.h5" "$3/checkpoints/last.h5") || fail "$5: weights cannot be compared"
   awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
     fail "$5: losses differ from one rank's by $loss, weights by $weights"
@@ -73,7 +73,7 @@ done
 
 What `tests/layouts.sh all tests/layouts.md` found. For every model (layouts_lib.sh; gpt2 and gpt4 have two and four
 blocks) and grid: the number of cells (ZeRO 0 to 3, with and without recomputation, each schedule of the pipeline), the
-largest relative difference from the curve of one rank, 20 losses and 2 evaluations, and from its last weights, in parts
+largest relative difference from the curve of one rank, 20 losses, 2 evaluations and the test, and from its last weights, in parts
 of the largest value of a tensor. A cell may differ by 1e-4; 0 means the same bits, which is asked for where nothing but
 the pipeline differs.
 

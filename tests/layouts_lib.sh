@@ -12,7 +12,7 @@ letters
 write() {
   cat > "$1.yaml" << EOF
 model: $2
-data: {file: $3, context: 16}
+data: {file: $3, context: 16, validation: 0.1}
 train: {steps: 20, batch: 24, evaluate_every: 10}
 optim: {name: momentum, lr: 0.1, momentum: 0.9, clip: 0.7, schedule: cosine, warmup: 4, l2: 0.001}
 parallel: {threads: 1, bucket: 4K}
@@ -32,4 +32,4 @@ write gpt4 "gpt layers=4 heads=4 dim=16 context=16 dropout=0.1" text.h5
 models="mlp conv norms gpt2 gpt4"
 pieces_of() { case $1 in mlp) echo 8 ;; conv) echo 4 ;; norms) echo 4 ;; *) echo 8 ;; esac; }
 
-losses() { grep -o '"\(test_\)\?loss":[^,}]*' "$1/metrics.jsonl"; }
+losses() { grep -o '"\(test_\|validation_\)\?loss":[^,}]*' "$1/metrics.jsonl"; }

@@ -5,11 +5,11 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
-digits 1201 100
-# 26 steps an epoch; the last batch has one row, so some of its micro-batches have none
+digits 1334 100
+# 1201 training rows beside the 133 for validation: 26 steps an epoch; the last batch has one row, so some of its micro-batches have none
 cat > config.yaml << 'EOF'
 model: linear 48 | gelu | linear 40 | gelu | dropout 0.1 | linear 32 | gelu | linear 24 | gelu | linear 10
-data: {file: digits.h5}
+data: {file: digits.h5, validation: 0.1}
 train: {steps: 60, batch: 48, accumulate: 3}
 optim: {name: momentum, lr: 0.05}
 parallel: {threads: 1}
@@ -57,7 +57,7 @@ equal single singly "2bw, one micro-batch on 2 stages"
 
 # -- the metrics have the steps and samples of a schedule that flushes
 marks() { # marks RUN: of each line of metrics.jsonl
-  sed -e 's/"wall_s":[^,]*,//' -e 's/"\(test_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
+  sed -e 's/"wall_s":[^,]*,//' -e 's/"\(test_loss\|validation_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
 }
 saved() { (cd "$1/checkpoints" && echo step-*.h5); }
 for schedule in 1f1b 2bw pipedream; do
@@ -66,8 +66,8 @@ for schedule in 1f1b 2bw pipedream; do
     --run.checkpoint_every=7 --run.keep=20
   marks $schedule > $schedule.marks
 done
-[ "$(grep -c test_loss 1f1b.marks) $(grep -c ,loss 1f1b.marks) $(saved 1f1b | wc -w)" = "6 60 9" ] ||
-  { cat 1f1b.marks; saved 1f1b; fail "60 steps, 6 evaluations and 9 checkpoints were expected"; }
+[ "$(grep -c validation_loss 1f1b.marks) $(grep -c test_loss 1f1b.marks) $(grep -c ,loss 1f1b.marks) $(saved 1f1b | wc -w)" = "6 1 60 9" ] ||
+  { cat 1f1b.marks; saved 1f1b; fail "60 steps, 6 evaluations, one test and 9 checkpoints were expected"; }
 for schedule in 2bw pipedream; do
   diff 1f1b.marks $schedule.marks || fail "$schedule: other steps or samples on record"
   [ "$(saved 1f1b)" = "$(saved $schedule)" ] || fail "$schedule: other checkpoints: $(saved $schedule)"

@@ -28,6 +28,12 @@ run() {
   launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1 ||
     { cat "$name.log"; fail "$name ($n ranks $*)"; }
 }
+try() {
+  local n=$1 name=$2
+  shift 2
+  launch "$n" "$TRIREME" train config.yaml --run.dir="$name" "$@" > "$name.log" 2>&1
+}
+of() { json_number "$2" "$1/summary.json"; }
 sha() { json_text weights_sha256 "$1/summary.json"; }
 
 # largest_difference A B: the largest relative difference of the step losses of two runs
@@ -179,12 +185,61 @@ status=$?
   { cat dies.log; fail "a rank died, and the job ended with $status"; }
 pass "a rank died, the job ended with status $status"
 
-# -- early stopping
-run 2 early --train.epochs=60 --train.steps=0 --train.stop_patience=2 --optim.lr=0.3
+# -- early stopping, on the validation split; the test split is looked at once, at the end
+run 2 early --data.validation=0.1 --train.epochs=60 --train.steps=0 --train.stop_patience=2 --optim.lr=0.3
 [ "$(json_text status early/summary.json)" = early-stop ] ||
   fail "no early stop in 60 epochs: $(cat early/summary.json)"
 [ -e early/checkpoints/best.h5 ] || fail "no best.h5"
+[ "$(grep -c test_loss early/metrics.jsonl)" = 1 ] || fail "the test split was looked at more than once"
+for figure in final_train_loss validation_accuracy best_validation_accuracy test_accuracy; do
+  at_least "$(of early $figure)" 0.01 || fail "after an early stop $figure is $(of early $figure)"
+done
+grep -i nan early.log && fail "nan in the log of an early stop"
+"$TRIREME" eval early/checkpoints/best.h5 --data.file=digits.h5 --split=validation --json --log.quiet=yes > eval.json &&
+  [ "$(json_number accuracy eval.json) $(json_number samples eval.json)" = "$(of early best_validation_accuracy) 600" ] ||
+  fail "eval on the validation rows says $(cat eval.json), the run $(of early best_validation_accuracy)"
 pass "training stops when evaluations no longer improve"
+try 1 refused --train.stop_patience=2
+[ $? = 2 ] && grep -q 'train.stop_patience: .*data.validation=0.1' refused.log ||
+  { cat refused.log; fail "early stopping without a validation split"; }
+pass "refused: $(grep error: refused.log)"
+
+# -- the validation rows are the same on any number of ranks, in every mode of reading, after a resume
+cp lanes.yaml config.yaml
+cut="--data.validation=0.15 --train.evaluate_every=9 --log.every=1000 --optim.schedule=constant"
+for more in "" --data.memory=2M --data.shuffle=no; do
+  # shellcheck disable=SC2086
+  {
+    run 1 cut1$more $cut $more
+    run 2 cut2$more $cut $more
+    run 4 part$more $cut $more --run.checkpoint_every=5 --train.steps=18
+    run 2 part$more $cut $more --run.resume=auto
+  }
+  for n in cut2 part; do
+    [ "$(sha cut1$more)" = "$(sha $n$more)" ] || fail "$n $more: other bits than one rank"
+    paste <(grep -o '"validation_loss":[^,]*' "cut1$more/metrics.jsonl") \
+      <(grep -o '"validation_loss":[^,]*' "$n$more/metrics.jsonl") |
+      awk -F '[:\t]' 'NF != 4 || ($4 - $2) ^ 2 > 1e-12 * $2 ^ 2 { bad = 1 } END { exit bad || NR < 5 }' ||
+      fail "$n $more: other validation losses than one rank's"
+  done
+  pass "validation rows $more: the bits and the validation losses of one rank, on several and after a resume"
+done
+[ "$(of cut1 validation_loss)" != "$(of cut1--data.shuffle=no validation_loss)" ] || fail "the order does not matter?"
+try 1 part --data.validation=0.2 --run.resume=auto
+[ $? = 2 ] && grep -q 'data.validation: .*other validation rows' part.log || { cat part.log; fail "another cut was resumed"; }
+pass "refused: $(grep error: part.log)"
+# a finished run that is queued once more: the same figures, no line more
+cp part/summary.json before.json
+grep -c . part/metrics.jsonl > before.lines
+run 1 part $cut --run.resume=auto
+for figure in epochs final_train_loss validation_loss best_validation_accuracy best_step test_accuracy; do
+  [ "$(json_number $figure before.json | cut -c 1-8)" = "$(of part $figure | cut -c 1-8)" ] ||
+    fail "a finished run, queued once more: $figure is $(of part $figure), was $(json_number $figure before.json)"
+done
+[ "$(grep -c . part/metrics.jsonl)" = "$(cat before.lines)" ] || fail "a finished run grew lines when it was queued again"
+grep -iE 'nan|epoch 3' part.log && fail "a finished run, queued once more, says nonsense"
+pass "a finished run, queued once more: the same figures, no line more"
+cp plain.yaml config.yaml
 
 # -- a first SIGTERM: checkpoint and status 3, then go on to the bits of the undisturbed run
 "$TRIREME" train config.yaml --run.dir=stopped --train.steps=3000 > stopped.log 2>&1 &
@@ -224,7 +279,7 @@ compare windows1 windows3
 
 # -- a full disk: the rank that writes says so, all end, and end well
 if mkdir full && mount -t tmpfs -o size=64k tmpfs full 2> /dev/null; then
-  launch 2 "$TRIREME" train config.yaml --train.steps=3 --run.dir=full/run > full.log 2>&1
+  launch 2 "$TRIREME" train config.yaml --data.validation=0.1 --train.steps=3 --run.dir=full/run > full.log 2>&1
   status=$?
   umount full
   [ $status = 1 ] || { cat full.log; fail "a full disk: exit status $status, not 1"; }

@@ -71,7 +71,7 @@ tune() {
         # shellcheck disable=SC2086
         best=$(for rate in $rates; do
           train "$(case $name in sync) echo 1 ;; *) echo $ranks ;; esac)" $data "$rate" 1 $options < /dev/null 2> /dev/null &&
-            echo "$(figure test_accuracy summary.json) $rate"
+            echo "$(figure validation_accuracy summary.json) $rate"
         done | sort -g | tail -n 1 | cut -d ' ' -f 2)
         chosen="$chosen ${best:--}"
       done

@@ -15,7 +15,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_data_options {
-  char *file, *test;
+  char *file, *validation, *test;
   int64_t memory; /* bytes of samples in memory, per sharing domain */
   int64_t threads; /* prefetch threads: 0 or 1 */
   int64_t limit, limit_test; /* samples; 0: all */

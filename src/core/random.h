@@ -23,6 +23,7 @@ enum trm_purpose {
   TRM_RANDOM_SLOWDOWN = 8, /* injected slowdown: stream = rank, index = batch */
   TRM_RANDOM_PEERS = 9, /* the peer of an exchange of weights: stream = rank, index = batches it has done */
   TRM_RANDOM_SPLIT = 10, /* rows of a data file that become its test split: stream = class */
+  TRM_RANDOM_VALIDATION = 11, /* rows cut from the training split: stream = 0 */
 };
 
 /* out = Philox4x32-10(counter, key). Inline, for loops. */

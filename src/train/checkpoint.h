@@ -15,12 +15,14 @@ struct trm_checkpoint {
   uint64_t seed, epoch, position; /* samples of the epoch that are done */
   uint64_t updates, samples;      /* since the run began */
   uint64_t batch;                 /* global batch size */
-  double best_loss, best_accuracy;
+  double epoch_loss, epoch_rows;  /* sums over the epoch that runs, or the last one */
+  double best_loss, best_accuracy; /* on the validation split; NAN: none yet */
   uint64_t best_updates, stale_evaluations; /* for early stopping */
   double wall_s;                  /* seconds of training so far */
   char *model_text, *loss_name;   /* owned */
   char *config;                   /* the resolved configuration as YAML, owned */
   char *data_digest;              /* the data set's, owned, may be NULL */
+  char *validation;               /* which rows are for validation, "none": none; owned, NULL: not known */
   struct trm_input_spec spec;
   char **class_names;             /* (spec.classes) or NULL; pointers and texts are one block, owned */
   struct trm_encoding encoding;   /* of tokens; owned */

@@ -1,8 +1,89 @@
 #include "train/dataset.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
+#include "core/status.h"
+
+const char *trm_split_name(enum trm_split split)
+{
+  return (const char *const[]){"train", "validation", "test"}[split];
+}
+
+int trm_validation_option(const struct trm_options *options, double *fraction, const char **file)
+{
+  const char *text = options->data.validation ? options->data.validation : "";
+  char *end;
+  *fraction = strtod(text, &end);
+  *file = NULL;
+  if (*end != '\0' || (end == text && *text != '\0')) {
+    *fraction = 0;
+    *file = text;
+    return TRM_OK;
+  }
+  if (*fraction >= 0 && *fraction < 1)
+    return TRM_OK;
+  return trm_error(TRM_USAGE, "data.validation: %s is not a fraction of the training split: give one below 1, such as "
+                   "0.1, or a file", text);
+}
+
+/* A file whose test split is the run's serves only if it has a validation split, too. */
+int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_options *options, const char **path)
+{
+  double fraction;
+  const char *file;
+  bool has = false;
+  TRM_CHECK(trm_validation_option(options, &fraction, &file));
+  *path = file ? file : options->data.file;
+  if (fraction > 0)
+    return TRM_OK;
+  TRM_CHECK(ops->has_split(*path, TRM_SPLIT_VALIDATION, &has));
+  if (file && !has && (strcmp(file, options->data.file) == 0 || strcmp(file, options->data.test) == 0))
+    return trm_error(TRM_USAGE, "data.validation: %s has no validation split, and its test split is kept for the end; "
+                     "give a fraction of the training split, such as 0.1, or another file", file);
+  *path = file || has ? *path : NULL;
+  return TRM_OK;
+}
+
+/* Opens a split beside the training split. */
+static int splits_open_evaluation(struct trm_dataset **dataset, const char *path, enum trm_split split,
+                                  const struct trm_splits *splits, const struct trm_options *options,
+                                  struct trm_comm *comm)
+{
+  const struct trm_dataset *train = splits->train;
+  TRM_CHECK(train->ops->open(dataset, path, split, options, comm));
+  if (trm_shape_count(&(*dataset)->spec.shape) != trm_shape_count(&train->spec.shape))
+    return trm_error(TRM_USAGE, "data.%s: samples of %s have shape %s, those of %s %s", trm_split_name(split), path,
+                     trm_shape_text(&(*dataset)->spec.shape), options->data.file, trm_shape_text(&train->spec.shape));
+  return TRM_OK;
+}
+
+int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops, const struct trm_options *options,
+                    struct trm_comm *comm)
+{
+  const char *test = options->data.test[0] ? options->data.test : options->data.file, *validation = NULL;
+  bool has_test = false;
+  *splits = (struct trm_splits){0};
+  TRM_CHECK(ops->open(&splits->train, options->data.file, TRM_SPLIT_TRAIN, options, comm));
+  TRM_CHECK(trm_agree(comm, trm_validation_find(ops, options, &validation)));
+  TRM_CHECK(trm_agree(comm, ops->has_split(test, TRM_SPLIT_TEST, &has_test)));
+  if (!has_test && options->data.test[0])
+    return trm_error(TRM_USAGE, "data.test: %s has no test split", test);
+  if (validation)
+    TRM_CHECK(splits_open_evaluation(&splits->validation, validation, TRM_SPLIT_VALIDATION, splits, options, comm));
+  if (has_test)
+    TRM_CHECK(splits_open_evaluation(&splits->test, test, TRM_SPLIT_TEST, splits, options, comm));
+  return TRM_OK;
+}
+
+void trm_splits_close(struct trm_splits *splits)
+{
+  struct trm_dataset *const all[] = {splits->test, splits->validation, splits->train};
+  for (int i = 0; i < 3; i++)
+    if (all[i])
+      all[i]->ops->close(all[i]);
+}
 
 void trm_encoding_free(struct trm_encoding *encoding)
 {

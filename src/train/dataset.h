@@ -24,7 +24,13 @@ struct trm_host_batch {
   size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity;
 };
 
-enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_TEST };
+enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_VALIDATION, TRM_SPLIT_TEST };
+/* The split's name in files and messages: "train", "validation", "test". */
+const char *trm_split_name(enum trm_split split);
+
+/* options->data.validation: the fraction of the training split that it cuts, 0 < *fraction < 1, or the file that it
+ * names; otherwise 0 and NULL. A number outside of [0, 1) is refused. */
+int trm_validation_option(const struct trm_options *options, double *fraction, const char **file);
 
 /* Of tokens: how text became them (datasets/tokenizer.h). What they stand for are the class names. */
 struct trm_encoding {
@@ -36,7 +42,9 @@ void trm_encoding_free(struct trm_encoding *encoding);
 
 struct trm_dataset_ops {
   const char *name;
-  /* Opens one split for training or evaluation. Collective over comm: its ranks share memory by its node split as
+  /* Opens one split for training or evaluation. TRM_SPLIT_TRAIN: without the rows that data.validation cuts from it.
+   * TRM_SPLIT_VALIDATION: with a fraction in data.validation those rows; otherwise the first of the splits validation,
+   * test and train that the file has. Collective over comm: its ranks share memory by its node split as
    * options->parallel.share says, and each reads its part of the rows. Errors name the file. */
   int (*open)(struct trm_dataset **dataset, const char *path, enum trm_split split, const struct trm_options *options,
               struct trm_comm *comm);
@@ -69,6 +77,22 @@ struct trm_dataset {
   double token_bytes;     /* bytes of text a token, mean over the split; 0: not known */
   void *impl;
 };
+
+/* *path: the file that TRM_SPLIT_VALIDATION is opened from, by data.validation and what is in data.file; NULL: there are
+ * no validation rows. Not collective. */
+int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_options *options, const char **path);
+
+/* The data sets of a run. */
+struct trm_splits {
+  struct trm_dataset *train, *validation, *test; /* the last two: NULL if there is none */
+};
+
+/* Opens the splits that the options name: of data.file and data.test, and for validation the rows that data.validation
+ * cuts, the file that it names, or the split of that name in data.file. Samples of all have one shape. Collective over
+ * comm. To be closed, even if it fails. */
+int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops, const struct trm_options *options,
+                    struct trm_comm *comm);
+void trm_splits_close(struct trm_splits *splits); /* collective */
 
 void trm_host_batch_free(struct trm_host_batch *batch);
 

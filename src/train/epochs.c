@@ -46,14 +46,15 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
                                t->model.loss->counts_correct ? sums->correct / sums->rows : NAN, rate);
 }
 
-/* Better by more than stop_delta: in accuracy where the loss counts answers, else, and for tokens, in loss. */
+/* Better than the best by more than stop_delta: in accuracy where the loss counts answers, else, and of tokens, in
+ * loss. */
 static bool epochs_is_improvement(const struct trainer *t)
 {
-  if (isnan(t->best_loss))
+  if (isnan(t->best.loss))
     return true;
   if (t->model.loss->counts_correct && !t->model.spec.tokens)
-    return t->test_accuracy > t->best_accuracy + t->options->train.stop_delta;
-  return t->test_loss < t->best_loss - t->options->train.stop_delta;
+    return t->validation.accuracy > t->best.accuracy + t->options->train.stop_delta;
+  return t->validation.loss < t->best.loss - t->options->train.stop_delta;
 }
 
 int trainer_gather_staleness(struct trainer *t)
@@ -67,60 +68,84 @@ int trainer_gather_staleness(struct trainer *t)
   return t->comm->size;
 }
 
-/* With what the strategy has for it, where that is not the weights. */
-static int epochs_evaluate_test(struct trainer *t, struct trm_loss_sums *sums)
+/* The score of the weights, or of the strategy's weights for evaluation where it has others. Collective. */
+static int epochs_score(struct trainer *t, struct trm_dataset *dataset, struct trm_score *score)
 {
   struct trm_model *model = &t->model;
   const struct trm_strategy *s = &t->strategy;
+  struct trm_loss_sums sums;
   if (s->eval_weights)
     TRM_CHECK(trm_model_bind_slots(model, model->device, s->eval_weights, s->g, model->max_rows, true, t->slots));
-  const int status = t->mode->evaluate(t, t->test, sums);
+  const int status = t->mode->evaluate(t, dataset, &sums);
   TRM_CHECK(trm_model_bind_slots(model, model->device, s->w, s->g, model->max_rows, true, t->slots));
   /* decisions hang on it: all ranks take rank 0's bits */
-  t->comm->ops->broadcast(t->comm, sums, sizeof *sums, TRM_BYTE, 0);
+  t->comm->ops->broadcast(t->comm, &sums, sizeof sums, TRM_BYTE, 0);
+  *score = (struct trm_score){sums.loss / sums.rows, model->loss->counts_correct ? sums.correct / sums.rows : NAN};
   return status;
 }
 
-static int epochs_evaluate(struct trainer *t)
+/* A line of the log; `head` comes first. */
+static void epochs_print_score(const struct trainer *t, const char *head, enum trm_split split,
+                               const struct trm_dataset *dataset, const struct trm_score *score)
 {
-  if (!t->test || t->evaluated_at == t->strategy.updates)
-    return TRM_OK;
-  struct trm_loss_sums sums;
-  TRM_CHECK(epochs_evaluate_test(t, &sums));
-  t->evaluated_at = t->strategy.updates;
-  t->test_loss = sums.loss / sums.rows;
-  t->test_accuracy = t->model.loss->counts_correct ? sums.correct / sums.rows : NAN;
+  const char *name = trm_split_name(split);
+  const double bytes = dataset->token_bytes;
+  if (t->model.spec.tokens)
+    trm_info("%s%s loss %.4f, perplexity %.3f, %.4f bits a %s", head, name, score->loss, exp(score->loss),
+             score->loss / log(2) / (bytes > 0 ? bytes : 1), bytes > 0 ? "byte" : "token");
+  else if (t->model.loss->counts_correct)
+    trm_info("%s%s loss %.4f, %s accuracy %.2f%%", head, name, score->loss, name, 100 * score->accuracy);
+  else
+    trm_info("%s%s loss %.4g", head, name, score->loss);
+}
 
+/* On record: a line of metrics.jsonl and one of the log. Collective. */
+static int epochs_record(struct trainer *t, const char *head, enum trm_split split, const struct trm_dataset *dataset,
+                         const struct trm_score *score)
+{
   const int ranks = trainer_gather_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
-    const struct trm_progress_point at = epochs_progress_point(t);
-    const bool tokens = t->model.spec.tokens;
-    status = trm_run_dir_log_test(&t->run_dir, &at, t->test_loss, t->test_accuracy, t->test, t->staleness, ranks);
-    const double bytes = t->test->token_bytes;
-    if (tokens)
-      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, perplexity %.3f, %.4f bits a %s",
-               (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
-               exp(t->test_loss), t->test_loss / log(2) / (bytes > 0 ? bytes : 1), bytes > 0 ? "byte" : "token");
-    else if (t->model.loss->counts_correct)
-      trm_info("epoch %llu  step %llu: train loss %.4f, test loss %.4f, test accuracy %.2f%%",
-               (unsigned long long)at.epoch, (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss,
-               100 * t->test_accuracy);
-    else
-      trm_info("epoch %llu  step %llu: train loss %.4g, test loss %.4g", (unsigned long long)at.epoch,
-               (unsigned long long)at.step, t->epoch_loss / t->epoch_rows, t->test_loss);
+    struct trm_progress_point at = epochs_progress_point(t);
+    at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
+    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, t->staleness, ranks);
+    epochs_print_score(t, head, split, dataset, score);
   }
-  TRM_CHECK(trm_agree(t->comm, status));
+  return trm_agree(t->comm, status);
+}
 
+/* Evaluates the weights on the validation split; the best so far are saved. Collective. */
+static int epochs_validate(struct trainer *t)
+{
+  struct trm_dataset *dataset = t->splits.validation;
+  if (!dataset || t->evaluated_at == t->strategy.updates)
+    return TRM_OK;
+  TRM_CHECK(epochs_score(t, dataset, &t->validation));
+  t->evaluated_at = t->strategy.updates;
+  char head[128];
+  snprintf(head, sizeof head, "epoch %llu  step %llu: train loss %.4g, ", (unsigned long long)t->epoch + 1,
+           (unsigned long long)t->strategy.updates, t->epoch_loss / t->epoch_rows);
+  TRM_CHECK(epochs_record(t, head, TRM_SPLIT_VALIDATION, dataset, &t->validation));
   if (!epochs_is_improvement(t)) {
     t->stale_evaluations++;
     return TRM_OK;
   }
-  t->best_loss = t->test_loss;
-  t->best_accuracy = t->test_accuracy;
+  t->best = t->validation;
   t->best_updates = t->strategy.updates;
   t->stale_evaluations = 0;
   return t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
+}
+
+/* At the end of the run: the final weights on the test split. Collective. */
+static int epochs_test(struct trainer *t)
+{
+  struct trm_dataset *dataset = t->splits.test;
+  if (!dataset)
+    return TRM_OK;
+  char head[64];
+  snprintf(head, sizeof head, "weights of step %llu: ", (unsigned long long)t->strategy.updates);
+  TRM_CHECK(epochs_score(t, dataset, &t->test));
+  return epochs_record(t, head, TRM_SPLIT_TEST, dataset, &t->test);
 }
 
 /* -- the epochs */
@@ -139,7 +164,8 @@ bool trainer_epoch_done(const struct trainer *t)
 /* The step after which the run is next looked at as a whole: evaluated, saved, or at the end of the epoch. */
 static uint64_t epochs_next_sync_step(const struct trainer *t)
 {
-  const int64_t every[] = {t->options->train.evaluate_every, t->options->run.checkpoint_every};
+  const int64_t every[] = {t->splits.validation ? t->options->train.evaluate_every : 0,
+                           t->options->run.checkpoint_every};
   const uint64_t now = t->strategy.updates, batch = (uint64_t)t->options->train.batch;
   const uint64_t left = t->data->rows - t->position;
   uint64_t next = now + (t->options->data.drop_last ? left / batch : (left + batch - 1) / batch);
@@ -156,7 +182,9 @@ int trainer_run(struct trainer *t, const char **outcome)
   if (t->strategy.updates >= t->steps) {
     trm_info("the run is complete: %llu of %llu steps are done", (unsigned long long)t->strategy.updates,
              (unsigned long long)t->steps);
-    return epochs_evaluate(t);
+    if (t->splits.validation)
+      TRM_CHECK(epochs_score(t, t->splits.validation, &t->validation));
+    return epochs_test(t);
   }
   while (t->strategy.updates < t->steps) {
     struct trm_loss_sums sums;
@@ -164,11 +192,10 @@ int trainer_run(struct trainer *t, const char **outcome)
 
     const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
     if (end || epochs_is_multiple(t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
-      TRM_CHECK(epochs_evaluate(t));
+      TRM_CHECK(epochs_validate(t));
     if (epoch_done && !end) {
       t->epoch++;
       t->position = 0;
-      t->epoch_loss = t->epoch_rows = 0;
     }
     const bool stop = sums.stop_requests > 0 && !end;
     const bool early = !end && t->options->train.stop_patience > 0 &&
@@ -177,11 +204,15 @@ int trainer_run(struct trainer *t, const char **outcome)
       end || early || epochs_is_multiple(t->strategy.updates, save_every) || (epoch_done && save_every == 0);
     if (stop || (due && save_every >= 0))
       TRM_CHECK(trainer_save(t));
-    if (early || stop) {
-      *outcome = stop ? "stopped" : "early-stop";
+    if (stop) {
+      *outcome = "stopped";
       return TRM_OK;
     }
+    if (early) {
+      *outcome = "early-stop";
+      break;
+    }
   }
-  return TRM_OK;
+  return epochs_test(t);
 }
 

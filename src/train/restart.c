@@ -25,6 +25,19 @@ static char *restart_config_text(const struct trm_options *options)
   return text;
 }
 
+/* Which rows are for validation, as text: of one data set, equal texts mean equal rows. Caller frees. */
+static char *restart_validation_text(const struct trainer *t)
+{
+  const struct trm_dataset *validation = t->splits.validation;
+  double fraction;
+  const char *file;
+  if (!validation || trm_validation_option(t->options, &fraction, &file) != TRM_OK)
+    return trm_strdup("none");
+  if (fraction > 0)
+    return trm_format("%g, %zu rows beside %zu", fraction, validation->rows, t->data->rows);
+  return trm_strdup(validation->digest ? validation->digest : validation->path);
+}
+
 /* What rank 0 asks the others for: first tensors, then what they keep. */
 struct checkpoint_sources {
   struct trm_model_gather tensors;
@@ -41,7 +54,7 @@ static int restart_next_local_states(void *context, int rank, const struct trm_l
 /* Rank 0: writes what the sources give. */
 static int restart_write_file(struct trainer *t, const char *path, struct checkpoint_sources *sources)
 {
-  char *config = restart_config_text(t->options);
+  char *config = restart_config_text(t->options), *validation = restart_validation_text(t);
   struct trm_checkpoint c = {
     .seed = (uint64_t)t->options->run.seed,
     .epoch = t->epoch,
@@ -49,8 +62,10 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
     .updates = t->strategy.updates,
     .samples = t->samples,
     .batch = (uint64_t)t->options->train.batch,
-    .best_loss = t->best_loss,
-    .best_accuracy = t->best_accuracy,
+    .epoch_loss = t->epoch_loss,
+    .epoch_rows = t->epoch_rows,
+    .best_loss = t->best.loss,
+    .best_accuracy = t->best.accuracy,
     .best_updates = t->best_updates,
     .stale_evaluations = t->stale_evaluations,
     .wall_s = trainer_wall(t),
@@ -58,6 +73,7 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
     .loss_name = (char *)t->full_model.loss->name,
     .config = config,
     .data_digest = (char *)t->data->digest, /* read only, as all texts here */
+    .validation = validation,
     .spec = t->full_model.spec,
     .class_names = t->data->class_names,
     .encoding = t->data->encoding,
@@ -72,6 +88,7 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
     c.state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
   const int status = t->modules->checkpoint->write(path, &c, &t->full_model);
   free(config);
+  trm_free(validation);
   return status;
 }
 
@@ -212,6 +229,12 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
     return trm_error(TRM_USAGE, "%s: the run's data set was another one than %s (their digests differ)", path,
                      t->data->path);
+  char *validation = restart_validation_text(t);
+  const bool same = strcmp(validation, c->validation ? c->validation : "none") == 0;
+  trm_free(validation);
+  if (!same)
+    return trm_error(TRM_USAGE, "data.validation: %s was made with other validation rows (%s); go on with its "
+                     "data.validation, data.limit, data.context and data.stride", path, c->validation);
   if (c->batch != (uint64_t)t->options->train.batch)
     trm_info("note: the run so far used batches of %llu", (unsigned long long)c->batch);
   t->epoch = c->epoch;
@@ -221,8 +244,9 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
     t->epoch++;
     t->position = 0;
   }
-  t->best_loss = c->best_loss;
-  t->best_accuracy = c->best_accuracy;
+  t->epoch_loss = c->epoch_loss;
+  t->epoch_rows = c->epoch_rows;
+  t->best = (struct trm_score){c->best_loss, c->best_accuracy};
   t->best_updates = c->best_updates;
   t->stale_evaluations = c->stale_evaluations;
   t->wall_before = c->wall_s;

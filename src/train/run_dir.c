@@ -70,7 +70,8 @@ static void run_dir_remove_run(const char *path)
   trm_free(folder);
 }
 
-/* Keeps the lines of metrics.jsonl whose step is not after `step`; a last line cut short by a killed job goes too. */
+/* Keeps the lines of metrics.jsonl whose step is not after `step`, but no test figures: the run has them at its end. A
+ * last line cut short by a killed job goes too. */
 static int run_dir_drop_metrics_after(const char *path, int64_t step)
 {
   FILE *in = fopen(path, "r");
@@ -82,7 +83,8 @@ static int run_dir_drop_metrics_after(const char *path, int64_t step)
   size_t capacity = 0;
   for (ssize_t n; out && (n = getline(&line, &capacity, in)) > 0;) {
     long long at;
-    if (line[n - 1] == '\n' && sscanf(line, "{\"step\":%lld", &at) == 1 && at <= step)
+    if (line[n - 1] == '\n' && sscanf(line, "{\"step\":%lld", &at) == 1 && at <= step &&
+        !strstr(line, "\"test_loss\""))
       fputs(line, out);
   }
   free(line);
@@ -162,13 +164,26 @@ int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_poi
   return run_dir_end_line(&json, dir);
 }
 
-static void run_dir_write_token_metrics(struct trm_json *json, double loss, double token_bytes)
+/* PREFIX_KEY: value. */
+static void run_dir_write_figure(struct trm_json *json, const char *prefix, const char *key, double value)
 {
-  const double bits = loss / log(2);
-  trm_json_number(json, "test_perplexity", exp(loss));
-  trm_json_number(json, "test_bits", bits);
+  char name[64];
+  snprintf(name, sizeof name, "%s_%s", prefix, key);
+  trm_json_number(json, name, value);
+}
+
+static void run_dir_write_score(struct trm_json *json, const char *prefix, const struct trm_score *score, bool tokens,
+                                double token_bytes)
+{
+  run_dir_write_figure(json, prefix, "loss", score->loss);
+  run_dir_write_figure(json, prefix, "accuracy", score->accuracy);
+  if (!tokens)
+    return;
+  const double bits = score->loss / log(2);
+  run_dir_write_figure(json, prefix, "perplexity", exp(score->loss));
+  run_dir_write_figure(json, prefix, "bits", bits);
   if (token_bytes > 0)
-    trm_json_number(json, "test_bits_per_byte", bits / token_bytes);
+    run_dir_write_figure(json, prefix, "bits_per_byte", bits / token_bytes);
 }
 
 /* All ranks together; updates 0: none of them has any. */
@@ -218,16 +233,13 @@ static void run_dir_write_histograms(struct trm_json *json, const struct trm_sta
   trm_json_end(json);
 }
 
-int trm_run_dir_log_test(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
-                         const struct trm_dataset *test, const struct trm_staleness *of_rank, int ranks)
+int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progress_point *at, enum trm_split split,
+                               const struct trm_dataset *dataset, const struct trm_score *score,
+                               const struct trm_staleness *of_rank, int ranks)
 {
   struct trm_json json;
   run_dir_begin_line(&json, dir, at);
-  trm_json_number(&json, "test_loss", loss);
-  if (!isnan(accuracy))
-    trm_json_number(&json, "test_accuracy", accuracy);
-  if (test->spec.tokens)
-    run_dir_write_token_metrics(&json, loss, test->token_bytes);
+  run_dir_write_score(&json, trm_split_name(split), score, dataset->spec.tokens, dataset->token_bytes);
   run_dir_write_staleness(&json, of_rank, ranks);
   return run_dir_end_line(&json, dir);
 }
@@ -241,6 +253,7 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
   char *layout = trm_format("data %d x pipeline %d x tensor %d%s", modules->grid->size[TRM_AXIS_DATA],
                             modules->grid->size[TRM_AXIS_PIPELINE], modules->grid->size[TRM_AXIS_TENSOR],
                             (const char *const[]){"", ", zero 1", ", zero 2", ", zero 3"}[options->parallel.zero]);
+  const bool tokens = model->spec.tokens;
   FILE *stream = fopen(temporary, "w");
   if (stream) {
     struct trm_json json;
@@ -265,11 +278,10 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_number(&json, "comm_s", result->comm_s);
     trm_json_number(&json, "wait_s", result->wait_s);
     trm_json_number(&json, "final_train_loss", result->final_train_loss);
-    trm_json_number(&json, "test_loss", result->test_loss);
-    trm_json_number(&json, "test_accuracy", result->test_accuracy);
-    if (model->spec.tokens)
-      run_dir_write_token_metrics(&json, result->test_loss, result->token_bytes);
-    trm_json_number(&json, "best_test_accuracy", result->best_test_accuracy);
+    run_dir_write_score(&json, "validation", &result->validation, tokens, result->validation_token_bytes);
+    run_dir_write_score(&json, "best_validation", &result->best_validation, false, 0);
+    trm_json_integer(&json, "best_step", (int64_t)result->best_step);
+    run_dir_write_score(&json, "test", &result->test, tokens, result->test_token_bytes);
     if (!isnan(result->bubble)) {
       trm_json_number(&json, "bubble", result->bubble);
       trm_json_number(&json, "bubble_theory", result->bubble_theory);

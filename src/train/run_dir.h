@@ -23,12 +23,13 @@ struct trm_progress_point {
 };
 int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);
-/* Of tokens perplexity and bits a token are written too, and bits a byte where the data set knows its text.
- * of_rank: (ranks) the staleness of each rank's updates so far; NULL, 0, or no updates: the method has none, and
- * nothing is written of it. Otherwise the line has its mean, 99th percentile and maximum over all ranks, and the mean
- * of each rank, null where it has no updates. */
-int trm_run_dir_log_test(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
-                         const struct trm_dataset *test, const struct trm_staleness *of_rank, int ranks);
+/* Writes SPLIT_loss and SPLIT_accuracy, of tokens also SPLIT_perplexity, SPLIT_bits (a token) and, where the data set
+ * knows its text, SPLIT_bits_per_byte. of_rank: (ranks) the staleness of each rank's updates so far; NULL, 0, or no
+ * updates: the method has none, and nothing is written of it. Otherwise the line has its mean, 99th percentile and
+ * maximum over all ranks, and the mean of each rank, null where it has no updates. */
+int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progress_point *at, enum trm_split split,
+                               const struct trm_dataset *dataset, const struct trm_score *score,
+                               const struct trm_staleness *of_rank, int ranks);
 
 /* of_rank, ranks: as above. The summary has the histogram of each rank with updates: how many were 0, 1, ... updates
  * stale, up to its own maximum; the last of TRM_STALENESS_BINS counts those that were more, too. */

@@ -153,6 +153,8 @@ static int step_train_batch(struct trainer *t, uint64_t number, struct trainer_b
 /* The batches up to `updates` are done: tally has their sums. */
 static void step_count_batch(struct trainer *t, size_t position, const struct trm_loss_sums *sums)
 {
+  if (t->position == 0)
+    t->epoch_loss = t->epoch_rows = 0;
   t->samples += position - t->position;
   t->samples_this_run += position - t->position;
   t->position = position;

@@ -68,26 +68,31 @@ static int train_check_options(const struct trm_options *o, const struct trm_gri
   return TRM_OK;
 }
 
+/* Whether the validation rows come from the training split. */
+static bool train_cuts_validation(const struct trainer *t)
+{
+  double fraction;
+  const char *file;
+  return trm_validation_option(t->options, &fraction, &file) == TRM_OK && fraction > 0;
+}
+
 static int train_open_data(struct trainer *t)
 {
   const struct trm_options *o = t->options;
-  const struct trm_dataset_ops *ops = t->modules->dataset;
-  TRM_CHECK(ops->open(&t->data, o->data.file, TRM_SPLIT_TRAIN, o, t->comm));
-  const char *test = o->data.test[0] ? o->data.test : o->data.file;
-  bool has_test = false;
-  TRM_CHECK(trm_agree(t->comm, ops->has_split(test, TRM_SPLIT_TEST, &has_test)));
-  if (!has_test && o->data.test[0])
-    return trm_error(TRM_USAGE, "data.test: %s has no test split", test);
-  if (!has_test) {
+  struct trm_splits *splits = &t->splits;
+  TRM_CHECK(trm_splits_open(splits, t->modules->dataset, o, t->comm));
+  t->data = splits->train;
+  if (splits->validation) {
+    trm_info("validation: %zu samples, %s", splits->validation->rows,
+             train_cuts_validation(t) ? "cut from the training split" : splits->validation->path);
+  } else {
     if (o->train.stop_patience > 0)
-      return trm_error(TRM_USAGE, "train.stop_patience: %s has no test split to judge by", test);
-    trm_info("%s has no test split: no evaluation", test);
-    return TRM_OK;
+      return trm_error(TRM_USAGE, "train.stop_patience: there is no validation split to judge by; data.validation=0.1 "
+                       "cuts one from the training split");
+    trm_info("no validation split: no evaluation before the end, no best.h5; data.validation=0.1 would cut one");
   }
-  TRM_CHECK(ops->open(&t->test, test, TRM_SPLIT_TEST, o, t->comm));
-  if (trm_shape_count(&t->test->spec.shape) != trm_shape_count(&t->data->spec.shape))
-    return trm_error(TRM_USAGE, "data.test: samples of %s have shape %s, those of %s %s", test,
-                     trm_shape_text(&t->test->spec.shape), o->data.file, trm_shape_text(&t->data->spec.shape));
+  if (!splits->test)
+    trm_info("%s has no test split: no test figures", o->data.file);
   return TRM_OK;
 }
 
@@ -220,10 +225,7 @@ static void train_tear_down(struct trainer *t)
   trm_free(t->tensor);
   if (t->strategy.ops)
     t->strategy.ops->destroy(&t->strategy);
-  if (t->test)
-    t->test->ops->close(t->test);
-  if (t->data)
-    t->data->ops->close(t->data);
+  trm_splits_close(&t->splits);
 }
 
 /* The figures of the run, and summary.json. Collective. */
@@ -237,11 +239,13 @@ static int train_conclude(struct trainer *t, const char *outcome, struct trm_res
     .train_s = t->train_s,
     .samples_per_s = t->train_s > 0 ? (double)t->samples_this_run / t->train_s : 0,
     .final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN,
-    .test_loss = t->test_loss,
-    .test_accuracy = t->test_accuracy,
-    .best_test_accuracy = t->best_accuracy,
+    .validation = t->validation,
+    .test = t->test,
+    .best_validation = t->best,
+    .best_step = t->best_updates,
     .tokens = t->model.spec.tokens,
-    .token_bytes = t->test ? t->test->token_bytes : 0,
+    .validation_token_bytes = t->splits.validation ? t->splits.validation->token_bytes : 0,
+    .test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0,
     .status = outcome,
     .planned_bytes = trm_budget_total(&t->budget),
     .max_resident_bytes = trm_memory_peak(),
@@ -284,10 +288,9 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     .grid = modules->grid,
     .comm = modules->grid->all,
     .slots = 1,
-    .best_loss = NAN,
-    .best_accuracy = NAN,
-    .test_loss = NAN,
-    .test_accuracy = NAN,
+    .validation = {NAN, NAN},
+    .best = {NAN, NAN},
+    .test = {NAN, NAN},
     .evaluated_at = UINT64_MAX,
   };
   trm_stop_listen();

@@ -25,15 +25,24 @@ struct trm_modules {
   int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
 };
 
+/* Means over a split; NAN: not known. */
+struct trm_score {
+  double loss, accuracy;
+};
+
 /* Results of a run: the figures of summary.json. */
 struct trm_result {
   uint64_t epochs, steps, samples;
-  double wall_s, samples_per_s, final_train_loss, test_loss, test_accuracy, best_test_accuracy; /* NAN: not known */
+  double wall_s, samples_per_s;
+  double final_train_loss; /* mean over the epoch that ran last, as far as it went; NAN: no step was made */
+  struct trm_score validation, test;  /* of the final weights; test: NAN if the run was stopped */
+  struct trm_score best_validation;   /* of checkpoints/best.h5, made after best_step */
+  uint64_t best_step;
   double train_s, comm_s, wait_s; /* seconds in steps; of them communicating, waiting for others: mean of the ranks */
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step, the most of the run */
   char weights_sha256[65];
   bool tokens;        /* the losses are those of tokens */
-  double token_bytes; /* bytes of text a token of the test split; 0: not known */
+  double validation_token_bytes, test_token_bytes; /* bytes of text a token of the split; 0: not known */
   double bubble, bubble_theory; /* idle share of the stages' time in training, and what the schedule must have; NAN */
   const char *status; /* "done", "stopped", "early-stop" */
 };

@@ -58,7 +58,8 @@ struct trainer {
   struct trm_comm *comm;       /* grid->all */
   struct trm_axis *tensor;     /* the ranks that divide the layers; NULL: layers are whole */
 
-  struct trm_dataset *data, *test; /* test: NULL if there is no test split */
+  struct trm_splits splits;
+  struct trm_dataset *data; /* splits.train */
   struct trm_model full_model; /* takes no memory: what all ranks have in common */
   struct trm_model model; /* the part that this rank has */
   struct trm_optimizer optimizer;
@@ -83,11 +84,11 @@ struct trainer {
   double train_s;              /* seconds in steps, of this part */
   double comm_s, wait_s;       /* of them: this rank in communication, and waiting for others */
   uint64_t samples_this_run;       /* samples of this part */
-  double epoch_loss, epoch_rows; /* sums over the epoch so far */
-  double best_loss, best_accuracy; /* at the best evaluation so far; NAN: none yet */
+  double epoch_loss, epoch_rows; /* sums over the epoch that runs, or over the last one until the next begins */
+  struct trm_score validation, best; /* on the validation split: the latest, the best so far */
   uint64_t best_updates, stale_evaluations;
-  double test_loss, test_accuracy; /* of the latest evaluation */
   uint64_t evaluated_at;           /* updates at the latest evaluation */
+  struct trm_score test;           /* of the final weights */
   uint64_t saved_at;               /* updates at the latest checkpoint */
   double progress_shown_at;                   /* clock at the latest progress line */
   double advance_began;                /* clock when trainer_advance began */

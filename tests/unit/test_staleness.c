@@ -88,8 +88,9 @@ static char *test_line(const struct trm_staleness *of, int ranks)
   size_t bytes = 0;
   struct trm_run_dir dir = {.path = (char *)"run", .metrics = open_memstream(&text, &bytes)};
   const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5};
-  const struct trm_dataset test = {.rows = 1};
-  CU_ASSERT_EQUAL(trm_run_dir_log_test(&dir, &at, 0.25, 0.5, &test, of, ranks), 0);
+  const struct trm_dataset rows = {.rows = 1};
+  const struct trm_score score = {0.25, 0.5};
+  CU_ASSERT_EQUAL(trm_run_dir_log_evaluation(&dir, &at, TRM_SPLIT_VALIDATION, &rows, &score, of, ranks), 0);
   fclose(dir.metrics);
   return text;
 }
@@ -103,7 +104,7 @@ static void line_is(const struct trm_staleness *of, int ranks, const char *expec
   free(line);
 }
 
-#define PLAIN "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,\"test_loss\":0.25,\"test_accuracy\":0.5"
+#define PLAIN "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,\"validation_loss\":0.25,\"validation_accuracy\":0.5"
 
 static void test_lines(void)
 {

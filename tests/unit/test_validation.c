@@ -1,0 +1,196 @@
+/* The validation rows that data.validation cuts from a training split: of every kind of rows, the same ones for any
+ * number of ranks, in memory and out of it; nothing of them in training. For 1 and more ranks. */
+#include <math.h>
+
+#include "job_folder.h"
+
+enum { WIDTH = 30, CONTEXT = 10 };
+
+struct cut {
+  const char *path;
+  enum made_kind kind;
+  uint64_t rows; /* in the file; tokens: tokens */
+  int64_t stride;
+};
+
+static bool is_tokens(enum made_kind kind)
+{
+  return kind == MADE_TOKENS || kind == MADE_WIDE_TOKENS;
+}
+
+static struct trm_options options_of(const struct cut *cut, int64_t memory, bool shuffle)
+{
+  return (struct trm_options){
+    .data = {.shuffle = shuffle, .memory = memory, .threads = 1, .context = CONTEXT, .stride = cut->stride,
+             .validation = (char *)"0.1"},
+    .train = {.batch = 64}, .parallel = {.share = TRM_SHARE_NODE}, .run = {.seed = 5},
+  };
+}
+
+static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
+{
+  for (size_t i = 0; i < bytes; i++)
+    hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
+  return hash;
+}
+
+/* What row i of a batch holds, in a number. */
+static uint64_t row_hash(const struct trm_dataset *data, const struct trm_host_batch *batch, size_t i)
+{
+  uint64_t hash = UINT64_C(0xcbf29ce484222325);
+  if (data->spec.tokens) {
+    hash = mix(hash, batch->tokens + i * CONTEXT, CONTEXT * sizeof(int32_t));
+    return mix(hash, batch->target_class + i * CONTEXT, CONTEXT * sizeof(int32_t));
+  }
+  if (data->spec.sparse) {
+    const size_t start = (size_t)batch->starts[i], entries = (size_t)batch->starts[i + 1] - start;
+    hash = mix(hash, batch->columns + start, entries * sizeof(int32_t));
+    hash = mix(hash, batch->values + start, entries * sizeof(float));
+  } else {
+    hash = mix(hash, batch->dense + i * WIDTH, WIDTH * sizeof(float));
+  }
+  if (data->spec.target == TRM_TARGET_VALUE)
+    return mix(hash, batch->target_value + 2 * i, 2 * sizeof(float));
+  return mix(hash, batch->target_class + i, sizeof(int32_t));
+}
+
+/* Passes over a split in the file's order. first[n]: the row's number in the file, of tokens its first token; their
+ * number is returned. *sum: of the rows' hashes. */
+static size_t find_rows(const struct cut *cut, enum trm_split split, struct trm_comm *comm, int64_t memory,
+                        uint64_t *first, uint64_t *sum)
+{
+  const struct trm_options options = options_of(cut, memory, false);
+  struct trm_dataset *data;
+  struct trm_host_batch batch = {0};
+  const size_t step = !is_tokens(cut->kind) ? 1 : split == TRM_SPLIT_TRAIN && cut->stride ? (size_t)cut->stride : CONTEXT;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, cut->path, split, &options, comm), TRM_OK);
+  size_t missing = 0;
+  uint64_t row = 0;
+  *sum = 0;
+  for (size_t low = 0, high; low < data->rows; low = high) {
+    high = low + 77 < data->rows ? low + 77 : data->rows;
+    CU_ASSERT_EQUAL_FATAL(data->ops->fetch(data, 0, low, high, &batch), TRM_OK);
+    for (size_t i = 0; i < high - low; i++, row++) {
+      while (row * step < cut->rows && !made_is_row_strided(cut->kind, WIDTH, CONTEXT, step, &batch, i, row))
+        row++;
+      missing += row * step >= cut->rows;
+      first[low + i] = row * step;
+      *sum += row_hash(data, &batch, i);
+    }
+  }
+  CU_ASSERT_EQUAL(missing, 0);
+  const size_t rows = data->rows;
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+  return rows;
+}
+
+/* The sum of the hashes of an epoch in a shuffled order, all ranks of comm together. */
+static uint64_t shuffled_sum(const struct cut *cut, struct trm_comm *comm, int64_t memory)
+{
+  const struct trm_options options = options_of(cut, memory, true);
+  struct trm_dataset *data;
+  struct trm_host_batch batch = {0};
+  int64_t sum = 0;
+  CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, cut->path, TRM_SPLIT_TRAIN, &options, comm), TRM_OK);
+  for (size_t at = 0, end, low, high; at < data->rows; at = end) {
+    end = at + 64 < data->rows ? at + 64 : data->rows;
+    trm_interval(end - at, (size_t)comm->size, (size_t)comm->rank, &low, &high);
+    CU_ASSERT_EQUAL_FATAL(data->ops->fetch(data, 3, at + low, at + high, &batch), TRM_OK);
+    for (size_t i = 0; i < high - low; i++)
+      sum += (int64_t)row_hash(data, &batch, i);
+  }
+  comm->ops->allreduce(comm, &sum, 1, TRM_INT64, TRM_SUM);
+  trm_host_batch_free(&batch);
+  data->ops->close(data);
+  return (uint64_t)sum;
+}
+
+/* Targets of the file that are in more than one validation row, or in a row of each split. Rows of csr without entries
+ * are left out: find_rows may take one for another. */
+static size_t count_overlaps(const struct cut *cut, const uint64_t *train, size_t trains, const uint64_t *validation,
+                             size_t validations)
+{
+  const size_t targets = is_tokens(cut->kind) ? CONTEXT : 1;
+  unsigned char *seen = calloc(cut->rows + CONTEXT, 1);
+  size_t overlaps = 0;
+  for (size_t n = 0; n < validations; n++)
+    for (size_t i = 0; i < targets && (cut->kind != MADE_CSR || made_entries(validation[n]) > 0); i++)
+      overlaps += seen[validation[n] + i]++;
+  for (size_t n = 0; n < trains; n++)
+    for (size_t i = 0; i < targets; i++)
+      overlaps += seen[train[n] + i];
+  free(seen);
+  return overlaps;
+}
+
+static void check_cut(enum made_kind kind, int64_t stride, int compress)
+{
+  const struct cut cut = {trm_format("%s/cut.h5", folder), kind, is_tokens(kind) ? 60007 : 6011, stride};
+  CU_ASSERT_EQUAL_FATAL(
+    trm_agree(world, world->rank ? TRM_OK : made_file(cut.path, kind, WIDTH, cut.rows, 0, compress)), TRM_OK);
+  uint64_t *train = calloc(cut.rows, sizeof *train), *other = calloc(cut.rows, sizeof *train);
+  uint64_t *validation = calloc(cut.rows, sizeof *validation), sum, validation_sum, other_sum;
+  const size_t trains = find_rows(&cut, TRM_SPLIT_TRAIN, trm_comm_self(), 1 << 30, train, &sum);
+  const size_t validations = find_rows(&cut, TRM_SPLIT_VALIDATION, trm_comm_self(), 1 << 30, validation, &validation_sum);
+  const uint64_t windows = is_tokens(kind) ? (cut.rows - 1) / CONTEXT : cut.rows;
+  CU_ASSERT_EQUAL(validations, (size_t)lround(0.1 * (double)windows));
+  CU_ASSERT_EQUAL(count_overlaps(&cut, train, trains, validation, validations), 0);
+  CU_ASSERT(trains == windows - validations || (stride && trains > windows));
+  double mean = 0; /* the cut takes rows of all places */
+  for (size_t n = 0; n < validations; n++)
+    mean += (double)validation[n] / (double)validations / (double)cut.rows;
+  CU_ASSERT(fabs(mean - 0.5) < 0.05);
+  const int64_t memories[] = {1 << 30, 100000, 2000};
+  for (int m = 0; m < 3; m++) {
+    CU_ASSERT_EQUAL(find_rows(&cut, TRM_SPLIT_TRAIN, world, memories[m], other, &other_sum), trains);
+    CU_ASSERT(other_sum == sum && memcmp(train, other, trains * sizeof *train) == 0);
+    CU_ASSERT_EQUAL(find_rows(&cut, TRM_SPLIT_VALIDATION, world, memories[m], other, &other_sum), validations);
+    CU_ASSERT(other_sum == validation_sum && memcmp(validation, other, validations * sizeof *train) == 0);
+    CU_ASSERT_EQUAL(shuffled_sum(&cut, world, memories[m]), sum);
+  }
+  free(train);
+  free(other);
+  free(validation);
+  trm_free((char *)cut.path);
+}
+
+static void test_cuts(void)
+{
+  for (int kind = 0; kind < MADE_KINDS; kind++)
+    check_cut((enum made_kind)kind, 0, 0);
+  check_cut(MADE_TOKENS, 3, 0);
+  check_cut(MADE_WIDE_TOKENS, 7, 0);
+  check_cut(MADE_CSR, 0, 4);
+}
+
+/* Rows of a cut too small, fractions out of range. */
+static void test_refused(void)
+{
+  const struct cut cut = {trm_format("%s/small.h5", folder), MADE_FLOATS, 1, 0};
+  CU_ASSERT_EQUAL_FATAL(
+    trm_agree(world, world->rank ? TRM_OK : made_file(cut.path, cut.kind, WIDTH, cut.rows, 0, 0)), TRM_OK);
+  struct trm_options options = options_of(&cut, 1 << 30, true);
+  struct trm_dataset *data;
+  CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, cut.path, TRM_SPLIT_TRAIN, &options, world), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "data.validation: the train split"));
+  options.data.validation = (char *)"1.5";
+  CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, cut.path, TRM_SPLIT_TRAIN, &options, world), TRM_USAGE);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "data.validation: 1.5 is not a fraction"));
+  options.data.validation = (char *)"0";
+  CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, cut.path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
+  data->ops->close(data);
+  trm_free((char *)cut.path);
+}
+
+int main(int argc, char **argv)
+{
+  CU_TestInfo tests[] = {
+    {"folder", job_folder},
+    {"rows of every kind", test_cuts},
+    {"refused", test_refused},
+    {"folder, removed", job_folder_remove},
+    CU_TEST_INFO_NULL,
+  };
+  return ranks_run(argc, argv, "validation", tests);
+}
