@@ -35,7 +35,7 @@ void row_subset_free(struct row_subset *subset)
 }
 
 /* Puts rows [low, high) into the subset, or takes them out. */
-static void row_subset_set(struct row_subset *subset, uint64_t low, uint64_t high, bool in)
+static void validation_set_row(struct row_subset *subset, uint64_t low, uint64_t high, bool in)
 {
   for (uint64_t row = low; row < high; row++) {
     const uint64_t bit = UINT64_C(1) << row % WORD_ROWS;
@@ -43,7 +43,7 @@ static void row_subset_set(struct row_subset *subset, uint64_t low, uint64_t hig
   }
 }
 
-static void row_subset_count(struct row_subset *subset)
+static void validation_count_rows(struct row_subset *subset)
 {
   for (uint64_t word = 0; word < subset->groups * GROUP_WORDS; word++) {
     if (word % GROUP_WORDS == 0)
@@ -64,7 +64,7 @@ static void validation_exclude(const struct validation_cut *cut, uint64_t window
   const uint64_t begin = window * cut->context, end = begin + cut->context;
   const uint64_t low = begin < cut->context ? 0 : (begin - cut->context) / cut->stride + 1;
   const uint64_t high = (end + cut->stride - 1) / cut->stride;
-  row_subset_set(subset, low, high < cut->rows ? high : cut->rows, false);
+  validation_set_row(subset, low, high < cut->rows ? high : cut->rows, false);
 }
 
 void validation_subset(const struct validation_cut *cut, bool validation, struct row_subset *subset)
@@ -77,7 +77,7 @@ void validation_subset(const struct validation_cut *cut, bool validation, struct
   subset->bits = trm_alloc(subset->groups * GROUP_WORDS * sizeof *subset->bits, "the validation rows");
   subset->before = trm_alloc((subset->groups + 1) * sizeof *subset->before, "the validation rows");
   if (!validation)
-    row_subset_set(subset, 0, rows, true);
+    validation_set_row(subset, 0, rows, true);
   uint64_t window[256];
   const uint64_t at_once = sizeof window / sizeof *window;
   for (uint64_t first = 0; first < cuts; first += at_once) {
@@ -85,9 +85,9 @@ void validation_subset(const struct validation_cut *cut, bool validation, struct
     trm_random_permute_many(cut->seed, TRM_RANDOM_VALIDATION, 0, windows, first, count, window);
     for (size_t i = 0; i < count; i++)
       if (validation)
-        row_subset_set(subset, window[i], window[i] + 1, true);
+        validation_set_row(subset, window[i], window[i] + 1, true);
       else
         validation_exclude(cut, window[i], subset);
   }
-  row_subset_count(subset);
+  validation_count_rows(subset);
 }

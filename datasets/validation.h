@@ -24,7 +24,7 @@ struct row_subset {
 uint64_t row_subset_at(const struct row_subset *subset, uint64_t n);
 void row_subset_free(struct row_subset *subset);
 
-/* How the split is cut: rows of the split, tokens of a row, tokens from a row to the next (1 and 1 without tokens). */
+/* Geometry of the split: its rows, tokens of a row, tokens from a row to the next (1 and 1 without tokens). */
 struct validation_cut {
   uint64_t seed, rows;
   double fraction;

@@ -100,7 +100,7 @@ hits=$(find . -name '*.md' -not -path './build*' -not -path './CHANGELOG.md' | s
       { [ "$path" = "${path%/*}" ] && [ -n "$(find $folders tests examples -name "$path")" ]; } ||
       echo "$guide: no file $path"
   done
-  grep -oE '`-?-?(data|train|optim|parallel|strategy|run|log|device)\.[a-z][a-z0-9_]*' "$guide" | tr -d '`-' | sort -u |
+  grep -oE '`-?-?(data|train|optim|parallel|strategy|run|log|device)\.[a-z][a-z0-9_]*' "$guide" | tr -d '`-' | grep -v '\.sh$' | sort -u |
     while read -r option; do
       grep -q "\"$option\"" src/core/options_table.c || echo "$guide: no option $option"
     done

@@ -47,7 +47,7 @@ int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_opti
 }
 
 /* Opens a split beside the training split. */
-static int splits_open_evaluation(struct trm_dataset **dataset, const char *path, enum trm_split split,
+static int dataset_open_evaluation(struct trm_dataset **dataset, const char *path, enum trm_split split,
                                   const struct trm_splits *splits, const struct trm_options *options,
                                   struct trm_comm *comm)
 {
@@ -71,9 +71,9 @@ int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops
   if (!has_test && options->data.test[0])
     return trm_error(TRM_USAGE, "data.test: %s has no test split", test);
   if (validation)
-    TRM_CHECK(splits_open_evaluation(&splits->validation, validation, TRM_SPLIT_VALIDATION, splits, options, comm));
+    TRM_CHECK(dataset_open_evaluation(&splits->validation, validation, TRM_SPLIT_VALIDATION, splits, options, comm));
   if (has_test)
-    TRM_CHECK(splits_open_evaluation(&splits->test, test, TRM_SPLIT_TEST, splits, options, comm));
+    TRM_CHECK(dataset_open_evaluation(&splits->test, test, TRM_SPLIT_TEST, splits, options, comm));
   return TRM_OK;
 }
 
