@@ -6,10 +6,10 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* Of messages that only rank 0 and one other rank exchange. */
+/* Tags of the messages between rank 0 and one other rank. */
 enum { TAG_REQUEST = 32001, TAG_HEADER, TAG_DATA };
 
-/* What a rank will send. */
+/* Sizes and names of the items that a rank will send. */
 #define NAME_BYTES 56
 struct trm_local_state_header {
   int32_t count;
@@ -44,15 +44,15 @@ int trm_local_state_gather_begin(struct trm_local_state_gather *gather, struct t
   int status = TRM_OK;
   for (int i = 0; i < locals && status == TRM_OK; i++)
     if (strlen(local[i].name) >= NAME_BYTES)
-      status = trm_error(TRM_USAGE, "rank %d keeps \"%s\": a name of at most %d bytes is needed", comm->rank,
+      status = trm_error(TRM_USAGE, "rank %d: local state \"%s\": the name is longer than %d bytes", comm->rank,
                          local[i].name, NAME_BYTES - 1);
   TRM_CHECK(trm_agree(comm, status));
   gather->ranks = comm->size;
-  gather->header = trm_alloc(sizeof *gather->header, "what a rank keeps");
+  gather->header = trm_alloc(sizeof *gather->header, "the names of local states");
   return TRM_OK;
 }
 
-/* Rank 0: brings over what another rank keeps. */
+/* Rank 0: receives the local states of another rank. */
 static void local_state_request(struct trm_local_state_gather *gather, int rank)
 {
   struct trm_comm *comm = gather->comm;
@@ -64,7 +64,7 @@ static void local_state_request(struct trm_local_state_gather *gather, int rank)
     bytes += (gather->header->item[i].bytes + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT;
   if (bytes > gather->buffer_bytes) {
     trm_free(gather->buffer);
-    gather->buffer = trm_alloc(bytes, "what a rank keeps, for a checkpoint");
+    gather->buffer = trm_alloc(bytes, "a rank's local states");
     gather->buffer_bytes = bytes;
   }
   char *to = gather->buffer;
@@ -92,7 +92,7 @@ int trm_local_state_gather_next(void *context, int rank, const struct trm_local_
   return TRM_OK;
 }
 
-/* The other ranks: waits to be asked. */
+/* Ranks other than 0: waits for rank 0's request and replies to it. */
 static void local_state_reply(struct trm_local_state_gather *gather)
 {
   struct trm_comm *comm = gather->comm;
@@ -117,7 +117,7 @@ void trm_local_state_gather_end(struct trm_local_state_gather *gather)
   const int32_t request = 0;
   if (gather->ranks > 0 && comm->rank > 0)
     local_state_reply(gather);
-  else /* writing ended before it came to these */
+  else /* writing failed before these ranks' turn: no reply is needed */
     for (int rank = gather->next_rank > 0 ? gather->next_rank : 1; rank < gather->ranks; rank++)
       local_state_send(comm, &request, sizeof request, rank, TAG_REQUEST);
   trm_free(gather->header);
@@ -134,10 +134,10 @@ int trm_local_state_restore(struct trm_comm *comm, const struct trm_checkpoint_o
     return TRM_OK;
   if (ranks != comm->size) {
     if (ranks == 0)
-      trm_info("%s has no ranks' own state: the ranks begin from the common weights", path);
+      trm_info("%s: has no local state of ranks: every rank starts from the common weights", path);
     else
-      trm_info("%s has the own state of each of %d rank%s, the job has %d: the ranks begin from the common weights",
-               path, ranks, ranks == 1 ? "" : "s", comm->size);
+      trm_info("%s: has the local state of %d rank%s, the job has %d: every rank starts from the common weights", path,
+               ranks, ranks == 1 ? "" : "s", comm->size);
     return TRM_OK;
   }
   bool match = false;
@@ -145,9 +145,7 @@ int trm_local_state_restore(struct trm_comm *comm, const struct trm_checkpoint_o
   int32_t all_match = match;
   comm->ops->allreduce(comm, &all_match, 1, TRM_INT32, TRM_MIN);
   if (!all_match) {
-    trm_info("%s has the ranks' own state for another method, or another division of it: the ranks begin from the "
-             "common weights",
-             path);
+    trm_info("%s: has local state of another method or sharding: every rank starts from the common weights", path);
     return TRM_OK;
   }
   TRM_CHECK(trm_agree(comm, ops->local_states_read(path, comm->rank, states, count)));

@@ -1,4 +1,4 @@
-/* The modes of a run: how it computes the gradient of a batch, and how it goes from one batch to the next. */
+/* The modes of a run: rows of struct trainer_mode, and the choice among them. */
 #include "train/trainer.h"
 
 static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct trm_loss_sums *sums)

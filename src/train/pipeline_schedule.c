@@ -23,8 +23,7 @@ int trm_schedule_create(struct trm_schedule *schedule, enum trm_schedule_name na
   return TRM_OK;
 }
 
-/* In which order a stage takes micro-batches and chunks: groups of as many micro-batches as there are stages go through
- * one chunk after the other. Number k of that order. */
+/* Returns pass number k of a stage: groups of `stages` micro-batches go through one chunk after the other. */
 static struct trm_action schedule_action_at(const struct trm_schedule *schedule, int k, bool backward)
 {
   const int s = schedule->stages, v = schedule->chunks;
@@ -33,7 +32,7 @@ static struct trm_action schedule_action_at(const struct trm_schedule *schedule,
                              .micro = group * s + within % s};
 }
 
-/* Forward passes that a stage makes before its first backward one. */
+/* Returns the number of a stage's forward passes before its first backward pass. */
 static int schedule_warmup_passes(const struct trm_schedule *schedule, int stage)
 {
   const int behind = schedule->stages - 1 - stage;
@@ -42,8 +41,8 @@ static int schedule_warmup_passes(const struct trm_schedule *schedule, int stage
   return behind;
 }
 
-/* A list, and how many micro-batches there really are: interleaving is regular for whole groups, of which those that
- * there are not are left out, and the order remains right. */
+/* A list of actions. Interleaving is regular for whole groups of micro-batches; actions of micro-batches >= micros,
+ * which only fill the last group, are left out. */
 struct action_list {
   struct trm_action *action;
   int count, micros;

@@ -1,5 +1,5 @@
-/* Sparse rows of a linear model with one score, for strategies that compute it themselves: no model, no gradient array,
- * rows where the data set has them. */
+/* Training of a linear model with one score on sparse rows, for strategies with a row trainer: no model passes, no
+ * gradient array, rows without a copy where the data set allows it. */
 #include <stdint.h>
 #include <string.h>
 
@@ -37,7 +37,7 @@ static int rows_get(struct trainer *t, size_t low, size_t high)
   return TRM_OK;
 }
 
-/* Collective. The fraction of the rows that have each feature. */
+/* Computes the fraction of the rows that have each feature. Collective over t->comm. */
 static int rows_count_features(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
@@ -62,7 +62,7 @@ static int rows_count_features(struct trainer *t)
 int trainer_rows_setup(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
-  /* larger than the memory, rows come in the order of the epoch alone: they cannot be counted before */
+  /* a streamed data set has one pass an epoch, so features cannot be counted before training */
   if (!t->strategy.row_trainer || !rows_describe_linear(t, &rows->linear) ||
       (t->optimizer.update.l2 > 0 && t->data->streamed))
     return TRM_OK;

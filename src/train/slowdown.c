@@ -11,13 +11,13 @@
 #include "core/random.h"
 #include "core/status.h"
 
-/* Factors beyond these are typing errors. */
+/* Limits of the options; larger factors are taken for typing errors. */
 #define MAX_SLOW 1e6
 #define MAX_SIGMA 4.0
 
 /* -- the options */
 
-/* A decimal number at *text, which moves behind it. strtod alone would take spaces, signs, "nan" and 0x2, too. */
+/* Reads a decimal number at *text and moves *text behind it. strtod alone would take spaces, signs, "nan" and 0x2. */
 static bool slowdown_read_number(const char **text, double *value)
 {
   const char *digit = **text == '.' ? *text + 1 : *text;
@@ -29,7 +29,7 @@ static bool slowdown_read_number(const char **text, double *value)
   return isfinite(*value);
 }
 
-/* One "RANK:FACTOR" at *text, which moves to the next one or the end. */
+/* Reads one "RANK:FACTOR" at *text and moves *text to the next one or the end. */
 static int slowdown_read_item(const char *all, const char **text, int size, int *rank, double *factor)
 {
   double number = -1;
@@ -142,7 +142,7 @@ double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
   }
 }
 
-/* To a time of the clock, not for a time: what a signal interrupts goes on to the same end. */
+/* Sleeps until an absolute time, so that a signal does not change the end. */
 static void slowdown_sleep_until(double when_s)
 {
   const double seconds = floor(when_s);
@@ -178,6 +178,6 @@ void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *c
   double sums[] = {(double)slowdown->overruns, (double)slowdown->batches, slowdown->overrun_s};
   comm->ops->allreduce(comm, sums, sizeof sums / sizeof *sums, TRM_DOUBLE, TRM_SUM);
   if (comm->rank == 0 && sums[0] > 0)
-    trm_warn("device.compute=sleep: %.0f of %.0f batches took longer to compute than modelled, %.3g s in all, and were "
-             "not shortened; a lower device.gflops models slower ranks", sums[0], sums[1], sums[2]);
+    trm_warn("device.compute=sleep: %.0f of %.0f batches took longer to compute than modeled, %.3g s in all; choose a "
+             "lower device.gflops to model slower ranks", sums[0], sums[1], sums[2]);
 }

@@ -46,7 +46,7 @@ void trainer_stages_log_partition(const struct trainer *t)
       fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ",
               100 * trm_balance_seconds(&t->full_model, chunks[p].first, chunks[p].last) / all);
     fflush(to);
-    trm_info("cut before item%s %s of the work, as modeled", chunk_count > 2 ? "s" : "", text);
+    trm_info("pipeline: cut before item%s %s of the modeled work", chunk_count > 2 ? "s" : "", text);
   }
   if (to)
     fclose(to);
@@ -54,23 +54,21 @@ void trainer_stages_log_partition(const struct trainer *t)
   trm_free(chunks);
 }
 
-/* -- the version before, in checkpoints */
+/* -- the previous weights of 2bw, in checkpoints */
 
 static bool stages_has_previous_weights(const struct trainer *t)
 {
   return t->stages.pipeline.schedule.name == TRM_2BW;
 }
 
-/* One of the ranks that have the same part keeps its version before: whose it is, and of which parameters, is its
- * name. */
+/* Registers the previous weights as local state of data rank 0; the name identifies the parameters and the slice. */
 static int stages_create_previous_weights(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   const int parameters = trm_model_parameter_count(&t->model);
   if (!stages_has_previous_weights(t) || t->grid->coord[TRM_AXIS_DATA] > 0)
     return TRM_OK;
-  s->previous_weights =
-    trm_alloc(t->model.parameters * sizeof *s->previous_weights, "the version of the weights before");
+  s->previous_weights = trm_alloc(t->model.parameters * sizeof *s->previous_weights, "previous weights");
   snprintf(s->previous_weights_name, sizeof s->previous_weights_name, "before: parameters %d-%d slice %d of %d",
            parameters ? trm_model_parameter(&t->model, 0)->number : 0,
            parameters ? trm_model_parameter(&t->model, parameters - 1)->number : 0, t->grid->coord[TRM_AXIS_TENSOR],
@@ -98,13 +96,12 @@ int trainer_stages_resume(struct trainer *t)
   if (!stages_has_previous_weights(t))
     return TRM_OK;
   if (!t->strategy.local_state_restored) {
-    trm_info("parallel.schedule=2bw: the version before the weights is taken to be the weights: the next batch has no "
-             "delay");
+    trm_info("parallel.schedule=2bw: no previous weights were restored: the next batch uses the current weights");
     return TRM_OK;
   }
   float *previous_weights = s->previous_weights;
   if (!previous_weights)
-    previous_weights = trm_alloc(t->model.parameters * sizeof *previous_weights, "the version of the weights before");
+    previous_weights = trm_alloc(t->model.parameters * sizeof *previous_weights, "previous weights");
   data->ops->broadcast(data, previous_weights, t->model.parameters, TRM_FLOAT, 0);
   const int status = s->pipeline.ops->restore(&s->pipeline, previous_weights);
   if (!s->previous_weights)
@@ -143,7 +140,7 @@ void trainer_stages_free(struct trainer *t)
   trm_free(s->previous_weights);
 }
 
-/* What the passes of a run have in common. */
+/* Returns the fields common to all passes of a run. */
 static struct trm_pass stages_pass(const struct trainer *t, bool training)
 {
   struct trm_pass pass = trainer_pass(t);
@@ -167,7 +164,7 @@ static int stages_train_input(void *context, int batch, int micro, int slot, boo
   return trm_device_batch_upload(&s->device_batch[slot], &s->batch[slot], input);
 }
 
-/* Computing times on purpose. */
+/* Returns the seconds that the action should take: injected slowdown. */
 static double stages_action_duration(void *context, int batch, double flop, double elapsed_s)
 {
   struct trainer *t = context;
@@ -180,7 +177,7 @@ static int stages_gradient_ready(void *context, int batch, size_t low, size_t hi
   return trainer_gradient_ready(context, low, high, sums);
 }
 
-/* The batch, cut; rows (micros). */
+/* Sets inflight[number] and rows (micros): this rank's shard of the batch [low, high), split into micro-batches. */
 static struct trm_pipeline_batch stages_batch(struct trainer *t, int number, size_t low, size_t high, size_t *rows)
 {
   struct trainer_inflight_batch *f = &t->stages.inflight[number];
@@ -238,7 +235,7 @@ void trainer_stages_bubble(struct trainer *t, double *measured, double *theory)
 struct evaluation {
   struct trainer *t;
   struct trm_dataset *dataset;
-  size_t low, high, batch; /* this rank's rows of the test split, so many at a time */
+  size_t low, high, batch; /* this rank's rows of the data set; rows of a micro-batch */
 };
 
 static void stages_evaluation_rows(const struct evaluation *e, int micro, size_t *low, size_t *high)
@@ -287,11 +284,11 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, stru
 
 /* -- schedules that do not flush */
 
-/* A run of several batches, and what becomes of them. */
+/* A run of several batches. */
 struct advance {
   struct trainer *t;
-  uint64_t first;        /* number of batch 0 */
-  struct trm_loss_sums *total;
+  uint64_t first;              /* number of batch 0 */
+  struct trm_loss_sums *total; /* over the batches with an update */
 };
 
 static int stages_advance_input(void *context, int batch, int micro, int slot, bool features, bool targets,

@@ -1,5 +1,5 @@
-/* Staleness: how many updates by others a gradient has missed between the weights it was computed at and its own
- * arrival. Every update is counted. */
+/* Staleness of a gradient: the number of updates by other ranks between the version of the weights that it was computed
+ * with and its own update. The histogram counts every update. */
 #ifndef TRM_TRAIN_STALENESS_H
 #define TRM_TRAIN_STALENESS_H
 
@@ -9,17 +9,18 @@
 
 TRM_BEGIN_DECLS
 
-#define TRM_STALENESS_BINS 256 /* the last one: this much and more */
+#define TRM_STALENESS_BINS 256
 
 struct trm_staleness {
-  uint64_t count[TRM_STALENESS_BINS];
-  uint64_t updates, sum, max;
+  uint64_t count[TRM_STALENESS_BINS]; /* updates by staleness; the last bin: TRM_STALENESS_BINS - 1 or more */
+  uint64_t updates, sum, max;         /* number of updates; sum and maximum of their staleness */
 };
 
 void trm_staleness_add(struct trm_staleness *staleness, uint64_t value);
 void trm_staleness_merge(struct trm_staleness *to, const struct trm_staleness *from);
 double trm_staleness_mean(const struct trm_staleness *staleness); /* NAN: no updates */
-/* The smallest value that at least this part of the updates do not exceed; part in (0, 1]. 0: no updates */
+/* Returns the smallest staleness that at least this fraction, in (0, 1], of the updates do not exceed; the maximum if
+ * that is in the last bin; 0: no updates. */
 uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fraction);
 
 TRM_END_DECLS

@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <string.h>
 
-static volatile sig_atomic_t stop_requested; /* a signal is the process's: it stops all ranks there are in it */
+static volatile sig_atomic_t stop_requested; /* of the process: a signal stops all its ranks */
 
 static void stop_on_signal(int number)
 {

@@ -25,7 +25,7 @@ int trm_strategy_create(struct trm_strategy *strategy)
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes)
 {
   if (strategy->local_states == TRM_MAX_LOCAL_STATES)
-    return trm_error(TRM_FAILED, "strategy.name=%s: more than %d arrays of a rank's own in a checkpoint, at \"%s\"",
+    return trm_error(TRM_FAILED, "strategy.name=%s: more than %d local states of a rank, at \"%s\"",
                      strategy->ops->name, TRM_MAX_LOCAL_STATES, name);
   strategy->local_state[strategy->local_states++] =
     (struct trm_local_state){.name = name, .data = data, .bytes = bytes};

@@ -1,14 +1,14 @@
-/* The strategy contract: how the ranks' gradients become updates of the weights. One file a method, in mpi/sync and
- * mpi/async; each reaches other ranks through core/comm.h alone.
+/* The strategy contract: the method by which the ranks' gradients update the weights. One file a method, in mpi/sync
+ * and mpi/async; each communicates through core/comm.h alone.
  *
- * The strategy owns the flat arrays, so that they can live where it needs them: private, shared by a node, in a window.
- * All slots marked collective are called by every rank of the data axis in the same order.
+ * The strategy owns the flat arrays, in private memory, node-shared memory or a window. Slots marked collective are
+ * called by every rank of the data axis in the same order.
  *
  * The batches of a run are numbered from 0. With a synchronous method (next_batch NULL) all ranks work on each batch,
  * each on its shard. With an asynchronous one each rank proceeds alone from one quiesce point to the next:
  *
- *   while next_batch gives one: before_forward, the gradient of this rank's shard of it, step
- *   quiesce                     all ranks meet; every batch before `end` is part of the weights that are evaluated
+ *   while next_batch returns true: before_forward, forward and backward passes of this rank's shard, step
+ *   quiesce                        no update is in flight; every batch before `end` is part of the evaluated weights
  *
  * The trainer quiesces before an evaluation or a checkpoint, and at the end of an epoch.
  */
@@ -26,8 +26,8 @@ TRM_BEGIN_DECLS
 
 struct trm_strategy;
 
-/* Local state of one rank: a worker's weights, its shard of the server weights. Host memory, owned by the strategy. A
- * checkpoint keeps it beside the whole arrays, for a run that resumes on as many ranks. */
+/* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
+ * strategy. Saved in checkpoints beside the whole arrays, for a run that resumes on as many ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 struct trm_local_state {
   const char *name; /* unique in the rank */
@@ -40,14 +40,14 @@ struct trm_row_trainer; /* row_trainer.h */
 /* Options that an asynchronous method honors. The others are refused (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
-  TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that only keep the shared state */
+  TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that are parameter servers alone */
   TRM_TAKES_GROUPS = 4,     /* strategy.groups: workers of several ranks */
   TRM_TAKES_STALE_RATE = 8, /* strategy.rate=staleness */
   TRM_TAKES_CLIP = 16,      /* optim.clip */
   TRM_TAKES_AVERAGE = 32,   /* optim.ema */
   TRM_TAKES_STATES = 64,    /* update rules with states */
   TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
-  TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights of a batch rest until it is done */
+  TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights do not change between forward and backward pass */
   TRM_TAKES_ALL = 511
 };
 
@@ -56,40 +56,40 @@ struct trm_strategy_ops {
   const char *help; /* one line */
   unsigned takes;   /* asynchronous: the options that the method honors, of enum trm_strategy_takes */
   bool sharded;     /* no rank has whole arrays: w and g are NULL, and passes use the parameter provider */
-  bool lockstep;    /* all ranks compute the parts of one batch at the same time, so passes may reduce among them */
-  /* Asynchronous methods: the next batch, among those numbered below `end`, that this rank works on; false: none is
-   * left for it, or the run is to stop (strategy->halt). Ranks that serve others do so in here. NULL: synchronous. */
+  bool lockstep;    /* all ranks compute shards of one batch at the same time, so passes may all-reduce among them */
+  /* Asynchronous methods: sets *batch to this rank's next batch, numbered below `end`; false: none is left for it, or
+   * the run should stop (strategy->halt). Parameter servers serve requests in this call. NULL: synchronous. */
   bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
-  /* Collective. The row to run in place of this one, by the fields that are set before create. NULL: this row. */
+  /* Collective. Returns the row to run in place of this one, by the fields set before create. NULL: this row. */
   const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
-  /* Collective. Takes the arrays (elements = strategy->elements), sets w and g, index and parts. */
+  /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". */
   int (*create)(struct trm_strategy *strategy);
-  /* Before the forward pass of a step; NULL: nothing to do. */
+  /* Called before the forward pass of a step. NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);
-  /* The gradients of the flat interval [low, high) are final on this rank for this step (after the last micro-batch or
-   * lane). Intervals come in ascending order and cover the array. sums: of this rank, final, too. NULL: the
-   * strategy waits for step. */
+  /* Called when the gradients of the flat interval [low, high) are final on this rank for this step (after the last
+   * micro-batch or lane). Intervals come in ascending order and cover the array. sums: of this rank, final. NULL: the
+   * strategy does everything in step. */
   int (*grad_ready)(struct trm_strategy *strategy, size_t low, size_t high, const struct trm_loss_sums *sums);
   /* Combines the gradients and updates the weights. sums: in, of this rank. If the loss is not finite nothing is
    * updated and TRM_FAILED is returned. Synchronous methods: collective; on return w is the next version, sums are
    * those of the global batch, and a failure is every rank's. */
   int (*step)(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums);
-  /* Collective: everything under way is done; `evaluated` and `updates` are those of the run as a whole, equal on all
+  /* Collective. Completes all updates in flight, so that eval_weights and `updates` are those of the run, equal on all
    * ranks. NULL: they always are. */
   int (*quiesce)(struct trm_strategy *strategy);
 
-  /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. the optimizer's.
+  /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. optimizer states.
    * collect: collective, makes the views current; valid on rank 0 of the data axis (at least) until the next step.
    * restore: collective; every rank passes the same whole arrays (host, `elements` floats each), or NULL to keep. */
   int (*collect)(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
   int (*restore)(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
-  /* The same piece by piece, where no rank may need whole arrays: of a `state` elements [low, low + n), any interval.
-   * NULL: collect and restore are the only way; otherwise these two are, and of restore only the call without arrays.
-   * read: collective; brings them to host memory on data rank 0. `to` (n) is not looked at on the other ranks.
-   * write: called by every rank, with the same values (n), host; each keeps what is its own. After the last one comes
-   * restore, with nothing but NULL, which sets `updates`; only then are there passes again.
-   * With a parameter provider `state` -1 is the gradient: the sum over the ranks, after the last pass and before step. */
+  /* -- the same by intervals, so that no rank needs whole arrays: elements [low, low + n) of a `state`. NULL: collect
+   * and restore serve; otherwise these two replace collect and restore's arrays.
+   * read: collective; copies the interval to host memory `to` (n) on data rank 0; `to` is unused on the other ranks.
+   * write: called by every rank with the same values (n), host; each rank copies its own elements. The last write is
+   * followed by restore with NULL arrays, which sets `updates`, before the next pass.
+   * With a parameter provider `state` -1 is the gradient: the sum over ranks, after the last pass and before step. */
   int (*read)(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to);
   int (*write)(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 
@@ -102,43 +102,43 @@ struct trm_strategy {
   struct trm_comm *comm;       /* the data axis */
   struct trm_device *device;
   const struct trm_optimizer *optimizer;
-  const struct trm_strategy_options *options;  /* of the section `strategy` */
+  const struct trm_strategy_options *options;  /* section `strategy` */
   const struct trm_parallel_options *parallel; /* sharing, sharding, buckets, offloading */
   uint64_t seed;               /* run.seed */
   int64_t lanes;               /* run.lanes: sums over the ranks are added in one fixed tree; 0: off */
-  double momentum;             /* optim.momentum as given: the optimizer has its rule's default in place of 0 */
+  double momentum;             /* optim.momentum as set; the optimizer replaces 0 by its rule's default */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
   int boundaries;
-  struct trm_comm *norm_comm;  /* the ranks that together hold one copy of the model, this one's part included: norms
-                                  are of the whole. NULL: this rank's arrays are the model */
-  struct trm_comm *ratio_comm; /* those among them that divide the same tensors. NULL: nobody does */
+  struct trm_comm *norm_comm;  /* the ranks that hold the parts of one copy of the model, over which norms are summed;
+                                  NULL: this rank has the whole model */
+  struct trm_comm *ratio_comm; /* those among them that shard the same tensors; NULL: tensors are whole */
   /* set by create */
-  const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows itself; NULL: cannot */
-  /* Set: no rank has w and g whole, both are NULL, and every pass uses the provider (nn/layer.h). NULL: w and g. */
+  const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows; NULL: not supported */
+  /* Sharded parameters (nn/layer.h): w and g are NULL, and every pass uses the provider. NULL: passes use w and g. */
   const struct trm_param_provider *provider;
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
   float *eval_weights;         /* device, (elements): weights of evaluations: an average, the server weights; NULL: w */
   int batch_shard, batch_shards; /* the shard of each batch that this rank computes (trm_interval) */
   struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* saved after quiesce, filled before restore */
   int local_states;
-  struct trm_staleness *staleness; /* of this rank's updates; NULL: none has any */
+  struct trm_staleness *staleness; /* of this rank's updates; NULL: the method has no staleness */
   uint64_t updates;            /* batches that are part of the weights, as of the latest quiesce point */
-  double wait_s, comm_s;       /* seconds spent waiting for others, and in communication, so far */
+  double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
   /* set by the caller */
-  bool local_state_restored;   /* before restore: local_state holds that of the checkpoint */
-  bool halt;                   /* this rank wants the run to stop: no rank gets another batch */
+  bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */
+  bool halt;                   /* this rank requests a stop: next_batch returns false on every rank */
   void *impl;
 };
 
-/* Sets the fields that come from options, which outlive the strategy. */
+/* Sets the fields that come from options. Options must outlive the strategy. */
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options);
-/* Collective. The row that runs: slot select. */
+/* Collective. Returns the row that runs: that of slot select. */
 const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy);
-/* Collective. Selects the row, and creates the strategy: strategy->ops is then the row that runs. */
+/* Collective. Selects the row that runs as strategy->ops and calls its slot create. */
 int trm_strategy_create(struct trm_strategy *strategy);
-/* Adds to what a checkpoint keeps of this rank. name and data outlive the strategy. TRM_FAILED: there are
- * TRM_MAX_LOCAL_STATES already. */
+/* Adds an item to this rank's local state. name and data must outlive the strategy. TRM_FAILED: there are
+ * TRM_MAX_LOCAL_STATES already. Not collective. */
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes);
 
 TRM_END_DECLS

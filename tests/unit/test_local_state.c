@@ -11,7 +11,7 @@
 static struct trm_model model;
 static float weights[8 * 128];
 
-/* Rank r has r + 1 items and a clock; the last of several ranks has none, as a parameter server. */
+/* The local state: rank r has r + 1 items and a clock; the last of several ranks, as a parameter server, has none. */
 #define ITEM_BYTES 300000
 static unsigned char items[TRM_MAX_LOCAL_STATES][ITEM_BYTES];
 static uint64_t clock_word;
@@ -35,7 +35,7 @@ static void fill(unsigned mark)
       items[i][j] = (unsigned char)(j * 7 + mark + (unsigned)(world->rank * 31 + i));
 }
 
-/* Returns true if all is as fill(mark) made it. Without local state nothing is compared. */
+/* Returns true if all items have the values of fill(mark). True without local state. */
 static bool is_filled(unsigned mark, const struct trm_local_state *local, int count)
 {
   bool same = count == 0 || clock_word == mark + (unsigned)world->rank;
@@ -45,7 +45,7 @@ static bool is_filled(unsigned mark, const struct trm_local_state *local, int co
   return same;
 }
 
-/* Collective, as a run does it. */
+/* Writes a checkpoint with the local states, as a run does. Collective. */
 static int save(const char *path, const struct trm_local_state *local, int count)
 {
   struct trm_local_state_gather gather;
@@ -104,7 +104,7 @@ static void test_left_out(void)
   CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size + 1, local, count, &given),
                   TRM_OK);
   CU_ASSERT(!given && is_filled(2, local, count));
-  /* the size differs on one rank: restored on no rank */
+  /* another size on one rank: restored on no rank */
   const size_t bytes = local[0].bytes;
   if (world->rank == 0)
     local[0].bytes = 4;
@@ -125,7 +125,7 @@ static void test_left_out(void)
   trm_free(path);
 }
 
-/* For any size of the disk: all ranks return an error, none is left waiting. */
+/* A disk that is full at any size: all ranks return an error, no rank waits forever. */
 static void test_disk_full(void)
 {
   char *path = trm_format("%s/full.h5", folder);
@@ -155,7 +155,7 @@ static void test_disk_full(void)
   trm_free(path);
 }
 
-/* A damaged item is an error on all ranks, which names it. */
+/* A damaged item: all ranks return an error that names it. */
 static void test_damaged(void)
 {
   char *path = trm_format("%s/damaged.h5", folder);

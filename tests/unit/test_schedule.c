@@ -1,5 +1,5 @@
-/* Pipeline schedules, by a simulation of the stages: no deadlock, every pass after the passes that it needs, and the
- * idle share of theory. */
+/* Pipeline schedules in a simulation of the stages: no deadlock, every pass after its inputs, and the idle share of
+ * trm_schedule_bubble. */
 #include <math.h>
 #include <string.h>
 
@@ -11,14 +11,14 @@
 
 enum { STAGES = 8, MICROS = 40, PIECES = STAGES * 4, DEPTH = 2 };
 
-/* The stages' actions, and the time at which each pass of each chunk has ended; below 0: not yet. */
+/* The stages' actions, and the time at which each pass of each chunk ended; negative: not computed yet. */
 struct simulation {
   struct trm_schedule schedule;
   struct trm_action *action[STAGES];
   int count[STAGES], next[STAGES];
   double free_at[STAGES];
   double ended[2][PIECES][MICROS];
-  double took[2]; /* forward, backward, of a piece */
+  double took[2]; /* duration of the forward and the backward pass of a chunk */
 };
 
 static int piece_of(const struct simulation *s, int stage, int chunk)
@@ -26,7 +26,7 @@ static int piece_of(const struct simulation *s, int stage, int chunk)
   return chunk * s->schedule.stages + stage;
 }
 
-/* When the next action of a stage can begin; below 0: not yet known. */
+/* Returns the time at which the next action of a stage can begin; negative: not known yet. */
 static double may_begin(const struct simulation *s, int stage, const struct trm_action *a)
 {
   const int piece = piece_of(s, stage, a->chunk), pieces = s->schedule.stages * s->schedule.chunks;
@@ -38,7 +38,7 @@ static double may_begin(const struct simulation *s, int stage, const struct trm_
   return needed < 0 ? -1 : fmax(at, needed);
 }
 
-/* With few buffers a message is only gone when the other side has taken one that is DEPTH twice before it. */
+/* With few buffers, a message can be sent once the receiver has computed the micro-batch 2 * DEPTH before it. */
 static bool has_room(const struct simulation *s, int stage, const struct trm_action *a)
 {
   const int piece = piece_of(s, stage, a->chunk), pieces = s->schedule.stages * s->schedule.chunks;
@@ -46,7 +46,7 @@ static bool has_room(const struct simulation *s, int stage, const struct trm_act
   return to < 0 || to >= pieces || earlier < 0 || s->ended[a->kind][to][earlier] >= 0;
 }
 
-/* Runs all stages to the end; the time it takes, or -1: they wait for one another. */
+/* Runs all stages to the end. Returns the duration, or -1 on a deadlock. */
 static double simulate(struct simulation *s, int batches, bool few_buffers)
 {
   for (int kind = 0; kind < 2; kind++)
@@ -119,7 +119,7 @@ static void check(enum trm_schedule_name name, int stages, int chunks, int micro
     for (int stage = 0; stage < stages; stage++)
       CU_ASSERT_FATAL(list_is_right(&sim, stage, batches * micros));
     const double busy = (1 + times) * sim.schedule.chunks * (double)(micros * batches);
-    if (sim.schedule.chunks == 1 || micros % stages == 0) /* without flush all batches fill and drain once */
+    if (sim.schedule.chunks == 1 || micros % stages == 0) /* without flush, one warm-up and one drain for all batches */
       CU_ASSERT_DOUBLE_EQUAL(1 - busy / end, trm_schedule_bubble(&sim.schedule, batches), 1e-12);
     simulation_end(&sim);
   }
@@ -175,7 +175,7 @@ static void test_without_flush(void)
   CU_ASSERT_EQUAL(trm_schedule_slots(&s, 3), 1);
 }
 
-/* When batch t is begun on a stage, batch t - 2 has come back there: two versions are enough. */
+/* When a stage begins batch t, it has completed batch t - 2: two versions are enough. */
 static void test_two_versions(void)
 {
   for (int stages = 1; stages <= STAGES; stages++)

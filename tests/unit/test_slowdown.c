@@ -10,7 +10,7 @@
 #include "suite.h"
 #include "train/slowdown.h"
 
-/* 1e6 operations a row at 1 gflop/s: a row takes 1 ms where times are modelled. */
+/* 1e6 operations a row at 1 gflop/s: a row takes 1 ms in modeled time. */
 static int make(struct trm_slowdown *pace, const char *slow, const char *jitter, enum trm_compute compute, int rank,
                 int size)
 {
@@ -35,7 +35,7 @@ static void test_options(void)
   CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);
 }
 
-/* On every rank, whatever rank the option names. */
+/* Wrong options are refused on every rank, whichever rank they name. */
 static void refused(const char *slow, const char *jitter, const char *message)
 {
   struct trm_slowdown pace;
@@ -126,7 +126,7 @@ static void compute(double seconds)
     continue;
 }
 
-/* The shortest of a few tries, of work that takes `real` seconds by itself: the machine may be busy. */
+/* Returns the shortest duration of a few tries, of work that takes `real` seconds: the machine may be busy. */
 static double held(struct trm_slowdown *pace, double real, size_t rows)
 {
   double shortest = INFINITY;
@@ -142,13 +142,13 @@ static double held(struct trm_slowdown *pace, double real, size_t rows)
 static void test_times(void)
 {
   struct trm_slowdown pace;
-  /* modelled: the real time is part of it */
+  /* modeled: includes the computation */
   CU_ASSERT_EQUAL(make(&pace, "1:3", "", TRM_COMPUTE_SLEEP, 1, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.002, 10), 0.030, 0.004);
   CU_ASSERT_EQUAL(pace.batches, 5);
   CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", TRM_COMPUTE_SLEEP, 0, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0, 30), 0.030 * trm_slowdown_factor(&pace, 3), 0.004);
-  /* real, lengthened */
+  /* measured, lengthened */
   CU_ASSERT_EQUAL(make(&pace, "1:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.010, 1000000), 0.030, 0.004);
   /* never shortened */
@@ -160,7 +160,7 @@ static void test_times(void)
     CU_ASSERT(trm_slowdown_clock() - began >= 0.002 * fmax(1, factor));
   }
   CU_ASSERT_EQUAL(pace.overruns, 0);
-  /* nothing asked for */
+  /* no option */
   CU_ASSERT_EQUAL(make(&pace, "2:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   CU_ASSERT(held(&pace, 0, 1000000) < 0.004);
 }
@@ -192,7 +192,7 @@ static void test_signals(void)
   const struct sigaction action = {.sa_handler = on_alarm}; /* no SA_RESTART */
   struct sigaction before;
   const struct itimerval often = {{0, 1000}, {0, 1000}}, never = {{0, 0}, {0, 0}};
-  const unsigned watchdog = alarm(0); /* of the suite, the same timer */
+  const unsigned watchdog = alarm(0); /* the suite's watchdog uses the same timer */
   sigaction(SIGALRM, &action, &before);
   setitimer(ITIMER_REAL, &often, NULL);
   CU_ASSERT_EQUAL(make(&pace, "", "", TRM_COMPUTE_SLEEP, 0, 1), TRM_OK);
@@ -205,7 +205,7 @@ static void test_signals(void)
   CU_ASSERT(took >= 0.050);
 }
 
-/* The warning, as rank 0 prints it. */
+/* The report of overruns is one line; without overruns there is none. */
 static void test_report(void)
 {
   struct trm_slowdown pace = {.overruns = 3, .batches = 40, .overrun_s = 0.25};
@@ -224,7 +224,7 @@ static void test_report(void)
   const size_t length = fread(text, 1, sizeof text - 1, file);
   fclose(file);
   CU_ASSERT_PTR_NOT_NULL(strstr(text, "warning: device.compute=sleep: 3 of 40 batches took longer to compute than "
-                                      "modelled, 0.25 s in all"));
+                                      "modeled, 0.25 s in all"));
   CU_ASSERT_PTR_EQUAL(strchr(text, '\n'), text + length - 1); /* one line */
 }
 

@@ -1,5 +1,5 @@
-/* Staleness: counts, mean, quantiles, sums of several ranks, values beyond the last bin; its record in the run
- * directory. */
+/* Staleness: counts, mean, quantiles, sums over ranks, values beyond the last bin, and its fields in the run
+ * directory's files. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -51,7 +51,7 @@ static void test_merge(void)
   CU_ASSERT_EQUAL(trm_staleness_mean(&sum), trm_staleness_mean(&all));
 }
 
-/* Beyond the last bin the mean stays exact, and a quantile that falls there is the most there was. */
+/* With values beyond the last bin the mean is exact, and a quantile in the last bin is the maximum. */
 static void test_overflow(void)
 {
   struct trm_staleness s = {0};
@@ -68,7 +68,7 @@ static void test_overflow(void)
   CU_ASSERT_EQUAL(trm_staleness_quantile(&s, 0.99), 1000000);
 }
 
-/* Rank 0: 0, 0, 1, 3; rank 1 has none; rank 2: one beyond the last bin. */
+/* Staleness of three ranks: 0, 0, 1, 3; no updates; one update beyond the last bin. */
 static struct trm_staleness of_rank[3];
 
 static void ranks_make(void)
@@ -81,7 +81,7 @@ static void ranks_make(void)
   trm_staleness_add(&of_rank[2], 999);
 }
 
-/* The line of an evaluation. Caller frees with free(). */
+/* Returns the line of an evaluation in metrics.jsonl. Caller frees with free(). */
 static char *test_line(const struct trm_staleness *of, int ranks)
 {
   char *text = NULL;
@@ -117,7 +117,7 @@ static void test_lines(void)
   line_is(NULL, 0, PLAIN "}\n");
 }
 
-/* summary.json of a made-up run. Caller frees. */
+/* Returns the summary.json of a run with these ranks. Caller frees. */
 static char *summary(const struct trm_staleness *of, int ranks)
 {
   char folder[] = "/tmp/trireme-test-XXXXXX", *text = trm_alloc(1 << 16, "test");
