@@ -138,7 +138,7 @@ bad 2 'seed' $train "$m" --run.dir=y --run.seed=9 "--run.resume=$checkpoint"
 "$TRIREME" data make digits --out other.h5 --seed=2 --train=600 --test=200 > /dev/null 2>&1
 bad 2 'another.*other.h5' train --data.file=other.h5 --log.quiet=yes "$m" --run.dir=y "--run.resume=$checkpoint"
 bad 2 'momentum' $train "$m" --run.dir=y --optim.momentum=0.9 "--run.resume=$checkpoint"
-bad 2 'no state "ema", which optim.ema goes on with' $train "$m" --run.dir=y --optim.ema=0.9 "--run.resume=$checkpoint"
+bad 2 'no state "ema", which optim.ema needs' $train "$m" --run.dir=y --optim.ema=0.9 "--run.resume=$checkpoint"
 bad 1 'unwritable-parent/file' $train "$m" --run.dir=unwritable-parent/file/run
 # -- models that leave and come back
 "$TRIREME" export "$checkpoint" --format=safetensors --out=good.safetensors > /dev/null 2>&1 || fail "export"

@@ -51,8 +51,7 @@ void trm_budget_charge_data(struct trm_budget *budget)
     budget->part[TRM_BUDGET_PROGRAM] = resident - data;
 }
 
-/* Returns the elements of the largest activation and of the largest weight tensor, the operands of the largest
- * product. */
+/* Returns the elements of the operands of the largest product: an activation and a weight tensor. */
 static size_t budget_largest_operands(const struct trm_model *model)
 {
   size_t value = trm_shape_count(&model->spec.shape), tensor = 0, begin = 0;

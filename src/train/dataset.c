@@ -28,7 +28,7 @@ int trm_validation_option(const struct trm_options *options, double *fraction, c
                    "0.1, or a file", text);
 }
 
-/* A file whose test split is the run's serves only if it has a validation split, too. */
+/* A file with the run's test split is accepted only if it has a validation split. */
 int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_options *options, const char **path)
 {
   double fraction;
@@ -46,7 +46,7 @@ int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_opti
   return TRM_OK;
 }
 
-/* Opens a split beside the training split. */
+/* Opens the validation or test split and checks its shape against the training split's. */
 static int dataset_open_evaluation(struct trm_dataset **dataset, const char *path, enum trm_split split,
                                   const struct trm_splits *splits, const struct trm_options *options,
                                   struct trm_comm *comm)

@@ -1,4 +1,4 @@
-/* The data set contract: rows by global index, and the order in which the epochs visit them. */
+/* The data set contract: batches of rows by position in the order of an epoch. */
 #ifndef TRM_TRAIN_DATASET_H
 #define TRM_TRAIN_DATASET_H
 
@@ -10,7 +10,7 @@ TRM_BEGIN_DECLS
 
 struct trm_dataset;
 
-/* A batch in host memory, as a data set fills it. Arrays are owned by the batch and grow as needed. */
+/* A batch in host memory. It owns its arrays, which grow as needed. */
 struct trm_host_batch {
   size_t rows;
   float *dense;          /* (B, F) */
@@ -20,22 +20,22 @@ struct trm_host_batch {
   int32_t *tokens;       /* (B, T) */
   int32_t *target_class; /* (B) */
   float *target_value;   /* (B, values) */
-  /* elements that fit */
+  /* capacities of the arrays, elements */
   size_t dense_capacity, starts_capacity, entries_capacity, tokens_capacity, class_capacity, value_capacity;
 };
 
 enum trm_split { TRM_SPLIT_TRAIN, TRM_SPLIT_VALIDATION, TRM_SPLIT_TEST };
-/* The split's name in files and messages: "train", "validation", "test". */
+/* Returns the split's name in files and messages: "train", "validation", "test". */
 const char *trm_split_name(enum trm_split split);
 
-/* options->data.validation: the fraction of the training split that it cuts, 0 < *fraction < 1, or the file that it
- * names; otherwise 0 and NULL. A number outside of [0, 1) is refused. */
+/* Parses options->data.validation: *fraction of the training split that it cuts, 0 < *fraction < 1, or the *file that
+ * it names; otherwise 0 and NULL. TRM_USAGE: a number outside of [0, 1). */
 int trm_validation_option(const struct trm_options *options, double *fraction, const char **file);
 
-/* Of tokens: how text became them (datasets/tokenizer.h). What they stand for are the class names. */
+/* The encoding of text as tokens (datasets/tokenizer.h). The class names are the tokens' texts. */
 struct trm_encoding {
   char *name;          /* "characters", "bytes", "bpe"; NULL: not known */
-  int32_t (*merge)[2]; /* bpe: (merges, 2) pairs of tokens that become one, the first ones first */
+  int32_t (*merge)[2]; /* bpe: (merges, 2) pairs of tokens that are merged, in order of application */
   size_t merges;
 };
 void trm_encoding_free(struct trm_encoding *encoding);
@@ -50,14 +50,13 @@ struct trm_dataset_ops {
               struct trm_comm *comm);
   /* Fills the batch with the samples at positions [low, high) of the epoch's order. The order of epoch e is a function
    * of (seed, e, rows, row bytes, data.memory, train.batch) alone, the identity for the test split and with shuffle
-   * off. Not collective in the sense of comm, and it uses none. Where the order is the identity, each rank may fetch
-   * what it likes. Where it is not, the ranks of a sharing domain pass over the data together: each fetches its part of
-   * every global batch, be it nothing (low == high at the place of its part), positions do not decrease within an
-   * epoch, and epoch e + 1 follows e; a fetch that does not follow on (a resumed run) waits until all of them have made
-   * it. Signed targets as the loss wants them are the caller's matter. */
+   * off. Not collective, no messages. With the identity order, a rank may fetch any positions. With another order, the
+   * ranks that share memory read the data together: each fetches its shard of every global batch, even an empty one
+   * (low == high at the shard's position); positions do not decrease within an epoch, and epoch e + 1 follows e. A
+   * fetch at another position (a resumed run) waits until all these ranks have made it. Signed targets are not set. */
   int (*fetch)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch);
-  /* Sparse rows where they lie: as fetch, but entries are not copied where that can be avoided. row (high - low): valid
-   * until the next fetch. Of the batch: rows and targets. */
+  /* Fetches sparse rows as fetch does, without copying entries where possible. row (high - low): valid until the next
+   * fetch. Of the batch only rows and targets are set. */
   int (*fetch_rows)(struct trm_dataset *dataset, uint64_t epoch, size_t low, size_t high, struct trm_host_batch *batch,
                     struct trm_sparse_row *row);
   void (*close)(struct trm_dataset *dataset); /* collective */
@@ -69,17 +68,17 @@ struct trm_dataset {
   const struct trm_dataset_ops *ops;
   struct trm_input_spec spec;
   size_t rows;            /* samples of the split (after data.limit) */
-  bool streamed;          /* not all rows are in memory at once: the ranks pass over them together (fetch) */
+  bool streamed;          /* not all rows are in memory at once: ranks that share memory read them together (fetch) */
   const char *path;
   const char *digest;     /* of the file's contents, NULL: unknown */
   char **class_names;     /* (spec.classes), NULL if the file has none */
-  struct trm_encoding encoding; /* of tokens; the data set's own */
-  double token_bytes;     /* bytes of text a token, mean over the split; 0: not known */
+  struct trm_encoding encoding; /* of tokens; owned */
+  double token_bytes;     /* bytes of text per token, mean over the split; 0: not known */
   void *impl;
 };
 
-/* *path: the file that TRM_SPLIT_VALIDATION is opened from, by data.validation and what is in data.file; NULL: there are
- * no validation rows. Not collective. */
+/* Sets *path to the file that TRM_SPLIT_VALIDATION is opened from, by data.validation and the splits of data.file;
+ * NULL: there are no validation rows. Not collective. */
 int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_options *options, const char **path);
 
 /* The data sets of a run. */
@@ -88,8 +87,8 @@ struct trm_splits {
 };
 
 /* Opens the splits that the options name: of data.file and data.test, and for validation the rows that data.validation
- * cuts, the file that it names, or the split of that name in data.file. Samples of all have one shape. Collective over
- * comm. To be closed, even if it fails. */
+ * cuts, the file that it names, or the split of that name in data.file. TRM_USAGE: samples of two splits differ in
+ * shape. Collective over comm. The caller closes the splits, even after a failure. */
 int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops, const struct trm_options *options,
                     struct trm_comm *comm);
 void trm_splits_close(struct trm_splits *splits); /* collective */

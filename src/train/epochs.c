@@ -1,4 +1,4 @@
-/* The walk over the data: batches, and between them evaluations and checkpoints. Read it from the bottom. */
+/* The loop over epochs: batches, evaluations, checkpoints. Read from the bottom: trainer_run. */
 #include <math.h>
 
 #include "core/log.h"
@@ -6,7 +6,7 @@
 #include "core/status.h"
 #include "train/trainer.h"
 
-/* -- what is said and written along the way */
+/* -- log and scores */
 
 static struct trm_progress_point epochs_progress_point(const struct trainer *t)
 {
@@ -20,7 +20,7 @@ static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, 
   const double samples = (double)(t->samples_this_run + more),
                seconds = t->train_s + t->progress_shown_at - t->advance_began;
   const double speed = seconds > 0 ? samples / seconds : 0;
-  const double steps_here = samples / (double)t->options->train.batch; /* steps of this part */
+  const double steps_here = samples / (double)t->options->train.batch; /* steps of this process */
   const double left = steps_here > 0 ? seconds / steps_here * (double)(t->steps - step) : 0;
   const uint64_t epochs = (t->steps + t->steps_per_epoch - 1) / t->steps_per_epoch;
   trm_progress("epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  %d:%02d left",
@@ -46,8 +46,8 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
                                t->model.loss->counts_correct ? sums->correct / sums->rows : NAN, rate);
 }
 
-/* Better than the best by more than stop_delta: in accuracy where the loss counts answers, else, and of tokens, in
- * loss. */
+/* Returns true if the validation score exceeds the best by more than train.stop_delta: in accuracy if the loss counts
+ * correct rows and the data are not tokens, otherwise in loss. */
 static bool epochs_is_improvement(const struct trainer *t)
 {
   if (isnan(t->best.loss))
@@ -68,7 +68,7 @@ int trainer_gather_staleness(struct trainer *t)
   return t->comm->size;
 }
 
-/* The score of the weights, or of the strategy's weights for evaluation where it has others. Collective. */
+/* Evaluates the strategy's eval_weights, or w where these are NULL. Collective. */
 static int epochs_score(struct trainer *t, struct trm_dataset *dataset, struct trm_score *score)
 {
   struct trm_model *model = &t->model;
@@ -78,13 +78,13 @@ static int epochs_score(struct trainer *t, struct trm_dataset *dataset, struct t
     TRM_CHECK(trm_model_bind_slots(model, model->device, s->eval_weights, s->g, model->max_rows, true, t->slots));
   const int status = t->mode->evaluate(t, dataset, &sums);
   TRM_CHECK(trm_model_bind_slots(model, model->device, s->w, s->g, model->max_rows, true, t->slots));
-  /* decisions hang on it: all ranks take rank 0's bits */
+  /* decisions depend on the sums, so all ranks take rank 0's bits */
   t->comm->ops->broadcast(t->comm, &sums, sizeof sums, TRM_BYTE, 0);
   *score = (struct trm_score){sums.loss / sums.rows, model->loss->counts_correct ? sums.correct / sums.rows : NAN};
   return status;
 }
 
-/* A line of the log; `head` comes first. */
+/* Logs a line of the score, with prefix `head`. */
 static void epochs_print_score(const struct trainer *t, const char *head, enum trm_split split,
                                const struct trm_dataset *dataset, const struct trm_score *score)
 {
@@ -99,7 +99,7 @@ static void epochs_print_score(const struct trainer *t, const char *head, enum t
     trm_info("%s%s loss %.4g", head, name, score->loss);
 }
 
-/* On record: a line of metrics.jsonl and one of the log. Collective. */
+/* Writes the score to metrics.jsonl and to the log. Collective. */
 static int epochs_record(struct trainer *t, const char *head, enum trm_split split, const struct trm_dataset *dataset,
                          const struct trm_score *score)
 {
@@ -114,7 +114,7 @@ static int epochs_record(struct trainer *t, const char *head, enum trm_split spl
   return trm_agree(t->comm, status);
 }
 
-/* Evaluates the weights on the validation split; the best so far are saved. Collective. */
+/* Evaluates the weights on the validation split; saves the best so far. Collective. */
 static int epochs_validate(struct trainer *t)
 {
   struct trm_dataset *dataset = t->splits.validation;
@@ -136,7 +136,7 @@ static int epochs_validate(struct trainer *t)
   return t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
 }
 
-/* At the end of the run: the final weights on the test split. Collective. */
+/* Evaluates the final weights on the test split. Collective. */
 static int epochs_test(struct trainer *t)
 {
   struct trm_dataset *dataset = t->splits.test;
@@ -161,7 +161,7 @@ bool trainer_epoch_done(const struct trainer *t)
   return left == 0 || (t->options->data.drop_last && left < (size_t)t->options->train.batch);
 }
 
-/* The step after which the run is next looked at as a whole: evaluated, saved, or at the end of the epoch. */
+/* Returns the step of the next evaluation, checkpoint or end of the epoch. */
 static uint64_t epochs_next_sync_step(const struct trainer *t)
 {
   const int64_t every[] = {t->splits.validation ? t->options->train.evaluate_every : 0,

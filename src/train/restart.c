@@ -1,4 +1,4 @@
-/* Where a run begins and what it leaves: initial weights, checkpoints, resuming. */
+/* Initial weights, checkpoints and resuming. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
 #include "train/local_state.h"
 #include "train/trainer.h"
 
-/* The resolved options as YAML text. Caller frees with free(). */
+/* Returns the resolved options as YAML text. Caller frees with free(). */
 static char *restart_config_text(const struct trm_options *options)
 {
   char *text = NULL;
@@ -25,7 +25,7 @@ static char *restart_config_text(const struct trm_options *options)
   return text;
 }
 
-/* Which rows are for validation, as text: of one data set, equal texts mean equal rows. Caller frees. */
+/* Returns a text that identifies the validation rows: with one data set, equal texts mean equal rows. Caller frees. */
 static char *restart_validation_text(const struct trainer *t)
 {
   const struct trm_dataset *validation = t->splits.validation;
@@ -38,7 +38,7 @@ static char *restart_validation_text(const struct trainer *t)
   return trm_strdup(validation->digest ? validation->digest : validation->path);
 }
 
-/* What rank 0 asks the others for: first tensors, then what they keep. */
+/* State that rank 0 gathers: first tensors, then local states. */
 struct checkpoint_sources {
   struct trm_model_gather tensors;
   struct trm_local_state_gather local_states;
@@ -51,7 +51,7 @@ static int restart_next_local_states(void *context, int rank, const struct trm_l
   return trm_local_state_gather_next(&sources->local_states, rank, states, count);
 }
 
-/* Rank 0: writes what the sources give. */
+/* Rank 0: writes a checkpoint of the trainer's and the sources' state. */
 static int restart_write_file(struct trainer *t, const char *path, struct checkpoint_sources *sources)
 {
   char *config = restart_config_text(t->options), *validation = restart_validation_text(t);
@@ -92,7 +92,7 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
   return status;
 }
 
-/* Removes the oldest checkpoints beyond run.keep: the newest K of a run are always there. */
+/* Removes the oldest checkpoints, so that the newest run.keep remain. */
 static void restart_remove_old(const struct trainer *t)
 {
   for (;;) {
@@ -108,7 +108,7 @@ static void restart_remove_old(const struct trainer *t)
   }
 }
 
-/* last.h5 -> step-N.h5, replaced in one step. */
+/* Links last.h5 to step-N.h5 atomically. */
 static void restart_link_last(const struct trainer *t, const char *name)
 {
   char *link = trm_format("%s/checkpoints/last.h5", t->run_dir.path);
@@ -164,7 +164,8 @@ int trainer_save_best(struct trainer *t)
   return restart_save_as(t, "best.h5");
 }
 
-/* The weights of model.init, which rank 0 reads: whole, on every rank. Caller frees. NULL: none are named. */
+/* Reads the weights of model.init on rank 0 and broadcasts them. *w: (full_model.parameters), host, caller frees; NULL:
+ * model.init is empty. Collective. */
 static int restart_read_initial_weights(struct trainer *t, float **w)
 {
   const char *file = t->options->model_init;
@@ -183,7 +184,7 @@ static int restart_read_initial_weights(struct trainer *t, float **w)
   return TRM_OK;
 }
 
-/* Initial values of what this rank has of a parameter: of the whole weights given, or drawn. */
+/* Sets the initial values of this rank's slice of a parameter: from the whole weights `given`, or drawn if NULL. */
 static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p, const float *given,
                                    float *to)
 {
@@ -217,30 +218,29 @@ static int restart_init_run(struct trainer *t)
   return trm_model_restore_end(&restore, 0, trm_agree(t->comm, status));
 }
 
-/* Takes up the run that the checkpoint's head describes. */
+/* Sets the position in the run from the checkpoint's head. TRM_USAGE: the head does not match the options. */
 static int restart_read_position(struct trainer *t, const struct trm_checkpoint *c, const char *path)
 {
   if (c->seed != (uint64_t)t->options->run.seed)
-    return trm_error(TRM_USAGE, "%s: the run has seed %llu, run.seed is %lld: it would not go on with the same samples",
-                     path, (unsigned long long)c->seed, (long long)t->options->run.seed);
+    return trm_error(TRM_USAGE, "run.seed: %s was made with run.seed=%llu, not %lld; the samples would differ", path,
+                     (unsigned long long)c->seed, (long long)t->options->run.seed);
   if (strcmp(c->model_text, t->full_model.text) != 0)
-    return trm_error(TRM_USAGE, "%s: the run's model is \"%s\", this one is \"%s\"", path, c->model_text,
-                     t->full_model.text);
+    return trm_error(TRM_USAGE, "model: %s was made with \"%s\", not \"%s\"", path, c->model_text, t->full_model.text);
   if (c->data_digest && t->data->digest && strcmp(c->data_digest, t->data->digest) != 0)
-    return trm_error(TRM_USAGE, "%s: the run's data set was another one than %s (their digests differ)", path,
+    return trm_error(TRM_USAGE, "data.file: %s was made with another data set than %s (the digests differ)", path,
                      t->data->path);
   char *validation = restart_validation_text(t);
   const bool same = strcmp(validation, c->validation ? c->validation : "none") == 0;
   trm_free(validation);
   if (!same)
-    return trm_error(TRM_USAGE, "data.validation: %s was made with other validation rows (%s); go on with its "
+    return trm_error(TRM_USAGE, "data.validation: %s was made with other validation rows (%s); resume with its "
                      "data.validation, data.limit, data.context and data.stride", path, c->validation);
   if (c->batch != (uint64_t)t->options->train.batch)
-    trm_info("note: the run so far used batches of %llu", (unsigned long long)c->batch);
+    trm_info("train.batch: the run used batches of %llu before this checkpoint", (unsigned long long)c->batch);
   t->epoch = c->epoch;
   t->position = c->position;
   t->samples = c->samples;
-  if (trainer_epoch_done(t)) { /* a finished run that goes on for more epochs */
+  if (trainer_epoch_done(t)) { /* a finished run, resumed for more epochs */
     t->epoch++;
     t->position = 0;
   }
@@ -256,12 +256,12 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
 static int restart_missing_state(const struct trainer *t, const char *path, const char *state)
 {
   const bool average = strcmp(state, "ema") == 0;
-  return trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which %s%s goes on with", path, state,
+  return trm_error(TRM_USAGE, "%s: the checkpoint has no state \"%s\", which %s%s needs", path, state,
                    average ? "optim.ema" : "optim.name=",
                    average ? "" : trm_choice_text("optim.name", t->options->optim.name));
 }
 
-/* The tensors of the checkpoint become the strategy's. Collective. */
+/* Restores the strategy's arrays and local states from the checkpoint. Collective. */
 static int restart_read_arrays(struct trainer *t, struct trm_checkpoint *c, const char *path)
 {
   int status = TRM_OK;
@@ -269,7 +269,7 @@ static int restart_read_arrays(struct trainer *t, struct trm_checkpoint *c, cons
     if (i >= c->states || strcmp(c->state_name[i], trm_optimizer_state_name(&t->optimizer, i - 1)) != 0)
       status = restart_missing_state(t, path, trm_optimizer_state_name(&t->optimizer, i - 1));
   if (c->states > 1 + t->optimizer.states)
-    c->states = 1 + t->optimizer.states; /* the optimizer has no use for more */
+    c->states = 1 + t->optimizer.states; /* the optimizer has no such states */
   struct trm_model_restore restore;
   trm_model_restore_begin(&restore, &t->strategy, c->states);
   if (status == TRM_OK)
@@ -312,7 +312,7 @@ int trainer_init_or_resume(struct trainer *t)
   if (strcmp(from, "auto") != 0)
     return restart_resume_from(t, from);
 
-  /* the newest of the run directory as rank 0 sees it, so that all ranks read the same file */
+  /* rank 0 chooses the newest checkpoint, so that all ranks read the same file */
   char path[4096] = "";
   if (t->comm->rank == 0) {
     char *newest = trm_run_dir_newest_checkpoint(t->options->run.dir);

@@ -18,8 +18,7 @@ struct trm_row_trainer {
   /* Called after create, before restore. *linear outlives the strategy. From then on train replaces forward pass,
    * backward pass and grad_ready. */
   void (*begin)(struct trm_strategy *strategy, const struct trm_linear *linear);
-  /* Updates w with this rank's shard of a batch, row by row. row (rows), target (rows): -1 or +1. Adds to *sums. Not
-   * collective. */
+  /* Updates w with this rank's shard of a batch, row by row. row, target (rows): -1 or +1. Adds to *sums. */
   int (*train)(struct trm_strategy *strategy, const struct trm_sparse_row *row, const float *target, size_t rows,
                double rate, struct trm_loss_sums *sums);
 };

@@ -48,7 +48,7 @@ static bool run_dir_is_checkpoint(const char *name)
   return n > 3 && strcmp(name + n - 3, ".h5") == 0;
 }
 
-/* Removes what an earlier run left, and nothing else. */
+/* Removes the files of an earlier run and no others. */
 static void run_dir_remove_run(const char *path)
 {
   static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json"};
@@ -70,8 +70,8 @@ static void run_dir_remove_run(const char *path)
   trm_free(folder);
 }
 
-/* Keeps the lines of metrics.jsonl whose step is not after `step`, but no test figures: the run has them at its end. A
- * last line cut short by a killed job goes too. */
+/* Removes from metrics.jsonl the lines of later steps, those with test scores, which the resumed run computes at its
+ * end, and a last line that a killed job left incomplete. */
 static int run_dir_drop_metrics_after(const char *path, int64_t step)
 {
   FILE *in = fopen(path, "r");
@@ -119,7 +119,7 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
     run_dir_remove_run(dir->path);
   else if (run_dir_file_exists(metrics))
     status = trm_error(TRM_USAGE,
-                       "run.dir: %s holds a run already; choose another run.dir, go on with it (run.resume=auto) or "
+                       "run.dir: %s holds a run already; choose another run.dir, resume it (run.resume=auto) or "
                        "replace it (run.overwrite=yes)",
                        dir->path);
   if (status == TRM_OK)
@@ -164,7 +164,7 @@ int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_poi
   return run_dir_end_line(&json, dir);
 }
 
-/* PREFIX_KEY: value. */
+/* Writes PREFIX_KEY: value. */
 static void run_dir_write_figure(struct trm_json *json, const char *prefix, const char *key, double value)
 {
   char name[64];
@@ -186,7 +186,7 @@ static void run_dir_write_score(struct trm_json *json, const char *prefix, const
     run_dir_write_figure(json, prefix, "bits_per_byte", bits / token_bytes);
 }
 
-/* All ranks together; updates 0: none of them has any. */
+/* Merges the staleness of all ranks. */
 static struct trm_staleness run_dir_merge_staleness(const struct trm_staleness *of_rank, int ranks)
 {
   struct trm_staleness sum = {0};
@@ -308,7 +308,7 @@ void trm_run_dir_close(struct trm_run_dir *dir)
   *dir = (struct trm_run_dir){0};
 }
 
-/* Walks over checkpoints/step-N.h5: how many, the smallest and the largest N (-1: none). */
+/* Returns the number of files checkpoints/step-N.h5; sets the smallest and the largest N (-1: none). */
 static int run_dir_scan_checkpoints(const char *path, long long *smallest, long long *largest)
 {
   char *folder = trm_format("%s/checkpoints", path);

@@ -19,8 +19,7 @@ struct trm_staleness {
 void trm_staleness_add(struct trm_staleness *staleness, uint64_t value);
 void trm_staleness_merge(struct trm_staleness *to, const struct trm_staleness *from);
 double trm_staleness_mean(const struct trm_staleness *staleness); /* NAN: no updates */
-/* Returns the smallest staleness that at least this fraction, in (0, 1], of the updates do not exceed; the maximum if
- * that is in the last bin; 0: no updates. */
+/* Returns the smallest staleness that a fraction, in (0, 1], of the updates do not exceed; 0: no updates. */
 uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fraction);
 
 TRM_END_DECLS

@@ -1,12 +1,11 @@
-/* A batch, its gradient, the strategy. Read it from the bottom: trainer_advance makes one synchronous step, or all that
- * the asynchronous workers do between two quiesce points. */
+/* Training steps: the gradient of a batch and the strategy's update. Read from the bottom: trainer_advance. */
 #include "core/log.h"
 #include "core/status.h"
 #include "core/trace.h"
 #include "train/stop.h"
 #include "train/trainer.h"
 
-/* A failure that only this rank has seen, between collective calls: the others wait for us, so the job must end. */
+/* Ends the job after a failure of this rank alone, because the other ranks wait in collective calls. */
 static void step_abort_on_failure(const struct trainer *t, int status)
 {
   if (status == TRM_OK)
@@ -16,7 +15,7 @@ static void step_abort_on_failure(const struct trainer *t, int status)
     trm_abort(status);
 }
 
-/* Gradients that are summands: the ranks of the tensor axis have the others. */
+/* Sums the partial gradients in the flat interval [low, high) over the tensor axis. */
 static void step_reduce_partial_gradients(struct trainer *t, size_t low, size_t high)
 {
   for (int n = 0; t->tensor && n < trm_model_parameter_count(&t->model); n++) {
@@ -45,7 +44,7 @@ static int step_gradient_ready(void *context, size_t low, size_t high)
   return trainer_gradient_ready(to->t, low, high, to->sums);
 }
 
-/* For passes that all ranks make together. */
+/* The pass's reduce: sums over the data axis. */
 static void step_allreduce(void *context, double *values, size_t n)
 {
   struct trm_comm *comm = context;
@@ -66,8 +65,8 @@ struct trm_pass trainer_pass(const struct trainer *t)
   };
 }
 
-/* Forward and backward over positions [low, high) of the epoch's order, as a part of `batch`. pass: beta, more_passes
- * and reduce are the caller's. final: the gradients are complete after this pass. */
+/* Forward and backward passes over positions [low, high) of the epoch's order, which are in `batch`. pass: the caller
+ * sets beta, more_passes and reduce. final: the gradients are complete after this pass. */
 static int step_forward_backward(struct trainer *t, const struct trainer_batch *batch, size_t low, size_t high,
                                  struct trm_pass *pass, bool final, struct trm_loss_sums *sums)
 {
@@ -75,7 +74,7 @@ static int step_forward_backward(struct trainer *t, const struct trainer_batch *
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, low, high, &t->batch));
   TRM_CHECK(trm_device_batch_upload(&t->device_batch, &t->batch, &input));
   pass->input = &input;
-  pass->first_row = t->samples - t->position + low; /* the same for any division of the batch */
+  pass->first_row = t->samples - t->position + low; /* the same for any sharding of the batch */
   struct gradient_context to = {t, sums};
   return trm_model_train(&t->model, pass, 1.0f / (float)(batch->high - batch->low), sums,
                          final ? step_gradient_ready : NULL, &to);
@@ -122,7 +121,7 @@ void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, 
   *high = t->data->rows - *low < (size_t)batch ? t->data->rows : *low + (size_t)batch;
 }
 
-/* Asked to stop: by a signal that any rank of this copy of the model has seen. */
+/* Returns more than 0 if a signal to stop has arrived on any rank of this copy of the model. Collective over these. */
 static double step_stop_requested(const struct trainer *t)
 {
   double requested = trm_stop_requested();
@@ -131,7 +130,7 @@ static double step_stop_requested(const struct trainer *t)
   return requested;
 }
 
-/* The gradient of this rank's part of batch `number`, and the strategy's step with it. Sets *batch. */
+/* Computes the gradient of this rank's shard of batch `number` and makes the strategy's step. Sets *batch. */
 static int step_train_batch(struct trainer *t, uint64_t number, struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   *batch = (struct trainer_batch){.number = number,
@@ -150,7 +149,7 @@ static int step_train_batch(struct trainer *t, uint64_t number, struct trainer_b
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }
 
-/* The batches up to `updates` are done: tally has their sums. */
+/* Advances the position in the epoch and adds the sums of the batches between. */
 static void step_count_batch(struct trainer *t, size_t position, const struct trm_loss_sums *sums)
 {
   if (t->position == 0)
@@ -162,7 +161,7 @@ static void step_count_batch(struct trainer *t, size_t position, const struct tr
   t->epoch_rows += sums->rows;
 }
 
-/* The same, of several: from the update `before` on. */
+/* Advances the position by the updates since `before`. */
 static void step_count_updates(struct trainer *t, uint64_t before, const struct trm_loss_sums *sums)
 {
   const uint64_t done = (t->strategy.updates - before) * (uint64_t)t->options->train.batch;
@@ -170,7 +169,7 @@ static void step_count_updates(struct trainer *t, uint64_t before, const struct 
   step_count_batch(t, t->position + (done < left ? (size_t)done : left), sums);
 }
 
-/* This rank's batches before `end`. *sum: over them. The failure of one worker stops all, in order. */
+/* Trains on this rank's batches before `end`. *total: sums over them. A failure of one worker stops all by `halt`. */
 static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums *total)
 {
   struct trm_strategy *s = &t->strategy;
@@ -192,7 +191,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     step_abort_on_failure(t, trainer_log(t, number + 1, batch.high - t->position, &sums, batch.rate));
   }
   s->halt = false;
-  if (t->data->streamed) { /* this rank is done with what the others still read */
+  if (t->data->streamed) { /* an empty fetch: this rank needs no more rows of these batches */
     size_t low, high;
     trainer_batch_range(t, end - 1, &low, &high);
     step_abort_on_failure(t, t->data->ops->fetch(t->data, t->epoch, low, low, &t->batch));
@@ -234,7 +233,7 @@ int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_su
   return status;
 }
 
-/* This rank's seconds in communication and waiting so far: of the data, tensor and pipeline axes. */
+/* Sets this rank's seconds in communication and waiting so far, of all axes. */
 static void step_comm_seconds(const struct trainer *t, double *comm_s, double *wait_s)
 {
   const struct trm_pipeline *p = &t->stages.pipeline;

@@ -1,4 +1,4 @@
-/* A training run: sets everything up, lets it run (epochs.c), and concludes it. Read it from the bottom. */
+/* A training run: setup, the loop over epochs (epochs.c), results. Read from the bottom: trm_train. */
 #include <math.h>
 #include <string.h>
 
@@ -20,12 +20,12 @@ double trainer_wall(const struct trainer *t)
   return t->wall_before + trainer_clock(t) - t->began;
 }
 
-/* Newest events of each rank that a trace keeps. */
+/* Events per rank in a trace; older ones are dropped. */
 enum { TRACE_EVENTS = 65536 };
 
 /* -- setting up */
 
-/* Largest number of rows one forward pass of this rank can meet. */
+/* Returns the maximum number of rows of a forward pass on this rank. */
 static size_t train_max_rows(const struct trainer *t)
 {
   const size_t requested = (size_t)t->options->train.batch,
@@ -35,7 +35,7 @@ static size_t train_max_rows(const struct trainer *t)
   return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
-/* Refuses what cannot be combined, as far as the run is known by now. */
+/* Refuses features that exclude one another, as far as the run is known by now. */
 static int train_check_combinations(const struct trainer *t)
 {
   const struct trm_run_facts facts = {
@@ -68,7 +68,7 @@ static int train_check_options(const struct trm_options *o, const struct trm_gri
   return TRM_OK;
 }
 
-/* Whether the validation rows come from the training split. */
+/* Returns true if data.validation cuts rows from the training split. */
 static bool train_cuts_validation(const struct trainer *t)
 {
   double fraction;
@@ -87,12 +87,12 @@ static int train_open_data(struct trainer *t)
              train_cuts_validation(t) ? "cut from the training split" : splits->validation->path);
   } else {
     if (o->train.stop_patience > 0)
-      return trm_error(TRM_USAGE, "train.stop_patience: there is no validation split to judge by; data.validation=0.1 "
-                       "cuts one from the training split");
-    trm_info("no validation split: no evaluation before the end, no best.h5; data.validation=0.1 would cut one");
+      return trm_error(TRM_USAGE, "train.stop_patience: needs a validation split; data.validation=0.1 cuts one from "
+                       "the training split");
+    trm_info("data.validation: no validation split: no evaluation before the end, no best.h5; 0.1 would cut one");
   }
   if (!splits->test)
-    trm_info("%s has no test split: no test figures", o->data.file);
+    trm_info("data.test: %s has no test split: no test scores", o->data.file);
   return TRM_OK;
 }
 
@@ -108,7 +108,7 @@ static int train_count_steps(struct trainer *t)
   return TRM_OK;
 }
 
-/* The whole model, and the part of it that this rank has. */
+/* Creates the whole model and this rank's part. */
 static int train_create_models(struct trainer *t)
 {
   const struct trm_options *o = t->options;
@@ -162,7 +162,7 @@ static int train_create_strategy(struct trainer *t)
 static void train_log_setup(const struct trainer *t)
 {
   const double mb = 1.0 / (1 << 20);
-  trm_info("%s", strlen(t->full_model.text) > 400 ? t->options->model : t->full_model.text); /* a preset says it shorter */
+  trm_info("%s", strlen(t->full_model.text) > 400 ? t->options->model : t->full_model.text); /* a preset is shorter */
   trm_info("%d rank%s x %d thread%s, batch %lld, %llu steps of %llu samples in all, %zu parameters", t->comm->size,
            t->comm->size == 1 ? "" : "s", t->modules->device->threads, t->modules->device->threads == 1 ? "" : "s",
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
@@ -228,7 +228,7 @@ static void train_tear_down(struct trainer *t)
   trm_splits_close(&t->splits);
 }
 
-/* The figures of the run, and summary.json. Collective. */
+/* Sets *result and writes summary.json. Collective. */
 static int train_conclude(struct trainer *t, const char *outcome, struct trm_result *result)
 {
   *result = (struct trm_result){
@@ -268,7 +268,7 @@ static int train_conclude(struct trainer *t, const char *outcome, struct trm_res
   return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, result, t->staleness, ranks);
 }
 
-/* Collective: trace.json, if it was asked for. That it cannot be written is no reason to lose the run. */
+/* Writes trace.json if tracing is on. A failure is logged and does not fail the run. Collective. */
 static void train_write_trace(const struct trainer *t)
 {
   if (!trm_trace_on())
@@ -305,7 +305,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     train_write_trace(&t);
     trm_progress_end();
     if (status != TRM_OK) {
-      /* the run is on record all the same; its own failure is the message that counts */
+      /* writes the summary of the failed run, and keeps the run's error message */
       char *reason = trm_strdup(trm_error_text());
       train_conclude(&t, "failed", result);
       trm_error(status, "%s", reason);
@@ -313,7 +313,7 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     } else {
       status = trm_agree(t.comm, train_conclude(&t, outcome, result));
       if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
-        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; go on with "
+        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; resume with "
                            "run.resume=auto", (unsigned long long)t.strategy.updates);
     }
   }

@@ -1,4 +1,4 @@
-/* Training and evaluation: the loop that ties model, data, strategy and files together. */
+/* Training and evaluation. */
 #ifndef TRM_TRAIN_TRAIN_H
 #define TRM_TRAIN_TRAIN_H
 
@@ -11,16 +11,16 @@ TRM_BEGIN_DECLS
 
 struct trm_pipeline_ops; /* train/pipeline.h */
 
-/* The implementations that a run uses, chosen from the tables by the caller; not owned. */
+/* The implementations of a run, chosen by the caller; not owned. */
 struct trm_modules {
   struct trm_comm *comm; /* the whole job */
-  const struct trm_grid *grid; /* its ranks by axes; for training */
+  const struct trm_grid *grid; /* the ranks of comm by axes; for training */
   struct trm_device *device;
   const struct trm_strategy_ops *strategy;
   const struct trm_pipeline_ops *pipeline;
   const struct trm_dataset_ops *dataset;
   const struct trm_checkpoint_ops *checkpoint;
-  /* Reads the weights of the model from a file of another program into a host array (model->parameters): model.init.
+  /* Reads the weights of the model from a file of another program (model.init) into host_w (model->parameters), host.
    * Called by one rank. Errors name the file. */
   int (*weights_read)(const char *path, const struct trm_model *model, float *host_w);
 };
@@ -34,32 +34,32 @@ struct trm_score {
 struct trm_result {
   uint64_t epochs, steps, samples;
   double wall_s, samples_per_s;
-  double final_train_loss; /* mean over the epoch that ran last, as far as it went; NAN: no step was made */
+  double final_train_loss; /* mean over the last epoch, as far as it ran; NAN: no step was made */
   struct trm_score validation, test;  /* of the final weights; test: NAN if the run was stopped */
-  struct trm_score best_validation;   /* of checkpoints/best.h5, made after best_step */
+  struct trm_score best_validation;   /* of checkpoints/best.h5, the weights after best_step */
   uint64_t best_step;
-  double train_s, comm_s, wait_s; /* seconds in steps; of them communicating, waiting for others: mean of the ranks */
-  size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step, the most of the run */
+  double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
+  size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step; maximum of the run */
   char weights_sha256[65];
-  bool tokens;        /* the losses are those of tokens */
-  double validation_token_bytes, test_token_bytes; /* bytes of text a token of the split; 0: not known */
-  double bubble, bubble_theory; /* idle share of the stages' time in training, and what the schedule must have; NAN */
+  bool tokens;                    /* losses are per token */
+  double validation_token_bytes, test_token_bytes; /* bytes of text per token of the split; 0: not known */
+  double bubble, bubble_theory;   /* idle share of the stages' time in training, by trm_schedule_bubble; NAN: none */
   const char *status; /* "done", "stopped", "early-stop" */
 };
 
-/* Collective. Trains as the options say, writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
+/* Collective. Trains by the options and writes the run directory. TRM_STOPPED after a signal and its checkpoint. */
 int trm_train(const struct trm_options *options, const struct trm_modules *modules, struct trm_result *result);
 
-/* Collective over comm. Evaluates the model on the whole data set, each row once, divided over the ranks, in steps of
- * `batch` rows; all ranks make as many passes as one of them needs. pass: what all passes have in common; input is not
- * read. confusion (C, C), zeroed by the caller: gets the number of rows of each class (row) that the model takes for
- * each class (column), of all ranks; NULL where it is not wanted, and for targets that are no classes of samples. */
+/* Collective over comm. Evaluates the model on the whole data set, each row once, sharded over the ranks, in passes of
+ * `batch` rows; all ranks make the same number of passes. pass: fields common to all passes; input is not read. *sums:
+ * over all ranks. confusion (C, C), zeroed by the caller: rows of all ranks by class (row) and predicted class
+ * (column); NULL: not computed, required where targets are not classes of samples. */
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,
                  const struct trm_pass *pass, struct trm_loss_sums *sums, int64_t *confusion);
-/* The class that scores (c) stand for: that of the highest one, the first of equal ones; one score alone: 1 if it is
- * positive, else 0. */
+/* Returns the class of the highest of the scores (c), the first of equal ones; with c = 1: 1 if the score is positive,
+ * else 0. */
 int32_t trm_predicted_class(const float *scores, size_t c);
-/* Collective over comm. Adds up the sums of its ranks, the same bits on all. */
+/* Collective over comm. Sums loss, correct and rows over the ranks, with the same bits on all. */
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 
 TRM_END_DECLS
