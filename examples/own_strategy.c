@@ -114,12 +114,12 @@ int main(int argc, char **argv)
   job.modules.strategy = &vote_ops; /* in place of the one that strategy.name names */
   if (status == TRM_OK)
     status = trm_job_train(&job, &result);
-  if (status == TRM_OK && result.test_accuracy < 0.5)
-    status = trm_error(TRM_FAILED, "test accuracy %.3f: the model has not learned the digits", result.test_accuracy);
+  if (status == TRM_OK && result.test.accuracy < 0.5)
+    status = trm_error(TRM_FAILED, "test accuracy %.3f: the model has not learned the digits", result.test.accuracy);
   if (trm_log_rank() == 0 && status != TRM_OK)
     trm_log_error();
   else if (trm_log_rank() == 0)
-    printf("own_strategy: ok: test accuracy %.3f by votes of %d ranks\n", result.test_accuracy, job.modules.comm->size);
+    printf("own_strategy: ok: test accuracy %.3f by votes of %d ranks\n", result.test.accuracy, job.modules.comm->size);
   trm_job_close(&job);
   return status;
 }

@@ -37,12 +37,12 @@ int main(int argc, char **argv)
   int status = trm_job_open(&job, set_options(&job.options, argv[1]));
   if (status == TRM_OK)
     status = trm_job_train(&job, &result);
-  if (status == TRM_OK && result.test_accuracy < 0.5)
-    status = trm_error(TRM_FAILED, "test accuracy %.3f: the model has not learned the digits", result.test_accuracy);
+  if (status == TRM_OK && result.test.accuracy < 0.5)
+    status = trm_error(TRM_FAILED, "test accuracy %.3f: the model has not learned the digits", result.test.accuracy);
   if (trm_log_rank() == 0 && status != TRM_OK)
     trm_log_error();
   else if (trm_log_rank() == 0)
-    printf("train_mlp: ok: test accuracy %.3f, weights in train_mlp.run/checkpoints\n", result.test_accuracy);
+    printf("train_mlp: ok: test accuracy %.3f, weights in train_mlp.run/checkpoints\n", result.test.accuracy);
   trm_job_close(&job);
   return status;
 }

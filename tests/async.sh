@@ -102,8 +102,8 @@ for data in dynamic static; do
   wait $job
   status=$?
   [ $status = 3 ] || { cat signal.log; fail "$data: exit status $status after a signal, not 3"; }
-  grep -q 'stopped by a signal' signal.log && ! grep -q 'error:' signal.log ||
-    { cat signal.log; fail "$data: a planned stop is an error, or is not told"; }
+  [ "$(json_text status signal-$data/summary.json)" = stopped ] && ! grep -q 'error:' signal.log ||
+    { cat signal.log; fail "$data: a planned stop is an error, or is not on record"; }
   done_before=$(of signal-$data steps)
   run 3 signal-$data --strategy.name=asgd --optim.lr=0.05 --strategy.data=$data --run.resume=auto
   whole signal-$data 160
