@@ -203,7 +203,7 @@ int trainer_stages_train(struct trainer *t, const struct trainer_batch *global, 
 {
   struct trainer_stages *s = &t->stages;
   if (!s->inflight)
-    s->inflight = trm_alloc(sizeof *s->inflight, "batches on their way");
+    s->inflight = trm_alloc(sizeof *s->inflight, "batches in flight");
   size_t *rows = trm_alloc((size_t)s->pipeline.schedule.micros * sizeof *rows, "rows of micro-batches");
   const struct trm_pipeline_batch batch = stages_batch(t, 0, global->low, global->high, rows);
   const struct trm_pipeline_run run = {.pass = stages_pass(t, true),
@@ -337,9 +337,9 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums
   const uint64_t first = t->strategy.updates;
   const size_t batches = (size_t)(end - first), micros = (size_t)s->pipeline.schedule.micros;
   trm_free(s->inflight);
-  s->inflight = trm_alloc(batches * sizeof *s->inflight, "batches on their way");
-  struct trm_pipeline_batch *batch = trm_alloc(batches * sizeof *batch, "batches on their way");
-  struct trm_loss_sums *sums = trm_alloc(batches * sizeof *sums, "batches on their way");
+  s->inflight = trm_alloc(batches * sizeof *s->inflight, "batches in flight");
+  struct trm_pipeline_batch *batch = trm_alloc(batches * sizeof *batch, "batches in flight");
+  struct trm_loss_sums *sums = trm_alloc(batches * sizeof *sums, "batches in flight");
   size_t *rows = trm_alloc(batches * micros * sizeof *rows, "rows of micro-batches");
   for (size_t b = 0; b < batches; b++) {
     size_t low, high;
