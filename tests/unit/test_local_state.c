@@ -189,7 +189,7 @@ static void test_name(void)
   struct trm_local_state_gather gather;
   const struct trm_local_state local = {"a name that is longer than what one rank can tell another", &clock_word, 8};
   CU_ASSERT_EQUAL(trm_local_state_gather_begin(&gather, world, &local, world->rank == 0), TRM_USAGE);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 0 keeps \"a name"));
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 0: local state \"a name"));
 }
 
 static void test_too_many(void)
