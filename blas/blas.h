@@ -1,6 +1,5 @@
 /* Public face of the matrix products: the table `device.blas` and `device.matmul` choose from. */
-#ifndef TRM_BLAS_BLAS_H
-#define TRM_BLAS_BLAS_H
+#pragma once
 
 #include "core/device.h"
 
@@ -11,5 +10,3 @@ extern const struct trm_blas_ops *const trm_blas_table[]; /* host products, ends
 /* The library called `name` ("auto": the first) that computes as `matmul` says. NULL: error recorded,
  * which names what there is, or what configure lacked. */
 const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmul);
-
-#endif

@@ -4,8 +4,7 @@
  * thread. So products run in the same threads as the kernels (OpenBLAS built with pthreads would keep a second set that
  * competes for the cores), and every element of C is summed in the same order with any number of threads (OpenBLAS with
  * several threads divides a long k differently). */
-#ifndef TRM_BLAS_PRODUCT_H
-#define TRM_BLAS_PRODUCT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ void product_run(const struct product *p, const struct product_limits *limits, i
 
 /* Returns the number of this thread in its parallel region, 0 outside of one. */
 int product_thread(void);
-
-#endif

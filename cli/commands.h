@@ -1,7 +1,6 @@
 /* The commands of `trireme`, each in cmd_NAME.c. argv[0] is the command's name. Each returns a trm_status and records its
  * error (core/status.h). */
-#ifndef TRM_CLI_COMMANDS_H
-#define TRM_CLI_COMMANDS_H
+#pragma once
 
 int cmd_train(int argc, char **argv);
 int cmd_eval(int argc, char **argv);
@@ -13,5 +12,3 @@ int cmd_bench(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_options(int argc, char **argv);
-
-#endif

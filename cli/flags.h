@@ -1,7 +1,6 @@
 /* The command line of the commands: their own flags, --name=value or --name value, and the options of a run
  * (core/options.h). */
-#ifndef TRM_CLI_FLAGS_H
-#define TRM_CLI_FLAGS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,5 +26,3 @@ struct flags {
 /* Reads argv[1..]. Moves positional arguments to argv[0..*nargs). --help prints the usage, sets *help_shown and ends
  * the reading. TRM_USAGE on unknown flags (naming the nearest known one), missing values and wrong values. */
 int flags_read(const struct flags *flags, int argc, char **argv, int *nargs, bool *help_shown);
-
-#endif

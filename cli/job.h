@@ -1,6 +1,5 @@
 /* Opening the job of a command from its command line. */
-#ifndef TRM_CLI_JOB_H
-#define TRM_CLI_JOB_H
+#pragma once
 
 #include "cli/flags.h"
 #include "job/job.h"
@@ -18,5 +17,3 @@ struct job_request {
  * Collective; on failure every rank has the message. trm_job_close follows in any case. */
 int job_open(struct trm_job *job, const struct job_request *request, int argc, char **argv, int *nargs,
              bool *help_shown);
-
-#endif

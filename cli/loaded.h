@@ -1,6 +1,5 @@
 /* A checkpoint as a model on the device, and the samples that it is applied to. */
-#ifndef TRM_CLI_LOADED_H
-#define TRM_CLI_LOADED_H
+#pragma once
 
 #include "cli/job.h"
 
@@ -25,5 +24,3 @@ int loaded_open(struct loaded *loaded, struct trm_job *job, const char *path, si
 int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
                       const char *split);
 void loaded_close(struct loaded *loaded, struct trm_job *job);
-
-#endif

@@ -1,11 +1,8 @@
 /* Text in HTML and SVG. */
-#ifndef TRM_CLI_MARKUP_H
-#define TRM_CLI_MARKUP_H
+#pragma once
 
 #include <stdio.h>
 
 /* Writes text (0-terminated) as content or as a quoted attribute's value: the characters of markup are escaped, bytes
  * that are not UTF-8 and control characters become U+FFFD. */
 void markup_text(FILE *out, const char *text);
-
-#endif

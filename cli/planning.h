@@ -1,6 +1,5 @@
 /* Planning of a job's layout for `trireme plan` and parallel.layout=auto: rank 0 plans, with devices like the ranks'. */
-#ifndef TRM_CLI_PLANNING_H
-#define TRM_CLI_PLANNING_H
+#pragma once
 
 #include "cli/job.h"
 #include "plan/planner.h"
@@ -27,5 +26,3 @@ void planning_close(struct planning *planning);
 /* Collective. Implements parallel.layout=auto: plans for the job's ranks and sets its options to the fastest layout that
  * the memory of the nodes holds. */
 int planning_choose(struct trm_job *job);
-
-#endif

@@ -1,6 +1,5 @@
 /* The runs of `trireme report`, and what it writes of them (private to cli). */
-#ifndef TRM_CLI_REPORT_H
-#define TRM_CLI_REPORT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -67,5 +66,3 @@ void report_trace(FILE *out, const struct report_run *runs, int count);
 enum report_format { REPORT_SVG, REPORT_PDF, REPORT_PNG };
 int report_picture(const char *path, enum report_format format, const char *title, const struct report_run *runs,
                    int count);
-
-#endif

@@ -1,6 +1,5 @@
 /* Line plots as SVG. The page or the picture that holds them brings svg_style. */
-#ifndef TRM_CLI_SVG_H
-#define TRM_CLI_SVG_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ double svg_tick_step(double min);
 
 /* The style sheet of all that the functions here draw, on a light ground. Colors are s0 to s6. */
 extern const char svg_style[];
-
-#endif

@@ -1,6 +1,5 @@
 /* Element types of arrays in a data set file, blocks of rows, and the checksum of a block (private to datasets/). */
-#ifndef TRM_DATASETS_BLOCKS_H
-#define TRM_DATASETS_BLOCKS_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -29,5 +28,3 @@ size_t block_rows(size_t row_bytes);
  * (Steele, Lea, Flood 2014): mix(h): h ^= h >> 30, h *= 0xbf58476d1ce4e5b9, h ^= h >> 27, h *= 0x94d049bb133111eb,
  * h ^= h >> 31. It detects every change of one word, every exchange of two words and every truncation. */
 uint64_t block_checksum(const void *data, size_t bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* Byte pair encoding: pairs of tokens are joined, the pair of the earliest merge first, until no pair has a merge
  * (Gage 1994; Sennrich, Haddow & Birch 2016; over bytes: Radford et al. 2019). Private to datasets/. */
-#ifndef TRM_DATASETS_BPE_H
-#define TRM_DATASETS_BPE_H
+#pragma once
 
 #include "wordset.h"
 
@@ -32,5 +31,3 @@ struct bpe *bpe_open(const int32_t (*merge)[2], const int32_t *result, size_t me
 void bpe_close(struct bpe *bpe); /* NULL is allowed */
 /* Joins token (count) in place; returns the new count. */
 size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count);
-
-#endif

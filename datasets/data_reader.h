@@ -1,6 +1,5 @@
 /* The data set file, read: the head, a split, and its arrays (private to datasets/). */
-#ifndef TRM_DATASETS_DATA_READER_H
-#define TRM_DATASETS_DATA_READER_H
+#pragma once
 
 #include "blocks.h"
 #include "core/sha256.h"
@@ -79,5 +78,3 @@ int data_array_read(struct data_array *array, uint64_t first, size_t rows, void 
 
 /* Returns the number of rows that one HDF5 read takes: the best size for a buffer of the caller. */
 size_t data_array_rows_per_read(const struct data_array *array);
-
-#endif

@@ -1,6 +1,5 @@
 /* Public interface of datasets/: HDF5 data sets (made, imported, described, opened) and checkpoints. */
-#ifndef TRM_DATASETS_DATASETS_H
-#define TRM_DATASETS_DATASETS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -62,5 +61,3 @@ int trm_predictions_write(const char *path, const struct trm_predictions *predic
  * allocated, verified as in the loader. Collective over comm. *seconds: median of the repetitions; *bytes: sum over
  * the ranks. */
 int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes);
-
-#endif

@@ -1,6 +1,5 @@
 /* Rendering of synthetic handwritten digits (private to datasets/). */
-#ifndef TRM_DATASETS_DIGITS_H
-#define TRM_DATASETS_DIGITS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,3 @@ struct trm_digit_form {
   const char *strokes;
 };
 extern const struct trm_digit_form trm_digit_form_table[]; /* by digit; ends with a row whose strokes is NULL */
-
-#endif

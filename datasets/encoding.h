@@ -1,7 +1,6 @@
 /* Encoding of texts as attributes of a file (private to datasets/): `tokenizer`, and for byte pairs the array /merges
  * (merges, 2) int32. */
-#ifndef TRM_DATASETS_ENCODING_H
-#define TRM_DATASETS_ENCODING_H
+#pragma once
 
 #include "h5.h"
 #include "train/dataset.h"
@@ -10,5 +9,3 @@ bool encoding_put(hid_t file, const struct trm_encoding *encoding);
 /* Reads the encoding; encoding->name is NULL if the file has none. False: damaged. The caller frees it
  * (trm_encoding_free). */
 bool encoding_get(hid_t file, struct trm_encoding *encoding);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * The compression is detected from the first bytes, not from the name. A gzip file that ends early or is damaged is an
  * error. Every error names the file, and the line where lines are read. */
-#ifndef TRM_DATASETS_FILE_READER_H
-#define TRM_DATASETS_FILE_READER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -31,5 +30,3 @@ int trm_reader_error(const struct trm_reader *reader, const char *format, ...) _
 
 /* Parses a text that is one finite number in the notation of the C locale; false: it is not. */
 bool trm_parse_number(const char *text, double *number);
-
-#endif

@@ -13,8 +13,7 @@
  *     y (N) int32 classes or (N, V) float32 values; none for tokens
  * Compressed sets are chunked by rows with shuffle + deflate + fletcher32; uncompressed ones are contiguous, with a
  * table of block sums beside each array. digest: SHA-256 over all arrays of all splits in a fixed order. */
-#ifndef TRM_DATASETS_FORMAT_H
-#define TRM_DATASETS_FORMAT_H
+#pragma once
 
 #include "train/dataset.h"
 
@@ -65,5 +64,3 @@ int trm_data_writer_split(struct trm_data_writer *writer, const char *split); /*
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
 int trm_data_writer_finish(struct trm_data_writer *writer, size_t features);
 void trm_data_writer_abandon(struct trm_data_writer *writer);
-
-#endif

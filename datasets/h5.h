@@ -3,8 +3,7 @@
  * HDF5 is rarely built thread-safe, and the loader reads ahead in its own thread: every use of HDF5 is between
  * h5_enter() and h5_leave(), which hold a recursive lock of the process and keep HDF5 from printing its error stack.
  * The other functions of this header take the lock themselves. h5_error() makes one message of the error stack. */
-#ifndef TRM_DATASETS_H5_H
-#define TRM_DATASETS_H5_H
+#pragma once
 
 #include <hdf5.h>
 #include <stdbool.h>
@@ -90,6 +89,3 @@ hid_t h5_array_open(hid_t group, const char *name, int *dims, hsize_t size[H5S_M
  * owned by the caller (trm_free); NULL if absent. */
 bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t count);
 bool h5_get_texts(hid_t file, const char *name, size_t count, char ***texts);
-
-
-#endif

@@ -1,7 +1,6 @@
 /* Importers, and functions that they have in common (private to datasets/). Each import_NAME.c implements one row of
  * the table in import.c. */
-#ifndef TRM_DATASETS_IMPORT_H
-#define TRM_DATASETS_IMPORT_H
+#pragma once
 
 #include "datasets/datasets.h"
 #include "datasets/format.h"
@@ -40,5 +39,3 @@ int trm_import_train_rows(const struct trm_import_request *request, double defau
 /* Checks what importers of TRAIN [TEST] have in common: one or two paths, no test_part or split beside a second path,
  * a known target and split rule. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);
-
-#endif

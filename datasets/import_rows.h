@@ -1,7 +1,6 @@
 /* Import of text files whose rows have one label each: libsvm, csv (private to datasets/). A file is read in passes,
  * once for its labels, then once for each split, so that it may be larger than memory. */
-#ifndef TRM_DATASETS_IMPORT_ROWS_H
-#define TRM_DATASETS_IMPORT_ROWS_H
+#pragma once
 
 #include "datasets/import.h"
 
@@ -24,5 +23,3 @@ struct trm_row_format {
 /* Imports TRAIN [TEST] as the request asks. Of a single file, a part of the rows becomes the test split: the last
  * ones, or random ones, with classes in proportion to their rows. */
 int trm_import_rows(const struct trm_import_request *request, const struct trm_row_format *format, void *impl);
-
-#endif

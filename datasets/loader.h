@@ -5,8 +5,7 @@
  *   shuffle windows  it does not fit: two windows in shared memory, filled ahead by a thread of each rank
  *   direct           it does not fit, and the order is the identity: each rank reads the rows of its batches
  * A store holds rows in memory, in blocks of fixed capacity; a split in memory is a store of one block. */
-#ifndef TRM_DATASETS_LOADER_H
-#define TRM_DATASETS_LOADER_H
+#pragma once
 
 #include "order.h"
 #include "data_reader.h"
@@ -120,5 +119,3 @@ int shuffle_windows_open(struct loader *loader, int threads);
 int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, uint64_t high,
                           struct trm_host_batch *batch);
 void shuffle_windows_close(struct loader *loader);
-
-#endif

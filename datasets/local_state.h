@@ -1,7 +1,6 @@
 /* Local state of each rank in a checkpoint (private to datasets/; layout: checkpoint.c). Not collective. Functions that
  * get an open file are called between h5_enter and h5_leave. Errors name the file and the item. */
-#ifndef TRM_DATASETS_LOCAL_STATE_H
-#define TRM_DATASETS_LOCAL_STATE_H
+#pragma once
 
 #include "h5.h"
 #include "train/checkpoint.h"
@@ -18,5 +17,3 @@ int local_state_read(const char *path, int rank, const struct trm_local_state *i
 
 /* Reads all local state of `ranks` ranks, so that damage is found. */
 int local_state_verify(hid_t file, const char *path, int ranks);
-
-#endif

@@ -9,8 +9,7 @@
  *   stream(e, w)                    e if there is one window, else the upper half of splitmix64's finalizer of
  *                                   e * 0x9e3779b97f4a7c15 + w + 1
  * So the order is a function of (seed, epoch, rows, block_rows, window_blocks): never of ranks or threads. */
-#ifndef TRM_DATASETS_ORDER_H
-#define TRM_DATASETS_ORDER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,5 +47,3 @@ size_t order_block_size(const struct order *order, uint64_t block); /* rows of t
  * block in the window, index % block_rows the row's place in the block. */
 void order_row_indices(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,
                        size_t count, uint64_t *index);
-
-#endif

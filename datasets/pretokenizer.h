@@ -1,6 +1,5 @@
 /* Splitting of texts into words before byte pairs are merged, as in GPT-2 (private to datasets/). */
-#ifndef TRM_DATASETS_PRETOKENIZER_H
-#define TRM_DATASETS_PRETOKENIZER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -17,5 +16,3 @@ int pretokenizer_next(struct pretokenizer *pretokenizer, const char *text, size_
 
 /* Returns true if a word begins at `at` in any context: white space after a character that is none. */
 bool pretokenizer_is_boundary(const char *text, size_t bytes, size_t at);
-
-#endif

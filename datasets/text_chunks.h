@@ -1,6 +1,5 @@
 /* A text file in chunks that can be split into words independently (private to datasets/). */
-#ifndef TRM_DATASETS_TEXT_CHUNKS_H
-#define TRM_DATASETS_TEXT_CHUNKS_H
+#pragma once
 
 #include "file_reader.h"
 #include "utf8.h"
@@ -24,5 +23,3 @@ int text_chunks_open(struct text_chunks *chunks, const char *path, bool bytes, u
  * Errors name file and line. */
 int text_chunks_next(struct text_chunks *chunks, const char **text, size_t *bytes, bool *past_split);
 void text_chunks_close(struct text_chunks *chunks);
-
-#endif

@@ -8,8 +8,7 @@
  * Names that stand for bytes are written in the alphabet of GPT-2, in which each byte is a printable character: the
  * printable ones of Latin-1 stand for themselves, the others, in order, are U+0100 and the following (a space is
  * U+0120). A name with any other character stands for itself: <|endoftext|> in some files. */
-#ifndef TRM_DATASETS_TOKENIZER_H
-#define TRM_DATASETS_TOKENIZER_H
+#pragma once
 
 #include "train/dataset.h"
 
@@ -40,5 +39,3 @@ const char *trm_tokenizer_text(const struct trm_tokenizer *tokenizer, int32_t to
 
 /* Returns the character that stands for a byte in the alphabet of GPT-2. */
 int32_t trm_byte_character(unsigned char byte);
-
-#endif

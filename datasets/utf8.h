@@ -1,6 +1,5 @@
 /* Decoding of UTF-8 byte by byte (private to datasets/). */
-#ifndef TRM_DATASETS_UTF8_H
-#define TRM_DATASETS_UTF8_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,5 +24,3 @@ const char *utf8_check(const char *text, size_t bytes);
 /* utf8_length: bytes of a character, 1 to 4. utf8_encode: writes them without a NUL and returns the end. */
 size_t utf8_length(int32_t code);
 char *utf8_encode(char *to, int32_t code);
-
-#endif

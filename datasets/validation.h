@@ -5,8 +5,7 @@
  * of trm_random_permute(run.seed, VALIDATION, 0, W). The training rows that remain share no row, and no target token,
  * with them. Both sets are functions of (run.seed, f, rows of the split after data.limit, data.context, data.stride):
  * never of ranks, threads, layout or memory. */
-#ifndef TRM_DATASETS_VALIDATION_H
-#define TRM_DATASETS_VALIDATION_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -36,5 +35,3 @@ uint64_t validation_windows(const struct validation_cut *cut);
 /* validation: the subset of the windows that become validation rows. Otherwise: the subset of the rows that remain for
  * training; empty if overlapping rows leave none. At least two windows. */
 void validation_subset(const struct validation_cut *cut, bool validation, struct row_subset *subset);
-
-#endif

@@ -1,6 +1,5 @@
 /* Vocabularies of bytes and byte pairs, learned or read (private to datasets/). Names and merges: see tokenizer.h. */
-#ifndef TRM_DATASETS_VOCABULARY_H
-#define TRM_DATASETS_VOCABULARY_H
+#pragma once
 
 #include "train/dataset.h"
 #include "wordset.h"
@@ -22,5 +21,3 @@ void vocabulary_learn(struct vocabulary *vocabulary, const struct wordset *words
 int vocabulary_read(struct vocabulary *vocabulary, const char *names_path, const char *merges_path);
 
 void vocabulary_free(struct vocabulary *vocabulary);
-
-#endif

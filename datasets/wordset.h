@@ -1,6 +1,5 @@
 /* A set of byte strings, numbered in order of insertion (private to datasets/). */
-#ifndef TRM_DATASETS_WORDSET_H
-#define TRM_DATASETS_WORDSET_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,5 +22,3 @@ struct wordset {
 size_t wordset_find(const struct wordset *set, const char *text, size_t length); /* its number, or WORDSET_NONE */
 size_t wordset_add(struct wordset *set, const char *text, size_t length, bool *added); /* its number */
 void wordset_free(struct wordset *set);
-
-#endif

@@ -12,8 +12,7 @@
  *     trm_log_error();
  *   trm_job_close(&job);
  */
-#ifndef TRM_JOB_JOB_H
-#define TRM_JOB_JOB_H
+#pragma once
 
 #include "train/train.h"
 
@@ -38,4 +37,3 @@ int trm_job_train(struct trm_job *job, struct trm_result *result);
 void trm_job_close(struct trm_job *job);
 
 TRM_END_DECLS
-#endif

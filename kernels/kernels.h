@@ -1,6 +1,5 @@
 /* Public face of the devices: the table `device.name` chooses from. */
-#ifndef TRM_KERNELS_KERNELS_H
-#define TRM_KERNELS_KERNELS_H
+#pragma once
 
 #include "core/device.h"
 
@@ -12,5 +11,3 @@ extern const struct trm_device_ops *const trm_device_table[]; /* ends with NULL 
 int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
                     int threads);
 void trm_device_close(struct trm_device *device);
-
-#endif

@@ -1,7 +1,6 @@
 /* A device that hands every call on to another one and keeps count: seconds, arithmetic and bytes of each part of a
  * step. What it counts is the device's own work only: not messages, not waiting, not the host's. */
-#ifndef TRM_CLI_TIMED_DEVICE_H
-#define TRM_CLI_TIMED_DEVICE_H
+#pragma once
 
 #include "core/device.h"
 
@@ -39,5 +38,3 @@ struct timed_profile {
 
 /* Makes `device` a device that calls `inner` and counts in `timed`. Nothing to close. */
 void timed_device_open(struct trm_device *device, struct timed_profile *timed, struct trm_device *inner);
-
-#endif

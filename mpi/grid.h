@@ -1,6 +1,5 @@
 /* Making the process grid (train/grid.h) of a job. */
-#ifndef TRM_MPI_GRID_H
-#define TRM_MPI_GRID_H
+#pragma once
 
 #include "train/grid.h"
 
@@ -14,5 +13,3 @@ void trm_grid_free(struct trm_grid *grid); /* collective */
 
 /* Logs the axes and the order of ranks on rank 0. Collective. */
 void trm_grid_announce(const struct trm_grid *grid);
-
-#endif

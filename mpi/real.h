@@ -1,6 +1,5 @@
 /* The communication contract (core/comm.h) over MPI. */
-#ifndef TRM_MPI_REAL_H
-#define TRM_MPI_REAL_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -23,5 +22,3 @@ int trm_launch_require_single(const char *what);
 
 /* Name and version of the MPI library, one line. */
 const char *trm_comm_library(void);
-
-#endif

@@ -1,6 +1,5 @@
 /* Shared by mpi/real*.c, the communication contract over MPI. Only these files, and parallel HDF5's, include mpi.h. */
-#ifndef TRM_MPI_REAL_PRIVATE_H
-#define TRM_MPI_REAL_PRIVATE_H
+#pragma once
 
 #include <limits.h>
 #include <mpi.h>
@@ -95,5 +94,3 @@ void real_put(struct trm_window *window, const void *from, size_t count, int tar
 void real_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
 int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset);
 void real_flush(struct trm_window *window, int target);
-
-#endif

@@ -1,7 +1,6 @@
 /* The dry run: a communicator and a device with which the set-up code of a run takes no memory; the bytes that it asks
  * for are counted. */
-#ifndef TRM_PLAN_DRY_RUN_H
-#define TRM_PLAN_DRY_RUN_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/device.h"
@@ -30,5 +29,3 @@ struct trm_dry_run_device {
 };
 void trm_dry_run_device_open(struct trm_dry_run_device *device, const struct trm_device *real,
                              struct trm_dry_run_account *account);
-
-#endif

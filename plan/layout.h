@@ -2,8 +2,7 @@
  *
  * No layout is set up for this. Memory is counted by a dry run of the set-up code (dry_run.h); time follows from the
  * machine's figures (machine.h) and the layers' own counts of operations and bytes. */
-#ifndef TRM_PLAN_LAYOUT_H
-#define TRM_PLAN_LAYOUT_H
+#pragma once
 
 #include "train/pipeline_schedule.h"
 #include "train/budget.h"
@@ -88,5 +87,3 @@ int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout 
 /* Estimates the time of a step. The models must have been bound by trm_layout_memory. */
 void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *layout,
                      const struct trm_layout_models *models, struct trm_layout_time *time);
-
-#endif

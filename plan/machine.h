@@ -1,7 +1,6 @@
 /* The machine model: the figures that the time of a step depends on, measured here or read from a file that
  * `trireme plan --calibrate` wrote on another machine. */
-#ifndef TRM_PLAN_MACHINE_H
-#define TRM_PLAN_MACHINE_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -69,5 +68,3 @@ int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_b
  * memory. With one rank it does nothing. */
 void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm, struct trm_device *device,
                                   enum trm_share domain);
-
-#endif

@@ -1,7 +1,6 @@
 /* The planner: all layouts that a job can have, what each takes, and which is best. It runs in one process, without the
  * job's ranks and nodes. The data set is opened for the shape of its samples and the memory that it takes. */
-#ifndef TRM_PLAN_PLANNER_H
-#define TRM_PLAN_PLANNER_H
+#pragma once
 
 #include "train/device_batch.h"
 #include "plan/layout.h"
@@ -53,5 +52,3 @@ void trm_planner_close(struct trm_planner *planner);
 int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);
 /* "data 2 x tensor 2, zero 1"; valid until the next call in this thread. */
 const char *trm_layout_text(const struct trm_layout *layout);
-
-#endif

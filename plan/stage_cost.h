@@ -1,6 +1,5 @@
 /* The cost of a stage's part of a step: computation, tensor and data axes, update (private to plan). */
-#ifndef TRM_PLAN_STAGE_COST_H
-#define TRM_PLAN_STAGE_COST_H
+#pragma once
 
 #include "plan/layout.h"
 
@@ -30,5 +29,3 @@ struct stage_cost {
 void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *cost);
 /* Seconds of a message between stages, its copies into and out of the buffers included. */
 double stage_message_seconds(const struct cost_context *c, double bytes, bool on_node);
-
-#endif

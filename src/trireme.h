@@ -1,8 +1,7 @@
 /* The library: a program includes this header alone (or those of it that it needs), in C or C++.
  * job/job.h is where a program begins; train/strategy.h and nn/layer.h are the contracts of a training method and of a
  * layer of its own. Names begin with trm_ or TRM_. TRM_VERSION: core/api.h. */
-#ifndef TRIREME_H
-#define TRIREME_H
+#pragma once
 
 #include "core/api.h"
 #include "core/axis.h"
@@ -30,5 +29,3 @@
 #include "train/staleness.h"
 #include "train/strategy.h"
 #include "train/train.h"
-
-#endif

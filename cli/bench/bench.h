@@ -1,7 +1,6 @@
 /* The benches of `trireme bench`, and what they share (private to cli). They measure through the contracts that training
  * uses. */
-#ifndef TRM_CLI_BENCH_H
-#define TRM_CLI_BENCH_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -49,5 +48,3 @@ int bench_product_open(struct bench_product *product, struct trm_device *device,
 void bench_product_close(struct bench_product *product, struct trm_device *device);
 double bench_product_time(const struct bench_product *product, struct trm_job *job); /* seconds of one, run once */
 double bench_product_flop(const struct bench_product *product);
-
-#endif

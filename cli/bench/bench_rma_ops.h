@@ -1,6 +1,5 @@
 /* The one-sided operations that `trireme bench rma` measures (private to cli). */
-#ifndef TRM_CLI_BENCH_ACCESS_H
-#define TRM_CLI_BENCH_ACCESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,5 +36,3 @@ void rma_memory_close(struct rma_memory *memory);
 
 /* Collective over the pair. Verifies each operation: the origin runs it, the target waits in the communicator. */
 int rma_memory_verify(struct rma_memory *memory);
-
-#endif

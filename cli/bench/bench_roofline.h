@@ -1,6 +1,5 @@
 /* Upper bounds of the machine's speed, measured beside the steps of bench step (private to cli). */
-#ifndef TRM_CLI_BENCH_LIMITS_H
-#define TRM_CLI_BENCH_LIMITS_H
+#pragma once
 
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_run.h"
@@ -34,5 +33,3 @@ struct roofline_rates {
   double optimizer_s;    /* the optimizer's bytes at the rate of memory, or of the caches for few weights */
 };
 struct roofline_rates roofline_reduce(struct roofline *roofline);
-
-#endif

@@ -1,6 +1,5 @@
 /* Training steps of bench step, on random samples (private to cli). */
-#ifndef TRM_CLI_BENCH_WORK_H
-#define TRM_CLI_BENCH_WORK_H
+#pragma once
 
 #include "cli/job.h"
 #include "kernels/timed_device.h"
@@ -37,5 +36,3 @@ int bench_run_step(struct bench_run *run, double *computed);
 
 /* Items of a sample that are counted per second: of tokens its positions, otherwise 1. */
 size_t bench_run_items(const struct bench_run *run);
-
-#endif

@@ -10,8 +10,7 @@
  *
  * i runs over vectors of `lanes` positions. A vector is a part of a row, or, where rows are short, half of it is one
  * row and half the next. at() is given per vector, or per half. */
-#ifndef TRM_KERNELS_CPU_CONV_H
-#define TRM_KERNELS_CPU_CONV_H
+#pragma once
 
 #include "kernels/cpu/cpu.h"
 
@@ -55,5 +54,3 @@ struct conv_kernels {
 extern const struct conv_kernels conv_avx512, conv_avx2, conv_plain;
 /* Best first, ends with NULL; the last one always works. */
 extern const struct conv_kernels *const conv_kernels_table[];
-
-#endif

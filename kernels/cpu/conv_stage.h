@@ -1,6 +1,5 @@
 /* Images in the order that the micro-kernels want (conv.h). Private to kernels/cpu. */
-#ifndef TRM_KERNELS_CPU_CONV_STAGE_H
-#define TRM_KERNELS_CPU_CONV_STAGE_H
+#pragma once
 
 #include "kernels/cpu/conv.h"
 
@@ -35,5 +34,3 @@ void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin,
 
 /* rows (rows, columns) into vectors (vectors, lanes), 0 where there is no position */
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to);
-
-#endif

@@ -8,8 +8,7 @@
  * Where the interval is cut depends on the number of threads, so no result may depend on the cut: an element-wise body
  * is free of it by itself, a sum is made of fixed blocks (see each).
  */
-#ifndef TRM_KERNELS_CPU_CPU_H
-#define TRM_KERNELS_CPU_CPU_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -200,5 +199,3 @@ void cpu_update(struct trm_device *device, const struct trm_update *opt, float *
                 float *second, size_t n);
 void cpu_lamb_direction(struct trm_device *device, const struct trm_update *opt, const float *w, float *g, float *first,
                         float *second, size_t n);
-
-#endif

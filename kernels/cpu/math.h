@@ -4,8 +4,7 @@
  * low-order coefficients rounded to float first); tests/unit/test_kernels.c measures the functions against the C
  * library in double over dense sweeps, and its limits are the errors stated here. NaN goes in and comes out. The
  * comparisons are written so that a NaN takes the branch that keeps it. */
-#ifndef TRM_KERNELS_CPU_MATH_H
-#define TRM_KERNELS_CPU_MATH_H
+#pragma once
 
 #include <stdint.h>
 #include <string.h>
@@ -105,5 +104,3 @@ CPU_INLINE float math_normal(float x, float *density)
   *density = 0.398942280f * e;
   return x > 0.0f ? 1.0f - tail : tail;
 }
-
-#endif

@@ -5,8 +5,7 @@
  *   ASSIGN_SPLIT    every worker computes its shard of every batch: a batch is a clock of bounded staleness
  *
  * No batch is assigned once a rank wants the run to stop. */
-#ifndef TRM_MPI_ASYNC_BATCH_ASSIGNMENT_H
-#define TRM_MPI_ASYNC_BATCH_ASSIGNMENT_H
+#pragma once
 
 #include "mpi/async/shared_counters.h"
 
@@ -40,5 +39,3 @@ void batch_assignment_quiesce(struct batch_assignment *batches, struct trm_comm 
                               uint64_t *updates);
 /* Collective over comm. The run continues at batch `updates`. restored: batches->next is that of a checkpoint. */
 void batch_assignment_restart(struct batch_assignment *batches, struct trm_comm *comm, uint64_t updates, bool restored);
-
-#endif

@@ -16,8 +16,7 @@
  * do nothing else.
  *
  * The state is in host memory, and so are the arrays of the callers. */
-#ifndef TRM_MPI_ASYNC_PARAM_SERVER_H
-#define TRM_MPI_ASYNC_PARAM_SERVER_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -95,5 +94,3 @@ void param_server_set_clocks(struct param_server *server, int64_t clock);
  * `first_array` on. */
 void *param_server_local_states(struct param_server *server, size_t *bytes);
 void *param_server_local_arrays(struct param_server *server, int first_array, size_t *bytes);
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the files of the parameter server: param_server_chunk.c (chunks and calls inside a node),
  * param_server_remote.c (calls between nodes), param_server.c (above both). */
-#ifndef TRM_MPI_ASYNC_PARAM_SERVER_PRIVATE_H
-#define TRM_MPI_ASYNC_PARAM_SERVER_PRIVATE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -52,5 +51,3 @@ void remote_post(struct param_server *server, int owner, size_t chunk, const str
 /* Waits for the replies to all posted calls. */
 void remote_await(struct param_server *server, const struct server_request *request, int64_t *staleness);
 bool remote_poll(struct param_server *server); /* param_server_poll */
-
-#endif

@@ -1,8 +1,7 @@
 /* Shared by the methods whose workers have weights (s->w) and optimizer states of their own, which live on over quiesce
  * points. Except with elastic averaging (easgd.c) the workers are peers: there are no server weights, the parameter
  * server holds a replica per rank, and the result of the run is the mean of the workers' weights. */
-#ifndef TRM_MPI_ASYNC_PEERS_H
-#define TRM_MPI_ASYNC_PEERS_H
+#pragma once
 
 #include "mpi/async/worker.h"
 
@@ -40,5 +39,3 @@ int peers_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATE
 /* Without the mean. If a checkpoint has not restored each rank's local state, all workers begin with the same weights
  * and states, and the replicas are 0. */
 int peers_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the centralized methods: server weights. Array 0 of the one replica is the weights, the arrays after it are
  * the optimizer's states; statistics (nn/model.h) are at the end of each. */
-#ifndef TRM_MPI_ASYNC_SERVER_WEIGHTS_H
-#define TRM_MPI_ASYNC_SERVER_WEIGHTS_H
+#pragma once
 
 #include "mpi/async/worker.h"
 
@@ -34,5 +33,3 @@ void server_weights_add_scaled(const struct trm_strategy *strategy, double facto
                                float *to, const float *g);
 /* The number of trained elements among [low, low + n); statistics come after them. */
 size_t server_weights_trained(const struct trm_strategy *strategy, size_t low, size_t n);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Where all ranks share memory they are atomics in it. Otherwise they are in a window of one rank, the owner, and each
  * call is a round trip to it: that rank must keep MPI progressing (param_server.h). */
-#ifndef TRM_MPI_ASYNC_SHARED_COUNTERS_H
-#define TRM_MPI_ASYNC_SHARED_COUNTERS_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -23,5 +22,3 @@ void shared_counters_free(struct shared_counters *counters); /* collective */
 /* Atomic; returns the value before. */
 int64_t shared_counters_add(struct shared_counters *counters, size_t index, int64_t value);
 int64_t shared_counters_read(struct shared_counters *counters, size_t index);
-
-#endif

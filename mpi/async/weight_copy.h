@@ -10,8 +10,7 @@
  * others have changed as well moves by 1 / (ranks of the node) of this rank's change. So the steps of several ranks on
  * a frequent feature do not add up to too large a step, and a rare feature learns as fast as on one rank, which it
  * would not if whole models were averaged (Zinkevich et al. 2010). Measured in tests/bench/README.md. */
-#ifndef TRM_MPI_ASYNC_WEIGHT_COPY_H
-#define TRM_MPI_ASYNC_WEIGHT_COPY_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -31,5 +30,3 @@ void weight_copy_free(struct weight_copy *state); /* collective; does nothing to
 void weight_copy_pull(struct weight_copy *state, float *copy);
 /* Merges copy (elements) with the shared array. If no other rank merges, the array becomes the copy, bit for bit. */
 void weight_copy_merge(struct weight_copy *state, float *copy);
-
-#endif

@@ -2,8 +2,7 @@
  *
  * A worker is a rank that computes, or a group of ranks that share a batch. A method is a file with a handler that its
  * parameter server runs (struct worker_plan), and the strategy's step, which a worker runs after a batch. */
-#ifndef TRM_MPI_ASYNC_WORKER_H
-#define TRM_MPI_ASYNC_WORKER_H
+#pragma once
 
 #include "mpi/async/batch_assignment.h"
 #include "mpi/async/param_server.h"
@@ -62,5 +61,3 @@ void worker_apply(struct trm_strategy *strategy, const struct trm_update *update
  * logged. */
 void worker_exchange(struct trm_strategy *strategy, int kind, const double value[SERVER_VALUES], const float *in,
                      float *out, bool counts);
-
-#endif

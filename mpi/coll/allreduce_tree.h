@@ -1,6 +1,5 @@
 /* All-reduce with one fixed order of addition: for lanes, where the bits must not depend on the layout. */
-#ifndef TRM_MPI_COLL_ALLREDUCE_TREE_H
-#define TRM_MPI_COLL_ALLREDUCE_TREE_H
+#pragma once
 
 #include "core/comm.h"
 
@@ -9,5 +8,3 @@
  * ranks, p the largest power of two: rank p + i is first added to rank i, for i < r, then the tree of the first p.
  * Cost: log2(p) exchanges of the whole array, and two more with r > 0: meant for few ranks (nodes). */
 void trm_allreduce_tree(struct trm_comm *comm, void *data, size_t count, enum trm_type type);
-
-#endif

@@ -1,7 +1,6 @@
 /* The loss sums of a batch: the last stage computes them, and sends them to all others before any of these has finished
  * the batch (private to mpi/pipeline). */
-#ifndef TRM_MPI_PIPELINE_BATCH_LOSSES_H
-#define TRM_MPI_PIPELINE_BATCH_LOSSES_H
+#pragma once
 
 #include "core/comm.h"
 #include "nn/model.h"
@@ -22,5 +21,3 @@ void batch_losses_send(struct batch_losses *losses, int batch);
 /* On all other stages, in the order of the batches. Adds the time waited to *wait_s. */
 void batch_losses_receive(struct batch_losses *losses, int batch, double *wait_s);
 void batch_losses_free(struct batch_losses *losses); /* waits for sends */
-
-#endif

@@ -1,7 +1,6 @@
 /* A channel carries activations or gradients from one chunk of the model to the next, one message per micro-batch, in
  * order (private to mpi/pipeline). A few host buffers let receives be posted ahead and sends complete later. */
-#ifndef TRM_MPI_PIPELINE_CHANNEL_H
-#define TRM_MPI_PIPELINE_CHANNEL_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/device.h"
@@ -30,5 +29,3 @@ void channel_send(struct channel *channel, struct trm_device *device, const floa
 /* Waits for message `number` and copies it into a device array (rows, width). Posts a later receive. */
 int channel_receive(struct channel *channel, struct trm_device *device, float *to, int number);
 void channel_free(struct channel *channel); /* waits for sends */
-
-#endif

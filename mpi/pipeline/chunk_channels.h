@@ -1,6 +1,5 @@
 /* The channels of one chunk of a stage, to and from its neighbors in the chain (private to mpi/pipeline). */
-#ifndef TRM_MPI_PIPELINE_CHUNK_CHANNELS_H
-#define TRM_MPI_PIPELINE_CHUNK_CHANNELS_H
+#pragma once
 
 #include "mpi/pipeline/channel.h"
 
@@ -17,5 +16,3 @@ void chunk_channels_begin(struct chunk_channels *channels, const size_t *rows, i
 /* Posts no receives beyond `messages`; those posted already must be among them. */
 void chunk_channels_truncate(struct chunk_channels *channels, int messages);
 void chunk_channels_free(struct chunk_channels *channels);
-
-#endif

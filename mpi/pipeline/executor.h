@@ -1,7 +1,6 @@
 /* One stage's executor of a pipeline schedule (private to mpi/pipeline). executor.c runs single actions, pipeline.c
  * whole batches and evaluations. */
-#ifndef TRM_MPI_PIPELINE_EXECUTOR_H
-#define TRM_MPI_PIPELINE_EXECUTOR_H
+#pragma once
 
 #include "mpi/pipeline/batch_losses.h"
 #include "mpi/pipeline/chunk_channels.h"
@@ -39,5 +38,3 @@ int executor_run(struct executor *e, const struct trm_action *action, struct trm
 /* Runs a forward pass; on the last stage adds to *sums. */
 int executor_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing,
                      struct trm_loss_sums *sums);
-
-#endif

@@ -1,9 +1,6 @@
 /* Pipelines whose stages send one another messages. */
-#ifndef TRM_MPI_PIPELINE_PIPELINE_H
-#define TRM_MPI_PIPELINE_PIPELINE_H
+#pragma once
 
 #include "train/pipeline.h"
 
 extern const struct trm_pipeline_ops trm_pipeline_messages;
-
-#endif

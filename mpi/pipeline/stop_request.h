@@ -1,7 +1,6 @@
 /* Stop requests within a run of many batches (private to mpi/pipeline). The last stage needs them, since it sends the
  * sums of each batch. Every other stage sends it one flag per run: 1 when it is asked to stop, or 0 at the end. */
-#ifndef TRM_MPI_PIPELINE_STOP_REQUEST_H
-#define TRM_MPI_PIPELINE_STOP_REQUEST_H
+#pragma once
 
 #include "core/comm.h"
 #include "train/pipeline.h"
@@ -20,5 +19,3 @@ void stop_request_begin(struct stop_request *stop, const struct trm_pipeline_run
 double stop_request_poll(struct stop_request *stop);
 void stop_request_end(struct stop_request *stop);
 void stop_request_free(struct stop_request *stop);
-
-#endif

@@ -1,7 +1,6 @@
 /* Tied weights with copies on several stages: their gradients are added, so that all copies get the same update
  * (private to mpi/pipeline). */
-#ifndef TRM_MPI_PIPELINE_TIED_H
-#define TRM_MPI_PIPELINE_TIED_H
+#pragma once
 
 #include "core/comm.h"
 #include "nn/model.h"
@@ -40,5 +39,3 @@ void tied_accumulate(struct tied *tied, struct trm_device *device, size_t low, s
 /* Copies the sums of the flat interval [low, high) to their places in g (high - low). */
 void tied_write(const struct tied *tied, struct trm_device *device, size_t low, size_t high, float *g);
 void tied_free(struct tied *tied, struct trm_device *device);
-
-#endif

@@ -5,8 +5,7 @@
  *              has been made for all earlier batches, here one copy
  *   pipedream  the newest version at a micro-batch's forward pass: a copy per micro-batch in flight (weight stashing,
  *              Narayanan et al. 2019). Without stash: the newest */
-#ifndef TRM_MPI_PIPELINE_VERSIONS_H
-#define TRM_MPI_PIPELINE_VERSIONS_H
+#pragma once
 
 #include "train/pipeline.h"
 
@@ -31,5 +30,3 @@ void versions_end(struct versions *versions);  /* binds the layers to the newest
 /* 2bw: sets the version before the newest; before (model->parameters), host. */
 int versions_restore(struct versions *versions, const float *before);
 void versions_free(struct versions *versions);
-
-#endif

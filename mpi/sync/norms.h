@@ -1,6 +1,5 @@
 /* Norms of a whole model where ranks of the tensor and pipeline axes hold parts of it. */
-#ifndef TRM_MPI_SYNC_NORMS_H
-#define TRM_MPI_SYNC_NORMS_H
+#pragma once
 
 #include "mpi/sync/sync.h"
 
@@ -14,5 +13,3 @@ void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared)
 /* trm_optimizer_trust_ratios for tensors of which other ranks have shards. Collective over ratio_comm, unless NULL. */
 void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update, size_t unit, double (*norm)[2],
                  float *ratio);
-
-#endif

@@ -1,6 +1,5 @@
 /* Synchronous data parallelism: every update uses the gradients of all ranks. */
-#ifndef TRM_MPI_SYNC_SYNC_H
-#define TRM_MPI_SYNC_SYNC_H
+#pragma once
 
 #include "core/trace.h"
 #include "train/strategy.h"
@@ -29,5 +28,3 @@ int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct 
 
 /* The parameters of the next update. norm_squared: of the whole gradient; not used without clipping. */
 struct trm_update sync_make_update(const struct trm_strategy *strategy, double rate, double norm_squared);
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the files of the synchronous method over shared memory: sync.c makes the steps, sync_arrays.c the arrays,
  * buckets and communicators. */
-#ifndef TRM_MPI_SYNC_SYNC_PRIVATE_H
-#define TRM_MPI_SYNC_SYNC_PRIVATE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -81,5 +80,3 @@ const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
  * batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */
-
-#endif

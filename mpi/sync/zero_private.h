@@ -1,8 +1,7 @@
 /* Shared by the files of sharded data parallelism: zero.c has the parameter provider and the step, zero_arrays.c cuts
  * the units and takes the memory, zero_exchange.c gathers weights and reduces gradients, zero_state.c is for
  * checkpoints. */
-#ifndef TRM_MPI_SYNC_ZERO_PRIVATE_H
-#define TRM_MPI_SYNC_ZERO_PRIVATE_H
+#pragma once
 
 #include <stdatomic.h>
 
@@ -133,5 +132,3 @@ int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, fl
 int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, const float *from);
 int zero_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
 int zero_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
-
-#endif

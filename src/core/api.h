@@ -1,6 +1,5 @@
 /* Version of the library, and C linkage for programs in C++. Every public header includes this one. */
-#ifndef TRM_CORE_API_H
-#define TRM_CORE_API_H
+#pragma once
 
 #define TRM_VERSION "0.1.0"
 #define TRM_VERSION_NUMBER 100 /* major * 10000 + minor * 100 + patch: #if TRM_VERSION_NUMBER >= 100 */
@@ -11,6 +10,4 @@
 #else
 #define TRM_BEGIN_DECLS
 #define TRM_END_DECLS
-#endif
-
 #endif

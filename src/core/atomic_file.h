@@ -1,6 +1,5 @@
 /* A file that replaces an older one in one step: an interrupted write leaves the older one whole. */
-#ifndef TRM_CORE_ATOMIC_FILE_H
-#define TRM_CORE_ATOMIC_FILE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,5 +15,3 @@ int atomic_file_open(struct atomic_file *file, const char *path);
 /* Flushes the stream to the disk and renames the file to its path if `complete` (everything was written); removes it
  * otherwise, and after an error. */
 int atomic_file_close(struct atomic_file *file, bool complete);
-
-#endif

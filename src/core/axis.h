@@ -4,8 +4,7 @@
  * shards may be uneven. All arrays are device memory; what is not the host's goes through host buffers. All calls but
  * trm_axis_open and trm_axis_slice are collective over the axis and complete on return. Arrays of one call may not
  * overlap. */
-#ifndef TRM_CORE_AXIS_H
-#define TRM_CORE_AXIS_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/device.h"
@@ -41,4 +40,3 @@ void trm_axis_reduce_scatter(struct trm_axis *axis, const float *full, float *sh
 const float *trm_axis_allgather_host(struct trm_axis *axis, const float *x, size_t n);
 
 TRM_END_DECLS
-#endif

@@ -1,6 +1,5 @@
 /* An array that is sharded in its middle dimension: which elements of it each rank has. */
-#ifndef TRM_CORE_AXIS_SHARDING_H
-#define TRM_CORE_AXIS_SHARDING_H
+#pragma once
 
 #include <stddef.h>
 
@@ -19,5 +18,3 @@ size_t axis_contiguous_run(const struct axis_sharding *s, size_t rank, size_t at
 /* Copies elements [at, at + n) of a rank's shard from the full array, and to it. shard: element 0 is number `at`. */
 void axis_extract(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *full, float *shard);
 void axis_insert(const struct axis_sharding *s, size_t rank, size_t at, size_t n, const float *shard, float *full);
-
-#endif

@@ -1,6 +1,5 @@
 /* The values of options of kind `choice`, each enum in the order of its words in the table (options_table.c). */
-#ifndef TRM_CORE_CHOICES_H
-#define TRM_CORE_CHOICES_H
+#pragma once
 
 enum trm_loss_kind {
   TRM_LOSS_AUTO, /* by the kind of target */
@@ -38,5 +37,3 @@ enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS };
 
 enum trm_matmul { TRM_MATMUL_F32, TRM_MATMUL_BF16 };
 enum trm_compute { TRM_COMPUTE_REAL, TRM_COMPUTE_SLEEP };
-
-#endif

@@ -2,8 +2,7 @@
  * (they instrument the choosing function, which runs before they are ready), nor where the whole build is for one
  * processor. A cloned function's name is unique in the library: clang makes the choosing function global even if it is
  * static. */
-#ifndef TRM_CORE_CLONES_H
-#define TRM_CORE_CLONES_H
+#pragma once
 
 #if defined(__has_attribute) && defined(__x86_64__) && defined(__gnu_linux__) && !defined(__AVX512F__)
 #if __has_attribute(target_clones) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -12,6 +11,4 @@
 #endif
 #ifndef CPU_CLONES
 #define CPU_CLONES
-#endif
-
 #endif

@@ -5,8 +5,7 @@
  * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
  * job; so the slots below that return void either succeed or do not return.
  */
-#ifndef TRM_CORE_COMM_H
-#define TRM_CORE_COMM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -131,4 +130,3 @@ void trm_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *hig
 int trm_agree(struct trm_comm *comm, int status);
 
 TRM_END_DECLS
-#endif

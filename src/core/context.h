@@ -3,8 +3,7 @@
  * Each thread works for one rank and has a context, which leads to that rank's state. A program does nothing for this:
  * by default a process is one rank. A scheduler that runs several ranks as fibers of one thread gives each fiber a
  * context and each rank a state, and calls trm_context_set whenever it switches fibers. */
-#ifndef TRM_CORE_CONTEXT_H
-#define TRM_CORE_CONTEXT_H
+#pragma once
 
 #include <pthread.h>
 
@@ -48,5 +47,3 @@ int trm_context_start_thread(pthread_t *thread, void *(*run)(void *argument), vo
 
 /* A buffer of 256 bytes for a text that is returned: valid until the thread has asked for eight more. */
 char *trm_context_text(void);
-
-#endif

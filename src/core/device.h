@@ -8,8 +8,7 @@
  * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs; of sequences T positions a
  * sample, R = B T rows in all, D values a position, H heads of E = D / H values, V tokens of the vocabulary.
  */
-#ifndef TRM_CORE_DEVICE_H
-#define TRM_CORE_DEVICE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -305,4 +304,3 @@ struct trm_device {
 };
 
 TRM_END_DECLS
-#endif

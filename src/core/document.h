@@ -1,6 +1,5 @@
 /* Structured text: YAML (and JSON, its subset) read into a tree with libyaml; JSON written piece by piece. */
-#ifndef TRM_CORE_DOCUMENT_H
-#define TRM_CORE_DOCUMENT_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -52,5 +51,3 @@ bool trm_text_is_utf8(const char *text);
 /* Decimal text that reads back as the same double: the fewest digits, whole numbers below 1e15 without an exponent.
  * Finite numbers only. Returns text. */
 const char *trm_number_text(double value, char text[32]);
-
-#endif

@@ -1,7 +1,6 @@
 /* The log, on stderr: informative lines from rank 0, warnings and errors from any rank. Results, such as those of
  * `options` or `bench --json`, go to stdout. */
-#ifndef TRM_CORE_LOG_H
-#define TRM_CORE_LOG_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -31,4 +30,3 @@ void trm_progress_end(void);
 bool trm_progress_is_terminal(void);
 
 TRM_END_DECLS
-#endif

@@ -1,7 +1,6 @@
 /* Arrays in a file on a disk, for values that are used once a step: the kernel writes their pages out when memory is
  * short and reads them back when they are touched. */
-#ifndef TRM_CORE_MAPPED_H
-#define TRM_CORE_MAPPED_H
+#pragma once
 
 #include <stddef.h>
 
@@ -18,5 +17,3 @@ struct trm_mapped {
 int trm_mapped_create(struct trm_comm *comm, const char *folder, size_t bytes, const char *what,
                       struct trm_mapped *mapped);
 void trm_mapped_free(struct trm_mapped *mapped); /* data may be NULL */
-
-#endif

@@ -1,7 +1,6 @@
 /* Host memory: aligned, checked. Device memory comes from the device (core/device.h), memory shared by the ranks of a
  * node from the communicator (core/comm.h). */
-#ifndef TRM_CORE_MEMORY_H
-#define TRM_CORE_MEMORY_H
+#pragma once
 
 #include <stddef.h>
 
@@ -52,4 +51,3 @@ size_t trm_memory_peak(void);
 void trm_advise_huge(void *memory, size_t bytes);
 
 TRM_END_DECLS
-#endif

@@ -1,8 +1,7 @@
 /* The options of a run, described by one table (options_table.c): a row for each option with type, default, range and
  * help. A configuration file (YAML, sections of keys) and the command line (--section.key=value) both set a struct
  * trm_options; the last setting wins. The help (trireme options) says what each option does. */
-#ifndef TRM_CORE_OPTIONS_H
-#define TRM_CORE_OPTIONS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -132,4 +131,3 @@ const char *trm_nearest_option(const char *name);
 const char *trm_nearest_word(const char *word, const char *const *known);
 
 TRM_END_DECLS
-#endif

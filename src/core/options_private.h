@@ -1,6 +1,5 @@
 /* Functions of options.c for options_show.c. */
-#ifndef TRM_CORE_OPTIONS_PRIVATE_H
-#define TRM_CORE_OPTIONS_PRIVATE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -14,5 +13,3 @@ int trm_section_check(const char *section);
 
 /* "a|b|c" of a choice. Owned by the caller. */
 char *trm_option_choices_text(const struct trm_option *row);
-
-#endif

@@ -1,8 +1,7 @@
 /* Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as
  * 1, 2, 3, SC 2011). A number is a pure function of (seed, purpose, stream, index), so that weights, shuffles and masks
  * depend on global indices alone, never on ranks or threads. */
-#ifndef TRM_CORE_RANDOM_H
-#define TRM_CORE_RANDOM_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -73,4 +72,3 @@ void trm_random_permute_many(uint64_t seed, enum trm_purpose purpose, uint32_t s
                              size_t count, uint64_t *element);
 
 TRM_END_DECLS
-#endif

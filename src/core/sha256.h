@@ -1,7 +1,6 @@
 /* SHA-256 (FIPS 180-4), for weights_sha256 and the data sets' checksums. Written here because every build must be able
  * to compare two runs, and neither MPI, HDF5 nor a CBLAS brings it. */
-#ifndef TRM_CORE_SHA256_H
-#define TRM_CORE_SHA256_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -15,5 +14,3 @@ struct trm_sha256 {
 void trm_sha256_begin(struct trm_sha256 *hash);
 void trm_sha256_add(struct trm_sha256 *hash, const void *data, size_t bytes);
 void trm_sha256_end(struct trm_sha256 *hash, char hex[65]); /* 64 lower-case digits and a NUL */
-
-#endif

@@ -2,8 +2,7 @@
  *
  * Every function that can fail returns an int status. The first function that sees the reason records it with
  * trm_error; the callers return the status with TRM_CHECK. The program prints the message once. */
-#ifndef TRM_CORE_STATUS_H
-#define TRM_CORE_STATUS_H
+#pragma once
 
 #include "core/api.h"
 
@@ -40,4 +39,3 @@ void trm_abort(int status) __attribute__((noreturn)); /* prints nothing: the cal
   } while (0)
 
 TRM_END_DECLS
-#endif

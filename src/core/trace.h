@@ -7,8 +7,7 @@
  *   ...
  *   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, (struct trm_trace_ids){.micro = 3, .chunk = 0, .layer = -1});
  */
-#ifndef TRM_CORE_TRACE_H
-#define TRM_CORE_TRACE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -46,5 +45,3 @@ int trm_trace_write(const char *path);
 
 /* Not collective. */
 void trm_trace_stop(void);
-
-#endif

@@ -1,7 +1,6 @@
 /* The exchange: files of other programs that hold a model. One function a format and direction; none is collective.
  * Weights are full flat arrays on the host, in the model's order (nn/model.h). */
-#ifndef TRM_EXCHANGE_H
-#define TRM_EXCHANGE_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -22,5 +21,3 @@ int trm_weights_check_format(const char *path);
  * Errors name the file and the tensor: TRM_USAGE where it does not fit the model, TRM_FAILED where it is damaged. The
  * padding of host_w (model->parameters) is set to 0. */
 int trm_safetensors_read(const char *path, const struct trm_model *model, float *host_w);
-
-#endif

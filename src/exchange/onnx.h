@@ -1,6 +1,5 @@
 /* Models as ONNX files (private to src/exchange). */
-#ifndef TRM_EXCHANGE_ONNX_H
-#define TRM_EXCHANGE_ONNX_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -28,6 +27,4 @@ Onnx__GraphProto *onnx_graph_message(struct onnx_graph *graph);
 /* Returns zeroed memory that is valid as long as the graph. */
 void *onnx_graph_alloc(struct onnx_graph *graph, size_t bytes);
 char *onnx_graph_format(struct onnx_graph *graph, const char *format, ...) __attribute__((format(printf, 2, 3)));
-#endif
-
 #endif

@@ -5,8 +5,7 @@
  *              "__metadata__": {"KEY": "TEXT", ...}}
  *   the rest   the tensors, row-major, little-endian; the offsets count from here. Each byte belongs to exactly one
  *              tensor. */
-#ifndef TRM_EXCHANGE_SAFETENSORS_H
-#define TRM_EXCHANGE_SAFETENSORS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -45,5 +44,3 @@ int safetensors_read_values(struct safetensors *file, const struct safetensors_t
 const char *safetensors_shape_text(const struct safetensors_tensor *tensor); /* "(2, 3)"; trm_context_text */
 
 int safetensors_write(const char *path, const struct trm_model *model, const float *host_w);
-
-#endif

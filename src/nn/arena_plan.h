@@ -3,8 +3,7 @@
  * Every array of a step has a lifetime; arrays whose lifetimes do not overlap share memory. Values that backward reads
  * are kept or recomputed (recompute.h); layers work in place where they may. The gradient of a value with several
  * readers is the sum of their contributions. */
-#ifndef TRM_NN_ARENA_PLAN_H
-#define TRM_NN_ARENA_PLAN_H
+#pragma once
 
 #include "nn/layer.h"
 
@@ -44,5 +43,3 @@ struct trm_arena_request {
 struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first, int last,
                                              const struct trm_arena_request *request);
 void trm_arena_plan_free(struct trm_arena_plan *plan);
-
-#endif

@@ -1,6 +1,5 @@
 /* Cuts of a model for a pipeline. */
-#ifndef TRM_NN_BALANCE_H
-#define TRM_NN_BALANCE_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -17,5 +16,3 @@ int trm_balance_stage(const struct trm_model *model, const char *cuts, int stage
 /* Modelled seconds of a row, forward and backward, of the whole model's layers [first, last): floating-point operations
  * at a rate, and bytes at a rate. Good for comparing pieces of a model, not for more. */
 double trm_balance_seconds(const struct trm_model *model, int first, int last);
-
-#endif

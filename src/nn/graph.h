@@ -5,8 +5,7 @@
  * attributes are those of the ONNX standard, operator set 17 (onnx.ai/onnx/operators). Into what file they go is the
  * graph's own matter. Nothing fails here: what can fail is told when the graph is written. The graph is in the order of
  * the calls, and C leaves the order of arguments open: at most one argument of a call may add to the graph. */
-#ifndef TRM_NN_GRAPH_H
-#define TRM_NN_GRAPH_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -56,4 +55,3 @@ void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window
 int trm_graph_vectors(struct trm_graph *graph, const struct trm_layer *layer, int x);
 
 TRM_END_DECLS
-#endif

@@ -1,6 +1,5 @@
 /* Model input: a batch of rows on the device, and the description of such rows. */
-#ifndef TRM_NN_INPUT_H
-#define TRM_NN_INPUT_H
+#pragma once
 
 #include "core/device.h"
 
@@ -40,4 +39,3 @@ struct trm_input {
 };
 
 TRM_END_DECLS
-#endif

@@ -10,8 +10,7 @@
  * D features of a position, R = B T vectors of a sequence or B whole samples, C channels, H and W pixels, V classes or
  * vocabulary. Counts are in elements unless the name says bytes. One thread calls all functions of a layer.
  */
-#ifndef TRM_NN_LAYER_H
-#define TRM_NN_LAYER_H
+#pragma once
 
 #include "core/device.h"
 #include "nn/input.h"
@@ -314,5 +313,3 @@ int trm_argument_reject_unknown(const struct trm_layer *layer, const struct trm_
                                 const char *const *keys);
 
 TRM_END_DECLS
-
-#endif

@@ -1,6 +1,5 @@
 /* Losses: the last step of a model. Each is one device kernel that gives loss, correctness and gradient together. */
-#ifndef TRM_NN_LOSS_H
-#define TRM_NN_LOSS_H
+#pragma once
 
 #include "core/axis.h"
 #include "core/device.h"
@@ -34,4 +33,3 @@ const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *s
                                      const struct trm_input_spec *spec);
 
 TRM_END_DECLS
-#endif

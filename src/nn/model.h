@@ -16,8 +16,7 @@
  * interval of the gradient holds the increments: summed over passes and ranks as gradients are, and then added by the
  * strategy (trm_optimizer_apply).
  */
-#ifndef TRM_NN_MODEL_H
-#define TRM_NN_MODEL_H
+#pragma once
 
 #include "nn/partition.h"
 #include "nn/layer.h"
@@ -182,4 +181,3 @@ bool trm_model_recomputes(const struct trm_model *model, int layer);
 struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slots);
 
 TRM_END_DECLS
-#endif

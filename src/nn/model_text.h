@@ -1,6 +1,5 @@
 /* From a model's text to its layers (private to src/nn). */
-#ifndef TRM_NN_MODEL_TEXT_H
-#define TRM_NN_MODEL_TEXT_H
+#pragma once
 
 #include "nn/layer.h"
 
@@ -8,5 +7,3 @@
  * with trm_free; on error neither is set. */
 int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,
                     char **canonical);
-
-#endif

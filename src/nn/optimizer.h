@@ -27,8 +27,7 @@
  * initial weights. d = min(ema, (1 + t) / (10 + t)) after update t: at first the latest tenth of the run counts, as in
  * TensorFlow's ExponentialMovingAverage. It covers the statistics, too. Evaluations use it in place of the weights.
  */
-#ifndef TRM_NN_OPTIMIZER_H
-#define TRM_NN_OPTIMIZER_H
+#pragma once
 
 #include "core/device.h"
 #include "core/options.h"
@@ -119,4 +118,3 @@ double trm_schedule_rate(const struct trm_options *options, uint64_t step, uint6
 int trm_schedule_check(const struct trm_options *options);
 
 TRM_END_DECLS
-#endif

@@ -9,8 +9,7 @@
  *                           flatten and linear layers: vgg11, lenet5
  *   any other model         its own names, as in a checkpoint: layerN.weight, N the item in the model's text
  * Each followed by .weight, .bias, .running_mean, .running_var. */
-#ifndef TRM_NN_PARAM_NAMES_H
-#define TRM_NN_PARAM_NAMES_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -32,5 +31,3 @@ void trm_param_names_free(struct trm_param_names *names);
 
 /* The number of the parameter that is called so, prefix or not; -1: none, -2: none, and it is to be ignored. */
 int trm_param_names_find(const struct trm_param_names *names, const struct trm_model *model, const char *text);
-
-#endif

@@ -1,6 +1,5 @@
 /* A cursor over a model's layers, with which a scheme names their parameters (private to src/nn). */
-#ifndef TRM_NN_PARAM_NAMES_PRIVATE_H
-#define TRM_NN_PARAM_NAMES_PRIVATE_H
+#pragma once
 
 #include "nn/param_names.h"
 
@@ -23,5 +22,3 @@ bool trm_name_skip(struct trm_name_cursor *n, const char *kind);
 bool trm_param_names_gpt2(struct trm_name_cursor *n);
 bool trm_param_names_resnet(struct trm_name_cursor *n);
 bool trm_param_names_vgg(struct trm_name_cursor *n);
-
-#endif

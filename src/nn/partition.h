@@ -5,8 +5,7 @@
  * earlier value is read later. A chunk that reads a value of another rank begins with a chunk_input layer, which
  * computes nothing: its output is received.
  */
-#ifndef TRM_NN_PARTITION_H
-#define TRM_NN_PARTITION_H
+#pragma once
 
 #include "nn/layer.h"
 
@@ -34,4 +33,3 @@ bool trm_partition_allowed(const struct trm_layer *layer, int layers, int at);
 int trm_partition(const struct trm_model_part *part, struct trm_layer **layer, int *layers, int *end);
 
 TRM_END_DECLS
-#endif

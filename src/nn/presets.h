@@ -1,6 +1,5 @@
 /* Models by one word: a preset writes the text that it stands for (private to src/nn). */
-#ifndef TRM_NN_PRESETS_H
-#define TRM_NN_PRESETS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -30,5 +29,3 @@ int trm_preset_gpt(const struct trm_item *item, const struct trm_input_spec *spe
 size_t trm_preset_gpt_context(const struct trm_item *item);
 
 extern const struct trm_preset trm_preset_table[]; /* ends with a name that is NULL */
-
-#endif

@@ -8,8 +8,7 @@
  * next layer with parameters, so that it is a branch with the activation or pooling that follows it; what comes before
  * the first branch is a segment of its own. Without branches it is a layer with parameters and what follows it up to
  * the next one. */
-#ifndef TRM_NN_RECOMPUTE_H
-#define TRM_NN_RECOMPUTE_H
+#pragma once
 
 #include "nn/layer.h"
 
@@ -17,5 +16,3 @@
  * segment, and recompute. recompute_last: the last segment is recomputed, too. */
 void trm_recompute_plan(const struct trm_layer *layer, int first, int last, int blocks, bool recompute_last, int *end,
                         bool *recompute);
-
-#endif

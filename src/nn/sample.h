@@ -1,6 +1,5 @@
 /* One of the classes drawn by their scores: how a model of tokens goes on. Host arithmetic. */
-#ifndef TRM_NN_SAMPLE_H
-#define TRM_NN_SAMPLE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -16,5 +15,3 @@ struct trm_sampling {
 /* Draws one of scores (n), n >= 1. The draw is a function of the seed, `index` and the scores. -1 if a score is not
  * finite. */
 int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, size_t n, uint64_t index);
-
-#endif

@@ -21,8 +21,7 @@
  * are row-parallel on an input that is sharded by feature: each rank computes a partial sum of the output. Two linear
  * layers with activations between communicate once in forward and once in backward.
  */
-#ifndef TRM_NN_SHARDING_H
-#define TRM_NN_SHARDING_H
+#pragma once
 
 #include "nn/partition.h"
 #include "nn/layer.h"
@@ -61,4 +60,3 @@ void trm_shard_parameter(const struct trm_shard_request *request, struct trm_par
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units);
 
 TRM_END_DECLS
-#endif

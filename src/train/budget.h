@@ -1,7 +1,6 @@
 /* The memory plan of a run, known before the first step (private to src/train): memory held before setup, arrays that
  * setup allocates, and memory that the first step will add. Not collective. */
-#ifndef TRM_TRAIN_BUDGET_H
-#define TRM_TRAIN_BUDGET_H
+#pragma once
 
 #include "nn/model.h"
 
@@ -29,5 +28,3 @@ void trm_budget_charge_data(struct trm_budget *budget);
 /* Adds the memory that only the first step allocates: batches, and operands in reduced precision. Model: bound. */
 void trm_budget_first_step(struct trm_budget *budget, const struct trm_model *model);
 size_t trm_budget_total(const struct trm_budget *budget);
-
-#endif

@@ -1,7 +1,6 @@
 /* The checkpoint contract: the global, logical state of a run. A checkpoint is complete or absent: it is written to a
  * new file, flushed to the disk and renamed. A checkpoint of any layout loads into any other. */
-#ifndef TRM_TRAIN_CHECKPOINT_H
-#define TRM_TRAIN_CHECKPOINT_H
+#pragma once
 
 #include "nn/model.h"
 #include "train/dataset.h"
@@ -73,4 +72,3 @@ struct trm_checkpoint_ops {
 void trm_checkpoint_free(struct trm_checkpoint *checkpoint);
 
 TRM_END_DECLS
-#endif

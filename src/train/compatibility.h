@@ -1,7 +1,6 @@
 /* Pairs of features that exclude one another, each with the reason, in one table for trm_train, the planner, `trireme
  * options --combinations`, the guide and the tests. */
-#ifndef TRM_TRAIN_COMPATIBILITY_H
-#define TRM_TRAIN_COMPATIBILITY_H
+#pragma once
 
 #include <stdio.h>
 
@@ -29,4 +28,3 @@ int trm_compatibility_check(const struct trm_run_facts *run);
 void trm_compatibility_print(FILE *stream);
 
 TRM_END_DECLS
-#endif

@@ -1,6 +1,5 @@
 /* The data set contract: batches of rows by position in the order of an epoch. */
-#ifndef TRM_TRAIN_DATASET_H
-#define TRM_TRAIN_DATASET_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/options.h"
@@ -96,4 +95,3 @@ void trm_splits_close(struct trm_splits *splits); /* collective */
 void trm_host_batch_free(struct trm_host_batch *batch);
 
 TRM_END_DECLS
-#endif

@@ -1,6 +1,5 @@
 /* Uploads host batches to the device as model input. Not collective. */
-#ifndef TRM_TRAIN_DEVICE_BATCH_H
-#define TRM_TRAIN_DEVICE_BATCH_H
+#pragma once
 
 #include "nn/model.h"
 #include "train/dataset.h"
@@ -23,5 +22,3 @@ void trm_device_batch_create(struct trm_device_batch *device_batch, struct trm_d
 int trm_device_batch_upload(struct trm_device_batch *device_batch, struct trm_host_batch *batch,
                             struct trm_input *input);
 void trm_device_batch_free(struct trm_device_batch *device_batch);
-
-#endif

@@ -1,7 +1,6 @@
 /* Gathers the state of a run on rank 0 tensor by tensor, in any layout, and restores each rank's slices. No rank needs
  * memory for more than one whole tensor beside its own arrays. */
-#ifndef TRM_TRAIN_GATHER_H
-#define TRM_TRAIN_GATHER_H
+#pragma once
 
 #include "train/grid.h"
 #include "train/strategy.h"
@@ -42,5 +41,3 @@ struct trm_model_restore {
 void trm_model_restore_begin(struct trm_model_restore *restore, struct trm_strategy *strategy, int states);
 int trm_model_restore_parameter(void *context, int state, const struct trm_parameter *parameter, const float *values);
 int trm_model_restore_end(struct trm_model_restore *restore, uint64_t updates, int status);
-
-#endif

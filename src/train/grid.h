@@ -7,8 +7,7 @@
  * A rank has one coordinate on each axis; the ranks that differ in one coordinate alone are the communicator of that
  * axis. Ranks of the tensor axis communicate in every layer, so their numbers are adjacent; then come those of the data
  * axis, which can share memory, then those of the pipeline:   rank = (stage * data + shard) * tensor + slice. */
-#ifndef TRM_TRAIN_GRID_H
-#define TRM_TRAIN_GRID_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/options.h"
@@ -25,4 +24,3 @@ struct trm_grid {
 };
 
 TRM_END_DECLS
-#endif

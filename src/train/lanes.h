@@ -1,8 +1,7 @@
 /* Lanes (run.lanes): the gradient of a batch is the sum over V fixed virtual shards, added in one fixed binary tree, so
  * that its bits do not depend on the number of ranks. A rank has 2^levels adjacent lanes, a subtree; the strategy adds
  * the ranks' subtrees in the same tree. */
-#ifndef TRM_TRAIN_LANES_H
-#define TRM_TRAIN_LANES_H
+#pragma once
 
 #include "core/device.h"
 
@@ -21,5 +20,3 @@ int trm_lanes_create(struct trm_lanes *lanes, struct trm_device *device, size_t 
 /* Adds lane `number` (0, 1, ... in order), with gradient g (elements), device. After the last lane g holds the sum. */
 void trm_lanes_add(struct trm_lanes *lanes, int number, float *g);
 void trm_lanes_free(struct trm_lanes *lanes);
-
-#endif

@@ -1,6 +1,5 @@
 /* Gathers the ranks' local states (struct trm_local_state) for a checkpoint, which rank 0 writes, and restores them. */
-#ifndef TRM_TRAIN_LOCAL_STATE_H
-#define TRM_TRAIN_LOCAL_STATE_H
+#pragma once
 
 #include "train/checkpoint.h"
 #include "train/strategy.h"
@@ -33,5 +32,3 @@ int trm_local_state_gather_next(void *gather, int rank, const struct trm_local_s
  * another number of ranks, or names or sizes of a rank differ. Fails if an item of the file is damaged or missing. */
 int trm_local_state_restore(struct trm_comm *comm, const struct trm_checkpoint_ops *ops, const char *path, int ranks,
                             const struct trm_local_state *states, int count, bool *restored);
-
-#endif

@@ -15,8 +15,7 @@
  *              stash, the backward pass with its weights at that time
  * A stage updates its weights with a batch after the batch's last backward pass there.
  */
-#ifndef TRM_TRAIN_PIPELINE_H
-#define TRM_TRAIN_PIPELINE_H
+#pragma once
 
 #include "core/comm.h"
 #include "nn/model.h"
@@ -103,5 +102,3 @@ struct trm_pipeline {
   int events;
   void *impl;
 };
-
-#endif

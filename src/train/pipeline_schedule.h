@@ -13,8 +13,7 @@
  *
  * Both passes of each chunk take the micro-batches in ascending order, so that sums over them have one order.
  */
-#ifndef TRM_TRAIN_PIPELINE_SCHEDULE_H
-#define TRM_TRAIN_PIPELINE_SCHEDULE_H
+#pragma once
 
 #include <stdbool.h>
 
@@ -50,5 +49,3 @@ int trm_schedule_slots(const struct trm_schedule *schedule, int stage);
  * and a backward pass takes a fixed multiple of a forward pass. S stages, v chunks, M micro-batches; B = batches: the
  * mean number of batches between two flushes, 1 with schedules that flush. */
 double trm_schedule_bubble(const struct trm_schedule *schedule, double batches);
-
-#endif

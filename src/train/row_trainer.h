@@ -1,7 +1,6 @@
 /* Training on single sparse rows without model passes: for strategies that compute a linear model with one score
  * themselves, on the shared weights in place. Such a strategy sets trm_strategy.row_trainer in create. */
-#ifndef TRM_TRAIN_ROW_TRAINER_H
-#define TRM_TRAIN_ROW_TRAINER_H
+#pragma once
 
 #include "train/strategy.h"
 
@@ -24,4 +23,3 @@ struct trm_row_trainer {
 };
 
 TRM_END_DECLS
-#endif

@@ -1,6 +1,5 @@
 /* The run directory: config.yaml, metrics.jsonl, summary.json, checkpoints/. Called by rank 0 alone; not collective. */
-#ifndef TRM_TRAIN_RUN_DIR_H
-#define TRM_TRAIN_RUN_DIR_H
+#pragma once
 
 #include <stdio.h>
 
@@ -42,5 +41,3 @@ char *trm_run_dir_newest_checkpoint(const char *path);
 
 /* Returns the number of step checkpoints of a run directory. *oldest: the oldest, NULL if none; caller frees. */
 int trm_run_dir_count_checkpoints(const char *path, char **oldest);
-
-#endif

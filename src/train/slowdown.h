@@ -1,8 +1,7 @@
 /* Injected slowdown: stragglers (run.slow), times that vary from batch to batch (run.jitter), and modeled in place of
  * measured times (device.compute=sleep), so that many ranks on few cores have the timing of as many machines. Changes
  * the time at which a gradient is ready, never its values. */
-#ifndef TRM_TRAIN_SLOWDOWN_H
-#define TRM_TRAIN_SLOWDOWN_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -51,5 +50,3 @@ void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t row
 
 /* Collective. Warns on rank 0 if any rank had overruns: the run did not have the modeled timing. */
 void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *comm);
-
-#endif

@@ -1,7 +1,6 @@
 /* The trainer's use of a pipeline (train/pipeline.h; private to src/train): partitions the model, loads the rows of
  * micro-batches, passes gradients to the strategy. */
-#ifndef TRM_TRAIN_STAGES_H
-#define TRM_TRAIN_STAGES_H
+#pragma once
 
 #include "train/device_batch.h"
 #include "train/pipeline.h"
@@ -43,5 +42,3 @@ int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums
 /* Collective. Sets the idle share of the stages' time in training, measured and by trm_schedule_bubble; NAN: no
  * pipeline, or no training. */
 void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
-
-#endif

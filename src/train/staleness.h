@@ -1,7 +1,6 @@
 /* Staleness of a gradient: the number of updates by other ranks between the version of the weights that it was computed
  * with and its own update. The histogram counts every update. */
-#ifndef TRM_TRAIN_STALENESS_H
-#define TRM_TRAIN_STALENESS_H
+#pragma once
 
 #include <stdint.h>
 
@@ -23,4 +22,3 @@ double trm_staleness_mean(const struct trm_staleness *staleness); /* NAN: no upd
 uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fraction);
 
 TRM_END_DECLS
-#endif

@@ -1,11 +1,8 @@
 /* Stop requests: SIGTERM, SIGINT and SIGUSR1 (sent by batch systems before the time limit) request a checkpoint and an
  * orderly end. A second SIGINT or SIGTERM ends the process at once. Not collective. */
-#ifndef TRM_TRAIN_STOP_H
-#define TRM_TRAIN_STOP_H
+#pragma once
 
 #include <stdbool.h>
 
 void trm_stop_listen(void); /* installs the handlers */
 bool trm_stop_requested(void); /* true after the first of these signals in this process */
-
-#endif

@@ -12,8 +12,7 @@
  *
  * The trainer quiesces before an evaluation or a checkpoint, and at the end of an epoch.
  */
-#ifndef TRM_TRAIN_STRATEGY_H
-#define TRM_TRAIN_STRATEGY_H
+#pragma once
 
 #include "core/comm.h"
 #include "core/device.h"
@@ -142,4 +141,3 @@ int trm_strategy_create(struct trm_strategy *strategy);
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes);
 
 TRM_END_DECLS
-#endif

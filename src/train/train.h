@@ -1,6 +1,5 @@
 /* Training and evaluation. */
-#ifndef TRM_TRAIN_TRAIN_H
-#define TRM_TRAIN_TRAIN_H
+#pragma once
 
 #include "train/checkpoint.h"
 #include "train/dataset.h"
@@ -63,4 +62,3 @@ int32_t trm_predicted_class(const float *scores, size_t c);
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 
 TRM_END_DECLS
-#endif

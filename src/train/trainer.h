@@ -1,6 +1,5 @@
 /* State of a training run (private to src/train). */
-#ifndef TRM_TRAIN_TRAINER_H
-#define TRM_TRAIN_TRAINER_H
+#pragma once
 
 #include "core/axis.h"
 #include "train/budget.h"
@@ -147,5 +146,3 @@ int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /*
 int trainer_save(struct trainer *t); /* writes checkpoints/step-N.h5, links last.h5, removes those beyond run.keep */
 int trainer_save_best(struct trainer *t);      /* writes checkpoints/best.h5 */
 int trainer_init_or_resume(struct trainer *t); /* sets initial weights, or the state of run.resume's checkpoint */
-
-#endif

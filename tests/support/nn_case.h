@@ -1,6 +1,5 @@
 /* A model on a device with its arrays and one batch: what the tests of src/nn set up again and again. */
-#ifndef TRM_TESTS_NN_CASE_H
-#define TRM_TESTS_NN_CASE_H
+#pragma once
 
 #include "nn/model.h"
 #include "support/on_devices.h"
@@ -57,5 +56,3 @@ double distance_of(const float *a, const float *b, size_t n); /* |a - b| / |b| *
 
 /* A pass over the case's batch: training, seed 7, first row 0, beta 0. */
 struct trm_pass nn_case_pass(const struct nn_case *c);
-
-#endif

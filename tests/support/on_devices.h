@@ -1,6 +1,5 @@
 /* Runs one test on every device and number of threads, and demands equal bits of all of them. */
-#ifndef TRM_TESTS_ON_DEVICES_H
-#define TRM_TESTS_ON_DEVICES_H
+#pragma once
 
 #include "core/device.h"
 
@@ -21,5 +20,3 @@ float *read_floats(struct trm_device *device, const float *from, size_t n);
  * difference is printed. */
 void check_close(const char *what, const float *got, const double *want, size_t n, double absolute, double relative);
 void check_same(const char *what, const float *got, const float *want, size_t n); /* bit for bit */
-
-#endif

@@ -3,8 +3,7 @@
  * It computes with the CPU's kernels, but the addresses it hands out cannot be followed: code that looks into device
  * memory on its own dies of SIGSEGV, and a wrong pointer handed to the device (host for device, device for host,
  * released, too short) ends the test with a message. */
-#ifndef TRM_TESTS_PRETEND_DEVICE_H
-#define TRM_TESTS_PRETEND_DEVICE_H
+#pragma once
 
 #include "core/device.h"
 
@@ -15,5 +14,3 @@ int pretend_device_open(struct trm_device *device, int threads);
 /* The CPU device that does its work. */
 struct trm_device *pretend_device_cpu(struct trm_device *device);
 void pretend_device_close(struct trm_device *device);
-
-#endif

@@ -1,6 +1,5 @@
 /* What PyTorch computed, as tests/reference/make_reference.py recorded it: cases of settings and arrays by name. */
-#ifndef TRM_TESTS_REFERENCE_H
-#define TRM_TESTS_REFERENCE_H
+#pragma once
 
 #include <stdio.h>
 
@@ -50,5 +49,3 @@ struct reference_run {
 void reference_run_open(struct reference_run *run, const struct reference *r, struct nn_case *c); /* from c's weights */
 float reference_run_step(struct reference_run *run, double rate, size_t batch); /* on c's batch; the mean loss before */
 void reference_run_close(struct reference_run *run); /* before c is closed */
-
-#endif

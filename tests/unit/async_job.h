@@ -1,6 +1,5 @@
 /* Shared by the tests of centralized asynchronous methods: a strategy, and gradients for it. Collective over world. */
-#ifndef TRM_TESTS_ASYNC_JOB_H
-#define TRM_TESTS_ASYNC_JOB_H
+#pragma once
 
 #include <math.h>
 #include <string.h>
@@ -224,5 +223,3 @@ static inline void world_barrier(void)
 {
   world->ops->barrier(world);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* Runs a function in a child process: what it writes to stderr, and how it ends. */
-#ifndef TRM_TESTS_CHILD_H
-#define TRM_TESTS_CHILD_H
+#pragma once
 
 #include <stdio.h>
 #include <sys/wait.h>
@@ -38,5 +37,3 @@ static inline int child_run(void (*work)(void), char *text, size_t capacity)
   int ends[2];
   return pipe(ends) == 0 ? child_read(work, ends, text, capacity) : -1;
 }
-
-#endif

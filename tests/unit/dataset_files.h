@@ -1,6 +1,5 @@
 /* Small data sets of every kind for tests; each row holds its number. */
-#ifndef TRM_TESTS_DATASET_FILES_H
-#define TRM_TESTS_DATASET_FILES_H
+#pragma once
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -205,5 +204,3 @@ static inline void made_folder_remove(const char *path)
   if (path[0] && system(command) != 0)
     fprintf(stderr, "%s is still there\n", path);
 }
-
-#endif

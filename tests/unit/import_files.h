@@ -1,6 +1,5 @@
 /* What the tests of importers share: files in a folder of their own, an importer run on them, the rows read back. */
-#ifndef TRM_TESTS_IMPORT_FILES_H
-#define TRM_TESTS_IMPORT_FILES_H
+#pragma once
 
 #include <glob.h>
 
@@ -146,5 +145,3 @@ static inline int import_suite(const char *name, CU_TestInfo *tests)
   made_folder_remove(folder);
   return failed;
 }
-
-#endif

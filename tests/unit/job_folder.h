@@ -1,7 +1,6 @@
 /* A folder for the files of a job: all ranks are on one machine. A program includes this once; job_folder is the first
  * test of its table, job_folder_remove the last. */
-#ifndef TRM_TESTS_JOB_FOLDER_H
-#define TRM_TESTS_JOB_FOLDER_H
+#pragma once
 
 #include <unistd.h>
 
@@ -25,5 +24,3 @@ static inline void job_folder_remove(void)
     made_folder_remove(folder);
   CU_ASSERT(world->rank > 0 || access(folder, F_OK) != 0);
 }
-
-#endif

@@ -1,6 +1,5 @@
 /* The parts of test_kernels: one function a test, each for on_devices (tests/support/on_devices.h). */
-#ifndef TRM_TESTS_UNIT_KERNELS_H
-#define TRM_TESTS_UNIT_KERNELS_H
+#pragma once
 
 #include "support/on_devices.h"
 
@@ -62,5 +61,3 @@ void sum_tree(struct trm_device *device);
 void norm_reference(struct trm_device *device);
 void update_reference(struct trm_device *device);
 void update_slices(struct trm_device *device);
-
-#endif

@@ -1,6 +1,5 @@
 /* What was said: the recorded error, and what a function wrote to a stream. */
-#ifndef TRM_TESTS_MESSAGES_H
-#define TRM_TESTS_MESSAGES_H
+#pragma once
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -28,5 +27,3 @@ static inline FILE *capture_begin(struct capture *capture)
   *capture = (struct capture){0};
   return capture->stream = open_memstream(&capture->text, &capture->bytes);
 }
-
-#endif

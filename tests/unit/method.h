@@ -1,7 +1,6 @@
 /* What the tests of training methods share: the device that computes, a strategy's beginning, numbers to train with,
  * and a check that names its setup. A program includes this once. */
-#ifndef TRM_TESTS_METHOD_H
-#define TRM_TESTS_METHOD_H
+#pragma once
 
 #include <stdint.h>
 #include <stdio.h>
@@ -72,5 +71,3 @@ static inline int method_run(int argc, char **argv, const char *name, CU_TestInf
   trm_device_close(&cpu);
   return status;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Tests of a training method on two devices: the CPU, and one whose memory is not the host's. A program includes this
  * once. */
-#ifndef TRM_TESTS_METHOD_DEVICES_H
-#define TRM_TESTS_METHOD_DEVICES_H
+#pragma once
 
 #include "method.h"
 #include "support/pretend_device.h"
@@ -18,5 +17,3 @@ static inline int method_devices_run(int argc, char **argv, const char *name, CU
   pretend_device_close(&pretend);
   return status;
 }
-
-#endif

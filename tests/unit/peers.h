@@ -1,6 +1,5 @@
 /* Shared by the tests of peer methods: a strategy with its options, optimizer and initial weights. */
-#ifndef TRM_TESTS_PEERS_H
-#define TRM_TESTS_PEERS_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -99,5 +98,3 @@ static inline void job_stop(struct job *job)
 {
   job->strategy.ops->destroy(&job->strategy);
 }
-
-#endif

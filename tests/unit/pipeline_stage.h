@@ -1,6 +1,5 @@
 /* One stage of a pipeline beside the whole model, for the tests of pipelines; a program includes this once. */
-#ifndef TRM_TESTS_PIPELINE_STAGE_H
-#define TRM_TESTS_PIPELINE_STAGE_H
+#pragma once
 
 #include <math.h>
 #include <stdio.h>
@@ -136,5 +135,3 @@ static double difference(const float *a, const float *b, size_t n)
 }
 
 static struct trm_device *current_device;
-
-#endif

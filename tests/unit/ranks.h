@@ -1,7 +1,6 @@
 /* A CUnit program that is an MPI job: every rank runs the table. Rank 0 prints; what another rank would have printed
  * appears if a check failed there. */
-#ifndef TRM_TESTS_RANKS_H
-#define TRM_TESTS_RANKS_H
+#pragma once
 
 #include <stdio.h>
 
@@ -49,5 +48,3 @@ static inline int ranks_run(int argc, char **argv, const char *name, CU_TestInfo
   trm_comm_stop(world);
   return any;
 }
-
-#endif

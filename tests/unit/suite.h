@@ -1,6 +1,5 @@
 /* One CUnit program: a table of tests, a watchdog, an exit status automake understands. */
-#ifndef TRM_TESTS_SUITE_H
-#define TRM_TESTS_SUITE_H
+#pragma once
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
@@ -20,5 +19,3 @@ static inline int suite_run(const char *name, CU_TestInfo *tests)
   CU_cleanup_registry();
   return failures || !asserts ? 1 : 0;
 }
-
-#endif

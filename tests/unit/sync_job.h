@@ -1,7 +1,6 @@
 /* Shared by the tests of synchronous training: a setup, its strategy, gradients whose sums are exact, and a step. A
  * program includes this once. */
-#ifndef TRM_TESTS_SYNC_JOB_H
-#define TRM_TESTS_SYNC_JOB_H
+#pragma once
 
 #include <stdlib.h>
 #include <string.h>
@@ -138,5 +137,3 @@ static inline void exact_step(struct job *job, const struct setup *c)
   CHECK(c, s->updates == step + 1);
   trm_free(g);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* Shared by the tests of sharded data parallelism: a setup, a model with its strategy, batches drawn by number, steps
  * as a trainer makes them, and the whole arrays on all ranks. A program includes this once. */
-#ifndef TRM_TESTS_ZERO_JOB_H
-#define TRM_TESTS_ZERO_JOB_H
+#pragma once
 
 #include <math.h>
 #include <stdlib.h>
@@ -285,5 +284,3 @@ static inline double difference(const float *a, const float *b, size_t n)
   }
   return max / largest;
 }
-
-#endif

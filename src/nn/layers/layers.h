@@ -1,6 +1,5 @@
 /* The layers that exist, for the table (private to src/nn). */
-#ifndef TRM_NN_LAYERS_H
-#define TRM_NN_LAYERS_H
+#pragma once
 
 #include "nn/layer.h"
 
@@ -18,5 +17,3 @@ extern const struct trm_layer_ops layer_linear, layer_relu, layer_gelu, layer_ge
   layer_dropout, layer_layer_norm, layer_rms_norm, layer_embedding, layer_position, layer_rotary, layer_attention,
   layer_swiglu, layer_head, layer_conv2d, layer_max_pool, layer_avg_pool, layer_global_avg_pool, layer_batch_norm,
   layer_flatten;
-
-#endif
