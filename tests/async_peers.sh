@@ -1,6 +1,6 @@
 #!/bin/bash
-# The peer methods train the rendered digits: with three ranks that share memory, that do not, and in two nodes; with
-# one rank they are serial training; a stopped run continues; options without a meaning are refused with one line.
+# The peer methods train on rendered digits: three ranks with shared memory, without, and on two nodes; one rank equals
+# serial training; a stopped run resumes; options without effect are refused with one line.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -15,7 +15,7 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 END
 
-# trains NAME OPTION...: three ranks learn to tell most digits, and all samples are seen
+# trains NAME OPTION...: three ranks classify most digits correctly and use all samples
 trains() {
   local name=$1
   shift
@@ -47,7 +47,7 @@ for method in adpsgd sgp keuper; do
 done
 pass "one worker is serial training"
 
-# -- a run goes on, with as many ranks and with others
+# -- resume with the same number of ranks, and with another one
 for ranks in 3 2; do
   on=on-$ranks
   run 3 $on --strategy.name=sgp --train.epochs=2
@@ -57,7 +57,7 @@ for ranks in 3 2; do
 done
 pass "a run goes on with as many ranks, and with fewer"
 
-# refuses WORDS OPTION...: one line of error, which has the words
+# refuses TEXT OPTION...: one line of error that contains TEXT
 refuses() {
   local words=$1
   shift

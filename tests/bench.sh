@@ -1,6 +1,6 @@
 #!/bin/bash
-# The benches at small sizes: every figure is a number, on one rank and on several; temporary files are removed. Speed is
-# not judged here (tests/bench does).
+# The benches at small sizes: every result is a number, on one rank and on several; temporary files are removed. Speed
+# is not tested here (see tests/bench).
 set -u
 . "$top_srcdir/tests/lib.sh"
 work=$(mktemp -d)
@@ -115,7 +115,7 @@ for ranks in 1 2; do
   pass "bench io, $ranks ranks"
 done
 
-# 300 rows of two classes, by the parity of their features
+# 300 rows of two classes, given by the parity of their features
 awk 'BEGIN { srand(3); for (i = 0; i < 300; i++) { c = i % 2; line = c ? "+1" : "-1"; at = 0
   for (e = 0; e < 5; e++) { at += 2 + 2 * int(8 * rand()); line = line " " (at + c) ":" (1 + int(9 * rand())) / 4 }
   print line } }' > two.libsvm

@@ -1,11 +1,11 @@
 #!/bin/bash
-# Arrows point down only: cli -> {job, plan}, job -> {mpi, datasets, kernels, exchange}, {plan, mpi, datasets, kernels} ->
-# train -> nn -> core, exchange -> nn, kernels -> blas -> core; the wings meet in job and cli alone, through their public
-# headers; each vendor's header stands in one place.
+# Include dependencies point down only: cli -> {job, plan}, job -> {mpi, datasets, kernels, exchange}, {plan, mpi,
+# datasets, kernels} -> train -> nn -> core, exchange -> nn, kernels -> blas -> core. Only job and cli combine folders,
+# through their public headers; each third-party header is confined to few files.
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 
-# may FOLDER PATTERN: the project's own headers that files of FOLDER include must match PATTERN, or stand beside them
+# may FOLDER PATTERN: project headers included by files of FOLDER match PATTERN, or are in the same folder
 may() {
   local folder=$1 pattern=$2 wrong
   [ -d "$folder" ] || fail "$folder: no such folder"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What excludes what: every row of `trireme options --combinations`, as arguments of a real run, is refused with its
+# Incompatible options: every row of `trireme options --combinations`, as arguments of a real run, is refused with its
 # reason; the guide lists the same rows.
 . "$(dirname "$0")/lib.sh"
 scratch

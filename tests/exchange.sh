@@ -1,6 +1,6 @@
 #!/bin/bash
-# Models that leave and come back: exported weights answer as the checkpoint does, a run begins with them on any number
-# of ranks, predict works where nothing can be written. Where Python has them, PyTorch and onnxruntime judge too.
+# Export and import of models: exported weights predict what the checkpoint predicts, initialize runs on any number of
+# ranks, and predict needs no writable folder. PyTorch and onnxruntime check the files if Python has them.
 set -u
 . "$(dirname "$0")/lib.sh"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=1
 seq 1 2000 > numbers.txt
 "$TRIREME" data import text numbers.txt --out text.h5 > /dev/null 2>&1 || fail "data import text"
 
-# run NAME RANKS OPTION...: a training run; its weights' hash
+# run NAME RANKS OPTION...: trains; sets the hash of the weights
 run() {
   local name=$1 ranks=$2
   shift 2
@@ -47,7 +47,7 @@ there_and_back lenet5 digits.h5 lenet5
 there_and_back resnet20 digits.h5 resnet20
 there_and_back gpt text.h5 "gpt layers=2 heads=2 dim=8 context=16"
 
-# -- a run goes on from its own checkpoint, not from model.init
+# -- a resumed run reads its own checkpoint, not model.init
 printf 'model: {text: mlp 784-20-10 relu, init: mlp.safetensors}\ndata.file: digits.h5\n' > config.yaml
 run on 1 config.yaml --train.steps=2
 grep -q '^model.init: mlp.safetensors$' on/config.yaml || fail "config.yaml does not name model.init"
@@ -58,7 +58,7 @@ run whole 1 config.yaml --train.steps=4
 [ "$(sha on)" = "$(sha whole)" ] || fail "a resumed run has other weights"
 pass "a run that began with model.init is resumed without it"
 
-# -- answers without a launcher and without a place to write
+# -- predictions without a launcher and without a writable folder
 predict() { (cd /proc && "$TRIREME" predict "$@" --data.file="$work/digits.h5" > "$work/log" 2>&1); }
 chmod a-w lenet5/checkpoints/*.h5 lenet5.safetensors digits.h5
 predict "$work/lenet5/checkpoints/last.h5" --out="$work/a.h5" || { cat log; fail "predict"; }
@@ -70,7 +70,7 @@ if command -v h5dump > /dev/null; then
 fi
 pass "predict: the same answers from a checkpoint and from exported weights, on one core, nothing written beside"
 
-# -- a model of hand-made weights: score 0 is x, score 1 is y, score 2 is -x-y
+# -- a model of chosen weights: score 0 is x, score 1 is y, score 2 is -x-y
 printf 'x,y,label\n2,0,a\n2,1,a\n0,2,a\n0,3,b\n1,4,b\n-2,-2,"c,d"\n3,0,"c,d"\n0,1,"c,d"\n' > points.csv
 "$TRIREME" data import csv points.csv --out=points.h5 > log 2>&1 || { cat log; fail "import of points"; }
 head='{"layer0.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},'
@@ -113,7 +113,7 @@ else
   pass "without protobuf-c, export says so"
 fi
 
-# -- what others make of it
+# -- the files in other programs
 python=${PYTHON:-python3}
 if "$python" -c 'import numpy, onnx, onnxruntime' 2> /dev/null && [ -s lenet5.onnx ]; then
   mkdir answers

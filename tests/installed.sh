@@ -1,7 +1,7 @@
 #!/bin/bash
-# The installed library, seen from outside. Every header compiles alone, in C and C++, and is part of trireme.h; only trm_
-# names are exported; version, licence and guides are there; the examples are built with pkg-config and run.
-# TRM_PREFIX: where it is installed (make installcheck). Without it the build is installed to a scratch folder.
+# The installed library as a user sees it. Every header compiles alone, in C and C++, and is part of trireme.h; only
+# trm_ names are exported; version, license and guides are installed; the examples build with pkg-config and run.
+# TRM_PREFIX: installation prefix (make installcheck). Without it the build is installed to a scratch folder.
 . "$(dirname "$0")/lib.sh"
 : "${top_builddir:=$top_srcdir/build}"
 top_builddir=$(cd "$top_builddir" && pwd) top_srcdir=$(cd "$top_srcdir" && pwd)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# A checkpoint of any layout loads into any other: after ten steps in one layout a run continues in another. It begins
+# A checkpoint of any layout loads into any other: after ten steps in one layout a run resumes in another. It starts
 # with the same bits, and its result is that of one rank.
 set -u
 . "$(dirname "$0")/lib.sh"
@@ -22,7 +22,7 @@ for model in $models; do
     for to in "${layouts[@]}"; do
       n=${to%% *} options=${to#"$n"}
       [ "$model" = conv ] && [[ $to == *pipeline=4* ]] && continue
-      for steps in 10 13; do # 10: the run is complete, its weights are those that were read
+      for steps in 10 13; do # 10: the run is complete, its weights are those of the checkpoint
         rm -rf went$steps
         cp -r begun went$steps
         run_of "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options

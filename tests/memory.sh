@@ -1,5 +1,5 @@
 #!/bin/bash
-# The memory that a run plans before its first step is what it then takes.
+# The memory that a run plans before its first step is what it then allocates.
 set -u
 . "$(dirname "$0")/lib.sh"
 grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
@@ -12,7 +12,7 @@ for i in $(seq 4000); do echo "all work and no play makes line $i a dull line"; 
 "$TRIREME" data import text text.txt --out=text.h5 > /dev/null 2>&1 || fail "data import"
 "$TRIREME" data make digits --out=digits.h5 --train=2000 --test=200 > /dev/null 2>&1 || fail "data make digits"
 
-# planned RANKS OPTION...: a short run of that many ranks; its plan is within a tenth of what its first rank had most
+# planned RANKS OPTION...: a short run; the plan is within a tenth of rank 0's peak memory
 planned() {
   local ranks=$1 plan most
   shift

@@ -1,5 +1,5 @@
 #!/bin/bash
-# trireme plan: consistent figures, refusals, and planned memory beside the memory of runs.
+# trireme plan: consistent results, refusals, and planned memory compared with runs.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -23,7 +23,7 @@ log: {quiet: yes}
 END
 
 plan() { "$TRIREME" plan "$@" 2> plan.log || { cat plan.log; fail "plan $*"; }; }
-# figure FILE DATA PIPELINE TENSOR ZERO KEY: of the first such layout that recomputes nothing
+# figure FILE DATA PIPELINE TENSOR ZERO KEY: of the first such layout without recomputation
 figure() {
   sed 's/{"data":[0-9]*,"pipeline":[0-9]*,"tensor":[0-9]*,"schedule"/\n&/g' "$1" |
     grep "^{\"data\":$2,\"pipeline\":$3,\"tensor\":$4,.*\"zero\":$5,\"recompute\":\"none\"" |
@@ -44,7 +44,7 @@ plan gpt.yaml --ranks=4 --json --parallel.share=none --calibrate=machine.json > 
 arrays() {
   echo "$(figure gpt4.json "$@" parameters) + $(figure gpt4.json "$@" gradients) + $(figure gpt4.json "$@" states)"
 }
-whole=$(sed 's/"layouts".*//' gpt4.json > head.json && json_number parameters head.json) # of the model, 4 bytes each
+whole=$(sed 's/"layouts".*//' gpt4.json > head.json && json_number parameters head.json) # bytes of the model's weights
 [ -n "$(figure gpt4.json 4 1 1 3 total)" ] || fail "no layout of four ranks with zero 3"
 holds "$(arrays 4 1 1 0) >= 16 * $whole" "a rank of four with its own arrays has all of them"
 holds "$(arrays 4 1 1 3) < 0.3 * ($(arrays 4 1 1 0))" "zero 3 divides them"
@@ -54,7 +54,7 @@ holds "$(figure gpt4.json 1 1 4 0 parameters) < 1.1 * $whole" "a part of four is
 holds "$(figure gpt4.json 1 1 4 0 tensor) > 0 && $(figure gpt4.json 1 1 4 0 step_s) > 0" "it has messages, and takes time"
 plan gpt.yaml --ranks=4 --json --parallel.share=none --machine=machine.json > again.json
 sed 's/.*"layouts"//' gpt4.json > a && sed 's/.*"layouts"//' again.json > b
-# the memory of the program is measured each time
+# the program's own memory is measured in each run
 sed -i 's/"\(program\|total\|resident\|data\)":[0-9.e+]*//g' a b
 cmp -s a b || fail "a machine read from its file plans otherwise"
 pass "a machine read from its file plans the same"
@@ -81,7 +81,7 @@ refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10
 grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is cut"; }
 pass "a model that cannot be cut has no such layout"
 
-# -- the trainer takes the best layout
+# -- train uses the best layout
 cat > auto.yaml << 'END'
 model: mlp 784-64-10 relu
 data: {file: digits.h5}
@@ -95,9 +95,9 @@ pass "parallel: auto"
 
 # -- memory of runs
 if ! grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile"; then
-  # near MODEL DATA PIPELINE TENSOR ZERO: planned memory within a tenth of what rank 0 had most. Which parts of shared
-  # arrays a rank has looked at after two steps is chance where the gradients are whole: they are not shared then. Level 3
-  # is only another one than 2 where nothing is shared.
+  # near MODEL DATA PIPELINE TENSOR ZERO: planned memory is within a tenth of rank 0's peak. Nothing is shared if
+  # gradients are whole, because the part of shared arrays that a rank has touched after two steps is random. Levels 2
+  # and 3 differ only if nothing is shared.
   near() {
     local ranks=$(($2 * $3 * $4)) most planned share=none
     [ "$2" = 1 ] || [ "$5" = 2 ] && share=node

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Reports of synthetic runs: the page and the pictures have the logged values, names cannot break them, extremes survive
-# the thinning, a killed run is read, a damaged one is refused by file and line.
+# Reports of synthetic runs: page and plots contain the logged values, names are escaped, extremes survive
+# downsampling, a killed run is readable, a damaged one is refused with file and line.
 set -u
 . "$top_srcdir/tests/lib.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99
 
-# make_run NAME LINES [SPIKE]: a run directory; the loss falls from 2 to 1, at line SPIKE it is 40
+# make_run NAME LINES [SPIKE]: a run directory; the loss falls from 2 to 1, with 40 at line SPIKE
 make_run() {
   mkdir -p "$1"
   printf 'model: mlp 4-3-2 relu\nmodel.init: ""\noptim: {lr: 0.%d, name: sgd}\nrun: {dir: "x"}\n' "$2" > "$1/config.yaml"
@@ -97,7 +97,7 @@ grep -q "<tr>$(figures 0 40 1.25 3 3)" stale.html ||
   fail "no row of rank 0's staleness"
 grep -q "$(figures 2 4 2.50 5 5)" stale.html ||
   fail "no row of rank 2's staleness"
-# 17 of 44 updates have missed one; that bar is the highest, 5 bars of all ranks, 4 and 3 of each
+# 17 of 44 updates have staleness 1, the highest bar; 5 bars of all ranks, 4 and 3 of each
 grep -q '<title>1: 17 updates, 38.6 %</title>' stale.html || fail "the histogram of all ranks is not their sum"
 [ "$(grep -o 'class="bar"' stale.html | wc -l)" -eq 12 ] || fail "not 12 bars"
 sed -i 's/"histogram":\[10,15,10,5\]/"histogram":["x",null,-3,{"a":1}]/; s/"mean":2.5/"mean":null/' stale/summary.json
@@ -131,7 +131,7 @@ grep -q '>two &lt;i&gt;&amp;</text>' three.svg || fail "the name of a run is not
 for text in 'Loss: training (lines), test (dots)' 'Test accuracy' 'training samples' '>80%</text>'; do
   grep -qF "$text" three.svg || fail "not in the picture: $text"
 done
-# 4 evaluations of each run: dots of their losses, and dots on the lines of their accuracies
+# 4 evaluations per run: points for losses, and points on the accuracy curves
 [ "$(grep -o 'class="dot s2"' three.svg | wc -l)" -eq 8 ] || fail "not 8 dots of the third run"
 ! grep -qE 'var\(|href=|url\(' three.svg || fail "the picture needs something beside it"
 grep -v accuracy one/metrics.jsonl > one/m; mv one/m one/metrics.jsonl

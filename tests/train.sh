@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training end to end, as a user runs it: the same curve for any number of ranks, the same bits with lanes, the same
-# bits after a kill and a resume, an honest end when the loss is not finite, a job that ends when a rank dies.
+# Training end to end: the same losses for any number of ranks, the same bits with lanes, the same bits after a kill
+# and resume, an error if the loss is not finite, a job that ends when a rank dies.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
@@ -9,8 +9,8 @@ cd "$work" || exit 99
 ranks=${TRM_TEST_RANKS:-1 2 3 4 8}
 
 "$TRIREME" data make digits --out digits.h5 --train=6000 --test=1000 --seed=7 > make.log 2>&1 || fail "data make digits"
-# gelu, because it has no kink: where a sample lies within rounding of relu's, its gradient is one or the other, and two
-# runs that differ in the order of additions part for good (seen at an effective step of 1, after 192 steps).
+# gelu is smooth: near relu's kink, rounding decides the gradient, and two runs with different orders of addition
+# diverge (seen at an effective step of 1, after 192 steps).
 cat > config.yaml << 'EOF'
 model: mlp 784-64-32-10 gelu
 data: {file: digits.h5}
@@ -21,7 +21,7 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# run N NAME OPTION...: a training run of N ranks in run directory NAME
+# run N NAME OPTION...: trains on N ranks in run directory NAME
 run() {
   local n=$1 name=$2
   shift 2
@@ -36,7 +36,7 @@ try() {
 of() { json_number "$2" "$1/summary.json"; }
 sha() { json_text weights_sha256 "$1/summary.json"; }
 
-# largest_difference A B: the largest relative difference of the step losses of two runs
+# largest_difference A B: the largest relative difference between the step losses of two runs
 largest_difference() {
   awk '
     function value(line, key) {
@@ -50,7 +50,7 @@ largest_difference() {
     END { if (n == 0) print "none"; else printf "%d %.3g\n", n, worst }' "$1/metrics.jsonl" "$2/metrics.jsonl"
 }
 
-# -- the same curve for any number of ranks, in every way of sharing
+# -- the same losses for any number of ranks, in every sharing mode
 compare() {
   local out
   out=$(largest_difference "$1" "$2")
@@ -71,7 +71,7 @@ run 2 accumulate --train.accumulate=3
 compare one accumulate
 TRM_NODE_SIZE=2 run 3 uneven
 compare one uneven
-# norms of whole tensors, of which each rank has slices; decay; the average of the weights
+# norms of whole tensors, sharded over the ranks; weight decay; averaged weights
 for n in 1 2 3 4; do
   run "$n" lamb$n --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 \
   --optim.ema=0.98
@@ -86,7 +86,7 @@ compare lamb1 lambnodes
   fail "eval of the average says $(cat average.json), the run said $(json_number test_accuracy lamb4/summary.json)"
 pass "eval uses the average of the weights, as the run did"
 
-# -- the same bits with lanes, moved and mirrored images, dropout, clipping and Adam included
+# -- the same bits with lanes, augmentation, dropout, clipping and Adam
 cat > lanes.yaml << 'EOF'
 model: linear 64 | gelu | dropout 0.3 | linear 10
 data: {file: digits.h5, pad: 2, flip: yes}
@@ -116,8 +116,8 @@ for other in lanes-private lanes-nodes; do
   pass "$other ends with the bits of one rank"
 done
 
-# -- killed without warning in the middle of an epoch, resumed on another number of ranks: the same bits
-sed -i 's/schedule: cosine/schedule: constant/' config.yaml # which does not depend on the length of the run
+# -- killed in the middle of an epoch, resumed on another number of ranks: the same bits
+sed -i 's/schedule: cosine/schedule: constant/' config.yaml # constant: independent of the length of the run
 "$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=400 \
   > killed.log 2>&1 &
 pid=$!
@@ -143,7 +143,7 @@ pass "the last three checkpoints are kept"
 pass "last.h5 points to the newest checkpoint"
 cp plain.yaml config.yaml
 
-# -- a private and a shared run load each other's checkpoints; eval and predict agree with the run
+# -- runs with and without shared memory read each other's checkpoints; eval and predict agree with the run
 accuracy=$(json_number test_accuracy one/summary.json)
 launch 3 "$TRIREME" eval one/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > eval.json || fail "eval"
 [ "$(json_number accuracy eval.json)" = "$accuracy" ] || fail "eval says $(cat eval.json), the run said $accuracy"
@@ -157,7 +157,7 @@ if command -v h5dump > /dev/null; then
   pass "predict gives the run's accuracy"
 fi
 
-# -- a loss that is not finite: the run ends, says the step, keeps the last good checkpoint
+# -- a loss that is not finite: the run ends, reports the step, keeps the last good checkpoint
 launch 2 "$TRIREME" train config.yaml --run.dir=diverged --optim.lr=1e18 --run.checkpoint_every=1 > diverged.log 2>&1
 [ $? = 1 ] || { cat diverged.log; fail "a diverged run must end with status 1"; }
 [ "$(grep -c 'error:' diverged.log)" = 1 ] || { cat diverged.log; fail "one error message was expected"; }
@@ -168,7 +168,7 @@ grep -qE 'error:.*step [0-9]+.*(nan|inf)|error:.*(nan|inf).*step [0-9]+' diverge
 [ "$(json_text status diverged/summary.json)" = failed ] || fail "summary.json does not say that the run failed"
 pass "a loss that is not finite ends the run with its step and a good checkpoint: $(grep error: diverged.log)"
 
-# -- a rank that dies: the others end, soon, with a status
+# -- a rank that dies: the others end within seconds, with a nonzero status
 timeout -k 10 60 $MPIEXEC -n 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=1000 --train.steps=0 \
   > dies.log 2>&1 &
 pid=$!
@@ -185,7 +185,7 @@ status=$?
   { cat dies.log; fail "a rank died, and the job ended with $status"; }
 pass "a rank died, the job ended with status $status"
 
-# -- early stopping, on the validation split; the test split is looked at once, at the end
+# -- early stopping on the validation split; the test split is evaluated once, at the end
 run 2 early --data.validation=0.1 --train.epochs=60 --train.steps=0 --train.stop_patience=2 --optim.lr=0.3
 [ "$(json_text status early/summary.json)" = early-stop ] ||
   fail "no early stop in 60 epochs: $(cat early/summary.json)"
@@ -204,7 +204,7 @@ try 1 refused --train.stop_patience=2
   { cat refused.log; fail "early stopping without a validation split"; }
 pass "refused: $(grep error: refused.log)"
 
-# -- the validation rows are the same on any number of ranks, in every mode of reading, after a resume
+# -- validation rows are the same on any number of ranks, in every reading mode, after a resume
 cp lanes.yaml config.yaml
 cut="--data.validation=0.15 --train.evaluate_every=9 --log.every=1000 --optim.schedule=constant"
 for more in "" --data.memory=2M --data.shuffle=no; do
@@ -228,7 +228,7 @@ done
 try 1 part --data.validation=0.2 --run.resume=auto
 [ $? = 2 ] && grep -q 'data.validation: .*other validation rows' part.log || { cat part.log; fail "another cut was resumed"; }
 pass "refused: $(grep error: part.log)"
-# a finished run that is queued once more: the same figures, no line more
+# a finished run that is resumed: the same results, no additional line
 cp part/summary.json before.json
 grep -c . part/metrics.jsonl > before.lines
 run 1 part $cut --run.resume=auto
@@ -241,7 +241,7 @@ grep -iE 'nan|epoch 3' part.log && fail "a finished run, queued once more, says 
 pass "a finished run, queued once more: the same figures, no line more"
 cp plain.yaml config.yaml
 
-# -- a first SIGTERM: checkpoint and status 3, then go on to the bits of the undisturbed run
+# -- a first SIGTERM: checkpoint and status 3; the resumed run has the bits of an uninterrupted one
 "$TRIREME" train config.yaml --run.dir=stopped --train.steps=3000 > stopped.log 2>&1 &
 pid=$!
 for _ in $(seq 200); do
@@ -257,7 +257,7 @@ run 1 unstopped --train.steps=3000
 [ "$(sha stopped)" = "$(sha unstopped)" ] || fail "stopped and resumed: other bits"
 pass "stopped by SIGTERM, resumed: the bits of the undisturbed run"
 
-# -- products in bfloat16, where there are any: threads do not change bits, and the curve is that of float32
+# -- products in bfloat16, where supported: the same bits for any number of threads, losses close to float32
 if "$TRIREME" bench gemm --device.matmul=bf16 --shapes=8x8x8 --repeat=1 > /dev/null 2>&1; then
   for threads in 1 2 3; do
     run 1 bf16-$threads "--model=mlp 784-512-256-10 gelu" --device.matmul=bf16 --parallel.threads=$threads \
@@ -272,12 +272,12 @@ if "$TRIREME" bench gemm --device.matmul=bf16 --shapes=8x8x8 --repeat=1 > /dev/n
   pass "bfloat16: the loss of float32 within 3 %, not the same"
 fi
 
-# -- out of memory: the windowed reader shows each sample once an epoch too, and any number of ranks the same ones
+# -- data larger than memory: each sample once per epoch, and the same ones on any number of ranks
 run 1 windows1 --data.memory=1M
 run 3 windows3 --data.memory=1M
 compare windows1 windows3
 
-# -- a full disk: the rank that writes says so, all end, and end well
+# -- a full disk: the writing rank reports it, all ranks end
 if mkdir full && mount -t tmpfs -o size=64k tmpfs full 2> /dev/null; then
   launch 2 "$TRIREME" train config.yaml --data.validation=0.1 --train.steps=3 --run.dir=full/run > full.log 2>&1
   status=$?
