@@ -64,9 +64,9 @@ pass "two ranks a node: test accuracy $(of nodes test_accuracy)"
 
 # -- staleness: every update is counted
 updates=$(grep -o '"updates":[0-9]*' way1/summary.json | awk -F: '{ n += $2 } END { print n }')
-[ "$updates" = 320 ] || fail "staleness of $updates updates is on record, 320 were made"
+[ "$updates" = 320 ] || fail "staleness of $updates updates recorded, expected 320"
 grep -q '"staleness_mean":' way1/metrics.jsonl || fail "metrics.jsonl has no staleness"
-pass "the staleness of every update is on record"
+pass "the staleness of every update is recorded"
 
 # -- a straggler: the others take over its work and do not wait for it
 begin=$SECONDS
@@ -87,7 +87,7 @@ whole more 160
 run 3 other --strategy.name=asgd --optim.lr=0.05 --train.steps=90
 run 2 other --strategy.name=asgd --optim.lr=0.05 --run.resume=auto
 whole other 160
-pass "goes on with as many ranks, and with others"
+pass "resumes with the same number of ranks, and with others"
 for data in dynamic static; do
   launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 \
     --strategy.data=$data --device.compute=sleep --device.gflops=0.3 > signal.log 2>&1 &
@@ -103,17 +103,17 @@ for data in dynamic static; do
   status=$?
   [ $status = 3 ] || { cat signal.log; fail "$data: exit status $status after a signal, not 3"; }
   [ "$(json_text status signal-$data/summary.json)" = stopped ] && ! grep -q 'error:' signal.log ||
-    { cat signal.log; fail "$data: a planned stop is an error, or is not on record"; }
+    { cat signal.log; fail "$data: a requested stop is an error, or is not recorded"; }
   done_before=$(of signal-$data steps)
   run 3 signal-$data --strategy.name=asgd --optim.lr=0.05 --strategy.data=$data --run.resume=auto
   whole signal-$data 160
-  pass "$data: stopped by a signal after $done_before steps, and went on to the end"
+  pass "$data: stopped by a signal after $done_before steps, and resumed"
 done
 
 # -- a failure on all ranks: one message and a record
-try 3 burst --strategy.name=asgd --optim.lr=1e30 && fail "a loss that is not finite is no success"
+try 3 burst --strategy.name=asgd --optim.lr=1e30 && fail "a loss that is not finite: exit status 0"
 grep -q "loss of worker" burst.log || { cat burst.log; fail "the message names no worker"; }
-[ "$(json_text status burst/summary.json)" = failed ] || fail "the failed run is not on record"
+[ "$(json_text status burst/summary.json)" = failed ] || fail "the failed run is not recorded"
 pass "a loss that is not finite ends the run"
 
 # refused NAME TEXT OPTION...

@@ -67,6 +67,6 @@ for method in $methods; do
         fail "$method with a slow rank: $(of "$method-slow-$data" steps) steps"
     done
   }
-  pass "$method: one worker, several, late and idle ones, resumed; test loss $(of "$method-node" test_loss)"
+  pass "$method: one worker, several, slow and idle ones, resumed; test loss $(of "$method-node" test_loss)"
 done
 finish

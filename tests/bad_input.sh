@@ -185,7 +185,7 @@ done
 [ "$(cat victim)" = untouched ] || fail "data make wrote through a symbolic link"
 rm -f same.*.log same.h5.new
 [ "$(echo same.*)" = same.h5 ] || fail "four data make of one file left $(echo same.*)"
-pass "four data make of one file: all succeed, the file is whole, nothing is left"
+pass "four data make of one file: all succeed, the file is intact, no temporary files"
 # -- a sorted file
 for i in $(seq 100); do echo "$i,$((i > 80))"; done > sorted.csv
 "$TRIREME" data import csv sorted.csv --test-part=0.2 --seed=3 --out=sorted.h5 > sorted.log 2>&1 ||
@@ -220,7 +220,7 @@ if [ "$(id -u)" = 0 ]; then
       "$TRIREME" data info --check "$file" > /dev/null || fail "disk full: $file is damaged"
     done
     ls "$tiny"/run/checkpoints/*.new > /dev/null 2>&1 && fail "disk full: an incomplete file was left"
-    pass "disk full: what is there is whole"
+    pass "disk full: files are complete"
   else
     echo "SKIPPED: disk full (cannot mount a small file system)"
   fi

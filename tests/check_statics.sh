@@ -52,6 +52,6 @@ writable() {
 found=$(cd "$top_builddir" && top_builddir=$PWD writable "$PWD/src" "$PWD/mpi" "$PWD/datasets")
 [ "$(wc -l <<< "$found")" -gt 5 ] || fail "no objects in $top_builddir: build first"
 wrong=$(grep -vxFf <(echo "$allowed") <<< "$found" || true)
-[ -z "$wrong" ] || { echo "$wrong"; fail "static variables that can change (move them to core/context.h)"; }
-pass "no static variables in src/, mpi/ and datasets/ but those of the process"
+[ -z "$wrong" ] || { echo "$wrong"; fail "writable static variables (move them to core/context.h)"; }
+pass "the only static variables in src/, mpi/ and datasets/ are those of the process"
 finish

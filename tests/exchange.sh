@@ -31,16 +31,16 @@ there_and_back() {
     fail "$name: export"
   given=$(loss "$name/checkpoints/last.h5" --data.file="$data")
   [ -n "$given" ] && [ "$given" = "$(loss "$name.safetensors" --model="$model" --data.file="$data")" ] ||
-    fail "$name: the exported weights have another loss than $given"
+    fail "$name: the loss of the exported weights differs from that of $given"
   "$TRIREME" export "$name.safetensors" --model="$model" --data.file="$data" --format=safetensors \
     --out=again.safetensors > /dev/null 2>&1
-  cmp -s "$name.safetensors" again.safetensors || fail "$name: exported again, another file"
+  cmp -s "$name.safetensors" again.safetensors || fail "$name: a second export differs"
   for ranks in 1 2 3; do
     run "$name-$ranks" $ranks --data.file="$data" --model="$model" --model.init="$name.safetensors" --train.epochs=0
     begun=$(sha "$name-$ranks")
-    [ -n "$begun" ] && [ "$begun" = "$(sha "$name")" ] || fail "$name: $ranks ranks began with other weights"
+    [ -n "$begun" ] && [ "$begun" = "$(sha "$name")" ] || fail "$name: $ranks ranks started with other weights"
   done
-  pass "$name: out, back, and the beginning of runs on 1 to 3 ranks"
+  pass "$name: export, import, and initial weights of runs on 1 to 3 ranks"
 }
 there_and_back mlp digits.h5 "mlp 784-20-10 relu"
 there_and_back lenet5 digits.h5 lenet5
@@ -56,7 +56,7 @@ run on 1 config.yaml --train.steps=4 --run.resume=auto
 mv gone.safetensors mlp.safetensors
 run whole 1 config.yaml --train.steps=4
 [ "$(sha on)" = "$(sha whole)" ] || fail "a resumed run has other weights"
-pass "a run that began with model.init is resumed without it"
+pass "a run that started from model.init resumes without it"
 
 # -- predictions without a launcher and without a writable folder
 predict() { (cd /proc && "$TRIREME" predict "$@" --data.file="$work/digits.h5" > "$work/log" 2>&1); }
@@ -66,9 +66,9 @@ predict "$work/lenet5.safetensors" --model=lenet5 --out="$work/b.h5" || { cat lo
 if command -v h5dump > /dev/null; then
   h5dump -d /scores a.h5 | tail -n +2 > a.txt
   h5dump -d /scores b.h5 | tail -n +2 | cmp -s - a.txt && [ "$(wc -l < a.txt)" -gt 200 ] ||
-    fail "exported weights answer otherwise"
+    fail "exported weights predict something else"
 fi
-pass "predict: the same answers from a checkpoint and from exported weights, on one core, nothing written beside"
+pass "predict: the same from a checkpoint and from exported weights, on one core, without writing files"
 
 # -- a model of chosen weights: score 0 is x, score 1 is y, score 2 is -x-y
 printf 'x,y,label\n2,0,a\n2,1,a\n0,2,a\n0,3,b\n1,4,b\n-2,-2,"c,d"\n3,0,"c,d"\n0,1,"c,d"\n' > points.csv
@@ -80,7 +80,7 @@ head+='"layer0.bias":{"dtype":"F32","shape":[3],"data_offsets":[24,36]}}'
   printf '\0%.0s' $(seq 12); } > points.safetensors
 points=(points.safetensors "--model=linear 3" --data.file=points.h5 --split=train --log.quiet=yes)
 for ranks in 1 3; do
-  launch $ranks "$TRIREME" eval "${points[@]}" --json > figures.json || fail "eval of hand-made weights"
+  launch $ranks "$TRIREME" eval "${points[@]}" --json > figures.json || fail "eval of chosen weights"
   for figure in '"confusion":[[2,1,0],[0,2,0],[1,1,1]]' '"accuracy":0.625' \
     '{"name":"a","precision":0.6666666666666666,"recall":0.6666666666666666,"f1":0.6666666666666666,"support":3}' \
     '{"name":"b","precision":0.5,"recall":1,"f1":0.6666666666666666,"support":2}' \
@@ -88,7 +88,7 @@ for ranks in 1 3; do
     grep -qF "$figure" figures.json || { cat figures.json; fail "eval on $ranks ranks does not say $figure"; }
   done
 done
-"$TRIREME" eval "${points[@]}" > figures.txt || fail "eval of hand-made weights"
+"$TRIREME" eval "${points[@]}" > figures.txt || fail "eval of chosen weights"
 grep -qE '^c,d +100.00% +33.33% +50.00% +3$' figures.txt || { cat figures.txt; fail "no row of a class"; }
 grep -qE '^c,d +1 +1 +1$' figures.txt || { cat figures.txt; fail "no row of the confusion matrix"; }
 pass "confusion matrix, precision, recall and F1"
@@ -110,7 +110,7 @@ if "$TRIREME" export lenet5/checkpoints/last.h5 --format=onnx --out=lenet5.onnx 
   pass "the same ONNX file from a checkpoint and from exported weights"
 else
   grep -q 'this build cannot write ONNX' log || { cat log; fail "export as ONNX"; }
-  pass "without protobuf-c, export says so"
+  pass "without protobuf-c, export reports it"
 fi
 
 # -- the files in other programs

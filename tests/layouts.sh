@@ -21,12 +21,12 @@ compare() {
   loss=$(paste <(losses "$2") <(losses "$3") |
     awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
                     END { if (n == 23) printf "%.3g", worst }')
-  [ -n "$loss" ] || fail "$5: not the 20 losses, 2 evaluations and the test that were to be compared"
+  [ -n "$loss" ] || fail "$5: expected 20 losses, 2 evaluations and the test"
   weights=$("$COMPARE" "$2/checkpoints/last.h5" "$3/checkpoints/last.h5") || fail "$5: weights cannot be compared"
   awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
     fail "$5: losses differ from one rank's by $loss, weights by $weights"
   [ "$4" = no ] || [ "$weights" = 0 ] ||
-    fail "$5: weights differ by $weights from one rank's, should be equal bit for bit"
+    fail "$5: weights differ by $weights from one rank's, must be bit-identical"
   echo "$1 $6 $loss $weights" >> cells.txt
   pass "$5: losses $loss, weights $weights"
 }
@@ -73,8 +73,8 @@ done
 
 Results of `tests/layouts.sh all tests/layouts.md`. For every model (layouts_lib.sh; gpt2 and gpt4 have two and four
 blocks) and grid: the number of cells (ZeRO 0 to 3, with and without recomputation, each pipeline schedule), the largest
-relative difference from the losses of one rank (20 steps, 2 evaluations, the test), and from its final weights, relative
-to the largest value of a tensor. The tolerance is 1e-4; 0 means the same bits, which is required if only the pipeline
+relative difference from the losses of one rank (20 steps, 2 evaluations, the test), and of final weights, relative to
+the largest value of a tensor. The tolerance is 1e-4; 0 means the same bits, which is required if only the pipeline
 differs.
 
 END

@@ -28,7 +28,7 @@ for model in $models; do
         run_of "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
       done
       [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] ||
-        fail "$model, $from to $to: other weights were read"
+        fail "$model, $from to $to: read other weights"
       [ "$n" -gt 1 ] || { rm -rf alone; mv went13 alone; went13=alone; }
       [ "$n" -gt 1 ] && went13=went13
       apart=$("$COMPARE" alone/checkpoints/last.h5 $went13/checkpoints/last.h5) ||

@@ -63,6 +63,6 @@ run_of() {
 sha() { json_text weights_sha256 "$1/summary.json"; }
 of() { json_number "$2" "$1/summary.json"; }
 equal() {
-  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "${3:+$3: }$2 ends with other bits than $1"
-  pass "${3:+$3: }$2 ends with the bits of $1"
+  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "${3:+$3: }$2 and $1 end with different weights"
+  pass "${3:+$3: }$2 and $1 end with the same bits"
 }

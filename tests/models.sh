@@ -37,14 +37,14 @@ follows() {
   worst=$(paste <(grep -o '"loss":[^,}]*' "$1/metrics.jsonl") <(grep -o '"loss":[^,}]*' "$2/metrics.jsonl") |
     awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
                     END { if (n == 12) printf "%.3g", worst }')
-  [ -n "$worst" ] || fail "$2: not the 12 losses that were to be compared"
+  [ -n "$worst" ] || fail "$2: expected 12 losses"
   awk -v d="$worst" 'BEGIN { exit !(d <= 1e-6) }' || fail "$2: losses differ from $1's by $worst"
-  pass "$2 follows $1 (largest relative difference $worst)"
+  pass "$2 matches $1 (largest relative difference $worst)"
 }
 run_of 1 images images-log --train.steps=1 --log.quiet=no
 for layer in 0 4; do
   grep -q "^layer $layer (conv2d): bias left out: the batch_norm after it removes any constant" images-log.log ||
-    fail "no word about the bias that layer $layer does not have"
+    fail "no message about the omitted bias of layer $layer"
 done
 for model in images pooling gpt rotary; do
   run_of 1 $model $model-1

@@ -69,13 +69,13 @@ done
 [ "$(grep -c validation_loss 1f1b.marks) $(grep -c test_loss 1f1b.marks) $(grep -c ,loss 1f1b.marks) $(saved 1f1b | wc -w)" = "6 1 60 9" ] ||
   { cat 1f1b.marks; saved 1f1b; fail "60 steps, 6 evaluations, one test and 9 checkpoints were expected"; }
 for schedule in 2bw pipedream; do
-  diff 1f1b.marks $schedule.marks || fail "$schedule: other steps or samples on record"
+  diff 1f1b.marks $schedule.marks || fail "$schedule: other steps or samples recorded"
   [ "$(saved 1f1b)" = "$(saved $schedule)" ] || fail "$schedule: other checkpoints: $(saved $schedule)"
   launch 2 "$TRIREME" eval $schedule/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > eval.json ||
     fail "eval of $schedule"
   [ "$(json_number accuracy eval.json)" = "$(of $schedule test_accuracy)" ] ||
-    fail "$schedule: eval says $(json_number accuracy eval.json), the run $(of $schedule test_accuracy)"
-  pass "$schedule: steps, samples, checkpoints as 1f1b has them"
+    fail "$schedule: eval reports $(json_number accuracy eval.json), the run $(of $schedule test_accuracy)"
+  pass "$schedule: steps, samples and checkpoints as with 1f1b"
 done
 
 # -- stopped by a signal to one rank, or to all
@@ -99,7 +99,7 @@ begin() {
     sleep 0.05
   done
   ranks_of "$1" > ranks.txt
-  [ "$(wc -l < ranks.txt)" = 4 ] || { cat ranks.txt "$1.log"; fail "$1: four ranks were expected, amid the first epoch"; }
+  [ "$(wc -l < ranks.txt)" = 4 ] || { cat ranks.txt "$1.log"; fail "$1: expected four ranks in the first epoch"; }
 }
 # ended RUN: waits until the job ends; its status
 ended() {
@@ -126,7 +126,7 @@ for how in "${signals[@]}"; do
     stages 4 unbroken$i "$options" --train.steps=$((step + 30))
     equal unbroken$i stopped$i "2bw, SIG$signal at step $step, rank: $who"
   else
-    pass "$options: SIG$signal at step $step, rank: $who; went on"
+    pass "$options: SIG$signal at step $step, rank: $who; resumed"
   fi
 done
 
@@ -135,11 +135,11 @@ for options in "$two" "$dream" "$dream --parallel.stash=no"; do
   # shellcheck disable=SC2086
   LAUNCH_LIMIT=30 try 4 diverged --parallel.pipeline=4 $options --optim.lr=1e30
   status=$?
-  [ $status = 1 ] || { cat diverged.log; fail "$options: exit status $status, not 1, of a run that diverges"; }
+  [ $status = 1 ] || { cat diverged.log; fail "$options: exit status $status of a diverged run, expected 1"; }
   grep error: diverged.log > message.txt
   [ "$(wc -l < message.txt)" = 1 ] && grep -q 'step [0-9]' message.txt && grep -qE 'nan|inf' message.txt ||
-    { cat diverged.log; fail "$options: one message with step and loss was expected"; }
-  [ "$(json_text status diverged/summary.json)" = failed ] || fail "$options: the failed run is not on record"
+    { cat diverged.log; fail "$options: expected one message with step and loss"; }
+  [ "$(json_text status diverged/summary.json)" = failed ] || fail "$options: the failed run is not recorded"
   pass "$options: $(cat message.txt)"
 done
 
@@ -159,7 +159,7 @@ refused() { # refused WORDS N OPTION...
   # shellcheck disable=SC2048,SC2086
   try "$2" refused ${*:3}
   [ $? = 2 ] && grep -q "error:.*$1" refused.log && [ "$(grep -c error: refused.log)" = 1 ] ||
-    { cat refused.log; fail "${*:3}: one message that says \"$1\" was expected"; }
+    { cat refused.log; fail "${*:3}: expected one message with \"$1\""; }
   pass "refused: ${*:3}"
 }
 refused "train.accumulate is at least 3" 4 --parallel.pipeline=4 "$two" --train.accumulate=2

@@ -56,11 +56,11 @@ plan gpt.yaml --ranks=4 --json --parallel.share=none --machine=machine.json > ag
 sed 's/.*"layouts"//' gpt4.json > a && sed 's/.*"layouts"//' again.json > b
 # the program's own memory is measured in each run
 sed -i 's/"\(program\|total\|resident\|data\)":[0-9.e+]*//g' a b
-cmp -s a b || fail "a machine read from its file plans otherwise"
-pass "a machine read from its file plans the same"
+cmp -s a b || fail "a machine read from its file gives another plan"
+pass "a machine read from its file gives the same plan"
 plan gpt.yaml --ranks=4 --machine=machine.json > table
 [ "$(grep -c ' x tensor' table)" = 13 ] && grep -q 'more (--all)' table && grep -q '^best: ' table ||
-  { cat table; fail "the table has not the best twelve and the best one"; }
+  { cat table; fail "the table does not have twelve layouts and the best one"; }
 pass "the table"
 plan gpt.yaml --ranks=8 --nodes=2 --machine=machine.json | grep -q 'between nodes (given)' || fail "two nodes"
 pass "two nodes"
@@ -78,8 +78,8 @@ refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
 refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M
 "$TRIREME" plan --data.file=digits.h5 --model="linear 10" --ranks=2 --all > table 2> err || fail "a model of one layer"
-grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is cut"; }
-pass "a model that cannot be cut has no such layout"
+grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is split"; }
+pass "a model of one layer has no pipeline layouts"
 
 # -- train uses the best layout
 cat > auto.yaml << 'END'
@@ -89,8 +89,8 @@ parallel: auto
 train: {steps: 2}
 END
 config=auto.yaml run 2 auto
-grep -q '^layout: .* the best of' auto.log || { cat auto.log; fail "parallel: auto says nothing"; }
-grep -q 'layout: given' auto/config.yaml && ! grep -q 'data: -1' auto/config.yaml || fail "parallel: auto leaves no layout"
+grep -q '^layout: .* the best of' auto.log || { cat auto.log; fail "parallel: auto prints no layout"; }
+grep -q 'layout: given' auto/config.yaml && ! grep -q 'data: -1' auto/config.yaml || fail "parallel: auto records no layout"
 pass "parallel: auto"
 
 # -- memory of runs
@@ -107,7 +107,7 @@ if ! grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Make
     run_of $ranks "$1" run --run.overwrite=yes --parallel.data="$2" --parallel.pipeline="$3" --parallel.tensor="$4" \
       --parallel.zero="$5" --parallel.share=$share
     most=$(json_number max_resident_bytes run/summary.json)
-    echo "   planned $planned bytes, had up to $most"
+    echo "   planned $planned bytes, peak $most"
     holds "$planned > 0.9 * $most && $planned < 1.1 * $most" "$1, data $2 pipeline $3 tensor $4 zero $5: memory"
   }
   near gpt 2 1 1 0

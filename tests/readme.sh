@@ -42,7 +42,7 @@ while IFS= read -r command <&3; do
   pass "$command"
 done 3< commands.txt
 for file in runs/quickstart/curves.svg runs/first/summary.json report.html; do
-  [ -s $file ] || fail "README.md: no $file is there in the end"
+  [ -s $file ] || fail "README.md: $file is missing at the end"
 done
-pass "the files that the README names are there"
+pass "the files named by the README exist"
 finish

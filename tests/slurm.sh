@@ -118,7 +118,7 @@ requeue() {
   grep -q 'resumed from' quickstart-"$job".log ||
     { cat quickstart-"$job".log; fail "$1: the job was not requeued and resumed"; }
   [ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 $run/summary.json)" ] ||
-    { cat quickstart-"$job".log; fail "$1: the requeued run has other weights than the undisturbed one"; }
+    { cat quickstart-"$job".log; fail "$1: the weights of the requeued run differ from those of an uninterrupted one"; }
   pass "$1: stopped by a signal, requeued, resumed: the same weights"
 }
 requeue srun
@@ -132,7 +132,7 @@ for _ in $(seq 300); do
 done
 for task in 1 2; do
   grep -q "\"seed\":$task[,}]" runs/quickstart-"$job"-$task/summary.json ||
-    { cat quickstart-*.log; fail "array task $task: no run of its own with seed $task"; }
+    { cat quickstart-*.log; fail "array task $task: not a separate run with seed $task"; }
 done
 pass "an array: two tasks, two run directories, two seeds"
 finish

@@ -4,8 +4,8 @@
 set -u
 . "$(dirname "$0")/lib.sh"
 grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
-  skip "sanitizers take memory of their own"
-[ -r /proc/self/smaps_rollup ] || skip "this system does not say what a process has of memory it shares"
+  skip "sanitizers allocate additional memory"
+[ -r /proc/self/smaps_rollup ] || skip "no /proc/self/smaps_rollup to measure shared memory with"
 TRIREME=$(realpath "$TRIREME")
 scratch
 shopt -s nullglob
@@ -99,7 +99,7 @@ limit=$(((one_addresses + four_addresses) / 2))
 watched 1 "$limit" "$large"
 [ "$status" = 1 ] || { cat log; fail "one rank with a limit of $limit KiB: exit status $status"; }
 [ "$(grep -c 'error: ' log)" = 1 ] && grep -q 'error: out of memory: [0-9.]* MiB for [a-z]' log ||
-  { cat log; fail "one rank with a limit of $limit KiB does not say what does not fit"; }
+  { cat log; fail "one rank with a limit of $limit KiB does not report what exceeds the limit"; }
 pass "one rank with a limit of $limit KiB: $(sed -n 's/.*error: //p' log)"
 layouts=("--parallel.zero=3" "--parallel.tensor=4" "--parallel.pipeline=4 --train.accumulate=4")
 [ -z "${TRM_TEST_QUICK:-}" ] || layouts=("${layouts[0]}")
