@@ -101,7 +101,7 @@ hits=$(find . -name '*.md' -not -path './build*' -not -path './CHANGELOG.md' | s
   done
   grep -oE '`-?-?(data|train|optim|parallel|strategy|run|log|device)\.[a-z][a-z0-9_]*' "$guide" | tr -d '`-' | grep -v '\.sh$' | sort -u |
     while read -r option; do
-      grep -q "\"$option\"" src/core/options_table.c || echo "$guide: no option $option"
+      grep -qE "[(\"]$option[,\"]" src/core/options_table.c || echo "$guide: no option $option"
     done
 done)
 report "files and options that the guides name are there" "$hits"
