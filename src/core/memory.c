@@ -98,15 +98,15 @@ char *trm_strdup(const char *text)
 
 static void memory_append(char **text, const char *format, va_list arguments)
 {
-  va_list again;
-  va_copy(again, arguments);
-  const int length = vsnprintf(NULL, 0, format, again);
-  va_end(again);
-  const size_t used = *text ? strlen(*text) : 0, room = length > 0 ? (size_t)length + 1 : 1;
-  char *longer = trm_alloc(used + room, "text");
+  va_list copy;
+  va_copy(copy, arguments);
+  const int length = vsnprintf(NULL, 0, format, copy);
+  va_end(copy);
+  const size_t used = *text ? strlen(*text) : 0, added = length > 0 ? (size_t)length + 1 : 1;
+  char *longer = trm_alloc(used + added, "text");
   if (used)
     memcpy(longer, *text, used);
-  vsnprintf(longer + used, room, format, arguments);
+  vsnprintf(longer + used, added, format, arguments);
   trm_free(*text); /* last: the arguments may quote it */
   *text = longer;
 }

@@ -48,10 +48,10 @@ static size_t options_word_distance(const char *a, const char *b, size_t n)
 const char *trm_nearest_word(const char *word, const char *const *known)
 {
   const char *nearest = NULL;
-  for (size_t least = SIZE_MAX; *known; known++) {
+  for (size_t best = SIZE_MAX; *known; known++) {
     const size_t distance = options_word_distance(word, *known, strlen(*known));
-    if (distance < least) {
-      least = distance;
+    if (distance < best) {
+      best = distance;
       nearest = *known;
     }
   }
@@ -88,14 +88,14 @@ static const struct trm_option *options_find_section(const char *section)
 static const struct trm_option *options_find_nearest(const char *word, bool section)
 {
   const struct trm_option *nearest = NULL;
-  size_t least = SIZE_MAX;
+  size_t best = SIZE_MAX;
   for (const struct trm_option *row = trm_option_table; row->name; row++) {
     const size_t length = trm_section_length(row->name);
     const bool key = !section && !strchr(word, '.') && row->name[length];
     const char *known = row->name + (key ? length + 1 : 0);
     const size_t distance = options_word_distance(word, known, section ? length : strlen(known));
-    if (distance < least) {
-      least = distance;
+    if (distance < best) {
+      best = distance;
       nearest = row;
     }
   }
