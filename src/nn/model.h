@@ -45,7 +45,7 @@ struct trm_model {
   bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. A tied weight's
                         two parts are then added up apart, as where its layers are on two ranks: the same
                         bits */
-  int recompute;     /* activation checkpointing: blocks of layers in a segment (recompute.h), 0:
+  int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */

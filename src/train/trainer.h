@@ -41,7 +41,6 @@ struct trainer_batch {
 /* The mode of a run, a row of modes.c: computes the gradients of batches and advances the run. All slots are collective
  * over all ranks of the run; train_batch of asynchronous workers is not. */
 struct trainer_mode {
-  const char *name;
   bool delays_actions; /* injected slowdown is applied to each action of a pipeline, not to each batch */
   /* Called after the strategy is created, before the model is bound: allocates. NULL: nothing to do. */
   int (*create)(struct trainer *t);
