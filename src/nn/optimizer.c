@@ -1,4 +1,4 @@
-/* From options to the update rule that the device applies. */
+/* Turns options into the update rule that the device applies. */
 #include "nn/optimizer.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static const struct {
   [TRM_UPDATE_LARS] = {1, {"momentum", NULL}},   [TRM_UPDATE_LAMB] = {2, {"first", "second"}},
 };
 
-/* value must be in [low, high); NaN is not. */
+/* Checks that value is in [low, high); NaN is not. */
 static int optim_check_range(const char *option, double value, double low, double high)
 {
   if (!(value >= low && value < high))
@@ -99,7 +99,7 @@ size_t trm_optimizer_trained(const struct trm_optimizer *optimizer)
   return optim_tensor_begin(optimizer, optimizer->tensors);
 }
 
-/* The tensor of a trained element. */
+/* Returns the tensor of a trained element. */
 static int optim_tensor_at(const struct trm_optimizer *optimizer, size_t element)
 {
   int low = 0, high = optimizer->tensors - 1;
@@ -131,7 +131,7 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
   return sum;
 }
 
-/* The rule for one tensor. */
+/* Returns the rule for one tensor. */
 static struct trm_update optim_tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                              const float *ratio, int t)
 {
@@ -146,8 +146,7 @@ static struct trm_update optim_tensor_update(const struct trm_optimizer *optimiz
   return u;
 }
 
-/* A run of trained elements from `at` on, before `high`, that have one rule: tensors that differ in nothing go
- * together. Returns its end. */
+/* Returns the end of the run of trained elements in [at, high) with one rule, which may span several tensors. */
 static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                 const float *ratio, size_t at, size_t high, struct trm_update *update)
 {
@@ -168,7 +167,7 @@ static float *optim_state_at(const struct trm_optimizer *optimizer, float *const
   return i < states ? state[i] + offset : NULL;
 }
 
-/* The rule of sgd, w -= rate * (scale * g + l2 * w), does two other things as well: it adds, and it averages. */
+/* The sgd kernel, w -= rate * (scale * g + l2 * w), is also used to add and to average. */
 static void optim_add_statistics(struct trm_device *device, float *w, const float *g, size_t n)
 {
   const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
@@ -192,7 +191,7 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
   while (at < high) {
     struct trm_update update;
     const size_t end = optim_uniform_run(optimizer, hyper, ratio, at, high, &update), o = at - low;
-    if (update.rule == TRM_UPDATE_LAMB) /* g is the direction already */
+    if (update.rule == TRM_UPDATE_LAMB) /* g contains the direction */
       update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
     float *first = optim_state_at(optimizer, state, 0, o), *second = optim_state_at(optimizer, state, 1, o);
     device->ops->update(device, &update, w + o, g + o, first, second, end - at);
@@ -204,7 +203,7 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
     optim_update_ema(optimizer, device, hyper->step, state[optimizer->states - 1], w, n);
 }
 
-/* -- ratios */
+/* -- trust ratios */
 
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer)
 {
@@ -238,7 +237,7 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
   const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
   for (size_t at = low; at < high;) {
     const int t = optim_tensor_at(optimizer, at);
-    const size_t u = at / unit, rest = unit - at % unit; /* of the unit */
+    const size_t u = at / unit, rest = unit - at % unit; /* unit; elements to its end */
     const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
     const size_t count = left < rest ? left : rest;
     if (!optimizer->tensor[t].vector) {
@@ -259,7 +258,7 @@ static float optim_trust_ratio(const struct trm_optimizer *optimizer, const stru
   return (float)(optimizer->trust * w / ((double)hyper->scale * g + (double)hyper->l2 * w));
 }
 
-/* The sums over the pieces of tensor t. */
+/* Sums the partial norms of tensor t. */
 static void optim_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], int t, double sum[2])
 {
   const size_t first = optim_tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;

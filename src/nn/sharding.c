@@ -1,5 +1,5 @@
-/* Tensor parallelism of the list of layers, in two walks: from the last layer up the preferred shardings of all values,
- * then down, where each layer chooses its sharding by that of its input. */
+/* Tensor parallelism, in two passes over the layers: from the last to the first, preferred shardings of all values;
+ * then from the first to the last, each layer's sharding, given its input's. */
 #include "nn/sharding.h"
 
 #include "core/comm.h"
@@ -34,7 +34,7 @@ static bool sharding_equals(const struct trm_sharding *a, const struct trm_shard
          (a->units == b->units || (a->units % n == 0 && b->units % n == 0));
 }
 
-/* This rank's slice of a sample of the whole shape. */
+/* Returns this rank's slice of a sample of the whole shape. */
 static struct trm_slice sharding_slice(const struct trm_shape *full, const struct trm_sharding *sharding, int rank,
                                        int size)
 {
@@ -59,14 +59,14 @@ static struct trm_shape sharding_shape(const struct trm_shape *full, const struc
   const size_t units = slice.high - slice.low;
   if (sharding->kind == TRM_SHARDED_BY_POSITION)
     shape.size[0] = units;
-  else if (full->dims == 3) /* width is a number of images: whole channels */
+  else if (full->dims == 3) /* whole channels */
     shape.size[0] = sharding->groups * units * sharding->width / (full->size[1] * full->size[2]);
   else
     shape.size[full->sequence ? 1 : 0] = sharding->groups * units * sharding->width;
   return shape;
 }
 
-/* -- for the layers */
+/* -- helpers for layers */
 
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units)
 {
@@ -112,21 +112,21 @@ void trm_shard_parameter(const struct trm_shard_request *request, struct trm_par
   parameter->count = slice->outer * (slice->high - slice->low) * slice->inner;
 }
 
-/* -- the walks */
+/* -- the two passes */
 
 struct sharder {
   const struct trm_model_part *part;
   const struct trm_layer *full; /* (layers) */
   int layers;
-  struct trm_sharding *preferred; /* (layers) of the output */
+  struct trm_sharding *preferred; /* (layers) preferred sharding of the output */
   struct trm_layer *built;
   int count;
-  struct trm_sharding *sharding; /* (count) of the output; of partial sums: replicated */
+  struct trm_sharding *sharding; /* (count) of the output; partial sums: replicated */
   struct trm_shape *full_shape;  /* (count) of the whole output */
-  int *layer_at, *output_at;     /* (layers) it, and its output, among those made */
+  int *layer_at, *output_at;     /* (layers) index of the layer, and of its output, in `built` */
 };
 
-/* For one layer: two moves for each of two inputs, itself, a move of its output; at the end another. */
+/* Per layer: two reshards for each of two inputs, itself, one of its output; one at the end. */
 enum { MAX_BUILT = 7 };
 
 static const struct trm_shape *sharding_full_shape(const struct sharder *s, int index)
@@ -134,7 +134,7 @@ static const struct trm_shape *sharding_full_shape(const struct sharder *s, int 
   return &s->full_shape[index];
 }
 
-/* From the last layer up: a value takes the preference of its first reader that has one. */
+/* From the last layer to the first: a value gets the preference of its first reader that has one. */
 static void sharding_find_preferred(struct sharder *s)
 {
   for (int i = s->layers - 1; i >= 0; i--) {
@@ -156,8 +156,8 @@ static struct trm_layer *sharding_append(struct sharder *s, const struct trm_sha
   return &s->built[s->count++];
 }
 
-/* Inserts one reshard layer after layer `from` (or the batch). sharded: the sharding, of the two, that is not
- * replicated. Readers that want the same share it. */
+/* Inserts a reshard layer after layer `from` (or the batch), shared by readers that need the same. sharded: the one of
+ * the two shardings that is not replicated. */
 static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner, const struct trm_layer_ops *ops,
                                 int from, const struct trm_shape *full, struct trm_sharding to,
                                 struct trm_sharding sharded)
@@ -187,8 +187,8 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
   return s->count - 1;
 }
 
-/* The value as the reader takes it. partial: the reader's dx is a partial sum. *reduced: the reshard layer's backward
- * sums it already. */
+/* Returns the value in the reader's sharding. partial: the reader's dx is a partial sum. *reduced: the reshard layer's
+ * backward reduces it. */
 static int sharding_convert(struct sharder *s, const struct trm_layer *reader, int from, struct trm_sharding to,
                             bool partial, bool *reduced)
 {
@@ -205,13 +205,13 @@ static int sharding_convert(struct sharder *s, const struct trm_layer *reader, i
   return to.kind == TRM_REPLICATED ? from : sharding_add_reshard(s, reader, &layer_slice, from, &full, to, to);
 }
 
-/* True if sequences of this shape are sharded by position. */
+/* Returns true if sequences of this shape are sharded by position. */
 static bool sharding_wants_positions(const struct sharder *s, const struct trm_shape *shape)
 {
   return s->part->sequence_parallel && shape->sequence && shape->size[0] % (size_t)s->part->tensor_size == 0;
 }
 
-/* Both values of an add alike: by position if one is, else by feature if one is. */
+/* Shards both operands of an add alike: by position if one is, else by feature if one is. */
 static int sharding_shard_add(struct sharder *s, int i)
 {
   struct trm_layer layer = s->full[i];
@@ -244,10 +244,10 @@ static int sharding_shard_layer(struct sharder *s, int i)
                                       .current = from >= 0 ? s->sharding[from] : replicated,
                                       .preferred = s->preferred[i]};
   bool reduced = false;
-  const struct trm_layer reader = layer; /* with its whole input */
+  const struct trm_layer reader = layer; /* before sharding */
   layer.tensor_rank = request.rank;
   layer.tensor_size = request.size;
-  for (int p = 0; p < layer.parameters; p++) /* what stays whole counts once */
+  for (int p = 0; p < layer.parameters; p++) /* replicated parameters count once */
     layer.parameter[p].primary = request.rank == 0;
   if (layer.tied)
     layer.tied = &s->built[s->layer_at[layer.tied - s->full]];
@@ -271,7 +271,7 @@ static int sharding_shard_layer(struct sharder *s, int i)
   return TRM_OK;
 }
 
-/* The scores as the loss reads them. */
+/* Reshards the scores for the loss. */
 static void sharding_end_scores(struct sharder *s, bool sharded_loss)
 {
   int end = s->output_at[s->layers - 1];

@@ -58,7 +58,7 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
-  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* one partial sum */
+  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
   pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
                                     biased ? layer->parameter[BIAS].w : NULL, y, layer->rows);
 }
@@ -109,7 +109,7 @@ static struct trm_sharding conv2d_preferred_sharding(const struct trm_layer *lay
                     : trm_sharding_of_shape(&layer->in);
 }
 
-/* By groups if there are several; else of channels by channels, otherwise by units. */
+/* Shards by groups if there are several; else by the input's channels if it is so sharded; otherwise by units. */
 static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   struct conv2d *s = layer->settings;
@@ -128,7 +128,7 @@ static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *reque
              out.groups * out.units * out.width != s->weights.units * size) {
     out = trm_sharding_by_feature(1, s->weights.units, size);
   }
-  if (out.units < ranks) { /* not worth dividing */
+  if (out.units < ranks) { /* too small to shard */
     trm_shard_layer(layer, request, replicated, replicated);
     return TRM_OK;
   }
