@@ -18,7 +18,7 @@ struct interval {
   size_t low, high; /* elements of the flat arrays */
 };
 
-/* What both have; low == high: nothing. */
+/* The elements of both; low == high: none. */
 static inline struct interval sync_overlap(struct interval a, struct interval b)
 {
   const size_t low = a.low > b.low ? a.low : b.low, high = a.high < b.high ? a.high : b.high;

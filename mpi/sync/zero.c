@@ -114,10 +114,10 @@ static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 
 /* -- step */
 
-/* This rank's shard of a chunk. Device, (n) each. */
+/* This rank's shard of a chunk. */
 struct shard {
-  size_t low, n; /* elements [low, low + n) of the flat arrays */
-  float *w, *g, *state[TRM_MAX_STATES - 1];
+  struct trm_update_interval to;
+  float *g, *state[TRM_MAX_STATES - 1];
 };
 
 /* Sets *shard to the next of this rank's shards that are not empty, from chunk *p on. False: there is none. */
@@ -129,9 +129,7 @@ static bool zero_next_shard(const struct trm_strategy *strategy, int *p, struct 
     const struct interval owned = zero_shard_interval(chunk, z->group->rank);
     if (owned.low == owned.high)
       continue;
-    *shard = (struct shard){.low = owned.low,
-                            .n = owned.high - owned.low,
-                            .w = zero_shard_data(z, 0, chunk),
+    *shard = (struct shard){.to = {owned.low, owned.high - owned.low, zero_shard_data(z, 0, chunk), shard->state},
                             .g = z->g + chunk->shard_offset};
     for (int i = 0; i < strategy->optimizer->states; i++)
       shard->state[i] = zero_shard_data(z, 1 + i, chunk);
@@ -146,7 +144,8 @@ static double zero_gradient_norm(struct trm_strategy *strategy)
   double norm_squared = 0;
   struct shard shard;
   for (int p = 0; zero_next_shard(strategy, &p, &shard);)
-    norm_squared += trm_optimizer_norm_squared(strategy->optimizer, strategy->device, shard.low, shard.n, shard.g);
+    norm_squared += trm_optimizer_norm_squared(strategy->optimizer, strategy->device, shard.to.low, shard.to.n,
+                                               shard.g);
   sync_allreduce(strategy, ((struct zero *)strategy->impl)->group, &norm_squared, 1, TRM_DOUBLE, "sum of norms");
   sync_reduce_model_norm(strategy, &norm_squared);
   return norm_squared;
@@ -162,9 +161,9 @@ static void zero_tensor_ratios(struct trm_strategy *strategy, const struct trm_u
   memset(sum, 0, tensors * sizeof *sum);
   struct shard shard;
   for (int p = 0; zero_next_shard(strategy, &p, &shard);) {
-    trm_optimizer_prepare(optimizer, device, update, shard.low, shard.n, shard.w, shard.g, shard.state);
+    trm_optimizer_prepare(optimizer, device, update, &shard.to, shard.g);
     memset(norms, 0, tensors * sizeof *norms);
-    trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, shard.low, shard.n, shard.w, shard.g, norms);
+    trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, &shard.to, shard.g, norms);
     for (size_t t = 0; t < tensors; t++)
       for (int k = 0; k < 2; k++)
         sum[t][k] += norms[t][k];
@@ -178,8 +177,7 @@ static void zero_update_shards(struct trm_strategy *strategy, const struct trm_u
   const struct zero *z = strategy->impl;
   struct shard shard;
   for (int p = 0; zero_next_shard(strategy, &p, &shard);)
-    trm_optimizer_apply(strategy->optimizer, strategy->device, update, z->ratios, shard.low, shard.n, shard.w, shard.g,
-                        shard.state);
+    trm_optimizer_apply(strategy->optimizer, strategy->device, update, z->ratios, &shard.to, shard.g);
 }
 
 /* Sums the statistics over all ranks, and updates them on every rank. */
@@ -197,8 +195,8 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
   float *state[TRM_MAX_STATES - 1] = {NULL};
   if (z->average_statistics)
     state[strategy->optimizer->states - 1] = z->average_statistics;
-  trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, z->trainable, z->statistics, z->w_statistics,
-                      z->g_statistics, state);
+  const struct trm_update_interval to = {z->trainable, z->statistics, z->w_statistics, state};
+  trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, &to, z->g_statistics);
   device->ops->fill(device, z->g_statistics, 0, z->statistics);
 }
 
