@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/loaded.h"
 #include "core/document.h"
 #include "core/memory.h"
@@ -173,11 +172,22 @@ static void cmd_eval_json(const struct evaluated *e)
   trm_json_end(&out);
 }
 
-static int cmd_eval_run(struct trm_job *job, const char *path, const char *split, bool json)
+struct eval_flags {
+  enum trm_split split;
+  bool json;
+};
+#define AT(field) offsetof(struct eval_flags, field)
+static const struct trm_option flags[] = {{"split", TRM_OPTION_CHOICE, AT(split), "test", SPLITS},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
+static int cmd_eval_run(const struct call *call)
 {
+  const struct eval_flags *f = call->values;
+  struct trm_job *job = call->job;
   struct loaded loaded;
-  struct evaluated e = {.loaded = &loaded, .split = split};
-  int status = loaded_open_split(&loaded, job, "eval", path, split);
+  struct evaluated e = {.loaded = &loaded, .split = trm_split_name(f->split)};
+  int status = loaded_open_split(&loaded, call, f->split);
   const struct trm_input_spec *spec = &loaded.model.spec;
   const struct trm_pass pass = {.device = loaded.model.device};
   e.file = job->options.data.file;
@@ -187,27 +197,14 @@ static int cmd_eval_run(struct trm_job *job, const char *path, const char *split
     status = trm_evaluate(&loaded.model, loaded.dataset, job->modules.comm, loaded.model.max_rows, &pass, &e.sums,
                           e.confusion);
   if (status == TRM_OK && job->modules.comm->rank == 0)
-    (json ? cmd_eval_json : cmd_eval_print)(&e);
+    (f->json ? cmd_eval_json : cmd_eval_print)(&e);
   trm_free(e.confusion);
-  loaded_close(&loaded, job);
+  loaded_close(&loaded);
   return status;
 }
 
-int cmd_eval(int argc, char **argv)
-{
-  const char *split = "test";
-  bool json = false;
-  const struct flag flags[] = {
-    {.name = "split", .kind = FLAG_TEXT, .value = &split},
-    {.name = "json", .kind = FLAG_BOOL, .value = &json},
-    {.name = NULL}};
-  const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .nargs = 1};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = cmd_eval_run(&job, nargs ? argv[0] : NULL, split, json);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_eval = {
+  .name = "eval", .help = "evaluate a checkpoint on a data set",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct eval_flags), .max_args = 1, .missing = "no checkpoint named",
+  .job = JOB_OF_RANKS, .run = cmd_eval_run,
+};

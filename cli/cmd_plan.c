@@ -1,10 +1,8 @@
 /* trireme plan */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/planning.h"
 #include "core/document.h"
 #include "core/status.h"
@@ -32,24 +30,20 @@ static const char usage[] =
 #define MB (1.0 / (1 << 20))
 
 struct plan_flags {
-  int64_t ranks, nodes, cores;
-  const char *memory, *machine, *calibrate;
+  int64_t ranks, nodes, cores, memory;
+  const char *machine, *calibrate;
   bool all, json;
 };
-
-/* Reads a number of bytes such as "4G". */
-static int cmd_plan_parse_bytes(const char *text, double *bytes)
-{
-  static const char units[] = "KMGT";
-  char *end;
-  *bytes = strtod(text, &end);
-  const char *unit = *end ? strchr(units, *end) : NULL;
-  if (end == text || !(*bytes > 0) || !isfinite(*bytes) || (*end && (!unit || end[1])))
-    return trm_error(TRM_USAGE, "plan: --memory=%s: bytes, such as 4000000000 or 4G", text);
-  if (unit)
-    *bytes = ldexp(*bytes, 10 * (int)(unit - units + 1));
-  return TRM_OK;
-}
+#define AT(field) offsetof(struct plan_flags, field)
+static const struct trm_option flags[] = {{"ranks", TRM_OPTION_INT, AT(ranks), NULL, RANGE(1, 1 << 20)},
+                                          {"nodes", TRM_OPTION_INT, AT(nodes), "1", RANGE(1, 1 << 20)},
+                                          {"cores", TRM_OPTION_INT, AT(cores), NULL, RANGE(1, 1 << 20)},
+                                          {"memory", TRM_OPTION_BYTES, AT(memory), NULL, RANGE(1, 1e18)},
+                                          {"machine", TRM_OPTION_TEXT, AT(machine), NULL, NO_RANGE},
+                                          {"calibrate", TRM_OPTION_TEXT, AT(calibrate), NULL, NO_RANGE},
+                                          {"all", TRM_OPTION_BOOL, AT(all), NULL, NO_RANGE},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 /* -- as a table */
 
@@ -188,57 +182,40 @@ static void cmd_plan_print_json(const struct planning *planning)
 
 /* -- the command */
 
-static int cmd_plan_print(const struct planning *planning, const struct plan_flags *flags)
+static int cmd_plan_print(const struct planning *planning, const struct plan_flags *f)
 {
   const struct trm_planner *p = &planning->planner;
-  if (flags->calibrate)
-    TRM_CHECK(trm_machine_write(&p->machine, flags->calibrate));
-  if (flags->json)
+  if (f->calibrate)
+    TRM_CHECK(trm_machine_write(&p->machine, f->calibrate));
+  if (f->json)
     cmd_plan_print_json(planning);
   else
-    cmd_plan_print_table(planning, flags->all);
+    cmd_plan_print_table(planning, f->all);
   if (!p->planned[0].fits)
     return trm_error(TRM_FAILED, "plan: --memory: no layout fits in %.1f MB of a rank", p->limit * MB);
   return TRM_OK;
 }
 
-static int cmd_plan_run(struct trm_job *job, const struct plan_flags *flags)
+static int cmd_plan_run(const struct call *call)
 {
-  struct planning_request request = {
-    .ranks = (int)flags->ranks, .nodes = (int)flags->nodes, .cores = (int)flags->cores, .machine = flags->machine};
-  if (flags->ranks == 0)
+  const struct plan_flags *f = call->values;
+  struct trm_comm *comm = call->job->modules.comm;
+  const struct planning_request request = {.ranks = (int)f->ranks, .nodes = (int)f->nodes, .cores = (int)f->cores,
+                                           .limit = (double)f->memory, .machine = f->machine};
+  if (f->ranks == 0)
     return trm_error(TRM_USAGE, "plan: --ranks: no number of ranks given; --ranks=N");
-  if (flags->machine && flags->calibrate)
+  if (f->machine && f->calibrate)
     return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads the file that the other writes");
-  if (flags->memory)
-    TRM_CHECK(cmd_plan_parse_bytes(flags->memory, &request.limit));
   struct planning planning;
-  int status = planning_open(&planning, job, &request);
+  int status = planning_open(&planning, call->job, &request);
   if (status == TRM_OK)
-    status = trm_agree(job->modules.comm, job->modules.comm->rank == 0 ? cmd_plan_print(&planning, flags) : TRM_OK);
+    status = trm_agree(comm, comm->rank == 0 ? cmd_plan_print(&planning, f) : TRM_OK);
   planning_close(&planning);
   return status;
 }
 
-int cmd_plan(int argc, char **argv)
-{
-  struct plan_flags flags = {.nodes = 1};
-  const struct flag table[] = {{"ranks", FLAG_INTEGER, &flags.ranks, 1, 1 << 20},
-                               {"nodes", FLAG_INTEGER, &flags.nodes, 1, 1 << 20},
-                               {"cores", FLAG_INTEGER, &flags.cores, 1, 1 << 20},
-                               {"memory", FLAG_TEXT, &flags.memory, 0, 0},
-                               {"machine", FLAG_TEXT, &flags.machine, 0, 0},
-                               {"calibrate", FLAG_TEXT, &flags.calibrate, 0, 0},
-                               {"all", FLAG_BOOL, &flags.all, 0, 0},
-                               {"json", FLAG_BOOL, &flags.json, 0, 0},
-                               {.name = NULL}};
-  const struct job_request request = {.command = "plan", .usage = usage, .flags = table, .nargs = 1, .config = true};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = cmd_plan_run(&job, &flags);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_plan = {
+  .name = "plan", .help = "compare the layouts of a job: memory, messages, time",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct plan_flags), .max_args = 1,
+  .job = JOB_OF_RANKS, .config = true, .run = cmd_plan_run,
+};

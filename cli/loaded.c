@@ -99,7 +99,7 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, size_t max_ro
 {
   const char *path = loaded->path;
   struct trm_checkpoint *c = &loaded->checkpoint;
-  struct trm_device *device = &job->device;
+  struct trm_device *device = loaded->device = &job->device;
   TRM_CHECK(loaded_is_safetensors(path) ? loaded_read_weights(loaded, job, path)
                                         : loaded_read_checkpoint(loaded, job, path));
   const size_t bytes = loaded->model.parameters * sizeof(float);
@@ -186,37 +186,30 @@ static int loaded_find_validation(const struct loaded *loaded, struct trm_job *j
                    "data.validation", job->options.data.file, loaded->path);
 }
 
-int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
-                      const char *split)
+int loaded_open_split(struct loaded *loaded, const struct call *call, enum trm_split split)
 {
+  struct trm_job *job = call->job;
   const struct trm_options *o = &job->options;
   memset(loaded, 0, sizeof *loaded);
-  if (!path)
-    return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help shows the usage", command, command);
-  enum trm_split which = TRM_SPLIT_TRAIN;
-  while (which <= TRM_SPLIT_TEST && strcmp(split, trm_split_name(which)) != 0)
-    which++;
-  if (which > TRM_SPLIT_TEST)
-    return trm_error(TRM_USAGE, "%s: --split: \"%s\" is none of train, validation and test", command, split);
-  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));
+  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, call->args[0])));
   if (o->data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "%s: data.file: no data set named", command);
+    return trm_error(TRM_USAGE, "%s: data.file: no data set named", call->command->name);
   TRM_CHECK(loaded_keep_rows_plain(job));
   TRM_CHECK(trm_agree(job->modules.comm, loaded_read(loaded, job, (size_t)o->train.batch)));
   const char *file = o->data.file;
-  if (which == TRM_SPLIT_VALIDATION)
+  if (split == TRM_SPLIT_VALIDATION)
     TRM_CHECK(loaded_find_validation(loaded, job, &file));
-  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, file, which, o, job->modules.comm));
+  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, file, split, o, job->modules.comm));
   return loaded_check_samples(loaded, loaded->path, loaded->dataset);
 }
 
-void loaded_close(struct loaded *loaded, struct trm_job *job)
+void loaded_close(struct loaded *loaded)
 {
   if (loaded->dataset)
     loaded->dataset->ops->close(loaded->dataset);
   trm_model_free(&loaded->model);
   if (loaded->w)
-    job->device.ops->release(&job->device, loaded->w);
+    loaded->device->ops->release(loaded->device, loaded->w);
   trm_checkpoint_free(&loaded->checkpoint);
   trm_free(loaded->path);
 }

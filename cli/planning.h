@@ -1,7 +1,7 @@
 /* Planning of a job's layout for `trireme plan` and parallel.layout=auto: rank 0 plans, with devices like the ranks'. */
 #pragma once
 
-#include "cli/job.h"
+#include "cli/command.h"
 #include "plan/planner.h"
 
 struct planning {

@@ -6,17 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cli/job.h"
+#include "cli/command.h"
 #include "core/document.h"
 
-/* The benches. argv[0] is the name; returns a trm_status. */
-int bench_gemm(int argc, char **argv);
-int bench_step(int argc, char **argv);
-int bench_allreduce(int argc, char **argv);
-int bench_rma(int argc, char **argv);
-int bench_param_server(int argc, char **argv);
-int bench_hogwild(int argc, char **argv);
-int bench_io(int argc, char **argv);
+extern const struct command bench_gemm, bench_step, bench_allreduce, bench_rma, bench_param_server, bench_hogwild,
+  bench_io;
 
 /* The median of n values, which are sorted; NAN if n is 0. */
 double bench_median(double *values, size_t n);
@@ -30,6 +24,17 @@ void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
 /* Open and close one JSON object on a line of stdout; its first field is the bench's name. */
 void bench_line_open(struct trm_json *line, const char *bench);
 void bench_line_close(struct trm_json *line);
+
+/* One figure of a row: `key` in JSON, and in the table `format`, of a text or of value * scale. Either may be NULL: the
+ * figure is left out there. A value that is NAN is "-" in the table. */
+struct bench_figure {
+  const char *key, *format, *text;
+  double value, scale;
+};
+struct bench_figure bench_text(const char *key, const char *format, const char *text);
+struct bench_figure bench_number(const char *key, const char *format, double value, double scale);
+/* Prints the figures (n) as a row of a table or as a JSON object. */
+void bench_print_row(const char *bench, bool json, const struct bench_figure *figure, size_t n);
 
 /* -- matrix products, with arrays of their own: C (m, n) = op(A) (m, k) op(B) (k, n) */
 struct bench_product {

@@ -1,5 +1,4 @@
 /* trireme bench gemm */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,12 +53,10 @@ int bench_product_open(struct bench_product *p, struct trm_device *device, size_
 
 void bench_product_close(struct bench_product *p, struct trm_device *device)
 {
-  if (p->a)
-    device->ops->release(device, p->a);
-  if (p->b)
-    device->ops->release(device, p->b);
-  if (p->c)
-    device->ops->release(device, p->c);
+  float *const factor[] = {p->a, p->b, p->c};
+  for (int i = 0; i < 3; i++)
+    if (factor[i])
+      device->ops->release(device, factor[i]);
   trm_free(p->seconds);
 }
 
@@ -129,28 +126,37 @@ static int gemm_default_shapes(struct bench_product *product)
 
 static void gemm_print_product(struct trm_job *job, struct bench_product *p, size_t rounds, bool json)
 {
-  const double s = bench_median(p->seconds, rounds), rate = bench_product_flop(p) / s;
+  const double s = bench_median(p->seconds, rounds);
   const char kind[] = {p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', '\0'};
-  if (!json) {
-    printf("%-16s %6zu x %5zu x %5zu  %s  %10.3f ms  %8.1f\n", p->label, p->m, p->n, p->k, kind, 1e3 * s, 1e-9 * rate);
-    return;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "gemm");
-  trm_json_text(&line, "label", p->label);
-  trm_json_integer(&line, "m", (int64_t)p->m);
-  trm_json_integer(&line, "n", (int64_t)p->n);
-  trm_json_integer(&line, "k", (int64_t)p->k);
-  trm_json_text(&line, "transposes", kind);
-  trm_json_integer(&line, "threads", job->device.threads);
-  trm_json_text(&line, "blas", job->device.blas->detail());
-  trm_json_number(&line, "product_s", s);
-  trm_json_number(&line, "gflop_per_s", 1e-9 * rate);
-  bench_line_close(&line);
+  const struct bench_figure row[] = {
+    bench_text("label", "%-16s", p->label),
+    bench_number("m", " %6.0f x", (double)p->m, 1),
+    bench_number("n", " %5.0f x", (double)p->n, 1),
+    bench_number("k", " %5.0f", (double)p->k, 1),
+    bench_text("transposes", "  %s", kind),
+    bench_number("threads", NULL, job->device.threads, 1),
+    bench_text("blas", NULL, job->device.blas->detail()),
+    bench_number("product_s", "  %10.3f ms", s, 1e3),
+    bench_number("gflop_per_s", "  %8.1f", 1e-9 * bench_product_flop(p) / s, 1),
+  };
+  bench_print_row("gemm", json, row, sizeof row / sizeof *row);
 }
 
-static int gemm_run_products(struct trm_job *job, struct bench_product *product, int count, size_t rounds, bool json)
+struct gemm_flags {
+  const char *shapes;
+  int64_t repeat;
+  bool json;
+};
+#define AT(field) offsetof(struct gemm_flags, field)
+static const struct trm_option flags[] = {{"shapes", TRM_OPTION_TEXT, AT(shapes), NULL, NO_RANGE},
+                                          {"repeat", TRM_OPTION_INT, AT(repeat), "15", RANGE(1, 100000)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
+static int gemm_run_products(struct trm_job *job, struct bench_product *product, int count,
+                             const struct gemm_flags *f)
 {
+  const size_t rounds = (size_t)f->repeat;
   for (int i = 0; i < count; i++)
     TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
   for (size_t r = 0; r < rounds; r++)
@@ -159,40 +165,30 @@ static int gemm_run_products(struct trm_job *job, struct bench_product *product,
       product[i].seconds[r] = bench_product_time(&product[i], job);
     }
   TRM_CHECK(job->device.ops->sync(&job->device));
-  if (!json)
+  if (!f->json)
     printf("%s, %d thread%s\n%-16s %6s   %5s   %5s      %10s     GFLOP/s\n", job->device.blas->detail(),
            job->device.threads, job->device.threads == 1 ? "" : "s", "product", "M", "N", "K", "time");
   for (int i = 0; i < count; i++)
-    gemm_print_product(job, &product[i], rounds, json);
+    gemm_print_product(job, &product[i], rounds, f->json);
   return TRM_OK;
 }
 
-int bench_gemm(int argc, char **argv)
+static int gemm_run(const struct call *call)
 {
-  struct trm_job job;
-  const char *shapes = NULL;
-  int64_t repeat = 15;
-  bool json = false, help_shown;
-  const struct flag table[] = {{"shapes", FLAG_TEXT, &shapes, 0, 0},
-                               {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
-                               {"repeat", FLAG_INTEGER, &repeat, 1, 100000},
-                               {"json", FLAG_BOOL, &json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench gemm", .usage = usage, .flags = table, .serial = true};
+  const struct gemm_flags *f = call->values;
   struct bench_product product[MAX_PRODUCTS];
   memset(product, 0, sizeof product);
-  int nargs, count = 0;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    if (shapes)
-      status = gemm_parse_shapes(shapes, product, &count);
-    else
-      count = gemm_default_shapes(product);
-    if (status == TRM_OK)
-      status = gemm_run_products(&job, product, count, (size_t)repeat, json);
-    for (int i = 0; i < count; i++)
-      bench_product_close(&product[i], &job.device);
-  }
-  trm_job_close(&job);
+  int count = f->shapes ? 0 : gemm_default_shapes(product);
+  int status = f->shapes ? gemm_parse_shapes(f->shapes, product, &count) : TRM_OK;
+  if (status == TRM_OK)
+    status = gemm_run_products(call->job, product, count, f);
+  for (int i = 0; i < count; i++)
+    bench_product_close(&product[i], &call->job->device);
   return status;
 }
+
+const struct command bench_gemm = {
+  .name = "bench gemm", .help = "matrix products of a training step, and a large square one",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct gemm_flags),
+  .job = SERIAL_JOB, .threads = true, .run = gemm_run,
+};

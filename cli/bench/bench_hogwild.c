@@ -44,9 +44,11 @@ struct shared_counters {
 };
 
 struct hogwild {
+  int64_t repeat; /* the flags */
+  double mu, rate_decay;
+  bool json;
   struct trm_job *job;
   struct trm_comm *comm, *node;
-  double mu, rate_decay;
   struct trm_sparse_sgd sgd;
   struct trm_dataset *train, *test; /* test: NULL if there is none */
   size_t rows, features, batch, epochs;
@@ -58,6 +60,12 @@ struct hogwild {
   struct weight_copy copies;             /* of the shared weights */
   struct trm_sparse_sums sums;      /* of a counted run */
 };
+#define AT(field) offsetof(struct hogwild, field)
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), "7", RANGE(1, 100000)},
+                                          {"mu", TRM_OPTION_REAL, AT(mu), "0", RANGE(0, 1000000)},
+                                          {"fade", TRM_OPTION_REAL, AT(rate_decay), "0.9", RANGE(0, 1)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 static float *hog_shared_weights(const struct hogwild *h)
 {
@@ -217,47 +225,41 @@ static double hog_median_seconds(const struct hogwild *h, const double *seconds,
   return sum;
 }
 
-static void hog_print_outcome(const struct hogwild *h, struct outcome *o, size_t rounds, bool json)
+static void hog_print_outcome(const struct hogwild *h, struct outcome *o)
 {
   const double updates = (double)h->rows * (double)h->epochs;
-  double seconds[METHODS], cost[METHODS], speed[METHODS];
+  double seconds[METHODS], speed[METHODS];
+  if (!h->json)
+    printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n  %-9s %12s %9s %8s %12s\n", h->train->path, h->rows,
+           h->features, h->epochs, h->comm->size, h->comm->size == 1 ? "" : "s", "", "rows/s", "ns a row", "of plain",
+           "test error %");
   for (int m = 0; m < METHODS; m++) {
-    seconds[m] = hog_median_seconds(h, o->seconds[m], rounds);
-    cost[m] = seconds[m] / seconds[PLAIN];
+    seconds[m] = hog_median_seconds(h, o->seconds[m], (size_t)h->repeat);
     speed[m] = updates / seconds[m];
+    if (!h->json)
+      printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], seconds[m] / seconds[PLAIN],
+             100 * o->error[m]);
   }
-  if (!json) {
-    printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n", h->train->path, h->rows, h->features, h->epochs,
-           h->comm->size, h->comm->size == 1 ? "" : "s");
-    printf("  %-9s %12s %9s %8s %12s\n", "", "rows/s", "ns a row", "of plain", "test error %");
-    for (int m = 0; m < METHODS; m++)
-      printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], cost[m], 100 * o->error[m]);
-    printf("  beside one rank in place: shared %.2f times as fast, copies %.2f\n", seconds[IN_PLACE] / seconds[SHARED],
-           seconds[IN_PLACE] / seconds[COPIES]);
-    printf("  lost updates %.4f %%, conflicts %.2f %%\n", 100 * o->lost, 100 * o->conflicts);
-    return;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "hogwild");
-  trm_json_text(&line, "file", h->train->path);
-  trm_json_integer(&line, "ranks", h->comm->size);
-  trm_json_number(&line, "plain_rows_per_s", speed[PLAIN]);
-  trm_json_number(&line, "copied_rows_per_s", speed[COPIED]);
-  trm_json_number(&line, "in_place_rows_per_s", speed[IN_PLACE]);
-  trm_json_number(&line, "shared_rows_per_s", speed[SHARED]);
-  trm_json_number(&line, "cost_of_plain", cost[IN_PLACE]);
-  trm_json_number(&line, "copies_rows_per_s", speed[COPIES]);
-  trm_json_number(&line, "shared_speedup", seconds[IN_PLACE] / seconds[SHARED]);
-  trm_json_number(&line, "copies_speedup", seconds[IN_PLACE] / seconds[COPIES]);
-  if (h->test) {
-    trm_json_number(&line, "plain_error", o->error[PLAIN]);
-    trm_json_number(&line, "in_place_error", o->error[IN_PLACE]);
-    trm_json_number(&line, "shared_error", o->error[SHARED]);
-    trm_json_number(&line, "copies_error", o->error[COPIES]);
-  }
-  trm_json_number(&line, "lost", o->lost);
-  trm_json_number(&line, "conflicts", o->conflicts);
-  bench_line_close(&line);
+  const struct bench_figure row[] = {
+    bench_text("file", NULL, h->train->path),
+    bench_number("ranks", NULL, h->comm->size, 1),
+    bench_number("plain_rows_per_s", NULL, speed[PLAIN], 1),
+    bench_number("copied_rows_per_s", NULL, speed[COPIED], 1),
+    bench_number("in_place_rows_per_s", NULL, speed[IN_PLACE], 1),
+    bench_number("shared_rows_per_s", NULL, speed[SHARED], 1),
+    bench_number("cost_of_plain", NULL, seconds[IN_PLACE] / seconds[PLAIN], 1),
+    bench_number("copies_rows_per_s", NULL, speed[COPIES], 1),
+    bench_number("shared_speedup", "  beside one rank in place: shared %.2f times as fast",
+                 seconds[IN_PLACE] / seconds[SHARED], 1),
+    bench_number("copies_speedup", ", copies %.2f\n", seconds[IN_PLACE] / seconds[COPIES], 1),
+    bench_number("lost", "  lost updates %.4f %%", o->lost, 100),
+    bench_number("conflicts", ", conflicts %.2f %%", o->conflicts, 100),
+    bench_number("plain_error", NULL, o->error[PLAIN], 1), /* these are NAN without a test split */
+    bench_number("in_place_error", NULL, o->error[IN_PLACE], 1),
+    bench_number("shared_error", NULL, o->error[SHARED], 1),
+    bench_number("copies_error", NULL, o->error[COPIES], 1),
+  };
+  bench_print_row("hogwild", h->json, row, sizeof row / sizeof *row);
 }
 
 /* Runs once with races counted. */
@@ -279,8 +281,9 @@ static int hog_count_races(struct hogwild *h, struct outcome *o)
   return TRM_OK;
 }
 
-static int hog_measure(struct hogwild *h, size_t rounds, bool json)
+static int hog_measure(struct hogwild *h)
 {
+  const size_t rounds = (size_t)h->repeat;
   struct outcome o = {.lost = 0};
   int status = TRM_OK;
   for (int m = 0; m < METHODS; m++)
@@ -297,7 +300,7 @@ static int hog_measure(struct hogwild *h, size_t rounds, bool json)
   if (status == TRM_OK)
     status = hog_count_races(h, &o);
   if (status == TRM_OK && h->comm->rank == 0)
-    hog_print_outcome(h, &o, rounds, json);
+    hog_print_outcome(h, &o);
   for (int m = 0; m < METHODS; m++)
     trm_free(o.seconds[m]);
   return status;
@@ -354,7 +357,6 @@ static int hog_open_data(struct hogwild *h)
 static int hog_open(struct hogwild *h)
 {
   const struct trm_options *o = &h->job->options;
-  h->comm = h->job->modules.comm;
   h->node = h->comm->ops->split_node(h->comm, TRM_SHARE_NODE);
   TRM_CHECK(hog_open_data(h));
   h->rows = h->train->rows;
@@ -404,25 +406,20 @@ static void hog_close(struct hogwild *h)
   h->node->ops->release(h->node);
 }
 
-int bench_hogwild(int argc, char **argv)
+static int hog_run(const struct call *call)
 {
-  struct trm_job job;
-  struct hogwild h = {.job = &job, .rate_decay = 0.9};
-  int64_t repeat = 7;
-  bool json = false, help_shown;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
-                               {"mu", FLAG_REAL, &h.mu, 0, 1000000},
-                               {"fade", FLAG_REAL, &h.rate_decay, 0, 1},
-                               {"json", FLAG_BOOL, &json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench hogwild", .usage = usage, .flags = table};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    status = hog_open(&h);
-    if (status == TRM_OK)
-      status = hog_measure(&h, (size_t)repeat, json);
-    hog_close(&h);
-  }
-  trm_job_close(&job);
+  struct hogwild *h = call->values;
+  h->job = call->job;
+  h->comm = call->job->modules.comm;
+  int status = hog_open(h);
+  if (status == TRM_OK)
+    status = hog_measure(h);
+  hog_close(h);
   return status;
 }
+
+const struct command bench_hogwild = {
+  .name = "bench hogwild", .help = "stochastic updates over sparse rows by all ranks at once, beside a plain loop",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct hogwild),
+  .job = JOB_OF_RANKS, .run = hog_run,
+};

@@ -53,16 +53,22 @@ struct target_mode {
 };
 
 struct rma {
+  const char *sleeps;    /* the flags */
+  int64_t repeat;        /* rounds; 0: as many as fit into TRIAL_S */
+  bool json;
   struct trm_comm *pair; /* ranks 0 and 1 */
   struct rma_memory memory;
   struct target_mode mode[2 + MAX_HELPERS];
   int modes, ranks;
-  size_t repeat;         /* rounds; 0: as many as fit into TRIAL_S */
   double *seconds;       /* (MAX_ROUNDS) */
   float *work;           /* (WORK_FLOATS) of the target */
   double units_per_s;    /* of the busy target without operations; 0: not known yet */
-  bool json;
 };
+#define AT(field) offsetof(struct rma, field)
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), NULL, RANGE(1, MAX_ROUNDS)},
+                                          {"sleep", TRM_OPTION_TEXT, AT(sleeps), "50,200,1000", NO_RANGE},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 static void bench_rma_sleep(double seconds)
 {
@@ -187,14 +193,14 @@ static double bench_rma_measure_operation(struct rma *r, const struct target_mod
   const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* the clock takes time, too */
   const double begin = pair->ops->clock(pair);
   double phase = 0; /* a low-discrepancy sequence in [0, 1) */
-  size_t n = 0;
+  int64_t n = 0;
   while (r->repeat ? n < r->repeat : n < 5 || (n < MAX_ROUNDS && pair->ops->clock(pair) - begin < TRIAL_S)) {
     if (needs_progress)
       bench_rma_sleep(PAUSE_S * phase);
     r->seconds[n++] = bench_rma_time_operations(r, op, bytes, count);
     phase = fmod(phase + 0.618, 1);
   }
-  return bench_median(r->seconds, n);
+  return bench_median(r->seconds, (size_t)n);
 }
 
 /* Runs the origin. op NULL: waits for a while and measures nothing. */
@@ -236,7 +242,7 @@ static struct rma_result bench_rma_run_trial(struct rma *r, const struct target_
 /* Measures the computation of each mode without operations, in turns; sets quiet_speed relative to mode busy. */
 static void bench_rma_measure_quiet(struct rma *r)
 {
-  const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? r->repeat : QUIET_TRIALS;
+  const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? (size_t)r->repeat : QUIET_TRIALS;
   double speed[2 + MAX_HELPERS][QUIET_TRIALS];
   for (size_t k = 0; k < trials; k++)
     for (int i = 0; i < r->modes; i++)
@@ -372,8 +378,9 @@ static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm 
 }
 
 /* Adds a helper mode for each time in "50,200,1000". */
-static int bench_rma_parse_sleeps(struct rma *r, const char *text)
+static int bench_rma_parse_sleeps(struct rma *r)
 {
+  const char *text = r->sleeps;
   const char *at = text;
   for (int i = 0; i < MAX_HELPERS; i++) {
     char *end;
@@ -407,25 +414,19 @@ static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
   return trm_agree(comm, status);
 }
 
-int bench_rma(int argc, char **argv)
+static int bench_rma_run(const struct call *call)
 {
-  struct trm_job job;
-  struct rma r = {.mode = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .modes = 2};
-  const char *sleeps = "50,200,1000";
-  int64_t repeat = 0;
-  bool help_shown;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, MAX_ROUNDS},
-                               {"sleep", FLAG_TEXT, &sleeps, 0, 0},
-                               {"json", FLAG_BOOL, &r.json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench rma", .usage = usage, .flags = table};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    r.repeat = (size_t)repeat;
-    status = bench_rma_parse_sleeps(&r, sleeps);
-    if (status == TRM_OK)
-      status = bench_rma_measure(&r, job.modules.comm);
-  }
-  trm_job_close(&job);
-  return status;
+  struct rma *r = call->values;
+  r->mode[0] = (struct target_mode){"idle", false, false, 0, NAN};
+  r->mode[1] = (struct target_mode){"busy", true, false, 0, 1};
+  r->modes = 2;
+  TRM_CHECK(bench_rma_parse_sleeps(r));
+  return bench_rma_measure(r, call->job->modules.comm);
 }
+
+const struct command bench_rma = {
+  .name = "bench rma",
+  .help = "one-sided access to another rank's memory, while that rank waits and while it computes",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct rma),
+  .job = JOB_OF_RANKS, .run = bench_rma_run,
+};

@@ -30,19 +30,30 @@ static const char usage[] =
   "  --bound=no     only the steps\n"
   "  --json         one JSON object\n"
   "\n"
-  "The options of a run are accepted, too (trireme options); optim.lr is 0.01 if not given, and\n"
-  "optim.momentum 0.9 if optim.name is not.\n";
+  "The options of a run are accepted, too (trireme options); optim.lr is 0.01 if not given, and optim.name\n"
+  "momentum.\n";
 
 struct bench {
   struct bench_run run;
   struct roofline roof;
-  size_t steps, warmup;
+  int64_t steps, warmup;
   bool bound, json;
   double *step, *compute, *update;   /* (steps) seconds */
   double *part[TIMED_PARTS];         /* (steps) seconds */
   struct timed_sum sum[TIMED_PARTS]; /* over all steps; after bench_step_reduce_figures of one */
   double wait_s, comm_s;             /* over all steps: waiting for other ranks; communication */
 };
+#define AT(field) offsetof(struct bench, field)
+static const struct trm_option flags[] = {
+  {"model", TRM_OPTION_TEXT, AT(run.text), "mlp 784-2048-2048-10 relu", NO_RANGE},
+  {"input", TRM_OPTION_TEXT, AT(run.input), NULL, NO_RANGE},
+  {"classes", TRM_OPTION_INT, AT(run.classes), NULL, RANGE(1, 1 << 24)},
+  {"batch", TRM_OPTION_INT, AT(run.batch), "256", RANGE(1, 1 << 24)},
+  {"steps", TRM_OPTION_INT, AT(steps), "30", RANGE(1, 1 << 20)},
+  {"warmup", TRM_OPTION_INT, AT(warmup), "5", RANGE(1, 1 << 20)},
+  {"bound", TRM_OPTION_BOOL, AT(bound), "yes", NO_RANGE},
+  {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+  END_OF_FLAGS};
 
 static int bench_step_time_step(struct bench *b, size_t k)
 {
@@ -79,8 +90,8 @@ struct figures {
 
 static double bench_step_median_slowest(struct bench *b, double *seconds)
 {
-  bench_slowest(b->run.comm, seconds, b->steps);
-  return bench_median(seconds, b->steps);
+  bench_slowest(b->run.comm, seconds, (size_t)b->steps);
+  return bench_median(seconds, (size_t)b->steps);
 }
 
 /* Reduces the sums to one step: seconds of the slowest rank, the mean of the work, which early ranks do more of. */
@@ -149,7 +160,7 @@ static void bench_step_print_bound(struct bench *b, const struct figures *f)
   printf("    products  %10.3f ms   by themselves:\n", 1e3 * rates->products_s);
   for (int i = 0; i < b->roof.products; i++) {
     const struct bench_product *p = &b->roof.product[i];
-    const double s = bench_median(p->seconds, b->steps);
+    const double s = bench_median(p->seconds, (size_t)b->steps);
     printf("      %3zu times %5zu x %5zu x %5zu %c%c %10.3f ms  %8.1f GFLOP/s\n", b->roof.calls[i], p->m, p->n, p->k,
            p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', 1e3 * s, 1e-9 * bench_product_flop(p) / s);
   }
@@ -219,85 +230,48 @@ static void bench_step_print_json(struct bench *b, const struct figures *f)
 
 static int bench_step_measure(struct bench *b)
 {
-  const size_t arrays = 3 + TIMED_PARTS;
+  const size_t steps = (size_t)b->steps, arrays = 3 + TIMED_PARTS;
   double computed;
   TRM_CHECK(bench_run_open(&b->run));
-  b->step = trm_alloc(arrays * b->steps * sizeof *b->step, "bench: times");
-  b->compute = b->step + b->steps;
-  b->update = b->compute + b->steps;
+  b->step = trm_alloc(arrays * steps * sizeof *b->step, "bench: times");
+  b->compute = b->step + steps;
+  b->update = b->compute + steps;
   for (int i = 0; i < TIMED_PARTS; i++)
-    b->part[i] = b->update + (size_t)(1 + i) * b->steps;
-  for (size_t k = 0; k < b->warmup; k++)
+    b->part[i] = b->update + (size_t)(1 + i) * steps;
+  for (int64_t k = 0; k < b->warmup; k++)
     TRM_CHECK(bench_run_step(&b->run, &computed));
   if (b->bound) {
     b->roof.run = &b->run;
-    b->roof.rounds = b->steps;
-    TRM_CHECK(trm_agree(b->run.comm, roofline_open(&b->roof, b->warmup)));
+    b->roof.rounds = steps;
+    TRM_CHECK(trm_agree(b->run.comm, roofline_open(&b->roof, (size_t)b->warmup)));
     roofline_round(&b->roof, 0);
   }
-  for (size_t k = 0; k < b->steps; k++) {
+  for (size_t k = 0; k < steps; k++) {
     TRM_CHECK(bench_step_time_step(b, k));
     if (b->bound)
       roofline_round(&b->roof, k);
   }
   const struct figures f = bench_step_reduce_figures(b);
-  if (b->run.comm->rank == 0) {
-    if (b->json)
-      bench_step_print_json(b, &f);
-    else
-      bench_step_print_table(b, &f);
-  }
+  if (b->run.comm->rank == 0)
+    (b->json ? bench_step_print_json : bench_step_print_table)(b, &f);
   return TRM_OK;
 }
 
-/* Sets the optimizer of the peer programs; flags, which are read later, override it. */
-static char **bench_step_add_defaults(int argc, char **argv, int *count)
+static int bench_step_run(const struct call *call)
 {
-  static char rate[] = "--optim.lr=0.01", momentum[] = "--optim.momentum=0.9";
-  char **all = trm_alloc(((size_t)argc + 3) * sizeof *all, "bench: arguments");
-  bool named = false;
-  *count = 0;
-  for (int i = 1; i < argc; i++)
-    named |= strncmp(argv[i], "--optim.name=", 13) == 0;
-  all[(*count)++] = argv[0];
-  all[(*count)++] = rate;
-  if (!named)
-    all[(*count)++] = momentum;
-  for (int i = 1; i < argc; i++)
-    all[(*count)++] = argv[i];
-  return all;
-}
-
-int bench_step(int argc, char **argv)
-{
-  struct trm_job job;
-  struct bench b = {.run = {.job = &job, .text = "mlp 784-2048-2048-10 relu", .batch = 256}, .bound = true};
-  int64_t steps = 30, warmup = 5;
-  bool help_shown;
-  const struct flag table[] = {{"model", FLAG_TEXT, &b.run.text, 0, 0},
-                               {"input", FLAG_TEXT, &b.run.input, 0, 0},
-                               {"classes", FLAG_INTEGER, &b.run.classes, 1, 1 << 24},
-                               {"batch", FLAG_INTEGER, &b.run.batch, 1, 1 << 24},
-                               {"steps", FLAG_INTEGER, &steps, 1, 1 << 20},
-                               {"warmup", FLAG_INTEGER, &warmup, 1, 1 << 20},
-                               {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
-                               {"bound", FLAG_BOOL, &b.bound, 0, 0},
-                               {"json", FLAG_BOOL, &b.json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench step", .usage = usage, .flags = table};
-  int nargs, count;
-  char **all = bench_step_add_defaults(argc, argv, &count);
-  int status = job_open(&job, &request, count, all, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    b.steps = (size_t)steps;
-    b.warmup = (size_t)warmup;
-    status = bench_step_measure(&b);
-    if (b.roof.run)
-      roofline_close(&b.roof);
-    bench_run_close(&b.run);
-    trm_free(b.step);
-  }
-  trm_job_close(&job);
-  trm_free(all);
+  struct bench *b = call->values;
+  b->run.job = call->job;
+  const int status = bench_step_measure(b);
+  if (b->roof.run)
+    roofline_close(&b->roof);
+  bench_run_close(&b->run);
+  trm_free(b->step);
   return status;
 }
+
+const struct command bench_step = {
+  .name = "bench step", .help = "whole steps and their parts, beside what the machine could do at best",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct bench),
+  .job = JOB_OF_RANKS, .threads = true,
+  .presets = (const char *const[]){"optim.name", "momentum", "optim.lr", "0.01", NULL}, .run = bench_step_run,
+};

@@ -5,48 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"
 
-static const struct {
-  const char *name, *help;
-  int (*run)(int argc, char **argv);
-} benches[] = {
-  {"gemm", "matrix products of a training step, and a large square one", bench_gemm},
-  {"step", "whole steps and their parts, beside what the machine could do at best", bench_step},
-  {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
-  {"rma", "one-sided access to another rank's memory, while that rank waits and while it computes", bench_rma},
-  {"service", "the parameter server of asynchronous training, beside plain one-sided operations", bench_param_server},
-  {"hogwild", "stochastic updates over sparse rows by all ranks at once, beside a plain loop", bench_hogwild},
-  {"io", "reading a data set, beside plain reading of the same file", bench_io},
+const struct command cmd_bench = {
+  .name = "trireme bench", .help = "measure the speed of this machine",
+  .usage = "usage: trireme bench NAME [--json] [FLAG...]\n\n"
+           "trireme bench NAME --help describes each. Figures are medians; --json prints JSON lines.\n\n",
+  .group = (const struct command *const[]){&bench_gemm, &bench_step, &bench_allreduce, &bench_rma, &bench_param_server,
+                                           &bench_hogwild, &bench_io, NULL},
+  .member = "bench",
 };
-enum { BENCHES = sizeof benches / sizeof *benches };
-
-int cmd_bench(int argc, char **argv)
-{
-  const char *known[BENCHES + 1] = {NULL};
-  for (int i = 0; i < BENCHES; i++)
-    known[i] = benches[i].name;
-  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-    printf("usage: trireme bench NAME [--json] [FLAG...]\n\n");
-    for (int i = 0; i < BENCHES; i++)
-      printf("  %-10s %s\n", benches[i].name, benches[i].help);
-    printf("\ntrireme bench NAME --help describes each. Figures are medians; --json prints JSON lines.\n");
-    return TRM_OK;
-  }
-  if (argc < 2)
-    return trm_error(TRM_USAGE, "bench: no bench named: gemm, step, allreduce, rma, service, hogwild or io "
-                     "(trireme bench --help)");
-  for (int i = 0; i < BENCHES; i++)
-    if (!strcmp(argv[1], benches[i].name))
-      return benches[i].run(argc - 1, argv + 1);
-  const char *near = trm_nearest_word(argv[1], known);
-  return near ? trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; did you mean \"%s\"?", argv[1], near)
-              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\" (there are gemm, step, allreduce, rma, service, "
-                          "hogwild, io)", argv[1]);
-}
 
 static int cmd_bench_compare_doubles(const void *a, const void *b)
 {
@@ -93,5 +63,47 @@ void bench_line_open(struct trm_json *line, const char *bench)
 void bench_line_close(struct trm_json *line)
 {
   trm_json_end(line);
+  fflush(stdout);
+}
+
+struct bench_figure bench_text(const char *key, const char *format, const char *text)
+{
+  return (struct bench_figure){.key = key, .format = format, .text = text};
+}
+
+struct bench_figure bench_number(const char *key, const char *format, double value, double scale)
+{
+  return (struct bench_figure){.key = key, .format = format, .value = value, .scale = scale};
+}
+
+static void cmd_bench_print_cell(const struct bench_figure *figure)
+{
+  char cell[256];
+  if (figure->text)
+    snprintf(cell, sizeof cell, figure->format, figure->text);
+  else
+    snprintf(cell, sizeof cell, figure->format, isnan(figure->value) ? (double)NAN : figure->value * figure->scale);
+  char *nan = figure->text ? NULL : strstr(cell, "nan");
+  if (nan)
+    memcpy(nan, "  -", 3);
+  fputs(cell, stdout);
+}
+
+void bench_print_row(const char *bench, bool json, const struct bench_figure *figure, size_t n)
+{
+  struct trm_json line;
+  if (json)
+    bench_line_open(&line, bench);
+  for (size_t i = 0; i < n; i++)
+    if (!json && figure[i].format)
+      cmd_bench_print_cell(&figure[i]);
+    else if (json && figure[i].key && figure[i].text)
+      trm_json_text(&line, figure[i].key, figure[i].text);
+    else if (json && figure[i].key)
+      trm_json_number(&line, figure[i].key, figure[i].value);
+  if (json)
+    trm_json_end(&line);
+  else
+    putchar('\n');
   fflush(stdout);
 }
