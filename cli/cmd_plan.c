@@ -51,15 +51,15 @@ static void cmd_plan_print_head(const struct planning *planning)
 {
   const struct trm_planner *p = &planning->planner;
   const struct trm_layout_job *job = &p->job;
-  const struct trm_machine *m = &p->machine;
+  const struct trm_machine *m = p->machine;
   printf("%s, %zu parameters; batches of %lld samples, %lld micro-batches\n",
          strlen(p->full_model.text) > 200 ? job->options->model : p->full_model.text, trm_model_size(&p->full_model),
          (long long)job->options->train.batch, (long long)job->options->train.accumulate);
   printf("%d rank%s on %d node%s of %d core%s, %d thread%s each; ", job->ranks, job->ranks == 1 ? "" : "s", job->nodes,
          job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads,
          job->threads == 1 ? "" : "s");
-  if (planning->measured_s > 0)
-    printf("machine measured in %.1f s\n", planning->measured_s);
+  if (planning->bench.spent > 0)
+    printf("machine measured in %.1f s\n", planning->bench.spent);
   else
     printf("machine from a file\n");
   printf("messages: %.1f us and %.1f GB/s on a node (%s)", 1e6 * m->message_latency_s, 1e-9 * m->message_bytes_per_s,
@@ -99,9 +99,7 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
   if (unfit)
     printf("! %d of %d do not fit in %.1f MB a rank\n", unfit, p->count, p->limit * MB);
   for (int i = 0; all && i < p->refusals; i++)
-    printf("not possible: data %d x pipeline %d x tensor %d, %s: %s\n", p->refused[i].size[TRM_AXIS_DATA],
-           p->refused[i].size[TRM_AXIS_PIPELINE], p->refused[i].size[TRM_AXIS_TENSOR],
-           trm_choice_text("parallel.schedule", p->refused[i].schedule), p->refused[i].reason);
+    printf("not possible: %s: %s\n", trm_layout_text(&p->refused[i].layout), p->refused[i].reason);
   const struct trm_layout *best = &p->planned[0].layout;
   if (p->planned[0].fits)
     printf("\nbest: %s\n  --parallel.data=%d --parallel.pipeline=%d --parallel.tensor=%d --parallel.zero=%d "
@@ -113,22 +111,23 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
 
 /* -- as JSON */
 
-static void cmd_plan_layout_json(struct trm_json *json, const int size[TRM_AXES],
-                                 enum trm_schedule_name schedule)
+/* Opens the object of a layout. */
+static void cmd_plan_open_layout(struct trm_json *json, const struct trm_layout *layout)
 {
+  const int *size = layout->size;
   trm_json_object(json, NULL);
   trm_json_integer(json, "data", size[TRM_AXIS_DATA]);
   trm_json_integer(json, "pipeline", size[TRM_AXIS_PIPELINE]);
   trm_json_integer(json, "tensor", size[TRM_AXIS_TENSOR]);
   trm_json_text(json, "schedule",
-                size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", schedule) : NULL);
+                size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", layout->schedule) : NULL);
 }
 
 static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planned *planned)
 {
   static const char *const axis[TRM_AXES] = {"data", "pipeline", "tensor"};
   const struct trm_layout *layout = &planned->layout;
-  cmd_plan_layout_json(json, layout->size, layout->schedule);
+  cmd_plan_open_layout(json, layout);
   trm_json_integer(json, "chunks", layout->chunks);
   trm_json_integer(json, "zero", layout->zero);
   trm_json_text(json, "recompute", layout->recompute);
@@ -165,14 +164,14 @@ static void cmd_plan_print_json(const struct planning *planning)
   trm_json_integer(&json, "cores", p->job.cores);
   trm_json_integer(&json, "threads", p->job.threads);
   trm_json_number(&json, "limit_bytes", p->limit > 0 ? p->limit : NAN);
-  trm_json_bool(&json, "messages_measured", p->machine.messages_measured);
+  trm_json_bool(&json, "messages_measured", p->machine->messages_measured);
   trm_json_list(&json, "layouts");
   for (int i = 0; i < p->count; i++)
     cmd_plan_planned_json(&json, &p->planned[i]);
   trm_json_end(&json);
   trm_json_list(&json, "impossible");
   for (int i = 0; i < p->refusals; i++) {
-    cmd_plan_layout_json(&json, p->refused[i].size, p->refused[i].schedule);
+    cmd_plan_open_layout(&json, &p->refused[i].layout);
     trm_json_text(&json, "reason", p->refused[i].reason);
     trm_json_end(&json);
   }
@@ -186,7 +185,7 @@ static int cmd_plan_print(const struct planning *planning, const struct plan_fla
 {
   const struct trm_planner *p = &planning->planner;
   if (f->calibrate)
-    TRM_CHECK(trm_machine_write(&p->machine, f->calibrate));
+    TRM_CHECK(trm_machine_write(p->machine, f->calibrate));
   if (f->json)
     cmd_plan_print_json(planning);
   else
@@ -200,14 +199,14 @@ static int cmd_plan_run(const struct call *call)
 {
   const struct plan_flags *f = call->values;
   struct trm_comm *comm = call->job->modules.comm;
-  const struct planning_request request = {.ranks = (int)f->ranks, .nodes = (int)f->nodes, .cores = (int)f->cores,
-                                           .limit = (double)f->memory, .machine = f->machine};
+  const struct trm_planner_request request = {
+    .ranks = (int)f->ranks, .nodes = (int)f->nodes, .cores = (int)f->cores, .limit = (double)f->memory};
   if (f->ranks == 0)
     return trm_error(TRM_USAGE, "plan: --ranks: no number of ranks given; --ranks=N");
   if (f->machine && f->calibrate)
-    return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads the file that the other writes");
+    return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads what the other writes");
   struct planning planning;
-  int status = planning_open(&planning, call->job, &request);
+  int status = planning_open(&planning, call->job, request, f->machine);
   if (status == TRM_OK)
     status = trm_agree(comm, comm->rank == 0 ? cmd_plan_print(&planning, f) : TRM_OK);
   planning_close(&planning);

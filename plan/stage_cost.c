@@ -38,20 +38,15 @@ static double stage_cost_collective(const struct cost_context *c, const char *na
          (sums ? stage_cost_memory_op(c, "sum", 3 * others * bytes) : 0);
 }
 
-static bool stage_cost_tensor_on_node(const struct cost_context *c)
-{
-  return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
-}
-
 /* Seconds of a collective of the tensor axis on a whole value of `bytes`: as measured, or as messages of which `packed`
  * bytes are packed and unpacked. */
 static double stage_cost_axis_collective(const struct cost_context *c, const char *measured, const char *messages,
                                          double bytes, double packed)
 {
-  const double ranks = c->layout->size[TRM_AXIS_TENSOR];
-  const bool on_node = stage_cost_tensor_on_node(c);
+  const int ranks = c->layout->size[TRM_AXIS_TENSOR];
+  const bool on_node = c->job->ranks / c->job->nodes % ranks == 0;
   const double pair = on_node ? stage_cost_memory_op(c, measured, bytes) : 0;
-  return pair > 0 ? 2 * (ranks - 1) / ranks * pair
+  return pair > 0 ? 2.0 * (ranks - 1) / ranks * pair
                   : stage_cost_collective(c, messages, ranks, bytes, on_node) + stage_cost_memory_op(c, "copy", packed);
 }
 

@@ -12,6 +12,7 @@
 
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_rma_ops.h"
+#include "cli/planning.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -360,23 +361,6 @@ static int bench_rma_run_pair(struct rma *r)
   return TRM_OK;
 }
 
-/* The other ranks sleep and leave the cores to the pair. */
-static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm *pair)
-{
-  struct trm_request *request;
-  char byte = 0;
-  if (comm->rank == 0)
-    for (int i = pair->size; i < comm->size; i++) {
-      comm->ops->send_begin(comm, &byte, 1, TRM_BYTE, i, DONE_TAG, &request);
-      comm->ops->wait(&request);
-    }
-  if (pair)
-    return;
-  comm->ops->receive_begin(comm, &byte, 1, TRM_BYTE, 0, DONE_TAG, &request);
-  while (!comm->ops->test(&request))
-    bench_rma_sleep(1e-3);
-}
-
 /* Adds a helper mode for each time in "50,200,1000". */
 static int bench_rma_parse_sleeps(struct rma *r)
 {
@@ -404,7 +388,10 @@ static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
   r->work = trm_alloc(WORK_FLOATS * sizeof *r->work, "bench: work");
   r->pair = comm->ops->split(comm, comm->rank < 2 ? 0 : -1, comm->rank);
   const int status = r->pair ? bench_rma_run_pair(r) : TRM_OK;
-  bench_rma_sleep_outside_pair(comm, r->pair);
+  if (comm->rank == 0)
+    planning_wake(comm, r->pair->size);
+  else if (!r->pair)
+    planning_sleep_until_woken(comm);
   if (r->pair) {
     rma_memory_close(&r->memory);
     comm->ops->release(r->pair);

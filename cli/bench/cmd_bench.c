@@ -2,12 +2,12 @@
 #include "cli/bench/bench.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "plan/planner.h"
 
 const struct command cmd_bench = {
   .name = "trireme bench", .help = "measure the speed of this machine",
@@ -18,18 +18,9 @@ const struct command cmd_bench = {
   .member = "bench",
 };
 
-static int cmd_bench_compare_doubles(const void *a, const void *b)
-{
-  const double one = *(const double *)a, two = *(const double *)b;
-  return (one > two) - (one < two);
-}
-
 double bench_median(double *values, size_t n)
 {
-  if (n == 0)
-    return NAN;
-  qsort(values, n, sizeof *values, cmd_bench_compare_doubles);
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return trm_quantile(values, n, 0.5);
 }
 
 void bench_slowest(struct trm_comm *comm, double *values, size_t n)
