@@ -26,6 +26,8 @@ trireme_SOURCES += \
 	cli/cmd_train.c \
 	cli/command.c \
 	cli/command.h \
+	cli/figures.c \
+	cli/figures.h \
 	cli/loaded.c \
 	cli/loaded.h \
 	cli/main.c \

@@ -52,15 +52,6 @@ static int cmd_generate_check_model(const struct loaded *loaded)
   return TRM_OK;
 }
 
-static int cmd_generate_open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded *loaded,
-                                       const struct trm_job *job)
-{
-  const struct trm_checkpoint *c = &loaded->checkpoint;
-  if (job->options.data.file[0] && !c->encoding.name)
-    return trm_tokenizer_of_data(tokenizer, job->options.data.file, c->spec.classes);
-  return trm_tokenizer_open(tokenizer, loaded->path, &c->encoding, c->class_names, c->spec.classes);
-}
-
 /* Computes the scores (V) of the token that follows `tokens`. */
 static int cmd_generate_score_next(struct loaded *loaded, struct trm_job *job, const struct trm_tokens *tokens,
                                    int32_t *window, void *device_window, float *scores)
@@ -123,10 +114,13 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
 
 static int cmd_generate_continue(struct loaded *loaded, struct trm_job *job, const struct generate_flags *f)
 {
+  const struct trm_checkpoint *c = &loaded->checkpoint;
   struct trm_tokenizer *tokenizer;
   struct trm_tokens tokens = {0};
   TRM_CHECK(cmd_generate_check_model(loaded));
-  TRM_CHECK(cmd_generate_open_tokenizer(&tokenizer, loaded, job));
+  TRM_CHECK(job->options.data.file[0] && !c->encoding.name
+              ? trm_tokenizer_of_data(&tokenizer, job->options.data.file, c->spec.classes)
+              : trm_tokenizer_open(&tokenizer, loaded->path, &c->encoding, c->class_names, c->spec.classes));
   int status = trm_tokenizer_encode(tokenizer, f->prompt, strlen(f->prompt), &tokens);
   if (status != TRM_OK)
     trm_error_context(status, "generate: --prompt");

@@ -50,28 +50,18 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
   return status;
 }
 
-/* Writes a field, quoted where CSV needs it. */
-static void cmd_predict_csv_text(FILE *out, const char *text)
-{
-  if (!strpbrk(text, ",\"\n\r")) {
-    fputs(text, out);
-    return;
-  }
-  fputc('"', out);
-  for (; *text; text++) {
-    if (*text == '"')
-      fputc('"', out);
-    fputc(*text, out);
-  }
-  fputc('"', out);
-}
-
+/* Writes a class: its number, or its name, quoted where CSV needs it. */
 static void cmd_predict_csv_class(FILE *out, char *const *names, size_t k)
 {
-  if (names)
-    cmd_predict_csv_text(out, names[k]);
-  else
+  if (!names) {
     fprintf(out, "%zu", k);
+    return;
+  }
+  const char *quote = strpbrk(names[k], ",\"\n\r") ? "\"" : "";
+  fputs(quote, out);
+  for (const char *text = names[k]; *text; text++)
+    fprintf(out, *text == '"' ? "\"%c" : "%c", *text);
+  fputs(quote, out);
 }
 
 /* p (classes) = the probabilities that the loss makes of a row's scores (c): softmax; logistic of a single score. */

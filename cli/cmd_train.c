@@ -58,8 +58,10 @@ static int cmd_train_run(const struct call *call)
   return TRM_OK;
 }
 
+static const struct trm_option no_flags[] = {END_OF_FLAGS};
+
 const struct command cmd_train = {
   .name = "train", .help = "train a model, on one rank or under mpiexec or srun",
-  .usage = usage, .max_args = 1,
+  .usage = usage, .flags = no_flags, .max_args = 1,
   .job = JOB_OF_RANKS, .config = true, .run = cmd_train_run,
 };

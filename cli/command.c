@@ -7,13 +7,6 @@
 #include "core/options_private.h"
 #include "core/status.h"
 
-static const struct trm_option no_flags[] = {END_OF_FLAGS};
-
-static const struct trm_option *command_flags(const struct command *command)
-{
-  return command->flags ? command->flags : no_flags;
-}
-
 static bool command_is_help(const char *word)
 {
   return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
@@ -27,7 +20,7 @@ static int command_refuse_flag(const struct call *call, const char *name, const 
   const struct command *command = call->command;
   const char *known[64];
   size_t n = 0;
-  for (const struct trm_option *row = command_flags(command); row->name && n < sizeof known / sizeof *known - 1; row++)
+  for (const struct trm_option *row = command->flags; row->name && n < sizeof known / sizeof *known - 1; row++)
     known[n++] = row->name;
   known[n] = NULL;
   const char *near = trm_nearest_word(name, known), *option = command->job ? trm_nearest_option(name) : NULL;
@@ -52,7 +45,8 @@ static int command_set_flag(const struct call *call, const struct trm_option *ro
                 : row->high > row->low ? trm_format("%s to %s", trm_number_text(row->low, low),
                                                     trm_number_text(row->high, high))
                                        : trm_strdup("");
-  trm_error(TRM_USAGE, "%s: --%s=%s: %s%s", call->command->name, row->name, text, wanted[row->type], range);
+  trm_error(TRM_USAGE, "%s: --%s=%s: %s%s", call->command->name, row->name,
+            row->type == TRM_OPTION_TEXT ? "..." : text, wanted[row->type], range);
   trm_free(range);
   return TRM_USAGE;
 }
@@ -62,7 +56,7 @@ static int command_set_flag(const struct call *call, const struct trm_option *ro
 static int command_read_flag(const struct call *call, const char *name, const char *value, const char *next, bool *used)
 {
   const char *command = call->command->name;
-  const struct trm_option *row = command_flags(call->command);
+  const struct trm_option *row = call->command->flags;
   const bool next_is_value = next && strncmp(next, "--", 2) != 0;
   const bool threads = call->command->threads && strcmp(name, "threads") == 0;
   while (row->name && strcmp(row->name, name) != 0)
@@ -180,14 +174,14 @@ int command_run(const struct command *command, int argc, char **argv)
   job.serial = command->job == SERIAL_JOB;
   struct call call = {.command = command, .job = &job, .args = argv};
   call.values = trm_alloc(command->bytes, "flags");
-  trm_values_default(call.values, command_flags(command));
+  trm_values_default(call.values, command->flags);
   int status = command_read_arguments(&call, argc, argv);
   if (command->job)
     status = trm_job_open(&job, status);
   if (status == TRM_OK)
     status = command->run(&call);
   trm_job_close(&job);
-  trm_values_free(call.values, command_flags(command));
+  trm_values_free(call.values, command->flags);
   trm_free(call.values);
   return status;
 }

@@ -27,7 +27,7 @@ struct command {
   const struct command *const *group; /* ends with NULL */
   const char *member;                 /* what one is called: "bench" */
   /* Any other command. */
-  const struct trm_option *flags; /* its own, --name=value or --name value; ends with a row without a name; NULL: none */
+  const struct trm_option *flags; /* its own, --name=value or --name value; ends with END_OF_FLAGS */
   size_t bytes;                   /* of the struct that they set, zeroed before */
   int max_args;                   /* positional arguments */
   const char *missing;            /* refuses a call without any: "no checkpoint named"; NULL: none is needed */

@@ -82,50 +82,47 @@ static void html_duration_write(FILE *out, double s)
 }
 
 enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGURE_DURATION };
+/* Where a figure of a run that has not ended is in its log. */
+enum logged { NOT_LOGGED, OF_TRAINING, OF_TESTS };
 static const struct column {
   const char *key, *head, *help;
   enum figure_kind kind;
   int better; /* 1: higher is better, -1: lower; 0: neither */
+  enum logged logged;
+  enum report_field field;
 } columns[] = {
-  {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0},
-  {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0},
-  {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0},
-  {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0},
-  {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0},
-  {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0},
-  {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0},
-  {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1},
-  {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1},
-  {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1},
-  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1},
+  {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0, NOT_LOGGED, 0},
+  {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0, NOT_LOGGED, 0},
+  {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0, NOT_LOGGED, 0},
+  {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0, OF_TRAINING, REPORT_STEP},
+  {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0, OF_TRAINING, REPORT_WALL},
+  {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0, NOT_LOGGED, 0},
+  {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0, NOT_LOGGED, 0},
+  {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1, NOT_LOGGED, 0},
+  {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1,
+   NOT_LOGGED, 0},
+  {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1, OF_TESTS, REPORT_LOSS},
+  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1, OF_TESTS, REPORT_ACCURACY},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* A figure of a run that has not ended, from its log; NAN: not logged. */
-static double html_log_number(const struct report_run *run, const char *key)
+/* A figure of a run, or of the log of one that has not ended; NAN: there is none. */
+static double html_number(const struct report_run *run, const struct column *column)
 {
-  const struct report_point *train = run->train.n ? &run->train.point[run->train.n - 1] : NULL;
-  const struct report_point *test = run->test.n ? &run->test.point[run->test.n - 1] : NULL;
-  if (train && !strcmp(key, "steps"))
-    return train->value[REPORT_STEP];
-  if (train && !strcmp(key, "wall_s"))
-    return train->value[REPORT_WALL];
-  if (test && !run->validates && !strcmp(key, "test_loss"))
-    return test->value[REPORT_LOSS];
-  return test && !run->validates && !strcmp(key, "test_accuracy") ? test->value[REPORT_ACCURACY] : NAN;
-}
-
-static double html_summary_number(const struct report_run *run, const char *key)
-{
-  return run->summary ? trm_node_number(trm_node_get(run->summary, key), NAN) : html_log_number(run, key);
+  const struct report_series *log = column->logged == OF_TRAINING ? &run->train : &run->test;
+  if (run->summary)
+    return trm_node_number(trm_node_get(run->summary, column->key), NAN);
+  if (column->logged == NOT_LOGGED || (column->logged == OF_TESTS && run->validates) || log->n == 0)
+    return NAN;
+  return log->point[log->n - 1].value[column->field];
 }
 
 static void html_cell_number(FILE *out, const struct column *column, const struct report_run *runs, int count, int i)
 {
-  const double value = html_summary_number(&runs[i], column->key);
+  const double value = html_number(&runs[i], column);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
-    if (column->better * (html_summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
+    if (column->better * (html_number(&runs[k], column) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
       best = false;
   fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
   if (!isfinite(value))

@@ -314,38 +314,25 @@ static int svg_window_of(const struct svg_series *s, size_t i)
   return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
 }
 
-/* The means of the finite values of each window into x and y (SVG_WINDOWS); NAN where a window has none. Returns the
- * number of windows that have points. */
-static int svg_means(const struct svg_series *s, double *x, double *y)
-{
-  int windows = 0;
-  for (size_t i = 0; i < s->n; windows++) {
-    const int window = svg_window_of(s, i);
-    double finite = 0;
-    x[windows] = y[windows] = 0;
-    for (; i < s->n && svg_window_of(s, i) == window; i++)
-      if (isfinite(s->y[i])) {
-        x[windows] += s->x[i];
-        y[windows] += s->y[i];
-        finite++;
-      }
-    x[windows] /= finite;
-    y[windows] /= finite; /* NAN where nothing was finite */
-  }
-  return windows;
-}
-
-/* Draws the means. Returns the y of the last one. */
+/* Draws the means of the finite values of each window; the line breaks where a window has none. Returns the y of the
+ * last one. */
 static double svg_path_means(struct canvas *c, const struct svg_series *s)
 {
   struct pen pen = {.canvas = c};
-  double x[SVG_WINDOWS], y[SVG_WINDOWS];
-  const int windows = svg_means(s, x, y);
-  for (int i = 0; i < windows; i++)
-    if (isfinite(y[i]))
-      svg_pen_to(&pen, x[i], y[i]);
+  for (size_t i = 0; i < s->n;) {
+    const int window = svg_window_of(s, i);
+    double x = 0, y = 0, finite = 0;
+    for (; i < s->n && svg_window_of(s, i) == window; i++)
+      if (isfinite(s->y[i])) {
+        x += s->x[i];
+        y += s->y[i];
+        finite++;
+      }
+    if (finite > 0)
+      svg_pen_to(&pen, x / finite, y / finite);
     else
       svg_pen_lift(&pen);
+  }
   svg_pen_lift(&pen);
   return pen.y;
 }

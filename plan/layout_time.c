@@ -188,7 +188,6 @@ void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *
   struct simulation r = {.ctx = {.job = job,
                                  .layout = layout,
                                  .models = models,
-                                 .machine = job->machine,
                                  .rows = trm_layout_micro_batch_rows(job, layout),
                                  .micros = (int)job->options->train.accumulate}};
   const double ranks_per_core = ceil((double)job->ranks / job->nodes / layout_time_parallel_ranks(job));

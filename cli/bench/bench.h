@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "cli/command.h"
-#include "core/document.h"
+#include "cli/figures.h"
 
 extern const struct command bench_gemm, bench_step, bench_allreduce, bench_rma, bench_param_server, bench_hogwild,
   bench_io;
@@ -25,16 +25,8 @@ void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
 void bench_line_open(struct trm_json *line, const char *bench);
 void bench_line_close(struct trm_json *line);
 
-/* One figure of a row: `key` in JSON, and in the table `format`, of a text or of value * scale. Either may be NULL: the
- * figure is left out there. A value that is NAN is "-" in the table. */
-struct bench_figure {
-  const char *key, *format, *text;
-  double value, scale;
-};
-struct bench_figure bench_text(const char *key, const char *format, const char *text);
-struct bench_figure bench_number(const char *key, const char *format, double value, double scale);
-/* Prints the figures (n) as a row of a table or as a JSON object. */
-void bench_print_row(const char *bench, bool json, const struct bench_figure *figure, size_t n);
+/* Prints the figures (n) as a row of a table, or as such an object. */
+void bench_print_row(const char *bench, bool json, const struct figure *figure, size_t n);
 
 /* -- matrix products, with arrays of their own: C (m, n) = op(A) (m, k) op(B) (k, n) */
 struct bench_product {
@@ -44,10 +36,6 @@ struct bench_product {
   float *a, *b, *c; /* device */
   double *seconds;  /* (rounds) */
 };
-
-/* Writes the products of a linear layer of `in` inputs and `out` outputs on `rows` rows, transposed as the layer does:
- * forward, weight gradient and, if needs_dx, input gradient. Returns their number (2 or 3). */
-int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx);
 
 int bench_product_open(struct bench_product *product, struct trm_device *device, size_t rounds);
 void bench_product_close(struct bench_product *product, struct trm_device *device);

@@ -109,13 +109,13 @@ static int bench_allreduce_measure(struct reduction *r, enum method method, size
 
 static void bench_allreduce_print_row(const struct reduction *r, size_t bytes, const double *median)
 {
-  const struct bench_figure row[] = {
-    bench_number("bytes", "%9.0f KiB", (double)bytes, 1.0 / 1024),
-    bench_number("ranks", NULL, r->comm->size, 1),
-    bench_number("threads", NULL, r->job->device.threads, 1),
-    bench_number("allreduce_s", "  %11.4f", median[COMM_ALLREDUCE], 1e3),
-    bench_number("tree_s", "  %11.4f", median[TREE], 1e3),
-    bench_number("shared_s", "  %11.4f", median[SHARED], 1e3),
+  const struct figure row[] = {
+    figure_number("bytes", "%9.0f KiB", (double)bytes, 1.0 / 1024),
+    figure_number("ranks", NULL, r->comm->size, 1),
+    figure_number("threads", NULL, r->job->device.threads, 1),
+    figure_number("allreduce_s", "  %11.4f", median[COMM_ALLREDUCE], 1e3),
+    figure_number("tree_s", "  %11.4f", median[TREE], 1e3),
+    figure_number("shared_s", "  %11.4f", median[SHARED], 1e3),
   };
   bench_print_row("allreduce", r->json, row, sizeof row / sizeof *row);
 }

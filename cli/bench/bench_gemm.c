@@ -21,24 +21,6 @@ static const char usage[] =
 
 enum { MAX_PRODUCTS = 64 };
 
-static void gemm_set_product(struct bench_product *p, const char *label, bool ta, bool tb, size_t m, size_t n, size_t k)
-{
-  *p = (struct bench_product){.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k};
-  snprintf(p->label, sizeof p->label, "%s", label);
-}
-
-int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx)
-{
-  char label[40];
-  snprintf(label, sizeof label, "layer %d forward", number);
-  gemm_set_product(&product[0], label, false, true, rows, out, in);
-  snprintf(label, sizeof label, "layer %d dW", number);
-  gemm_set_product(&product[1], label, true, false, out, in, rows);
-  snprintf(label, sizeof label, "layer %d dX", number);
-  gemm_set_product(&product[2], label, false, false, rows, in, out);
-  return needs_dx ? 3 : 2;
-}
-
 int bench_product_open(struct bench_product *p, struct trm_device *device, size_t rounds)
 {
   const struct trm_device_ops *ops = device->ops;
@@ -105,7 +87,7 @@ static int gemm_parse_shapes(const char *text, struct bench_product *product, in
     if (!good || (*at && *at != ','))
       return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, sizes from 1 to %d",
                        text, begin, 1 << 20);
-    gemm_set_product(&product[*count], "", a == 't', b == 't', m, n, k);
+    product[*count] = (struct bench_product){.transpose_a = a == 't', .transpose_b = b == 't', .m = m, .n = n, .k = k};
     if (!*at++) {
       (*count)++;
       return TRM_OK;
@@ -114,13 +96,23 @@ static int gemm_parse_shapes(const char *text, struct bench_product *product, in
   return trm_error(TRM_USAGE, "bench gemm: --shapes: more than %d", MAX_PRODUCTS);
 }
 
+/* The products of a linear layer: forward, weight gradient and, except of the first layer, input gradient. */
 static int gemm_default_shapes(struct bench_product *product)
 {
+  enum { ROWS = 256, LARGE = 2048 };
   static const size_t size[] = {784, 2048, 2048, 10};
+  static const char *const name[] = {"forward", "dW", "dX"};
   int count = 0;
-  for (int i = 0; i < 3; i++)
-    count += bench_layer_products(product + count, i + 1, 256, size[i], size[i + 1], i > 0);
-  gemm_set_product(&product[count++], "large square", false, false, 2048, 2048, 2048);
+  for (int i = 0; i < 3; i++) {
+    const size_t in = size[i], out = size[i + 1];
+    const size_t m[] = {ROWS, out, ROWS}, n[] = {out, in, in}, k[] = {in, ROWS, out};
+    for (int j = 0; j < (i > 0 ? 3 : 2); j++) {
+      struct bench_product *p = &product[count++];
+      *p = (struct bench_product){.transpose_a = j == 1, .transpose_b = j == 0, .m = m[j], .n = n[j], .k = k[j]};
+      snprintf(p->label, sizeof p->label, "layer %d %s", i + 1, name[j]);
+    }
+  }
+  product[count++] = (struct bench_product){.label = "large square", .m = LARGE, .n = LARGE, .k = LARGE};
   return count;
 }
 
@@ -128,16 +120,16 @@ static void gemm_print_product(struct trm_job *job, struct bench_product *p, siz
 {
   const double s = bench_median(p->seconds, rounds);
   const char kind[] = {p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', '\0'};
-  const struct bench_figure row[] = {
-    bench_text("label", "%-16s", p->label),
-    bench_number("m", " %6.0f x", (double)p->m, 1),
-    bench_number("n", " %5.0f x", (double)p->n, 1),
-    bench_number("k", " %5.0f", (double)p->k, 1),
-    bench_text("transposes", "  %s", kind),
-    bench_number("threads", NULL, job->device.threads, 1),
-    bench_text("blas", NULL, job->device.blas->detail()),
-    bench_number("product_s", "  %10.3f ms", s, 1e3),
-    bench_number("gflop_per_s", "  %8.1f", 1e-9 * bench_product_flop(p) / s, 1),
+  const struct figure row[] = {
+    figure_text("label", "%-16s", p->label),
+    figure_number("m", " %6.0f x", (double)p->m, 1),
+    figure_number("n", " %5.0f x", (double)p->n, 1),
+    figure_number("k", " %5.0f", (double)p->k, 1),
+    figure_text("transposes", "  %s", kind),
+    figure_number("threads", NULL, job->device.threads, 1),
+    figure_text("blas", NULL, job->device.blas->detail()),
+    figure_number("product_s", "  %10.3f ms", s, 1e3),
+    figure_number("gflop_per_s", "  %8.1f", 1e-9 * bench_product_flop(p) / s, 1),
   };
   bench_print_row("gemm", json, row, sizeof row / sizeof *row);
 }

@@ -37,10 +37,11 @@ static const char usage[] =
 enum method { PLAIN, COPIED, IN_PLACE, SHARED, COPIES, METHODS };
 static const char *const names[METHODS] = {"plain", "copied", "in place", "shared", "copies"};
 
-/* Counters in memory shared by the ranks. */
-struct shared_counters {
+/* Memory shared by the ranks. */
+struct shared_state {
   _Alignas(64) _Atomic uint64_t next_row; /* of the epoch, for all ranks */
   _Alignas(64) uint64_t writers;
+  _Alignas(64) float weights[]; /* (K), then (K) counts of writes, uint32_t */
 };
 
 struct hogwild {
@@ -56,7 +57,7 @@ struct hogwild {
   struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), for a whole epoch */
   float *target, *shrink;           /* (batch) or (rows); (K) */
   float *local_w;                       /* (K) weights of one rank */
-  struct trm_shared weights, write_counts, counters;
+  struct trm_shared shared;
   struct weight_copy copies;             /* of the shared weights */
   struct trm_sparse_sums sums;      /* of a counted run */
 };
@@ -67,14 +68,9 @@ static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat),
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
                                           END_OF_FLAGS};
 
-static float *hog_shared_weights(const struct hogwild *h)
+static struct shared_state *hog_shared(const struct hogwild *h)
 {
-  return h->weights.base[0];
-}
-
-static struct shared_counters *hog_counters(const struct hogwild *h)
-{
-  return h->counters.base[0];
+  return h->shared.base[0];
 }
 
 /* Fetches rows [low, high) of the epoch, with targets -1 and +1. */
@@ -126,10 +122,10 @@ static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoc
 {
   struct trm_device *device = &h->job->device;
   const int64_t tau = h->job->options.strategy.tau;
-  float *w = method == SHARED ? hog_shared_weights(h) : h->local_w;
+  float *w = method == SHARED ? hog_shared(h)->weights : h->local_w;
   uint64_t next = 0;
   for (int64_t batches = 1;; batches++) {
-    const uint64_t low = hog_uses_all_ranks(method) ? atomic_fetch_add(&hog_counters(h)->next_row, h->batch) : next;
+    const uint64_t low = hog_uses_all_ranks(method) ? atomic_fetch_add(&hog_shared(h)->next_row, h->batch) : next;
     if (low >= h->rows) {
       if (method == COPIES)
         weight_copy_merge(&h->copies, h->local_w);
@@ -159,7 +155,7 @@ static int hog_run_method(struct hogwild *h, enum method method, const struct tr
   h->sums = (struct trm_sparse_sums){0};
   memset(h->local_w, 0, h->features * sizeof *h->local_w);
   if (hog_uses_all_ranks(method) && comm->rank == 0)
-    memset(hog_shared_weights(h), 0, h->features * sizeof(float));
+    memset(hog_shared(h)->weights, 0, h->features * sizeof(float));
   if (method == COPIES) {
     comm->ops->barrier(comm);
     weight_copy_pull(&h->copies, h->local_w);
@@ -168,7 +164,7 @@ static int hog_run_method(struct hogwild *h, enum method method, const struct tr
     if (method == PLAIN && works)
       status = hog_fetch_rows(h, false, epoch, 0, h->rows);
     if (comm->rank == 0)
-      atomic_store(&hog_counters(h)->next_row, 0);
+      atomic_store(&hog_shared(h)->next_row, 0);
     if (hog_uses_all_ranks(method))
       comm->ops->barrier(comm);
     const double begin = comm->ops->clock(comm);
@@ -240,24 +236,24 @@ static void hog_print_outcome(const struct hogwild *h, struct outcome *o)
       printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], seconds[m] / seconds[PLAIN],
              100 * o->error[m]);
   }
-  const struct bench_figure row[] = {
-    bench_text("file", NULL, h->train->path),
-    bench_number("ranks", NULL, h->comm->size, 1),
-    bench_number("plain_rows_per_s", NULL, speed[PLAIN], 1),
-    bench_number("copied_rows_per_s", NULL, speed[COPIED], 1),
-    bench_number("in_place_rows_per_s", NULL, speed[IN_PLACE], 1),
-    bench_number("shared_rows_per_s", NULL, speed[SHARED], 1),
-    bench_number("cost_of_plain", NULL, seconds[IN_PLACE] / seconds[PLAIN], 1),
-    bench_number("copies_rows_per_s", NULL, speed[COPIES], 1),
-    bench_number("shared_speedup", "  beside one rank in place: shared %.2f times as fast",
+  const struct figure row[] = {
+    figure_text("file", NULL, h->train->path),
+    figure_number("ranks", NULL, h->comm->size, 1),
+    figure_number("plain_rows_per_s", NULL, speed[PLAIN], 1),
+    figure_number("copied_rows_per_s", NULL, speed[COPIED], 1),
+    figure_number("in_place_rows_per_s", NULL, speed[IN_PLACE], 1),
+    figure_number("shared_rows_per_s", NULL, speed[SHARED], 1),
+    figure_number("cost_of_plain", NULL, seconds[IN_PLACE] / seconds[PLAIN], 1),
+    figure_number("copies_rows_per_s", NULL, speed[COPIES], 1),
+    figure_number("shared_speedup", "  beside one rank in place: shared %.2f times as fast",
                  seconds[IN_PLACE] / seconds[SHARED], 1),
-    bench_number("copies_speedup", ", copies %.2f\n", seconds[IN_PLACE] / seconds[COPIES], 1),
-    bench_number("lost", "  lost updates %.4f %%", o->lost, 100),
-    bench_number("conflicts", ", conflicts %.2f %%", o->conflicts, 100),
-    bench_number("plain_error", NULL, o->error[PLAIN], 1), /* these are NAN without a test split */
-    bench_number("in_place_error", NULL, o->error[IN_PLACE], 1),
-    bench_number("shared_error", NULL, o->error[SHARED], 1),
-    bench_number("copies_error", NULL, o->error[COPIES], 1),
+    figure_number("copies_speedup", ", copies %.2f\n", seconds[IN_PLACE] / seconds[COPIES], 1),
+    figure_number("lost", "  lost updates %.4f %%", o->lost, 100),
+    figure_number("conflicts", ", conflicts %.2f %%", o->conflicts, 100),
+    figure_number("plain_error", NULL, o->error[PLAIN], 1), /* these are NAN without a test split */
+    figure_number("in_place_error", NULL, o->error[IN_PLACE], 1),
+    figure_number("shared_error", NULL, o->error[SHARED], 1),
+    figure_number("copies_error", NULL, o->error[COPIES], 1),
   };
   bench_print_row("hogwild", h->json, row, sizeof row / sizeof *row);
 }
@@ -267,7 +263,7 @@ static int hog_count_races(struct hogwild *h, struct outcome *o)
 {
   struct trm_comm *comm = h->comm;
   double *ignored = trm_alloc(h->epochs * sizeof *ignored, "bench: times");
-  const struct trm_races races = {&hog_counters(h)->writers, h->write_counts.base[0]};
+  const struct trm_races races = {&hog_shared(h)->writers, (uint32_t *)(hog_shared(h)->weights + h->features)};
   const int status = hog_run_method(h, SHARED, &races, ignored);
   trm_free(ignored);
   TRM_CHECK(status);
@@ -293,7 +289,7 @@ static int hog_measure(struct hogwild *h)
       double error = 0;
       status = hog_run_method(h, m, NULL, o.seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
-        status = hog_test_error(h, hog_uses_all_ranks(m) ? hog_shared_weights(h) : h->local_w, &error);
+        status = hog_test_error(h, hog_uses_all_ranks(m) ? hog_shared(h)->weights : h->local_w, &error);
       o.error[m] += error / (double)rounds;
       status = trm_agree(h->comm, status);
     }
@@ -372,27 +368,18 @@ static int hog_open(struct hogwild *h)
   h->row = trm_alloc(max_rows * sizeof *h->row, "bench: rows");
   h->target = trm_alloc(max_rows * sizeof *h->target, "bench: targets");
   h->local_w = trm_alloc(h->features * sizeof *h->local_w, "bench: weights");
-  int status = h->mu > 0 ? hog_make_shrink(h) : TRM_OK;
-  const struct trm_comm_ops *ops = h->node->ops;
-  const bool first = h->node->rank == 0;
-  status = trm_agree(h->comm, status);
+  TRM_CHECK(trm_agree(h->comm, h->mu > 0 ? hog_make_shrink(h) : TRM_OK));
+  const size_t bytes = sizeof(struct shared_state) + h->features * (sizeof(float) + sizeof(uint32_t));
+  int status = h->node->ops->share(h->node, h->node->rank == 0 ? bytes : 0, TRM_MEMORY_BUFFERS, &h->shared);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, TRM_MEMORY_BUFFERS, &h->weights);
-  if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, TRM_MEMORY_BUFFERS, &h->write_counts);
-  if (status == TRM_OK)
-    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, TRM_MEMORY_BUFFERS, &h->counters);
-  if (status == TRM_OK)
-    status = weight_copy_create(&h->copies, h->node, hog_shared_weights(h), h->features);
+    status = weight_copy_create(&h->copies, h->node, hog_shared(h)->weights, h->features);
   return trm_agree(h->comm, status);
 }
 
 static void hog_close(struct hogwild *h)
 {
-  struct trm_shared *shared[] = {&h->weights, &h->write_counts, &h->counters};
-  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-    if (shared[i]->base)
-      h->node->ops->unshare(h->node, shared[i]);
+  if (h->shared.base)
+    h->node->ops->unshare(h->node, &h->shared);
   weight_copy_free(&h->copies);
   if (h->test)
     h->test->ops->close(h->test);

@@ -99,13 +99,13 @@ static int io_measure(const struct call *call, const char *path)
   if (!f->json)
     printf("%s: %.1f MB of samples in a file of %.1f MB, %d rank%s\n", path, 1e-6 * (double)bytes,
            1e-6 * (double)file_bytes, comm->size, comm->size == 1 ? "" : "s");
-  const struct bench_figure row[] = {
-    bench_text("file", NULL, path),
-    bench_number("ranks", NULL, comm->size, 1),
-    bench_number("bytes", NULL, (double)bytes, 1),
-    bench_number("gb_per_s", "  data set   %8.3f GB/s\n", 1e-9 * rate, 1),
-    bench_number("read_gb_per_s", "  read(2)    %8.3f GB/s\n", 1e-9 * plain_rate, 1),
-    bench_number("share", "  share      %8.1f %%", rate / plain_rate, 100),
+  const struct figure row[] = {
+    figure_text("file", NULL, path),
+    figure_number("ranks", NULL, comm->size, 1),
+    figure_number("bytes", NULL, (double)bytes, 1),
+    figure_number("gb_per_s", "  data set   %8.3f GB/s\n", 1e-9 * rate, 1),
+    figure_number("read_gb_per_s", "  read(2)    %8.3f GB/s\n", 1e-9 * plain_rate, 1),
+    figure_number("share", "  share      %8.1f %%", rate / plain_rate, 100),
   };
   bench_print_row("io", f->json, row, sizeof row / sizeof *row);
   return TRM_OK;
@@ -165,20 +165,16 @@ static int io_measure_temp(const struct call *call)
 {
   struct trm_comm *comm = call->job->modules.comm;
   const char *temporary = getenv("TMPDIR");
-  char *folder = trm_format("%s/trireme-io-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+  char folder[4096], path[4096 + 8];
+  snprintf(folder, sizeof folder, "%s/trireme-io-XXXXXX", temporary && *temporary ? temporary : "/tmp");
   int status = TRM_OK;
   if (comm->rank == 0 && !mkdtemp(folder))
     status = trm_error(TRM_FAILED, "%s: cannot make a temporary folder: %s", folder, strerror(errno));
-  int64_t length = (int64_t)strlen(folder) + 1;
-  comm->ops->broadcast(comm, &length, 1, TRM_INT64, 0);
-  char *shared = trm_alloc((size_t)length, "bench: a path");
-  if (comm->rank == 0)
-    memcpy(shared, folder, (size_t)length);
-  comm->ops->broadcast(comm, shared, (size_t)length, TRM_BYTE, 0);
-  char *path = trm_format("%s/set.h5", shared);
+  comm->ops->broadcast(comm, folder, sizeof folder, TRM_BYTE, 0);
+  snprintf(path, sizeof path, "%s/set.h5", folder);
   if (comm->rank == 0 && status == TRM_OK) {
     trm_log_set_quiet(true);
-    status = io_make_dataset(shared, path);
+    status = io_make_dataset(folder, path);
     trm_log_set_quiet(call->job->options.log.quiet);
   }
   status = trm_agree(comm, status);
@@ -186,11 +182,8 @@ static int io_measure_temp(const struct call *call)
     status = io_measure(call, path);
   if (comm->rank == 0) {
     unlink(path);
-    rmdir(shared);
+    rmdir(folder);
   }
-  trm_free(path);
-  trm_free(shared);
-  trm_free(folder);
   return status;
 }
 

@@ -125,15 +125,15 @@ static void bench_ps_close(struct bench *b)
 static void bench_ps_print(const struct bench *b, enum server_mode mode, double took, double plain)
 {
   const double bytes = (double)b->elements * sizeof(float), gb = 2e-9 * bytes;
-  const struct bench_figure row[] = {
-    bench_text("way", "%-8s", mode_name[mode]),
-    bench_number("bytes", NULL, bytes, 1),
-    bench_number("rounds", NULL, (double)b->rounds, 1),
-    bench_number("exchange_s", " %12.0f", took, 1e6),
-    bench_number("plain_s", " %12.0f", plain, 1e6),
-    bench_number(NULL, " %10.2f", gb / took, 1),
-    bench_number(NULL, " %10.2f", gb / plain, 1),
-    bench_number("part_of_plain", " %8.2f", plain / took, 1),
+  const struct figure row[] = {
+    figure_text("way", "%-8s", mode_name[mode]),
+    figure_number("bytes", NULL, bytes, 1),
+    figure_number("rounds", NULL, (double)b->rounds, 1),
+    figure_number("exchange_s", " %12.0f", took, 1e6),
+    figure_number("plain_s", " %12.0f", plain, 1e6),
+    figure_number(NULL, " %10.2f", gb / took, 1),
+    figure_number(NULL, " %10.2f", gb / plain, 1),
+    figure_number("part_of_plain", " %8.2f", plain / took, 1),
   };
   bench_print_row("service", b->json, row, sizeof row / sizeof *row);
 }

@@ -260,22 +260,6 @@ static void bench_rma_measure_quiet(struct rma *r)
 
 /* -- the output */
 
-static void bench_rma_print_time(double seconds)
-{
-  if (isfinite(seconds))
-    printf(seconds < 1e-4 ? " %11.3f" : " %11.1f", 1e6 * seconds);
-  else
-    printf(" %11s", "-");
-}
-
-static void bench_rma_print_speed(const char *form, double speed)
-{
-  if (isfinite(speed))
-    printf(form, speed);
-  else
-    printf(" %7s", "-");
-}
-
 static void bench_rma_print_head(const struct rma *r)
 {
   printf("%d ranks, rank 1 calls on rank 0; medians in us\n", r->ranks);
@@ -293,43 +277,41 @@ static void bench_rma_print_row(const struct rma *r, const struct rma_op *op, co
                                 const struct rma_result *result)
 {
   const int n = op->single_element ? 1 : SIZES;
+  struct figure row[SIZES + 2];
   double slowest = NAN;
-  char name[24];
+  printf("%-7s %-10s ", op->window, op->name);
   if (mode->has_helper)
-    snprintf(name, sizeof name, "helper %lld", (long long)mode->sleep_us);
+    printf("helper %-4lld", (long long)mode->sleep_us);
   else
-    snprintf(name, sizeof name, "%s", mode->name);
-  printf("%-7s %-10s %-11s", op->window, op->name, name);
-  for (int i = 0; i < SIZES; i++)
-    bench_rma_print_time(i < n ? result[i].latency_s : NAN);
-  for (int i = 0; i < n; i++)
-    slowest = fmin(slowest, result[i].units_per_s / r->units_per_s);
-  printf(" %8.3f", 1e-9 * (double)sizes[n - 1] / result[n - 1].latency_s);
-  bench_rma_print_speed(" %7.2f", slowest);
-  printf("\n");
-  fflush(stdout);
+    printf("%-11s", mode->name);
+  for (int i = 0; i < SIZES; i++) {
+    const double s = i < n ? result[i].latency_s : NAN;
+    row[i] = figure_number(NULL, s < 1e-4 ? " %11.3f" : " %11.1f", s, 1e6);
+    if (i < n)
+      slowest = fmin(slowest, result[i].units_per_s / r->units_per_s);
+  }
+  row[SIZES] = figure_number(NULL, " %8.3f", 1e-9 * (double)sizes[n - 1] / result[n - 1].latency_s, 1);
+  row[SIZES + 1] = figure_number(NULL, " %7.2f", slowest, 1);
+  bench_print_row("rma", false, row, SIZES + 2);
 }
 
 static void bench_rma_print_json(const struct rma *r, const struct rma_op *op, const struct target_mode *mode,
                                  const struct rma_result *result)
 {
   for (int i = 0; i < (op->single_element ? 1 : SIZES); i++) {
-    struct trm_json line;
-    bench_line_open(&line, "rma");
-    trm_json_integer(&line, "ranks", r->ranks);
-    trm_json_text(&line, "window", op->window);
-    trm_json_text(&line, "operation", op->name);
-    trm_json_text(&line, "target", mode->name);
-    if (mode->has_helper)
-      trm_json_integer(&line, "sleep_us", mode->sleep_us);
-    trm_json_integer(&line, "bytes", (int64_t)sizes[i]);
-    trm_json_number(&line, "latency_s", result[i].latency_s);
-    trm_json_number(&line, "gb_per_s", 1e-9 * (double)sizes[i] / result[i].latency_s);
-    if (mode->computes) {
-      trm_json_number(&line, "speed", result[i].units_per_s / r->units_per_s);
-      trm_json_number(&line, "quiet_speed", mode->quiet_speed);
-    }
-    bench_line_close(&line);
+    const struct figure row[] = {
+      figure_number("ranks", NULL, r->ranks, 1),
+      figure_text("window", NULL, op->window),
+      figure_text("operation", NULL, op->name),
+      figure_text("target", NULL, mode->name),
+      figure_number(mode->has_helper ? "sleep_us" : NULL, NULL, (double)mode->sleep_us, 1),
+      figure_number("bytes", NULL, (double)sizes[i], 1),
+      figure_number("latency_s", NULL, result[i].latency_s, 1),
+      figure_number("gb_per_s", NULL, 1e-9 * (double)sizes[i] / result[i].latency_s, 1),
+      figure_number(mode->computes ? "speed" : NULL, NULL, result[i].units_per_s / r->units_per_s, 1),
+      figure_number(mode->computes ? "quiet_speed" : NULL, NULL, mode->quiet_speed, 1),
+    };
+    bench_print_row("rma", true, row, sizeof row / sizeof *row);
   }
 }
 

@@ -131,101 +131,109 @@ static struct figures bench_step_reduce_figures(struct bench *b)
   return f;
 }
 
-static void bench_step_print_parts(const struct bench *b, const struct figures *f)
-{
-  double rest = f->step_s;
-  printf("  %-16s %10s %7s %9s %8s", "part", "ms", "of step", "GFLOP/s", "GB/s");
-  printf(b->bound ? " %10s %8s\n" : "\n", "least ms", "reached");
-  for (int i = 0; i < TIMED_PARTS; i++) {
-    const struct timed_sum *sum = &b->sum[i];
-    if (sum->s == 0)
-      continue;
-    rest -= sum->s;
-    printf("  %-16s %10.3f %6.1f%% %9.1f %8.1f", timed_part_name[i], 1e3 * sum->s, 100 * sum->s / f->step_s,
-           1e-9 * sum->flop / sum->s, 1e-9 * sum->bytes / sum->s);
-    if (b->bound)
-      printf(" %10.3f %7.0f%%", 1e3 * bench_step_min(sum, &f->rates), 100 * bench_step_min(sum, &f->rates) / sum->s);
-    printf("\n");
-  }
-  printf("  %-16s %10.3f %6.1f%%   messages, waiting, the program itself\n", "the rest", 1e3 * rest,
-         100 * rest / f->step_s);
-}
-
-static void bench_step_print_bound(struct bench *b, const struct figures *f)
-{
-  const struct roofline_rates *rates = &f->rates;
-  printf("  the machine: %.1f GFLOP/s in a large product, %.1f GB/s of memory, a rank\n", 1e-9 * rates->flop_per_s,
-         1e-9 * rates->bytes_per_s);
-  printf("  bound       %10.3f ms   %.1f %% of the step\n", 1e3 * f->bound_s, 100 * f->bound_s / f->step_s);
-  printf("    products  %10.3f ms   by themselves:\n", 1e3 * rates->products_s);
-  for (int i = 0; i < b->roof.products; i++) {
-    const struct bench_product *p = &b->roof.product[i];
-    const double s = bench_median(p->seconds, (size_t)b->steps);
-    printf("      %3zu times %5zu x %5zu x %5zu %c%c %10.3f ms  %8.1f GFLOP/s\n", b->roof.calls[i], p->m, p->n, p->k,
-           p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', 1e3 * s, 1e-9 * bench_product_flop(p) / s);
-  }
-  printf("    optimizer %10.3f ms   its bytes\n", 1e3 * rates->optimizer_s);
-}
-
-static void bench_step_print_table(struct bench *b, const struct figures *f)
+static void bench_step_print_job(const struct bench *b)
 {
   const struct bench_run *run = &b->run;
   printf("%s, %zu parameters\n%d rank%s x %d thread%s, %lld samples a rank, strategy %s, %s\n",
          strlen(run->model.text) > 400 ? run->text : run->model.text, trm_model_size(&run->model), run->comm->size,
          run->comm->size == 1 ? "" : "s", run->device.threads, run->device.threads == 1 ? "" : "s",
          (long long)run->batch, run->strategy.ops->name, run->device.blas->detail());
-  printf("  step        %10.3f ms   %.0f %s/s over all ranks\n", 1e3 * f->step_s, f->items_per_s,
-         run->spec.tokens ? "tokens" : "samples");
-  printf("    model     %10.3f ms   forward, loss, backward\n", 1e3 * f->compute_s);
-  printf("    strategy  %10.3f ms   sum over the ranks, update; means: %.3f ms waiting, %.3f ms in messages\n",
-         1e3 * f->update_s, 1e3 * f->wait_s, 1e3 * f->comm_s);
-  bench_step_print_parts(b, f);
-  if (b->bound)
-    bench_step_print_bound(b, f);
 }
 
-static void bench_step_print_json(struct bench *b, const struct figures *f)
+static void bench_step_print_whole(const struct bench *b, const struct figures *f, struct trm_json *json)
 {
   const struct bench_run *run = &b->run;
-  struct trm_json line;
-  bench_line_open(&line, "step");
-  trm_json_text(&line, "model", run->text);
-  trm_json_text(&line, "strategy", run->strategy.ops->name);
-  trm_json_integer(&line, "ranks", run->comm->size);
-  trm_json_integer(&line, "threads", run->device.threads);
-  trm_json_integer(&line, "batch", run->batch);
-  trm_json_integer(&line, "params", (int64_t)trm_model_size(&run->model));
-  trm_json_text(&line, "blas", run->device.blas->detail());
-  trm_json_number(&line, "step_s", f->step_s);
-  trm_json_number(&line, "items_per_s", f->items_per_s);
-  trm_json_number(&line, "model_s", f->compute_s);
-  trm_json_number(&line, "strategy_s", f->update_s);
-  trm_json_number(&line, "wait_s", f->wait_s);
-  trm_json_number(&line, "comm_s", f->comm_s);
-  trm_json_integer(&line, "max_resident_bytes", (int64_t)trm_memory_peak());
-  if (b->bound) {
-    trm_json_number(&line, "bound_s", f->bound_s);
-    trm_json_number(&line, "products_s", f->rates.products_s);
-    trm_json_number(&line, "optimizer_s", f->rates.optimizer_s);
-    trm_json_number(&line, "memory_gb_per_s", 1e-9 * f->rates.bytes_per_s);
-    trm_json_number(&line, "product_gflop_per_s", 1e-9 * f->rates.flop_per_s);
-    trm_json_number(&line, "share_of_bound", f->bound_s / f->step_s);
+  const struct figure row[] = {
+    figure_text("model", NULL, run->text),
+    figure_text("strategy", NULL, run->strategy.ops->name),
+    figure_text("blas", NULL, run->device.blas->detail()),
+    figure_number("ranks", NULL, run->comm->size, 1),
+    figure_number("threads", NULL, run->device.threads, 1),
+    figure_number("batch", NULL, (double)run->batch, 1),
+    figure_number("params", NULL, (double)trm_model_size(&run->model), 1),
+    figure_number("max_resident_bytes", NULL, (double)trm_memory_peak(), 1),
+    figure_number("step_s", "  step        %10.3f ms", f->step_s, 1e3),
+    figure_number("items_per_s", run->spec.tokens ? "   %.0f tokens/s over all ranks\n" : "   %.0f samples/s over all ranks\n",
+                  f->items_per_s, 1),
+    figure_number("model_s", "    model     %10.3f ms   forward, loss, backward\n", f->compute_s, 1e3),
+    figure_number("strategy_s", "    strategy  %10.3f ms   sum over the ranks, update", f->update_s, 1e3),
+    figure_number("wait_s", "; means: %.3f ms waiting", f->wait_s, 1e3),
+    figure_number("comm_s", ", %.3f ms in messages\n", f->comm_s, 1e3),
+  };
+  figures_print(json, row, sizeof row / sizeof *row);
+}
+
+static void bench_step_print_bound(struct bench *b, const struct figures *f, struct trm_json *json)
+{
+  const struct roofline_rates *rates = &f->rates;
+  const struct figure row[] = {
+    figure_number("product_gflop_per_s", "  the machine: %.1f GFLOP/s in a large product", 1e-9 * rates->flop_per_s, 1),
+    figure_number("memory_gb_per_s", ", %.1f GB/s of memory, a rank\n", 1e-9 * rates->bytes_per_s, 1),
+    figure_number("bound_s", "  bound       %10.3f ms", f->bound_s, 1e3),
+    figure_number("share_of_bound", "   %.1f %% of the step\n", f->bound_s / f->step_s, 100),
+    figure_number("optimizer_s", "    optimizer %10.3f ms   its bytes\n", rates->optimizer_s, 1e3),
+    figure_number("products_s", "    products  %10.3f ms   by themselves:\n", rates->products_s, 1e3),
+  };
+  figures_print(json, row, sizeof row / sizeof *row);
+  for (int i = 0; !json && i < b->roof.products; i++) {
+    const struct bench_product *p = &b->roof.product[i];
+    const double s = bench_median(p->seconds, (size_t)b->steps);
+    printf("      %3zu times %5zu x %5zu x %5zu %c%c %10.3f ms  %8.1f GFLOP/s\n", b->roof.calls[i], p->m, p->n, p->k,
+           p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', 1e3 * s, 1e-9 * bench_product_flop(p) / s);
   }
-  trm_json_object(&line, "parts");
+}
+
+/* Prints a line for each part, or adds an object. */
+static void bench_step_print_parts(const struct bench *b, const struct figures *f, struct trm_json *json)
+{
+  double rest = f->step_s;
+  if (!json)
+    printf("  %-16s %10s %7s %9s %8s%s\n", "part", "ms", "of step", "GFLOP/s", "GB/s", b->bound ? "   least ms  reached" : "");
   for (int i = 0; i < TIMED_PARTS; i++) {
     const struct timed_sum *sum = &b->sum[i];
+    const double least = b->bound ? bench_step_min(sum, &f->rates) : NAN;
+    const struct figure row[] = {
+      figure_text(NULL, "  %-16s", timed_part_name[i]),
+      figure_number("part_s", " %10.3f", sum->s, 1e3),
+      figure_number(NULL, " %6.1f%%", sum->s / f->step_s, 100),
+      figure_number("part_gflop", NULL, 1e-9 * sum->flop, 1),
+      figure_number("part_gb", NULL, 1e-9 * sum->bytes, 1),
+      figure_number(NULL, " %9.1f", 1e-9 * sum->flop / sum->s, 1),
+      figure_number(NULL, " %8.1f", 1e-9 * sum->bytes / sum->s, 1),
+      figure_number(b->bound ? "least_s" : NULL, b->bound ? " %10.3f" : NULL, least, 1e3),
+      figure_number(NULL, b->bound ? " %7.0f%%\n" : "\n", least / sum->s, 100),
+    };
     if (sum->s == 0)
       continue;
-    trm_json_object(&line, timed_part_name[i]);
-    trm_json_number(&line, "part_s", sum->s);
-    trm_json_number(&line, "part_gflop", 1e-9 * sum->flop);
-    trm_json_number(&line, "part_gb", 1e-9 * sum->bytes);
-    if (b->bound)
-      trm_json_number(&line, "least_s", bench_step_min(sum, &f->rates));
-    trm_json_end(&line);
+    rest -= sum->s;
+    if (json)
+      trm_json_object(json, timed_part_name[i]);
+    figures_print(json, row, sizeof row / sizeof *row);
+    if (json)
+      trm_json_end(json);
   }
-  trm_json_end(&line);
-  bench_line_close(&line);
+  if (!json)
+    printf("  %-16s %10.3f %6.1f%%   messages, waiting, the program itself\n", "the rest", 1e3 * rest,
+           100 * rest / f->step_s);
+}
+
+static void bench_step_print(struct bench *b, const struct figures *f)
+{
+  struct trm_json line, *json = b->json ? &line : NULL;
+  if (json)
+    bench_line_open(json, "step");
+  else
+    bench_step_print_job(b);
+  bench_step_print_whole(b, f, json);
+  if (b->bound)
+    bench_step_print_bound(b, f, json);
+  if (json)
+    trm_json_object(json, "parts");
+  bench_step_print_parts(b, f, json);
+  if (json) {
+    trm_json_end(json);
+    bench_line_close(json);
+  }
 }
 
 static int bench_step_measure(struct bench *b)
@@ -253,7 +261,7 @@ static int bench_step_measure(struct bench *b)
   }
   const struct figures f = bench_step_reduce_figures(b);
   if (b->run.comm->rank == 0)
-    (b->json ? bench_step_print_json : bench_step_print_table)(b, &f);
+    bench_step_print(b, &f);
   return TRM_OK;
 }
 

@@ -1,8 +1,6 @@
 /* trireme bench */
 #include "cli/bench/bench.h"
 
-#include <math.h>
-#include <string.h>
 
 #include "core/memory.h"
 #include "core/random.h"
@@ -54,47 +52,17 @@ void bench_line_open(struct trm_json *line, const char *bench)
 void bench_line_close(struct trm_json *line)
 {
   trm_json_end(line);
-  fflush(stdout);
 }
 
-struct bench_figure bench_text(const char *key, const char *format, const char *text)
-{
-  return (struct bench_figure){.key = key, .format = format, .text = text};
-}
-
-struct bench_figure bench_number(const char *key, const char *format, double value, double scale)
-{
-  return (struct bench_figure){.key = key, .format = format, .value = value, .scale = scale};
-}
-
-static void cmd_bench_print_cell(const struct bench_figure *figure)
-{
-  char cell[256];
-  if (figure->text)
-    snprintf(cell, sizeof cell, figure->format, figure->text);
-  else
-    snprintf(cell, sizeof cell, figure->format, isnan(figure->value) ? (double)NAN : figure->value * figure->scale);
-  char *nan = figure->text ? NULL : strstr(cell, "nan");
-  if (nan)
-    memcpy(nan, "  -", 3);
-  fputs(cell, stdout);
-}
-
-void bench_print_row(const char *bench, bool json, const struct bench_figure *figure, size_t n)
+void bench_print_row(const char *bench, bool json, const struct figure *figure, size_t n)
 {
   struct trm_json line;
   if (json)
     bench_line_open(&line, bench);
-  for (size_t i = 0; i < n; i++)
-    if (!json && figure[i].format)
-      cmd_bench_print_cell(&figure[i]);
-    else if (json && figure[i].key && figure[i].text)
-      trm_json_text(&line, figure[i].key, figure[i].text);
-    else if (json && figure[i].key)
-      trm_json_number(&line, figure[i].key, figure[i].value);
+  figures_print(json ? &line : NULL, figure, n);
   if (json)
-    trm_json_end(&line);
+    bench_line_close(&line);
   else
-    putchar('\n');
+    puts("");
   fflush(stdout);
 }
