@@ -78,7 +78,7 @@ static int command_read_flag(const struct call *call, const char *name, const ch
 
 /* -- arguments */
 
-/* The first argument that is no flag. NULL: none, or an option without "=" comes before it, whose value it may be. */
+/* Returns the first argument that is no flag. NULL: none, or it may be the value of a preceding option without "=". */
 static const char *command_first_argument(int argc, char **argv)
 {
   for (int i = 1; i < argc; i++) {

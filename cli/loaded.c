@@ -40,7 +40,7 @@ static int loaded_set_data_file(struct trm_job *job, const char *run)
   return status;
 }
 
-/* Finds the checkpoint of a run directory; any other path is that of the file. */
+/* Finds the checkpoint of a run directory; any other path is a checkpoint. */
 static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   static const char *const name[] = {"checkpoints/best.h5", "checkpoints/last.h5"};
@@ -65,7 +65,7 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
 
 /* -- the model */
 
-/* Reads a file of weights alone: --model is their model, the first row of data.file tells its shapes. */
+/* Reads a file of weights without a model: --model names it, the first row of data.file gives its shapes. */
 static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
@@ -158,7 +158,7 @@ static int loaded_check_samples(const struct loaded *loaded, const char *path, c
   return TRM_OK;
 }
 
-/* Sets data.validation, where it is not set, and with it what decides which rows are cut, to the run's. */
+/* Sets data.validation, unless given, and the options that determine its rows, to the run's. */
 static int loaded_adopt_validation(const struct loaded *loaded, struct trm_job *job)
 {
   static const char *const names[] = {"data.validation", "data.limit", "data.context", "data.stride", "run.seed", NULL};

@@ -1,4 +1,4 @@
-/* The report as one page: no script, no font, no file beside it. */
+/* The report as a self-contained page without scripts and fonts. */
 #include <math.h>
 #include <string.h>
 
@@ -106,7 +106,7 @@ static const struct column {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* A figure of a run, or of the log of one that has not ended; NAN: there is none. */
+/* Returns a value of a run's summary, of an unfinished run from its log; NAN: there is none. */
 static double html_number(const struct report_run *run, const struct column *column)
 {
   const struct report_series *log = column->logged == OF_TRAINING ? &run->train : &run->test;
@@ -122,7 +122,7 @@ static void html_cell_number(FILE *out, const struct column *column, const struc
   const double value = html_number(&runs[i], column);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
-    if (column->better * (html_number(&runs[k], column) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
+    if (column->better * (html_number(&runs[k], column) - value) > 1e-4 * fabs(value)) /* a tie */
       best = false;
   fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
   if (!isfinite(value))
@@ -166,7 +166,7 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
   fputs("</tbody></table></div>\n", out);
 }
 
-/* -- what differs between the runs' configurations */
+/* -- differences between the configurations */
 
 static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
                              int count, int owner, bool *open)
@@ -249,7 +249,7 @@ static void html_curve_write(FILE *out, const struct report_curve *curve, const 
   trm_free(series);
 }
 
-/* Whether every evaluation has an epoch of its own: the curves then run over epochs. */
+/* Returns true if epochs differ between evaluations: curves are then plotted over epochs. */
 static bool html_epochs_rise(const struct report_run *runs, int count)
 {
   for (int i = 0; i < count; i++)

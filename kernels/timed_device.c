@@ -1,4 +1,4 @@
-/* The slots of the timed device: each calls the inner device and measures the call. */
+/* Operations of the timed device: each calls the inner device and measures the call. */
 #include "kernels/timed_device.h"
 
 #include <time.h>
@@ -118,7 +118,7 @@ static void timed_gemm(struct trm_device *device, bool transpose_a, bool transpo
   timed_count_product(timed_of(device), transpose_a, transpose_b, m, n, k);
 }
 
-/* The entries of sparse rows are on the device: their work is not counted. */
+/* The entries of sparse rows are on the device: their operations are not counted. */
 static void timed_csr_forward(struct trm_device *device, const struct trm_csr *x, const float *w, float *y, size_t n)
 {
   TIMED(TIMED_MATMUL, 0, x->rows * n, csr_forward, x, w, y, n);
@@ -195,7 +195,7 @@ static void timed_embedding_backward(struct trm_device *device, const int32_t *t
   TIMED(TIMED_EMBEDDING_LOSS, r * d, r * d + (v->high - v->low) * d, embedding_backward, token, dy, beta, dw, r, d, v);
 }
 
-/* Multiplications and additions of one product of attention, (T, E) x (E, T); the part that counts if it is causal. */
+/* Returns the operations of one product of attention, (T, E) x (E, T), only the unmasked part if it is causal. */
 static double timed_attention_flop(const struct trm_attention *shape)
 {
   const double t = (double)shape->t, pairs = shape->causal ? t * (t + 1) / 2 : t * t;
@@ -279,7 +279,7 @@ static void timed_conv2d_backward_weights(struct trm_device *device, const struc
   TIMED(TIMED_CONVOLUTION, n.flop, n.x + n.y + n.w, conv2d_backward_weights, conv, x, dy, beta, dw, db, b);
 }
 
-/* Elements that pooling reads and writes: both images, and for the maximum the indices. */
+/* Returns the elements that pooling accesses: both images, and the indices for the maximum. */
 static size_t timed_pool_floats(const struct trm_window2d *window, size_t planes, size_t out_arrays)
 {
   return planes * (window->in[0] * window->in[1] + out_arrays * window->out[0] * window->out[1]);

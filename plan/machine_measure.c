@@ -13,8 +13,8 @@
 #include "plan/machine.h"
 
 enum { MIN_REPEATS = 3, MAX_REPEATS = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
-#define TARGET_S 0.02    /* seconds for one kind of work */
-#define FILL_VALUE 0.01f /* of arrays: pages of zeros may not be in memory */
+#define TARGET_S 0.02    /* seconds per kind of work */
+#define FILL_VALUE 0.01f /* of arrays; nonzero, since zero pages may not be in memory */
 
 static double measure_clock(const struct trm_device *device)
 {
@@ -174,7 +174,7 @@ static int measure_layer_open(struct trial *trial)
     trial->tied.parameters = 1;
     TRM_CHECK(measure_alloc_parameters(trial, &trial->tied));
   }
-  float *values; /* x, y and dy; dx takes the place of x */
+  float *values; /* x, y and dy; dx overwrites x */
   const bool in_place = layer->ops->in_place;
   TRM_CHECK(measure_alloc_array(trial, in + 2 * out + (in_place ? 0 : in), &values));
   trial->x = layer->from < 0 && layer->from != TRM_FROM_NONE ? (float *)trial->input.dense : values;
@@ -223,8 +223,16 @@ static void measure_loss_run(struct trial *trial, bool backward)
 {
   (void)backward;
   const struct trm_model *model = trial->subject;
-  model->loss->run(trial->device, &trial->input, &model->layer[model->layers - 1].out, trial->y, 1, model->smoothing,
-                   trial->x, trial->x + trial->input.rows * model->targets, trial->dy);
+  struct trm_loss_call call = {.device = trial->device,
+                               .input = &trial->input,
+                               .scores = trial->y,
+                               .scale = 1,
+                               .smoothing = model->smoothing,
+                               .row_loss = trial->x,
+                               .row_correct = trial->x + trial->input.rows * model->targets,
+                               .gradient = trial->dy};
+  trm_loss_call_shape(&call, &model->layer[model->layers - 1].out);
+  model->loss->run(&call);
 }
 
 static int measure_loss(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
@@ -293,7 +301,8 @@ static void measure_update_run(struct trial *trial, bool backward)
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < optimizer.states; i++)
     state[i] = trial->workspace + (size_t)i * trial->n;
-  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, 0, trial->n, trial->x, trial->y, state);
+  const struct trm_update_interval to = {0, trial->n, trial->x, state};
+  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, &to, trial->y);
 }
 
 static int measure_array(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Asynchronous training with asgd: one worker is serial training to the bit, one group is synchronous training, no
-# sample is lost or seen twice, a straggler delays no other rank, a stopped run continues, a failure ends all ranks.
+# Asynchronous training with asgd: one worker equals serial training bit for bit, one group synchronous training; every
+# sample is used once, a straggler delays no other rank, a stopped run resumes, a failure ends all ranks.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -15,14 +15,14 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# The last test loss of a run is within a part of another's.
+# The last test losses of two runs agree within a relative tolerance.
 near() {
   awk -v a="$(of "$1" test_loss)" -v b="$(of "$2" test_loss)" -v part="$3" \
     'BEGIN { d = (a - b) / a; if (d < 0) d = -d; exit !(a > 0 && b > 0 && d <= part) }' ||
     fail "$2: test loss $(of "$2" test_loss), $1: $(of "$1" test_loss)"
   pass "$2: test loss $(of "$2" test_loss), $1: $(of "$1" test_loss)"
 }
-# whole RUN BATCHES: every one once, of 50 samples each
+# whole RUN BATCHES: every batch was used once, with 50 samples
 whole() {
   [ "$(of "$1" steps) $(of "$1" samples)" = "$2 $(($2 * 50))" ] ||
     fail "$1: $(of "$1" steps) steps, $(of "$1" samples) samples"
@@ -42,8 +42,8 @@ done
 run 3 group --strategy.name=groups --strategy.groups=1
 near serial-sgd group 1e-6
 
-# -- every way to reach the server weights. The rate falls to 0: with a constant one the result would depend on the last
-# few updates and their staleness.
+# -- all ways to share server weights. The rate decays to 0: with a constant one the result would depend on the
+# staleness of the last updates.
 fades="--train.epochs=4 --optim.lr=0.05 --optim.schedule=cosine"
 i=0
 for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" \
@@ -64,11 +64,11 @@ pass "two ranks a node: test accuracy $(of nodes test_accuracy)"
 
 # -- staleness: every update is counted
 updates=$(grep -o '"updates":[0-9]*' way1/summary.json | awk -F: '{ n += $2 } END { print n }')
-[ "$updates" = 320 ] || fail "staleness of $updates updates is on record, 320 were made"
+[ "$updates" = 320 ] || fail "staleness of $updates updates recorded, expected 320"
 grep -q '"staleness_mean":' way1/metrics.jsonl || fail "metrics.jsonl has no staleness"
-pass "the staleness of every update is on record"
+pass "the staleness of every update is recorded"
 
-# -- a straggler: the others do its work and do not wait for it
+# -- a straggler: the others take over its work and do not wait for it
 begin=$SECONDS
 run 3 slow --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=1 --run.slow=1:500 \
   --train.epochs=1
@@ -76,7 +76,7 @@ slow=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' slow/summary.json | sed -n 's/"r
 at_least 3 "${slow:-99}" || fail "the slow rank made $slow updates of 80"
 pass "a rank 500 times as slow made $slow updates of 80, the run took $((SECONDS - begin)) s"
 
-# -- stops and goes on
+# -- stop and resume
 run 1 whole-run --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37
 run 1 part --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37 --train.steps=111
 run 1 part --strategy.name=asgd --optim.name=momentum --run.checkpoint_every=37 --run.resume=auto
@@ -87,7 +87,7 @@ whole more 160
 run 3 other --strategy.name=asgd --optim.lr=0.05 --train.steps=90
 run 2 other --strategy.name=asgd --optim.lr=0.05 --run.resume=auto
 whole other 160
-pass "goes on with as many ranks, and with others"
+pass "resumes with the same number of ranks, and with others"
 for data in dynamic static; do
   launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 \
     --strategy.data=$data --device.compute=sleep --device.gflops=0.3 > signal.log 2>&1 &
@@ -96,27 +96,27 @@ for data in dynamic static; do
     sleep 0.05
     [ "$(cat signal-$data/metrics.jsonl 2> /dev/null | wc -l)" -ge 10 ] && break
   done
-  pgrep -f "train config.yaml --run.dir=signal-$data" | while read -r p; do # the ranks, not what launched them
+  pgrep -f "train config.yaml --run.dir=signal-$data" | while read -r p; do # the ranks, not the launcher
     tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" && kill -USR1 "$p"
   done
   wait $job
   status=$?
   [ $status = 3 ] || { cat signal.log; fail "$data: exit status $status after a signal, not 3"; }
   [ "$(json_text status signal-$data/summary.json)" = stopped ] && ! grep -q 'error:' signal.log ||
-    { cat signal.log; fail "$data: a planned stop is an error, or is not on record"; }
+    { cat signal.log; fail "$data: a requested stop is an error, or is not recorded"; }
   done_before=$(of signal-$data steps)
   run 3 signal-$data --strategy.name=asgd --optim.lr=0.05 --strategy.data=$data --run.resume=auto
   whole signal-$data 160
-  pass "$data: stopped by a signal after $done_before steps, and went on to the end"
+  pass "$data: stopped by a signal after $done_before steps, and resumed"
 done
 
-# -- fails on all ranks, with one message and a record
-try 3 burst --strategy.name=asgd --optim.lr=1e30 && fail "a loss that is not finite is no success"
+# -- a failure on all ranks: one message and a record
+try 3 burst --strategy.name=asgd --optim.lr=1e30 && fail "a loss that is not finite: exit status 0"
 grep -q "loss of worker" burst.log || { cat burst.log; fail "the message names no worker"; }
-[ "$(json_text status burst/summary.json)" = failed ] || fail "the failed run is not on record"
+[ "$(json_text status burst/summary.json)" = failed ] || fail "the failed run is not recorded"
 pass "a loss that is not finite ends the run"
 
-# refused NAME WORDS OPTION...
+# refused NAME TEXT OPTION...
 refused() {
   local name=$1 words=$2
   shift 2

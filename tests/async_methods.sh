@@ -1,8 +1,8 @@
 #!/bin/bash
-# Properties of every asynchronous method: one worker is serial training to the bit (except elastic averaging, whose
-# center lags behind); every sample is used once, on one node and on several; a worker that has no batch, or is a
-# hundred times as slow, delays no other; a stopped run continues, to the bit with one worker. A new row of the table of
-# methods is tested without a change here.
+# Properties of every asynchronous method: one worker equals serial training bit for bit (except in elastic averaging,
+# whose center lags behind); every sample is used once, on one node and on several; a worker without a batch, or a
+# hundred times slower, delays no other; a stopped run resumes, with one worker bit for bit. The methods come from the
+# table of methods.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -18,7 +18,7 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# All batches of both epochs, and a loss that has come down from that of ten equal answers, 2.303.
+# All batches of both epochs were used, and the loss is below that of uniform predictions, 2.303.
 whole() {
   [ "$(of "$1" steps) $(of "$1" samples)" = "80 2400" ] || fail "$2: $(of "$1" steps) steps, $(of "$1" samples) samples"
   at_least 2.299 "$(of "$1" test_loss)" || fail "$2: test loss $(of "$1" test_loss)"
@@ -54,7 +54,7 @@ for method in $methods; do
     run 3 "$method-other" $options --run.resume=auto
     whole "$method-other" "$method, resumed on other ranks"
 
-    # more workers than batches; and rows than a worker can have
+    # more workers than batches, or than rows in a batch
     run 5 "$method-few" $options --data.limit=70 --train.epochs=1
     [ "$(of "$method-few" steps)" = 3 ] || fail "$method with 3 batches for 5 workers: $(of "$method-few" steps) steps"
     run 4 "$method-rows" $options --data.limit=6 --train.batch=2 --train.epochs=2
@@ -67,6 +67,6 @@ for method in $methods; do
         fail "$method with a slow rank: $(of "$method-slow-$data" steps) steps"
     done
   }
-  pass "$method: one worker, several, late and idle ones, resumed; test loss $(of "$method-node" test_loss)"
+  pass "$method: one worker, several, slow and idle ones, resumed; test loss $(of "$method-node" test_loss)"
 done
 finish

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The peer methods train the rendered digits: with three ranks that share memory, that do not, and in two nodes; with
-# one rank they are serial training; a stopped run continues; options without a meaning are refused with one line.
+# The peer methods train on rendered digits: three ranks with shared memory, without, and on two nodes; one rank equals
+# serial training; a stopped run resumes; options without effect are refused with one line.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -15,7 +15,7 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 END
 
-# trains NAME OPTION...: three ranks learn to tell most digits, and all samples are seen
+# trains NAME OPTION...: three ranks classify most digits correctly and use all samples
 trains() {
   local name=$1
   shift
@@ -34,7 +34,7 @@ for method in easgd "eamsgd --optim.lr=0.01" adpsgd sgp keuper; do
     trains "$name-alone" --strategy.name=$method --strategy.data=static --parallel.share=none
     TRM_NODE_SIZE=2 trains "$name-nodes" --strategy.name=$method --strategy.data=static --strategy.tau=2
   }
-  grep -q '"staleness"' "$name/summary.json" || fail "$name: no staleness on record"
+  grep -q '"staleness"' "$name/summary.json" || fail "$name: no staleness recorded"
 done
 trains easgd-server --strategy.name=easgd --strategy.servers=1
 
@@ -43,21 +43,21 @@ try 1 serial || fail "serial"
 for method in adpsgd sgp keuper; do
   try 1 "one-$method" --strategy.name=$method || fail "one worker of $method"
   [ "$(json_text weights_sha256 "one-$method/summary.json")" = "$(json_text weights_sha256 serial/summary.json)" ] ||
-    fail "one worker of $method is not serial training"
+    fail "one worker of $method differs from serial training"
 done
-pass "one worker is serial training"
+pass "one worker equals serial training"
 
-# -- a run goes on, with as many ranks and with others
+# -- resume with the same number of ranks, and with another one
 for ranks in 3 2; do
   on=on-$ranks
   run 3 $on --strategy.name=sgp --train.epochs=2
   run $ranks $on --strategy.name=sgp --run.resume=auto
   [ "$(of $on steps)" = 480 ] && at_least "$(of $on test_accuracy)" 0.6 ||
-    fail "a run that goes on with $ranks ranks: $(of $on steps) steps, test accuracy $(of $on test_accuracy)"
+    fail "a run resumed on $ranks ranks: $(of $on steps) steps, test accuracy $(of $on test_accuracy)"
 done
-pass "a run goes on with as many ranks, and with fewer"
+pass "a run resumes with the same number of ranks, and with fewer"
 
-# refuses WORDS OPTION...: one line of error, which has the words
+# refuses TEXT OPTION...: one line of error that contains TEXT
 refuses() {
   local words=$1
   shift
@@ -70,5 +70,5 @@ refuses "optim.name other than .*strategy.name=eamsgd" --strategy.name=eamsgd --
 refuses "optim.ema: .*strategy.name=sgp" --strategy.name=sgp --optim.ema=0.9
 refuses "strategy.servers: .*strategy.name=adpsgd" --strategy.name=adpsgd --strategy.servers=1
 refuses "strategy.rate=staleness" --strategy.name=keuper --strategy.rate=staleness
-pass "options that make no sense are refused"
+pass "options without effect are refused"
 finish

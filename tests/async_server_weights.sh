@@ -1,7 +1,7 @@
 #!/bin/bash
-# Centralized methods, end to end: each trains on one node, on several, without shared memory, with a dedicated server,
-# with static assignment, and continues from a checkpoint; ssp without slack ends with the bits of synchronous training;
-# options without a meaning are refused with one message.
+# Centralized methods end to end: each trains on one node, on several, without shared memory, with a dedicated server
+# and with static assignment, and resumes from a checkpoint; ssp with slack 0 equals synchronous training bit for bit;
+# options without effect are refused with one message.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -16,7 +16,7 @@ run: {seed: 3, checkpoint_every: -1}
 log: {quiet: yes}
 EOT
 
-# learns NAME: the run was complete, and better than a guess by far
+# learns NAME: the run is complete, and much better than chance
 learns() {
   local accuracy steps
   accuracy=$(json_number test_accuracy "$1/summary.json")
@@ -50,7 +50,7 @@ run 3 slack --strategy.name=ssp --strategy.slack=2 --run.slow=1:3
 learns slack
 grep -o '"max":[0-9]*' slack/summary.json | sort -u > most
 [ "$(sort -t: -k2 -n most | tail -1)" = '"max":2' ] || fail "slack 2: staleness of $(cat most)"
-pass "nobody is further ahead than the slack, and somebody is as far"
+pass "the maximum staleness is the slack"
 for n in 1 2 3 4; do
   for optimizer in momentum adam; do
     rule=(--optim.name=$optimizer --optim.lr=0.01 --train.steps=60)
@@ -59,12 +59,12 @@ for n in 1 2 3 4; do
     run $n essp-$n-$optimizer "${rule[@]}" --strategy.name=essp --strategy.slack=0 --parallel.share=none
     for method in ssp essp; do
       [ -n "$(sha sync-$n-$optimizer)" ] && [ "$(sha sync-$n-$optimizer)" = "$(sha $method-$n-$optimizer)" ] ||
-        fail "$method without slack, $n ranks, $optimizer: not the bits of synchronous training"
-      pass "$method without slack, $n ranks, $optimizer: the bits of synchronous training"
+        fail "$method with slack 0, $n ranks, $optimizer: differs from synchronous training"
+      pass "$method with slack 0, $n ranks, $optimizer: equals synchronous training"
     done
   done
 done
-# a batch of fewer rows than workers: the others still wait for the worker that has none
+# fewer rows in a batch than workers: the others still wait for the worker without rows
 run 3 tiny --strategy.name=ssp --train.batch=2 --train.steps=20
 [ "$(json_number steps tiny/summary.json)" = 20 ] || fail "batches of two rows on three ranks"
 pass "batches of two rows on three ranks"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Bad input: a table of commands, each with the status it must end with and what its one error line must say.
+# Bad input: a table of commands with the exit status and the error line of each.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
@@ -41,7 +41,7 @@ printf 'garbage' > magic
 mkdir -p unwritable-parent && touch unwritable-parent/file
 
 number=0
-# bad STATUS PATTERN ARGUMENT...: trireme ARGUMENT... must end with STATUS and one error line that matches PATTERN
+# bad STATUS PATTERN ARGUMENT...: trireme ARGUMENT... exits with STATUS and one error line that matches PATTERN
 bad() {
   local status=$1 pattern=$2 got
   shift 2
@@ -114,7 +114,7 @@ bad 2 '12.*10|10.*12' $train "--model=mlp 784-16-12 relu" --run.dir=x
 bad 2 'layer 1 .dropout.*1\.5' $train "--model=linear 32 | dropout 1.5 | linear 10" --run.dir=x
 bad 2 'hinge.*10' $train "$m" --train.loss=hinge --run.dir=x
 bad 2 'batch.*drop_last|drop_last.*batch' $train "$m" --train.batch=1000 --data.drop_last=yes --run.dir=x
-# -- images moved and mirrored
+# -- augmentation of images
 bad 2 'data.flip.*images.*sparse.h5.*sparse' train --data.file=sparse.h5 "--model=linear 1" --data.flip=yes --run.dir=x
 bad 2 'data.pad.*28.*sides.*\(1, 28, 28\)' $train "$m" --data.pad=28 --run.dir=x
 bad 2 'data.pad.*-1' $train "$m" --data.pad=-1 --run.dir=x
@@ -140,7 +140,7 @@ bad 2 'another.*other.h5' train --data.file=other.h5 --log.quiet=yes "$m" --run.
 bad 2 'momentum' $train "$m" --run.dir=y --optim.momentum=0.9 "--run.resume=$checkpoint"
 bad 2 'no state "ema", which optim.ema needs' $train "$m" --run.dir=y --optim.ema=0.9 "--run.resume=$checkpoint"
 bad 1 'unwritable-parent/file' $train "$m" --run.dir=unwritable-parent/file/run
-# -- models that leave and come back
+# -- export and import of models
 "$TRIREME" export "$checkpoint" --format=safetensors --out=good.safetensors > /dev/null 2>&1 || fail "export"
 head -c 2000 good.safetensors > halved.safetensors
 bad 2 'safetensor.*safetensors' export "$checkpoint" --format=safetensor --out=x.onnx
@@ -170,7 +170,7 @@ for file in x.h5*; do
   [ -e "$file" ] && fail "a failed import left $file"
 done
 pass "failed imports leave no file"
-# -- four processes write one file at once, beside a link at the name that a temporary file could be expected to have
+# -- four processes write one file at once; a symbolic link has the name of a guessable temporary file
 echo untouched > victim
 ln -s victim same.h5.new
 jobs=
@@ -185,7 +185,7 @@ done
 [ "$(cat victim)" = untouched ] || fail "data make wrote through a symbolic link"
 rm -f same.*.log same.h5.new
 [ "$(echo same.*)" = same.h5 ] || fail "four data make of one file left $(echo same.*)"
-pass "four data make of one file: all succeed, the file is whole, nothing is left"
+pass "four data make of one file: all succeed, the file is intact, no temporary files"
 # -- a sorted file
 for i in $(seq 100); do echo "$i,$((i > 80))"; done > sorted.csv
 "$TRIREME" data import csv sorted.csv --test-part=0.2 --seed=3 --out=sorted.h5 > sorted.log 2>&1 ||
@@ -210,7 +210,7 @@ RUN="$MPIEXEC -n 3" bad 2 'unknown option' $train "$m" --train.bacth=8
 RUN="$MPIEXEC -n 3" bad 2 'one process, and 3 were started' data make digits --out x.h5
 RUN="$MPIEXEC -n 2" bad 1 'nowhere.h5' train --data.file=nowhere.h5 "$m" --run.dir=x
 
-# -- a disk that is full: the run ends with a message, the newest complete checkpoint is whole
+# -- a full disk: the run ends with a message, the newest complete checkpoint is intact
 if [ "$(id -u)" = 0 ]; then
   tiny=$(mktemp -d)
   if mount -t tmpfs -o size=3m tmpfs "$tiny" 2> /dev/null; then
@@ -220,7 +220,7 @@ if [ "$(id -u)" = 0 ]; then
       "$TRIREME" data info --check "$file" > /dev/null || fail "disk full: $file is damaged"
     done
     ls "$tiny"/run/checkpoints/*.new > /dev/null 2>&1 && fail "disk full: an incomplete file was left"
-    pass "disk full: what is there is whole"
+    pass "disk full: files are complete"
   else
     echo "SKIPPED: disk full (cannot mount a small file system)"
   fi

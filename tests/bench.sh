@@ -1,6 +1,6 @@
 #!/bin/bash
-# The benches at small sizes: every figure is a number, on one rank and on several; temporary files are removed. Speed is
-# not judged here (tests/bench does).
+# The benches at small sizes: every result is a number, on one rank and on several; temporary files are removed. Speed
+# is not tested here (see tests/bench).
 set -u
 . "$top_srcdir/tests/lib.sh"
 work=$(mktemp -d)
@@ -35,7 +35,7 @@ for ranks in 1 2 3; do
     fail "bench step, $ranks ranks"
   figures step_s items_per_s model_s strategy_s bound_s products_s optimizer_s share_of_bound
   [ "$(json_number ranks out.json)" = $ranks ] && [ "$(json_number params out.json)" = 785 ] ||
-    { cat out.json; fail "bench step: another job"; }
+    { cat out.json; fail "bench step: wrong job"; }
   pass "bench step, $ranks ranks"
 done
 
@@ -49,16 +49,16 @@ for model in lenet5 "gpt layers=1 heads=2 dim=8 context=12" "linear 8 | batch_no
     [ $ranks = 1 ] || continue
     for s in $(grep -o '"part_s":[0-9.e-]*' out.json | cut -d: -f2) $(json_number step_s out.json); do echo "$s"; done |
       awk '{ sum += last; last = $1 } END { exit !(NR > 4 && sum > 0.1 * last && sum < 1.0001 * last) }' ||
-      { cat out.json; fail "bench step of $model: the parts are not the step"; }
-    pass "the parts are the step"
+      { cat out.json; fail "bench step of $model: the parts do not add up to the step"; }
+    pass "the parts add up to the step"
   done
 done
 slots='/^struct trm_device_ops/,/^};/s/.*(\*\([a-z0-9_]*\))(struct trm_device .*/\1/p'
 for slot in $(sed -n "$slots" "$top_srcdir/src/core/device.h"); do
   grep -qF "  .$slot = timed_$slot," "$top_srcdir/kernels/timed_device.c" ||
-    fail "timed_device.c does not hand on $slot"
+    fail "timed_device.c does not forward $slot"
 done
-pass "every slot of a device is timed"
+pass "every operation of a device is timed"
 
 launch 2 "$TRIREME" bench allreduce --repeat=1 --json > out.json || fail "bench allreduce"
 figures bytes allreduce_s tree_s shared_s
@@ -115,7 +115,7 @@ for ranks in 1 2; do
   pass "bench io, $ranks ranks"
 done
 
-# 300 rows of two classes, by the parity of their features
+# 300 rows of two classes, given by the parity of their features
 awk 'BEGIN { srand(3); for (i = 0; i < 300; i++) { c = i % 2; line = c ? "+1" : "-1"; at = 0
   for (e = 0; e < 5; e++) { at += 2 + 2 * int(8 * rand()); line = line " " (at + c) ":" (1 + int(9 * rand())) / 4 }
   print line } }' > two.libsvm
@@ -155,7 +155,7 @@ refused 'no data set named' hogwild
 
 # the manual page knows every command
 for command in $("$TRIREME" --help | sed -n 's/^  \([a-z]*\)  .*/\1/p'); do
-  grep -q "^\.B $command\$" "$top_srcdir/cli/trireme.1" || fail "the manual page does not know the command $command"
+  grep -q "^\.B $command\$" "$top_srcdir/cli/trireme.1" || fail "the manual page does not list the command $command"
 done
 pass "manual page"
 finish

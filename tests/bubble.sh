@@ -1,12 +1,12 @@
 #!/bin/bash
-# The idle time of pipelines of four stages is that of theory, within 5 points, and interleaving lowers it; 2bw, one run
-# of four batches, fills and drains once. Computation takes modeled times, so that four stages on few cores behave as
-# four machines.
+# The idle time of pipelines of four stages is the theoretical one, within 5 points, and interleaving lowers it; 2bw,
+# one run of four batches, fills and drains once. Computation takes modeled time, so that four stages on few cores
+# behave like four machines.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
 digits 600 32
-layer="linear 784 | gelu" # eight equal ones, and a small one
+layer="linear 784 | gelu" # eight equal layers, and a small one
 model="$layer | $layer | $layer | $layer | $layer | $layer | $layer | $layer | linear 10"
 
 counts="4 8"
@@ -15,7 +15,7 @@ within() { awk -v m="$measured" -v t="$theory" 'BEGIN { exit !(m != "" && t > 0 
 for schedule in gpipe 1f1b interleaved 2bw; do
   for micros in $counts; do
     what="$schedule with $micros micro-batches"
-    for _ in 1 2 3; do # whatever else the machine does adds idle time, never takes any
+    for _ in 1 2 3; do # other processes can only add idle time
       launch 4 "$TRIREME" train --model="$model" --data.file=digits.h5 --run.dir=$schedule$micros --run.overwrite=yes \
         --run.checkpoint_every=-1 --parallel.pipeline=4 --parallel.schedule=$schedule --train.accumulate=$micros \
         --train.steps=4 --train.batch=32 --device.compute=sleep --device.gflops="${TRM_BUBBLE_GFLOPS:-0.3}" \

@@ -1,18 +1,18 @@
 #!/bin/bash
-# Arrows point down only: cli -> {job, plan}, job -> {mpi, datasets, kernels, exchange}, {plan, mpi, datasets, kernels} ->
-# train -> nn -> core, exchange -> nn, kernels -> blas -> core; the wings meet in job and cli alone, through their public
-# headers; each vendor's header stands in one place.
+# Include dependencies point down only: cli -> {job, plan}, job -> {mpi, datasets, kernels, exchange}, {plan, mpi,
+# datasets, kernels} -> train -> nn -> core, exchange -> nn, kernels -> blas -> core. Only job and cli combine folders,
+# through their public headers; each third-party header is confined to few files.
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 
-# may FOLDER PATTERN: the project's own headers that files of FOLDER include must match PATTERN, or stand beside them
+# may FOLDER PATTERN: project headers included by files of FOLDER match PATTERN, or are in the same folder
 may() {
   local folder=$1 pattern=$2 wrong
   [ -d "$folder" ] || fail "$folder: no such folder"
   wrong=$(find "$folder" -name '*.[ch]' -exec grep -HnE '^ *# *include +"' {} + |
     grep -vE "include +\"(($pattern)|[a-z0-9_]+\.h\")" || true)
-  [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes what it must not (allowed: $pattern)"; }
-  pass "$folder includes nothing but $pattern"
+  [ -z "$wrong" ] || { echo "$wrong"; fail "$folder includes forbidden headers (allowed: $pattern)"; }
+  pass "$folder includes only $pattern"
 }
 public='mpi/real\.h|mpi/grid\.h|mpi/pipeline/pipeline\.h|mpi/strategies\.h|mpi/coll/allreduce_tree\.h'
 public="$public"'|mpi/async/param_server\.h|mpi/async/weight_copy\.h'
@@ -35,7 +35,7 @@ only() {
   wrong=$(find src mpi blas kernels datasets plan job cli -name '*.[ch]' -exec grep -lE "^ *# *include +<$header>" {} + |
     grep -vE "^($pattern)$" || true)
   [ -z "$wrong" ] || fail "<$header> is included by $wrong (allowed: $pattern)"
-  pass "<$header> stays in $pattern"
+  pass "<$header> is included in $pattern only"
 }
 only 'mpi\.h' 'mpi/real[a-z_]*\.[ch]|datasets/h5[a-z_]*\.c'
 only 'hdf5\.h' 'datasets/[a-z0-9_]*\.[ch]'

@@ -1,23 +1,23 @@
 #!/bin/bash
-# No state of a rank is static in src/, mpi/ and datasets/, since several ranks can live in one process: it hangs on
-# core/context.h. This looks at the writable data of what was compiled; the list has what belongs to the process or to
-# a thread, with the reason.
+# No state of a rank is static in src/, mpi/ and datasets/, since several ranks can live in one process: it belongs in
+# core/context.h. Checks the writable data of the object files against a list of what belongs to the process or a
+# thread.
 . "$(dirname "$0")/lib.sh"
 : "${top_builddir:=$top_srcdir/build}"
 command -v objdump > /dev/null || skip "needs objdump"
 
 allowed=$(sed 's/ *#.*//' << 'LIST'
 src/core/context.c process_rank               # the rank of a process that sets no other
-src/core/context.c own                        # a thread's context, where it sets no other
-src/core/context.c current                    # the one pointer that a scheduler switches
+src/core/context.c own                        # default context of a thread
+src/core/context.c current                    # current context; a scheduler switches it
 src/core/log.c lock                           # the terminal is the process's
-src/core/log.c progress_line                  # the line that stands on the terminal
+src/core/log.c progress_line                  # the line on the terminal
 src/core/memory.c allocated_bytes             # counts the process's memory
 src/core/status.c abort_hook                  # how the process ends
 src/nn/layer.c layer_registered               # kinds of layers that the program has registered
 src/nn/layer.c layer_registered_count         # the same
 src/train/stop.c stop_requested               # a signal reaches the process
-mpi/real_launch.c text                              # the name of the MPI library
+mpi/real_launch.c text                              # name and version of the MPI library
 mpi/ucx_yield.c progress                      # a function of the MPI library
 mpi/ucx_yield.c last_empty                    # of a thread that polls the MPI library
 mpi/ucx_yield.c empty                         # the same
@@ -29,8 +29,8 @@ datasets/h5.c saved_error_context             # the same
 LIST
 )
 
-# writable FOLDER...: "file variable" of each static variable that can change, in the objects of existing sources.
-# Tables of addresses (.data.rel.ro) are constants; names that begin with __ are a sanitizer's.
+# writable FOLDER...: "file variable" of each writable static variable in the objects of existing sources. Tables of
+# addresses (.data.rel.ro) are constants; names that begin with __ are a sanitizer's.
 writable() {
   local object source
   find "$@" -name '*.o' | while read -r object; do
@@ -52,6 +52,6 @@ writable() {
 found=$(cd "$top_builddir" && top_builddir=$PWD writable "$PWD/src" "$PWD/mpi" "$PWD/datasets")
 [ "$(wc -l <<< "$found")" -gt 5 ] || fail "no objects in $top_builddir: build first"
 wrong=$(grep -vxFf <(echo "$allowed") <<< "$found" || true)
-[ -z "$wrong" ] || { echo "$wrong"; fail "static variables that can change (move them to core/context.h)"; }
-pass "no static variables in src/, mpi/ and datasets/ but those of the process"
+[ -z "$wrong" ] || { echo "$wrong"; fail "writable static variables (move them to core/context.h)"; }
+pass "the only static variables in src/, mpi/ and datasets/ are those of the process"
 finish

@@ -1,7 +1,7 @@
 #!/bin/bash
-# GLOSSARY.md is kept: no private word in identifiers or in the comments of headers; these comments are statements; static
-# functions carry their file's name; every file and option that a guide names is there.
-#   tests/check_words.sh [list]    list: prints all hits and goes on
+# Enforces GLOSSARY.md: no private words in identifiers or comments of headers; these comments are statements; static
+# functions carry their file's name; files and options named by guides exist.
+#   tests/check_words.sh [list]    list: prints all hits and continues
 . "$(dirname "$0")/lib.sh"
 cd "$top_srcdir" || exit 99
 list=${1-}
@@ -14,14 +14,14 @@ report() {
   [ "$list" = list ] && echo "== $1: $(echo "$2" | wc -l)" || fail "$1"
 }
 
-# Words that a name must not have as one of its parts (between underscores).
+# Forbidden parts of names (between underscores).
 names='again|anew|board|centre|claims?|colour|crowded|divisions?|eats|fans|filling|gives?|gave|holders?'
 names="$names"'|homes?|how|imagined|kepts|late|lays?|least|meets?|most|nap|naps|neighbour|pace|pieces?|politely|rooms?|rundir|settles?|settled|tally|tallies|wish|wishes'
-# Words that the comments of a header must not have.
+# Forbidden words in comments of headers.
 texts='anew|centres?|claims?|colours?|come politely|crowded|eats|holders?|imagined|kepts|naps?|neighbours?|politely'
 texts="$texts"'|riddle|roof|rowers?|settles?|settled|tally|tallies|whoever|wish|wishes|bank of oars|banks of oars'
 
-# strip FILE...: the code alone, without comments, strings and character constants; lines are kept.
+# strip FILE...: code without comments, strings and character constants; line numbers are kept.
 strip() {
   awk '{
     out = ""; n = length($0)
@@ -52,7 +52,7 @@ hits=$(strip $sources | awk -v bad="^($names)$" '{
   } }')
 report "identifiers are in the words of GLOSSARY.md" "$hits"
 
-# comments FILE...: place, then the text of each comment in one line
+# comments FILE...: file and line, then the text of each comment in one line
 comments() {
   awk '{
     line = $0
@@ -76,8 +76,7 @@ hits=$(comments $headers | grep -E '^[^:]*:[0-9]*: (-- )?(What|Where|Who[a-z]*|(
   cut -c1-160)
 report "comments of headers begin with a statement" "$hits"
 
-# The first part of the name of a static function begins one of the parts of its file's name.
-# Elsewhere: FILE PREFIX
+# The first part of a static function's name is a prefix of a part of its file's name. Exceptions: FILE PREFIX
 exceptions='src/exchange/safetensors_file.c st'
 # shellcheck disable=SC2086
 hits=$(strip $(find $folders -name '*.c' | sort) | awk -v exceptions="$exceptions" '
@@ -91,8 +90,8 @@ hits=$(strip $(find $folders -name '*.c' | sort) | awk -v exceptions="$exception
   }')
 report "static functions carry the name of their file" "$hits"
 
-# Files and options that the guides name in backquotes. A file: from the top, from the guide's folder, or anywhere if it
-# is named without its folder; x stands for any name.
+# Files and options in backquotes in the guides. A file is found from the top, from the guide's folder, or anywhere if
+# it is named without a folder; x stands for any name.
 hits=$(find . -name '*.md' -not -path './build*' -not -path './CHANGELOG.md' | sort | while read -r guide; do
   grep -oE '`[A-Za-z0-9_./-]*(/|\.(c|h|sh|py|m4|mk|md))`' "$guide" | tr -d '`' | sort -u | while read -r path; do
     case $path in */x/ | */question/ | */x.c | *_x.c | build/ | .c | mpi.h | cblas.h) continue ;; esac
@@ -102,7 +101,7 @@ hits=$(find . -name '*.md' -not -path './build*' -not -path './CHANGELOG.md' | s
   done
   grep -oE '`-?-?(data|train|optim|parallel|strategy|run|log|device)\.[a-z][a-z0-9_]*' "$guide" | tr -d '`-' | grep -v '\.sh$' | sort -u |
     while read -r option; do
-      grep -q "\"$option\"" src/core/options_table.c || echo "$guide: no option $option"
+      grep -qE "[(\"]$option[,\"]" src/core/options_table.c || echo "$guide: no option $option"
     done
 done)
 report "files and options that the guides name are there" "$hits"

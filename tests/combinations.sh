@@ -1,5 +1,5 @@
 #!/bin/bash
-# What excludes what: every row of `trireme options --combinations`, as arguments of a real run, is refused with its
+# Incompatible options: every row of `trireme options --combinations`, as arguments of a real run, is refused with its
 # reason; the guide lists the same rows.
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -29,5 +29,5 @@ while IFS= read -r line; do
   pass "$row"
 done < table
 [ "$checks" -ge $((rows - 2)) ] || fail "only $checks of $rows rows have arguments"
-[ ! -e runs ] || fail "a run that is refused has left a folder"
+[ ! -e runs ] || fail "a refused run left a folder"
 finish

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Models that leave and come back: exported weights answer as the checkpoint does, a run begins with them on any number
-# of ranks, predict works where nothing can be written. Where Python has them, PyTorch and onnxruntime judge too.
+# Export and import of models: exported weights predict what the checkpoint predicts, initialize runs on any number of
+# ranks, and predict needs no writable folder. PyTorch and onnxruntime check the files if Python has them.
 set -u
 . "$(dirname "$0")/lib.sh"
 here=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +13,7 @@ export OMP_NUM_THREADS=1
 seq 1 2000 > numbers.txt
 "$TRIREME" data import text numbers.txt --out text.h5 > /dev/null 2>&1 || fail "data import text"
 
-# run NAME RANKS OPTION...: a training run; its weights' hash
+# run NAME RANKS OPTION...: trains; sets the hash of the weights
 run() {
   local name=$1 ranks=$2
   shift 2
@@ -31,23 +31,23 @@ there_and_back() {
     fail "$name: export"
   given=$(loss "$name/checkpoints/last.h5" --data.file="$data")
   [ -n "$given" ] && [ "$given" = "$(loss "$name.safetensors" --model="$model" --data.file="$data")" ] ||
-    fail "$name: the exported weights have another loss than $given"
+    fail "$name: the loss of the exported weights differs from that of $given"
   "$TRIREME" export "$name.safetensors" --model="$model" --data.file="$data" --format=safetensors \
     --out=again.safetensors > /dev/null 2>&1
-  cmp -s "$name.safetensors" again.safetensors || fail "$name: exported again, another file"
+  cmp -s "$name.safetensors" again.safetensors || fail "$name: a second export differs"
   for ranks in 1 2 3; do
     run "$name-$ranks" $ranks --data.file="$data" --model="$model" --model.init="$name.safetensors" --train.epochs=0
     begun=$(sha "$name-$ranks")
-    [ -n "$begun" ] && [ "$begun" = "$(sha "$name")" ] || fail "$name: $ranks ranks began with other weights"
+    [ -n "$begun" ] && [ "$begun" = "$(sha "$name")" ] || fail "$name: $ranks ranks started with other weights"
   done
-  pass "$name: out, back, and the beginning of runs on 1 to 3 ranks"
+  pass "$name: export, import, and initial weights of runs on 1 to 3 ranks"
 }
 there_and_back mlp digits.h5 "mlp 784-20-10 relu"
 there_and_back lenet5 digits.h5 lenet5
 there_and_back resnet20 digits.h5 resnet20
 there_and_back gpt text.h5 "gpt layers=2 heads=2 dim=8 context=16"
 
-# -- a run goes on from its own checkpoint, not from model.init
+# -- a resumed run reads its own checkpoint, not model.init
 printf 'model: {text: mlp 784-20-10 relu, init: mlp.safetensors}\ndata.file: digits.h5\n' > config.yaml
 run on 1 config.yaml --train.steps=2
 grep -q '^model.init: mlp.safetensors$' on/config.yaml || fail "config.yaml does not name model.init"
@@ -56,9 +56,9 @@ run on 1 config.yaml --train.steps=4 --run.resume=auto
 mv gone.safetensors mlp.safetensors
 run whole 1 config.yaml --train.steps=4
 [ "$(sha on)" = "$(sha whole)" ] || fail "a resumed run has other weights"
-pass "a run that began with model.init is resumed without it"
+pass "a run that started from model.init resumes without it"
 
-# -- answers without a launcher and without a place to write
+# -- predictions without a launcher and without a writable folder
 predict() { (cd /proc && "$TRIREME" predict "$@" --data.file="$work/digits.h5" > "$work/log" 2>&1); }
 chmod a-w lenet5/checkpoints/*.h5 lenet5.safetensors digits.h5
 predict "$work/lenet5/checkpoints/last.h5" --out="$work/a.h5" || { cat log; fail "predict"; }
@@ -66,11 +66,11 @@ predict "$work/lenet5.safetensors" --model=lenet5 --out="$work/b.h5" || { cat lo
 if command -v h5dump > /dev/null; then
   h5dump -d /scores a.h5 | tail -n +2 > a.txt
   h5dump -d /scores b.h5 | tail -n +2 | cmp -s - a.txt && [ "$(wc -l < a.txt)" -gt 200 ] ||
-    fail "exported weights answer otherwise"
+    fail "exported weights predict something else"
 fi
-pass "predict: the same answers from a checkpoint and from exported weights, on one core, nothing written beside"
+pass "predict: the same from a checkpoint and from exported weights, on one core, without writing files"
 
-# -- a model of hand-made weights: score 0 is x, score 1 is y, score 2 is -x-y
+# -- a model of chosen weights: score 0 is x, score 1 is y, score 2 is -x-y
 printf 'x,y,label\n2,0,a\n2,1,a\n0,2,a\n0,3,b\n1,4,b\n-2,-2,"c,d"\n3,0,"c,d"\n0,1,"c,d"\n' > points.csv
 "$TRIREME" data import csv points.csv --out=points.h5 > log 2>&1 || { cat log; fail "import of points"; }
 head='{"layer0.weight":{"dtype":"F32","shape":[3,2],"data_offsets":[0,24]},'
@@ -80,7 +80,7 @@ head+='"layer0.bias":{"dtype":"F32","shape":[3],"data_offsets":[24,36]}}'
   printf '\0%.0s' $(seq 12); } > points.safetensors
 points=(points.safetensors "--model=linear 3" --data.file=points.h5 --split=train --log.quiet=yes)
 for ranks in 1 3; do
-  launch $ranks "$TRIREME" eval "${points[@]}" --json > figures.json || fail "eval of hand-made weights"
+  launch $ranks "$TRIREME" eval "${points[@]}" --json > figures.json || fail "eval of chosen weights"
   for figure in '"confusion":[[2,1,0],[0,2,0],[1,1,1]]' '"accuracy":0.625' \
     '{"name":"a","precision":0.6666666666666666,"recall":0.6666666666666666,"f1":0.6666666666666666,"support":3}' \
     '{"name":"b","precision":0.5,"recall":1,"f1":0.6666666666666666,"support":2}' \
@@ -88,7 +88,7 @@ for ranks in 1 3; do
     grep -qF "$figure" figures.json || { cat figures.json; fail "eval on $ranks ranks does not say $figure"; }
   done
 done
-"$TRIREME" eval "${points[@]}" > figures.txt || fail "eval of hand-made weights"
+"$TRIREME" eval "${points[@]}" > figures.txt || fail "eval of chosen weights"
 grep -qE '^c,d +100.00% +33.33% +50.00% +3$' figures.txt || { cat figures.txt; fail "no row of a class"; }
 grep -qE '^c,d +1 +1 +1$' figures.txt || { cat figures.txt; fail "no row of the confusion matrix"; }
 pass "confusion matrix, precision, recall and F1"
@@ -110,10 +110,10 @@ if "$TRIREME" export lenet5/checkpoints/last.h5 --format=onnx --out=lenet5.onnx 
   pass "the same ONNX file from a checkpoint and from exported weights"
 else
   grep -q 'this build cannot write ONNX' log || { cat log; fail "export as ONNX"; }
-  pass "without protobuf-c, export says so"
+  pass "without protobuf-c, export reports it"
 fi
 
-# -- what others make of it
+# -- the files in other programs
 python=${PYTHON:-python3}
 if "$python" -c 'import numpy, onnx, onnxruntime' 2> /dev/null && [ -s lenet5.onnx ]; then
   mkdir answers

@@ -1,13 +1,13 @@
 #!/bin/bash
-# trireme generate: a text that repeats itself has one right continuation, for all kinds of tokens and beyond the context;
-# draws depend on the seed alone; wrong input is refused.
+# trireme generate: a periodic text has one correct continuation, for all kinds of tokens and beyond the context;
+# samples depend on the seed only; invalid input is refused.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99
 
-# words in a ring: few characters tell the place
+# cyclic text: a few characters determine the position
 ring='Drei Bänke tragen das Schiff; vorn zählt jemand laut: 1, 2, 3, 4, los! '
 for _ in $(seq 300); do printf '%s' "$ring"; done > ring.txt
 
@@ -24,11 +24,11 @@ learn() {
 }
 generate() { "$TRIREME" generate "$@" --parallel.threads=1 --log.quiet=yes; }
 
-# right NAME TEXT: TEXT is part of the ring, and long
+# right NAME TEXT: TEXT is part of the cyclic text, and long
 right() {
   case "$ring$ring$ring$ring" in
-    *"$2"*) pass "$1: continues as it must: $2" ;;
-    *) fail "$1: \"$2\" is no part of the text that the model has learned" ;;
+    *"$2"*) pass "$1: correct continuation: $2" ;;
+    *) fail "$1: \"$2\" is not in the training text" ;;
   esac
 }
 
@@ -38,37 +38,37 @@ encodings="characters bytes"
   grep -q 'needs PCRE2' try.log || fail "import, bpe: $(cat try.log)"
 for name in $encodings; do
   case $name in bpe) learn bpe --tokens=bpe --vocab=300 ;; *) learn "$name" --tokens="$name" ;; esac
-  # longer than the 24 tokens that the model sees, from a prompt that is shorter and from one that is longer
+  # longer than the context of 24 tokens, from a shorter prompt and from a longer one
   short=$(generate "$name/checkpoints/last.h5" --prompt='Drei Bänke' --tokens=60 --temperature=0) || fail "$name"
   [ ${#short} -ge 70 ] || [ "$name" != characters ] || fail "$name: only ${#short} characters"
-  right "$name" "${short%?}" # bytes: the last one may be half of a character
-  # no space at its end: that would be a token that byte pairs do not make in front of a word
+  right "$name" "${short%?}" # bytes: the last character may be incomplete
+  # no space at the end: byte pairs have no such token before a word
   long=$(generate "$name/checkpoints/last.h5" --prompt="${ring% 1,*}" --tokens=12 --temperature=0) || fail "$name"
   right "$name, a long prompt" "${long%?}"
 done
 
-# -- draws
+# -- samples
 checkpoint=characters/checkpoints/last.h5
 draw() { generate $checkpoint --prompt='Drei' --tokens=100 "$@"; }
 [ "$(draw --temperature=0)" = "$(draw --top-k=1 --temperature=5 --seed=9)" ] ||
-  fail "one candidate is not the likeliest"
+  fail "top-k=1 is not the most likely token"
 [ "$(draw --temperature=0)" = "$(draw --top-p=0 --temperature=5 --seed=9)" ] ||
-  fail "the likeliest alone is not the likeliest"
-pass "top-k=1 and top-p=0 take the likeliest token"
-[ "$(draw --temperature=4 --seed=3)" = "$(draw --temperature=4 --seed=3)" ] || fail "a seed gave two texts"
-[ "$(draw --temperature=4 --seed=3)" != "$(draw --temperature=4 --seed=4)" ] || fail "two seeds gave one text"
+  fail "top-p=0 is not the most likely token"
+pass "top-k=1 and top-p=0 take the most likely token"
+[ "$(draw --temperature=4 --seed=3)" = "$(draw --temperature=4 --seed=3)" ] || fail "one seed gave different texts"
+[ "$(draw --temperature=4 --seed=3)" != "$(draw --temperature=4 --seed=4)" ] || fail "two seeds gave the same text"
 [ "$(draw --temperature=4 --seed=3)" = "$("$TRIREME" generate $checkpoint --prompt=Drei --tokens=100 --temperature=4 \
   --seed=3 --parallel.threads=2 --log.quiet=yes 2> /dev/null)" ] || fail "threads change the text"
 pass "the text depends on the seed, not on threads"
 
-# -- weights alone: the vocabulary is that of the data set
+# -- weights without vocabulary: that of the data set is used
 "$TRIREME" export $checkpoint --format=safetensors --out=weights.safetensors --log.quiet=yes || fail "export"
 alone=$(generate weights.safetensors "--model=gpt layers=2 heads=2 dim=32 context=24" --data.file=characters.h5 \
   --prompt=Drei --tokens=100 --temperature=0) || fail "weights alone"
-[ "$alone" = "$(draw --temperature=0)" ] || fail "weights alone go on as \"$alone\""
+[ "$alone" = "$(draw --temperature=0)" ] || fail "weights alone continue with \"$alone\""
 pass "weights alone, and the data set's vocabulary"
 
-# -- bits per byte: of characters and bytes the model is the same text
+# -- bits per byte: comparable between tokens of characters and of bytes
 bits=$("$TRIREME" eval bytes/checkpoints/last.h5 --data.file=bytes.h5 --json --parallel.threads=1 --log.quiet=yes)
 echo "$bits" > bits.json
 [ "$(json_number bits bits.json)" = "$(json_number bits_per_byte bits.json)" ] || fail "bytes: $bits"
@@ -77,12 +77,12 @@ echo "$bits" > bits.json
 awk -v t="$(json_number bits bits.json)" -v b="$(json_number bits_per_byte bits.json)" \
   -v n="$(printf '%s' "$ring" | wc -c)" -v c="$(printf '%s' "$ring" | LC_ALL=C.UTF-8 wc -m)" \
   'BEGIN { r = t / b / (n / c); exit !(r > 0.999 && r < 1.001) }' || fail "characters: $(cat bits.json)"
-pass "bits per byte are bits per token by the bytes of a token"
+pass "bits per byte are bits per token / bytes per token"
 for key in test_bits_per_byte test_perplexity; do
   grep -q "\"$key\":" characters/metrics.jsonl && grep -q "\"$key\":" characters/summary.json ||
-    fail "no $key on record"
+    fail "no $key recorded"
 done
-pass "bits per byte are on record"
+pass "bits per byte are recorded"
 
 # -- refusals
 bad() {
@@ -114,12 +114,12 @@ if [ -e sees/checkpoints/last.h5 ]; then
   bad 'attention.*is not causal' sees/checkpoints/last.h5 --prompt=D
 else
   cat sees.log
-  fail "a model that is not causal"
+  fail "a noncausal model"
 fi
-# another text of as many characters
+# another text of the same length
 tr 'DBRSdt' 'XYZWqy' < ring.txt > other.txt
 "$TRIREME" data import text other.txt --out=other.h5 > /dev/null 2>&1
-"$TRIREME" eval $checkpoint --data.file=other.h5 --log.quiet=yes > out 2> err && fail "another vocabulary was taken"
+"$TRIREME" eval $checkpoint --data.file=other.h5 --log.quiet=yes > out 2> err && fail "another vocabulary was accepted"
 grep -q 'error: .*another vocabulary' err || { cat err; fail "another vocabulary: no such message"; }
 pass "another vocabulary: $(cat err)"
 finish

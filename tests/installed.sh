@@ -1,14 +1,14 @@
 #!/bin/bash
-# The installed library, seen from outside. Every header compiles alone, in C and C++, and is part of trireme.h; only trm_
-# names are exported; version, licence and guides are there; the examples are built with pkg-config and run.
-# TRM_PREFIX: where it is installed (make installcheck). Without it the build is installed to a scratch folder.
+# The installed library as a user sees it. Every header compiles alone, in C and C++, and is part of trireme.h; only
+# trm_ names are exported; version, license and guides are installed; the examples build with pkg-config and run.
+# TRM_PREFIX: installation prefix (make installcheck). Without it the build is installed to a scratch folder.
 . "$(dirname "$0")/lib.sh"
 : "${top_builddir:=$top_srcdir/build}"
 top_builddir=$(cd "$top_builddir" && pwd) top_srcdir=$(cd "$top_srcdir" && pwd)
 made() { sed -n "s/^$1 = //p" "$top_builddir/Makefile"; } # a variable of the Makefile
 unset MAKEFLAGS MAKELEVEL MFLAGS
 scratch
-grep -q -- -fsanitize "$top_builddir/Makefile" && skip "a sanitizer's library serves no other program"
+grep -q -- -fsanitize "$top_builddir/Makefile" && skip "a sanitizer's library cannot be linked to other programs"
 if [ -z "${TRM_PREFIX-}" ]; then
   TRM_PREFIX=$work/usr
   make -s -C "$top_builddir" install prefix="$TRM_PREFIX" > install.log 2>&1 || { cat install.log; fail "make install"; }
@@ -62,16 +62,16 @@ documents=$prefix/share/doc/trireme
 for file in LICENSE README.md CONTRIBUTING.md CHANGELOG.md GLOSSARY.md mpi/README.md datasets/README.md; do
   [ -s "$documents/$file" ] || fail "$file is not installed"
 done
-pass "licence and guides are installed"
+pass "license and guides are installed"
 
 cp "$documents"/examples/* .
 PATH=$prefix/bin:$PATH make CC="$(made CC)" MPIEXEC="$MPIEXEC" CFLAGS="-O1 -Wall -Wextra -Wshadow -Werror" \
   PKG_CONFIG="${PKG_CONFIG:-pkg-config} --define-variable=prefix=$prefix" check > examples.log 2>&1 ||
   { cat examples.log; fail "examples"; }
 for name in $(cd "$documents/examples" && ls ./*.c); do
-  grep "^$(basename "$name" .c): ok" examples.log || { cat examples.log; fail "$name did not say that it is right"; }
+  grep "^$(basename "$name" .c): ok" examples.log || { cat examples.log; fail "$name did not report success"; }
 done
-pass "the examples are built and give what they should"
+pass "the examples are built and give the expected results"
 lines=$(wc -l < train_mlp.c)
 [ "$lines" -lt 60 ] || fail "train_mlp.c has $lines lines: a program that trains has fewer than 60"
 pass "a program that trains has $lines lines"

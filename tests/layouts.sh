@@ -1,7 +1,7 @@
 #!/bin/bash
 # Every layout against one rank: models x data x pipeline x tensor x schedule x ZeRO x recomputation. Each run makes 20
-# steps with dropout, clipping, a schedule of the rate and accumulation; its losses and its last weights must be those
-# of one rank, to 1e-4, and bit for bit where nothing but the pipeline differs.
+# steps with dropout, clipping, a learning-rate schedule and accumulation; losses and final weights must equal those of
+# one rank within 1e-4, and bit for bit if only the pipeline differs.
 #
 #   tests/layouts.sh            a part of the cells, spread over all
 #   tests/layouts.sh all FILE   every one; writes the table to FILE
@@ -21,12 +21,12 @@ compare() {
   loss=$(paste <(losses "$2") <(losses "$3") |
     awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
                     END { if (n == 23) printf "%.3g", worst }')
-  [ -n "$loss" ] || fail "$5: not the 20 losses, 2 evaluations and the test that were to be compared"
+  [ -n "$loss" ] || fail "$5: expected 20 losses, 2 evaluations and the test"
   weights=$("$COMPARE" "$2/checkpoints/last.h5" "$3/checkpoints/last.h5") || fail "$5: weights cannot be compared"
   awk -v l="$loss" -v w="$weights" 'BEGIN { exit !(l <= 1e-4 && w <= 1e-4) }' ||
     fail "$5: losses differ from one rank's by $loss, weights by $weights"
   [ "$4" = no ] || [ "$weights" = 0 ] ||
-    fail "$5: weights differ by $weights from one rank's, should be equal bit for bit"
+    fail "$5: weights differ by $weights from one rank's, must be bit-identical"
   echo "$1 $6 $loss $weights" >> cells.txt
   pass "$5: losses $loss, weights $weights"
 }
@@ -39,7 +39,7 @@ cell() {
   [ "$p" = 1 ] || label="$label, $schedule"
   [ "$schedule" = interleaved ] && chunks=2
   [ "$p" -gt 1 ] && [ $((p * chunks)) -gt "$(pieces_of "$model")" ] && return
-  if [ "$model" = norms ]; then # statistics are of a micro-batch: one rank must have the same micro-batches
+  if [ "$model" = norms ]; then # statistics are of a micro-batch: one rank needs the same micro-batches
     [ "$p" = 1 ] && accumulate=1
     [ "$d" -gt 1 ] && [ "$p" -gt 1 ] && return
   fi
@@ -69,13 +69,13 @@ done
 
 {
   cat << 'END'
-# All layouts beside one rank
+# All layouts compared with one rank
 
-What `tests/layouts.sh all tests/layouts.md` found. For every model (layouts_lib.sh; gpt2 and gpt4 have two and four
-blocks) and grid: the number of cells (ZeRO 0 to 3, with and without recomputation, each schedule of the pipeline), the
-largest relative difference from the curve of one rank, 20 losses, 2 evaluations and the test, and from its last weights, in parts
-of the largest value of a tensor. A cell may differ by 1e-4; 0 means the same bits, which is asked for where nothing but
-the pipeline differs.
+Results of `tests/layouts.sh all tests/layouts.md`. For every model (layouts_lib.sh; gpt2 and gpt4 have two and four
+blocks) and grid: the number of cells (ZeRO 0 to 3, with and without recomputation, each pipeline schedule), the largest
+relative difference from the losses of one rank (20 steps, 2 evaluations, the test), and of final weights, relative to
+the largest value of a tensor. The tolerance is 1e-4; 0 means the same bits, which is required if only the pipeline
+differs.
 
 END
   echo "| model | data | pipeline | tensor | cells | largest difference of a loss | of a weight |"

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Shared by the tests of layouts: small data sets and models, and runs. Sourced after lib.sh; changes to a new folder.
+# Shared by the tests of layouts: small data sets, models, runs. Sourced after lib.sh; changes to a new folder.
 : "${COMPARE:=$(dirname "$TRIREME")/tests/support/compare_weights}"
 COMPARE=$(realpath "$COMPARE") TRIREME=$(realpath "$TRIREME")
 [ -x "$COMPARE" ] || fail "$COMPARE is not built (make check builds it)"
@@ -8,7 +8,7 @@ scratch
 digits 600 60
 letters
 
-# write NAME MODEL DATA: a configuration
+# write NAME MODEL DATA: writes a configuration
 write() {
   cat > "$1.yaml" << EOF
 model: $2

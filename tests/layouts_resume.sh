@@ -1,5 +1,5 @@
 #!/bin/bash
-# A checkpoint of any layout loads into any other: after ten steps in one layout a run continues in another. It begins
+# A checkpoint of any layout loads into any other: after ten steps in one layout a run resumes in another. It starts
 # with the same bits, and its result is that of one rank.
 set -u
 . "$(dirname "$0")/lib.sh"
@@ -22,13 +22,13 @@ for model in $models; do
     for to in "${layouts[@]}"; do
       n=${to%% *} options=${to#"$n"}
       [ "$model" = conv ] && [[ $to == *pipeline=4* ]] && continue
-      for steps in 10 13; do # 10: the run is complete, its weights are those that were read
+      for steps in 10 13; do # 10: the run is complete, its weights are those of the checkpoint
         rm -rf went$steps
         cp -r begun went$steps
         run_of "$n" $model went$steps --run.resume=auto --train.accumulate=3 --train.steps=$steps $options
       done
       [ -n "$(sha begun)" ] && [ "$(sha begun)" = "$(sha went10)" ] ||
-        fail "$model, $from to $to: other weights were read"
+        fail "$model, $from to $to: read other weights"
       [ "$n" -gt 1 ] || { rm -rf alone; mv went13 alone; went13=alone; }
       [ "$n" -gt 1 ] && went13=went13
       apart=$("$COMPARE" alone/checkpoints/last.h5 $went13/checkpoints/last.h5) ||

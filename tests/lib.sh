@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# What the test scripts share. Sourced. The build sets these; run by hand, a script tests ./build.
+# Shared by the test scripts. Sourced. The build sets these variables; run by hand, a script tests ./build.
 : "${top_srcdir:=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}"
 : "${TRIREME:=$top_srcdir/build/trireme}"
 : "${MPIEXEC:=mpiexec}"
@@ -9,7 +9,7 @@ pass() { checks=$((checks + 1)); echo "ok: $*"; }
 fail() { echo "FAILED: $*"; exit 1; }
 skip() { echo "SKIPPED: $*"; exit 77; }
 
-# Ends a script: a script that checked nothing has failed.
+# Ends a script; a script without checks fails.
 finish() {
   [ $checks -gt 0 ] || fail "nothing was checked"
   echo "$checks checks passed"
@@ -22,31 +22,31 @@ json_text() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p" "$2"; }
 
 at_least() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a != "" && a != "null" && a + 0 >= b + 0) }'; }
 
-# launch N PROGRAM...: a job of N ranks, ended if it hangs
+# launch N PROGRAM...: runs a job of N ranks under a timeout
 launch() {
   local n=$1
   shift
   timeout -k 10 "${LAUNCH_LIMIT:-120}" $MPIEXEC -n "$n" "$@"
 }
 
-# scratch: goes to a new folder, which is removed at the end. One thread a rank.
+# scratch: changes to a new folder, removed at the end. One thread per rank.
 scratch() {
   work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT && cd "$work" || exit 99
   export OMP_NUM_THREADS=1
 }
-# digits TRAIN TEST: rendered digits in digits.h5
+# digits TRAIN TEST: writes rendered digits to digits.h5
 digits() {
   "$TRIREME" data make digits --out digits.h5 --train="$1" --test="$2" --seed=7 > make.log 2>&1 ||
     { cat make.log; fail "data make digits"; }
 }
-# letters: 4,000 characters that follow a rule, as tokens in text.h5
+# letters: writes 4,000 characters that follow a rule, as tokens, to text.h5
 letters() {
   awk 'BEGIN { for (i = 0; i < 4000; i++) printf "%s%s", substr("abcdefghij klmnop", (i * i + int(i / 7)) % 17 + 1, 1),
                i % 40 == 39 ? "\n" : "" }' > text.txt
   "$TRIREME" data import text text.txt --out=text.h5 > import.log 2>&1 || { cat import.log; fail "data import text"; }
 }
 
-# try N NAME OPTION...: trains config.yaml with N ranks in run directory NAME; its exit status. run: it must not fail.
+# try N NAME OPTION...: trains config.yaml on N ranks in run directory NAME; returns the status. run: must succeed.
 try() {
   local n=$1 name=$2
   shift 2
@@ -59,10 +59,10 @@ run_of() {
   run "$1" "${@:3}"
 }
 
-# Of a run: its weights; a number of its summary. equal A B: both end with the same bits.
+# Values of a run: hash of its weights; a number of its summary. equal A B: both end with the same bits.
 sha() { json_text weights_sha256 "$1/summary.json"; }
 of() { json_number "$2" "$1/summary.json"; }
 equal() {
-  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "${3:+$3: }$2 ends with other bits than $1"
-  pass "${3:+$3: }$2 ends with the bits of $1"
+  [ -n "$(sha "$1")" ] && [ "$(sha "$1")" = "$(sha "$2")" ] || fail "${3:+$3: }$2 and $1 end with different weights"
+  pass "${3:+$3: }$2 and $1 end with the same bits"
 }

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The memory that a run plans before its first step is what it then takes.
+# The memory that a run plans before its first step is what it then allocates.
 set -u
 . "$(dirname "$0")/lib.sh"
 grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
-  skip "sanitizers take memory of their own"
+  skip "sanitizers allocate additional memory"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99
@@ -12,7 +12,7 @@ for i in $(seq 4000); do echo "all work and no play makes line $i a dull line"; 
 "$TRIREME" data import text text.txt --out=text.h5 > /dev/null 2>&1 || fail "data import"
 "$TRIREME" data make digits --out=digits.h5 --train=2000 --test=200 > /dev/null 2>&1 || fail "data make digits"
 
-# planned RANKS OPTION...: a short run of that many ranks; its plan is within a tenth of what its first rank had most
+# planned RANKS OPTION...: a short run; the plan is within a tenth of rank 0's peak memory
 planned() {
   local ranks=$1 plan most
   shift
@@ -20,8 +20,8 @@ planned() {
     { cat log; fail "train $*"; }
   plan=$(json_number planned_bytes run/summary.json) most=$(json_number max_resident_bytes run/summary.json)
   awk -v plan="$plan" -v most="$most" 'BEGIN { exit !(most > 1e7 && plan > 0.9 * most && plan < 1.1 * most) }' ||
-    fail "$ranks ranks, $*: planned $plan bytes, had up to $most"
-  pass "$ranks ranks, $*: planned $plan bytes, had up to $most"
+    fail "$ranks ranks, $*: planned $plan bytes, peak $most"
+  pass "$ranks ranks, $*: planned $plan bytes, peak $most"
 }
 gpt="--model=gpt layers=2 heads=4 dim=256 context=128"
 for ranks in 1 2; do

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Every layer but relu in every way of dividing the work: models that have them between them follow the curve of one
-# rank on several, in pieces (accumulation) and on nodes that share no memory; end with the same bits with lanes; and go
-# on with the same bits after a pause.
+# Every layer but relu in every kind of parallelism: a few models that contain them match the losses of one rank on
+# several ranks, with accumulation, and on nodes without shared memory; give the same bits with lanes; and resume with
+# the same bits.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -9,7 +9,7 @@ scratch
 digits 600 100
 letters
 
-# write NAME MODEL DATA: a configuration
+# write NAME MODEL DATA: writes a configuration
 write() {
   cat > "$1.yaml" << EOF
 model: $2
@@ -21,7 +21,7 @@ run: {seed: 3, checkpoint_every: 7}
 log: {every: 1, quiet: yes}
 EOF
 }
-# Smooth activations: at a kink two runs that add in another order can part (see train.sh).
+# Smooth activations: near a kink the order of additions can change a gradient (see train.sh).
 write images "conv2d 8 5 pad=2 stride=2 init=he | batch_norm sync=yes | gelu | mark a | conv2d 8 3 pad=1 groups=2 |
   batch_norm sync=yes | add a | tanh | avg_pool 2 | conv2d 12 3 pad=1 bias=no init=xavier | sigmoid | global_avg_pool |
   dropout 0.2 | linear 10" digits.h5
@@ -37,14 +37,14 @@ follows() {
   worst=$(paste <(grep -o '"loss":[^,}]*' "$1/metrics.jsonl") <(grep -o '"loss":[^,}]*' "$2/metrics.jsonl") |
     awk -F '[:\t]' '{ d = ($4 - $2) / $2; if (d < 0) d = -d; if (d > worst) worst = d; n += NF == 4 }
                     END { if (n == 12) printf "%.3g", worst }')
-  [ -n "$worst" ] || fail "$2: not the 12 losses that were to be compared"
+  [ -n "$worst" ] || fail "$2: expected 12 losses"
   awk -v d="$worst" 'BEGIN { exit !(d <= 1e-6) }' || fail "$2: losses differ from $1's by $worst"
-  pass "$2 follows $1 (largest relative difference $worst)"
+  pass "$2 matches $1 (largest relative difference $worst)"
 }
 run_of 1 images images-log --train.steps=1 --log.quiet=no
 for layer in 0 4; do
   grep -q "^layer $layer (conv2d): bias left out: the batch_norm after it removes any constant" images-log.log ||
-    fail "no word about the bias that layer $layer does not have"
+    fail "no message about the omitted bias of layer $layer"
 done
 for model in images pooling gpt rotary; do
   run_of 1 $model $model-1
@@ -54,7 +54,7 @@ for model in images pooling gpt rotary; do
   done
   TRM_NODE_SIZE=1 run_of 2 $model $model-nodes
   follows $model-1 $model-nodes
-  # statistics over the batch are those of a piece where it is computed in pieces
+  # with accumulation, batch statistics are those of a micro-batch
   if [ $model != images ]; then
     run_of 1 $model $model-pieces --train.accumulate=3
     follows $model-1 $model-pieces

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Schedules without flush, end to end: evaluations change no bits of 2bw, and none of pipedream if they come at the same
-# steps; evaluations and checkpoints come when those of other schedules do; a stopped run continues; a failure is one
+# Schedules without flush end to end: evaluations change no bits of 2bw, and none of pipedream at equal steps;
+# evaluations and checkpoints happen at the same steps as with other schedules; a stopped run resumes; a failure is one
 # message; a rank that dies ends the job.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
 digits 1334 100
-# 1201 training rows beside the 133 for validation: 26 steps an epoch; the last batch has one row, so some of its micro-batches have none
+# 1201 training rows, 133 for validation: 26 steps per epoch; the last batch has one row, so micro-batches are empty
 cat > config.yaml << 'EOF'
 model: linear 48 | gelu | linear 40 | gelu | dropout 0.1 | linear 32 | gelu | linear 24 | gelu | linear 10
 data: {file: digits.h5, validation: 0.1}
@@ -19,7 +19,7 @@ EOF
 two="--parallel.schedule=2bw"
 dream="--parallel.schedule=pipedream --train.accumulate=1"
 resume="--run.overwrite=no --run.resume=auto"
-# stages N NAME OPTION...: a run of N stages; options may be several in one word
+# stages N NAME OPTION...: a run of N stages; one word may contain several options
 # shellcheck disable=SC2048,SC2086
 stages() { run "$1" "$2" --parallel.pipeline="$1" ${*:3}; }
 
@@ -32,7 +32,7 @@ counts="2 4" signals=("TERM 2 $two" "USR1 all $two" "TERM 0 $dream" "USR1 3 $dre
 for n in $counts; do
   stages $n looked$n "$two" --run.checkpoint_every=7 --train.evaluate_every=11
   equal two$n looked$n "2bw, evaluations and checkpoints on the way"
-  stages $n resumed$n "$two" --run.checkpoint_every=7 --train.steps=35 # not at an epoch's end
+  stages $n resumed$n "$two" --run.checkpoint_every=7 --train.steps=35 # not at the end of an epoch
   stages $n resumed$n "$two" "$resume"
   equal two$n resumed$n "2bw"
   stages $n dream$n "$dream" --run.checkpoint_every=7
@@ -55,7 +55,7 @@ stages 2 single "$two" --train.accumulate=1
 stages 2 singly "$two" --train.accumulate=1 --run.checkpoint_every=7
 equal single singly "2bw, one micro-batch on 2 stages"
 
-# -- the metrics have the steps and samples of a schedule that flushes
+# -- metrics have the steps and samples of a schedule with flush
 marks() { # marks RUN: of each line of metrics.jsonl
   sed -e 's/"wall_s":[^,]*,//' -e 's/"\(test_loss\|validation_loss\|loss\)":.*/\1/' "$1/metrics.jsonl"
 }
@@ -69,26 +69,26 @@ done
 [ "$(grep -c validation_loss 1f1b.marks) $(grep -c test_loss 1f1b.marks) $(grep -c ,loss 1f1b.marks) $(saved 1f1b | wc -w)" = "6 1 60 9" ] ||
   { cat 1f1b.marks; saved 1f1b; fail "60 steps, 6 evaluations, one test and 9 checkpoints were expected"; }
 for schedule in 2bw pipedream; do
-  diff 1f1b.marks $schedule.marks || fail "$schedule: other steps or samples on record"
+  diff 1f1b.marks $schedule.marks || fail "$schedule: other steps or samples recorded"
   [ "$(saved 1f1b)" = "$(saved $schedule)" ] || fail "$schedule: other checkpoints: $(saved $schedule)"
   launch 2 "$TRIREME" eval $schedule/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > eval.json ||
     fail "eval of $schedule"
   [ "$(json_number accuracy eval.json)" = "$(of $schedule test_accuracy)" ] ||
-    fail "$schedule: eval says $(json_number accuracy eval.json), the run $(of $schedule test_accuracy)"
-  pass "$schedule: steps, samples, checkpoints as 1f1b has them"
+    fail "$schedule: eval reports $(json_number accuracy eval.json), the run $(of $schedule test_accuracy)"
+  pass "$schedule: steps, samples and checkpoints as with 1f1b"
 done
 
-# -- stopped by a signal that one rank gets, or all
-# ranks_of RUN: number and process of each rank
+# -- stopped by a signal to one rank, or to all
+# ranks_of RUN: rank and process ID of each rank
 ranks_of() {
   local p
   for p in $(pgrep -f -- "--run.dir=$1 "); do
     [ "$(readlink "/proc/$p/cwd")" = "$(pwd -P)" ] || continue
-    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" || continue # what launches ranks has the name, too
+    tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" || continue # not the launcher
     echo "$(tr '\0' '\n' < "/proc/$p/environ" | sed -n 's/^PMI_RANK=//p') $p"
   done
 }
-# begin RUN OPTION...: starts a run of 4 stages that takes minutes, and waits until it is amid its first epoch
+# begin RUN OPTION...: starts a run of 4 stages that takes minutes, and waits until its first epoch has started
 begin() {
   # shellcheck disable=SC2048,SC2086
   launch 4 "$TRIREME" train config.yaml --run.dir="$1" --parallel.pipeline=4 --train.steps=0 --train.epochs=1000 \
@@ -99,9 +99,9 @@ begin() {
     sleep 0.05
   done
   ranks_of "$1" > ranks.txt
-  [ "$(wc -l < ranks.txt)" = 4 ] || { cat ranks.txt "$1.log"; fail "$1: four ranks were expected, amid the first epoch"; }
+  [ "$(wc -l < ranks.txt)" = 4 ] || { cat ranks.txt "$1.log"; fail "$1: expected four ranks in the first epoch"; }
 }
-# ended RUN: the job ends soon; its status
+# ended RUN: waits until the job ends; its status
 ended() {
   local since=$SECONDS
   wait $job
@@ -126,7 +126,7 @@ for how in "${signals[@]}"; do
     stages 4 unbroken$i "$options" --train.steps=$((step + 30))
     equal unbroken$i stopped$i "2bw, SIG$signal at step $step, rank: $who"
   else
-    pass "$options: SIG$signal at step $step, rank: $who; went on"
+    pass "$options: SIG$signal at step $step, rank: $who; resumed"
   fi
 done
 
@@ -135,11 +135,11 @@ for options in "$two" "$dream" "$dream --parallel.stash=no"; do
   # shellcheck disable=SC2086
   LAUNCH_LIMIT=30 try 4 diverged --parallel.pipeline=4 $options --optim.lr=1e30
   status=$?
-  [ $status = 1 ] || { cat diverged.log; fail "$options: exit status $status, not 1, of a run that diverges"; }
+  [ $status = 1 ] || { cat diverged.log; fail "$options: exit status $status of a diverged run, expected 1"; }
   grep error: diverged.log > message.txt
   [ "$(wc -l < message.txt)" = 1 ] && grep -q 'step [0-9]' message.txt && grep -qE 'nan|inf' message.txt ||
-    { cat diverged.log; fail "$options: one message with step and loss was expected"; }
-  [ "$(json_text status diverged/summary.json)" = failed ] || fail "$options: the failed run is not on record"
+    { cat diverged.log; fail "$options: expected one message with step and loss"; }
+  [ "$(json_text status diverged/summary.json)" = failed ] || fail "$options: the failed run is not recorded"
   pass "$options: $(cat message.txt)"
 done
 
@@ -159,7 +159,7 @@ refused() { # refused WORDS N OPTION...
   # shellcheck disable=SC2048,SC2086
   try "$2" refused ${*:3}
   [ $? = 2 ] && grep -q "error:.*$1" refused.log && [ "$(grep -c error: refused.log)" = 1 ] ||
-    { cat refused.log; fail "${*:3}: one message that says \"$1\" was expected"; }
+    { cat refused.log; fail "${*:3}: expected one message with \"$1\""; }
   pass "refused: ${*:3}"
 }
 refused "train.accumulate is at least 3" 4 --parallel.pipeline=4 "$two" --train.accumulate=2

@@ -1,5 +1,5 @@
 #!/bin/bash
-# trireme plan: consistent figures, refusals, and planned memory beside the memory of runs.
+# trireme plan: consistent results, refusals, and planned memory compared with runs.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -23,7 +23,7 @@ log: {quiet: yes}
 END
 
 plan() { "$TRIREME" plan "$@" 2> plan.log || { cat plan.log; fail "plan $*"; }; }
-# figure FILE DATA PIPELINE TENSOR ZERO KEY: of the first such layout that recomputes nothing
+# figure FILE DATA PIPELINE TENSOR ZERO KEY: of the first such layout without recomputation
 figure() {
   sed 's/{"data":[0-9]*,"pipeline":[0-9]*,"tensor":[0-9]*,"schedule"/\n&/g' "$1" |
     grep "^{\"data\":$2,\"pipeline\":$3,\"tensor\":$4,.*\"zero\":$5,\"recompute\":\"none\"" |
@@ -44,7 +44,7 @@ plan gpt.yaml --ranks=4 --json --parallel.share=none --calibrate=machine.json > 
 arrays() {
   echo "$(figure gpt4.json "$@" parameters) + $(figure gpt4.json "$@" gradients) + $(figure gpt4.json "$@" states)"
 }
-whole=$(sed 's/"layouts".*//' gpt4.json > head.json && json_number parameters head.json) # of the model, 4 bytes each
+whole=$(sed 's/"layouts".*//' gpt4.json > head.json && json_number parameters head.json) # bytes of the model's weights
 [ -n "$(figure gpt4.json 4 1 1 3 total)" ] || fail "no layout of four ranks with zero 3"
 holds "$(arrays 4 1 1 0) >= 16 * $whole" "a rank of four with its own arrays has all of them"
 holds "$(arrays 4 1 1 3) < 0.3 * ($(arrays 4 1 1 0))" "zero 3 divides them"
@@ -54,13 +54,13 @@ holds "$(figure gpt4.json 1 1 4 0 parameters) < 1.1 * $whole" "a part of four is
 holds "$(figure gpt4.json 1 1 4 0 tensor) > 0 && $(figure gpt4.json 1 1 4 0 step_s) > 0" "it has messages, and takes time"
 plan gpt.yaml --ranks=4 --json --parallel.share=none --machine=machine.json > again.json
 sed 's/.*"layouts"//' gpt4.json > a && sed 's/.*"layouts"//' again.json > b
-# the memory of the program is measured each time
+# the program's own memory is measured in each run
 sed -i 's/"\(program\|total\|resident\|data\)":[0-9.e+]*//g' a b
-cmp -s a b || fail "a machine read from its file plans otherwise"
-pass "a machine read from its file plans the same"
+cmp -s a b || fail "a machine read from its file gives another plan"
+pass "a machine read from its file gives the same plan"
 plan gpt.yaml --ranks=4 --machine=machine.json > table
 [ "$(grep -c ' x tensor' table)" = 13 ] && grep -q 'more (--all)' table && grep -q '^best: ' table ||
-  { cat table; fail "the table has not the best twelve and the best one"; }
+  { cat table; fail "the table does not have twelve layouts and the best one"; }
 pass "the table"
 plan gpt.yaml --ranks=8 --nodes=2 --machine=machine.json | grep -q 'between nodes (given)' || fail "two nodes"
 pass "two nodes"
@@ -78,10 +78,10 @@ refused 2 'run.lanes' gpt.yaml --ranks=2 --run.lanes=4
 refused 2 'no list\|is missing' gpt.yaml --ranks=2 --machine=gpt.yaml
 refused 1 'no layout fits' gpt.yaml --ranks=2 --machine=machine.json --memory=10M
 "$TRIREME" plan --data.file=digits.h5 --model="linear 10" --ranks=2 --all > table 2> err || fail "a model of one layer"
-grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is cut"; }
-pass "a model that cannot be cut has no such layout"
+grep -q 'not possible: .*cannot be cut' table || { cat table; fail "a model of one layer is split"; }
+pass "a model of one layer has no pipeline layouts"
 
-# -- the trainer takes the best layout
+# -- train uses the best layout
 cat > auto.yaml << 'END'
 model: mlp 784-64-10 relu
 data: {file: digits.h5}
@@ -89,15 +89,15 @@ parallel: auto
 train: {steps: 2}
 END
 config=auto.yaml run 2 auto
-grep -q '^layout: .* the best of' auto.log || { cat auto.log; fail "parallel: auto says nothing"; }
-grep -q 'layout: given' auto/config.yaml && ! grep -q 'data: -1' auto/config.yaml || fail "parallel: auto leaves no layout"
+grep -q '^layout: .* the best of' auto.log || { cat auto.log; fail "parallel: auto prints no layout"; }
+grep -q 'layout: given' auto/config.yaml && ! grep -q 'data: -1' auto/config.yaml || fail "parallel: auto records no layout"
 pass "parallel: auto"
 
 # -- memory of runs
 if ! grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile"; then
-  # near MODEL DATA PIPELINE TENSOR ZERO: planned memory within a tenth of what rank 0 had most. Which parts of shared
-  # arrays a rank has looked at after two steps is chance where the gradients are whole: they are not shared then. Level 3
-  # is only another one than 2 where nothing is shared.
+  # near MODEL DATA PIPELINE TENSOR ZERO: planned memory is within a tenth of rank 0's peak. Nothing is shared if
+  # gradients are whole, because the part of shared arrays that a rank has touched after two steps is random. Levels 2
+  # and 3 differ only if nothing is shared.
   near() {
     local ranks=$(($2 * $3 * $4)) most planned share=none
     [ "$2" = 1 ] || [ "$5" = 2 ] && share=node
@@ -107,7 +107,7 @@ if ! grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Make
     run_of $ranks "$1" run --run.overwrite=yes --parallel.data="$2" --parallel.pipeline="$3" --parallel.tensor="$4" \
       --parallel.zero="$5" --parallel.share=$share
     most=$(json_number max_resident_bytes run/summary.json)
-    echo "   planned $planned bytes, had up to $most"
+    echo "   planned $planned bytes, peak $most"
     holds "$planned > 0.9 * $most && $planned < 1.1 * $most" "$1, data $2 pipeline $3 tensor $4 zero $5: memory"
   }
   near gpt 2 1 1 0

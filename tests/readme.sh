@@ -1,13 +1,13 @@
 #!/bin/bash
-# The README's commands work as typed, in order, in a fresh clone: all indented lines of README.md that are commands are run
-# in a scratch copy. Compilation is replaced by the programs that are built already, files that a reader would bring
-# (shakespeare.txt, CONFIG.yaml, man) are given, and data and epochs are cut to size by a wrapper around the program.
+# The README's commands work as typed, in order, in a fresh clone: all indented commands of README.md run in a scratch
+# copy. Compilation is replaced by the existing programs; files that the reader must provide (shakespeare.txt,
+# CONFIG.yaml, man) are given; a wrapper of the program reduces data and epochs.
 . "$(dirname "$0")/lib.sh"
 scratch
 cp -r "$top_srcdir/bootstrap" "$top_srcdir/README.md" "$top_srcdir/experiments" "$top_srcdir/cli" .
 chmod -R u+w .
 
-# A clone in which everything is compiled: nothing to install, to configure or to make.
+# A clone with everything compiled: nothing to install, configure or make.
 mkdir -p build build-aux tools
 touch configure.ac Makefile.am trireme.pc.in Makefile.in build-aux/ltmain.sh configure build/config.status
 mkdir -p m4 src/core && touch m4/trm_none.m4 src/core/Makefile.mk configure build/config.status
@@ -30,7 +30,7 @@ awk 'BEGIN { for (i = 0; i < 40000; i++) printf "%s%s", substr("abcdefghij klmno
              i % 40 == 39 ? "\n" : "" }' > shakespeare.txt
 sed 's,runs/quickstart,runs/config,' experiments/quickstart/config.yaml > CONFIG.yaml
 
-# Commands are indented by four spaces; a line that ends with \ goes on.
+# Commands are indented by four spaces; a trailing \ continues the line.
 sed -n 's/^    //p' README.md | sed -e ':a' -e '/\\$/N; s/\\\n */ /; ta' |
   grep -E '^(export|\./bootstrap|trireme|mpiexec|man|make) ' > commands.txt
 [ "$(wc -l < commands.txt)" -ge 15 ] || fail "README.md: only $(wc -l < commands.txt) commands"
@@ -42,7 +42,7 @@ while IFS= read -r command <&3; do
   pass "$command"
 done 3< commands.txt
 for file in runs/quickstart/curves.svg runs/first/summary.json report.html; do
-  [ -s $file ] || fail "README.md: no $file is there in the end"
+  [ -s $file ] || fail "README.md: $file is missing at the end"
 done
-pass "the files that the README names are there"
+pass "the files named by the README exist"
 finish

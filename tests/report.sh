@@ -1,13 +1,13 @@
 #!/bin/bash
-# Reports of synthetic runs: the page and the pictures have the logged values, names cannot break them, extremes survive
-# the thinning, a killed run is read, a damaged one is refused by file and line.
+# Reports of synthetic runs: page and plots contain the logged values, names are escaped, extremes survive
+# downsampling, a killed run is readable, a damaged one is refused with file and line.
 set -u
 . "$top_srcdir/tests/lib.sh"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 99
 
-# make_run NAME LINES [SPIKE]: a run directory; the loss falls from 2 to 1, at line SPIKE it is 40
+# make_run NAME LINES [SPIKE]: a run directory; the loss falls from 2 to 1, with 40 at line SPIKE
 make_run() {
   mkdir -p "$1"
   printf 'model: mlp 4-3-2 relu\nmodel.init: ""\noptim: {lr: 0.%d, name: sgd}\nrun: {dir: "x"}\n' "$2" > "$1/config.yaml"
@@ -38,13 +38,13 @@ report one 'two <i>&' --out=both.html || { cat report.log; fail "report of two r
 grep -q '98.12 %' both.html || fail "no test accuracy in the table"
 grep -q '12,345' both.html || fail "no samples/s in the table"
 grep -q 'two &lt;i&gt;&amp;' both.html || fail "the name of a run is not in the page"
-! grep -q 'two <i>' both.html || fail "the name of a run is markup in the page"
+! grep -q 'two <i>' both.html || fail "the name of a run is not escaped"
 [ "$(grep -c '<figure>' both.html)" -eq 7 ] || fail "not seven curves"
-! grep -qE '<script|<link|src=|href=|url\(' both.html || fail "the page needs something beside it"
+! grep -qE '<script|<link|src=|href=|url\(' both.html || fail "the page needs other files"
 grep -q 'lines coincide' both.html || fail "two runs of the same values: one hides the other"
 pass "page of two runs"
 
-grep -q 'Settings that differ' both.html && fail "equal settings are said to differ"
+grep -q 'Settings that differ' both.html && fail "equal settings are listed as different"
 make_run other 44
 report one other --out=differ.html || fail "report of runs with different settings"
 settings=$(sed -n '/Settings that differ/,/<\/table>/p' differ.html | grep -o '<code>[^<]*</code>')
@@ -54,16 +54,16 @@ pass "settings that differ"
 
 make_run long 60000 30000
 report long --out=long.html || fail "report of a long run"
-[ "$(wc -c < long.html)" -lt 400000 ] || fail "the page of a long run is large: nothing was thinned"
-grep -q 'of 60000 points are drawn' long.html || fail "the thinning is not said"
+[ "$(wc -c < long.html)" -lt 400000 ] || fail "the page of a long run is large: no downsampling"
+grep -q 'of 60000 points are drawn' long.html || fail "the downsampling is not mentioned"
 top=$(grep -o 'class="thin s0" d="[^"]*"' long.html | head -1 | grep -o ',[0-9.]*' | tr -d , | sort -n | head -1)
-at_least 30 "$top" || fail "the highest value was thinned away: the line begins at $top"
-pass "thinning keeps the extremes, and says so"
+at_least 30 "$top" || fail "the highest value is lost: the line begins at $top"
+pass "downsampling keeps the extremes, and is mentioned"
 
 make_run bad 40
 sed -i '7s/"loss":[^,]*/"loss":null/' bad/metrics.jsonl
 report bad --out=nan.html || { cat report.log; fail "a loss that is not finite"; }
-grep -q 'was not finite' nan.html || fail "a loss that is not finite is not said"
+grep -q 'was not finite' nan.html || fail "a loss that is not finite is not mentioned"
 pass "a loss that is not finite"
 
 make_run traced 40
@@ -75,11 +75,11 @@ event() { printf '\n{"name":"%s","cat":"%s","ph":"X","ts":%d,"dur":%d,"pid":0,"t
   event 'wait <b>' wait 2000 3000 1 5 ''
   printf '\n],"displayTimeUnit":"ms"}\n'; } > traced/trace.json
 report traced one --out=traced.html || { cat report.log; fail "report of a run with a trace"; }
-grep -q 'Steps 4 to 5 of the trace' traced.html || fail "the steps that are drawn are not said"
+grep -q 'Steps 4 to 5 of the trace' traced.html || fail "the steps in the plot are not mentioned"
 [ "$(grep -c 'title>forward, micro-batch' traced.html)" -eq 1 ] || fail "not one forward pass in the last steps"
 grep -q '>13</text>' traced.html || fail "the number of a micro-batch is not in its box"
 grep -q 'wait &lt;b&gt;: 3 ms from 0 ms' traced.html || fail "waiting is not drawn"
-! grep -q 'wait <b>' traced.html || fail "the name of an event is markup in the page"
+! grep -q 'wait <b>' traced.html || fail "the name of an event is not escaped"
 ! grep -q 'Schedule' both.html || fail "a schedule without a trace"
 echo '{"traceEvents":[{"name":"x","args":{"step":7}}' > traced/trace.json
 report traced --out=traced.html || fail "a damaged trace stops the report"
@@ -97,12 +97,12 @@ grep -q "<tr>$(figures 0 40 1.25 3 3)" stale.html ||
   fail "no row of rank 0's staleness"
 grep -q "$(figures 2 4 2.50 5 5)" stale.html ||
   fail "no row of rank 2's staleness"
-# 17 of 44 updates have missed one; that bar is the highest, 5 bars of all ranks, 4 and 3 of each
+# 17 of 44 updates have staleness 1, the highest bar; 5 bars of all ranks, 4 and 3 of each
 grep -q '<title>1: 17 updates, 38.6 %</title>' stale.html || fail "the histogram of all ranks is not their sum"
 [ "$(grep -o 'class="bar"' stale.html | wc -l)" -eq 12 ] || fail "not 12 bars"
 sed -i 's/"histogram":\[10,15,10,5\]/"histogram":["x",null,-3,{"a":1}]/; s/"mean":2.5/"mean":null/' stale/summary.json
 report stale --out=odd.html || { cat report.log; fail "staleness that is no number"; }
-! grep -qE 'nan|inf[^o]' <(grep -A30 'Staleness' odd.html) || fail "values that are no numbers come into the page"
+! grep -qE 'nan|inf[^o]' <(grep -A30 'Staleness' odd.html) || fail "invalid values are in the page"
 pass "staleness"
 
 rm bad/summary.json
@@ -110,7 +110,7 @@ printf '{"step":41,"epo' >> bad/metrics.jsonl
 report bad --out=killed.html || { cat report.log; fail "a killed run"; }
 grep -q 'warning: bad/metrics.jsonl:45: the last line is incomplete' report.log ||
   { cat report.log; fail "no warning of the incomplete line"; }
-grep -q 'not ended' killed.html || fail "a killed run is not said to be one"
+grep -q 'not ended' killed.html || fail "a killed run is not marked as such"
 pass "a killed run"
 
 sed -i '9s/,"samples".*//' bad/metrics.jsonl
@@ -125,18 +125,18 @@ refused 2 'did you mean --out?' one --uot=x.html
 refused 2 'no run given'
 
 report one 'two <i>&' long --svg=three.svg || { cat report.log; fail "picture"; }
-[ ! -e report.html ] || fail "a picture alone: there is a page, too"
-[ "$(tail -n 1 three.svg)" = '</svg>' ] || fail "the picture is not whole"
+[ ! -e report.html ] || fail "a picture was requested, and a page written"
+[ "$(tail -n 1 three.svg)" = '</svg>' ] || fail "the picture is incomplete"
 grep -q '>two &lt;i&gt;&amp;</text>' three.svg || fail "the name of a run is not in the picture"
 for text in 'Loss: training (lines), test (dots)' 'Test accuracy' 'training samples' '>80%</text>'; do
   grep -qF "$text" three.svg || fail "not in the picture: $text"
 done
-# 4 evaluations of each run: dots of their losses, and dots on the lines of their accuracies
+# 4 evaluations per run: points for losses, and points on the accuracy curves
 [ "$(grep -o 'class="dot s2"' three.svg | wc -l)" -eq 8 ] || fail "not 8 dots of the third run"
-! grep -qE 'var\(|href=|url\(' three.svg || fail "the picture needs something beside it"
+! grep -qE 'var\(|href=|url\(' three.svg || fail "the picture needs other files"
 grep -v accuracy one/metrics.jsonl > one/m; mv one/m one/metrics.jsonl
 report one --svg=one.svg || { cat report.log; fail "picture of a run without evaluations"; }
-! grep -q 'ccuracy' one.svg || fail "an accuracy that no run has is drawn"
+! grep -q 'ccuracy' one.svg || fail "an accuracy is plotted that no run has"
 grep -q 'Loss: training<' one.svg || fail "evaluations that no run has are in the heading"
 pass "picture"
 

@@ -1,9 +1,9 @@
 #!/bin/bash
-# Runs a test program at a list of rank counts, each under a timeout, and says which failed. The build starts every test
-# program through this script; those that do not use MPI run once, by themselves.
+# Runs a test program at several rank counts, each under a timeout, and prints which failed. The build starts every
+# test program through this script; those without MPI run once.
 #
-#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_RANKS: the counts, in place of those below;
-#                                          TRM_TEST_LIMIT: seconds for one count (120)
+#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_RANKS: rank counts (default: below);
+#                                          TRM_TEST_LIMIT: seconds per rank count (120)
 set -u
 program=$1
 case ${program##*/} in
@@ -16,7 +16,7 @@ case ${program##*/} in
   test_async_turns) ranks="2" ;;
   test_mapped | test_pipeline | test_pipeline_versions | test_local_state | test_tensor | test_trace) ranks="1 2 3 4" ;;
   test_zero | test_zero_state) ranks="1 2 3 4" ;;
-  test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 4 5 8" ;; # each case makes its communicators anew
+  test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 4 5 8" ;; # each case creates its own communicators
   *) exec "$@" ;;
 esac
 [ "${program##*/}" = test_async_turns ] || ranks=${TRM_TEST_RANKS:-$ranks} # two workers that take turns

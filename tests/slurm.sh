@@ -1,6 +1,6 @@
 #!/bin/bash
-# A real Slurm of one node, started for this test: the batch script of the quickstart is submitted as a user would, with srun
-# and with mpiexec, told to stop so that it must requeue and finish, and as an array.
+# A Slurm of one node, started for this test: the batch script of the quickstart is submitted as a user would, with
+# srun and with mpiexec, signaled so that it requeues and finishes, and as an array.
 set -u
 . "$(dirname "$0")/lib.sh"
 
@@ -27,7 +27,7 @@ head -c 128 /dev/urandom > "$state/munge/key"; chmod 600 "$state/munge/key"
 munged --force --key-file="$state/munge/key" --socket="$state/munge/socket" --pid-file="$state/munge/pid" \
   --log-file="$state/munge/log" --seed-file="$state/munge/seed" --num-threads=1 || fail "munged did not start"
 
-# ports of this test alone, so that several checkouts can be tested on one machine
+# ports of this test only, so that tests of several checkouts can run on one machine
 port=$((20000 + $$ % 20000))
 cat > "$state/slurm.conf" << EOF
 ClusterName=trireme
@@ -68,13 +68,13 @@ for _ in $(seq 100); do
 done
 sinfo -h -o %T | grep -q idle || { tail "$state"/slurm*.log; fail "the node did not come up"; }
 
-# A folder as a user has it after the README: the batch script, its configuration, a (small) data set.
+# A folder as the README leaves it: batch script, configuration, (small) data set.
 cp "$top_srcdir/experiments/quickstart/config.yaml" "$top_srcdir/experiments/quickstart/quickstart.sbatch" "$work"
 cd "$work" || exit 99
 export TRIREME
 "$TRIREME" data make digits --out digits.h5 --train=8000 --test=1000 > make.log 2>&1 || fail "data make digits"
 
-# wait_for JOB: until it has left the queue; its final state is left in $job_state
+# wait_for JOB: waits until it has left the queue; sets $job_state
 wait_for() {
   for _ in $(seq 600); do
     job_state=$(scontrol show job "$1" 2> /dev/null | sed -n 's/.*JobState=\([A-Z_]*\).*/\1/p')
@@ -99,8 +99,8 @@ done
   fail "srun and mpiexec gave different weights"
 pass "srun and mpiexec gave the same weights"
 
-# requeue LAUNCH: a job that is told to stop. It must write a checkpoint, be requeued, and end with the weights of an
-# undisturbed run.
+# requeue LAUNCH: signals a job, which must write a checkpoint, be requeued, and end with the weights of an
+# uninterrupted run.
 requeue() {
   local run=run-requeued-$1 job
   job=$(RUN=$run LAUNCH=$1 OPTIONS="--train.epochs=4 --optim.warmup=20" sbatch --parsable quickstart.sbatch) || fail "sbatch"
@@ -108,8 +108,8 @@ requeue() {
     [ "$(grep -c '"loss"' $run/metrics.jsonl 2> /dev/null)" -ge 1 ] 2> /dev/null && break
     sleep 0.05
   done
-  scancel --batch --signal=USR1 "$job" # as --signal=B:USR1 does when the time is nearly up
-  for _ in $(seq 300); do # requeued jobs wait until their begin time: let it go at once
+  scancel --batch --signal=USR1 "$job" # like --signal=B:USR1 shortly before the time limit
+  for _ in $(seq 300); do # requeued jobs wait for their begin time: set it to now
     scontrol show job "$job" | grep -q 'JobState=PENDING' && scontrol update JobId="$job" StartTime=now 2> /dev/null
     grep -q '"status":"done"' $run/summary.json 2> /dev/null && break
     sleep 0.5
@@ -118,13 +118,13 @@ requeue() {
   grep -q 'resumed from' quickstart-"$job".log ||
     { cat quickstart-"$job".log; fail "$1: the job was not requeued and resumed"; }
   [ "$(json_text weights_sha256 run-srun/summary.json)" = "$(json_text weights_sha256 $run/summary.json)" ] ||
-    { cat quickstart-"$job".log; fail "$1: the requeued run has other weights than the undisturbed one"; }
+    { cat quickstart-"$job".log; fail "$1: the weights of the requeued run differ from those of an uninterrupted one"; }
   pass "$1: stopped by a signal, requeued, resumed: the same weights"
 }
 requeue srun
 requeue mpiexec
 
-# An array: each task has a run directory and a seed of its own.
+# An array: each task has its own run directory and seed.
 job=$(OPTIONS="--train.steps=20" sbatch --parsable --array=1-2 quickstart.sbatch) || fail "sbatch --array"
 for _ in $(seq 300); do
   [ "$(cat runs/quickstart-"$job"-[12]/summary.json 2> /dev/null | grep -c '"status":"done"')" = 2 ] && break
@@ -132,7 +132,7 @@ for _ in $(seq 300); do
 done
 for task in 1 2; do
   grep -q "\"seed\":$task[,}]" runs/quickstart-"$job"-$task/summary.json ||
-    { cat quickstart-*.log; fail "array task $task: no run of its own with seed $task"; }
+    { cat quickstart-*.log; fail "array task $task: not a separate run with seed $task"; }
 done
 pass "an array: two tasks, two run directories, two seeds"
 finish

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Training end to end, as a user runs it: the same curve for any number of ranks, the same bits with lanes, the same
-# bits after a kill and a resume, an honest end when the loss is not finite, a job that ends when a rank dies.
+# Training end to end: the same losses for any number of ranks, the same bits with lanes, the same bits after a kill
+# and resume, an error if the loss is not finite, a job that ends when a rank dies.
 set -u
 . "$(dirname "$0")/lib.sh"
 work=$(mktemp -d)
@@ -9,8 +9,8 @@ cd "$work" || exit 99
 ranks=${TRM_TEST_RANKS:-1 2 3 4 8}
 
 "$TRIREME" data make digits --out digits.h5 --train=6000 --test=1000 --seed=7 > make.log 2>&1 || fail "data make digits"
-# gelu, because it has no kink: where a sample lies within rounding of relu's, its gradient is one or the other, and two
-# runs that differ in the order of additions part for good (seen at an effective step of 1, after 192 steps).
+# gelu is smooth: near relu's kink, rounding decides the gradient, and two runs with different orders of addition
+# diverge (seen at an effective step of 1, after 192 steps).
 cat > config.yaml << 'EOF'
 model: mlp 784-64-32-10 gelu
 data: {file: digits.h5}
@@ -21,7 +21,7 @@ run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# run N NAME OPTION...: a training run of N ranks in run directory NAME
+# run N NAME OPTION...: trains on N ranks in run directory NAME
 run() {
   local n=$1 name=$2
   shift 2
@@ -36,7 +36,7 @@ try() {
 of() { json_number "$2" "$1/summary.json"; }
 sha() { json_text weights_sha256 "$1/summary.json"; }
 
-# largest_difference A B: the largest relative difference of the step losses of two runs
+# largest_difference A B: the largest relative difference between the step losses of two runs
 largest_difference() {
   awk '
     function value(line, key) {
@@ -50,14 +50,14 @@ largest_difference() {
     END { if (n == 0) print "none"; else printf "%d %.3g\n", n, worst }' "$1/metrics.jsonl" "$2/metrics.jsonl"
 }
 
-# -- the same curve for any number of ranks, in every way of sharing
+# -- the same losses for any number of ranks, in every sharing mode
 compare() {
   local out
   out=$(largest_difference "$1" "$2")
   set -- "$1" "$2" $out
-  [ "$3" = 200 ] || fail "$2: $out: 200 steps were to be compared"
+  [ "$3" = 200 ] || fail "$2: $out: expected 200 steps"
   awk -v d="$4" 'BEGIN { exit !(d <= 1e-4) }' || fail "$2: losses differ from $1's by $4"
-  pass "$2 follows $1 over $3 steps (largest relative difference $4)"
+  pass "$2 matches $1 over $3 steps (largest relative difference $4)"
 }
 run 1 one
 for n in $ranks; do
@@ -71,7 +71,7 @@ run 2 accumulate --train.accumulate=3
 compare one accumulate
 TRM_NODE_SIZE=2 run 3 uneven
 compare one uneven
-# norms of whole tensors, of which each rank has slices; decay; the average of the weights
+# norms of whole tensors, sharded over the ranks; weight decay; averaged weights
 for n in 1 2 3 4; do
   run "$n" lamb$n --optim.name=lamb --optim.momentum=0 --optim.lr=0.005 --optim.decay=0.01 \
   --optim.ema=0.98
@@ -83,10 +83,10 @@ TRM_NODE_SIZE=2 run 4 lambnodes --optim.name=lamb --optim.momentum=0 --optim.lr=
 compare lamb1 lambnodes
 "$TRIREME" eval lamb4/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > average.json || fail "eval"
 [ "$(json_number accuracy average.json)" = "$(json_number test_accuracy lamb4/summary.json)" ] ||
-  fail "eval of the average says $(cat average.json), the run said $(json_number test_accuracy lamb4/summary.json)"
+  fail "eval of the average reports $(cat average.json), the run $(json_number test_accuracy lamb4/summary.json)"
 pass "eval uses the average of the weights, as the run did"
 
-# -- the same bits with lanes, moved and mirrored images, dropout, clipping and Adam included
+# -- the same bits with lanes, augmentation, dropout, clipping and Adam
 cat > lanes.yaml << 'EOF'
 model: linear 64 | gelu | dropout 0.3 | linear 10
 data: {file: digits.h5, pad: 2, flip: yes}
@@ -101,23 +101,23 @@ cp lanes.yaml config.yaml
 run 1 lanes1
 for n in $ranks; do
   case $n in 2 | 4 | 8) run "$n" lanes$n ;; *) continue ;; esac
-  [ "$(sha lanes1)" = "$(sha lanes$n)" ] || fail "lanes: $n ranks end with other bits than one"
-  pass "lanes: $n ranks end with the bits of one"
+  [ "$(sha lanes1)" = "$(sha lanes$n)" ] || fail "lanes: $n ranks and one rank end with different weights"
+  pass "lanes: $n ranks and one rank end with the same bits"
 done
 run 1 lanes-lamb1 --optim.name=lamb --optim.ema=0.9
 TRM_NODE_SIZE=2 run 4 lanes-lamb4 --optim.name=lamb --optim.ema=0.9
 [ "$(sha lanes-lamb1)" = "$(sha lanes-lamb4)" ] ||
-  fail "lanes, lamb: two nodes of two ranks end with other bits than one"
-pass "lanes, lamb: two nodes of two ranks end with the bits of one"
+  fail "lanes, lamb: two nodes of two ranks and one rank end with different weights"
+pass "lanes, lamb: two nodes of two ranks and one rank end with the same bits"
 run 4 lanes-private --parallel.share=none
 TRM_NODE_SIZE=2 run 4 lanes-nodes
 for other in lanes-private lanes-nodes; do
-  [ "$(sha lanes1)" = "$(sha $other)" ] || fail "$other ends with other bits than one rank"
-  pass "$other ends with the bits of one rank"
+  [ "$(sha lanes1)" = "$(sha $other)" ] || fail "$other and one rank end with different weights"
+  pass "$other and one rank end with the same bits"
 done
 
-# -- killed without warning in the middle of an epoch, resumed on another number of ranks: the same bits
-sed -i 's/schedule: cosine/schedule: constant/' config.yaml # which does not depend on the length of the run
+# -- killed in the middle of an epoch, resumed on another number of ranks: the same bits
+sed -i 's/schedule: cosine/schedule: constant/' config.yaml # constant: independent of the length of the run
 "$TRIREME" train config.yaml --run.dir=killed --run.checkpoint_every=7 --log.every=1 --train.epochs=400 \
   > killed.log 2>&1 &
 pid=$!
@@ -125,7 +125,7 @@ for _ in $(seq 600); do
   [ -e killed/checkpoints/step-00000021.h5 ] && break
   sleep 0.02
 done
-kill -KILL $pid 2> /dev/null || fail "the run to be killed was over already"
+kill -KILL $pid 2> /dev/null || fail "the run ended before it was killed"
 wait $pid 2> /dev/null
 [ -e killed/summary.json ] && fail "the killed run had ended already"
 newest=$(ls killed/checkpoints/step-*.h5 | tail -n 1)
@@ -134,8 +134,8 @@ steps=$((step + 40))
 run 1 straight --train.steps=$steps --train.epochs=400
 run 2 killed --run.resume=auto --train.steps=$steps --train.epochs=400
 [ $((step % 24)) -ne 0 ] || echo "note: the kill fell on an epoch's end"
-[ "$(sha straight)" = "$(sha killed)" ] || { cat killed.log; fail "killed at step $step and resumed: other bits"; }
-pass "killed at step $step, resumed on 2 ranks: the bits of the undisturbed run"
+[ "$(sha straight)" = "$(sha killed)" ] || { cat killed.log; fail "killed at step $step and resumed: other weights"; }
+pass "killed at step $step, resumed on 2 ranks: the weights of an uninterrupted run"
 [ "$(ls killed/checkpoints/step-*.h5 | wc -l)" -le 3 ] || fail "run.keep=3 left $(ls killed/checkpoints)"
 pass "the last three checkpoints are kept"
 [ "$(readlink killed/checkpoints/last.h5)" = "$(basename "$(ls killed/checkpoints/step-*.h5 | tail -n 1)")" ] ||
@@ -143,32 +143,32 @@ pass "the last three checkpoints are kept"
 pass "last.h5 points to the newest checkpoint"
 cp plain.yaml config.yaml
 
-# -- a private and a shared run load each other's checkpoints; eval and predict agree with the run
+# -- runs with and without shared memory read each other's checkpoints; eval and predict agree with the run
 accuracy=$(json_number test_accuracy one/summary.json)
 launch 3 "$TRIREME" eval one/checkpoints/last.h5 --data.file=digits.h5 --json --log.quiet=yes > eval.json || fail "eval"
-[ "$(json_number accuracy eval.json)" = "$accuracy" ] || fail "eval says $(cat eval.json), the run said $accuracy"
+[ "$(json_number accuracy eval.json)" = "$accuracy" ] || fail "eval reports $(cat eval.json), the run $accuracy"
 pass "eval on 3 ranks gives the run's accuracy"
 "$TRIREME" predict one/checkpoints/last.h5 --data.file=digits.h5 --out=pred.h5 --log.quiet=yes || fail "predict"
 if command -v h5dump > /dev/null; then
   right=$(paste <(h5dump -y -w 1 -d /class pred.h5 | grep -E '^ *[0-9]+,?$' | tr -d ' ,') \
     <(h5dump -y -w 1 -d /test/y digits.h5 | grep -E '^ *[0-9]+,?$' | tr -d ' ,') | awk '$1 == $2' | wc -l)
   awk -v r="$right" -v a="$accuracy" 'BEGIN { exit !(r == int(a * 1000 + 0.5)) }' ||
-    fail "predict is right $right times of 1000, the run's accuracy was $accuracy"
+    fail "predict: $right of 1000 correct, the run's accuracy was $accuracy"
   pass "predict gives the run's accuracy"
 fi
 
-# -- a loss that is not finite: the run ends, says the step, keeps the last good checkpoint
+# -- a loss that is not finite: the run ends, reports the step, keeps the last good checkpoint
 launch 2 "$TRIREME" train config.yaml --run.dir=diverged --optim.lr=1e18 --run.checkpoint_every=1 > diverged.log 2>&1
-[ $? = 1 ] || { cat diverged.log; fail "a diverged run must end with status 1"; }
+[ $? = 1 ] || { cat diverged.log; fail "a diverged run: exit status is not 1"; }
 [ "$(grep -c 'error:' diverged.log)" = 1 ] || { cat diverged.log; fail "one error message was expected"; }
 grep -qE 'error:.*step [0-9]+.*(nan|inf)|error:.*(nan|inf).*step [0-9]+' diverged.log ||
   { cat diverged.log; fail "the message names neither step nor loss"; }
 "$TRIREME" data info "$(ls diverged/checkpoints/step-*.h5 | tail -n 1)" > /dev/null ||
-  fail "the last good checkpoint is gone"
+  fail "the last good checkpoint is missing"
 [ "$(json_text status diverged/summary.json)" = failed ] || fail "summary.json does not say that the run failed"
 pass "a loss that is not finite ends the run with its step and a good checkpoint: $(grep error: diverged.log)"
 
-# -- a rank that dies: the others end, soon, with a status
+# -- a rank that dies: the others end within seconds, with a nonzero status
 timeout -k 10 60 $MPIEXEC -n 4 "$TRIREME" train config.yaml --run.dir=dies --train.epochs=1000 --train.steps=0 \
   > dies.log 2>&1 &
 pid=$!
@@ -185,26 +185,26 @@ status=$?
   { cat dies.log; fail "a rank died, and the job ended with $status"; }
 pass "a rank died, the job ended with status $status"
 
-# -- early stopping, on the validation split; the test split is looked at once, at the end
+# -- early stopping on the validation split; the test split is evaluated once, at the end
 run 2 early --data.validation=0.1 --train.epochs=60 --train.steps=0 --train.stop_patience=2 --optim.lr=0.3
 [ "$(json_text status early/summary.json)" = early-stop ] ||
   fail "no early stop in 60 epochs: $(cat early/summary.json)"
 [ -e early/checkpoints/best.h5 ] || fail "no best.h5"
-[ "$(grep -c test_loss early/metrics.jsonl)" = 1 ] || fail "the test split was looked at more than once"
+[ "$(grep -c test_loss early/metrics.jsonl)" = 1 ] || fail "the test split was evaluated more than once"
 for figure in final_train_loss validation_accuracy best_validation_accuracy test_accuracy; do
   at_least "$(of early $figure)" 0.01 || fail "after an early stop $figure is $(of early $figure)"
 done
 grep -i nan early.log && fail "nan in the log of an early stop"
 "$TRIREME" eval early/checkpoints/best.h5 --data.file=digits.h5 --split=validation --json --log.quiet=yes > eval.json &&
   [ "$(json_number accuracy eval.json) $(json_number samples eval.json)" = "$(of early best_validation_accuracy) 600" ] ||
-  fail "eval on the validation rows says $(cat eval.json), the run $(of early best_validation_accuracy)"
+  fail "eval on the validation rows reports $(cat eval.json), the run $(of early best_validation_accuracy)"
 pass "training stops when evaluations no longer improve"
 try 1 refused --train.stop_patience=2
 [ $? = 2 ] && grep -q 'train.stop_patience: .*data.validation=0.1' refused.log ||
   { cat refused.log; fail "early stopping without a validation split"; }
 pass "refused: $(grep error: refused.log)"
 
-# -- the validation rows are the same on any number of ranks, in every mode of reading, after a resume
+# -- validation rows are the same on any number of ranks, in every reading mode, after a resume
 cp lanes.yaml config.yaml
 cut="--data.validation=0.15 --train.evaluate_every=9 --log.every=1000 --optim.schedule=constant"
 for more in "" --data.memory=2M --data.shuffle=no; do
@@ -216,32 +216,32 @@ for more in "" --data.memory=2M --data.shuffle=no; do
     run 2 part$more $cut $more --run.resume=auto
   }
   for n in cut2 part; do
-    [ "$(sha cut1$more)" = "$(sha $n$more)" ] || fail "$n $more: other bits than one rank"
+    [ "$(sha cut1$more)" = "$(sha $n$more)" ] || fail "$n $more: weights differ from one rank's"
     paste <(grep -o '"validation_loss":[^,]*' "cut1$more/metrics.jsonl") \
       <(grep -o '"validation_loss":[^,]*' "$n$more/metrics.jsonl") |
       awk -F '[:\t]' 'NF != 4 || ($4 - $2) ^ 2 > 1e-12 * $2 ^ 2 { bad = 1 } END { exit bad || NR < 5 }' ||
       fail "$n $more: other validation losses than one rank's"
   done
-  pass "validation rows $more: the bits and the validation losses of one rank, on several and after a resume"
+  pass "validation rows $more: weights and validation losses of several ranks, and after a resume, equal those of one"
 done
-[ "$(of cut1 validation_loss)" != "$(of cut1--data.shuffle=no validation_loss)" ] || fail "the order does not matter?"
+[ "$(of cut1 validation_loss)" != "$(of cut1--data.shuffle=no validation_loss)" ] || fail "the order has no effect"
 try 1 part --data.validation=0.2 --run.resume=auto
-[ $? = 2 ] && grep -q 'data.validation: .*other validation rows' part.log || { cat part.log; fail "another cut was resumed"; }
+[ $? = 2 ] && grep -q 'data.validation: .*other validation rows' part.log || { cat part.log; fail "other validation rows accepted"; }
 pass "refused: $(grep error: part.log)"
-# a finished run that is queued once more: the same figures, no line more
+# a finished run that is resumed: the same results, no additional line
 cp part/summary.json before.json
 grep -c . part/metrics.jsonl > before.lines
 run 1 part $cut --run.resume=auto
 for figure in epochs final_train_loss validation_loss best_validation_accuracy best_step test_accuracy; do
   [ "$(json_number $figure before.json | cut -c 1-8)" = "$(of part $figure | cut -c 1-8)" ] ||
-    fail "a finished run, queued once more: $figure is $(of part $figure), was $(json_number $figure before.json)"
+    fail "a finished run, resumed: $figure is $(of part $figure), was $(json_number $figure before.json)"
 done
-[ "$(grep -c . part/metrics.jsonl)" = "$(cat before.lines)" ] || fail "a finished run grew lines when it was queued again"
-grep -iE 'nan|epoch 3' part.log && fail "a finished run, queued once more, says nonsense"
-pass "a finished run, queued once more: the same figures, no line more"
+[ "$(grep -c . part/metrics.jsonl)" = "$(cat before.lines)" ] || fail "resuming a finished run added lines"
+grep -iE 'nan|epoch 3' part.log && fail "a finished run, resumed: meaningless output"
+pass "a finished run, resumed: the same results, no additional line"
 cp plain.yaml config.yaml
 
-# -- a first SIGTERM: checkpoint and status 3, then go on to the bits of the undisturbed run
+# -- a first SIGTERM: checkpoint and status 3; the resumed run has the bits of an uninterrupted one
 "$TRIREME" train config.yaml --run.dir=stopped --train.steps=3000 > stopped.log 2>&1 &
 pid=$!
 for _ in $(seq 200); do
@@ -254,15 +254,15 @@ status=$?
 [ $status = 3 ] || { cat stopped.log; fail "a stopped run must end with status 3, not $status"; }
 run 1 stopped --run.resume=auto --train.steps=3000
 run 1 unstopped --train.steps=3000
-[ "$(sha stopped)" = "$(sha unstopped)" ] || fail "stopped and resumed: other bits"
-pass "stopped by SIGTERM, resumed: the bits of the undisturbed run"
+[ "$(sha stopped)" = "$(sha unstopped)" ] || fail "stopped and resumed: different weights"
+pass "stopped by SIGTERM, resumed: the weights of an uninterrupted run"
 
-# -- products in bfloat16, where there are any: threads do not change bits, and the curve is that of float32
+# -- products in bfloat16, where supported: the same bits for any number of threads, losses close to float32
 if "$TRIREME" bench gemm --device.matmul=bf16 --shapes=8x8x8 --repeat=1 > /dev/null 2>&1; then
   for threads in 1 2 3; do
     run 1 bf16-$threads "--model=mlp 784-512-256-10 gelu" --device.matmul=bf16 --parallel.threads=$threads \
       --train.steps=60
-    [ "$(sha bf16-$threads)" = "$(sha bf16-1)" ] || fail "bfloat16: $threads threads, other bits than one"
+    [ "$(sha bf16-$threads)" = "$(sha bf16-1)" ] || fail "bfloat16: $threads threads and one differ"
   done
   pass "bfloat16: the same bits with 1, 2 and 3 threads"
   run 1 f32 "--model=mlp 784-512-256-10 gelu" --train.steps=60
@@ -272,12 +272,12 @@ if "$TRIREME" bench gemm --device.matmul=bf16 --shapes=8x8x8 --repeat=1 > /dev/n
   pass "bfloat16: the loss of float32 within 3 %, not the same"
 fi
 
-# -- out of memory: the windowed reader shows each sample once an epoch too, and any number of ranks the same ones
+# -- data larger than memory: each sample once per epoch, and the same ones on any number of ranks
 run 1 windows1 --data.memory=1M
 run 3 windows3 --data.memory=1M
 compare windows1 windows3
 
-# -- a full disk: the rank that writes says so, all end, and end well
+# -- a full disk: the writing rank reports it, all ranks end
 if mkdir full && mount -t tmpfs -o size=64k tmpfs full 2> /dev/null; then
   launch 2 "$TRIREME" train config.yaml --data.validation=0.1 --train.steps=3 --run.dir=full/run > full.log 2>&1
   status=$?

@@ -1,22 +1,22 @@
 #!/bin/bash
-# What parallel.zero=3 saves, measured from outside: four ranks have a quarter each of what one rank has of parameters,
-# gradients and optimizer states, and a GPT that no rank can hold trains on four.
+# Memory saved by parallel.zero=3, measured from outside: four ranks need a quarter each of what one rank needs for
+# parameters, gradients and optimizer states, and a GPT too large for any rank trains on four.
 set -u
 . "$(dirname "$0")/lib.sh"
 grep -q '^TRM_SANITIZER_TRUE = *$' "${top_builddir:-$top_srcdir/build}/Makefile" &&
-  skip "sanitizers take memory of their own"
-[ -r /proc/self/smaps_rollup ] || skip "this system does not say what a process has of memory it shares"
+  skip "sanitizers allocate additional memory"
+[ -r /proc/self/smaps_rollup ] || skip "no /proc/self/smaps_rollup to measure shared memory with"
 TRIREME=$(realpath "$TRIREME")
 scratch
 shopt -s nullglob
 for i in $(seq 400); do echo "all work and no play makes line $i a dull line"; done > text.txt
 "$TRIREME" data import text text.txt --out=text.h5 --test-part=0 > import.log 2>&1 || fail "data import"
 
-# Adam: weight, gradient and two states, 16 bytes a parameter. Small rows, so that activations are hardly any of it.
+# Adam: weight, gradient and two states, 16 bytes per parameter. Few rows, so that activations are negligible.
 large="gpt layers=12 heads=4 dim=384 context=8" small="gpt layers=12 heads=4 dim=16 context=8"
 unit=$((384 * 1536 * 4 / 1024)) # KiB: with parallel.bucket=1M one layer of this size is the largest unit
 
-# look VARIABLE FIELD FILE: the most KiB that a file of /proc has said so far
+# look VARIABLE FIELD FILE: the maximum so far of a field of a file of /proc, KiB
 look() {
   local key value unit
   while read -r key value unit; do
@@ -24,10 +24,10 @@ look() {
   done 2> /dev/null < "$3"
 }
 
-# watched RANKS KIB MODEL OPTION...: trains with that limit of a process's addresses; its exit status is in status. The
-# most that any rank has had, KiB: resident (of rank 0, which has most, in any case), addresses. And part, where shared
-# memory is used: a rank's part of the most that all together have had, shared memory once (Pss; that of one rank says
-# little, it bears alone what others have not looked at yet).
+# watched RANKS KIB MODEL OPTION...: trains with a limit on each process's address space; sets status to the exit
+# status. Peaks over all ranks, KiB: resident (rank 0's, which is the largest anyway), addresses. part, with shared
+# memory: a rank's share of the peak sum, counting shared pages once (Pss; the Pss of one rank alone includes what
+# others have not touched yet).
 watched() {
   local ranks=$1 limit=$2 model=$3 rank job now own all
   shift 3
@@ -60,13 +60,13 @@ watched() {
   [ $status != 0 ] || [ $((now / 1024)) -le $resident ] || resident=$((now / 1024))
 }
 
-# trained WHAT...: the run of `watched` was a good one
+# trained TEXT...: the run of `watched` succeeded
 trained() {
   [ "$status" = 0 ] && [ "$(json_number steps run/summary.json)" = 2 ] || { cat log; fail "$*: exit status $status"; }
 }
 
 checkpoint=-1
-# A rank's memory with the large model beyond that with a small one.
+# Memory of a rank with the large model minus that with a small one.
 watched 1 unlimited "$small"
 trained "a small model"
 one=$resident
@@ -87,19 +87,19 @@ for share in none node; do
   trained "four ranks, ${zero[*]}"
   four=$(($([ $share = none ] && echo $resident || echo $part) - four))
   [ $share = node ] || four_addresses=$addresses
-  # a fifth: less cannot be, so it was not measured
+  # less than a fifth is impossible: a failed measurement
   [ $four -gt $((whole / 5)) ] && [ $four -le $((whole * 30 / 100 + unit)) ] ||
     fail "four ranks, ${zero[*]}: $four KiB a rank of $whole KiB of parameters, gradients and states"
   pass "four ranks, ${zero[*]}: $four KiB a rank, $((1000 * four / whole)) thousandths of $whole KiB"
 done
 
-# Half way between what one rank and what each of four needs. With a checkpoint: it may not need whole arrays, either.
+# The limit: halfway between the needs of one rank and of each of four. A checkpoint needs no whole arrays, either.
 checkpoint=2
 limit=$(((one_addresses + four_addresses) / 2))
 watched 1 "$limit" "$large"
 [ "$status" = 1 ] || { cat log; fail "one rank with a limit of $limit KiB: exit status $status"; }
 [ "$(grep -c 'error: ' log)" = 1 ] && grep -q 'error: out of memory: [0-9.]* MiB for [a-z]' log ||
-  { cat log; fail "one rank with a limit of $limit KiB does not say what does not fit"; }
+  { cat log; fail "one rank with a limit of $limit KiB does not report what exceeds the limit"; }
 pass "one rank with a limit of $limit KiB: $(sed -n 's/.*error: //p' log)"
 layouts=("--parallel.zero=3" "--parallel.tensor=4" "--parallel.pipeline=4 --train.accumulate=4")
 [ -z "${TRM_TEST_QUICK:-}" ] || layouts=("${layouts[0]}")

@@ -31,7 +31,7 @@ CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, siz
   return total;
 }
 
-/* Sum of maximum - z: the losses of all classes, less log of the sum of exponentials each. */
+/* Sum of maximum - z over the classes: their summed losses without the log-sum-exp terms. */
 CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
@@ -48,7 +48,7 @@ CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
   return total;
 }
 
-/* Whether the label has the first of the largest scores. */
+/* Returns whether the label is the first class of maximum score. */
 CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
 {
   if (!(z[label] >= maximum))
@@ -68,7 +68,7 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
     const float *z = it->z + i * c;
     float *dz = it->dz ? it->dz + i * c : NULL;
 
-    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports labels that are not ignored */
+    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports it unless it is ignored */
       const bool ignored = it->label[i] == TRM_IGNORE_INDEX;
 
       it->loss[i] = ignored ? 0 : NAN;
@@ -117,7 +117,7 @@ void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const 
   cpu_for(device, b, 1, 8 * (double)c, loss_softmax_body, &it);
 }
 
-/* -- scores of a shard of the classes */
+/* -- scores sharded by class */
 
 struct shard {
   const float *z; /* (B, C) */
@@ -246,7 +246,7 @@ void cpu_mean_squared_error(struct trm_device *device, const float *z, const flo
   cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
 }
 
-/* The prediction is the sign of the score, -1 for 0; NaN is never correct. */
+/* Predicts the sign of the score, -1 for 0; NaN is never correct. */
 static float loss_sign_correct(float z, float t)
 {
   return t > 0 ? z > 0 : z <= 0;

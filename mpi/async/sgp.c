@@ -88,7 +88,7 @@ static int64_t sgp_receive(struct trm_strategy *s)
   return peers_exchange(s, &request);
 }
 
-/* The rank that gets the halves after this worker's batch number `batch`, 1-based. */
+/* Returns the rank that gets the halves after this worker's batch number `batch`, 1-based. */
 static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 {
   int64_t distances = 0;
@@ -133,7 +133,8 @@ static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
       state[i] = w->state[i] + low;
     struct trm_update scaled = *update;
     scaled.rate = (float)((double)update->rate / sgp->weight[low / SERVER_CHUNK]);
-    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, low, n, s->w + low, s->g + low, state);
+    const struct trm_update_interval to = {low, n, s->w + low, state};
+    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, &to, s->g + low);
   }
 }
 

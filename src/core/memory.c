@@ -32,7 +32,7 @@ static struct header *memory_header(void *memory)
   return (struct header *)((char *)memory - TRM_ALIGNMENT);
 }
 
-/* Returns NULL if there is no memory. */
+/* Returns NULL if out of memory. */
 static void *memory_map_block(size_t bytes)
 {
   const size_t capacity = bytes + 2 * HUGE_PAGE;
@@ -96,18 +96,35 @@ char *trm_strdup(const char *text)
   return memcpy(trm_alloc(bytes, "text"), text, bytes);
 }
 
-char *trm_format(const char *format, ...)
+static void memory_append(char **text, const char *format, va_list arguments)
 {
-  char start[256]; /* most texts fit: no second pass */
+  va_list copy;
+  va_copy(copy, arguments);
+  const int length = vsnprintf(NULL, 0, format, copy);
+  va_end(copy);
+  const size_t used = *text ? strlen(*text) : 0, added = length > 0 ? (size_t)length + 1 : 1;
+  char *longer = trm_alloc(used + added, "text");
+  if (used)
+    memcpy(longer, *text, used);
+  vsnprintf(longer + used, added, format, arguments);
+  trm_free(*text); /* last: the arguments may quote it */
+  *text = longer;
+}
+
+void trm_append(char **text, const char *format, ...)
+{
   va_list arguments;
   va_start(arguments, format);
-  const int length = vsnprintf(start, sizeof start, format, arguments);
+  memory_append(text, format, arguments);
   va_end(arguments);
-  if (length < (int)sizeof start)
-    return trm_strdup(length < 0 ? "" : start);
-  char *text = trm_alloc((size_t)length + 1, "text");
+}
+
+char *trm_format(const char *format, ...)
+{
+  char *text = NULL;
+  va_list arguments;
   va_start(arguments, format);
-  vsnprintf(text, (size_t)length + 1, format, arguments);
+  memory_append(&text, format, arguments);
   va_end(arguments);
   return text;
 }

@@ -35,6 +35,8 @@ void *trm_grow(void *array, size_t *capacity, size_t used, size_t needed, size_t
 
 char *trm_strdup(const char *text);
 char *trm_format(const char *format, ...) __attribute__((format(printf, 1, 2))); /* owned by the caller: trm_free */
+/* Appends to *text, which is the caller's (of trm_format, or NULL for none yet) and moves. */
+void trm_append(char **text, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Bytes that this process holds: blocks of trm_alloc, and shared memory (core/comm.h) with all ranks' parts, untouched
  * pages included. Thread-safe, as all functions here. */

@@ -1,8 +1,8 @@
 /* Options set from text: defaults, one at a time, or a configuration file. */
 #include "core/options.h"
 
+#include <ctype.h>
 #include <errno.h>
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,11 +17,12 @@
 
 /* ---- words */
 
-/* Edit distance: letters inserted, deleted, replaced, or two adjacent ones exchanged (optimal string alignment). */
-static size_t options_word_distance(const char *a, const char *b)
+/* Returns the edit distance of a and the first n letters of b: insertions, deletions, replacements, swaps of adjacent
+ * letters (optimal string alignment). SIZE_MAX if it is too large. */
+static size_t options_word_distance(const char *a, const char *b, size_t n)
 {
-  size_t row[3][MAX_WORD + 1]; /* the last three rows of the table over prefixes */
-  const size_t m = strlen(a), n = strlen(b);
+  size_t row[3][MAX_WORD + 1]; /* last three rows of the dynamic programming table */
+  const size_t m = strlen(a);
   if (m > MAX_WORD || n > MAX_WORD)
     return SIZE_MAX;
   for (size_t j = 0; j <= n; j++)
@@ -41,26 +42,20 @@ static size_t options_word_distance(const char *a, const char *b)
       now[j] = best;
     }
   }
-  return row[m % 3][n];
+  return row[m % 3][n] < m / 3 + 2 ? row[m % 3][n] : SIZE_MAX;
 }
 
 const char *trm_nearest_word(const char *word, const char *const *known)
 {
   const char *nearest = NULL;
-  size_t limit = strlen(word) / 3 + 2; /* distances below this are near */
-  for (; *known; known++) {
-    const size_t distance = options_word_distance(word, *known);
-    if (distance < limit) {
-      limit = distance;
+  for (size_t best = SIZE_MAX; *known; known++) {
+    const size_t distance = options_word_distance(word, *known, strlen(*known));
+    if (distance < best) {
+      best = distance;
       nearest = *known;
     }
   }
   return nearest;
-}
-
-static bool options_word_is(const char *word, const char *text, size_t length)
-{
-  return strlen(word) == length && memcmp(word, text, length) == 0;
 }
 
 /* ---- the table */
@@ -81,10 +76,36 @@ static const struct trm_option *options_find(const char *name)
 /* Returns the first row of a section, NULL if there is no such section. */
 static const struct trm_option *options_find_section(const char *section)
 {
-  for (const struct trm_option *row = trm_option_table; row->name; row++)
-    if (options_word_is(section, row->name, trm_section_length(row->name)))
+  for (const struct trm_option *row = trm_option_table; row->name; row++) {
+    const size_t length = trm_section_length(row->name);
+    if (strlen(section) == length && memcmp(section, row->name, length) == 0)
       return row;
+  }
   return NULL;
+}
+
+/* Returns the row whose section, or else whose name (of a word without a section: whose key) is nearest, NULL: none. */
+static const struct trm_option *options_find_nearest(const char *word, bool section)
+{
+  const struct trm_option *nearest = NULL;
+  size_t best = SIZE_MAX;
+  for (const struct trm_option *row = trm_option_table; row->name; row++) {
+    const size_t length = trm_section_length(row->name);
+    const bool key = !section && !strchr(word, '.') && row->name[length];
+    const char *known = row->name + (key ? length + 1 : 0);
+    const size_t distance = options_word_distance(word, known, section ? length : strlen(known));
+    if (distance < best) {
+      best = distance;
+      nearest = row;
+    }
+  }
+  return nearest;
+}
+
+const char *trm_nearest_option(const char *name)
+{
+  const struct trm_option *nearest = options_find_nearest(name, false);
+  return nearest ? nearest->name : NULL;
 }
 
 /* Returns the keys of the section that begins with this row: "file, test, memory". Owned by the caller. */
@@ -92,71 +113,36 @@ static char *options_section_keys(const struct trm_option *row)
 {
   const size_t length = trm_section_length(row->name);
   char *keys = trm_strdup(row->name + length + 1);
-  for (const struct trm_option *next = row + 1; next->name && strncmp(next->name, row->name, length + 1) == 0; next++) {
-    char *longer = trm_format("%s, %s", keys, next->name + length + 1);
-    trm_free(keys);
-    keys = longer;
-  }
+  for (const struct trm_option *next = row + 1; next->name && strncmp(next->name, row->name, length + 1) == 0; next++)
+    trm_append(&keys, ", %s", next->name + length + 1);
   return keys;
-}
-
-/* `where` is "" or "FILE:LINE: ". */
-static int options_unknown_section(const char *where, const char *section)
-{
-  char names[MAX_OPTIONS][MAX_WORD];
-  const char *known[MAX_OPTIONS + 1];
-  size_t count = 0;
-  for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
-    const size_t length = trm_section_length(row->name);
-    if (count > 0 && options_word_is(names[count - 1], row->name, length))
-      continue;
-    memcpy(names[count], row->name, length);
-    names[count][length] = '\0';
-    known[count] = names[count];
-    count++;
-  }
-  known[count] = NULL;
-  const char *nearest = trm_nearest_word(section, known);
-  if (nearest)
-    return trm_error(TRM_USAGE, "%sunknown section \"%.80s\"; did you mean \"%s\"?", where, section, nearest);
-  return trm_error(TRM_USAGE, "%sunknown section \"%.80s\" (trireme options lists all)", where, section);
 }
 
 int trm_section_check(const char *section)
 {
-  return options_find_section(section) ? TRM_OK : options_unknown_section("", section);
-}
-
-const char *trm_nearest_option(const char *name)
-{
-  const bool is_key = !strchr(name, '.'); /* the section was forgotten */
-  const char *known[MAX_OPTIONS + 1];
-  size_t count = 0;
-  for (const struct trm_option *row = trm_option_table; row->name && count < MAX_OPTIONS; row++) {
-    const char *key = row->name + trm_section_length(row->name);
-    known[count++] = is_key && *key ? key + 1 : row->name;
-  }
-  known[count] = NULL;
-  const char *nearest = trm_nearest_word(name, known);
-  for (size_t i = 0; i < count; i++)
-    if (known[i] == nearest)
-      return trm_option_table[i].name;
-  return NULL;
+  if (options_find_section(section))
+    return TRM_OK;
+  const struct trm_option *nearest = options_find_nearest(section, true);
+  if (!nearest)
+    return trm_error(TRM_USAGE, "unknown section \"%.80s\" (trireme options lists all)", section);
+  return trm_error(TRM_USAGE, "unknown section \"%.80s\"; did you mean \"%.*s\"?", section,
+                   (int)trm_section_length(nearest->name), nearest->name);
 }
 
 static int options_unknown_name(const char *name)
 {
   const struct trm_option *section = options_find_section(name);
+  const char *nearest = section ? NULL : trm_nearest_option(name);
   if (section) {
     char *keys = options_section_keys(section);
     trm_error(TRM_USAGE, "\"%s\" is a section: an option is %s.KEY, with one of these keys: %s", name, name, keys);
     trm_free(keys);
-    return TRM_USAGE;
+  } else if (nearest) {
+    trm_error(TRM_USAGE, "unknown option \"%.80s\"; did you mean \"%s\"?", name, nearest);
+  } else {
+    trm_error(TRM_USAGE, "unknown option \"%.80s\" (trireme options lists all)", name);
   }
-  const char *nearest = trm_nearest_option(name);
-  if (nearest)
-    return trm_error(TRM_USAGE, "unknown option \"%.80s\"; did you mean \"%s\"?", name, nearest);
-  return trm_error(TRM_USAGE, "unknown option \"%.80s\" (trireme options lists all)", name);
+  return TRM_USAGE;
 }
 
 /* ---- values */
@@ -173,7 +159,7 @@ static int options_check_range(const struct trm_option *row, double number, cons
   return trm_error(TRM_USAGE, "option %s: %s is out of range: %s to %s", row->name, text, low, high);
 }
 
-/* Whether a decimal number begins here. strtod alone also reads spaces, "nan", "inf" and hexadecimal. */
+/* Returns true if a decimal number starts here. strtod would also accept spaces, "nan", "inf" and hexadecimal. */
 static bool options_is_number(const char *text)
 {
   text += *text == '+' || *text == '-';
@@ -181,53 +167,36 @@ static bool options_is_number(const char *text)
   return *text >= '0' && *text <= '9' && text[1] != 'x' && text[1] != 'X';
 }
 
-static int options_parse_int(const struct trm_option *row, const char *text, int64_t *value)
+/* A number of the row's type: int64_t for whole numbers and bytes (with a suffix K, M, G or T), else double. */
+static int options_parse_number(const struct trm_option *row, const char *text, void *value)
 {
-  char *end = NULL;
-  errno = 0;
-  const long long number = options_is_number(text) ? strtoll(text, &end, 10) : 0;
-  if (!end || end == text || *end != '\0')
-    return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a whole number", row->name, text);
-  if (errno == ERANGE)
-    return trm_error(TRM_USAGE, "option %s: %.80s is too large for a whole number", row->name, text);
-  TRM_CHECK(options_check_range(row, (double)number, text));
-  *value = number;
-  return TRM_OK;
-}
-
-static int options_parse_real(const struct trm_option *row, const char *text, double *value)
-{
-  char *end = NULL;
-  const double number = options_is_number(text) ? strtod(text, &end) : 0;
-  if (!end || end == text || *end != '\0')
-    return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a number", row->name, text);
-  if (!isfinite(number))
-    return trm_error(TRM_USAGE, "option %s: %.80s is too large for a number", row->name, text);
-  TRM_CHECK(options_check_range(row, number, text));
-  *value = number;
-  return TRM_OK;
-}
-
-static int options_parse_bytes(const struct trm_option *row, const char *text, int64_t *value)
-{
+  static const char *const kinds[] = {[TRM_OPTION_INT] = "a whole number",
+                                      [TRM_OPTION_REAL] = "a number",
+                                      [TRM_OPTION_BYTES] = "a number of bytes (512M, 4G)"};
   static const char suffixes[] = "KMGT";
-  char *end = NULL;
-  double number = options_is_number(text) ? strtod(text, &end) : 0;
-  if (!end || end == text)
-    return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a number of bytes (512M, 4G)", row->name, text);
-  if (*end != '\0') {
-    const char letter = *end >= 'a' && *end <= 'z' ? (char)(*end - 'a' + 'A') : *end;
-    const char *suffix = strchr(suffixes, letter);
-    if (!suffix || end[1] != '\0')
-      return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a number of bytes (512M, 4G)", row->name, text);
+  char *end = (char *)text;
+  int64_t whole = 0;
+  double number = 0;
+  errno = 0;
+  if (row->type == TRM_OPTION_INT && options_is_number(text))
+    number = (double)(whole = strtoll(text, &end, 10));
+  else if (options_is_number(text))
+    number = strtod(text, &end);
+  const char *suffix = row->type == TRM_OPTION_BYTES && *end ? strchr(suffixes, toupper((unsigned char)*end)) : NULL;
+  const bool is_number = end != text && (suffix ? end[1] : *end) == '\0';
+  if (!is_number)
+    return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not %s", row->name, text, kinds[row->type]);
+  if (suffix)
     number = ldexp(number, 10 * (int)(suffix - suffixes + 1));
-  }
-  if (!isfinite(number))
-    return trm_error(TRM_USAGE, "option %s: %.80s is too large for a number", row->name, text);
-  if (number != floor(number))
+  if (!isfinite(number) || (row->type == TRM_OPTION_INT && errno == ERANGE))
+    return trm_error(TRM_USAGE, "option %s: %.80s is too large for %s", row->name, text, kinds[row->type]);
+  if (row->type == TRM_OPTION_BYTES && number != floor(number))
     return trm_error(TRM_USAGE, "option %s: \"%.80s\" is not a whole number of bytes", row->name, text);
   TRM_CHECK(options_check_range(row, number, text));
-  *value = (int64_t)number;
+  if (row->type == TRM_OPTION_REAL)
+    *(double *)value = number;
+  else
+    *(int64_t *)value = row->type == TRM_OPTION_INT ? whole : (int64_t)number;
   return TRM_OK;
 }
 
@@ -247,11 +216,8 @@ static int options_parse_bool(const struct trm_option *row, const char *text, bo
 char *trm_option_choices_text(const struct trm_option *row)
 {
   char *text = trm_strdup(row->choices[0]);
-  for (int i = 1; row->choices[i]; i++) {
-    char *longer = trm_format("%s|%s", text, row->choices[i]);
-    trm_free(text);
-    text = longer;
-  }
+  for (int i = 1; row->choices[i]; i++)
+    trm_append(&text, "|%s", row->choices[i]);
   return text;
 }
 
@@ -291,18 +257,13 @@ int trm_values_set(void *values, const struct trm_option *row, const char *text)
   switch (row->type) {
   case TRM_OPTION_BOOL:
     return options_parse_bool(row, text, at);
-  case TRM_OPTION_INT:
-    return options_parse_int(row, text, at);
-  case TRM_OPTION_REAL:
-    return options_parse_real(row, text, at);
-  case TRM_OPTION_BYTES:
-    return options_parse_bytes(row, text, at);
   case TRM_OPTION_TEXT:
     return options_parse_text(row, text, at);
   case TRM_OPTION_CHOICE:
     return options_parse_choice(row, text, at);
+  default:
+    return options_parse_number(row, text, at);
   }
-  return TRM_OK;
 }
 
 int trm_options_set(struct trm_options *options, const char *name, const char *value)
@@ -339,70 +300,57 @@ void trm_options_free(struct trm_options *options)
 
 /* ---- configuration files */
 
-/* A configuration file that is being read. */
+/* State of reading a configuration file. */
 struct source {
   struct trm_options *options;
-  const char *path;
+  size_t line;            /* of the current node, for messages */
   bool seen[MAX_OPTIONS]; /* by row of the table: an option given twice is refused */
 };
-
-static int options_source_error(const struct source *source, const struct trm_node *node, const char *problem)
-{
-  return trm_error(TRM_USAGE, "%s:%zu: %s", source->path, node->line, problem);
-}
 
 static int options_apply_value(struct source *source, const struct trm_option *row, const struct trm_node *node,
                                const char *text)
 {
   bool *seen = &source->seen[row - trm_option_table];
+  source->line = node->line;
   if (*seen)
-    return trm_error(TRM_USAGE, "%s:%zu: option %s is given twice", source->path, node->line, row->name);
+    return trm_error(TRM_USAGE, "option %s is given twice", row->name);
   *seen = true;
-  const int status = trm_values_set(source->options, row, text);
-  return status == TRM_OK ? TRM_OK : trm_error_context(status, "%s:%zu", source->path, node->line);
+  return trm_values_set(source->options, row, text);
 }
 
 /* One item of a model: `linear 256`, or {linear: 256, bias: no} for `linear 256 bias=no`. */
-static int options_model_item_text(const struct source *source, const struct trm_node *item, char **text)
+static int options_append_item(struct source *source, const struct trm_node *item, char **text)
 {
+  source->line = item->line;
   if (item->kind == TRM_NODE_SCALAR) {
-    *text = trm_strdup(item->text);
+    trm_append(text, "%s", item->text);
     return TRM_OK;
   }
   if (item->kind == TRM_NODE_LIST || !item->first)
-    return options_source_error(source, item,
-                                "an item of the model is a text (linear 256) or a map ({linear: 256, bias: no})");
-  char *line = NULL;
+    return trm_error(TRM_USAGE,
+                     "an item of the model is a text (linear 256) or a map ({linear: 256, bias: no})");
   for (const struct trm_node *word = item->first; word; word = word->next) {
-    if (word->kind != TRM_NODE_SCALAR) {
-      trm_free(line);
-      return trm_error(TRM_USAGE, "%s:%zu: model: %s takes one value", source->path, word->line, word->key);
-    }
-    char *longer = line ? trm_format("%s %s=%s", line, word->key, word->text)
-                        : trm_format("%s%s%s", word->key, *word->text ? " " : "", word->text);
-    trm_free(line);
-    line = longer;
+    source->line = word->line;
+    if (word->kind != TRM_NODE_SCALAR)
+      return trm_error(TRM_USAGE, "model: %s takes one value", word->key);
+    if (word == item->first)
+      trm_append(text, "%s%s%s", word->key, *word->text ? " " : "", word->text);
+    else
+      trm_append(text, " %s=%s", word->key, word->text);
   }
-  *text = line;
   return TRM_OK;
 }
 
 static int options_apply_layers(struct source *source, const struct trm_option *row, const struct trm_node *node)
 {
-  char *text = NULL;
-  for (const struct trm_node *item = node->first; item; item = item->next) {
-    char *line = NULL;
-    const int status = options_model_item_text(source, item, &line);
-    if (status != TRM_OK) {
-      trm_free(text);
-      return status;
-    }
-    char *longer = text ? trm_format("%s | %s", text, line) : trm_strdup(line);
-    trm_free(line);
-    trm_free(text);
-    text = longer;
+  char *text = trm_strdup("");
+  int status = TRM_OK;
+  for (const struct trm_node *item = node->first; item && status == TRM_OK; item = item->next) {
+    trm_append(&text, "%s", item == node->first ? "" : " | ");
+    status = options_append_item(source, item, &text);
   }
-  const int status = options_apply_value(source, row, node, text ? text : "");
+  if (status == TRM_OK)
+    status = options_apply_value(source, row, node, text);
   trm_free(text);
   return status;
 }
@@ -411,12 +359,11 @@ static int options_apply_layers(struct source *source, const struct trm_option *
 static int options_apply_option(struct source *source, const char *name, const struct trm_node *node)
 {
   const struct trm_option *row = options_find(name);
-  if (!row) {
-    options_unknown_name(name);
-    return trm_error_context(TRM_USAGE, "%s:%zu", source->path, node->line);
-  }
+  source->line = node->line;
+  if (!row)
+    return options_unknown_name(name);
   if (node->kind != TRM_NODE_SCALAR)
-    return trm_error(TRM_USAGE, "%s:%zu: option %s takes one value", source->path, node->line, name);
+    return trm_error(TRM_USAGE, "option %s takes one value", name);
   return options_apply_value(source, row, node, node->text);
 }
 
@@ -436,13 +383,13 @@ static int options_apply_model(struct source *source, const struct trm_option *r
   if (node->kind == TRM_NODE_LIST)
     return options_apply_layers(source, row, node);
   for (const struct trm_node *entry = node->first; entry; entry = entry->next) {
+    source->line = entry->line;
     if (strcmp(entry->key, "init") == 0)
       TRM_CHECK(options_apply_entry(source, row->name, entry));
     else if (strcmp(entry->key, "text") == 0 && entry->kind != TRM_NODE_MAP)
       TRM_CHECK(options_apply_model(source, row, entry));
     else
-      return options_source_error(source, entry,
-                                  "model: is a text (mlp 784-256-10 relu), a list of layers, or "
+      return trm_error(TRM_USAGE, "model: is a text (mlp 784-256-10 relu), a list of layers, or "
                                   "{text: one of these, init: FILE}");
   }
   return TRM_OK;
@@ -450,25 +397,20 @@ static int options_apply_model(struct source *source, const struct trm_option *r
 
 static int options_apply_section(struct source *source, const struct trm_node *node)
 {
+  source->line = node->line;
   if (strchr(node->key, '.'))
     return options_apply_option(source, node->key, node);
+  TRM_CHECK(trm_section_check(node->key));
   const struct trm_option *row = options_find_section(node->key);
-  if (!row) {
-    char *where = trm_format("%s:%zu: ", source->path, node->line);
-    options_unknown_section(where, node->key);
-    trm_free(where);
-    return TRM_USAGE;
-  }
   if (strcmp(row->name, node->key) == 0)
     return options_apply_model(source, row, node);
   if (node->kind == TRM_NODE_SCALAR && *node->text == '\0')
-    return TRM_OK; /* a section whose entries are all commented out */
+    return TRM_OK; /* an empty section */
   if (node->kind == TRM_NODE_SCALAR && strcmp(node->key, "parallel") == 0)
     return options_apply_option(source, "parallel.layout", node);
   if (node->kind != TRM_NODE_MAP) {
     char *keys = options_section_keys(row);
-    trm_error(TRM_USAGE, "%s:%zu: section %s holds entries (%s: {KEY: VALUE}) with these keys: %s", source->path,
-              node->line, node->key, node->key, keys);
+    trm_error(TRM_USAGE, "section %s holds entries (%s: {KEY: VALUE}) with these keys: %s", node->key, node->key, keys);
     trm_free(keys);
     return TRM_USAGE;
   }
@@ -479,13 +421,14 @@ static int options_apply_section(struct source *source, const struct trm_node *n
 
 static int options_apply_sections(struct source *source, const struct trm_node *root)
 {
+  source->line = root->line;
   if (root->kind != TRM_NODE_MAP)
-    return options_source_error(source, root, "a configuration is a map of sections (model, data, train, ...)");
+    return trm_error(TRM_USAGE, "a configuration is a map of sections (model, data, train, ...)");
   for (const struct trm_node *node = root->first; node; node = node->next) {
+    source->line = node->line;
     for (const struct trm_node *other = root->first; other != node; other = other->next)
       if (strcmp(other->key, node->key) == 0)
-        return trm_error(TRM_USAGE, "%s:%zu: section %s is given twice (first in line %zu)", source->path, node->line,
-                         node->key, other->line);
+        return trm_error(TRM_USAGE, "section %s is given twice (first in line %zu)", node->key, other->line);
     TRM_CHECK(options_apply_section(source, node));
   }
   return TRM_OK;
@@ -495,8 +438,8 @@ int trm_options_read(struct trm_options *options, const char *path)
 {
   struct trm_node *root;
   TRM_CHECK(trm_document_read(path, &root));
-  struct source source = {.options = options, .path = path};
+  struct source source = {.options = options};
   const int status = options_apply_sections(&source, root);
   trm_node_free(root);
-  return status;
+  return status == TRM_OK ? TRM_OK : trm_error_context(status, "%s:%zu", path, source.line);
 }

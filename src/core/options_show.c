@@ -1,4 +1,4 @@
-/* Options written: as a configuration file, and as the table for `trireme options`. */
+/* Writes options as a configuration file, and as the table of `trireme options`. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -9,26 +9,12 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static const char *options_show_type(enum trm_option_type type)
-{
-  switch (type) {
-  case TRM_OPTION_BOOL:
-    return "bool";
-  case TRM_OPTION_INT:
-    return "int";
-  case TRM_OPTION_REAL:
-    return "real";
-  case TRM_OPTION_BYTES:
-    return "bytes";
-  case TRM_OPTION_TEXT:
-    return "text";
-  case TRM_OPTION_CHOICE:
-    return "choice";
-  }
-  return "";
-}
+static const char *const type_name[] = {
+  [TRM_OPTION_BOOL] = "bool",   [TRM_OPTION_INT] = "int",   [TRM_OPTION_REAL] = "real",
+  [TRM_OPTION_BYTES] = "bytes", [TRM_OPTION_TEXT] = "text", [TRM_OPTION_CHOICE] = "choice",
+};
 
-/* Whether this is a YAML word that needs no quotes. */
+/* Returns true if this YAML word needs no quotes. */
 static bool options_show_is_plain(const char *text)
 {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -66,7 +52,7 @@ static void options_show_write_text(FILE *stream, const char *text)
     if (code == '"' || code == '\\')
       fprintf(stream, "\\%c", (char)code);
     else if (code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
-             (code >= 0xfffe && code <= 0xffff)) /* refused or folded by YAML readers */
+             (code >= 0xfffe && code <= 0xffff)) /* refused or folded by YAML parsers */
       fprintf(stream, "\\u%04" PRIx32, code);
     else
       fwrite(from, 1, (size_t)(s - from), stream);
@@ -105,24 +91,15 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
     fprintf(stream, "# %.*s\n", (int)length, head);
     head += length + (head[length] == '\n');
   }
-  const char *section = "";
-  size_t section_length = 0;
-  bool is_option = false; /* the section's own name, too: model, model.init */
-  for (const struct trm_option *row = trm_option_table; row->name; row++) {
+  const struct trm_option *first = trm_option_table; /* of the section */
+  for (const struct trm_option *row = first; row->name; row++) {
     const size_t length = trm_section_length(row->name);
-    const bool begins = length != section_length || memcmp(section, row->name, length) != 0;
-    const char *key = row->name;
-    if (begins)
-      is_option = row->name[length] == '\0';
-    if (!is_option) {
-      key += length + 1;
-      if (begins)
-        fprintf(stream, "%.*s:\n", (int)length, row->name);
-      fputs("  ", stream);
-    }
-    section = row->name;
-    section_length = length;
-    fprintf(stream, "%s: ", key);
+    if (trm_section_length(first->name) != length || memcmp(first->name, row->name, length) != 0)
+      first = row;
+    const bool nested = first->name[length] == '.'; /* false: the section is also an option (model, model.init) */
+    if (nested && row == first)
+      fprintf(stream, "%.*s:\n", (int)length, row->name);
+    fprintf(stream, nested ? "  %s: " : "%s: ", row->name + (nested ? length + 1 : 0));
     options_show_write_value(options, row, stream);
     fputc('\n', stream);
   }
@@ -131,45 +108,41 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
   return TRM_OK;
 }
 
-/* "1..", "0..1", "yes|no" */
-static void options_show_format_limits(const struct trm_option *row, char *text, size_t bytes)
+/* Returns "1..", "0..1", "yes|no"; "" for bytes, whose limits are omitted. Owned by the caller. */
+static char *options_show_limits(const struct trm_option *row)
 {
   char low[32] = "", high[32] = "";
-  text[0] = '\0';
-  if (row->choices) {
-    char *choices = trm_option_choices_text(row);
-    snprintf(text, bytes, "%s", choices);
-    trm_free(choices);
-  } else if (row->type == TRM_OPTION_BYTES) { /* the limits are not worth a column */
-    return;
-  } else if (isfinite(row->low) || isfinite(row->high)) {
-    snprintf(text, bytes, "%s..%s", isfinite(row->low) ? trm_number_text(row->low, low) : "",
-             isfinite(row->high) ? trm_number_text(row->high, high) : "");
-  }
+  if (row->choices)
+    return trm_option_choices_text(row);
+  if (row->type != TRM_OPTION_BYTES && isfinite(row->low))
+    trm_number_text(row->low, low);
+  if (row->type != TRM_OPTION_BYTES && isfinite(row->high))
+    trm_number_text(row->high, high);
+  return trm_format("%s%s%s", low, *low || *high ? ".." : "", high);
 }
 
 int trm_options_print(FILE *stream, const char *section)
 {
+  enum { NAME, DEFAULT, LIMITS, COLUMNS };
+  int width[COLUMNS] = {0};
   if (section)
     TRM_CHECK(trm_section_check(section));
-  int name_width = 0, default_width = 0, limits_width = 0;
-  for (int pass = 0; pass < 2; pass++) {
+  for (int pass = 0; pass < 2; pass++) { /* measures, then prints */
     for (const struct trm_option *row = trm_option_table; row->name; row++) {
       const size_t length = trm_section_length(row->name);
       if (section && (strlen(section) != length || memcmp(section, row->name, length) != 0))
         continue;
-      char limits[128];
-      options_show_format_limits(row, limits, sizeof limits);
-      const int widths[3] = {(int)strlen(row->name), (int)strlen(row->default_text), (int)strlen(limits)};
-      if (pass == 0) {
-        name_width = widths[0] > name_width ? widths[0] : name_width;
-        default_width = widths[1] > default_width ? widths[1] : default_width;
-        if (widths[2] > limits_width && widths[2] <= 32) /* a long list of choices takes more than the column */
-          limits_width = widths[2];
-      } else {
-        fprintf(stream, "%-*s  %-6s  %-*s  %-*s  %s\n", name_width, row->name, options_show_type(row->type),
-                default_width, row->default_text, limits_width, limits, row->help);
+      char *limits = options_show_limits(row);
+      const char *const column[COLUMNS] = {row->name, row->default_text, limits};
+      for (int c = 0; c < COLUMNS && pass == 0; c++) {
+        const int n = (int)strlen(column[c]);
+        if (n > width[c] && (c != LIMITS || n <= 32)) /* a long list of choices exceeds the column */
+          width[c] = n;
       }
+      if (pass == 1)
+        fprintf(stream, "%-*s  %-6s  %-*s  %-*s  %s\n", width[NAME], row->name, type_name[row->type], width[DEFAULT],
+                row->default_text, width[LIMITS], limits, row->help);
+      trm_free(limits);
     }
   }
   if (ferror(stream))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Whole training steps, here and in PyTorch, in turns.
+# Whole training steps of Trireme and PyTorch, measured alternately.
 #
 #   [WORK=mlp] [DTYPE=f32] [RANKS=1] [THREADS=all] [STEPS=20] [WARMUP=5] [ROUNDS=7] [PYTHON=python3]
 #   [PEER=torch_peer.py] tests/bench/compare_torch.sh
@@ -9,9 +9,9 @@
 #   lenet5     LeNet-5, 64 images of 28 x 28 a rank, likewise
 #   resnet20   ResNet-20, 128 images of 32 x 32 a rank, likewise
 #   gptchar    a GPT of 6 layers, 6 heads, 384 wide, 16 rows of 256 characters a rank, AdamW
-# DTYPE=bf16: products in bfloat16 on both sides (device.matmul=bf16; autocast). THREADS are those of a rank. The figure
-# that counts is the ratio of each round, PyTorch's seconds over ours (above 1: ours are fewer), and its median:
-# whatever else the machine does then falls on both. Of memory, the most that the first rank has had.
+# DTYPE=bf16: products in bfloat16 on both sides (device.matmul=bf16; autocast). THREADS: per rank. The result is the
+# median over rounds of PyTorch's seconds / ours (above 1: ours is faster); the machine's load affects both. Memory:
+# peak of the first rank.
 . "$(dirname "$0")/lib.sh"
 WORK=${WORK:-mlp}
 DTYPE=${DTYPE:-f32}

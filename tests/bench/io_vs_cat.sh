@@ -1,10 +1,10 @@
 #!/bin/bash
-# Rate of reading a data set with every check, beside cat of the same file, in turns.
+# Read rate of a data set with all checks, compared with cat of the same file, measured alternately.
 #
 #   [RANKS=1] [ROUNDS=7] tests/bench/io_vs_cat.sh FILE.h5
 #
-# The figure that counts is the share of each round, our rate / cat's, and its median. The file is read once before the
-# first round: both read from the page cache where it fits there.
+# The result is the median over rounds of our rate / cat's. The file is read once before the first round: both read
+# from the page cache if it fits.
 . "$(dirname "$0")/lib.sh"
 RANKS=${RANKS:-1}
 file=${1:?usage: io_vs_cat.sh FILE.h5 (make one: trireme data make digits --out=digits.h5 --train=300000)}

@@ -1,14 +1,14 @@
 #!/bin/bash
-# Steps of a GPT on several ranks, divided in each way that there is, beside PyTorch's ways over gloo, in turns.
+# Steps of a GPT on several ranks in all kinds of parallelism, compared with PyTorch's over gloo, measured alternately.
 #
 #   [RANKS=2] [BATCH=16] [MICROS=8] [STEPS=6] [WARMUP=2] [ROUNDS=5] [PYTHON=python3] [LAYOUTS="data tensor ..."]
 #   tests/bench/layouts_vs_torch.sh
 #
-# The model: 6 layers, 6 heads, 384 wide, 256 characters of 65; BATCH rows a step of all ranks together; AdamW; float32;
-# one thread a rank. Each layout trains with `trireme train`; its step is the median over STEPS steps. Beside it PyTorch
-# does the same work (torch_layouts.py). In a round each side of each layout has one turn; figures are medians of the
-# rounds, a ratio (PyTorch's seconds over ours) is one of the same round. Communication and waiting: their share of our
-# steps' time, mean of the ranks; memory: the most that rank 0 (PyTorch: any rank) has had. PYTHON= (empty): ours alone.
+# The model: 6 layers, 6 heads, 384 wide, 256 characters of 65; BATCH rows per step in all; AdamW; float32; one thread
+# per rank. Each layout trains with `trireme train`; its step is the median over STEPS steps. PyTorch does the same
+# work (torch_layouts.py). Each round runs both sides of each layout; results are medians over rounds, ratios
+# (PyTorch's seconds / ours) are of the same round. Communication and waiting: share of our step time, mean over ranks;
+# memory: peak of rank 0 (PyTorch: of any rank). PYTHON= (empty): ours only.
 . "$(dirname "$0")/lib.sh"
 RANKS=${RANKS:-2} BATCH=${BATCH:-16} MICROS=${MICROS:-8} STEPS=${STEPS:-6} WARMUP=${WARMUP:-2}
 ROUNDS=${ROUNDS:-5}
@@ -18,7 +18,7 @@ LAYOUTS=${LAYOUTS:-one data zero1 zero2 zero3 zero2-sends zero3-sends tensor seq
 TRIREME=$(realpath "$TRIREME")
 PEER=$(realpath "$PEER")
 
-# layout_of NAME: ranks, options, the peer, words for the table
+# layout_of NAME: ranks, options, PyTorch's counterpart, text for the table
 layout_of() {
   local pipeline="--parallel.pipeline=$RANKS --parallel.schedule=1f1b --train.accumulate=$MICROS"
   ranks=$RANKS peer="" options="" words=$1
@@ -46,7 +46,7 @@ awk 'BEGIN { srand(1); s = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
              for (i = 0; i < 260000; i++) printf "%s", substr(s, 1 + (i < 65 ? i : int(65 * rand())), 1) }' > text.txt
 "$TRIREME" data import text text.txt --out=text.h5 --test-part=0 > import.log 2>&1 || { cat import.log >&2; exit 1; }
 
-# ours: a run of the layout; ms of its steps (the median), and what its summary says
+# ours: a run of the layout; median ms per step, and values of its summary
 ours() {
   # shellcheck disable=SC2086 # options
   OMP_NUM_THREADS=1 job "$ranks" train "--model=gpt layers=6 heads=6 dim=384 context=256" --data.file=text.h5 \
@@ -84,7 +84,7 @@ for round in $(seq "$ROUNDS"); do
   done
 done
 
-# of LAYOUT COLUMN: the median over the rounds; 9: of the ratios
+# of LAYOUT COLUMN: median over the rounds; column 9: of the ratios
 of() {
   # shellcheck disable=SC2046 # numbers
   median $(awk -v layout="$1" -v c="$2" '$1 == layout { print c == 9 ? $3 / $2 : $c }' figures)

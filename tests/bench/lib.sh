@@ -1,5 +1,5 @@
-# What the benchmark scripts share. Sourced. TRIREME: the program (default: build/trireme, or what PATH has);
-# ROUNDS: how often the two sides take turns.
+# Shared by the benchmark scripts. Sourced. TRIREME: the program (default: build/trireme, or from PATH); ROUNDS: number
+# of alternations.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 TRIREME=${TRIREME:-$here/../../build/trireme}
@@ -18,12 +18,12 @@ median() {
 
 ratio() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.4f\n", a / b }'; }
 
-# job RANKS ARGUMENT...: the program on that many ranks
+# job RANKS ARGUMENT...: runs the program on that many ranks
 job() {
   local ranks=$1
   shift
   if [ "$ranks" = 1 ]; then "$TRIREME" "$@"; else timeout -k 10 600 $MPIEXEC -n "$ranks" "$TRIREME" "$@"; fi
 }
 
-# wanted WHAT NUMBER: a number was really measured
+# wanted WHAT NUMBER: checks that a number was measured
 wanted() { [ -n "$2" ] || { echo "no figure from $1" >&2; exit 1; }; }

@@ -1,13 +1,13 @@
 #!/bin/bash
-# Step times that `trireme plan` predicts beside those of `trireme train`, layout by layout, in the same minute.
+# Step times predicted by `trireme plan` compared with those of `trireme train`, layout by layout.
 #
 #   [ROUNDS=3] [RANKS="2 4"] [MODELS="gpt mlp"] [STEPS=15] [ONLY=REGEX] tests/bench/plan_vs_train.sh
 #
 # In each round the planner measures this machine for a number of ranks, and all layouts of as many are trained; the
-# time measured is the median of the steps, without the first three. Ranks beyond the cores share them in turn, in the
-# plan, too: here they are bound like that, where the launcher can (MPICH's); left alone the system may have two stages
-# that work share a core while two that wait have the other. Printed are medians over the rounds and predicted /
-# measured; last, how many ratios lie within 0.8 and 1.2.
+# measured time is the median of the steps, without the first three. More ranks than cores are bound to cores
+# round-robin, as the plan assumes, if the launcher can (MPICH's); otherwise the system may put two busy stages on one
+# core and two waiting ones on another. Prints medians over rounds and predicted / measured; last, the number of ratios
+# within 0.8 and 1.2.
 ROUNDS=${ROUNDS:-3}
 . "$(dirname "$0")/lib.sh"
 RANKS=${RANKS:-2 4}
@@ -40,7 +40,7 @@ END
 for model in gpt mlp; do
   printf 'parallel: {threads: 1}\nlog: {quiet: yes, every: 1}\nrun: {overwrite: yes, checkpoint_every: -1}\n' >> $model.yaml
 done
-# bound N: what has the launcher bind N ranks to cores in turn
+# bound N: launcher options that bind N ranks to cores round-robin
 bound() {
   local places=-bind-to\ user:$(seq 0 $(($1 - 1)) | awk -v c="$cores" '{ printf("%s%d", NR > 1 ? "," : "", $1 % c) }')
   $MPIEXEC $places -n 1 true > /dev/null 2>&1 && echo "$places"
@@ -57,8 +57,7 @@ layouts() {
       '1 2 2 1f1b 0 node'
   fi
 }
-# predicted FILE DATA PIPELINE TENSOR SCHEDULE ZERO: seconds; where levels are the same, or schedules, one stands for
-# all
+# predicted FILE DATA PIPELINE TENSOR SCHEDULE ZERO: seconds; levels or schedules that are equivalent are listed once
 predicted() {
   local schedule="\"$5\"" level
   [ "$3" = 1 ] && schedule=null

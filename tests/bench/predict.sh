@@ -1,10 +1,10 @@
 #!/bin/bash
-# Seconds a sample of `trireme predict` on one core, sample by sample, beside onnxruntime with the same model, in turns.
+# Seconds per sample of `trireme predict` on one core, single samples, compared with onnxruntime and the same model.
 #
 #   [ROUNDS=7] [SAMPLES=1000] [PYTHON=python3] tests/bench/predict.sh [MODEL]     (lenet5; it takes digits)
 #
-# Ours is the time of a run over all samples less that of a run over one, so without the start of the program, which is
-# printed beside it, but with reading the samples and writing the answers. The peer is handed one sample in memory.
+# Ours is the time of a run over all samples minus that of a run over one, i.e. without startup, which is printed too,
+# but with reading samples and writing predictions. onnxruntime gets one sample in memory.
 . "$(dirname "$0")/lib.sh"
 model=${1:-lenet5}
 SAMPLES=${SAMPLES:-1000}
@@ -17,7 +17,7 @@ trap 'rm -rf "$work"' EXIT
   --run.dir="$work/run" --log.quiet=yes
 "$TRIREME" export "$work/run/checkpoints/last.h5" --format=onnx --out="$work/m.onnx" 2> /dev/null
 
-# seconds N: of predicting N samples one by one
+# seconds N: time to predict N samples one by one
 seconds() {
   local begin=$(date +%s%N)
   "$TRIREME" predict "$work/run/checkpoints/last.h5" --data.file="$work/d.h5" --out="$work/o.h5" --train.batch=1 \

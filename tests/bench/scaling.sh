@@ -1,9 +1,9 @@
 #!/bin/bash
-# Samples per second of several ranks beside those of one, one thread a rank and 256 samples a rank, in turns.
+# Samples per second of several ranks compared with one, one thread and 256 samples per rank, measured alternately.
 #
 #   [RANKS=2] [STEPS=20] [ROUNDS=7] tests/bench/scaling.sh
 #
-# The figure that counts is the efficiency of each round, rate of RANKS ranks / (RANKS x rate of one), and its median.
+# The result is the median over rounds of the efficiency, rate of RANKS ranks / (RANKS x rate of one).
 . "$(dirname "$0")/lib.sh"
 RANKS=${RANKS:-2}
 STEPS=${STEPS:-20}

@@ -1,15 +1,14 @@
 #!/usr/bin/env python3
-"""The model of layouts_vs_torch.sh in PyTorch, divided in PyTorch's ways: whole steps, from forward to the update.
+"""The model of layouts_vs_torch.sh with PyTorch's kinds of parallelism: whole steps, from forward to the update.
 
 usage: torch_layouts.py ddp|fsdp|fully_shard|tensor|sequence|pipeline [--batch B] [--micros M] [--ranks R] [--threads T]
                         [--steps S] [--warmup W]
 
-A GPT of 6 layers, 384 wide, 6 heads, context 256, 65 characters; B rows a step in all; AdamW; float32; gloo, one
-process a rank. ddp: DistributedDataParallel. fsdp: FullyShardedDataParallel, fully_shard: its successor; units are the
-blocks and the rest. tensor: torch.distributed.tensor.parallel; sequence: with norms and residuals by positions.
-pipeline: torch.distributed.pipelining, Schedule1F1B over M micro-batches; a stage of each rank. In the last three the
-head has a weight of its own. Prints one JSON line: median seconds of a step, the most memory that the process of any
-rank has had.
+A GPT of 6 layers, 384 wide, 6 heads, context 256, 65 characters; B rows per step in all; AdamW; float32; gloo, one
+process per rank. ddp: DistributedDataParallel. fsdp: FullyShardedDataParallel; fully_shard: its successor; units:
+blocks, the rest. tensor: torch.distributed.tensor.parallel; sequence: with norms and residuals sharded by position.
+pipeline: torch.distributed.pipelining, Schedule1F1B over M micro-batches; one stage per rank. In the last three the
+head is not tied. Prints one JSON line: median seconds per step, peak memory of any rank.
 """
 import argparse
 import functools
@@ -61,7 +60,7 @@ def sharded(a, rank):
 
 
 class Attention(nn.Module):
-    """The heads that this rank has."""
+    """The heads of this rank."""
 
     def __init__(self):
         super().__init__()
@@ -83,7 +82,7 @@ class Perceptron(nn.Module):
 
 
 class Divisible(nn.Module):
-    """A block whose parts can be divided."""
+    """A block whose layers can be sharded."""
 
     def __init__(self):
         super().__init__()
@@ -96,7 +95,7 @@ class Divisible(nn.Module):
 
 
 class Untied(nn.Module):
-    """Blocks [low, high), with what stands before the first and behind the last."""
+    """Blocks [low, high), with embeddings before the first and the head after the last."""
 
     def __init__(self, block, low=0, high=LAYERS):
         super().__init__()
@@ -186,7 +185,7 @@ def run(rank, a):
                           "batch": a.batch, "step_s": statistics.median(times), "max_resident_bytes": most.item()}),
               flush=True)
     dist.barrier()
-    os._exit(0)  # the threads of the sharded forms end badly otherwise
+    os._exit(0)  # the threads of FSDP may crash at exit otherwise
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""The same training work in PyTorch: whole steps (forward, loss, backward, update) on samples that lie ready.
+"""The same training work in PyTorch: whole steps (forward, loss, backward, update) on samples in memory.
 
 usage: torch_peer.py mlp|lenet5|resnet20|gptchar [--sizes 784-2048-2048-10] [--dtype f32|bf16] [--batch B]
                      [--threads T] [--ranks R] [--steps S] [--warmup W]
 
-Cross entropy; SGD with momentum 0.9, for gptchar AdamW; B samples a rank (default 256, 64, 128, 16). bf16: autocast.
-Ranks above 1: DistributedDataParallel over gloo, one process a rank. Prints one JSON line: median seconds of a step,
-samples (gptchar: tokens) per second summed over the ranks, the most memory the process of rank 0 has had. What `trireme
-bench step` does.
+Cross entropy; SGD with momentum 0.9, for gptchar AdamW; B samples per rank (default 256, 64, 128, 16). bf16: autocast.
+Ranks above 1: DistributedDataParallel over gloo, one process per rank. Prints one JSON line: median seconds per step,
+samples (gptchar: tokens) per second over all ranks, peak memory of rank 0. As `trireme bench step`.
 """
 import argparse
 import json
@@ -96,7 +95,7 @@ class GPT(nn.Module):
 
 
 def work_of(a):
-    """Model, shape of a sample, classes, samples a rank."""
+    """Model, shape of a sample, classes, samples per rank."""
     if a.work == "mlp":
         sizes = [int(size) for size in a.sizes.split("-")]
         return perceptron(sizes), (sizes[0],), sizes[-1], 256

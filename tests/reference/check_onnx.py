@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Has onnxruntime confirm what tests/unit/test_onnx.c wrote: the models are valid, and their scores are ours.
+"""Checks the files of tests/unit/test_onnx.c with onnxruntime: the models are valid, and the scores are equal.
 
     TRM_ONNX_OUT=DIR tests/unit/test_onnx      writes the models, inputs and scores
-    python3 check_onnx.py DIR [--record]       compares; --record: writes onnx.txt, the graphs so confirmed
+    python3 check_onnx.py DIR [--record]       compares; --record: writes the graphs checked to onnx.txt
 Needs numpy, onnx and onnxruntime.
 """
 import os
@@ -24,7 +24,7 @@ for line in open(os.path.join(folder, "manifest.txt")):
     if given.type == "tensor(int64)":
         x = x.astype(numpy.int64)
     want = numpy.fromfile(name + ".out", dtype=numpy.float32)
-    for rows in x.shape[0], 1:  # the batch may have any size
+    for rows in x.shape[0], 1:  # any batch size
         scores, = session.run(["scores"], {given.name: x[:rows]})
         part = want.reshape(x.shape[0], -1)[:rows]
         difference = numpy.abs(scores.reshape(rows, -1) - part).max() / max(1, numpy.abs(part).max())

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Weights go from Trireme to PyTorch and back, in the models of torchvision and Hugging Face's transformers.
+"""Transfers weights from Trireme to PyTorch and back, for models of torchvision and Hugging Face's transformers.
 
     TRIREME=build/trireme python3 tests/reference/check_safetensors.py
 
-For each model: a run of two steps is exported and loaded there, and the scores must be equal; then weights that PyTorch
-wrote (in bfloat16, and GPT-2 as save_pretrained writes it) are loaded here, likewise; and onnxruntime runs the exported
-graph. Needs torch, torchvision, transformers, safetensors, h5py, onnxruntime; without one of them it says so and ends
-with status 77.
+For each model: a run of two steps is exported and loaded by PyTorch, and scores must be equal; then weights that
+PyTorch wrote (in bfloat16, and GPT-2 by save_pretrained) are imported, likewise; and onnxruntime runs the exported
+graph. Needs torch, torchvision, transformers, safetensors, h5py, onnxruntime; without one of them it ends with a
+message and status 77.
 """
 import json
 import os
@@ -78,7 +78,7 @@ class Cifar(torchvision.models.ResNet):
 
 
 def vgg11():
-    """torchvision's, on images that come out of the convolutions as one pixel."""
+    """torchvision's, for images of one pixel after the convolutions."""
     model = torchvision.models.vgg11(num_classes=10)
     model.avgpool = torch.nn.Identity()
     model.classifier[0] = torch.nn.Linear(512, 4096)
@@ -116,7 +116,7 @@ def check_images():
             want = model.float()(x).numpy()
         close(f"{name} and back", predicted("theirs.safetensors", f"--model={name}"), want)
         checkpoint = train(name, "images.h5", "--model.init=theirs.safetensors", "--train.steps=1", "--optim.lr=0")
-        if name == "vgg11":  # a step moves running statistics even at rate 0
+        if name == "vgg11":  # a step changes running statistics even at rate 0
             close(f"{name} by model.init", predicted(checkpoint), want)
 
 

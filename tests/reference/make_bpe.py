@@ -1,7 +1,7 @@
-"""Records what Hugging Face's tokenizers make of a text of many scripts: byte-level byte pairs, learned from it.
+"""Records the results of Hugging Face's tokenizers for a text of many scripts: byte-level BPE learned from it.
 
-Writes bpe_text.txt, bpe_vocab.json and bpe_merges.txt (GPT-2's formats) and bpe_tokens.txt (one number a line) beside
-this file. Needs the package tokenizers. The tests learn the same pairs, and read them."""
+Writes bpe_text.txt, bpe_vocab.json and bpe_merges.txt (GPT-2's formats) and bpe_tokens.txt (one number per line) next
+to this file. Needs the package tokenizers. The tests learn the same pairs, and read them."""
 import os
 import random
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes gpt2.safetensors and resnet.safetensors for tests/unit/test_exchange.c, with the safetensors library.
 
-Element `at` of a tensor is ((sum of the bytes of its name + 37 at) % 251 - 125) / 64, which every type holds exactly.
+Element `at` of a tensor is ((sum of the bytes of its name + 37 at) % 251 - 125) / 64, which is exact in every type.
 Needs torch and safetensors: python3 tests/reference/make_exchange.py
 """
 import os

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Records what PyTorch computes with convolutional networks, for tests/unit/test_reference_images.c.
+"""Records results of PyTorch for convolutional networks, for tests/unit/test_reference_images.c.
 
     python3 make_images.py [FOLDER]         writes images.txt (default: beside this script)
 
-The form of the file is make_reference.py's. Weights, samples and targets are not recorded: both sides make them with
-the same function of integers (`numbers`). Of each tensor the norm is recorded, and its products with 8 vectors of
-random signs: the mean square of such products is the squared norm, so those of a difference tell how large the
-difference is as a whole (Achlioptas 2003). Parameters are numbered in the order of the layers, statistics included.
---float32 also prints how far PyTorch's own float32 is from float64.
+The format is make_reference.py's. Weights, samples and targets are not recorded: both sides compute them with the same
+function of integers (`numbers`). Recorded are each tensor's norm, and its inner products with 8 vectors of random
+signs: the mean square of such products is the squared norm, so those of a difference estimate how large the difference
+is (Achlioptas 2003). Parameters are numbered in the order of the layers, statistics included. --float32 also prints the
+difference between PyTorch's float32 and float64.
 """
 import math
 import os
@@ -34,7 +34,7 @@ def numbers(stream, count):
 
 
 class Block(nn.Module):
-    """Two 3 x 3 convolutions beside the identity, or beside a 1 x 1 convolution."""
+    """Two 3 x 3 convolutions, with the identity or a 1 x 1 convolution as shortcut."""
 
     def __init__(self, channels, units, stride):
         super().__init__()
@@ -63,7 +63,7 @@ def resnet20():
 
 
 def odd():
-    """Windows and groups of every kind; batch norm of images and of vectors."""
+    """All kinds of windows and groups; batch norm of images and vectors."""
     return nn.Sequential(nn.Conv2d(4, 6, (3, 2), (1, 2), (2, 1), groups=2), nn.ReLU(),
                          nn.MaxPool2d(3, (2, 1), 1), nn.Conv2d(6, 9, (1, 5), (2, 1), (0, 3), groups=3, bias=False),
                          nn.BatchNorm2d(9, 1e-3, 0.3), nn.ReLU(), nn.AvgPool2d(2, 1, 1), nn.Flatten(),
@@ -77,7 +77,7 @@ ODD_TEXT = ("conv2d 6 3x2 stride=1x2 pad=2x1 groups=2 | relu | max_pool 3 stride
 
 
 def tensors(model):
-    """(number, tensor), statistics included, as the layers have them."""
+    """(number, tensor) in the order of the layers, statistics included."""
     return list(enumerate(t for name, t in model.state_dict(keep_vars=True).items() if "num_batches" not in name))
 
 
@@ -104,14 +104,14 @@ def fill(model):
 
 
 def digest(tensor):
-    """The norm, and products with random signs."""
+    """The norm, and inner products with random signs."""
     flat = tensor.detach().flatten().to(torch.float64)
     signs = [1 - 2 * (numbers(2000 + k, flat.numel()) < 0).to(torch.float64) for k in range(SIGNS)]
     return torch.stack([flat.norm()] + [flat @ s for s in signs])
 
 
 def run(make, batch, batches, rate, dtype):
-    """Everything that is recorded, by name."""
+    """All recorded values, by name."""
     model, shape = make()
     model = model.to(dtype)
     fill(model)
@@ -132,7 +132,7 @@ def run(make, batch, batches, rate, dtype):
                 if tensor.grad is not None:
                     found[f"gradient.{number}"] = digest(tensor.grad)
         optimizer.step()
-        if step == 0:  # the statistics after one update, and what inference makes of them
+        if step == 0:  # statistics after one update, and inference with them
             for number, tensor in tensors(model):
                 if tensor.grad is None:
                     found[f"once.{number}"] = digest(tensor)

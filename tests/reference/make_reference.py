@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Records what PyTorch computes, for tests/unit/test_reference.c.
+"""Records results of PyTorch, for tests/unit/test_reference.c.
 
-    python3 make_reference.py [FOLDER]      writes gradients.txt and training.txt (default: beside this script)
+    python3 make_reference.py [FOLDER]      writes gradients.txt and training.txt (default: in this folder)
 
 The values in the repository were made with PyTorch 2.13.0 on a CPU, in float64, from inputs that are float32 numbers.
-A file is a list of entries, one after the other; lines that begin with '#' are comments:
+A file is a sequence of entries; lines that begin with '#' are comments:
 
     set NAME TEXT...                        a setting of the case
-    case NAME                               begins a case: everything up to the next one belongs to it
+    case NAME                               begins a case, which ends at the next one
     array NAME DIMENSION...                 followed by the values, row-major, %.9g
 """
 import copy
@@ -36,7 +36,7 @@ LOSSES = {  # mean over the batch
 
 
 def rounded(tensor):
-    """The nearest float32 values: what is written down is what was used."""
+    """Rounds to float32, so that recorded values are exact."""
     return tensor.to(torch.float32).to(torch.float64)
 
 
@@ -64,7 +64,7 @@ class Writer:
 
 
 def model_of(text, inputs):
-    """A torch.nn.Sequential with one module for each item of the model's text."""
+    """A torch.nn.Sequential with one module per layer of the model's text."""
     layers = []
     for item in text.split(" | "):
         words = item.split()
@@ -89,7 +89,7 @@ def targets_of(loss, rows, outputs):
 
 
 def samples_of(rows, inputs):
-    """About a third zeros, so that the same samples make sense as sparse rows."""
+    """About a third zeros, for use as sparse rows, too."""
     return rounded(torch.randn(rows, inputs)) * (torch.rand(rows, inputs) < 0.7)
 
 
@@ -129,7 +129,7 @@ SCHEDULES = {  # of (optimizer, steps, steps per epoch)
 
 
 def rates_of(schedule, rate, warmup, steps, epoch):
-    """The rate of each step as PyTorch's schedulers say it, warm-up multiplying the schedule."""
+    """Each step's rate from PyTorch's schedulers, times the warm-up."""
     def run(make, base):
         optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], base)
         scheduler, rates = make(optimizer), []
@@ -146,7 +146,7 @@ def rates_of(schedule, rate, warmup, steps, epoch):
 
 
 class Lars(torch.optim.Optimizer):
-    """You, Gitman & Ginsburg 2017, algorithm 1; tensors of one dimension are left out of decay and scaling."""
+    """You, Gitman & Ginsburg 2017, algorithm 1; no decay and scaling for tensors of one dimension."""
 
     def __init__(self, parameters, rate, momentum, decay, trust, decay_all):
         super().__init__(parameters, dict(lr=rate, momentum=momentum, decay=decay, trust=trust, decay_all=decay_all))
@@ -163,7 +163,7 @@ class Lars(torch.optim.Optimizer):
 
 
 class Lamb(torch.optim.Optimizer):
-    """You et al. 2020, algorithm 2, phi the identity; tensors of one dimension are left out of decay and scaling."""
+    """You et al. 2020, algorithm 2, phi the identity; no decay and scaling for tensors of one dimension."""
 
     def __init__(self, parameters, rate, betas, epsilon, l2, decay):
         super().__init__(parameters, dict(lr=rate, betas=betas, epsilon=epsilon, l2=l2, decay=decay, t=0))
@@ -186,7 +186,7 @@ class Lamb(torch.optim.Optimizer):
 
 
 def usual_groups(parameters, decay):
-    """Decay for all tensors but those of one dimension."""
+    """Decay, except for tensors of one dimension."""
     parameters = list(parameters)
     return [{"params": [p for p in parameters if p.ndim > 1], "weight_decay": decay},
             {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0}]

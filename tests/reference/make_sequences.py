@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Records what PyTorch computes for models of tokens, for tests/unit/test_reference_sequences.c.
+"""Records results of PyTorch for token models, for tests/unit/test_reference_sequences.c.
 
     python3 make_sequences.py [FOLDER]      writes sequences.txt (default: beside this script)
 
-The same format and the same rules as make_reference.py: float64, from weights that are float32 numbers. A model is
-built from our text, item by item, with PyTorch's own functions.
+Same format and rules as make_reference.py: float64, with float32 weights. A model is built from its text, layer by
+layer, with PyTorch's functions.
 """
 import os
 import sys
@@ -18,7 +18,7 @@ torch.manual_seed(7)
 
 
 def gpt(layers, heads, dim):
-    """What the preset stands for."""
+    """The text of a preset."""
     block = (f"mark a | layer_norm | linear {3 * dim} init=gpt2 | attention heads={heads} | "
              f"linear {dim} init=gpt2 residuals={2 * layers} | add a | mark b | layer_norm | "
              f"linear {4 * dim} init=gpt2 | gelu tanh | linear {dim} init=gpt2 residuals={2 * layers} | add b")
@@ -26,7 +26,7 @@ def gpt(layers, heads, dim):
 
 
 class Net(torch.nn.Module):
-    """The layers of a text; parameters are called layerN.weight and layerN.bias, N the item's number."""
+    """The layers of a text; parameters are named layerN.weight and layerN.bias."""
 
     def __init__(self, text, context, vocabulary):
         super().__init__()
@@ -107,7 +107,7 @@ def attention(x, heads, causal):
 
 
 def rotary(x, heads):
-    """As in LLaMA: the two halves of a head are the pairs."""
+    """As in LLaMA: pairs are elements of the two halves of a head."""
     q, k, v = split_heads(x, heads)
     half = q.shape[-1] // 2
     angle = torch.arange(q.shape[2])[:, None] * 10000.0 ** (-torch.arange(half) / half)

@@ -1,5 +1,5 @@
-/* compare_weights A.h5 B.h5: the largest difference of a weight of two checkpoints of one model, as a part of the
- * largest value of its tensor in A. */
+/* compare_weights A.h5 B.h5: prints the largest difference between weights of two checkpoints of one model, relative to
+ * the largest value of the tensor in A. */
 #include <math.h>
 #include <stdio.h>
 

@@ -44,7 +44,7 @@ const struct nn_example nn_examples[] = {
   {"gelu | tanh | linear 4 | dropout 0.5", "auto", &nn_image_classes, false},
   {"linear 6 | relu | dropout 0.3 | linear 4", "auto", &nn_image_classes, true},
   {"mlp 12-6-5-4 tanh", "auto", &nn_image_classes, false},
-  /* branches: gradients that are shared, added to, and may not be written over yet */
+  /* branches: shared gradients, accumulated and not overwritten too early */
   {"linear 7 | mark a | tanh | linear 7 | add a | linear 10", "auto", &nn_ten_classes, false},
   {"mark x | linear 9 | gelu | linear 9 | add x | mark y | tanh | linear 9 | add y", "auto", &nn_nine_classes, false},
   {"linear 6 | mark m | linear 6 | tanh | linear 6 | mark p | at m | linear 6 | gelu | linear 6 | add p | add m | "
@@ -135,7 +135,7 @@ void nn_case_close(struct nn_case *c)
   *c = (struct nn_case){0};
 }
 
-/* A device copy of a host array; the case owns it. */
+/* Copies a host array to the device. The case owns the copy. */
 static const void *nn_case_on_device(struct nn_case *c, const void *host, size_t bytes)
 {
   void *memory;

@@ -1,4 +1,5 @@
-/* One test, many devices: arrays that live for one run, a digest of what was read back, comparisons that say where. */
+/* Runs a test on many devices: arrays of one run, a digest of all results, comparisons that print the first difference.
+ */
 #include "support/on_devices.h"
 
 #include <CUnit/CUnit.h>
@@ -13,11 +14,11 @@
 #include "kernels/kernels.h"
 #include "support/pretend_device.h"
 
-#define MAX_ARRAYS 20000 /* arrays of one run */
+#define MAX_ARRAYS 20000 /* arrays per run */
 
 static void *host_array[MAX_ARRAYS], *device_array[MAX_ARRAYS];
 static int host_arrays, device_arrays;
-static uint64_t digest; /* FNV-1a over words (Fowler, Noll, Vo) */
+static uint64_t digest; /* FNV-1a over 32-bit words (Fowler, Noll, Vo) */
 
 static uint64_t on_devices_run(void (*test)(struct trm_device *device), const struct trm_blas_ops *blas,
                                const char *name, int threads)

@@ -1,6 +1,6 @@
-/* The pretend device. One memory file is mapped twice: at `seen`, without any access, lie the addresses that callers
- * get; at `real` the kernels work. A block ends at the end of a page but for its alignment, pages without access stand
- * around it, and the bytes between carry a pattern that is checked at release. Released blocks are never used again. */
+/* The pretend device. A memory file is mapped twice: callers get addresses at `seen`, mapped without access; the
+ * kernels use the same pages at `real`. A block ends at a page boundary (up to alignment) between guard pages; the
+ * padding holds a pattern that is checked at release. Released blocks are never reused. */
 #define _GNU_SOURCE
 #include "support/pretend_device.h"
 
@@ -19,12 +19,12 @@
 #include "kernels/kernels.h"
 
 #define PAGE ((size_t)4096)
-#define SPACE ((size_t)1 << 36) /* bytes of addresses, taken once */
+#define SPACE ((size_t)1 << 36) /* address space, bytes, reserved once */
 #define PATTERN 0xa5
 
 struct block {
   size_t page, pages; /* pages of the file */
-  size_t start, bytes; /* the caller's part, bytes of the file */
+  size_t start, bytes; /* the caller's part: bytes in the file */
   const char *what;
   struct block *next;
 };
@@ -59,7 +59,7 @@ static bool pretend_within(const char *space, const void *pointer)
   return (uintptr_t)pointer >= (uintptr_t)space && (uintptr_t)pointer < (uintptr_t)space + SPACE;
 }
 
-/* Where the bytes at a device address really are; NULL stays NULL. */
+/* Translates a device address into the address at `real`; NULL stays NULL. */
 static void *pretend_real(const struct trm_device *device, const char *call, const void *pointer, size_t bytes)
 {
   const struct pretend *p = pretend_of(device);
@@ -173,7 +173,7 @@ static void pretend_close(struct trm_device *device)
   trm_free(p);
 }
 
-/* -- the calls: every device pointer is checked and translated, then the CPU does the work */
+/* -- device operations: each checks and translates its device pointers, then calls the CPU's */
 
 #define CPU (&pretend_of(device)->cpu)
 #define REAL(pointer, bytes) pretend_real(device, __func__, pointer, bytes)
@@ -205,7 +205,7 @@ static int pretend_sync(struct trm_device *device)
   return CPU->ops->sync(CPU);
 }
 
-/* Floats from the first to behind the last of a matrix with a leading dimension. */
+/* Floats spanned by a matrix with a leading dimension. */
 static size_t pretend_extent(size_t rows, size_t columns, size_t ld)
 {
   return rows && columns ? (rows - 1) * ld + columns : 0;
@@ -344,7 +344,7 @@ static void pretend_swiglu_backward(struct trm_device *device, const float *x, c
   CPU->ops->swiglu_backward(CPU, FLOATS(x, 2 * r * f), FLOATS(dy, r * f), FLOATS(dx, 2 * r * f), r, f);
 }
 
-/* Floats of a batch of images before and behind the windows. */
+/* Floats of a batch of images at the input and the output of a window operation. */
 static size_t pretend_in(const struct trm_window2d *window, size_t planes)
 {
   return planes * window->in[0] * window->in[1];

@@ -1,4 +1,4 @@
-/* What PyTorch computed, as tests/reference/make_reference.py recorded it: cases of settings and arrays by name. */
+/* Reference results of PyTorch, recorded by tests/reference/make_reference.py: cases of named settings and arrays. */
 #pragma once
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 enum { MAX_ENTRIES = 256 };
 
-/* One case of a file: settings and arrays by name. */
+/* One case of a file. */
 struct reference {
   int settings, arrays;
   struct {
@@ -16,30 +16,30 @@ struct reference {
   } setting[MAX_ENTRIES];
   struct {
     char name[48];
-    size_t size[2], count; /* size[1] is 1 for vectors; a scalar has count 1 */
+    size_t size[2], count; /* vectors: size[1] is 1; scalars: count is 1 */
     double *values;
   } array[MAX_ENTRIES];
 };
 
 FILE *reference_open(const char *name);                     /* a file of tests/reference */
-bool reference_next(FILE *file, struct reference *r);       /* the next case of the file; false at its end */
+bool reference_next(FILE *file, struct reference *r);       /* reads the next case; false at the end */
 void reference_free(struct reference *r);
 
 const char *reference_setting(const struct reference *r, const char *name);
-int reference_array(const struct reference *r, const char *prefix, const char *name); /* index; it must be there */
+int reference_array(const struct reference *r, const char *prefix, const char *name); /* index; must exist */
 
 /* |got - array| <= tolerance * |array| */
 void reference_check_array(const struct reference *r, int a, const float *got, double tolerance);
 
-/* All parameters, or what flat array there is of them, against the arrays called prefix + name. */
+/* Compares all parameters, or a flat array of the same layout, with the arrays named prefix + name. */
 void reference_check_parameters(const struct reference *r, const struct trm_model *model, const char *prefix,
                                 const float *flat, double tolerance);
 
-/* The model's weights become those of the case. */
+/* Sets the model's weights to those of the case. */
 void reference_weights(const struct reference *r, struct nn_case *c);
 
-/* Training as the program does it, on one rank: the options of the case (settings optim.*), the optimizer, and the
- * synchronous strategy, whose arrays become the model's. */
+/* Training on one rank as the program does it: the case's options (settings optim.*), the optimizer and the synchronous
+ * strategy, which owns the model's arrays. */
 struct reference_run {
   struct trm_options options;
   struct trm_optimizer optimizer;
@@ -48,4 +48,4 @@ struct reference_run {
 };
 void reference_run_open(struct reference_run *run, const struct reference *r, struct nn_case *c); /* from c's weights */
 float reference_run_step(struct reference_run *run, double rate, size_t batch); /* on c's batch; the mean loss before */
-void reference_run_close(struct reference_run *run); /* before c is closed */
+void reference_run_close(struct reference_run *run); /* before closing c */

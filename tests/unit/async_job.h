@@ -11,7 +11,7 @@ enum layout { ONE_NODE, PAIRS, NO_SHARING, SERVER, LAYOUTS };
 static const char *const layout_name[] = {"one node", "nodes of two", "no shared memory", "a rank that serves"};
 enum { MAX_RANKS = 16 };
 
-/* Many ranks run one node and one other layout; fewer ranks run all layouts. */
+/* With more than 4 ranks one node and one other layout are tested, with fewer all layouts. */
 static inline bool is_skipped(enum layout layout)
 {
   return world->size > 4 && layout != ONE_NODE && (int)layout != 1 + world->size % 3;
@@ -58,7 +58,7 @@ static inline int workers_of(const struct setup *c, const struct trm_comm *comm)
   return comm->size - (c->layout == SERVER);
 }
 
-/* The last sixteenth is statistics. */
+/* The last sixteenth of the elements are statistics. */
 static inline size_t trained_of(size_t elements)
 {
   return elements - elements / 256 * 16;
@@ -99,14 +99,14 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->layout == PAIRS ? 2 : 0), TRM_OK);
 }
 
-/* In [-1, 1), multiples of 1/1024: sums of a few are exact. */
+/* Draws multiples of 1/1024 in [-1, 1): sums of a few are exact. */
 static inline float draw(uint64_t a, uint64_t b, size_t i)
 {
   return (float)(mix(a, b, i) % 2048) / 1024 - 1;
 }
 
-/* Part `part` of `parts` of the gradient of batch `batch` at w: a parabola in each element, moved by the noise of the
- * batch; statistics move towards the same place. noise 0: all batches are equal. */
+/* Computes shard `part` of `parts` of the gradient of batch `batch` at w: per element a parabola whose minimum the
+ * batch shifts by `noise` (0: all batches are equal). Statistics move to the same minimum. */
 static inline void gradient(uint64_t batch, int part, int parts, double noise, const float *w, float *g,
                             size_t elements)
 {
@@ -118,7 +118,7 @@ static inline void gradient(uint64_t batch, int part, int parts, double noise, c
   }
 }
 
-/* A gradient that does not depend on the weights; sums over a few workers are exact. */
+/* Computes a gradient that does not depend on the weights; sums over a few workers are exact. */
 static inline void exact_gradient(uint64_t batch, int part, float *g, size_t elements)
 {
   for (size_t i = 0; i < elements; i++)
@@ -145,15 +145,15 @@ static inline double rate_of(uint64_t batch)
   return 0.05 + 0.001 * (double)(batch % 8);
 }
 
-/* A step with the gradient in s->g. */
+/* Makes a step with the gradient in s->g. */
 static inline int step(struct trm_strategy *s, uint64_t batch, double loss)
 {
   struct trm_loss_sums sums = {.loss = loss, .rows = 1};
   return s->ops->step(s, rate_of(batch), &sums);
 }
 
-/* All batches before `end`, as the trainer runs them: without synchronization of the workers. fail_at: the batch at
- * which worker `failing` has no finite loss. Returns this rank's status. */
+/* Runs all batches before `end` as the trainer does, without synchronizing workers. fail_at: the batch at which the
+ * loss of worker `failing` is NaN. Returns this rank's status. */
 static inline int run_worker(struct job *job, uint64_t end, double noise, uint64_t fail_at, int failing)
 {
   struct trm_strategy *s = &job->strategy;
@@ -203,7 +203,8 @@ static inline void serial_step(struct serial *r, const struct trm_optimizer *opt
   update.rate = (float)rate;
   update.scale = trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, g, trm_optimizer_trained(optimizer)));
   update.step = ++r->steps;
-  trm_optimizer_apply(optimizer, &cpu, &update, NULL, 0, r->elements, r->w, g, r->state);
+  const struct trm_update_interval all = {0, r->elements, r->w, r->state};
+  trm_optimizer_apply(optimizer, &cpu, &update, NULL, &all, g);
 }
 
 static inline bool same(const float *a, const float *b, size_t n)

@@ -1,11 +1,11 @@
-/* Runs a function in a child process: what it writes to stderr, and how it ends. */
+/* Runs a function in a child process; captures its stderr and its exit status. */
 #pragma once
 
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Runs `work` in a child whose stderr is ends[1]; gives what comes out of ends[0] and its exit status. */
+/* Runs `work` in a child whose stderr is ends[1]; returns what is read from ends[0] and the exit status. */
 static inline int child_read(void (*work)(void), const int ends[2], char *text, size_t capacity)
 {
   fflush(NULL);
@@ -31,7 +31,7 @@ static inline int child_read(void (*work)(void), const int ends[2], char *text, 
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* stderr is a pipe. */
+/* The child's stderr is a pipe. */
 static inline int child_run(void (*work)(void), char *text, size_t capacity)
 {
   int ends[2];

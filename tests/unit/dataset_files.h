@@ -1,4 +1,4 @@
-/* Small data sets of every kind for tests; each row holds its number. */
+/* Small data sets of every kind for tests; each row contains its number. */
 #pragma once
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ enum made_kind { MADE_BYTES, MADE_FLOATS, MADE_VALUES, MADE_CSR, MADE_TOKENS, MA
 #define MADE_SCALE 0.5f
 #define MADE_SHIFT -3.0f
 
-/* Returns a pseudo-random number of a position: the values of the cells. */
+/* Hashes a position; cell values derive from it. */
 static inline uint32_t made_mix(uint64_t i, uint64_t j)
 {
   uint64_t h = i * UINT64_C(0x9e3779b97f4a7c15) + j * UINT64_C(0xbf58476d1ce4e5b9) + 1;
@@ -29,8 +29,7 @@ static inline uint32_t made_mix(uint64_t i, uint64_t j)
   return (uint32_t)(h >> 32);
 }
 
-/* Element j of row i, as stored. The first four bytes of a row of bytes and the first float of others are its
- * number. */
+/* Element j of row i, as stored. A row's number is in its first four bytes (bytes) or its first float. */
 static inline uint8_t made_byte(uint64_t i, size_t j)
 {
   return j < 4 ? (uint8_t)(i >> 8 * j) : (uint8_t)made_mix(i, j);
@@ -47,7 +46,7 @@ static inline int32_t made_token(enum made_kind kind, uint64_t i)
 {
   return (int32_t)(made_mix(i, 5) % (kind == MADE_TOKENS ? MADE_VOCABULARY : MADE_WIDE_VOCABULARY));
 }
-/* Entries of csr row i: none to 8, columns ascending. Value 0 is the row's number. */
+/* Number of entries of csr row i: 0 to 8, columns ascending. Value 0 is the row's number. */
 static inline int made_entries(uint64_t i)
 {
   return (int)(i % 9);
@@ -121,7 +120,7 @@ static inline int made_append(struct trm_data_writer *writer, enum made_kind kin
   return status;
 }
 
-/* A file with `rows` rows (tokens: tokens) in train and `test` in test (0: no such split), appended in uneven
+/* Writes a file with `rows` rows (of tokens: tokens) in train and `test` in test (0: no such split), appended in uneven
  * parts. */
 static inline int made_file(const char *path, enum made_kind kind, size_t width, uint64_t rows, uint64_t test,
                             int compress)
@@ -146,7 +145,7 @@ static inline int made_file(const char *path, enum made_kind kind, size_t width,
   return status;
 }
 
-/* Returns true if row `at` of the batch is row `row` of the file. Rows of tokens begin `stride` tokens apart. */
+/* Returns true if row `at` of the batch is row `row` of the file. Rows of tokens start `stride` tokens apart. */
 static inline bool made_is_row_strided(enum made_kind kind, size_t width, size_t context, size_t stride,
                                        const struct trm_host_batch *batch, size_t at, uint64_t row)
 {
@@ -178,7 +177,7 @@ static inline bool made_is_row(enum made_kind kind, size_t width, size_t context
   return made_is_row_strided(kind, width, context, context, batch, at, row);
 }
 
-/* Returns the number of row `at` of a batch, for kinds that have one. */
+/* Returns the number stored in row `at` of a batch, for kinds that store it. */
 static inline uint64_t made_number(enum made_kind kind, size_t width, const struct trm_host_batch *batch, size_t at)
 {
   uint64_t number = 0;
@@ -189,7 +188,7 @@ static inline uint64_t made_number(enum made_kind kind, size_t width, const stru
   return number;
 }
 
-/* A folder of this process for files; removed, with what is in it, by made_folder_remove. */
+/* Makes a temporary folder of this process; made_folder_remove removes it with its files. */
 static inline void made_folder(char path[256])
 {
   const char *base = getenv("TMPDIR");

@@ -1,4 +1,4 @@
-/* What the tests of importers share: files in a folder of their own, an importer run on them, the rows read back. */
+/* Shared by the tests of importers: files in a temporary folder, running an importer on them, reading the rows back. */
 #pragma once
 
 #include <glob.h>
@@ -29,7 +29,7 @@ static inline void file_write(const char *name, const void *bytes, size_t count)
   trm_free(path);
 }
 
-/* True if there is a file whose name begins so: out.h5, or a temporary file of it. */
+/* Returns true if a file name starts with `name`: out.h5, or a temporary file of it. */
 static inline bool file_exists(const char *name)
 {
   char *path = file_name(name), *pattern = trm_format("%s*", path);
@@ -52,7 +52,7 @@ static inline void file_gzip(const char *name, const void *bytes, size_t count)
   trm_free(path);
 }
 
-/* Keeps the first bytes of a file. */
+/* Truncates a file. */
 static inline void file_truncate(const char *name, long bytes)
 {
   char *path = file_name(name);
@@ -61,7 +61,7 @@ static inline void file_truncate(const char *name, long bytes)
 }
 #endif
 
-/* Runs an importer on files of the folder ("a b": two of them) into out.h5 of the folder. */
+/* Runs an importer on files of the folder ("a b": two files); the output is out.h5 there. */
 static inline int import_run(const char *format, const char *names, struct trm_import_request request)
 {
   char *paths[8], *list = trm_strdup(names), *rest = list, *out = file_name("out.h5");
@@ -83,7 +83,7 @@ static inline int import_run(const char *format, const char *names, struct trm_i
   return status;
 }
 
-/* The import must fail, name `what` in its message, and leave nothing. */
+/* Checks that the import fails, with `what` in its message, and leaves no file. */
 static inline void import_fails(const char *format, const char *names, const struct trm_import_request *request,
                                 const char *what)
 {
@@ -98,7 +98,7 @@ static inline void import_fails(const char *format, const char *names, const str
 
 static const struct trm_import_request plain = {.test_part = -1, .target = "class"};
 
-/* The rows of one split of out.h5, in file order. */
+/* The rows of one split of out.h5 in file order. */
 struct split {
   struct trm_dataset *dataset;
   struct trm_host_batch batch;
@@ -134,7 +134,7 @@ static inline void out_remove(void)
   trm_free(path);
 }
 
-/* Runs a table of tests in a folder that is there meanwhile. */
+/* Runs a table of tests in a temporary folder. */
 static inline int import_suite(const char *name, CU_TestInfo *tests)
 {
   trm_log_set_quiet(true);

@@ -1,5 +1,5 @@
-/* A folder for the files of a job: all ranks are on one machine. A program includes this once; job_folder is the first
- * test of its table, job_folder_remove the last. */
+/* A temporary folder for the files of a job whose ranks are on one machine. A program includes this once; job_folder is
+ * the first test of its table, job_folder_remove the last. */
 #pragma once
 
 #include <unistd.h>

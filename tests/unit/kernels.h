@@ -1,4 +1,4 @@
-/* The parts of test_kernels: one function a test, each for on_devices (tests/support/on_devices.h). */
+/* The parts of test_kernels: one function per test, each for on_devices (tests/support/on_devices.h). */
 #pragma once
 
 #include "support/on_devices.h"
@@ -8,7 +8,7 @@
 /* kernels_products.c */
 void gemm_reference(struct trm_device *device);
 void gemm_empty(struct trm_device *device);
-void gemm_bfloat16_rounding(struct trm_device *device); /* how factors are rounded to bfloat16 */
+void gemm_bfloat16_rounding(struct trm_device *device); /* rounding of factors to bfloat16 */
 void csr_reference(struct trm_device *device);
 
 /* kernels_sparse.c */
@@ -31,7 +31,7 @@ void math_accuracy(void); /* host functions */
 
 /* kernels_images.c */
 void conv2d_reference(struct trm_device *device);
-void conv2d_every_processor(void); /* the CPU's micro-kernels, of all kinds that this processor can run */
+void conv2d_every_processor(void); /* the CPU's micro-kernels for all instruction sets of this processor */
 void pool_reference(struct trm_device *device);
 void pool_extremes(struct trm_device *device);
 void batch_norm_reference(struct trm_device *device);

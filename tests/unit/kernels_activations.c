@@ -74,7 +74,7 @@ void activation_reference(struct trm_device *device)
       device->ops->activation_forward(device, kind, in_place, in_place, n);
       check_same(kind_name[kind], read_floats(device, in_place, n), read_floats(device, y, n), n);
 
-      /* the pointer that the contract says is not read is NULL */
+      /* NULL: the pointer that the contract says is not read */
       float *dx = device_nan(device, n), *same = device_floats(device, dy, n);
       device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
                                        same, dx, n);
@@ -116,14 +116,14 @@ void activation_extremes(struct trm_device *device)
     check_close(kind_name[kind], read_floats(device, y, n), value, n, 1e-7, 3e-7);
     CU_ASSERT_EQUAL(infinity_of(device, kind), (float)value_of(kind, INFINITY));
     if (kind == TRM_RELU)
-      slope[2] = 1; /* the gradient passes where the output is NaN, as the output shows it already */
+      slope[2] = 1; /* the gradient passes where the output is NaN: the NaN shows already in the output */
     device->ops->activation_backward(device, kind, reads_output(kind) ? NULL : on_x, reads_output(kind) ? y : NULL,
                                      device_floats(device, ones, n), dx, n);
     check_close(kind_name[kind], read_floats(device, dx, n), slope, n, 5e-7, 5e-7);
   }
 }
 
-/* An element's value is the same in a vector of the main loop and in the rest behind it. */
+/* An element's value is the same in the vectorized main loop and in the remainder loop. */
 void activation_position(struct trm_device *device)
 {
   enum { N = 67 };
@@ -144,7 +144,7 @@ void activation_position(struct trm_device *device)
   }
 }
 
-/* Distance from the exact value in units of the last place of its float. */
+/* Returns the error in units in the last place. */
 static double ulps(float got, double exact)
 {
   const double size = fmax(fabs(exact), FLT_MIN);

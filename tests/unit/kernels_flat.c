@@ -39,10 +39,10 @@ void sum_tree(struct trm_device *device)
         want[i] = tree(host, count, i);
       device->ops->sum(device, to, on, count, n);
       check_same("sum", read_floats(device, to, n), want, n);
-      if (count > 9 && n > 600) /* of the long ones a few */
+      if (count > 9 && n > 600) /* a sample of the long ones */
         count += 17;
     }
-    for (int count = 0; count < 10; count++) { /* into the first */
+    for (int count = 0; count < 10; count++) { /* the output is the first summand */
       float *first = device_floats(device, host[0], n);
 
       on[0] = first;
@@ -69,7 +69,7 @@ void norm_reference(struct trm_device *device)
     CU_ASSERT(fabsl(got - want) <= 1e-13 * want);
     float bits[2];
     memcpy(bits, &got, sizeof(got));
-    read_floats(device, device_floats(device, bits, 2), 2); /* the same for every number of threads */
+    read_floats(device, device_floats(device, bits, 2), 2); /* into the digest: equal for every number of threads */
     if (n == 0)
       CU_ASSERT(got == 0);
     if (n > 2 && n <= 4097) {
@@ -90,7 +90,7 @@ static struct trm_update update_of(enum trm_update_rule rule, uint64_t step)
                              .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.999f, .epsilon = 1e-8f, .step = step};
 }
 
-/* One step in double, as PyTorch defines the rules (torch.optim: SGD, Adagrad, Adam, AdamW). Of lamb the direction. */
+/* The rules in double precision, as in PyTorch (torch.optim: SGD, Adagrad, Adam, AdamW). lamb: the direction. */
 static void update_want(const struct trm_update *how, double *w, const float *g, double *m, double *v,
                         double *direction, size_t n)
 {
@@ -149,7 +149,7 @@ static bool has_second(enum trm_update_rule rule)
   return rule == TRM_UPDATE_ADAM || rule == TRM_UPDATE_ADAMW || rule == TRM_UPDATE_LAMB;
 }
 
-/* g is overwritten by lamb. */
+/* lamb overwrites g. */
 static void update_do(struct trm_device *device, const struct trm_update *how, float *w, float *g, float *first,
                       float *second, size_t n)
 {
@@ -194,7 +194,7 @@ void update_reference(struct trm_device *device)
     }
 }
 
-/* What an element becomes does not depend on the slice it is updated in, nor on the rank. */
+/* An element's update does not depend on the slice or rank that computes it. */
 void update_slices(struct trm_device *device)
 {
   enum { N = 5003 };
@@ -209,7 +209,7 @@ void update_slices(struct trm_device *device)
         float *x = host_random(N, 2 + k);
 
         for (int i = 0; i < N; i++)
-          x[i] = k == 2 || (k == 1 && rule == TRM_UPDATE_ADAGRAD) ? fabsf(x[i]) : x[i]; /* of squares */
+          x[i] = k == 2 || (k == 1 && rule == TRM_UPDATE_ADAGRAD) ? fabsf(x[i]) : x[i]; /* squares */
         array[part][k] = device_floats(device, x, N);
       }
     update_do(device, &how, array[0][0], array[0][3], array[0][1], array[0][2], N);

@@ -23,13 +23,13 @@ static struct trm_window2d window_of(size_t h, size_t w, size_t kh, size_t kw, s
 
 /* -- convolution */
 
-/* What the three products should be, and the sums of the magnitudes of their terms: rounding is measured by those. */
+/* Expected results of the three products, and the sums of their terms' magnitudes, to which tolerances are relative. */
 struct conv2d_want {
   size_t x, w, y, units;               /* elements */
   double *value[4], *magnitude[4];     /* y, dx, dw, db */
 };
 
-/* Every product x * w -> y, as the definition has it. */
+/* Sums all products x * w -> y in the order of the definition. */
 static void conv2d_terms(const struct trm_conv2d *how, const float *x, const float *w, const float *dy,
                          struct conv2d_want *want)
 {
@@ -43,7 +43,7 @@ static void conv2d_terms(const struct trm_conv2d *how, const float *x, const flo
     for (size_t k = 0; k < in * o->kernel[0] * o->kernel[1]; k++) {
       const size_t q = k % o->kernel[1], p = k / o->kernel[1] % o->kernel[0], c = k / o->kernel[1] / o->kernel[0];
       const size_t row = i * o->stride[0] + p - o->pad[0], column = j * o->stride[1] + q - o->pad[1];
-      if (row >= o->in[0] || column >= o->in[1]) /* below 0 too */
+      if (row >= o->in[0] || column >= o->in[1]) /* unsigned: negative indices too */
         continue;
       const size_t at_x = ((image * how->channels + n / out * in + c) * o->in[0] + row) * o->in[1] + column;
       const size_t at_w = n * in * o->kernel[0] * o->kernel[1] + k;
@@ -58,7 +58,7 @@ static void conv2d_terms(const struct trm_conv2d *how, const float *x, const flo
   }
 }
 
-/* Each element within 6e-7 of the sum of its terms' magnitudes: ten roundings, not one a term. */
+/* Tolerance: 6e-7 of the sum of the terms' magnitudes, i.e. ten roundings, however many terms. */
 static void terms_check(const char *what, const struct trm_conv2d *how, const float *got, const double *value,
                         const double *magnitude, size_t n)
 {
@@ -111,7 +111,7 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
     terms_check("backward to the bias", how, read_floats(device, db, want.units), want.value[3], want.magnitude[3],
                 want.units);
 
-  /* added to what is there */
+  /* beta = 1: adds to the gradient */
   dw = device_floats(device, w, want.w);
   db = device_floats(device, bias, want.units);
   device->ops->conv2d_backward_weights(device, how, on_x, on_dy, 1, dw, has_bias ? db : NULL, b);
@@ -129,7 +129,7 @@ static void conv2d_check(struct trm_device *device, const struct trm_conv2d *how
   trm_free(doubles);
 }
 
-/* channels, units and so on of a case drawn by number */
+/* draws channels, units and so on of a random case */
 static size_t draw(uint32_t stream, uint64_t *turn, size_t low, size_t high)
 {
   return low + (size_t)((double)trm_random_uniform(9, TRM_RANDOM_BENCH, stream, (*turn)++) * (double)(high - low + 1));
@@ -251,10 +251,10 @@ void pool_reference(struct trm_device *device)
     pool_check(device, &windows[i], 1);
     pool_check(device, &windows[i], 7);
   }
-  pool_check(device, &windows[0], 300); /* enough for threads */
+  pool_check(device, &windows[0], 300); /* large enough for threads */
 }
 
-/* The first of equal values, and NaN before all, in the fast form for 2 x 2 as in the general one. */
+/* The first of equal values wins, and NaN above all; in the special case for 2 x 2 as in the general one. */
 void pool_extremes(struct trm_device *device)
 {
   static const float inf = INFINITY;
@@ -340,7 +340,7 @@ void batch_norm_reference(struct trm_device *device)
                                      {2, 3, 1025}, {40, 16, 256}, {600, 33, 1}};
   for (size_t i = 0; i < COUNT(shapes); i++)
     batch_norm_check(device, shapes[i][0], shapes[i][1], shapes[i][2], 0, 1);
-  /* no rows: sums of nothing */
+  /* no rows: sums are 0 */
   const struct trm_batch_norm how = {.channels = 3, .size = 4, .count = 1, .epsilon = 1e-5f};
   float *moments = device_nan(device, 6), *sums = device_nan(device, 6), *none = device_nan(device, 1);
   device->ops->batch_norm_moments(device, &how, none, moments, 0);
@@ -349,7 +349,7 @@ void batch_norm_reference(struct trm_device *device)
   check_same("no sums", read_floats(device, sums, 6), host_floats(6), 6);
 }
 
-/* A mean a thousand times the deviation: what float32 can hold of the values is what is lost, no more. */
+/* A mean of a thousand deviations loses no more precision than float32 inputs imply. */
 void batch_norm_large_mean(struct trm_device *device)
 {
   batch_norm_check(device, 20, 5, 100, 1000, 100);

@@ -56,7 +56,7 @@ static void softmax_check(struct trm_device *device, const float *z, const int32
   check_close("softmax loss", read_floats(device, loss, b), want.loss, b, 2e-7 * (1 + spread), 4e-7);
   check_close("softmax correct", read_floats(device, correct, b), want.correct, b, 0, 0);
   check_close("softmax gradient", read_floats(device, dz, b * c), want.dz, b * c, (double)scale * 3e-7, 1e-6);
-  /* what is not wanted changes nothing else */
+  /* outputs that are not requested change no others */
   device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, alone, NULL, NULL, b, c);
   check_same("softmax, loss alone", read_floats(device, alone, b), read_floats(device, loss, b), b);
   device->ops->softmax_cross_entropy(device, on_z, on_target, scale, smoothing, alone, NULL, on_z, b, c);
@@ -94,10 +94,10 @@ void softmax_reference(struct trm_device *device)
 
 void softmax_extremes(struct trm_device *device)
 {
-  static const float z[] = {1e4f,  -1e4f, 0,      /* sure and right */
-                            -1e4f, 1e4f,  1e4f,   /* sure and wrong; a tie: the first is the answer */
-                            5,     5,     5,      /* a tie of all: the first is right */
-                            -1e4f, -1e4f, -1e4f,  /* all tiny */
+  static const float z[] = {1e4f,  -1e4f, 0,      /* confident and right */
+                            -1e4f, 1e4f,  1e4f,   /* confident and wrong; in a tie the first class is the answer */
+                            5,     5,     5,      /* all equal: the first is right */
+                            -1e4f, -1e4f, -1e4f,  /* all very negative */
                             1e4f,  9999,  -1e30f};
   static const int32_t target[] = {0, 2, 0, 1, 1};
   static const float wild[] = {1, NAN, 2, 3, 4, 5, INFINITY, 1, 0};
@@ -127,7 +127,7 @@ void softmax_extremes(struct trm_device *device)
   }
 }
 
-/* Scores in three parts, put together in double, against the whole. */
+/* Scores split into three shards, combined in double precision, against the whole. */
 static void parts_check(struct trm_device *device, const float *z, const int32_t *target, float smoothing, size_t b,
                         size_t c, double spread)
 {
@@ -244,7 +244,7 @@ void softmax_bad_target(struct trm_device *device)
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "3 classes"));
   CU_ASSERT(isfinite(read_floats(device, loss, 3)[0]));
   CU_ASSERT(isnan(read_floats(device, loss, 3)[1]));
-  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK); /* told once */
+  CU_ASSERT_EQUAL(device->ops->sync(device), TRM_OK); /* reported once */
   device->ops->softmax_cross_entropy(device, z, device_bytes(device, negative, sizeof(negative)), 1, 0, loss, NULL,
                                      NULL, 3, 3);
   CU_ASSERT_EQUAL(device->ops->sync(device), TRM_FAILED);
@@ -309,7 +309,7 @@ void margins_reference(struct trm_device *device)
       run(device, on_z, on_t, 0.5f, loss, NULL, on_z, b);
       check_same("in place", read_floats(device, on_z, b), read_floats(device, dz, b), b);
 
-      if (b == 3) { /* a NaN shows, and is no right answer for either class */
+      if (b == 3) { /* a NaN loss is visible and counts as wrong for either class */
         float *nan = device_nan(device, b);
 
         t[0] = -1;

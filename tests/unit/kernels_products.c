@@ -11,8 +11,8 @@ struct shape {
   size_t m, n, k;
 };
 
-/* What a device multiplies in the place of n numbers: the same, or the nearest ones of 8 bits, of two equally near the
- * even. Release with trm_free. */
+/* Returns the n factors as the device multiplies them: unchanged, or rounded to 8 significant bits, ties to even.
+ * Release with trm_free. */
 static double *factors(const struct trm_device *device, const float *x, size_t n)
 {
   const bool rounds = device->blas->matmul == TRM_MATMUL_BF16;
@@ -27,7 +27,7 @@ static double *factors(const struct trm_device *device, const float *x, size_t n
   return y;
 }
 
-/* One product with leading dimensions larger than the rows; what lies between the rows must stay. */
+/* One product with leading dimensions larger than the rows; elements between the rows must not change. */
 static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb, float alpha, float beta, size_t slack)
 {
   const size_t lda = (ta ? s.m : s.k) + slack, ldb = (tb ? s.k : s.n) + slack, ldc = s.n + slack;
@@ -59,7 +59,7 @@ static void gemm_one(struct trm_device *device, struct shape s, bool ta, bool tb
                     device_floats(device, b, nb), ldb, beta, to, ldc);
   snprintf(text, sizeof(text), "gemm %c%c (%zu, %zu, %zu) alpha %g beta %g", ta ? 'T' : 'N', tb ? 'T' : 'N', s.m, s.n,
            s.k, (double)alpha, (double)beta);
-  /* float sums of k terms below 1 */
+  /* error of float sums of k terms below 1 */
   check_close(text, read_floats(device, to, nc), want, nc, 1e-6 + 1.2e-7 * (double)s.k, 0);
   trm_free(want);
   trm_free(p);
@@ -80,8 +80,8 @@ void gemm_reference(struct trm_device *device)
         gemm_one(device, shapes[s], kind & 1, kind & 2, 1, -0.25f, 3);
       }
     }
-  gemm_one(device, (struct shape){130, 300, 256}, false, true, 1, -0.25f, 3); /* cut among threads */
-  for (int kind = 0; kind < 4; kind++) /* a long sum, which a library may order by the extents of C */
+  gemm_one(device, (struct shape){130, 300, 256}, false, true, 1, -0.25f, 3); /* divided among threads */
+  for (int kind = 0; kind < 4; kind++) /* a long sum, whose order in a library may depend on the extents of C */
     gemm_one(device, (struct shape){128, 160, 2100}, kind & 1, kind & 2, 1, 0, 0);
 }
 
@@ -109,7 +109,7 @@ void gemm_empty(struct trm_device *device)
   }
 }
 
-/* A product with the unit matrix is the other factor, rounded. */
+/* A product with the identity matrix is the other factor, rounded. */
 void gemm_bfloat16_rounding(struct trm_device *device)
 {
   enum { N = 48 };
@@ -138,7 +138,7 @@ void gemm_bfloat16_rounding(struct trm_device *device)
   CU_ASSERT(isnan(y[0]) && y[N + 1] == INFINITY && isnan(y[N])); /* 0 times infinity */
 }
 
-/* Sparse rows on the host, dense beside them. The first row used is not the first of the batch's arrays. */
+/* Sparse rows on the host, and the same rows dense. The first row used is not the first row of the arrays. */
 struct sparse {
   size_t rows, features, entries;
   int64_t *starts;

@@ -58,7 +58,7 @@ void bias_reference(struct trm_device *device)
     const float *dy = device_floats(device, y, b * n);
     to = device_nan(device, n);
     device->ops->bias_backward(device, dy, 0, to, b, n);
-    /* 64 terms in float, then double: far better than b terms in float */
+    /* 64 terms in float, then double: much smaller error than b terms in float */
     check_close("bias_backward", read_floats(device, to, n), columns, n, 2e-7 * (8 + sqrt((double)b)), 2e-7);
     device->ops->bias_backward(device, dy, 0.5f, on_bias, b, n);
     check_close("bias_backward, added", read_floats(device, on_bias, n), both, n, 2e-7 * (8 + sqrt((double)b)), 2e-7);
@@ -95,7 +95,7 @@ void dropout_definition(struct trm_device *device)
   float *to = device_nan(device, 64);
   device->ops->dropout(device, &mask, to, to, 4, 16);
   for (int i = 0; i < 64; i++)
-    CU_ASSERT(isnan(read_floats(device, to + i, 1)[0])); /* a NaN is not dropped out of sight */
+    CU_ASSERT(isnan(read_floats(device, to + i, 1)[0])); /* dropout does not hide a NaN */
 }
 
 void dropout_split(struct trm_device *device)
@@ -114,7 +114,7 @@ void dropout_split(struct trm_device *device)
              read_floats(device, once, ROWS * FEATURES), ROWS * FEATURES);
 }
 
-/* Parts of the features of each row draw what the whole row does. */
+/* Masks of a slice of the features equal those of the whole row. */
 void dropout_parts(struct trm_device *device)
 {
   enum { ROWS = 23, FEATURES = 333 };

@@ -61,7 +61,7 @@ static void row_norm_check(struct trm_device *device, size_t r, size_t d, bool c
   const float *on_x = device_floats(device, x, n), *on_gain = device_floats(device, gain, d);
   const float *on_bias = bias ? device_floats(device, bias, d) : NULL;
   float *y = device_nan(device, n), *mean = centred ? device_nan(device, r) : NULL, *scale = device_nan(device, r);
-  const double loss = 4e-7 * (1 + (double)offset); /* what taking the mean away leaves of the digits */
+  const double loss = 4e-7 * (1 + (double)offset); /* cancellation when the mean is subtracted */
 
   device->ops->norm_forward(device, on_x, on_gain, on_bias, epsilon, y, mean, scale, r, d);
   check_close("norm", read_floats(device, y, n), w.y, n, 4 * loss, 1e-6);
@@ -77,7 +77,7 @@ static void row_norm_check(struct trm_device *device, size_t r, size_t d, bool c
   check_close("norm: dgain", read_floats(device, dgain, d), w.dgain, d, 2 * loss * size, 1e-6);
   if (biased)
     check_close("norm: dbias", read_floats(device, dbias, d), w.dbias, d, 4e-7 * size, 1e-6);
-  /* added to what is there, without dx, and in place */
+  /* dw is added to; dx may be NULL or in place */
   for (size_t j = 0; j < d; j++) {
     w.dgain[j] *= 2;
     w.dbias[j] *= 2;
@@ -98,7 +98,7 @@ void row_norm_reference(struct trm_device *device)
   for (size_t s = 0; s < COUNT(shapes); s++)
     for (int kind = 0; kind < 4; kind++)
       row_norm_check(device, shapes[s][0], shapes[s][1], kind % 2 == 0, kind / 2 == 0, 0);
-  row_norm_check(device, 20, 100, true, true, 30); /* a mean far from 0 costs only its own digits */
+  row_norm_check(device, 20, 100, true, true, 30); /* a mean far from 0: cancellation only */
 }
 
 /* -- embedding */
@@ -115,7 +115,7 @@ void embedding_reference(struct trm_device *device)
     double *sum = doubles(2 * v * d), *both = sum + v * d;
 
     for (size_t i = 0; i < r; i++) {
-      token[i] = (int32_t)((i * i + i / 7) % (v > 20 ? v - 9 : v)); /* some more often than others, some never */
+      token[i] = (int32_t)((i * i + i / 7) % (v > 20 ? v - 9 : v)); /* uneven frequencies; some tokens never occur */
       memcpy(y + i * d, w + (size_t)token[i] * d, d * sizeof(*y));
       for (size_t j = 0; j < d; j++)
         sum[(size_t)token[i] * d + j] += dy[i * d + j];
@@ -141,7 +141,7 @@ void embedding_reference(struct trm_device *device)
   }
 }
 
-/* A table in two parts: the sum of what they give is what the whole gives. */
+/* A table split into two shards: partial outputs add up to the whole output. */
 void embedding_parts(struct trm_device *device)
 {
   enum { R = 90, D = 17, V = 23, CUT = 9 };
@@ -198,7 +198,7 @@ void embedding_bad_token(struct trm_device *device)
 
 /* -- attention */
 
-/* y, row and the gradient of one batch, term by term. */
+/* y, row and the gradient of one batch, term by term, in double precision. */
 static void attention_want(const struct trm_attention *a, const float *qkv, const float *dy, double *y, double *row,
                            double *dqkv)
 {
@@ -275,11 +275,11 @@ void attention_reference(struct trm_device *device)
 
   for (size_t s = 0; s < COUNT(shapes); s++) {
     attention_check(device, &shapes[s], 1);
-    attention_check(device, &shapes[s], 6); /* sharp */
+    attention_check(device, &shapes[s], 6); /* large scores: nearly one-hot probabilities */
   }
 }
 
-/* What comes later changes not a bit of what stands before it. */
+/* Causality: outputs do not depend on later positions, bit for bit. */
 void attention_causal(struct trm_device *device)
 {
   enum { T = 100, H = 2, E = 8, D = H * E, CUT = 71 };
@@ -309,7 +309,7 @@ void rotary_reference(struct trm_device *device)
     double *want = doubles(2 * n), *same = want + n;
 
     for (size_t i = 0; i < n; i++)
-      want[i] = same[i] = x[i]; /* values do not turn */
+      want[i] = same[i] = x[i]; /* v is not rotated */
     for (size_t i = 0; i < a->b * a->t; i++)
       for (size_t h = 0; h < 2 * heads; h++)
         for (size_t j = 0; j < half; j++) {

@@ -10,7 +10,7 @@
 #include "kernels.h"
 #include "kernels/kernels.h"
 
-/* Rows of 0 to most entries out of K features; targets -1 and +1. */
+/* Rows of 0 to `most` entries out of K features; targets -1 and +1. */
 struct rows {
   size_t rows, features;
   struct trm_sparse_row *row;
@@ -62,7 +62,7 @@ static double want_score(const struct outcome *want, const struct trm_sparse_row
   return z;
 }
 
-/* The definition, in double. */
+/* The definition, in double precision. */
 static void pass_want(const struct rows *x, const struct trm_sparse_sgd *how, bool biased, struct outcome *want)
 {
   const size_t together = how->update_rows ? how->update_rows : x->rows;
@@ -125,7 +125,7 @@ static void pass_check(struct trm_device *device, const struct rows *x, struct t
   CU_ASSERT_EQUAL(sums.written, want.sums.written);
   CU_ASSERT_EQUAL(sums.conflicts, 0);
 
-  /* counting changes nothing; alone, nothing is lost */
+  /* counting does not change the updates; a single writer loses none */
   float *counted = host_floats(k), other_bias = 0.25f;
   struct trm_sparse_sums again;
   uint64_t written = 0;
@@ -199,7 +199,7 @@ void sparse_sgd_extremes(struct trm_device *device)
   }
 }
 
-/* -- two at a time */
+/* -- two threads */
 
 struct worker {
   const struct rows *x;
@@ -227,7 +227,7 @@ static void *work(void *argument)
   return NULL;
 }
 
-/* What holds whoever comes first: weights are finite, nothing is counted that was not written, every writer is seen. */
+/* Invariants of any interleaving: finite weights, no update counted that was not written, every writer counted. */
 void sparse_sgd_races(void)
 {
   struct rows x = rows_make(300, 40, 10);

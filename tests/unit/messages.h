@@ -1,4 +1,4 @@
-/* What was said: the recorded error, and what a function wrote to a stream. */
+/* Messages: the recorded error, and the text that a function writes to a stream. */
 #pragma once
 
 #include <stdbool.h>
@@ -7,7 +7,7 @@
 
 #include "core/status.h"
 
-/* The recorded error holds this part; shows it where it does not. */
+/* Returns true if the recorded error contains `part`; prints the error otherwise. */
 static inline bool error_has(const char *part)
 {
   const bool has = strstr(trm_error_text(), part) != NULL;
@@ -16,7 +16,7 @@ static inline bool error_has(const char *part)
   return has;
 }
 
-/* What a stream wrote: begin, write, end; the text is the caller's to free (malloc). */
+/* Captures the output of a stream: begin, write, end. The caller frees the text (malloc). */
 struct capture {
   FILE *stream;
   char *text;

@@ -1,5 +1,5 @@
-/* What the tests of training methods share: the device that computes, a strategy's beginning, numbers to train with,
- * and a check that names its setup. A program includes this once. */
+/* Shared by the tests of training methods: device, creation and initial state of a strategy, pseudo-random numbers, and
+ * a check that names its setup. A program includes this once. */
 #pragma once
 
 #include <stdint.h>
@@ -12,7 +12,7 @@
 
 static struct trm_device cpu;
 
-/* A check that says which setup failed; the program has `const char *text_of(const struct setup *)`. */
+/* Checks a condition and prints the setup on failure; the program has `const char *text_of(const struct setup *)`. */
 #define CHECK(setup, condition)                                                   \
   do {                                                                            \
     const bool holds = (condition);                                               \
@@ -21,7 +21,7 @@ static struct trm_device cpu;
     CU_ASSERT_TRUE(holds);                                                        \
   } while (0)
 
-/* Arrays of state that a rule has. */
+/* Returns the number of state arrays of a rule. */
 static inline int rule_states(enum trm_update_rule rule)
 {
   static const int states[] = {[TRM_UPDATE_SGD] = 0,  [TRM_UPDATE_MOMENTUM] = 1, [TRM_UPDATE_NESTEROV] = 1,
@@ -30,7 +30,7 @@ static inline int rule_states(enum trm_update_rule rule)
   return states[rule];
 }
 
-/* create, on nodes of so many ranks; 0: as they are. */
+/* Creates the strategy with TRM_NODE_SIZE = node_size; 0: unset. */
 static inline int strategy_create(struct trm_strategy *strategy, int node_size)
 {
   set_node_size(node_size);
@@ -39,7 +39,7 @@ static inline int strategy_create(struct trm_strategy *strategy, int node_size)
   return status;
 }
 
-/* The weights that a run begins with; their average is the same. */
+/* Restores initial weights, and the same values as their average. */
 static inline void strategy_restore_initial(struct trm_strategy *strategy, float (*initial)(size_t i))
 {
   float *w = trm_alloc(strategy->elements * sizeof *w, "test");
@@ -52,7 +52,7 @@ static inline void strategy_restore_initial(struct trm_strategy *strategy, float
   trm_free(w);
 }
 
-/* Any number, the same for the same three. */
+/* Hashes three integers. */
 static inline uint32_t mix(uint64_t a, uint64_t b, uint64_t c)
 {
   uint64_t x = a * 0x9e3779b97f4a7c15u ^ (b + 1) * 0xbf58476d1ce4e5b9u ^ (c + 7) * 0x94d049bb133111ebu;

@@ -1,5 +1,4 @@
-/* Tests of a training method on two devices: the CPU, and one whose memory is not the host's. A program includes this
- * once. */
+/* Runs tests of a training method on the CPU and on a device with separate memory. A program includes this once. */
 #pragma once
 
 #include "method.h"

@@ -35,7 +35,7 @@ struct job {
   struct trm_optimizer optimizer;
   struct trm_tensor tensor[2];
   struct trm_strategy strategy;
-  size_t trained; /* elements; the others are statistics */
+  size_t trained; /* elements that are trained; the rest are statistics */
 };
 
 static inline bool is_method(const struct setup *c, const char *method)

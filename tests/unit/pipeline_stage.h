@@ -1,4 +1,4 @@
-/* One stage of a pipeline beside the whole model, for the tests of pipelines; a program includes this once. */
+/* One pipeline stage and the whole model for comparison, for the tests of pipelines. A program includes this once. */
 #pragma once
 
 #include <math.h>
@@ -14,7 +14,7 @@
 
 enum { MICROS = 8 };
 
-/* The model and its batch: the same on all ranks. */
+/* The model and its batch, equal on all ranks. */
 struct setup {
   const char *text, *loss;
   enum trm_schedule_name schedule;
@@ -40,7 +40,7 @@ static const char *text_of(const struct setup *s)
     CU_ASSERT(holds);                                                                          \
   } while (0)
 
-/* One stage, beside the whole model. */
+/* One stage, and the whole model for comparison. */
 struct stage {
   const struct setup *setup;
   struct trm_device *device;
@@ -51,9 +51,9 @@ struct stage {
   size_t rows[MICROS], low[MICROS];
   struct trm_pipeline_batch batch;
   struct trm_loss_sums sums;
-  size_t ready;          /* flat elements, up to here */
+  size_t ready;          /* flat elements that are ready */
   bool in_order;
-  void *context;             /* a test's own */
+  void *context;             /* of the test */
 };
 
 static float *floats_alloc(struct trm_device *device, size_t n)
@@ -63,7 +63,7 @@ static float *floats_alloc(struct trm_device *device, size_t n)
   return memory;
 }
 
-/* The offset of one of the part's parameters in the whole model. */
+/* Returns the parameter of the whole model that a parameter of the stage corresponds to. */
 static const struct trm_parameter *in_full(const struct stage *s, const struct trm_parameter *parameter)
 {
   const struct trm_parameter *there = trm_model_parameter(&s->full.model, parameter->number);
@@ -79,7 +79,7 @@ static void weights_set(struct stage *s)
   }
 }
 
-/* false: the model cannot be cut so often. */
+/* Returns false if the model cannot be split into so many stages. */
 static bool stage_open(struct stage *s, const struct setup *setup, struct trm_device *device)
 {
   *s = (struct stage){.setup = setup, .device = device};
@@ -121,7 +121,7 @@ static void stage_close(struct stage *s)
   nn_case_close(&s->full);
 }
 
-/* Largest difference over the largest value; 0: equal bits. */
+/* Returns the largest difference relative to the largest value; 0 only for equal bits. */
 static double difference(const float *a, const float *b, size_t n)
 {
   double max_difference = 0, largest = 0;
@@ -131,7 +131,7 @@ static double difference(const float *a, const float *b, size_t n)
     max_difference = fmax(max_difference, fabs((double)a[i] - (double)b[i]));
     largest = fmax(largest, fabs((double)b[i]));
   }
-  return max_difference > 0 ? max_difference / largest : 1e-30; /* zeros of two signs are not equal bits */
+  return max_difference > 0 ? max_difference / largest : 1e-30; /* 0 and -0 differ in bits */
 }
 
 static struct trm_device *current_device;

@@ -1,5 +1,5 @@
-/* A CUnit program that is an MPI job: every rank runs the table. Rank 0 prints; what another rank would have printed
- * appears if a check failed there. */
+/* A CUnit program as an MPI job: every rank runs the table. Rank 0 prints; output of other ranks appears only if a
+ * check failed there. */
 #pragma once
 
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 static struct trm_comm *world;
 
-/* As if a node had so many ranks; 0: as it is. */
+/* Sets TRM_NODE_SIZE; 0 unsets it. */
 static inline void set_node_size(int size)
 {
   char text[16];

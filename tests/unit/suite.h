@@ -1,11 +1,11 @@
-/* One CUnit program: a table of tests, a watchdog, an exit status automake understands. */
+/* A CUnit program: a table of tests, a watchdog, an exit status for automake. */
 #pragma once
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Runs the table (ends with CU_TEST_INFO_NULL); 0 if every test passed. A test that hangs is ended by SIGALRM. */
+/* Runs the table, which ends with CU_TEST_INFO_NULL. Returns 0 if every test passed. SIGALRM ends a test that hangs. */
 static inline int suite_run(const char *name, CU_TestInfo *tests)
 {
   CU_SuiteInfo suites[] = {{name, NULL, NULL, NULL, NULL, tests}, CU_SUITE_INFO_NULL};

@@ -1,5 +1,5 @@
-/* Shared by the tests of synchronous training: a setup, its strategy, gradients whose sums are exact, and a step. A
- * program includes this once. */
+/* Shared by the tests of synchronous training: a setup, its strategy, gradients with exact sums, and a step. A program
+ * includes this once. */
 #pragma once
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ struct setup {
   double clip, ema;
   enum trm_share share;
   const char *offload;
-  int node_size; /* TRM_NODE_SIZE; 0: as it is */
+  int node_size; /* TRM_NODE_SIZE; 0: unset */
   int64_t bucket, lanes;
   bool pretends;
   size_t elements;
@@ -28,7 +28,7 @@ static inline const char *text_of(const struct setup *c)
   return text;
 }
 
-/* Where the statistics begin: the last interval. */
+/* Returns the offset of the statistics, which are the last interval. */
 static inline size_t trained_of(const struct setup *c)
 {
   return c->elements / 16 * 11 / 16 * 16;
@@ -44,7 +44,7 @@ struct job {
   struct trm_tensor tensor[TENSORS];
 };
 
-/* Tensors of very different sizes, the larger ones of more than one dimension. */
+/* Defines tensors of very different sizes; the larger ones have more than one dimension. */
 static inline void tensors_make(struct job *job, const struct setup *c)
 {
   static const size_t sizes[] = {16, 4112, 32, 30000 / 16 * 16, 16, 16, 20000, 160, 1600};
@@ -94,7 +94,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->node_size), TRM_OK);
 }
 
-/* Multiples of 1/1024 below 1/2: their sums are exact in any order, so what differs is a defect. */
+/* Draws multiples of 1/1024 below 1/2: their sums are exact in any order. */
 static inline float exact_gradient(uint64_t step, int part, size_t i)
 {
   return ((float)(mix(step, (uint64_t)part, i) % 1024) - 512.0f) / 1024.0f;
@@ -121,7 +121,7 @@ static inline double rate_of(uint64_t step)
   return 0.05 + 0.01 * (double)step;
 }
 
-/* One step with the exact gradients; the tally is checked. */
+/* Makes one step with the exact gradients and checks the loss sums. */
 static inline void exact_step(struct job *job, const struct setup *c)
 {
   struct trm_strategy *s = &job->strategy;

@@ -1,4 +1,4 @@
-/* The activation arena: what shares memory, what is kept, and that none of it changes a number. */
+/* The activation arena: which arrays share memory, which stay until backward, and that results do not depend on it. */
 #include <math.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "suite.h"
 #include "support/nn_case.h"
 
-/* A new place of the layer's output shape. */
+/* Reserves space for the layer's output shape. */
 static size_t place_take(const struct nn_case *c, int layer, size_t *end)
 {
   const size_t at = *end;
@@ -16,8 +16,8 @@ static size_t place_take(const struct nn_case *c, int layer, size_t *end)
   return at;
 }
 
-/* Gives every array a place of its own, in a new arena. Returns the old arena. What an add hands on as it is, is added
- * to zeros. */
+/* Gives every array its own memory, in a new arena. Returns the old arena. Gradients that an add layer passes on
+ * unchanged are added to zeros instead. */
 static float *arena_spread(struct nn_case *c)
 {
   struct trm_arena_plan *plan = c->model.plan;
@@ -51,7 +51,7 @@ static float *arena_spread(struct nn_case *c)
   return old;
 }
 
-/* Sharing and working in place change no bit; neither does an evaluation in between, nor what was in the arena. */
+/* Shared memory and in-place layers give the same bits, also after an evaluation and whatever the arena contained. */
 static void arena_bits(struct trm_device *device)
 {
   for (const struct nn_example *how = nn_examples; how->text; how++) {
@@ -92,14 +92,14 @@ static void test_plan(void)
     .shape = {.dims = 3, .size = {1, 28, 28}}, .target = TRM_TARGET_CLASS, .classes = 10};
   struct trm_model model;
   struct trm_arena_plan *plan = plan_of("mlp 784-512-256-10 relu", &mnist, 64, true, &model);
-  CU_ASSERT_EQUAL(plan->value[1], plan->value[0]); /* relu over linear's output */
+  CU_ASSERT_EQUAL(plan->value[1], plan->value[0]); /* relu in place */
   CU_ASSERT_EQUAL(plan->value[3], plan->value[2]);
   CU_ASSERT_NOT_EQUAL(plan->value[2], plan->value[1]);
-  CU_ASSERT_EQUAL(plan->gradient[4], plan->value[4]); /* the loss over the scores */
+  CU_ASSERT_EQUAL(plan->gradient[4], plan->value[4]); /* the loss's gradient overwrites the scores */
   CU_ASSERT_EQUAL(plan->gradient[0], plan->gradient[1]);
   CU_ASSERT_EQUAL(plan->gradient[2], plan->gradient[3]);
   CU_ASSERT(model.layer[0].needs_dy && !model.layer[0].needs_dx);
-  /* no less is possible: backward of the middle layer has its input, dy and dx at once */
+  /* the minimum: backward of the middle layer needs its input, dy and dx at once */
   CU_ASSERT_EQUAL(plan->elements, 64 * (512 + 256 + 512));
   trm_arena_plan_free(plan);
   plan = plan_again(&model, 64, false);
@@ -107,7 +107,7 @@ static void test_plan(void)
   trm_arena_plan_free(plan);
   trm_model_free(&model);
 
-  /* a deep model evaluates in the room of two layers */
+  /* evaluation of a deep model needs the memory of two layers */
   plan = plan_of("mlp 784-100-100-100-100-100-100-100-100-10 tanh", &mnist, 32, false, &model);
   CU_ASSERT_EQUAL(plan->elements, 32 * 200);
   trm_arena_plan_free(plan);
@@ -127,46 +127,46 @@ static void test_plan(void)
   trm_model_free(&model);
 }
 
-/* Branches take no more than the values that are kept, and what one moment needs at once. */
+/* Branches need no more than the values kept for backward, and the most that is needed at once. */
 static void test_branches(void)
 {
   struct trm_model model;
   struct trm_arena_plan *plan =
     plan_of("linear 64 | mark a | linear 64 | relu | linear 64 | add a | linear 10", &nn_ten_classes, 64, true, &model);
-  CU_ASSERT_EQUAL_FATAL(model.layers, 6); /* mark is none */
+  CU_ASSERT_EQUAL_FATAL(model.layers, 6); /* mark is not a layer */
   CU_ASSERT_EQUAL(model.layer[4].from, 3);
   CU_ASSERT_EQUAL(model.layer[4].addend, 0);
   CU_ASSERT_EQUAL(model.layer[4].number, 5);
   CU_ASSERT_EQUAL(plan->value[2], plan->value[1]);
-  CU_ASSERT_EQUAL(plan->value[4], plan->value[3]); /* the sum over what is not needed again */
-  CU_ASSERT_EQUAL(plan->gradient[4], plan->gradient[3]); /* both parts of the sum have its gradient */
+  CU_ASSERT_EQUAL(plan->value[4], plan->value[3]); /* the sum overwrites its operand */
+  CU_ASSERT_EQUAL(plan->gradient[4], plan->gradient[3]); /* both operands share the sum's gradient */
   CU_ASSERT_EQUAL(plan->flow[2 * 4].write, plan->gradient[4]);
   CU_ASSERT_EQUAL(plan->flow[2 * 4 + 1].write, plan->gradient[4]);
   CU_ASSERT_FALSE(plan->flow[2 * 4].accumulates || plan->flow[2 * 4 + 1].accumulates);
   CU_ASSERT_EQUAL(plan->gradient[2], plan->gradient[1]);
-  CU_ASSERT_TRUE(plan->flow[2 * 1].accumulates); /* the first linear's gradient: that of the sum, and this */
+  CU_ASSERT_TRUE(plan->flow[2 * 1].accumulates); /* the first linear has two readers: the sum and the second linear */
   CU_ASSERT_EQUAL(plan->flow[2 * 1].sum, plan->gradient[0]);
   CU_ASSERT_EQUAL(plan->gradient[0], plan->gradient[4]);
-  /* in backward of the last: what the three linear layers read, the gradients of the scores and of the sum */
+  /* at backward of the last: the inputs of the three linear layers, the gradients of the scores and of the sum */
   CU_ASSERT_EQUAL(plan->elements, 64 * (4 * 64 + 10));
   trm_arena_plan_free(plan);
   plan = plan_again(&model, 64, false);
-  CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, and the input and output of a layer */
+  CU_ASSERT_EQUAL(plan->elements, 64 * 3 * 64); /* the marked value, input and output of a layer */
   trm_arena_plan_free(plan);
   trm_model_free(&model);
 
-  /* a gradient that two readers share is not written over by the first of them */
+  /* a gradient with two readers is not overwritten by the first */
   plan = plan_of("linear 8 | mark a | sigmoid | mark b | at a | dropout 0.5 | add b | linear 10", &nn_ten_classes, 64,
                  true, &model);
   CU_ASSERT_EQUAL(plan->gradient[3], plan->gradient[2]);
   CU_ASSERT_EQUAL(plan->gradient[3], plan->gradient[1]);
   CU_ASSERT_NOT_EQUAL(plan->flow[2 * 2].write, plan->gradient[2]);
-  CU_ASSERT_EQUAL(plan->flow[2 * 1].write, plan->gradient[1]); /* the last of them may */
+  CU_ASSERT_EQUAL(plan->flow[2 * 1].write, plan->gradient[1]); /* but by the last */
   trm_arena_plan_free(plan);
   trm_model_free(&model);
 }
 
-/* A layer that wants workspace: keeps its input there, so that backward can be asked for it. */
+/* A layer with workspace: forward keeps its input there, backward checks it. */
 static void probe_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   const size_t bytes = pass->input->rows * layer->workspace * sizeof(float);
@@ -181,7 +181,7 @@ static void probe_backward(struct trm_layer *layer, const struct trm_pass *pass,
                            const float *dy, float *dx, float *work)
 {
   const size_t n = pass->input->rows * layer->workspace;
-  probe_wrong += x != NULL || y == NULL || dx == NULL; /* as the flags below say */
+  probe_wrong += x != NULL || y == NULL || dx == NULL; /* as declared by the flags below */
   float *kept = trm_alloc(2 * n * sizeof *kept, "probe"), *out = kept + n;
   pass->device->ops->fill(pass->device, layer->scratch_at, (float)NAN, layer->scratch);
   for (size_t e = 0; e < layer->workspace_fixed; e++) {
@@ -219,7 +219,7 @@ static void workspace(struct trm_device *device)
   nn_case_close(&c);
 }
 
-/* Nothing is written behind the planned end of the arena. */
+/* Nothing is written beyond the planned end of the arena. */
 static void arena_end(struct trm_device *device)
 {
   enum { MORE = 64 };

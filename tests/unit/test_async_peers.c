@@ -1,11 +1,11 @@
-/* Methods whose workers have weights of their own: identities, bit for bit; what no exchange may change; elastic
- * averaging against its formulas; a convex problem; checkpoints. On one node, on several, without shared memory, and
- * with a dedicated server. Meant for 1 to 9 ranks. */
+/* Methods whose workers have their own weights: identities, bit for bit; invariants of exchanges; elastic averaging
+ * against its formulas; a convex problem; checkpoints. On one node, on several, without shared memory, and with a
+ * dedicated server. Meant for 1 to 9 ranks. */
 #include "peers.h"
 
 /* -- a problem */
 
-/* In [-1, 1) */
+/* In [-1, 1). */
 static double noise(uint64_t batch, size_t i)
 {
   uint32_t x = (uint32_t)(batch * 7919 + i * 104729 + 1) * 2654435761u;
@@ -20,7 +20,7 @@ static double target(size_t i)
   return sin((double)i);
 }
 
-/* The gradient of a batch of a convex problem: curvature (w - target + noise); statistics move to the target, too. */
+/* Gradient of a batch of a convex problem: curvature (w - target + noise). Statistics move to the target, too. */
 static void gradient(const struct job *job, uint64_t batch, const float *w, float *g)
 {
   for (size_t i = 0; i < job->strategy.elements; i++) {
@@ -39,8 +39,8 @@ static int one_step(struct job *job, uint64_t batch, double rate)
   return s->ops->step(s, rate, &tally);
 }
 
-/* All batches before `end`, as the trainer runs them. With dynamic assignment a batch takes some time, so that no
- * worker takes all. */
+/* Runs all batches before `end`, as the trainer does. With dynamic assignment batches take time, so that no worker gets
+ * all of them. */
 static void run_to(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
@@ -55,7 +55,7 @@ static void run_to(struct job *job, uint64_t end, double rate)
   CU_ASSERT_EQUAL(s->updates, end);
 }
 
-/* The batches first, first + stride, .. below end by the optimizer alone. w (elements): in and out. */
+/* Batches first, first + stride, .. below end, with the optimizer alone. w (elements): in and out. */
 static void serial(const struct job *job, uint64_t first, uint64_t stride, uint64_t end, double rate, float *w)
 {
   const size_t n = job->strategy.elements;
@@ -69,7 +69,7 @@ static void serial(const struct job *job, uint64_t first, uint64_t stride, uint6
     how.step++;
     how.scale = job->optimizer.clip > 0
                   ? trm_clip_scale(&job->optimizer, cpu.ops->norm_squared(&cpu, g, job->trained)) : 1;
-    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, 0, n, w, g, state);
+    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w, state}, g);
   }
   for (int i = 0; i < 2; i++)
     trm_free(state[i]);
@@ -84,7 +84,7 @@ static float *initial_weights(const struct setup *c)
   return w;
 }
 
-/* With more ranks than a small machine has cores a case takes long: then only every other one runs. */
+/* With more ranks than cores, every other case is skipped to save time. */
 static bool is_thinned(int number)
 {
   return world->size > 3 && (number + world->size) % 2;
@@ -94,7 +94,7 @@ static bool is_thinned(int number)
 
 static const enum trm_update_rule rules[] = {TRM_UPDATE_SGD, TRM_UPDATE_NESTEROV, TRM_UPDATE_ADAM};
 
-/* One worker is serial training; with elastic averaging its own weights are, if alpha is 0. */
+/* One worker is serial training; in elastic averaging, its own weights with alpha 0. */
 static void test_one_worker(void)
 {
   static const char *const methods[] = {"adpsgd", "sgp", "keuper", "easgd"};
@@ -116,7 +116,7 @@ static void test_one_worker(void)
     }
 }
 
-/* With alpha 0 every worker trains alone, and the center does not move. */
+/* With alpha 0 every worker trains independently, and the center does not move. */
 static void test_independent(void)
 {
   for (enum layout layout = 0; layout < LAYOUTS; layout++)
@@ -192,7 +192,7 @@ static void test_elastic(void)
 
 /* -- invariants of exchanges */
 
-/* Gives every worker other weights. */
+/* Gives every worker different weights. */
 static void scatter_workers(struct job *job, const struct setup *c)
 {
   struct trm_strategy *s = &job->strategy;
@@ -203,7 +203,7 @@ static void scatter_workers(struct job *job, const struct setup *c)
   world->ops->barrier(world);
 }
 
-/* Over all workers: sum (elements) of the weights, and the center's; and their largest difference. */
+/* Sums the weights of all workers and the center into sum (elements); returns their largest difference. */
 static double sum_workers(const struct job *job, const struct setup *c, double *sum)
 {
   const struct trm_strategy *s = &job->strategy;
@@ -229,7 +229,7 @@ static void sum_mean(const struct job *job, const struct setup *c, double *sum)
     sum[i] = (double)job->strategy.eval_weights[i] * world->size;
 }
 
-/* The push-sum weights of a piece, over all ranks. */
+/* Sums the push-sum weights of an interval over all ranks. */
 static double sum_of_weights(const struct job *job, size_t piece)
 {
   double sum = 0;
@@ -293,7 +293,7 @@ static double distance(const struct job *job)
   return sqrt(sum);
 }
 
-/* The first quiesce point has fewer batches than there are workers. */
+/* There are fewer batches before the first quiesce point than workers. */
 static void test_convex(void)
 {
   static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
@@ -313,7 +313,7 @@ static void test_convex(void)
       CHECK(&c, job.strategy.ops->restore(&job.strategy, from, 0) == TRM_OK);
       const double before = distance(&job), rate = m == 1 ? 0.1 : 0.4;
       run_to(&job, 1, rate);
-      /* few batches each: a descheduled rank cannot fall far behind */
+      /* few batches each, which bounds the staleness of a descheduled rank */
       for (uint64_t round = 1; round <= 8; round++)
         run_to(&job, (uint64_t)world->size * 10 * round, rate);
       if (!(distance(&job) < 0.1 * before))
@@ -333,7 +333,7 @@ static void test_convex(void)
     }
 }
 
-/* A run goes on from a checkpoint as if it had never stopped: with one worker to the bit. */
+/* A run resumed from a checkpoint equals an uninterrupted one; with one worker bit for bit. */
 static void test_goes_on(void)
 {
   static const char *const methods[] = {"easgd", "eamsgd", "adpsgd", "sgp", "keuper"};
@@ -367,7 +367,7 @@ static void test_goes_on(void)
   }
 }
 
-/* A loss that is not finite changes no weights, and no other worker stops. */
+/* A loss that is not finite changes no weights and stops no other worker. */
 static void test_not_finite(void)
 {
   static const char *const methods[] = {"easgd", "adpsgd", "sgp", "keuper"};

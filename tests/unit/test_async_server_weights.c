@@ -42,14 +42,14 @@ static void test_alone(void)
       check_alone(&(struct setup){"ssp", rule, .elements = n});
       check_alone(&(struct setup){"essp", rule, .elements = n});
     }
-  /* a worker reads its own writes: with plain SGD the server adds nothing else */
+  /* a worker reads its own writes: with plain SGD this equals serial training */
   check_alone(&(struct setup){"ssp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
   check_alone(&(struct setup){"essp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
 }
 
-/* -- forced orders. In a round all workers compute, and then send in order of rank. */
+/* -- forced orders: in a round all workers compute, then send in rank order */
 
-/* Rounds up to `to`; exact: gradients do not depend on the weights. */
+/* Runs rounds until `to`; exact: gradients do not depend on the weights. */
 static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
 {
   struct trm_strategy *s = &job->strategy;
@@ -78,7 +78,7 @@ static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
   CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
 }
 
-/* 1-softsync, all workers with the same weights: a step of synchronous SGD on the mean of their gradients. */
+/* 1-softsync with equal weights on all workers: a step of synchronous SGD on the mean of their gradients. */
 static void test_softsync_mean(void)
 {
   enum { ROUNDS = 3 };
@@ -102,7 +102,7 @@ static void test_softsync_mean(void)
       }
       serial_step(&r, &job.optimizer, rate_of(round * (uint64_t)ranks + (uint64_t)ranks - 1), mean);
     }
-    const bool exact = (ranks & (ranks - 1)) == 0; /* so are the divisions */
+    const bool exact = (ranks & (ranks - 1)) == 0; /* division by a power of two is exact */
     CHECK(&c, exact ? same(job.strategy.eval_weights, r.w, c.elements)
                     : distance(job.strategy.eval_weights, r.w, c.elements) < 1e-6);
     CHECK(&c, job.strategy.staleness->updates == ROUNDS && job.strategy.staleness->sum == 0);
@@ -114,7 +114,7 @@ static void test_softsync_mean(void)
   }
 }
 
-/* As many splits as workers: asgd. So is dcasgd that corrects by nothing. */
+/* As many splits as workers: equals asgd. dcasgd with lambda 0 does, too. */
 static void test_same_as_asgd(void)
 {
   const size_t n = SERVER_CHUNK + 4096;
@@ -138,9 +138,9 @@ static void test_same_as_asgd(void)
   trm_free(first);
 }
 
-/* The same orders, simulated in double precision by one rank for all workers. */
+/* The same orders, simulated by one rank in double precision for all workers. */
 struct play {
-  int ranks, count; /* gradients of an update */
+  int ranks, count; /* gradients per update */
   int64_t clock, seen[MAX_RANKS];
   int waiting;
   struct trm_staleness staleness[MAX_RANKS];
@@ -171,7 +171,7 @@ static void play_end(struct play *p)
   }
 }
 
-/* Worker k's gradient, at view[k] where it is not exact, arrives. */
+/* Applies worker k's gradient, computed at view[k] unless it is exact. */
 static void play_turn(struct play *p, const struct setup *c, int k, uint64_t batch, bool exact)
 {
   const size_t n = c->elements, trained = trained_of(n);
@@ -194,7 +194,7 @@ static void play_turn(struct play *p, const struct setup *c, int k, uint64_t bat
       const double lambda = adapts ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
       x += lambda * x * x * (p->w[i] - p->view[k][i]);
     }
-    p->mean[i] += i < trained ? x / p->count / divisor : x / p->ranks; /* a statistic is measured by all */
+    p->mean[i] += i < trained ? x / p->count / divisor : x / p->ranks; /* a statistic is the mean over all workers */
     if (complete) {
       p->w[i] += i < trained ? -rate_of(batch) * p->mean[i] : p->mean[i];
       p->mean[i] = 0;
@@ -255,7 +255,7 @@ static void test_dcasgd_order(void)
 }
 
 /* -- free-running workers: all methods reach the minimum. Quiesce points bound the staleness of a descheduled rank, and
- * with static assignment all workers end with fresh gradients. */
+ * with static assignment the last gradients of all workers are fresh. */
 static void test_convex(void)
 {
   enum { ROUNDS = 6 };
@@ -329,7 +329,7 @@ static void pause_give(const struct setup *c, struct trm_strategy *s, struct pau
     trm_free(at->kept[i]);
 }
 
-/* One round and two more; in between another job takes over. */
+/* One round, a checkpoint, and two more rounds by a new job. */
 static void check_pause(const struct setup *c)
 {
   float *straight = array(c->elements);
@@ -361,7 +361,7 @@ static void test_pause(void)
     if (is_skipped(layout))
       continue;
     const size_t n = SERVER_CHUNK + 256;
-    /* an odd number of ranks leaves a gradient that waits */
+    /* an odd number of ranks leaves a gradient that is not yet applied */
     check_pause(&(struct setup){"softsync", TRM_UPDATE_ADAM, .layout = layout, .splits = 2, .elements = n});
     check_pause(&(struct setup){"dcasgd", TRM_UPDATE_MOMENTUM, .layout = layout, .lambda = 2, .elements = n});
   }

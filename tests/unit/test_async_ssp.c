@@ -1,10 +1,10 @@
-/* Stale synchronous parallel: without slack it is synchronous SGD; no worker passes the slack; a worker that fails. On
- * one node, on several, without shared memory, and with a dedicated server. Meant for 1 to 9 ranks. */
+/* Stale synchronous parallel: slack 0 equals synchronous SGD; no worker exceeds the slack; a worker fails. On one node,
+ * on several, without shared memory, and with a dedicated server. Meant for 1 to 9 ranks. */
 #include "async_job.h"
 
 /* -- ssp(0) is synchronous SGD */
 
-/* Weights and states after some batches, on rank 0 of comm; the synchronous method assigns no batches. */
+/* Returns weights and states after some batches on rank 0 of comm; the synchronous method assigns no batches. */
 static void run_batches(const struct setup *c, struct trm_comm *comm, float *to[TRM_MAX_STATES])
 {
   enum { BATCHES = 9 };
@@ -43,7 +43,7 @@ static void test_no_slack(void)
         a[i] = array(c.elements);
         b[i] = array(c.elements);
       }
-      /* as many ranks as there are workers */
+      /* one rank per worker */
       struct trm_comm *comm = world->ops->split(world, world->rank < workers_of(&c, world) ? 0 : -1, 0);
       if (comm)
         run_batches(&together, comm, a);
@@ -62,9 +62,9 @@ static void test_no_slack(void)
     }
 }
 
-/* -- ssp in a forced order: one worker after the other goes as far as it may */
+/* -- ssp in a forced order: one worker after the other runs until the slack stops it */
 
-/* Weights after `clocks` clocks of all workers' exact gradients. */
+/* Weights after `clocks` clocks with all workers' exact gradients. */
 static void everybody(const struct setup *c, struct serial *r, const struct trm_optimizer *optimizer, int clocks)
 {
   const int ranks = world->size;
@@ -96,7 +96,7 @@ static void check_ahead(const struct setup *c)
     for (uint64_t b = 0; b < end && turn == rank; b++) {
       CHECK(c, s->ops->next_batch(s, end, &batch) && batch == b);
       CHECK(c, s->ops->before_forward(s) == TRM_OK);
-      if (rank < last || strcmp(c->method, "ssp") == 0) /* no updates but its own */
+      if (rank < last || strcmp(c->method, "ssp") == 0) /* sees its own updates only */
         CHECK(c, same(s->w, own.w, c->elements));
       exact_gradient(b, s->batch_shard, s->g, c->elements);
       serial_step(&own, &plain, rate_of(b), s->g);
@@ -110,7 +110,7 @@ static void check_ahead(const struct setup *c)
   everybody(c, &r, &job.optimizer, slack + 1);
   CHECK(c, same(s->eval_weights, r.w, c->elements));
   CHECK(c, s->updates == end);
-  /* the last worker completes every clock, and sees it when it reads the weights */
+  /* the last worker completes every clock; with essp it reads the completed weights */
   const bool sees = rank == last && strcmp(c->method, "essp") == 0;
   for (int i = 0; i <= slack; i++)
     CHECK(c, s->staleness->count[i] == (sees ? (i == 0 ? end : 0) : 1));
@@ -127,11 +127,11 @@ static void test_ahead(void)
         if (!is_skipped(layout))
           check_ahead(&(struct setup){eager ? "essp" : "ssp", eager ? TRM_UPDATE_ADAM : TRM_UPDATE_MOMENTUM,
                                       .layout = layout, .slack = slack, .elements = SERVER_CHUNK + 256});
-  /* more counters than the smallest piece has elements */
+  /* more counters than the smallest interval has elements */
   check_ahead(&(struct setup){"ssp", .slack = 40, .elements = 32});
 }
 
-/* The last rank sends nothing before all others have gone as far as they may; they go on only when it has. */
+/* The last rank sends nothing until the slack stops all others; they continue only after it has sent. */
 static void test_no_further(void)
 {
   enum { SLACK = 2, CLOCKS = 8 };
@@ -174,7 +174,7 @@ static void test_no_further(void)
   CU_PASS("one rank has nobody to wait for");
 }
 
-/* A worker whose loss is not finite: all end at the same clock, and the weights are those before it. */
+/* A worker whose loss is not finite: all workers end at the same clock, with the weights before it. */
 static void test_failure(void)
 {
   enum { FAILS_AT = 4 };

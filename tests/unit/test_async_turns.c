@@ -1,5 +1,5 @@
 /* Peer methods in forced orders, one rank after the other: weights and staleness after each turn follow the formulas.
- * With shared memory and without. For 2 ranks. */
+ * With and without shared memory. For 2 ranks. */
 #include "peers.h"
 
 static const double order_rate = 0.5;
@@ -9,7 +9,7 @@ static double slope(size_t i)
   return cos((double)i);
 }
 
-/* A batch of one rank, whose gradient is `factor` times slope; the other rank waits. */
+/* One rank computes a batch whose gradient is `factor` times slope; the other rank waits. */
 static void turn(struct job *job, int rank, double factor)
 {
   struct trm_strategy *s = &job->strategy;
@@ -48,8 +48,7 @@ static void pair_start(struct job *job, const struct setup *c)
   world->ops->barrier(world);
 }
 
-/* Largest difference of the rank's weights, or of the evaluated ones, from own * w_own + other * w_other + step *
- * slope. */
+/* Largest deviation of the rank's weights (or eval weights) from own * w_own + other * w_other + step * slope. */
 static double away(const struct job *job, const float *w, double own, double other, double step)
 {
   const int rank = world->rank;
@@ -61,7 +60,7 @@ static double away(const struct job *job, const float *w, double own, double oth
   return worst;
 }
 
-/* The passive rank reads, the active one averages; the passive one's step is on the average. */
+/* The passive rank reads, the active rank averages, and the passive rank's step applies to the average. */
 static void check_average(const struct setup *c)
 {
   struct job job;
@@ -77,7 +76,7 @@ static void check_average(const struct setup *c)
   job_stop(&job);
 }
 
-/* A half of rank 0 reaches rank 1, which then has weight 3/2 and gives 3/4 back. The sum moves by the gradient. */
+/* Rank 0 sends weight 1/2 to rank 1, which then has 3/2 and sends 3/4 back. The sum changes by the gradient only. */
 static void check_push(const struct setup *c)
 {
   struct job job;
@@ -90,18 +89,18 @@ static void check_push(const struct setup *c)
   turn(&job, 1, 1);
   CHECK(c, away(&job, s->w, world->rank ? 2.0 / 3 : 1, world->rank ? 1.0 / 3 : 0,
                 world->rank ? -order_rate * 2 / 3 : 0) < 1e-6);
-  turn(&job, 0, 0); /* has 1/2, and keeps it */
+  turn(&job, 0, 0); /* has weight 1/2, nothing to receive */
   look(&job, 1);
   if (world->rank == 1)
     CHECK(c, s->staleness->updates == 2 && s->staleness->sum == 1);
-  look(&job, 0); /* 1/2 and 3/4 */
+  look(&job, 0); /* weights 1/2 and 3/4 */
   CHECK(c, world->rank || away(&job, s->w, 0.5 / 1.25 + 0.25 / 1.25, 0.5 / 1.25, -order_rate * 0.5 / 1.25) < 1e-6);
   CHECK(c, s->ops->quiesce(s) == TRM_OK);
   CHECK(c, away(&job, s->eval_weights, 0.5, 0.5, -order_rate / 2) < 1e-6);
   job_stop(&job);
 }
 
-/* Rank 1, rank 0 twice, rank 1: the second time it has missed two. */
+/* Turns: rank 1, rank 0 twice, rank 1, whose second step then has staleness 2. */
 static void check_missed(const struct setup *c)
 {
   struct job job;
@@ -115,7 +114,8 @@ static void check_missed(const struct setup *c)
   job_stop(&job);
 }
 
-/* Rank 1 finds what rank 0 had, and takes it if its step leads there. The gradient is in the direction of w_1 - w_0. */
+/* Rank 1 receives rank 0's weights, and averages if its step leads towards them. The gradient is parallel to w_1 - w_0.
+ */
 static void check_gate(const struct setup *c, double factor)
 {
   struct job job;
@@ -124,7 +124,7 @@ static void check_gate(const struct setup *c, double factor)
   struct trm_loss_sums tally = {.loss = 1, .rows = 1};
   turn(&job, 0, 0);
   if (world->rank == 1) {
-    for (size_t i = 0; i < c->elements; i++) /* statistics are not asked */
+    for (size_t i = 0; i < c->elements; i++) /* statistics do not count */
       s->g[i] = (float)(factor * (begin_of(1, i) - begin_of(0, i)) * (i < job.trained ? 1 : 0));
     CHECK(c, s->ops->step(s, order_rate, &tally) == TRM_OK);
     const bool leads = factor * order_rate > 0 && factor * order_rate < 2;
@@ -138,12 +138,12 @@ static void check_gate(const struct setup *c, double factor)
     CHECK(c, s->staleness->updates == 1 && s->staleness->sum == 0);
   }
   world->ops->barrier(world);
-  turn(&job, 1, 0); /* the slot is empty now */
+  turn(&job, 1, 0); /* the slot is empty */
   CHECK(c, world->rank == 0 || s->staleness->updates == 1);
   turn(&job, 1, 0);
   turn(&job, 1, 0);
   turn(&job, 0, 0);
-  turn(&job, 1, 0); /* finds the second of rank 0, and has made four */
+  turn(&job, 1, 0); /* receives rank 0's second weights, four batches after its own first */
   CHECK(c, world->rank == 0 || (s->staleness->updates == 2 && s->staleness->sum == 2));
   job_stop(&job);
 }
@@ -184,7 +184,7 @@ static void test_gate(void)
     const struct setup c = setup_of("keuper", shares);
     check_gate(&c, 1);
     check_gate(&c, -0.25);
-    check_gate(&c, 4.25); /* beyond the other one, and farther from it than before */
+    check_gate(&c, 4.25); /* beyond the other's weights, and farther away than before */
   }
 }
 

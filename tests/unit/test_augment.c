@@ -1,5 +1,5 @@
 /* Augmentation: pixels equal those computed from the definition with the same random numbers, for any sharding of a
- * batch, in memory or not. For 1 and more ranks. */
+ * batch, in memory or streamed. For 1 or more ranks. */
 #include "core/random.h"
 #include "job_folder.h"
 
@@ -11,7 +11,7 @@ static struct trm_options options_of(int64_t memory, int64_t pad, bool flip)
   };
 }
 
-/* Images (C, H, W) of numbers: bytes, or floats. */
+/* Writes images (C, H, W) with pseudo-random values: bytes, or floats. */
 static char *images_make(const char *name, bool bytes, const size_t size[3], size_t rows)
 {
   char *path = trm_format("%s/%s", folder, name);
@@ -33,8 +33,7 @@ static char *images_make(const char *name, bool bytes, const size_t size[3], siz
   return path;
 }
 
-/* Returns a pixel of the augmented image by definition: the image is at (pad, pad) of the padded one, the crop begins
- * at (down, right). */
+/* Computes a pixel of the augmented image by definition: the crop starts at (down, right) of the padded image. */
 static float pixel(const float *image, const size_t size[3], float zero, const uint32_t word[4], size_t pad, bool flip,
                    size_t plane, size_t y, size_t x)
 {
@@ -47,7 +46,7 @@ static float pixel(const float *image, const size_t size[3], float zero, const u
   return inside ? image[(plane * size[1] + (size_t)from_y) * size[2] + (size_t)from_x] : zero;
 }
 
-/* Two epochs in batches of 100, each rank its part: every pixel as computed from the rows without augmentation. */
+/* Two epochs in batches of 100, sharded over the ranks: compares every pixel with augmentation of the plain rows. */
 static void check_pixels(const char *path, bool bytes, const size_t size[3], int64_t memory, bool shuffle,
                          int64_t pad, bool flip)
 {
@@ -82,7 +81,7 @@ static void check_pixels(const char *path, bool bytes, const size_t size[3], int
       }
     }
   CU_ASSERT_EQUAL(wrong, 0);
-  /* of (2 pad + 1)^2 places one is where the image was; mirrored is every second */
+  /* one of (2 pad + 1)^2 crops is the image itself; every second image is mirrored */
   const size_t half = seen / 2, some = seen / 8;
   CU_ASSERT(pad ? same < seen / 4 : same > half - some && same < half + some);
   CU_ASSERT(mirrored > half - some && mirrored < half + some);
@@ -102,12 +101,12 @@ static void test_pixels(void)
   check_pixels(bytes, true, grey, 1 << 30, true, 4, true);
   check_pixels(bytes, true, grey, 1 << 30, true, 2, false);
   check_pixels(bytes, true, grey, 1 << 20, true, 4, true); /* shuffle windows */
-  check_pixels(bytes, true, grey, 1 << 20, false, 4, true);  /* direct */
+  check_pixels(bytes, true, grey, 1 << 20, false, 4, true);  /* read directly */
   trm_free(floats);
   trm_free(bytes);
 }
 
-/* The whole batch by one, by parts, and by a run that begins in its middle. */
+/* A batch fetched whole, in parts, and by a run resumed in its middle. */
 static void test_parts(void)
 {
   const size_t size[] = {2, 8, 8};

@@ -1,4 +1,4 @@
-/* Checkpoints: round trips, refusal of other models and files, complete or absent when the disk is full. */
+/* Checkpoints: round trips, refusal of other models and files, complete or absent after a full disk. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -26,7 +26,7 @@ static void model_make(struct trm_model *model, const char *text)
 
 static const char *const names[] = {"zero", "one", "two", "three", "four", "five", "s\xc3\xa9ven"};
 
-/* Makes a checkpoint of a model with `states` arrays, all values of which differ. */
+/* Makes a checkpoint of a model with `states` arrays of distinct values. */
 static void checkpoint_make(struct trm_checkpoint *c, const struct trm_model *model, int states, uint32_t stream)
 {
   *c = (struct trm_checkpoint){
@@ -39,7 +39,7 @@ static void checkpoint_make(struct trm_checkpoint *c, const struct trm_model *mo
   };
   for (int s = 0; s < states; s++) {
     c->state[s] = trm_alloc(model->parameters * sizeof(float), "test");
-    for (int p = 0; p < trm_model_parameter_count(model); p++) { /* what is between the tensors stays 0 */
+    for (int p = 0; p < trm_model_parameter_count(model); p++) { /* padding between the tensors stays 0 */
       const struct trm_parameter *parameter = trm_model_parameter(model, p);
       for (size_t i = 0; i < parameter->count; i++)
         c->state[s][parameter->offset + i] =
@@ -132,7 +132,7 @@ static void test_round_trip(void)
       CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
       CU_ASSERT(same_arrays(&c, &back, &model));
       trm_checkpoint_free(&back);
-      /* weights alone */
+      /* weights only */
       CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
       CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, false), TRM_OK);
       CU_ASSERT(back.states == 1 && memcmp(back.state[0], c.state[0], model.parameters * sizeof(float)) == 0);
@@ -204,7 +204,7 @@ static void test_other_files(void)
   struct trm_checkpoint c;
   model_make(&model, "linear 7");
   checkpoint_make(&c, &model, 1, 0);
-  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK); /* in the place of the data set */
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK); /* replaces the data set */
   CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, trm_comm_self()), TRM_FAILED);
   CU_ASSERT(error_has("x.h5: is a checkpoint", "data set is needed"));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(gone, &c, &model), TRM_FAILED);
@@ -215,7 +215,7 @@ static void test_other_files(void)
   trm_free(gone);
 }
 
-/* Reads the items of a rank into other memory and compares them with those written. */
+/* Reads the items of a rank into other memory and compares them with the ones written. */
 static void local_check(const char *path, int rank)
 {
   struct trm_local_state back[2] = {{0}};
@@ -256,25 +256,25 @@ static void test_local_state(void)
   trm_checkpoint_free(&back);
   for (int rank = 0; rank < 3; rank++)
     local_check(path, rank);
-  /* other names, sizes, numbers of them, and another order */
+  /* wrong names, sizes, counts and order */
   const struct trm_local_state other[2] = {{"worker", worker, 1000}, {"clocks", clock_word, 8}};
   const struct trm_local_state shorter[2] = {{"worker", worker, 999}, {"clock", clock_word, 8}};
   const struct trm_local_state turned[2] = {{"clock", clock_word, 8}, {"worker", worker, 1000}};
   CU_ASSERT(!local_matches(path, 0, other, 2) && !local_matches(path, 0, shorter, 2));
   CU_ASSERT(!local_matches(path, 0, turned, 2) && !local_matches(path, 0, local_of_rank[0], 1));
   CU_ASSERT(!local_matches(path, 0, NULL, 0) && !local_matches(path, 1, other, 1));
-  /* not there */
+  /* no such rank */
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 0, other, 2), TRM_FAILED);
   CU_ASSERT(error_has("local.h5: ", "ranks/0/clocks is missing or damaged"));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 3, other, 2), TRM_FAILED);
   CU_ASSERT(error_has("local.h5: ", "ranks/3 is missing or damaged"));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 0, shorter, 2), TRM_FAILED);
   CU_ASSERT(error_has("local.h5: ", "ranks/0/worker is damaged: not of 999 bytes"));
-  /* a rank that fails: the old file stays */
+  /* a rank fails: the old file stays */
   CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_fail), TRM_FAILED);
   CU_ASSERT(error_has("rank 2 does not answer", ""));
   local_check(path, 2);
-  /* none */
+  /* no local state */
   c.local_state_ranks = 0;
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
   CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
@@ -285,7 +285,7 @@ static void test_local_state(void)
   trm_free(path);
 }
 
-/* Changes one byte of the first place in the file that holds these bytes; false: there is none. */
+/* Changes one byte in the first occurrence of these bytes in the file; false: no occurrence. */
 static bool byte_change(const char *path, const void *what, size_t bytes, size_t at)
 {
   FILE *file = fopen(path, "r+b");
@@ -310,19 +310,19 @@ static void test_local_state_damaged(void)
   model_make(&model, "linear 7");
   checkpoint_make(&c, &model, 1, 0);
   CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_next), TRM_OK);
-  CU_ASSERT_FATAL(byte_change(path, large + (2 << 20), 1 << 20, 12345)); /* its third block */
+  CU_ASSERT_FATAL(byte_change(path, large + (2 << 20), 1 << 20, 12345)); /* the third block */
   char *room = trm_alloc(sizeof large, "test");
   const struct trm_local_state local[2] = {{"nothing", NULL, 0}, {"large", room, sizeof large}};
   CU_ASSERT(local_matches(path, 2, local, 2));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_read(path, 2, local, 2), TRM_FAILED);
   CU_ASSERT(error_has("local-damaged.h5: ", "ranks/2/large is damaged or cannot be read"));
   local_check(path, 0);
-  /* the rest can be read */
+  /* the rest of the file is readable */
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.read_arrays(path, &back, &model, true), TRM_OK);
   CU_ASSERT(same_arrays(&c, &back, &model));
   trm_checkpoint_free(&back);
-  /* the list of a rank */
+  /* the table of a rank */
   CU_ASSERT_EQUAL(write_with_local(path, &c, &model, local_next), TRM_OK);
   CU_ASSERT_FATAL(byte_change(path, "worker 1000\nclock 8\n", 20, 3));
   CU_ASSERT_EQUAL(trm_checkpoint_hdf5.local_states_match(path, 0, local, 2, &fits), TRM_FAILED);
@@ -333,7 +333,7 @@ static void test_local_state_damaged(void)
   trm_free(path);
 }
 
-/* True if there is a file whose path begins so, temporary ones included. */
+/* Returns true if a file's path starts with `path`, temporary ones included. */
 static bool file_there(const char *path, const char *suffix)
 {
   char *pattern = trm_format("%s%s*", path, suffix);
@@ -352,7 +352,7 @@ static void file_limit(rlim_t bytes)
   setrlimit(RLIMIT_FSIZE, &limit);
 }
 
-/* For any size of the disk: an error, the old file unchanged, no file left over, and HDF5 still works. */
+/* For any size of the disk: an error, the old file unchanged, no temporary file left, HDF5 still usable. */
 static void test_disk_full(void)
 {
   char *path = trm_format("%s/full.h5", folder), *set = trm_format("%s/full-set.h5", folder);

@@ -1,5 +1,5 @@
-/* Every slot of the communication contract, over MPI and on one rank without it; the fixed-order all-reduce; the check
- * of the launch. Meant for 1 to 9 ranks. */
+/* Every operation of the communication contract, over MPI and on one rank without it; the fixed-order all-reduce; the
+ * check of the launch. Meant for 1 to 9 ranks. */
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -30,7 +30,7 @@ static void on_all(void (*check)(struct trm_comm *comm))
   check(trm_comm_self());
 }
 
-/* Small whole numbers, exact in every type and in every order of addition. */
+/* Small integers: exact in every type and order of addition. */
 static int value(int rank, size_t i)
 {
   return (int)((i * 7 + (size_t)rank * 13) % 11) - (rank % 2);
@@ -69,7 +69,7 @@ static void check_broadcast(struct trm_comm *comm)
   for (int root = 0; root < comm->size; root++)
     for (int s = 0; s < SIZES; s++) {
       const enum trm_type type = root % 2 ? TRM_BYTE : TRM_FLOAT;
-      const size_t n = s == SIZES - 1 && root > 1 ? 77 : sizes[s]; /* the large one is slow */
+      const size_t n = s == SIZES - 1 && root > 1 ? 77 : sizes[s]; /* the largest is slow */
       void *data = trm_alloc(n * trm_type_bytes(type), "test");
       for (size_t i = 0; i < n; i++)
         set(data, type, i, comm->rank == root ? value(root, i) : -1);
@@ -178,7 +178,7 @@ static void check_reduce_scatter(struct trm_comm *comm)
       }
 }
 
-/* Several at a time, one of them with its own block in place; the longest array takes several calls of MPI. */
+/* Several concurrent gathers, one of them in place; the longest array needs several MPI calls. */
 static void check_gathers_begin(struct trm_comm *comm)
 {
   const bool over_mpi = comm->ops == world->ops;
@@ -240,7 +240,7 @@ static void test_gathers_begin(void) { on_all(check_gathers_begin); }
 
 /* -- messages */
 
-/* Around a ring, three messages whose receives stand in another order than the sends. */
+/* Around a ring: three messages whose receives are posted in a different order. */
 static void check_messages(struct trm_comm *comm)
 {
   const int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
@@ -320,7 +320,7 @@ static void test_split_node(void)
 
 /* -- shared memory */
 
-/* After a barrier every rank has written its number of this round, and none that of the next. */
+/* After a barrier all ranks have written this round's number, and none the next one's. */
 static void rounds(struct trm_comm *comm, struct trm_shared *shared)
 {
   size_t wrong = 0;
@@ -360,7 +360,7 @@ static void check_share(struct trm_comm *comm)
   comm->ops->unshare(comm, &shared);
   CU_ASSERT_PTR_NULL(shared.base);
 
-  /* parts of whole 64 KiB, some empty, make one array */
+  /* segments of whole 64 KiB, some empty, form one array */
   const size_t part = (size_t)(comm->rank % 3) << 16;
   CU_ASSERT_EQUAL_FATAL(comm->ops->share(comm, part, TRM_MEMORY_BUFFERS, &shared), TRM_OK);
   for (int i = 1; i < comm->size; i++)
@@ -391,7 +391,7 @@ static void test_share_too_large(void)
   CU_ASSERT_EQUAL(node->ops->share(node, node->rank == 0 ? (size_t)1 << 49 : 1, TRM_MEMORY_DATA, &shared), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "the data set"));
   node->ops->release(node);
-  if (world->size > 1) { /* ranks of different nodes */
+  if (world->size > 1) { /* ranks of different nodes: refused */
     CU_ASSERT_EQUAL(world->ops->share(world, 1, TRM_MEMORY_STATES, &shared), TRM_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "optimizer states"));
   }
@@ -410,7 +410,7 @@ static void check_window(struct trm_comm *comm)
     wrong += own[i] != 0;
   comm->ops->barrier(comm);
 
-  /* every rank adds its numbers to every rank's window */
+  /* every rank adds to every rank's window */
   for (size_t i = 0; i < N; i++)
     mine[i] = (float)value(comm->rank, i);
   for (int k = 0; k < comm->size; k++) {
@@ -427,7 +427,7 @@ static void check_window(struct trm_comm *comm)
   }
   comm->ops->barrier(comm);
 
-  /* every rank writes its element of the next rank's window, which that rank then reads */
+  /* every rank writes its element of the next rank's window */
   const int next = (comm->rank + 1) % comm->size, last = (comm->rank + comm->size - 1) % comm->size;
   const float word[2] = {1000.0f + (float)comm->rank, 2000.0f};
   comm->ops->put(window, word, 2, next, N - 2);
@@ -443,7 +443,7 @@ static void check_window(struct trm_comm *comm)
   trm_free(got);
 }
 
-/* Tickets: 50 per rank, from a counter of the last rank; the other ranks' windows are empty. */
+/* Fetch-and-add: 50 tickets per rank from a counter on the last rank; other ranks' windows are empty. */
 static void check_fetch_add(struct trm_comm *comm)
 {
   enum { EACH = 50 };
@@ -477,9 +477,9 @@ static void check_fetch_add(struct trm_comm *comm)
 static void test_window(void) { on_all(check_window); }
 static void test_fetch_add(void) { on_all(check_fetch_add); }
 
-/* -- the allreduce of fixed order */
+/* -- fixed-order all-reduce */
 
-/* Numbers whose sum depends on the order. */
+/* Values whose sum depends on the order. */
 static double rough(int rank, size_t i)
 {
   const uint32_t mixed = ((uint32_t)rank * 2654435761u) ^ ((uint32_t)i * 40503u + 17u);
@@ -543,7 +543,7 @@ static void test_launch(void)
     kept[i] = getenv(names[i]) ? trm_strdup(getenv(names[i])) : NULL;
     unsetenv(names[i]);
   }
-  CU_ASSERT_EQUAL(real_check_launch(1), TRM_OK); /* by hand */
+  CU_ASSERT_EQUAL(real_check_launch(1), TRM_OK); /* started without a launcher */
   setenv("SLURM_NTASKS", "4", 1);
   setenv("SLURM_PROCID", "0", 1);
   CU_ASSERT_EQUAL(real_check_launch(1), TRM_OK); /* in a batch script, without srun */
@@ -574,7 +574,7 @@ static void test_launch(void)
 
 enum { LATE_MS = 100, WAYS = 8 };
 
-/* A way to wait for rank 0. written: shared by the node, 0 before. */
+/* Waits for rank 0 in one of several ways. written: shared by the node, initially 0. */
 static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, atomic_int *written, int way)
 {
   float mine[16] = {0}, all[16 * 16] = {0};
@@ -612,7 +612,7 @@ static double processor_s(void)
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* In an oversubscribed job waiting ranks leave their cores to others. The last test, since the flag stays set. */
+/* In an oversubscribed job waiting ranks yield their cores. Must be the last test, since the flag stays set. */
 static void test_oversubscribed(void)
 {
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);

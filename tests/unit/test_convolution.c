@@ -1,4 +1,4 @@
-/* Layers and models of images: shapes, what is refused, presets, and the statistics of batch normalization. */
+/* Layers and models of images: shapes, refused settings, presets, and the statistics of batch normalization. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -106,14 +106,14 @@ static void test_refused(void)
   }
 }
 
-/* Parameters as PyTorch and torchvision count them. */
+/* Parameter counts of PyTorch and torchvision. */
 static void test_presets(void)
 {
   static const struct {
     const char *text;
     const struct trm_input_spec *spec;
     size_t parameters;
-    int weighty; /* layers with products, without projections */
+    int weighty; /* layers with products, without projection shortcuts */
   } cases[] = {
     {"lenet5", &mnist, 61706, 5},          {"resnet20", &cifar, 272474, 20},       {"resnet32", &cifar, 466906, 32},
     {"resnet44", &cifar, 661338, 44},      {"resnet56", &cifar, 855770, 56},       {"resnet110", &cifar, 1730714, 110},
@@ -144,15 +144,16 @@ static const float *statistic(const struct nn_case *c, const float *flat, int wh
   return flat + c->model.layer[1].parameter[2 + which].offset;
 }
 
-/* Adds what a pass has left for the statistics, as a strategy does. */
+/* Adds the statistics that a pass leaves, as a strategy does. */
 static void statistics_apply(struct nn_case *c)
 {
   const struct trm_optimizer none = {
     .update = {.rule = TRM_UPDATE_SGD, .scale = 1}, .tensor = c->model.tensor, .tensors = c->model.tensors};
-  trm_optimizer_apply(&none, c->device, &none.update, NULL, 0, c->model.parameters, c->w, c->g, NULL);
+  const struct trm_update_interval all = {0, c->model.parameters, c->w, NULL};
+  trm_optimizer_apply(&none, c->device, &none.update, NULL, &all, c->g);
 }
 
-/* The input of batch_norm: the output of the convolution, (13, 3, 4), on the host. */
+/* Returns the input of batch_norm, i.e. the output of the convolution, (13, 3, 4), on the host. */
 static float *activations(struct nn_case *c, const struct trm_input *input, const float *w)
 {
   struct trm_model bare;
@@ -200,7 +201,7 @@ static void statistics(struct trm_device *device)
     CU_ASSERT_EQUAL(statistic(&c, w, 1)[k], 1);
   }
 
-  /* passes change nothing; the strategy adds what they leave */
+  /* a pass does not change the running statistics; the strategy does */
   nn_case_train(&c, &pass, 1.0f / 13);
   check_same("weights after a pass", nn_case_weights(&c), w, c.model.parameters);
   statistics_apply(&c);
@@ -215,7 +216,7 @@ static void statistics(struct trm_device *device)
   }
   trm_free(y);
 
-  /* two micro-batches: the mean of theirs, by rows */
+  /* two micro-batches: the mean of their statistics, weighted by rows */
   const struct trm_input parts[2] = {nn_case_part(&c, 0, 4), nn_case_part(&c, 4, 13)};
   device->ops->fill(device, c.g, NAN, c.model.parameters);
   for (int part = 0; part < 2; part++) {
@@ -241,7 +242,7 @@ static void statistics(struct trm_device *device)
                              0.75 * (double)statistic(&c, after, s)[k] + 0.25 * want[s], 1e-6);
   }
 
-  /* evaluation takes the running ones: rows do not see one another */
+  /* evaluation uses running statistics: rows are independent */
   float whole[16 * 5], alone[5];
   pass.training = false;
   trm_model_forward(&c.model, &pass);
@@ -258,9 +259,9 @@ static void statistics(struct trm_device *device)
   nn_case_close(&c);
 }
 
-/* Ranks as threads, each with a device and a model of its own, that compute rows of one batch. */
+/* Ranks as threads, each with its own device and model, that compute shards of one batch. */
 enum { RANKS = 3 };
-static const size_t rank_low[RANKS + 1] = {0, 4, 4, 13}; /* one has no rows */
+static const size_t rank_low[RANKS + 1] = {0, 4, 4, 13}; /* rank 1 has no rows */
 
 struct rank {
   int number;
@@ -313,7 +314,7 @@ static void *rank_run(void *argument)
   return NULL;
 }
 
-/* With reduce the parts' gradients and statistics add up to those of the whole batch on one rank; without, they do
+/* With reduce, the shards' gradients and statistics add up to those of the whole batch on one rank; without, they do
  * not. */
 static void test_ranks(void)
 {

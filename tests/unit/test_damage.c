@@ -1,5 +1,5 @@
-/* Damaged data sets and checkpoints: for any changed byte and any truncation there is an error that names the file, or
- * the data are unchanged. Never a crash, never other data. */
+/* Damaged data sets and checkpoints: after any changed byte or truncation, reading either returns unchanged data or
+ * fails with an error that names the file. Never a crash, never other data. */
 #include <fcntl.h>
 #include <math.h>
 #include <sys/stat.h>
@@ -32,7 +32,7 @@ static void bytes_write(const char *path, const unsigned char *data, size_t byte
   fclose(file);
 }
 
-/* Reads everything that a run reads, and compares it with what was written. */
+/* A file under test; reads everything that a run reads and compares it with what was written. */
 struct subject {
   enum made_kind kind;
   size_t width;
@@ -158,7 +158,7 @@ static void damage(const char *path, const struct subject *subject, size_t flips
   unsigned char *data = bytes_read(path, &bytes);
   CU_ASSERT_EQUAL(judge(path, subject), SAME);
   CU_ASSERT_EQUAL(info_check(path), TRM_OK);
-  /* the first bytes each, then all over */
+  /* every one of the first bytes, then bytes all over the file */
   for (size_t i = 0; i < flips; i++) {
     const size_t at = i < flips / 4 ? i * 3 % bytes : (size_t)((double)bytes * (double)i / (double)flips);
     const unsigned char old = data[at];
@@ -174,7 +174,7 @@ static void damage(const char *path, const struct subject *subject, size_t flips
     refused_by_info += !sound;
   }
   CU_ASSERT_EQUAL(counts[WRONG], 0);
-  CU_ASSERT(counts[REFUSED] > flips / 2); /* the rest is unused room in the file, or the other split's */
+  CU_ASSERT(counts[REFUSED] > flips / 2); /* the others: unused bytes, or those of the other split */
   CU_ASSERT(refused_by_info >= counts[REFUSED]);
   for (size_t i = 0; i < 60; i++) {
     const size_t cut = i < 20 ? bytes - 1 - i : (size_t)((double)bytes * (double)(i - 20) / 40);
@@ -200,7 +200,7 @@ static void test_datasets(void)
   trm_free(path);
 }
 
-/* If one part is damaged, the other parts can be read. */
+/* If one part is damaged, the others are readable. */
 static void test_out_of_memory(void)
 {
   char *path = trm_format("%s/direct.h5", folder);
@@ -245,7 +245,7 @@ static void patched(enum made_kind kind, const void *old, const void *new, size_
   size_t length;
   CU_ASSERT_EQUAL(made_file(path, kind, 20, 100, 0, 0), TRM_OK);
   unsigned char *data = bytes_read(path, &length), *at = data;
-  /* the block that holds the old bytes is the array that has that sum: try every beginning and length of the kind */
+  /* the written bytes are part of an array with a checksum: find it by trying all its possible starts and lengths */
   const size_t row = kind == MADE_CSR ? 4 : bytes == 4 && kind == MADE_FLOATS && !strstr(message, "class") ? 80 : 4;
   const size_t rows = kind == MADE_CSR ? 396 : 100;
   bool found = false;
@@ -299,7 +299,7 @@ static void test_not_ours(void)
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "neither a data set nor a checkpoint"));
   unlink(path);
   CU_ASSERT(judge(path, &subject) == REFUSED && strstr(trm_error_text(), "No such file"));
-  /* a split that is not there, one without rows */
+  /* a missing split; one without rows */
   struct trm_options options = {.data = {.shuffle = false, .memory = 1 << 20, .context = 10},
                                 .parallel = {.share = TRM_SHARE_NONE}};
   struct trm_dataset *data;

@@ -1,5 +1,5 @@
-/* The data set files and the loader: every kind of row back as it was written; one order of samples for any number of
- * ranks, in memory and out of it. For 1 and more ranks. */
+/* Data set files and the loader: every kind of row is read as written; one order of samples for any number of ranks, in
+ * memory and streamed. For 1 or more ranks. */
 #include "datasets/order.h"
 #include "job_folder.h"
 
@@ -8,7 +8,7 @@ static char *file_name(const char *name)
   return trm_format("%s/%s", folder, name);
 }
 
-/* Rank 0 makes a file; all see whether it worked. */
+/* Rank 0 writes a file; all ranks check its status. */
 static char *file_make(const char *name, enum made_kind kind, size_t width, uint64_t rows, uint64_t test, int compress)
 {
   char *path = file_name(name);
@@ -25,7 +25,7 @@ static struct trm_options options_of(int64_t memory, int64_t batch)
   };
 }
 
-/* -- the order */
+/* -- order of samples */
 
 static void check_order(uint64_t rows, size_t block_rows, uint64_t window_blocks, bool shuffle)
 {
@@ -72,7 +72,7 @@ static void test_order(void)
       }
 }
 
-/* A window's rows come from blocks all over the split, in no order; epochs and seeds differ. */
+/* A window's rows come from random blocks of the whole split, shuffled; epochs and seeds differ. */
 static void test_order_mixes(void)
 {
   struct order order, other;
@@ -100,13 +100,13 @@ static void test_order_mixes(void)
   }
   CU_ASSERT(same_epoch < 10 && same_seed < 10);
   CU_ASSERT(rising < 100);
-  /* 50 blocks of 1,000: the mean has deviation 1000 * 100 / sqrt(12 * 50) = 4082 */
+  /* 50 blocks of 1,000: the standard deviation of the mean is 1000 * 100 / sqrt(12 * 50) = 4082 */
   CU_ASSERT(mean > 50000 - 4 * 4082 && mean < 50000 + 4 * 4082);
 }
 
 /* -- every kind of row */
 
-/* Passes over a split in the identity order and looks at each row; parts by rank. */
+/* Reads a split in file order, sharded over the ranks, and checks each row. */
 static void check_rows(const char *path, enum made_kind kind, size_t width, enum trm_split split,
                        struct trm_options *options, struct trm_comm *comm, uint64_t rows)
 {
@@ -144,7 +144,7 @@ static void check_rows(const char *path, enum made_kind kind, size_t width, enum
 
 static const enum trm_share shares[] = {TRM_SHARE_NODE, TRM_SHARE_NUMA, TRM_SHARE_NONE};
 
-/* A whole split in memory, and the same out of it. */
+/* A split read in memory and streamed. */
 static void check_kind(enum made_kind kind, int compress)
 {
   const size_t width = 30;
@@ -156,7 +156,7 @@ static void check_kind(enum made_kind kind, int compress)
     options.parallel.share = shares[i];
     const uint64_t samples = tokens ? (rows - 1) / 10 : rows;
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, samples);
-    if (i > 0) /* the rest is the same */
+    if (i > 0) /* the other checks do not depend on parallel.share */
       continue;
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, trm_comm_self(), samples);
     check_rows(path, kind, width, TRM_SPLIT_TEST, &options, world, tokens ? 4 : 1);
@@ -168,7 +168,7 @@ static void check_kind(enum made_kind kind, int compress)
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, samples);
     if (!tokens)
       continue;
-    options.data.stride = 3; /* rows that overlap, but not those of the test split */
+    options.data.stride = 3; /* overlapping rows in train, not in test */
     check_rows(path, kind, width, TRM_SPLIT_TRAIN, &options, world, (rows - 11) / 3 + 1);
     check_rows(path, kind, width, TRM_SPLIT_TEST, &options, world, 4);
     options.data.memory = 1 << 30;
@@ -191,7 +191,7 @@ static void test_kinds_compressed(void)
     check_kind((enum made_kind)kind, 4);
 }
 
-/* Sparse rows where they lie are the rows of a fetch: of a split in memory, in windows, and out of its own order. */
+/* Sparse rows accessed in place equal those of a fetch: in memory, in windows, and out of order. */
 static void check_rows_in_place(const char *path, int64_t memory, bool shuffle, uint64_t rows)
 {
   struct trm_options options = options_of(memory, 64);
@@ -263,7 +263,7 @@ static void test_spec(void)
   strcpy(digest, data->digest);
   data->ops->close(data);
   trm_free(path);
-  /* the same rows compressed are the same data */
+  /* compression does not change the data */
   path = file_make("spec.h5", MADE_BYTES, 30, 100, 10, 9);
   CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
   CU_ASSERT_STRING_EQUAL(data->digest, digest);
@@ -279,7 +279,7 @@ static uint64_t hash_add(uint64_t hash, uint64_t number)
   return (hash ^ number) * UINT64_C(0x100000001b3);
 }
 
-/* The order of some epochs as one rank by itself meets it. */
+/* Returns the order of some epochs as one rank reads it. */
 static uint64_t *order_alone(const char *path, size_t width, struct trm_options *options, int epochs, size_t *rows,
                              uint64_t *hash)
 {
@@ -328,7 +328,7 @@ struct walk {
   struct trm_host_batch rows;
 };
 
-/* This rank's part of every global batch of an epoch, from `begin` to `end`, each row compared. */
+/* Reads this rank's shard of every global batch of an epoch, from `begin` to `end`, and checks each row. */
 static void walk_epoch(struct walk *walk, uint64_t epoch, size_t begin, size_t end)
 {
   size_t wrong = 0;
@@ -368,7 +368,7 @@ static void check_ranks(const char *path, size_t width, struct trm_options *opti
   if (hash != expected)
     printf("the order of the samples hashes to 0x%llx\n", (unsigned long long)hash);
   CU_ASSERT_EQUAL(hash, expected);
-  /* threads, ranks in step or not, and who shares memory */
+  /* threads; ranks in lockstep or not; which ranks share memory */
   const struct {
     int threads, together, share;
   } ways[] = {{0, 0, 0}, {0, 1, 0}, {1, 0, 0}, {1, 1, 0}, {1, 0, 1}, {0, 0, 2}, {1, 1, 2}};
@@ -383,16 +383,16 @@ static void check_ranks(const char *path, size_t width, struct trm_options *opti
       printf("%s\n", trm_error_text());
       continue;
     }
-    walk_epoch(&walk, 0, 0, rows); /* epochs follow on */
+    walk_epoch(&walk, 0, 0, rows); /* consecutive epochs */
     walk_epoch(&walk, 1, 0, rows);
-    walk.drop_last = true; /* the tail is passed over */
+    walk.drop_last = true; /* without the last partial batch */
     walk_epoch(&walk, 2, 0, rows);
     walk_epoch(&walk, 3, 0, rows);
     walk.drop_last = false;
     walk_epoch(&walk, 1, rows / walk.batch * 2 / 3 * walk.batch, rows); /* a resumed run */
-    walk_epoch(&walk, 2, 0, rows / 3);                                   /* left early */
-    walk_epoch(&walk, 2, 0, rows / 2);                                   /* the same again */
-    walk_epoch(&walk, 0, 0, walk.batch);                                 /* back, ahead by two */
+    walk_epoch(&walk, 2, 0, rows / 3);                                   /* abandoned early */
+    walk_epoch(&walk, 2, 0, rows / 2);                                   /* repeated */
+    walk_epoch(&walk, 0, 0, walk.batch);                                 /* back, then two ahead */
     walk_epoch(&walk, 2, 0, rows);
     trm_host_batch_free(&walk.rows);
     walk.data->ops->close(walk.data);
@@ -410,11 +410,11 @@ static void test_ranks_whole(void)
 
 static void test_ranks_windows(void)
 {
-  /* 334 rows a block, 16 blocks, of which one is short; windows of two blocks */
+  /* 334 rows per block, 16 blocks, the last one short; windows of two blocks */
   char *path = file_make("windows.h5", MADE_BYTES, 784, 5003, 0, 0);
   struct trm_options options = options_of(1 << 20, 100);
   check_ranks(path, 784, &options, UINT64_C(0x2ec7b9ca817bd72b));
-  /* the least there can be: windows as long as a batch needs */
+  /* the minimum: windows as long as a batch */
   options.data.memory = 1;
   options.train.batch = 500;
   check_ranks(path, 784, &options, UINT64_C(0x752be806fe616cbb));
@@ -429,7 +429,7 @@ static void test_ranks_windows_compressed(void)
   trm_free(path);
 }
 
-/* Few rows to a block: more ranks than a batch has rows. */
+/* Few rows per block: more ranks than rows in a batch. */
 static void test_ranks_large_rows(void)
 {
   char *path = file_make("large.h5", MADE_BYTES, 100000, 41, 0, 0);
@@ -438,7 +438,7 @@ static void test_ranks_large_rows(void)
   trm_free(path);
 }
 
-/* Other kinds out of memory: every row once an epoch, for the kinds that are laid out otherwise. */
+/* Other kinds, streamed: every row once per epoch, also for kinds with another storage layout. */
 static void check_windows_kind(enum made_kind kind, uint64_t rows)
 {
   const size_t width = 30, batch_rows = 700;
@@ -448,7 +448,7 @@ static void check_windows_kind(enum made_kind kind, uint64_t rows)
   CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_OK);
   struct trm_host_batch batch = {0};
   size_t wrong = 0;
-  /* rows do not all say which they are: look the order up */
+  /* not every row contains its number: use the order */
   struct order order;
   const size_t mean = kind == MADE_CSR ? 8 + 8 * 4 : kind == MADE_TOKENS ? 20 : 120;
   order_init(&order, 5, true, data->rows, ((size_t)256 << 10) / mean, 1);
@@ -506,7 +506,7 @@ static void test_windows_damaged(void)
   for (int threads = 0; threads < 2; threads++) {
     struct trm_dataset *data;
     options.data.threads = threads;
-    if (world->rank == 0 && threads == 0) { /* in the rows: the head is small, the sums are at the file's end */
+    if (world->rank == 0 && threads == 0) { /* in the rows: headers and checksums are elsewhere */
       FILE *file = fopen(path, "r+b");
       fseek(file, 2000000, SEEK_SET);
       const int c = fgetc(file);
@@ -524,7 +524,7 @@ static void test_windows_damaged(void)
       status = data->ops->fetch(data, 0, at + from, at + to, &batch);
       int32_t worst = status;
       world->ops->allreduce(world, &worst, 1, TRM_INT32, TRM_MAX);
-      if (worst != TRM_OK && status == TRM_OK) /* told at the next fetch */
+      if (worst != TRM_OK && status == TRM_OK) /* reported by the next fetch */
         status = data->ops->fetch(data, 0, at + to, at + to, &batch);
     }
     CU_ASSERT_EQUAL(status, TRM_FAILED);
@@ -532,7 +532,7 @@ static void test_windows_damaged(void)
     trm_host_batch_free(&batch);
     data->ops->close(data);
   }
-  /* in memory: all ranks hear of it when they open */
+  /* in memory: open fails on all ranks */
   struct trm_dataset *data;
   options.data.memory = 1 << 30;
   CU_ASSERT_EQUAL(trm_dataset_hdf5.open(&data, path, TRM_SPLIT_TRAIN, &options, world), TRM_FAILED);
@@ -540,7 +540,7 @@ static void test_windows_damaged(void)
   trm_free(path);
 }
 
-/* By itself a rank may ask for any number of rows; together the ranks would wait for one another. */
+/* A single rank may request any number of rows; several ranks would deadlock, so too many are refused. */
 static void test_long_batch(void)
 {
   char *path = file_make("long.h5", MADE_BYTES, 784, 5003, 0, 0);
@@ -563,7 +563,7 @@ static void test_read_rate(void)
   char *path = file_make("rate.h5", MADE_FLOATS, 30, 100003, 0, 0);
   double seconds = 0;
   uint64_t bytes = 0;
-  CU_ASSERT_EQUAL(trm_data_read_rate(path, world, 3, &seconds, &bytes), TRM_OK);
+  CU_ASSERT_EQUAL(trm_data_read_rate(path, world, &seconds, &bytes), TRM_OK);
   CU_ASSERT(seconds > 0 && bytes == 100003 * 120);
   trm_free(path);
 }

@@ -1,4 +1,4 @@
-/* Documents: JSON written, numbers as text, YAML read, refused and damaged. */
+/* Documents: writing JSON, numbers as text, reading YAML; refused and damaged texts. */
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static void test_json(void)
                          "\"after\":-2.5e-07}\n");
   free(capture.text);
 
-  /* levels beyond the limit vanish, those within it stay closed */
+  /* levels beyond the limit are dropped, those within it are closed correctly */
   trm_json_open(&json, capture_begin(&capture));
   for (int i = 0; i < TRM_JSON_DEPTH + 4; i++)
     trm_json_list(&json, NULL);
@@ -66,7 +66,7 @@ static void test_number_text(void)
   CU_ASSERT_EQUAL(strtod(trm_number_text(DBL_MAX, text), NULL), DBL_MAX);
   CU_ASSERT_EQUAL(strtod(trm_number_text(DBL_TRUE_MIN, text), NULL), DBL_TRUE_MIN);
   int same = 0;
-  for (uint64_t i = 0; i < 10000; i++) { /* doubles of all magnitudes, from their bits */
+  for (uint64_t i = 0; i < 10000; i++) { /* random bits: doubles of all magnitudes */
     uint32_t word[4];
     trm_random_block(1, TRM_RANDOM_BENCH, 0, i, word);
     const uint64_t bits = ((uint64_t)word[0] << 32 | word[1]) & ~(UINT64_C(1) << 62);
@@ -114,7 +114,7 @@ static void test_document(void)
   trm_node_free(root);
   trm_node_free(NULL);
 
-  /* what the writer writes, the reader reads */
+  /* round trip from writer to reader */
   struct capture capture;
   struct trm_json json;
   const char *wild = "a\"b\\c\n\t\x01\x7f \xc3\xa4 {[:,#";
@@ -169,7 +169,7 @@ static void test_document_refused(void)
   CU_ASSERT_NOT_EQUAL(trm_document_read("/", &root), TRM_OK);
 }
 
-/* Truncated and damaged texts: a status or a tree, and nothing else (the sanitizers watch). */
+/* Truncated and damaged texts: an error or a tree, no undefined behavior (under sanitizers). */
 static void test_document_damaged(void)
 {
   static const char good[] = "a: {b: [1, \"x\\n\", {c: 'd'}], e: |\n   f\n  }\n- g: &h [*h, ? i]\n";

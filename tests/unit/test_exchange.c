@@ -1,4 +1,4 @@
-/* Weights in safetensors files: names, there and back, what PyTorch wrote, and what is refused. */
+/* Weights in safetensors files: names, round trips, files of PyTorch, refused files. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +73,7 @@ static void test_names(void)
   }
 }
 
-/* No two parameters of a model have one name, and every name is found again. */
+/* Names of a model's parameters are unique and map back to their parameters. */
 static void test_names_differ(void)
 {
   static const struct nn_example more[] = {{"resnet18", "auto", &photos, false}, {"resnet56", "auto", &photos, false},
@@ -110,7 +110,7 @@ static void test_names_of_gpt2(void)
   trm_model_free(&model);
 }
 
-/* -- there and back */
+/* -- round trips */
 
 static void test_round_trip(void)
 {
@@ -138,7 +138,7 @@ static void test_round_trip(void)
   remove(path);
 }
 
-/* What tests/reference/make_exchange.py put into element `at` of a tensor, whatever the type: few bits. */
+/* The value that tests/reference/make_exchange.py writes as element `at` of a tensor: exact in every type. */
 static float written(const char *name, size_t at)
 {
   unsigned sum = 0;
@@ -147,7 +147,7 @@ static float written(const char *name, size_t at)
   return ((float)((sum + 37 * at) % 251) - 125) / 64;
 }
 
-/* Files written by the safetensors library: GPT-2 with Hugging Face's prefix and buffers, in four types; a ResNet. */
+/* Files of the safetensors library: GPT-2 with Hugging Face's prefix and buffers, in four types; a ResNet. */
 static void test_written_by_pytorch(void)
 {
   static const struct {
@@ -186,7 +186,7 @@ static void test_written_by_pytorch(void)
   }
 }
 
-/* -- what is refused */
+/* -- refused files */
 
 static void file_make(uint64_t head, const char *text, size_t data, unsigned char fill)
 {

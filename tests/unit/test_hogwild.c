@@ -1,5 +1,5 @@
-/* Hogwild!: one worker is serial SGD; with windows no update of several workers is lost; with shared memory there is
- * one array; merges of copies. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
+/* Hogwild!: one worker is serial SGD; with windows no worker's update is lost; with shared memory there is one array;
+ * merges of copies. On one node, on several, without shared memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -46,13 +46,13 @@ static float initial(size_t i)
   return (float)(i % 17) / 8 - 1;
 }
 
-/* Multiples of 1/16: sums of them are exact in any order. */
+/* Multiples of 1/16: sums are exact in any order. */
 static float gradient(uint64_t batch, size_t i)
 {
   return (float)((int)((batch * 7 + i * 3) % 9) - 4) / 16;
 }
 
-/* Runs the batches below `end` that this rank is assigned. Returns their number. */
+/* Runs the batches below `end` assigned to this rank. Returns their number. */
 static uint64_t work(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
@@ -69,7 +69,7 @@ static uint64_t work(struct job *job, uint64_t end, double rate)
   return mine;
 }
 
-/* Bit for bit, on a copy too. */
+/* One worker: serial SGD bit for bit, with and without merges. */
 static void check_serial(void)
 {
   const struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1, .l2 = 0.01f};
@@ -84,7 +84,7 @@ static void check_serial(void)
     for (uint64_t batch = 0; batch < 30; batch++) {
       for (size_t i = 0; i < ELEMENTS; i++)
         g[i] = gradient(batch, i);
-      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, 0, ELEMENTS, w, g, NULL);
+      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, ELEMENTS, w, NULL}, g);
     }
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
@@ -104,8 +104,8 @@ static void test_serial(void)
   tau = 1;
 }
 
-/* With windows the weights move by the sum of all steps; with shared memory updates may be lost, and merges weigh the
- * copies, but all ranks have the same weights. */
+/* With windows the weights change by the sum of all steps. With shared memory updates may be lost and merges weight the
+ * copies, but all ranks have equal weights. */
 static void check_several(enum layout layout, enum trm_assignment assignment)
 {
   struct job job;
@@ -133,13 +133,13 @@ static void check_several(enum layout layout, enum trm_assignment assignment)
     wrong += exact ? (double)first[i] != want : !isfinite(first[i]);
   }
   CU_ASSERT_EQUAL(wrong, 0);
-  world->ops->barrier(world); /* the view is of what a step may change */
-  /* rate 0 moves nothing but statistics */
+  world->ops->barrier(world); /* view[0] may point to weights that steps change */
+  /* rate 0 changes statistics only */
   work(&job, batches + 5, 0);
   CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
   CU_ASSERT(memcmp(first, view[0], TRAINED * sizeof *first) == 0);
   world->ops->barrier(world);
-  /* a run that goes on from whole arrays */
+  /* restore of whole arrays */
   strategy_restore_initial(&job.strategy, initial);
   CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
   wrong = 0;
@@ -166,7 +166,7 @@ static void test_copies(void)
   tau = 1;
 }
 
-/* Merges by the ranks in turn: an element that all ranks change, one of each rank, one that none changes. */
+/* Ranks merge in turn: an element changed by all ranks, one element per rank, and one that none changes. */
 static void test_merging(void)
 {
   enum { ROUNDS = 4 };
@@ -175,7 +175,7 @@ static void test_merging(void)
   struct weight_copy copies;
   const size_t size = (size_t)node->size;
   float *copy = trm_alloc(ELEMENTS * sizeof *copy, "test");
-  double array[10] = {0}, own[9][10] = {{0}}, old[9][10] = {{0}}; /* of the element i % 10 */
+  double array[10] = {0}, own[9][10] = {{0}}, old[9][10] = {{0}}; /* by i % 10 */
   CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? ELEMENTS * sizeof(float) : 0,
                                          TRM_MEMORY_BUFFERS, &shared),
                         TRM_OK);
@@ -212,7 +212,7 @@ static void test_merging(void)
   trm_free(copy);
 }
 
-/* Merges at the same time, each rank with changes to its own elements: none is lost. */
+/* Concurrent merges of disjoint elements: no update is lost. */
 static void test_gates(void)
 {
   enum { ROUNDS = 200 };
@@ -243,7 +243,7 @@ static void test_gates(void)
   trm_free(copy);
 }
 
-/* Sparse rows: one worker makes the updates of the device's kernel, whatever it shares. */
+/* Sparse rows: one worker matches the device's kernel in every sharing mode. */
 static void test_rows(void)
 {
   enum { ROWS = 24, FEATURES = 32 };
@@ -287,7 +287,7 @@ static void test_rows(void)
     double worst = 0;
     for (size_t i = 0; i < ELEMENTS; i++)
       worst = fmax(worst, fabs((double)view[0][i] - (i < 128 ? w[i] : initial(i))));
-    CU_ASSERT(worst < 1e-6); /* to windows the difference travels, which is rounded */
+    CU_ASSERT(worst < 1e-6); /* windows receive the rounded difference */
     world->ops->barrier(world);
     job.strategy.ops->destroy(&job.strategy);
   }

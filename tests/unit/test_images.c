@@ -1,4 +1,4 @@
-/* Images: rendered digits; importers with small files and damaged ones. */
+/* Images: rendered digits; importers of image formats with small and damaged files. */
 #include <math.h>
 
 #include "core/sha256.h"
@@ -41,8 +41,8 @@ static void test_digits_pure(void)
   CU_ASSERT_NOT_EQUAL(memcmp(one, other, PIXELS), 0);
 }
 
-/* Balanced in every thousand, in an order of their own; and the labels are those of the pictures: the nearest mean
- * picture of 2,000 others has the same digit in far more than one of ten cases, and in far less than all. */
+/* Labels are balanced in every thousand, in random order, and match the images: the nearest mean image of 2,000
+ * training images predicts the digit far better than chance, but far from perfectly. */
 static void test_digits_labels(void)
 {
   enum { TRAIN = 2000, TEST = 1000 };
@@ -62,7 +62,7 @@ static void test_digits_labels(void)
   for (int digit = 0; digit < 10; digit++)
     for (int part = 0; part < TRAIN / 1000; part++)
       CU_ASSERT_EQUAL(counts[part][digit], 100);
-  CU_ASSERT(repeats > TRAIN / 20 && repeats < TRAIN / 5); /* one of ten by chance */
+  CU_ASSERT(repeats > TRAIN / 20 && repeats < TRAIN / 5); /* by chance one in ten */
   for (int i = 0; i < TEST; i++) {
     const int label = trm_digit_draw(3, 1, (uint64_t)i, pixels);
     int nearest = 0;
@@ -102,7 +102,7 @@ static void test_digits_file(void)
     }
     split_free(&split);
   }
-  /* what exists is kept unless it may be replaced, by the same seed's same digest */
+  /* an existing file is kept unless the request allows overwriting; the same seed gives the same digest */
   CU_ASSERT_EQUAL(import_run("digits", "", request), TRM_USAGE);
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "overwrite"));
   request.overwrite = true;
@@ -167,7 +167,7 @@ static void test_mnist(void)
   import_fails("mnist", "cut lab", &plain, "cut: the IDX file is cut short: 15 bytes");
   file_write("cut", images, 0);
   import_fails("mnist", "cut lab", &plain, "cut: the IDX file is cut short: 0 bytes");
-  file_write("long", labels, sizeof labels); /* and the literal's NUL */
+  file_write("long", labels, sizeof labels); /* one byte too long: the NUL */
   import_fails("mnist", "im long", &plain, "long: there are bytes after the last of 3 items");
   file_write("two", "\0\0\10\1\0\0\0\2\1\2", 10);
   import_fails("mnist", "im two", &plain, "has 3 images");

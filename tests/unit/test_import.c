@@ -1,4 +1,4 @@
-/* Importers of text files: small files, damaged ones and, where they are at hand, real ones. */
+/* Importers of text files: small files, damaged files and, where available, real ones. */
 #include <math.h>
 
 #include "datasets/file_reader.h"
@@ -41,7 +41,7 @@ static void test_reader(void)
   file_write("lines.txt", text, all);
   lines_check("lines.txt");
 #ifdef HAVE_ZLIB
-  file_gzip("lines", text, all); /* known by its content, not by its name */
+  file_gzip("lines", text, all); /* recognized by content, not by name */
   lines_check("lines");
 #endif
   free(text);
@@ -93,9 +93,9 @@ static void test_libsvm(void)
   split_read(&split, TRM_SPLIT_TRAIN, 1);
   CU_ASSERT_EQUAL(split.dataset->rows, 4);
   CU_ASSERT(split.dataset->spec.sparse);
-  CU_ASSERT_EQUAL(split.dataset->spec.shape.size[0], 9); /* the test split's largest index counts */
+  CU_ASSERT_EQUAL(split.dataset->spec.shape.size[0], 9); /* the maximum index includes the test split */
   CU_ASSERT_EQUAL_FATAL(split.dataset->spec.classes, 4);
-  static const char *const names[] = {"-1", "+1", "10", "x"}; /* numbers by value, "1.0" is "+1", then other texts */
+  static const char *const names[] = {"-1", "+1", "10", "x"}; /* numbers by value, then texts; "1.0" equals "+1" */
   for (int i = 0; i < 4; i++)
     CU_ASSERT_STRING_EQUAL(split.dataset->class_names[i], names[i]);
   static const int64_t starts[] = {0, 2, 2, 4, 6};
@@ -129,7 +129,7 @@ static void test_libsvm(void)
   out_remove();
 }
 
-/* Rows over several chunks, and one longer than a chunk's entries begin with. */
+/* Rows across several chunks, and one longer than the initial capacity of a chunk. */
 static void test_libsvm_many(void)
 {
   enum { ROWS = 3000 };
@@ -188,7 +188,7 @@ static void test_libsvm_errors(void)
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     text_write("bad", bad[i][0]);
     import_fails("libsvm", "bad", &plain, bad[i][1]);
-    if (i + 1 < sizeof bad / sizeof *bad) /* rows without entries are sound beside others */
+    if (i + 1 < sizeof bad / sizeof *bad) /* empty rows are valid beside others */
       import_fails("libsvm", "good bad", &plain, bad[i][1]);
   }
   struct trm_import_request request = {.test_part = -1, .target = "value"};
@@ -240,7 +240,7 @@ static void test_csv(void)
   CU_ASSERT_EQUAL(split.batch.target_value[0], 2);
   split_free(&split);
   out_remove();
-  /* many rows, cut into splits */
+  /* many rows, divided into splits */
   char *path = file_name("many");
   FILE *file = fopen(path, "w");
   CU_ASSERT_PTR_NOT_NULL_FATAL(file);
@@ -276,7 +276,7 @@ static void test_csv_errors(void)
     {"1,2,0\n3,1e40,1\n", NULL, "bad:2: column 2: \"1e40\" is not finite"},
     {"a,b,y\n1,2,0\n3,1\n", NULL, "bad:3: 2 columns in place of 3"},
     {"1,2,3\n1,2,3,4\n", NULL, "bad:2: 4 columns in place of 3"},
-    {"a,\"b\n\",y\n1,2,0\n3,x,1\n", NULL, "bad:4: column 2"}, /* lines, not records, are counted */
+    {"a,\"b\n\",y\n1,2,0\n3,x,1\n", NULL, "bad:4: column 2"}, /* error messages count lines, not records */
     {"1,\"2,3\n4,5,6\n", NULL, "bad:1: a quoted field is not closed"},
     {"1,2,3\n1,\"2\"2,3\n", NULL, "bad:2: a quote in the middle of a field"},
     {"1\n2\n", NULL, "bad:1: one column alone"},
@@ -308,8 +308,8 @@ static void test_csv_errors(void)
 #define SPLIT_ROWS 1000
 static const int split_class_rows[] = {700, 200, 99, 1}; /* of classes a, b, c, d, in order */
 
-/* Imports sorted.csv, row i of which is "i,CLASS" (or "i,i": the target is a value), and reads which rows are in which
- * split: where[i] counts 1 for train, 10 for test. */
+/* Imports sorted.csv, whose row i is "i,CLASS" (or "i,i": the target is a value). where[i] counts 1 for each row i in
+ * train, 10 in test. */
 static void split_rows_read(struct trm_import_request request, int where[SPLIT_ROWS])
 {
   CU_ASSERT_EQUAL_FATAL(import_run("csv", "sorted", request), TRM_OK);
@@ -320,7 +320,7 @@ static void split_rows_read(struct trm_import_request request, int where[SPLIT_R
     for (size_t i = 0; i < split.dataset->rows; i++) {
       CU_ASSERT_FATAL(split.batch.dense[i] >= 0 && split.batch.dense[i] < SPLIT_ROWS);
       if (i > 0)
-        CU_ASSERT(split.batch.dense[i] > split.batch.dense[i - 1]); /* the order of the file */
+        CU_ASSERT(split.batch.dense[i] > split.batch.dense[i - 1]); /* file order is kept */
       where[(int)split.batch.dense[i]] += which ? 10 : 1;
     }
     split_free(&split);
@@ -347,7 +347,7 @@ static int split_test_rows(const int *where, int first, int rows)
 {
   int count = 0;
   for (int i = first; i < first + rows; i++) {
-    CU_ASSERT(where[i] == 1 || where[i] == 10); /* each row is in exactly one split */
+    CU_ASSERT(where[i] == 1 || where[i] == 10); /* exactly one split */
     count += where[i] == 10;
   }
   return count;
@@ -355,21 +355,21 @@ static int split_test_rows(const int *where, int first, int rows)
 
 static void test_split(void)
 {
-  static const int share[] = {140, 40, 20, 0}; /* a fifth of each class, within one row; 200 in all */
+  static const int share[] = {140, 40, 20, 0}; /* a fifth of each class, rounded; 200 in total */
   struct trm_import_request request = {.test_part = 0.2, .target = "class", .seed = 1};
   int where[SPLIT_ROWS], again[SPLIT_ROWS];
   split_file_write(true);
   split_rows_read(request, where);
   for (int class = 0, first = 0; class < 4; first += split_class_rows[class++])
     CU_ASSERT_EQUAL(split_test_rows(where, first, split_class_rows[class]), share[class]);
-  const int early = split_test_rows(where, 0, 350); /* 70 of the first 350 are expected, standard deviation 5.3 */
+  const int early = split_test_rows(where, 0, 350); /* expected: 70 of 350, standard deviation 5.3 */
   CU_ASSERT(early > 40 && early < 100);
   split_rows_read(request, again);
   CU_ASSERT_EQUAL(memcmp(where, again, sizeof where), 0);
   request.seed = 2;
   split_rows_read(request, again);
   CU_ASSERT_NOT_EQUAL(memcmp(where, again, sizeof where), 0);
-  request.split = "last"; /* of a sorted file: the rare classes alone, and no row of them for training */
+  request.split = "last"; /* of a sorted file: the rare classes only, with none left for training */
   split_rows_read(request, where);
   CU_ASSERT_EQUAL(split_test_rows(where, 0, 800), 0);
   CU_ASSERT_EQUAL(split_test_rows(where, 800, 200), 200);
@@ -377,7 +377,7 @@ static void test_split(void)
   request = (struct trm_import_request){.test_part = 0.2, .target = "value", .seed = 1};
   split_rows_read(request, where);
   CU_ASSERT_EQUAL(split_test_rows(where, 0, SPLIT_ROWS), 200);
-  const int half = split_test_rows(where, 0, 500); /* 100 are expected, standard deviation 6.3 */
+  const int half = split_test_rows(where, 0, 500); /* expected: 100, standard deviation 6.3 */
   CU_ASSERT(half > 65 && half < 135);
   request.split = "first";
   import_fails("csv", "sorted", &request, "--split=first: must be random or last");
@@ -430,7 +430,7 @@ static void test_text(void)
   out_remove();
 }
 
-/* Characters of three bytes over many chunks: every boundary falls within one somewhere. */
+/* Characters of three bytes across many chunks: some chunk boundaries split a character. */
 static void test_text_long(void)
 {
   enum { COUNT = 200000, TEST = COUNT / 10 };
@@ -483,7 +483,7 @@ static void test_text_errors(void)
   import_fails("text", "bad", &plain, "NUL");
 }
 
-/* -- real files: TRM_SHARED_DATA, or the folder beside the sources where a developer may keep them */
+/* -- real files: in TRM_SHARED_DATA, or shared/ beside the sources */
 
 static char *shared_folder(void)
 {
@@ -508,7 +508,7 @@ static void test_real(void)
     {"libsvm", "%s/a9a/a9a.libsvm.gz %s/a9a/a9a.t.libsvm.gz", 32561, 16281, 2, "(123)"},
     {"libsvm", "%s/mushrooms/mushrooms.libsvm.gz", 7312, 812, 2, "(112)"},
     {"libsvm", "%s/news20/news20.libsvm.gz", 14341, 1594, 20, "(62061)"},
-    {"text", "%s/tinyshakespeare/input.txt.gz", 1003854, 111538, 65, NULL}, /* less one each: the last has no next */
+    {"text", "%s/tinyshakespeare/input.txt.gz", 1003854, 111538, 65, NULL}, /* the last has no target */
   };
   char *shared = shared_folder();
   for (size_t i = 0; shared && i < sizeof real / sizeof *real; i++) {

@@ -1,5 +1,5 @@
-/* The operator suite: every slot of the device contract against plain double precision, on every device, with equal
- * bits for every number of threads. */
+/* The operator suite: every operation of the device contract against double precision, on every device, with equal bits
+ * for every number of threads. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static void test_names(void)
   CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "onednn"));
 }
 
-/* What ends a process of its own that does the thing on a pretend device; 0 if it lives. */
+/* Runs `thing` on a pretend device in a child process; returns the signal that ended it, 0 if none. */
 static int signal_of(void (*thing)(struct trm_device *device, float *block))
 {
   const struct rlimit none = {0, 0};
@@ -158,7 +158,7 @@ ON_DEVICES(norm_reference)
 ON_DEVICES(update_reference)
 ON_DEVICES(update_slices)
 
-/* The other libraries of products, those that this processor can run. */
+/* Runs a test with other product libraries that support this processor. */
 static void other_products(enum trm_matmul matmul, void (*test)(struct trm_device *device))
 {
   for (int i = 1; trm_blas_table[i]; i++)
@@ -183,7 +183,7 @@ static void test_bf16_gemm(void)
 int main(void)
 {
   CU_TestInfo tests[] = {
-    {"pretend device: what it catches", test_pretend}, /* first: it forks, and threads do not survive that */
+    {"pretend device: what it catches", test_pretend}, /* first: fork must precede threads */
     {"devices and products by name", test_names},
     {"memory: zeroed, moved whole, filled", test_memory_moves},
     {"gemm against double", test_gemm_reference},

@@ -1,5 +1,5 @@
-/* Local state of ranks: round trips through a checkpoint; local state that does not match is restored on no rank; a
- * file that cannot be written or is damaged is an error on all ranks. For 1 to 4 ranks. */
+/* Local state of ranks: round trips through a checkpoint; if any rank's local state does not match, no rank restores
+ * it; a full disk or a damaged file is an error on all ranks. For 1 to 4 ranks. */
 #include <signal.h>
 #include <stdint.h>
 #include <sys/resource.h>
@@ -11,7 +11,7 @@
 static struct trm_model model;
 static float weights[8 * 128];
 
-/* The local state: rank r has r + 1 items and a clock; the last of several ranks, as a parameter server, has none. */
+/* Rank r has r + 1 items and a clock; the last of several ranks, like a parameter server, has none. */
 #define ITEM_BYTES 300000
 static unsigned char items[TRM_MAX_LOCAL_STATES][ITEM_BYTES];
 static uint64_t clock_word;
@@ -35,7 +35,7 @@ static void fill(unsigned mark)
       items[i][j] = (unsigned char)(j * 7 + mark + (unsigned)(world->rank * 31 + i));
 }
 
-/* Returns true if all items have the values of fill(mark). True without local state. */
+/* Returns true if all items equal fill(mark), or there are none. */
 static bool is_filled(unsigned mark, const struct trm_local_state *local, int count)
 {
   bool same = count == 0 || clock_word == mark + (unsigned)world->rank;
@@ -104,7 +104,7 @@ static void test_left_out(void)
   CU_ASSERT_EQUAL(trm_local_state_restore(world, &trm_checkpoint_hdf5, path, world->size + 1, local, count, &given),
                   TRM_OK);
   CU_ASSERT(!given && is_filled(2, local, count));
-  /* another size on one rank: restored on no rank */
+  /* a wrong size on one rank: no rank restores */
   const size_t bytes = local[0].bytes;
   if (world->rank == 0)
     local[0].bytes = 4;
@@ -125,7 +125,7 @@ static void test_left_out(void)
   trm_free(path);
 }
 
-/* A disk that is full at any size: all ranks return an error, no rank waits forever. */
+/* A disk that is full at any size: all ranks return an error, none hangs. */
 static void test_disk_full(void)
 {
   char *path = trm_format("%s/full.h5", folder);
@@ -165,7 +165,7 @@ static void test_damaged(void)
   fill(3);
   clock_word = UINT64_C(0x123456789abcdef0) + (uint64_t)world->rank;
   CU_ASSERT_EQUAL(save(path, local, count), TRM_OK);
-  if (world->rank == 0) { /* its own clock */
+  if (world->rank == 0) { /* damages its clock */
     FILE *file = fopen(path, "r+b");
     char *all = malloc(4 << 20);
     const size_t length = fread(all, 1, 4 << 20, file);

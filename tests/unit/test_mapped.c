@@ -1,4 +1,4 @@
-/* Arrays in a file: zeroed, shared by the ranks of a node, unlinked, not counted as the process's memory. */
+/* Arrays in a mapped file: zeroed, shared by the ranks of a node, unlinked, not counted as anonymous memory. */
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 
 static char folder[64];
 
-/* What the process has in memory that is no file's, bytes; 0: not known. */
+/* Returns the process's anonymous memory, bytes; 0: unknown. */
 static size_t anonymous(void)
 {
   FILE *status = fopen("/proc/self/status", "r");
@@ -65,7 +65,7 @@ static void memory(void)
 
 static void test_memory(void)
 {
-  for (int rank = 0; rank < world->size; rank++) { /* one after the other: they count files */
+  for (int rank = 0; rank < world->size; rank++) { /* one rank at a time: they count files */
     if (rank == world->rank)
       memory();
     world->ops->barrier(world);
@@ -73,7 +73,7 @@ static void test_memory(void)
   CU_ASSERT_EQUAL(files_in(folder), 0);
 }
 
-/* What one rank writes all read. */
+/* All ranks read what one rank writes. */
 static void test_shared(void)
 {
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);

@@ -1,4 +1,4 @@
-/* Memory: alignment, zeros, no overlap; the counts of held and of resident bytes. */
+/* Memory: alignment, zeros, no overlap; counters of allocated and resident bytes. */
 #include <stdint.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ static void test_memory(void)
     memset(block[i], (int)i + 1, sizes[i]);
   }
   CU_ASSERT_EQUAL((uintptr_t)block[8] % ((size_t)2 << 20), 0);
-  for (size_t i = 0; i < count; i++) { /* no block reaches into another */
+  for (size_t i = 0; i < count; i++) { /* no overlap */
     size_t kept = 0;
     for (size_t j = 0; j < sizes[i]; j++)
       kept += block[i][j] == (char)(i + 1);

@@ -1,4 +1,4 @@
-/* Models: the text grammar and what it refuses, the flat layout, initial weights, the hash. */
+/* Models: the text grammar and its errors, the flat array, initial weights, the hash. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static void test_layout(void)
   trm_model_free(&model);
 }
 
-/* A bias that a batch norm removes is left out, unless it is asked for or its value has other readers. */
+/* A bias before batch norm is omitted, unless requested or its value has other readers. */
 static void test_biases(void)
 {
   static const struct {
@@ -141,11 +141,11 @@ static void test_hash(void)
   const size_t n = model.parameters;
   float *w = trm_alloc(n * sizeof *w, "weights");
   for (size_t e = 0; e < n; e++)
-    w[e] = (float)NAN; /* the padding too */
+    w[e] = (float)NAN; /* padding included */
   char hex[65], expected[65];
   struct trm_sha256 hash;
   trm_sha256_begin(&hash);
-  static const int by_name[] = {1, 0, 3, 2}; /* bias before weight */
+  static const int by_name[] = {1, 0, 3, 2}; /* the hash orders by name: bias, weight */
   for (int i = 0; i < 4; i++) {
     const struct trm_parameter *p = trm_model_parameter(&model, by_name[i]);
     for (size_t e = 0; e < p->count; e++) {

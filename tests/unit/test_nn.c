@@ -8,7 +8,7 @@
 #include "suite.h"
 #include "support/nn_case.h"
 
-/* -- two layers from outside the library: rows that are not the batch's, settings, an auxiliary loss */
+/* -- two layers registered by the program: a row count other than the batch's, settings, an auxiliary loss */
 
 struct repeat {
   float penalty;
@@ -34,7 +34,7 @@ static void add_scaled(const struct trm_pass *pass, float *to, float factor, con
   pass->device->ops->update(pass->device, &add, to, from, NULL, NULL, n);
 }
 
-/* y (2 B, F): x, then -x / 2. Auxiliary loss: penalty / 2 |x|^2 of each row. */
+/* y (2 B, F): x, then -x / 2. Auxiliary loss: penalty / 2 |x|^2 per row. */
 static void repeat_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   (void)work;
@@ -74,7 +74,7 @@ static size_t fold_rows(const struct trm_layer *layer, size_t rows, size_t batch
   return batch_rows;
 }
 
-/* y (B / 2, F): the first half of x and half of the second */
+/* y (B / 2, F): the first half of x plus half of the second. */
 static void fold_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   (void)work;
@@ -114,7 +114,7 @@ static const struct nn_example rows_example = {
 
 /* -- gradients */
 
-/* With the auxiliary losses. */
+/* Includes the auxiliary losses. */
 static double loss_at(struct nn_case *c, const struct trm_pass *pass, const float *w)
 {
   struct trm_loss_sums tally = {0};
@@ -126,8 +126,8 @@ static double loss_at(struct nn_case *c, const struct trm_pass *pass, const floa
   return tally.loss + (double)c->model.targets * auxiliary;
 }
 
-/* Every element of every parameter by central differences of the summed loss. The loss of a row carries a rounding
- * error of about 1e-7, so an element's difference one of about 1e-5; the truncation is of the order of step^2. */
+/* Compares the gradient of every parameter element with central differences of the summed loss. Rounding errors are
+ * about 1e-7 in the loss of a row, 1e-5 in a difference; the truncation error is of the order of step^2. */
 static void gradient_check(struct trm_device *device, const struct nn_example *how)
 {
   const float step = how->kinks ? 1.0f / 1024 : 1.0f / 128;
@@ -140,7 +140,7 @@ static void gradient_check(struct trm_device *device, const struct nn_example *h
   for (int n = 0; n < trm_model_parameter_count(&c.model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&c.model, n);
     if (p->statistic)
-      continue; /* has no gradient: tests/unit/test_convolution.c */
+      continue; /* no gradient: see test_convolution.c */
     float *numeric = trm_alloc(p->count * sizeof *numeric, "numeric gradient");
     for (size_t e = 0; e < p->count; e++) {
       float *at = &w[p->offset + e];
@@ -169,7 +169,7 @@ static void gradients(struct trm_device *device)
   gradient_check(device, &rows_example);
 }
 
-/* Recomputation gives the same bits, and adds no auxiliary loss again; the reported loss is without it. */
+/* Recomputation gives the same bits and counts auxiliary losses once; the reported loss excludes them. */
 static void registered_layers(struct trm_device *device)
 {
   struct nn_case c;
@@ -194,7 +194,7 @@ static void registered_layers(struct trm_device *device)
   CU_ASSERT_EQUAL(auxiliary[0], auxiliary[1]);
   CU_ASSERT_EQUAL(trm_model_evaluate(&c.model, &pass, &evaluated), TRM_OK);
   CU_ASSERT_EQUAL(sums.loss, evaluated.loss);
-  for (int at = 1; at < c.model.layers; at++) /* where a value has the batch's rows and no other crosses */
+  for (int at = 1; at < c.model.layers; at++) /* possible chunk boundaries */
     CU_ASSERT_EQUAL(trm_partition_allowed(c.model.layer, c.model.layers, at), at == 1 || at == 6);
   nn_case_close(&c);
 }
@@ -222,7 +222,7 @@ static void test_registered(void)
   CU_ASSERT(strstr(trm_error_text(), "empty: needs name, usage, forward and backward") != NULL);
 }
 
-/* The padding of the gradient is never written, and the batch is never written over. */
+/* The gradient's padding and the batch are never written. */
 static void untouched(struct trm_device *device)
 {
   for (const struct nn_example *how = nn_examples; how->text; how++) {
@@ -254,12 +254,12 @@ static void untouched(struct trm_device *device)
   }
 }
 
-/* The gradient of a batch is the sum over its parts, an empty one among them. */
+/* The gradient of a batch is the sum of those of its micro-batches, one of them empty. */
 static void accumulation(struct trm_device *device)
 {
   for (const struct nn_example *how = nn_examples; how->text; how++) {
     if (strstr(how->text, "batch_norm"))
-      continue; /* there the parts are not the whole */
+      continue; /* statistics are of each micro-batch */
     struct nn_case c;
     CU_ASSERT_EQUAL_FATAL(nn_case_open(&c, device, how->text, how->loss, how->spec, NN_ROWS, 3), TRM_OK);
     nn_case_draw(&c, 13, 10);
@@ -270,7 +270,7 @@ static void accumulation(struct trm_device *device)
     float *g = nn_case_gradient(&c);
 
     const struct trm_input input[] = {nn_case_part(&c, 0, 6), nn_case_part(&c, 6, 6), nn_case_part(&c, 6, 13)};
-    c.device->ops->fill(c.device, c.g, NAN, c.model.parameters); /* beta = 0 must not read */
+    c.device->ops->fill(c.device, c.g, NAN, c.model.parameters); /* beta = 0 must not read g */
     for (int part = 0; part < 3; part++) {
       struct trm_pass some = pass;
       some.input = &input[part];
@@ -294,7 +294,7 @@ struct readiness {
   struct nn_case *c;
   size_t end;
   int calls;
-  float *seen; /* the gradient's intervals as they were when they were said to be ready */
+  float *seen; /* the gradient's intervals at the time they were ready */
 };
 
 static int note_ready(void *context, size_t low, size_t high)
@@ -333,7 +333,7 @@ static void ready(struct trm_device *device)
   float *g = nn_case_gradient(&c);
   CU_ASSERT(memcmp(r.seen, g, n * sizeof *g) == 0);
 
-  /* without rows: zero or left, and ready all the same */
+  /* no rows: the gradient is 0 or unchanged, and ready all the same */
   const struct trm_input none = {0};
   pass.input = &none;
   pass.beta = 1;
@@ -374,7 +374,7 @@ static void evaluate(struct trm_device *device)
   float scores[160], plain[160];
   c.device->ops->download(c.device, scores, c.model.scores, sizeof scores);
 
-  /* loss and right answers from the scores */
+  /* loss and number of correct answers from the scores */
   int32_t class[16];
   c.device->ops->download(c.device, class, c.input.target_class, sizeof class);
   double loss = 0, correct = 0;
@@ -396,7 +396,7 @@ static void evaluate(struct trm_device *device)
   CU_ASSERT_EQUAL(again.correct, 2 + off.correct);
   CU_ASSERT_EQUAL(again.rows, 19);
 
-  /* the same with no dropout in the model, bound for evaluation alone */
+  /* the same without dropout in the model, bound for evaluation only */
   struct trm_model bare;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&bare, "linear 20 | relu | linear 10", "auto", &nn_ten_classes), TRM_OK);
   CU_ASSERT_EQUAL(bare.parameters, c.model.parameters);
@@ -409,21 +409,21 @@ static void evaluate(struct trm_device *device)
   CU_ASSERT_EQUAL(trm_model_train(&bare, &pass, 1, &tally, NULL, NULL), TRM_FAILED);
   CU_ASSERT(strstr(trm_error_text(), "gradients") != NULL);
 
-  /* too many rows are refused, binding again gives room */
+  /* too many rows are refused; binding again enlarges the arena */
   CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.w, NULL, 15, false), TRM_OK);
   CU_ASSERT_EQUAL(trm_model_evaluate(&bare, &pass, &tally), TRM_FAILED);
   CU_ASSERT(strstr(trm_error_text(), "16 rows") != NULL && strstr(trm_error_text(), "15") != NULL);
   CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.w, c.g, 16, true), TRM_OK);
   CU_ASSERT_EQUAL(trm_model_train(&bare, &pass, 1, &tally, NULL, NULL), TRM_OK);
   float *arena = bare.arena;
-  CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.g, c.w, 16, true), TRM_OK); /* other arrays, the same room */
+  CU_ASSERT_EQUAL(trm_model_bind(&bare, c.device, c.g, c.w, 16, true), TRM_OK); /* other weights, same arena */
   CU_ASSERT_PTR_EQUAL(bare.arena, arena);
   CU_ASSERT_PTR_EQUAL(trm_model_parameter(&bare, 0)->w, c.g + trm_model_parameter(&bare, 0)->offset);
   trm_model_free(&bare);
   nn_case_close(&c);
 }
 
-/* The mask depends on seed, layer and global row: rows drawn apart are masked as in the whole. */
+/* The mask depends on seed, layer and global row: a micro-batch has the masks of its rows in the whole batch. */
 static void dropout(struct trm_device *device)
 {
   struct nn_case c;
@@ -451,7 +451,7 @@ static void dropout(struct trm_device *device)
   c.device->ops->download(c.device, part, c.model.scores, 11 * sizeof *part);
   CU_ASSERT(distance_of(part, whole + 5, 11) > 0.1);
 
-  /* another layer number, another mask; rate 0 is the identity */
+  /* another layer number gives another mask; rate 0 is the identity */
   struct trm_model moved;
   CU_ASSERT_EQUAL_FATAL(trm_model_create(&moved, "dropout 0 | dropout 0.5 | linear 1 bias=no", "hinge", &nn_one_value),
                         TRM_OK);

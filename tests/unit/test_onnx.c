@@ -1,5 +1,5 @@
-/* Models as ONNX files: each value has one producer, which precedes its readers, weights and shapes are the model's, and
- * the graphs are those that onnxruntime has confirmed (tests/reference/onnx.txt, see tests/reference/check_onnx.py). */
+/* Models as ONNX files: each value has one producer, which precedes its readers; weights and shapes are those of the
+ * model; graphs are the ones checked with onnxruntime (tests/reference/onnx.txt, see check_onnx.py there). */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -25,7 +25,7 @@ static const struct trm_input_spec photos = {
 static const struct trm_input_spec digits = {
   .shape = {.dims = 3, .size = {1, 28, 28}}, .target = TRM_TARGET_CLASS, .classes = 10};
 
-/* All presets, beside all that nn_examples has. The last one only where its answers are wanted: it is large. */
+/* The presets, in addition to nn_examples. The last is large, and used only when outputs are requested. */
 static const struct nn_example presets[] = {
   {"mlp 784-32-10 relu", "auto", &digits, false},
   {"lenet5", "auto", &digits, false},
@@ -54,7 +54,7 @@ static bool is_wanted(const struct nn_example *e)
   return e->text && (folder_of_answers() || strcmp(e->text, "vgg11") != 0);
 }
 
-/* Initial weights, with something in every one of them; variances stay positive. */
+/* Random initial weights, none of them constant; variances stay positive. */
 static float *weights_make(const struct trm_model *model)
 {
   float *w = trm_alloc(model->parameters * sizeof *w, "test");
@@ -83,7 +83,7 @@ static Onnx__ModelProto *file_read(const char *from)
   return model;
 }
 
-/* SHA-256 of the graph but for the values of its floats, which the mathematical library may round either way. */
+/* SHA-256 of the graph without float values, whose rounding depends on the math library. */
 static void graph_digest(const Onnx__GraphProto *graph, char hex[65])
 {
   for (size_t i = 0; i < graph->n_initializer; i++)
@@ -99,7 +99,7 @@ static void graph_digest(const Onnx__GraphProto *graph, char hex[65])
   trm_free(data);
 }
 
-/* -- what must hold of every file */
+/* -- invariants of every file */
 
 static bool is_among(char *const *names, size_t count, const char *name)
 {
@@ -109,7 +109,7 @@ static bool is_among(char *const *names, size_t count, const char *name)
   return false;
 }
 
-/* Names are made once, and before they are read. */
+/* Counts names that are produced twice, or read before they are produced. */
 static int names_wrong(const Onnx__GraphProto *graph)
 {
   size_t room = graph->n_input + graph->n_initializer, made = 0;
@@ -179,7 +179,7 @@ static char *recorded_read(void)
   return all;
 }
 
-/* Is the graph the one that was confirmed? A model that was not there then is not judged. */
+/* Returns true if the graph is the recorded one, or the model is not recorded. */
 static bool is_confirmed(const char *recorded, const char *digest, const char *text)
 {
   char *line = trm_format("%s %s\n", digest, text);
@@ -222,7 +222,7 @@ static void test_files(void)
   remove(path);
 }
 
-/* Weights beyond the limit lie in a second file, at the places that the first one names. */
+/* Weights beyond the size limit are in a second file, at the offsets given in the first. */
 static void test_beside(void)
 {
   struct trm_model model;
@@ -276,7 +276,7 @@ static void test_refused(void)
   trm_model_free(&model);
 }
 
-/* -- answers for check_onnx.py: NUMBER.onnx, .in, .out, and a line of manifest.txt */
+/* -- outputs for check_onnx.py: NUMBER.onnx, .in, .out, and a line of manifest.txt */
 
 static void floats_put(const char *to, int number, const char *end, const float *values, size_t count)
 {
@@ -321,7 +321,7 @@ static void answer(struct trm_device *device, int number, const struct nn_exampl
 static void answers(struct trm_device *device)
 {
   static bool done;
-  if (done) /* one device is enough: others are compared elsewhere */
+  if (done) /* one device is enough: other tests compare devices */
     return;
   done = true;
   char *name = trm_format("%s/manifest.txt", folder_of_answers());

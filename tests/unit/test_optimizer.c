@@ -9,7 +9,7 @@
 #include "nn/optimizer.h"
 #include "suite.h"
 
-/* Default options with "name=value" settings, separated by blanks. Release with trm_options_free. */
+/* Default options with "name=value" settings, separated by spaces. Release with trm_options_free. */
 static struct trm_options options_of(const char *settings)
 {
   struct trm_options options;
@@ -78,7 +78,7 @@ static void test_refused(void)
 {
   static const struct {
     const char *settings;
-    const char *field; /* a number that the option table would not let through, set past it */
+    const char *field; /* a number refused by the option table, set directly */
     double value;
     const char *message;
   } cases[] = {
@@ -134,7 +134,7 @@ static void test_refused(void)
   }
 }
 
-/* The pieces of any division into slices are those of the whole, each once; vectors have none. */
+/* Slices of any division produce each partial norm exactly once; vectors have none. */
 static void test_pieces(void)
 {
   enum { UNIT = 64, N = 16 * 40 };
@@ -154,10 +154,13 @@ static void test_pieces(void)
   CU_ASSERT_EQUAL(trm_optimizer_trained(&o), 16 * 36);
   CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, UNIT), 8 + 8);
   CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, SIZE_MAX), 8);
-  trm_optimizer_partial_norms(&o, &device, UNIT, 0, N, w, g, whole);
+  const struct trm_update_interval all = {0, N, w, NULL};
+  trm_optimizer_partial_norms(&o, &device, UNIT, &all, g, whole);
   static const size_t cut[] = {0, 64, 256, 320, 576, N};
   for (int c = 0; c < 5; c++)
-    trm_optimizer_partial_norms(&o, &device, UNIT, cut[c], cut[c + 1] - cut[c], w + cut[c], g + cut[c], sliced);
+    trm_optimizer_partial_norms(&o, &device, UNIT,
+                                &(struct trm_update_interval){cut[c], cut[c + 1] - cut[c], w + cut[c], NULL},
+                                g + cut[c], sliced);
   CU_ASSERT(memcmp(whole, sliced, sizeof whole) == 0);
   trm_optimizer_trust_ratios(&o, &o.update, UNIT, whole, ratio);
   size_t low = 0;
@@ -172,7 +175,7 @@ static void test_pieces(void)
   trm_device_close(&device);
 }
 
-/* Zero norms: the ratio is 1. */
+/* With a norm of 0 the ratio is 1. */
 static void test_zero(void)
 {
   static const struct trm_tensor tensor[] = {{.end = 16}, {.end = 32}, {.end = 48}};
@@ -197,7 +200,7 @@ static void test_clip(void)
   CU_ASSERT_EQUAL(trm_clip_scale(&o, 1e30), 1);
 }
 
-/* The rate of every step of a run of `steps`, against a formula of the step. */
+/* Compares the rate of every step of a run of `steps` with a formula. */
 static void rates_are(const char *settings, uint64_t steps, uint64_t per_epoch, double (*formula)(double step))
 {
   struct trm_options options = options_of(settings);
@@ -224,7 +227,7 @@ static double linear(double step) { return 0.5 * (1 - step / 40); }
 static double linear_final(double step) { return 0.5 - 0.4 * step / 40; }
 static double halves(double step) { return step < 20 ? 0.5 : step < 30 ? 0.05 : 0.005; }
 static double epochs(double step) { return step < 14 ? 0.5 : step < 21 ? 0.25 : 0.125; }
-/* warm-up over 4 steps crosses milestones at 2 and 3 */
+/* warm-up over 4 steps overlaps milestones at 2 and 3 */
 static double warm_steps(double step)
 {
   return (step < 4 ? (step + 1) / 4 : 1) * (step < 2 ? 0.5 : step < 3 ? 0.25 : 0.125);
@@ -241,9 +244,9 @@ static void test_schedules(void)
   rates_are("lr=0.5 schedule=linear", 40, 7, linear);
   rates_are("lr=0.5 schedule=linear final=0.2", 40, 7, linear_final);
   rates_are("lr=0.5 schedule=step milestones=0.5,0.75", 40, 7, halves);
-  rates_are("lr=0.5 schedule=step milestones=0.75,.5,1.0", 40, 7, halves); /* 1.0: the whole run, never reached */
+  rates_are("lr=0.5 schedule=step milestones=0.75,.5,1.0", 40, 7, halves); /* 1.0: the end of the run, never reached */
   rates_are("lr=0.5 schedule=step gamma=0.5 milestones=2,3,9", 40, 7, epochs);
-  rates_are("lr=0.5 schedule=step milestones=0.1", 30, 7, tenth); /* 0.1 * 30 is not 3 in binary */
+  rates_are("lr=0.5 schedule=step milestones=0.1", 30, 7, tenth); /* 0.1 * 30 is inexact in binary */
   rates_are("lr=0.5 schedule=step gamma=0.5 milestones=2,3 warmup=4", 9, 1, warm_steps);
   /* very short runs */
   rates_are("lr=0.5 schedule=cosine", 1, 1, constant);

@@ -51,7 +51,7 @@ static void test_options_default(void)
 static void test_options_set(void)
 {
   static const struct {
-    const char *name, *value, *error; /* error NULL: taken */
+    const char *name, *value, *error; /* error NULL: accepted */
   } given[] = {
       {"train.batch", "12", NULL},
       {"train.batch", "+12", NULL},
@@ -123,7 +123,7 @@ static void test_options_set(void)
     CU_ASSERT_EQUAL(status, given[i].error ? TRM_USAGE : TRM_OK);
     CU_ASSERT(error_has(given[i].error ? given[i].error : "(no error)"));
   }
-  /* the last accepted value stands; a refused one changes nothing */
+  /* the last accepted value stays; a refused value changes nothing */
   CU_ASSERT_EQUAL(options.train.batch, INT64_MAX);
   CU_ASSERT_EQUAL(options.optim.rate, 1e-3);
   CU_ASSERT_EQUAL(options.optim.name, TRM_UPDATE_ADAM);
@@ -150,7 +150,7 @@ static void test_nearest(void)
   CU_ASSERT_PTR_EQUAL(trm_nearest_word("trai", known), known[0]);
   CU_ASSERT_PTR_EQUAL(trm_nearest_word("dataa", known), known[1]);
   CU_ASSERT_PTR_EQUAL(trm_nearest_word("paralel", known), known[2]);
-  CU_ASSERT_PTR_EQUAL(trm_nearest_word("rl", known), known[3]); /* an exchange is one change */
+  CU_ASSERT_PTR_EQUAL(trm_nearest_word("rl", known), known[3]); /* swapped letters are one change */
   CU_ASSERT_PTR_NULL(trm_nearest_word("zzzzz", known));
   CU_ASSERT_PTR_NULL(trm_nearest_word("", known));
   char word[500];
@@ -270,7 +270,7 @@ static void test_options_read(void)
   remove(config_path);
 }
 
-/* Written and read again, every option is what it was, bit for bit. */
+/* Options written and read back are bit-identical. */
 static void test_options_write(void)
 {
   static const char *const texts[] = {

@@ -1,6 +1,6 @@
-/* Shared counters, batch assignment and the parameter server, called by all ranks at the same time. Sums are exact
- * unless an update is lost. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers.
- * For 1 to 9 ranks and more. */
+/* Shared counters, batch assignment and the parameter server, called concurrently by all ranks. Sums are exact unless
+ * an update is lost. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers. For 1
+ * to 9 ranks and more. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "mpi/async/param_server.h"
 #include "ranks.h"
 
-/* The ranks that share memory: those of the machine, each k in a row, or none. */
+/* Returns the ranks that share memory: all of the machine, groups of node_size, or none. */
 static struct trm_comm *node_of(int node_size)
 {
   if (node_size == 1)
@@ -25,7 +25,7 @@ static struct trm_comm *node_of(int node_size)
 static const int node_sizes[] = {0, 2, 1};
 enum { LAYOUTS = sizeof node_sizes / sizeof *node_sizes };
 
-/* A barrier that keeps MPI progressing and serves calls while it waits. server: may be NULL. */
+/* Barrier that drives MPI progress and serves calls while it waits. server: may be NULL. */
 static void meet_serving(struct param_server *service)
 {
   int32_t one = 1;
@@ -71,7 +71,7 @@ static void test_words(void)
 
 enum { BATCHES = 100 };
 
-/* True if over all ranks each batch of [low, high) was assigned `times` times, and no other was. */
+/* Returns true if all ranks together were assigned each batch of [low, high) `times` times, and no other. */
 static bool given_exactly(int32_t count[BATCHES], int low, int high, int times)
 {
   world->ops->allreduce(world, count, BATCHES, TRM_INT32, TRM_SUM);
@@ -109,7 +109,7 @@ static void test_claims(void)
       batch_assignment_quiesce(&a, world, true, &updates);
       CU_ASSERT(updates == 60);
       CU_ASSERT(!batch_assignment_all_finished(&a));
-      /* goes on where it was; nothing to do is no error */
+      /* continues after the last batch; an empty range is no error */
       take_all(&a, 60, count, BATCHES);
       meet();
       CU_ASSERT(given_exactly(count, 0, 0, 0));
@@ -125,7 +125,8 @@ static void test_claims(void)
     }
 }
 
-/* One rank stops the others: dynamic assignment ends at a prefix of the batches, split batches after the same one. */
+/* One rank halts the others: dynamic batches then form a prefix; with split batches all ranks stop after the same one.
+ */
 static void test_halt(void)
 {
   static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
@@ -141,9 +142,9 @@ static void test_halt(void)
       count[batch]++;
       if (world->rank == 0 && batch >= 5)
         batch_assignment_halt(&a);
-      world->ops->barrier(node); /* no rank is far ahead */
+      world->ops->barrier(node); /* keeps the ranks close together */
       if (rules[rule] != ASSIGN_SPLIT)
-        break; /* the rest on its own */
+        break; /* the rest without barriers */
     }
     if (rules[rule] == ASSIGN_SPLIT)
       CU_ASSERT(given_exactly(count, 0, 5 + 1 + 2 + 3 - 1, world->size));
@@ -164,7 +165,7 @@ static void test_halt(void)
       CU_ASSERT(updates == (uint64_t)mine);
       CU_ASSERT(given_exactly(count, 0, mine, 1));
     }
-    /* a quiesce point ends it */
+    /* a quiesce point resets it */
     CU_ASSERT(batch_assignment_next(&a, BATCHES + BATCHES, &batch));
     world->ops->barrier(world);
     batch_assignment_free(&a);
@@ -229,7 +230,7 @@ static void check_service(const struct layout *l, size_t elements)
         each[i] = 1;
       const int64_t late = param_server_exchange(service, &push);
       ascends &= late >= 0 || l->objects;
-      if (!l->objects) { /* what came back is a multiple of what was sent, and more than the last time */
+      if (!l->objects) { /* the reply is a multiple of the values sent, and grows */
         ascends &= out[elements - 1] > before && seen[pieces - 1] > k;
         own_seen &= (int)out[0] % 2 == 0 && out[0] == 2 * (float)seen[0];
       }
@@ -276,8 +277,8 @@ static void test_service(void)
   }
 }
 
-/* One rank computes for two seconds without calling MPI. Meanwhile all others exchange with all chunks, including those
- * it owns. */
+/* One rank computes for two seconds without MPI calls, while all others exchange with all chunks, also with those it
+ * owns. */
 static void test_nobody_waits(void)
 {
   static const struct layout layouts[] = {{0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}};

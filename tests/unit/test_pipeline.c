@@ -1,10 +1,9 @@
-/* Pipelines against one rank that computes the same micro-batches: gradients and loss sums bit for bit, of every layer
- * and many ways of branching, for schedules, numbers of micro-batches, rows that do not divide, micro-batches without
- * rows, a device with its own memory; tied weights; evaluation; idle times; cuts of the chain. Meant for 1 to 4 ranks.
- */
+/* Pipelines against one rank that computes the same micro-batches: gradients and loss sums bit for bit, for all layers,
+ * branches, schedules, numbers of micro-batches, uneven and empty micro-batches, a device with separate memory; tied
+ * weights; evaluation; idle times; the split of layers into stages. Meant for 1 to 4 ranks. */
 #include "pipeline_stage.h"
 
-/* Gives a stage only the features or targets that it asked for. */
+/* Gives a stage the features or targets that it requests. */
 static int give_input(void *context, int batch, int micro, int slot, bool features, bool targets,
                       struct trm_input *input)
 {
@@ -39,7 +38,7 @@ static struct trm_pipeline_run run_of(struct stage *s)
                                    .batches = 1, .context = s, .input = give_input, .grad_ready = take_ready};
 }
 
-/* The same micro-batches by the whole model. */
+/* Runs the same micro-batches through the whole model. */
 static struct trm_loss_sums train_whole(struct stage *s)
 {
   struct trm_loss_sums tally = {0};
@@ -68,7 +67,7 @@ static bool same_tally(const struct trm_loss_sums *a, const struct trm_loss_sums
   return a->loss == b->loss && a->correct == b->correct && a->rows == b->rows;
 }
 
-/* True if the parameter is a weight of tied layers. */
+/* Returns true if the parameter is a tied weight. */
 static bool is_tied(const struct stage *s, const struct trm_parameter *parameter)
 {
   const struct trm_layer *last = &s->full.model.layer[s->full.model.layers - 1];
@@ -87,7 +86,7 @@ static void compare_gradients(struct stage *s)
   }
 }
 
-/* Both copies of a weight that two stages hold have equal bits. */
+/* Both copies of a weight tied across stages are bit-identical. */
 static void compare_copies(struct stage *s)
 {
   const struct trm_layer *last = &s->full.model.layer[s->full.model.layers - 1];
@@ -117,14 +116,14 @@ static void check_moments(struct stage *s)
   }
 }
 
-/* Returns whether there was something to compare. */
+/* Returns false if the model cannot be split like this. */
 static bool compare(const struct setup *setup)
 {
   struct stage s;
   if (!stage_open(&s, setup, current_device))
     return false;
   struct trm_pipeline_run run = run_of(&s);
-  for (int again = 0; again < 2; again++) { /* the first batch leaves nothing that changes the second */
+  for (int again = 0; again < 2; again++) { /* the first batch leaves no state behind */
     s.ready = 0;
     s.in_order = true;
     s.sums = (struct trm_loss_sums){.stop_requests = 1};
@@ -145,7 +144,7 @@ static bool compare(const struct setup *setup)
   return true;
 }
 
-/* -- models that other tests have: all layers, all losses, all ways to branch */
+/* -- models of other tests: all layers, losses and branches */
 
 static const enum trm_schedule_name schedules[] = {TRM_GPIPE, TRM_1F1B, TRM_INTERLEAVED};
 
@@ -169,7 +168,7 @@ static void test_examples(void)
   on_devices(examples);
 }
 
-/* -- every combination, of three models */
+/* -- all combinations, for three models */
 
 static const struct trm_input_spec image_spec = {
   .shape = {.dims = 3, .size = {2, 4, 4}}, .target = TRM_TARGET_CLASS, .classes = 5};
@@ -178,7 +177,7 @@ static void all_combinations(const char *text, const struct trm_input_spec *spec
 {
   for (int k = 0; k < 3; k++)
     for (int micros = 1; micros <= 5; micros++)
-      for (size_t rows = 3; rows <= 13; rows += 5) { /* fewer than micro-batches; none divides evenly by all */
+      for (size_t rows = 3; rows <= 13; rows += 5) { /* fewer rows than micro-batches; uneven */
         const struct setup setup = {.text = text, .loss = "auto", .spec = spec, .schedule = schedules[k], .chunks = 2,
                                     .micros = micros, .rows = rows};
         CHECK(&setup, compare(&setup));
@@ -225,7 +224,7 @@ static void test_gpt(void)
   on_devices(gpt);
 }
 
-/* -- messages that are larger than what MPI sends at once, and many of them */
+/* -- many messages, larger than MPI's eager limit */
 
 static void large(struct trm_device *device)
 {
@@ -254,11 +253,11 @@ static void test_large(void)
   trm_device_close(&cpu);
 }
 
-/* -- gradients that are handed on after each micro-batch (parameter providers) */
+/* -- gradients released after each micro-batch (parameter providers) */
 
 struct keeper {
   struct stage *stage;
-  float *sum;   /* device, (parameters) what was given */
+  float *sum;   /* device, (parameters) sum of released gradients */
   size_t low;   /* of the statistics */
   int handed;   /* intervals */
 };
@@ -271,7 +270,7 @@ static void keeper_take(void *context, size_t low, size_t high, enum trm_acquire
   *g = how == TRM_ACQUIRE_BACKWARD || how == TRM_ACQUIRE_TIED ? k->stage->g + low : NULL;
 }
 
-/* Overwrites the gradient's buffer, which no layer may rely on. */
+/* Overwrites the gradient buffer, since no layer may rely on its contents after release. */
 static void keeper_give(void *context, size_t low, size_t high, enum trm_acquire_mode how)
 {
   const struct keeper *k = context;
@@ -344,10 +343,10 @@ static double forward_lasts(void *context, int batch, double flop, double took)
   const struct stage *s = context;
   const double whole = trm_model_cost(&s->full.model).flop * (double)s->setup->rows;
   CHECK(s->setup, batch == 0 && flop > 0 && flop < 2.01 * whole && took >= 0);
-  return 0.2 * flop / whole; /* 0.6 s for all of it */
+  return 0.2 * flop / whole; /* 0.6 s in total */
 }
 
-/* Actions of given durations: the idle share is that of theory, or more on a busy machine. */
+/* Actions of given durations: the idle share is at least the theoretical one. */
 static void test_bubble(void)
 {
   static struct trm_device cpu;
@@ -380,7 +379,7 @@ static void test_bubble(void)
   trm_device_close(&cpu);
 }
 
-/* -- cuts of the chain */
+/* -- split of layers into stages */
 
 static struct trm_model gpt_model(void)
 {
@@ -397,7 +396,7 @@ static double longest(const struct trm_model *model, const struct trm_layer_rang
   return most;
 }
 
-/* No way to cut in two or three is better. */
+/* No other split into two or three stages is better balanced. */
 static void test_balance(void)
 {
   struct trm_model model = gpt_model();

@@ -1,5 +1,5 @@
-/* Pipelines that are not drained between updates, against one rank whose passes use the same versions of the weights;
- * an update that fails. Meant for 1 to 4 ranks. */
+/* Pipelines without flush between updates, against one rank whose passes use the same weight versions; failed updates.
+ * Meant for 1 to 4 ranks. */
 #include "pipeline_stage.h"
 
 enum { BATCHES = 6, RATE_PERCENT = 5 };
@@ -9,13 +9,13 @@ struct flight {
   struct trm_pipeline_batch batch[BATCHES];
   size_t rows[BATCHES][MICROS], low[BATCHES][MICROS];
   struct trm_loss_sums tally[BATCHES], whole[BATCHES];
-  float *version[BATCHES + 1]; /* device, of the whole model: after so many updates */
+  float *version[BATCHES + 1]; /* device, whole model: after that many updates */
   float *mixed;                /* device, weights for a pass of the whole model */
   int first, updates;          /* of the run */
-  bool fails;                  /* the second update does */
+  bool fails;                  /* the second update fails */
 };
 
-/* w of n trained values and some statistics behind them */
+/* Updates n trained weights of w and the statistics after them. */
 static void update(struct trm_device *device, float *w, const float *g, const struct trm_model *model)
 {
   const struct trm_update how = {.rule = TRM_UPDATE_SGD, .rate = RATE_PERCENT / 100.0f, .scale = 1, .step = 1};
@@ -108,7 +108,7 @@ static int flight_run(struct flight *f, int first, int batches)
   return s->pipeline.ops->train(&s->pipeline, &run, f->tally);
 }
 
-/* The stage that a parameter of the whole model is on. */
+/* Returns the stage of a parameter of the whole model. */
 static int stage_of(const struct stage *s, const struct trm_layer_range *cut, int number)
 {
   const struct trm_model *whole = &s->full.model;
@@ -122,7 +122,7 @@ static int stage_of(const struct stage *s, const struct trm_layer_range *cut, in
   return stage;
 }
 
-/* Updates that a stage has made before it takes a micro-batch forward, or backward. */
+/* Returns a stage's number of updates before the forward or backward pass of a micro-batch. */
 static int updates_before(const struct trm_schedule *schedule, int stage, int kind, int micro)
 {
   int count, back = 0;
@@ -133,7 +133,7 @@ static int updates_before(const struct trm_schedule *schedule, int stage, int ki
   return back;
 }
 
-/* The whole model's passes use, of each stage's parameters, the version that stage uses. */
+/* Sets each stage's parameters in the whole model to the version which that stage uses. */
 static void use_versions(struct flight *f, int kind, int batch)
 {
   struct stage *s = &f->stage;
@@ -187,7 +187,7 @@ static void compare_weights(struct flight *f, double tolerance)
   }
 }
 
-/* In one run, and in two between which everything is drained: with two versions the same, if the one before is kept. */
+/* One run, and two runs with a flush between them: equal with two versions, if the stashed version is restored. */
 static void compare_flight(const struct setup *setup, double tolerance)
 {
   struct flight f;
@@ -261,7 +261,7 @@ static void test_pipedream(void)
   on_devices(pipedream);
 }
 
-/* Every stage is told of an update that failed, after which there are no others; then all goes on. */
+/* A failed update is reported to all stages, and no update follows it; afterwards the pipeline is usable. */
 static void failing(struct trm_device *device)
 {
   current_device = device;

@@ -1,4 +1,4 @@
-/* The planner's parts: the machine's figures, the dry run's memory, and times of schedules whose times are known. */
+/* Parts of the planner: machine measurements, the dry run's memory, and schedules with known durations. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,11 +27,11 @@ static void test_machine(void)
   CU_ASSERT(trm_machine_has(&machine, "linear", 1e6, 100) && !trm_machine_has(&machine, "linear", 1e6, 101));
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e6, 100, &backward), 1);
   CU_ASSERT_EQUAL(backward, 2);
-  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 2e6, 7, &backward), 2, 1e-12); /* like the small one */
-  /* like the large one */
+  CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 2e6, 7, &backward), 2, 1e-12); /* as the small one */
+  /* as the large one */
   CU_ASSERT_DOUBLE_EQUAL(trm_machine_seconds(&machine, "linear", 5e8, 7, &backward), 250, 1e-9);
   CU_ASSERT_DOUBLE_EQUAL(backward, 450, 1e-9);
-  /* computes as much, with more values */
+  /* the same number of operations on more values */
   trm_machine_add(&machine, &(struct trm_machine_work){"linear", 1e9, 400, 700, 800});
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e9, 390, &backward), 700);
   CU_ASSERT_EQUAL(trm_machine_seconds(&machine, "linear", 1e9, 110, &backward), 500);
@@ -103,7 +103,7 @@ static void test_dry_run(void)
   node->ops->unshare(node, &shared);
   CU_ASSERT_EQUAL(node->ops->share(node, 300, TRM_MEMORY_UNITS, &shared), TRM_OK);
   CU_ASSERT_EQUAL(account.bytes[TRM_MEMORY_UNITS], 300);
-  CU_ASSERT_EQUAL(account.peer_bytes, 2200); /* a third of each peer's is touched */
+  CU_ASSERT_EQUAL(account.peer_bytes, 2200); /* a third of each peer's memory is touched */
   node->ops->unshare(node, &shared);
   node->ops->release(node);
 }
@@ -162,7 +162,7 @@ static void close_all(struct fixture *f)
   trm_options_free(&f->options);
 }
 
-/* Each layer, the first, too: 1 s forward and 2 s back for a micro-batch of `rows`. */
+/* Sets each layer's times to 1 s forward and 2 s backward for a micro-batch of `rows`. */
 static void pace(struct fixture *f, size_t rows)
 {
   struct trm_machine_work work = trm_machine_layer_work(&f->whole.layer[0], rows);
@@ -186,7 +186,7 @@ static double step_of(struct fixture *f, const struct trm_layout *layout, struct
   return time.step_s;
 }
 
-/* Known times: pipeline bubbles, and stages that share cores. */
+/* Known durations: pipeline bubbles, and stages that share cores. */
 static void test_schedules(void)
 {
   struct fixture f;
@@ -199,15 +199,15 @@ static void test_schedules(void)
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), (8 + 3) * 3.0, 1e-6);
   f.job.cores = 1; /* no speedup */
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 4 * 8 * 3.0, 1e-6);
-  f.job.cores = 2; /* stages 0 and 2 on one, 1 and 3 on the other: the second begins after the first */
+  f.job.cores = 2; /* stages 0 and 2 on one core, 1 and 3 on the other: the second starts after the first */
   const double two = step_of(&f, &layout, &memory);
   CU_ASSERT(two > 2 * 8 * 3.0 && two < 4 * 8 * 3.0);
   f.job.cores = 4;
   layout = (struct trm_layout){.size = {1, 2, 1}, .schedule = TRM_INTERLEAVED, .chunks = 2, .recompute = "none"};
-  f.job.ranks = 2; /* the bubble is a chunk's time */
+  f.job.ranks = 2; /* the bubble is one chunk's time */
   CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 8 * 6.0 + 3.0, 1e-6);
   layout = (struct trm_layout){.size = {2, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
-  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 0.5 * 8 * 4 * 3.0, 1e-6); /* half as many rows each */
+  CU_ASSERT_DOUBLE_EQUAL(step_of(&f, &layout, &memory), 0.5 * 8 * 4 * 3.0, 1e-6); /* half the rows each */
   close_all(&f);
 }
 
@@ -249,11 +249,11 @@ static void test_memory(void)
   layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = TRM_GPIPE, .chunks = 1, .recompute = "none"};
   step_of(&f, &layout, &four);
   CU_ASSERT_EQUAL(four.part[TRM_LAYOUT_PARAMETERS], flat / 4);
-  CU_ASSERT_EQUAL(trm_memory_allocated(), before); /* and nothing is left */
+  CU_ASSERT_EQUAL(trm_memory_allocated(), before); /* all memory is released */
   close_all(&f);
 }
 
-/* Bytes that a rank gets in a step, by hand. */
+/* Bytes that a rank receives per step, computed by hand. */
 static struct trm_layout_time time_of(struct fixture *f, struct trm_layout layout)
 {
   struct trm_layout_models models;
@@ -278,28 +278,28 @@ static void test_traffic(void)
 {
   struct fixture f;
   const double flat = sizeof(float) * LAYERS * WIDTH * WIDTH; /* of the weights */
-  const double value = sizeof(float) * 32 * WIDTH;           /* of a layer, all rows of the batch */
+  const double value = sizeof(float) * 32 * WIDTH;           /* activations of a layer, whole batch */
   open(&f, 4, 4, "2");
   CU_ASSERT_EQUAL(trm_options_set(&f.options, "parallel.share", "none"), TRM_OK);
   struct trm_layout layout = {.size = {4, 1, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
-  traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* a sum for all */
+  traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* all-reduce */
   layout.zero = 1;
-  traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* sums of parts, weights */
+  traffic_is(&f, layout, 2 * 0.75 * flat, 0, 0); /* reduce-scatter, all-gather of weights */
   layout.zero = 2;
-  traffic_is(&f, layout, (2 + 1) * 0.75 * flat, 0, 0); /* sums of each micro-batch, weights */
+  traffic_is(&f, layout, (2 + 1) * 0.75 * flat, 0, 0); /* reduce-scatter per micro-batch, all-gather of weights */
   layout.zero = 3;
-  traffic_is(&f, layout, 2 * 3 * 0.75 * flat, 0, 0); /* of each: weights twice, sums */
+  traffic_is(&f, layout, 2 * 3 * 0.75 * flat, 0, 0); /* per micro-batch: two all-gathers, one reduce-scatter */
   layout = (struct trm_layout){.size = {1, 4, 1}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
-  traffic_is(&f, layout, 0, 2 * value, 0); /* a stage in the middle: values from before, gradients from behind */
+  traffic_is(&f, layout, 0, 2 * value, 0); /* a middle stage: activations from one side, gradients from the other */
   f.job.ranks = 2;
   layout.size[TRM_AXIS_PIPELINE] = 2;
-  traffic_is(&f, layout, 0, value, 0); /* one of them */
+  traffic_is(&f, layout, 0, value, 0); /* one of the two */
   layout = (struct trm_layout){.size = {1, 1, 2}, .schedule = TRM_1F1B, .chunks = 1, .recompute = "none"};
-  traffic_is(&f, layout, 0, 0, 3 * 2 * 0.5 * value); /* two pairs: a sum each, and one for what the second gives back */
+  traffic_is(&f, layout, 0, 0, 3 * 2 * 0.5 * value); /* two pairs: an all-reduce each, and one backward */
   close_all(&f);
 }
 
-/* Tied weights: a table of 64 tokens in the first and the last stage; each receives the other's gradient. */
+/* Tied weights: a table of 64 tokens in the first and last stage; each receives the other's gradient. */
 static void test_tied(void)
 {
   struct fixture f;

@@ -7,7 +7,7 @@
 #include "core/random.h"
 #include "suite.h"
 
-/* The vectors that Random123 publishes for philox4x32, 10 rounds (kat_vectors). */
+/* Test vectors of Random123 for philox4x32, 10 rounds (kat_vectors). */
 static void test_philox(void)
 {
   static const struct {
@@ -56,14 +56,14 @@ static void test_uniform(void)
   double chi = 0;
   for (int i = 0; i < 16; i++)
     chi += (bin[i] - N / 16.0) * (bin[i] - N / 16.0) / (N / 16.0);
-  CU_ASSERT(chi < 44.3); /* 15 degrees of freedom: exceeded by chance once in 10,000 */
+  CU_ASSERT(chi < 44.3); /* 15 degrees of freedom: exceeded with probability 1e-4 */
 
   /* word i % 4 of block i / 4 */
   uint32_t word[4];
   trm_random_block(7, TRM_RANDOM_BENCH, 3, 25, word);
   for (uint64_t i = 0; i < 4; i++)
     CU_ASSERT_EQUAL(trm_random_uniform(7, TRM_RANDOM_BENCH, 3, 100 + i), (float)(word[i] >> 8) / 16777216.0f);
-  /* seeds, purposes and streams are apart */
+  /* seeds, purposes and streams give different numbers */
   const float u = trm_random_uniform(7, TRM_RANDOM_BENCH, 3, 0);
   CU_ASSERT_NOT_EQUAL(u, trm_random_uniform(8, TRM_RANDOM_BENCH, 3, 0));
   CU_ASSERT_NOT_EQUAL(u, trm_random_uniform(7 + (UINT64_C(1) << 32), TRM_RANDOM_BENCH, 3, 0));
@@ -96,7 +96,7 @@ static void test_normal(void)
                          radius * cos(2 * 3.14159265358979323846 * word[3] / 4294967296.0), 1e-6);
 }
 
-/* Is position -> element a bijection of 0..n-1? */
+/* Returns true if position -> element is a bijection of 0..n-1. */
 static bool permutes(uint64_t n, uint32_t stream)
 {
   unsigned char *hit = trm_alloc(n, "a test");
@@ -122,7 +122,7 @@ static void test_permute(void)
   CU_ASSERT(permutes(65536, 1));
   CU_ASSERT(permutes(65537, 1));
 
-  /* epochs and seeds differ: two random orders of 60,000 agree at 1 place on average */
+  /* epochs and seeds differ: two random orders of 60,000 agree in one place on average */
   int same_stream = 0, same_seed = 0, fixed = 0, followed = 0;
   uint64_t last = 0;
   for (uint64_t i = 0; i < 60000; i++) {
@@ -138,7 +138,7 @@ static void test_permute(void)
   CU_ASSERT(fixed < 12);
   CU_ASSERT(followed < 12);
 
-  /* small n: every one of the 24 orders of 4 comes up, about equally often */
+  /* small n: all 24 orders of 4 occur, about equally often */
   int orders[256] = {0};
   enum { DRAWS = 24000 };
   for (uint32_t stream = 0; stream < DRAWS; stream++) {
@@ -164,7 +164,7 @@ static void test_permute(void)
                       trm_random_permute(5, TRM_RANDOM_SHUFFLE, 0, huge, 1));
 }
 
-/* Many at a time are what they are one by one. */
+/* Batched permutation equals single calls. */
 static void test_permute_many(void)
 {
   const uint64_t sizes[] = {1, 2, 3, 4, 5, 16, 17, 1000, 65536, 65537, (UINT64_C(1) << 34) + 7, UINT64_MAX};

@@ -1,5 +1,4 @@
-/* Recomputation of activations: what is kept and computed again, that it takes less memory, and that it changes no
- * bit. */
+/* Recomputation of activations: which are kept and recomputed, that it saves memory, and that it changes no bit. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +26,7 @@ static void test_option(void)
   CU_ASSERT_EQUAL(blocks, 17);
 }
 
-/* Segments and layers as a text: the layers in order, 'a' is recomputed, '.' is not, '|' between segments. */
+/* Compares the segments: one letter per layer, 'a' recomputed, '.' not, '|' between segments. */
 static void check_segments(const char *text, const struct trm_input_spec *spec, int blocks, bool whole,
                            const char *want)
 {
@@ -63,11 +62,11 @@ static void test_segments(void)
   check_segments(chain, &nn_ten_classes, 100, false, ".........");
   check_segments(chain, &nn_ten_classes, 100, true, "aaaaaaaa.");
   /* embedding position dropout | norm linear attention linear dropout add | norm linear gelu linear dropout add | ...
-   * norm head: the last linear of each branch need not be computed again, nor what follows it */
+   * norm head: from the last linear of each branch on, nothing needs recomputation */
   check_segments("gpt layers=2 heads=2 dim=8 context=5 dropout=0.1", &nn_tokens, 1, false,
                  "...|aaa...|aaa...|aaa...|aaa...|..");
   check_segments("gpt layers=2 heads=2 dim=8 context=5", &nn_tokens, 2, false, "..|aaaaaaaa..|aaaaaaaa..|..");
-  /* the stem is one block; a branch takes the activation and the pooling behind it along */
+  /* the stem is one block; activation and pooling after a branch belong to its block */
   check_segments("conv2d 2 3 pad=1 bias=no | batch_norm | tanh | mark a | conv2d 2 3 pad=1 bias=no | batch_norm | "
                  "tanh | conv2d 2 3 pad=1 bias=no | batch_norm | add a | tanh | mark b | conv2d 2 3 pad=1 | tanh | "
                  "conv2d 2 3 pad=1 | add b | tanh | global_avg_pool | linear 5", &nn_images, 1, false,
@@ -80,7 +79,7 @@ static void fill_nan(struct trm_device *device, float *array, size_t elements)
     device->ops->fill(device, array, NAN, elements);
 }
 
-/* Nothing of an earlier pass may be of use. */
+/* Overwrites what an earlier pass left. */
 static void spoil(struct nn_case *c)
 {
   const struct trm_model *m = &c->model;
@@ -120,7 +119,7 @@ static const float *train_two(struct nn_case *c)
   return nn_case_gradient(c);
 }
 
-/* Both in flight at the same time: forward of both, then backward of both. */
+/* Two micro-batches in flight: forward of both, then backward of both. */
 static const float *train_slots(struct nn_case *c)
 {
   const struct trm_input part[] = {nn_case_part(c, 0, 6), nn_case_part(c, 6, 13)};
@@ -167,7 +166,7 @@ static void bits(struct trm_device *device)
   CU_ASSERT(computed_again > 200);
 }
 
-/* -- a chain in two chunks */
+/* -- two chunks */
 
 static void copy_rows(const struct nn_case *c, float *to, const float *from, const struct trm_shape *shape, size_t rows)
 {
@@ -208,7 +207,7 @@ static const float *train_chunks(struct nn_case *c)
   return nn_case_gradient(c);
 }
 
-/* The case's model in two chunks, the second one from layer `at` on. */
+/* Splits the case's model into two chunks, the second from layer `at` on. */
 static void cut_case(struct nn_case *c, const struct nn_example *how, int at, int recompute)
 {
   const struct trm_model_part part = {.chunks = 2, .chunk = {{0, at}, {at, c->model.layers}}};
@@ -270,17 +269,17 @@ static size_t elements_for(const char *text, const struct trm_input_spec *spec, 
 
 static void test_memory(void)
 {
-  const char *chain = "mlp 9-64-64-64-64-64-64-64-64-10 tanh"; /* 8 values of 64, then the scores */
-  CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 0), 64 * (9 * 64 + 10)); /* all, and a gradient */
-  /* all of them are segments' inputs */
+  const char *chain = "mlp 9-64-64-64-64-64-64-64-64-10 tanh"; /* 8 values of 64, and scores */
+  CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 0), 64 * (9 * 64 + 10)); /* all values and a gradient */
+  /* all values are inputs of segments */
   CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 1), 64 * (9 * 64 + 10));
-  /* the second, fourth, sixth and eighth, the gradient of that, and the seventh again */
+  /* the second, fourth, sixth and eighth value, a gradient, and the recomputed seventh */
   CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 2), 64 * 6 * 64);
-  CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 4), 64 * 6 * 64); /* two inputs, a gradient, and three */
+  CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 4), 64 * 6 * 64); /* two inputs, a gradient, three again */
   CU_ASSERT_EQUAL(elements_for(chain, &nn_ten_classes, 64, 9), 64 * (9 * 64 + 10)); /* one segment */
 }
 
-/* A deep GPT has the inputs of its blocks, and for the rest the memory of one. */
+/* A deep GPT keeps the inputs of its blocks, plus the memory of one block. */
 static void test_deep(void)
 {
   const struct trm_input_spec tokens = {
@@ -298,7 +297,7 @@ static void test_deep(void)
   CU_ASSERT(two <= inputs / 2 + 2 * single);
 }
 
-/* With several micro-batches in flight each keeps the segments' inputs, and all share the rest. */
+/* Micro-batches in flight have their own segment inputs and share all other memory. */
 static void slots_memory(struct trm_device *device)
 {
   struct nn_case c;
@@ -306,7 +305,7 @@ static void slots_memory(struct trm_device *device)
   open_case(&c, device, &gpt, 1, 4);
   const struct trm_arena_plan *plan = c.model.plan;
   const size_t input = (size_t)NN_ROWS * 5 * 8, scores = (size_t)NN_ROWS * 5 * 7;
-  /* nine inputs, the last norm's output, and of it two numbers a position */
+  /* nine segment inputs, the output of the last norm, and its two statistics per position */
   CU_ASSERT_EQUAL(plan->transient_offset, 10 * input + scores + 2 * (size_t)NN_ROWS * 5);
   CU_ASSERT_EQUAL(c.model.arena_bytes,
                   sizeof(float) * (4 * plan->transient_offset + (plan->elements - plan->transient_offset)));

@@ -1,5 +1,5 @@
-/* Agreement with PyTorch: scores, losses, gradients and trained weights as tests/reference/make_reference.py recorded
- * them. The tolerances are four to five times what is seen. */
+/* Comparison with PyTorch: scores, losses, gradients and trained weights, recorded by
+ * tests/reference/make_reference.py. Tolerances are four to five times the observed differences. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "suite.h"
 #include "support/reference.h"
 
-/* The case's model with its weights. The samples travel dense or as CSR. */
+/* The case's model with its weights, for dense or CSR samples. */
 static void case_open(struct nn_case *c, struct trm_device *device, const struct reference *r, bool sparse, size_t rows)
 {
   const int x = reference_array(r, "", "x"), t = reference_array(r, "", "targets");
@@ -96,7 +96,7 @@ static void training_check(struct trm_device *device, const struct reference *r,
   float *value = host_floats(steps);
   for (size_t step = 0; step < steps; step++) {
     const double rate = trm_schedule_rate(&run.options, step, steps, batches);
-    CU_ASSERT_DOUBLE_EQUAL(rate, r->array[rates].values[step], 1e-8 * rate); /* 9 digits are recorded */
+    CU_ASSERT_DOUBLE_EQUAL(rate, r->array[rates].values[step], 1e-8 * rate); /* recorded with 9 digits */
     case_batch(&c, r, step % batches * batch, (step % batches + 1) * batch);
     value[step] = reference_run_step(&run, rate, batch);
   }
@@ -109,7 +109,7 @@ static void training_check(struct trm_device *device, const struct reference *r,
   size_t kept = trm_model_size(&c.model);
   for (size_t e = 0; e < c.model.parameters; e++)
     kept += w[e] == 0;
-  CU_ASSERT_EQUAL(kept, c.model.parameters); /* the padding is 0 after all that */
+  CU_ASSERT_EQUAL(kept, c.model.parameters); /* padding stays 0 */
   reference_run_close(&run);
   nn_case_close(&c);
 }

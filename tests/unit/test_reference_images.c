@@ -1,5 +1,5 @@
-/* Agreement with PyTorch of convolutional networks: scores, gradients, statistics of batch norm, inference, and the
- * losses of twenty updates, as tests/reference/make_images.py recorded them. */
+/* Comparison of convolutional networks with PyTorch: scores, gradients, statistics of batch norm, inference, and the
+ * losses of twenty updates, recorded by tests/reference/make_images.py. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ static size_t number_of(const struct reference *r, const char *name)
   return strtoul(reference_setting(r, name), NULL, 10);
 }
 
-/* What stands in for arrays that are too large to record: in [-1, 1), exact in float. */
+/* Generates arrays too large to record: values in [-1, 1), exact in float. */
 static float number(uint32_t stream, uint32_t i)
 {
   uint32_t h = i * 2654435761u + stream * 2246822519u + 12345u;
@@ -25,7 +25,7 @@ static float number(uint32_t stream, uint32_t i)
   return (float)((h ^ h >> 16) >> 8) / 8388608.0f - 1;
 }
 
-/* The norm, and products with vectors of signs. */
+/* Compares the norm, and inner products with sign vectors. */
 static void digest_check(const struct reference *r, const char *prefix, int n, const float *values, size_t count)
 {
   char name[16];
@@ -40,7 +40,7 @@ static void digest_check(const struct reference *r, const char *prefix, int n, c
   reference_check_array(r, reference_array(r, prefix, name), got, 1e-5);
 }
 
-/* The gradients of a flat array, or the statistics of one. */
+/* Compares the gradients, or the statistics, in a flat array. */
 static void tensors_check(const struct reference *r, const struct trm_model *model, const float *flat, bool statistics)
 {
   for (int n = 0; n < trm_model_parameter_count(model); n++) {
@@ -118,7 +118,7 @@ static void case_check(struct trm_device *device, const struct reference *r)
   float *value = host_floats(steps);
   for (size_t step = 0; step < steps; step++) {
     case_batch(&c, batch, step % batches * batch);
-    if (step == 0) { /* what the update uses: the same bits */
+    if (step == 0) { /* bit-identical to what the update uses */
       const struct trm_pass pass = nn_case_pass(&c);
       trm_model_forward(&c.model, &pass);
       scores_check(&c, r, "scores");

@@ -1,5 +1,5 @@
-/* Agreement with PyTorch of models of tokens: scores, gradients, and the losses of twenty AdamW updates, as
- * tests/reference/make_sequences.py recorded them. The tolerances are about four times what is seen. */
+/* Comparison of token models with PyTorch: scores, gradients, and the losses of twenty AdamW updates, recorded by
+ * tests/reference/make_sequences.py. Tolerances are about four times the observed differences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ static void case_batch(struct nn_case *c, const struct reference *r, size_t low,
   trm_free(target);
 }
 
-/* The loss of each step. */
+/* Compares the loss of each step. */
 static void losses_check(struct nn_case *c, const struct reference *r)
 {
   const size_t steps = number_of(r, "steps"), batch = number_of(r, "batch");

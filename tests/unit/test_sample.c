@@ -1,4 +1,4 @@
-/* Tokens drawn by their scores: the frequencies of many draws, what the limits leave, ties, and what is refused. */
+/* Sampling of tokens: frequencies of many draws, top_k and top_p, ties, and refused settings. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ static void scores_make(float scores[CLASSES], double temperature)
     scores[i] = (float)(temperature * log(probability[i]) + 3);
 }
 
-/* Draws often; the frequency of each class must be that of `wanted`, within 5 deviations. */
+/* Draws many times; each class's frequency must be that of `wanted` within 5 standard deviations. */
 static void check_frequencies(const struct trm_sampling *how, const float scores[CLASSES], const double wanted[CLASSES])
 {
   int count[CLASSES] = {0};
@@ -37,14 +37,14 @@ static void test_temperature(void)
   for (int i = 0; i < 3; i++) {
     const double temperature[] = {1, 0.5, 3};
     const struct trm_sampling how = {.temperature = temperature[i], .top_p = 1, .seed = 7 + (uint64_t)i};
-    scores_make(scores, temperature[i]); /* the temperature takes it out again */
+    scores_make(scores, temperature[i]); /* scores scaled so that the temperature cancels */
     check_frequencies(&how, scores, probability);
   }
   const struct trm_sampling greedy = {.temperature = 0, .top_p = 1}, cold = {.temperature = 1e-3, .top_p = 1};
   scores_make(scores, 1);
   for (uint64_t i = 0; i < 100; i++)
     CU_ASSERT(trm_sample(&greedy, scores, CLASSES, i) == 0 && trm_sample(&cold, scores, CLASSES, i) == 0);
-  scores[4] = scores[0]; /* the first of equal ones */
+  scores[4] = scores[0]; /* a tie: the first wins */
   CU_ASSERT_EQUAL(trm_sample(&greedy, scores, CLASSES, 0), 0);
 }
 
@@ -58,9 +58,9 @@ static void test_top_k(void)
   how.top_k = 1;
   for (uint64_t i = 0; i < 1000; i++)
     CU_ASSERT_EQUAL(trm_sample(&how, scores, CLASSES, i), 0);
-  how.top_k = 100; /* more than there are */
+  how.top_k = 100; /* more than there are classes */
   check_frequencies(&how, scores, probability);
-  how.top_k = 5; /* of the equal ones 1 and 5 the first */
+  how.top_k = 5; /* classes 1 and 5 tie: the first stays */
   const double five[CLASSES] = {0.4 / 0.95, 0.05 / 0.95, 0.25 / 0.95, 0.1 / 0.95, 0.15 / 0.95, 0};
   check_frequencies(&how, scores, five);
 }
@@ -70,15 +70,15 @@ static void test_top_p(void)
   float scores[CLASSES];
   scores_make(scores, 1);
   struct trm_sampling how = {.temperature = 1, .top_p = 0.7, .seed = 3};
-  const double three[CLASSES] = {0.4 / 0.8, 0, 0.25 / 0.8, 0, 0.15 / 0.8, 0}; /* 0.65 is not enough, 0.8 is */
+  const double three[CLASSES] = {0.4 / 0.8, 0, 0.25 / 0.8, 0, 0.15 / 0.8, 0}; /* 0.65 is below 0.7, 0.8 is not */
   check_frequencies(&how, scores, three);
   how.top_p = 0.6;
   const double two[CLASSES] = {0.4 / 0.65, 0, 0.25 / 0.65, 0, 0, 0};
   check_frequencies(&how, scores, two);
-  how.top_p = 0; /* at least one */
+  how.top_p = 0; /* keeps at least one */
   for (uint64_t i = 0; i < 1000; i++)
     CU_ASSERT_EQUAL(trm_sample(&how, scores, CLASSES, i), 0);
-  how.top_p = 0.6; /* of what top_k leaves: 0.4 of 0.65 is enough */
+  how.top_p = 0.6; /* after top_k: 0.4 of 0.65 suffices */
   how.top_k = 2;
   for (uint64_t i = 0; i < 1000; i++)
     CU_ASSERT_EQUAL(trm_sample(&how, scores, CLASSES, i) == 0 || trm_sample(&how, scores, CLASSES, i) == 2, 1);
@@ -99,7 +99,7 @@ static void test_seed(void)
     CU_ASSERT_EQUAL(trm_sample(&one, scores, CLASSES, i), drawn);
     same += trm_sample(&two, scores, CLASSES, i) == drawn;
   }
-  CU_ASSERT(same > 150 && same < 400); /* the sum of the squared probabilities is 0.26 */
+  CU_ASSERT(same > 150 && same < 400); /* expected share: the sum of squared probabilities, 0.26 */
 }
 
 static void test_not_finite(void)

@@ -1,5 +1,4 @@
-/* Pipeline schedules in a simulation of the stages: no deadlock, every pass after its inputs, and the idle share of
- * trm_schedule_bubble. */
+/* Simulation of pipeline schedules: no deadlock, every pass after its inputs, and the bubble of trm_schedule_bubble. */
 #include <math.h>
 #include <string.h>
 
@@ -11,7 +10,7 @@
 
 enum { STAGES = 8, MICROS = 40, PIECES = STAGES * 4, DEPTH = 2 };
 
-/* The stages' actions, and the time at which each pass of each chunk ended; negative: not computed yet. */
+/* The stages' actions, and the time at which each pass of each chunk ended; negative: unknown. */
 struct simulation {
   struct trm_schedule schedule;
   struct trm_action *action[STAGES];
@@ -26,7 +25,7 @@ static int piece_of(const struct simulation *s, int stage, int chunk)
   return chunk * s->schedule.stages + stage;
 }
 
-/* Returns the time at which the next action of a stage can begin; negative: not known yet. */
+/* Returns the earliest start of a stage's next action; negative: unknown. */
 static double may_begin(const struct simulation *s, int stage, const struct trm_action *a)
 {
   const int piece = piece_of(s, stage, a->chunk), pieces = s->schedule.stages * s->schedule.chunks;
@@ -38,7 +37,7 @@ static double may_begin(const struct simulation *s, int stage, const struct trm_
   return needed < 0 ? -1 : fmax(at, needed);
 }
 
-/* With few buffers, a message can be sent once the receiver has computed the micro-batch 2 * DEPTH before it. */
+/* With few buffers, a send must wait until the receiver has computed the micro-batch 2 * DEPTH earlier. */
 static bool has_room(const struct simulation *s, int stage, const struct trm_action *a)
 {
   const int piece = piece_of(s, stage, a->chunk), pieces = s->schedule.stages * s->schedule.chunks;
@@ -46,7 +45,7 @@ static bool has_room(const struct simulation *s, int stage, const struct trm_act
   return to < 0 || to >= pieces || earlier < 0 || s->ended[a->kind][to][earlier] >= 0;
 }
 
-/* Runs all stages to the end. Returns the duration, or -1 on a deadlock. */
+/* Runs all stages. Returns the duration, or -1 on a deadlock. */
 static double simulate(struct simulation *s, int batches, bool few_buffers)
 {
   for (int kind = 0; kind < 2; kind++)
@@ -87,7 +86,8 @@ static void simulation_end(struct simulation *s)
     trm_free(s->action[stage]);
 }
 
-/* Each chunk takes each micro-batch once forward and once backward, both ascending, with at most `slots` in flight. */
+/* Each chunk runs each micro-batch once forward and once backward, both in ascending order, with at most `slots` in
+ * flight. */
 static bool list_is_right(const struct simulation *s, int stage, int micros)
 {
   int forward[TRM_MAX_CHUNKS] = {0}, backward[TRM_MAX_CHUNKS] = {0}, most = 0;
@@ -119,7 +119,7 @@ static void check(enum trm_schedule_name name, int stages, int chunks, int micro
     for (int stage = 0; stage < stages; stage++)
       CU_ASSERT_FATAL(list_is_right(&sim, stage, batches * micros));
     const double busy = (1 + times) * sim.schedule.chunks * (double)(micros * batches);
-    if (sim.schedule.chunks == 1 || micros % stages == 0) /* without flush, one warm-up and one drain for all batches */
+    if (sim.schedule.chunks == 1 || micros % stages == 0) /* without flush: one warm-up and one drain in all */
       CU_ASSERT_DOUBLE_EQUAL(1 - busy / end, trm_schedule_bubble(&sim.schedule, batches), 1e-12);
     simulation_end(&sim);
   }
@@ -170,12 +170,12 @@ static void test_without_flush(void)
   struct trm_schedule s;
   CU_ASSERT_EQUAL(trm_schedule_create(&s, TRM_2BW, 4, 1, 3), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(trm_schedule_bubble(&s, 5), 3.0 / 18, 1e-15);
-  CU_ASSERT_DOUBLE_EQUAL(trm_schedule_bubble(&s, 2.5), (3 + 3) / (3 + 3 + 15.0), 1e-15); /* runs of 2 and of 3 */
+  CU_ASSERT_DOUBLE_EQUAL(trm_schedule_bubble(&s, 2.5), (3 + 3) / (3 + 3 + 15.0), 1e-15); /* groups of 2 and 3 */
   CU_ASSERT_EQUAL(trm_schedule_slots(&s, 0), 4);
   CU_ASSERT_EQUAL(trm_schedule_slots(&s, 3), 1);
 }
 
-/* When a stage begins batch t, it has completed batch t - 2: two versions are enough. */
+/* When a stage starts batch t, it has completed batch t - 2: two versions suffice. */
 static void test_two_versions(void)
 {
   for (int stages = 1; stages <= STAGES; stages++)

@@ -1,4 +1,4 @@
-/* The communicator of one rank: collectives, messages, windows, shared memory, wrong calls; and trm_interval. */
+/* The communicator of one rank: collectives, messages, windows, shared memory, misuse; and trm_interval. */
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
@@ -78,14 +78,14 @@ static void test_self_messages(void)
   struct trm_request *send = NULL, *receive[3] = {NULL};
   int32_t one = 1, two = 2, three = 3, got[3] = {0};
 
-  /* sent first, in order for equal tags, then by tag */
+  /* send before receive: in order for equal tags, then by tag */
   ops->send_begin(comm, &one, 1, TRM_INT32, 0, 5, &send);
   ops->wait(&send);
   ops->send_begin(comm, &two, 1, TRM_INT32, 0, 5, &send);
   ops->wait(&send);
   ops->send_begin(comm, &three, 1, TRM_INT32, 0, 6, &send);
   ops->wait(&send);
-  one = two = three = 0; /* a completed send has let go of its buffer */
+  one = two = three = 0; /* a completed send no longer needs its buffer */
   ops->receive_begin(comm, &got[2], 1, TRM_INT32, 0, 6, &receive[2]);
   ops->receive_begin(comm, &got[0], 1, TRM_INT32, 0, 5, &receive[0]);
   ops->receive_begin(comm, &got[1], 1, TRM_INT32, 0, 5, &receive[1]);
@@ -93,7 +93,7 @@ static void test_self_messages(void)
     ops->wait(&receive[i]);
   CU_ASSERT(got[0] == 1 && got[1] == 2 && got[2] == 3);
 
-  /* received first */
+  /* receive before send */
   struct trm_comm *part = ops->split(comm, 0, 0);
   ops->receive_begin(comm, &got[0], 1, TRM_INT32, 0, 7, &receive[0]);
   ops->receive_begin(comm, &got[1], 1, TRM_INT32, 0, 7, &receive[1]);
@@ -120,7 +120,7 @@ static void test_self_messages(void)
   ops->wait(&receive[0]);
   ops->wait(&receive[1]);
   CU_ASSERT(got[0] == 10 && got[1] == 20);
-  ops->send_begin(part, &three, 1, TRM_INT32, 0, 8, &send); /* never received: released with the communicator */
+  ops->send_begin(part, &three, 1, TRM_INT32, 0, 8, &send); /* never received: freed with the communicator */
   ops->release(part);
 }
 
@@ -172,7 +172,7 @@ static void work_self_abort(void)
   trm_comm_self()->ops->abort(trm_comm_self(), TRM_STOPPED);
 }
 
-/* Where MPI would hang or be undefined, one rank says why and ends. */
+/* Misuse that would hang or be undefined in MPI ends the process with a message. */
 static void test_self_mistakes(void)
 {
   char text[1024];
@@ -211,7 +211,7 @@ static void test_self_windows(void)
   ops->flush(window, 0);
   CU_ASSERT(mine[1] == 0 && mine[2] == 5 && mine[3] == 6);
   mine[2] = mine[1] = 0;
-  pthread_t thread[3]; /* atomic per element, also against threads of this process */
+  pthread_t thread[3]; /* atomic per element, also between threads */
   for (int i = 0; i < 3; i++)
     CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, adder, window), 0);
   for (int i = 0; i < 3; i++)

@@ -1,4 +1,4 @@
-/* Models of tokens: presets, initial weights by name, the tied head, targets that are smoothed or do not count. */
+/* Token models: presets, initial weights by name, the tied head, smoothed and ignored targets. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -33,7 +33,7 @@ static void test_presets(void)
   CU_ASSERT_EQUAL(model.targets, 5);
   trm_model_free(&model);
 
-  /* the sizes are those of the networks that the names stand for */
+  /* parameter counts of the networks with these names */
   CU_ASSERT_EQUAL(size_of("gpt layers=6 heads=6 dim=384 context=256", &characters), 10770816);
   CU_ASSERT_EQUAL(size_of("gpt2-124m", &pieces), 124439808);
   CU_ASSERT_EQUAL(size_of("gpt2-355m", &pieces), 354823168);
@@ -50,7 +50,7 @@ static void test_presets(void)
   CU_ASSERT_EQUAL(trm_model_context(""), 0);
 }
 
-/* Initial weights: deviation and bound of what is drawn. */
+/* Checks standard deviation and bound of initial weights. */
 static void init_check(const char *text, int number, double deviation, double bound)
 {
   static const struct trm_input_spec wide = {
@@ -107,7 +107,7 @@ static int note_ready(void *context, size_t low, size_t high)
   return TRM_OK;
 }
 
-/* Stored once, complete last, and its gradient is the sum of what an untied head and the embedding get. */
+/* A tied head is stored once, is ready last, and its gradient is the sum of an untied head's and the embedding's. */
 static void tied(struct trm_device *device)
 {
   struct nn_case one, two;
@@ -129,7 +129,7 @@ static void tied(struct trm_device *device)
   nn_case_draw(&one, 13, 10);
   nn_case_draw(&two, 13, 10);
   struct trm_pass pass_one = nn_case_pass(&one), pass_two = nn_case_pass(&two);
-  for (int again = 0; again < 2; again++) { /* the second pass adds */
+  for (int again = 0; again < 2; again++) { /* the second pass accumulates */
     struct readiness r = {.g = one.g, .device = device,
                           .seen = trm_alloc(one.model.parameters * sizeof(float), "gradients seen")};
     struct trm_loss_sums tally = {0};
@@ -196,7 +196,7 @@ static void targets(struct trm_device *device)
   CU_ASSERT_EQUAL(tally.rows, count);
   CU_ASSERT_EQUAL(tally.correct, right);
   CU_ASSERT_DOUBLE_EQUAL(tally.loss, loss, 1e-5);
-  /* smoothing is for training */
+  /* smoothing applies in training only */
   c.model.smoothing = 0.2f;
   CU_ASSERT_EQUAL(trm_model_train(&c.model, &pass, 1, &smoothed, NULL, NULL), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(smoothed.loss, smooth, 1e-5);
@@ -207,7 +207,7 @@ static void targets(struct trm_device *device)
   nn_case_close(&c);
 }
 
-/* The scores at a position depend on the tokens up to it, and on these they do. */
+/* Scores at a position depend on all tokens up to it, and on no later ones. */
 static void causal(struct trm_device *device)
 {
   enum { T = 5, V = 7, CUT = 3 };

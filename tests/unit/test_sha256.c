@@ -27,7 +27,7 @@ static void test_sha256(void)
   trm_sha256_add(&hash, million, 1000000);
   trm_sha256_end(&hash, hex);
   CU_ASSERT_STRING_EQUAL(hex, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
-  /* the same in pieces of every size around a block */
+  /* in parts of all sizes around a block */
   trm_sha256_begin(&hash);
   size_t done = 0;
   for (size_t piece = 0; done < 1000000; piece = (piece + 1) % 131) {

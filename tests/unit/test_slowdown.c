@@ -1,4 +1,4 @@
-/* Injected slowdown: its options, draws of the right distribution that repeat, and the resulting times. */
+/* Injected slowdown: options, reproducible draws of the right distribution, and resulting durations. */
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "suite.h"
 #include "train/slowdown.h"
 
-/* 1e6 operations a row at 1 gflop/s: a row takes 1 ms in modeled time. */
+/* 1e6 operations per row at 1 gflop/s: 1 ms modeled time per row. */
 static int make(struct trm_slowdown *pace, const char *slow, const char *jitter, enum trm_compute compute, int rank,
                 int size)
 {
@@ -35,7 +35,7 @@ static void test_options(void)
   CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);
 }
 
-/* Wrong options are refused on every rank, whichever rank they name. */
+/* Invalid options are refused on every rank, whichever rank they name. */
 static void refused(const char *slow, const char *jitter, const char *message)
 {
   struct trm_slowdown pace;
@@ -108,7 +108,7 @@ static void test_draws(void)
   }
   CU_ASSERT_DOUBLE_EQUAL(sum, 1, 0.03);
   CU_ASSERT_DOUBLE_EQUAL((double)above / DRAWS, exp(-2), 0.011); /* three standard deviations */
-  /* the same draw for the same arguments; others for another rank, batch or seed */
+  /* draws depend on rank, batch and seed only */
   CU_ASSERT_EQUAL(make(&other, "", "exponential", TRM_COMPUTE_SLEEP, 2, 4), TRM_OK);
   CU_ASSERT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&other, 77));
   CU_ASSERT_NOT_EQUAL(trm_slowdown_factor(&pace, 77), trm_slowdown_factor(&pace, 78));
@@ -126,7 +126,7 @@ static void compute(double seconds)
     continue;
 }
 
-/* Returns the shortest duration of a few tries, of work that takes `real` seconds: the machine may be busy. */
+/* Returns the minimum duration over a few tries (the machine may be busy) of work that takes `real` seconds. */
 static double held(struct trm_slowdown *pace, double real, size_t rows)
 {
   double shortest = INFINITY;
@@ -142,13 +142,13 @@ static double held(struct trm_slowdown *pace, double real, size_t rows)
 static void test_times(void)
 {
   struct trm_slowdown pace;
-  /* modeled: includes the computation */
+  /* modeled: includes computation */
   CU_ASSERT_EQUAL(make(&pace, "1:3", "", TRM_COMPUTE_SLEEP, 1, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.002, 10), 0.030, 0.004);
   CU_ASSERT_EQUAL(pace.batches, 5);
   CU_ASSERT_EQUAL(make(&pace, "", "lognormal 0.5", TRM_COMPUTE_SLEEP, 0, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0, 30), 0.030 * trm_slowdown_factor(&pace, 3), 0.004);
-  /* measured, lengthened */
+  /* measured, then lengthened */
   CU_ASSERT_EQUAL(make(&pace, "1:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   CU_ASSERT_DOUBLE_EQUAL(held(&pace, 0.010, 1000000), 0.030, 0.004);
   /* never shortened */
@@ -160,7 +160,7 @@ static void test_times(void)
     CU_ASSERT(trm_slowdown_clock() - began >= 0.002 * fmax(1, factor));
   }
   CU_ASSERT_EQUAL(pace.overruns, 0);
-  /* no option */
+  /* an option for another rank */
   CU_ASSERT_EQUAL(make(&pace, "2:3", "", TRM_COMPUTE_REAL, 1, 4), TRM_OK);
   CU_ASSERT(held(&pace, 0, 1000000) < 0.004);
 }
@@ -170,7 +170,7 @@ static void test_overruns(void)
   struct trm_slowdown pace;
   CU_ASSERT_EQUAL(make(&pace, "", "", TRM_COMPUTE_SLEEP, 0, 1), TRM_OK);
   trm_log_set_quiet(true);
-  trm_slowdown_report(&pace, trm_comm_self()); /* prints nothing */
+  trm_slowdown_report(&pace, trm_comm_self()); /* not slowed: no output */
   held(&pace, 0.010, 2);
   CU_ASSERT_EQUAL(pace.overruns, 5);
   CU_ASSERT(pace.overrun_s >= 5 * 0.008 - 1e-6);
@@ -185,7 +185,7 @@ static void on_alarm(int number)
   (void)number;
 }
 
-/* A signal every millisecond. */
+/* An interrupting signal every millisecond. */
 static void test_signals(void)
 {
   struct trm_slowdown pace;
@@ -205,7 +205,7 @@ static void test_signals(void)
   CU_ASSERT(took >= 0.050);
 }
 
-/* The report of overruns is one line; without overruns there is none. */
+/* Overruns are reported in one line; without overruns there is no report. */
 static void test_report(void)
 {
   struct trm_slowdown pace = {.overruns = 3, .batches = 40, .overrun_s = 0.25};

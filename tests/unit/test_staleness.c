@@ -15,7 +15,7 @@ static void test_none(void)
   CU_ASSERT_EQUAL(trm_staleness_quantile(&none, 0.99), 0);
 }
 
-/* 0 nine times, 1 ninety times, 7 once */
+/* staleness 0 nine times, 1 ninety times, 7 once */
 static void test_values(void)
 {
   struct trm_staleness s = {0};

@@ -43,7 +43,7 @@ static void test_status(void)
   CU_ASSERT_STRING_EQUAL(text, "");
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "again: file:7: option a.b: 3");
 
-  for (int i = 0; i < 20; i++) { /* grows past any buffer */
+  for (int i = 0; i < 20; i++) { /* longer than any fixed buffer */
     char *twice = trm_format("%s%s", trm_error_text(), trm_error_text());
     trm_error_context(TRM_FAILED, "%s", twice);
     trm_free(twice);
@@ -85,7 +85,7 @@ static int receive_from_self(void)
   return number;
 }
 
-/* One thread goes from rank to rank, as a scheduler of fibers does: each finds what it left. */
+/* One thread switches between ranks, like a fiber scheduler: each rank keeps its state. */
 static void test_contexts(void)
 {
   static struct other_rank ranks[2];
@@ -176,7 +176,7 @@ static void work_terminal(void)
   trm_progress("not this");
 }
 
-/* stderr is a terminal of 20 columns. */
+/* The child's stderr is a terminal of 20 columns. */
 static int child_run_terminal(void (*work)(void), char *text, size_t room)
 {
   const struct winsize size = {.ws_row = 10, .ws_col = 20};

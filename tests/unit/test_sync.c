@@ -1,12 +1,12 @@
-/* Synchronous training against a serial reference: every rule of the optimizer, with and without clipping, one and
- * several nodes (TRM_NODE_SIZE), shared and private memory, a device with its own memory. Meant for 1 to 9 ranks. */
+/* Synchronous training against a serial reference: every optimizer rule, with and without clipping, one and several
+ * nodes (TRM_NODE_SIZE), shared and private memory, a device with separate memory. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "sync_job.h"
 
-/* -- the reference: one rank, double precision, from the formulas of nn/optimizer.h */
+/* -- the reference: one rank, double precision, formulas of nn/optimizer.h */
 
 struct reference {
   double *w, *first, *second, *average;
@@ -20,7 +20,7 @@ static double norm_of(const double *x, size_t low, size_t high)
   return sqrt(sum);
 }
 
-/* The rule for elements [low, high), one tensor. x: gradients, clipped. */
+/* Applies the rule to elements [low, high) of one tensor. x: clipped gradients. */
 static void reference_update(struct reference *r, const struct trm_update *u, const struct trm_optimizer *optimizer,
                              bool vector, uint64_t step, double *x, size_t low, size_t high)
 {
@@ -83,7 +83,7 @@ static void reference_step(struct reference *r, const struct setup *c, const str
     for (int part = 0; part < parts; part++)
       g[i] += exact_gradient(step, part, i);
     if (i >= n)
-      r->w[i] += g[i]; /* a statistic: neither clipped nor given to the rule */
+      r->w[i] += g[i]; /* a statistic: not clipped, not updated by the rule */
   }
   const double norm = norm_of(g, 0, n);
   for (size_t i = 0; i < n && c->clip > 0 && norm > c->clip; i++)
@@ -98,7 +98,7 @@ static void reference_step(struct reference *r, const struct setup *c, const str
   trm_free(g);
 }
 
-/* Largest difference between an array of this rank and the reference's. */
+/* Returns the largest difference between an array of this rank and the reference's. */
 static double distance(const struct job *job, const float *array, const double *wanted)
 {
   const struct trm_strategy *s = &job->strategy;
@@ -113,7 +113,7 @@ static double distance(const struct job *job, const float *array, const double *
   return worst;
 }
 
-/* True if all ranks have the same bits. */
+/* Returns true if all ranks have the same bits. */
 static bool same_everywhere(const struct job *job)
 {
   const struct trm_strategy *s = &job->strategy;
@@ -134,7 +134,7 @@ static void check_against_reference(const struct setup *c)
   job_start(&job, c, world);
   strategy_restore_initial(&job.strategy, initial);
   CHECK(c, job.strategy.batch_shards == world->size);
-  int64_t indices = (int64_t)1 << job.strategy.batch_shard; /* every part of the batch once */
+  int64_t indices = (int64_t)1 << job.strategy.batch_shard; /* every shard of the batch once */
   world->ops->allreduce(world, &indices, 1, TRM_INT64, TRM_SUM);
   CHECK(c, indices == ((int64_t)1 << world->size) - 1);
 
@@ -147,7 +147,7 @@ static void check_against_reference(const struct setup *c)
     exact_step(&job, c);
     reference_step(&r, c, &job.optimizer, step, world->size);
   }
-  /* the weights are below 8; each step rounds a few times by half of 2^-23 of that at most */
+  /* weights are below 8; each step makes a few rounding errors of at most half an ulp (2^-23 relative) */
   const double d = distance(&job, job.strategy.w, r.w);
   if (!(d <= 8e-6))
     printf("\n    largest difference %g\n", d);
@@ -163,7 +163,7 @@ static void check_against_reference(const struct setup *c)
   trm_free(r.average);
 }
 
-/* With more ranks than a small machine has cores a case takes long: then only every other one runs. */
+/* With more ranks than cores, every other case is skipped to save time. */
 static bool is_thinned(int number)
 {
   return world->size > 3 && (number + world->size) % 2;

@@ -1,19 +1,19 @@
-/* Synchronous training with lanes: the same bits at any number of ranks, whatever the order in which the network adds.
- * Meant for 1 to 9 ranks. */
+/* Synchronous training with lanes: the same bits at any number of ranks, whatever the order of additions in
+ * all-reduces. Meant for 1 to 9 ranks. */
 #include <stdint.h>
 #include <string.h>
 
 #include "sync_job.h"
 
-/* Any floats, of very different sizes. */
+/* Floats of very different magnitudes. */
 static float rough_gradient(uint64_t step, int lane, size_t i)
 {
   const uint32_t r = mix(step + 100, (uint64_t)lane, i);
   return ((float)(r % 65536) - 32768.0f) / 3.0f * ((r >> 16) % 7 == 0 ? 1.0f : 1e-3f);
 }
 
-/* A network whose all-reduce adds from the last rank down, as an implementation may. Lanes must not depend on it.
- * (MPI's own order often is that of the tree, and would not show a defect.) */
+/* All-reduce that adds from the last rank down, as an implementation may. Lanes must not depend on it. (MPI often adds
+ * in the order of the tree, and would hide a defect.) */
 static struct trm_comm_ops contrary;
 
 static struct trm_comm *contrary_split(struct trm_comm *comm, int color, int key)
@@ -62,7 +62,7 @@ static void contrary_allreduce_begin(struct trm_comm *comm, void *data, size_t c
   *request = NULL;
 }
 
-/* V lanes, of which this rank has its share, added in the tree. */
+/* Adds this rank's lanes of V in the tree. */
 static void lanes_gradient(const struct job *job, const struct setup *c, uint64_t step, float *g)
 {
   const int count = (int)c->lanes / job->strategy.batch_shards, first = job->strategy.batch_shard * count;
@@ -77,7 +77,7 @@ static void lanes_gradient(const struct job *job, const struct setup *c, uint64_
     trm_free(lane[l]);
 }
 
-/* The losses of 8 lanes, added in the tree: 1 0 1 0 1 0 2^53 0. From the right the ones would be lost one by one. */
+/* The losses of 8 lanes, added in the tree: 1 0 1 0 1 0 2^53 0. Added from the right, the ones would be rounded off. */
 static double lanes_loss(int first, int count)
 {
   if (count == 1)
@@ -85,7 +85,7 @@ static double lanes_loss(int first, int count)
   return lanes_loss(first, count / 2) + lanes_loss(first + count / 2, count / 2);
 }
 
-/* Weights and their average after 3 steps, w (2, elements), and the last sum of losses. */
+/* Returns weights and their average after 3 steps, w (2, elements), and the last sum of losses. */
 static double run_lanes(const struct setup *c, struct trm_comm *comm, float *w)
 {
   struct job job;
@@ -123,7 +123,7 @@ static void test_lanes(void)
     const size_t bytes = 2 * alone.elements * sizeof(float);
     float *one = trm_alloc(bytes, "test"), *many = trm_alloc(bytes, "test");
     const double loss = run_lanes(&alone, trm_comm_self(), one);
-    int ranks = 1; /* the largest power of two; the smaller ones come with fewer ranks */
+    int ranks = 1; /* the largest power of two; other rank counts test smaller ones */
     while (2 * ranks <= world->size && ranks < 8)
       ranks *= 2;
     contrary = *world->ops;
@@ -132,7 +132,7 @@ static void test_lanes(void)
     contrary.allreduce = contrary_allreduce;
     contrary.allreduce_begin = contrary_allreduce_begin;
     struct trm_comm *comm = contrary_split(world, world->rank < ranks ? 0 : -1, 0);
-    for (int node_size = 0; comm && node_size <= 4; node_size++) { /* 3: uneven, so each rank on its own */
+    for (int node_size = 0; comm && node_size <= 4; node_size++) { /* 3: uneven nodes, so none share */
       struct setup shared = alone;
       shared.share = TRM_SHARE_NODE;
       shared.node_size = node_size;

@@ -1,5 +1,5 @@
-/* State of synchronous training: after a loss that is not finite, in checkpoints from layout to layout, in files, and
- * where shared memory is too small. Meant for 1 to 9 ranks. */
+/* State of synchronous training: after a loss that is not finite, in checkpoints across layouts, in files, and when
+ * shared memory is too small. Meant for 1 to 9 ranks. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void test_not_finite(void)
 
 /* -- checkpoints */
 
-/* The whole arrays, from rank 0 to all. */
+/* Broadcasts the whole arrays from rank 0. */
 static void collect_all(struct job *job, const struct setup *c, float *all[TRM_MAX_STATES])
 {
   const float *view[TRM_MAX_STATES];
@@ -62,7 +62,7 @@ static void collect_all(struct job *job, const struct setup *c, float *all[TRM_M
   }
 }
 
-/* Three steps in one way of sharing, two in another; and five in the first. */
+/* Three steps in one sharing mode and two in another equal five in the first. */
 static void check_resume(const struct setup *first, const struct setup *second)
 {
   const size_t bytes = first->elements * sizeof(float);
@@ -115,7 +115,7 @@ static void test_resume(void)
 
 /* -- states in a file */
 
-/* A new folder, the same for all ranks. */
+/* Makes a temporary folder, the same on all ranks. */
 static void folder_make(char folder[64])
 {
   if (world->rank == 0) {
@@ -125,7 +125,7 @@ static void folder_make(char folder[64])
   world->ops->broadcast(world, folder, 64, TRM_BYTE, 0);
 }
 
-/* As before create. */
+/* Resets the struct to its state before create. */
 static void strategy_reset(struct job *job)
 {
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
@@ -157,14 +157,14 @@ static void test_offload(void)
   struct job job;
   job_start(&job, &file, world);
   world->ops->barrier(world);
-  if (world->rank == 0) /* no file is left behind, even by a crash */
+  if (world->rank == 0) /* unlinked files: nothing remains, even after a crash */
     CHECK(&file, rmdir(folder) == 0);
   world->ops->barrier(world);
   strategy_restore_initial(&job.strategy, initial);
   exact_step(&job, &file);
   job.strategy.ops->destroy(&job.strategy);
   const bool has_nodes = world->size > 1;
-  for (int shared = 0; shared <= has_nodes; shared++) { /* there is no such folder any more */
+  for (int shared = 0; shared <= has_nodes; shared++) { /* the folder is gone */
     job.options.parallel.share = shared ? TRM_SHARE_NODE : TRM_SHARE_NONE;
     strategy_reset(&job);
     CHECK(&file, trm_strategy_create(&job.strategy) == TRM_FAILED);
@@ -172,7 +172,7 @@ static void test_offload(void)
   }
 }
 
-/* What a device with memory of its own excludes. */
+/* Options that need a device in host memory. */
 static void test_device_memory(void)
 {
   struct trm_options options;
@@ -192,7 +192,7 @@ static void test_device_memory(void)
   trm_options_free(&options);
 }
 
-/* -- shared memory that does not fit */
+/* -- shared memory too small */
 
 static void test_too_large(void)
 {
@@ -207,7 +207,7 @@ static void test_too_large(void)
                                        .elements = (size_t)1 << 44};
   trm_strategy_set_options(&job.strategy, &job.options);
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
-  if (node->size > 1) { /* one rank takes device memory, whose failure ends the job */
+  if (node->size > 1) { /* one rank allocates private memory, where failure ends the job */
     CHECK(&c, trm_strategy_create(&job.strategy) == TRM_FAILED);
     CHECK(&c, strstr(trm_error_text(), "weights") != NULL);
   } else {

@@ -1,4 +1,4 @@
-/* Models that are sharded over the ranks of the tensor axis, against the whole model on the same rank: scores, losses,
+/* Models sharded over the ranks of the tensor axis, against the whole model on the same rank: scores, losses,
  * gradients, initial weights, masks. Runs at several rank counts. */
 #include <math.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "support/nn_case.h"
 #include "support/pretend_device.h"
 
-/* The part of a case's model that this rank has, with the part of its weights. */
+/* This rank's shard of a case's model, with its weights. */
 struct share {
   struct nn_case *whole;
   struct trm_model model;
@@ -28,7 +28,7 @@ static const struct trm_parameter *whole_of(const struct share *s, const struct 
   return NULL;
 }
 
-/* From a flat array of the whole model to one of the part. */
+/* Copies from a flat array of the whole model to one of the shard. */
 static void part_of(const struct share *s, const float *whole, float *part)
 {
   memset(part, 0, s->model.parameters * sizeof *part);
@@ -42,7 +42,7 @@ static void part_of(const struct share *s, const float *whole, float *part)
   }
 }
 
-/* cut: the layer of the whole where a second chunk begins, 0: one chunk. */
+/* cut: the layer of the whole model where a second chunk starts, 0: one chunk. */
 static int share_open(struct share *s, struct nn_case *whole, const char *loss, bool by_positions, int cut,
                       int recompute)
 {
@@ -56,7 +56,7 @@ static int share_open(struct share *s, struct nn_case *whole, const char *loss, 
   TRM_CHECK(trm_model_create_part(&s->model, whole->model.text, loss, &whole->model.spec, &part));
   s->model.recompute = recompute;
   trm_axis_open(&s->axis, world, device);
-  if (by_positions) /* others send messages */
+  if (by_positions) /* otherwise by messages */
     trm_axis_share_memory(&s->axis, TRM_SHARE_NODE);
   const size_t n = s->model.parameters;
   float *init = trm_alloc(n * sizeof *init, "test"), *want = trm_alloc(n * sizeof *want, "test");
@@ -88,19 +88,19 @@ static void share_close(struct share *s)
   trm_axis_close(&s->axis);
 }
 
-/* Largest difference over the largest value. */
+/* Returns the largest difference relative to the largest value. */
 static double error_of(const float *got, const float *want, size_t n)
 {
   double most = 0, error = 0;
   for (size_t i = 0; i < n; i++) {
     const double value = fabs((double)want[i]), off = fabs((double)got[i] - (double)want[i]);
     most = value > most ? value : most;
-    error = !(off <= error) ? off : error; /* a NaN stays */
+    error = !(off <= error) ? off : error; /* NaN stays */
   }
   return error == 0 ? 0 : error / (most > 0 ? most : 1);
 }
 
-/* A batch norm that all ranks of the data axis compute together: here each is alone. */
+/* Reduction over the data axis for batch norm: here of one rank. */
 static void alone(void *context, double *values, size_t n)
 {
   (void)context, (void)values, (void)n;
@@ -126,7 +126,7 @@ static void gradients_check(struct share *s, bool by_positions, double least)
       trm_axis_allreduce(&s->axis, p->g, p->count);
     if (trm_slice_is_shard(&p->slice))
       continue;
-    const float *each = trm_axis_allgather_host(&s->axis, p->g, p->count); /* who has the same weights gets the same bits */
+    const float *each = trm_axis_allgather_host(&s->axis, p->g, p->count); /* equal weights, equal bits */
     for (int rank = 1; rank < world->size; rank++)
       check(!memcmp(each, each + (size_t)rank * p->count, p->count * sizeof *all), p->name, s, by_positions, NAN);
   }
@@ -135,7 +135,7 @@ static void gradients_check(struct share *s, bool by_positions, double least)
   part_of(s, all, want);
   for (int k = 0; k < trm_model_parameter_count(&s->model); k++) {
     const struct trm_parameter *p = trm_model_parameter(&s->model, k), *from = whole_of(s, p);
-    double most = 0; /* of the whole tensor: a slice of it may be small */
+    double most = 0; /* of the whole tensor: the values of a slice may be small */
     for (size_t e = 0; e < from->count; e++)
       most = fmax(most, fabs((double)all[from->offset + e]));
     double error = 0;
@@ -184,7 +184,7 @@ static void tally_check(const struct share *s, const struct trm_loss_sums *got, 
   check(got->rows == want->rows, "rows", s, by_positions, got->rows - want->rows);
 }
 
-/* Each element of a whole parameter is counted by one rank. */
+/* Each element of a whole parameter is counted on one rank. */
 static void counted_check(struct share *s)
 {
   const size_t n = s->whole->model.parameters;
@@ -206,7 +206,7 @@ static void counted_check(struct share *s)
   trm_free(count);
 }
 
-/* The share does what the whole does, over the case's batch: in evaluation, in training, twice. */
+/* The sharded model matches the whole one over the case's batch: in evaluation, in training, twice. */
 static void share_check(struct share *s, bool by_positions)
 {
   struct nn_case *c = s->whole;
@@ -236,7 +236,7 @@ static void share_check(struct share *s, bool by_positions)
   }
 }
 
-/* One training pass through all chunks; its gradient, which the caller frees. */
+/* Runs one training pass through all chunks; returns its gradient, which the caller frees. */
 static float *share_train(struct share *s)
 {
   struct trm_device *device = s->whole->device;
@@ -269,7 +269,7 @@ static float *share_train(struct share *s)
   return gradient;
 }
 
-/* The parameters of b are a's in another order, or of other names; so are their gradients, bit for bit. */
+/* The parameters of b are those of a in another order or under other names; their gradients are bit-identical. */
 static void gradients_same(const struct share *a, const float *of_a, const struct share *b, const float *of_b)
 {
   for (int n = 0; n < trm_model_parameter_count(&a->model); n++)
@@ -280,7 +280,7 @@ static void gradients_same(const struct share *a, const float *of_a, const struc
     }
 }
 
-/* A share in two chunks, and one that computes activations again, do what the share in one piece does. */
+/* A sharded model in two chunks, and one with recomputation, match the sharded model in one chunk. */
 static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
 {
   struct share one, other;
@@ -299,8 +299,8 @@ static void pieces_check(struct nn_case *c, const char *loss, bool by_positions)
   share_close(&one);
 }
 
-/* A model of one device, whole and in parts; it can be sharded over up to `most` ranks. A bias before a batch norm
- * would have a gradient of rounding errors alone, so there are none. */
+/* A model on one device, whole and sharded over up to `most` ranks. It has no bias before batch norm, whose gradient
+ * would be rounding errors only. */
 static void model_check(struct trm_device *device, const char *text, const char *loss,
                         const struct trm_input_spec *spec, const float *x, const int32_t *target, const float *value,
                         size_t rows, int most)
@@ -343,7 +343,7 @@ static void on_both(void (*test)(struct trm_device *device))
   pretend_device_close(&device);
 }
 
-/* The number of ranks that the model's heads allow. */
+/* Returns the number of ranks that the model's heads allow. */
 static int heads_of(const char *text)
 {
   int most = 7; /* the examples' vocabulary */
@@ -358,7 +358,7 @@ static void examples(struct trm_device *device)
     model_check(device, e->text, e->loss, e->spec, NULL, NULL, NULL, 5, heads_of(e->text));
 }
 
-/* -- larger ones */
+/* -- larger models */
 
 static const struct trm_input_spec small = {
   .shape = {.dims = 3, .size = {1, 16, 16}}, .target = TRM_TARGET_CLASS, .classes = 10};
@@ -366,14 +366,14 @@ static const struct trm_input_spec colored = {
   .shape = {.dims = 3, .size = {3, 8, 8}}, .target = TRM_TARGET_CLASS, .classes = 10};
 static const struct trm_input_spec characters = {
   .shape = {.dims = 1, .size = {12}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 65};
-static const struct trm_input_spec odd = { /* positions that 3 and 4 ranks cannot have equally many of */
+static const struct trm_input_spec odd = { /* positions do not divide evenly by 3 and 4 */
   .shape = {.dims = 1, .size = {14}}, .tokens = true, .target = TRM_TARGET_CLASS, .classes = 65};
 static const struct trm_input_spec vectors = {
   .shape = {.dims = 1, .size = {50}}, .target = TRM_TARGET_CLASS, .classes = 10};
 static const struct trm_input_spec values = {
   .shape = {.dims = 1, .size = {50}}, .target = TRM_TARGET_VALUE, .classes = 7};
 
-/* The model over a batch that is drawn. ignored: some targets do not count. */
+/* Checks the model with a pseudo-random batch. ignored: some targets are ignored. */
 static void drawn_check(struct trm_device *device, const char *text, const struct trm_input_spec *spec, bool ignored,
                         int most)
 {
@@ -414,7 +414,7 @@ static void sequences(struct trm_device *device)
     drawn_check(device, "embedding 20 | mark a | rms_norm | linear 60 bias=no | rotary heads=5 | attention heads=5 | "
                         "linear 20 | dropout 0.2 | add a | mark b | rms_norm | linear 70 bias=no | swiglu | "
                         "linear 20 bias=no | add b | rms_norm | head", specs[k], false, 5);
-    /* conversions of every kind: features meet positions, heads that do not fit, scores that are sharded otherwise */
+    /* all reshards: features and positions, heads that do not divide, scores in another sharding */
     drawn_check(device, "embedding 8 | position | mark a | linear 24 | dropout 0.1 | attention heads=4 causal=no | "
                         "mark h | layer_norm | add a | mark c | linear 8 | gelu | add h | add c | head bias=no | tanh",
                 specs[k], false, 4);
@@ -446,9 +446,9 @@ static void images(struct trm_device *device)
   drawn_check(device, "conv2d 10 8 bias=no | flatten", &colored, false, 99);
 }
 
-/* -- the axis by itself */
+/* -- the axis */
 
-/* An array (outer, n, inner) of whole numbers: what each rank has of it, and of sums of it. */
+/* Collectives on an array (outer, n, inner) of integers. */
 static void axis_check(struct trm_axis *axis, size_t outer, size_t n, size_t inner)
 {
   struct trm_device *device = axis->device;
@@ -509,10 +509,10 @@ static void axes_checked(struct trm_device *device, bool shares)
   axis_check(&axis, 3, 13, 1);
   axis_check(&axis, 1, 7, 2);
   axis_check(&axis, 40, 5, 3);
-  axis_check(&axis, 2, 1, 3); /* some have nothing */
+  axis_check(&axis, 2, 1, 3); /* some ranks have nothing */
   axis_check(&axis, 1, 60, 20);
   axis_check(&axis, 0, 4, 3);
-  axis_check(&axis, 3, 160, 2501); /* more than a place holds, and ends that are not its */
+  axis_check(&axis, 3, 160, 2501); /* larger than the shared buffer, unaligned ends */
   CU_ASSERT(axis.comm_s > 0);
   trm_axis_close(&axis);
 }
@@ -525,7 +525,7 @@ static void axes(struct trm_device *device)
 
 static void test_axes(void) { on_both(axes); }
 
-/* -- the reshard layers that are inserted: as few as possible */
+/* -- the reshard layers inserted: as few as possible */
 
 static void names_check(const char *text, const struct trm_input_spec *spec, bool by_positions, const char *want)
 {
@@ -544,7 +544,7 @@ static void names_check(const char *text, const struct trm_input_spec *spec, boo
   trm_model_free(&model);
 }
 
-/* ^: its dx is all-reduced; /: its output is sharded */
+/* ^: dx is all-reduced; /: the output is sharded */
 static void test_moves(void)
 {
   names_check("mlp 50-37-29-23-10 relu", &vectors, false,
@@ -589,7 +589,7 @@ static void test_errors(void)
   part.tensor_size = 8;
   CU_ASSERT_EQUAL(trm_model_create_part(&model, "embedding 6 | head", "auto", &nn_tokens, &part), TRM_USAGE);
   CU_ASSERT_STRING_EQUAL(trm_error_text(), "layer 0 (embedding): a vocabulary of 7 cannot be divided among 8 ranks");
-  /* a pass that is given no other ranks says so */
+  /* a pass without the tensor axis is an error */
   struct trm_device device;
   struct trm_loss_sums tally = {0};
   float *w, *g;

@@ -1,5 +1,5 @@
-/* Tokenization: bytes and byte pairs beside Hugging Face's tokenizers (tests/reference/make_bpe.py), GPT-2's files,
- * damaged ones, and conversion back to text. */
+/* Tokenization: bytes and byte pairs compared with Hugging Face's tokenizers (tests/reference/make_bpe.py), GPT-2's
+ * files, damaged files, and conversion back to text. */
 #include "core/document.h"
 #include "datasets/bpe.h"
 #include "datasets/tokenizer.h"
@@ -25,7 +25,7 @@ static char *reference_path(const char *name)
   return trm_format("%s/tests/reference/%s", source ? source : ".", name);
 }
 
-/* A whole file. The caller frees. */
+/* Reads a whole file. The caller frees it. */
 static char *file_read(const char *path, size_t *bytes)
 {
   FILE *file = fopen(path, "rb");
@@ -60,7 +60,7 @@ static void test_utf8(void)
   CU_ASSERT_PTR_NOT_NULL(utf8_check("a\0b", 3));
 }
 
-/* The alphabet, from its definition. */
+/* The alphabet by its definition. */
 static void test_alphabet(void)
 {
   bool seen[0x200] = {false};
@@ -76,7 +76,7 @@ static void test_alphabet(void)
   CU_ASSERT_EQUAL(trm_byte_character(0xad), 0x143);
 }
 
-/* Byte pair encoding by its definition: the earliest merge that has a pair, from left to right, until none has one. */
+/* Byte pair encoding by definition: apply the earliest applicable merge, left to right, until none applies. */
 static size_t join_slowly(const int32_t (*merge)[2], size_t merges, int32_t *token, size_t count)
 {
   for (size_t m = 0; m < merges; m++) {
@@ -93,7 +93,7 @@ static size_t join_slowly(const int32_t (*merge)[2], size_t merges, int32_t *tok
 
 static void test_join(void)
 {
-  /* as learned: what a merge joins was made by earlier ones */
+  /* merges as if learned: of tokens that earlier merges made */
   enum { MERGES = 60 };
   int32_t merge[MERGES][2], result[MERGES];
   for (int m = 0; m < MERGES; m++) {
@@ -102,9 +102,9 @@ static void test_join(void)
       const uint32_t any = made_mix((uint64_t)m, (uint64_t)side);
       merge[m][side] = any % 3 && m ? 256 + (int32_t)(any / 3 % (uint32_t)m) : (int32_t)(any / 3 % 3);
     }
-    for (int k = 0; k < m; k++) /* each pair once */
+    for (int k = 0; k < m; k++) /* no pair twice */
       if (merge[k][0] == merge[m][0] && merge[k][1] == merge[m][1]) {
-        merge[m][0] = 200 + m; /* never met */
+        merge[m][0] = 200 + m; /* never occurs */
         break;
       }
   }
@@ -202,7 +202,7 @@ static void test_reference(void)
   trm_free(tokens);
 }
 
-/* Words do not depend on where a text is split for reading. */
+/* Words do not depend on how the text is split for reading. */
 static void test_words(void)
 {
   if (!HAVE_WORDS)
@@ -227,14 +227,14 @@ static void test_words(void)
     if (pretokenizer_is_boundary(text, bytes, at)) {
       CU_ASSERT(begins[at]);
       parts++;
-      for (size_t from = 0; from < at; from = end) /* the words in front of it end there without it, too */
+      for (size_t from = 0; from < at; from = end) /* words before a boundary do not depend on what follows */
         CU_ASSERT_EQUAL_FATAL(pretokenizer_next(words, text, at, from, &end), TRM_OK);
     }
   CU_ASSERT_EQUAL(parts, 6);
   pretokenizer_close(words);
 }
 
-/* -- bytes, and the cut */
+/* -- bytes, and the split */
 
 static void test_bytes(void)
 {
@@ -260,7 +260,7 @@ static void test_bytes(void)
   out_remove();
 }
 
-/* Byte pairs are cut off in front of white space, behind the place asked for; no pair is learned from the test part. */
+/* Byte pair data is split before the next white space; no pair is learned from the test split. */
 static void test_cut(void)
 {
   if (!HAVE_WORDS)
@@ -287,7 +287,7 @@ static void test_cut(void)
 
 /* -- GPT-2's files */
 
-/* vocab.json as OpenAI wrote it, with escapes; `more` is put behind the bytes. */
+/* vocab.json as OpenAI writes it, with escapes; `more` follows the bytes. */
 static void names_write(const char *name, const char *more)
 {
   char *text = calloc(1 << 16, 1), *to = text;
@@ -422,7 +422,7 @@ static void test_requests(void)
   import_fails("text", "empty", &request, "empty: the text is empty");
 }
 
-/* -- vocabularies out of a file */
+/* -- vocabularies from a file */
 
 static void test_open_refuses(void)
 {

@@ -1,5 +1,4 @@
-/* The trace: the file against the Trace Event Format, clocks that are far apart and run at different speeds, the
- * ring. */
+/* The trace: the file against the Trace Event Format, clocks with different origins and speeds, the ring buffer. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 static char path[64];
 
-/* A clock of its own for each rank but the first: another origin, another speed. */
+/* Clocks of ranks other than 0 have another origin and speed. */
 static struct trm_comm_ops fake_ops;
 static struct trm_comm fake;
 
@@ -60,7 +59,7 @@ static double number_at(const struct trm_node *map, const char *key)
   return trm_node_number(trm_node_get(map, key), NAN);
 }
 
-/* What the format asks of each event. Returns how many are of kind X. */
+/* Checks each event against the format. Returns the number of events of kind X. */
 static int check_events(const struct trm_node *root)
 {
   int spans = 0, rows = 0;
@@ -90,7 +89,7 @@ static int check_events(const struct trm_node *root)
   return spans;
 }
 
-/* Events of one row lie in one another or apart, and begin in order. */
+/* Events of one row are nested or disjoint, and ordered by start. */
 static void check_nesting(const struct trm_node *root)
 {
   double until[32];
@@ -173,7 +172,7 @@ static void test_format(void)
   trm_node_free(root);
 }
 
-/* Events at known moments of the machine's clock, on ranks whose clocks are thousands of seconds apart. */
+/* Events at known times, on ranks whose clocks differ by thousands of seconds. */
 static void test_clocks(void)
 {
   enum { MOMENTS = 4 };
@@ -204,7 +203,7 @@ static void test_clocks(void)
   trm_free(real);
 }
 
-/* The newest are kept, the others counted. */
+/* The newest are kept, dropped ones counted. */
 static void test_ring(void)
 {
   start(8);

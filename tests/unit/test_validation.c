@@ -1,5 +1,5 @@
-/* The validation rows that data.validation cuts from a training split: of every kind of rows, the same ones for any
- * number of ranks, in memory and out of it; nothing of them in training. For 1 and more ranks. */
+/* Validation rows cut from a training split by data.validation: for every kind of rows, the same ones for any number of
+ * ranks, in memory and streamed, and none of them in training. For 1 or more ranks. */
 #include <math.h>
 
 #include "job_folder.h"
@@ -34,7 +34,7 @@ static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
   return hash;
 }
 
-/* What row i of a batch holds, in a number. */
+/* Hashes the contents of row i of a batch. */
 static uint64_t row_hash(const struct trm_dataset *data, const struct trm_host_batch *batch, size_t i)
 {
   uint64_t hash = UINT64_C(0xcbf29ce484222325);
@@ -54,8 +54,8 @@ static uint64_t row_hash(const struct trm_dataset *data, const struct trm_host_b
   return mix(hash, batch->target_class + i, sizeof(int32_t));
 }
 
-/* Passes over a split in the file's order. first[n]: the row's number in the file, of tokens its first token; their
- * number is returned. *sum: of the upper 40 bits of the rows' hashes. */
+/* Reads a split in file order and returns its number of rows. first[n]: the row's number in the file, of tokens its
+ * first token. *sum: the upper 40 bits of the rows' hashes, added. */
 static size_t find_rows(const struct cut *cut, enum trm_split split, struct trm_comm *comm, int64_t memory,
                         uint64_t *first, uint64_t *sum)
 {
@@ -85,7 +85,7 @@ static size_t find_rows(const struct cut *cut, enum trm_split split, struct trm_
   return rows;
 }
 
-/* The sum of the upper 40 bits of the hashes of an epoch in a shuffled order, all ranks of comm together. */
+/* Returns the sum of the upper 40 bits of the hashes over a shuffled epoch of all ranks of comm. */
 static uint64_t shuffled_sum(const struct cut *cut, struct trm_comm *comm, int64_t memory)
 {
   const struct trm_options options = options_of(cut, memory, true);
@@ -106,8 +106,8 @@ static uint64_t shuffled_sum(const struct cut *cut, struct trm_comm *comm, int64
   return (uint64_t)sum;
 }
 
-/* Targets of the file that are in more than one validation row, or in a row of each split. Rows of csr without entries
- * are left out: find_rows may take one for another. */
+/* Counts targets of the file in more than one validation row, or in rows of both splits. Empty rows of csr are omitted:
+ * find_rows cannot tell them apart. */
 static size_t count_overlaps(const struct cut *cut, const uint64_t *train, size_t trains, const uint64_t *validation,
                              size_t validations)
 {
@@ -137,7 +137,7 @@ static void check_cut(enum made_kind kind, int64_t stride, int compress)
   CU_ASSERT_EQUAL(validations, (size_t)lround(0.1 * (double)windows));
   CU_ASSERT_EQUAL(count_overlaps(&cut, train, trains, validation, validations), 0);
   CU_ASSERT(trains == windows - validations || (stride && trains > windows));
-  double mean = 0; /* the cut takes rows of all places */
+  double mean = 0; /* validation rows are spread over the split */
   for (size_t n = 0; n < validations; n++)
     mean += (double)validation[n] / (double)validations / (double)cut.rows;
   CU_ASSERT(fabs(mean - 0.5) < 0.05);
@@ -164,7 +164,7 @@ static void test_cuts(void)
   check_cut(MADE_CSR, 0, 4);
 }
 
-/* Rows of a cut too small, fractions out of range. */
+/* Cuts with too few rows, fractions out of range. */
 static void test_refused(void)
 {
   const struct cut cut = {trm_format("%s/small.h5", folder), MADE_FLOATS, 1, 0};

@@ -1,5 +1,5 @@
-/* Sharded data parallelism against one rank: models, optimizers, accumulation, averages, nodes, devices with memory of
- * their own, norms over parts of a model. Meant for 1 to 8 ranks. */
+/* Sharded data parallelism against one rank: models, optimizers, accumulation, averages, nodes, devices with separate
+ * memory, norms over stages of a model. Meant for 1 to 8 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -86,13 +86,13 @@ static void test_models(void)
   c.text = conv;
   c.spec = &images;
   check(&c);
-  c.batch = 3; /* ranks without rows */
+  c.batch = 3; /* some ranks have no rows */
   check(&c);
   c = base;
   c.text = gpt;
   c.spec = &tokens;
   check(&c);
-  c.bucket = "1M"; /* one unit, and that of the embedding */
+  c.bucket = "1M"; /* one unit besides the embedding's */
   check(&c);
 }
 
@@ -118,7 +118,7 @@ static void test_optimizers(void)
   check(&c);
 }
 
-/* Layers that compute again in backward; states in files. */
+/* Recomputation; optimizer states in files. */
 static void test_recompute(void)
 {
   struct setup c = {.text = "gpt layers=4 heads=2 dim=12 context=6 dropout=0.1",
@@ -148,7 +148,7 @@ static void test_accumulate(void)
   c.hands_over_early = true;
   check(&c);
   c.hands_over_early = false;
-  c.batch = 5; /* micro-batches without rows */
+  c.batch = 5; /* empty micro-batches */
   check(&c);
   c.text = mlp;
   c.spec = &vectors;
@@ -176,7 +176,7 @@ static void test_devices(void)
   check(&c);
 }
 
-/* Nodes of one and two ranks, and all ranks on one: with and without shared memory. */
+/* Nodes of one and two ranks, and all ranks on one node: with and without shared memory. */
 static void test_nodes(void)
 {
   struct setup c = {.text = gpt,
@@ -213,7 +213,7 @@ static void test_nodes(void)
   check(&c);
 }
 
-/* -- norms over several parts of a model */
+/* -- norms across several stages of a model */
 
 static void test_norms(void)
 {
@@ -235,7 +235,7 @@ static void test_norms(void)
   check(&c);
 }
 
-/* Tensors that are sharded, tensors that are replicated, and vectors. */
+/* Sharded tensors, replicated tensors, and vectors. */
 static void test_ratios(void)
 {
   const struct trm_tensor tensor[] = {
@@ -243,7 +243,7 @@ static void test_ratios(void)
   const struct trm_optimizer optimizer = {.tensor = tensor, .tensors = 4};
   const struct trm_update how = {.rule = TRM_UPDATE_LAMB};
   struct trm_strategy strategy = {.optimizer = &optimizer, .ratio_comm = world};
-  double pieces[7 + 3][2] = {{0}}, w = 0, g = 0; /* 7 units of 32 elements; one more entry where a tensor begins */
+  double pieces[7 + 3][2] = {{0}}, w = 0, g = 0; /* 7 units of 32 elements, and an entry per tensor start */
   float ratio[4];
   for (int u = 0; u < 2; u++) {
     pieces[u][0] = 1 + world->rank;

@@ -1,5 +1,5 @@
-/* State of sharded data parallelism: memory per rank, after a loss that is not finite, in checkpoints from level to
- * level, with several micro-batches in flight; refused options. Meant for 1 to 8 ranks. */
+/* State of sharded data parallelism: memory per rank, after a loss that is not finite, in checkpoints across ZeRO
+ * levels, with several micro-batches in flight; refused options. Meant for 1 to 8 ranks. */
 #include <math.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 /* -- memory */
 
-/* Bytes that a rank may hold: its shards, some for what is small, and two units' weights and gradients. */
+/* A rank may allocate its shards, small buffers, and weights and gradients of two units. */
 static void test_memory(void)
 {
   static const char *const deep = "linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | linear 128 | tanh | "
@@ -44,7 +44,7 @@ static void test_memory(void)
       CHECK(&c, held <= 4 * n / ranks + 4 * unit + slack);
     job_close(&job);
   }
-  c.share = "node"; /* what the node shares counts as a whole */
+  c.share = "node"; /* memory shared by a node counts once */
   for (c.zero = 2; c.zero <= 3; c.zero++) {
     struct job job;
     job_open(&job, &c, c.zero, world);
@@ -106,7 +106,7 @@ static void test_not_finite(void)
 
 /* -- checkpoints */
 
-/* By restore, or in pieces that begin and end anywhere. */
+/* Restores by restore, or by write in intervals of any bounds. */
 static void put_all(struct job *job, bool pieces, float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct trm_strategy *s = &job->strategy;
@@ -124,7 +124,7 @@ static void put_all(struct job *job, bool pieces, float *const from[TRM_MAX_STAT
   CHECK(job->setup, s->ops->restore(s, none, updates) == TRM_OK);
 }
 
-/* Three steps in one way, two in another: as five in the first. */
+/* Three steps in one configuration and two in another equal five in the first. */
 static void check_resume(const struct setup *first, const struct setup *second)
 {
   float *half[TRM_MAX_STATES], *again[TRM_MAX_STATES], *straight[TRM_MAX_STATES];
@@ -185,9 +185,9 @@ static void test_resume(void)
     }
 }
 
-/* -- chunks of the chain, several micro-batches under way */
+/* -- several chunks and micro-batches in flight */
 
-/* One step of two micro-batches, both forward before the first goes back. */
+/* One step of two micro-batches: forward of both, then backward. */
 static int step_chunks(struct job *job, struct trm_loss_sums *tally)
 {
   enum { CHUNKS = 3, SLOTS = 2 };
@@ -236,7 +236,7 @@ static int step_chunks(struct job *job, struct trm_loss_sums *tally)
   return s->ops->step(s, 0.05, tally);
 }
 
-/* The whole chain in one, and in three chunks. Units that crossed the end of a chunk would be complete too late. */
+/* One chunk and three chunks. Units must not cross chunk boundaries, or they would be complete too late. */
 static void test_chunks(void)
 {
   struct setup c = {.text = "linear 20 | tanh | linear 16 | tanh | linear 14 | linear 18 | tanh | linear 10",

@@ -1,5 +1,5 @@
-/* Shared by the tests of sharded data parallelism: a setup, a model with its strategy, batches drawn by number, steps
- * as a trainer makes them, and the whole arrays on all ranks. A program includes this once. */
+/* Shared by the tests of sharded data parallelism: a setup, a model with its strategy, pseudo-random batches, training
+ * steps, and whole arrays on all ranks. A program includes this once. */
 #pragma once
 
 #include <math.h>
@@ -21,14 +21,14 @@ struct setup {
   const char *optim[8]; /* name, value, ..; ends with NULL */
   int zero;
   const char *share, *shard;
-  int node_size; /* TRM_NODE_SIZE; 0: as it is */
+  int node_size; /* TRM_NODE_SIZE; 0: unset */
   const char *bucket;
   size_t batch, accumulate;
   bool pretends;
-  bool hands_over_early; /* gradients are handed over after each micro-batch, not after the last one alone */
-  int recompute; /* blocks at a time */
-  bool offload; /* states in files */
-  int stages; /* simulated copies of the model's parts: each tensor counts in one of them; 0: one */
+  bool hands_over_early; /* gradients are reduced after each micro-batch, not only after the last */
+  int recompute; /* blocks per segment */
+  bool offload; /* optimizer states in files */
+  int stages; /* simulated model parts; each tensor counts in one of them; 0: one */
 };
 
 static inline const char *text_of(const struct setup *c)
@@ -56,10 +56,10 @@ struct job {
   struct trm_model model;
   struct trm_optimizer optimizer;
   struct trm_strategy strategy;
-  size_t allocated; /* bytes that the strategy has taken */
+  size_t allocated; /* bytes allocated by the strategy */
 };
 
-/* part: chunks of the model; NULL: it is one */
+/* part: chunks of the model; NULL: one */
 static inline void job_prepare(struct job *job, const struct setup *c, int zero, struct trm_comm *comm,
                         const struct trm_model_part *part)
 {
@@ -128,7 +128,7 @@ static inline void initial_weights(struct job *job)
   trm_free(w);
 }
 
-/* -- batches: each row is drawn by its number */
+/* -- batches: each row is a function of its number */
 
 struct batch {
   struct trm_input input;
@@ -174,7 +174,7 @@ static inline void batch_free(struct batch *batch, const struct job *job)
     job->device->ops->release(job->device, batch->memory[i]);
 }
 
-/* -- steps, as a trainer makes them */
+/* -- steps, as in the trainer */
 
 struct grad_ready_context {
   struct job *job;
@@ -226,7 +226,7 @@ static inline int step(struct job *job, uint64_t number, float scale, struct trm
   return s->ops->step(s, 0.05 - 0.001 * (double)number, sums);
 }
 
-/* Mean loss of 11 rows: ranks have different numbers of them, some have none. All make as many passes. */
+/* Returns the mean loss of 11 rows. Ranks have different numbers of rows, some none, but make equally many passes. */
 static inline double evaluate(struct job *job)
 {
   size_t from, to;
@@ -250,7 +250,7 @@ static inline double evaluate(struct job *job)
   return totals[0] / totals[1];
 }
 
-/* The whole arrays, on all ranks: by collect, or piece by piece where that is possible. */
+/* Copies the whole arrays to all ranks, with collect or by intervals. */
 static inline void collect_all(struct job *job, bool by_interval, float *all[TRM_MAX_STATES])
 {
   struct trm_strategy *s = &job->strategy;
@@ -272,7 +272,7 @@ static inline void collect_all(struct job *job, bool by_interval, float *all[TRM
   }
 }
 
-/* Largest difference, of the largest value. */
+/* Returns the largest difference relative to the largest value. */
 static inline double difference(const float *a, const float *b, size_t n)
 {
   double max = 0, largest = 1e-30;
