@@ -1,5 +1,5 @@
 /* Matrix products by any library with the C interface (cblas.h), and OpenBLAS' extensions where present. The library
- * computes with one thread; product.h divides products among threads. */
+ * uses one thread; product.h divides products among threads. */
 #include <cblas.h>
 #include <limits.h>
 #include <stdio.h>
@@ -9,8 +9,8 @@
 #include "core/log.h"
 #include "core/status.h"
 
-/* Fewest multiply-adds of a block: twice the size below which OpenBLAS uses its kernels for small products, whose sums
- * differ in rounding; also about 20 us of work, which is worth waking a thread. */
+/* Minimum multiply-adds per block: twice the size below which OpenBLAS uses kernels for small products, which round
+ * differently; about 20 us of work, enough to wake a thread for. */
 #define BLOCK_MIN_WORK ((size_t)1 << 21)
 
 #ifdef HAVE_OPENBLAS

@@ -30,16 +30,24 @@ static const char *const state_names[] = {"weights", "momentum", "first", "secon
 enum { STATE_NAMES = sizeof state_names / sizeof state_names[0] };
 
 /* Fields of struct trm_checkpoint that are attributes of the same name. */
-struct field {
+static const struct {
   const char *name;
   size_t offset;
+  enum { INTEGER, REAL, TEXT } kind;
+  bool optional; /* absent in older files; texts may be NULL */
+} fields[] = {
+#define FIELD(name, kind, optional) {#name, offsetof(struct trm_checkpoint, name), kind, optional}
+  FIELD(seed, INTEGER, false), FIELD(epoch, INTEGER, false), FIELD(position, INTEGER, false),
+  FIELD(updates, INTEGER, false), FIELD(samples, INTEGER, false), FIELD(batch, INTEGER, false),
+  FIELD(best_updates, INTEGER, false), FIELD(stale_evaluations, INTEGER, false), FIELD(best_loss, REAL, false),
+  FIELD(best_accuracy, REAL, false), FIELD(wall_s, REAL, false), FIELD(epoch_loss, REAL, true),
+  FIELD(epoch_rows, REAL, true), FIELD(config, TEXT, false), FIELD(validation, TEXT, true),
+  FIELD(data_digest, TEXT, true),
+#undef FIELD
+  {"model", offsetof(struct trm_checkpoint, model_text), TEXT, false},
+  {"loss", offsetof(struct trm_checkpoint, loss_name), TEXT, false},
 };
-#define FIELD(name) {#name, offsetof(struct trm_checkpoint, name)}
-static const struct field integers[] = {FIELD(seed), FIELD(epoch), FIELD(position), FIELD(updates), FIELD(samples),
-                                        FIELD(batch), FIELD(best_updates), FIELD(stale_evaluations)};
-static const struct field reals[] = {FIELD(best_loss), FIELD(best_accuracy), FIELD(wall_s)};
-#define INTEGERS (sizeof integers / sizeof *integers)
-#define REALS (sizeof reals / sizeof *reals)
+#define FIELDS (sizeof fields / sizeof *fields)
 
 /* Converts a parameter's shape to that in the file, and returns its dimensions; scalars become (1). */
 static int checkpoint_shape(const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS])
@@ -91,32 +99,41 @@ static int checkpoint_state_write(hid_t parent, const char *path, const struct t
                                   const struct trm_model *model)
 {
   const char *name = c->state_name[state];
-  h5_enter();
-  const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  int status = group < 0 ? h5_error(path, "%s cannot be made", name) : TRM_OK;
-  for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++) {
+  H5_CLOSED const hid_t group = H5Gcreate2(parent, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  if (group < 0)
+    return h5_error(path, "%s cannot be made", name);
+  for (int i = 0; i < trm_model_parameter_count(model); i++) {
     const struct trm_parameter *parameter = trm_model_parameter(model, i);
     const float *values = NULL;
     if (!checkpoint_has_statistics(name) && parameter->statistic)
       continue;
-    status = c->read_tensor(c->read_tensor_context, state, i, &values);
-    if (status == TRM_OK)
-      status = checkpoint_tensor_write(group, path, name, parameter, values);
+    TRM_CHECK(c->read_tensor(c->read_tensor_context, state, i, &values));
+    TRM_CHECK(checkpoint_tensor_write(group, path, name, parameter, values));
   }
-  if (group >= 0)
-    H5Gclose(group);
-  h5_leave();
-  return status;
+  return TRM_OK;
 }
 
 static bool checkpoint_spec_put(hid_t file, const struct trm_input_spec *spec)
 {
-  uint64_t size[TRM_MAX_DIMS];
-  for (int d = 0; d < spec->shape.dims; d++)
-    size[d] = spec->shape.size[d];
-  return h5_put_integers(file, "shape", size, spec->shape.dims) && h5_put_integer(file, "sparse", spec->sparse) &&
+  return h5_put_shape(file, "shape", &spec->shape) && h5_put_integer(file, "sparse", spec->sparse) &&
          h5_put_integer(file, "tokens", spec->tokens) && h5_put_integer(file, "classes", spec->classes) &&
          h5_put_text(file, "target", spec->target == TRM_TARGET_CLASS ? "class" : "value");
+}
+
+static bool checkpoint_fields_put(hid_t file, const struct trm_checkpoint *c)
+{
+  bool done = true;
+  for (size_t i = 0; i < FIELDS && done; i++) {
+    const void *field = (const char *)c + fields[i].offset;
+    const char *text = fields[i].kind == TEXT ? *(char *const *)field : NULL;
+    if (fields[i].kind == INTEGER)
+      done = h5_put_integer(file, fields[i].name, *(const uint64_t *)field);
+    else if (fields[i].kind == REAL)
+      done = h5_put_real(file, fields[i].name, *(const double *)field);
+    else if (text || !fields[i].optional)
+      done = h5_put_text(file, fields[i].name, text ? text : "");
+  }
+  return done;
 }
 
 static int checkpoint_file_write(hid_t file, const char *path, const struct trm_checkpoint *c,
@@ -124,32 +141,20 @@ static int checkpoint_file_write(hid_t file, const char *path, const struct trm_
 {
   char hex[65];
   TRM_CHECK(trm_model_hash_tensors(model, c->read_tensor, c->read_tensor_context, hex));
-  bool done = true;
-  for (size_t i = 0; i < INTEGERS; i++)
-    done = done && h5_put_integer(file, integers[i].name, *(const uint64_t *)((const char *)c + integers[i].offset));
-  for (size_t i = 0; i < REALS; i++)
-    done = done && h5_put_real(file, reals[i].name, *(const double *)((const char *)c + reals[i].offset));
-  done = done &&
-    h5_put_text(file, "model", c->model_text) && h5_put_text(file, "loss", c->loss_name) &&
-    h5_put_text(file, "config", c->config ? c->config : "") &&
-    h5_put_real(file, "epoch_loss", c->epoch_loss) && h5_put_real(file, "epoch_rows", c->epoch_rows) &&
-    (!c->validation || h5_put_text(file, "validation", c->validation)) &&
-    (!c->data_digest || h5_put_text(file, "data_digest", c->data_digest)) && checkpoint_spec_put(file, &c->spec) &&
+  const bool done =
+    checkpoint_fields_put(file, c) && checkpoint_spec_put(file, &c->spec) &&
     (!c->class_names || h5_put_texts(file, "class_names", (const char *const *)c->class_names, c->spec.classes)) &&
     encoding_put(file, &c->encoding) && h5_put_texts(file, "state_names", c->state_name, (size_t)c->states) &&
     h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
   TRM_CHECK(checkpoint_state_write(file, path, c, 0, model));
-  if (c->states > 1) {
-    const hid_t group = H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-    int status = group < 0 ? h5_error(path, "states cannot be made") : TRM_OK;
-    for (int i = 1; i < c->states && status == TRM_OK; i++)
-      status = checkpoint_state_write(group, path, c, i, model);
-    if (group >= 0)
-      H5Gclose(group);
-    TRM_CHECK(status);
-  }
+  H5_CLOSED const hid_t group =
+    c->states > 1 ? H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) : -1;
+  if (c->states > 1 && group < 0)
+    return h5_error(path, "states cannot be made");
+  for (int i = 1; i < c->states; i++)
+    TRM_CHECK(checkpoint_state_write(group, path, c, i, model));
   return local_state_write(file, path, c);
 }
 
@@ -163,13 +168,11 @@ static int checkpoint_write(const char *path, const struct trm_checkpoint *check
   }
   struct h5_output output;
   TRM_CHECK(h5_output_open(&output, path, H5_CHECKPOINT, false));
-  h5_enter();
-  int status = checkpoint_file_write(output.file, path, &c, model);
+  H5_LOCKED;
+  const int status = checkpoint_file_write(output.file, path, &c, model);
   if (status == TRM_OK)
-    status = h5_output_commit(&output);
-  else
-    h5_output_discard(&output);
-  h5_leave();
+    return h5_output_commit(&output);
+  h5_output_discard(&output);
   return status;
 }
 
@@ -177,22 +180,18 @@ static int checkpoint_write(const char *path, const struct trm_checkpoint *check
 
 static bool checkpoint_spec_get(hid_t file, struct trm_input_spec *spec)
 {
-  uint64_t size[TRM_MAX_DIMS], sparse, tokens, classes;
+  uint64_t sparse, tokens, classes;
   char *target = h5_get_text(file, "target");
-  spec->shape.dims = h5_get_integers(file, "shape", size, TRM_MAX_DIMS);
-  const bool done = spec->shape.dims >= 0 && target && h5_get_integer(file, "sparse", &sparse) &&
-                    h5_get_integer(file, "tokens", &tokens) && h5_get_integer(file, "classes", &classes) &&
-                    (!strcmp(target, "class") || !strcmp(target, "value"));
-  if (done) {
-    for (int d = 0; d < spec->shape.dims; d++)
-      spec->shape.size[d] = size[d];
-    spec->sparse = sparse != 0;
-    spec->tokens = tokens != 0;
-    spec->classes = classes;
-    spec->target = strcmp(target, "class") ? TRM_TARGET_VALUE : TRM_TARGET_CLASS;
-  }
+  const bool values = target && !strcmp(target, "value"), known = values || (target && !strcmp(target, "class"));
   trm_free(target);
-  return done;
+  if (!known || !h5_get_shape(file, "shape", &spec->shape) || !h5_get_integer(file, "sparse", &sparse) ||
+      !h5_get_integer(file, "tokens", &tokens) || !h5_get_integer(file, "classes", &classes))
+    return false;
+  spec->sparse = sparse != 0;
+  spec->tokens = tokens != 0;
+  spec->classes = classes;
+  spec->target = values ? TRM_TARGET_VALUE : TRM_TARGET_CLASS;
+  return true;
 }
 
 /* Reads the names of the states; "weights" must be first. */
@@ -203,8 +202,7 @@ static bool checkpoint_states_get(hid_t file, struct trm_checkpoint *c)
   int dims;
   const hid_t dataset = h5_array_open(file, "state_names", &dims, size);
   const int count = dims == 1 && size[0] <= TRM_MAX_STATES ? (int)size[0] : 0;
-  if (dataset >= 0)
-    H5Dclose(dataset);
+  h5_close(dataset);
   if (count < 1 || !h5_get_texts(file, "state_names", (size_t)count, &names))
     return false;
   for (c->states = 0; c->states < count; c->states++) {
@@ -219,32 +217,31 @@ static bool checkpoint_states_get(hid_t file, struct trm_checkpoint *c)
   return c->states == count;
 }
 
+static int checkpoint_fields_get(hid_t file, const char *path, struct trm_checkpoint *c)
+{
+  for (size_t i = 0; i < FIELDS; i++) {
+    void *field = (char *)c + fields[i].offset;
+    bool found;
+    if (fields[i].kind == INTEGER)
+      found = h5_get_integer(file, fields[i].name, field);
+    else if (fields[i].kind == REAL)
+      found = h5_get_real(file, fields[i].name, field);
+    else
+      found = (*(char **)field = h5_get_text(file, fields[i].name)) != NULL;
+    if (!found && !fields[i].optional)
+      return h5_error(path, "attribute %s is missing or damaged", fields[i].name);
+  }
+  return TRM_OK;
+}
+
 static int checkpoint_attributes_read(hid_t file, const char *path, struct trm_checkpoint *c)
 {
-  for (size_t i = 0; i < INTEGERS; i++)
-    if (!h5_get_integer(file, integers[i].name, (uint64_t *)((char *)c + integers[i].offset)))
-      return h5_error(path, "attribute %s is missing or damaged", integers[i].name);
-  for (size_t i = 0; i < REALS; i++)
-    if (!h5_get_real(file, reals[i].name, (double *)((char *)c + reals[i].offset)))
-      return h5_error(path, "attribute %s is missing or damaged", reals[i].name);
-  c->model_text = h5_get_text(file, "model");
-  c->loss_name = h5_get_text(file, "loss");
-  c->config = h5_get_text(file, "config");
-  c->data_digest = h5_get_text(file, "data_digest");
-  c->validation = h5_get_text(file, "validation");
-  h5_get_real(file, "epoch_loss", &c->epoch_loss); /* 0 in older files */
-  h5_get_real(file, "epoch_rows", &c->epoch_rows);
-  if (!c->model_text || !c->loss_name || !c->config)
-    return h5_error(path, "attribute %s is missing or damaged",
-                    !c->model_text ? "model" : !c->loss_name ? "loss" : "config");
+  TRM_CHECK(checkpoint_fields_get(file, path, c));
   if (!checkpoint_spec_get(file, &c->spec))
     return h5_error(path, "the description of the samples is missing or damaged");
   if (!h5_get_texts(file, "class_names", c->spec.classes, &c->class_names))
     return h5_error(path, "class_names is damaged");
-  if (!encoding_get(file, &c->encoding))
-    return h5_error(path, "merges is damaged");
-  if (c->spec.tokens && c->class_names && !c->encoding.name) /* as it was before there were others */
-    c->encoding.name = trm_strdup("characters");
+  TRM_CHECK(encoding_get(file, path, c->spec.tokens ? c->class_names : NULL, &c->encoding));
   if (!checkpoint_states_get(file, c))
     return h5_error(path, "state_names is missing or damaged");
   return local_state_ranks_read(file, path, &c->local_state_ranks);
@@ -255,10 +252,9 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
   hid_t file;
   memset(checkpoint, 0, sizeof *checkpoint);
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
-  h5_enter();
+  H5_LOCKED;
   const int status = checkpoint_attributes_read(file, path, checkpoint);
-  H5Fclose(file);
-  h5_leave();
+  h5_close(file);
   if (status != TRM_OK)
     trm_checkpoint_free(checkpoint);
   return status;
@@ -291,13 +287,9 @@ static int checkpoint_values_read(hid_t dataset, const struct trm_parameter *sha
   if (slice->low == 0 && slice->high == slice->extent)
     return H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
   const hsize_t count = shard->count;
-  const hid_t memory = H5Screate_simple(1, &count, NULL), space = H5Dget_space(dataset);
-  int result = -1;
-  if (memory >= 0 && space >= 0 && checkpoint_slice_select(space, slice, size, dims))
-    result = H5Dread(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values);
-  H5Sclose(memory);
-  H5Sclose(space);
-  return result;
+  H5_CLOSED const hid_t memory = H5Screate_simple(1, &count, NULL), space = H5Dget_space(dataset);
+  return memory >= 0 && space >= 0 && checkpoint_slice_select(space, slice, size, dims)
+           ? H5Dread(dataset, H5T_NATIVE_FLOAT, memory, space, H5P_DEFAULT, values) : -1;
 }
 
 /* Checks the shape of a tensor, and reads the part of it that the shard holds; shard NULL: only checks. */
@@ -310,24 +302,19 @@ static int checkpoint_tensor_read(hid_t group, const char *path, const char *gro
   hsize_t size[TRM_MAX_DIMS], found[H5S_MAX_RANK];
   const int dims = checkpoint_shape(&parameter->shape, size);
   int found_dims;
-  const hid_t dataset = h5_array_open(group, parameter->name, &found_dims, found);
+  H5_CLOSED const hid_t dataset = h5_array_open(group, parameter->name, &found_dims, found);
   if (dataset < 0)
     return h5_error(path, "%s/%s cannot be opened", group_name, parameter->name);
-  bool same = found_dims == dims;
-  for (int d = 0; same && d < dims; d++)
-    same = found[d] == size[d];
-  int status = TRM_OK;
-  if (!same) {
-    struct trm_shape other = {.dims = found_dims < 0 || found_dims > TRM_MAX_DIMS ? 0 : found_dims};
+  if (found_dims != dims || memcmp(found, size, (size_t)dims * sizeof *size) != 0) {
+    struct trm_shape other = {.dims = found_dims > TRM_MAX_DIMS ? 0 : found_dims};
     for (int d = 0; d < other.dims; d++)
       other.size[d] = (size_t)found[d];
-    status = trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, group_name, parameter->name,
-                       trm_shape_text(&other), trm_shape_text(&parameter->shape));
-  } else if (shard && checkpoint_values_read(dataset, shard, size, dims, values) < 0) {
-    status = h5_error(path, "%s/%s is damaged or cannot be read", group_name, parameter->name);
+    return trm_error(TRM_USAGE, "%s: %s/%s has shape %s, but the model's has %s", path, group_name, parameter->name,
+                     trm_shape_text(&other), trm_shape_text(&parameter->shape));
   }
-  H5Dclose(dataset);
-  return status;
+  if (shard && checkpoint_values_read(dataset, shard, size, dims, values) < 0)
+    return h5_error(path, "%s/%s is damaged or cannot be read", group_name, parameter->name);
+  return TRM_OK;
 }
 
 /* Destination of the tensors that are read. */
@@ -360,7 +347,8 @@ static int checkpoint_shards_read(hid_t group, const char *path, const char *gro
 
 struct extra {
   const struct trm_model *model;
-  const char *found;
+  const char *path, *group_name;
+  int status;
 };
 
 /* Stops at the first tensor that is not in the model. */
@@ -371,7 +359,8 @@ static herr_t checkpoint_extra_find(hid_t group, const char *name, const H5L_inf
   for (int i = 0; i < trm_model_parameter_count(extra->model); i++)
     if (!strcmp(trm_model_parameter(extra->model, i)->name, name))
       return 0;
-  extra->found = trm_strdup(name);
+  extra->status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model does not have", extra->path, extra->group_name,
+                            name);
   return 1;
 }
 
@@ -382,21 +371,16 @@ static int checkpoint_state_read(hid_t file, const char *path, const char *name,
   const struct trm_model *model = sink->model;
   char group_name[64];
   snprintf(group_name, sizeof group_name, "%s%s", strcmp(name, "weights") ? "states/" : "", name);
-  const hid_t group = H5Gopen2(file, group_name, H5P_DEFAULT);
+  H5_CLOSED const hid_t group = H5Gopen2(file, group_name, H5P_DEFAULT);
   if (group < 0)
     return h5_error(path, "%s is missing or damaged", group_name);
-  int status = TRM_OK;
-  for (int i = 0; i < trm_model_parameter_count(model) && status == TRM_OK; i++)
+  for (int i = 0; i < trm_model_parameter_count(model); i++)
     if (checkpoint_has_statistics(name) || !trm_model_parameter(model, i)->statistic)
-      status = checkpoint_shards_read(group, path, group_name, state, i, sink);
-  struct extra extra = {.model = model};
-  if (status == TRM_OK && H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, checkpoint_extra_find, &extra) < 0)
-    status = h5_error(path, "%s is damaged", group_name);
-  if (status == TRM_OK && extra.found)
-    status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model does not have", path, group_name, extra.found);
-  trm_free((char *)extra.found);
-  H5Gclose(group);
-  return status;
+      TRM_CHECK(checkpoint_shards_read(group, path, group_name, state, i, sink));
+  struct extra extra = {.model = model, .path = path, .group_name = group_name};
+  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, checkpoint_extra_find, &extra) < 0)
+    return h5_error(path, "%s is damaged", group_name);
+  return extra.status;
 }
 
 static int checkpoint_read_shards(const char *path, const struct trm_checkpoint *checkpoint,
@@ -408,12 +392,11 @@ static int checkpoint_read_shards(const char *path, const struct trm_checkpoint 
   const struct shard_sink sink = {model, shard, store, context};
   hid_t file;
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
-  h5_enter();
+  H5_LOCKED;
   int status = TRM_OK;
   for (int i = 0; i < checkpoint->states && status == TRM_OK; i++)
     status = checkpoint_state_read(file, path, checkpoint->state_name[i], i, &sink);
-  H5Fclose(file);
-  h5_leave();
+  h5_close(file);
   return status;
 }
 

@@ -23,12 +23,24 @@ struct data_head {
  * range. */
 int data_head_read(struct data_head *head, hid_t file, const char *path);
 void data_head_free(struct data_head *head);
+const char *data_target_name(const struct data_head *head); /* "class", "value", of tokens "next" */
 
-/* Computes the digest of a data set: SHA-256 over one line an array, in the order train, test, and in a split x,
+/* Computes the digest of a data set: SHA-256 over one line an array, in the order train, validation, test, and in a split x,
  * starts, columns, values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then "KIND TARGET CLASSES SHAPE SCALE SHIFT\n", where
  * CLASSES is the vocabulary of tokens. It does not depend on compression. */
 void data_digest_add(struct trm_sha256 *digest, const char *name, enum block_type type, uint64_t rows, const char *hex);
 void data_digest_end(struct trm_sha256 *digest, const struct data_head *head, char hex[65]);
+
+/* The arrays of a split, in the order of the digest. */
+enum { DATA_ARRAYS = 5 };
+struct data_array_plan {
+  const char *name;             /* "x" */
+  bool present;                 /* this kind of data has it */
+  bool allow_narrow;            /* uint8 in place of floats, uint16 in place of int32 */
+  enum block_type type;
+  struct trm_shape row;
+};
+void data_arrays_plan(const struct data_head *head, struct data_array_plan plan[DATA_ARRAYS]);
 
 /* One array of a split, open for reading. */
 struct data_array {
@@ -37,8 +49,7 @@ struct data_array {
   hid_t dataset;
   enum block_type type;         /* in memory */
   bool converted;               /* the type in the file is another */
-  int dims;                     /* of a row */
-  size_t size[TRM_MAX_DIMS];
+  struct trm_shape row;
   size_t row_bytes;             /* in memory */
   uint64_t rows;
   size_t block_rows;            /* rows of one checksum, or of one chunk */
@@ -59,7 +70,12 @@ struct data_split {
   uint64_t rows;                /* samples; tokens: tokens */
   uint64_t entries;             /* csr */
   uint64_t text_bytes;          /* tokens: bytes of the text before tokenization; 0: unknown */
-  struct data_array x, starts, columns, values, y;
+  union {
+    struct data_array array[DATA_ARRAYS];
+    struct {
+      struct data_array x, starts, columns, values, y;
+    };
+  };
 };
 
 /* Opens a split and checks that its arrays agree with the head and with one another. `path` and `name` are not copied
@@ -67,9 +83,6 @@ struct data_split {
 int data_split_open(struct data_split *split, const struct data_head *head, hid_t file, const char *path,
                     const char *name);
 void data_split_close(struct data_split *split);
-
-/* Lists the arrays of a split in the order of the digest; returns their number (at most 4). */
-int data_split_arrays(struct data_split *split, struct data_array *array[4]);
 
 /* Reads rows [first, first + rows) and verifies every block that they touch. Not collective, even if the file was
  * opened through MPI-IO: collective transfers of contiguous rows gain nothing, and each waits for the slowest rank.

@@ -58,6 +58,5 @@ struct trm_predictions {
 int trm_predictions_write(const char *path, const struct trm_predictions *predictions);
 
 /* Measures the time to read x (csr: values) of the train split, each rank its part, into memory that is already
- * allocated, verified as in the loader. Collective over comm. *seconds: median of the repetitions; *bytes: sum over
- * the ranks. */
-int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes);
+ * allocated, verified as in the loader. Collective over comm. *bytes: sum over the ranks. */
+int trm_data_read_rate(const char *path, struct trm_comm *comm, double *seconds, uint64_t *bytes);

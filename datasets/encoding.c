@@ -1,6 +1,7 @@
 #include "encoding.h"
 
 #include "core/memory.h"
+#include "core/status.h"
 
 #define MAX_MERGES ((hsize_t)1 << 24)
 
@@ -18,30 +19,25 @@ bool encoding_put(hid_t file, const struct trm_encoding *encoding)
   return h5_array_write(file, "merges", &array, encoding->merge);
 }
 
-static bool encoding_merges_get(hid_t file, struct trm_encoding *encoding)
+static int encoding_merges_get(hid_t file, const char *path, struct trm_encoding *encoding)
 {
   hsize_t size[H5S_MAX_RANK];
   int dims;
-  const hid_t dataset = h5_array_open(file, "merges", &dims, size);
-  bool done = dims == 2 && size[0] > 0 && size[0] < MAX_MERGES && size[1] == 2;
-  if (done) {
-    encoding->merges = (size_t)size[0];
-    encoding->merge = trm_alloc(encoding->merges * sizeof *encoding->merge, "merges");
-    done = H5Dread(dataset, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, encoding->merge) >= 0;
-  }
-  if (dataset >= 0)
-    H5Dclose(dataset);
-  return done;
+  H5_LOCKED;
+  H5_CLOSED const hid_t dataset = h5_array_open(file, "merges", &dims, size);
+  if (dims != 2 || size[0] == 0 || size[0] >= MAX_MERGES || size[1] != 2)
+    return h5_error(path, "merges is damaged");
+  encoding->merges = (size_t)size[0];
+  encoding->merge = trm_alloc(encoding->merges * sizeof *encoding->merge, "merges");
+  if (H5Dread(dataset, H5T_NATIVE_INT32, H5S_ALL, H5S_ALL, H5P_DEFAULT, encoding->merge) < 0)
+    return h5_error(path, "merges is damaged");
+  return TRM_OK;
 }
 
-bool encoding_get(hid_t file, struct trm_encoding *encoding)
+int encoding_get(hid_t file, const char *path, char *const *class_names, struct trm_encoding *encoding)
 {
-  *encoding = (struct trm_encoding){0};
-  h5_enter();
-  encoding->name = h5_get_text(file, "tokenizer");
-  const bool done = !h5_exists(file, "merges") || encoding_merges_get(file, encoding);
-  h5_leave();
-  if (!done)
-    trm_encoding_free(encoding);
-  return done;
+  *encoding = (struct trm_encoding){.name = h5_get_text(file, "tokenizer")};
+  if (!encoding->name && class_names) /* as it was before there were others */
+    encoding->name = trm_strdup("characters");
+  return h5_exists(file, "merges") ? encoding_merges_get(file, path, encoding) : TRM_OK;
 }

@@ -6,6 +6,6 @@
 #include "train/dataset.h"
 
 bool encoding_put(hid_t file, const struct trm_encoding *encoding);
-/* Reads the encoding; encoding->name is NULL if the file has none. False: damaged. The caller frees it
- * (trm_encoding_free). */
-bool encoding_get(hid_t file, struct trm_encoding *encoding);
+/* Reads the encoding; encoding->name is NULL if the file has none. class_names NULL: tokens have no names. Errors name
+ * the file. The caller frees it (trm_encoding_free). */
+int encoding_get(hid_t file, const char *path, char *const *class_names, struct trm_encoding *encoding);

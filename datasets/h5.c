@@ -2,7 +2,6 @@
 #include "h5.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -33,12 +32,11 @@ static void h5_lock_init(void)
 
 void trm_hdf5_init(void)
 {
-  h5_enter();
+  H5_LOCKED;
   H5open();
-  h5_leave();
 }
 
-void h5_enter(void)
+int h5_lock(void)
 {
   pthread_once(&lock_once, h5_lock_init);
   pthread_mutex_lock(&lock);
@@ -46,14 +44,31 @@ void h5_enter(void)
     H5Eget_auto2(H5E_DEFAULT, &saved_error_handler, &saved_error_context);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   }
+  return depth;
 }
 
-void h5_leave(void)
+void h5_unlock(const int *locked)
 {
+  (void)locked;
   /* a program that embeds the library gets its own error handler back */
   if (--depth == 0)
     H5Eset_auto2(H5E_DEFAULT, saved_error_handler, saved_error_context);
   pthread_mutex_unlock(&lock);
+}
+
+void h5_close(hid_t id)
+{
+  if (id < 0)
+    return;
+  H5_LOCKED;
+  const hid_t errors = H5Eget_current_stack();
+  H5Idec_ref(id);
+  H5Eset_current_stack(errors);
+}
+
+void h5_close_scoped(const hid_t *id)
+{
+  h5_close(*id);
 }
 
 static herr_t h5_error_reason(unsigned n, const H5E_error2_t *error, void *context)
@@ -123,52 +138,47 @@ static int h5_format_check(const char *path, hid_t file, const char *format, boo
   return TRM_OK;
 }
 
+static int h5_file_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file)
+{
+  H5_LOCKED;
+  H5_CLOSED const hid_t plist = h5_access_plist();
+  *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
+  return *file < 0 ? h5_error(path, "cannot be opened, the file is damaged or cut short")
+                   : h5_format_check(path, *file, format, is_checkpoint);
+}
+
 int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *file)
 {
-  *file = -1;
   struct stat info;
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0 || fstat(fd, &info)) {
-    const int reason = errno;
-    if (fd >= 0)
-      close(fd);
-    return trm_error(TRM_FAILED, "%s: cannot be opened: %s", path, strerror(reason));
-  }
-  close(fd);
+  *file = -1;
+  if (stat(path, &info) || access(path, R_OK))
+    return trm_error(TRM_FAILED, "%s: cannot be opened: %s", path, strerror(errno));
   if (!S_ISREG(info.st_mode))
     return trm_error(TRM_FAILED, "%s: is not a regular file", path);
-  h5_enter();
-  int status = TRM_OK;
-  if (H5Fis_hdf5(path) <= 0) {
-    status = trm_error(TRM_FAILED, "%s: is not an HDF5 file%s", path,
-                       info.st_size == 0 ? " (it is empty)" : "; `trireme data import` makes one from other formats");
-  } else {
-    const hid_t plist = h5_access_plist();
-    *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
-    if (*file < 0)
-      status = h5_error(path, "cannot be opened, the file is damaged or cut short");
-    else
-      status = h5_format_check(path, *file, format, is_checkpoint);
-    H5Pclose(plist);
-    if (status != TRM_OK && *file >= 0) {
-      H5Fclose(*file);
-      *file = -1;
-    }
+  H5_LOCKED;
+  if (H5Fis_hdf5(path) <= 0)
+    return trm_error(TRM_FAILED, "%s: is not an HDF5 file%s", path,
+                     info.st_size == 0 ? " (it is empty)" : "; `trireme data import` makes one from other formats");
+  const int status = h5_file_open(path, format, is_checkpoint, file);
+  if (status != TRM_OK) {
+    h5_close(*file);
+    *file = -1;
   }
-  h5_leave();
   return status;
 }
 
 int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file)
 {
   const MPI_Comm *native = comm->size > 1 ? comm->ops->native(comm) : NULL;
-  h5_enter();
-  const hid_t plist = h5_access_plist();
-  if (native)
-    H5Pset_fapl_mpio(plist, *native, MPI_INFO_NULL);
-  *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
-  const int status = *file < 0 ? h5_error(path, "cannot be opened through MPI-IO") : TRM_OK;
-  H5Pclose(plist);
-  h5_leave();
+  int status = TRM_OK;
+  {
+    H5_LOCKED;
+    H5_CLOSED const hid_t plist = h5_access_plist();
+    if (native)
+      H5Pset_fapl_mpio(plist, *native, MPI_INFO_NULL);
+    *file = H5Fopen(path, H5F_ACC_RDONLY, plist);
+    if (*file < 0)
+      status = h5_error(path, "cannot be opened through MPI-IO");
+  }
   return trm_agree(comm, status);
 }

@@ -1,8 +1,10 @@
 /* Helpers over HDF5 (private to datasets/).
  *
- * HDF5 is rarely built thread-safe, and the loader reads ahead in its own thread: every use of HDF5 is between
- * h5_enter() and h5_leave(), which hold a recursive lock of the process and keep HDF5 from printing its error stack.
- * The other functions of this header take the lock themselves. h5_error() makes one message of the error stack. */
+ * HDF5 is rarely built thread-safe, and the loader reads ahead in its own thread: every use of HDF5 is in a block that
+ * begins with H5_LOCKED, which holds a recursive lock of the process until the end of the block and keeps HDF5 from
+ * printing its error stack. The other functions of this header take the lock themselves. Identifiers that a block opens
+ * for itself are declared `H5_CLOSED hid_t`: they are closed at its end, on every path. h5_error() makes one message of
+ * the error stack. */
 #pragma once
 
 #include <hdf5.h>
@@ -11,9 +13,17 @@
 #include <stdint.h>
 
 #include "core/comm.h"
+#include "nn/input.h"
 
-void h5_enter(void);
-void h5_leave(void);
+#define H5_LOCKED __attribute__((cleanup(h5_unlock), unused)) const int h5_lock_depth = h5_lock()
+#define H5_CLOSED __attribute__((cleanup(h5_close_scoped)))
+
+int h5_lock(void);
+void h5_unlock(const int *depth);
+void h5_close_scoped(const hid_t *id);
+
+/* Closes an identifier of any kind; none if it is negative. Keeps HDF5's error stack, for h5_error. */
+void h5_close(hid_t id);
 
 /* Records "PATH: message: HDF5's innermost reason" and returns TRM_FAILED. Must follow the failed call at once: the
  * next call of HDF5 clears the reason. */
@@ -32,7 +42,7 @@ int h5_open(const char *path, const char *format, bool *is_checkpoint, hid_t *fi
  * over comm. Call it after h5_open succeeded on every rank. */
 int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
 
-/* File access properties of all our files. The caller closes them, within h5_enter. */
+/* File access properties of all our files. The caller closes them. */
 hid_t h5_access_plist(void);
 
 /* A file that is written under a temporary name beside `path` and takes that name when it is complete. */
@@ -61,26 +71,35 @@ void h5_output_discard(struct h5_output *output);
 bool h5_put_text(hid_t object, const char *name, const char *text);
 bool h5_put_integer(hid_t object, const char *name, uint64_t value);
 bool h5_put_real(hid_t object, const char *name, double value);
-bool h5_put_integers(hid_t object, const char *name, const uint64_t *value, int count);
+bool h5_put_shape(hid_t object, const char *name, const struct trm_shape *shape);
 char *h5_get_text(hid_t object, const char *name); /* owned by the caller: trm_free */
 bool h5_get_integer(hid_t object, const char *name, uint64_t *value);
 bool h5_get_real(hid_t object, const char *name, double *value);
-int h5_get_integers(hid_t object, const char *name, uint64_t *value, int capacity); /* count; -1: absent, too many */
+bool h5_get_shape(hid_t object, const char *name, struct trm_shape *shape);
 
 hid_t h5_text_type(size_t bytes); /* fixed-length UTF-8; the caller closes it */
 
 bool h5_exists(hid_t object, const char *name); /* a link of that name */
 
-/* A data set that is written whole. */
+/* A data set to create. */
 struct h5_array {
   int dims;
   const hsize_t *size;  /* (dims) */
   hid_t file_type, memory_type;
   hsize_t chunk_rows;   /* rows of a chunk, each chunk with a fletcher32 checksum; 0: contiguous, without checksum */
-  int deflate;          /* level, 0: none; where HDF5 has it */
+  int deflate;          /* level, 0: none */
+  bool grows;           /* rows will be added */
 };
+hid_t h5_array_create(hid_t group, const char *name, const struct h5_array *array); /* -1: failed. The caller closes. */
 /* Creates, writes and closes a data set. After an error it may stay open: see h5_output_discard. */
 bool h5_array_write(hid_t group, const char *name, const struct h5_array *array, const void *data);
+
+/* The dimensions of an array of rows of a shape: (rows, shape). Returns their number. */
+int h5_row_dims(uint64_t rows, const struct trm_shape *shape, hsize_t size[TRM_MAX_DIMS + 1]);
+/* Transfers rows [first, first + rows), of a shape, from or to an open data set. False: failed. */
+bool h5_rows_read(hid_t dataset, hid_t type, const struct trm_shape *shape, uint64_t first, size_t rows, void *to);
+bool h5_rows_write(hid_t dataset, hid_t type, const struct trm_shape *shape, uint64_t first, size_t rows,
+                   const void *from);
 
 /* Opens a data set and reads its dimensions; -1: absent or unreadable, *dims is -1 then. The caller closes. */
 hid_t h5_array_open(hid_t group, const char *name, int *dims, hsize_t size[H5S_MAX_RANK]);

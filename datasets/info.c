@@ -1,7 +1,6 @@
 /* `trireme data info`: describes a file as text or JSON, and verifies it. */
 #include <inttypes.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -43,43 +42,50 @@ static void info_print_real(struct report *report, const char *key, double value
     printf("%-14s %.6g\n", key, value);
 }
 
-static void info_print_shape(struct report *report, const struct trm_shape *shape)
+/* As text: two columns, of tensors indented ones. */
+static void info_print_shape(struct report *report, const char *key, bool is_tensor, const struct trm_shape *shape)
 {
   if (!report->json) {
-    printf("%-14s %s\n", "shape", trm_shape_text(shape));
+    printf("%s%-*s %s\n", is_tensor ? "  " : "", is_tensor ? 20 : 14, key, trm_shape_text(shape));
     return;
   }
-  trm_json_list(&report->out, "shape");
+  trm_json_list(&report->out, key);
   for (int d = 0; d < shape->dims; d++)
     trm_json_integer(&report->out, NULL, (int64_t)shape->size[d]);
   trm_json_end(&report->out);
 }
 
-static void info_print_names(struct report *report, char **names, size_t count)
+static void info_print_texts(struct report *report, const char *key, const char *label, const char *const *text,
+                             size_t count)
 {
-  if (!names)
+  if (!text)
     return;
-  if (report->json) {
-    trm_json_list(&report->out, "class_names");
-    for (size_t i = 0; i < count; i++)
-      trm_json_text(&report->out, NULL, names[i]);
-    trm_json_end(&report->out);
-    return;
-  }
-  printf("%-14s", "class names");
+  if (report->json)
+    trm_json_list(&report->out, key);
+  else
+    printf("%-14s", label);
   for (size_t i = 0; i < count; i++)
-    printf("%s %s", i ? "," : "", names[i]);
-  printf("\n");
+    if (report->json)
+      trm_json_text(&report->out, NULL, text[i]);
+    else
+      printf("%s %s", i ? "," : "", text[i]);
+  if (report->json)
+    trm_json_end(&report->out);
+  else
+    printf("\n");
 }
 
-/* Prints the encoding of a text. Names of tokens are printed in JSON only: they may be line feeds. */
-static void info_print_encoding(struct report *report, const struct trm_encoding *encoding, char **names, size_t count)
+/* Prints the names of classes, or the encoding of a text. Names of tokens are printed in JSON only: they may be line
+ * feeds. */
+static void info_print_names(struct report *report, const struct trm_encoding *encoding, bool tokens, char **names,
+                             size_t count)
 {
-  info_print_text(report, "tokenizer", encoding->name);
+  if (tokens)
+    info_print_text(report, "tokenizer", encoding->name);
   if (encoding->merges)
     info_print_integer(report, "merges", encoding->merges);
-  if (report->json)
-    info_print_names(report, names, count);
+  if (report->json || !tokens)
+    info_print_texts(report, "class_names", "class names", (const char *const *)names, count);
 }
 
 static void info_print_file(struct report *report, const char *path, const char *kind)
@@ -95,28 +101,27 @@ static void info_print_file(struct report *report, const char *path, const char 
 
 static void info_print_array(struct report *report, const struct data_array *array)
 {
-  struct trm_shape shape = {.dims = array->dims};
-  memcpy(shape.size, array->size, sizeof shape.size);
+  const bool checked = array->checksums || array->fletcher32;
   const char *name = strchr(array->name, '/') + 1;
   if (report->json) {
     trm_json_object(&report->out, name);
     trm_json_integer(&report->out, "rows", (int64_t)array->rows);
-    info_print_shape(report, &shape);
+    info_print_shape(report, "shape", false, &array->row);
     trm_json_text(&report->out, "type", block_type_name(array->type));
     trm_json_integer(&report->out, "deflate", array->deflate);
-    trm_json_bool(&report->out, "checked", array->checksums || array->fletcher32);
+    trm_json_bool(&report->out, "checked", checked);
     trm_json_integer(&report->out, "bytes", (int64_t)array->stored_bytes);
     trm_json_text(&report->out, "sha256", array->sha256[0] ? array->sha256 : NULL);
     trm_json_end(&report->out);
     return;
   }
-  printf("  %-12s %" PRIu64 "%s%s %s, %" PRIu64 " bytes", name, array->rows, shape.dims ? " x " : "",
-         shape.dims ? trm_shape_text(&shape) : "", block_type_name(array->type), array->stored_bytes);
+  printf("  %-12s %" PRIu64 "%s%s %s, %" PRIu64 " bytes", name, array->rows, array->row.dims ? " x " : "",
+         array->row.dims ? trm_shape_text(&array->row) : "", block_type_name(array->type), array->stored_bytes);
   if (array->deflate)
     printf(", deflate level %d (%.2f of %" PRIu64 ")", array->deflate,
            (double)array->stored_bytes / ((double)(array->rows * array->row_bytes) + 1e-9),
            array->rows * (uint64_t)array->row_bytes);
-  printf(array->checksums || array->fletcher32 ? "\n" : ", without checksums\n");
+  printf(checked ? "\n" : ", without checksums\n");
 }
 
 /* Reads all labels and prints the number of rows of each class. */
@@ -178,29 +183,29 @@ static int info_array_check(struct data_array *array, char hex[65])
 static int info_split_report(struct report *report, struct data_split *split, const struct data_head *head, bool check,
                              struct trm_sha256 *digest)
 {
-  struct data_array *array[4];
-  const int arrays = data_split_arrays(split, array);
-  if (report->json)
+  int status = TRM_OK;
+  if (report->json) {
     trm_json_object(&report->out, split->name);
-  else
-    printf("%-14s %" PRIu64 " %s\n", split->name, split->rows, head->kind == TRM_DATA_TOKENS ? "tokens" : "rows");
-  if (report->json)
     trm_json_integer(&report->out, "rows", (int64_t)split->rows);
+  } else {
+    printf("%-14s %" PRIu64 " %s\n", split->name, split->rows, head->kind == TRM_DATA_TOKENS ? "tokens" : "rows");
+  }
   if (split->text_bytes && report->json)
     trm_json_integer(&report->out, "text_bytes", (int64_t)split->text_bytes);
   else if (split->text_bytes)
     printf("  %-12s %" PRIu64 " bytes, %.3f a token\n", "text", split->text_bytes,
            (double)split->text_bytes / ((double)split->rows + 1e-9));
-  for (int i = 0; i < arrays; i++)
-    info_print_array(report, array[i]);
-  int status = TRM_OK;
+  for (struct data_array *array = split->array; array < split->array + DATA_ARRAYS; array++)
+    if (array->name[0])
+      info_print_array(report, array);
   if (head->kind != TRM_DATA_TOKENS && head->target == TRM_TARGET_CLASS)
     status = info_print_class_counts(report, split, head);
-  for (int i = 0; i < arrays && check && status == TRM_OK; i++) {
-    char hex[65];
-    status = info_array_check(array[i], hex);
-    data_digest_add(digest, array[i]->name, array[i]->type, array[i]->rows, hex);
-  }
+  for (struct data_array *array = split->array; array < split->array + DATA_ARRAYS && check; array++)
+    if (array->name[0] && status == TRM_OK) {
+      char hex[65];
+      status = info_array_check(array, hex);
+      data_digest_add(digest, array->name, array->type, array->rows, hex);
+    }
   if (report->json)
     trm_json_end(&report->out);
   return status;
@@ -217,149 +222,128 @@ static void info_print_split_rule(struct report *report, hid_t file)
   trm_free(split);
 }
 
-static int info_dataset_report(struct report *report, const char *path, hid_t file, bool check)
+static void info_print_head(struct report *report, const char *path, hid_t file, const struct data_head *head)
 {
-  struct data_head head;
-  struct trm_sha256 digest;
-  TRM_CHECK(data_head_read(&head, file, path));
-  const bool tokens = head.kind == TRM_DATA_TOKENS;
+  const bool tokens = head->kind == TRM_DATA_TOKENS, classes = head->target == TRM_TARGET_CLASS;
+  const size_t count = tokens ? head->vocabulary : head->classes;
   info_print_file(report, path, "data set");
-  info_print_text(report, "kind", trm_data_kind_name(head.kind));
+  info_print_text(report, "kind", trm_data_kind_name(head->kind));
   if (!tokens)
-    info_print_shape(report, &head.shape);
-  info_print_text(report, "target", tokens ? "next token" : head.target == TRM_TARGET_CLASS ? "class" : "value");
-  info_print_integer(report,
-                     tokens                            ? "vocabulary"
-                     : head.target == TRM_TARGET_CLASS ? "classes"
-                                                       : "values",
-                     tokens ? head.vocabulary : head.classes);
-  if (tokens)
-    info_print_encoding(report, &head.encoding, head.class_names, head.vocabulary);
-  else
-    info_print_names(report, head.class_names, head.classes);
-  if (head.scale != 1 || head.shift != 0) {
-    info_print_real(report, "scale", (double)head.scale);
-    info_print_real(report, "shift", (double)head.shift);
+    info_print_shape(report, "shape", false, &head->shape);
+  info_print_text(report, "target", tokens ? "next token" : data_target_name(head));
+  info_print_integer(report, tokens ? "vocabulary" : classes ? "classes" : "values", count);
+  info_print_names(report, &head->encoding, tokens, head->class_names, count);
+  if (head->scale != 1 || head->shift != 0) {
+    info_print_real(report, "scale", (double)head->scale);
+    info_print_real(report, "shift", (double)head->shift);
   }
-  info_print_text(report, "source", head.source);
+  info_print_text(report, "source", head->source);
   info_print_split_rule(report, file);
-  info_print_text(report, "digest", head.digest);
+  info_print_text(report, "digest", head->digest);
+}
+
+static int info_splits_report(struct report *report, const char *path, hid_t file, const struct data_head *head,
+                              bool check)
+{
+  struct trm_sha256 digest;
+  int splits = 0;
   trm_sha256_begin(&digest);
-  int status = TRM_OK, splits = 0;
-  const char *const names[] = {"train", "test"};
-  for (int i = 0; i < 2 && status == TRM_OK; i++) {
-    if (!h5_exists(file, names[i]))
+  for (int i = TRM_SPLIT_TRAIN; i <= TRM_SPLIT_TEST; i++) {
+    const char *name = trm_split_name((enum trm_split)i);
+    if (!h5_exists(file, name))
       continue;
     splits++;
     struct data_split split;
-    status = data_split_open(&split, &head, file, path, names[i]);
+    int status = data_split_open(&split, head, file, path, name);
     if (status == TRM_OK)
-      status = info_split_report(report, &split, &head, check, &digest);
+      status = info_split_report(report, &split, head, check, &digest);
     data_split_close(&split);
+    TRM_CHECK(status);
   }
-  if (status == TRM_OK && splits == 0)
-    status = trm_error(TRM_FAILED, "%s: has neither a train nor a test split", path);
-  if (status == TRM_OK && check) {
-    char hex[65];
-    data_digest_end(&digest, &head, hex);
-    if (head.digest && strcmp(hex, head.digest))
-      status = trm_error(TRM_FAILED, "%s: is damaged: its digest is not the one that was written", path);
-    else
-      info_print_text(report, "check",
-                      head.digest ? "every block and the digest are as they were written"
-                                  : "everything can be read; the file has no digest to compare");
-  }
+  if (splits == 0)
+    return trm_error(TRM_FAILED, "%s: has no train, validation or test split", path);
+  if (!check)
+    return TRM_OK;
+  char hex[65];
+  data_digest_end(&digest, head, hex);
+  if (head->digest && strcmp(hex, head->digest))
+    return trm_error(TRM_FAILED, "%s: is damaged: its digest is not the one that was written", path);
+  info_print_text(report, "check",
+                  head->digest ? "every block and the digest are as they were written"
+                               : "everything can be read; the file has no digest to compare");
+  return TRM_OK;
+}
+
+static int info_dataset_report(struct report *report, const char *path, hid_t file, bool check)
+{
+  struct data_head head;
+  TRM_CHECK(data_head_read(&head, file, path));
+  info_print_head(report, path, file, &head);
+  const int status = info_splits_report(report, path, file, &head, check);
   data_head_free(&head);
   return status;
 }
 
 /* -- checkpoints */
 
-/* Names of the tensors in a group. */
-struct tensors {
-  char *name[4096];
-  int count;
-};
-
-static herr_t info_tensor_add(hid_t group, const char *name, const H5L_info_t *info, void *context)
-{
-  struct tensors *tensors = context;
-  (void)group, (void)info;
-  if (tensors->count == (int)(sizeof tensors->name / sizeof tensors->name[0]))
-    return -1;
-  tensors->name[tensors->count++] = trm_strdup(name);
-  return 0;
-}
-
-static int info_compare_names(const void *a, const void *b)
-{
-  return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
 /* A group of tensors of a checkpoint. */
 struct tensor_group {
+  struct report *report;
   const char *path, *name;  /* of the file; "weights" */
-  hid_t group;
   bool print, check;        /* print shapes; read every value */
   struct trm_sha256 *hash;  /* of the values read, or NULL */
+  int status;
 };
 
-/* Prints the shape of a tensor and reads its values, as `tensors` asks. */
-static int info_tensor_report(struct report *report, const struct tensor_group *tensors, const char *name)
+/* Prints the shape of a tensor and reads its values, as the group asks. */
+static int info_tensor_report(const struct tensor_group *tensors, hid_t group, const char *name)
 {
-  const char *path = tensors->path, *group_name = tensors->name;
   hsize_t size[H5S_MAX_RANK];
   struct trm_shape shape = {0};
-  const hid_t dataset = h5_array_open(tensors->group, name, &shape.dims, size);
+  H5_CLOSED const hid_t dataset = h5_array_open(group, name, &shape.dims, size);
   if (dataset < 0)
-    return h5_error(path, "%s/%s cannot be opened", group_name, name);
-  int status = TRM_OK;
+    return h5_error(tensors->path, "%s/%s cannot be opened", tensors->name, name);
   if (shape.dims > TRM_MAX_DIMS)
-    status = h5_error(path, "%s/%s has no readable shape", group_name, name);
-  for (int d = 0; status == TRM_OK && d < shape.dims; d++)
+    return h5_error(tensors->path, "%s/%s has no readable shape", tensors->name, name);
+  for (int d = 0; d < shape.dims; d++)
     shape.size[d] = (size_t)size[d];
-  if (status == TRM_OK && tensors->print && report->json) {
-    trm_json_list(&report->out, name);
-    for (int d = 0; d < shape.dims; d++)
-      trm_json_integer(&report->out, NULL, (int64_t)shape.size[d]);
-    trm_json_end(&report->out);
-  } else if (status == TRM_OK && tensors->print) {
-    printf("  %-20s %s\n", name, trm_shape_text(&shape));
-  }
-  if (status == TRM_OK && tensors->check) {
-    const size_t count = trm_shape_count(&shape);
-    float *values = trm_alloc(count * sizeof *values, name);
-    if (H5Dread(dataset, H5T_IEEE_F32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
-      status = h5_error(path, "%s/%s is damaged or cannot be read", group_name, name);
-    else if (tensors->hash)
-      trm_sha256_add(tensors->hash, values, count * sizeof *values);
-    trm_free(values);
-  }
-  H5Dclose(dataset);
+  if (tensors->print)
+    info_print_shape(tensors->report, name, true, &shape);
+  if (!tensors->check)
+    return TRM_OK;
+  int status = TRM_OK;
+  const size_t count = trm_shape_count(&shape);
+  float *values = trm_alloc(count * sizeof *values, name);
+  if (H5Dread(dataset, H5T_IEEE_F32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0)
+    status = h5_error(tensors->path, "%s/%s is damaged or cannot be read", tensors->name, name);
+  else if (tensors->hash)
+    trm_sha256_add(tensors->hash, values, count * sizeof *values);
+  trm_free(values);
   return status;
 }
 
-static int info_tensors_report(struct report *report, hid_t file, struct tensor_group of)
+static herr_t info_tensor_visit(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
-  of.group = H5Gopen2(file, of.name, H5P_DEFAULT);
-  if (of.group < 0)
-    return h5_error(of.path, "%s is missing or damaged", of.name);
-  struct tensors *tensors = trm_alloc(sizeof *tensors, "names of parameters");
-  int status = TRM_OK;
-  if (H5Literate(of.group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, info_tensor_add, tensors) < 0)
-    status = h5_error(of.path, "%s is damaged", of.name);
-  qsort(tensors->name, (size_t)tensors->count, sizeof tensors->name[0], info_compare_names);
-  if (of.print && report->json)
+  struct tensor_group *tensors = context;
+  (void)info;
+  tensors->status = info_tensor_report(tensors, group, name);
+  return tensors->status != TRM_OK;
+}
+
+/* Reports the tensors of a group in the order of their names. */
+static int info_tensors_report(struct tensor_group tensors, hid_t file)
+{
+  struct report *report = tensors.report;
+  H5_CLOSED const hid_t group = H5Gopen2(file, tensors.name, H5P_DEFAULT);
+  if (group < 0)
+    return h5_error(tensors.path, "%s is missing or damaged", tensors.name);
+  if (tensors.print && report->json)
     trm_json_object(&report->out, "parameters");
-  for (int i = 0; i < tensors->count && status == TRM_OK; i++)
-    status = info_tensor_report(report, &of, tensors->name[i]);
-  if (of.print && report->json)
+  if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, NULL, info_tensor_visit, &tensors) < 0)
+    tensors.status = h5_error(tensors.path, "%s is damaged", tensors.name);
+  if (tensors.print && report->json)
     trm_json_end(&report->out);
-  for (int i = 0; i < tensors->count; i++)
-    trm_free(tensors->name[i]);
-  trm_free(tensors);
-  H5Gclose(of.group);
-  return status;
+  return tensors.status;
 }
 
 static void info_print_checkpoint(struct report *report, const char *path, const struct trm_checkpoint *c,
@@ -368,12 +352,9 @@ static void info_print_checkpoint(struct report *report, const char *path, const
   info_print_file(report, path, "checkpoint");
   info_print_text(report, "model", c->model_text);
   info_print_text(report, "loss", c->loss_name);
-  info_print_shape(report, &c->spec.shape);
+  info_print_shape(report, "shape", false, &c->spec.shape);
   info_print_integer(report, c->spec.target == TRM_TARGET_CLASS ? "classes" : "values", c->spec.classes);
-  if (c->spec.tokens)
-    info_print_encoding(report, &c->encoding, c->class_names, c->spec.classes);
-  else
-    info_print_names(report, c->class_names, c->spec.classes);
+  info_print_names(report, &c->encoding, c->spec.tokens, c->class_names, c->spec.classes);
   info_print_integer(report, "updates", c->updates);
   info_print_integer(report, "epoch", c->epoch);
   info_print_integer(report, "position", c->position);
@@ -385,20 +366,9 @@ static void info_print_checkpoint(struct report *report, const char *path, const
   info_print_real(report, "wall_s", c->wall_s);
   info_print_text(report, "data_digest", c->data_digest);
   info_print_text(report, "weights_sha256", hex);
-  if (report->json)
-    trm_json_list(&report->out, "states");
-  else
-    printf("%-14s", "states");
-  for (int i = 0; i < c->states; i++) {
-    if (report->json)
-      trm_json_text(&report->out, NULL, c->state_name[i]);
-    else
-      printf("%s %s", i ? "," : "", c->state_name[i]);
-  }
-  if (report->json)
-    trm_json_end(&report->out);
-  else
-    printf("\nparameters\n");
+  info_print_texts(report, "states", "states", c->state_name, (size_t)c->states);
+  if (!report->json)
+    printf("parameters\n");
 }
 
 static int info_checkpoint_report(struct report *report, const char *path, hid_t file, bool check)
@@ -409,11 +379,13 @@ static int info_checkpoint_report(struct report *report, const char *path, hid_t
   info_print_checkpoint(report, path, &c, hex);
   struct trm_sha256 hash;
   trm_sha256_begin(&hash);
-  int status = info_tensors_report(
-    report, file, (struct tensor_group){.path = path, .name = "weights", .print = true, .check = check, .hash = &hash});
+  struct tensor_group tensors = {
+    .report = report, .path = path, .name = "weights", .print = true, .check = check, .hash = &hash};
+  int status = info_tensors_report(tensors, file);
   for (int i = 1; i < c.states && check && status == TRM_OK; i++) {
     char *group_name = trm_format("states/%s", c.state_name[i]);
-    status = info_tensors_report(report, file, (struct tensor_group){.path = path, .name = group_name, .check = true});
+    tensors = (struct tensor_group){.path = path, .name = group_name, .check = true};
+    status = info_tensors_report(tensors, file);
     trm_free(group_name);
   }
   if (status == TRM_OK && check)
@@ -442,11 +414,10 @@ int trm_data_info(const char *path, bool check, bool json)
     trm_json_open(&report.out, stdout);
     trm_json_object(&report.out, NULL);
   }
-  h5_enter();
+  H5_LOCKED;
   const int status = is_checkpoint ? info_checkpoint_report(&report, path, file, check)
                                    : info_dataset_report(&report, path, file, check);
-  H5Fclose(file);
-  h5_leave();
+  h5_close(file);
   if (json)
     trm_json_end(&report.out);
   return status;

@@ -236,25 +236,31 @@ static uint64_t load_rows_needed(const struct loader *loader, const struct data_
   return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->file_rows) : loader->file_rows;
 }
 
-/* Allocates the shared memory. Capacities are rounded up, so that every block is read whole and verified in place. */
-static int load_all_allocate(struct loader *loader)
+/* Makes the store one block in the shared memory of the node. Collective. */
+static int load_store_allocate(struct loader *loader, size_t capacity, size_t entries)
 {
-  struct data_split *files = &loader->files;
   struct trm_comm *node = loader->node;
-  struct data_array *array[4];
-  const int arrays = data_split_arrays(files, array);
-  size_t capacity = loader->file_rows, entries = 0;
-  for (int i = 0; i < arrays; i++) {
-    const uint64_t read = load_rows_rounded(array[i], load_rows_needed(loader, array[i]));
-    size_t *max = array[i] == &files->columns || array[i] == &files->values ? &entries : &capacity;
-    const size_t rows = loader->head.kind == TRM_DATA_TOKENS ? (read + loader->stride - 1) / loader->stride : read;
-    *max = rows > *max ? rows : *max;
-  }
   const size_t bytes = store_layout(loader, &loader->store, NULL, 1, capacity, entries);
   TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, TRM_MEMORY_DATA,
                                                      &loader->shared)));
   store_layout(loader, &loader->store, loader->shared.base[0], 1, capacity, entries);
   return TRM_OK;
+}
+
+/* Allocates the shared memory. Capacities are rounded up, so that every block is read whole and verified in place. */
+static int load_all_allocate(struct loader *loader)
+{
+  struct data_split *files = &loader->files;
+  size_t capacity = loader->file_rows, entries = 0;
+  for (const struct data_array *array = files->array; array < files->array + DATA_ARRAYS; array++) {
+    if (!array->name[0])
+      continue;
+    const uint64_t read = load_rows_rounded(array, load_rows_needed(loader, array));
+    size_t *max = array == &files->columns || array == &files->values ? &entries : &capacity;
+    const size_t rows = loader->head.kind == TRM_DATA_TOKENS ? (read + loader->stride - 1) / loader->stride : read;
+    *max = rows > *max ? rows : *max;
+  }
+  return load_store_allocate(loader, capacity, entries);
 }
 
 int loader_read_all(struct loader *loader)
@@ -268,26 +274,17 @@ int loader_read_all(struct loader *loader)
   const char *name = files->name;
   data_split_close(files);
   int status = data_split_open(files, &loader->head, file, loader->path, name);
-  const struct {
-    struct data_array *array;
-    void *to;
-  } transfer[] = {{&files->x, store->x},
-                  {&files->starts, store->starts},
-                  {&files->columns, store->columns},
-                  {&files->values, store->values},
-                  {&files->y, store->y}};
-  for (size_t i = 0; i < sizeof transfer / sizeof transfer[0] && status == TRM_OK; i++)
-    if (transfer[i].array->name[0])
-      status = load_array_read(loader, transfer[i].array, load_rows_needed(loader, transfer[i].array), transfer[i].to);
+  void *const to[DATA_ARRAYS] = {store->x, store->starts, store->columns, store->values, store->y};
+  for (int i = 0; i < DATA_ARRAYS && status == TRM_OK; i++)
+    if (to[i])
+      status = load_array_read(loader, &files->array[i], load_rows_needed(loader, &files->array[i]), to[i]);
   status = trm_agree(loader->comm, status);
   loader->node->ops->barrier(loader->node);
   if (status == TRM_OK)
     status = trm_agree(loader->comm, load_all_check(loader));
   loader->node->ops->barrier(loader->node);
   data_split_close(files);
-  h5_enter();
-  H5Fclose(file);
-  h5_leave();
+  h5_close(file);
   return status;
 }
 
@@ -348,10 +345,7 @@ int loader_gather(struct loader *loader)
   trm_interval(loader->rows, (size_t)node->size, (size_t)node->rank, &low, &high);
   if (loader->head.kind == TRM_DATA_CSR)
     TRM_CHECK(load_entries_place(loader, low, high, &entry, &entries));
-  const size_t bytes = store_layout(loader, &loader->store, NULL, 1, loader->rows, entries);
-  TRM_CHECK(trm_agree(loader->comm, node->ops->share(node, node->rank == 0 ? bytes : 0, TRM_MEMORY_DATA,
-                                                     &loader->shared)));
-  store_layout(loader, &loader->store, loader->shared.base[0], 1, loader->rows, entries);
+  TRM_CHECK(load_store_allocate(loader, loader->rows, entries));
   if (loader->store.starts)
     loader->store.starts[0] = 0;
   const int status = trm_agree(loader->comm, load_rows_gather(loader, low, high, entry));

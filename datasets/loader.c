@@ -204,10 +204,7 @@ static void loader_base_fill(struct loader *loader)
 static void loader_files_close(struct loader *loader)
 {
   data_split_close(&loader->files);
-  h5_enter();
-  if (loader->file >= 0)
-    H5Fclose(loader->file);
-  h5_leave();
+  h5_close(loader->file);
   loader->file = -1;
 }
 
@@ -375,9 +372,7 @@ static int loader_has_split(const char *path, enum trm_split split, bool *has)
   hid_t file;
   TRM_CHECK(h5_open(path, H5_DATASET, NULL, &file));
   *has = h5_exists(file, trm_split_name(split));
-  h5_enter();
-  H5Fclose(file);
-  h5_leave();
+  h5_close(file);
   return TRM_OK;
 }
 

@@ -45,35 +45,30 @@ static int local_state_rank_write(hid_t ranks, const char *path, int rank, const
   char name[16];
   snprintf(name, sizeof name, "%d", rank);
   char *contents = local_state_contents(item, count);
-  const hid_t group = H5Gcreate2(ranks, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
-  int status = TRM_OK;
-  if (group < 0 || !contents || !h5_put_text(group, "contents", contents))
-    status = h5_error(path, "ranks/%d cannot be made", rank);
-  for (int i = 0; i < count && status == TRM_OK; i++)
-    status = local_state_item_write(group, path, rank, &item[i]);
-  if (group >= 0)
-    H5Gclose(group);
+  H5_CLOSED const hid_t group = H5Gcreate2(ranks, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const bool done = group >= 0 && contents && h5_put_text(group, "contents", contents);
   free(contents);
-  return status;
+  if (!done)
+    return h5_error(path, "ranks/%d cannot be made", rank);
+  for (int i = 0; i < count; i++)
+    TRM_CHECK(local_state_item_write(group, path, rank, &item[i]));
+  return TRM_OK;
 }
 
 int local_state_write(hid_t file, const char *path, const struct trm_checkpoint *c)
 {
   if (c->local_state_ranks == 0)
     return TRM_OK;
-  const hid_t ranks = H5Gcreate2(file, "ranks", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  H5_CLOSED const hid_t ranks = H5Gcreate2(file, "ranks", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   if (ranks < 0 || !h5_put_integer(file, "ranks", (uint64_t)c->local_state_ranks))
     return h5_error(path, "ranks cannot be made");
-  int status = TRM_OK;
-  for (int rank = 0; rank < c->local_state_ranks && status == TRM_OK; rank++) {
+  for (int rank = 0; rank < c->local_state_ranks; rank++) {
     const struct trm_local_state *item;
     int count;
-    status = c->read_local_states(c->read_local_states_context, rank, &item, &count);
-    if (status == TRM_OK)
-      status = local_state_rank_write(ranks, path, rank, item, count);
+    TRM_CHECK(c->read_local_states(c->read_local_states_context, rank, &item, &count));
+    TRM_CHECK(local_state_rank_write(ranks, path, rank, item, count));
   }
-  H5Gclose(ranks);
-  return status;
+  return TRM_OK;
 }
 
 /* -- reading */
@@ -89,7 +84,8 @@ int local_state_ranks_read(hid_t file, const char *path, int *ranks)
   return TRM_OK;
 }
 
-/* Opens the group of a rank and reads its list of items, owned by the caller: trm_free. */
+/* Opens the group of a rank and reads its list of items, owned by the caller: trm_free. The group is the
+ * caller's even after an error. */
 static int local_state_rank_open(hid_t file, const char *path, int rank, hid_t *group, char **contents)
 {
   char name[32];
@@ -99,64 +95,49 @@ static int local_state_rank_open(hid_t file, const char *path, int rank, hid_t *
   if (*group < 0)
     return h5_error(path, "%s is missing or damaged", name);
   *contents = h5_get_text(*group, "contents");
-  if (*contents)
-    return TRM_OK;
-  H5Gclose(*group);
-  return h5_error(path, "%s: attribute contents is missing or damaged", name);
+  return *contents ? TRM_OK : h5_error(path, "%s: attribute contents is missing or damaged", name);
 }
 
 static int local_state_item_read(hid_t group, const char *path, int rank, const struct trm_local_state *item)
 {
   hsize_t size[H5S_MAX_RANK];
   int dims;
-  const hid_t dataset = h5_array_open(group, item->name, &dims, size);
+  H5_CLOSED const hid_t dataset = h5_array_open(group, item->name, &dims, size);
   if (dataset < 0)
     return h5_error(path, "ranks/%d/%s is missing or damaged", rank, item->name);
-  int status = TRM_OK;
   if (dims != 1 || size[0] != item->bytes)
-    status = h5_error(path, "ranks/%d/%s is damaged: not of %zu bytes", rank, item->name, item->bytes);
-  else if (size[0] > 0 && H5Dread(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0)
-    status = h5_error(path, "ranks/%d/%s is damaged or cannot be read", rank, item->name);
-  H5Dclose(dataset);
-  return status;
+    return h5_error(path, "ranks/%d/%s is damaged: not of %zu bytes", rank, item->name, item->bytes);
+  if (size[0] > 0 && H5Dread(dataset, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, item->data) < 0)
+    return h5_error(path, "ranks/%d/%s is damaged or cannot be read", rank, item->name);
+  return TRM_OK;
 }
 
 int local_state_fits(const char *path, int rank, const struct trm_local_state *item, int count, bool *fits)
 {
-  hid_t file, group;
+  H5_LOCKED;
+  H5_CLOSED hid_t file = -1, group = -1;
   char *found;
   *fits = false;
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
-  h5_enter();
-  const int status = local_state_rank_open(file, path, rank, &group, &found);
-  if (status == TRM_OK) {
-    char *expected = local_state_contents(item, count);
-    *fits = expected && strcmp(expected, found) == 0;
-    free(expected);
-    trm_free(found);
-    H5Gclose(group);
-  }
-  H5Fclose(file);
-  h5_leave();
-  return status;
+  TRM_CHECK(local_state_rank_open(file, path, rank, &group, &found));
+  char *expected = local_state_contents(item, count);
+  *fits = expected && strcmp(expected, found) == 0;
+  free(expected);
+  trm_free(found);
+  return TRM_OK;
 }
 
 int local_state_read(const char *path, int rank, const struct trm_local_state *item, int count)
 {
-  hid_t file, group;
+  H5_LOCKED;
+  H5_CLOSED hid_t file = -1, group = -1;
   char *found;
   TRM_CHECK(h5_open(path, H5_CHECKPOINT, NULL, &file));
-  h5_enter();
-  int status = local_state_rank_open(file, path, rank, &group, &found);
-  if (status == TRM_OK) {
-    for (int i = 0; i < count && status == TRM_OK; i++)
-      status = local_state_item_read(group, path, rank, &item[i]);
-    trm_free(found);
-    H5Gclose(group);
-  }
-  H5Fclose(file);
-  h5_leave();
-  return status;
+  TRM_CHECK(local_state_rank_open(file, path, rank, &group, &found));
+  trm_free(found);
+  for (int i = 0; i < count; i++)
+    TRM_CHECK(local_state_item_read(group, path, rank, &item[i]));
+  return TRM_OK;
 }
 
 /* Reads the item that one line of a list describes. */
@@ -178,13 +159,12 @@ int local_state_verify(hid_t file, const char *path, int ranks)
 {
   int status = TRM_OK;
   for (int rank = 0; rank < ranks && status == TRM_OK; rank++) {
-    hid_t group;
+    H5_CLOSED hid_t group = -1;
     char *contents, *rest = NULL;
     TRM_CHECK(local_state_rank_open(file, path, rank, &group, &contents));
     for (char *line = strtok_r(contents, "\n", &rest); line && status == TRM_OK; line = strtok_r(NULL, "\n", &rest))
       status = local_state_line_verify(group, path, rank, line);
     trm_free(contents);
-    H5Gclose(group);
   }
   return status;
 }

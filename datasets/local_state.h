@@ -1,5 +1,5 @@
 /* Local state of each rank in a checkpoint (private to datasets/; layout: checkpoint.c). Not collective. Functions that
- * get an open file are called between h5_enter and h5_leave. Errors name the file and the item. */
+ * get an open file are called where HDF5 is locked. Errors name the file and the item. */
 #pragma once
 
 #include "h5.h"

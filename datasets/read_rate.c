@@ -1,5 +1,4 @@
 /* Measurement of the rate of reading a data set, for `trireme bench io`. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -7,14 +6,8 @@
 #include "datasets.h"
 #include "data_reader.h"
 
-static int read_rate_compare(const void *a, const void *b)
-{
-  const double x = *(const double *)a, y = *(const double *)b;
-  return x < y ? -1 : x > y ? 1 : 0;
-}
-
 /* Times reading this rank's blocks of the array. Collective. */
-static int read_rate_array(struct data_array *array, struct trm_comm *comm, int repetitions, double *seconds)
+static int read_rate_array(struct data_array *array, struct trm_comm *comm, double *seconds)
 {
   size_t low, high;
   trm_interval((array->rows + array->block_rows - 1) / array->block_rows, (size_t)comm->size, (size_t)comm->rank, &low,
@@ -23,31 +16,24 @@ static int read_rate_array(struct data_array *array, struct trm_comm *comm, int 
   const uint64_t end = high * array->block_rows < array->rows ? high * array->block_rows : array->rows;
   const size_t rows = (size_t)(end - first);
   void *to = trm_alloc(rows * array->row_bytes, "a part of the data set");
-  double *times = trm_alloc((size_t)repetitions * sizeof *times, "times");
   memset(to, 1, rows * array->row_bytes);
-  int status = TRM_OK;
-  for (int i = 0; i < repetitions && status == TRM_OK; i++) {
-    comm->ops->barrier(comm);
-    const double begin = comm->ops->clock(comm);
-    status = data_array_read(array, first, rows, to);
-    comm->ops->barrier(comm);
-    times[i] = comm->ops->clock(comm) - begin;
-    status = trm_agree(comm, status);
-  }
-  qsort(times, (size_t)repetitions, sizeof *times, read_rate_compare);
-  *seconds = repetitions % 2 ? times[repetitions / 2] : (times[repetitions / 2 - 1] + times[repetitions / 2]) / 2;
-  trm_free(times);
+  comm->ops->barrier(comm);
+  const double begin = comm->ops->clock(comm);
+  const int status = data_array_read(array, first, rows, to);
+  comm->ops->barrier(comm);
+  *seconds = comm->ops->clock(comm) - begin;
   trm_free(to);
-  return status;
+  return trm_agree(comm, status);
 }
 
-/* Collective: the file through MPI-IO, as the loader reads it. */
-static int read_rate_file(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes)
+int trm_data_read_rate(const char *path, struct trm_comm *comm, double *seconds, uint64_t *bytes)
 {
   struct data_head head = {0};
   struct data_split split = {0};
   hid_t file;
-  TRM_CHECK(h5_open_parallel(path, comm, &file));
+  TRM_CHECK(trm_agree(comm, h5_open(path, H5_DATASET, NULL, &file)));
+  h5_close(file);
+  TRM_CHECK(h5_open_parallel(path, comm, &file)); /* as the loader reads it */
   int status = data_head_read(&head, file, path);
   if (status == TRM_OK)
     status = data_split_open(&split, &head, file, path, "train");
@@ -55,22 +41,10 @@ static int read_rate_file(const char *path, struct trm_comm *comm, int repetitio
   if (status == TRM_OK) {
     struct data_array *array = head.kind == TRM_DATA_CSR ? &split.values : &split.x;
     *bytes = array->rows * array->row_bytes;
-    status = read_rate_array(array, comm, repetitions, seconds);
+    status = read_rate_array(array, comm, seconds);
   }
   data_split_close(&split);
   data_head_free(&head);
-  h5_enter();
-  H5Fclose(file);
-  h5_leave();
+  h5_close(file);
   return status;
-}
-
-int trm_data_read_rate(const char *path, struct trm_comm *comm, int repetitions, double *seconds, uint64_t *bytes)
-{
-  hid_t file;
-  TRM_CHECK(trm_agree(comm, h5_open(path, H5_DATASET, NULL, &file)));
-  h5_enter();
-  H5Fclose(file);
-  h5_leave();
-  return read_rate_file(path, comm, repetitions < 1 ? 1 : repetitions, seconds, bytes);
 }

@@ -1,4 +1,4 @@
-/* The slots of the timed device: each calls the inner device and measures the call. */
+/* Operations of the timed device: each calls the inner device and measures the call. */
 #include "kernels/timed_device.h"
 
 #include <time.h>
@@ -53,7 +53,7 @@ static int timed_sync(struct trm_device *device)
 
 /* -- sizes */
 
-/* Multiplications and additions of one product of attention, (T, E) x (E, T); the part that counts if it is causal. */
+/* Returns the operations of one product of attention, (T, E) x (E, T), only the unmasked part if it is causal. */
 static double timed_attention_flop(const struct trm_attention *shape)
 {
   const double t = (double)shape->t, pairs = shape->causal ? t * (t + 1) / 2 : t * t;
@@ -87,7 +87,7 @@ static double timed_conv_flop(const struct trm_conv2d *conv, size_t b)
   return 2.0 * (double)b * (double)(out[0] * out[1]) * (double)timed_conv_weights(conv);
 }
 
-/* Elements that pooling reads and writes: both images, and for the maximum the indices. */
+/* Returns the elements that pooling accesses: both images, and the indices for the maximum. */
 static size_t timed_pool_floats(const struct trm_window2d *window, size_t planes, size_t out_arrays)
 {
   return planes * (window->in[0] * window->in[1] + out_arrays * window->out[0] * window->out[1]);
@@ -143,7 +143,7 @@ static void timed_gemm(struct trm_device *device, bool transpose_a, bool transpo
   timed_count_product(timed, transpose_a, transpose_b, m, n, k);
 }
 
-/* The entries of sparse rows are on the device: their work is not counted. */
+/* The entries of sparse rows are on the device: their operations are not counted. */
 TIMED(csr_forward, MATMUL, 0, x->rows * n, (inner, x, w, y, n),
       const struct trm_csr *x, const float *w, float *y, size_t n)
 TIMED(csr_backward, MATMUL, 0, x->rows * n + x->features * n, (inner, x, dy, beta, dw, n),

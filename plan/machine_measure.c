@@ -231,8 +231,16 @@ static void measure_loss_run(struct trial *trial, bool backward)
 {
   (void)backward;
   const struct trm_model *model = trial->subject;
-  model->loss->run(trial->device, &trial->input, &model->layer[model->layers - 1].out, trial->y, 1, model->smoothing,
-                   trial->x, trial->x + trial->input.rows * model->targets, trial->dy);
+  struct trm_loss_call call = {.device = trial->device,
+                               .input = &trial->input,
+                               .scores = trial->y,
+                               .scale = 1,
+                               .smoothing = model->smoothing,
+                               .row_loss = trial->x,
+                               .row_correct = trial->x + trial->input.rows * model->targets,
+                               .gradient = trial->dy};
+  trm_loss_call_shape(&call, &model->layer[model->layers - 1].out);
+  model->loss->run(&call);
 }
 
 static int measure_loss(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
@@ -306,7 +314,8 @@ static void measure_update_run(struct trial *trial, bool backward)
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < optimizer.states; i++)
     state[i] = trial->workspace + (size_t)i * trial->n;
-  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, 0, trial->n, trial->x, trial->y, state);
+  const struct trm_update_interval to = {0, trial->n, trial->x, state};
+  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, &to, trial->y);
 }
 
 static int measure_array(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,

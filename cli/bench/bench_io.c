@@ -69,11 +69,11 @@ static int io_measure(struct trm_job *job, const char *path, size_t rounds, bool
   double ignored;
   TRM_CHECK(trm_agree(comm, io_file_size(path, &file_bytes)));
   TRM_CHECK(io_read_plain(comm, path, file_bytes, &ignored));
-  TRM_CHECK(trm_data_read_rate(path, comm, 1, &ignored, &bytes));
+  TRM_CHECK(trm_data_read_rate(path, comm, &ignored, &bytes));
   double *set = trm_alloc(2 * rounds * sizeof *set, "bench: times"), *plain = set + rounds;
   int status = TRM_OK;
   for (size_t k = 0; k < rounds && status == TRM_OK; k++) {
-    status = trm_data_read_rate(path, comm, 1, &set[k], &bytes);
+    status = trm_data_read_rate(path, comm, &set[k], &bytes);
     if (status == TRM_OK)
       status = io_read_plain(comm, path, file_bytes, &plain[k]);
   }

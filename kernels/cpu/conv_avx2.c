@@ -1,4 +1,4 @@
-/* Convolution's micro-kernels for AVX2: 12 accumulators of 8 floats. */
+/* Micro-kernels of convolution for AVX2: 12 accumulators of 8 floats. */
 #include "kernels/cpu/conv.h"
 
 #ifdef __x86_64__

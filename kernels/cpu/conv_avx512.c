@@ -1,4 +1,4 @@
-/* Convolution's micro-kernels for AVX-512: 24 accumulators of 16 floats. */
+/* Micro-kernels of convolution for AVX-512: 24 accumulators of 16 floats. */
 #include "kernels/cpu/conv.h"
 
 #ifdef __x86_64__

@@ -1,5 +1,5 @@
-/* Convolution's micro-kernels in plain C: vectors of 4 floats, which compilers know how to keep in registers of any
- * processor. And the table of all kinds. */
+/* Micro-kernels of convolution in plain C: vectors of 4 floats, which compilers keep in registers on any processor. And
+ * the table of all micro-kernels. */
 #include <string.h>
 
 #include "kernels/cpu/conv.h"

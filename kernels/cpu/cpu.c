@@ -1,4 +1,4 @@
-/* The CPU device: open, memory, and the division of loops among threads. */
+/* The CPU device: open, memory, and dividing loops among threads. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdarg.h>
@@ -19,11 +19,11 @@
 
 static int cpu_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
-  (void)index; /* the processors of a node are one device; ranks divide its threads */
+  (void)index; /* all processors of a node are one device; ranks divide its threads */
 #ifdef _OPENMP
   device->threads = threads > 0 ? threads : omp_get_max_threads();
 #else
-  (void)threads; /* a build without OpenMP computes with one */
+  (void)threads; /* without OpenMP one thread computes */
   device->threads = 1;
 #endif
   TRM_CHECK(blas->open(device->threads));

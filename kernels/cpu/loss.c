@@ -35,7 +35,7 @@ CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, siz
   return total;
 }
 
-/* Sum of maximum - z: the losses of all classes, less log of the sum of exponentials each. */
+/* Sum of maximum - z over the classes: their summed losses without the log-sum-exp terms. */
 CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
@@ -52,7 +52,7 @@ CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
   return total;
 }
 
-/* Whether the label has the first of the largest scores. */
+/* Returns whether the label is the first class of maximum score. */
 CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
 {
   if (!(z[label] >= maximum))
@@ -72,7 +72,7 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
     const float *z = it->z + i * c;
     float *dz = it->dz ? it->dz + i * c : NULL;
 
-    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports labels that are not ignored */
+    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports it unless it is ignored */
       const bool ignored = it->label[i] == TRM_IGNORE_INDEX;
 
       it->loss[i] = ignored ? 0 : NAN;
@@ -122,7 +122,7 @@ void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const 
   cpu_for(device, b, 1, 8 * (double)c, loss_softmax_body, &it);
 }
 
-/* -- scores of a shard of the classes */
+/* -- scores sharded by class */
 
 static bool loss_is_class(int32_t label, size_t low, size_t high)
 {
@@ -234,7 +234,7 @@ void cpu_mean_squared_error(struct trm_device *device, const float *z, const flo
   cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
 }
 
-/* One score a row. The prediction is its sign, -1 for 0; NaN is never correct. */
+/* One score a row. Predicts its sign, -1 for 0; NaN is never correct. */
 static void loss_margin_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;

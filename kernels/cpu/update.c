@@ -1,4 +1,4 @@
-/* Optimizer updates in one pass over the arrays; the rules are nn/optimizer.h's. */
+/* Optimizer updates in one pass over the arrays; nn/optimizer.h defines the rules. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -58,7 +58,7 @@ CPU_CLONES static void update_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-/* adam; adamw, which shrinks the weights first */
+/* adam; adamw decays the weights first */
 CPU_CLONES static void update_adam_body(const void *arguments, size_t low, size_t high)
 {
   const struct update *it = arguments;

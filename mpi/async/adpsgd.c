@@ -39,7 +39,8 @@ static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct
     float *state[TRM_MAX_STATES - 1] = {NULL};
     for (int i = 0; i < s->optimizer->states; i++)
       state[i] = w->state[i] + chunk->low;
-    trm_optimizer_apply(s->optimizer, s->device, &adpsgd->update, NULL, chunk->low, chunk->n, x, call->in, state);
+    const struct trm_update_interval to = {chunk->low, chunk->n, x, state};
+    trm_optimizer_apply(s->optimizer, s->device, &adpsgd->update, NULL, &to, call->in);
   } else if (call->kind == AVERAGE) {
     for (size_t i = 0; i < chunk->n; i++)
       call->out[i] = x[i] = 0.5f * (x[i] + call->in[i]);

@@ -37,7 +37,8 @@ void server_weights_update(const struct trm_strategy *s, const struct server_chu
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < s->optimizer->states; i++)
     state[i] = server_array(chunk, 1 + i);
-  trm_optimizer_apply(s->optimizer, s->device, update, NULL, chunk->low, chunk->n, server_array(chunk, 0), g, state);
+  const struct trm_update_interval to = {chunk->low, chunk->n, server_array(chunk, 0), state};
+  trm_optimizer_apply(s->optimizer, s->device, update, NULL, &to, g);
 }
 
 void server_weights_reply(const struct server_chunk *chunk, struct server_call *call)

@@ -133,7 +133,8 @@ static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
       state[i] = w->state[i] + low;
     struct trm_update scaled = *update;
     scaled.rate = (float)((double)update->rate / sgp->weight[low / SERVER_CHUNK]);
-    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, low, n, s->w + low, s->g + low, state);
+    const struct trm_update_interval to = {low, n, s->w + low, state};
+    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, &to, s->g + low);
   }
 }
 

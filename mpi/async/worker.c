@@ -208,7 +208,8 @@ struct trm_update worker_update(struct trm_strategy *s, double rate, uint64_t st
 void worker_apply(struct trm_strategy *s, const struct trm_update *update)
 {
   struct worker *w = worker_of(s);
-  trm_optimizer_apply(s->optimizer, s->device, update, NULL, 0, s->elements, s->w, s->g, w->state);
+  const struct trm_update_interval all = {0, s->elements, s->w, w->state};
+  trm_optimizer_apply(s->optimizer, s->device, update, NULL, &all, s->g);
 }
 
 void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVER_VALUES], const float *in, float *out,

@@ -191,7 +191,8 @@ static void sync_apply_update(struct trm_strategy *strategy, const struct trm_up
   struct sync *s = strategy->impl;
   float *state[TRM_MAX_STATES - 1];
   sync_states_at(s, at, state);
-  trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, at, n, strategy->w + at, g, state);
+  const struct trm_update_interval to = {at, n, strategy->w + at, state};
+  trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, &to, g);
 }
 
 /* Computes the trust ratios of all tensors, from norms that are added unit by unit, too. */
@@ -201,10 +202,11 @@ static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_up
   const struct trm_optimizer *optimizer = strategy->optimizer;
   for (int b = 0; b < s->buckets; b++) {
     const size_t at = s->bucket[b].slice.low, n = s->bucket[b].slice.high - at;
-    float *w = strategy->w + at, *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
+    float *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
     sync_states_at(s, at, state);
-    trm_optimizer_prepare(optimizer, strategy->device, update, at, n, w, g, state);
-    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, at, n, w, g, s->tensor_norms);
+    const struct trm_update_interval to = {at, n, strategy->w + at, state};
+    trm_optimizer_prepare(optimizer, strategy->device, update, &to, g);
+    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
   }
   TRM_CHECK(sync_node_barrier(strategy));
   sync_ratios(strategy, update, SYNC_UNIT, s->tensor_norms, s->ratios);

@@ -171,9 +171,10 @@ static void zero_shard_tensor_norms(struct trm_strategy *strategy, struct shard 
   const struct trm_optimizer *optimizer = strategy->optimizer;
   const size_t tensors = (size_t)optimizer->tensors;
   double(*norms)[2] = z->norms + tensors;
-  trm_optimizer_prepare(optimizer, strategy->device, context, shard->low, shard->n, shard->w, shard->g, shard->state);
+  const struct trm_update_interval to = {shard->low, shard->n, shard->w, shard->state};
+  trm_optimizer_prepare(optimizer, strategy->device, context, &to, shard->g);
   memset(norms, 0, tensors * sizeof *norms);
-  trm_optimizer_partial_norms(optimizer, strategy->device, SIZE_MAX, shard->low, shard->n, shard->w, shard->g, norms);
+  trm_optimizer_partial_norms(optimizer, strategy->device, SIZE_MAX, &to, shard->g, norms);
   for (size_t t = 0; t < tensors; t++)
     for (int k = 0; k < 2; k++)
       z->norms[t][k] += norms[t][k];
@@ -192,8 +193,8 @@ static void zero_tensor_ratios(struct trm_strategy *strategy, struct trm_update 
 static void zero_shard_update(struct trm_strategy *strategy, struct shard *shard, void *context)
 {
   const struct zero *z = strategy->impl;
-  trm_optimizer_apply(strategy->optimizer, strategy->device, context, z->ratios, shard->low, shard->n, shard->w,
-                      shard->g, shard->state);
+  const struct trm_update_interval to = {shard->low, shard->n, shard->w, shard->state};
+  trm_optimizer_apply(strategy->optimizer, strategy->device, context, z->ratios, &to, shard->g);
 }
 
 /* Sums the statistics over all ranks, and updates them on every rank. */
@@ -211,8 +212,8 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
   float *state[TRM_MAX_STATES - 1] = {NULL};
   if (z->average_statistics)
     state[strategy->optimizer->states - 1] = z->average_statistics;
-  trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, z->trainable, z->statistics, z->w_statistics,
-                      z->g_statistics, state);
+  const struct trm_update_interval to = {z->trainable, z->statistics, z->w_statistics, state};
+  trm_optimizer_apply(strategy->optimizer, device, update, z->ratios, &to, z->g_statistics);
   device->ops->fill(device, z->g_statistics, 0, z->statistics);
 }
 

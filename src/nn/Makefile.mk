@@ -8,7 +8,6 @@ libtrireme_la_SOURCES += \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
-	src/nn/layers/chunk_input.c \
 	src/nn/layers/attention.c \
 	src/nn/layers/batch_norm.c \
 	src/nn/layers/conv2d.c \

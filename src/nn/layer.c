@@ -99,14 +99,31 @@ struct trm_cost trm_layer_cost(const struct trm_layer *layer)
 {
   if (layer->ops->cost)
     return layer->ops->cost(layer);
+  const struct trm_cost *each = &layer->ops->cost_per_value;
   const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
+  return (struct trm_cost){.flop = f * (each->flop > 0 ? each->flop : 1),
+                           .bytes = f * (each->bytes > 0 ? each->bytes : 2 * sizeof(float))};
 }
 
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer)
 {
   (void)layer;
   return (struct trm_cost){0};
+}
+
+void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y,
+                             float *work)
+{
+  (void)work;
+  layer->ops->apply(layer, pass, false, x, y);
+}
+
+void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                              const float *dy, float *dx, float *work)
+{
+  (void)x, (void)y, (void)work;
+  if (dx)
+    layer->ops->apply(layer, pass, true, dy, dx);
 }
 
 void trm_layer_add_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape,

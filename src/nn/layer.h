@@ -205,6 +205,10 @@ struct trm_layer_ops {
   void (*backward)(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                    const float *dy, float *dx, float *work);
 
+  /* For trm_layer_apply_forward and trm_layer_apply_backward alone: to from `from`, which is x or dy. */
+  void (*apply)(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
+                float *to);
+
   /* Reads the arguments into the settings. Errors name the layer and the argument. NULL: it takes none. */
   int (*create)(struct trm_layer *layer, const struct trm_arguments *arguments);
   /* layer->in is set: sets out, workspace, parameters (trm_layer_add_parameter). Errors name the layer and the shapes.
@@ -213,8 +217,10 @@ struct trm_layer_ops {
   /* Rows of the output for so many rows of the input; 0 for 0, and does not decrease with rows. batch_rows: rows of
    * the batch. NULL: as many. Values with other rows than the batch's cannot be cut by a pipeline nor be scores. */
   size_t (*output_rows)(const struct trm_layer *layer, size_t rows, size_t batch_rows);
-  /* NULL: one operation, one read and one write a value. Call it through trm_layer_cost. */
+  /* NULL: cost_per_value for each value of the input, by default one operation, one read and one write. Call it through
+   * trm_layer_cost. */
   struct trm_cost (*cost)(const struct trm_layer *layer);
+  struct trm_cost cost_per_value;
   /* Adds to the graph what forward computes in evaluation: the value of y from the value x (graph.h). NULL: the layer
    * cannot be exported; of an add the model does it. */
   int (*export_graph)(const struct trm_layer *layer, struct trm_graph *graph, int x);
@@ -257,6 +263,11 @@ void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t ba
 struct trm_cost trm_layer_cost(const struct trm_layer *layer);
 /* A cost slot for layers that move or rename values only: 0. */
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer);
+/* forward and backward slots of layers whose backward treats dy as forward treats x, or inversely: slot apply. */
+void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y,
+                             float *work);
+void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                              const float *dy, float *dx, float *work);
 /* "layer 3 (linear)": for messages; trm_context_text. */
 const char *trm_layer_text(const struct trm_layer *layer);
 /* The vectors that a layer reads in this pass: of sequences each position, R = B T of D values; otherwise R = B whole

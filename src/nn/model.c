@@ -123,7 +123,7 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
     TRM_CHECK(trm_model_shard(part, model->loss->run_sharded != NULL, &model->layer, &model->layers));
   TRM_CHECK(model_partition(model, part));
   TRM_CHECK(model_layout(model));
-  return model->loss->check(&scores, spec);
+  return model->loss->check(model->loss, &scores, spec);
 }
 
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,

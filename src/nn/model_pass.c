@@ -328,17 +328,24 @@ static int pass_check(const struct trm_model *model, const struct trm_pass *pass
 static void pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz)
 {
   const struct trm_layer *last = &model->layer[model->layers - 1];
-  const float each = scale / (float)model->targets, smoothing = pass->training ? model->smoothing : 0;
-  if (pass->input->rows && last->output_sharded) {
-    const struct trm_slice *slice = &last->slice;
-    const struct trm_vocab_shard v = {slice->low * slice->inner, slice->high * slice->inner,
-                                      slice->extent * slice->inner};
-    model->loss->run_sharded(pass->tensor_axis, pass->input, &v, pass->input->rows * slice->outer, model->scores, each,
-                             smoothing, model->row_loss, model->row_correct, dz, model->row_scratch, model->host_rows);
-  } else if (pass->input->rows) {
-    model->loss->run(pass->device, pass->input, &last->out, model->scores, each, smoothing, model->row_loss,
-                     model->row_correct, dz);
-  }
+  const struct trm_slice *slice = &last->slice; /* of sharded scores */
+  struct trm_loss_call call = {
+    .device = pass->device,
+    .input = pass->input,
+    .scores = model->scores,
+    .scale = scale / (float)model->targets,
+    .smoothing = pass->training ? model->smoothing : 0,
+    .row_loss = model->row_loss,
+    .row_correct = model->row_correct,
+    .gradient = dz,
+    .axis = pass->tensor_axis,
+    .shard = {slice->low * slice->inner, slice->high * slice->inner, slice->extent * slice->inner},
+    .scratch = model->row_scratch,
+    .host = model->host_rows,
+  };
+  trm_loss_call_shape(&call, &last->out);
+  if (call.rows)
+    (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
 }
 
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)

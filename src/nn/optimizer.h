@@ -77,26 +77,31 @@ float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared)
 double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
                                   size_t n, const float *g);
 
-/* -- one update. Elements [low, low + n) of the flat arrays; w, g and state[i] (optimizer->states of them) are device
- * pointers to element `low`. how: optimizer->update with this step's rate, scale and step. */
+/* -- one update. g: the interval's gradient, device. hyper: optimizer->update with this step's rate, scale and step. */
+
+/* Elements [low, low + n) of the flat arrays: device pointers to element `low`. */
+struct trm_update_interval {
+  size_t low, n;
+  float *w;
+  float *const *state; /* (optimizer->states) */
+};
 
 /* Applies the rule, to statistics adds g (nn/model.h), and brings the average up to date. ratio: (tensors), of
  * trm_optimizer_trust_ratios; not read by rules without. */
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
-                         const struct trm_update *hyper, const float *ratio, size_t low, size_t n, float *w,
-                         const float *g, float *const *state);
+                         const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
+                         const float *g);
 
 /* Has the rule ratios? Then the following come before apply, in this order. */
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
-                           const struct trm_update *hyper, size_t low, size_t n, const float *w, float *g,
-                           float *const *state);
+                           const struct trm_update *hyper, const struct trm_update_interval *to, float *g);
 /* A piece is what one tensor has in one unit of `unit` elements: that of unit u and tensor t is number u + t, which
  * ascends and never comes twice. Writes the squared norms of w and of g of each piece in the interval to norm[number];
  * low is the begin of a unit, and so is low + n, or it is the end of the arrays. */
 size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit);
 void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
-                                 size_t low, size_t n, const float *w, const float *g, double (*norm)[2]);
+                                 const struct trm_update_interval *of, const float *g, double (*norm)[2]);
 /* sum (tensors): the norms of the pieces, added in ascending order; for the following then a tensor is a piece, with a
  * unit of SIZE_MAX. */
 void trm_optimizer_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);

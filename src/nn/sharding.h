@@ -31,7 +31,7 @@ TRM_BEGIN_DECLS
 /* The arguments of a shard slot, and its results in and out. */
 struct trm_shard_request {
   int rank, size;
-  struct trm_sharding current;   /* of the input; of the batch: replicated */
+  struct trm_sharding current;   /* of the input; of the batch: replicated; of an add: one that both values can take */
   struct trm_sharding preferred; /* of the output, by its readers: by feature, or replicated: none */
   struct trm_sharding in, out;   /* results: as it takes its input; of its output (partial sums: replicated) */
 };
@@ -42,6 +42,7 @@ int trm_model_shard(const struct trm_model_part *part, bool sharded_loss, struct
 
 /* -- for preferred_sharding and shard slots */
 
+extern const struct trm_sharding trm_sharding_replicated;
 struct trm_sharding trm_sharding_by_feature(size_t groups, size_t units, size_t width);
 /* By feature: images (C, H, W) by channel, sequences and vectors by single feature. */
 struct trm_sharding trm_sharding_of_shape(const struct trm_shape *shape);
@@ -56,6 +57,11 @@ struct trm_sharding trm_prefer_output_sharding(const struct trm_layer *layer, co
 /* Reduces the parameter to this rank's slice of dimension dim, which is (groups, units, the rest). */
 void trm_shard_parameter(const struct trm_shard_request *request, struct trm_parameter *parameter, int dim,
                          size_t groups, size_t units);
+/* Shards a layer with weights (N, K, ..) and bias (N); N units, each of `size` values of a sample or position. Features
+ * of the input meet columns of the weights and make partial sums; otherwise each rank has some units, if there are
+ * enough. A tied layer has the embedding's rows. */
+void trm_shard_weights(struct trm_layer *layer, struct trm_shard_request *request, struct trm_weight_settings *weights,
+                       size_t size);
 /* The number of units of this rank out of so many. */
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units);
 

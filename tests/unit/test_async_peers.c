@@ -69,7 +69,7 @@ static void serial(const struct job *job, uint64_t first, uint64_t stride, uint6
     how.step++;
     how.scale = job->optimizer.clip > 0
                   ? trm_clip_scale(&job->optimizer, cpu.ops->norm_squared(&cpu, g, job->trained)) : 1;
-    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, 0, n, w, g, state);
+    trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w, state}, g);
   }
   for (int i = 0; i < 2; i++)
     trm_free(state[i]);

@@ -563,7 +563,7 @@ static void test_read_rate(void)
   char *path = file_make("rate.h5", MADE_FLOATS, 30, 100003, 0, 0);
   double seconds = 0;
   uint64_t bytes = 0;
-  CU_ASSERT_EQUAL(trm_data_read_rate(path, world, 3, &seconds, &bytes), TRM_OK);
+  CU_ASSERT_EQUAL(trm_data_read_rate(path, world, &seconds, &bytes), TRM_OK);
   CU_ASSERT(seconds > 0 && bytes == 100003 * 120);
   trm_free(path);
 }

@@ -192,12 +192,6 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
     ops->batch_norm_backward(pass->device, &norm, x, moments, moments + c, layer->parameter[GAIN].w, dy, sums, dx, b);
 }
 
-static struct trm_cost batch_norm_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = 6 * f, .bytes = 3 * sizeof(float) * f};
-}
-
 static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   int inputs[] = {x, 0, 0, 0, 0};
@@ -227,7 +221,7 @@ const struct trm_layer_ops layer_batch_norm = {
   .shape = batch_norm_shape,
   .forward = batch_norm_forward,
   .backward = batch_norm_backward,
-  .cost = batch_norm_cost,
+  .cost_per_value = {.flop = 6, .bytes = 3 * sizeof(float)},
   .export_graph = batch_norm_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = batch_norm_shard,

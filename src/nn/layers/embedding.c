@@ -73,8 +73,7 @@ static int embedding_shard(struct trm_layer *layer, struct trm_shard_request *re
                      layer->classes, request->size);
   trm_shard_parameter(request, &layer->parameter[0], 0, 1, layer->classes);
   layer->output_partial = true;
-  trm_shard_layer(layer, request, (struct trm_sharding){.kind = TRM_REPLICATED},
-                  (struct trm_sharding){.kind = TRM_REPLICATED});
+  trm_shard_layer(layer, request, trm_sharding_replicated, trm_sharding_replicated);
   return TRM_OK;
 }
 

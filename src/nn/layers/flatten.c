@@ -11,23 +11,12 @@ static int flatten_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
+static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
+                         float *to)
 {
-  if (to && to != from)
+  (void)backward;
+  if (to != from)
     pass->device->ops->copy(pass->device, to, from, layer->rows * layer->out.size[0] * sizeof *to);
-}
-
-static void flatten_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
-{
-  (void)work;
-  flatten_copy(layer, pass, x, y);
-}
-
-static void flatten_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                             const float *dy, float *dx, float *work)
-{
-  (void)x, (void)y, (void)work;
-  flatten_copy(layer, pass, dy, dx);
 }
 
 static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -57,8 +46,9 @@ const struct trm_layer_ops layer_flatten = {
   .name = "flatten",
   .usage = "flatten",
   .shape = flatten_shape,
-  .forward = flatten_forward,
-  .backward = flatten_backward,
+  .forward = trm_layer_apply_forward,
+  .backward = trm_layer_apply_backward,
+  .apply = flatten_copy,
   .cost = trm_layer_cost_none,
   .export_graph = flatten_export,
   .preferred_sharding = flatten_preferred_sharding,
