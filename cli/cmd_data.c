@@ -82,7 +82,7 @@ static int cmd_data_find_importer(const char *what, const char *name, const stru
   return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; trireme data --help lists them", what, name);
 }
 
-/* Whether `word` is one of the words of `list`, separated by spaces. */
+/* Returns true if `word` is in `list`, separated by spaces. */
 static bool cmd_data_word_listed(const char *list, const char *word)
 {
   const size_t length = strlen(word);
@@ -173,7 +173,7 @@ static int cmd_data_make_or_import(const char *what, int argc, char **argv, cons
                      make ? "digits" : "FORMAT PATH...");
   const struct trm_importer *importer;
   TRM_CHECK(cmd_data_find_importer(what, argv[1], &importer));
-  /* rendered digits carry noise: compression would save a fifth and slow reading down */
+  /* rendered digits are noisy: compression would save a fifth and slow down reading */
   struct import_flags f = {.request = {.test_part = -1, .target = "class"}, .compress = make ? 0 : 4, .seed = 1};
   snprintf(f.command, sizeof f.command, "data %s %s", what, importer->name);
   bool help_shown;

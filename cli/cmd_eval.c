@@ -22,7 +22,7 @@ static const char usage[] =
   "--split=train: all rows of the train split, without those of data.validation if that is set.\n"
   "A .safetensors file can replace the checkpoint, with --model=...\n";
 
-/* Numbers of classes up to which the terminal and JSON have figures of each. */
+/* Maximum number of classes for metrics per class on the terminal, and in JSON. */
 enum { MAX_PRINTED_CLASSES = 20, MAX_CLASSES = 1000 };
 
 /* The result of an evaluation. */
@@ -33,7 +33,7 @@ struct evaluated {
   const char *file, *split;
 };
 
-/* Figures of one class; NAN where they divide by 0. */
+/* Metrics of one class; NAN for division by 0. */
 struct class_figures {
   double precision, recall, f1;
   int64_t support;
@@ -54,7 +54,7 @@ static struct class_figures cmd_eval_class(const struct evaluated *e, size_t k)
                                 .support = support};
 }
 
-/* The name of class k; its number, written to text, if it has none. */
+/* Returns the name of class k, or else its number, written to text. */
 static const char *cmd_eval_class_name(const struct evaluated *e, size_t k, char text[24])
 {
   char **names = e->loaded->dataset->class_names;

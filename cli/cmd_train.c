@@ -21,7 +21,7 @@ static const char usage[] =
   "Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 stopped by a signal\n"
   "after a checkpoint.\n";
 
-/* One score among others: ", test accuracy 97.50%". */
+/* Appends a score: ", test accuracy 97.50%". */
 static void cmd_train_append_score(char *text, size_t bytes, const char *name, const struct trm_score *score,
                                    bool tokens)
 {

@@ -6,7 +6,7 @@
 
 static const struct flag no_flags[] = {{.name = NULL}};
 
-/* The first argument that is no flag. NULL: none, or an option without "=" comes before it, whose value it may be. */
+/* Returns the first argument that is no flag. NULL: none, or it may be the value of a preceding option without "=". */
 static const char *job_first_arg(int argc, char **argv)
 {
   for (int i = 1; i < argc; i++) {
@@ -28,7 +28,7 @@ static int job_read_arguments(struct trm_job *job, const struct job_request *req
     .options = &job->options,
   };
   const char *config = request->config ? job_first_arg(argc, argv) : NULL;
-  for (int i = 1; i < argc && config; i++) /* help comes before any file is missed */
+  for (int i = 1; i < argc && config; i++) /* --help works without a file */
     if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
       config = NULL;
   if (config)

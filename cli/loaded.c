@@ -30,7 +30,7 @@ static int loaded_set_data_file(struct trm_job *job, const char *run)
   return status;
 }
 
-/* Finds the checkpoint of a run directory; any other path is that of the file. */
+/* Finds the checkpoint of a run directory; any other path is a checkpoint. */
 static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   static const char *const name[] = {"checkpoints/best.h5", "checkpoints/last.h5"};
@@ -55,7 +55,7 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
 
 /* -- the model */
 
-/* Reads a file of weights alone: --model is their model, the first row of data.file tells its shapes. */
+/* Reads a file of weights without a model: --model names it, the first row of data.file gives its shapes. */
 static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
@@ -156,7 +156,7 @@ static int loaded_keep_rows_plain(struct trm_job *job)
   return trm_options_set(&job->options, "data.flip", "no");
 }
 
-/* Sets data.validation, where it is not set, and with it what decides which rows are cut, to the run's. */
+/* Sets data.validation, unless given, and the options that determine its rows, to the run's. */
 static int loaded_adopt_validation(const struct loaded *loaded, struct trm_job *job)
 {
   static const char *const names[] = {"data.validation", "data.limit", "data.context", "data.stride", "run.seed"};

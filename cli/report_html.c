@@ -1,4 +1,4 @@
-/* The report as one page: no script, no font, no file beside it. */
+/* The report as a self-contained page without scripts and fonts. */
 #include <math.h>
 #include <string.h>
 
@@ -108,7 +108,7 @@ static const struct column {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* A figure of a run that has not ended, from its log; NAN: not logged. */
+/* Returns a value of an unfinished run from its log; NAN: not logged. */
 static double html_log_number(const struct report_run *run, const char *key)
 {
   const struct report_point *train = run->train.n ? &run->train.point[run->train.n - 1] : NULL;
@@ -132,7 +132,7 @@ static void html_cell_number(FILE *out, const struct column *column, const struc
   const double value = html_summary_number(&runs[i], column->key);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
-    if (column->better * (html_summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
+    if (column->better * (html_summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie */
       best = false;
   fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
   if (!isfinite(value))
@@ -190,7 +190,7 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
   fputs("</tbody></table></div>\n", out);
 }
 
-/* -- what differs between the runs' configurations */
+/* -- differences between the configurations */
 
 static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
                              int count, int owner, bool *open)
@@ -278,7 +278,7 @@ static void html_curve_write(FILE *out, const struct report_curve *curve, const 
   trm_free(series);
 }
 
-/* Whether every evaluation has an epoch of its own: the curves then run over epochs. */
+/* Returns true if epochs differ between evaluations: curves are then plotted over epochs. */
 static bool html_epochs_rise(const struct report_run *runs, int count)
 {
   for (int i = 0; i < count; i++)

@@ -29,7 +29,7 @@ struct canvas {
   struct axis x, y;
 };
 
-/* Seven colors that stay apart for color-blind readers (Okabe & Ito 2008, the yellow left out). */
+/* Seven colors for color-blind readers (Okabe & Ito 2008, without yellow). */
 const char svg_style[] =
   ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
   ".s6{color:#555}\n"
@@ -206,11 +206,11 @@ static void svg_draw_axes(struct canvas *c)
 struct pen {
   struct canvas *canvas;
   bool down;
-  size_t drawn, run; /* points in all, and since the pen was last set down */
+  size_t drawn, run; /* points in total, and since the last gap */
   double x, y;       /* the last point in drawing units */
 };
 
-/* Lifts the pen. A single point between two gaps becomes a stroke of no length, which round caps make a dot. */
+/* Ends a line. A single point between two gaps becomes a line of length 0, drawn as a dot by round caps. */
 static void svg_pen_lift(struct pen *pen)
 {
   if (pen->down && pen->run == 1)
@@ -307,8 +307,8 @@ static int svg_window_of(const struct svg_series *s, size_t i)
   return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
 }
 
-/* The means of the finite values of each window into x and y (SVG_WINDOWS); NAN where a window has none. Returns the
- * number of windows that have points. */
+/* Computes the means of the finite values of each window into x and y (SVG_WINDOWS); NAN for windows without values.
+ * Returns the number of windows that have points. */
 static int svg_means(const struct svg_series *s, double *x, double *y)
 {
   int windows = 0;
@@ -346,7 +346,7 @@ static double svg_path_means(struct canvas *c, const struct svg_series *s)
 struct end_label {
   const struct svg_series *series;
   double x, y; /* of the line's end */
-  double at;   /* where the label stands */
+  double at;   /* y of the label */
 };
 
 static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double radius)
@@ -418,7 +418,7 @@ static int svg_compare_labels(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* Draws the labels beside the ends of the lines, pushed apart where these are close. */
+/* Draws labels at the ends of the lines, spread to avoid overlaps. */
 static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, size_t letters)
 {
   qsort(label, (size_t)n, sizeof *label, svg_compare_labels);
@@ -441,7 +441,7 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
     svg_key(c->out, s->number, x - 17, label[i].at, 12);
     fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
     const size_t length = strlen(s->label);
-    if (length > letters) { /* keep the end, which names differ in */
+    if (length > letters) { /* keeps the end, where names differ */
       const char *tail = s->label + length - letters + 1;
       while ((*tail & 0xc0) == 0x80)
         tail++;

@@ -16,7 +16,7 @@ struct stage_cursor {
   struct trm_action *action;
   int count, next;
   bool running;
-  double remaining_s; /* of the running action, on a core of its own */
+  double remaining_s; /* of the running action, at one core */
   double busy_s;      /* time in which actions ran */
 };
 

@@ -14,8 +14,8 @@
 #include "plan/machine.h"
 
 enum { MIN_REPEATS = 3, MAX_REPEATS = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
-#define TARGET_S 0.02    /* seconds for one kind of work */
-#define FILL_VALUE 0.01f /* of arrays: pages of zeros may not be in memory */
+#define TARGET_S 0.02    /* seconds per kind of work */
+#define FILL_VALUE 0.01f /* of arrays; nonzero, since zero pages may not be in memory */
 
 static double measure_clock(const struct trm_device *device)
 {
@@ -175,7 +175,7 @@ static int measure_layer_open(struct trial *trial)
     trial->tied.parameters = 1;
     TRM_CHECK(measure_alloc_parameters(trial, &trial->tied));
   }
-  float *values; /* x, y and dy; dx takes the place of x */
+  float *values; /* x, y and dy; dx overwrites x */
   const bool in_place = layer->ops->in_place;
   TRM_CHECK(measure_alloc_array(trial, in + 2 * out + (in_place ? 0 : in), &values));
   trial->x = layer->from < 0 && layer->from != TRM_FROM_NONE ? (float *)trial->input.dense : values;

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "plan/machine.h"
 
-enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* of an array: two are larger than the caches */
+enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* floats per array: two exceed the caches */
 
 /* The pair of ranks and its arrays. */
 struct message_bench {
@@ -92,14 +92,14 @@ static void messages_time_once(const struct message_bench *m, struct timed_opera
   t->offset = t->offset + 2 * t->n <= FLOATS ? t->offset + t->n : 0;
 }
 
-/* The lower quartile, which other work on the node disturbs least. */
+/* Returns the lower quartile, which is least affected by other processes. */
 static double messages_low_quartile(struct timed_operation *t)
 {
   qsort(t->seconds, ROUNDS, sizeof *t->seconds, messages_compare_seconds);
   return t->seconds[ROUNDS / 4];
 }
 
-/* Collective over the pair. Measures all operations in each round, so that a disturbance falls on one round of each. */
+/* Measures all operations in each round, so that a disturbance affects one round of each. Collective over the pair. */
 static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *pair, struct trm_axis *axis)
 {
   static const struct {
@@ -125,7 +125,7 @@ static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *
   for (int k = 0; k < KINDS; k++)
     for (int i = 0; i < SIZES && (axis->device->host_memory || strncmp(kinds[k].name, "axis", 4) != 0); i++)
       timed[count++] = (struct timed_operation){.name = kinds[k].name, .run = kinds[k].run, .n = sizes[i]};
-  memset(m.from, 0, FLOATS * sizeof(float)); /* so that its pages are in memory */
+  memset(m.from, 0, FLOATS * sizeof(float)); /* touches its pages */
   memset(m.to, 0, FLOATS * sizeof(float));
   for (int round = -2; round < ROUNDS; round++)
     for (int i = 0; i < count; i++)

@@ -107,7 +107,7 @@ static int planner_measure(struct trm_planner *p, struct trm_machine_bench *benc
   return TRM_OK;
 }
 
-/* Computes the figures of a layout. TRM_USAGE: there is no such layout. */
+/* Computes memory and time of a layout. TRM_USAGE: it is not valid. */
 static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
 {
   struct trm_layout_models models;
@@ -122,14 +122,14 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
   return status;
 }
 
-/* Whether recomputation saves memory. */
+/* Returns true if recomputation saves memory. */
 static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
 {
   return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
 }
 
-/* Whether a layout from `first` on has the same figures: where ranks share memory, some levels of parallel.zero are
- * equal. */
+/* Returns true if a layout from `first` on has the same results: if ranks share memory, some levels of parallel.zero
+ * are equal. */
 static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
 {
   for (int i = first; i < p->count; i++)
@@ -228,7 +228,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
   return TRM_OK;
 }
 
-/* -- the chosen one */
+/* -- the chosen layout */
 
 const char *trm_layout_text(const struct trm_layout *layout)
 {

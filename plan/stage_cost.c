@@ -132,7 +132,7 @@ static void stage_cost_loss(const struct cost_context *c, const struct trm_model
   if (!last->is_output)
     return;
   stage->cost[1][chunk].compute += stage_cost_memory_op(c, name, 2 * stage_cost_layer_bytes(c, &last->out));
-  if (last->output_sharded) { /* a few words of each row are gathered */
+  if (last->output_sharded) { /* a few numbers per row are gathered */
     const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_FIELDS;
     stage->cost[1][chunk].tensor +=
       stage_cost_reshard(c, TRM_RESHARD_ALL_GATHER, words * c->layout->size[TRM_AXIS_TENSOR], &stage->tensor_bytes);

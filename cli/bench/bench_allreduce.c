@@ -45,7 +45,7 @@ static void bench_allreduce_run_shared(struct reduction *r, size_t n)
     r->from[i] = (const float *)r->inputs.base[i] + low;
   r->node->ops->barrier(r->node);
   device->ops->sum(device, (float *)r->sum.base[0] + low, r->from, r->node->size, high - low);
-  device->ops->sync(device); /* the CPU device, the only one that shares memory, records no failure in a sum */
+  device->ops->sync(device); /* only the CPU device shares memory, and its sums record no failure */
   r->node->ops->barrier(r->node);
 }
 

@@ -113,7 +113,7 @@ static bool hog_uses_all_ranks(enum method method)
   return method == SHARED || method == COPIES;
 }
 
-/* Works on batches until none is left: of all ranks, or of this one alone. */
+/* Trains on batches until none is left: of all ranks, or of this one only. */
 static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *sgd)
 {
   struct trm_device *device = &h->job->device;

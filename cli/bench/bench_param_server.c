@@ -1,5 +1,5 @@
-/* trireme bench service: the time that a worker waits for the parameter server, beside plain one-sided operations on as
- * many bytes, in turns. */
+/* trireme bench service: a worker's waiting time for the parameter server, compared alternately with one-sided
+ * operations on as many bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

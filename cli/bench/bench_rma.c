@@ -48,7 +48,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes, MAX_HELPERS = 8, MAX_ROUNDS = 10000
 struct target_mode {
   const char *name;
   bool computes, has_helper;
-  int64_t sleep_us;     /* sleep of the helper thread between looks */
+  int64_t sleep_us;     /* sleep of the progress thread between polls */
   double quiet_speed; /* of its computation without operations, relative to mode busy; NAN: idle */
 };
 
@@ -82,9 +82,9 @@ static __attribute__((noinline)) void bench_rma_work_unit(float *x)
       x[i] = 0.5f * x[i] + 1;
 }
 
-/* The helper thread of a computing target; the only one that calls the communicator. It uses test, which gives MPI
+/* The progress thread of a computing target; the only one that calls the communicator. It uses test, which makes MPI
  * progress but, unlike progress, does not yield the core, which the computing thread would keep for milliseconds. It
- * tests several times because MPI handles a large operation in pieces. */
+ * tests several times because MPI handles a large operation in parts. */
 enum { TESTS_PER_WAKE = 20 };
 struct progress_thread {
   struct trm_comm *pair;
@@ -184,7 +184,7 @@ static double bench_rma_measure_operation(struct rma *r, const struct target_mod
   const bool needs_progress = mode->computes && !op->shared;
   bench_rma_time_operations(r, op, bytes, 1);
   const double once = bench_rma_time_operations(r, op, bytes, 1);
-  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* the clock takes time, too */
+  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* amortizes the clock's overhead */
   const double begin = pair->ops->clock(pair);
   double phase = 0; /* a low-discrepancy sequence in [0, 1) */
   size_t n = 0;
@@ -213,7 +213,7 @@ static double bench_rma_run_origin(struct rma *r, const struct target_mode *mode
   return median;
 }
 
-/* -- both */
+/* -- trials */
 
 struct rma_result {
   double latency_s, units_per_s; /* NAN: none */
@@ -332,7 +332,7 @@ static void bench_rma_measure_op(struct rma *r, const struct rma_op *op)
     const struct target_mode *mode = &r->mode[k];
     struct rma_result result[SIZES];
     if (op->shared && mode->has_helper)
-      continue; /* loads and stores need no help */
+      continue; /* loads and stores need no progress */
     for (int i = 0; i < (op->single_element ? 1 : SIZES); i++)
       result[i] = bench_rma_run_trial(r, mode, op, sizes[i]);
     if (r->pair->rank == RMA_TARGET)
@@ -354,7 +354,7 @@ static int bench_rma_run_pair(struct rma *r)
   return TRM_OK;
 }
 
-/* The other ranks sleep and leave the cores to the pair. */
+/* Ranks outside the pair sleep, so that the pair has the cores. */
 static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm *pair)
 {
   struct trm_request *request;
@@ -371,7 +371,7 @@ static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm 
     bench_rma_sleep(1e-3);
 }
 
-/* Adds a helper mode for each time in "50,200,1000". */
+/* Adds a mode with a progress thread for each time in "50,200,1000". */
 static int bench_rma_parse_sleeps(struct rma *r, const char *text)
 {
   const char *at = text;

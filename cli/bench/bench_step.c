@@ -68,7 +68,7 @@ static int bench_step_time_step(struct bench *b, size_t k)
   return TRM_OK;
 }
 
-/* -- the figures */
+/* -- results */
 
 struct figures {
   double step_s, compute_s, update_s, items_per_s;
@@ -83,7 +83,7 @@ static double bench_step_median_slowest(struct bench *b, double *seconds)
   return bench_median(seconds, b->steps);
 }
 
-/* Reduces the sums to one step: seconds of the slowest rank, the mean of the work, which early ranks do more of. */
+/* Reduces the sums to one step: seconds of the slowest rank, the mean of the work, of which leading ranks do more. */
 static void bench_step_reduce_part(struct bench *b, int part)
 {
   struct trm_comm *comm = b->run.comm;
@@ -94,7 +94,7 @@ static void bench_step_reduce_part(struct bench *b, int part)
   *sum = (struct timed_sum){bench_step_median_slowest(b, b->part[part]), amounts[0] / steps, amounts[1] / steps};
 }
 
-/* The least seconds that a part can take. */
+/* Returns a lower bound of a part's seconds. */
 static double bench_step_min(const struct timed_sum *sum, const struct roofline_rates *rates)
 {
   return fmax(sum->flop / rates->flop_per_s, sum->bytes / rates->bytes_per_s);

@@ -17,8 +17,8 @@
 #include "mpi/async/server_weights.h"
 
 struct asgd {
-  float *sum;     /* device, (elements) of the gradients not sent yet; NULL: tau is 1 */
-  int64_t summed; /* gradients in it */
+  float *sum;     /* device, (elements) sum of unsent gradients; NULL: tau is 1 */
+  int64_t summed; /* number of gradients in sum */
   double rate;    /* of the latest */
 };
 
@@ -42,7 +42,7 @@ static void asgd_push(struct trm_strategy *s, const float *g, double rate, doubl
   worker_exchange(s, SERVER_PUSH, value, g, s->w, true);
 }
 
-/* Sends the gradients that are summed and not sent yet. */
+/* Sends the unsent sum of gradients. */
 static void asgd_drain(struct trm_strategy *s)
 {
   struct asgd *asgd = worker_of(s)->method;
@@ -90,7 +90,7 @@ static int asgd_create_groups(struct trm_strategy *s)
   return asgd_create_workers(s, true);
 }
 
-/* A local step between two exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
+/* Local step between exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
 static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
 {
   struct asgd *asgd = worker_of(s)->method;

@@ -3,7 +3,7 @@
 #include "core/status.h"
 
 enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, FINISHED, COUNTERS };
-#define BATCH_LIMIT ((int64_t)1 << 60) /* no batch has such a number */
+#define BATCH_LIMIT ((int64_t)1 << 60) /* above all batch numbers */
 
 int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner,
                             enum assignment_rule rule, int worker, int workers, int slack)
@@ -27,7 +27,7 @@ static bool batch_assignment_hand_out(struct batch_assignment *a, int64_t batch,
 /* HALT_CLOCK: 0, or one more than the batch before which all stop. */
 bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
 {
-  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip a batch */
+  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per batch */
     const int64_t next = shared_counters_add(&a->counters, NEXT, 1);
     return next < (int64_t)end && batch_assignment_hand_out(a, next, batch);
   }
@@ -43,8 +43,8 @@ void batch_assignment_finish(struct batch_assignment *a)
   shared_counters_add(&a->counters, FINISHED, 1);
 }
 
-/* The first rank to call it decides. Workers that split batches end at one clock: none of them is more than slack ahead
- * of this one, and may have been assigned one batch more. */
+/* The first caller decides. Workers that split batches end at one clock: none is more than slack ahead of this one, and
+ * may have been assigned one batch more. */
 void batch_assignment_halt(struct batch_assignment *a)
 {
   if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)

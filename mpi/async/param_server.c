@@ -29,7 +29,7 @@ static void server_run_directly(struct param_server *s, size_t chunk, const stru
     request->seen[chunk] = clock;
 }
 
-/* Callers begin at different chunks, so that they do not queue for the same locks. */
+/* Callers start with different chunks, to avoid contention for locks. */
 int64_t param_server_exchange(struct param_server *s, const struct server_request *request)
 {
   const size_t first = request->first, count = (request->last ? request->last : s->chunks) - first;
@@ -58,7 +58,7 @@ size_t param_server_chunks(const struct param_server *s)
   return s->chunks;
 }
 
-/* -- life */
+/* -- creation */
 
 /* Sets node_rank: the number in this node of each rank of comm. */
 static void server_find_neighbors(struct param_server *s)
@@ -108,7 +108,7 @@ void param_server_free(struct param_server *s)
   trm_free(s);
 }
 
-/* -- the state as a whole */
+/* -- whole arrays */
 
 static void server_copy_full(struct param_server *s, int replica, int array, float *to, const float *from)
 {

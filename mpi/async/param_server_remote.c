@@ -77,7 +77,7 @@ static size_t remote_chunk_elements(const struct param_server *s, size_t chunk)
   return left < SERVER_CHUNK ? left : SERVER_CHUNK;
 }
 
-/* Puts all but the number, then the number. */
+/* Puts the message, then its number. */
 static void remote_deliver(struct param_server *s, int to, size_t offset, const struct message_head *head,
                            const float *payload, size_t n)
 {
@@ -126,7 +126,7 @@ static bool remote_reply_all(struct param_server *s)
 {
   struct remote *r = s->remote;
   bool any = false;
-  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* makes others' puts visible */
+  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* makes remote puts visible */
   for (int caller = 0; caller < s->plan.comm->size; caller++)
     for (int depth = 0; depth < DEPTH; depth++) {
       uint64_t *answered = &r->answered[caller * DEPTH + depth];
@@ -163,7 +163,7 @@ bool remote_poll(struct param_server *s)
 
 /* -- at the caller */
 
-/* Takes the replies that have arrived. */
+/* Receives the replies that have arrived. */
 static void remote_collect_replies(struct param_server *s, const struct server_request *request, int64_t *staleness)
 {
   struct remote *r = s->remote;
@@ -226,7 +226,7 @@ void remote_await(struct param_server *s, const struct server_request *request, 
       remote_collect_replies(s, request, staleness);
 }
 
-/* -- life */
+/* -- creation */
 
 int remote_create(struct param_server *s)
 {
@@ -256,7 +256,7 @@ int remote_create(struct param_server *s)
 void remote_free(struct param_server *s)
 {
   struct remote *r = s->remote;
-  s->plan.comm->ops->barrier(s->plan.comm); /* no rank calls any more */
+  s->plan.comm->ops->barrier(s->plan.comm); /* no further calls */
   if (r->threaded) {
     atomic_store(&r->stop, true);
     pthread_join(r->thread, NULL);

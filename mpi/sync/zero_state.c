@@ -85,7 +85,7 @@ int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, c
   struct trm_device *device = strategy->device;
   const struct zero_interval range = {low, low + n};
   if (z->node_shared)
-    zero_group_barrier(strategy); /* no rank reads them any more */
+    zero_group_barrier(strategy); /* all ranks have read them */
   zero_weights_wait(strategy);
   for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < range.high; u++)
     for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++) {

@@ -17,11 +17,11 @@
 
 /* ---- words */
 
-/* Edit distance of a and the first n letters of b: letters inserted, deleted, replaced, or two adjacent ones exchanged
- * (optimal string alignment). SIZE_MAX if they are not near. */
+/* Returns the edit distance of a and the first n letters of b: insertions, deletions, replacements, swaps of adjacent
+ * letters (optimal string alignment). SIZE_MAX if it is too large. */
 static size_t options_word_distance(const char *a, const char *b, size_t n)
 {
-  size_t row[3][MAX_WORD + 1]; /* the last three rows of the table over prefixes */
+  size_t row[3][MAX_WORD + 1]; /* last three rows of the dynamic programming table */
   const size_t m = strlen(a);
   if (m > MAX_WORD || n > MAX_WORD)
     return SIZE_MAX;
@@ -159,7 +159,7 @@ static int options_check_range(const struct trm_option *row, double number, cons
   return trm_error(TRM_USAGE, "option %s: %s is out of range: %s to %s", row->name, text, low, high);
 }
 
-/* Whether a decimal number begins here. strtod alone also reads spaces, "nan", "inf" and hexadecimal. */
+/* Returns true if a decimal number starts here. strtod would also accept spaces, "nan", "inf" and hexadecimal. */
 static bool options_is_number(const char *text)
 {
   text += *text == '+' || *text == '-';
@@ -289,10 +289,10 @@ void trm_options_free(struct trm_options *options)
 
 /* ---- configuration files */
 
-/* A configuration file that is being read. */
+/* State of reading a configuration file. */
 struct source {
   struct trm_options *options;
-  size_t line;            /* of the node at hand, for messages */
+  size_t line;            /* of the current node, for messages */
   bool seen[MAX_OPTIONS]; /* by row of the table: an option given twice is refused */
 };
 
@@ -394,7 +394,7 @@ static int options_apply_section(struct source *source, const struct trm_node *n
   if (strcmp(row->name, node->key) == 0)
     return options_apply_model(source, row, node);
   if (node->kind == TRM_NODE_SCALAR && *node->text == '\0')
-    return TRM_OK; /* a section whose entries are all commented out */
+    return TRM_OK; /* an empty section */
   if (node->kind == TRM_NODE_SCALAR && strcmp(node->key, "parallel") == 0)
     return options_apply_option(source, "parallel.layout", node);
   if (node->kind != TRM_NODE_MAP) {

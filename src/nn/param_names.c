@@ -1,4 +1,4 @@
-/* The table of naming schemes, and what they have in common. */
+/* The table of naming schemes, and shared helpers. */
 #include "nn/param_names.h"
 
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static const char *const buffers_torch[] = {".num_batches_tracked", NULL};
 static const struct scheme {
   const char *name, *prefix;
   const char *const *ignored_suffixes;
-  bool transpose_linear; /* the weights of linear layers */
+  bool transpose_linear; /* linear weights are (K, N) */
   bool (*assign)(struct trm_name_cursor *n);
 } schemes[] = {
   {"gpt2", "transformer.", buffers_gpt2, true, trm_param_names_gpt2},

@@ -1,4 +1,4 @@
-/* GPT-2 as Hugging Face's transformers call its parts. */
+/* Parameter names of GPT-2 in Hugging Face's transformers. */
 #include "nn/param_names_private.h"
 
 static bool gpt2_name_block(struct trm_name_cursor *n, int block)

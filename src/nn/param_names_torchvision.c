@@ -1,9 +1,9 @@
-/* Convolutional networks as torchvision calls their parts. */
+/* Parameter names of convolutional networks in torchvision. */
 #include <string.h>
 
 #include "nn/param_names_private.h"
 
-/* conv batch_norm relu conv batch_norm, beside them the identity or conv batch_norm; add relu */
+/* conv batch_norm relu conv batch_norm, with the identity or conv batch_norm as shortcut; add relu */
 static bool torchvision_name_block(struct trm_name_cursor *n, int stage, int block, bool projects)
 {
   if (!trm_name_assign(n, "conv2d", "layer%d.%d.conv1", stage, block) ||
@@ -17,7 +17,7 @@ static bool torchvision_name_block(struct trm_name_cursor *n, int stage, int blo
   return trm_name_skip(n, "add") && trm_name_skip(n, "relu");
 }
 
-/* A stage after the first begins where a block has a projection. */
+/* Stages after the first start with a projection shortcut. */
 bool trm_param_names_resnet(struct trm_name_cursor *n)
 {
   if (!trm_name_assign(n, "conv2d", "conv1") || !trm_name_assign(n, "batch_norm", "bn1") || !trm_name_skip(n, "relu"))
@@ -35,7 +35,7 @@ bool trm_param_names_resnet(struct trm_name_cursor *n)
   return trm_name_skip(n, "global_avg_pool") && trm_name_assign(n, "linear", "fc") && n->layer == n->model->layers;
 }
 
-/* One layer of a list, with its place in it as its name. */
+/* A layer named by its index in a list. */
 static bool torchvision_name_listed(struct trm_name_cursor *n, const char *list, int index, const char *const *named,
                                     const char *const *unnamed)
 {

@@ -13,7 +13,7 @@ struct gpt {
   double dropout;
 };
 
-/* The context fixes data.context where that is not set, so by now the two differ only if both were given. */
+/* Checks the context against data.context: they differ only if both were given. */
 static int gpt_check(const struct trm_item *item, const struct trm_input_spec *spec, const struct gpt *gpt)
 {
   if (!spec->tokens)
@@ -85,7 +85,7 @@ static int gpt_word(const struct trm_item *item, const char *word, struct gpt *g
   return TRM_OK;
 }
 
-/* The sizes that a name stands for; words after it change them: gpt2-124m dropout=0.1. */
+/* Sizes of named presets; words after the name override them: gpt2-124m dropout=0.1. */
 static const struct {
   const char *name;
   struct gpt gpt;
@@ -123,5 +123,5 @@ int trm_preset_gpt(const struct trm_item *item, const struct trm_input_spec *spe
 size_t trm_preset_gpt_context(const struct trm_item *item)
 {
   struct gpt gpt;
-  return gpt_read(item, &gpt) == TRM_OK ? gpt.context : 0; /* what is wrong is told when the model is made */
+  return gpt_read(item, &gpt) == TRM_OK ? gpt.context : 0; /* errors are reported when the model is created */
 }

@@ -1,12 +1,12 @@
-/* Convolutional networks. Channels, size and classes are the data set's. All but lenet5 start from weights drawn as He
- * et al. (2015); in the last layer they are PyTorch's. */
+/* Convolutional networks. Channels, size and classes are the data set's. All but lenet5 use initial weights of He et
+ * al. (2015), except in the last layer, which uses PyTorch's. */
 #include "nn/presets.h"
 
 #include <stdlib.h>
 
 #include "core/status.h"
 
-/* No words after the name; images of at least `least` pixels a side, and classes. */
+/* Checks: no words after the name; images of at least `least` pixels per side; classes. */
 static int images_check(const struct trm_item *item, const struct trm_input_spec *spec, size_t min_side)
 {
   const struct trm_shape *shape = &spec->shape;
@@ -24,7 +24,7 @@ static int images_check(const struct trm_item *item, const struct trm_input_spec
   return TRM_OK;
 }
 
-/* LeCun et al. 1998, in the form that is used today: relu and max pooling, a border of 2 where images are 28 x 28. */
+/* LeCun et al. 1998, as used today: relu and max pooling, padding of 2 for images of 28 x 28. */
 int trm_preset_lenet5(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to)
 {
   TRM_CHECK(images_check(item, spec, 14));
@@ -33,7 +33,7 @@ int trm_preset_lenet5(const struct trm_item *item, const struct trm_input_spec *
   return TRM_OK;
 }
 
-/* A block of two 3 x 3 convolutions beside the identity, or, where the shape changes, beside a 1 x 1 convolution. */
+/* Two 3 x 3 convolutions, with the identity as shortcut or, if the shape changes, a 1 x 1 convolution. */
 static void images_basic_block(FILE *to, size_t units, int stride, bool identity)
 {
   if (identity)
@@ -78,8 +78,8 @@ int trm_preset_resnet18(const struct trm_item *item, const struct trm_input_spec
   return TRM_OK;
 }
 
-/* Simonyan & Zisserman 2015, configuration A, as torchvision's vgg11 (without batch norm). torchvision brings images of
- * any size to 7 x 7 before the first linear layer; here they are taken as they come, so 224 x 224 is its model. */
+/* Simonyan & Zisserman 2015, configuration A, as torchvision's vgg11 (without batch norm). torchvision pools images of
+ * any size to 7 x 7 before the first linear layer; here there is no such pooling, so 224 x 224 gives its model. */
 int trm_preset_vgg11(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to)
 {
   static const size_t units[] = {64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}; /* 0: pooling */

@@ -35,7 +35,7 @@ static size_t train_max_rows(const struct trainer *t)
   return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
-/* Refuses features that exclude one another, as far as the run is known by now. */
+/* Refuses incompatible features, as far as they are known at this point. */
 static int train_check_combinations(const struct trainer *t)
 {
   const struct trm_run_facts facts = {
