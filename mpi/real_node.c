@@ -14,7 +14,7 @@
 void real_node_barrier_create(struct real_comm *real)
 {
   void *local;
-  MPI_Aint bytes = real->base.rank == 0 ? 4096 : 0; /* a page, so that nothing else shares the cache line */
+  MPI_Aint bytes = real->base.rank == 0 ? 4096 : 0; /* a page, to avoid false sharing */
   int unit;
   MPI_Win_allocate_shared(bytes, 1, MPI_INFO_NULL, real->mpi, &local, &real->barrier_window);
   MPI_Win_set_errhandler(real->barrier_window, real->window_errhandler);
@@ -30,8 +30,8 @@ void real_node_barrier_free(struct real_comm *real)
   real->barrier = NULL;
 }
 
-/* Spins shortly, then gives up the core. After 1 ms it also lets MPI progress: a peer may need this rank's half of a
- * transfer to reach the barrier. */
+/* Spins briefly, then yields. After 1 ms it also makes MPI progress: a peer may need it for a transfer before it
+ * reaches the barrier. */
 void real_node_barrier_wait(struct real_comm *real)
 {
   _Atomic uint64_t *arrived = &real->barrier->arrived;
@@ -117,7 +117,7 @@ int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, str
   MPI_Win_set_errhandler(handle->window, real->window_errhandler);
   *shared = (struct trm_shared){
     .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = handle};
-  /* an empty segment may have no address: it gets that of the next one */
+  /* an empty segment may have no address: uses that of the next one */
   char *at = NULL;
   for (int i = 0; i < comm->size; i++) {
     MPI_Aint segment;

@@ -81,17 +81,17 @@ int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_lay
   return stage_ranks % node_size == 0 ? node_size / tensors : 1;
 }
 
-struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout)
+void trm_layout_apply(struct trm_options *options, const struct trm_layout *layout)
 {
-  struct trm_options o = *job->options;
-  o.parallel.data = layout->size[TRM_AXIS_DATA];
-  o.parallel.pipeline = layout->size[TRM_AXIS_PIPELINE];
-  o.parallel.tensor = layout->size[TRM_AXIS_TENSOR];
-  o.parallel.zero = layout->zero;
-  o.parallel.schedule = layout->schedule;
-  o.parallel.chunks = layout->chunks;
-  o.parallel.recompute = (char *)layout->recompute;
-  return o;
+  struct trm_parallel_options *parallel = &options->parallel;
+  parallel->data = layout->size[TRM_AXIS_DATA];
+  parallel->pipeline = layout->size[TRM_AXIS_PIPELINE];
+  parallel->tensor = layout->size[TRM_AXIS_TENSOR];
+  parallel->zero = layout->zero;
+  if (layout->size[TRM_AXIS_PIPELINE] > 1)
+    parallel->schedule = layout->schedule;
+  if (layout->chunks > 1)
+    parallel->chunks = layout->chunks;
 }
 
 /* -- arrays */
@@ -103,7 +103,8 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                         bool *by_interval)
 {
   static char none[] = "";
-  struct trm_options o = trm_layout_options(job, layout);
+  struct trm_options o = *job->options;
+  trm_layout_apply(&o, layout);
   const bool offloads = o.parallel.offload[0] != '\0';
   o.parallel.offload = none;
   struct trm_optimizer optimizer;

@@ -17,8 +17,8 @@
 #include "mpi/async/server_weights.h"
 
 struct asgd {
-  float *sum;     /* device, (elements) of the gradients not sent yet; NULL: tau is 1 */
-  int64_t summed; /* gradients in it */
+  float *sum;     /* device, (elements) sum of unsent gradients; NULL: tau is 1 */
+  int64_t summed; /* number of gradients in sum */
   double rate;    /* of the latest */
 };
 
@@ -31,7 +31,7 @@ static void asgd_serve(void *context, const struct server_chunk *chunk, struct s
   server_weights_reply(chunk, call);
 }
 
-/* Sends the gradients that are summed and not sent yet. */
+/* Sends the unsent sum of gradients. */
 static void asgd_drain(struct trm_strategy *s)
 {
   struct asgd *asgd = worker_of(s)->method;
@@ -51,7 +51,7 @@ static int asgd_create(struct trm_strategy *s)
   return s->options->tau == 1 ? TRM_OK : trm_agree(s->comm, worker_array(s, s->elements, NULL, &asgd->sum));
 }
 
-/* A local step between two exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
+/* Local step between exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
 static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
 {
   struct asgd *asgd = worker_of(s)->method;

@@ -1,7 +1,7 @@
 #include "mpi/async/batch_assignment.h"
 
 enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, FINISHED, COUNTERS };
-#define BATCH_LIMIT ((int64_t)1 << 60) /* no batch has such a number */
+#define BATCH_LIMIT ((int64_t)1 << 60) /* above all batch numbers */
 
 int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner)
 {
@@ -18,7 +18,7 @@ void batch_assignment_free(struct batch_assignment *a)
 bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
 {
   int64_t next = a->next, limit = (int64_t)end;
-  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip a batch */
+  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per batch */
     next = shared_counters_add(&a->counters, NEXT, 1);
   } else {
     const int64_t halt = shared_counters_read(&a->counters, HALT_CLOCK);
@@ -37,8 +37,8 @@ void batch_assignment_finish(struct batch_assignment *a)
   shared_counters_add(&a->counters, FINISHED, 1);
 }
 
-/* The first rank to call it decides. Workers that split batches end at one clock: none of them is more than slack ahead
- * of this one, and may have been assigned one batch more. */
+/* The first caller decides. Workers that split batches end at one clock: none is more than slack ahead of this one, and
+ * may have been assigned one batch more. */
 void batch_assignment_halt(struct batch_assignment *a)
 {
   if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)

@@ -72,7 +72,7 @@ static int dcasgd_create(struct trm_strategy *s)
   const struct worker_plan plan = {
     .centralized = true,
     .arrays = 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? 2 : 1) * workers,
-    .transient = workers, /* w_seen: after a quiesce point all workers read the weights again */
+    .transient = workers, /* w_seen: all workers read the weights after a quiesce point */
     .handler = dcasgd_serve,
   };
   return worker_create(s, &plan, 0);

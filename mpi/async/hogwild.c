@@ -35,10 +35,10 @@ struct hogwild {
   struct shared_counters counters;
   int64_t seen;              /* UPDATES_BEGUN when the weights were last read */
   struct trm_shared shared;  /* the weights, where all ranks share memory */
-  struct weight_copy copy;   /* of them; base NULL: s->w is the shared array itself */
-  struct trm_window *window; /* otherwise: this rank's slice of the weights */
+  struct weight_copy copy;   /* copy of the weights; base NULL: s->w is the shared array */
+  struct trm_window *window; /* if not shared: this rank's slice of the weights */
   float *snapshot;           /* (elements) with a window: the weights as they were read */
-  int64_t batches;           /* since then */
+  int64_t batches;           /* since the weights were last read */
   const struct trm_linear *linear; /* the model, trained row by row; NULL: passes give gradients */
   float *shrink;             /* (features) of sparse rows, NULL: none */
 };
@@ -84,7 +84,7 @@ static int hogwild_train_rows(struct trm_strategy *s, const struct trm_sparse_ro
 
 static const struct trm_row_trainer hogwild_row_trainer = {.begin = hogwild_begin_rows, .train = hogwild_train_rows};
 
-/* -- life */
+/* -- creation */
 
 /* Shares one array of weights in the node; with copies every worker has an array of its own, too. */
 static int hogwild_share_weights(struct trm_strategy *s)
@@ -147,7 +147,7 @@ static void hogwild_access_slices(struct trm_strategy *s, bool add)
   struct hogwild *h = hogwild_of(s);
   struct trm_comm *comm = s->comm;
   for (int i = 0; i < comm->size; i++) {
-    const int rank = (comm->rank + i) % comm->size; /* ranks begin at different targets */
+    const int rank = (comm->rank + i) % comm->size; /* ranks start with different targets */
     size_t low, high;
     hogwild_slice(s, rank, &low, &high);
     if (add)
@@ -159,7 +159,7 @@ static void hogwild_access_slices(struct trm_strategy *s, bool add)
     comm->ops->flush(h->window, rank);
 }
 
-/* Brings s->w up to date with the shared weights. */
+/* Updates s->w from the shared weights. */
 static void hogwild_pull(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
@@ -174,7 +174,7 @@ static void hogwild_pull(struct trm_strategy *s)
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
-/* Adds this worker's changes to the shared weights; a copy is then up to date, too. */
+/* Adds this worker's changes to the shared weights; also updates a copy. */
 static void hogwild_push(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
@@ -205,7 +205,7 @@ static void hogwild_flush(struct trm_strategy *s)
 static int hogwild_before_forward(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
-  if (h->batches == 0 && !h->copy.base) /* a copy is up to date after its merge */
+  if (h->batches == 0 && !h->copy.base) /* a copy is current after its merge */
     hogwild_pull(s);
   return TRM_OK;
 }
@@ -224,7 +224,7 @@ static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sum
   return TRM_OK;
 }
 
-/* -- between them */
+/* -- quiesce points */
 
 static int hogwild_quiesce(struct trm_strategy *s)
 {

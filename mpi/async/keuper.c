@@ -26,7 +26,7 @@ enum method_state { FILLED, SENT }; /* SENT: the value that came with it */
 struct keuper {
   struct peers peers;
   float *found; /* (elements) weights read from the slot */
-  double *sent; /* (chunks) SENT of each, -1: nothing has arrived */
+  double *sent; /* (chunks) SENT of each, -1: nothing received */
   int64_t accepted, rejected;
 };
 
@@ -57,7 +57,7 @@ static int keuper_create(struct trm_strategy *s)
   return trm_agree(s->comm, worker_array(s, s->elements, NULL, &k->found));
 }
 
-/* The change of |w - found|^2 by a step -rate g. */
+/* Returns the change of |w - found|^2 by a step -rate g. */
 static double keuper_distance_change(const struct trm_strategy *s, const struct trm_update *update)
 {
   const struct keuper *k = worker_of(s)->method;

@@ -8,7 +8,7 @@
 
 /* -- calls */
 
-/* Callers begin at different chunks, so that they do not queue for the same locks. */
+/* Callers start with different chunks, to avoid contention for locks. */
 int64_t param_server_exchange(struct param_server *s, const struct server_request *request)
 {
   const size_t first = request->first, count = (request->last ? request->last : s->chunks) - first;
@@ -36,7 +36,7 @@ size_t param_server_chunks(const struct param_server *s)
   return s->chunks;
 }
 
-/* -- life */
+/* -- creation */
 
 int param_server_create(struct param_server **server, const struct server_plan *plan)
 {
@@ -69,7 +69,7 @@ void param_server_free(struct param_server *s)
   trm_free(s);
 }
 
-/* -- the state as a whole */
+/* -- whole arrays */
 
 static void server_copy_full(struct param_server *s, int replica, int array, float *to, const float *from)
 {

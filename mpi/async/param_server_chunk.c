@@ -1,4 +1,4 @@
-/* The chunks of the parameter server: which rank owns them, where their state lies, and calls on those of this node. */
+/* Chunks of the parameter server: their owners, the memory of their state, and calls within a node. */
 #include <sched.h>
 #include <string.h>
 
@@ -104,7 +104,7 @@ static void server_lock(_Atomic int *lock)
 {
   for (int tries = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); tries++)
     if (tries > 20)
-      sched_yield(); /* the holder may be waiting for a core */
+      sched_yield(); /* the lock's owner may be waiting for a core */
 }
 
 static void server_unlock(_Atomic int *lock)

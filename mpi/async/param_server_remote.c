@@ -71,7 +71,7 @@ static size_t remote_reply_at(const struct param_server *s, int caller, int owne
   return remote_inbox(s, caller) + ((size_t)(owner - s->first_owner) * DEPTH + (size_t)depth) * s->remote->slot_bytes;
 }
 
-/* Puts all but the number, then the number. payload: the values of the chunk, or NULL. */
+/* Puts the message, then its number. payload: the values of the chunk, or NULL. */
 static void remote_deliver(struct param_server *s, int to, size_t offset, const struct message_head *head,
                            const float *payload)
 {
@@ -112,7 +112,7 @@ static bool remote_reply_all(struct param_server *s)
 {
   struct remote *r = s->remote;
   bool any = false;
-  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* makes others' puts visible */
+  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* makes remote puts visible */
   for (int caller = 0; caller < s->plan.comm->size; caller++)
     for (int depth = 0; depth < DEPTH; depth++) {
       uint64_t *answered = &r->answered[caller * DEPTH + depth];
@@ -149,7 +149,7 @@ bool param_server_poll(struct param_server *s)
 
 /* -- at the caller */
 
-/* Takes the replies that have arrived. */
+/* Receives the replies that have arrived. */
 static void remote_collect_replies(struct param_server *s, const struct server_request *request, int64_t *staleness)
 {
   struct remote *r = s->remote;
@@ -202,7 +202,7 @@ void remote_await(struct param_server *s, const struct server_request *request, 
       remote_collect_replies(s, request, staleness);
 }
 
-/* -- life */
+/* -- creation */
 
 int remote_create(struct param_server *s)
 {
@@ -232,7 +232,7 @@ int remote_create(struct param_server *s)
 void remote_free(struct param_server *s)
 {
   struct remote *r = s->remote;
-  s->plan.comm->ops->barrier(s->plan.comm); /* no rank calls any more */
+  s->plan.comm->ops->barrier(s->plan.comm); /* no further calls */
   if (r->threaded) {
     atomic_store(&r->stop, true);
     pthread_join(r->thread, NULL);

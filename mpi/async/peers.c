@@ -71,7 +71,7 @@ int peers_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
 {
   view[0] = s->eval_weights;
   for (int i = 1; i <= s->optimizer->states; i++)
-    view[i] = worker_of(s)->state[i - 1]; /* rank 0's own */
+    view[i] = worker_of(s)->state[i - 1]; /* rank 0's */
   return TRM_OK;
 }
 

@@ -117,7 +117,7 @@ int server_weights_collect(struct trm_strategy *s, const float *view[TRM_MAX_STA
     view[i] = w->view[i];
   }
   for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)
-    view[i] = w->state[i - 1]; /* rank 0's own */
+    view[i] = w->state[i - 1]; /* rank 0's */
   return TRM_OK;
 }
 

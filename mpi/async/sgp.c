@@ -76,7 +76,7 @@ static int64_t sgp_receive(struct trm_strategy *s)
   return peers_exchange(s, &request);
 }
 
-/* The rank that gets the halves after this worker's batch number `batch`, 1-based. */
+/* Returns the rank that gets the halves after this worker's batch number `batch`, 1-based. */
 static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 {
   int64_t distances = 0;

@@ -15,7 +15,7 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
-enum method_state { WAITING }; /* gradients in the mean so far */
+enum method_state { WAITING }; /* gradients summed so far */
 
 static int softsync_gradients_per_update(const struct trm_strategy *s)
 {

@@ -27,7 +27,7 @@ enum value { CLOCK = SERVER_SCALE };          /* of a gradient; there is no clip
 
 struct ssp {
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
-  double *rate;    /* (slack) of each */
+  double *rate;    /* (slack) rate of each gradient */
   double *clock;   /* (chunks) of the server weights when they were last polled */
 };
 
@@ -75,8 +75,8 @@ static void ssp_update(const struct trm_strategy *s, const struct server_chunk *
   server_weights_update(s, chunk, rate, 1, sum);
 }
 
-/* A worker sends its clocks in order, so no later clock is complete before this one. After a failure clocks go on, so
- * that no worker waits for ever, but the weights no longer change. */
+/* Workers send their clocks in order, so clocks are completed in order. After a failure clocks advance, so that no
+ * worker waits forever, but the weights no longer change. */
 static void ssp_receive(const struct trm_strategy *s, const struct server_chunk *chunk, const struct server_call *call)
 {
   const size_t slack = ssp_slack(s), slot = (size_t)call->value[CLOCK] % (slack + 1);
@@ -102,7 +102,7 @@ static void ssp_serve(void *context, const struct server_chunk *chunk, struct se
   server_weights_reply(chunk, call);
 }
 
-/* -- life */
+/* -- creation */
 
 static int ssp_create(struct trm_strategy *s)
 {
@@ -209,7 +209,7 @@ static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
   return TRM_OK;
 }
 
-/* Clocks are batches here, whatever method has written the checkpoint. */
+/* Clocks are batches here, whichever method wrote the checkpoint. */
 static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* -- life */
+/* -- creation */
 
 static int worker_check_options(const struct trm_strategy *s)
 {
@@ -74,18 +74,18 @@ static int worker_alloc_arrays(struct trm_strategy *s)
   return TRM_OK;
 }
 
-/* The worker's state beside its arrays, for checkpoints. */
+/* Registers the worker's local state for checkpoints. */
 static int worker_keep_states(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const struct worker_plan *plan = &w->plan;
-  if (w->assignment.rule == ASSIGN_STATIC) /* the others go on where the run is */
+  if (w->assignment.rule == ASSIGN_STATIC) /* with other rules the position of the run suffices */
     TRM_CHECK(trm_strategy_keep(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next));
   size_t bytes;
   void *data = param_server_local_states(w->server, &bytes);
   if (bytes > 0)
     TRM_CHECK(trm_strategy_keep(s, "clocks", data, bytes));
-  /* what is in the whole arrays of a checkpoint need not be kept again */
+  /* without states that the checkpoint has as whole arrays */
   const int first = plan->centralized ? 1 + (plan->local ? 0 : s->optimizer->states) : 0, others = plan->arrays - first;
   data = param_server_local_arrays(w->server, first, &bytes);
   if (others <= plan->transient || bytes == 0)

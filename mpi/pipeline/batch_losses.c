@@ -91,7 +91,7 @@ void batch_losses_send(struct batch_losses *losses, int batch)
 {
   struct trm_comm *comm = losses->comm;
   for (int s = 0; s < comm->size - 1; s++)
-    comm->ops->wait(&losses->sends[s]); /* of the batch before */
+    comm->ops->wait(&losses->sends[s]); /* of the previous batch */
   losses->message = losses->sums[batch];
   for (int s = 0; s < comm->size - 1; s++)
     comm->ops->send_begin(comm, &losses->message, TRM_LOSS_SUMS, TRM_DOUBLE, s, TAG_LOSSES, &losses->sends[s]);

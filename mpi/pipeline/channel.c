@@ -87,7 +87,7 @@ void channel_send(struct channel *channel, struct trm_device *device, const floa
   struct trm_comm *comm = channel->comm;
   if (!n)
     return;
-  channel_wait(channel, number); /* for the message sent from this buffer before */
+  channel_wait(channel, number); /* for the previous send from this buffer */
   const double before = comm->ops->clock(comm);
   device->ops->download(device, channel->buffer[at], from, n * sizeof(float));
   comm->ops->send_begin(comm, channel->buffer[at], n, TRM_FLOAT, channel->peer, channel->tag, &channel->request[at]);
@@ -105,7 +105,7 @@ int channel_receive(struct channel *channel, struct trm_device *device, float *t
     const double before = comm->ops->clock(comm);
     device->ops->upload(device, to, channel->buffer[number % CHANNEL_DEPTH], n * sizeof(float));
     if (!device->host_memory)
-      TRM_CHECK(device->ops->sync(device)); /* before the buffer gets the next message */
+      TRM_CHECK(device->ops->sync(device)); /* before the buffer is reused */
     *channel->comm_s += comm->ops->clock(comm) - before;
   }
   channel_post(channel, number + CHANNEL_DEPTH);

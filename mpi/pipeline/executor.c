@@ -26,7 +26,7 @@ static double executor_now(const struct executor *e)
   return e->comm->ops->clock(e->comm);
 }
 
-/* Lets messages move between layers. */
+/* Makes MPI progress between layers. */
 static void executor_progress(void *context)
 {
   struct trm_comm *comm = context;
@@ -59,7 +59,7 @@ static int executor_make_pass(struct executor *e, const struct trm_action *actio
   return TRM_OK;
 }
 
-/* Injected slowdown: sleeps until the action has taken run->action_duration; messages move meanwhile. */
+/* Injected slowdown: sleeps until the action has taken run->action_duration, while making MPI progress. */
 static void executor_slow_down(struct executor *e, const struct trm_action *action, double began)
 {
   const struct trm_pipeline_run *run = e->run;
@@ -105,7 +105,7 @@ struct ready_context {
   bool first_micro;
 };
 
-/* True where each micro-batch hands its gradient on by itself (a parameter provider of ZeRO). */
+/* Returns true if each micro-batch's gradient is released separately (parameter provider of ZeRO). */
 static bool executor_overwrites_gradient(const struct executor *e)
 {
   return e->run->pass.provider && e->run->pass.provider->overwrites_gradient;
@@ -157,8 +157,8 @@ static int executor_backward(struct executor *e, const struct trm_action *action
   return TRM_OK;
 }
 
-/* Hands the summed gradients of tied weights to the parameter provider, as those of one more micro-batch whose other
- * gradients are 0. Walks over all layers of the chunk, since the provider may take several layers together. */
+/* Releases the summed gradients of tied weights to the parameter provider, as those of an additional micro-batch whose
+ * other gradients are 0. Visits all layers of the chunk, since the provider may combine layers. */
 static int executor_tied_pass(struct executor *e, int batch, const struct trm_chunk *chunk)
 {
   const struct trm_param_provider *provider = e->run->pass.provider;
@@ -179,7 +179,7 @@ static int executor_tied_pass(struct executor *e, int batch, const struct trm_ch
   return e->device->ops->sync(e->device);
 }
 
-/* Hands on the gradients that waited for those of other stages. */
+/* Passes on the gradients that depended on other stages. */
 static int executor_tied_ready(struct executor *e, int batch)
 {
   const struct trm_model *model = e->pipeline->model;
@@ -193,8 +193,8 @@ static int executor_tied_ready(struct executor *e, int batch)
   return TRM_OK;
 }
 
-/* Ends the run early, after the same batch on all stages: the last one that any stage may have begun, or may await a
- * message of, when one of them updates by `batch`. */
+/* Ends the run early, after the same batch on all stages: the last one that any stage may have started, or may be
+ * expecting a message of, when one of them updates by `batch`. */
 static void executor_truncate_run(struct executor *e, int batch)
 {
   const int ahead = e->comm->size - 1 + CHANNEL_DEPTH, batches = batch + 1 + (ahead + e->micros - 1) / e->micros;

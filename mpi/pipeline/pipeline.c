@@ -1,5 +1,5 @@
-/* A pipeline whose stages send one another messages: its life, and runs over batches (executor.c runs the actions). A
- * failure between messages is one stage's alone, and the others wait for that stage, so it ends the job. */
+/* A pipeline whose stages exchange messages: creation, and runs over batches (executor.c runs the actions). A failure
+ * of one stage between messages ends the job, since the others wait for that stage. */
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -35,7 +35,7 @@ static int pipeline_create(struct trm_pipeline *pipeline)
   struct executor *e = trm_alloc(sizeof *e, "the pipeline");
   pipeline->impl = e;
   e->pipeline = pipeline;
-  e->comm = pipeline->comm->ops->split(pipeline->comm, 0, pipeline->comm->rank); /* messages of this pipeline alone */
+  e->comm = pipeline->comm->ops->split(pipeline->comm, 0, pipeline->comm->rank); /* of this pipeline only */
   for (int c = 0; c < schedule->chunks; c++) {
     channels_create(e->channel[c], pipeline, e->comm, c);
     pipeline_chunk_cost(pipeline, c);
@@ -188,7 +188,7 @@ static int pipeline_restore(struct trm_pipeline *pipeline, const float *before)
   return versions_restore(&e->versions, before);
 }
 
-/* The span is that of the first stage, which begins first and ends last. */
+/* The span is that of the first stage, which starts first and ends last. */
 static double pipeline_bubble(struct trm_pipeline *pipeline)
 {
   struct trm_comm *comm = pipeline->comm;

@@ -234,7 +234,7 @@ static void sync_update_node(struct trm_strategy *strategy, const struct trm_upd
   const uint64_t blocks = (strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK, first = s->steps * blocks;
   for (;;) {
     uint64_t taken = atomic_load_explicit(&s->node_shared->blocks_taken, memory_order_relaxed);
-    const uint64_t next = taken > first ? taken : first; /* a failed step may have left blocks */
+    const uint64_t next = taken > first ? taken : first; /* a failed step may leave blocks */
     if (next == first + blocks)
       return;
     const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
@@ -244,7 +244,7 @@ static void sync_update_node(struct trm_strategy *strategy, const struct trm_upd
       return;
     if (!atomic_compare_exchange_strong_explicit(&s->node_shared->blocks_taken, &taken, next + 1, memory_order_relaxed,
                                                  memory_order_relaxed))
-      continue; /* another rank was quicker */
+      continue; /* taken by another rank */
     sync_sum_block(strategy, s->block_sum, at, n);
     sync_apply_update(strategy, update, s->block_sum, at, n);
   }
@@ -254,7 +254,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
 {
   struct sync *s = strategy->impl;
   const bool clips = strategy->optimizer->clip > 0;
-  /* true where the whole summed gradient must be there before the update */
+  /* true: the update needs the whole summed gradient */
   const bool ratios = trm_optimizer_has_trust_ratios(strategy->optimizer);
   const bool sums_first = clips || ratios || sync_has_other_nodes(s) || s->node->size == 1;
 
@@ -314,7 +314,7 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
   float *to[TRM_MAX_STATES];
   sync_states_at(s, 0, to + 1);
   to[0] = s->w.data;
-  TRM_CHECK(sync_node_barrier(strategy)); /* no rank reads them any more */
+  TRM_CHECK(sync_node_barrier(strategy)); /* all ranks have read them */
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));

@@ -148,8 +148,8 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
                                       (void **)&s->block_sum);
 }
 
-/* True if there is one copy of the states anyway, in the job or, with parallel.shard=node, in each node: then
- * parallel.zero=1 has nothing to shard. */
+/* Returns true if there is one copy of the states anyway, in the job or, with parallel.shard=node, in each node: then
+ * parallel.zero=1 has no effect. */
 static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 {
   const struct trm_parallel_options *o = strategy->parallel;

@@ -1,4 +1,4 @@
-/* Synchronous data parallelism for a device with memory of its own: each rank keeps weights, states and gradient on its
+/* Synchronous data parallelism for a device with separate memory: weights, states and gradient are on the rank's
  * device. A step copies the gradient to the host, all-reduces it there, and copies it back. */
 #include <string.h>
 

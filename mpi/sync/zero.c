@@ -231,7 +231,7 @@ static int zero_step(struct trm_strategy *strategy, double rate, struct trm_loss
   return strategy->device->ops->sync(strategy->device);
 }
 
-/* -- life */
+/* -- creation */
 
 static void zero_destroy(struct trm_strategy *strategy)
 {

@@ -12,7 +12,7 @@ static struct slot *zero_exchange_slot(const struct zero *z, const struct slots 
   return &slots->slot[slots->per_unit ? u : z->unit[u].rotating_slot];
 }
 
-/* The slots of the weights, or of the state that is read in their place. */
+/* Returns the slots of the weights, or of the state that is read instead. */
 static const struct slots *zero_exchange_weight_slots(const struct zero *z, int array)
 {
   return array && z->weights.per_unit ? &z->averages : &z->weights;
@@ -28,7 +28,7 @@ float *zero_shard_data(const struct zero *z, int array, const struct chunk *chun
          (size_t)z->group->rank * chunk->shard_size;
 }
 
-/* Copies to host memory for the network, where the device has memory of its own. */
+/* Copies to host memory for the network, if the device has separate memory. */
 static void zero_exchange_download(struct trm_strategy *strategy, float *host, const float *data, size_t n)
 {
   if (!strategy->device->host_memory)

@@ -82,7 +82,7 @@ int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, c
   struct trm_device *device = strategy->device;
   const struct interval range = {low, low + n};
   if (z->node_shared)
-    zero_group_barrier(strategy); /* no rank reads them any more */
+    zero_group_barrier(strategy); /* all ranks have read them */
   zero_weights_wait(strategy);
   for (int p = zero_state_first_chunk(z, low); p < z->chunks && z->chunk[p].low < range.high; p++) {
     const struct interval common = sync_overlap(range, zero_shard_interval(&z->chunk[p], z->group->rank));

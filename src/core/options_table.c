@@ -1,5 +1,5 @@
-/* All options of a run, one row each: name, default, range and one line of help. By default the name is also the field
- * in struct trm_options. */
+/* All options of a run, one row each: name, default, range and one line of help. The name is also that of the field in
+ * struct trm_options; rows without a macro are those where it is not. */
 #include <math.h>
 
 #include "core/options.h"

@@ -10,15 +10,15 @@ struct trm_name_cursor {
   int parameter;               /* its first parameter's number */
 };
 
-/* True if the layer `ahead` of the next one is of that kind. */
+/* Returns true if the layer `ahead` of the next one is of that kind. */
 bool trm_name_is(const struct trm_name_cursor *n, int ahead, const char *kind);
-/* If the next layer is of that kind its parameters are NAME.weight, NAME.bias, ..., and the naming goes on. */
+/* If the next layer is of that kind, names its parameters NAME.weight, NAME.bias, ..., and moves on. */
 bool trm_name_assign(struct trm_name_cursor *n, const char *kind, const char *name, ...)
   __attribute__((format(printf, 3, 4)));
 /* The same for a layer without parameters. */
 bool trm_name_skip(struct trm_name_cursor *n, const char *kind);
 
-/* Each names a whole model, or says that it is not of its kind. */
+/* Each names a whole model; false: the model is not of its kind. */
 bool trm_param_names_gpt2(struct trm_name_cursor *n);
 bool trm_param_names_resnet(struct trm_name_cursor *n);
 bool trm_param_names_vgg(struct trm_name_cursor *n);

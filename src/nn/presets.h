@@ -1,4 +1,4 @@
-/* Models by one word: a preset writes the text that it stands for (private to src/nn). */
+/* Presets: names for model texts (private to src/nn). */
 #pragma once
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ struct trm_preset {
   const char *name;
   /* Writes the text for these samples and classes. Errors name the item and the preset. */
   int (*expand)(const struct trm_item *item, const struct trm_input_spec *spec, FILE *to);
-  size_t (*context)(const struct trm_item *item); /* tokens a sample, 0: any; NULL: the preset takes no tokens */
+  size_t (*context)(const struct trm_item *item); /* tokens per sample, 0: any; NULL: not a token model */
 };
 
 /* presets_images.c */
