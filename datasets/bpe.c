@@ -25,7 +25,7 @@ uint32_t *pairs_find(const struct pairs *pairs, int32_t left, int32_t right)
 
 uint32_t *pairs_add(struct pairs *pairs, int32_t left, int32_t right)
 {
-  if (2 * (pairs->count + 1) > pairs->slots) { /* at most half are taken */
+  if (2 * (pairs->count + 1) > pairs->slots) { /* at most half of the slots are used */
     struct pairs larger = {.slots = pairs->slots ? 2 * pairs->slots : 1024, .count = pairs->count};
     larger.entry = trm_alloc(larger.slots * sizeof *larger.entry, "a table of pairs");
     for (size_t i = 0; i < pairs->slots; i++)
@@ -49,9 +49,9 @@ void pairs_free(struct pairs *pairs)
   *pairs = (struct pairs){0};
 }
 
-/* -- joining */
+/* -- merging */
 
-/* A pair that can be joined; ordered by merge, then by position. */
+/* A pair that can be merged; ordered by merge, then by position. */
 struct candidate {
   uint32_t merge;
   size_t at; /* of the left token */
@@ -62,7 +62,7 @@ struct bpe {
   int32_t (*merge)[2], *result;
   struct candidate *heap;
   size_t candidates, heap_capacity;
-  size_t *next, *prev; /* the token after this one, and in front of it */
+  size_t *next, *prev; /* next and previous token */
   size_t next_capacity, prev_capacity;
 };
 
@@ -124,7 +124,7 @@ static struct candidate bpe_pop(struct bpe *bpe)
   return best;
 }
 
-#define MERGED (-1) /* a token that is part of the one in front */
+#define MERGED (-1) /* merged into the previous token */
 
 static void bpe_push_pair(struct bpe *bpe, const int32_t *token, size_t at, size_t after)
 {
@@ -149,7 +149,7 @@ size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count)
     const size_t at = candidate.at, after = bpe->next[at];
     const int32_t *pair = bpe->merge[candidate.merge];
     if (after >= count || token[at] != pair[0] || token[after] != pair[1])
-      continue; /* one of the two was joined in another way since */
+      continue; /* outdated: one of the two has been merged */
     token[at] = bpe->result[candidate.merge];
     token[after] = MERGED;
     const size_t after_next = bpe->next[at] = bpe->next[after];

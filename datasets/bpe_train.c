@@ -1,5 +1,5 @@
-/* Learning of merges. The counts of pairs are exact: of a word in which a pair is joined, all pairs are subtracted and
- * counted again. */
+/* Learning of merges. Pair counts are exact: when a pair is merged in a word, all pairs of the word are subtracted and
+ * recounted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 struct pair {
   int32_t left, right;
   int64_t count;
-  uint32_t *word; /* (words) where it has occurred */
+  uint32_t *word; /* (words) that contain it, or did */
   size_t words, capacity;
 };
 
@@ -83,7 +83,7 @@ static void bpe_train_word_count(struct trainer *t, uint32_t word, int sign, int
 {
   const int32_t *token = t->token + t->start[word];
   for (uint32_t i = 0; i + 1 < t->length[word]; i++) {
-    const uint32_t number = bpe_train_pair_index(t, token[i], token[i + 1]); /* may move the pairs */
+    const uint32_t number = bpe_train_pair_index(t, token[i], token[i + 1]); /* may reallocate the pairs */
     struct pair *pair = &t->pair[number];
     pair->count += sign * t->count[word];
     const bool index_word = sign > 0 && (new < 0 || token[i] == new || token[i + 1] == new);
@@ -94,7 +94,7 @@ static void bpe_train_word_count(struct trainer *t, uint32_t word, int sign, int
   }
 }
 
-/* Joins a pair in a word from left to right. */
+/* Merges a pair in a word from left to right. */
 static void bpe_train_word_merge(struct trainer *t, uint32_t word, int32_t left, int32_t right, int32_t merged)
 {
   int32_t *token = t->token + t->start[word];
@@ -117,7 +117,7 @@ static bool bpe_train_word_has(const struct trainer *t, uint32_t word, int32_t l
   return false;
 }
 
-/* Finds the next pair to join; false: none occurs twice. */
+/* Finds the next pair to merge; false: none occurs twice. */
 static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
 {
   while (t->heap_count) {
@@ -125,7 +125,7 @@ static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
     struct pair *pair = &t->pair[best.pair];
     if (pair->count < 2)
       continue;
-    if (pair->count != best.count) { /* it has become rarer */
+    if (pair->count != best.count) { /* outdated count */
       bpe_train_push(t, best.pair);
       continue;
     }
@@ -140,7 +140,7 @@ static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
 static void bpe_train_merge_pair(struct trainer *t, uint32_t number, int32_t merged)
 {
   const struct pair pair = t->pair[number];
-  t->pair[number].word = NULL; /* it is gone from every word */
+  t->pair[number].word = NULL; /* no word contains it now */
   t->pair[number].words = t->pair[number].capacity = 0;
   t->bytes[merged] = t->bytes[pair.left] + t->bytes[pair.right];
   const size_t before = t->pairs;
@@ -153,7 +153,7 @@ static void bpe_train_merge_pair(struct trainer *t, uint32_t number, int32_t mer
     bpe_train_word_count(t, word, 1, merged);
   }
   trm_free(pair.word);
-  for (size_t i = before; i < t->pairs; i++) /* the new ones are those with the new token */
+  for (size_t i = before; i < t->pairs; i++) /* new pairs contain the new token */
     bpe_train_push(t, (uint32_t)i);
 }
 

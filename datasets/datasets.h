@@ -37,7 +37,6 @@ struct trm_import_request {
 };
 struct trm_importer {
   const char *name; /* "mnist" */
-  const char *help; /* one line for `trireme data --help` */
   int (*run)(const struct trm_import_request *request);
 };
 extern const struct trm_importer trm_importer_table[]; /* ends with a row whose name is NULL; `digits` is in it too */

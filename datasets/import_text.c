@@ -13,7 +13,7 @@
 #define CHUNK 65536 /* bytes at once */
 #define TEST_PART 0.1
 
-/* A file that is being decoded. */
+/* State of decoding a file. */
 struct text {
   struct trm_reader *reader;
   size_t line;    /* of the current byte, from 1 */
@@ -46,7 +46,7 @@ static int text_read(struct text *text, int32_t *codes, size_t *got)
       if (wrong)
         return text_error(text, wrong);
       text->line += code == '\n';
-      const bool is_bom = code == 0xfeff && text->codes == 0 && *got == 0; /* a byte order mark is no character */
+      const bool is_bom = code == 0xfeff && text->codes == 0 && *got == 0; /* ignores a byte order mark */
       if (code >= 0 && !is_bom)
         codes[(*got)++] = code;
     }
@@ -121,7 +121,7 @@ static const char **text_vocabulary_make(int32_t *token, size_t *size)
   for (int32_t code = 0; code < UTF8_CODES; code++)
     if (token[code] >= 0) {
       names[token[code]] = at;
-      at = utf8_encode(at, code) + 1; /* a NUL is there already */
+      at = utf8_encode(at, code) + 1; /* followed by a NUL */
     }
   return names;
 }

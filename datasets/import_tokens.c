@@ -37,7 +37,7 @@ struct counts {
   size_t capacity;
 };
 
-/* Counts a word. A word longer than any token counts as several: the cost of a merge grows with the length of words. */
+/* Counts a word. A long word is split into several, since the cost of a merge grows with word length. */
 static void tokens_word_count(struct counts *counts, const char *word, size_t bytes)
 {
   for (size_t from = 0; from < bytes; from += BPE_MAX_BYTES) {

@@ -15,7 +15,7 @@ struct trm_layout {
   enum trm_schedule_name schedule; /* parallel.schedule; not read where there is one stage */
   int chunks;            /* parallel.chunks, of each stage; 1 where the schedule has one */
   int zero;              /* parallel.zero */
-  const char *recompute; /* parallel.recompute */
+  char recompute[24];    /* parallel.recompute */
 };
 
 enum trm_layout_part {
@@ -78,8 +78,8 @@ int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_lay
 /* Bytes of gradients of weights that this stage ties with other stages: one gradient for each stage that holds them,
  * less `excluded` ones. */
 double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int excluded);
-/* The options of a run with this layout. Their texts are owned by job and layout. */
-struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout);
+/* Sets the numbers and choices of parallel to those of the layout; parallel.recompute, a text, is left to the caller. */
+void trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);
 
 /* Counts the memory of a layout and binds the models to dry-run arrays, which sets the layers that recompute. */
 int trm_layout_memory(const struct trm_layout_job *job, const struct trm_layout *layout,

@@ -8,7 +8,6 @@ struct cost_context {
   const struct trm_layout_job *job;
   const struct trm_layout *layout;
   const struct trm_layout_models *models;
-  const struct trm_machine *machine;
   size_t rows; /* of a micro-batch on one rank */
   int micros;  /* micro-batches of a step */
 };

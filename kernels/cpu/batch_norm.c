@@ -142,6 +142,14 @@ void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_no
     cpu_for(device, bn->channels, 1, (double)b * (double)bn->size, batch_norm_moments_body, &it);
 }
 
+/* A body that works on whole channels. */
+static void batch_norm_run(struct trm_device *device, const struct batch_norm *it, cpu_body *body)
+{
+  const struct trm_batch_norm *bn = it->bn;
+
+  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)it->b * (double)bn->size, body, it);
+}
+
 /* subtracts the mean first: a large mean costs no precision */
 CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
 {
@@ -169,8 +177,7 @@ void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_no
   const struct batch_norm it = {
     .bn = bn, .x = x, .mean = mean, .square = square, .w = w, .bias = bias, .to = y, .b = b};
 
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_forward_body,
-          &it);
+  batch_norm_run(device, &it, batch_norm_forward_body);
 }
 
 CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, size_t high)
@@ -198,7 +205,7 @@ void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm 
 {
   const struct batch_norm it = {.bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .to = sums, .b = b};
 
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_sums_body, &it);
+  batch_norm_run(device, &it, batch_norm_sums_body);
 }
 
 CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t low, size_t high)
@@ -230,6 +237,5 @@ void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_n
   const struct batch_norm it = {
     .bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums, .to = dx, .b = b};
 
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_backward_body,
-          &it);
+  batch_norm_run(device, &it, batch_norm_backward_body);
 }

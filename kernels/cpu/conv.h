@@ -51,6 +51,7 @@ struct conv_kernels {
   void (*products)(const struct conv_products *it);
 };
 
-extern const struct conv_kernels conv_avx512, conv_avx2, conv_plain;
+extern const struct conv_kernels conv_avx512, conv_avx2; /* only for x86-64 */
+extern const struct conv_kernels conv_plain;
 /* Best first, ends with NULL; the last one always works. */
 extern const struct conv_kernels *const conv_kernels_table[];

@@ -39,25 +39,6 @@ static bool conv_avx512_supported(void)
 {
   return __builtin_cpu_supports("avx512f");
 }
-#else
-enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
-#define conv_kernel_strip NULL
-#define conv_kernel_products NULL
 
-static bool conv_avx512_supported(void)
-{
-  return false;
-}
+const struct conv_kernels conv_avx512 = CONV_KERNELS("avx512", conv_avx512_supported);
 #endif
-
-const struct conv_kernels conv_avx512 = {
-  .name = "avx512",
-  .supported = conv_avx512_supported,
-  .lanes = LANES,
-  .units = UNITS,
-  .rows = ROWS,
-  .taps = TAPS,
-  .vectors = VECTORS,
-  .strip = conv_kernel_strip,
-  .products = conv_kernel_products,
-};

@@ -110,3 +110,7 @@ static void conv_kernel_products(const struct conv_products *it)
   else
     conv_kernel_run_products(it, false);
 }
+
+/* The file's struct conv_kernels. */
+#define CONV_KERNELS(isa, is_supported) \
+  {isa, is_supported, LANES, UNITS, VECTORS, ROWS, TAPS, conv_kernel_strip, conv_kernel_products}

@@ -35,16 +35,10 @@ static bool conv_plain_supported(void)
   return true;
 }
 
-const struct conv_kernels conv_plain = {
-  .name = "plain",
-  .supported = conv_plain_supported,
-  .lanes = LANES,
-  .units = UNITS,
-  .rows = ROWS,
-  .taps = TAPS,
-  .vectors = VECTORS,
-  .strip = conv_kernel_strip,
-  .products = conv_kernel_products,
-};
+const struct conv_kernels conv_plain = CONV_KERNELS("plain", conv_plain_supported);
 
-const struct conv_kernels *const conv_kernels_table[] = {&conv_avx512, &conv_avx2, &conv_plain, NULL};
+const struct conv_kernels *const conv_kernels_table[] = {
+#ifdef __x86_64__
+  &conv_avx512, &conv_avx2,
+#endif
+  &conv_plain, NULL};

@@ -1,4 +1,4 @@
-/* Collectives of an axis over messages: shards are packed, sent and unpacked. */
+/* Collectives of an axis by messages: shards are packed, sent and unpacked. */
 #include <string.h>
 
 #include "core/axis_shared.h"
@@ -38,7 +38,7 @@ static float *axis_buffer(struct trm_axis *axis, int which, size_t n)
   return axis->buffer[which];
 }
 
-/* Returns a device array in host memory, to be read; a copy if the device has its own memory. */
+/* Returns a device array in host memory for reading; a copy if the device has separate memory. */
 static const float *axis_host_input(struct trm_axis *axis, int which, const float *x, size_t n)
 {
   if (axis->device->host_memory) {

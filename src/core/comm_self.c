@@ -12,7 +12,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* A message sent and not yet received; the data follow. */
+/* A message sent and not yet received, followed by its data. */
 struct trm_message {
   struct trm_message *next;
   int tag;
@@ -20,7 +20,7 @@ struct trm_message {
   _Alignas(max_align_t) char data[];
 };
 
-/* A receive whose message has not come yet. Everything else is complete at once. */
+/* A receive whose message has not been sent. All other operations complete immediately. */
 struct trm_request {
   struct trm_request *next;
   struct trm_mailbox *mailbox;
@@ -190,7 +190,7 @@ static bool self_test(struct trm_request **request)
   return done;
 }
 
-/* Fails where the message has not been sent: nobody else could send it. */
+/* Fails if the message has not been sent: no other rank could send it. */
 static void self_wait(struct trm_request **request)
 {
   if (!self_test(request)) {
@@ -330,7 +330,7 @@ static void self_add_elements(enum trm_type type, void *to, const void *from, si
     for (size_t i = 0; i < count; i++)
       ((double *)to)[i] += ((const double *)from)[i];
     break;
-  case TRM_INT32: /* unsigned: sums wrap around as they do in MPI */
+  case TRM_INT32: /* unsigned: sums wrap around as in MPI */
     for (size_t i = 0; i < count; i++)
       ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
     break;

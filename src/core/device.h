@@ -295,6 +295,16 @@ struct trm_device_ops {
                          float *first, float *second, size_t n);
 };
 
+/* X(slot) for each kernel, the slots from gemm on, and for fill: for declarations and tables of all. */
+#define TRM_KERNELS(X)                                                                                                 \
+  X(fill) X(gemm) X(csr_forward) X(csr_backward) X(sparse_sgd) X(bias_add) X(bias_backward) X(activation_forward)      \
+  X(activation_backward) X(dropout) X(norm_forward) X(norm_backward) X(embedding_forward) X(embedding_backward)        \
+  X(attention_forward) X(attention_backward) X(rotary) X(swiglu_forward) X(swiglu_backward) X(conv2d_forward)          \
+  X(conv2d_backward_data) X(conv2d_backward_weights) X(max_pool_forward) X(max_pool_backward) X(avg_pool_forward)      \
+  X(avg_pool_backward) X(batch_norm_moments) X(batch_norm_forward) X(batch_norm_sums) X(batch_norm_backward)           \
+  X(softmax_cross_entropy) X(softmax_shard_stats) X(softmax_shard_gradient) X(mean_squared_error) X(logistic)          \
+  X(hinge) X(sum) X(norm_squared) X(update) X(lamb_direction)
+
 struct trm_device {
   const struct trm_device_ops *ops;
   const struct trm_blas_ops *blas;

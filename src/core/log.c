@@ -15,7 +15,7 @@
 #define LINE_BYTES 8192
 #define CLEAR_LINE "\r\033[K"
 
-/* Of the process: there is one terminal, on which the lines of all its ranks must not mix. */
+/* Of the process: lines of all its ranks share one terminal. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char progress_line[1024]; /* the progress line on the terminal, "" if there is none */
 
@@ -36,7 +36,7 @@ void trm_log_set_quiet(bool quiet)
   trm_rank_current()->log_quiet = quiet;
 }
 
-/* Whether this rank prints no informative lines. */
+/* Returns true if this rank prints no informative lines. */
 static bool log_is_silent(void)
 {
   const struct trm_rank_state *state = trm_rank_current();
@@ -117,7 +117,7 @@ void trm_log_error(void)
   log_print_error("%s", trm_error_text());
 }
 
-/* Cuts the progress line to the terminal's width, between characters: a line that wraps cannot be replaced. */
+/* Truncates the progress line to the terminal's width, between characters: a wrapped line cannot be overwritten. */
 static void log_fit_progress_line(void)
 {
   struct winsize window;

@@ -32,7 +32,7 @@ static struct header *memory_header(void *memory)
   return (struct header *)((char *)memory - TRM_ALIGNMENT);
 }
 
-/* Returns NULL if there is no memory. */
+/* Returns NULL if out of memory. */
 static void *memory_map_block(size_t bytes)
 {
   const size_t capacity = bytes + 2 * HUGE_PAGE;

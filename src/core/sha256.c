@@ -1,4 +1,4 @@
-/* SHA-256 as FIPS 180-4 defines it. */
+/* SHA-256 (FIPS 180-4). */
 #include "core/sha256.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static inline uint32_t sha_load_be(const uint8_t *p)
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* One round. The eight working variables are renamed rather than moved. */
+/* One round; instead of moving the eight working variables, calls permute them. */
 static inline void sha_round(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
                              uint32_t *h, uint32_t word)
 {

@@ -39,7 +39,7 @@ static const struct trm_layer_ops *const layer_table[] = {
 
 enum { KINDS = sizeof layer_table / sizeof *layer_table, MAX_REGISTERED = 64 };
 
-/* Of the whole process, filled before any model is made. */
+/* Of the process; registered before models are created. */
 static const struct trm_layer_ops *layer_registered[MAX_REGISTERED];
 static int layer_registered_count;
 
@@ -263,7 +263,7 @@ size_t trm_layer_width(const struct trm_layer *layer)
   return layer->in.sequence ? layer->in.size[1] : trm_shape_count(&layer->in);
 }
 
-/* The value given by key, or at the position among the positional ones; NULL if neither. */
+/* Returns the argument with this key, or else the positional one; NULL: neither is given. */
 static const char *layer_find_argument(const struct trm_arguments *arguments, int position, const char *key)
 {
   for (int i = 0; i < arguments->count; i++) {
@@ -324,7 +324,7 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
     return TRM_OK;
   char *end;
   const double number = strtod(text, &end);
-  /* the float is tested: 0.99999999999 must not become a bound that it is below */
+  /* tests the float: 0.99999999999 must not round to an excluded bound */
   if (end == text || *end || !((double)(float)number >= low && (double)(float)number < high)) {
     char expected[80];
     snprintf(expected, sizeof expected, "a number in [%g, %g)", low, high);

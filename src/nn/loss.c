@@ -49,8 +49,8 @@ static void loss_softmax_run(const struct trm_loss_call *c)
                                         c->row_loss, c->row_correct, c->gradient, c->rows, c->classes);
 }
 
-/* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: of the whole row the largest score and the
- * sum of the exponentials; its loss, and whether the answer is right. */
+/* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: maximum score and sum of exponentials of the
+ * whole row; its loss, and whether the prediction is correct. */
 struct loss_row {
   double max, sum, loss;
   bool right;
@@ -63,7 +63,7 @@ static struct loss_row loss_join_shards(const float *stats, size_t ranks, size_t
   float first = 0;
   for (size_t k = 0; k < ranks; k++) {
     const float *at = stats + (k * r + i) * TRM_SCORES_FIELDS;
-    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* of equal ones the first */
+    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* ties: the first */
       max = (double)at[TRM_SCORES_MAX];
       first = at[TRM_SCORES_ARGMAX];
     }
@@ -83,7 +83,7 @@ static struct loss_row loss_join_shards(const float *stats, size_t ranks, size_t
                            !isnan(sum) && first == (float)target};
 }
 
-/* Vocabulary-parallel (Shoeybi et al. 2019, section 3): the ranks exchange a few words of each row, not its scores. */
+/* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
 static void loss_softmax_run_sharded(const struct trm_loss_call *c)
 {
   struct trm_device *device = c->device;
@@ -106,7 +106,7 @@ static void loss_softmax_run_sharded(const struct trm_loss_call *c)
     sum[i] = (float)row.sum;
   }
   trm_free(host_target);
-  float *joined = c->scratch + r * TRM_SCORES_FIELDS; /* most, sum (2, R) */
+  float *joined = c->scratch + r * TRM_SCORES_FIELDS; /* maximum, sum (2, R) */
   device->ops->upload(device, c->row_loss, loss, r * sizeof *loss);
   device->ops->upload(device, c->row_correct, correct, r * sizeof *correct);
   device->ops->upload(device, joined, max, 2 * r * sizeof *max);
@@ -136,7 +136,7 @@ static void loss_squared_run(const struct trm_loss_call *c)
                                      c->row_correct, c->gradient, c->rows, c->classes);
 }
 
-/* Logistic and hinge: one score; two classes, or one value a sample that is -1 or +1. */
+/* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */
 static int loss_signed_check(const struct trm_loss *loss, const struct trm_shape *scores,
                              const struct trm_input_spec *spec)
 {

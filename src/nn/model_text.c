@@ -1,5 +1,5 @@
-/* The grammar of a model's text: items separated by '|', each a layer's name and its arguments, or one of the words
- * that make branches (mark, at, add), or as the first item a preset that stands for several. */
+/* The grammar of a model's text: items separated by '|', each a layer's name with arguments, a branch word (mark, at,
+ * add), or as the first item a preset. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -11,19 +11,19 @@
 
 static const char blanks[] = " \t\r\n";
 
-/* A value with a name, from where the text gives it. */
+/* A value named by mark. */
 struct text_mark {
   char *name;
   int layer;  /* index of the layer whose output it is, or TRM_FROM_BATCH */
-  int number; /* the item that gives the name */
+  int number; /* number of the mark item */
   bool used;
 };
 
-/* The layers of a text while it is read. */
+/* State of the parser. */
 struct text_parser {
   const struct trm_input_spec *spec;
   struct trm_layer *layer; /* (layers) */
-  bool *read;              /* (layers) whether anything uses the layer's output */
+  bool *read;              /* (layers) the layer's output is used */
   int layers;
   int current; /* index of the layer whose output is the current value */
   struct text_mark *mark;
@@ -44,7 +44,7 @@ static void text_free_item(struct trm_item *item)
   item->storage = NULL;
 }
 
-/* Cuts the item at *text, up to '|' or the end, and moves *text past it (NULL: that was the last). */
+/* Ends the item at *text at '|' or the end, and moves *text past it (NULL: it was the last). */
 static int text_next_item(const char **text, int number, struct trm_item *item)
 {
   const char *bar = strchr(*text, '|');
@@ -191,7 +191,7 @@ static void text_use_value(struct text_parser *r, int layer)
     r->read[layer] = true;
 }
 
-/* The embedding whose weight a layer shares: the nearest above. */
+/* Finds the embedding whose weight a layer shares: the nearest preceding one. */
 static int text_find_tied(struct text_parser *r, struct trm_layer *layer)
 {
   int i = r->layers - 1;
@@ -206,7 +206,7 @@ static int text_find_tied(struct text_parser *r, struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* The layer that an item asks for, its shapes inferred from layer->in. */
+/* Creates an item's layer; infers its shapes from layer->in. */
 static int text_read_layer(struct text_parser *r, struct trm_item *item, struct trm_layer *layer)
 {
   if (strcmp(item->word[0], layer_add.name) == 0) {
@@ -263,11 +263,11 @@ static int text_read_item(struct text_parser *r, struct trm_item *item)
                               .classes = r->spec->classes};
   text_use_value(r, r->current);
   const int status = text_read_layer(r, item, layer);
-  r->current = r->layers++; /* after an error, too: its settings are there to be released */
+  r->current = r->layers++; /* also after an error, so that settings are released */
   return status;
 }
 
-/* Every name and every value is good for something. */
+/* Refuses unused names and values. */
 static int text_check(const struct text_parser *r)
 {
   for (int m = 0; m < r->marks; m++)
@@ -286,7 +286,7 @@ static int text_check(const struct text_parser *r)
   return TRM_OK;
 }
 
-/* A bias in front of a batch norm alone: its gradient is rounding, which adaptive optimizers turn into noise. */
+/* Removes biases directly before batch norm: their gradient is rounding noise, which adaptive optimizers amplify. */
 static void text_remove_biases(struct text_parser *r)
 {
   for (int i = 0; i < r->layers; i++) {

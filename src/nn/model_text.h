@@ -1,4 +1,4 @@
-/* A model's text (private to src/nn): its items, and the presets, words for whole models. */
+/* A model's text (private to src/nn): its items, and presets, names for model texts. */
 #pragma once
 
 #include "nn/layer.h"
@@ -13,7 +13,7 @@ struct trm_preset {
   const char *name;
   /* Appends the text for these samples and classes. Errors name the item and the preset. */
   int (*expand)(const struct trm_item *item, const struct trm_input_spec *spec, char **to);
-  size_t (*context)(const struct trm_item *item); /* tokens a sample, 0: any; NULL: the preset takes no tokens */
+  size_t (*context)(const struct trm_item *item); /* tokens per sample, 0: any; NULL: not a token model */
 };
 
 extern const struct trm_preset trm_preset_table[]; /* ends with a name that is NULL */

@@ -1,4 +1,4 @@
-/* From options to the update rule that the device applies. */
+/* Turns options into the update rule that the device applies. */
 #include "nn/optimizer.h"
 
 #include <math.h>
@@ -106,7 +106,7 @@ static size_t optim_trained_end(const struct trm_optimizer *optimizer, size_t lo
   return low + n < trained ? low + n : trained;
 }
 
-/* The tensor of a trained element. */
+/* Returns the tensor of a trained element. */
 static int optim_tensor_at(const struct trm_optimizer *optimizer, size_t element)
 {
   int low = 0, high = optimizer->tensors - 1;
@@ -138,7 +138,7 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
   return sum;
 }
 
-/* The rule for one tensor. */
+/* Returns the rule for one tensor. */
 static struct trm_update optim_tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                              const float *ratio, int t)
 {
@@ -153,8 +153,7 @@ static struct trm_update optim_tensor_update(const struct trm_optimizer *optimiz
   return u;
 }
 
-/* A run of trained elements from `at` on, before `high`, that have one rule: tensors that differ in nothing go
- * together. Returns its end. */
+/* Returns the end of the run of trained elements in [at, high) with one rule, which may span several tensors. */
 static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                 const float *ratio, size_t at, size_t high, struct trm_update *update)
 {
@@ -169,7 +168,7 @@ static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const str
   return optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
 }
 
-/* The rule of sgd, w -= rate * (scale * g + l2 * w), does two other things as well: it adds, and it averages. */
+/* The sgd kernel, w -= rate * (scale * g + l2 * w), is also used to add and to average. */
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g)
@@ -180,7 +179,7 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
   while (at < high) {
     struct trm_update update;
     const size_t end = optim_uniform_run(optimizer, hyper, ratio, at, high, &update), o = at - low;
-    if (update.rule == TRM_UPDATE_LAMB) /* g is the direction already */
+    if (update.rule == TRM_UPDATE_LAMB) /* g contains the direction */
       update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
     device->ops->update(device, &update, to->w + o, g + o, states > 0 ? to->state[0] + o : NULL,
                         states > 1 ? to->state[1] + o : NULL, end - at);
@@ -196,7 +195,7 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
   }
 }
 
-/* -- ratios */
+/* -- trust ratios */
 
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer)
 {
@@ -229,7 +228,7 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
   const size_t high = optim_trained_end(optimizer, of->low, of->n);
   for (size_t at = of->low; at < high;) {
     const int t = optim_tensor_at(optimizer, at);
-    const size_t u = at / unit, rest = unit - at % unit; /* of the unit */
+    const size_t u = at / unit, rest = unit - at % unit; /* unit; elements to its end */
     const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
     const size_t count = left < rest ? left : rest;
     if (!optimizer->tensor[t].vector) {
@@ -250,7 +249,7 @@ static float optim_trust_ratio(const struct trm_optimizer *optimizer, const stru
   return (float)(optimizer->trust * w / ((double)hyper->scale * g + (double)hyper->l2 * w));
 }
 
-/* The sums over the pieces of tensor t. */
+/* Sums the partial norms of tensor t. */
 static void optim_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], int t, double sum[2])
 {
   const size_t first = optim_tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;

@@ -1,4 +1,4 @@
-/* The schemes of names, each a function over a cursor, and their table. */
+/* Naming schemes, each a function over a cursor, and their table. */
 #include "nn/param_names.h"
 
 #include <stdarg.h>
@@ -15,14 +15,14 @@ struct name_cursor {
   int parameter;               /* its first parameter's number */
 };
 
-/* True if the layer `ahead` of the next one is of that kind. */
+/* Returns true if the layer `ahead` of the next one is of that kind. */
 static bool param_names_next_is(const struct name_cursor *n, int ahead, const char *kind)
 {
   const int layer = n->layer + ahead;
   return layer < n->model->layers && strcmp(n->model->layer[layer].ops->name, kind) == 0;
 }
 
-/* If the next layer is of that kind its parameters are NAME.weight, NAME.bias, ..., and the naming goes on. */
+/* If the next layer is of that kind, names its parameters NAME.weight, NAME.bias, ..., and moves on. */
 __attribute__((format(printf, 3, 4)))
 static bool param_names_assign(struct name_cursor *n, const char *kind, const char *name, ...)
 {
@@ -50,7 +50,7 @@ static bool param_names_skip(struct name_cursor *n, const char *kind)
   return passes;
 }
 
-/* -- schemes: each names a whole model, or says that it is not of its kind */
+/* -- schemes: each names a whole model; false: the model is not of its kind */
 
 static bool param_names_identity(struct name_cursor *n)
 {
@@ -59,7 +59,7 @@ static bool param_names_identity(struct name_cursor *n)
   return true;
 }
 
-/* GPT-2 as Hugging Face's transformers call its parts. */
+/* Parameter names of GPT-2 in Hugging Face's transformers. */
 static bool param_names_gpt2_block(struct name_cursor *n, int block)
 {
   if (!param_names_assign(n, "layer_norm", "h.%d.ln_1", block) ||
@@ -88,9 +88,9 @@ static bool param_names_gpt2(struct name_cursor *n)
          n->layer == n->model->layers;
 }
 
-/* -- convolutional networks as torchvision calls their parts */
+/* -- convolutional networks in torchvision */
 
-/* conv batch_norm relu conv batch_norm, beside them the identity or conv batch_norm; add relu */
+/* conv batch_norm relu conv batch_norm, with the identity or conv batch_norm as shortcut; add relu */
 static bool param_names_resnet_block(struct name_cursor *n, int stage, int block, bool projects)
 {
   if (!param_names_assign(n, "conv2d", "layer%d.%d.conv1", stage, block) ||
@@ -104,7 +104,7 @@ static bool param_names_resnet_block(struct name_cursor *n, int stage, int block
   return param_names_skip(n, "add") && param_names_skip(n, "relu");
 }
 
-/* A stage after the first begins where a block has a projection. */
+/* Stages after the first start with a projection shortcut. */
 static bool param_names_resnet(struct name_cursor *n)
 {
   if (!param_names_assign(n, "conv2d", "conv1") || !param_names_assign(n, "batch_norm", "bn1") ||
@@ -124,7 +124,7 @@ static bool param_names_resnet(struct name_cursor *n)
          n->layer == n->model->layers;
 }
 
-/* One layer of a list, with its place in it as its name. */
+/* A layer named by its index in a list. */
 static bool param_names_listed(struct name_cursor *n, const char *list, int index, const char *const *named,
                                     const char *const *unnamed)
 {
@@ -161,7 +161,7 @@ static const char *const buffers_torch[] = {".num_batches_tracked", NULL};
 static const struct scheme {
   const char *name, *prefix;
   const char *const *ignored_suffixes;
-  bool transpose_linear; /* the weights of linear layers */
+  bool transpose_linear; /* linear weights are (K, N) */
   bool (*assign)(struct name_cursor *n);
 } schemes[] = {
   {"gpt2", "transformer.", buffers_gpt2, true, param_names_gpt2},

@@ -51,10 +51,10 @@ static int presets_expand_mlp(const struct trm_item *item, const struct trm_inpu
   }
 }
 
-/* -- convolutional networks. Channels, size and classes are the data set's. All but lenet5 start from weights drawn as
- * He et al. (2015); in the last layer they are PyTorch's. */
+/* -- convolutional networks. Channels, size and classes are the data set's. All but lenet5 use initial weights of
+ * He et al. (2015), except in the last layer, which uses PyTorch's. */
 
-/* No words after the name; images of at least `least` pixels a side, and classes. */
+/* Checks: no words after the name; images of at least `least` pixels per side; classes. */
 static int presets_check_images(const struct trm_item *item, const struct trm_input_spec *spec, size_t min_side)
 {
   const struct trm_shape *shape = &spec->shape;
@@ -72,7 +72,7 @@ static int presets_check_images(const struct trm_item *item, const struct trm_in
   return TRM_OK;
 }
 
-/* LeCun et al. 1998, in the form that is used today: relu and max pooling, a border of 2 where images are 28 x 28. */
+/* LeCun et al. 1998, as used today: relu and max pooling, padding of 2 for images of 28 x 28. */
 static int presets_expand_lenet5(const struct trm_item *item, const struct trm_input_spec *spec, char **to)
 {
   TRM_CHECK(presets_check_images(item, spec, 14));
@@ -81,7 +81,7 @@ static int presets_expand_lenet5(const struct trm_item *item, const struct trm_i
   return TRM_OK;
 }
 
-/* A block of two 3 x 3 convolutions beside the identity, or, where the shape changes, beside a 1 x 1 convolution. */
+/* Two 3 x 3 convolutions, with the identity as shortcut or, if the shape changes, a 1 x 1 convolution. */
 static void presets_basic_block(char **to, size_t units, int stride, bool identity)
 {
   trm_append(to, " | mark %s | conv2d %zu 3 ", identity ? "a" : "in", units);
@@ -122,8 +122,8 @@ static int presets_expand_resnet18(const struct trm_item *item, const struct trm
   return TRM_OK;
 }
 
-/* Simonyan & Zisserman 2015, configuration A, as torchvision's vgg11 (without batch norm). torchvision brings images of
- * any size to 7 x 7 before the first linear layer; here they are taken as they come, so 224 x 224 is its model. */
+/* Simonyan & Zisserman 2015, configuration A, as torchvision's vgg11 (without batch norm). torchvision pools images of
+ * any size to 7 x 7 before the first linear layer; here there is no such pooling, so 224 x 224 gives its model. */
 static int presets_expand_vgg11(const struct trm_item *item, const struct trm_input_spec *spec, char **to)
 {
   static const size_t units[] = {64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0}; /* 0: pooling */
@@ -145,7 +145,7 @@ struct gpt {
   double dropout;
 };
 
-/* The context fixes data.context where that is not set, so by now the two differ only if both were given. */
+/* Checks the context against data.context: they differ only if both were given. */
 static int presets_gpt_check(const struct trm_item *item, const struct trm_input_spec *spec, const struct gpt *gpt)
 {
   if (!spec->tokens)
@@ -217,7 +217,7 @@ static int presets_gpt_word(const struct trm_item *item, const char *word, struc
   return TRM_OK;
 }
 
-/* The sizes that a name stands for; words after it change them: gpt2-124m dropout=0.1. */
+/* Sizes of named presets; words after the name override them: gpt2-124m dropout=0.1. */
 static const struct {
   const char *name;
   struct gpt gpt;
@@ -255,7 +255,7 @@ static int presets_expand_gpt(const struct trm_item *item, const struct trm_inpu
 static size_t presets_gpt_context(const struct trm_item *item)
 {
   struct gpt gpt;
-  return presets_gpt_read(item, &gpt) == TRM_OK ? gpt.context : 0; /* what is wrong is told when the model is made */
+  return presets_gpt_read(item, &gpt) == TRM_OK ? gpt.context : 0; /* errors are reported when the model is created */
 }
 
 const struct trm_preset trm_preset_table[] = {

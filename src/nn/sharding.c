@@ -1,5 +1,5 @@
-/* Tensor parallelism of the list of layers, in two walks: from the last layer up the preferred shardings of all values,
- * then down, where each layer chooses its sharding by that of its input. */
+/* Tensor parallelism, in two passes over the layers: from the last to the first, preferred shardings of all values;
+ * then from the first to the last, each layer's sharding, given its input's. */
 #include "nn/sharding.h"
 
 #include "core/comm.h"
@@ -35,7 +35,7 @@ static bool sharding_equals(const struct trm_sharding *a, const struct trm_shard
          (a->units == b->units || (a->units % n == 0 && b->units % n == 0));
 }
 
-/* This rank's slice of a sample of the whole shape. */
+/* Returns this rank's slice of a sample of the whole shape. */
 static struct trm_slice sharding_slice(const struct trm_shape *full, const struct trm_sharding *sharding, int rank,
                                        int size)
 {
@@ -60,14 +60,14 @@ static struct trm_shape sharding_shape(const struct trm_shape *full, const struc
   const size_t units = slice.high - slice.low;
   if (sharding->kind == TRM_SHARDED_BY_POSITION)
     shape.size[0] = units;
-  else if (full->dims == 3) /* width is a number of images: whole channels */
+  else if (full->dims == 3) /* whole channels */
     shape.size[0] = sharding->groups * units * sharding->width / (full->size[1] * full->size[2]);
   else
     shape.size[full->sequence ? 1 : 0] = sharding->groups * units * sharding->width;
   return shape;
 }
 
-/* -- for the layers */
+/* -- helpers for layers */
 
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units)
 {
@@ -139,7 +139,7 @@ void trm_shard_weights(struct trm_layer *layer, struct trm_shard_request *reques
   trm_shard_layer(layer, request, replicated, out);
 }
 
-/* -- the walks */
+/* -- the two passes */
 
 /* A layer of the list that is made, and its output. */
 struct sharded_value {
@@ -163,10 +163,10 @@ struct sharder {
   int count;
 };
 
-/* For one layer: two moves for each of two inputs, itself, a move of its output; at the end another. */
+/* Per layer: two reshards for each of two inputs, itself, one of its output; one at the end. */
 enum { MAX_BUILT = 7 };
 
-/* From the last layer up: a value takes the preference of its first reader that has one. */
+/* From the last layer to the first: a value gets the preference of its first reader that has one. */
 static void sharding_find_preferred(struct sharder *s)
 {
   for (int i = s->layers - 1; i >= 0; i--) {
@@ -187,8 +187,8 @@ static struct trm_layer *sharding_append(struct sharder *s, const struct trm_sha
   return &s->built[s->count++];
 }
 
-/* Inserts one reshard layer after layer `from` (or the batch). sharded: the sharding, of the two, that is not
- * replicated. Readers that want the same share it. */
+/* Inserts a reshard layer after layer `from` (or the batch), shared by readers that need the same. sharded: the one of
+ * the two shardings that is not replicated. */
 static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner, const struct trm_layer_ops *ops,
                                 int from, const struct trm_shape *full, struct trm_sharding to,
                                 struct trm_sharding sharded)
@@ -218,8 +218,8 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
   return s->count - 1;
 }
 
-/* The value as the reader takes it. partial: the reader's dx is a partial sum. *reduced: the reshard layer's backward
- * sums it already. */
+/* Returns the value in the reader's sharding. partial: the reader's dx is a partial sum. *reduced: the reshard layer's
+ * backward reduces it. */
 static int sharding_convert(struct sharder *s, const struct trm_layer *reader, int from, struct trm_sharding to,
                             bool partial, bool *reduced)
 {
@@ -236,13 +236,13 @@ static int sharding_convert(struct sharder *s, const struct trm_layer *reader, i
   return to.kind == TRM_REPLICATED ? from : sharding_add_reshard(s, reader, &layer_slice, from, &full, to, to);
 }
 
-/* True if sequences of this shape are sharded by position. */
+/* Returns true if sequences of this shape are sharded by position. */
 static bool sharding_wants_positions(const struct sharder *s, const struct trm_shape *shape)
 {
   return s->part->sequence_parallel && shape->sequence && shape->size[0] % (size_t)s->part->tensor_size == 0;
 }
 
-/* Both values of an add alike: by position if one is, else by feature if one is. */
+/* Shards both operands of an add alike: by position if one is, else by feature if one is. */
 static int sharding_shard_layer(struct sharder *s, int i)
 {
   struct trm_layer layer = s->full[i];
@@ -255,10 +255,10 @@ static int sharding_shard_layer(struct sharder *s, int i)
     if (from[k] >= 0 && s->value[from[k]].sharding.kind > request.current.kind)
       request.current = s->value[from[k]].sharding;
   bool reduced = false, addend_reduced;
-  const struct trm_layer reader = layer; /* with its whole input */
+  const struct trm_layer reader = layer; /* before sharding */
   layer.tensor_rank = request.rank;
   layer.tensor_size = request.size;
-  for (int p = 0; p < layer.parameters; p++) /* what stays whole counts once */
+  for (int p = 0; p < layer.parameters; p++) /* replicated parameters count once */
     layer.parameter[p].primary = request.rank == 0;
   if (layer.tied)
     layer.tied = &s->built[s->whole[layer.tied - s->full].layer_at];
@@ -283,7 +283,7 @@ static int sharding_shard_layer(struct sharder *s, int i)
   return TRM_OK;
 }
 
-/* The scores as the loss reads them. */
+/* Reshards the scores for the loss. */
 static void sharding_end_scores(struct sharder *s, bool sharded_loss)
 {
   int end = s->whole[s->layers - 1].output_at;

@@ -1,5 +1,5 @@
-/* Activations, element by element; ops->variant is the enum trm_activation. Backward of relu, tanh and sigmoid reads
- * the output, that of gelu (exact, or by tanh; Hendrycks & Gimpel 2016) the input. */
+/* Element-wise activations; ops->variant is the enum trm_activation. Backward of relu, tanh and sigmoid reads the
+ * output, that of gelu (exact or tanh form; Hendrycks & Gimpel 2016) the input. */
 #include <math.h>
 
 #include "core/status.h"

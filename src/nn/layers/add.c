@@ -1,5 +1,5 @@
-/* The sum of two values of one shape. Adding and passing gradients on is the model's (nn/model_pass.c): here is what a
- * model wants to know of any layer. */
+/* The sum of two values of equal shape. The model adds the values and routes gradients (nn/model_pass.c); here is only
+ * the layer's description. */
 #include "core/status.h"
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"

@@ -58,7 +58,7 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
-  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* one partial sum */
+  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
   pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
                                     biased ? layer->parameter[BIAS].w : NULL, y, layer->rows);
 }
@@ -104,14 +104,14 @@ static struct trm_sharding conv2d_preferred_sharding(const struct trm_layer *lay
                     : trm_sharding_of_shape(&layer->in);
 }
 
-/* By groups if there are several. */
+/* Shards by groups if there are several. */
 static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   struct conv2d *s = layer->settings;
   const size_t groups = s->groups, pixels = layer->out.size[1] * layer->out.size[2];
   if (groups == 1) {
     trm_shard_weights(layer, request, &s->weights, pixels);
-  } else if (groups < (size_t)request->size) { /* not worth dividing */
+  } else if (groups < (size_t)request->size) { /* too small to shard */
     trm_shard_layer(layer, request, trm_sharding_replicated, trm_sharding_replicated);
   } else {
     const struct trm_sharding in = conv2d_preferred_sharding(layer, NULL);

@@ -27,8 +27,8 @@ static int dropout_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* to (B, F) = from (B, F) under the mask of this pass. Of a sharded value each run of this rank is a row of its own: a
- * part of one of the whole's `outer` rows a sample. */
+/* Sets to (B, F) to from (B, F) under this pass's mask. Sharded values: each contiguous run of this rank is a row, part
+ * of one of the `outer` rows per sample of the whole value. */
 static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
                           float *to)
 {

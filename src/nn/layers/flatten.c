@@ -1,4 +1,4 @@
-/* A sample of any shape as one vector. Where the next layer takes vectors it does so by itself; this says it. */
+/* Flattens a sample to a vector. Layers that need vectors do so implicitly; this makes it explicit. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -29,7 +29,7 @@ static struct trm_sharding flatten_preferred_sharding(const struct trm_layer *la
   return layer->in.dims == 1 ? *out : trm_sharding_of_shape(&layer->in);
 }
 
-/* The features of each position are a group of the vector's, and positions are a part of its values. */
+/* A feature sharding becomes one of groups of the vector; a position sharding becomes a slice of it. */
 static int flatten_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_sharding current = request->current;

@@ -57,7 +57,7 @@ static const struct trm_parameter *linear_weight(const struct trm_layer *layer)
   return layer->tied ? &layer->tied->parameter[0] : &layer->parameter[0];
 }
 
-/* NULL: there is none. */
+/* NULL: no bias. */
 static const struct trm_parameter *linear_bias(const struct trm_layer *layer)
 {
   const int bias = layer->tied ? 0 : 1;
@@ -82,7 +82,7 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
   else
     device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
   const struct trm_parameter *bias = linear_bias(layer);
-  if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums one has it */
+  if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums, rank 0's has the bias */
     device->ops->bias_add(device, y, bias->w, r, n);
 }
 
@@ -104,7 +104,7 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
     device->ops->gemm(device, false, false, r, k, n, 1, dy, n, weight->w, k, 0, dx, k);
 }
 
-/* For sparse rows this is the cost as if they were dense: the entries are not known before the data is read. */
+/* Sparse rows are counted as dense: their entries are unknown before the data is read. */
 static struct trm_cost linear_cost(const struct trm_layer *layer)
 {
   const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);

@@ -1,5 +1,5 @@
-/* Layer norm and RMS norm: every position of a sequence, or every sample, is brought to variance (mean square) 1, then
- * scaled by a learned gain and, layer norm, shifted by a learned bias. */
+/* Layer norm and RMS norm: normalizes every position of a sequence, or every sample, to variance (mean square) 1; then
+ * applies a learned gain and, layer norm, a learned bias. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -74,7 +74,7 @@ static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, i
   return layer->in.sequence || layer->in.dims == 1 ? y : trm_graph_reshape(graph, y, &layer->out);
 }
 
-/* A part of the positions gives a part of the gradients. */
+/* Sharded by position, gradients are partial sums. */
 static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const bool positions = request->current.kind == TRM_SHARDED_BY_POSITION;

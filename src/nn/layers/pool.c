@@ -1,5 +1,5 @@
-/* Pooling of images (C, H, W), as torch.nn.MaxPool2d and AvgPool2d; global_avg_pool leaves the mean of each channel.
- * The settings are the window. */
+/* Pooling of images (C, H, W), as torch.nn.MaxPool2d and AvgPool2d; global_avg_pool gives the mean of each channel. The
+ * settings are the window. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -113,7 +113,7 @@ static struct trm_sharding pool_preferred_sharding(const struct trm_layer *layer
   return trm_sharding_of_shape(&layer->in);
 }
 
-/* By channels. */
+/* Shards by channels. */
 static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_window2d *window = layer->settings;

@@ -104,7 +104,7 @@ static void position_rotary_apply(const struct trm_layer *layer, const struct tr
   pass->device->ops->rotary(pass->device, &shape, s->base, backward, to);
 }
 
-/* Queries or keys (B, T, H E), turned. */
+/* Exports rotated queries or keys (B, T, H E). */
 static int position_rotary_export_one(struct trm_graph *graph, const struct trm_shape *full,
                                       const struct trm_shape *heads, int x, int cosine, int sine)
 {
@@ -151,7 +151,7 @@ static struct trm_sharding position_rotary_preferred(const struct trm_layer *lay
   return position_rotary_sharding(layer);
 }
 
-/* By heads. */
+/* Shards by heads. */
 static int position_rotary_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_sharding sharding = position_rotary_sharding(layer);

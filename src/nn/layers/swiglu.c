@@ -38,7 +38,7 @@ static int swiglu_export(const struct trm_layer *layer, struct trm_graph *graph,
   return trm_graph_binary(graph, "Mul", trm_graph_binary(graph, "Mul", a, trm_graph_unary(graph, "Sigmoid", a)), b);
 }
 
-/* Of both halves alike. */
+/* Both halves are sharded alike. */
 static struct trm_sharding swiglu_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   return out->kind == TRM_SHARDED_BY_FEATURE && out->groups == 1
