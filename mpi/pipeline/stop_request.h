@@ -7,7 +7,7 @@
 
 struct stop_request {
   struct trm_comm *comm;
-  const struct trm_pipeline_run *run; /* NULL: no stage is asked in this run */
+  const struct trm_pipeline_run *run; /* NULL: no stage requests a stop in this run */
   double *flag;                  /* (stages) the last stage: flags received; other stages: [0] the flag sent */
   struct trm_request **request;  /* (stages) */
   bool sent;
@@ -15,7 +15,7 @@ struct stop_request {
 
 void stop_request_create(struct stop_request *stop, struct trm_comm *comm);
 void stop_request_begin(struct stop_request *stop, const struct trm_pipeline_run *run);
-/* The number of stages that ask to stop, as far as this stage knows. */
+/* Returns the number of stages that request a stop, as far as this stage knows. */
 double stop_request_poll(struct stop_request *stop);
 void stop_request_end(struct stop_request *stop);
 void stop_request_free(struct stop_request *stop);

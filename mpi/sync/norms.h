@@ -1,4 +1,4 @@
-/* Norms of a whole model where ranks of the tensor and pipeline axes hold parts of it. */
+/* Norms of a whole model that is divided over the tensor and pipeline axes. */
 #pragma once
 
 #include "mpi/sync/sync.h"
