@@ -24,6 +24,13 @@
 #define SERVER_METHOD_STATES 8
 #define SERVER_VALUES 4
 
+/* Elements of one chunk of an array. */
+static inline size_t server_chunk_size(size_t elements, size_t chunk)
+{
+  const size_t left = elements - chunk * SERVER_CHUNK;
+  return left < SERVER_CHUNK ? left : SERVER_CHUNK;
+}
+
 /* A chunk in the owner's memory, for the handler. */
 struct server_chunk {
   int replica;
@@ -56,7 +63,7 @@ struct server_plan {
   int replicas;                 /* 1, or the ranks of comm */
   int arrays;                   /* of a replica */
   int servers;                  /* the last `servers` ranks are the owners, and only serve; 0: every rank is an owner */
-  server_handler *handler;      /* may run in a thread of the server; one call at a time per chunk */
+  server_handler *handler;      /* may run in a thread of the server; one call at a time per chunk. NULL: no calls */
   void *context;
 };
 
@@ -81,7 +88,7 @@ struct server_request {
 /* Makes the calls, in any order, and waits for all replies. Returns the maximum staleness of the chunks. */
 int64_t param_server_exchange(struct param_server *server, const struct server_request *request);
 
-/* On a dedicated server: replies to calls that have arrived. False if there were none, and on all other ranks. */
+/* On a dedicated server: answers the calls that have arrived. False if there were none, and on all other ranks. */
 bool param_server_poll(struct param_server *server);
 
 /* -- between quiesce and the next call. All collective over comm. */

@@ -12,10 +12,6 @@
 #define SYNC_UNIT ((size_t)4096)
 #define SYNC_BLOCK (32 * SYNC_UNIT)
 
-struct interval {
-  size_t low, high; /* elements of the flat arrays */
-};
-
 struct bucket {
   struct interval full, slice; /* the whole bucket; this rank's slice of it */
   struct trm_request *request; /* of its all-reduce between the nodes */
@@ -33,8 +29,8 @@ struct node_shared {
   struct progress_flag progress[];            /* (node->size) */
 };
 
-/* An array (elements) on the device: private if the node is one rank, else shared by the node; or a file mapped by the
- * node. */
+/* An array (elements), one for the node or one for each of its ranks, on the device: private if the node is one rank,
+ * else shared by the node; or a file mapped by the node. */
 struct array {
   float *data;
   struct trm_shared shared;
@@ -45,10 +41,9 @@ struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
   struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
   struct trm_comm *all;   /* all ranks, in order of strategy->batch_shard */
-  struct array w, state[TRM_MAX_STATES - 1];
-  struct trm_shared gradients; /* a whole array per rank of the node */
-  const float **g, **addends;  /* (node->size) the gradients of the node's ranks; scratch: the same at some element */
-  float *block_sum;            /* device, (SYNC_BLOCK) */
+  struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
+  const float **addends; /* (node->size) scratch: gradients of the node's ranks */
+  float *block_sum;      /* device, (SYNC_BLOCK) */
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;

@@ -17,6 +17,7 @@ struct chunk {
   size_t low, high;    /* elements of the flat arrays */
   size_t shard_size;   /* elements of each rank */
   size_t shard_offset; /* offset of this rank's shard in its arrays of shards */
+  int unit;            /* that it is a part of */
 };
 
 /* Layers whose weights are gathered, and gradients reduced, together (FSDP unit). */
@@ -49,7 +50,10 @@ struct slots {
   int count;
   bool per_unit;     /* each unit has its own, by its number; otherwise rotating_slot */
   float *memory;     /* device: data of all slots */
+  struct trm_shared shared; /* node_shared: that memory */
 };
+
+enum { ZERO_MAX_ARRAYS = 16 };
 
 /* A rank's progress with a slot of gradients, read by the other ranks of its node. A cache line. */
 struct zero_progress_flag {
@@ -63,9 +67,9 @@ struct zero {
   struct trm_comm *cross; /* the ranks of all groups with the same shards; NULL: there is one group */
   bool cross_reduced;     /* this step's shards are sums over all groups */
   bool node_shared;       /* the group shares memory: one copy of the weights, gradients are summed in place */
-  struct trm_shared w_shared, average_shared, g_shared, scratch; /* node_shared: memory of the slots, progress */
-  struct zero_progress_flag *progress;                           /* node_shared: (group->size, rotating_slots) */
-  const float **addends;                                         /* node_shared: (1 + group->size) scratch */
+  struct trm_shared scratch;           /* node_shared: memory of progress */
+  struct zero_progress_flag *progress; /* node_shared: (group->size, rotating_slots) */
+  const float **addends;               /* node_shared: (1 + group->size) scratch */
   struct trm_param_provider provider;
   struct unit *unit;         /* (units) ascending */
   int units, rotating_slots; /* rotating_slots: slots where units share them */
@@ -80,6 +84,8 @@ struct zero {
   struct trm_mapped mapped[TRM_MAX_STATES - 1]; /* parallel.offload: memory of the states */
   float *received;                              /* device, (largest shard of a unit); NULL: device is host memory */
   struct slots weights, gradients, averages;    /* averages: optim.ema, where each unit has slots of weights */
+  void *array[ZERO_MAX_ARRAYS];                 /* (arrays) device: all that are private to this rank */
+  int arrays;
 
   /* statistics: whole on every rank */
   float *w_statistics, *g_statistics, *statistics_sum, *average_statistics; /* device, (statistics) each */
@@ -89,17 +95,14 @@ struct zero {
   float *view[TRM_MAX_STATES]; /* host, (elements), on rank 0, from the first collect on */
 };
 
-/* Returns a rank's shard of a chunk: [low, high) of the flat arrays; empty if it is only padding. */
-struct zero_interval {
-  size_t low, high;
-};
-struct zero_interval zero_shard_interval(const struct chunk *chunk, int rank);
+/* A rank's shard of a chunk; empty if it is padding alone. */
+struct interval zero_shard_interval(const struct chunk *chunk, int rank);
 
 /* Returns the unit of a trained element. */
 int zero_unit_at(const struct zero *z, size_t element);
 
-/* Returns this rank's shard of a chunk of unit u, device: of the weights (array 0) or of a state (array > 0). */
-float *zero_shard_data(const struct zero *z, int array, int u, const struct chunk *chunk);
+/* This rank's shard of a chunk, device: of the weights (array 0) or of a state (array > 0). */
+float *zero_shard_data(const struct zero *z, int array, const struct chunk *chunk);
 
 /* -- zero_arrays.c. Collective over strategy->comm. create defines the units and allocates all memory; a failure is
  * that of every rank, and destroy then releases everything. */

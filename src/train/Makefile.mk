@@ -6,6 +6,8 @@ libtrireme_la_SOURCES += \
 	src/train/compatibility.h \
 	src/train/pipeline_schedule.c \
 	src/train/pipeline_schedule.h \
+	src/train/buckets.c \
+	src/train/buckets.h \
 	src/train/budget.c \
 	src/train/budget.h \
 	src/train/checkpoint.c \
