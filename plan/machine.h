@@ -50,7 +50,7 @@ double trm_quantile(double *values, size_t n, double part);
 struct trm_machine_bench {
   struct trm_device *device; /* (devices) open */
   int devices;
-  double seconds;            /* limit; what is not measured by then stays unknown */
+  double seconds;            /* limit; what is not measured until then stays unknown */
   double spent;              /* seconds so far */
 };
 

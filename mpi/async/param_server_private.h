@@ -40,7 +40,7 @@ struct param_server {
 bool server_is_centralized(const struct param_server *server); /* one replica, its chunks spread over the owners */
 bool server_is_owner(const struct param_server *server, int rank);
 int param_server_owner(const struct param_server *server, int replica, size_t chunk);
-/* True if this rank runs calls on the owner's chunks itself, in shared memory. */
+/* Returns true if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);
 /* Divides the replicas, and takes the memory of this node's shards. Collective over plan.comm. */
 int server_shards_create(struct param_server *server);

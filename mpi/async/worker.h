@@ -11,11 +11,11 @@
 struct worker_plan {
   bool centralized;  /* the parameter server holds one replica, the server weights; otherwise one for each rank */
   int arrays;        /* of a replica. Centralized: 0 the weights, then the optimizer's states, then the method's */
-  int transient;     /* the last `transient` of these are empty at a quiesce point: no checkpoint keeps them */
+  int transient;     /* the last `transient` of these are empty at a quiesce point: not in checkpoints */
   server_handler *handler; /* its context is the strategy */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */
-  bool local;        /* each worker has optimizer states of its own */
-  bool shared_weights; /* the method sets s->w, which is also what is evaluated: there is no eval_weights */
+  bool local;        /* each worker has its own optimizer states */
+  bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
 };
 
@@ -28,7 +28,7 @@ struct worker {
   struct batch_assignment assignment;
   struct param_server *server;
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
-  bool fresh;                          /* w has been read since the latest quiesce point */
+  bool fresh;                          /* w has been read since the last quiesce point */
   bool halted;                         /* this rank's stop request has been announced */
   struct trm_staleness staleness;
   float *state[TRM_MAX_STATES - 1];    /* local: (elements) each */
@@ -44,9 +44,9 @@ static inline struct worker *worker_of(const struct trm_strategy *strategy)
   return strategy->impl;
 }
 
-/* Collective over strategy->comm. Checks the options, takes all memory; sets w, g, eval_weights, batch_shard,
+/* Collective over strategy->comm. Checks the options, allocates all memory; sets w, g, eval_weights, batch_shard,
  * batch_shards, staleness and local_state. method_bytes: size of worker->method, which is zeroed. strategy.groups
- * workers of several ranks each where the method takes that option; otherwise every rank is a worker. */
+ * workers of several ranks each if the method takes that option; otherwise every rank is a worker. */
 int worker_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
 /* Allocates *array (elements) on the device, until worker_destroy. name: checkpoints keep it as local state; NULL: they
  * do not. */

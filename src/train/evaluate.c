@@ -12,7 +12,7 @@ struct evaluation {
   struct trm_model *model;
   struct trm_dataset *dataset;
   const struct trm_pass *pass;
-  size_t low, high, batch; /* rows [low, high), `batch` rows a pass */
+  size_t low, high, batch; /* rows [low, high), `batch` rows per pass */
   struct trm_loss_sums *sums;
   int64_t *confusion; /* (C, C) or NULL */
   float *scores;      /* (batch, c) host, for confusion */

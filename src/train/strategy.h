@@ -1,4 +1,4 @@
-/* The strategy contract: the method by which the ranks' gradients update the weights. One file a method, in mpi/sync
+/* The strategy contract: the method by which the ranks' gradients update the weights. One file per method, in mpi/sync
  * and mpi/async; each communicates through core/comm.h alone.
  *
  * The strategy owns the flat arrays, in private memory, node-shared memory or a window. Slots marked collective are
