@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/random.h"
@@ -419,6 +420,20 @@ void trm_model_log(const struct trm_model *model)
       trm_info("%s: bias left out: the %s after it removes any constant", trm_layer_text(&model->layer[layer->from]),
                layer->ops->name);
   }
+}
+
+const char *trm_model_bias_hint(const struct trm_model *model, const char *parameter)
+{
+  int number = -1;
+  sscanf(parameter, "layer%d.", &number);
+  for (int i = 0; i < model->layers; i++)
+    if (model->layer[i].number == number && model->layer[i].bias_removed) {
+      char *text = trm_context_text();
+      snprintf(text, 128, "; write bias=yes on %s: a bias before a batch norm is omitted unless asked for",
+               trm_layer_text(&model->layer[i]));
+      return text;
+    }
+  return "";
 }
 
 char *trm_model_describe(const struct trm_model *model)

@@ -170,6 +170,10 @@ struct trm_parameter *trm_model_parameter(const struct trm_model *model, int num
 /* Logs omitted parts of the text: one line per bias before a batch norm. */
 void trm_model_log(const struct trm_model *model);
 
+/* For an error about a bias that a file has and the model does not: if the bias was omitted from the layer with this
+ * parameter, returns what to write to keep it, with "; " in front; otherwise "". */
+const char *trm_model_bias_hint(const struct trm_model *model, const char *parameter);
+
 /* Returns a line per layer: name, shapes, parameters. Caller frees. */
 char *trm_model_describe(const struct trm_model *model);
 
