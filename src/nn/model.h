@@ -96,9 +96,9 @@ void trm_model_free(struct trm_model *model);
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 
-/* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h, which is
- * then part of every pass). May be called again, with other arrays or sizes. */
+/* Allocates the arena for batches of up to max_rows rows (training: with gradients) and sets the flat device arrays.
+ * The caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h,
+ * which is then part of every pass). May be called repeatedly, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 

@@ -147,7 +147,7 @@ struct sharded_value {
   struct trm_shape full_shape;
 };
 
-/* What becomes of a whole layer. */
+/* The sharded form of a whole layer. */
 struct whole_layer {
   struct trm_sharding preferred; /* of its output */
   int layer_at, output_at;       /* it, and its output, among those made */
