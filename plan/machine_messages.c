@@ -1,6 +1,5 @@
 /* Measures messages and collectives between two ranks of a node. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/axis.h"
@@ -8,6 +7,7 @@
 #include "plan/machine.h"
 
 enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* floats per array: two exceed the caches */
+#define QUARTILE 0.25 /* the lower one, which is least affected by other processes */
 
 /* The pair of ranks and its arrays. */
 struct message_bench {
@@ -67,12 +67,6 @@ static void messages_axis_reduce_scatter(const struct message_bench *m, float *f
   trm_axis_reduce_scatter(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1);
 }
 
-static int messages_compare_seconds(const void *a, const void *b)
-{
-  const double one = *(const double *)a, two = *(const double *)b;
-  return (one > two) - (one < two);
-}
-
 /* One operation on n floats, and its seconds. */
 struct timed_operation {
   const char *name;
@@ -90,13 +84,6 @@ static void messages_time_once(const struct message_bench *m, struct timed_opera
   if (round >= 0)
     t->seconds[round] = comm->ops->clock(comm) - before;
   t->offset = t->offset + 2 * t->n <= FLOATS ? t->offset + t->n : 0;
-}
-
-/* Returns the lower quartile, which is least affected by other processes. */
-static double messages_low_quartile(struct timed_operation *t)
-{
-  qsort(t->seconds, ROUNDS, sizeof *t->seconds, messages_compare_seconds);
-  return t->seconds[ROUNDS / 4];
 }
 
 /* Measures all operations in each round, so that a disturbance affects one round of each. Collective over the pair. */
@@ -130,13 +117,13 @@ static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *
   for (int round = -2; round < ROUNDS; round++)
     for (int i = 0; i < count; i++)
       messages_time_once(&m, &timed[i], round);
-  const double large = messages_low_quartile(&timed[1]);
-  machine->message_latency_s = messages_low_quartile(&timed[0]);
+  const double large = trm_quantile(timed[1].seconds, ROUNDS, QUARTILE);
+  machine->message_latency_s = trm_quantile(timed[0].seconds, ROUNDS, QUARTILE);
   machine->message_bytes_per_s = sizeof(float) * (double)BANDWIDTH_FLOATS /
                                  (large > machine->message_latency_s ? large - machine->message_latency_s : large);
   for (int i = 2; i < count; i++) {
     struct trm_machine_work work = {.bytes = sizeof(float) * (double)timed[i].n,
-                                    .forward_s = messages_low_quartile(&timed[i])};
+                                    .forward_s = trm_quantile(timed[i].seconds, ROUNDS, QUARTILE)};
     strcpy(work.name, timed[i].name);
     trm_machine_add(machine, &work);
   }

@@ -251,9 +251,9 @@ static int options_parse_text(const struct trm_option *row, const char *text, ch
   return TRM_OK;
 }
 
-static int options_set_row(struct trm_options *options, const struct trm_option *row, const char *text)
+int trm_values_set(void *values, const struct trm_option *row, const char *text)
 {
-  void *at = (char *)options + row->offset;
+  void *at = (char *)values + row->offset;
   switch (row->type) {
   case TRM_OPTION_BOOL:
     return options_parse_bool(row, text, at);
@@ -269,21 +269,32 @@ static int options_set_row(struct trm_options *options, const struct trm_option 
 int trm_options_set(struct trm_options *options, const char *name, const char *value)
 {
   const struct trm_option *row = options_find(name);
-  return row ? options_set_row(options, row, value) : options_unknown_name(name);
+  return row ? trm_values_set(options, row, value) : options_unknown_name(name);
+}
+
+void trm_values_default(void *values, const struct trm_option *table)
+{
+  for (const struct trm_option *row = table; row->name; row++)
+    if (row->default_text)
+      trm_values_set(values, row, row->default_text);
+}
+
+void trm_values_free(void *values, const struct trm_option *table)
+{
+  for (const struct trm_option *row = table; row->name; row++)
+    if (row->type == TRM_OPTION_TEXT)
+      trm_free(*(char **)((char *)values + row->offset));
 }
 
 void trm_options_default(struct trm_options *options)
 {
   memset(options, 0, sizeof *options);
-  for (const struct trm_option *row = trm_option_table; row->name; row++)
-    options_set_row(options, row, row->default_text);
+  trm_values_default(options, trm_option_table);
 }
 
 void trm_options_free(struct trm_options *options)
 {
-  for (const struct trm_option *row = trm_option_table; row->name; row++)
-    if (row->type == TRM_OPTION_TEXT)
-      trm_free(*(char **)((char *)options + row->offset));
+  trm_values_free(options, trm_option_table);
   memset(options, 0, sizeof *options);
 }
 
@@ -304,7 +315,7 @@ static int options_apply_value(struct source *source, const struct trm_option *r
   if (*seen)
     return trm_error(TRM_USAGE, "option %s is given twice", row->name);
   *seen = true;
-  return options_set_row(source->options, row, text);
+  return trm_values_set(source->options, row, text);
 }
 
 /* One item of a model: `linear 256`, or {linear: 256, bias: no} for `linear 256 bias=no`. */

@@ -1,4 +1,4 @@
-/* The exchange: files of other programs that hold a model. One function a format and direction; none is collective.
+/* The exchange: files of other programs that hold a model. One function per format and direction; none is collective.
  * Weights are full flat arrays on the host, in the model's order (nn/model.h). */
 #pragma once
 

@@ -572,7 +572,7 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"folder", job_folder},
-    {"order: each row once an epoch", test_order},
+    {"order: each row once per epoch", test_order},
     {"order: mixes", test_order_mixes},
     {"every kind of row", test_kinds},
     {"every kind, compressed", test_kinds_compressed},

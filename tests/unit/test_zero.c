@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "mpi/sync/norms.h"
+#include "mpi/sync/sync.h"
 #include "zero_job.h"
 
 enum { STEPS = 10 };
