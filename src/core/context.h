@@ -12,8 +12,7 @@
 /* Messages of a rank to itself that are not matched yet, in order of the calls (comm_self.c). */
 struct trm_mailbox {
   pthread_mutex_t lock;
-  struct trm_message *messages;
-  struct trm_request *receives;
+  struct trm_request *messages, *receives;
 };
 
 /* Of a rank, shared by all its threads. Each field is set by the function named. */

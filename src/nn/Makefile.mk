@@ -4,7 +4,6 @@ libtrireme_la_SOURCES += \
 	src/nn/balance.c \
 	src/nn/balance.h \
 	src/nn/graph.c \
-	src/nn/input.c \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
@@ -28,19 +27,12 @@ libtrireme_la_SOURCES += \
 	src/nn/model_text.h \
 	src/nn/param_names.c \
 	src/nn/param_names.h \
-	src/nn/param_names_gpt2.c \
-	src/nn/param_names_torchvision.c \
-	src/nn/param_names_private.h \
 	src/nn/optimizer.c \
 	src/nn/partition.c \
 	src/nn/arena_plan.c \
 	src/nn/arena_plan.h \
 	src/nn/presets.c \
-	src/nn/presets.h \
-	src/nn/presets_gpt.c \
-	src/nn/presets_images.c \
 	src/nn/recompute.c \
-	src/nn/recompute.h \
 	src/nn/sample.c \
 	src/nn/sample.h \
 	src/nn/schedule.c \

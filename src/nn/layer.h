@@ -154,7 +154,7 @@ typedef void trm_reduce(void *context, double *values, size_t n);
 enum trm_acquire_mode {
   TRM_ACQUIRE_EVALUATE,
   TRM_ACQUIRE_FORWARD,
-  TRM_ACQUIRE_RECOMPUTE, /* a second forward just before the backward of the layer's segment (recompute.h) */
+  TRM_ACQUIRE_RECOMPUTE, /* a second forward just before the backward of the layer's segment (arena_plan.h) */
   TRM_ACQUIRE_BACKWARD,  /* at release the gradient is complete */
   TRM_ACQUIRE_TIED,      /* backward of a layer that uses the weight of another, whose own backward comes later */
 };

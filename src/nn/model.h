@@ -44,7 +44,7 @@ struct trm_model {
   float smoothing;   /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
   bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. The two contributions to
                         a tied weight are then accumulated separately, as on two ranks: the same bits */
-  int recompute;     /* activation checkpointing: blocks of layers in a segment (recompute.h), 0:
+  int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */

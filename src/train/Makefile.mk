@@ -29,7 +29,6 @@ libtrireme_la_SOURCES += \
 	src/train/restart.c \
 	src/train/staleness.c \
 	src/train/stages.c \
-	src/train/stages.h \
 	src/train/step.c \
 	src/train/strategy.c \
 	src/train/stop.c \

@@ -5,7 +5,6 @@
 
 #include "core/status.h"
 #include "nn/arena_plan.h"
-#include "nn/recompute.h"
 #include "suite.h"
 #include "support/nn_case.h"
 
