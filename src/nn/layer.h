@@ -259,6 +259,7 @@ void trm_layers_free(struct trm_layer *layer, int layers);
 /* Sets rows and output_rows of layers [first, last) for a pass over a batch of so many rows. */
 void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t batch_rows);
 struct trm_cost trm_layer_cost(const struct trm_layer *layer);
+struct trm_cost trm_layers_cost(const struct trm_layer *layer, int first, int last); /* sum over [first, last) */
 /* A cost slot for layers that move or rename values only: 0. */
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer);
 /* forward and backward slots of layers whose backward treats dy as forward treats x, or inversely: slot apply. */

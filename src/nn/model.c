@@ -454,11 +454,5 @@ char *trm_model_describe(const struct trm_model *model)
 
 struct trm_cost trm_model_cost(const struct trm_model *model)
 {
-  struct trm_cost sum = {0};
-  for (int i = 0; i < model->layers; i++) {
-    const struct trm_cost cost = trm_layer_cost(&model->layer[i]);
-    sum.flop += cost.flop;
-    sum.bytes += cost.bytes;
-  }
-  return sum;
+  return trm_layers_cost(model->layer, 0, model->layers);
 }
