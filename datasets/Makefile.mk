@@ -30,7 +30,6 @@ libtrireme_la_SOURCES += \
 	datasets/import_rows.c \
 	datasets/import_rows.h \
 	datasets/import_text.c \
-	datasets/import_tokens.c \
 	datasets/info.c \
 	datasets/file_reader.c \
 	datasets/file_reader.h \

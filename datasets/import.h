@@ -11,7 +11,6 @@ int trm_import_cifar10(const struct trm_import_request *request);
 int trm_import_libsvm(const struct trm_import_request *request);
 int trm_import_csv(const struct trm_import_request *request);
 int trm_import_text(const struct trm_import_request *request);
-int trm_import_tokens(const struct trm_import_request *request); /* text by bytes or byte pairs */
 
 /* Opens the writer for a request. Refuses an output that exists unless `overwrite` is set. The request's compress and
  * class names replace the spec's; the number of names must be spec.classes. */
