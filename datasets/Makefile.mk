@@ -5,7 +5,6 @@ libtrireme_la_SOURCES += \
 	datasets/blocks.h \
 	datasets/bpe.c \
 	datasets/bpe.h \
-	datasets/bpe_train.c \
 	datasets/checkpoint.c \
 	datasets/datasets.h \
 	datasets/digits.c \

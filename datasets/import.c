@@ -65,6 +65,16 @@ int trm_import_begin(const struct trm_import_request *request, struct trm_data_s
   return status;
 }
 
+int trm_import_begin_images(const struct trm_import_request *request, struct trm_shape shape,
+                            const char *const *class_names, const char *source, struct trm_data_writer **writer)
+{
+  const struct trm_data_spec spec = {
+    .kind = TRM_DATA_IMAGE, .element = TRM_ELEMENT_UINT8, .shape = shape, .scale = 1.0f / 255,
+    .target = TRM_TARGET_CLASS, .classes = TRM_IMAGE_CLASSES, .class_names = class_names, .source = source,
+  };
+  return trm_import_begin(request, spec, writer);
+}
+
 int trm_import_end(struct trm_data_writer *writer, int status, size_t features)
 {
   if (status == TRM_OK)

@@ -17,6 +17,11 @@ int trm_import_text(const struct trm_import_request *request);
 int trm_import_begin(const struct trm_import_request *request, struct trm_data_spec spec,
                      struct trm_data_writer **writer);
 
+/* The same for images of bytes in TRM_IMAGE_CLASSES classes. */
+#define TRM_IMAGE_CLASSES 10
+int trm_import_begin_images(const struct trm_import_request *request, struct trm_shape shape,
+                            const char *const *class_names, const char *source, struct trm_data_writer **writer);
+
 /* Finishes the output if status is TRM_OK, abandons it otherwise. Returns the first error of both. features: of csr
  * rows, else 0. */
 int trm_import_end(struct trm_data_writer *writer, int status, size_t features);

@@ -182,7 +182,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
   size_t rows;
   const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
                                            order_block_size(&loader->order, block), &rows);
-  TRM_CHECK(loader_read(loader, &loader->files, first, rows, &windows->slot[plan->s % SLOTS], k,
+  TRM_CHECK(loader_read(loader, first, rows, &windows->slot[plan->s % SLOTS], k,
                         loader->block_starts ? plan->entry[k] : 0));
   shuffle_progress_add(loader, plan->s, 1);
   return TRM_OK;
