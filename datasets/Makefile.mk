@@ -27,7 +27,6 @@ libtrireme_la_SOURCES += \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
 	datasets/import_rows.c \
-	datasets/import_rows.h \
 	datasets/import_text.c \
 	datasets/info.c \
 	datasets/file_reader.c \
@@ -39,8 +38,6 @@ libtrireme_la_SOURCES += \
 	datasets/loader.h \
 	datasets/order.c \
 	datasets/order.h \
-	datasets/text_chunks.c \
-	datasets/text_chunks.h \
 	datasets/predictions.c \
 	datasets/read_rate.c \
 	datasets/data_reader.c \

@@ -25,8 +25,8 @@ int data_head_read(struct data_head *head, hid_t file, const char *path);
 void data_head_free(struct data_head *head);
 const char *data_target_name(const struct data_head *head); /* "class", "value", of tokens "next" */
 
-/* Computes the digest of a data set: SHA-256 over one line an array, in the order train, validation, test, and in a split x,
- * starts, columns, values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then "KIND TARGET CLASSES SHAPE SCALE SHIFT\n", where
+/* Computes the digest of a data set: SHA-256 over one line an array, in the order train, validation, test, and in a
+ * split x, starts, columns, values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then "KIND TARGET CLASSES SHAPE SCALE SHIFT\n", where
  * CLASSES is the vocabulary of tokens. It does not depend on compression. */
 void data_digest_add(struct trm_sha256 *digest, const char *name, enum block_type type, uint64_t rows, const char *hex);
 void data_digest_end(struct trm_sha256 *digest, const struct data_head *head, char hex[65]);

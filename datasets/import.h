@@ -29,10 +29,8 @@ int trm_import_end(struct trm_data_writer *writer, int status, size_t features);
 /* (10) "0" to "9". */
 extern const char *const trm_digit_names[10];
 
-/* Splits text at commas. The array and its texts are one block, owned by the caller: trm_free. */
-char **trm_names_split(const char *text, size_t *count);
-
-/* Returns FOLDER/NAME or FOLDER/NAME.gz, the one that exists; NULL if neither does. Owned by the caller: trm_free. */
+/* Returns FOLDER/NAME or FOLDER/NAME.gz, the one that exists; NULL and an error if neither does. Owned by the
+ * caller: trm_free. */
 char *trm_import_find(const char *folder, const char *name);
 bool trm_is_folder(const char *path);
 
@@ -43,3 +41,26 @@ int trm_import_train_rows(const struct trm_import_request *request, double defau
 /* Checks what importers of TRAIN [TEST] have in common: one or two paths, no test_part or split beside a second path,
  * a known target and split rule. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);
+
+/* -- text files whose rows have one label each: libsvm, csv. A file is read in passes, once for its labels, then once
+ * for each split, so that it may be larger than memory. */
+
+#define TRM_IMPORT_ROWS 1024 /* rows appended to the writer at once, at most */
+
+/* A file format. `impl` holds the open file and the rows gathered from it. */
+struct trm_row_format {
+  const char *name;                                        /* "csv" */
+  int (*open)(void *impl, const char *path);
+  void (*close)(void *impl);                               /* also after a failed open */
+  int (*next)(void *impl, const char **label);             /* steps to the next row; *label: NULL at the end */
+  int (*label_error)(const void *impl, const char *what);  /* "PATH:LINE: ... LABEL what"; returns TRM_FAILED */
+  /* Parses the features of the current row into impl's arrays as row rows->rows, and points `rows` to them. *full: the
+   * arrays must go to the writer before the next row. */
+  int (*add)(void *impl, struct trm_data_rows *rows, bool *full);
+  void (*describe)(const void *impl, struct trm_data_spec *spec); /* kind, element, shape; after the first passes */
+  size_t (*features)(const void *impl);                    /* csr: largest index of all rows; else NULL */
+};
+
+/* Imports TRAIN [TEST] as the request asks. Of a single file, a part of the rows becomes the test split: the last
+ * ones, or random ones, with classes in proportion to their rows. */
+int trm_import_rows(const struct trm_import_request *request, const struct trm_row_format *format, void *impl);

@@ -100,8 +100,7 @@ static int cifar10_folder_import(const struct trm_import_request *request)
   for (int i = 0; i <= BATCHES && status == TRM_OK; i++) {
     char *name = i < BATCHES ? trm_format("data_batch_%d.bin", i + 1) : trm_strdup("test_batch.bin");
     path[i] = trm_import_find(folder, name);
-    if (!path[i])
-      status = trm_error(TRM_FAILED, "%s: holds no %s, plain or .gz", folder, name);
+    status = path[i] ? TRM_OK : TRM_FAILED;
     trm_free(name);
   }
   char *meta = trm_import_find(folder, "batches.meta.txt");

@@ -8,7 +8,7 @@
 #include "core/options.h"
 #include "core/status.h"
 #include "datasets/file_reader.h"
-#include "datasets/import_rows.h"
+#include "datasets/import.h"
 
 #define CHUNK 256 /* rows at once */
 

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/file_reader.h"
-#include "datasets/import_rows.h"
+#include "datasets/import.h"
 
 #define CHUNK_ENTRIES ((size_t)1 << 20)
 

@@ -152,11 +152,10 @@ int trm_import_mnist(const struct trm_import_request *request)
   char *path[4] = {NULL};
   int status = TRM_OK;
   for (int i = 0; i < 4 && status == TRM_OK; i++) {
-    path[i] = trm_import_find(request->paths[0], names[i][0]);
+    path[i] = trm_import_find(request->paths[0], names[i][1]);
     if (!path[i])
-      path[i] = trm_import_find(request->paths[0], names[i][1]);
-    if (!path[i])
-      status = trm_error(TRM_FAILED, "%s: holds no %s, plain or .gz", request->paths[0], names[i][0]);
+      path[i] = trm_import_find(request->paths[0], names[i][0]);
+    status = path[i] ? TRM_OK : TRM_FAILED;
   }
   if (status == TRM_OK)
     status = mnist_files_import(request, (const char *const *)path, 4);

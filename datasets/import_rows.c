@@ -1,4 +1,4 @@
-#include "datasets/import_rows.h"
+#include "datasets/import.h"
 
 #include <string.h>
 

@@ -27,7 +27,8 @@ uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t r
   return low;
 }
 
-uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
+/* Tokens of `rows` rows that follow one another in a store, the last target included. */
+static uint64_t load_tokens(const struct loader *loader, uint64_t rows)
 {
   return rows * loader->spacing + loader->context + 1 - loader->spacing;
 }
@@ -35,7 +36,7 @@ uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
 size_t loader_block_bytes(const struct loader *loader, size_t capacity)
 {
   if (loader->head.kind == TRM_DATA_TOKENS)
-    return (size_t)loader_tokens(loader, capacity) * block_type_bytes(loader->x_type);
+    return (size_t)load_tokens(loader, capacity) * block_type_bytes(loader->x_type);
   return capacity * loader->row_bytes;
 }
 
@@ -123,13 +124,15 @@ static int load_columns_check(const struct loader *loader, const struct store *s
   return TRM_OK;
 }
 
-int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
-                 uint64_t first)
+/* Checks rows in a store: classes and columns in range, numbers finite. Errors name file and row, counted from
+ * `first`. */
+static int load_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
+                      uint64_t first)
 {
   const size_t at = k * store->capacity + row;
   if (loader->head.kind == TRM_DATA_TOKENS) {
     const unsigned char *x = store->x + k * loader_block_bytes(loader, store->capacity) + row * loader->row_bytes;
-    return load_tokens_check(loader, x, (size_t)loader_tokens(loader, rows), first * loader->stride);
+    return load_tokens_check(loader, x, (size_t)load_tokens(loader, rows), first * loader->stride);
   }
   if (loader->head.kind == TRM_DATA_CSR)
     TRM_CHECK(load_columns_check(loader, store, store->starts + k * (store->capacity + 1) + row, rows, first));
@@ -179,12 +182,12 @@ int loader_read(struct loader *loader, uint64_t first, size_t rows, struct store
   if (loader->head.kind == TRM_DATA_CSR)
     TRM_CHECK(load_csr_read(loader, first, rows, store, k, entry));
   else if (loader->head.kind == TRM_DATA_TOKENS)
-    TRM_CHECK(data_array_read(&files->x, first * loader->stride, (size_t)loader_tokens(loader, rows), x));
+    TRM_CHECK(data_array_read(&files->x, first * loader->stride, (size_t)load_tokens(loader, rows), x));
   else
     TRM_CHECK(data_array_read(&files->x, first, rows, x));
   if (store->y)
     TRM_CHECK(data_array_read(&files->y, first, rows, store->y + k * store->capacity * loader->y_bytes));
-  return loader_check(loader, store, k, 0, rows, first);
+  return load_check(loader, store, k, 0, rows, first);
 }
 
 /* -- the whole split */
@@ -221,7 +224,7 @@ static int load_all_check(struct loader *loader)
   if (store->starts && low == 0 && store->starts[0] != 0)
     return trm_error(TRM_FAILED, "%s: %s begins with %lld in place of 0", loader->path, loader->files.starts.name,
                      (long long)store->starts[0]);
-  return loader_check(loader, store, 0, low, high - low, low);
+  return load_check(loader, store, 0, low, high - low, low);
 }
 
 /* Rows of each array that the loader's rows need. */
@@ -232,7 +235,7 @@ static uint64_t load_rows_needed(const struct loader *loader, const struct data_
     return loader->entries;
   if (array == &files->starts)
     return loader->file_rows + 1;
-  return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->file_rows) : loader->file_rows;
+  return loader->head.kind == TRM_DATA_TOKENS ? load_tokens(loader, loader->file_rows) : loader->file_rows;
 }
 
 /* Makes the store one block in the shared memory of the node. Collective. */

@@ -301,21 +301,15 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
                      (unsigned long long)loader->rows);
   batch->rows = 0;
   loader->epoch = epoch;
-  switch (loader->mode) {
-  case LOADER_IN_MEMORY:
-    order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
-    if (low < high)
-      loader_collate(loader, &loader->store, &loader->order_epoch, 0, low, high, batch);
-    return TRM_OK;
-  case LOADER_SHUFFLE_WINDOWS:
+  if (loader->mode == LOADER_SHUFFLE_WINDOWS)
     return shuffle_windows_fetch(loader, epoch, low, high, batch);
-  case LOADER_DIRECT:
-    if (low == high)
-      return TRM_OK;
-    TRM_CHECK(loader_direct_read(loader, low, high));
-    loader_collate(loader, &loader->store, NULL, 0, low, high, batch);
+  order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
+  if (low == high)
     return TRM_OK;
-  }
+  const bool direct = loader->mode == LOADER_DIRECT;
+  if (direct)
+    TRM_CHECK(loader_direct_read(loader, low, high));
+  loader_collate(loader, &loader->store, direct ? NULL : &loader->order_epoch, 0, low, high, batch);
   return TRM_OK;
 }
 

@@ -219,9 +219,7 @@ static void shuffle_reader_pause(struct shuffle_windows *windows, bool pause)
   if (!windows->threaded)
     return;
   atomic_store(&windows->pause, pause);
-  while (pause && !atomic_load(&windows->paused))
-    shuffle_sleep(SLEEP_BUSY_NS);
-  while (!pause && atomic_load(&windows->paused))
+  while (atomic_load(&windows->paused) != pause)
     shuffle_sleep(SLEEP_BUSY_NS);
 }
 
