@@ -77,7 +77,7 @@ for validation in 0.2 held.h5; do
     "$TRIREME" eval "$name" --split=validation --json --log.quiet=yes > eval.json ||
       fail "$name: its validation rows cannot be evaluated"
     [ "$(json_number samples eval.json)" = $rows ] || fail "$name: other validation rows: $(cat eval.json)"
-    at_least "$(of "$name" validation_accuracy)" 0.6 || fail "$name: $(of "$name" validation_accuracy)"
+    at_least "$(of "$name" validation_accuracy)" 0.5 || fail "$name: $(of "$name" validation_accuracy)"
     pass "$name: validation accuracy $(of "$name" validation_accuracy) on $rows rows"
   done
 done
