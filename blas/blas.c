@@ -1,4 +1,4 @@
-/* The table of host matrix products, and the look-up by name. */
+/* The table of host matrix product libraries, and the look-up by name. */
 #include "blas/blas.h"
 
 #include <string.h>

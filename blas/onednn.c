@@ -1,12 +1,8 @@
 /* Matrix products by oneDNN (dnnl.h), versions 2 and 3, in float32 and with factors rounded to bfloat16. The library
- * computes with one thread, the threads are ours (product.h).
- *
- * bfloat16 (8 bits of exponent, 8 of mantissa) where the processor multiplies such pairs natively: the factors are
- * rounded, to nearest and ties to even, into work memory for the product at hand; sums and C are float32. A product is
- * many times larger than its factors, so the rounding costs little (README.md).
- *
- * The library compiles a primitive for every shape. Each thread keeps those that it needs, with memory objects of its
- * own: nothing is locked, and nothing is made twice. */
+ * uses one thread; product.h divides products among threads. bfloat16 requires native instructions: factors are
+ * rounded to nearest, ties to even, into work memory for each product; sums and C are float32. A product is much larger
+ * than its factors, so rounding costs little (README.md). The library compiles a primitive per shape. Each thread
+ * caches its own primitives and memory objects, without locks. */
 #include <dnnl.h>
 #include <omp.h>
 #include <stdint.h>
@@ -21,14 +17,14 @@
 #include "core/status.h"
 
 enum { CACHE_ENTRIES = 512, CACHE_PROBES = 16 };
-/* The order in which oneDNN adds depends on the size of C: blocks must not depend on the number of threads. */
+/* oneDNN's order of additions depends on the size of C: blocks must not depend on the number of threads. */
 static const struct product_limits onednn_limits = {16, 1 << 24};
-/* Rows of rounded factors begin at cache lines. */
+/* Rows of rounded factors start at cache lines. */
 enum { LINE = 64 / sizeof(uint16_t) };
 /* Elements below which one thread is faster than several. */
 #define PARALLEL_MIN ((size_t)1 << 15)
 
-/* What a primitive is made for. All bits count: no padding. */
+/* Key of a primitive, compared bytewise: no padding. */
 struct shape {
   size_t m, n, k, lda, ldb, ldc;
   float alpha, beta;
@@ -48,17 +44,17 @@ struct buffer {
   size_t bytes;
 };
 
-/* What a thread owns. */
+/* Cache and buffers of a thread. */
 struct worker {
   dnnl_stream_t stream;
   struct entry entry[CACHE_ENTRIES];
   struct buffer scratch;
-  struct buffer factor[2]; /* A and B, rounded; outside parallel regions those of worker 0 serve all threads */
+  struct buffer factor[2]; /* A and B, rounded; outside parallel regions worker 0's are shared by all threads */
 };
 
 static dnnl_engine_t engine;
 static struct worker *worker; /* (workers) kept until the process ends */
-static int workers, blas_threads = 1; /* created so far; threads in use */
+static int workers, blas_threads = 1; /* number of workers; threads in use */
 
 static const char *onednn_status_text(dnnl_status_t status)
 {
@@ -81,18 +77,9 @@ static const char *onednn_status_text(dnnl_status_t status)
       return trm_error(TRM_FAILED, "oneDNN: %s: %s", #call, onednn_status_text(dnnl_check_status)); \
   } while (0)
 
-/* Aborts: a product cannot fail. */
-static void onednn_abort_on_failure(int status)
-{
-  if (status == TRM_OK)
-    return;
-  trm_log_error();
-  trm_abort(status);
-}
-
 /* -- primitives */
 
-/* Versions 2 and 3 describe arrays and primitives with different types. view: the type by which both take an array. */
+/* Versions 2 and 3 have different types for descriptions of arrays and primitives. view: the type that both accept. */
 #if DNNL_VERSION_MAJOR >= 3
 typedef const_dnnl_memory_desc_t view;
 typedef dnnl_memory_desc_t description;
@@ -113,11 +100,6 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *
 static void onednn_free_description(description *d)
 {
   dnnl_memory_desc_destroy(*d);
-}
-
-static size_t onednn_view_bytes(view of)
-{
-  return dnnl_memory_desc_get_size(of);
 }
 
 static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
@@ -153,12 +135,7 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *
 
 static void onednn_free_description(description *d)
 {
-  (void)d; /* owns nothing */
-}
-
-static size_t onednn_view_bytes(view of)
-{
-  return dnnl_memory_desc_get_size(of);
+  (void)d; /* nothing to release */
 }
 
 static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
@@ -200,7 +177,7 @@ static int onednn_make_primitive(struct entry *entry, const description *array, 
 {
   const view scratch = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
 
-  entry->scratch_bytes = onednn_view_bytes(scratch);
+  entry->scratch_bytes = dnnl_memory_desc_get_size(scratch);
   for (int i = A; i <= C; i++)
     DNNL_CHECK(dnnl_memory_create(&entry->memory[i], VIEW(array[i]), engine, DNNL_MEMORY_NONE));
   DNNL_CHECK(dnnl_memory_create(&entry->memory[SCRATCH], scratch, engine, DNNL_MEMORY_NONE));
@@ -247,7 +224,7 @@ static int onednn_make_entry(struct entry *entry, const struct shape *s)
   return status;
 }
 
-/* Returns the worker's entry for the shape, created if there is none. */
+/* Returns the worker's entry for the shape; creates it if needed. */
 static struct entry *onednn_find_entry(struct worker *self, const struct shape *s)
 {
   size_t hash = 0;
@@ -264,8 +241,8 @@ static struct entry *onednn_find_entry(struct worker *self, const struct shape *
     if (!memcmp(&entry->shape, s, sizeof(*s)))
       return entry;
   }
-  onednn_close_entry(entry); /* a free entry, or the last one probed */
-  onednn_abort_on_failure(onednn_make_entry(entry, s));
+  onednn_close_entry(entry); /* an unused entry, or evicts the last one probed */
+  trm_abort_on_error(onednn_make_entry(entry, s));
   return entry;
 }
 
@@ -281,7 +258,7 @@ static void *onednn_reserve(struct buffer *buffer, size_t bytes, const char *wha
   return buffer->data;
 }
 
-/* oneDNN asks OpenMP for the number of threads. */
+/* oneDNN takes the number of threads from OpenMP. */
 static int onednn_set_one_thread(void)
 {
   const int before = omp_get_max_threads();
@@ -302,7 +279,7 @@ static void onednn_multiply_f32(const struct product *p, const struct block *blo
   (void)thread;
   omp_set_num_threads(before);
   if (status != dnnl_success)
-    onednn_abort_on_failure(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
+    trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
                                       p->n, onednn_status_text(status)));
 }
 
@@ -340,7 +317,7 @@ static void onednn_multiply_bf16(const struct product *p, const struct block *bl
 {
   const int before = onednn_set_one_thread();
 
-  onednn_abort_on_failure(onednn_execute(p, block, &worker[thread]));
+  trm_abort_on_error(onednn_execute(p, block, &worker[thread]));
   omp_set_num_threads(before);
 }
 

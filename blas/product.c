@@ -7,9 +7,9 @@
 
 #include "core/comm.h"
 
-/* Blocks are cut at whole steps of the micro-kernels. */
+/* Block sizes are multiples of the micro-kernels' size. */
 #define STEP 16
-/* Packing a row or column of a block costs about as much as computing this many of its elements. */
+/* Packing a row or column of a block costs about as much as computing this many elements. */
 #define PACKING 8
 
 int product_thread(void)
@@ -29,7 +29,7 @@ static void product_scale_c(const struct product *p)
       p->c[i * p->ldc + j] = p->beta == 0 ? 0 : p->beta * p->c[i * p->ldc + j];
 }
 
-/* Interval `index` of `parts` of n rows or columns, in whole steps; the last one has the remainder, too. */
+/* Interval `index` of `parts` of n rows or columns, a multiple of STEP; the last one includes the remainder. */
 static void product_interval(size_t n, size_t parts, size_t index, size_t *low, size_t *high)
 {
   trm_interval(n / STEP, parts, index, low, high);
@@ -37,7 +37,7 @@ static void product_interval(size_t n, size_t parts, size_t index, size_t *low, 
   *high = index == parts - 1 ? n : *high * STEP;
 }
 
-/* Rows or columns of the smallest and of the largest interval. */
+/* Returns the size of the smallest and the largest interval. */
 static size_t product_min_part(size_t n, size_t parts)
 {
   return parts == 1 ? n : n / STEP / parts * STEP;
@@ -48,7 +48,7 @@ static size_t product_max_part(size_t n, size_t parts)
   return parts == 1 ? n : (n / STEP + parts - 1) / parts * STEP + n % STEP;
 }
 
-/* Finds the grid of at most limits->max_blocks blocks whose largest block costs least; 1 x 1 for a small product. */
+/* Finds the grid of at most limits->max_blocks blocks with the cheapest largest block; 1 x 1 for a small product. */
 static void product_grid(const struct product *p, const struct product_limits *limits, size_t *rows, size_t *columns)
 {
   double best = 0;

@@ -1,4 +1,4 @@
-# To add a file: its name, one a line, in this list (sources and headers alike).
+# To add a file: its name, one per line, in this list (sources and headers alike).
 trireme_SOURCES += \
 	cli/bench/bench.h \
 	cli/bench/bench_rma_ops.c \
@@ -24,11 +24,10 @@ trireme_SOURCES += \
 	cli/cmd_predict.c \
 	cli/cmd_report.c \
 	cli/cmd_train.c \
-	cli/commands.h \
-	cli/flags.c \
-	cli/flags.h \
-	cli/job.c \
-	cli/job.h \
+	cli/command.c \
+	cli/command.h \
+	cli/figures.c \
+	cli/figures.h \
 	cli/loaded.c \
 	cli/loaded.h \
 	cli/main.c \

@@ -1,31 +1,36 @@
 /* trireme data */
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "cli/commands.h"
-#include "cli/flags.h"
+#include "cli/command.h"
 #include "core/log.h"
-#include "core/memory.h"
 #include "core/status.h"
 #include "datasets/datasets.h"
 #include "mpi/real.h"
 
-static const char usage_head[] =
+/* -- make and import */
+
+static const char make_usage[] =
   "usage: trireme data make digits --out=FILE [--seed=N] [--train=N] [--test=N] [--compress=N] [--overwrite]\n"
-  "       trireme data import FORMAT PATH... --out=FILE [FLAG...]\n"
-  "       trireme data info FILE [--check] [--json]\n"
   "\n"
-  "make draws a data set, the same bytes for the same seed on every machine.\n"
+  "Draws a data set, the same bytes for the same seed on every machine.\n"
+  "\n"
   "  --seed=N           seed of the random numbers (1)\n"
   "  --train=N          samples of the train split (60000)\n"
   "  --test=N           samples of the test split (10000)\n"
-  "\n"
-  "import converts files, plain or gzip, to one HDF5 file with its splits. FORMAT is one of\n";
+  "  --names=A,B,...    names of the classes, in order (the digits)\n"
+  "  --out=FILE         the file to write; it is complete or absent\n"
+  "  --overwrite        replace FILE if it exists\n"
+  "  --compress=N       0 (fastest to read; default) to 9 (smallest)\n"
+  "\n";
 
-static const char usage_tail[] =
-  "  Of a single file, a part of the rows can become the test split. Labels become classes in ascending order.\n"
-  "  --test-part=X      libsvm, csv, text: that part of a single file, 0 to 1 (text: 0.1, else 0: no test split)\n"
+static const char import_usage[] =
+  "usage: trireme data import FORMAT PATH... --out=FILE [FLAG...]\n"
+  "\n"
+  "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file, a part of the rows can become the\n"
+  "test split. Labels become classes in ascending order.\n"
+  "\n"
+  "  --test-part=X      libsvm, csv, text: that part of a single file, below 1 (text: 0.1, else 0: no test split)\n"
   "  --split=RULE       libsvm, csv: random rows, by class in proportion (default), or the last ones; text: last\n"
   "  --seed=N           libsvm, csv: seed of the random rows (1)\n"
   "  --target=WHAT      libsvm, csv: \"class\" (default), or \"value\" for regression\n"
@@ -35,122 +40,70 @@ static const char usage_tail[] =
   "  --vocab=N          bpe: learn N tokens from the training part of the text\n"
   "  --vocab-file=FILE  bpe: read the tokens from vocab.json\n"
   "  --merges=FILE      bpe: and their merges from merges.txt\n"
-  "  --names=A,B,...    names of the classes, in order (default: digits, or the labels as written)\n"
-  "\n"
-  "make and import:\n"
+  "  --names=A,B,...    names of the classes, in order (default: the labels as written)\n"
   "  --out=FILE         the file to write; it is complete or absent\n"
   "  --overwrite        replace FILE if it exists\n"
-  "  --compress=N       0 (fastest to read; default of make) to 9 (smallest); import: 4\n"
-  "\n"
-  "info describes a data set or a checkpoint.\n"
-  "  --check            read everything and verify checksums and digest\n"
-  "  --json             print one JSON object\n";
+  "  --compress=N       0 (fastest to read) to 9 (smallest); default 4\n"
+  "\n";
 
-/* The text of --help; the caller frees it with trm_free. */
-static char *cmd_data_usage_text(void)
-{
-  char *text = trm_strdup(usage_head);
-  for (const struct trm_importer *importer = trm_importer_table; importer->name; importer++) {
-    if (!strcmp(importer->name, "digits"))
-      continue;
-    char *longer = trm_format("%s  %-17s  %s\n", text, importer->name, importer->help);
-    trm_free(text);
-    text = longer;
-  }
-  char *full = trm_format("%s%s", text, usage_tail);
-  trm_free(text);
-  return full;
-}
-
-static int cmd_data_find_importer(const char *what, const char *name, const struct trm_importer **importer)
-{
-  const bool make = !strcmp(what, "make");
-  const char *known[32];
-  size_t n = 0;
-  for (*importer = trm_importer_table; (*importer)->name; ++*importer) {
-    if (make != !strcmp((*importer)->name, "digits"))
-      continue;
-    if (!strcmp((*importer)->name, name))
-      return TRM_OK;
-    if (n < sizeof known / sizeof *known - 1)
-      known[n++] = (*importer)->name;
-  }
-  known[n] = NULL;
-  const char *near = trm_nearest_word(name, known);
-  if (near)
-    return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; did you mean \"%s\"?", what, name, near);
-  return trm_error(TRM_USAGE, "data %s: there is no \"%s\"; trireme data --help lists them", what, name);
-}
-
-/* Whether `word` is one of the words of `list`, separated by spaces. */
-static bool cmd_data_word_listed(const char *list, const char *word)
-{
-  const size_t length = strlen(word);
-  for (const char *at = strstr(list, word); at; at = strstr(at + 1, word))
-    if ((at == list || at[-1] == ' ') && (at[length] == ' ' || !at[length]))
-      return true;
-  return false;
-}
-
-/* The request of make or import, and the flags that have other types in it. */
 struct import_flags {
-  char command[64]; /* "data import csv" */
   struct trm_import_request request;
-  int64_t compress, seed, train, test, vocabulary;
+  int64_t compress;
 };
+#define AT(field) offsetof(struct import_flags, request.field)
+#define FILE_FLAGS(level)                                                                                \
+  {"out", TRM_OPTION_TEXT, AT(out), NULL, NO_RANGE}, {"overwrite", TRM_OPTION_BOOL, AT(overwrite), NULL, NO_RANGE}, \
+  {"compress", TRM_OPTION_INT, offsetof(struct import_flags, compress), level, RANGE(0, 9)}
+#define SPLIT_FLAGS                                                          \
+  {"test-part", TRM_OPTION_REAL, AT(test_part), "-1", RANGE(-1, 0.9999999)}, \
+  {"split", TRM_OPTION_TEXT, AT(split), NULL, NO_RANGE}
+#define SEED_FLAG {"seed", TRM_OPTION_INT, AT(seed), "1", RANGE(0, 9e18)}
+#define NAMES_FLAG {"names", TRM_OPTION_TEXT, AT(names), NULL, NO_RANGE}
+#define TARGET_FLAG {"target", TRM_OPTION_TEXT, AT(target), "class", NO_RANGE}
 
-/* Reads the flags that the format has, and moves the paths to argv[0..request.count). */
-static int cmd_data_read_flags(struct import_flags *f, const struct trm_importer *importer, const char *usage, int argc,
-                               char **argv, bool *help_shown)
-{
-  struct trm_import_request *r = &f->request;
-  const struct {
-    const char *formats;
-    struct flag flag;
-  } all[] = {
-    {"digits mnist cifar10 libsvm csv text", {"out", FLAG_TEXT, &r->out, 0, 0}},
-    {"digits mnist cifar10 libsvm csv text", {"overwrite", FLAG_BOOL, &r->overwrite, 0, 0}},
-    {"digits mnist cifar10 libsvm csv text", {"compress", FLAG_INTEGER, &f->compress, 0, 9}},
-    {"digits libsvm csv", {"seed", FLAG_INTEGER, &f->seed, 0, INT64_MAX}},
-    {"digits", {"train", FLAG_INTEGER, &f->train, 1, INT32_MAX}},
-    {"digits", {"test", FLAG_INTEGER, &f->test, 1, INT32_MAX}},
-    {"libsvm csv text", {"test-part", FLAG_REAL, &r->test_part, 0, 1}},
-    {"libsvm csv text", {"split", FLAG_TEXT, &r->split, 0, 0}},
-    {"text", {"tokens", FLAG_TEXT, &r->tokens, 0, 0}},
-    {"text", {"vocab", FLAG_INTEGER, &f->vocabulary, 257, 1000000}},
-    {"text", {"vocab-file", FLAG_TEXT, &r->vocabulary_file, 0, 0}},
-    {"text", {"merges", FLAG_TEXT, &r->merges, 0, 0}},
-    {"libsvm csv", {"target", FLAG_TEXT, &r->target, 0, 0}},
-    {"csv", {"label", FLAG_TEXT, &r->label, 0, 0}},
-    {"libsvm", {"normalize", FLAG_BOOL, &r->normalize, 0, 0}},
-    {"digits mnist cifar10 libsvm csv", {"names", FLAG_TEXT, &r->names, 0, 0}},
-  };
-  struct flag table[sizeof all / sizeof *all + 1];
-  size_t n = 0;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (cmd_data_word_listed(all[i].formats, importer->name))
-      table[n++] = all[i].flag;
-  table[n].name = NULL;
-  const struct flags flags = {.command = f->command, .usage = usage, .table = table};
-  return flags_read(&flags, argc, argv, &f->request.count, help_shown);
-}
+static const struct trm_option digits_flags[] = {FILE_FLAGS("0"), /* they carry noise: to compress saves a fifth */
+                                                 SEED_FLAG,
+                                                 {"train", TRM_OPTION_INT, AT(train), NULL, RANGE(1, INT32_MAX)},
+                                                 {"test", TRM_OPTION_INT, AT(test), NULL, RANGE(1, INT32_MAX)},
+                                                 NAMES_FLAG,
+                                                 END_OF_FLAGS};
+static const struct trm_option image_flags[] = {FILE_FLAGS("4"), NAMES_FLAG, END_OF_FLAGS};
+static const struct trm_option libsvm_flags[] = {FILE_FLAGS("4"),
+                                                 SPLIT_FLAGS,
+                                                 SEED_FLAG,
+                                                 TARGET_FLAG,
+                                                 {"normalize", TRM_OPTION_BOOL, AT(normalize), NULL, NO_RANGE},
+                                                 NAMES_FLAG,
+                                                 END_OF_FLAGS};
+static const struct trm_option csv_flags[] = {FILE_FLAGS("4"),
+                                              SPLIT_FLAGS,
+                                              SEED_FLAG,
+                                              TARGET_FLAG,
+                                              {"label", TRM_OPTION_TEXT, AT(label), NULL, NO_RANGE},
+                                              NAMES_FLAG,
+                                              END_OF_FLAGS};
+static const struct trm_option text_flags[] = {FILE_FLAGS("4"),
+                                               SPLIT_FLAGS,
+                                               {"tokens", TRM_OPTION_TEXT, AT(tokens), NULL, NO_RANGE},
+                                               {"vocab", TRM_OPTION_INT, AT(vocabulary), NULL, RANGE(257, 1000000)},
+                                               {"vocab-file", TRM_OPTION_TEXT, AT(vocabulary_file), NULL, NO_RANGE},
+                                               {"merges", TRM_OPTION_TEXT, AT(merges), NULL, NO_RANGE},
+                                               END_OF_FLAGS};
 
-static int cmd_data_check_request(const struct trm_import_request *request, const char *command, bool make)
+static int cmd_data_import(const struct call *call)
 {
-  if (make && request->count)
-    return trm_error(TRM_USAGE, "%s: takes no paths, but got %s", command, request->paths[0]);
-  if (!make && !request->count)
-    return trm_error(TRM_USAGE, "%s: no path to import", command);
+  struct import_flags *f = call->values;
+  struct trm_import_request *request = &f->request;
+  const char *command = call->command->name;
+  const struct trm_importer *importer = trm_importer_table;
+  while (strcmp(importer->name, command_word(call->command)) != 0)
+    importer++;
   if (!request->out)
     return trm_error(TRM_USAGE, "%s: --out: no file named; --out=FILE", command);
-  if (request->test_part >= 1)
-    return trm_error(TRM_USAGE, "%s: --test-part=%g: leaves no training samples; a number below 1", command,
-                     request->test_part);
-  return trm_launch_require_single(command);
-}
-
-static int cmd_data_import(const struct trm_importer *importer, const struct trm_import_request *request)
-{
+  TRM_CHECK(trm_launch_require_single(command));
+  request->paths = (const char *const *)call->args;
+  request->count = call->nargs;
+  request->compress = (int)f->compress;
   struct timespec begin, end;
   clock_gettime(CLOCK_MONOTONIC, &begin);
   TRM_CHECK(importer->run(request));
@@ -160,73 +113,67 @@ static int cmd_data_import(const struct trm_importer *importer, const struct trm
   return trm_data_info(request->out, false, false);
 }
 
-/* what: "make" or "import" */
-static int cmd_data_make_or_import(const char *what, int argc, char **argv, const char *usage)
+#define IMPORT                                                                                             \
+  .usage = import_usage, .bytes = sizeof(struct import_flags), .max_args = ANY_ARGS, .missing = "no path to import", \
+  .run = cmd_data_import
+static const struct command
+  import_mnist = {.name = "data import mnist", .flags = image_flags, IMPORT,
+                  .help = "IDX files (MNIST, Fashion-MNIST, ...): a folder of the four files, or IMAGES LABELS "
+                          "[IMAGES LABELS]"},
+  import_cifar10 = {.name = "data import cifar10", .flags = image_flags, IMPORT,
+                    .help = "CIFAR-10, binary version: its folder, or batch files, the last of them the test split"},
+  import_libsvm = {.name = "data import libsvm", .flags = libsvm_flags, IMPORT,
+                   .help = "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]"},
+  import_csv = {.name = "data import csv", .flags = csv_flags, IMPORT,
+                .help = "numbers separated by commas, with a header line or without: TRAIN [TEST]"},
+  import_text = {.name = "data import text", .flags = text_flags, IMPORT,
+                 .help = "a UTF-8 text as a row of characters, bytes or byte pairs, for language models: TRAIN [TEST]"};
+static const struct command import_formats = {
+  .name = "trireme data import", .help = "convert files to a data set",
+  .usage = import_usage,
+  .group = (const struct command *const[]){&import_mnist, &import_cifar10, &import_libsvm, &import_csv, &import_text,
+                                           NULL},
+  .member = "format",
+};
+
+static const struct command make_digits = {
+  .name = "data make digits", .help = "handwritten-like digits, rendered on the spot: 28 x 28 grey images, 10 classes",
+  .usage = make_usage, .flags = digits_flags, .bytes = sizeof(struct import_flags),
+  .run = cmd_data_import,
+};
+static const struct command make_sets = {
+  .name = "trireme data make", .help = "draw a data set",
+  .usage = make_usage, .group = (const struct command *const[]){&make_digits, NULL}, .member = "data set to make",
+};
+
+/* -- info */
+
+struct info_flags {
+  bool check, json;
+};
+static const struct trm_option info_flags[] = {
+  {"check", TRM_OPTION_BOOL, offsetof(struct info_flags, check), NULL, NO_RANGE},
+  {"json", TRM_OPTION_BOOL, offsetof(struct info_flags, json), NULL, NO_RANGE},
+  END_OF_FLAGS};
+
+static int cmd_data_info(const struct call *call)
 {
-  const bool make = !strcmp(what, "make");
-  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-    fputs(usage, stdout);
-    return TRM_OK;
-  }
-  if (argc < 2 || argv[1][0] == '-')
-    return trm_error(TRM_USAGE, "data %s: no format named; usage: trireme data %s %s --out=FILE", what, what,
-                     make ? "digits" : "FORMAT PATH...");
-  const struct trm_importer *importer;
-  TRM_CHECK(cmd_data_find_importer(what, argv[1], &importer));
-  /* rendered digits carry noise: compression would save a fifth and slow reading down */
-  struct import_flags f = {.request = {.test_part = -1, .target = "class"}, .compress = make ? 0 : 4, .seed = 1};
-  snprintf(f.command, sizeof f.command, "data %s %s", what, importer->name);
-  bool help_shown;
-  TRM_CHECK(cmd_data_read_flags(&f, importer, usage, argc - 1, argv + 1, &help_shown));
-  if (help_shown)
-    return TRM_OK;
-  f.request.paths = (const char *const *)(argv + 1);
-  f.request.compress = (int)f.compress;
-  f.request.seed = (uint64_t)f.seed;
-  f.request.train = (uint64_t)f.train;
-  f.request.test = (uint64_t)f.test;
-  f.request.vocabulary = (size_t)f.vocabulary;
-  TRM_CHECK(cmd_data_check_request(&f.request, f.command, make));
-  return cmd_data_import(importer, &f.request);
+  const struct info_flags *f = call->values;
+  return trm_data_info(call->args[0], f->check, f->json);
 }
 
-static int cmd_data_info(int argc, char **argv, const char *usage)
-{
-  bool check = false, json = false, help_shown;
-  const struct flag table[] = {
-    {"check", FLAG_BOOL, &check, 0, 0}, {"json", FLAG_BOOL, &json, 0, 0}, {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct flags flags = {.command = "data info", .usage = usage, .table = table};
-  int nargs;
-  TRM_CHECK(flags_read(&flags, argc, argv, &nargs, &help_shown));
-  if (help_shown)
-    return TRM_OK;
-  if (nargs != 1)
-    return trm_error(TRM_USAGE, "data info: takes one file, but got %d", nargs);
-  return trm_data_info(argv[0], check, json);
-}
+static const struct command info = {
+  .name = "data info", .help = "describe a data set or a checkpoint",
+  .usage = "usage: trireme data info FILE [--check] [--json]\n"
+           "\n"
+           "  --check  read everything and verify checksums and digest\n"
+           "  --json   print one JSON object\n",
+  .flags = info_flags, .bytes = sizeof(struct info_flags), .max_args = 1, .missing = "no file named",
+  .run = cmd_data_info,
+};
 
-static int cmd_data_run(int argc, char **argv, const char *usage)
-{
-  if (argc < 2)
-    return trm_error(TRM_USAGE, "data: no action named: make, import or info; trireme data --help describes them");
-  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-    fputs(usage, stdout);
-    return TRM_OK;
-  }
-  if (!strcmp(argv[1], "make") || !strcmp(argv[1], "import"))
-    return cmd_data_make_or_import(argv[1], argc - 1, argv + 1, usage);
-  if (!strcmp(argv[1], "info"))
-    return cmd_data_info(argc - 1, argv + 1, usage);
-  static const char *const known[] = {"make", "import", "info", NULL};
-  const char *near = trm_nearest_word(argv[1], known);
-  return near ? trm_error(TRM_USAGE, "data: there is no \"%s\"; did you mean \"%s\"?", argv[1], near)
-              : trm_error(TRM_USAGE, "data: there is no \"%s\"; there are make, import and info", argv[1]);
-}
-
-int cmd_data(int argc, char **argv)
-{
-  char *usage = cmd_data_usage_text();
-  const int status = cmd_data_run(argc, argv, usage);
-  trm_free(usage);
-  return status;
-}
+const struct command cmd_data = {
+  .name = "trireme data", .help = "make, import or describe data sets",
+  .usage = "usage: trireme data make|import|info ...\n\n",
+  .group = (const struct command *const[]){&make_sets, &import_formats, &info, NULL}, .member = "data action",
+};

@@ -3,9 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
+#include "cli/figures.h"
 #include "cli/loaded.h"
-#include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -22,7 +21,7 @@ static const char usage[] =
   "--split=train: all rows of the train split, without those of data.validation if that is set.\n"
   "A .safetensors file can replace the checkpoint, with --model=...\n";
 
-/* Numbers of classes up to which the terminal and JSON have figures of each. */
+/* Maximum number of classes for metrics per class on the terminal, and in JSON. */
 enum { MAX_PRINTED_CLASSES = 20, MAX_CLASSES = 1000 };
 
 /* The result of an evaluation. */
@@ -33,7 +32,7 @@ struct evaluated {
   const char *file, *split;
 };
 
-/* Figures of one class; NAN where they divide by 0. */
+/* Metrics of one class; NAN for division by 0. */
 struct class_figures {
   double precision, recall, f1;
   int64_t support;
@@ -54,7 +53,7 @@ static struct class_figures cmd_eval_class(const struct evaluated *e, size_t k)
                                 .support = support};
 }
 
-/* The name of class k; its number, written to text, if it has none. */
+/* Returns the name of class k, or else its number, written to text. */
 static const char *cmd_eval_class_name(const struct evaluated *e, size_t k, char text[24])
 {
   char **names = e->loaded->dataset->class_names;
@@ -62,12 +61,26 @@ static const char *cmd_eval_class_name(const struct evaluated *e, size_t k, char
   return names ? names[k] : text;
 }
 
-static void cmd_eval_print_cell(double value)
+/* Prints a line for each class, the longest of whose names has `width` letters, or adds an object. */
+static void cmd_eval_print_figures(const struct evaluated *e, int width, struct trm_json *json)
 {
-  if (isnan(value))
-    printf("  %9s", "-");
-  else
-    printf("  %8.2f%%", 100 * value);
+  char text[24], format[24];
+  snprintf(format, sizeof format, "%%-%d.20s", width);
+  for (size_t k = 0; k < e->loaded->dataset->spec.classes; k++) {
+    const struct class_figures figures = cmd_eval_class(e, k);
+    const struct figure row[] = {
+      figure_text("name", format, cmd_eval_class_name(e, k, text)),
+      figure_number("precision", "  %8.2f%%", figures.precision, 100),
+      figure_number("recall", "  %8.2f%%", figures.recall, 100),
+      figure_number("f1", "  %8.2f%%", figures.f1, 100),
+      figure_number("support", "  %9.0f\n", (double)figures.support, 1),
+    };
+    if (json)
+      trm_json_object(json, NULL);
+    figures_print(json, row, sizeof row / sizeof *row);
+    if (json)
+      trm_json_end(json);
+  }
 }
 
 static void cmd_eval_print_classes(const struct evaluated *e)
@@ -78,19 +91,12 @@ static void cmd_eval_print_classes(const struct evaluated *e)
   for (size_t k = 0; k < classes; k++) {
     const int length = (int)strlen(cmd_eval_class_name(e, k, text));
     width = length > width ? length : width;
+    const int digits = snprintf(NULL, 0, "%lld", (long long)cmd_eval_class(e, k).support);
+    cell = digits > cell ? digits : cell;
   }
   width = width > 20 ? 20 : width;
   printf("\n%-*s  %9s  %9s  %9s  %9s\n", width, "class", "precision", "recall", "F1", "support");
-  for (size_t k = 0; k < classes; k++) {
-    const struct class_figures figures = cmd_eval_class(e, k);
-    printf("%-*.20s", width, cmd_eval_class_name(e, k, text));
-    cmd_eval_print_cell(figures.precision);
-    cmd_eval_print_cell(figures.recall);
-    cmd_eval_print_cell(figures.f1);
-    printf("  %9lld\n", (long long)figures.support);
-    const int digits = snprintf(NULL, 0, "%lld", (long long)figures.support);
-    cell = digits > cell ? digits : cell;
-  }
+  cmd_eval_print_figures(e, width, NULL);
   printf("\nconfusion matrix: a row for each class, a column for each prediction\n%*s", width, "");
   for (size_t k = 0; k < classes; k++)
     printf(" %*.*s", cell, cell, cmd_eval_class_name(e, k, text));
@@ -102,40 +108,11 @@ static void cmd_eval_print_classes(const struct evaluated *e)
   printf("\n");
 }
 
-static void cmd_eval_print(const struct evaluated *e)
-{
-  const struct trm_model *model = &e->loaded->model;
-  const bool tokens = model->spec.tokens;
-  const double loss = e->sums.loss / e->sums.rows, token_bytes = e->loaded->dataset->token_bytes;
-  printf("%s of %s: %.0f %s, loss %.6f", e->split, e->file, e->sums.rows, tokens ? "tokens" : "samples", loss);
-  if (tokens)
-    printf(", perplexity %.4f, %.4f bits per token", exp(loss), loss / log(2));
-  if (tokens && token_bytes > 0)
-    printf(", %.4f bits per byte", loss / log(2) / token_bytes);
-  if (model->loss->counts_correct)
-    printf(", accuracy %.2f%%", 100 * e->sums.correct / e->sums.rows);
-  printf("\n");
-  if (e->confusion && model->spec.classes <= MAX_PRINTED_CLASSES)
-    cmd_eval_print_classes(e);
-  else if (e->confusion)
-    printf("figures of each class: --json\n");
-}
-
-static void cmd_eval_json_classes(struct trm_json *out, const struct evaluated *e)
+static void cmd_eval_json_classes(const struct evaluated *e, struct trm_json *out)
 {
   const size_t classes = e->loaded->dataset->spec.classes;
-  char text[24];
   trm_json_list(out, "classes");
-  for (size_t k = 0; k < classes; k++) {
-    const struct class_figures figures = cmd_eval_class(e, k);
-    trm_json_object(out, NULL);
-    trm_json_text(out, "name", cmd_eval_class_name(e, k, text));
-    trm_json_number(out, "precision", figures.precision);
-    trm_json_number(out, "recall", figures.recall);
-    trm_json_number(out, "f1", figures.f1);
-    trm_json_integer(out, "support", figures.support);
-    trm_json_end(out);
-  }
+  cmd_eval_print_figures(e, 0, out);
   trm_json_end(out);
   trm_json_list(out, "confusion");
   for (size_t k = 0; k < classes; k++) {
@@ -147,37 +124,55 @@ static void cmd_eval_json_classes(struct trm_json *out, const struct evaluated *
   trm_json_end(out);
 }
 
-static void cmd_eval_json(const struct evaluated *e)
+static void cmd_eval_print(const struct evaluated *e, bool as_json)
 {
   const struct trm_model *model = &e->loaded->model;
-  const bool tokens = model->spec.tokens;
-  const double loss = e->sums.loss / e->sums.rows, token_bytes = e->loaded->dataset->token_bytes;
-  struct trm_json out;
+  const bool tokens = model->spec.tokens, correct = model->loss->counts_correct;
+  const double loss = e->sums.loss / e->sums.rows, bytes = tokens ? e->loaded->dataset->token_bytes : 0;
+  const struct figure row[] = {
+    figure_text("checkpoint", NULL, e->loaded->path),
+    figure_text("split", "%s of ", e->split),
+    figure_text("file", "%s: ", e->file),
+    figure_number(tokens ? "tokens" : "samples", tokens ? "%.0f tokens" : "%.0f samples", e->sums.rows, 1),
+    figure_number("loss", ", loss %.6f", loss, 1),
+    figure_number(tokens ? "perplexity" : NULL, tokens ? ", perplexity %.4f" : NULL, exp(loss), 1),
+    figure_number(tokens ? "bits" : NULL, tokens ? ", %.4f bits per token" : NULL, loss / log(2), 1),
+    figure_number(bytes > 0 ? "bits_per_byte" : NULL, bytes > 0 ? ", %.4f bits per byte" : NULL, loss / log(2) / bytes, 1),
+    figure_number(correct ? "accuracy" : NULL, correct ? ", accuracy %.2f%%" : NULL, e->sums.correct / e->sums.rows, 100),
+  };
+  struct trm_json out, *json = as_json ? &out : NULL;
   trm_json_open(&out, stdout);
-  trm_json_object(&out, NULL);
-  trm_json_text(&out, "checkpoint", e->loaded->path);
-  trm_json_text(&out, "file", e->file);
-  trm_json_text(&out, "split", e->split);
-  trm_json_integer(&out, tokens ? "tokens" : "samples", (int64_t)e->sums.rows);
-  trm_json_number(&out, "loss", loss);
-  if (tokens) {
-    trm_json_number(&out, "perplexity", exp(loss));
-    trm_json_number(&out, "bits", loss / log(2));
-    if (token_bytes > 0)
-      trm_json_number(&out, "bits_per_byte", loss / log(2) / token_bytes);
-  }
-  if (model->loss->counts_correct)
-    trm_json_number(&out, "accuracy", e->sums.correct / e->sums.rows);
-  if (e->confusion)
-    cmd_eval_json_classes(&out, e);
-  trm_json_end(&out);
+  if (json)
+    trm_json_object(json, NULL);
+  figures_print(json, row, sizeof row / sizeof *row);
+  if (json && e->confusion)
+    cmd_eval_json_classes(e, json);
+  if (json)
+    trm_json_end(json);
+  else
+    printf("\n");
+  if (!json && e->confusion && model->spec.classes <= MAX_PRINTED_CLASSES)
+    cmd_eval_print_classes(e);
+  else if (!json && e->confusion)
+    printf("figures of each class: --json\n");
 }
 
-static int cmd_eval_run(struct trm_job *job, const char *path, const char *split, bool json)
+struct eval_flags {
+  enum trm_split split;
+  bool json;
+};
+#define AT(field) offsetof(struct eval_flags, field)
+static const struct trm_option flags[] = {{"split", TRM_OPTION_CHOICE, AT(split), "test", SPLITS},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
+static int cmd_eval_run(const struct call *call)
 {
+  const struct eval_flags *f = call->values;
+  struct trm_job *job = call->job;
   struct loaded loaded;
-  struct evaluated e = {.loaded = &loaded, .split = split};
-  int status = loaded_open_split(&loaded, job, "eval", path, split);
+  struct evaluated e = {.loaded = &loaded, .split = trm_split_name(f->split)};
+  int status = loaded_open_split(&loaded, call, f->split);
   const struct trm_input_spec *spec = &loaded.model.spec;
   const struct trm_pass pass = {.device = loaded.model.device};
   e.file = job->options.data.file;
@@ -187,27 +182,14 @@ static int cmd_eval_run(struct trm_job *job, const char *path, const char *split
     status = trm_evaluate(&loaded.model, loaded.dataset, job->modules.comm, loaded.model.max_rows, &pass, &e.sums,
                           e.confusion);
   if (status == TRM_OK && job->modules.comm->rank == 0)
-    (json ? cmd_eval_json : cmd_eval_print)(&e);
+    cmd_eval_print(&e, f->json);
   trm_free(e.confusion);
-  loaded_close(&loaded, job);
+  loaded_close(&loaded);
   return status;
 }
 
-int cmd_eval(int argc, char **argv)
-{
-  const char *split = "test";
-  bool json = false;
-  const struct flag flags[] = {
-    {.name = "split", .kind = FLAG_TEXT, .value = &split},
-    {.name = "json", .kind = FLAG_BOOL, .value = &json},
-    {.name = NULL}};
-  const struct job_request request = {.command = "eval", .usage = usage, .flags = flags, .nargs = 1};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = cmd_eval_run(&job, nargs ? argv[0] : NULL, split, json);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_eval = {
+  .name = "eval", .help = "evaluate a checkpoint on a data set",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct eval_flags), .max_args = 1, .missing = "no checkpoint named",
+  .job = JOB_OF_RANKS, .run = cmd_eval_run,
+};

@@ -1,7 +1,6 @@
 /* trireme export */
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/loaded.h"
 #include "core/log.h"
 #include "core/status.h"
@@ -17,6 +16,14 @@ static const char usage[] =
   "A .safetensors file can replace the checkpoint, here as in eval, predict and train\n"
   "(--model.init): --model=... and --data.file=... then describe its model and samples.\n";
 
+struct export_flags {
+  const char *format, *out;
+};
+#define AT(field) offsetof(struct export_flags, field)
+static const struct trm_option flags[] = {{"format", TRM_OPTION_TEXT, AT(format), NULL, NO_RANGE},
+                                          {"out", TRM_OPTION_TEXT, AT(out), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
 static int cmd_export_find_format(const char *name, const struct trm_export **format)
 {
   const char *known[16] = {NULL};
@@ -24,47 +31,35 @@ static int cmd_export_find_format(const char *name, const struct trm_export **fo
     return trm_error(TRM_USAGE, "export: --format: no format named");
   for (int i = 0; trm_export_table[i].name && i < 15; i++) {
     known[i] = trm_export_table[i].name;
-    if (strcmp(known[i], name) == 0) {
-      *format = &trm_export_table[i];
+    *format = &trm_export_table[i];
+    if (strcmp(known[i], name) == 0)
       return TRM_OK;
-    }
   }
   const char *near = trm_nearest_word(name, known);
   return trm_error(TRM_USAGE, "export: --format: there is no format \"%s\"%s%s%s; trireme export --help lists them",
                    name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-static int cmd_export_run(struct trm_job *job, const char *path, const char *format_name, const char *out)
+static int cmd_export_run(const struct call *call)
 {
+  const struct export_flags *f = call->values;
   const struct trm_export *format = NULL;
-  if (!path)
-    return trm_error(TRM_USAGE, "export: no checkpoint named; trireme export --help shows the usage");
-  TRM_CHECK(cmd_export_find_format(format_name, &format));
-  if (!out)
+  TRM_CHECK(cmd_export_find_format(f->format, &format));
+  if (!f->out)
     return trm_error(TRM_USAGE, "export: --out: no file named");
   struct loaded loaded;
-  int status = loaded_open(&loaded, job, path, 1);
+  int status = loaded_open(&loaded, call->job, call->args[0], 1);
   if (status == TRM_OK)
-    status = format->write(out, &loaded.model, loaded.checkpoint.state[0]);
+    status = format->write(f->out, &loaded.model, loaded.checkpoint.state[0]);
   if (status == TRM_OK)
-    trm_info("%s: %zu parameters as %s", out, trm_model_size(&loaded.model), format->name);
-  loaded_close(&loaded, job);
+    trm_info("%s: %zu parameters as %s", f->out, trm_model_size(&loaded.model), format->name);
+  loaded_close(&loaded);
   return status;
 }
 
-int cmd_export(int argc, char **argv)
-{
-  const char *format = NULL, *out = NULL;
-  const struct flag flags[] = {{.name = "format", .kind = FLAG_TEXT, .value = &format},
-                               {.name = "out", .kind = FLAG_TEXT, .value = &out},
-                               {.name = NULL}};
-  const struct job_request request = {.command = "export", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = cmd_export_run(&job, nargs ? argv[0] : NULL, format, out);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_export = {
+  .name = "export", .help = "write a checkpoint's model as safetensors or ONNX",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct export_flags), .max_args = 1,
+  .missing = "no checkpoint named",
+  .job = SERIAL_JOB, .run = cmd_export_run,
+};

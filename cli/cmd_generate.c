@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/loaded.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -24,32 +23,33 @@ static const char usage[] =
   "  --seed=S          seed of the draws (1)\n"
   "  --data.file=FILE  a data set with the vocabulary, where the checkpoint has none\n";
 
-struct request {
-  const char *path, *prompt;
+struct generate_flags {
+  const char *prompt;
   int64_t tokens;
   struct trm_sampling sampling;
 };
+#define AT(field) offsetof(struct generate_flags, field)
+static const struct trm_option flags[] = {
+  {"prompt", TRM_OPTION_TEXT, AT(prompt), NULL, NO_RANGE},
+  {"tokens", TRM_OPTION_INT, AT(tokens), "200", RANGE(1, INT32_MAX)},
+  {"temperature", TRM_OPTION_REAL, AT(sampling.temperature), "1", RANGE(0, 1000)},
+  {"top-k", TRM_OPTION_INT, AT(sampling.top_k), "0", RANGE(0, INT32_MAX)},
+  {"top-p", TRM_OPTION_REAL, AT(sampling.top_p), "1", RANGE(0, 1)},
+  {"seed", TRM_OPTION_INT, AT(sampling.seed), "1", RANGE(0, 9e18)},
+  END_OF_FLAGS};
 
 /* Refuses a model that is not causal: positions after the text hold any tokens. */
-static int cmd_generate_check_model(const struct loaded *loaded, const char *path)
+static int cmd_generate_check_model(const struct loaded *loaded)
 {
   if (!loaded->model.spec.tokens)
-    return trm_error(TRM_USAGE, "generate: %s is not a model of tokens: use trireme predict", path);
+    return trm_error(TRM_USAGE, "generate: %s is not a model of tokens: use trireme predict", loaded->path);
   for (int i = 0; i < loaded->model.layers; i++) {
     const struct trm_layer *layer = &loaded->model.layer[i];
     if (layer->ops->reads_ahead && layer->ops->reads_ahead(layer))
-      return trm_error(TRM_USAGE, "generate: %s: %s is not causal (causal=no)", path, trm_layer_text(layer));
+      return trm_error(TRM_USAGE, "generate: %s: %s is not causal (causal=no)", loaded->path,
+                       trm_layer_text(layer));
   }
   return TRM_OK;
-}
-
-static int cmd_generate_open_tokenizer(struct trm_tokenizer **tokenizer, const struct loaded *loaded,
-                                       const struct trm_job *job, const char *path)
-{
-  const struct trm_checkpoint *c = &loaded->checkpoint;
-  if (job->options.data.file[0] && !c->encoding.name)
-    return trm_tokenizer_of_data(tokenizer, job->options.data.file, c->spec.classes);
-  return trm_tokenizer_open(tokenizer, path, &c->encoding, c->class_names, c->spec.classes);
 }
 
 /* Computes the scores (V) of the token that follows `tokens`. */
@@ -75,8 +75,8 @@ static int cmd_generate_write_text(const char *text, size_t bytes)
   return TRM_OK;
 }
 
-/* Appends request->tokens tokens and writes each at once. */
-static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const struct request *request,
+/* Appends f->tokens tokens and writes each at once. */
+static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const struct generate_flags *f,
                                const struct trm_tokenizer *tokenizer, struct trm_tokens *tokens)
 {
   const size_t context = loaded->model.spec.shape.size[0], vocabulary = loaded->model.spec.classes;
@@ -86,13 +86,13 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
   int status = job->device.ops->alloc(&job->device, context * sizeof *window, TRM_MEMORY_BUFFERS, &device_window);
   const size_t prompt = tokens->count;
   const double began = job->modules.comm->ops->clock(job->modules.comm);
-  for (int64_t i = 0; i < request->tokens && status == TRM_OK; i++) {
+  for (int64_t i = 0; i < f->tokens && status == TRM_OK; i++) {
     status = cmd_generate_score_next(loaded, job, tokens, window, device_window, scores);
     if (status != TRM_OK)
       break;
-    const int32_t next = trm_sample(&request->sampling, scores, vocabulary, (uint64_t)i);
+    const int32_t next = trm_sample(&f->sampling, scores, vocabulary, (uint64_t)i);
     if (next < 0) {
-      status = trm_error(TRM_FAILED, "generate: %s: the scores after token %zu are not finite", request->path,
+      status = trm_error(TRM_FAILED, "generate: %s: the scores after token %zu are not finite", loaded->path,
                          tokens->count);
       break;
     }
@@ -112,60 +112,43 @@ static int cmd_generate_extend(struct loaded *loaded, struct trm_job *job, const
   return status;
 }
 
-static int cmd_generate_run(struct loaded *loaded, struct trm_job *job, const struct request *request)
+static int cmd_generate_continue(struct loaded *loaded, struct trm_job *job, const struct generate_flags *f)
 {
+  const struct trm_checkpoint *c = &loaded->checkpoint;
   struct trm_tokenizer *tokenizer;
   struct trm_tokens tokens = {0};
-  TRM_CHECK(cmd_generate_check_model(loaded, request->path));
-  TRM_CHECK(cmd_generate_open_tokenizer(&tokenizer, loaded, job, request->path));
-  int status = trm_tokenizer_encode(tokenizer, request->prompt, strlen(request->prompt), &tokens);
+  TRM_CHECK(cmd_generate_check_model(loaded));
+  TRM_CHECK(job->options.data.file[0] && !c->encoding.name
+              ? trm_tokenizer_of_data(&tokenizer, job->options.data.file, c->spec.classes)
+              : trm_tokenizer_open(&tokenizer, loaded->path, &c->encoding, c->class_names, c->spec.classes));
+  int status = trm_tokenizer_encode(tokenizer, f->prompt, strlen(f->prompt), &tokens);
   if (status != TRM_OK)
     trm_error_context(status, "generate: --prompt");
   if (status == TRM_OK)
-    status = cmd_generate_write_text(request->prompt, strlen(request->prompt));
+    status = cmd_generate_write_text(f->prompt, strlen(f->prompt));
   if (status == TRM_OK)
-    status = cmd_generate_extend(loaded, job, request, tokenizer, &tokens);
+    status = cmd_generate_extend(loaded, job, f, tokenizer, &tokens);
   trm_free(tokens.token);
   trm_tokenizer_close(tokenizer);
   return status;
 }
 
-static int cmd_generate_open_and_run(struct trm_job *job, const struct request *request)
+static int cmd_generate_run(const struct call *call)
 {
-  if (!request->path)
-    return trm_error(TRM_USAGE, "generate: no checkpoint named; trireme generate --help shows the usage");
-  if (!request->prompt)
+  const struct generate_flags *f = call->values;
+  if (!f->prompt)
     return trm_error(TRM_USAGE, "generate: --prompt: no text given");
   struct loaded loaded;
-  int status = loaded_open(&loaded, job, request->path, 1);
+  int status = loaded_open(&loaded, call->job, call->args[0], 1);
   if (status == TRM_OK)
-    status = cmd_generate_run(&loaded, job, request);
-  loaded_close(&loaded, job);
+    status = cmd_generate_continue(&loaded, call->job, f);
+  loaded_close(&loaded);
   return status;
 }
 
-int cmd_generate(int argc, char **argv)
-{
-  struct request request = {.tokens = 200, .sampling = {.temperature = 1, .top_p = 1}};
-  int64_t top_k = 0, seed = 1;
-  const struct flag flags[] = {
-    {.name = "prompt", .kind = FLAG_TEXT, .value = &request.prompt},
-    {.name = "tokens", .kind = FLAG_INTEGER, .value = &request.tokens, .low = 1, .high = INT32_MAX},
-    {.name = "temperature", .kind = FLAG_REAL, .value = &request.sampling.temperature, .high = 1000},
-    {.name = "top-k", .kind = FLAG_INTEGER, .value = &top_k, .high = INT32_MAX},
-    {.name = "top-p", .kind = FLAG_REAL, .value = &request.sampling.top_p, .high = 1},
-    {.name = "seed", .kind = FLAG_INTEGER, .value = &seed, .high = INT64_MAX},
-    {.name = NULL}};
-  const struct job_request spec = {.command = "generate", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &spec, argc, argv, &nargs, &help_shown);
-  request.path = nargs ? argv[0] : NULL;
-  request.sampling.top_k = (size_t)top_k;
-  request.sampling.seed = (uint64_t)seed;
-  if (status == TRM_OK && !help_shown)
-    status = cmd_generate_open_and_run(&job, &request);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_generate = {
+  .name = "generate", .help = "continue a text with a language model",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct generate_flags), .max_args = 1,
+  .missing = "no checkpoint named",
+  .job = SERIAL_JOB, .run = cmd_generate_run,
+};

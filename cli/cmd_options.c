@@ -1,6 +1,5 @@
 /* trireme options */
-#include "cli/commands.h"
-#include "cli/flags.h"
+#include "cli/command.h"
 #include "core/status.h"
 #include "train/compatibility.h"
 
@@ -11,21 +10,19 @@ static const char usage[] =
   "--section.key=value.\n\n"
   "  --combinations   what cannot be combined, why, and arguments that are refused for it\n";
 
-int cmd_options(int argc, char **argv)
+static const struct trm_option flags[] = {{"combinations", TRM_OPTION_BOOL, 0, NULL, NO_RANGE}, END_OF_FLAGS};
+
+static int cmd_options_run(const struct call *call)
 {
-  bool combinations = false;
-  const struct flag table[] = {{"combinations", FLAG_BOOL, &combinations, 0, 0}, {.name = NULL}};
-  const struct flags flags = {.command = "options", .usage = usage, .table = table};
-  int nargs;
-  bool help_shown;
-  TRM_CHECK(flags_read(&flags, argc, argv, &nargs, &help_shown));
-  if (help_shown)
-    return TRM_OK;
-  if (nargs > 1)
-    return trm_error(TRM_USAGE, "options: one argument too many: \"%s\"", argv[1]);
-  if (combinations) {
-    trm_compatibility_print(stdout);
-    return TRM_OK;
-  }
-  return trm_options_print(stdout, nargs ? argv[0] : NULL);
+  const bool *combinations = call->values;
+  if (!*combinations)
+    return trm_options_print(stdout, call->args[0]);
+  trm_compatibility_print(stdout);
+  return TRM_OK;
 }
+
+const struct command cmd_options = {
+  .name = "options", .help = "list every option of a run",
+  .usage = usage, .flags = flags, .bytes = sizeof(bool), .max_args = 1,
+  .run = cmd_options_run,
+};

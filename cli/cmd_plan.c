@@ -1,10 +1,8 @@
 /* trireme plan */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/planning.h"
 #include "core/document.h"
 #include "core/status.h"
@@ -32,24 +30,20 @@ static const char usage[] =
 #define MB (1.0 / (1 << 20))
 
 struct plan_flags {
-  int64_t ranks, nodes, cores;
-  const char *memory, *machine, *calibrate;
+  int64_t ranks, nodes, cores, memory;
+  const char *machine, *calibrate;
   bool all, json;
 };
-
-/* Reads a number of bytes such as "4G". */
-static int cmd_plan_parse_bytes(const char *text, double *bytes)
-{
-  static const char units[] = "KMGT";
-  char *end;
-  *bytes = strtod(text, &end);
-  const char *unit = *end ? strchr(units, *end) : NULL;
-  if (end == text || !(*bytes > 0) || !isfinite(*bytes) || (*end && (!unit || end[1])))
-    return trm_error(TRM_USAGE, "plan: --memory=%s: bytes, such as 4000000000 or 4G", text);
-  if (unit)
-    *bytes = ldexp(*bytes, 10 * (int)(unit - units + 1));
-  return TRM_OK;
-}
+#define AT(field) offsetof(struct plan_flags, field)
+static const struct trm_option flags[] = {{"ranks", TRM_OPTION_INT, AT(ranks), NULL, RANGE(1, 1 << 20)},
+                                          {"nodes", TRM_OPTION_INT, AT(nodes), "1", RANGE(1, 1 << 20)},
+                                          {"cores", TRM_OPTION_INT, AT(cores), NULL, RANGE(1, 1 << 20)},
+                                          {"memory", TRM_OPTION_BYTES, AT(memory), NULL, RANGE(1, 1e18)},
+                                          {"machine", TRM_OPTION_TEXT, AT(machine), NULL, NO_RANGE},
+                                          {"calibrate", TRM_OPTION_TEXT, AT(calibrate), NULL, NO_RANGE},
+                                          {"all", TRM_OPTION_BOOL, AT(all), NULL, NO_RANGE},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 /* -- as a table */
 
@@ -57,15 +51,15 @@ static void cmd_plan_print_head(const struct planning *planning)
 {
   const struct trm_planner *p = &planning->planner;
   const struct trm_layout_job *job = &p->job;
-  const struct trm_machine *m = &p->machine;
+  const struct trm_machine *m = p->machine;
   printf("%s, %zu parameters; batches of %lld samples, %lld micro-batches\n",
          strlen(p->full_model.text) > 200 ? job->options->model : p->full_model.text, trm_model_size(&p->full_model),
          (long long)job->options->train.batch, (long long)job->options->train.accumulate);
   printf("%d rank%s on %d node%s of %d core%s, %d thread%s each; ", job->ranks, job->ranks == 1 ? "" : "s", job->nodes,
          job->nodes == 1 ? "" : "s", job->cores, job->cores == 1 ? "" : "s", job->threads,
          job->threads == 1 ? "" : "s");
-  if (planning->measured_s > 0)
-    printf("machine measured in %.1f s\n", planning->measured_s);
+  if (planning->bench.spent > 0)
+    printf("machine measured in %.1f s\n", planning->bench.spent);
   else
     printf("machine from a file\n");
   printf("messages: %.1f us and %.1f GB/s on a node (%s)", 1e6 * m->message_latency_s, 1e-9 * m->message_bytes_per_s,
@@ -105,9 +99,7 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
   if (unfit)
     printf("! %d of %d do not fit in %.1f MB a rank\n", unfit, p->count, p->limit * MB);
   for (int i = 0; all && i < p->refusals; i++)
-    printf("not possible: data %d x pipeline %d x tensor %d, %s: %s\n", p->refused[i].size[TRM_AXIS_DATA],
-           p->refused[i].size[TRM_AXIS_PIPELINE], p->refused[i].size[TRM_AXIS_TENSOR],
-           trm_choice_text("parallel.schedule", p->refused[i].schedule), p->refused[i].reason);
+    printf("not possible: %s: %s\n", trm_layout_text(&p->refused[i].layout), p->refused[i].reason);
   const struct trm_layout *best = &p->planned[0].layout;
   if (p->planned[0].fits)
     printf("\nbest: %s\n  --parallel.data=%d --parallel.pipeline=%d --parallel.tensor=%d --parallel.zero=%d "
@@ -119,22 +111,23 @@ static void cmd_plan_print_table(const struct planning *planning, bool all)
 
 /* -- as JSON */
 
-static void cmd_plan_layout_json(struct trm_json *json, const int size[TRM_AXES],
-                                 enum trm_schedule_name schedule)
+/* Opens the object of a layout. */
+static void cmd_plan_open_layout(struct trm_json *json, const struct trm_layout *layout)
 {
+  const int *size = layout->size;
   trm_json_object(json, NULL);
   trm_json_integer(json, "data", size[TRM_AXIS_DATA]);
   trm_json_integer(json, "pipeline", size[TRM_AXIS_PIPELINE]);
   trm_json_integer(json, "tensor", size[TRM_AXIS_TENSOR]);
   trm_json_text(json, "schedule",
-                size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", schedule) : NULL);
+                size[TRM_AXIS_PIPELINE] > 1 ? trm_choice_text("parallel.schedule", layout->schedule) : NULL);
 }
 
 static void cmd_plan_planned_json(struct trm_json *json, const struct trm_planned *planned)
 {
   static const char *const axis[TRM_AXES] = {"data", "pipeline", "tensor"};
   const struct trm_layout *layout = &planned->layout;
-  cmd_plan_layout_json(json, layout->size, layout->schedule);
+  cmd_plan_open_layout(json, layout);
   trm_json_integer(json, "chunks", layout->chunks);
   trm_json_integer(json, "zero", layout->zero);
   trm_json_text(json, "recompute", layout->recompute);
@@ -171,14 +164,14 @@ static void cmd_plan_print_json(const struct planning *planning)
   trm_json_integer(&json, "cores", p->job.cores);
   trm_json_integer(&json, "threads", p->job.threads);
   trm_json_number(&json, "limit_bytes", p->limit > 0 ? p->limit : NAN);
-  trm_json_bool(&json, "messages_measured", p->machine.messages_measured);
+  trm_json_bool(&json, "messages_measured", p->machine->messages_measured);
   trm_json_list(&json, "layouts");
   for (int i = 0; i < p->count; i++)
     cmd_plan_planned_json(&json, &p->planned[i]);
   trm_json_end(&json);
   trm_json_list(&json, "impossible");
   for (int i = 0; i < p->refusals; i++) {
-    cmd_plan_layout_json(&json, p->refused[i].size, p->refused[i].schedule);
+    cmd_plan_open_layout(&json, &p->refused[i].layout);
     trm_json_text(&json, "reason", p->refused[i].reason);
     trm_json_end(&json);
   }
@@ -188,57 +181,40 @@ static void cmd_plan_print_json(const struct planning *planning)
 
 /* -- the command */
 
-static int cmd_plan_print(const struct planning *planning, const struct plan_flags *flags)
+static int cmd_plan_print(const struct planning *planning, const struct plan_flags *f)
 {
   const struct trm_planner *p = &planning->planner;
-  if (flags->calibrate)
-    TRM_CHECK(trm_machine_write(&p->machine, flags->calibrate));
-  if (flags->json)
+  if (f->calibrate)
+    TRM_CHECK(trm_machine_write(p->machine, f->calibrate));
+  if (f->json)
     cmd_plan_print_json(planning);
   else
-    cmd_plan_print_table(planning, flags->all);
+    cmd_plan_print_table(planning, f->all);
   if (!p->planned[0].fits)
     return trm_error(TRM_FAILED, "plan: --memory: no layout fits in %.1f MB of a rank", p->limit * MB);
   return TRM_OK;
 }
 
-static int cmd_plan_run(struct trm_job *job, const struct plan_flags *flags)
+static int cmd_plan_run(const struct call *call)
 {
-  struct planning_request request = {
-    .ranks = (int)flags->ranks, .nodes = (int)flags->nodes, .cores = (int)flags->cores, .machine = flags->machine};
-  if (flags->ranks == 0)
+  const struct plan_flags *f = call->values;
+  struct trm_comm *comm = call->job->modules.comm;
+  const struct trm_planner_request request = {
+    .ranks = (int)f->ranks, .nodes = (int)f->nodes, .cores = (int)f->cores, .limit = (double)f->memory};
+  if (f->ranks == 0)
     return trm_error(TRM_USAGE, "plan: --ranks: no number of ranks given; --ranks=N");
-  if (flags->machine && flags->calibrate)
-    return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads the file that the other writes");
-  if (flags->memory)
-    TRM_CHECK(cmd_plan_parse_bytes(flags->memory, &request.limit));
+  if (f->machine && f->calibrate)
+    return trm_error(TRM_USAGE, "plan: --machine, --calibrate: only one of them: one reads what the other writes");
   struct planning planning;
-  int status = planning_open(&planning, job, &request);
+  int status = planning_open(&planning, call->job, request, f->machine);
   if (status == TRM_OK)
-    status = trm_agree(job->modules.comm, job->modules.comm->rank == 0 ? cmd_plan_print(&planning, flags) : TRM_OK);
+    status = trm_agree(comm, comm->rank == 0 ? cmd_plan_print(&planning, f) : TRM_OK);
   planning_close(&planning);
   return status;
 }
 
-int cmd_plan(int argc, char **argv)
-{
-  struct plan_flags flags = {.nodes = 1};
-  const struct flag table[] = {{"ranks", FLAG_INTEGER, &flags.ranks, 1, 1 << 20},
-                               {"nodes", FLAG_INTEGER, &flags.nodes, 1, 1 << 20},
-                               {"cores", FLAG_INTEGER, &flags.cores, 1, 1 << 20},
-                               {"memory", FLAG_TEXT, &flags.memory, 0, 0},
-                               {"machine", FLAG_TEXT, &flags.machine, 0, 0},
-                               {"calibrate", FLAG_TEXT, &flags.calibrate, 0, 0},
-                               {"all", FLAG_BOOL, &flags.all, 0, 0},
-                               {"json", FLAG_BOOL, &flags.json, 0, 0},
-                               {.name = NULL}};
-  const struct job_request request = {.command = "plan", .usage = usage, .flags = table, .nargs = 1, .config = true};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = cmd_plan_run(&job, &flags);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_plan = {
+  .name = "plan", .help = "compare the layouts of a job: memory, messages, time",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct plan_flags), .max_args = 1,
+  .job = JOB_OF_RANKS, .config = true, .run = cmd_plan_run,
+};

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/loaded.h"
 #include "core/atomic_file.h"
 #include "core/log.h"
@@ -51,28 +50,18 @@ static int cmd_predict_rows(struct loaded *loaded, struct trm_job *job, size_t c
   return status;
 }
 
-/* Writes a field, quoted where CSV needs it. */
-static void cmd_predict_csv_text(FILE *out, const char *text)
-{
-  if (!strpbrk(text, ",\"\n\r")) {
-    fputs(text, out);
-    return;
-  }
-  fputc('"', out);
-  for (; *text; text++) {
-    if (*text == '"')
-      fputc('"', out);
-    fputc(*text, out);
-  }
-  fputc('"', out);
-}
-
+/* Writes a class: its number, or its name, quoted where CSV needs it. */
 static void cmd_predict_csv_class(FILE *out, char *const *names, size_t k)
 {
-  if (names)
-    cmd_predict_csv_text(out, names[k]);
-  else
+  if (!names) {
     fprintf(out, "%zu", k);
+    return;
+  }
+  const char *quote = strpbrk(names[k], ",\"\n\r") ? "\"" : "";
+  fputs(quote, out);
+  for (const char *text = names[k]; *text; text++)
+    fprintf(out, *text == '"' ? "\"%c" : "%c", *text);
+  fputs(quote, out);
 }
 
 /* p (classes) = the probabilities that the loss makes of a row's scores (c): softmax; logistic of a single score. */
@@ -160,33 +149,31 @@ static int cmd_predict_write(struct loaded *loaded, struct trm_job *job, const c
   return status;
 }
 
-static int cmd_predict_run(struct trm_job *job, const char *path, const char *split, const char *out)
+struct predict_flags {
+  enum trm_split split;
+  const char *out;
+};
+#define AT(field) offsetof(struct predict_flags, field)
+static const struct trm_option flags[] = {{"split", TRM_OPTION_CHOICE, AT(split), "test", SPLITS},
+                                          {"out", TRM_OPTION_TEXT, AT(out), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
+static int cmd_predict_run(const struct call *call)
 {
-  if (path && !out)
+  const struct predict_flags *f = call->values;
+  if (!f->out)
     return trm_error(TRM_USAGE, "predict: --out: no file named for the answers");
   struct loaded loaded;
-  int status = loaded_open_split(&loaded, job, "predict", path, split);
+  int status = loaded_open_split(&loaded, call, f->split);
   if (status == TRM_OK)
-    status = cmd_predict_write(&loaded, job, out);
-  loaded_close(&loaded, job);
+    status = cmd_predict_write(&loaded, call->job, f->out);
+  loaded_close(&loaded);
   return status;
 }
 
-int cmd_predict(int argc, char **argv)
-{
-  const char *split = "test", *out = NULL;
-  const struct flag flags[] = {
-    {.name = "split", .kind = FLAG_TEXT, .value = &split},
-    {.name = "out", .kind = FLAG_TEXT, .value = &out},
-    {.name = NULL}};
-  const struct job_request request = {
-    .command = "predict", .usage = usage, .flags = flags, .nargs = 1, .serial = true};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = cmd_predict_run(&job, nargs ? argv[0] : NULL, split, out);
-  trm_job_close(&job);
-  return status;
-}
+const struct command cmd_predict = {
+  .name = "predict", .help = "write a prediction for every sample of a data set",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct predict_flags), .max_args = 1,
+  .missing = "no checkpoint named",
+  .job = SERIAL_JOB, .run = cmd_predict_run,
+};

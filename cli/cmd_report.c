@@ -1,6 +1,5 @@
 /* trireme report: curves and tables of one or several runs. */
-#include "cli/commands.h"
-#include "cli/flags.h"
+#include "cli/command.h"
 #include "cli/report.h"
 #include "core/log.h"
 #include "core/memory.h"
@@ -18,31 +17,28 @@ static const char usage[] =
   "                loss and accuracy as one picture, as wide as a column (PDF and PNG need librsvg)\n"
   "  --title=TEXT  the heading\n";
 
-int cmd_report(int argc, char **argv)
-{
-  const char *out = NULL, *picture[] = {[REPORT_SVG] = NULL, [REPORT_PDF] = NULL, [REPORT_PNG] = NULL}, *title = NULL;
-  const struct flag table[] = {{"out", FLAG_TEXT, &out, 0, 0},
-                               {"svg", FLAG_TEXT, &picture[REPORT_SVG], 0, 0},
-                               {"pdf", FLAG_TEXT, &picture[REPORT_PDF], 0, 0},
-                               {"png", FLAG_TEXT, &picture[REPORT_PNG], 0, 0},
-                               {"title", FLAG_TEXT, &title, 0, 0},
-                               {NULL, FLAG_TEXT, NULL, 0, 0}};
-  const struct flags flags = {.command = "report", .usage = usage, .table = table};
-  int count;
-  bool help_shown;
-  TRM_CHECK(flags_read(&flags, argc, argv, &count, &help_shown));
-  if (help_shown)
-    return TRM_OK;
-  if (count == 0)
-    return trm_error(TRM_USAGE, "report: no run given: trireme report RUN... [--out=report.html]");
-  if (!out && !picture[REPORT_SVG] && !picture[REPORT_PDF] && !picture[REPORT_PNG])
-    out = "report.html";
+struct report_flags {
+  const char *out, *picture[REPORT_PNG + 1], *title;
+};
+#define AT(field) offsetof(struct report_flags, field)
+static const struct trm_option flags[] = {{"out", TRM_OPTION_TEXT, AT(out), NULL, NO_RANGE},
+                                          {"svg", TRM_OPTION_TEXT, AT(picture[REPORT_SVG]), NULL, NO_RANGE},
+                                          {"pdf", TRM_OPTION_TEXT, AT(picture[REPORT_PDF]), NULL, NO_RANGE},
+                                          {"png", TRM_OPTION_TEXT, AT(picture[REPORT_PNG]), NULL, NO_RANGE},
+                                          {"title", TRM_OPTION_TEXT, AT(title), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
+static int cmd_report_run(const struct call *call)
+{
+  const struct report_flags *f = call->values;
+  const char *const *picture = f->picture;
+  const int count = call->nargs;
+  const bool draws = picture[REPORT_SVG] || picture[REPORT_PDF] || picture[REPORT_PNG];
+  const char *out = f->out || draws ? f->out : "report.html";
   struct report_run *runs = trm_alloc((size_t)count * sizeof *runs, "report: runs");
-  int status = report_read(runs, count, argv);
+  int status = report_read(runs, count, call->args);
   char *heading = count == 1 ? trm_format("Run %s", runs[0].name) : trm_strdup("Training runs compared");
-  if (!title)
-    title = heading;
+  const char *title = f->title ? f->title : heading;
   if (status == TRM_OK && out)
     status = report_html(out, title, runs, count);
   if (status == TRM_OK && out)
@@ -58,3 +54,10 @@ int cmd_report(int argc, char **argv)
   trm_free(runs);
   return status;
 }
+
+const struct command cmd_report = {
+  .name = "report", .help = "draw curves and tables of one or several runs",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct report_flags), .max_args = ANY_ARGS,
+  .missing = "no run given",
+  .run = cmd_report_run,
+};

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/commands.h"
 #include "cli/planning.h"
 #include "core/log.h"
 #include "core/status.h"
@@ -21,7 +20,7 @@ static const char usage[] =
   "Exit status: 0 done, 1 failed, 2 wrong usage or configuration, 3 stopped by a signal\n"
   "after a checkpoint.\n";
 
-/* One score among others: ", test accuracy 97.50%". */
+/* Appends a score: ", test accuracy 97.50%". */
 static void cmd_train_append_score(char *text, size_t bytes, const char *name, const struct trm_score *score,
                                    bool tokens)
 {
@@ -48,21 +47,21 @@ static void cmd_train_print_result(const struct trm_result *result, const char *
            result->samples_per_s, result->wall_s, dir);
 }
 
-int cmd_train(int argc, char **argv)
+static int cmd_train_run(const struct call *call)
 {
-  const struct job_request request = {.command = "train", .usage = usage, .nargs = 1, .config = true};
-  struct trm_job job;
-  int nargs;
-  bool help_shown;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    struct trm_result result;
-    status = job.options.parallel.layout == TRM_LAYOUT_AUTO ? planning_choose(&job) : TRM_OK;
-    if (status == TRM_OK)
-      status = trm_job_train(&job, &result);
-    if (status == TRM_OK)
-      cmd_train_print_result(&result, job.options.run.dir);
-  }
-  trm_job_close(&job);
-  return status;
+  struct trm_job *job = call->job;
+  struct trm_result result;
+  if (job->options.parallel.layout == TRM_LAYOUT_AUTO)
+    TRM_CHECK(planning_choose(job));
+  TRM_CHECK(trm_job_train(job, &result));
+  cmd_train_print_result(&result, job->options.run.dir);
+  return TRM_OK;
 }
+
+static const struct trm_option no_flags[] = {END_OF_FLAGS};
+
+const struct command cmd_train = {
+  .name = "train", .help = "train a model, on one rank or under mpiexec or srun",
+  .usage = usage, .flags = no_flags, .max_args = 1,
+  .job = JOB_OF_RANKS, .config = true, .run = cmd_train_run,
+};

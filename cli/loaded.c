@@ -14,6 +14,17 @@ enum { MAX_TOKENS = 8192 };
 
 /* -- the file */
 
+/* Sets options (a list that ends with NULL) as a run's configuration has them. */
+static int loaded_adopt(struct trm_job *job, const struct trm_node *config, const char *const *names)
+{
+  for (; *names; names++) {
+    const struct trm_node *node = trm_node_get(config, *names);
+    if (node && node->text)
+      TRM_CHECK(trm_options_set(&job->options, *names, node->text));
+  }
+  return TRM_OK;
+}
+
 /* Sets data.file from the configuration of a run, unless it was given. */
 static int loaded_set_data_file(struct trm_job *job, const char *run)
 {
@@ -22,15 +33,14 @@ static int loaded_set_data_file(struct trm_job *job, const char *run)
   int status = TRM_OK;
   if (job->options.data.file[0] == '\0' && access(path, R_OK) == 0)
     status = trm_document_read(path, &config);
-  const struct trm_node *file = trm_node_get(config, "data.file");
-  if (status == TRM_OK && file && file->text)
-    status = trm_options_set(&job->options, "data.file", file->text);
+  if (status == TRM_OK)
+    status = loaded_adopt(job, config, (const char *const[]){"data.file", NULL});
   trm_node_free(config);
   trm_free(path);
   return status;
 }
 
-/* Finds the checkpoint of a run directory; any other path is that of the file. */
+/* Finds the checkpoint of a run directory; any other path is a checkpoint. */
 static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   static const char *const name[] = {"checkpoints/best.h5", "checkpoints/last.h5"};
@@ -55,7 +65,7 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
 
 /* -- the model */
 
-/* Reads a file of weights alone: --model is their model, the first row of data.file tells its shapes. */
+/* Reads a file of weights without a model: --model names it, the first row of data.file gives its shapes. */
 static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const char *path)
 {
   struct trm_checkpoint *c = &loaded->checkpoint;
@@ -99,7 +109,7 @@ static int loaded_read(struct loaded *loaded, struct trm_job *job, size_t max_ro
 {
   const char *path = loaded->path;
   struct trm_checkpoint *c = &loaded->checkpoint;
-  struct trm_device *device = &job->device;
+  struct trm_device *device = loaded->device = &job->device;
   TRM_CHECK(loaded_is_safetensors(path) ? loaded_read_weights(loaded, job, path)
                                         : loaded_read_checkpoint(loaded, job, path));
   const size_t bytes = loaded->model.parameters * sizeof(float);
@@ -148,29 +158,16 @@ static int loaded_check_samples(const struct loaded *loaded, const char *path, c
   return TRM_OK;
 }
 
-/* Turns shuffling and augmentation off. */
-static int loaded_keep_rows_plain(struct trm_job *job)
-{
-  job->options.data.shuffle = false;
-  TRM_CHECK(trm_options_set(&job->options, "data.pad", "0"));
-  return trm_options_set(&job->options, "data.flip", "no");
-}
-
-/* Sets data.validation, where it is not set, and with it what decides which rows are cut, to the run's. */
+/* Sets data.validation, unless given, and the options that determine its rows, to the run's. */
 static int loaded_adopt_validation(const struct loaded *loaded, struct trm_job *job)
 {
-  static const char *const names[] = {"data.validation", "data.limit", "data.context", "data.stride", "run.seed"};
+  static const char *const names[] = {"data.validation", "data.limit", "data.context", "data.stride", "run.seed", NULL};
   const char *config = loaded->checkpoint.config;
   struct trm_node *root;
   if (!config || config[0] == '\0' || strcmp(job->options.data.validation, "0") != 0)
     return TRM_OK;
   TRM_CHECK(trm_document_parse(config, strlen(config), loaded->path, &root));
-  int status = TRM_OK;
-  for (size_t i = 0; i < sizeof names / sizeof *names && status == TRM_OK; i++) {
-    const struct trm_node *node = trm_node_get(root, names[i]);
-    if (node)
-      status = trm_options_set(&job->options, names[i], node->text);
-  }
+  const int status = loaded_adopt(job, root, names);
   trm_node_free(root);
   return status;
 }
@@ -186,37 +183,31 @@ static int loaded_find_validation(const struct loaded *loaded, struct trm_job *j
                    "data.validation", job->options.data.file, loaded->path);
 }
 
-int loaded_open_split(struct loaded *loaded, struct trm_job *job, const char *command, const char *path,
-                      const char *split)
+int loaded_open_split(struct loaded *loaded, const struct call *call, enum trm_split split)
 {
+  struct trm_job *job = call->job;
   const struct trm_options *o = &job->options;
   memset(loaded, 0, sizeof *loaded);
-  if (!path)
-    return trm_error(TRM_USAGE, "%s: no checkpoint named; trireme %s --help shows the usage", command, command);
-  enum trm_split which = TRM_SPLIT_TRAIN;
-  while (which <= TRM_SPLIT_TEST && strcmp(split, trm_split_name(which)) != 0)
-    which++;
-  if (which > TRM_SPLIT_TEST)
-    return trm_error(TRM_USAGE, "%s: --split: \"%s\" is none of train, validation and test", command, split);
-  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, path)));
+  TRM_CHECK(trm_agree(job->modules.comm, loaded_find_file(loaded, job, call->args[0])));
   if (o->data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "%s: data.file: no data set named", command);
-  TRM_CHECK(loaded_keep_rows_plain(job));
+    return trm_error(TRM_USAGE, "%s: data.file: no data set named", call->command->name);
+  job->options.data.shuffle = job->options.data.flip = false;
+  job->options.data.pad = 0;
   TRM_CHECK(trm_agree(job->modules.comm, loaded_read(loaded, job, (size_t)o->train.batch)));
   const char *file = o->data.file;
-  if (which == TRM_SPLIT_VALIDATION)
+  if (split == TRM_SPLIT_VALIDATION)
     TRM_CHECK(loaded_find_validation(loaded, job, &file));
-  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, file, which, o, job->modules.comm));
+  TRM_CHECK(job->modules.dataset->open(&loaded->dataset, file, split, o, job->modules.comm));
   return loaded_check_samples(loaded, loaded->path, loaded->dataset);
 }
 
-void loaded_close(struct loaded *loaded, struct trm_job *job)
+void loaded_close(struct loaded *loaded)
 {
   if (loaded->dataset)
     loaded->dataset->ops->close(loaded->dataset);
   trm_model_free(&loaded->model);
   if (loaded->w)
-    job->device.ops->release(&job->device, loaded->w);
+    loaded->device->ops->release(loaded->device, loaded->w);
   trm_checkpoint_free(&loaded->checkpoint);
   trm_free(loaded->path);
 }

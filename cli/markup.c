@@ -1,6 +1,9 @@
 /* Text in HTML and SVG. */
 #include "cli/markup.h"
 
+#include <stdarg.h>
+#include <string.h>
+
 /* Bytes of the UTF-8 character at p; 0: the bytes there are none. */
 static int markup_character_length(const unsigned char *p)
 {
@@ -17,16 +20,22 @@ void markup_text(FILE *out, const char *text)
     const int n = markup_character_length(p);
     if (n == 0 || (*p < 0x20 && *p != '\n' && *p != '\t'))
       fputs("\xef\xbf\xbd", out);
-    else if (*p == '&')
-      fputs("&amp;", out);
-    else if (*p == '<')
-      fputs("&lt;", out);
-    else if (*p == '>')
-      fputs("&gt;", out);
-    else if (*p == '"')
-      fputs("&quot;", out);
+    else if (strchr("&<>\"", *p))
+      fputs(*p == '&' ? "&amp;" : *p == '<' ? "&lt;" : *p == '>' ? "&gt;" : "&quot;", out);
     else
       fwrite(p, 1, (size_t)n, out);
     p += n ? n : 1;
   }
+}
+
+void markup_print(FILE *out, const char *format, ...)
+{
+  va_list texts;
+  va_start(texts, format);
+  for (const char *at; (at = strstr(format, "%s")) != NULL; format = at + 2) {
+    fwrite(format, 1, (size_t)(at - format), out);
+    markup_text(out, va_arg(texts, const char *));
+  }
+  va_end(texts);
+  fputs(format, out);
 }

@@ -36,19 +36,19 @@ static int planning_node_cores(struct trm_comm *node)
   return CPU_COUNT(&any);
 }
 
-/* -- the other ranks sleep while rank 0 measures with all cores */
+/* -- sleeping ranks */
 
-static void planning_wake_others(struct trm_comm *comm)
+void planning_wake(struct trm_comm *comm, int first)
 {
   char byte = 0;
-  for (int rank = 1; rank < comm->size; rank++) {
+  for (int rank = first; rank < comm->size; rank++) {
     struct trm_request *request;
     comm->ops->send_begin(comm, &byte, 1, TRM_BYTE, rank, WAKE_TAG, &request);
     comm->ops->wait(&request);
   }
 }
 
-static void planning_sleep_until_woken(struct trm_comm *comm)
+void planning_sleep_until_woken(struct trm_comm *comm)
 {
   const struct timespec interval = {.tv_nsec = 2000000};
   char byte;
@@ -79,70 +79,52 @@ static int planning_open_devices(struct planning *planning, const struct trm_job
   return TRM_OK;
 }
 
-static int planning_run(struct planning *planning, struct trm_job *job, const struct planning_request *request,
-                        const struct trm_machine *messages)
+/* machine: whether it is read from a file. */
+static int planning_run(struct planning *planning, struct trm_job *job, const struct trm_planner_request *request,
+                        const char *machine)
 {
   struct trm_planner *planner = &planning->planner;
-  const cpu_set_t mine = planning_affinity();
-  struct trm_machine machine;
-  if (request->machine)
-    TRM_CHECK(trm_machine_read(&machine, request->machine));
-  const int node_ranks = request->ranks / request->nodes;
-  const int cores = request->cores ? request->cores : request->machine ? machine.cores : CPU_COUNT(&mine);
-  const int given = (int)job->options.parallel.threads, each = cores / (node_ranks > 0 ? node_ranks : 1);
-  const struct trm_planner_request inner = {.ranks = request->ranks, .nodes = request->nodes, .cores = cores,
-                                            .threads = given ? given : each > 0 ? each : 1, .limit = request->limit,
-                                            .has_communicated = messages->messages_measured};
-  const int status = trm_planner_open(planner, &job->options, &job->modules, &inner);
-  if (request->machine) {
-    trm_machine_free(&planner->machine);
-    planner->machine = machine;
-  }
-  TRM_CHECK(status);
-  if (request->machine)
+  if (machine)
+    TRM_CHECK(trm_machine_read(&planning->machine, machine));
+  TRM_CHECK(trm_planner_open(planner, &job->options, &job->modules, request, &planning->machine));
+  if (machine)
     return trm_planner_run(planner, NULL);
-  planner->machine.message_latency_s = messages->message_latency_s;
-  planner->machine.message_bytes_per_s = messages->message_bytes_per_s;
-  planner->machine.messages_measured = messages->messages_measured;
-  for (int i = 0; i < messages->works; i++)
-    trm_machine_add(&planner->machine, &messages->work[i]);
-  TRM_CHECK(planning_open_devices(planning, job, node_ranks));
-  TRM_CHECK(trm_planner_run(planner, &planning->bench));
-  planning->measured_s = planning->bench.spent;
-  return TRM_OK;
+  planning->machine.threads = planner->job.threads;
+  TRM_CHECK(planning_open_devices(planning, job, request->ranks / request->nodes));
+  return trm_planner_run(planner, &planning->bench);
 }
 
-int planning_open(struct planning *planning, struct trm_job *job, const struct planning_request *request)
+int planning_open(struct planning *planning, struct trm_job *job, struct trm_planner_request request,
+                  const char *machine)
 {
   struct trm_comm *comm = job->modules.comm;
-  struct planning_request resolved = *request;
-  struct trm_machine messages;
-  *planning = (struct planning){.measured_s = 0};
-  trm_machine_create(&messages, 1, 1);
-  if (!request->machine) {
+  *planning = (struct planning){.device = NULL};
+  if (!machine) {
     struct trm_comm *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
-    resolved.cores = resolved.cores ? resolved.cores : planning_node_cores(node);
+    request.cores = request.cores ? request.cores : planning_node_cores(node);
     node->ops->release(node);
-    trm_machine_measure_messages(&messages, comm, &job->device, job->options.parallel.share);
+    trm_machine_create(&planning->machine, request.cores, 1);
+    trm_machine_measure_messages(&planning->machine, comm, &job->device, job->options.parallel.share);
+    request.has_communicated = planning->machine.messages_measured;
   }
   int status = TRM_OK;
-  if (comm->rank == 0) {
-    status = planning_run(planning, job, &resolved, &messages);
-    planning_wake_others(comm);
+  if (comm->rank == 0) { /* measures with all cores */
+    status = planning_run(planning, job, &request, machine);
+    planning_wake(comm, 1);
   } else {
     planning_sleep_until_woken(comm);
   }
-  trm_machine_free(&messages);
   return trm_agree(comm, status);
 }
 
 void planning_close(struct planning *planning)
 {
   trm_planner_close(&planning->planner);
+  trm_machine_free(&planning->machine);
   for (int i = 0; i < planning->bench.devices; i++)
     trm_device_close(&planning->device[i]);
   trm_free(planning->device);
-  *planning = (struct planning){.measured_s = 0};
+  *planning = (struct planning){.device = NULL};
 }
 
 /* -- parallel.layout=auto */
@@ -155,14 +137,7 @@ static int planning_count_nodes(struct trm_comm *comm, struct trm_comm *node)
   return extremes[0] == -extremes[1] ? comm->size / node->size : 0;
 }
 
-/* The layout that rank 0 broadcasts. */
-struct choice {
-  int32_t size[TRM_AXES], chunks, zero;
-  enum trm_schedule_name schedule;
-  char recompute[24];
-};
-
-static int planning_pick_best(const struct planning *planning, struct choice *choice)
+static int planning_pick_best(const struct planning *planning, struct trm_layout *layout)
 {
   const struct trm_planner *planner = &planning->planner;
   const struct trm_planned *best = &planner->planned[0];
@@ -172,12 +147,7 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
                      "fastest, %s, takes %.0f MB",
                      planner->count, planner->limit / (1 << 20), trm_layout_text(&best->layout),
                      best->memory.total / (1 << 20));
-  for (int a = 0; a < TRM_AXES; a++)
-    choice->size[a] = best->layout.size[a];
-  choice->chunks = best->layout.chunks;
-  choice->zero = best->layout.zero;
-  choice->schedule = best->layout.schedule;
-  snprintf(choice->recompute, sizeof choice->recompute, "%s", best->layout.recompute);
+  *layout = best->layout;
   trm_info("layout: %s, the best of %d: planned %.1f ms a step and %.0f MB a rank (trireme plan lists all)",
            trm_layout_text(&best->layout), planner->count, 1e3 * best->time.step_s, best->memory.total / (1 << 20));
   return TRM_OK;
@@ -186,24 +156,22 @@ static int planning_pick_best(const struct planning *planning, struct choice *ch
 int planning_choose(struct trm_job *job)
 {
   struct trm_comm *comm = job->modules.comm, *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
-  const int nodes = planning_count_nodes(comm, node), node_ranks = node->size;
-  struct planning_request request = {.ranks = comm->size, .nodes = nodes, .cores = planning_node_cores(node)};
+  const int nodes = planning_count_nodes(comm, node);
+  const struct trm_planner_request request = {
+    .ranks = comm->size, .nodes = nodes, .cores = planning_node_cores(node),
+    .limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / node->size};
   node->ops->release(node);
   if (!nodes)
     return trm_error(TRM_USAGE, "parallel.layout: auto needs nodes with equal numbers of ranks");
-  request.limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / node_ranks;
   struct planning planning;
-  struct choice choice = {.chunks = 0};
-  int status = planning_open(&planning, job, &request);
+  struct trm_layout layout = {.chunks = 0};
+  int status = planning_open(&planning, job, request, NULL);
   if (status == TRM_OK)
-    status = trm_agree(comm, comm->rank == 0 ? planning_pick_best(&planning, &choice) : TRM_OK);
+    status = trm_agree(comm, comm->rank == 0 ? planning_pick_best(&planning, &layout) : TRM_OK);
   planning_close(&planning);
   TRM_CHECK(status);
-  comm->ops->broadcast(comm, &choice, sizeof choice, TRM_BYTE, 0);
-  struct trm_layout layout = {.schedule = choice.schedule, .chunks = choice.chunks, .zero = choice.zero,
-                              .recompute = choice.recompute};
-  for (int a = 0; a < TRM_AXES; a++)
-    layout.size[a] = choice.size[a];
-  TRM_CHECK(trm_layout_apply(&job->options, &layout));
+  comm->ops->broadcast(comm, &layout, sizeof layout, TRM_BYTE, 0);
+  trm_layout_apply(&job->options, &layout);
+  TRM_CHECK(trm_options_set(&job->options, "parallel.recompute", layout.recompute));
   return trm_options_set(&job->options, "parallel.layout", "given"); /* the run's files say which */
 }

@@ -9,8 +9,11 @@
 #include "core/document.h"
 
 /* One line of metrics.jsonl. NAN: not finite, or not logged. */
+enum report_field {
+  REPORT_STEP, REPORT_EPOCH, REPORT_SAMPLES, REPORT_WALL, REPORT_LOSS, REPORT_ACCURACY, REPORT_RATE, REPORT_FIELDS
+};
 struct report_point {
-  double step, epoch, samples, wall_s, loss, accuracy, rate;
+  double value[REPORT_FIELDS];
 };
 
 struct report_series {
@@ -35,9 +38,6 @@ int report_read(struct report_run *runs, int count, char **paths);
 void report_free(struct report_run *runs, int count);
 
 /* One curve of each run: the values of metrics.jsonl that are drawn over one another. */
-enum report_field {
-  REPORT_STEP, REPORT_EPOCH, REPORT_SAMPLES, REPORT_WALL, REPORT_LOSS, REPORT_ACCURACY, REPORT_RATE
-};
 struct report_curve {
   const char *title, *x_label;
   bool test; /* of the evaluations, not of the training steps */

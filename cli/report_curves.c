@@ -2,12 +2,6 @@
 #include "cli/report.h"
 #include "core/memory.h"
 
-static double curves_value(const struct report_point *p, enum report_field field)
-{
-  const double all[] = {p->step, p->epoch, p->samples, p->wall_s, p->loss, p->accuracy, p->rate};
-  return all[field];
-}
-
 static bool curves_has_values(const struct report_curve *curve, const struct report_run *run)
 {
   if (curve->y == REPORT_RATE)
@@ -35,8 +29,8 @@ int report_curve_series(const struct report_curve *curve, const struct report_ru
     const struct report_series *track = curve->test ? &runs[i].test : &runs[i].train;
     double *x = trm_alloc(2 * track->n * sizeof *x, "report: a curve"), *y = x + track->n;
     for (size_t k = 0; k < track->n; k++) {
-      x[k] = curves_value(&track->point[k], curve->x);
-      y[k] = curves_value(&track->point[k], curve->y);
+      x[k] = track->point[k].value[curve->x];
+      y[k] = track->point[k].value[curve->y];
     }
     series[n++] = (struct svg_series){.label = runs[i].name, .number = i, .n = track->n, .x = x, .y = y};
   }

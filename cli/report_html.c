@@ -1,4 +1,4 @@
-/* The report as one page: no script, no font, no file beside it. */
+/* The report as a self-contained page without scripts and fonts. */
 #include <math.h>
 #include <string.h>
 
@@ -46,23 +46,16 @@ static void html_key_write(FILE *out, int number)
   fputs("</svg>", out);
 }
 
-static const char *html_summary_text(const struct report_run *run, const char *key)
+/* The text of an entry; NULL: it is missing, empty or null. */
+static const char *html_text(const struct trm_node *map, const char *key)
 {
-  const struct trm_node *node = trm_node_get(run->summary, key);
+  const struct trm_node *node = trm_node_get(map, key);
   return node && node->text && *node->text && strcmp(node->text, "null") ? node->text : NULL;
 }
 
-static const char *html_config_text(const struct report_run *run, const char *key)
+static void html_cell_text(FILE *out, const char *text)
 {
-  const struct trm_node *node = trm_node_get(run->config, key);
-  return node && node->text && *node->text ? node->text : NULL;
-}
-
-static void html_cell_text(FILE *out, const char *text, const char *class)
-{
-  fprintf(out, "<td%s>", class);
-  markup_text(out, text ? text : "–");
-  fputs("</td>", out);
+  markup_print(out, "<td>%s</td>", text ? text : "–");
 }
 
 /* 1234567 -> 1,234,567 */
@@ -89,50 +82,47 @@ static void html_duration_write(FILE *out, double s)
 }
 
 enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGURE_DURATION };
+/* Location of an unfinished run's value in its log. */
+enum logged { NOT_LOGGED, OF_TRAINING, OF_TESTS };
 static const struct column {
   const char *key, *head, *help;
   enum figure_kind kind;
   int better; /* 1: higher is better, -1: lower; 0: neither */
+  enum logged logged;
+  enum report_field field;
 } columns[] = {
-  {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0},
-  {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0},
-  {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0},
-  {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0},
-  {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0},
-  {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0},
-  {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0},
-  {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1},
-  {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1},
-  {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1},
-  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1},
+  {"ranks", "Ranks", "MPI ranks", FIGURE_COUNT, 0, NOT_LOGGED, 0},
+  {"threads", "Threads", "threads of each rank", FIGURE_COUNT, 0, NOT_LOGGED, 0},
+  {"epochs", "Epochs", "epochs of training", FIGURE_COUNT, 0, NOT_LOGGED, 0},
+  {"steps", "Steps", "updates of the weights", FIGURE_COUNT, 0, OF_TRAINING, REPORT_STEP},
+  {"wall_s", "Time", "wall time of training", FIGURE_DURATION, 0, OF_TRAINING, REPORT_WALL},
+  {"samples_per_s", "Samples/s", "samples trained per second, all ranks together", FIGURE_RATE, 0, NOT_LOGGED, 0},
+  {"final_train_loss", "Train loss", "training loss at the end", FIGURE_LOSS, 0, NOT_LOGGED, 0},
+  {"best_validation_loss", "Best validation loss", "validation loss of best.h5", FIGURE_LOSS, -1, NOT_LOGGED, 0},
+  {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1,
+   NOT_LOGGED, 0},
+  {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1, OF_TESTS, REPORT_LOSS},
+  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1, OF_TESTS, REPORT_ACCURACY},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* A figure of a run that has not ended, from its log; NAN: not logged. */
-static double html_log_number(const struct report_run *run, const char *key)
+/* Returns a value of a run's summary, of an unfinished run from its log; NAN: not logged. */
+static double html_number(const struct report_run *run, const struct column *column)
 {
-  const struct report_point *train = run->train.n ? &run->train.point[run->train.n - 1] : NULL;
-  const struct report_point *test = run->test.n ? &run->test.point[run->test.n - 1] : NULL;
-  if (train && !strcmp(key, "steps"))
-    return train->step;
-  if (train && !strcmp(key, "wall_s"))
-    return train->wall_s;
-  if (test && !run->validates && !strcmp(key, "test_loss"))
-    return test->loss;
-  return test && !run->validates && !strcmp(key, "test_accuracy") ? test->accuracy : NAN;
-}
-
-static double html_summary_number(const struct report_run *run, const char *key)
-{
-  return run->summary ? trm_node_number(trm_node_get(run->summary, key), NAN) : html_log_number(run, key);
+  const struct report_series *log = column->logged == OF_TRAINING ? &run->train : &run->test;
+  if (run->summary)
+    return trm_node_number(trm_node_get(run->summary, column->key), NAN);
+  if (column->logged == NOT_LOGGED || (column->logged == OF_TESTS && run->validates) || log->n == 0)
+    return NAN;
+  return log->point[log->n - 1].value[column->field];
 }
 
 static void html_cell_number(FILE *out, const struct column *column, const struct report_run *runs, int count, int i)
 {
-  const double value = html_summary_number(&runs[i], column->key);
+  const double value = html_number(&runs[i], column);
   bool best = column->better && count > 1 && isfinite(value);
   for (int k = 0; k < count; k++)
-    if (column->better * (html_summary_number(&runs[k], column->key) - value) > 1e-4 * fabs(value)) /* a tie is a tie */
+    if (column->better * (html_number(&runs[k], column) - value) > 1e-4 * fabs(value)) /* a tie */
       best = false;
   fprintf(out, "<td class=\"n\">%s", best ? "<b>" : "");
   if (!isfinite(value))
@@ -157,40 +147,26 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
   for (int i = 0; i < count; i++) {
     fputs("<tr><td>", out);
     html_key_write(out, i);
-    fputs("<b>", out);
-    markup_text(out, runs[i].name);
-    fputs("</b><div class=\"model\">", out);
-    const char *strategy = html_summary_text(&runs[i], "strategy"), *model = html_summary_text(&runs[i], "model");
-    model = model ? model : html_config_text(&runs[i], "model");
-    markup_text(out, model ? model : "");
-    const char *layout = html_summary_text(&runs[i], "layout");
-    if (layout) {
-      fputs("<br>", out);
-      markup_text(out, layout);
-    }
+    const char *strategy = html_text(runs[i].summary, "strategy"), *model = html_text(runs[i].summary, "model");
+    model = model ? model : html_text(runs[i].config, "model");
+    markup_print(out, "<b>%s</b><div class=\"model\">%s", runs[i].name, model ? model : "");
+    const char *layout = html_text(runs[i].summary, "layout");
+    if (layout)
+      markup_print(out, "<br>%s", layout);
     fputs("</div></td>", out);
-    html_cell_text(out, runs[i].summary ? html_summary_text(&runs[i], "status") : "not ended", "");
-    html_cell_text(out, strategy ? strategy : html_config_text(&runs[i], "strategy.name"), "");
+    html_cell_text(out, runs[i].summary ? html_text(runs[i].summary, "status") : "not ended");
+    html_cell_text(out, strategy ? strategy : html_text(runs[i].config, "strategy.name"));
     for (int c = 0; c < COLUMNS; c++)
       html_cell_number(out, &columns[c], runs, count, i);
-    const char *hash = html_summary_text(&runs[i], "weights_sha256");
-    if (hash) {
-      fputs("<td><code title=\"", out);
-      markup_text(out, hash);
-      fprintf(out, "\">");
-      char *brief = trm_format("%.10s", hash);
-      markup_text(out, brief);
-      trm_free(brief);
-      fputs("</code></td>", out);
-    } else {
-      fputs("<td>–</td>", out);
-    }
-    fputs("</tr>\n", out);
+    const char *hash = html_text(runs[i].summary, "weights_sha256");
+    char brief[11];
+    snprintf(brief, sizeof brief, "%s", hash ? hash : "–");
+    markup_print(out, "<td><code title=\"%s\">%s</code></td></tr>\n", hash ? hash : "", brief);
   }
   fputs("</tbody></table></div>\n", out);
 }
 
-/* -- what differs between the runs' configurations */
+/* -- differences between the configurations */
 
 static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
                              int count, int owner, bool *open)
@@ -204,26 +180,21 @@ static void html_differences_walk(FILE *out, const struct trm_node *node, const 
       bool differs = false, earlier = false;
       for (int k = 0; k < count; k++) {
         const struct trm_node *other = trm_node_get(runs[k].config, name);
-        const char *text = other && other->text ? other->text : NULL;
+        const char *text = other ? other->text : NULL;
         earlier |= k < owner && text;
         differs |= !text || strcmp(text, node->text);
       }
       if (differs && !earlier) {
         if (!*open) {
           fputs("<h2>Settings that differ</h2>\n<div class=\"wide\"><table><thead><tr><th>Option</th>", out);
-          for (int k = 0; k < count; k++) {
-            fputs("<th>", out);
-            markup_text(out, runs[k].name);
-            fputs("</th>", out);
-          }
+          for (int k = 0; k < count; k++)
+            markup_print(out, "<th>%s</th>", runs[k].name);
           fputs("</tr></thead><tbody>\n", out);
           *open = true;
         }
-        fputs("<tr><td><code>", out);
-        markup_text(out, name);
-        fputs("</code></td>", out);
+        markup_print(out, "<tr><td><code>%s</code></td>", name);
         for (int k = 0; k < count; k++)
-          html_cell_text(out, html_config_text(&runs[k], name), "");
+          html_cell_text(out, html_text(runs[k].config, name));
         fputs("</tr>\n", out);
       }
     }
@@ -278,12 +249,12 @@ static void html_curve_write(FILE *out, const struct report_curve *curve, const 
   trm_free(series);
 }
 
-/* Whether every evaluation has an epoch of its own: the curves then run over epochs. */
+/* Returns true if epochs differ between evaluations: curves are then plotted over epochs. */
 static bool html_epochs_rise(const struct report_run *runs, int count)
 {
   for (int i = 0; i < count; i++)
     for (size_t k = 1; k < runs[i].test.n; k++)
-      if (runs[i].test.point[k].epoch <= runs[i].test.point[k - 1].epoch)
+      if (runs[i].test.point[k].value[REPORT_EPOCH] <= runs[i].test.point[k - 1].value[REPORT_EPOCH])
         return false;
   return true;
 }
@@ -313,8 +284,7 @@ static void html_curves_write(FILE *out, const struct report_run *runs, int coun
     for (int i = 0; i < count; i++) {
       fputs(" <span style=\"white-space:nowrap;margin-right:18px\">", out);
       html_key_write(out, i);
-      markup_text(out, runs[i].name);
-      fputs("</span>", out);
+      markup_print(out, "%s</span>", runs[i].name);
     }
     fputs("</p>\n", out);
   }
@@ -330,28 +300,23 @@ static void html_notes_write(FILE *out, const struct report_run *runs, int count
 {
   for (int i = 0; i < count; i++) {
     if (runs[i].superseded) {
-      fputs("<p class=\"soft\">", out);
-      markup_text(out, runs[i].name);
+      markup_print(out, "<p class=\"soft\">%s", runs[i].name);
       fprintf(out, " was resumed: %zu logged lines were computed again, and the later ones are shown.</p>\n",
               runs[i].superseded);
     }
-    if (!runs[i].test.n) {
-      fputs("<p class=\"soft\">", out);
-      markup_text(out, runs[i].name);
-      fputs(" has no evaluations.</p>\n", out);
-    }
+    if (!runs[i].test.n)
+      markup_print(out, "<p class=\"soft\">%s has no evaluations.</p>\n", runs[i].name);
   }
 }
 
 static void html_page_write(FILE *out, const char *title, const struct report_run *runs, int count)
 {
-  fputs("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>", out);
-  markup_text(out, title);
-  fprintf(out, "</title>\n<style>\n%s%s</style></head><body>\n<h1>", svg_style, style);
-  markup_text(out, title);
-  fprintf(out, "</h1>\n<p class=\"soft\">%d run%s, trireme %s</p>\n", count, count == 1 ? "" : "s", PACKAGE_VERSION);
-  fputs("<h2>Runs</h2>\n", out);
+  markup_print(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>%s</title>\n", title);
+  fprintf(out, "<style>\n%s%s</style></head><body>\n", svg_style, style);
+  markup_print(out, "<h1>%s</h1>\n", title);
+  fprintf(out, "<p class=\"soft\">%d run%s, trireme %s</p>\n<h2>Runs</h2>\n", count, count == 1 ? "" : "s",
+          PACKAGE_VERSION);
   html_table_write(out, runs, count);
   html_notes_write(out, runs, count);
   html_curves_write(out, runs, count);
@@ -360,15 +325,9 @@ static void html_page_write(FILE *out, const char *title, const struct report_ru
   if (count > 1)
     html_differences_write(out, runs, count);
   fputs("<h2>Configurations</h2>\n", out);
-  for (int i = 0; i < count; i++) {
-    fputs("<details><summary>", out);
-    markup_text(out, runs[i].name);
-    fputs(" <span class=\"soft\">", out);
-    markup_text(out, runs[i].path);
-    fputs("/config.yaml</span></summary><pre>", out);
-    markup_text(out, runs[i].config_text);
-    fputs("</pre></details>\n", out);
-  }
+  for (int i = 0; i < count; i++)
+    markup_print(out, "<details><summary>%s <span class=\"soft\">%s/config.yaml</span></summary><pre>%s</pre></details>\n",
+                 runs[i].name, runs[i].path, runs[i].config_text);
   fputs("</body></html>\n", out);
 }
 

@@ -112,8 +112,8 @@ static int picture_draw(FILE *out, const char *title, const struct report_run *r
 /* -- PDF and PNG */
 
 #ifdef HAVE_RSVG
-/* Functions of librsvg and cairo. They bring forty libraries along, so they are loaded for a picture, not at the start
- * of every rank. */
+/* Functions of librsvg and cairo, loaded on demand: they depend on forty libraries, which ranks should not load at
+ * start. */
 static struct {
   RsvgHandle *(*parse)(const guint8 *data, gsize bytes, GError **error);
   gboolean (*render)(RsvgHandle *handle, cairo_t *cairo, const RsvgRectangle *viewport, GError **error);

@@ -12,27 +12,17 @@
 
 static void report_read_add_point(struct report_series *series, const struct report_point *point)
 {
-  if (series->n == series->capacity) {
-    const size_t capacity = series->capacity ? 2 * series->capacity : 256;
-    struct report_point *more = trm_alloc(capacity * sizeof *more, "report: logged values");
-    if (series->n)
-      memcpy(more, series->point, series->n * sizeof *more);
-    trm_free(series->point);
-    series->point = more;
-    series->capacity = capacity;
-  }
+  series->point = trm_grow(series->point, &series->capacity, series->n, series->n + 1, sizeof *point, "report: values");
   series->point[series->n++] = *point;
 }
 
 /* Drops the points from `step` on: a run that was killed and resumed has computed them again. Returns their number. */
 static size_t report_read_drop_from(struct report_series *series, double step)
 {
-  size_t dropped = 0;
-  while (series->n && series->point[series->n - 1].step >= step) {
+  const size_t before = series->n;
+  while (series->n && series->point[series->n - 1].value[REPORT_STEP] >= step)
     series->n--;
-    dropped++;
-  }
-  return dropped;
+  return before - series->n;
 }
 
 static bool report_read_number(const struct trm_node *map, const char *key, double *value)
@@ -46,32 +36,33 @@ static int report_read_line(struct report_run *run, const struct trm_node *line,
 {
   if (line->kind != TRM_NODE_MAP)
     return trm_error(TRM_FAILED, "%s: damaged line: not a JSON object", where);
-  struct report_point at = {.loss = NAN, .accuracy = NAN, .rate = NAN};
-  const struct {
-    const char *key;
-    double *value;
-  } needed[] = {{"step", &at.step}, {"epoch", &at.epoch}, {"samples", &at.samples}, {"wall_s", &at.wall_s}};
-  for (size_t i = 0; i < sizeof needed / sizeof *needed; i++)
-    if (!report_read_number(line, needed[i].key, needed[i].value) || !isfinite(*needed[i].value))
-      return trm_error(TRM_FAILED, "%s: damaged line: no number under \"%s\"", where, needed[i].key);
-  if (at.step < *last_step)
-    run->superseded += report_read_drop_from(&run->train, at.step) + report_read_drop_from(&run->test, at.step);
-  *last_step = at.step;
+  struct report_point at;
+  static const char *const needed[] = {"step", "epoch", "samples", "wall_s"};
+  for (int i = 0; i < REPORT_FIELDS; i++)
+    at.value[i] = NAN;
+  for (int i = 0; i <= REPORT_WALL; i++)
+    if (!report_read_number(line, needed[i], &at.value[i]) || !isfinite(at.value[i]))
+      return trm_error(TRM_FAILED, "%s: damaged line: no number under \"%s\"", where, needed[i]);
+  const double step = at.value[REPORT_STEP];
+  if (step < *last_step)
+    run->superseded += report_read_drop_from(&run->train, step) + report_read_drop_from(&run->test, step);
+  *last_step = step;
 
   struct report_point train = at, test = at;
-  const bool rate = report_read_number(line, "lr", &train.rate);
-  if (report_read_number(line, "loss", &train.loss)) {
-    report_read_number(line, "accuracy", &train.accuracy);
+  const bool rate = report_read_number(line, "lr", &train.value[REPORT_RATE]);
+  if (report_read_number(line, "loss", &train.value[REPORT_LOSS])) {
+    report_read_number(line, "accuracy", &train.value[REPORT_ACCURACY]);
     run->has_rate |= rate;
     report_read_add_point(&run->train, &train);
   }
   const bool validation = trm_node_get(line, "validation_loss") != NULL;
   run->validates |= validation;
-  const bool loss = report_read_number(line, validation ? "validation_loss" : "test_loss", &test.loss),
-             accuracy = report_read_number(line, validation ? "validation_accuracy" : "test_accuracy", &test.accuracy);
+  const bool loss = report_read_number(line, validation ? "validation_loss" : "test_loss", &test.value[REPORT_LOSS]),
+             accuracy = report_read_number(line, validation ? "validation_accuracy" : "test_accuracy",
+                                           &test.value[REPORT_ACCURACY]);
   if ((loss || accuracy) && validation == run->validates) {
     run->has_loss |= loss;
-    run->has_accuracy |= isfinite(test.accuracy);
+    run->has_accuracy |= isfinite(test.value[REPORT_ACCURACY]);
     report_read_add_point(&run->test, &test);
   }
   return TRM_OK;

@@ -67,39 +67,30 @@ static void stale_write_histogram(FILE *out, const struct counts *counts, int nu
   const double each = (double)BARS_WIDTH / (double)counts->n, floor_y = TOP + BARS_HEIGHT;
   fprintf(out, "<figure><svg class=\"s%d\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"Staleness of updates\">\n",
           number % SVG_COLORS, WIDTH, HEIGHT);
-  fprintf(out, "<line class=\"grid\" x1=\"%d\" x2=\"%d\" y1=\"%d\" y2=\"%d\"/>", LEFT, LEFT + BARS_WIDTH, TOP, TOP);
-  fprintf(out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%d\">%.3g %%</text>\n", LEFT - 6, TOP + 4,
-          counts->total > 0 ? 100 * stale_max(counts) / counts->total : 0);
+  svg_line(out, "grid", LEFT, TOP, LEFT + BARS_WIDTH, TOP);
+  svg_text(out, "tick", "end", LEFT - 6, TOP + 4, "%.3g %%",
+           counts->total > 0 ? 100 * stale_max(counts) / counts->total : 0);
   stale_write_bars(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
-  fprintf(out, "\n<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.1f\" y2=\"%.1f\"/>\n", LEFT, LEFT + BARS_WIDTH,
-          floor_y, floor_y);
+  svg_line(out, "axis", LEFT, floor_y, LEFT + BARS_WIDTH, floor_y);
   for (size_t value = 0, step = (size_t)svg_tick_step(fmax(1, (double)counts->n / 10)); value < counts->n; value += step)
-    fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.1f\">%zu</text>",
-            LEFT + ((double)value + 0.5) * each, floor_y + 17, value);
-  fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">updates by others that an update has "
-          "missed</text>\n</svg></figure>\n", LEFT + BARS_WIDTH / 2, HEIGHT - 8);
-}
-
-static void stale_write_cell(FILE *out, const char *format, double value)
-{
-  fputs("<td class=\"n\">", out);
-  if (isfinite(value))
-    fprintf(out, format, value);
-  else
-    fputs("–", out);
-  fputs("</td>", out);
+    svg_text(out, "tick", "middle", LEFT + ((double)value + 0.5) * each, floor_y + 17, "%zu", value);
+  svg_text(out, "name", "middle", LEFT + BARS_WIDTH / 2, HEIGHT - 8, "updates by others that an update has missed");
+  fputs("</svg></figure>\n", out);
 }
 
 static void stale_write_row(FILE *out, const struct trm_node *rank, size_t bins, int number)
 {
   struct counts counts = {.count = trm_alloc(bins * sizeof *counts.count, "report: a histogram"), .n = bins};
   stale_add(&counts, trm_node_get(rank, "histogram"));
+  static const char *const keys[] = {"rank", "updates", "mean", "p99", "max"};
   fputs("<tr>", out);
-  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "rank"), NAN));
-  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "updates"), NAN));
-  stale_write_cell(out, "%.2f", trm_node_number(trm_node_get(rank, "mean"), NAN));
-  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "p99"), NAN));
-  stale_write_cell(out, "%.0f", trm_node_number(trm_node_get(rank, "max"), NAN));
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    const double value = trm_node_number(trm_node_get(rank, keys[i]), NAN);
+    char cell[32] = "–";
+    if (isfinite(value))
+      snprintf(cell, sizeof cell, "%.*f", strcmp(keys[i], "mean") == 0 ? 2 : 0, value);
+    fprintf(out, "<td class=\"n\">%s</td>", cell);
+  }
   fprintf(out, "<td><svg class=\"s%d\" width=\"160\" height=\"22\" viewBox=\"0 0 160 22\">", number % SVG_COLORS);
   stale_write_bars(out, &counts, 0, 0, 160, 22);
   fputs("</svg></td></tr>\n", out);
@@ -116,9 +107,7 @@ static void stale_write_run(FILE *out, const struct report_run *run, const struc
   all.count = trm_alloc(all.n * sizeof *all.count, "report: a histogram");
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
     stale_add(&all, trm_node_get(rank, "histogram"));
-  fputs("<h3>", out);
-  markup_text(out, run->name);
-  fputs("</h3>\n<div class=\"plots\">\n", out);
+  markup_print(out, "<h3>%s</h3>\n<div class=\"plots\">\n", run->name);
   stale_write_histogram(out, &all, number);
   fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">Rank</th><th class=\"n\">Updates</th><th class=\"n\">"
         "Mean</th><th class=\"n\">99 %</th><th class=\"n\">Most</th><th>Histogram</th></tr></thead><tbody>\n", out);

@@ -70,14 +70,7 @@ static void report_trace_add_line(struct gantt *gantt, char *line)
   const double ended = began + trm_node_number(trm_node_get(event, "dur"), NAN) * 1e-6;
   const double rank = trm_node_number(trm_node_get(event, "tid"), -1);
   if (isfinite(began) && ended >= began && rank >= 0 && rank < 4096) {
-    if (gantt->count == gantt->capacity) {
-      gantt->capacity = gantt->capacity ? 2 * gantt->capacity : 256;
-      struct box *more = trm_alloc(gantt->capacity * sizeof *more, "report: a trace");
-      if (gantt->count)
-        memcpy(more, gantt->box, gantt->count * sizeof *more);
-      trm_free(gantt->box);
-      gantt->box = more;
-    }
+    gantt->box = trm_grow(gantt->box, &gantt->capacity, gantt->count, gantt->count + 1, sizeof *gantt->box, "a trace");
     struct box *box = &gantt->box[gantt->count++];
     *box = (struct box){.began = began, .ended = ended, .rank = (int)rank,
                         .color = report_trace_color(report_trace_text(event, "name"), report_trace_text(event, "cat")),
@@ -154,8 +147,7 @@ static void report_trace_write_box(FILE *out, const struct gantt *gantt, const s
   fprintf(out, ": %.4g ms from %.4g ms</title></rect>", 1e3 * (box->ended - box->began),
           1e3 * (box->began - gantt->began));
   if (box->micro >= 0 && box->color <= BACKWARD && width > (box->micro > 9 ? 17 : 10))
-    fprintf(out, "<text class=\"in\" text-anchor=\"middle\" x=\"%.2f\" y=\"%.1f\">%d</text>", x + width / 2,
-            y + height / 2 + 4, box->micro);
+    svg_text(out, "in", "middle", x + width / 2, y + height / 2 + 4, "%d", box->micro);
   fputs("</g>\n", out);
 }
 
@@ -163,12 +155,10 @@ static void report_trace_write_axis(FILE *out, const struct gantt *gantt)
 {
   const double y = TOP + gantt->ranks * ROW, span = 1e3 * (gantt->ended - gantt->began);
   const double step = svg_tick_step(fmax(span, 1e-6) / 8);
-  fprintf(out, "<line class=\"axis\" x1=\"%d\" x2=\"%d\" y1=\"%.0f\" y2=\"%.0f\"/>", LEFT, WIDTH - RIGHT, y, y);
+  svg_line(out, "axis", LEFT, y, WIDTH - RIGHT, y);
   for (int k = 0; k * step <= span && k < 24; k++)
-    fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%.0f\">%.6g</text>",
-            report_trace_x_of(gantt, gantt->began + k * step * 1e-3), y + 17, k * step);
-  fprintf(out, "<text class=\"name\" text-anchor=\"middle\" x=\"%d\" y=\"%.0f\">milliseconds</text>\n",
-          (LEFT + WIDTH - RIGHT) / 2, y + 36);
+    svg_text(out, "tick", "middle", report_trace_x_of(gantt, gantt->began + k * step * 1e-3), y + 17, "%.6g", k * step);
+  svg_text(out, "name", "middle", (LEFT + WIDTH - RIGHT) / 2, y + 36, "milliseconds");
 }
 
 static void report_trace_write(FILE *out, const struct gantt *gantt)
@@ -176,8 +166,7 @@ static void report_trace_write(FILE *out, const struct gantt *gantt)
   fprintf(out, "<figure><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"What each rank did when\">\n", WIDTH,
           TOP + gantt->ranks * ROW + BOTTOM);
   for (int rank = 0; rank < gantt->ranks; rank++)
-    fprintf(out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%d\">rank %d</text>", LEFT - 8,
-            TOP + rank * ROW + ROW / 2 + 4, rank);
+    svg_text(out, "tick", "end", LEFT - 8, TOP + rank * ROW + ROW / 2 + 4, "rank %d", rank);
   for (size_t i = 0; i < gantt->count; i++)
     report_trace_write_box(out, gantt, &gantt->box[i]);
   report_trace_write_axis(out, gantt);
@@ -225,9 +214,7 @@ void report_trace(FILE *out, const struct report_run *runs, int count)
       if (!begun)
         fputs("<h2>Schedule</h2>\n", out);
       begun = true;
-      fputs("<h3>", out);
-      markup_text(out, runs[i].name);
-      fputs("</h3>\n", out);
+      markup_print(out, "<h3>%s</h3>\n", runs[i].name);
       report_trace_write(out, &gantt);
     }
     trm_free(gantt.box);

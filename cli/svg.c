@@ -2,6 +2,7 @@
 #include "cli/svg.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ struct canvas {
   struct axis x, y;
 };
 
-/* Seven colors that stay apart for color-blind readers (Okabe & Ito 2008, the yellow left out). */
+/* Seven colors for color-blind readers (Okabe & Ito 2008, without yellow). */
 const char svg_style[] =
   ".s0{color:#0072b2}.s1{color:#d55e00}.s2{color:#008a64}.s3{color:#b65c92}.s4{color:#b98200}.s5{color:#3a9bd4}"
   ".s6{color:#555}\n"
@@ -100,25 +101,24 @@ static bool svg_range_of(const struct svg_plot *plot, bool vertical, double *low
   return *low <= *high;
 }
 
-static void svg_choose_unit(struct axis *a, enum svg_unit unit, double high)
+static void svg_choose_unit(struct axis *a, enum svg_unit kind, double high)
 {
+  static const struct {
+    enum svg_unit kind;
+    double from, unit; /* the least value at the upper end */
+    const char *name;
+  } units[] = {{SVG_COUNT, 2e9, 1e9, "billions"}, {SVG_COUNT, 2e6, 1e6, "millions"},
+               {SVG_COUNT, 2e4, 1e3, "thousands"}, {SVG_SECONDS, 2 * 86400, 86400, "d"},
+               {SVG_SECONDS, 2 * 3600, 3600, "h"}, {SVG_SECONDS, 180, 60, "min"},
+               {SVG_SECONDS, 1, 1, "s"}, {SVG_SECONDS, -INFINITY, 1e-3, "ms"},
+               {SVG_PERCENT, -INFINITY, 0.01, ""}};
   a->unit = 1;
   a->unit_name = "";
-  if (unit == SVG_COUNT && high >= 2e9) {
-    a->unit = 1e9;
-    a->unit_name = "billions";
-  } else if (unit == SVG_COUNT && high >= 2e6) {
-    a->unit = 1e6;
-    a->unit_name = "millions";
-  } else if (unit == SVG_COUNT && high >= 2e4) {
-    a->unit = 1e3;
-    a->unit_name = "thousands";
-  } else if (unit == SVG_SECONDS) {
-    a->unit = high >= 2 * 86400 ? 86400 : high >= 2 * 3600 ? 3600 : high >= 180 ? 60 : high >= 1 ? 1 : 1e-3;
-    a->unit_name = high >= 2 * 86400 ? "d" : high >= 2 * 3600 ? "h" : high >= 180 ? "min" : high >= 1 ? "s" : "ms";
-  } else if (unit == SVG_PERCENT) {
-    a->unit = 0.01;
-  }
+  for (size_t i = sizeof units / sizeof *units; i-- > 0;) /* the largest that fits is the first of its kind */
+    if (units[i].kind == kind && high >= units[i].from) {
+      a->unit = units[i].unit;
+      a->unit_name = units[i].name;
+    }
 }
 
 static void svg_set_axis_x(struct canvas *c)
@@ -162,43 +162,50 @@ static void svg_set_axis_y(struct canvas *c)
   c->notes->logarithmic = a->logarithmic;
 }
 
-static void svg_tick_text(FILE *out, const struct axis *a, double tick)
+void svg_line(FILE *out, const char *class, double x1, double y1, double x2, double y2)
+{
+  fprintf(out, "<line class=\"%s\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n", class, x1, y1, x2, y2);
+}
+
+void svg_text(FILE *out, const char *class, const char *anchor, double x, double y, const char *format, ...)
+{
+  va_list values;
+  fprintf(out, "<text class=\"%s\" text-anchor=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, anchor, x, y);
+  va_start(values, format);
+  vfprintf(out, format, values);
+  va_end(values);
+  fputs("</text>\n", out);
+}
+
+static const char *svg_tick_text(const struct axis *a, double tick, char text[32])
 {
   const double size = fabs(tick);
   if (a->decimals >= 0 && size < 1e6)
-    fprintf(out, "%.*f", a->decimals, size < 1e-12 ? 0.0 : tick);
-  else if (size >= 1e-3 && size < 1e5)
-    fprintf(out, "%.6g", tick);
+    snprintf(text, 32, "%.*f", a->decimals, size < 1e-12 ? 0.0 : tick);
   else
-    fprintf(out, "%.2g", tick);
+    snprintf(text, 32, size >= 1e-3 && size < 1e5 ? "%.6g" : "%.2g", tick);
+  return text;
 }
 
 static void svg_draw_axes(struct canvas *c)
 {
-  const char *percent = c->plot->y_unit == SVG_PERCENT ? "%" : "";
+  char text[32];
   for (int i = 0; i < c->y.tick_count; i++) {
     const double y = svg_to_pixel(&c->y, c->y.ticks[i] * c->y.unit);
-    fprintf(c->out, "<line class=\"grid\" x1=\"%d\" x2=\"%.1f\" y1=\"%.1f\" y2=\"%.1f\"/>", LEFT, c->x.to, y, y);
-    fprintf(c->out, "<text class=\"tick\" text-anchor=\"end\" x=\"%d\" y=\"%.1f\">", LEFT - 8, y + 4);
-    svg_tick_text(c->out, &c->y, c->y.ticks[i]);
-    fprintf(c->out, "%s</text>\n", percent);
+    svg_line(c->out, "grid", LEFT, y, c->x.to, y);
+    svg_text(c->out, "tick", "end", LEFT - 8, y + 4, "%s%s", svg_tick_text(&c->y, c->y.ticks[i], text),
+             c->plot->y_unit == SVG_PERCENT ? "%" : "");
   }
   const int floor_y = c->plot->height - BOTTOM;
-  fprintf(c->out, "<line class=\"axis\" x1=\"%d\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>\n", LEFT, c->x.to, floor_y,
-          floor_y);
+  svg_line(c->out, "axis", LEFT, floor_y, c->x.to, floor_y);
   for (int i = 0; i < c->x.tick_count; i++) {
     const double x = svg_to_pixel(&c->x, c->x.ticks[i] * c->x.unit);
-    fprintf(c->out, "<line class=\"axis\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"/>", x, x, floor_y, floor_y + 4);
-    fprintf(c->out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", x, floor_y + 18);
-    svg_tick_text(c->out, &c->x, c->x.ticks[i]);
-    fprintf(c->out, "</text>\n");
+    svg_line(c->out, "axis", x, floor_y, x, floor_y + 4);
+    svg_text(c->out, "tick", "middle", x, floor_y + 18, "%s", svg_tick_text(&c->x, c->x.ticks[i], text));
   }
-  fprintf(c->out, "<text class=\"name\" text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">", (LEFT + c->x.to) / 2,
-          c->plot->height - 8);
-  markup_text(c->out, c->plot->x_label);
-  if (*c->x.unit_name)
-    fprintf(c->out, " (%s)", c->x.unit_name);
-  fprintf(c->out, "</text>\n");
+  const bool has_unit = *c->x.unit_name;
+  svg_text(c->out, "name", "middle", (LEFT + c->x.to) / 2, c->plot->height - 8, "%s%s%s%s", c->plot->x_label,
+           has_unit ? " (" : "", c->x.unit_name, has_unit ? ")" : "");
 }
 
 /* -- lines */
@@ -206,11 +213,11 @@ static void svg_draw_axes(struct canvas *c)
 struct pen {
   struct canvas *canvas;
   bool down;
-  size_t drawn, run; /* points in all, and since the pen was last set down */
+  size_t drawn, run; /* points in total, and since the last gap */
   double x, y;       /* the last point in drawing units */
 };
 
-/* Lifts the pen. A single point between two gaps becomes a stroke of no length, which round caps make a dot. */
+/* Ends a line. A single point between two gaps becomes a line of length 0, drawn as a dot by round caps. */
 static void svg_pen_lift(struct pen *pen)
 {
   if (pen->down && pen->run == 1)
@@ -307,38 +314,25 @@ static int svg_window_of(const struct svg_series *s, size_t i)
   return window < SVG_WINDOWS ? window : SVG_WINDOWS - 1;
 }
 
-/* The means of the finite values of each window into x and y (SVG_WINDOWS); NAN where a window has none. Returns the
- * number of windows that have points. */
-static int svg_means(const struct svg_series *s, double *x, double *y)
-{
-  int windows = 0;
-  for (size_t i = 0; i < s->n; windows++) {
-    const int window = svg_window_of(s, i);
-    double finite = 0;
-    x[windows] = y[windows] = 0;
-    for (; i < s->n && svg_window_of(s, i) == window; i++)
-      if (isfinite(s->y[i])) {
-        x[windows] += s->x[i];
-        y[windows] += s->y[i];
-        finite++;
-      }
-    x[windows] /= finite;
-    y[windows] /= finite; /* NAN where nothing was finite */
-  }
-  return windows;
-}
-
-/* Draws the means. Returns the y of the last one. */
+/* Draws the means of the finite values of each window, with gaps at windows without values. Returns the y of the last
+ * one. */
 static double svg_path_means(struct canvas *c, const struct svg_series *s)
 {
   struct pen pen = {.canvas = c};
-  double x[SVG_WINDOWS], y[SVG_WINDOWS];
-  const int windows = svg_means(s, x, y);
-  for (int i = 0; i < windows; i++)
-    if (isfinite(y[i]))
-      svg_pen_to(&pen, x[i], y[i]);
+  for (size_t i = 0; i < s->n;) {
+    const int window = svg_window_of(s, i);
+    double x = 0, y = 0, finite = 0;
+    for (; i < s->n && svg_window_of(s, i) == window; i++)
+      if (isfinite(s->y[i])) {
+        x += s->x[i];
+        y += s->y[i];
+        finite++;
+      }
+    if (finite > 0)
+      svg_pen_to(&pen, x / finite, y / finite);
     else
       svg_pen_lift(&pen);
+  }
   svg_pen_lift(&pen);
   return pen.y;
 }
@@ -346,7 +340,7 @@ static double svg_path_means(struct canvas *c, const struct svg_series *s)
 struct end_label {
   const struct svg_series *series;
   double x, y; /* of the line's end */
-  double at;   /* where the label stands */
+  double at;   /* y of the label */
 };
 
 static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double radius)
@@ -418,7 +412,7 @@ static int svg_compare_labels(const void *a, const void *b)
   return (one > two) - (one < two);
 }
 
-/* Draws the labels beside the ends of the lines, pushed apart where these are close. */
+/* Draws labels at the ends of the lines, spread to avoid overlaps. */
 static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, size_t letters)
 {
   qsort(label, (size_t)n, sizeof *label, svg_compare_labels);
@@ -441,7 +435,7 @@ static void svg_draw_labels(struct canvas *c, struct end_label *label, int n, si
     svg_key(c->out, s->number, x - 17, label[i].at, 12);
     fprintf(c->out, "<text class=\"label\" x=\"%.1f\" y=\"%.1f\">", x, label[i].at + 4);
     const size_t length = strlen(s->label);
-    if (length > letters) { /* keep the end, which names differ in */
+    if (length > letters) { /* keeps the end, where names differ */
       const char *tail = s->label + length - letters + 1;
       while ((*tail & 0xc0) == 0x80)
         tail++;
@@ -490,8 +484,7 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes)
       svg_draw_labels(&c, labels, n, letters);
     trm_free(labels);
   } else {
-    fprintf(out, "<text class=\"tick\" text-anchor=\"middle\" x=\"%d\" y=\"%d\">no finite values</text>\n",
-            plot->width / 2, plot->height / 2);
+    svg_text(out, "tick", "middle", plot->width / 2, plot->height / 2, "no finite values");
   }
   fprintf(out, "</svg>\n");
 }

@@ -1,4 +1,4 @@
-/* Line plots as SVG. The page or the picture that holds them brings svg_style. */
+/* Line plots as SVG. The enclosing page or picture includes svg_style. */
 #pragma once
 
 #include <stdbool.h>
@@ -41,6 +41,12 @@ void svg_plot(FILE *out, const struct svg_plot *plot, struct svg_notes *notes);
 
 /* Draws the line of a legend's entry: series `number`, from (x, y) to the right. */
 void svg_key(FILE *out, int number, double x, double y, double length);
+
+/* A line of a class of svg_style. */
+void svg_line(FILE *out, const char *class, double x1, double y1, double x2, double y2);
+/* A text of a class of svg_style, without characters of markup. anchor: "end", "middle" or "start". */
+void svg_text(FILE *out, const char *class, const char *anchor, double x, double y, const char *format, ...)
+  __attribute__((format(printf, 6, 7)));
 
 /* The least distance of ticks that is 1, 2 or 5 times a power of ten and at least `min` (above 0). */
 double svg_tick_step(double min);

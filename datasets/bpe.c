@@ -36,7 +36,7 @@ static uint32_t *bpe_pair_find(const struct pairs *pairs, int32_t left, int32_t 
 /* Returns its value + 1; 0 if it is new. */
 static uint32_t *bpe_pair_add(struct pairs *pairs, int32_t left, int32_t right)
 {
-  if (2 * (pairs->count + 1) > pairs->slots) { /* at most half are taken */
+  if (2 * (pairs->count + 1) > pairs->slots) { /* at most half of the slots are used */
     struct pairs larger = {.slots = pairs->slots ? 2 * pairs->slots : 1024, .count = pairs->count};
     larger.entry = trm_alloc(larger.slots * sizeof *larger.entry, "a table of pairs");
     for (size_t i = 0; i < pairs->slots; i++)
@@ -76,7 +76,7 @@ static bool bpe_is_before(const struct entry *a, const struct entry *b)
 static void bpe_queue_push(struct queue *queue, struct entry entry)
 {
   queue->entry =
-    trm_grow(queue->entry, &queue->capacity, queue->count, queue->count + 1, sizeof entry, "pairs to join");
+    trm_grow(queue->entry, &queue->capacity, queue->count, queue->count + 1, sizeof entry, "pairs to merge");
   size_t i = queue->count++;
   for (; i && bpe_is_before(&entry, &queue->entry[(i - 1) / 2]); i = (i - 1) / 2)
     queue->entry[i] = queue->entry[(i - 1) / 2];
@@ -99,13 +99,13 @@ static struct entry bpe_queue_pop(struct queue *queue)
   return best;
 }
 
-/* -- joining */
+/* -- merging */
 
 struct bpe {
   struct pairs pairs; /* value: the merge */
   int32_t (*merge)[2], *result;
-  struct queue queue; /* pairs that can be joined: merge, then position of the left token */
-  size_t *next, *prev; /* the token after this one, and in front of it */
+  struct queue queue; /* pairs that can be merged: merge, then position of the left token */
+  size_t *next, *prev; /* next and previous token */
   size_t next_capacity, prev_capacity;
 };
 
@@ -137,7 +137,7 @@ void bpe_close(struct bpe *bpe)
   trm_free(bpe);
 }
 
-#define MERGED (-1) /* a token that is part of the one in front */
+#define MERGED (-1) /* merged into the previous token */
 
 static void bpe_push_pair(struct bpe *bpe, const int32_t *token, size_t at, size_t after)
 {
@@ -162,7 +162,7 @@ size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count)
     const size_t at = candidate.second, after = bpe->next[at];
     const int32_t *pair = bpe->merge[candidate.first];
     if (after >= count || token[at] != pair[0] || token[after] != pair[1])
-      continue; /* one of the two was joined in another way since */
+      continue; /* outdated: one of the two has been merged */
     token[at] = bpe->result[candidate.first];
     token[after] = MERGED;
     const size_t after_next = bpe->next[at] = bpe->next[after];
@@ -179,13 +179,13 @@ size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count)
   return left;
 }
 
-/* -- learning of merges. The counts of pairs are exact: of a word in which a pair is joined, all pairs are subtracted
- * and counted again. */
+/* -- learning of merges. Pair counts are exact: when a pair is merged in a word, all pairs of the word are subtracted
+ * and recounted. */
 
 struct pair {
   int32_t left, right;
   int64_t count;
-  uint32_t *word; /* (words) where it has occurred */
+  uint32_t *word; /* (words) that contain it, or did */
   size_t words, capacity;
 };
 
@@ -226,7 +226,7 @@ static void bpe_train_word_count(struct trainer *t, uint32_t word, int sign, int
 {
   const int32_t *token = t->token + t->start[word];
   for (uint32_t i = 0; i + 1 < t->length[word]; i++) {
-    const uint32_t number = bpe_train_pair_index(t, token[i], token[i + 1]); /* may move the pairs */
+    const uint32_t number = bpe_train_pair_index(t, token[i], token[i + 1]); /* may reallocate the pairs */
     struct pair *pair = &t->pair[number];
     pair->count += sign * t->count[word];
     const bool index_word = sign > 0 && (new < 0 || token[i] == new || token[i + 1] == new);
@@ -237,7 +237,7 @@ static void bpe_train_word_count(struct trainer *t, uint32_t word, int sign, int
   }
 }
 
-/* Joins a pair in a word from left to right. */
+/* Merges a pair in a word from left to right. */
 static void bpe_train_word_merge(struct trainer *t, uint32_t word, int32_t left, int32_t right, int32_t merged)
 {
   int32_t *token = t->token + t->start[word];
@@ -260,7 +260,7 @@ static bool bpe_train_word_has(const struct trainer *t, uint32_t word, int32_t l
   return false;
 }
 
-/* Finds the next pair to join; false: none occurs twice. */
+/* Finds the next pair to merge; false: none occurs twice. */
 static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
 {
   while (t->queue.count) {
@@ -268,7 +268,7 @@ static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
     const struct pair *pair = &t->pair[best.number];
     if (pair->count < 2)
       continue;
-    if (pair->count != -best.first) { /* it has become rarer */
+    if (pair->count != -best.first) { /* outdated count */
       bpe_train_push(t, best.number);
       continue;
     }
@@ -283,7 +283,7 @@ static bool bpe_train_best_pair(struct trainer *t, uint32_t *chosen)
 static void bpe_train_merge_pair(struct trainer *t, uint32_t number, int32_t merged)
 {
   const struct pair pair = t->pair[number];
-  t->pair[number].word = NULL; /* it is gone from every word */
+  t->pair[number].word = NULL; /* no word contains it now */
   t->pair[number].words = t->pair[number].capacity = 0;
   t->bytes[merged] = t->bytes[pair.left] + t->bytes[pair.right];
   const size_t before = t->pairs;
@@ -296,7 +296,7 @@ static void bpe_train_merge_pair(struct trainer *t, uint32_t number, int32_t mer
     bpe_train_word_count(t, word, 1, merged);
   }
   trm_free(pair.word);
-  for (size_t i = before; i < t->pairs; i++) /* the new ones are those with the new token */
+  for (size_t i = before; i < t->pairs; i++) /* new pairs contain the new token */
     bpe_train_push(t, (uint32_t)i);
 }
 

@@ -264,7 +264,7 @@ static int checkpoint_read_head(const char *path, struct trm_checkpoint *checkpo
 static bool checkpoint_slice_select(hid_t space, const struct trm_slice *slice, const hsize_t *size, int dims)
 {
   hsize_t start[TRM_MAX_DIMS] = {0}, stride[TRM_MAX_DIMS], count[TRM_MAX_DIMS], block[TRM_MAX_DIMS];
-  size_t inner = 1; /* elements of the dimensions behind `axis`, the one that is sharded, in steps of `unit` */
+  size_t inner = 1; /* elements of the dimensions after `axis`, the sharded one, in steps of `unit` */
   int axis = dims - 1;
   while (axis > 0 && (slice->inner % inner != 0 || size[axis] % (slice->inner / inner * slice->extent) != 0))
     inner *= (size_t)size[axis--];
@@ -317,7 +317,7 @@ static int checkpoint_tensor_read(hid_t group, const char *path, const char *gro
   return TRM_OK;
 }
 
-/* Destination of the tensors that are read. */
+/* Destination of tensors. */
 struct shard_sink {
   const struct trm_model *model, *shard;
   int (*store)(void *context, int state, const struct trm_parameter *parameter, const float *values);
@@ -351,7 +351,7 @@ struct extra {
   int status;
 };
 
-/* Stops at the first tensor that is not in the model. */
+/* Finds a tensor that is not in the model. */
 static herr_t checkpoint_extra_find(hid_t group, const char *name, const H5L_info_t *info, void *context)
 {
   struct extra *extra = context;

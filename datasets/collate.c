@@ -1,11 +1,10 @@
-/* Collation of batches: rows of a store are copied to a batch, as floats. */
+/* Collation of batches: copies rows of a store to a batch, as floats. */
 #include <string.h>
 
 #include "core/memory.h"
 #include "loader.h"
 
-/* Rows, and bytes of each, that are prefetched before the first of them is copied: shuffled rows are far apart, so the
- * processor does not prefetch them itself. */
+/* Rows, and bytes per row, that are prefetched: shuffled rows are far apart, so hardware does not prefetch them. */
 #define PREFETCH_ROWS 16
 #define PREFETCH_BYTES ((size_t)1024)
 
@@ -18,7 +17,7 @@ static void collate_prefetch(const unsigned char *from, size_t bytes)
 /* Maximum number of rows that are looked up together. */
 #define LOOKUP_ROWS 64
 
-/* Minimum bytes of a batch for each thread: its start and end cost some microseconds. */
+/* Minimum bytes per thread: starting and joining a thread costs some microseconds. */
 #define MIN_THREAD_BYTES ((size_t)1 << 20)
 
 static int collate_threads(const struct loader *loader, size_t bytes)
@@ -31,7 +30,7 @@ static int collate_threads(const struct loader *loader, size_t bytes)
 #define GROW(batch, array, capacity, used, n) \
   (batch)->array = trm_grow((batch)->array, &(batch)->capacity, used, n, sizeof *(batch)->array, "a batch: " #array)
 
-/* Where a row of the order lies in a store. */
+/* Location of rows in a store. */
 struct source {
   const struct loader *loader;
   const struct store *store;
@@ -56,7 +55,7 @@ static void collate_rows_find(const struct source *from, uint64_t position, size
     } else {
       k[i] = (size_t)(index[i] / loader->order.block_rows);
       row[i] = (size_t)(index[i] % loader->order.block_rows);
-      if (loader->subset.bits) { /* the block in memory has the rows between, too */
+      if (loader->subset.bits) { /* the block in memory contains the excluded rows, too */
         const uint64_t first = order_block(&loader->order, from->at, from->window, k[i]) * loader->order.block_rows;
         row[i] = (size_t)(loader_file_row(loader, first + row[i]) - loader_file_row(loader, first));
       }

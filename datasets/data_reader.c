@@ -7,7 +7,7 @@
 #include "core/status.h"
 #include "tokenizer.h"
 
-/* -- the head */
+/* -- the header */
 
 static const char *const kinds[] = {"image", "vector", "csr", "tokens", NULL};
 static const char *const targets[] = {"class", "value", "next", NULL};
@@ -159,7 +159,7 @@ static void data_array_close(struct data_array *array)
   memset(array, 0, sizeof *array);
 }
 
-/* Reads the table of checksums beside an uncompressed array. */
+/* Reads the checksums of an uncompressed array. */
 static int data_checksums_read(struct data_array *array, hid_t group, const char *name)
 {
   char table[sizeof array->name + 5];
@@ -324,7 +324,7 @@ void data_split_close(struct data_split *split)
 
 /* -- one array: reading */
 
-/* Bytes of one H5Dread: large enough that the call is cheap, small enough to stay in a cache until verified. */
+/* Bytes per H5Dread: large enough that the call is cheap, small enough to stay in cache until verified. */
 #define READ_BYTES ((size_t)1 << 20)
 
 size_t data_array_rows_per_read(const struct data_array *array)

@@ -1,11 +1,10 @@
-/* Draws one handwritten-like digit: a skeleton is jittered, slanted, turned and bent, inked with a pen of changing
+/* Draws one handwritten-like digit: a skeleton is jittered, slanted, rotated and bent, drawn with a pen of varying
  * width and pressure, then blurred, scratched and speckled.
  *
- * The bytes must be the same on every machine and with every compiler. So all arithmetic is on integers, but for one
- * square root of an integer, truncated (too small an integer for any rounding of the root to reach the next one);
- * and no call or initializer draws twice, for C leaves their order open. Lengths are in 1/256 pixel, ink, blur and
- * noise in 1/256 of their full amount unless said otherwise. Only values that are not negative are shifted right;
- * divisions truncate. */
+ * The bytes must be the same on every machine and with every compiler. So all arithmetic is on integers, except for one
+ * truncated square root of an integer (too small for rounding to matter); and no call or initializer draws twice, since
+ * C does not define their order. Lengths are in 1/256 pixel; ink, blur and noise in 1/256 of their full amount unless
+ * said otherwise. Only nonnegative values are shifted right; divisions truncate. */
 #include "datasets/digits.h"
 
 #include <math.h>
@@ -19,9 +18,9 @@
 #define PIXEL 256       /* units of length */
 #define STEPS 8         /* straight pieces between two points of a skeleton; a power of two */
 #define MAX_POINTS 256  /* of a flattened digit */
-#define GRID 4          /* nodes a side of the field that bends the sheet */
+#define GRID 4          /* nodes per side of the displacement field */
 #define JITTER (4 * 256) /* of a skeleton's points: 4 of its 100 units */
-#define BLOCKS_BITS 12  /* each sample has 2^12 random blocks of its own */
+#define BLOCKS_BITS 12  /* each sample has 2^12 random blocks */
 
 /* -- random numbers: the blocks of one sample, word by word */
 
@@ -60,13 +59,13 @@ static bool draw_chance(struct draws *draws, int percent)
   return draw_between(draws, 0, 99) < percent;
 }
 
-/* -- the pen's way */
+/* -- the path of the pen */
 
 struct point {
   int x, y;
   int radius; /* of the pen */
   int ink;    /* its pressure */
-  bool lifted; /* the pen comes to this point through the air */
+  bool lifted; /* the pen is lifted before this point */
 };
 
 struct path {
@@ -140,9 +139,9 @@ static void draw_form_flatten(const char *text, struct draws *draws, int jitter,
   }
 }
 
-/* -- bending the sheet */
+/* -- distortion */
 
-/* Turns, slants, scales and places the skeleton on the sheet: box units to pixels. */
+/* Rotates, slants, scales and places the skeleton: box units to pixels. */
 static void draw_path_place(struct path *path, struct draws *draws)
 {
   const int height = draw_between(draws, 16 * PIXEL, 22 * PIXEL);
@@ -191,7 +190,7 @@ static void draw_path_bend(struct path *path, struct draws *draws)
   }
 }
 
-/* Gives the pen its width and pressure along the way; both drift. */
+/* Sets the pen's width and pressure along the path; both drift. */
 static void draw_path_ink(struct path *path, struct draws *draws, int radius, int ink)
 {
   const int radius_end = radius * draw_between(draws, 70, 125) / 100;
@@ -203,7 +202,7 @@ static void draw_path_ink(struct path *path, struct draws *draws, int radius, in
   }
 }
 
-/* -- the sheet */
+/* -- pixels */
 
 static int draw_min(int a, int b)
 {
@@ -248,7 +247,7 @@ static void draw_path(int sheet[SIDE][SIDE], const struct path *path)
       draw_line(sheet, &path->point[i - 1], &path->point[i]);
 }
 
-/* A short bowed line: what a neighbor or a slip of the pen leaves near the border, or a scratch across. */
+/* A short curved line: the stroke of a neighboring digit near the border, or a scratch across. */
 static void draw_scrap(int sheet[SIDE][SIDE], struct draws *draws, bool across)
 {
   struct path path = {.points = 0};
@@ -320,7 +319,7 @@ int trm_digit_draw(uint64_t seed, uint32_t split, uint64_t sample, uint8_t *pixe
   draw_path(sheet, &path);
   if (draw_chance(&draws, 50))
     draw_scrap(sheet, &draws, false);
-  if (draw_chance(&draws, 30)) { /* something lies over the ink */
+  if (draw_chance(&draws, 30)) { /* a line covers the digit */
     memset(scratch, 0, sizeof scratch);
     draw_scrap(scratch, &draws, true);
     for (int i = 0; i < SIDE * SIDE; i++)

@@ -33,7 +33,7 @@ struct trm_reader {
   char *line;
   size_t line_capacity;
   size_t line_number;
-  bool finished; /* the file holds no more */
+  bool finished; /* end of file */
 };
 
 /* Signatures of unsupported compressions, for messages. */

@@ -26,7 +26,7 @@ static void h5_lock_init(void)
   pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_RECURSIVE);
   pthread_mutex_init(&lock, &kind);
   pthread_mutexattr_destroy(&kind);
-  /* at the end of the program HDF5 would close files that h5_output_discard left open, and crash */
+  /* at exit HDF5 would close files that h5_output_discard left open, and crash */
   H5dont_atexit();
 }
 
@@ -50,7 +50,7 @@ int h5_lock(void)
 void h5_unlock(const int *locked)
 {
   (void)locked;
-  /* a program that embeds the library gets its own error handler back */
+  /* restores the embedding program's error handler */
   if (--depth == 0)
     H5Eset_auto2(H5E_DEFAULT, saved_error_handler, saved_error_context);
   pthread_mutex_unlock(&lock);
@@ -104,12 +104,12 @@ int h5_error(const char *path, const char *format, ...)
 hid_t h5_access_plist(void)
 {
   const hid_t plist = H5Pcreate(H5P_FILE_ACCESS);
-  /* since this version all structures of HDF5 have checksums: damage is detected */
+  /* this version has checksums on all HDF5 structures */
   H5Pset_libver_bounds(plist, H5F_LIBVER_V110, H5F_LIBVER_LATEST);
   H5Pset_alignment(plist, 1 << 16, 4096);
-  H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG); /* objects that an error path left open are closed with the file */
+  H5Pset_fclose_degree(plist, H5F_CLOSE_STRONG); /* closes objects left open by error paths */
 #if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(plist, false, true); /* many cluster file systems have no locks; we write to new files only */
+  H5Pset_file_locking(plist, false, true); /* many cluster file systems lack locks; only new files are written */
 #endif
   return plist;
 }

@@ -1,11 +1,11 @@
-/* HDF5 data sets that are written or read whole. */
+/* Writes and reads whole HDF5 data sets. */
 #include "h5.h"
 
 #include <string.h>
 
 #include "core/memory.h"
 
-#define COMPRESS_BYTES ((size_t)64 << 10) /* lists of texts that are longer are compressed */
+#define COMPRESS_BYTES ((size_t)64 << 10) /* longer lists of texts are compressed */
 
 bool h5_exists(hid_t object, const char *name)
 {
@@ -104,7 +104,7 @@ bool h5_put_texts(hid_t file, const char *name, const char *const *texts, size_t
   const hsize_t size = count;
   const struct h5_array array = {
     .dims = 1, .size = &size, .file_type = type, .memory_type = type, .chunk_rows = count,
-    .deflate = compress ? 4 : 0, /* long lists of mostly short texts */
+    .deflate = compress ? 4 : 0, /* padded texts compress well */
   };
   const bool done = h5_array_write(file, name, &array, flat);
   trm_free(flat);

@@ -1,4 +1,4 @@
-/* HDF5 files that take their name only when they are complete. */
+/* HDF5 files that get their name only when they are complete. */
 #include "h5.h"
 
 #include <errno.h>

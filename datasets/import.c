@@ -10,16 +10,13 @@
 #include "datasets/file_reader.h"
 
 const struct trm_importer trm_importer_table[] = {
-  {"digits", "handwritten-like digits, rendered on the spot: 28 x 28 grey images, 10 classes", trm_import_digits},
-  {"mnist", "IDX files (MNIST, Fashion-MNIST, ...): a folder of the four files, or IMAGES LABELS [IMAGES LABELS]",
-   trm_import_mnist},
-  {"cifar10", "CIFAR-10, binary version: its folder, or batch files, the last of them the test split",
-   trm_import_cifar10},
-  {"libsvm", "sparse rows, \"label index:value ...\", indices from 1: TRAIN [TEST]", trm_import_libsvm},
-  {"csv", "numbers separated by commas, with a header line or without: TRAIN [TEST]", trm_import_csv},
-  {"text", "a UTF-8 text as a row of characters, bytes or byte pairs, for language models: TRAIN [TEST]",
-   trm_import_text},
-  {NULL, NULL, NULL},
+  {"digits", trm_import_digits},
+  {"mnist", trm_import_mnist},
+  {"cifar10", trm_import_cifar10},
+  {"libsvm", trm_import_libsvm},
+  {"csv", trm_import_csv},
+  {"text", trm_import_text},
+  {NULL, NULL},
 };
 
 const char *const trm_digit_names[10] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};

@@ -1,5 +1,5 @@
-/* Importers, and functions that they have in common (private to datasets/). Each import_NAME.c implements one row of
- * the table in import.c. */
+/* Importers and shared functions (private to datasets/). Each import_NAME.c implements one row of the table in
+ * import.c. */
 #pragma once
 
 #include "datasets/datasets.h"
@@ -38,14 +38,14 @@ bool trm_is_folder(const char *path);
 int trm_import_train_rows(const struct trm_import_request *request, double default_part, uint64_t rows,
                           uint64_t *train_rows);
 
-/* Checks what importers of TRAIN [TEST] have in common: one or two paths, no test_part or split beside a second path,
- * a known target and split rule. */
+/* Checks requests of importers of TRAIN [TEST]: one or two paths, no test_part or split with a second path, a known
+ * target and split rule. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);
 
 /* -- text files whose rows have one label each: libsvm, csv. A file is read in passes, once for its labels, then once
  * for each split, so that it may be larger than memory. */
 
-#define TRM_IMPORT_ROWS 1024 /* rows appended to the writer at once, at most */
+#define TRM_IMPORT_ROWS 1024 /* maximum rows appended to the writer at once */
 
 /* A file format. `impl` holds the open file and the rows gathered from it. */
 struct trm_row_format {
@@ -61,6 +61,6 @@ struct trm_row_format {
   size_t (*features)(const void *impl);                    /* csr: largest index of all rows; else NULL */
 };
 
-/* Imports TRAIN [TEST] as the request asks. Of a single file, a part of the rows becomes the test split: the last
- * ones, or random ones, with classes in proportion to their rows. */
+/* Imports TRAIN [TEST]. A part of the rows of a single file becomes the test split: the last ones, or random ones,
+ * stratified by class. */
 int trm_import_rows(const struct trm_import_request *request, const struct trm_row_format *format, void *impl);

@@ -203,7 +203,7 @@ static int csv_open(void *impl, const char *path)
   if (!found)
     return trm_error(TRM_FAILED, "%s: is empty", path);
   TRM_CHECK(csv_columns_detect(csv));
-  csv_close(csv); /* the first record may be a row: the file is opened again */
+  csv_close(csv); /* reopens: the first record may be a row */
   return csv_open(csv, path);
 }
 

@@ -104,8 +104,8 @@ static const char **rows_label_names(const struct import *import)
 
 /* -- the split of a single file */
 
-/* Gives each stratum its test rows: the difference of two rounded cumulative shares. So each is within one row of its
- * share, and the sum is the test part of all rows, rounded. */
+/* Sets the number of test rows of each stratum: differences of rounded cumulative shares. So each is within one row of
+ * its share, and the sum is the rounded share of all rows. */
 static int rows_split_plan(struct import *import)
 {
   uint64_t train_rows, rows = 0, test_rows = 0;
@@ -121,8 +121,8 @@ static int rows_split_plan(struct import *import)
   return TRM_OK;
 }
 
-/* Tells whether the next row of a class is a test row; rows are asked for in the order of the file. Random: the rows of
- * a stratum are permuted (Feistel network, core/random.h), and the last of the permutation are test rows. */
+/* Returns true if the next row of a class is a test row; called in file order. Random: the rows of a stratum are
+ * permuted (Feistel network, core/random.h), and the last of the permutation are test rows. */
 static bool rows_is_test(struct import *import, size_t class)
 {
   const bool stratified = import->random_split && import->target == TRM_TARGET_CLASS;

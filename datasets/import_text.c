@@ -159,8 +159,8 @@ static int text_split_find(void *context, const char *chunk, size_t bytes, bool 
   return TRM_OK;
 }
 
-/* Counts the words of the training part. A word longer than any token counts as several: the cost of a merge grows with
- * the length of words. */
+/* Counts the words of the training part. A long word is split into several, since the cost of a merge grows with word
+ * length. */
 static int text_words_count(void *context, const char *chunk, size_t bytes, bool past_split)
 {
   struct text *text = context;

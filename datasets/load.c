@@ -270,7 +270,7 @@ int loader_read_all(struct loader *loader)
   struct data_split *files = &loader->files;
   struct store *store = &loader->store;
   TRM_CHECK(load_all_allocate(loader));
-  /* from here on through MPI-IO, where there is any */
+  /* reads by MPI-IO from here on, if available */
   hid_t file;
   TRM_CHECK(h5_open_parallel(loader->path, loader->comm, &file));
   const char *name = files->name;

@@ -1,4 +1,4 @@
-/* The data set contract over HDF5: a split opened, held and fetched from. */
+/* The data set contract over HDF5: opening, storing and fetching a split. */
 #include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
@@ -12,7 +12,7 @@
 
 /* -- opening */
 
-/* Rows of evaluations do not overlap: each token is predicted once. */
+/* In evaluations rows do not overlap: each token is predicted once. */
 static void loader_context_choose(struct loader *loader, bool trains, const struct trm_options *options)
 {
   loader->context = (size_t)options->data.context;
@@ -26,7 +26,7 @@ static void loader_context_choose(struct loader *loader, bool trains, const stru
     loader->stride = loader->context;
 }
 
-/* The rows that data.validation cuts from the training split, or those that it leaves. */
+/* Selects the validation rows of data.validation, or the remaining training rows. */
 static int loader_subset_choose(struct loader *loader, bool validation, double fraction, uint64_t seed)
 {
   const struct validation_cut cut = {.seed = seed, .rows = loader->file_rows, .fraction = fraction,
@@ -83,7 +83,7 @@ static int loader_sizes_compute(struct loader *loader, enum trm_split split, con
   return TRM_OK;
 }
 
-/* The store holds rows that do not follow one another in the file: of tokens, each has its last target for itself. */
+/* For stores of rows that are not consecutive in the file: each row of tokens has its own last target. */
 static void loader_gather_prepare(struct loader *loader)
 {
   loader->gathered = true;
@@ -93,7 +93,7 @@ static void loader_gather_prepare(struct loader *loader)
   loader->row_bytes = loader->spacing * block_type_bytes(loader->x_type);
 }
 
-/* Decides how the split is held, and with it the order: of rows, their size, the memory and the batch alone. */
+/* Chooses where the split is stored, and with it the order, by the rows, their size, the memory and the batch only. */
 static void loader_mode_choose(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   const bool csr = loader->head.kind == TRM_DATA_CSR;
@@ -104,12 +104,12 @@ static void loader_mode_choose(struct loader *loader, enum trm_split split, cons
   const uint64_t memory = (uint64_t)options->data.memory, batch = (uint64_t)options->train.batch;
   const bool trains = split == TRM_SPLIT_TRAIN, cut = loader->subset.bits;
   const uint64_t bytes = cut && !trains ? loader->rows * (row_bytes + loader->y_bytes) : all_bytes;
-  const bool shuffle = trains && options->data.shuffle; /* evaluations take the file's order */
+  const bool shuffle = trains && options->data.shuffle; /* evaluations use file order */
   /* blocks of the rows that remain do not begin where the file's blocks do: larger ones cost fewer reads twice */
   const size_t rows_per_block = block_rows(row_bytes) * (cut && memory >= 64 * BLOCK_BYTES ? 4 : 1);
   const uint64_t block_bytes = rows_per_block * (row_bytes + loader->y_bytes);
   uint64_t window = memory / 2 / (cut ? block_bytes * loader->file_rows / loader->rows + 1 : block_bytes);
-  /* a batch must not reach over more than two windows, even if one of them has the short block */
+  /* a batch must not span more than two windows, even if one of them has the short block */
   const uint64_t min_window = (batch + rows_per_block - 1) / rows_per_block + 1;
   window = window > min_window ? window : min_window;
   const uint64_t blocks = (loader->rows + rows_per_block - 1) / rows_per_block;
@@ -151,7 +151,7 @@ static int loader_block_starts_read(struct loader *loader)
   return status;
 }
 
-/* Without an order the ranks of a node share its threads evenly. */
+/* In file order the ranks of a node share its threads evenly. */
 static int loader_thread_count(const struct loader *loader, const struct trm_options *options)
 {
   if (options->parallel.threads > 0)
@@ -266,7 +266,7 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
 
 /* -- fetching */
 
-/* Makes the direct store hold rows [low, high), whole blocks of them. */
+/* Reads rows [low, high) into the direct store, as whole blocks. */
 static int loader_direct_read(struct loader *loader, uint64_t low, uint64_t high)
 {
   const struct order *order = &loader->order;

@@ -32,7 +32,7 @@ void order_epoch_enter(const struct order *order, struct order_epoch *at, uint64
     return;
   *at = (struct order_epoch){.valid = true, .epoch = epoch, .last_block_place = order->blocks - 1};
   if (!order_blocks_permuted(order) || order->last_block_rows == order->block_rows)
-    return; /* not permuted, or the place makes no difference */
+    return; /* not permuted, or the short block is last */
   at->last_block_place = 0;
   while (order_block_at(order, epoch, at->last_block_place) != order->blocks - 1)
     at->last_block_place++;

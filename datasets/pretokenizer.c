@@ -35,7 +35,7 @@ int pretokenizer_open(struct pretokenizer **pretokenizer)
     pcre2_get_error_message(reason, text, sizeof text);
     return trm_error(TRM_FAILED, "the pattern of words: %s", (char *)text);
   }
-  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* without it the match is slower, and the same */
+  pcre2_jit_compile(code, PCRE2_JIT_COMPLETE); /* if it fails, matching is slower */
   *pretokenizer = trm_alloc(sizeof **pretokenizer, "the pattern of words");
   (*pretokenizer)->code = code;
   (*pretokenizer)->match = pcre2_match_data_create(1, NULL);

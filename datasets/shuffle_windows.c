@@ -177,7 +177,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
     return TRM_OK;
   }
   if (!atomic_compare_exchange_strong(ticket, &seen, seen + 1))
-    return TRM_OK; /* another rank reads it */
+    return TRM_OK; /* read by another rank */
   const uint64_t block = order_block(&loader->order, &plan->at, plan->window, k);
   size_t rows;
   const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
@@ -240,7 +240,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
     status = shuffle_fail(loader, trm_error(TRM_FAILED, "%s: ranks of one node fetch from epochs %llu and %llu",
                                             loader->path, (unsigned long long)epoch, (unsigned long long)none));
   if (atomic_fetch_add(&control->arrived, 1) + 1 == (uint32_t)loader->node->size) {
-    /* all ranks are here, no thread reads: the last one to arrive sets the slots */
+    /* all ranks wait, no thread reads: the last one to arrive sets the slots */
     atomic_store(&control->base_window, atomic_load(&control->requested_window));
     atomic_store(&control->base_epoch, atomic_load(&control->requested_epoch));
     atomic_store(&control->requested_window, UINT64_MAX);
@@ -326,7 +326,7 @@ int shuffle_windows_fetch(struct loader *loader, uint64_t epoch, uint64_t low, u
         return trm_error(TRM_USAGE, "%s: a batch reaches over more than two windows of %llu rows: data.memory is too "
                          "small for it", loader->path,
                          (unsigned long long)(order->window_blocks * order->block_rows));
-      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* this rank has collated its rows of it */
+      TRM_CHECK(shuffle_release_before(loader, s - 1)); /* this rank has collated its rows of the window */
     }
     while (!shuffle_is_ready(loader, s))
       TRM_CHECK(shuffle_wait_step(loader));

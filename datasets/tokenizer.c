@@ -17,14 +17,14 @@ const char *const trm_token_kind_names[TRM_TOKEN_KINDS + 1] = {"characters", "by
 struct trm_tokenizer {
   enum trm_token_kind kind;
   size_t size;
-  char *text;    /* what the tokens stand for, one after the other */
+  char *text;    /* concatenated texts of the tokens */
   size_t *start; /* (size + 1) */
   struct wordset names; /* characters: of UTF-8 */
   /* bpe */
   int32_t byte_token[256];
   struct pretokenizer *pretokenizer;
   struct bpe *bpe;
-  struct wordset cache;      /* words seen, */
+  struct wordset cache;      /* cached words, */
   struct trm_tokens cache_tokens;  /* and their tokens: */
   size_t *cache_start;       /* (known.count + 1) */
   size_t cache_capacity;
@@ -47,7 +47,7 @@ int32_t trm_byte_character(unsigned char byte)
   return code;
 }
 
-/* Writes the bytes that a name stands for to `to`, which is as long as the name; returns their number. */
+/* Decodes a name to bytes at `to`, which has the name's length; returns their number. */
 static size_t tokenizer_name_decode(const char *name, const int16_t byte_of[0x200], char *to)
 {
   struct utf8 state = {0};

@@ -1,4 +1,4 @@
-/* Rows cut from the training split for validation. */
+/* Rows of the training split held out for validation. */
 #include "validation.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ void row_subset_free(struct row_subset *subset)
   *subset = (struct row_subset){0};
 }
 
-/* Puts rows [low, high) into the subset, or takes them out. */
+/* Adds rows [low, high) to the subset, or removes them. */
 static void validation_set_row(struct row_subset *subset, uint64_t low, uint64_t high, bool in)
 {
   for (uint64_t row = low; row < high; row++) {
@@ -58,7 +58,7 @@ uint64_t validation_windows(const struct validation_cut *cut)
   return ((cut->rows - 1) * cut->stride + cut->context) / cut->context;
 }
 
-/* Takes the training rows out that have a target in the window. */
+/* Removes training rows that have a target in the window. */
 static void validation_exclude(const struct validation_cut *cut, uint64_t window, struct row_subset *subset)
 {
   const uint64_t begin = window * cut->context, end = begin + cut->context;

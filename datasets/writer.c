@@ -15,7 +15,7 @@
 #include "core/status.h"
 #include "data_reader.h"
 
-/* An array that is being written. */
+/* State of writing an array. */
 struct output {
   char name[16];
   enum block_type type;
@@ -23,11 +23,11 @@ struct output {
   size_t row_bytes;
   size_t block_rows;
   uint64_t rows;
-  unsigned char *block;      /* (block_rows, row) being filled */
+  unsigned char *block;      /* (block_rows, row) block being filled */
   size_t filled;             /* rows in it */
   hid_t dataset;             /* compressed; else -1 */
   FILE *spool;               /* uncompressed; else NULL */
-  uint64_t *checksums;       /* (checksum_count) uncompressed: one a block */
+  uint64_t *checksums;       /* (checksum_count) uncompressed: one per block */
   size_t checksum_count, checksum_capacity;
   struct trm_sha256 hash;
 };
@@ -61,7 +61,7 @@ static int writer_dataset_create(struct trm_data_writer *writer, struct output *
   return out->dataset < 0 ? h5_error(writer->path, "%s/%s cannot be made", writer->split, out->name) : TRM_OK;
 }
 
-/* Opens a file that has no name. */
+/* Opens an unnamed file. */
 static int writer_spool_open(struct trm_data_writer *writer, struct output *out)
 {
   char *path = trm_format("%s.%s", writer->h5.temporary, out->name);
@@ -70,7 +70,7 @@ static int writer_spool_open(struct trm_data_writer *writer, struct output *out)
     out->spool ? TRM_OK : trm_error(TRM_FAILED, "%s: cannot be created: %s", path, strerror(errno));
   if (out->spool) {
     unlink(path);
-    setvbuf(out->spool, NULL, _IONBF, 0); /* blocks are large */
+    setvbuf(out->spool, NULL, _IONBF, 0); /* unbuffered: blocks are large */
   }
   trm_free(path);
   return status;
@@ -99,7 +99,7 @@ static int writer_output_write(struct trm_data_writer *writer, struct output *ou
   return h5_error(writer->path, "%s/%s cannot be written", writer->split, out->name);
 }
 
-/* Writes the block that is being filled. */
+/* Writes the current block. */
 static int writer_output_flush(struct trm_data_writer *writer, struct output *out)
 {
   if (!out->filled)
@@ -197,7 +197,7 @@ static void writer_split_free(struct trm_data_writer *writer)
   writer->group = -1;
 }
 
-/* Warns of classes without a row in the split, and forgets which have one. */
+/* Warns of classes without rows in the split, and resets the list. */
 static void writer_classes_check(struct trm_data_writer *writer)
 {
   size_t missing = 0, first = 0;

@@ -22,7 +22,7 @@ static int prelu_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* x, y (B, F). The loops follow device pointers, which main allows; other layers call pass->device->ops. */
+/* x, y (B, F). The loops access device memory, which main has checked; other layers call pass->device->ops. */
 static void prelu_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
 {
   (void)pass, (void)work;
@@ -32,7 +32,7 @@ static void prelu_forward(struct trm_layer *layer, const struct trm_pass *pass, 
     y[i] = x[i] > 0 ? x[i] : slope * x[i];
 }
 
-/* dx may be NULL: nobody wants it. The parameter's gradient is overwritten (beta 0) or added to (beta 1). */
+/* dx may be NULL if no layer needs it. The parameter's gradient is overwritten (beta 0) or added to (beta 1). */
 static void prelu_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
                            const float *dy, float *dx, float *work)
 {

@@ -11,7 +11,7 @@
 
 #include <trireme/trireme.h>
 
-/* What a rank has: its copy of the weights, its gradient, and the votes, (elements) each. */
+/* The state of a rank: its weights, its gradient, and the votes, (elements) each. */
 struct vote {
   float *w, *g, *votes;
 };
@@ -26,7 +26,7 @@ static int vote_create(struct trm_strategy *strategy)
     *array[i] = trm_alloc(strategy->elements * sizeof(float), "vote");
   strategy->w = vote->w;
   strategy->g = vote->g;
-  strategy->batch_shard = strategy->comm->rank; /* which part of each batch this rank computes */
+  strategy->batch_shard = strategy->comm->rank; /* the shard of each batch that this rank computes */
   strategy->batch_shards = strategy->comm->size;
   return TRM_OK;
 }
@@ -53,7 +53,7 @@ static int vote_step(struct trm_strategy *strategy, double rate, struct trm_loss
   return TRM_OK;
 }
 
-/* For checkpoints and the final hash: state 0 is the weights, and there is no other. */
+/* For checkpoints and the final hash: state 0 is the weights; there is no other. */
 static int vote_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES])
 {
   view[0] = strategy->w;
@@ -111,7 +111,7 @@ int main(int argc, char **argv)
   struct trm_result result;
   trm_job_init(&job);
   int status = trm_job_open(&job, set_options(&job.options, argv[1]));
-  job.modules.strategy = &vote_ops; /* in place of the one that strategy.name names */
+  job.modules.strategy = &vote_ops; /* instead of strategy.name */
   if (status == TRM_OK)
     status = trm_job_train(&job, &result);
   if (status == TRM_OK && result.test.accuracy < 0.5)

@@ -34,7 +34,7 @@ int trm_device_open(struct trm_device *device, const char *name, const char *bla
     strncat(known, trm_device_table[i]->name, sizeof(known) - strlen(known) - 1);
   }
   if (!strcmp(name, "auto"))
-    return TRM_FAILED; /* with the last device's message */
+    return TRM_FAILED; /* trm_error has the last device's message */
   return trm_error(TRM_USAGE, "device.name=%s: this build has no such device (it has %s)", name, known);
 }
 

@@ -46,7 +46,7 @@ static struct trm_comm *grid_order_by_nodes(struct trm_comm *comm)
   int32_t first = comm->rank;
   node->ops->broadcast(node, &first, 1, TRM_INT32, 0);
   node->ops->release(node);
-  return comm->ops->split(comm, 0, first); /* equal keys stay in order of rank */
+  return comm->ops->split(comm, 0, first); /* equal keys are ordered by rank */
 }
 
 int trm_grid_create(struct trm_grid *grid, const struct trm_options *options, struct trm_comm *comm)
@@ -83,7 +83,7 @@ void trm_grid_announce(const struct trm_grid *grid)
   const int *size = grid->size;
   if (size[TRM_AXIS_PIPELINE] * size[TRM_AXIS_TENSOR] == 1)
     return;
-  int32_t inside[TRM_AXES]; /* is the whole axis on one node? */
+  int32_t inside[TRM_AXES]; /* 1: the whole axis is on one node */
   for (int a = 0; a < TRM_AXES; a++) {
     struct trm_comm *node = grid->axis[a]->ops->split_node(grid->axis[a], TRM_SHARE_NODE);
     inside[a] = node->size == size[a];

@@ -11,7 +11,7 @@
 #include "core/status.h"
 #include "mpi/real_private.h"
 
-enum { TAG_BARRIER = 32767 }; /* above those of the contract; every MPI library supports it */
+enum { TAG_BARRIER = 32767 }; /* above the contract's tags; supported by every MPI */
 
 static size_t real_chunk_count(size_t count, size_t chunk)
 {
@@ -62,7 +62,7 @@ static void real_receive_begin(struct trm_comm *comm, void *data, size_t count, 
 
 /* -- collectives */
 
-/* Dissemination barrier (Hensgen, Finkel and Manber 1988): after round k a rank has heard of 2^k others. Unlike
+/* Dissemination barrier (Hensgen, Finkel and Manber 1988): after round k a rank depends on 2^k others. Unlike
  * MPI_Barrier it waits in real_wait, which sleeps. */
 static void real_barrier_dissemination(struct trm_comm *comm)
 {
@@ -88,7 +88,7 @@ static void real_barrier(struct trm_comm *comm)
     MPI_Barrier(real->mpi);
 }
 
-/* In an oversubscribed job: a barrier that sleeps, so that no rank polls inside MPI for one that has not come yet. */
+/* In an oversubscribed job: a barrier that sleeps, so that early ranks do not poll inside MPI. */
 static void real_barrier_before_collective(struct trm_comm *comm)
 {
   if (real_is_oversubscribed() && comm->size > 1)

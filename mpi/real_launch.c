@@ -1,7 +1,6 @@
-/* Start and stop of MPI, what a failed MPI call does, and the check that a job was started as one job.
- *
- * A launcher and an MPI library that do not speak the same protocol leave each process a job of its own: N runs compute
- * the same thing and write over one another's files. The launcher's environment variables show it. */
+/* Start and stop of MPI, failed MPI calls, and the check that a job was started as one job. If launcher and MPI library
+ * use different protocols, each process becomes a separate job: N runs compute the same and overwrite one another's
+ * files. The launcher's environment variables show it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -110,8 +109,8 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
   MPI_Errhandler errhandler;
   MPI_Comm_create_errhandler(launch_on_error, &errhandler);
   MPI_Win_create_errhandler(launch_on_window_error, &job.window_errhandler);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, errhandler); /* inherited by all communicators made of it */
-  MPI_Errhandler_free(&errhandler);                    /* communicators keep it */
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, errhandler); /* inherited by derived communicators */
+  MPI_Errhandler_free(&errhandler);                    /* communicators keep a reference */
   MPI_Comm duplicate;
   MPI_Comm_dup(MPI_COMM_WORLD, &duplicate);
   *world = real_wrap(duplicate, &job, false);
@@ -120,7 +119,7 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
 
 void trm_comm_stop(struct trm_comm *world)
 {
-  /* no rank leaves while another one still needs its answers (mpi/ucx_yield.c relies on this) */
+  /* keeps ranks alive while others need their replies (see mpi/ucx_yield.c) */
   MPI_Barrier(real_of(world)->mpi);
   MPI_Errhandler_free(&real_of(world)->window_errhandler);
   real_release(world);

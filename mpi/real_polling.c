@@ -1,8 +1,7 @@
-/* Waiting over MPI: requests, and how a rank that waits shares its core.
- *
- * A polling rank keeps its core busy. In an oversubscribed job (more threads than cores on some node) the rank that is
- * waited for may need that core, so a waiting rank sleeps between polls, and ranks enter MPI's blocking collectives
- * together, after a barrier of their own (real_barrier_before_collective in mpi/real.c). */
+/* Waiting in MPI: requests, and sharing of cores. A polling rank keeps its core busy. In an oversubscribed job (more
+ * threads than cores on some node) the awaited rank may need that core, so a waiting rank sleeps between polls, and
+ * ranks enter blocking MPI collectives together, after a barrier that sleeps (real_barrier_before_collective in
+ * mpi/real.c). */
 #include <math.h>
 #include <sched.h>
 #include <time.h>

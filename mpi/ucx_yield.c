@@ -22,8 +22,8 @@
 unsigned ucp_worker_progress(void *worker);
 void *ucp_disconnect_nb(void *endpoint);
 
-/* True if this thread has done something else since its last empty poll, such as sleep: then it need not yield, which
- * would make it wait for its next turn. */
+/* Returns true if this thread has done something else since its last empty poll, such as sleep: then it does not yield,
+ * which would cost a time slice. */
 static bool ucx_was_away(void)
 {
   static _Thread_local struct timespec last_empty;
@@ -39,7 +39,7 @@ unsigned ucp_worker_progress(void *worker)
   if (!progress) {
     void *next = dlsym(RTLD_NEXT, "ucp_worker_progress");
     if (!next)
-      abort(); /* the library that called us was linked to it */
+      abort(); /* the calling library was linked to it */
     *(void **)&progress = next;
   }
   const unsigned events = progress(worker);

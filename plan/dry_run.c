@@ -6,15 +6,15 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* -- what is asked for */
+/* -- counting allocations */
 
-/* An address that looks like one, to count on from. */
+/* Returns a fake base address. */
 static void *dry_run_address(void)
 {
   return (void *)((uintptr_t)1 << 40);
 }
 
-/* -- ranks */
+/* -- the communicator */
 
 static struct trm_dry_run_comm *dry_run_comm_of(struct trm_comm *comm)
 {
@@ -31,7 +31,7 @@ static void dry_run_broadcast(struct trm_comm *comm, void *data, size_t count, e
   (void)comm, (void)data, (void)count, (void)type, (void)root;
 }
 
-/* Sums are asked for while steps are made, never before. */
+/* Steps need collectives, but setting up does not. */
 static void dry_run_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
 {
   (void)comm, (void)data, (void)count, (void)type, (void)op;
@@ -77,7 +77,7 @@ static int dry_run_share(struct trm_comm *comm, size_t bytes, enum trm_memory_us
   struct trm_dry_run_account *account = dry_run_comm_of(comm)->account;
   const size_t size = (size_t)comm->size, others = (size - 1) * bytes;
   account->bytes[use] += bytes;
-  account->peer_bytes += use == TRM_MEMORY_UNITS ? others / size : others; /* of those it reads its slice */
+  account->peer_bytes += use == TRM_MEMORY_UNITS ? others / size : others; /* it reads its slice of those */
   *shared = (struct trm_shared){
     .base = trm_alloc(size * sizeof(void *), "a dry run"), .local = dry_run_address(), .bytes = bytes};
   for (int i = 0; i < comm->size; i++)

@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "nn/balance.h"
 #include "plan/layout.h"
+#include "train/buckets.h"
 #include "train/pipeline.h"
 
 /* Measured bytes, with MPICH and HDF5: of MPI in a job of several ranks, and of MPI for each rank on the node; of the
@@ -80,17 +81,17 @@ int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_lay
   return stage_ranks % node_size == 0 ? node_size / tensors : 1;
 }
 
-struct trm_options trm_layout_options(const struct trm_layout_job *job, const struct trm_layout *layout)
+void trm_layout_apply(struct trm_options *options, const struct trm_layout *layout)
 {
-  struct trm_options o = *job->options;
-  o.parallel.data = layout->size[TRM_AXIS_DATA];
-  o.parallel.pipeline = layout->size[TRM_AXIS_PIPELINE];
-  o.parallel.tensor = layout->size[TRM_AXIS_TENSOR];
-  o.parallel.zero = layout->zero;
-  o.parallel.schedule = layout->schedule;
-  o.parallel.chunks = layout->chunks;
-  o.parallel.recompute = (char *)layout->recompute;
-  return o;
+  struct trm_parallel_options *parallel = &options->parallel;
+  parallel->data = layout->size[TRM_AXIS_DATA];
+  parallel->pipeline = layout->size[TRM_AXIS_PIPELINE];
+  parallel->tensor = layout->size[TRM_AXIS_TENSOR];
+  parallel->zero = layout->zero;
+  if (layout->size[TRM_AXIS_PIPELINE] > 1)
+    parallel->schedule = layout->schedule;
+  if (layout->chunks > 1)
+    parallel->chunks = layout->chunks;
 }
 
 /* -- arrays */
@@ -102,7 +103,8 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                         bool *by_interval)
 {
   static char none[] = "";
-  struct trm_options o = trm_layout_options(job, layout);
+  struct trm_options o = *job->options;
+  trm_layout_apply(&o, layout);
   const bool offloads = o.parallel.offload[0] != '\0';
   o.parallel.offload = none;
   struct trm_optimizer optimizer;
@@ -218,17 +220,19 @@ static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const
   const struct trm_options *o = job->options;
   const bool shares = o->parallel.share != TRM_SHARE_NONE && job->modules->device->host_memory;
   const int data = layout->size[TRM_AXIS_DATA], node_ranks = shares ? trm_layout_node_ranks(job, layout) : 1;
-  const double min_elements = (double)o->parallel.bucket / sizeof(float);
-  double max_elements = 0, low = 0;
+  const struct trm_bucket_rule rule = {.elements = model->parameters,
+                                       .boundary = model->boundary,
+                                       .boundaries = model->boundaries,
+                                       .min = (size_t)o->parallel.bucket / sizeof(float),
+                                       .align = 1};
+  double max_elements = 0;
+  int count;
   if (data == node_ranks || layout->zero > 0)
     return 0;
-  for (int i = 0; i <= model->boundaries; i++) {
-    const double high = (double)(i < model->boundaries ? model->boundary[i] : model->parameters);
-    if (high - low < min_elements && i < model->boundaries)
-      continue;
-    max_elements = fmax(max_elements, (high - low) / ceil((high - low) / (4 * min_elements)));
-    low = high;
-  }
+  struct trm_bucket *bucket = trm_buckets_cut(&rule, &count);
+  for (int i = 0; i < count; i++)
+    max_elements = fmax(max_elements, (double)(bucket[i].high - bucket[i].low) / (double)bucket[i].parts);
+  trm_free(bucket);
   return sizeof(float) * max_elements / node_ranks;
 }
 

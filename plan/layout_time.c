@@ -16,7 +16,7 @@ struct stage_cursor {
   struct trm_action *action;
   int count, next;
   bool running;
-  double remaining_s; /* of the running action, on a core of its own */
+  double remaining_s; /* of the running action, at one core */
   double busy_s;      /* time in which actions ran */
 };
 
@@ -86,17 +86,6 @@ static double layout_time_start_actions(struct simulation *r)
   return next;
 }
 
-static int layout_time_clamp(int value, int max)
-{
-  return value < 0 ? 0 : value < max ? value : max;
-}
-
-/* Count of numbers in [0, below) that are congruent to `remainder`. */
-static int layout_time_count_congruent(int below, int modulus, int remainder)
-{
-  return below > remainder ? (below - remainder + modulus - 1) / modulus : 0;
-}
-
 /* The share of a core that the slowest rank of a stage has. Where a node has more ranks than cores, rank r computes on
  * core r modulo cores: ranks that wait poll, so the system sees no idle core to move a rank to. */
 static double layout_time_core_share(const struct simulation *r, int stage)
@@ -109,14 +98,10 @@ static double layout_time_core_share(const struct simulation *r, int stage)
   for (int core = 0; core < cores && node_size > cores; core++) {
     int running = 0;
     bool has_stage = false;
-    for (int s = 0; s < c->models->stages; s++) {
-      const int low = layout_time_clamp(s * stage_ranks - node_begin, node_size),
-                high = layout_time_clamp((s + 1) * stage_ranks - node_begin, node_size);
-      const int ranks = r->cursor[s].running ? layout_time_count_congruent(high, cores, core) -
-                                                 layout_time_count_congruent(low, cores, core)
-                                             : 0;
-      running += ranks;
-      has_stage = has_stage || (s == stage && ranks > 0);
+    for (int rank = core; rank < node_size; rank += cores) {
+      const int its_stage = (node_begin + rank) / stage_ranks;
+      running += r->cursor[its_stage].running;
+      has_stage |= its_stage == stage;
     }
     max_running = has_stage && running > max_running ? running : max_running;
   }
@@ -203,7 +188,6 @@ void trm_layout_time(const struct trm_layout_job *job, const struct trm_layout *
   struct simulation r = {.ctx = {.job = job,
                                  .layout = layout,
                                  .models = models,
-                                 .machine = job->machine,
                                  .rows = trm_layout_micro_batch_rows(job, layout),
                                  .micros = (int)job->options->train.accumulate}};
   const double ranks_per_core = ceil((double)job->ranks / job->nodes / layout_time_parallel_ranks(job));

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/document.h"
@@ -26,15 +27,25 @@ void trm_machine_free(struct trm_machine *machine)
 
 void trm_machine_add(struct trm_machine *machine, const struct trm_machine_work *work)
 {
-  const size_t count = (size_t)machine->works;
-  if ((count & (count - 1)) == 0) { /* a power of two: the capacity is reached */
-    struct trm_machine_work *larger = trm_alloc((count ? 2 * count : 1) * sizeof *larger, "figures of the machine");
-    if (count)
-      memcpy(larger, machine->work, count * sizeof *larger);
-    trm_free(machine->work);
-    machine->work = larger;
-  }
-  machine->work[machine->works++] = *work;
+  const size_t used = (size_t)machine->works++;
+  machine->work = trm_grow(machine->work, &machine->capacity, used, used + 1, sizeof *work, "figures of the machine");
+  machine->work[used] = *work;
+}
+
+static int machine_compare_values(const void *a, const void *b)
+{
+  const double one = *(const double *)a, two = *(const double *)b;
+  return (one > two) - (one < two);
+}
+
+double trm_quantile(double *values, size_t n, double part)
+{
+  if (n == 0)
+    return NAN;
+  qsort(values, n, sizeof *values, machine_compare_values);
+  const double at = part * (double)(n - 1);
+  const size_t low = (size_t)at, high = low + 1 < n ? low + 1 : low;
+  return values[low] + (at - (double)low) * (values[high] - values[low]);
 }
 
 /* The size of work, to compare it with other work of its name. */

@@ -4,7 +4,6 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -14,8 +13,8 @@
 #include "plan/machine.h"
 
 enum { MIN_REPEATS = 3, MAX_REPEATS = 25, ARRAYS = TRM_MAX_PARAMETERS + 6 };
-#define TARGET_S 0.02    /* seconds for one kind of work */
-#define FILL_VALUE 0.01f /* of arrays: pages of zeros may not be in memory */
+#define TARGET_S 0.02    /* seconds per kind of work */
+#define FILL_VALUE 0.01f /* of arrays; nonzero, since zero pages may not be in memory */
 
 static double measure_clock(const struct trm_device *device)
 {
@@ -57,12 +56,6 @@ static int measure_alloc_array(struct trial *trial, size_t elements, float **arr
   return TRM_OK;
 }
 
-static int measure_compare_seconds(const void *a, const void *b)
-{
-  const double one = *(const double *)a, two = *(const double *)b;
-  return (one > two) - (one < two);
-}
-
 /* The median of the repetitions; a first one is not counted. */
 static double measure_median(struct trial *trial, bool backward)
 {
@@ -77,8 +70,7 @@ static double measure_median(struct trial *trial, bool backward)
     trial->device->ops->sync(trial->device);
     seconds[count++] = measure_clock(trial->device) - before;
   }
-  qsort(seconds, (size_t)count, sizeof *seconds, measure_compare_seconds);
-  return seconds[count / 2];
+  return trm_quantile(seconds, (size_t)count, 0.5);
 }
 
 static void *measure_run_trial(void *context)
@@ -94,8 +86,9 @@ static void *measure_run_trial(void *context)
   return NULL;
 }
 
-/* Runs copies of the trial on all devices at once. took: the means of their seconds. */
-static int measure_run_trials(struct trm_machine_bench *bench, const struct trial *prototype, double seconds[2])
+/* Runs copies of the trial on all devices at once. Adds the work with the means of their seconds. */
+static int measure_work(struct trm_machine *machine, struct trm_machine_bench *bench, struct trm_machine_work work,
+                        const struct trial *prototype)
 {
   const size_t n = (size_t)bench->devices;
   struct trial *trial = trm_alloc(n * sizeof *trial, "measurements");
@@ -109,32 +102,37 @@ static int measure_run_trials(struct trm_machine_bench *bench, const struct tria
   }
   measure_run_trial(&trial[0]);
   int status = TRM_OK, count = 0;
-  seconds[0] = seconds[1] = 0;
   for (size_t i = 0; i < n; i++) {
     if (started[i])
       pthread_join(thread[i], NULL);
     if (i > 0 && !started[i])
       continue;
     status = status == TRM_OK ? trial[i].status : status;
-    seconds[0] += trial[i].seconds[0];
-    seconds[1] += trial[i].seconds[1];
+    work.forward_s += trial[i].seconds[0];
+    work.backward_s += trial[i].seconds[1];
     count++;
   }
-  seconds[0] /= count;
-  seconds[1] /= count;
+  work.forward_s /= count;
+  work.backward_s /= count;
   trm_free(trial);
   trm_free(thread);
   trm_free(started);
   bench->spent += measure_clock(bench->device) - begin;
-  return status;
+  TRM_CHECK(status);
+  trm_machine_add(machine, &work);
+  return TRM_OK;
+}
+
+/* The same, unless the work is known already or the time is over. */
+static int measure_unknown_work(struct trm_machine *machine, struct trm_machine_bench *bench,
+                                const struct trm_machine_work *work, const struct trial *prototype)
+{
+  if (trm_machine_has(machine, work->name, work->flop, work->bytes) || bench->spent > bench->seconds)
+    return TRM_OK;
+  return measure_work(machine, bench, *work, prototype);
 }
 
 /* -- layers */
-
-void trm_machine_layer_name(const struct trm_layer *layer, char name[48])
-{
-  snprintf(name, 48, "%s%s", layer->ops->name, layer->needs_dx || layer->addend >= 0 ? "" : " first");
-}
 
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows)
 {
@@ -142,7 +140,8 @@ struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, si
   struct trm_machine_work work = {.flop = cost.flop * (double)rows, .bytes = cost.bytes * (double)rows};
   if (work.flop <= 0 && work.bytes <= 0)
     work.bytes = sizeof(float) * (double)(rows * (trm_shape_count(&layer->in) + trm_shape_count(&layer->out)));
-  trm_machine_layer_name(layer, work.name);
+  snprintf(work.name, sizeof work.name, "%s%s", layer->ops->name,
+           layer->needs_dx || layer->addend >= 0 ? "" : " first");
   return work;
 }
 
@@ -175,7 +174,7 @@ static int measure_layer_open(struct trial *trial)
     trial->tied.parameters = 1;
     TRM_CHECK(measure_alloc_parameters(trial, &trial->tied));
   }
-  float *values; /* x, y and dy; dx takes the place of x */
+  float *values; /* x, y and dy; dx overwrites x */
   const bool in_place = layer->ops->in_place;
   TRM_CHECK(measure_alloc_array(trial, in + 2 * out + (in_place ? 0 : in), &values));
   trial->x = layer->from < 0 && layer->from != TRM_FROM_NONE ? (float *)trial->input.dense : values;
@@ -198,9 +197,7 @@ static void measure_layer_run(struct trial *trial, bool backward)
 static int measure_layer(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_layer *layer,
                          const struct trm_input *input, size_t rows)
 {
-  struct trm_machine_work work = trm_machine_layer_work(layer, rows);
-  if (trm_machine_has(machine, work.name, work.flop, work.bytes) || bench->spent > bench->seconds)
-    return TRM_OK;
+  const struct trm_machine_work work = trm_machine_layer_work(layer, rows);
   struct trial trial = {.subject = layer,
                         .setup = measure_layer_open,
                         .run = measure_layer_run,
@@ -208,12 +205,7 @@ static int measure_layer(struct trm_machine *machine, struct trm_machine_bench *
                         .input = *input,
                         .pass = {.training = true, .seed = 1, .scale = 1}};
   trial.input.rows = trial.input.csr.rows = rows;
-  double seconds[2];
-  TRM_CHECK(measure_run_trials(bench, &trial, seconds));
-  work.forward_s = seconds[0];
-  work.backward_s = seconds[1];
-  trm_machine_add(machine, &work);
-  return TRM_OK;
+  return measure_unknown_work(machine, bench, &work, &trial);
 }
 
 /* -- the loss */
@@ -231,8 +223,16 @@ static void measure_loss_run(struct trial *trial, bool backward)
 {
   (void)backward;
   const struct trm_model *model = trial->subject;
-  model->loss->run(trial->device, &trial->input, &model->layer[model->layers - 1].out, trial->y, 1, model->smoothing,
-                   trial->x, trial->x + trial->input.rows * model->targets, trial->dy);
+  struct trm_loss_call call = {.device = trial->device,
+                               .input = &trial->input,
+                               .scores = trial->y,
+                               .scale = 1,
+                               .smoothing = model->smoothing,
+                               .row_loss = trial->x,
+                               .row_correct = trial->x + trial->input.rows * model->targets,
+                               .gradient = trial->dy};
+  trm_loss_call_shape(&call, &model->layer[model->layers - 1].out);
+  model->loss->run(&call);
 }
 
 static int measure_loss(struct trm_machine *machine, struct trm_machine_bench *bench, const struct trm_model *model,
@@ -241,16 +241,11 @@ static int measure_loss(struct trm_machine *machine, struct trm_machine_bench *b
   struct trm_machine_work work = {
     .bytes = 2 * sizeof(float) * (double)(rows * trm_shape_count(&model->layer[model->layers - 1].out))};
   snprintf(work.name, sizeof work.name, "loss %.32s", model->loss->name);
-  if (model->layer[model->layers - 1].output_sharded || trm_machine_has(machine, work.name, 0, work.bytes) ||
-      bench->spent > bench->seconds)
+  if (model->layer[model->layers - 1].output_sharded)
     return TRM_OK;
   struct trial trial = {.subject = model, .setup = measure_loss_open, .run = measure_loss_run, .input = *input};
   trial.input.rows = trial.input.csr.rows = rows;
-  double seconds[2];
-  TRM_CHECK(measure_run_trials(bench, &trial, seconds));
-  work.forward_s = seconds[0];
-  trm_machine_add(machine, &work);
-  return TRM_OK;
+  return measure_unknown_work(machine, bench, &work, &trial);
 }
 
 int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench,
@@ -306,7 +301,8 @@ static void measure_update_run(struct trial *trial, bool backward)
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < optimizer.states; i++)
     state[i] = trial->workspace + (size_t)i * trial->n;
-  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, 0, trial->n, trial->x, trial->y, state);
+  const struct trm_update_interval to = {0, trial->n, trial->x, state};
+  trm_optimizer_apply(&optimizer, trial->device, &update, &ratio, &to, trial->y);
 }
 
 static int measure_array(struct trm_machine *machine, struct trm_machine_bench *bench, const char *name, double floats,
@@ -315,11 +311,8 @@ static int measure_array(struct trm_machine *machine, struct trm_machine_bench *
   for (size_t i = 0; i < sizeof array_sizes / sizeof *array_sizes; i++) {
     const struct trial trial = {.subject = optimizer, .setup = measure_arrays_open, .run = run, .n = array_sizes[i]};
     struct trm_machine_work work = {.bytes = floats * sizeof(float) * (double)array_sizes[i]};
-    double seconds[2];
     snprintf(work.name, sizeof work.name, "%s", name);
-    TRM_CHECK(measure_run_trials(bench, &trial, seconds));
-    work.forward_s = seconds[0];
-    trm_machine_add(machine, &work);
+    TRM_CHECK(measure_work(machine, bench, work, &trial));
   }
   return TRM_OK;
 }

@@ -1,13 +1,13 @@
 /* Measures messages and collectives between two ranks of a node. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/axis.h"
 #include "core/memory.h"
 #include "plan/machine.h"
 
-enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* of an array: two are larger than the caches */
+enum { ROUNDS = 21, FLOATS = 1 << 22 }; /* floats per array: two exceed the caches */
+#define QUARTILE 0.25 /* the lower one, which is least affected by other processes */
 
 /* The pair of ranks and its arrays. */
 struct message_bench {
@@ -67,12 +67,6 @@ static void messages_axis_reduce_scatter(const struct message_bench *m, float *f
   trm_axis_reduce_scatter(m->axis, from, to, messages_axis_rows(n), n / messages_axis_rows(n), 1);
 }
 
-static int messages_compare_seconds(const void *a, const void *b)
-{
-  const double one = *(const double *)a, two = *(const double *)b;
-  return (one > two) - (one < two);
-}
-
 /* One operation on n floats, and its seconds. */
 struct timed_operation {
   const char *name;
@@ -92,14 +86,7 @@ static void messages_time_once(const struct message_bench *m, struct timed_opera
   t->offset = t->offset + 2 * t->n <= FLOATS ? t->offset + t->n : 0;
 }
 
-/* The lower quartile, which other work on the node disturbs least. */
-static double messages_low_quartile(struct timed_operation *t)
-{
-  qsort(t->seconds, ROUNDS, sizeof *t->seconds, messages_compare_seconds);
-  return t->seconds[ROUNDS / 4];
-}
-
-/* Collective over the pair. Measures all operations in each round, so that a disturbance falls on one round of each. */
+/* Measures all operations in each round, so that a disturbance affects one round of each. Collective over the pair. */
 static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *pair, struct trm_axis *axis)
 {
   static const struct {
@@ -125,18 +112,18 @@ static void messages_measure_pair(struct trm_machine *machine, struct trm_comm *
   for (int k = 0; k < KINDS; k++)
     for (int i = 0; i < SIZES && (axis->device->host_memory || strncmp(kinds[k].name, "axis", 4) != 0); i++)
       timed[count++] = (struct timed_operation){.name = kinds[k].name, .run = kinds[k].run, .n = sizes[i]};
-  memset(m.from, 0, FLOATS * sizeof(float)); /* so that its pages are in memory */
+  memset(m.from, 0, FLOATS * sizeof(float)); /* touches its pages */
   memset(m.to, 0, FLOATS * sizeof(float));
   for (int round = -2; round < ROUNDS; round++)
     for (int i = 0; i < count; i++)
       messages_time_once(&m, &timed[i], round);
-  const double large = messages_low_quartile(&timed[1]);
-  machine->message_latency_s = messages_low_quartile(&timed[0]);
+  const double large = trm_quantile(timed[1].seconds, ROUNDS, QUARTILE);
+  machine->message_latency_s = trm_quantile(timed[0].seconds, ROUNDS, QUARTILE);
   machine->message_bytes_per_s = sizeof(float) * (double)BANDWIDTH_FLOATS /
                                  (large > machine->message_latency_s ? large - machine->message_latency_s : large);
   for (int i = 2; i < count; i++) {
     struct trm_machine_work work = {.bytes = sizeof(float) * (double)timed[i].n,
-                                    .forward_s = messages_low_quartile(&timed[i])};
+                                    .forward_s = trm_quantile(timed[i].seconds, ROUNDS, QUARTILE)};
     strcpy(work.name, timed[i].name);
     trm_machine_add(machine, &work);
   }

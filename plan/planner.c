@@ -28,21 +28,22 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
 }
 
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
-                     const struct trm_planner_request *request)
+                     const struct trm_planner_request *request, struct trm_machine *machine)
 {
-  *planner = (struct trm_planner){.limit = request->limit};
+  *planner = (struct trm_planner){.limit = request->limit, .machine = machine};
+  TRM_CHECK(planner_check_request(options, modules, request));
+  const int cores = request->cores ? request->cores : machine->cores, each = cores / (request->ranks / request->nodes);
+  const int threads = options->parallel.threads ? (int)options->parallel.threads : each > 0 ? each : 1;
   planner->job = (struct trm_layout_job){.options = options,
                                          .modules = modules,
                                          .full_model = &planner->full_model,
-                                         .machine = &planner->machine,
+                                         .machine = machine,
                                          .budget = &planner->budget,
                                          .ranks = request->ranks,
                                          .nodes = request->nodes,
-                                         .threads = request->threads,
-                                         .cores = request->cores,
+                                         .threads = threads,
+                                         .cores = cores,
                                          .has_communicated = request->has_communicated};
-  trm_machine_create(&planner->machine, request->cores, request->threads);
-  TRM_CHECK(planner_check_request(options, modules, request));
   TRM_CHECK(trm_budget_begin(&planner->budget, modules->device));
   TRM_CHECK(trm_splits_open(&planner->splits, modules->dataset, options, trm_comm_self()));
   trm_budget_charge_data(&planner->budget);
@@ -65,30 +66,21 @@ void trm_planner_close(struct trm_planner *p)
   if (p->full_model.layer)
     trm_model_free(&p->full_model);
   trm_splits_close(&p->splits);
-  trm_machine_free(&p->machine);
   *p = (struct trm_planner){.count = 0};
-}
-
-/* -- lists that grow */
-
-/* Grows the list by one. */
-static void *planner_grow_list(void *list, int count, size_t element)
-{
-  if (count & (count - 1))
-    return list;
-  void *larger = trm_alloc((count ? 2 * (size_t)count : 1) * element, "layouts");
-  if (count)
-    memcpy(larger, list, (size_t)count * element);
-  trm_free(list);
-  return larger;
 }
 
 static void planner_add_refused(struct trm_planner *p, const struct trm_layout *layout, const char *reason)
 {
-  p->refused = planner_grow_list(p->refused, p->refusals, sizeof *p->refused);
-  struct trm_refused *r = &p->refused[p->refusals++];
-  *r = (struct trm_refused){.schedule = layout->schedule, .reason = trm_strdup(reason)};
-  memcpy(r->size, layout->size, sizeof r->size);
+  const size_t used = (size_t)p->refusals++;
+  p->refused = trm_grow(p->refused, &p->refused_capacity, used, used + 1, sizeof *p->refused, "layouts");
+  p->refused[used] = (struct trm_refused){.layout = *layout, .reason = trm_strdup(reason)};
+}
+
+static void planner_add_planned(struct trm_planner *p, const struct trm_planned *planned)
+{
+  const size_t used = (size_t)p->count++;
+  p->planned = trm_grow(p->planned, &p->planned_capacity, used, used + 1, sizeof *p->planned, "layouts");
+  p->planned[used] = *planned;
 }
 
 /* -- layouts */
@@ -103,11 +95,11 @@ static int planner_measure(struct trm_planner *p, struct trm_machine_bench *benc
   TRM_CHECK(p->splits.train->ops->fetch(p->splits.train, 0, 0, rows, &p->batch));
   TRM_CHECK(trm_device_batch_upload(&p->device_batch, &p->batch, &input));
   for (int s = 0; s < models->stages; s++)
-    TRM_CHECK(trm_machine_measure_model(&p->machine, bench, &models->model[s], &input, rows));
+    TRM_CHECK(trm_machine_measure_model(p->machine, bench, &models->model[s], &input, rows));
   return TRM_OK;
 }
 
-/* Computes the figures of a layout. TRM_USAGE: there is no such layout. */
+/* Computes memory and time of a layout. TRM_USAGE: it is not valid. */
 static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_planned *planned)
 {
   struct trm_layout_models models;
@@ -122,14 +114,14 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
   return status;
 }
 
-/* Whether recomputation saves memory. */
+/* Returns true if recomputation saves memory. */
 static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
 {
   return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
 }
 
-/* Whether a layout from `first` on has the same figures: where ranks share memory, some levels of parallel.zero are
- * equal. */
+/* Returns true if a layout from `first` on has the same results: if ranks share memory, some levels of parallel.zero
+ * are equal. */
 static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
 {
   for (int i = first; i < p->count; i++)
@@ -148,7 +140,7 @@ static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_benc
   const char *const modes[] = {"none", strcmp(requested, "none") == 0 ? "block" : requested};
   for (int k = 0; k < 2; k++) {
     struct trm_planned planned = {.layout = layout};
-    planned.layout.recompute = modes[k];
+    snprintf(planned.layout.recompute, sizeof planned.layout.recompute, "%s", modes[k]);
     const int status = planner_estimate(p, bench, &planned);
     if (status == TRM_USAGE) {
       planner_add_refused(p, &layout, trm_error_text());
@@ -160,8 +152,7 @@ static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_benc
       without = planned;
     if (planner_is_duplicate(p, first, &planned) || (k && !planner_recompute_saves(&planned, &without)))
       continue;
-    p->planned = planner_grow_list(p->planned, p->count, sizeof *p->planned);
-    p->planned[p->count++] = planned;
+    planner_add_planned(p, &planned);
   }
   return TRM_OK;
 }
@@ -182,7 +173,8 @@ static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *ben
   struct trm_layout layout = {
     .size = {[TRM_AXIS_DATA] = data, [TRM_AXIS_PIPELINE] = stages, [TRM_AXIS_TENSOR] = tensors},
     .schedule = TRM_1F1B,
-    .chunks = 1};
+    .chunks = 1,
+    .recompute = "none"};
   if ((uint64_t)data * (uint64_t)o->train.accumulate > (uint64_t)o->train.batch) {
     planner_add_refused(p, &layout, "train.batch: fewer samples than ranks of the data axis, times train.accumulate");
     return TRM_OK;
@@ -215,7 +207,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
     struct trm_optimizer optimizer;
     TRM_CHECK(
       trm_optimizer_create(&optimizer, planner->job.options, planner->full_model.tensor, planner->full_model.tensors));
-    TRM_CHECK(trm_machine_measure_arrays(&planner->machine, bench, &optimizer));
+    TRM_CHECK(trm_machine_measure_arrays(planner->machine, bench, &optimizer));
   }
   for (int tensors = 1; tensors <= ranks; tensors++)
     for (int stages = 1; tensors * stages <= ranks; stages++)
@@ -228,7 +220,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
   return TRM_OK;
 }
 
-/* -- the chosen one */
+/* -- the chosen layout */
 
 const char *trm_layout_text(const struct trm_layout *layout)
 {
@@ -247,26 +239,4 @@ const char *trm_layout_text(const struct trm_layout *layout)
   if (strcmp(layout->recompute, "none") != 0)
     snprintf(text + used, BYTES - (size_t)used, ", recompute %.20s", layout->recompute);
   return text;
-}
-
-static int planner_set_number(struct trm_options *options, const char *name, int value)
-{
-  char text[24];
-  snprintf(text, sizeof text, "%d", value);
-  return trm_options_set(options, name, text);
-}
-
-int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout)
-{
-  char recompute[24]; /* layout->recompute may be the option's own text */
-  snprintf(recompute, sizeof recompute, "%s", layout->recompute);
-  TRM_CHECK(planner_set_number(options, "parallel.data", layout->size[TRM_AXIS_DATA]));
-  TRM_CHECK(planner_set_number(options, "parallel.pipeline", layout->size[TRM_AXIS_PIPELINE]));
-  TRM_CHECK(planner_set_number(options, "parallel.tensor", layout->size[TRM_AXIS_TENSOR]));
-  TRM_CHECK(planner_set_number(options, "parallel.zero", layout->zero));
-  if (layout->size[TRM_AXIS_PIPELINE] > 1)
-    options->parallel.schedule = layout->schedule;
-  if (layout->chunks > 1)
-    TRM_CHECK(planner_set_number(options, "parallel.chunks", layout->chunks));
-  return trm_options_set(options, "parallel.recompute", recompute);
 }

@@ -13,15 +13,14 @@ struct trm_planned {
 };
 
 struct trm_refused {
-  int size[TRM_AXES];
-  enum trm_schedule_name schedule;
+  struct trm_layout layout;
   char *reason;
 };
 
 struct trm_planner {
   struct trm_layout_job job;
   double limit;                   /* bytes of a rank; 0: none */
-  struct trm_machine machine;
+  struct trm_machine *machine;    /* not owned */
   struct trm_budget budget;
   struct trm_splits splits;
   struct trm_model full_model;
@@ -31,24 +30,23 @@ struct trm_planner {
   int count;
   struct trm_refused *refused;    /* (refusals) */
   int refusals;
+  size_t planned_capacity, refused_capacity;
 };
 
 struct trm_planner_request {
-  int ranks, nodes;     /* ranks: a multiple of nodes */
-  int cores, threads;   /* of a node; of a rank */
-  double limit;         /* bytes of a rank; 0: none */
+  int ranks, nodes;      /* ranks: a multiple of nodes */
+  int cores;             /* of a node; 0: as the machine has */
+  double limit;          /* bytes of a rank; 0: none */
   bool has_communicated; /* as in struct trm_layout_job */
 };
 
-/* Opens the data set and creates the whole model. The caller reads or measures planner->machine afterwards. TRM_USAGE:
- * the options have no layouts, or contradict one another. To be closed in any case. */
+/* Opens the data set and creates the whole model. machine: stays the caller's. TRM_USAGE: the options have no layouts, or
+ * contradict one another. To be closed in any case. */
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
-                     const struct trm_planner_request *request);
-/* Fills planned and refused. bench: measures what the machine lacks; NULL: nothing is measured. */
+                     const struct trm_planner_request *request, struct trm_machine *machine);
+/* Fills planned and refused. bench: measures what the machine lacks, and adds it; NULL: no measurements. */
 int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench);
 void trm_planner_close(struct trm_planner *planner);
 
-/* Sets the options of parallel to those of the layout. */
-int trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);
 /* "data 2 x tensor 2, zero 1"; valid until the next call in this thread. */
 const char *trm_layout_text(const struct trm_layout *layout);

@@ -11,13 +11,13 @@
 
 static double stage_cost_memory_op(const struct cost_context *c, const char *name, double bytes)
 {
-  return bytes > 0 ? trm_machine_seconds(c->machine, name, 0, bytes, NULL) : 0;
+  return bytes > 0 ? trm_machine_seconds(c->job->machine, name, 0, bytes, NULL) : 0;
 }
 
 /* Seconds of messages of `bytes` in all, in `rounds` one after the other. */
 static double stage_cost_transfer(const struct cost_context *c, double rounds, double bytes, bool on_node)
 {
-  const struct trm_machine *m = c->machine;
+  const struct trm_machine *m = c->job->machine;
   return on_node ? rounds * m->message_latency_s + bytes / m->message_bytes_per_s
                  : rounds * m->network_latency_s + bytes / m->network_bytes_per_s;
 }
@@ -38,20 +38,15 @@ static double stage_cost_collective(const struct cost_context *c, const char *na
          (sums ? stage_cost_memory_op(c, "sum", 3 * others * bytes) : 0);
 }
 
-static bool stage_cost_tensor_on_node(const struct cost_context *c)
-{
-  return c->job->ranks / c->job->nodes % c->layout->size[TRM_AXIS_TENSOR] == 0;
-}
-
 /* Seconds of a collective of the tensor axis on a whole value of `bytes`: as measured, or as messages of which `packed`
  * bytes are packed and unpacked. */
 static double stage_cost_axis_collective(const struct cost_context *c, const char *measured, const char *messages,
                                          double bytes, double packed)
 {
-  const double ranks = c->layout->size[TRM_AXIS_TENSOR];
-  const bool on_node = stage_cost_tensor_on_node(c);
+  const int ranks = c->layout->size[TRM_AXIS_TENSOR];
+  const bool on_node = c->job->ranks / c->job->nodes % ranks == 0;
   const double pair = on_node ? stage_cost_memory_op(c, measured, bytes) : 0;
-  return pair > 0 ? 2 * (ranks - 1) / ranks * pair
+  return pair > 0 ? 2.0 * (ranks - 1) / ranks * pair
                   : stage_cost_collective(c, messages, ranks, bytes, on_node) + stage_cost_memory_op(c, "copy", packed);
 }
 
@@ -108,7 +103,7 @@ static void stage_cost_layer(const struct cost_context *c, const struct trm_mode
       comm[k] = stage_cost_reshard(c, layer->ops->reshard[k], full_bytes, &traffic[k]);
   } else if (layer->from != TRM_FROM_NONE) {
     const struct trm_machine_work work = trm_machine_layer_work(layer, c->rows);
-    seconds[0] = trm_machine_seconds(c->machine, work.name, work.flop, work.bytes, &seconds[1]);
+    seconds[0] = trm_machine_seconds(c->job->machine, work.name, work.flop, work.bytes, &seconds[1]);
   }
   if (layer->grad_input_partial && layer->needs_dx)
     comm[1] += stage_cost_reshard(c, TRM_RESHARD_ALL_REDUCE, stage_cost_layer_bytes(c, &layer->in), &traffic[1]);
@@ -132,7 +127,7 @@ static void stage_cost_loss(const struct cost_context *c, const struct trm_model
   if (!last->is_output)
     return;
   stage->cost[1][chunk].compute += stage_cost_memory_op(c, name, 2 * stage_cost_layer_bytes(c, &last->out));
-  if (last->output_sharded) { /* a few words of each row are gathered */
+  if (last->output_sharded) { /* a few numbers per row are gathered */
     const double words = sizeof(float) * (double)(c->rows * model->targets) * TRM_SCORES_FIELDS;
     stage->cost[1][chunk].tensor +=
       stage_cost_reshard(c, TRM_RESHARD_ALL_GATHER, words * c->layout->size[TRM_AXIS_TENSOR], &stage->tensor_bytes);
@@ -201,7 +196,7 @@ static double stage_cost_exchange_shards(const struct cost_context *c, const str
 }
 
 /* Adds the cost of parallel.zero between ranks that share no memory: all-gathers of weights and reduce-scatters of
- * gradients, at level 1 once a step, above it in each micro-batch. */
+ * gradients, at level 1 once per step, above it in each micro-batch. */
 static void stage_cost_zero(const struct cost_context *c, const struct data_axis *d, struct stage_cost *stage,
                             double micro[2])
 {
@@ -232,7 +227,7 @@ static void stage_cost_data_parallel(const struct cost_context *c, const struct 
   const double part = d.bytes / d.shards, others = (d.ranks - 1) / d.ranks * d.bytes;
   const int level = c->layout->zero, chunks = model->chunks;
   double micro[2] = {0, 0};
-  stage->update_s = stage_cost_update(c, model, part) + 3 * c->machine->message_latency_s;
+  stage->update_s = stage_cost_update(c, model, part) + 3 * c->job->machine->message_latency_s;
   stage->data_bytes = d.ranks > 1 ? 2 * others : 0;
   if (!d.sharded) {
     if (d.node_ranks > 1)
@@ -253,7 +248,7 @@ static void stage_cost_data_parallel(const struct cost_context *c, const struct 
 
 /* -- a stage */
 
-/* Adds the all-reduces of partial gradients: once a batch, or once a pass where a parameter provider has the arrays. */
+/* Adds the all-reduces of partial gradients: once per batch, or per pass if a parameter provider has the arrays. */
 static void stage_cost_partial_gradients(const struct cost_context *c, const struct trm_model *model,
                                          struct stage_cost *stage)
 {

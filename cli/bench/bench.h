@@ -6,17 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cli/job.h"
-#include "core/document.h"
+#include "cli/command.h"
+#include "cli/figures.h"
 
-/* The benches. argv[0] is the name; returns a trm_status. */
-int bench_gemm(int argc, char **argv);
-int bench_step(int argc, char **argv);
-int bench_allreduce(int argc, char **argv);
-int bench_rma(int argc, char **argv);
-int bench_param_server(int argc, char **argv);
-int bench_hogwild(int argc, char **argv);
-int bench_io(int argc, char **argv);
+extern const struct command bench_gemm, bench_step, bench_allreduce, bench_rma, bench_param_server, bench_hogwild,
+  bench_io;
 
 /* The median of n values, which are sorted; NAN if n is 0. */
 double bench_median(double *values, size_t n);
@@ -31,6 +25,9 @@ void bench_fill(struct trm_device *device, float *to, size_t n, uint32_t stream)
 void bench_line_open(struct trm_json *line, const char *bench);
 void bench_line_close(struct trm_json *line);
 
+/* Prints the figures (n) as a row of a table, or as such an object. */
+void bench_print_row(const char *bench, bool json, const struct figure *figure, size_t n);
+
 /* -- matrix products, with arrays of their own: C (m, n) = op(A) (m, k) op(B) (k, n) */
 struct bench_product {
   char label[40];
@@ -39,10 +36,6 @@ struct bench_product {
   float *a, *b, *c; /* device */
   double *seconds;  /* (rounds) */
 };
-
-/* Writes the products of a linear layer of `in` inputs and `out` outputs on `rows` rows, transposed as the layer does:
- * forward, weight gradient and, if needs_dx, input gradient. Returns their number (2 or 3). */
-int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx);
 
 int bench_product_open(struct bench_product *product, struct trm_device *device, size_t rounds);
 void bench_product_close(struct bench_product *product, struct trm_device *device);

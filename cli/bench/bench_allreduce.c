@@ -34,7 +34,13 @@ struct reduction {
   struct trm_shared inputs, sum;      /* of the node: an array of each rank; their sum, in rank 0's part */
   const float **from;                /* (node->size) */
   bool can_share;                       /* the job is on one node */
+  int64_t repeat;                       /* --repeat; 0: by size */
+  bool json;
 };
+#define AT(field) offsetof(struct reduction, field)
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), NULL, RANGE(1, 100000)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 static void bench_allreduce_run_shared(struct reduction *r, size_t n)
 {
@@ -45,7 +51,7 @@ static void bench_allreduce_run_shared(struct reduction *r, size_t n)
     r->from[i] = (const float *)r->inputs.base[i] + low;
   r->node->ops->barrier(r->node);
   device->ops->sum(device, (float *)r->sum.base[0] + low, r->from, r->node->size, high - low);
-  device->ops->sync(device); /* the CPU device, the only one that shares memory, records no failure in a sum */
+  device->ops->sync(device); /* only the CPU device shares memory, and its sums record no failure */
   r->node->ops->barrier(r->node);
 }
 
@@ -101,30 +107,17 @@ static int bench_allreduce_measure(struct reduction *r, enum method method, size
   return TRM_OK;
 }
 
-static void bench_allreduce_print_row(const struct reduction *r, size_t bytes, const double *median, bool json)
+static void bench_allreduce_print_row(const struct reduction *r, size_t bytes, const double *median)
 {
-  if (!json) {
-    printf("%9zu KiB", bytes >> 10);
-    for (int m = 0; m < METHODS; m++)
-      if (isfinite(median[m]))
-        printf("  %11.4f", 1e3 * median[m]);
-      else
-        printf("  %11s", "-");
-    printf("\n");
-    fflush(stdout);
-    return;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "allreduce");
-  trm_json_integer(&line, "bytes", (int64_t)bytes);
-  trm_json_integer(&line, "ranks", r->comm->size);
-  trm_json_integer(&line, "threads", r->job->device.threads);
-  for (int m = 0; m < METHODS; m++) {
-    char key[24];
-    snprintf(key, sizeof key, "%s_s", names[m]);
-    trm_json_number(&line, key, median[m]);
-  }
-  bench_line_close(&line);
+  const struct figure row[] = {
+    figure_number("bytes", "%9.0f KiB", (double)bytes, 1.0 / 1024),
+    figure_number("ranks", NULL, r->comm->size, 1),
+    figure_number("threads", NULL, r->job->device.threads, 1),
+    figure_number("allreduce_s", "  %11.4f", median[COMM_ALLREDUCE], 1e3),
+    figure_number("tree_s", "  %11.4f", median[TREE], 1e3),
+    figure_number("shared_s", "  %11.4f", median[SHARED], 1e3),
+  };
+  bench_print_row("allreduce", r->json, row, sizeof row / sizeof *row);
 }
 
 static int bench_allreduce_open(struct reduction *r)
@@ -150,44 +143,40 @@ static void bench_allreduce_close(struct reduction *r)
   trm_free(r->data);
 }
 
-static int bench_allreduce_run_sizes(struct reduction *r, int64_t repeat, bool json)
+static int bench_allreduce_run_sizes(struct reduction *r)
 {
-  const size_t max_rounds = repeat > 300 ? (size_t)repeat : 300;
+  const size_t repeat = (size_t)r->repeat, max_rounds = repeat > 300 ? repeat : 300;
   double *seconds = trm_alloc(max_rounds * sizeof *seconds, "bench: times");
-  if (r->comm->rank == 0 && !json)
+  if (r->comm->rank == 0 && !r->json)
     printf("%d ranks, medians in ms\n%13s  %11s  %11s  %11s\n", r->comm->size, "size", names[0], names[1], names[2]);
   int status = TRM_OK;
   for (size_t bytes = 4096; bytes <= MAX_BYTES && status == TRM_OK; bytes *= 4) {
     const size_t fitting = ((size_t)1 << 27) / bytes;
-    const size_t rounds = repeat ? (size_t)repeat : fitting < 5 ? 5 : fitting > 300 ? 300 : fitting;
+    const size_t rounds = repeat ? repeat : fitting < 5 ? 5 : fitting > 300 ? 300 : fitting;
     double median[METHODS];
     for (int m = 0; m < METHODS && status == TRM_OK; m++)
       status = bench_allreduce_measure(r, (enum method)m, bytes / sizeof(float), rounds, seconds, &median[m]);
     if (status == TRM_OK && r->comm->rank == 0)
-      bench_allreduce_print_row(r, bytes, median, json);
+      bench_allreduce_print_row(r, bytes, median);
   }
   trm_free(seconds);
   return status;
 }
 
-int bench_allreduce(int argc, char **argv)
+static int bench_allreduce_run(const struct call *call)
 {
-  struct trm_job job;
-  int64_t repeat = 0;
-  bool json = false, help_shown;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
-                               {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
-                               {"json", FLAG_BOOL, &json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench allreduce", .usage = usage, .flags = table};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    struct reduction r = {.job = &job, .comm = job.modules.comm};
-    status = trm_agree(job.modules.comm, bench_allreduce_open(&r));
-    if (status == TRM_OK)
-      status = bench_allreduce_run_sizes(&r, repeat, json);
-    bench_allreduce_close(&r);
-  }
-  trm_job_close(&job);
+  struct reduction *r = call->values;
+  r->job = call->job;
+  r->comm = call->job->modules.comm;
+  int status = trm_agree(r->comm, bench_allreduce_open(r));
+  if (status == TRM_OK)
+    status = bench_allreduce_run_sizes(r);
+  bench_allreduce_close(r);
   return status;
 }
+
+const struct command bench_allreduce = {
+  .name = "bench allreduce", .help = "sums over the ranks: the MPI library's, the fixed tree, in shared memory",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct reduction),
+  .job = JOB_OF_RANKS, .threads = true, .run = bench_allreduce_run,
+};

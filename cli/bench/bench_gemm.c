@@ -1,5 +1,4 @@
 /* trireme bench gemm */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,24 +21,6 @@ static const char usage[] =
 
 enum { MAX_PRODUCTS = 64 };
 
-static void gemm_set_product(struct bench_product *p, const char *label, bool ta, bool tb, size_t m, size_t n, size_t k)
-{
-  *p = (struct bench_product){.transpose_a = ta, .transpose_b = tb, .m = m, .n = n, .k = k};
-  snprintf(p->label, sizeof p->label, "%s", label);
-}
-
-int bench_layer_products(struct bench_product *product, int number, size_t rows, size_t in, size_t out, bool needs_dx)
-{
-  char label[40];
-  snprintf(label, sizeof label, "layer %d forward", number);
-  gemm_set_product(&product[0], label, false, true, rows, out, in);
-  snprintf(label, sizeof label, "layer %d dW", number);
-  gemm_set_product(&product[1], label, true, false, out, in, rows);
-  snprintf(label, sizeof label, "layer %d dX", number);
-  gemm_set_product(&product[2], label, false, false, rows, in, out);
-  return needs_dx ? 3 : 2;
-}
-
 int bench_product_open(struct bench_product *p, struct trm_device *device, size_t rounds)
 {
   const struct trm_device_ops *ops = device->ops;
@@ -54,12 +35,10 @@ int bench_product_open(struct bench_product *p, struct trm_device *device, size_
 
 void bench_product_close(struct bench_product *p, struct trm_device *device)
 {
-  if (p->a)
-    device->ops->release(device, p->a);
-  if (p->b)
-    device->ops->release(device, p->b);
-  if (p->c)
-    device->ops->release(device, p->c);
+  float *const factor[] = {p->a, p->b, p->c};
+  for (int i = 0; i < 3; i++)
+    if (factor[i])
+      device->ops->release(device, factor[i]);
   trm_free(p->seconds);
 }
 
@@ -108,7 +87,7 @@ static int gemm_parse_shapes(const char *text, struct bench_product *product, in
     if (!good || (*at && *at != ','))
       return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, sizes from 1 to %d",
                        text, begin, 1 << 20);
-    gemm_set_product(&product[*count], "", a == 't', b == 't', m, n, k);
+    product[*count] = (struct bench_product){.transpose_a = a == 't', .transpose_b = b == 't', .m = m, .n = n, .k = k};
     if (!*at++) {
       (*count)++;
       return TRM_OK;
@@ -117,40 +96,59 @@ static int gemm_parse_shapes(const char *text, struct bench_product *product, in
   return trm_error(TRM_USAGE, "bench gemm: --shapes: more than %d", MAX_PRODUCTS);
 }
 
+/* The products of a linear layer: forward, weight gradient and, except of the first layer, input gradient. */
 static int gemm_default_shapes(struct bench_product *product)
 {
+  enum { ROWS = 256, LARGE = 2048 };
   static const size_t size[] = {784, 2048, 2048, 10};
+  static const char *const name[] = {"forward", "dW", "dX"};
   int count = 0;
-  for (int i = 0; i < 3; i++)
-    count += bench_layer_products(product + count, i + 1, 256, size[i], size[i + 1], i > 0);
-  gemm_set_product(&product[count++], "large square", false, false, 2048, 2048, 2048);
+  for (int i = 0; i < 3; i++) {
+    const size_t in = size[i], out = size[i + 1];
+    const size_t m[] = {ROWS, out, ROWS}, n[] = {out, in, in}, k[] = {in, ROWS, out};
+    for (int j = 0; j < (i > 0 ? 3 : 2); j++) {
+      struct bench_product *p = &product[count++];
+      *p = (struct bench_product){.transpose_a = j == 1, .transpose_b = j == 0, .m = m[j], .n = n[j], .k = k[j]};
+      snprintf(p->label, sizeof p->label, "layer %d %s", i + 1, name[j]);
+    }
+  }
+  product[count++] = (struct bench_product){.label = "large square", .m = LARGE, .n = LARGE, .k = LARGE};
   return count;
 }
 
 static void gemm_print_product(struct trm_job *job, struct bench_product *p, size_t rounds, bool json)
 {
-  const double s = bench_median(p->seconds, rounds), rate = bench_product_flop(p) / s;
+  const double s = bench_median(p->seconds, rounds);
   const char kind[] = {p->transpose_a ? 't' : 'n', p->transpose_b ? 't' : 'n', '\0'};
-  if (!json) {
-    printf("%-16s %6zu x %5zu x %5zu  %s  %10.3f ms  %8.1f\n", p->label, p->m, p->n, p->k, kind, 1e3 * s, 1e-9 * rate);
-    return;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "gemm");
-  trm_json_text(&line, "label", p->label);
-  trm_json_integer(&line, "m", (int64_t)p->m);
-  trm_json_integer(&line, "n", (int64_t)p->n);
-  trm_json_integer(&line, "k", (int64_t)p->k);
-  trm_json_text(&line, "transposes", kind);
-  trm_json_integer(&line, "threads", job->device.threads);
-  trm_json_text(&line, "blas", job->device.blas->detail());
-  trm_json_number(&line, "product_s", s);
-  trm_json_number(&line, "gflop_per_s", 1e-9 * rate);
-  bench_line_close(&line);
+  const struct figure row[] = {
+    figure_text("label", "%-16s", p->label),
+    figure_number("m", " %6.0f x", (double)p->m, 1),
+    figure_number("n", " %5.0f x", (double)p->n, 1),
+    figure_number("k", " %5.0f", (double)p->k, 1),
+    figure_text("transposes", "  %s", kind),
+    figure_number("threads", NULL, job->device.threads, 1),
+    figure_text("blas", NULL, job->device.blas->detail()),
+    figure_number("product_s", "  %10.3f ms", s, 1e3),
+    figure_number("gflop_per_s", "  %8.1f", 1e-9 * bench_product_flop(p) / s, 1),
+  };
+  bench_print_row("gemm", json, row, sizeof row / sizeof *row);
 }
 
-static int gemm_run_products(struct trm_job *job, struct bench_product *product, int count, size_t rounds, bool json)
+struct gemm_flags {
+  const char *shapes;
+  int64_t repeat;
+  bool json;
+};
+#define AT(field) offsetof(struct gemm_flags, field)
+static const struct trm_option flags[] = {{"shapes", TRM_OPTION_TEXT, AT(shapes), NULL, NO_RANGE},
+                                          {"repeat", TRM_OPTION_INT, AT(repeat), "15", RANGE(1, 100000)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
+static int gemm_run_products(struct trm_job *job, struct bench_product *product, int count,
+                             const struct gemm_flags *f)
 {
+  const size_t rounds = (size_t)f->repeat;
   for (int i = 0; i < count; i++)
     TRM_CHECK(bench_product_open(&product[i], &job->device, rounds));
   for (size_t r = 0; r < rounds; r++)
@@ -159,40 +157,30 @@ static int gemm_run_products(struct trm_job *job, struct bench_product *product,
       product[i].seconds[r] = bench_product_time(&product[i], job);
     }
   TRM_CHECK(job->device.ops->sync(&job->device));
-  if (!json)
+  if (!f->json)
     printf("%s, %d thread%s\n%-16s %6s   %5s   %5s      %10s     GFLOP/s\n", job->device.blas->detail(),
            job->device.threads, job->device.threads == 1 ? "" : "s", "product", "M", "N", "K", "time");
   for (int i = 0; i < count; i++)
-    gemm_print_product(job, &product[i], rounds, json);
+    gemm_print_product(job, &product[i], rounds, f->json);
   return TRM_OK;
 }
 
-int bench_gemm(int argc, char **argv)
+static int gemm_run(const struct call *call)
 {
-  struct trm_job job;
-  const char *shapes = NULL;
-  int64_t repeat = 15;
-  bool json = false, help_shown;
-  const struct flag table[] = {{"shapes", FLAG_TEXT, &shapes, 0, 0},
-                               {"threads", FLAG_INTEGER, &job.options.parallel.threads, 1, 65536},
-                               {"repeat", FLAG_INTEGER, &repeat, 1, 100000},
-                               {"json", FLAG_BOOL, &json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench gemm", .usage = usage, .flags = table, .serial = true};
+  const struct gemm_flags *f = call->values;
   struct bench_product product[MAX_PRODUCTS];
   memset(product, 0, sizeof product);
-  int nargs, count = 0;
-  int status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    if (shapes)
-      status = gemm_parse_shapes(shapes, product, &count);
-    else
-      count = gemm_default_shapes(product);
-    if (status == TRM_OK)
-      status = gemm_run_products(&job, product, count, (size_t)repeat, json);
-    for (int i = 0; i < count; i++)
-      bench_product_close(&product[i], &job.device);
-  }
-  trm_job_close(&job);
+  int count = f->shapes ? 0 : gemm_default_shapes(product);
+  int status = f->shapes ? gemm_parse_shapes(f->shapes, product, &count) : TRM_OK;
+  if (status == TRM_OK)
+    status = gemm_run_products(call->job, product, count, f);
+  for (int i = 0; i < count; i++)
+    bench_product_close(&product[i], &call->job->device);
   return status;
 }
+
+const struct command bench_gemm = {
+  .name = "bench gemm", .help = "matrix products of a training step, and a large square one",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct gemm_flags),
+  .job = SERIAL_JOB, .threads = true, .run = gemm_run,
+};

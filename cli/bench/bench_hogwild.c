@@ -37,36 +37,40 @@ static const char usage[] =
 enum method { PLAIN, COPIED, IN_PLACE, SHARED, COPIES, METHODS };
 static const char *const names[METHODS] = {"plain", "copied", "in place", "shared", "copies"};
 
-/* Counters in memory shared by the ranks. */
-struct shared_counters {
+/* Memory shared by the ranks. */
+struct shared_state {
   _Alignas(64) _Atomic uint64_t next_row; /* of the epoch, for all ranks */
   _Alignas(64) uint64_t writers;
+  _Alignas(64) float weights[]; /* (K), then (K) counts of writes, uint32_t */
 };
 
 struct hogwild {
+  int64_t repeat; /* the flags */
+  double mu, rate_decay;
+  bool json;
   struct trm_job *job;
   struct trm_comm *comm, *node;
-  double mu, rate_decay;
   struct trm_sparse_sgd sgd;
-  struct trm_dataset *train, *test; /* test: NULL if there is none */
+  struct trm_dataset *train, *test; /* test: NULL if absent */
   size_t rows, features, batch, epochs;
   struct trm_host_batch host_batch;
   struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), for a whole epoch */
   float *target, *shrink;           /* (batch) or (rows); (K) */
   float *local_w;                       /* (K) weights of one rank */
-  struct trm_shared weights, write_counts, counters;
+  struct trm_shared shared;
   struct weight_copy copies;             /* of the shared weights */
   struct trm_sparse_sums sums;      /* of a counted run */
 };
+#define AT(field) offsetof(struct hogwild, field)
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), "7", RANGE(1, 100000)},
+                                          {"mu", TRM_OPTION_REAL, AT(mu), "0", RANGE(0, 1000000)},
+                                          {"fade", TRM_OPTION_REAL, AT(rate_decay), "0.9", RANGE(0, 1)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
-static float *hog_shared_weights(const struct hogwild *h)
+static struct shared_state *hog_shared(const struct hogwild *h)
 {
-  return h->weights.base[0];
-}
-
-static struct shared_counters *hog_counters(const struct hogwild *h)
-{
-  return h->counters.base[0];
+  return h->shared.base[0];
 }
 
 /* Fetches rows [low, high) of the epoch, with targets -1 and +1. */
@@ -113,15 +117,15 @@ static bool hog_uses_all_ranks(enum method method)
   return method == SHARED || method == COPIES;
 }
 
-/* Works on batches until none is left: of all ranks, or of this one alone. */
+/* Trains on batches until none is left: of all ranks, or of this one only. */
 static int hog_kernel_epoch(struct hogwild *h, enum method method, uint64_t epoch, const struct trm_sparse_sgd *sgd)
 {
   struct trm_device *device = &h->job->device;
   const int64_t tau = h->job->options.strategy.tau;
-  float *w = method == SHARED ? hog_shared_weights(h) : h->local_w;
+  float *w = method == SHARED ? hog_shared(h)->weights : h->local_w;
   uint64_t next = 0;
   for (int64_t batches = 1;; batches++) {
-    const uint64_t low = hog_uses_all_ranks(method) ? atomic_fetch_add(&hog_counters(h)->next_row, h->batch) : next;
+    const uint64_t low = hog_uses_all_ranks(method) ? atomic_fetch_add(&hog_shared(h)->next_row, h->batch) : next;
     if (low >= h->rows) {
       if (method == COPIES)
         weight_copy_merge(&h->copies, h->local_w);
@@ -151,7 +155,7 @@ static int hog_run_method(struct hogwild *h, enum method method, const struct tr
   h->sums = (struct trm_sparse_sums){0};
   memset(h->local_w, 0, h->features * sizeof *h->local_w);
   if (hog_uses_all_ranks(method) && comm->rank == 0)
-    memset(hog_shared_weights(h), 0, h->features * sizeof(float));
+    memset(hog_shared(h)->weights, 0, h->features * sizeof(float));
   if (method == COPIES) {
     comm->ops->barrier(comm);
     weight_copy_pull(&h->copies, h->local_w);
@@ -160,7 +164,7 @@ static int hog_run_method(struct hogwild *h, enum method method, const struct tr
     if (method == PLAIN && works)
       status = hog_fetch_rows(h, false, epoch, 0, h->rows);
     if (comm->rank == 0)
-      atomic_store(&hog_counters(h)->next_row, 0);
+      atomic_store(&hog_shared(h)->next_row, 0);
     if (hog_uses_all_ranks(method))
       comm->ops->barrier(comm);
     const double begin = comm->ops->clock(comm);
@@ -217,47 +221,41 @@ static double hog_median_seconds(const struct hogwild *h, const double *seconds,
   return sum;
 }
 
-static void hog_print_outcome(const struct hogwild *h, struct outcome *o, size_t rounds, bool json)
+static void hog_print_outcome(const struct hogwild *h, struct outcome *o)
 {
   const double updates = (double)h->rows * (double)h->epochs;
-  double seconds[METHODS], cost[METHODS], speed[METHODS];
+  double seconds[METHODS], speed[METHODS];
+  if (!h->json)
+    printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n  %-9s %12s %9s %8s %12s\n", h->train->path, h->rows,
+           h->features, h->epochs, h->comm->size, h->comm->size == 1 ? "" : "s", "", "rows/s", "ns a row", "of plain",
+           "test error %");
   for (int m = 0; m < METHODS; m++) {
-    seconds[m] = hog_median_seconds(h, o->seconds[m], rounds);
-    cost[m] = seconds[m] / seconds[PLAIN];
+    seconds[m] = hog_median_seconds(h, o->seconds[m], (size_t)h->repeat);
     speed[m] = updates / seconds[m];
+    if (!h->json)
+      printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], seconds[m] / seconds[PLAIN],
+             100 * o->error[m]);
   }
-  if (!json) {
-    printf("%s: %zu rows of %zu features, %zu epochs, %d rank%s\n", h->train->path, h->rows, h->features, h->epochs,
-           h->comm->size, h->comm->size == 1 ? "" : "s");
-    printf("  %-9s %12s %9s %8s %12s\n", "", "rows/s", "ns a row", "of plain", "test error %");
-    for (int m = 0; m < METHODS; m++)
-      printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], cost[m], 100 * o->error[m]);
-    printf("  beside one rank in place: shared %.2f times as fast, copies %.2f\n", seconds[IN_PLACE] / seconds[SHARED],
-           seconds[IN_PLACE] / seconds[COPIES]);
-    printf("  lost updates %.4f %%, conflicts %.2f %%\n", 100 * o->lost, 100 * o->conflicts);
-    return;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "hogwild");
-  trm_json_text(&line, "file", h->train->path);
-  trm_json_integer(&line, "ranks", h->comm->size);
-  trm_json_number(&line, "plain_rows_per_s", speed[PLAIN]);
-  trm_json_number(&line, "copied_rows_per_s", speed[COPIED]);
-  trm_json_number(&line, "in_place_rows_per_s", speed[IN_PLACE]);
-  trm_json_number(&line, "shared_rows_per_s", speed[SHARED]);
-  trm_json_number(&line, "cost_of_plain", cost[IN_PLACE]);
-  trm_json_number(&line, "copies_rows_per_s", speed[COPIES]);
-  trm_json_number(&line, "shared_speedup", seconds[IN_PLACE] / seconds[SHARED]);
-  trm_json_number(&line, "copies_speedup", seconds[IN_PLACE] / seconds[COPIES]);
-  if (h->test) {
-    trm_json_number(&line, "plain_error", o->error[PLAIN]);
-    trm_json_number(&line, "in_place_error", o->error[IN_PLACE]);
-    trm_json_number(&line, "shared_error", o->error[SHARED]);
-    trm_json_number(&line, "copies_error", o->error[COPIES]);
-  }
-  trm_json_number(&line, "lost", o->lost);
-  trm_json_number(&line, "conflicts", o->conflicts);
-  bench_line_close(&line);
+  const struct figure row[] = {
+    figure_text("file", NULL, h->train->path),
+    figure_number("ranks", NULL, h->comm->size, 1),
+    figure_number("plain_rows_per_s", NULL, speed[PLAIN], 1),
+    figure_number("copied_rows_per_s", NULL, speed[COPIED], 1),
+    figure_number("in_place_rows_per_s", NULL, speed[IN_PLACE], 1),
+    figure_number("shared_rows_per_s", NULL, speed[SHARED], 1),
+    figure_number("cost_of_plain", NULL, seconds[IN_PLACE] / seconds[PLAIN], 1),
+    figure_number("copies_rows_per_s", NULL, speed[COPIES], 1),
+    figure_number("shared_speedup", "  beside one rank in place: shared %.2f times as fast",
+                 seconds[IN_PLACE] / seconds[SHARED], 1),
+    figure_number("copies_speedup", ", copies %.2f\n", seconds[IN_PLACE] / seconds[COPIES], 1),
+    figure_number("lost", "  lost updates %.4f %%", o->lost, 100),
+    figure_number("conflicts", ", conflicts %.2f %%", o->conflicts, 100),
+    figure_number("plain_error", NULL, o->error[PLAIN], 1), /* these are NAN without a test split */
+    figure_number("in_place_error", NULL, o->error[IN_PLACE], 1),
+    figure_number("shared_error", NULL, o->error[SHARED], 1),
+    figure_number("copies_error", NULL, o->error[COPIES], 1),
+  };
+  bench_print_row("hogwild", h->json, row, sizeof row / sizeof *row);
 }
 
 /* Runs once with races counted. */
@@ -265,7 +263,7 @@ static int hog_count_races(struct hogwild *h, struct outcome *o)
 {
   struct trm_comm *comm = h->comm;
   double *ignored = trm_alloc(h->epochs * sizeof *ignored, "bench: times");
-  const struct trm_races races = {&hog_counters(h)->writers, h->write_counts.base[0]};
+  const struct trm_races races = {&hog_shared(h)->writers, (uint32_t *)(hog_shared(h)->weights + h->features)};
   const int status = hog_run_method(h, SHARED, &races, ignored);
   trm_free(ignored);
   TRM_CHECK(status);
@@ -279,8 +277,9 @@ static int hog_count_races(struct hogwild *h, struct outcome *o)
   return TRM_OK;
 }
 
-static int hog_measure(struct hogwild *h, size_t rounds, bool json)
+static int hog_measure(struct hogwild *h)
 {
+  const size_t rounds = (size_t)h->repeat;
   struct outcome o = {.lost = 0};
   int status = TRM_OK;
   for (int m = 0; m < METHODS; m++)
@@ -290,14 +289,14 @@ static int hog_measure(struct hogwild *h, size_t rounds, bool json)
       double error = 0;
       status = hog_run_method(h, m, NULL, o.seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
-        status = hog_test_error(h, hog_uses_all_ranks(m) ? hog_shared_weights(h) : h->local_w, &error);
+        status = hog_test_error(h, hog_uses_all_ranks(m) ? hog_shared(h)->weights : h->local_w, &error);
       o.error[m] += error / (double)rounds;
       status = trm_agree(h->comm, status);
     }
   if (status == TRM_OK)
     status = hog_count_races(h, &o);
   if (status == TRM_OK && h->comm->rank == 0)
-    hog_print_outcome(h, &o, rounds, json);
+    hog_print_outcome(h, &o);
   for (int m = 0; m < METHODS; m++)
     trm_free(o.seconds[m]);
   return status;
@@ -354,7 +353,6 @@ static int hog_open_data(struct hogwild *h)
 static int hog_open(struct hogwild *h)
 {
   const struct trm_options *o = &h->job->options;
-  h->comm = h->job->modules.comm;
   h->node = h->comm->ops->split_node(h->comm, TRM_SHARE_NODE);
   TRM_CHECK(hog_open_data(h));
   h->rows = h->train->rows;
@@ -370,27 +368,18 @@ static int hog_open(struct hogwild *h)
   h->row = trm_alloc(max_rows * sizeof *h->row, "bench: rows");
   h->target = trm_alloc(max_rows * sizeof *h->target, "bench: targets");
   h->local_w = trm_alloc(h->features * sizeof *h->local_w, "bench: weights");
-  int status = h->mu > 0 ? hog_make_shrink(h) : TRM_OK;
-  const struct trm_comm_ops *ops = h->node->ops;
-  const bool first = h->node->rank == 0;
-  status = trm_agree(h->comm, status);
+  TRM_CHECK(trm_agree(h->comm, h->mu > 0 ? hog_make_shrink(h) : TRM_OK));
+  const size_t bytes = sizeof(struct shared_state) + h->features * (sizeof(float) + sizeof(uint32_t));
+  int status = h->node->ops->share(h->node, h->node->rank == 0 ? bytes : 0, TRM_MEMORY_BUFFERS, &h->shared);
   if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(float) : 0, TRM_MEMORY_BUFFERS, &h->weights);
-  if (status == TRM_OK)
-    status = ops->share(h->node, first ? h->features * sizeof(uint32_t) : 0, TRM_MEMORY_BUFFERS, &h->write_counts);
-  if (status == TRM_OK)
-    status = ops->share(h->node, first ? sizeof(struct shared_counters) : 0, TRM_MEMORY_BUFFERS, &h->counters);
-  if (status == TRM_OK)
-    status = weight_copy_create(&h->copies, h->node, hog_shared_weights(h), h->features);
+    status = weight_copy_create(&h->copies, h->node, hog_shared(h)->weights, h->features);
   return trm_agree(h->comm, status);
 }
 
 static void hog_close(struct hogwild *h)
 {
-  struct trm_shared *shared[] = {&h->weights, &h->write_counts, &h->counters};
-  for (size_t i = 0; i < sizeof shared / sizeof *shared; i++)
-    if (shared[i]->base)
-      h->node->ops->unshare(h->node, shared[i]);
+  if (h->shared.base)
+    h->node->ops->unshare(h->node, &h->shared);
   weight_copy_free(&h->copies);
   if (h->test)
     h->test->ops->close(h->test);
@@ -404,25 +393,20 @@ static void hog_close(struct hogwild *h)
   h->node->ops->release(h->node);
 }
 
-int bench_hogwild(int argc, char **argv)
+static int hog_run(const struct call *call)
 {
-  struct trm_job job;
-  struct hogwild h = {.job = &job, .rate_decay = 0.9};
-  int64_t repeat = 7;
-  bool json = false, help_shown;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
-                               {"mu", FLAG_REAL, &h.mu, 0, 1000000},
-                               {"fade", FLAG_REAL, &h.rate_decay, 0, 1},
-                               {"json", FLAG_BOOL, &json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench hogwild", .usage = usage, .flags = table};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    status = hog_open(&h);
-    if (status == TRM_OK)
-      status = hog_measure(&h, (size_t)repeat, json);
-    hog_close(&h);
-  }
-  trm_job_close(&job);
+  struct hogwild *h = call->values;
+  h->job = call->job;
+  h->comm = call->job->modules.comm;
+  int status = hog_open(h);
+  if (status == TRM_OK)
+    status = hog_measure(h);
+  hog_close(h);
   return status;
 }
+
+const struct command bench_hogwild = {
+  .name = "bench hogwild", .help = "stochastic updates over sparse rows by all ranks at once, beside a plain loop",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct hogwild),
+  .job = JOB_OF_RANKS, .run = hog_run,
+};

@@ -1,7 +1,6 @@
 /* trireme bench io */
 #include <errno.h>
 #include <fcntl.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,9 +61,20 @@ static int io_read_plain(struct trm_comm *comm, const char *path, uint64_t bytes
   return trm_agree(comm, status);
 }
 
-static int io_measure(struct trm_job *job, const char *path, size_t rounds, bool json)
+struct io_flags {
+  int64_t repeat;
+  bool json;
+};
+#define AT(field) offsetof(struct io_flags, field)
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), "7", RANGE(1, 100000)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
+
+static int io_measure(const struct call *call, const char *path)
 {
-  struct trm_comm *comm = job->modules.comm;
+  const struct io_flags *f = call->values;
+  const size_t rounds = (size_t)f->repeat;
+  struct trm_comm *comm = call->job->modules.comm;
   uint64_t file_bytes = 0, bytes = 0;
   double ignored;
   TRM_CHECK(trm_agree(comm, io_file_size(path, &file_bytes)));
@@ -86,22 +96,18 @@ static int io_measure(struct trm_job *job, const char *path, size_t rounds, bool
   trm_free(set);
   if (status != TRM_OK || comm->rank != 0)
     return status;
-  if (!json) {
+  if (!f->json)
     printf("%s: %.1f MB of samples in a file of %.1f MB, %d rank%s\n", path, 1e-6 * (double)bytes,
            1e-6 * (double)file_bytes, comm->size, comm->size == 1 ? "" : "s");
-    printf("  data set   %8.3f GB/s\n  read(2)    %8.3f GB/s\n  share      %8.1f %%\n", 1e-9 * rate, 1e-9 * plain_rate,
-           100 * rate / plain_rate);
-    return TRM_OK;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "io");
-  trm_json_text(&line, "file", path);
-  trm_json_integer(&line, "ranks", comm->size);
-  trm_json_integer(&line, "bytes", (int64_t)bytes);
-  trm_json_number(&line, "gb_per_s", 1e-9 * rate);
-  trm_json_number(&line, "read_gb_per_s", 1e-9 * plain_rate);
-  trm_json_number(&line, "share", rate / plain_rate);
-  bench_line_close(&line);
+  const struct figure row[] = {
+    figure_text("file", NULL, path),
+    figure_number("ranks", NULL, comm->size, 1),
+    figure_number("bytes", NULL, (double)bytes, 1),
+    figure_number("gb_per_s", "  data set   %8.3f GB/s\n", 1e-9 * rate, 1),
+    figure_number("read_gb_per_s", "  read(2)    %8.3f GB/s\n", 1e-9 * plain_rate, 1),
+    figure_number("share", "  share      %8.1f %%", rate / plain_rate, 100),
+  };
+  bench_print_row("io", f->json, row, sizeof row / sizeof *row);
   return TRM_OK;
 }
 
@@ -155,51 +161,39 @@ static int io_make_dataset(const char *folder, const char *out)
 }
 
 /* Collective. Rank 0 makes the data set and broadcasts its path. */
-static int io_measure_temp(struct trm_job *job, size_t rounds, bool json)
+static int io_measure_temp(const struct call *call)
 {
-  struct trm_comm *comm = job->modules.comm;
+  struct trm_comm *comm = call->job->modules.comm;
   const char *temporary = getenv("TMPDIR");
-  char *folder = trm_format("%s/trireme-io-XXXXXX", temporary && *temporary ? temporary : "/tmp");
+  char folder[4096], path[4096 + 8];
+  snprintf(folder, sizeof folder, "%s/trireme-io-XXXXXX", temporary && *temporary ? temporary : "/tmp");
   int status = TRM_OK;
   if (comm->rank == 0 && !mkdtemp(folder))
     status = trm_error(TRM_FAILED, "%s: cannot make a temporary folder: %s", folder, strerror(errno));
-  int64_t length = (int64_t)strlen(folder) + 1;
-  comm->ops->broadcast(comm, &length, 1, TRM_INT64, 0);
-  char *shared = trm_alloc((size_t)length, "bench: a path");
-  if (comm->rank == 0)
-    memcpy(shared, folder, (size_t)length);
-  comm->ops->broadcast(comm, shared, (size_t)length, TRM_BYTE, 0);
-  char *path = trm_format("%s/set.h5", shared);
+  comm->ops->broadcast(comm, folder, sizeof folder, TRM_BYTE, 0);
+  snprintf(path, sizeof path, "%s/set.h5", folder);
   if (comm->rank == 0 && status == TRM_OK) {
     trm_log_set_quiet(true);
-    status = io_make_dataset(shared, path);
-    trm_log_set_quiet(job->options.log.quiet);
+    status = io_make_dataset(folder, path);
+    trm_log_set_quiet(call->job->options.log.quiet);
   }
   status = trm_agree(comm, status);
   if (status == TRM_OK)
-    status = io_measure(job, path, rounds, json);
+    status = io_measure(call, path);
   if (comm->rank == 0) {
     unlink(path);
-    rmdir(shared);
+    rmdir(folder);
   }
-  trm_free(path);
-  trm_free(shared);
-  trm_free(folder);
   return status;
 }
 
-int bench_io(int argc, char **argv)
+static int io_run(const struct call *call)
 {
-  struct trm_job job;
-  int64_t repeat = 7;
-  bool json = false, help_shown;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, 100000},
-                               {"json", FLAG_BOOL, &json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench io", .usage = usage, .flags = table, .nargs = 1};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown)
-    status = nargs ? io_measure(&job, argv[0], (size_t)repeat, json) : io_measure_temp(&job, (size_t)repeat, json);
-  trm_job_close(&job);
-  return status;
+  return call->nargs ? io_measure(call, call->args[0]) : io_measure_temp(call);
 }
+
+const struct command bench_io = {
+  .name = "bench io", .help = "reading a data set, beside plain reading of the same file",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct io_flags), .max_args = 1,
+  .job = JOB_OF_RANKS, .run = io_run,
+};

@@ -1,5 +1,5 @@
-/* trireme bench service: the time that a worker waits for the parameter server, beside plain one-sided operations on as
- * many bytes, in turns. */
+/* trireme bench service: a worker's waiting time for the parameter server, compared alternately with one-sided
+ * operations on as many bytes. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,14 +30,20 @@ static const char *const mode_name[MODES] = {"shared", "server", "thread"};
 struct bench {
   struct trm_comm *comm, *node; /* node: ranks that share memory */
   struct trm_device *device;
-  size_t elements, rounds;
+  int64_t bytes, rounds; /* --bytes, --rounds */
   bool json;
+  size_t elements;
   struct param_server *server;
   struct trm_window *window; /* for plain operations of modes server and thread */
   struct trm_shared shared;  /* for those of mode shared */
   float *g, *w;              /* (elements) of the worker */
   double *exchange_s, *plain_s; /* (rounds) */
 };
+#define AT(field) offsetof(struct bench, field)
+static const struct trm_option flags[] = {{"bytes", TRM_OPTION_INT, AT(bytes), "4194304", RANGE(4, 1e10)},
+                                          {"rounds", TRM_OPTION_INT, AT(rounds), "21", RANGE(1, 100000)},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 static void bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
@@ -47,20 +53,15 @@ static void bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, 
   memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
 }
 
-static double bench_ps_clock(const struct bench *b)
-{
-  return b->comm->ops->clock(b->comm);
-}
-
 /* Runs the rounds of rank 0, the worker. The first one is not counted. */
 static void bench_ps_call_and_copy(struct bench *b, enum server_mode mode)
 {
   const struct server_request push = {.replica = mode == THREAD ? 1 : 0, .in = b->g, .out = b->w};
   const size_t bytes = b->elements * sizeof(float);
-  for (size_t i = 0; i <= b->rounds; i++) {
-    const double begin = bench_ps_clock(b);
+  for (int64_t i = 0; i <= b->rounds; i++) {
+    const double begin = b->comm->ops->clock(b->comm);
     param_server_exchange(b->server, &push);
-    const double middle = bench_ps_clock(b);
+    const double middle = b->comm->ops->clock(b->comm);
     if (mode == SHARED) {
       memcpy(b->shared.base[1], b->g, bytes);
       memcpy(b->w, b->shared.base[1], bytes);
@@ -70,7 +71,7 @@ static void bench_ps_call_and_copy(struct bench *b, enum server_mode mode)
       b->comm->ops->get(b->window, b->w, bytes, 1, 0);
       b->comm->ops->flush(b->window, 1);
     }
-    const double end = bench_ps_clock(b);
+    const double end = b->comm->ops->clock(b->comm);
     if (i > 0) {
       b->exchange_s[i - 1] = middle - begin;
       b->plain_s[i - 1] = end - middle;
@@ -123,22 +124,18 @@ static void bench_ps_close(struct bench *b)
 
 static void bench_ps_print(const struct bench *b, enum server_mode mode, double took, double plain)
 {
-  const double bytes = 2 * (double)b->elements * sizeof(float);
-  if (!b->json) {
-    printf("%-8s %12.0f %12.0f %10.2f %10.2f %8.2f\n", mode_name[mode], took * 1e6, plain * 1e6, bytes / took * 1e-9,
-           bytes / plain * 1e-9, plain / took);
-    fflush(stdout);
-    return;
-  }
-  struct trm_json line;
-  bench_line_open(&line, "service");
-  trm_json_text(&line, "way", mode_name[mode]);
-  trm_json_integer(&line, "bytes", (int64_t)(b->elements * sizeof(float)));
-  trm_json_integer(&line, "rounds", (int64_t)b->rounds);
-  trm_json_number(&line, "exchange_s", took);
-  trm_json_number(&line, "plain_s", plain);
-  trm_json_number(&line, "part_of_plain", plain / took);
-  bench_line_close(&line);
+  const double bytes = (double)b->elements * sizeof(float), gb = 2e-9 * bytes;
+  const struct figure row[] = {
+    figure_text("way", "%-8s", mode_name[mode]),
+    figure_number("bytes", NULL, bytes, 1),
+    figure_number("rounds", NULL, (double)b->rounds, 1),
+    figure_number("exchange_s", " %12.0f", took, 1e6),
+    figure_number("plain_s", " %12.0f", plain, 1e6),
+    figure_number(NULL, " %10.2f", gb / took, 1),
+    figure_number(NULL, " %10.2f", gb / plain, 1),
+    figure_number("part_of_plain", " %8.2f", plain / took, 1),
+  };
+  bench_print_row("service", b->json, row, sizeof row / sizeof *row);
 }
 
 static int bench_ps_measure_mode(struct bench *b, enum server_mode mode)
@@ -153,24 +150,29 @@ static int bench_ps_measure_mode(struct bench *b, enum server_mode mode)
     b->comm->ops->allreduce_begin(b->comm, &one, 1, TRM_INT32, TRM_SUM, &done);
     bench_ps_serve(b, b->comm->rank == 1 ? mode : SHARED, &done);
     if (b->comm->rank == 0)
-      bench_ps_print(b, mode, bench_median(b->exchange_s, b->rounds), bench_median(b->plain_s, b->rounds));
+      bench_ps_print(b, mode, bench_median(b->exchange_s, (size_t)b->rounds),
+                     bench_median(b->plain_s, (size_t)b->rounds));
   }
   bench_ps_close(b);
   return status == TRM_STOPPED ? TRM_OK : status;
 }
 
-static int bench_ps_measure(struct bench *b)
+static int bench_ps_run(const struct call *call)
 {
+  struct bench *b = call->values;
+  b->comm = call->job->modules.comm;
+  b->device = call->job->modules.device;
+  b->elements = (size_t)b->bytes / sizeof(float);
   if (b->comm->size != 2)
     return trm_error(TRM_USAGE, "bench service: wants two ranks, one to call and one to keep: mpiexec -n 2 trireme "
                      "bench service");
   b->g = trm_alloc(b->elements * sizeof *b->g, "bench: a gradient");
   b->w = trm_alloc(b->elements * sizeof *b->w, "bench: weights");
-  b->exchange_s = trm_alloc(b->rounds * sizeof *b->exchange_s, "bench: times");
-  b->plain_s = trm_alloc(b->rounds * sizeof *b->plain_s, "bench: times");
+  b->exchange_s = trm_alloc((size_t)b->rounds * sizeof *b->exchange_s, "bench: times");
+  b->plain_s = trm_alloc((size_t)b->rounds * sizeof *b->plain_s, "bench: times");
   if (b->comm->rank == 0 && !b->json)
-    printf("%zu bytes sent and %zu got, medians of %zu\n%-8s %12s %12s %10s %10s %8s\n", b->elements * sizeof(float),
-           b->elements * sizeof(float), b->rounds, "way", "service us", "plain us", "GB/s", "plain", "part");
+    printf("%zu bytes sent and %zu got, medians of %lld\n%-8s %12s %12s %10s %10s %8s\n", b->elements * sizeof(float),
+           b->elements * sizeof(float), (long long)b->rounds, "way", "service us", "plain us", "GB/s", "plain", "part");
   int status = TRM_OK;
   for (int mode = 0; mode < MODES && status == TRM_OK; mode++)
     status = bench_ps_measure_mode(b, (enum server_mode)mode);
@@ -181,25 +183,8 @@ static int bench_ps_measure(struct bench *b)
   return status;
 }
 
-int bench_param_server(int argc, char **argv)
-{
-  struct trm_job job;
-  int64_t bytes = (int64_t)4 << 20, rounds = 21;
-  struct bench b = {0};
-  bool help_shown;
-  const struct flag table[] = {{"bytes", FLAG_INTEGER, &bytes, 4, (int64_t)1 << 34},
-                               {"rounds", FLAG_INTEGER, &rounds, 1, 100000},
-                               {"json", FLAG_BOOL, &b.json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench service", .usage = usage, .flags = table};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    b.comm = job.modules.comm;
-    b.device = job.modules.device;
-    b.elements = (size_t)bytes / sizeof(float);
-    b.rounds = (size_t)rounds;
-    status = bench_ps_measure(&b);
-  }
-  trm_job_close(&job);
-  return status;
-}
+const struct command bench_param_server = {
+  .name = "bench service", .help = "the parameter server of asynchronous training, beside plain one-sided operations",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct bench),
+  .job = JOB_OF_RANKS, .run = bench_ps_run,
+};

@@ -12,6 +12,7 @@
 
 #include "cli/bench/bench.h"
 #include "cli/bench/bench_rma_ops.h"
+#include "cli/planning.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -44,25 +45,31 @@ enum { SIZES = sizeof sizes / sizeof *sizes, MAX_HELPERS = 8, MAX_ROUNDS = 10000
 #define TRIAL_S 0.2
 #define PAUSE_S 0.01
 
-/* What the target does during a measurement. */
+/* Activity of the target during a measurement. */
 struct target_mode {
   const char *name;
   bool computes, has_helper;
-  int64_t sleep_us;     /* sleep of the helper thread between looks */
+  int64_t sleep_us;     /* sleep of the progress thread between polls */
   double quiet_speed; /* of its computation without operations, relative to mode busy; NAN: idle */
 };
 
 struct rma {
+  const char *sleeps;    /* the flags */
+  int64_t repeat;        /* rounds; 0: as many as fit into TRIAL_S */
+  bool json;
   struct trm_comm *pair; /* ranks 0 and 1 */
   struct rma_memory memory;
   struct target_mode mode[2 + MAX_HELPERS];
   int modes, ranks;
-  size_t repeat;         /* rounds; 0: as many as fit into TRIAL_S */
   double *seconds;       /* (MAX_ROUNDS) */
   float *work;           /* (WORK_FLOATS) of the target */
   double units_per_s;    /* of the busy target without operations; 0: not known yet */
-  bool json;
 };
+#define AT(field) offsetof(struct rma, field)
+static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), NULL, RANGE(1, MAX_ROUNDS)},
+                                          {"sleep", TRM_OPTION_TEXT, AT(sleeps), "50,200,1000", NO_RANGE},
+                                          {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
+                                          END_OF_FLAGS};
 
 static void bench_rma_sleep(double seconds)
 {
@@ -82,9 +89,9 @@ static __attribute__((noinline)) void bench_rma_work_unit(float *x)
       x[i] = 0.5f * x[i] + 1;
 }
 
-/* The helper thread of a computing target; the only one that calls the communicator. It uses test, which gives MPI
+/* The progress thread of a computing target; the only one that calls the communicator. It uses test, which makes MPI
  * progress but, unlike progress, does not yield the core, which the computing thread would keep for milliseconds. It
- * tests several times because MPI handles a large operation in pieces. */
+ * tests several times because MPI handles a large operation in parts. */
 enum { TESTS_PER_WAKE = 20 };
 struct progress_thread {
   struct trm_comm *pair;
@@ -184,17 +191,17 @@ static double bench_rma_measure_operation(struct rma *r, const struct target_mod
   const bool needs_progress = mode->computes && !op->shared;
   bench_rma_time_operations(r, op, bytes, 1);
   const double once = bench_rma_time_operations(r, op, bytes, 1);
-  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* the clock takes time, too */
+  const size_t count = !needs_progress && once < 2e-6 ? 100 : 1; /* amortizes the clock's overhead */
   const double begin = pair->ops->clock(pair);
   double phase = 0; /* a low-discrepancy sequence in [0, 1) */
-  size_t n = 0;
+  int64_t n = 0;
   while (r->repeat ? n < r->repeat : n < 5 || (n < MAX_ROUNDS && pair->ops->clock(pair) - begin < TRIAL_S)) {
     if (needs_progress)
       bench_rma_sleep(PAUSE_S * phase);
     r->seconds[n++] = bench_rma_time_operations(r, op, bytes, count);
     phase = fmod(phase + 0.618, 1);
   }
-  return bench_median(r->seconds, n);
+  return bench_median(r->seconds, (size_t)n);
 }
 
 /* Runs the origin. op NULL: waits for a while and measures nothing. */
@@ -213,7 +220,7 @@ static double bench_rma_run_origin(struct rma *r, const struct target_mode *mode
   return median;
 }
 
-/* -- both */
+/* -- trials */
 
 struct rma_result {
   double latency_s, units_per_s; /* NAN: none */
@@ -236,7 +243,7 @@ static struct rma_result bench_rma_run_trial(struct rma *r, const struct target_
 /* Measures the computation of each mode without operations, in turns; sets quiet_speed relative to mode busy. */
 static void bench_rma_measure_quiet(struct rma *r)
 {
-  const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? r->repeat : QUIET_TRIALS;
+  const size_t trials = r->repeat && r->repeat < QUIET_TRIALS ? (size_t)r->repeat : QUIET_TRIALS;
   double speed[2 + MAX_HELPERS][QUIET_TRIALS];
   for (size_t k = 0; k < trials; k++)
     for (int i = 0; i < r->modes; i++)
@@ -252,22 +259,6 @@ static void bench_rma_measure_quiet(struct rma *r)
 }
 
 /* -- the output */
-
-static void bench_rma_print_time(double seconds)
-{
-  if (isfinite(seconds))
-    printf(seconds < 1e-4 ? " %11.3f" : " %11.1f", 1e6 * seconds);
-  else
-    printf(" %11s", "-");
-}
-
-static void bench_rma_print_speed(const char *form, double speed)
-{
-  if (isfinite(speed))
-    printf(form, speed);
-  else
-    printf(" %7s", "-");
-}
 
 static void bench_rma_print_head(const struct rma *r)
 {
@@ -286,43 +277,41 @@ static void bench_rma_print_row(const struct rma *r, const struct rma_op *op, co
                                 const struct rma_result *result)
 {
   const int n = op->single_element ? 1 : SIZES;
+  struct figure row[SIZES + 2];
   double slowest = NAN;
-  char name[24];
+  printf("%-7s %-10s ", op->window, op->name);
   if (mode->has_helper)
-    snprintf(name, sizeof name, "helper %lld", (long long)mode->sleep_us);
+    printf("helper %-4lld", (long long)mode->sleep_us);
   else
-    snprintf(name, sizeof name, "%s", mode->name);
-  printf("%-7s %-10s %-11s", op->window, op->name, name);
-  for (int i = 0; i < SIZES; i++)
-    bench_rma_print_time(i < n ? result[i].latency_s : NAN);
-  for (int i = 0; i < n; i++)
-    slowest = fmin(slowest, result[i].units_per_s / r->units_per_s);
-  printf(" %8.3f", 1e-9 * (double)sizes[n - 1] / result[n - 1].latency_s);
-  bench_rma_print_speed(" %7.2f", slowest);
-  printf("\n");
-  fflush(stdout);
+    printf("%-11s", mode->name);
+  for (int i = 0; i < SIZES; i++) {
+    const double s = i < n ? result[i].latency_s : NAN;
+    row[i] = figure_number(NULL, s < 1e-4 ? " %11.3f" : " %11.1f", s, 1e6);
+    if (i < n)
+      slowest = fmin(slowest, result[i].units_per_s / r->units_per_s);
+  }
+  row[SIZES] = figure_number(NULL, " %8.3f", 1e-9 * (double)sizes[n - 1] / result[n - 1].latency_s, 1);
+  row[SIZES + 1] = figure_number(NULL, " %7.2f", slowest, 1);
+  bench_print_row("rma", false, row, SIZES + 2);
 }
 
 static void bench_rma_print_json(const struct rma *r, const struct rma_op *op, const struct target_mode *mode,
                                  const struct rma_result *result)
 {
   for (int i = 0; i < (op->single_element ? 1 : SIZES); i++) {
-    struct trm_json line;
-    bench_line_open(&line, "rma");
-    trm_json_integer(&line, "ranks", r->ranks);
-    trm_json_text(&line, "window", op->window);
-    trm_json_text(&line, "operation", op->name);
-    trm_json_text(&line, "target", mode->name);
-    if (mode->has_helper)
-      trm_json_integer(&line, "sleep_us", mode->sleep_us);
-    trm_json_integer(&line, "bytes", (int64_t)sizes[i]);
-    trm_json_number(&line, "latency_s", result[i].latency_s);
-    trm_json_number(&line, "gb_per_s", 1e-9 * (double)sizes[i] / result[i].latency_s);
-    if (mode->computes) {
-      trm_json_number(&line, "speed", result[i].units_per_s / r->units_per_s);
-      trm_json_number(&line, "quiet_speed", mode->quiet_speed);
-    }
-    bench_line_close(&line);
+    const struct figure row[] = {
+      figure_number("ranks", NULL, r->ranks, 1),
+      figure_text("window", NULL, op->window),
+      figure_text("operation", NULL, op->name),
+      figure_text("target", NULL, mode->name),
+      figure_number(mode->has_helper ? "sleep_us" : NULL, NULL, (double)mode->sleep_us, 1),
+      figure_number("bytes", NULL, (double)sizes[i], 1),
+      figure_number("latency_s", NULL, result[i].latency_s, 1),
+      figure_number("gb_per_s", NULL, 1e-9 * (double)sizes[i] / result[i].latency_s, 1),
+      figure_number(mode->computes ? "speed" : NULL, NULL, result[i].units_per_s / r->units_per_s, 1),
+      figure_number(mode->computes ? "quiet_speed" : NULL, NULL, mode->quiet_speed, 1),
+    };
+    bench_print_row("rma", true, row, sizeof row / sizeof *row);
   }
 }
 
@@ -332,7 +321,7 @@ static void bench_rma_measure_op(struct rma *r, const struct rma_op *op)
     const struct target_mode *mode = &r->mode[k];
     struct rma_result result[SIZES];
     if (op->shared && mode->has_helper)
-      continue; /* loads and stores need no help */
+      continue; /* loads and stores need no progress */
     for (int i = 0; i < (op->single_element ? 1 : SIZES); i++)
       result[i] = bench_rma_run_trial(r, mode, op, sizes[i]);
     if (r->pair->rank == RMA_TARGET)
@@ -354,26 +343,10 @@ static int bench_rma_run_pair(struct rma *r)
   return TRM_OK;
 }
 
-/* The other ranks sleep and leave the cores to the pair. */
-static void bench_rma_sleep_outside_pair(struct trm_comm *comm, struct trm_comm *pair)
+/* Adds a mode with a progress thread for each time in "50,200,1000". */
+static int bench_rma_parse_sleeps(struct rma *r)
 {
-  struct trm_request *request;
-  char byte = 0;
-  if (comm->rank == 0)
-    for (int i = pair->size; i < comm->size; i++) {
-      comm->ops->send_begin(comm, &byte, 1, TRM_BYTE, i, DONE_TAG, &request);
-      comm->ops->wait(&request);
-    }
-  if (pair)
-    return;
-  comm->ops->receive_begin(comm, &byte, 1, TRM_BYTE, 0, DONE_TAG, &request);
-  while (!comm->ops->test(&request))
-    bench_rma_sleep(1e-3);
-}
-
-/* Adds a helper mode for each time in "50,200,1000". */
-static int bench_rma_parse_sleeps(struct rma *r, const char *text)
-{
+  const char *text = r->sleeps;
   const char *at = text;
   for (int i = 0; i < MAX_HELPERS; i++) {
     char *end;
@@ -397,7 +370,10 @@ static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
   r->work = trm_alloc(WORK_FLOATS * sizeof *r->work, "bench: work");
   r->pair = comm->ops->split(comm, comm->rank < 2 ? 0 : -1, comm->rank);
   const int status = r->pair ? bench_rma_run_pair(r) : TRM_OK;
-  bench_rma_sleep_outside_pair(comm, r->pair);
+  if (comm->rank == 0)
+    planning_wake(comm, r->pair->size);
+  else if (!r->pair)
+    planning_sleep_until_woken(comm);
   if (r->pair) {
     rma_memory_close(&r->memory);
     comm->ops->release(r->pair);
@@ -407,25 +383,19 @@ static int bench_rma_measure(struct rma *r, struct trm_comm *comm)
   return trm_agree(comm, status);
 }
 
-int bench_rma(int argc, char **argv)
+static int bench_rma_run(const struct call *call)
 {
-  struct trm_job job;
-  struct rma r = {.mode = {{"idle", false, false, 0, NAN}, {"busy", true, false, 0, 1}}, .modes = 2};
-  const char *sleeps = "50,200,1000";
-  int64_t repeat = 0;
-  bool help_shown;
-  const struct flag table[] = {{"repeat", FLAG_INTEGER, &repeat, 1, MAX_ROUNDS},
-                               {"sleep", FLAG_TEXT, &sleeps, 0, 0},
-                               {"json", FLAG_BOOL, &r.json, 0, 0},
-                               {NULL, FLAG_BOOL, NULL, 0, 0}};
-  const struct job_request request = {.command = "bench rma", .usage = usage, .flags = table};
-  int nargs, status = job_open(&job, &request, argc, argv, &nargs, &help_shown);
-  if (status == TRM_OK && !help_shown) {
-    r.repeat = (size_t)repeat;
-    status = bench_rma_parse_sleeps(&r, sleeps);
-    if (status == TRM_OK)
-      status = bench_rma_measure(&r, job.modules.comm);
-  }
-  trm_job_close(&job);
-  return status;
+  struct rma *r = call->values;
+  r->mode[0] = (struct target_mode){"idle", false, false, 0, NAN};
+  r->mode[1] = (struct target_mode){"busy", true, false, 0, 1};
+  r->modes = 2;
+  TRM_CHECK(bench_rma_parse_sleeps(r));
+  return bench_rma_measure(r, call->job->modules.comm);
 }
+
+const struct command bench_rma = {
+  .name = "bench rma",
+  .help = "one-sided access to another rank's memory, while that rank waits and while it computes",
+  .usage = usage, .flags = flags, .bytes = sizeof(struct rma),
+  .job = JOB_OF_RANKS, .run = bench_rma_run,
+};

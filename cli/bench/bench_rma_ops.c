@@ -159,37 +159,23 @@ static int rma_ops_verify_floats(struct rma_memory *m, const struct rma_op *op, 
   return rma_ops_check_pattern(m, op, *factor);
 }
 
-/* Verifies the operations of one kind of window; get is the first of them. */
-static int rma_ops_verify_window(struct rma_memory *m, const char *window)
+int rma_memory_verify(struct rma_memory *m)
 {
-  const struct rma_op *get = NULL;
+  const struct rma_op *get = NULL; /* of the kind of window, its first operation */
   float factor = 0;
-  for (const struct rma_op *op = rma_op_table; op->name; op++) {
-    if (strcmp(op->window, window) != 0)
-      continue;
-    if (!get)
+  for (const struct rma_op *op = rma_op_table; op->name && (m->shares_memory || !op->shared); op++) {
+    if (!get || get->shared != op->shared) {
       get = op;
+      factor = 0;
+    }
     if (op->single_element)
       op->run(m, 0);
     else
       TRM_CHECK(rma_ops_verify_floats(m, op, get, &factor));
   }
+  const long long sum = m->pair->ops->fetch_add(m->counter, 0, RMA_TARGET, 0),
+                  shared_sum = m->shares_memory ? atomic_load(rma_ops_shared_counter(m)) : 1;
+  if (sum != 1 || shared_sum != 1)
+    return trm_error(TRM_FAILED, "bench rma: fetch_add: the sums are %lld and %lld, must be 1", sum, shared_sum);
   return TRM_OK;
-}
-
-static int rma_ops_verify_counter(const char *window, int64_t sum)
-{
-  if (sum != 1)
-    return trm_error(TRM_FAILED, "bench rma: %s fetch_add: the sum is %lld, must be 1", window, (long long)sum);
-  return TRM_OK;
-}
-
-int rma_memory_verify(struct rma_memory *m)
-{
-  TRM_CHECK(rma_ops_verify_window(m, "mpi"));
-  TRM_CHECK(rma_ops_verify_counter("mpi", m->pair->ops->fetch_add(m->counter, 0, RMA_TARGET, 0)));
-  if (!m->shares_memory)
-    return TRM_OK;
-  TRM_CHECK(rma_ops_verify_window(m, "shared"));
-  return rma_ops_verify_counter("shared", atomic_load(rma_ops_shared_counter(m)));
 }

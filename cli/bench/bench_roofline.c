@@ -1,4 +1,4 @@
-/* Rates of arithmetic and memory, measured in turns with the steps: disturbances fall on both. */
+/* Rates of arithmetic and memory, measured alternately with the steps, so that disturbances affect both. */
 #include "cli/bench/bench_roofline.h"
 
 #include "core/memory.h"
@@ -45,7 +45,7 @@ void roofline_close(struct roofline *l)
   trm_free(l->slice_s);
 }
 
-/* Reads three arrays and writes two of them, as momentum does: 5 floats an element over memory. */
+/* Reads three arrays and writes two of them, as momentum does: memory traffic of 5 floats per element. */
 static double roofline_time_memory(struct roofline *l, size_t n)
 {
   struct trm_comm *comm = l->run->comm;

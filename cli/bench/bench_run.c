@@ -1,4 +1,4 @@
-/* The step of training: model, device and strategy as there, on batches that are in memory. */
+/* A training step: model, device and strategy as in training, on batches in memory. */
 #include "cli/bench/bench_run.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static bool bench_run_starts_with(const char *text, const char *with)
   return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* The input shape and classes of a model that has a name: of "mlp 784-2048-10 relu" its first and last size. */
+/* Guesses the input shape and classes of a model: for "mlp 784-2048-10 relu" its first and last size. */
 static void bench_run_guess_sizes(const char *model, struct trm_input_spec *spec)
 {
   static const struct {
@@ -106,10 +106,7 @@ static int bench_run_open_strategy(struct bench_run *run)
                                         .boundary = run->model.boundary,
                                         .boundaries = run->model.boundaries};
   trm_strategy_set_options(&run->strategy, &run->job->options);
-  const int created = trm_strategy_create(&run->strategy);
-  if (created != TRM_OK)
-    run->strategy.ops = NULL; /* nothing to destroy */
-  return created;
+  return trm_strategy_create(&run->strategy);
 }
 
 int bench_run_open(struct bench_run *run)

@@ -1,7 +1,7 @@
 /* Training steps of bench step, on random samples (private to cli). */
 #pragma once
 
-#include "cli/job.h"
+#include "cli/command.h"
 #include "kernels/timed_device.h"
 #include "nn/model.h"
 #include "nn/optimizer.h"

@@ -1,65 +1,24 @@
 /* trireme bench */
 #include "cli/bench/bench.h"
 
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "cli/commands.h"
 #include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"
+#include "plan/planner.h"
 
-static const struct {
-  const char *name, *help;
-  int (*run)(int argc, char **argv);
-} benches[] = {
-  {"gemm", "matrix products of a training step, and a large square one", bench_gemm},
-  {"step", "whole steps and their parts, beside what the machine could do at best", bench_step},
-  {"allreduce", "sums over the ranks: the MPI library's, the fixed tree, in shared memory", bench_allreduce},
-  {"rma", "one-sided access to another rank's memory, while that rank waits and while it computes", bench_rma},
-  {"service", "the parameter server of asynchronous training, beside plain one-sided operations", bench_param_server},
-  {"hogwild", "stochastic updates over sparse rows by all ranks at once, beside a plain loop", bench_hogwild},
-  {"io", "reading a data set, beside plain reading of the same file", bench_io},
+const struct command cmd_bench = {
+  .name = "trireme bench", .help = "measure the speed of this machine",
+  .usage = "usage: trireme bench NAME [--json] [FLAG...]\n\n"
+           "trireme bench NAME --help describes each. Figures are medians; --json prints JSON lines.\n\n",
+  .group = (const struct command *const[]){&bench_gemm, &bench_step, &bench_allreduce, &bench_rma, &bench_param_server,
+                                           &bench_hogwild, &bench_io, NULL},
+  .member = "bench",
 };
-enum { BENCHES = sizeof benches / sizeof *benches };
-
-int cmd_bench(int argc, char **argv)
-{
-  const char *known[BENCHES + 1] = {NULL};
-  for (int i = 0; i < BENCHES; i++)
-    known[i] = benches[i].name;
-  if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h"))) {
-    printf("usage: trireme bench NAME [--json] [FLAG...]\n\n");
-    for (int i = 0; i < BENCHES; i++)
-      printf("  %-10s %s\n", benches[i].name, benches[i].help);
-    printf("\ntrireme bench NAME --help describes each. Figures are medians; --json prints JSON lines.\n");
-    return TRM_OK;
-  }
-  if (argc < 2)
-    return trm_error(TRM_USAGE, "bench: no bench named: gemm, step, allreduce, rma, service, hogwild or io "
-                     "(trireme bench --help)");
-  for (int i = 0; i < BENCHES; i++)
-    if (!strcmp(argv[1], benches[i].name))
-      return benches[i].run(argc - 1, argv + 1);
-  const char *near = trm_nearest_word(argv[1], known);
-  return near ? trm_error(TRM_USAGE, "bench: there is no bench \"%s\"; did you mean \"%s\"?", argv[1], near)
-              : trm_error(TRM_USAGE, "bench: there is no bench \"%s\" (there are gemm, step, allreduce, rma, service, "
-                          "hogwild, io)", argv[1]);
-}
-
-static int cmd_bench_compare_doubles(const void *a, const void *b)
-{
-  const double one = *(const double *)a, two = *(const double *)b;
-  return (one > two) - (one < two);
-}
 
 double bench_median(double *values, size_t n)
 {
-  if (n == 0)
-    return NAN;
-  qsort(values, n, sizeof *values, cmd_bench_compare_doubles);
-  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+  return trm_quantile(values, n, 0.5);
 }
 
 void bench_slowest(struct trm_comm *comm, double *values, size_t n)
@@ -93,5 +52,17 @@ void bench_line_open(struct trm_json *line, const char *bench)
 void bench_line_close(struct trm_json *line)
 {
   trm_json_end(line);
+}
+
+void bench_print_row(const char *bench, bool json, const struct figure *figure, size_t n)
+{
+  struct trm_json line;
+  if (json)
+    bench_line_open(&line, bench);
+  figures_print(json ? &line : NULL, figure, n);
+  if (json)
+    bench_line_close(&line);
+  else
+    puts("");
   fflush(stdout);
 }

@@ -1,9 +1,8 @@
-/* Multi-head self-attention (Vaswani et al. 2017) in strips: STRIP queries of one head with all the keys that they
- * attend to, so that memory grows with T, not with its square; backward recomputes a strip's probabilities from the
- * saved maximum and sum of each row (Rabe & Staats 2021, Dao et al. 2022).
- *
- * The products of a strip are small and run in one thread. Forward, an item is a strip; backward, an item is a head,
- * because its strips add to the gradients of the same keys and values. So no sum depends on the number of threads. */
+/* Multi-head self-attention (Vaswani et al. 2017), tiled: a strip is STRIP queries of one head with all the keys that
+ * they attend to, so that memory is linear in T. Backward recomputes a strip's probabilities from the saved maximum and
+ * sum of each row (Rabe & Staats 2021, Dao et al. 2022). The products of a strip are small and run in one thread. A
+ * work item is a strip in forward and a head in backward, since the strips of a head add to the gradients of the same
+ * keys and values. So no sum depends on the number of threads. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ struct attention {
   const float *dy;  /* (B, T, H, E) */
   float *dqkv;      /* (B, T, 3, H, E) */
   float *scratch;   /* (threads, 2, STRIP, T) */
-  size_t strips;    /* of a head */
+  size_t strips;    /* per head */
 };
 
 static size_t attention_thread(void)
@@ -49,13 +48,13 @@ static struct strip attention_strip(const struct trm_attention *shape, size_t nu
   return (struct strip){first, end - first, shape->causal ? end : shape->t};
 }
 
-/* Number of keys that query i of the strip attends to. */
+/* Returns the number of keys that query i of the strip attends to. */
 static size_t attention_keys_seen(const struct trm_attention *shape, const struct strip *strip, size_t i)
 {
   return shape->causal ? strip->first + i + 1 : strip->keys;
 }
 
-/* s (queries, T) in place: from scaled scores to exponentials, 0 at masked positions; sets row (queries, 2). */
+/* Turns s (queries, T) from scaled scores into exponentials, 0 where masked; sets row (queries, 2). */
 CPU_CLONES static void attention_strip_exp(const struct trm_attention *shape, const struct strip *strip, float *s,
                                            float *row)
 {
@@ -111,8 +110,8 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
   }
 }
 
-/* p (queries, T) in place: from scaled scores to probabilities. dp (queries, T) in place: from the gradient of
- * the probabilities to that of the products q k. */
+/* Turns p (queries, T) from scaled scores into probabilities, and dp (queries, T) from the gradient of the
+ * probabilities into that of the products q k. */
 CPU_CLONES static void attention_strip_gradient(const struct trm_attention *shape, const struct strip *strip, float *p,
                                                 float *dp, const float *row)
 {
@@ -173,7 +172,7 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
   }
 }
 
-/* Runs a body with scratch memory, and products in the calling thread. */
+/* Runs a loop with scratch memory; its products stay in the calling thread. */
 static void attention_run(struct trm_device *device, struct attention *it, size_t items, size_t strips, cpu_body *body)
 {
   const struct trm_attention *shape = it->shape;

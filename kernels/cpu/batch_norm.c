@@ -1,5 +1,5 @@
-/* Batch normalization. A body works on whole channels, so sums have one order for any number of threads: float within
- * at most CPU_BLOCK values, double beyond. */
+/* Batch normalization. A thread sums whole channels, so sums have one order for any number of threads: float within at
+ * most CPU_BLOCK values, double beyond. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -17,7 +17,7 @@ CPU_INLINE float batch_norm_inverse_std(const struct batch_norm *it, size_t c)
   return (float)(1 / sqrt((double)it->square[c] / it->bn->count + (double)it->bn->epsilon));
 }
 
-/* Sum over n floats in lanes of squares about `shift`. */
+/* Sum of (x - shift)^2 over n floats, in lanes. */
 CPU_INLINE float batch_norm_lane_squares(const float *x, float shift, size_t n)
 {
   float lane[CPU_LANES] = {0};
@@ -38,7 +38,7 @@ CPU_INLINE float batch_norm_lane_squares(const float *x, float shift, size_t n)
   return lane[0];
 }
 
-/* The same of y, and of y times (x - shift): two independent chains of additions. */
+/* Sums of y and of y * (x - shift) in lanes: two independent chains of additions. */
 CPU_INLINE void batch_norm_lane_products(const float *x, float shift, const float *y, size_t n, double *sum,
                                          double *products)
 {
@@ -64,7 +64,7 @@ CPU_INLINE void batch_norm_lane_products(const float *x, float shift, const floa
   *products += (double)product[0];
 }
 
-/* Running mean and sum of squares about it, to which sets are added (Chan, Golub & LeVeque 1983). */
+/* Running mean and sum of squared deviations, mergeable (Chan, Golub & LeVeque 1983). */
 struct moments {
   double count, mean, square;
 };
@@ -78,7 +78,7 @@ CPU_INLINE void batch_norm_add_moments(struct moments *all, double count, double
   all->count = sum;
 }
 
-/* S > 1: the channel's values of a sample are contiguous; each block is read twice, the second time from the cache. */
+/* S > 1: a channel's values of a sample are contiguous; blocks are read twice, the second time from cache. */
 CPU_CLONES static void batch_norm_moments_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
@@ -142,7 +142,15 @@ void cpu_batch_norm_moments(struct trm_device *device, const struct trm_batch_no
     cpu_for(device, bn->channels, 1, (double)b * (double)bn->size, batch_norm_moments_body, &it);
 }
 
-/* (x - mean) first: a large mean costs no precision */
+/* A body that works on whole channels. */
+static void batch_norm_run(struct trm_device *device, const struct batch_norm *it, cpu_body *body)
+{
+  const struct trm_batch_norm *bn = it->bn;
+
+  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)it->b * (double)bn->size, body, it);
+}
+
+/* subtracts the mean first: a large mean costs no precision */
 CPU_CLONES static void batch_norm_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct batch_norm *it = arguments;
@@ -169,8 +177,7 @@ void cpu_batch_norm_forward(struct trm_device *device, const struct trm_batch_no
   const struct batch_norm it = {
     .bn = bn, .x = x, .mean = mean, .square = square, .w = w, .bias = bias, .to = y, .b = b};
 
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_forward_body,
-          &it);
+  batch_norm_run(device, &it, batch_norm_forward_body);
 }
 
 CPU_CLONES static void batch_norm_sums_body(const void *arguments, size_t low, size_t high)
@@ -198,7 +205,7 @@ void cpu_batch_norm_sums(struct trm_device *device, const struct trm_batch_norm 
 {
   const struct batch_norm it = {.bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .to = sums, .b = b};
 
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_sums_body, &it);
+  batch_norm_run(device, &it, batch_norm_sums_body);
 }
 
 CPU_CLONES static void batch_norm_backward_body(const void *arguments, size_t low, size_t high)
@@ -230,6 +237,5 @@ void cpu_batch_norm_backward(struct trm_device *device, const struct trm_batch_n
   const struct batch_norm it = {
     .bn = bn, .x = x, .dy = dy, .mean = mean, .square = square, .w = w, .sums = sums, .to = dx, .b = b};
 
-  cpu_for(device, bn->channels, bn->size == 1 ? CPU_LANES : 1, (double)b * (double)bn->size, batch_norm_backward_body,
-          &it);
+  batch_norm_run(device, &it, batch_norm_backward_body);
 }

@@ -1,4 +1,4 @@
-/* Bias: added to every row, and its gradient, the sums of columns. */
+/* Bias: added to every row; its gradient is the sum over rows. */
 #include "kernels/cpu/cpu.h"
 
 struct bias_add {
@@ -29,8 +29,8 @@ void cpu_bias_add(struct trm_device *device, float *y, const float *bias, size_t
   cpu_for(device, b, 1, (double)n, bias_add_body, &it);
 }
 
-/* An item is a column. Rows are added in blocks of SUM_ROWS in float, the blocks in double, in order: the sum of a
- * column does not depend on the interval. */
+/* A work item is a column. Rows are added in blocks of SUM_ROWS in float, blocks in double, in order: a column's sum
+ * does not depend on the interval. */
 #define SUM_ROWS 16
 #define SUM_COLUMNS 512
 

@@ -1,17 +1,17 @@
-/* Convolution: forward, and backward to the data, as strips of output rows; backward to the weights as products over
- * all positions (conv.h says what the micro-kernels compute). */
+/* Convolution. Forward and backward to the data compute strips of output rows; backward to the weights computes
+ * products over all positions (conv.h specifies the micro-kernels). */
 #include <string.h>
 
 #include "core/memory.h"
 #include "kernels/cpu/conv_stage.h"
 
-/* Floats of a staged band: it fits into the second-level cache of a core, with weights. */
+/* Floats of a staged band: fits into a core's L2 cache together with weights. */
 #define STRIP_FLOATS 65536
 #define PRODUCT_FLOATS 131072
-/* Vectors of a product, at least, if there are as many. */
+/* Minimum number of vectors per product. */
 #define PRODUCT_VECTORS 64
-/* Tasks of the products, independent of the number of threads, because they fix the order of additions; and the largest
- * size of the partial sums, one set for each chunk of the batch. */
+/* Tasks of the products: independent of the number of threads, because they fix the order of additions. And the largest
+ * size of the partial sums, one set per chunk of the batch. */
 #define PRODUCT_TASKS 32
 #define PRODUCT_SUMS ((size_t)1 << 20)
 
@@ -32,15 +32,15 @@ static size_t conv_min(size_t a, size_t b)
 
 /* -- strips: forward, and backward to the data */
 
-/* Output positions of one kind: rows[0] * rows[1] of them at first + step * i, each the sum over the same taps. Forward
- * there is one kind; backward with a stride, one for each remainder. */
+/* Output positions that are sums over the same taps: count[0] * count[1] positions at first + step * i. Forward has one
+ * kind, backward with a stride one per remainder. */
 struct kind {
   size_t count[2], first[2];
-  size_t origin;  /* of position (0, 0) in the staged phase */
+  size_t origin;  /* offset of position (0, 0) in the staged phase */
   int taps;
   uint32_t *tap;  /* (taps) offsets in the staged channel */
-  int *source;    /* (taps) which element of the kernel */
-  size_t packed;  /* offset of its weights in those of a group */
+  int *source;    /* (taps) element of the kernel */
+  size_t packed;  /* offset of its weights within the group */
   struct conv_grid grid;
   uint32_t *offset;   /* for `band` rows */
 };
@@ -48,22 +48,22 @@ struct kind {
 struct strips {
   const struct conv_kernels *kernels;
   struct conv_stage stage;
-  size_t groups, in, out, blocks;  /* channels of a group; out in blocks of the kernels' units */
-  size_t size[2], step[2];         /* of the image that is made, and of the positions of a kind in it */
-  size_t band, bands, band_step;   /* rows of positions at a time; rows of the staged image from band to band */
+  size_t groups, in, out, blocks;  /* channels per group; blocks of output channels */
+  size_t size[2], step[2];         /* of the output image; of a kind's positions in it */
+  size_t band, bands, band_step;   /* output rows per band; number of bands; staged rows from one band to the next */
   ptrdiff_t band_first;
   struct kind *kind;               /* (kinds) */
   int kinds;
-  size_t out_stride, in_stride, group_stride; /* of the weights */
-  size_t packed_group;             /* floats of packed weights a group */
+  size_t out_stride, in_stride, group_stride; /* strides of the weights */
+  size_t packed_group;             /* floats of packed weights per group */
   const float *w, *bias;
   float *packed, *start, *staging;   /* start (groups, blocks, units): bias or 0 */
-  size_t per_thread;                     /* floats of staging of a thread */
+  size_t per_thread;                     /* floats of staging per thread */
   const float *from;
   float *to;
 };
 
-/* Item: (group, kind, block). packed (channels, taps, units) each. */
+/* Work item: (group, kind, block). Packs weights into (channels, taps, units). */
 static void conv_pack_body(const void *arguments, size_t low, size_t high)
 {
   const struct strips *it = arguments;
@@ -83,7 +83,7 @@ static void conv_pack_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* Writes positions [0, columns) of a row of one channel. */
+/* Writes `count` positions of a row of one channel. */
 static void conv_store_row(const struct strips *it, const struct kind *kind, float *channel, size_t row, size_t column,
                            const float *tile, size_t count)
 {
@@ -120,7 +120,7 @@ static void conv_store_strip(const struct strips *it, const struct kind *kind, c
       }
 }
 
-/* All strips of one kind of positions, of one band of one group of an image. */
+/* Computes all strips of one kind, for one band of one group of an image. */
 static void conv_run_kind(const struct strips *it, const struct kind *kind, size_t group, size_t row0,
                           const float *staged, float *to)
 {
@@ -147,7 +147,7 @@ static void conv_run_kind(const struct strips *it, const struct kind *kind, size
   }
 }
 
-/* Item: (image, group, band). */
+/* Work item: (image, group, band). */
 static void conv_strips_body(const void *arguments, size_t low, size_t high)
 {
   const struct strips *it = arguments;
@@ -164,7 +164,7 @@ static void conv_strips_body(const void *arguments, size_t low, size_t high)
   }
 }
 
-/* Sets the height of the bands: as many rows of positions as fit, and enough bands for all threads. */
+/* Sets the height of the bands: as many rows as fit into the cache, but enough bands for all threads. */
 static void conv_choose_bands(const struct trm_device *device, struct strips *it, size_t rows, size_t more_rows,
                               size_t images)
 {
@@ -190,7 +190,7 @@ static struct kind *conv_alloc_kinds(int kinds, size_t taps)
   return kind;
 }
 
-/* Packs the weights, lists the positions of the vectors, and runs the strips. */
+/* Packs the weights, sets the offsets of the vectors, and runs the strips. */
 static void conv_run_strips(struct trm_device *device, struct strips *it, size_t images)
 {
   const size_t units = (size_t)it->kernels->units;
@@ -226,7 +226,7 @@ static void conv_run_strips(struct trm_device *device, struct strips *it, size_t
   trm_free(it->kind);
 }
 
-/* Staging of the input for taps at all elements of the kernel: forward, and products. The rows are set later. */
+/* Staging of the input for forward and weight gradients. The caller sets the number of rows. */
 static struct conv_stage conv_forward_stage(const struct trm_conv2d *conv)
 {
   const struct trm_window2d *o = &conv->window;
@@ -289,12 +289,12 @@ void cpu_conv2d_forward(struct trm_device *device, const struct trm_conv2d *conv
   conv_run_strips(device, &it, b);
 }
 
-/* One dimension of backward to the data. Element h of the input meets element k of the kernel in output (h + pad - k) /
- * stride, where that is whole: with h + pad = stride u + a, for k = a + stride m, in output u - m. */
+/* One dimension of backward to the data. Input h and kernel element k belong to output (h + pad - k) / stride if that
+ * is an integer: with h + pad = stride u + a and k = a + stride m, to output u - m. */
 struct phase {
   size_t taps;       /* m = 0 .. taps - 1 */
   ptrdiff_t low;     /* u of the first h */
-  size_t first, count; /* the first h, and how many */
+  size_t first, count; /* the first h, and the number of h */
 };
 
 static struct phase conv_phase(const struct trm_window2d *o, int d, size_t a)
@@ -311,9 +311,9 @@ static struct phase conv_phase(const struct trm_window2d *o, int d, size_t a)
 
 /* Properties of all phases of a dimension. */
 struct phases {
-  ptrdiff_t low, high; /* u from low to before high */
-  size_t spread;       /* from the lowest first u to the highest */
-  size_t taps, count;  /* the largest of all phases */
+  ptrdiff_t low, high; /* u in [low, high) */
+  size_t spread;       /* from the lowest first u to the highest one */
+  size_t taps, count;  /* maximum over the phases */
   bool covered;            /* every phase has a tap */
 };
 
@@ -336,7 +336,7 @@ static struct phases conv_phases(const struct trm_window2d *o, int d)
   return all;
 }
 
-/* The taps of the kind whose phases are v and h, in an image staged from (low - taps + 1) on. */
+/* Sets positions and taps of the kind with phases (a, b), in an image staged from (low - taps + 1) on. */
 static void conv_fill_kind(struct kind *kind, const struct trm_window2d *o, const struct conv_stage *stage, size_t a,
                            size_t b, const struct phases all[2])
 {
@@ -397,7 +397,7 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
     trm_free(it.kind[k].tap);
     trm_free(it.kind[k].source);
   }
-  if (!all[0].covered || !all[1].covered) /* elements that no output reads */
+  if (!all[0].covered || !all[1].covered) /* some inputs belong to no output */
     cpu_fill(device, dx, 0, b * conv->channels * o->in[0] * o->in[1]);
   conv_run_strips(device, &it, b);
 }
@@ -408,13 +408,13 @@ struct weights {
   const struct conv_kernels *kernels;
   struct conv_stage stage;
   struct conv_grid grid;
-  size_t groups, in, out, pairs;         /* of a group; pairs: (channel, tap) */
+  size_t groups, in, out, pairs;         /* per group; pairs: (channel, tap) */
   size_t blocks, sets;                   /* blocks of units; sets of blocks that share staging */
-  size_t size[2];                        /* OH, OW */
-  size_t band, bands, tiles, chunks;    /* tiles: bands of images; chunks of adjacent tiles */
-  size_t images, vectors;                /* tiles staged at a time; vectors of each */
-  size_t step, pad;                      /* of the rows */
-  uint32_t *tap, *offset;                    /* (taps of the kernel) */
+  size_t size[2];                        /* (OH, OW) */
+  size_t band, bands, tiles, chunks;    /* tiles: bands of all images; chunks: intervals of tiles */
+  size_t images, vectors;                /* tiles staged at a time; vectors per tile */
+  size_t step, pad;                      /* stride and padding of rows */
+  uint32_t *tap, *offset;                    /* (kernel elements) */
   size_t taps;
   const float *x, *dy;
   float *staging, *partial;                /* partial (chunks, elements): weights, then biases */
@@ -434,7 +434,7 @@ static void conv_pack_inputs(const struct weights *it, size_t tile, size_t count
   }
 }
 
-/* dy (units, count, vectors, lanes) of a block */
+/* Packs dy of a block into (units, count, vectors, lanes). */
 static void conv_pack_outputs(const struct weights *it, size_t tile, size_t count, size_t group, size_t block,
                               float *dy)
 {
@@ -481,7 +481,7 @@ static void conv_add_block(const struct weights *it, const struct conv_products 
     bias[n] += cpu_lane_sum(products.dy + n * length, length);
 }
 
-/* Item: (chunk, group, set of blocks). */
+/* Work item: (chunk, group, set of blocks). */
 static void conv_weights_body(const void *arguments, size_t low, size_t high)
 {
   const struct weights *it = arguments;

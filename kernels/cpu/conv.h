@@ -1,9 +1,9 @@
 /* Convolution: the micro-kernels' contract. Private to kernels/cpu.
  *
- * The images that a product reads are brought into order first (conv_stage.c): zeros around them, rows of one length
- * (the pitch), and, for a stride of s, the rows and columns of each remainder modulo s in a plane of their own (a
- * phase). Then the inputs of a row's output values lie side by side for every element of the kernel, and all three
- * products of a convolution are made of sums over taps, offsets into the staged image:
+ * The images that a product reads are staged first (conv_stage.c): zero padding, rows of equal length
+ * (the pitch), and, for a stride of s, a separate plane (a phase) for the rows and columns of each remainder modulo s.
+ * Then the inputs of a row's output values are contiguous for every element of the kernel, and all three
+ * products of a convolution are sums over taps, i.e. offsets into the staged image:
  *
  *   strip:     out[n][i]  = start[n] + sum over channels c and taps t of  x[c][at(i) + tap(t)] * w[c][t][n]
  *   products:  out[n][k]  = sum over positions i of            dy[n][i] * x[at(i) + tap(k)]
@@ -51,6 +51,7 @@ struct conv_kernels {
   void (*products)(const struct conv_products *it);
 };
 
-extern const struct conv_kernels conv_avx512, conv_avx2, conv_plain;
+extern const struct conv_kernels conv_avx512, conv_avx2; /* only for x86-64 */
+extern const struct conv_kernels conv_plain;
 /* Best first, ends with NULL; the last one always works. */
 extern const struct conv_kernels *const conv_kernels_table[];

@@ -1,4 +1,4 @@
-/* Convolution's micro-kernels for AVX2: 12 accumulators of 8 floats. */
+/* Micro-kernels of convolution for AVX2: 12 accumulators of 8 floats. */
 #include "kernels/cpu/conv.h"
 
 #ifdef __x86_64__
@@ -45,25 +45,6 @@ static bool conv_avx2_supported(void)
 {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
-#else
-enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
-#define conv_kernel_strip NULL
-#define conv_kernel_products NULL
 
-static bool conv_avx2_supported(void)
-{
-  return false;
-}
+const struct conv_kernels conv_avx2 = CONV_KERNELS("avx2", conv_avx2_supported);
 #endif
-
-const struct conv_kernels conv_avx2 = {
-  .name = "avx2",
-  .supported = conv_avx2_supported,
-  .lanes = LANES,
-  .units = UNITS,
-  .rows = ROWS,
-  .taps = TAPS,
-  .vectors = VECTORS,
-  .strip = conv_kernel_strip,
-  .products = conv_kernel_products,
-};

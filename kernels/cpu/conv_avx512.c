@@ -1,4 +1,4 @@
-/* Convolution's micro-kernels for AVX-512: 24 accumulators of 16 floats. */
+/* Micro-kernels of convolution for AVX-512: 24 accumulators of 16 floats. */
 #include "kernels/cpu/conv.h"
 
 #ifdef __x86_64__
@@ -39,25 +39,6 @@ static bool conv_avx512_supported(void)
 {
   return __builtin_cpu_supports("avx512f");
 }
-#else
-enum { LANES = 1, UNITS = 1, VECTORS = 1, ROWS = 1, TAPS = 1 };
-#define conv_kernel_strip NULL
-#define conv_kernel_products NULL
 
-static bool conv_avx512_supported(void)
-{
-  return false;
-}
+const struct conv_kernels conv_avx512 = CONV_KERNELS("avx512", conv_avx512_supported);
 #endif
-
-const struct conv_kernels conv_avx512 = {
-  .name = "avx512",
-  .supported = conv_avx512_supported,
-  .lanes = LANES,
-  .units = UNITS,
-  .rows = ROWS,
-  .taps = TAPS,
-  .vectors = VECTORS,
-  .strip = conv_kernel_strip,
-  .products = conv_kernel_products,
-};

@@ -1,5 +1,5 @@
-/* The micro-kernels of convolution, written once for vectors of any kind (contract: conv.h). Included by one file an
- * instruction set, which says first:
+/* The micro-kernels of convolution, generic in the vector type (contract: conv.h). Included by one file per
+ * instruction set, which defines:
  *
  *   V             a vector of LANES floats                V_ZERO()   V_SET1(f)
  *   V_LOAD(p)     from any address                        V_LOAD2(p, q)   half from p, half from q
@@ -110,3 +110,7 @@ static void conv_kernel_products(const struct conv_products *it)
   else
     conv_kernel_run_products(it, false);
 }
+
+/* The file's struct conv_kernels. */
+#define CONV_KERNELS(isa, is_supported) \
+  {isa, is_supported, LANES, UNITS, VECTORS, ROWS, TAPS, conv_kernel_strip, conv_kernel_products}

@@ -1,5 +1,5 @@
-/* Convolution's micro-kernels in plain C: vectors of 4 floats, which compilers know how to keep in registers of any
- * processor. And the table of all kinds. */
+/* Micro-kernels of convolution in plain C: vectors of 4 floats, which compilers keep in registers on any processor. And
+ * the table of all micro-kernels. */
 #include <string.h>
 
 #include "kernels/cpu/conv.h"
@@ -35,16 +35,10 @@ static bool conv_plain_supported(void)
   return true;
 }
 
-const struct conv_kernels conv_plain = {
-  .name = "plain",
-  .supported = conv_plain_supported,
-  .lanes = LANES,
-  .units = UNITS,
-  .rows = ROWS,
-  .taps = TAPS,
-  .vectors = VECTORS,
-  .strip = conv_kernel_strip,
-  .products = conv_kernel_products,
-};
+const struct conv_kernels conv_plain = CONV_KERNELS("plain", conv_plain_supported);
 
-const struct conv_kernels *const conv_kernels_table[] = {&conv_avx512, &conv_avx2, &conv_plain, NULL};
+const struct conv_kernels *const conv_kernels_table[] = {
+#ifdef __x86_64__
+  &conv_avx512, &conv_avx2,
+#endif
+  &conv_plain, NULL};

@@ -21,7 +21,7 @@ CPU_INLINE void conv_stage_row(const struct conv_stage *stage, const float *from
   conv_stage_zero(to, (size_t)low);
   if (step == 1)
     memcpy(to + low, from + low + shift, (size_t)(high - low) * sizeof(*to));
-  else if (step == 2) /* written out, so that it is vectorized */
+  else if (step == 2) /* constant stride, so that it is vectorized */
     for (ptrdiff_t j = low; j < high; j++)
       to[j] = from[j * 2 + shift];
   else
@@ -46,7 +46,7 @@ CPU_CLONES static void conv_stage_cloned(const struct conv_stage *stage, const f
   conv_stage_zero(to, CONV_SLACK);
 }
 
-/* static: clang requires it of a cloned function */
+/* not cloned itself: clang can only clone static functions here */
 void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to)
 {
   conv_stage_cloned(stage, image, first, to);
@@ -74,12 +74,12 @@ void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin,
       for (size_t v = 0; v < grid->row_vectors; v++)
         *offset++ = (uint32_t)(origin + r * pitch + v * (size_t)grid->lanes);
   if (grid->halves && rows % 2)
-    *offset = (uint32_t)(origin + (rows - 1) * pitch); /* no second row: the same one again */
+    *offset = (uint32_t)(origin + (rows - 1) * pitch); /* no second row: repeat the last one */
 }
 
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to)
 {
-  const size_t length = (size_t)grid->lanes * (grid->halves ? 1 : 2 * grid->row_vectors) / 2; /* that a row takes */
+  const size_t length = (size_t)grid->lanes * (grid->halves ? 1 : 2 * grid->row_vectors) / 2; /* floats per row */
 
   for (size_t r = 0; r < rows; r++, from += grid->columns, to += length) {
     memcpy(to, from, grid->columns * sizeof(*to));

@@ -1,4 +1,4 @@
-/* The CPU device: open, memory, and the division of loops among threads. */
+/* The CPU device: open, memory, and dividing loops among threads. */
 #include "kernels/cpu/cpu.h"
 
 #include <stdarg.h>
@@ -19,11 +19,11 @@
 
 static int cpu_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
 {
-  (void)index; /* the processors of a node are one device; ranks divide its threads */
+  (void)index; /* all processors of a node are one device; ranks divide its threads */
 #ifdef _OPENMP
   device->threads = threads > 0 ? threads : omp_get_max_threads();
 #else
-  (void)threads; /* a build without OpenMP computes with one */
+  (void)threads; /* without OpenMP one thread computes */
   device->threads = 1;
 #endif
   TRM_CHECK(blas->open(device->threads));
@@ -89,9 +89,8 @@ static int cpu_sync(struct trm_device *device)
   return trm_error(TRM_FAILED, "%s", state->failure);
 }
 
-static void cpu_gemm(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k,
-                     float alpha, const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c,
-                     size_t ldc)
+void cpu_gemm(struct trm_device *device, bool transpose_a, bool transpose_b, size_t m, size_t n, size_t k, float alpha,
+              const float *a, size_t lda, const float *b, size_t ldb, float beta, float *c, size_t ldc)
 {
   device->blas->gemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
@@ -157,6 +156,7 @@ void cpu_for(const struct trm_device *device, size_t n, size_t granule, double w
     body(arguments, 0, n);
 }
 
+#define CPU_SLOT(slot) .slot = cpu_##slot,
 const struct trm_device_ops trm_device_cpu = {
   .name = "cpu",
   .open = cpu_open,
@@ -166,45 +166,6 @@ const struct trm_device_ops trm_device_cpu = {
   .upload = cpu_copy,
   .download = cpu_copy,
   .copy = cpu_copy,
-  .fill = cpu_fill,
   .sync = cpu_sync,
-  .gemm = cpu_gemm,
-  .csr_forward = cpu_csr_forward,
-  .csr_backward = cpu_csr_backward,
-  .sparse_sgd = cpu_sparse_sgd,
-  .bias_add = cpu_bias_add,
-  .bias_backward = cpu_bias_backward,
-  .activation_forward = cpu_activation_forward,
-  .activation_backward = cpu_activation_backward,
-  .dropout = cpu_dropout,
-  .norm_forward = cpu_norm_forward,
-  .norm_backward = cpu_norm_backward,
-  .embedding_forward = cpu_embedding_forward,
-  .embedding_backward = cpu_embedding_backward,
-  .attention_forward = cpu_attention_forward,
-  .attention_backward = cpu_attention_backward,
-  .rotary = cpu_rotary,
-  .swiglu_forward = cpu_swiglu_forward,
-  .swiglu_backward = cpu_swiglu_backward,
-  .conv2d_forward = cpu_conv2d_forward,
-  .conv2d_backward_data = cpu_conv2d_backward_data,
-  .conv2d_backward_weights = cpu_conv2d_backward_weights,
-  .max_pool_forward = cpu_max_pool_forward,
-  .max_pool_backward = cpu_max_pool_backward,
-  .avg_pool_forward = cpu_avg_pool_forward,
-  .avg_pool_backward = cpu_avg_pool_backward,
-  .batch_norm_moments = cpu_batch_norm_moments,
-  .batch_norm_forward = cpu_batch_norm_forward,
-  .batch_norm_sums = cpu_batch_norm_sums,
-  .batch_norm_backward = cpu_batch_norm_backward,
-  .softmax_cross_entropy = cpu_softmax_cross_entropy,
-  .softmax_shard_stats = cpu_softmax_shard_stats,
-  .softmax_shard_gradient = cpu_softmax_shard_gradient,
-  .mean_squared_error = cpu_mean_squared_error,
-  .logistic = cpu_logistic,
-  .hinge = cpu_hinge,
-  .sum = cpu_sum,
-  .norm_squared = cpu_norm_squared,
-  .update = cpu_update,
-  .lamb_direction = cpu_lamb_direction,
+  TRM_KERNELS(CPU_SLOT)
 };

@@ -16,7 +16,7 @@ static size_t csr_entries(const struct trm_csr *x)
   return x->rows > 0 ? (size_t)(x->starts[x->rows] - x->starts[0]) : 0;
 }
 
-/* An item is one output of one row. */
+/* A work item is one output of one row. */
 CPU_CLONES static void csr_forward_body(const void *arguments, size_t low, size_t high)
 {
   const struct product *it = arguments;
@@ -49,7 +49,7 @@ void cpu_csr_forward(struct trm_device *device, const struct trm_csr *x, const f
     cpu_for(device, items, 16, 2 + 2 * (double)csr_entries(x) / (double)x->rows, csr_forward_body, &it);
 }
 
-/* dw[o, low..high) of one output; an element's terms are added in the order of the rows. */
+/* dw[o, low..high) of one output; terms are added in the order of the rows. */
 static void csr_backward_output(const struct product *it, size_t o, size_t low, size_t high)
 {
   const struct trm_csr *x = it->x;
@@ -96,7 +96,7 @@ void cpu_csr_backward(struct trm_device *device, const struct trm_csr *x, const 
                       size_t n)
 {
   const struct product it = {.x = x, .dy = dy, .dw = dw, .beta = beta, .n = n};
-  const double work = 4 * (double)csr_entries(x) + (double)x->features; /* of one output */
+  const double work = 4 * (double)csr_entries(x) + (double)x->features; /* per output */
 
   if (x->features == 0)
     return;

@@ -1,7 +1,7 @@
-/* Dropout: y = x * keep / (1 - rate), the mask a pure function of the element's global index.
- *
- * Element (i, f) draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * stride + offset + f). A
- * row is a run of indices, of which four share a Philox block; rows that are not sharded are one run together. */
+/* Dropout: y = x * keep / (1 - rate), with a mask that depends on the element's global index only. Element (i, f)
+ * draws trm_random_uniform(seed, TRM_RANDOM_DROPOUT, stream, (first_row + i) * stride + offset + f). A run is a
+ * sequence of consecutive indices, of which four share a Philox block: a row if features are sharded, otherwise all
+ * rows. */
 #include "core/random.h"
 #include "kernels/cpu/cpu.h"
 
@@ -35,10 +35,10 @@ CPU_INLINE void dropout_one(const struct dropout *it, size_t e)
   it->y[e] = dropout_apply_mask(it->x[e], word[index % 4], it->rate, it->scale);
 }
 
-/* Elements [low, high) of a run. */
+/* Computes elements [low, high) of a run. */
 CPU_INLINE void dropout_run(const struct dropout *it, size_t low, size_t high)
 {
-  const struct dropout copy = *it; /* a copy: it cannot alias y */
+  const struct dropout copy = *it; /* a copy cannot alias y */
   const float rate = it->rate, scale = it->scale;
   size_t e = low;
 
@@ -64,7 +64,7 @@ CPU_CLONES static void dropout_body(const void *arguments, size_t low, size_t hi
   dropout_run(arguments, low, high);
 }
 
-/* Sharded rows: each row is a run. */
+/* Sharded features: each row is a run. */
 struct dropout_rows {
   struct dropout row; /* of row 0 */
   uint64_t stride;

@@ -1,4 +1,4 @@
-/* Embedding: rows of a table by token, and their gradient, the sum over the places where a token stands. */
+/* Embedding: rows of a table by token; the gradient of a row is the sum over its token's occurrences. */
 #include <math.h>
 #include <string.h>
 
@@ -11,9 +11,9 @@ struct embedding {
   const float *dy;      /* (R, D) */
   float *dw;            /* (V, D) */
   float beta;
-  size_t d, v; /* V: rows of the table here */
+  size_t d, v; /* V: rows of the table on this rank */
   size_t low, total;
-  const int32_t *start; /* (V + 1): where a token's rows begin in `row` */
+  const int32_t *start; /* (V + 1): start of each token's rows in `row` */
   const int32_t *row;   /* rows by token, ascending for each token */
 };
 
@@ -22,7 +22,7 @@ static bool embedding_is_known(int32_t token, size_t v)
   return token >= 0 && (size_t)token < v;
 }
 
-/* Whether the token's row is in this shard. */
+/* Returns whether the token's row is in this shard. */
 static bool embedding_is_local(int32_t token, const struct trm_vocab_shard *v)
 {
   return token >= 0 && (size_t)token >= v->low && (size_t)token < v->high;
@@ -41,7 +41,7 @@ static void embedding_forward_body(const void *arguments, size_t low, size_t hig
     if (embedding_is_local(it->token[i], &shard)) {
       memcpy(y, it->w + ((size_t)it->token[i] - it->low) * d, d * sizeof(*y));
     } else {
-      const float value = embedding_is_known(it->token[i], it->total) ? 0 : NAN; /* the caller reports it */
+      const float value = embedding_is_known(it->token[i], it->total) ? 0 : NAN; /* the caller reports the error */
 
       for (size_t j = 0; j < d; j++)
         y[j] = value;
@@ -63,8 +63,8 @@ void cpu_embedding_forward(struct trm_device *device, const int32_t *token, cons
   cpu_for(device, r, 1, (double)d, embedding_forward_body, &it);
 }
 
-/* An item is a column. A token's rows are added in blocks of SUM_ROWS in float, the blocks in double, in order of the
- * rows: the sum of an element does not depend on the interval. */
+/* A work item is a column. A token's rows are added in blocks of SUM_ROWS in float, blocks in double, in row order: an
+ * element's sum does not depend on the interval. */
 #define SUM_ROWS 16
 #define SUM_COLUMNS 256
 
@@ -116,11 +116,11 @@ void cpu_embedding_backward(struct trm_device *device, const int32_t *token, con
   const size_t v = vocabulary->high - vocabulary->low, low = vocabulary->low;
   int32_t *start = cpu_scratch(device, (v + 2 + r) * sizeof(*start)), *row = start + v + 2;
 
-  /* counting sort: after the sums start[t + 1] is the start of t; it moves to the end of t as its rows are stored */
+  /* counting sort: start[t + 1] is the start of t, and ends as the end of t once its rows are stored */
   for (size_t t = 0; t < v + 2; t++)
     start[t] = 0;
   for (size_t i = 0; i < r; i++)
-    if (embedding_is_local(token[i], vocabulary)) /* forward has reported tokens outside the table */
+    if (embedding_is_local(token[i], vocabulary)) /* forward has reported invalid tokens */
       start[(size_t)token[i] - low + 2]++;
   for (size_t t = 0; t < v; t++)
     start[t + 2] += start[t + 1];

@@ -1,4 +1,4 @@
-/* Flat arrays: filling, the fixed binary tree of sums, the squared norm. */
+/* Flat arrays: fill, sum in a fixed binary tree, squared norm. */
 #include "kernels/cpu/cpu.h"
 
 struct fill {
@@ -23,7 +23,7 @@ void cpu_fill(struct trm_device *device, float *to, float value, size_t n)
   cpu_for(device, n, CPU_GRANULE, 1, flat_fill_body, &it);
 }
 
-/* Sums of more than four arrays go by blocks: partial sums are in stack buffers, two for each level of the tree. */
+/* Sums of more than four arrays are computed by blocks: partial sums are in stack buffers, two per tree level. */
 #define TREE_BLOCK 1024
 
 struct sum {
@@ -33,7 +33,7 @@ struct sum {
 };
 
 /* Sets to (n) to the tree sum of from[0 .. count-1] at [low, low + n), 1 <= count <= 4. The pragma is valid because
- * `to` is either none of the arrays or the first one, at the same elements. */
+ * `to` aliases none of the arrays, or the first one at the same elements. */
 CPU_INLINE void flat_add_few(float *to, const float *const *from, int count, size_t low, size_t n)
 {
   const float *a = from[0] + low, *b = from[count > 1] + low;
@@ -99,8 +99,8 @@ void cpu_sum(struct trm_device *device, float *to, const float *const *from, int
     cpu_for(device, n, CPU_GRANULE, count, flat_sum_body, &it);
 }
 
-/* Squared norms of at most NORM_PARTS parts, whose length depends on n alone: each in double, in lanes. The parts are
- * added in order. */
+/* Squared norms of at most NORM_PARTS parts, whose length depends on n only, in double and in lanes. Parts are added in
+ * order. */
 #define NORM_PARTS 1024
 #define NORM_MIN 4096
 

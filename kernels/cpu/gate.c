@@ -1,4 +1,4 @@
-/* Gated units: swiglu (Shazeer 2020), y = silu(a) * b with silu(a) = a * sigmoid(a), the row being a, then b. */
+/* Gated units: swiglu (Shazeer 2020), y = silu(a) * b with silu(a) = a * sigmoid(a), for rows (a, b). */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 

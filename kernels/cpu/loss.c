@@ -5,12 +5,16 @@
 #include "kernels/cpu/math.h"
 
 struct loss {
-  const float *z;      /* (B, C) */
-  const int32_t *label; /* (B) */
-  const float *target; /* (B, C) */
+  const float *z;             /* (B, C) */
+  const int32_t *label;       /* (B) */
+  const float *target;        /* (B, C) */
   float scale, smoothing;
   float *loss, *correct, *dz; /* (B), (B), (B, C) */
   size_t c;
+  bool hinge;                 /* else logistic */
+  struct trm_vocab_shard v;   /* the classes of z, where they are a shard; of the whole rows then: */
+  const float *max, *sum;     /* (B) */
+  float *stats;               /* (B, TRM_SCORES_FIELDS) */
 };
 
 /* Sum of e^(z - maximum); the terms are stored in dz unless it is NULL. */
@@ -31,7 +35,7 @@ CPU_INLINE double loss_row_sum_exp(const float *z, float maximum, float *dz, siz
   return total;
 }
 
-/* Sum of maximum - z: the losses of all classes, less log of the sum of exponentials each. */
+/* Sum of maximum - z over the classes: their summed losses without the log-sum-exp terms. */
 CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
 {
   float term[CPU_BLOCK];
@@ -48,7 +52,7 @@ CPU_INLINE double loss_row_distance(const float *z, float maximum, size_t c)
   return total;
 }
 
-/* Whether the label has the first of the largest scores. */
+/* Returns whether the label is the first class of maximum score. */
 CPU_INLINE float loss_is_argmax(const float *z, float maximum, size_t label)
 {
   if (!(z[label] >= maximum))
@@ -68,7 +72,7 @@ CPU_CLONES static void loss_softmax_body(const void *arguments, size_t low, size
     const float *z = it->z + i * c;
     float *dz = it->dz ? it->dz + i * c : NULL;
 
-    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports labels that are not ignored */
+    if (it->label[i] < 0 || (size_t)it->label[i] >= c) { /* the caller reports it unless it is ignored */
       const bool ignored = it->label[i] == TRM_IGNORE_INDEX;
 
       it->loss[i] = ignored ? 0 : NAN;
@@ -111,23 +115,14 @@ static void loss_check_targets(struct trm_device *device, const int32_t *target,
 void cpu_softmax_cross_entropy(struct trm_device *device, const float *z, const int32_t *target, float scale,
                                float smoothing, float *loss, float *correct, float *dz, size_t b, size_t c)
 {
-  const struct loss it = {z, target, NULL, scale, smoothing, loss, correct, dz, c};
+  const struct loss it = {.z = z, .label = target, .scale = scale, .smoothing = smoothing, .loss = loss,
+                          .correct = correct, .dz = dz, .c = c};
 
   loss_check_targets(device, target, b, c);
   cpu_for(device, b, 1, 8 * (double)c, loss_softmax_body, &it);
 }
 
-/* -- scores of a shard of the classes */
-
-struct shard {
-  const float *z; /* (B, C) */
-  const int32_t *label;
-  struct trm_vocab_shard v;
-  const float *max, *sum; /* (B) */
-  float scale, smoothing;
-  float *to; /* (B, TRM_SCORES_FIELDS) or (B, C) */
-  size_t c;
-};
+/* -- scores sharded by class */
 
 static bool loss_is_class(int32_t label, size_t low, size_t high)
 {
@@ -136,13 +131,13 @@ static bool loss_is_class(int32_t label, size_t low, size_t high)
 
 CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, size_t high)
 {
-  const struct shard *it = arguments;
+  const struct loss *it = arguments;
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
     const float *z = it->z + i * c, maximum = cpu_lane_maximum(z, c);
     const int32_t label = it->label[i];
-    float *to = it->to + i * TRM_SCORES_FIELDS;
+    float *to = it->stats + i * TRM_SCORES_FIELDS;
     size_t first = 0;
 
     while (first + 1 < c && !(z[first] >= maximum))
@@ -160,7 +155,7 @@ CPU_CLONES static void loss_shard_stats_body(const void *arguments, size_t low, 
 void cpu_softmax_shard_stats(struct trm_device *device, const float *z, const int32_t *target,
                              const struct trm_vocab_shard *v, float *stats, size_t b)
 {
-  const struct shard it = {.z = z, .label = target, .v = *v, .to = stats, .c = v->high - v->low};
+  const struct loss it = {.z = z, .label = target, .v = *v, .stats = stats, .c = v->high - v->low};
 
   loss_check_targets(device, target, b, v->total);
   cpu_for(device, b, 1, 8 * (double)it.c, loss_shard_stats_body, &it);
@@ -168,14 +163,14 @@ void cpu_softmax_shard_stats(struct trm_device *device, const float *z, const in
 
 CPU_CLONES static void loss_shard_gradient_body(const void *arguments, size_t low, size_t high)
 {
-  const struct shard *it = arguments;
+  const struct loss *it = arguments;
   const size_t c = it->c;
 
   for (size_t i = low; i < high; i++) {
     const float *z = it->z + i * c, max = it->max[i], factor = it->scale / it->sum[i];
     const float uniform = it->scale * it->smoothing / (float)it->v.total;
     const int32_t label = it->label[i];
-    float *dz = it->to + i * c;
+    float *dz = it->dz + i * c;
 
     if (label == TRM_IGNORE_INDEX) {
       for (size_t j = 0; j < c; j++)
@@ -194,15 +189,8 @@ void cpu_softmax_shard_gradient(struct trm_device *device, const float *z, const
                                 const struct trm_vocab_shard *v, const float *max, const float *sum, float scale,
                                 float smoothing, float *dz, size_t b)
 {
-  const struct shard it = {.z = z,
-                           .label = target,
-                           .v = *v,
-                           .max = max,
-                           .sum = sum,
-                           .scale = scale,
-                           .smoothing = smoothing,
-                           .to = dz,
-                           .c = v->high - v->low};
+  const struct loss it = {.z = z, .label = target, .v = *v, .max = max, .sum = sum, .scale = scale,
+                          .smoothing = smoothing, .dz = dz, .c = v->high - v->low};
 
   cpu_for(device, b, 1, 8 * (double)it.c, loss_shard_gradient_body, &it);
 }
@@ -241,28 +229,28 @@ CPU_CLONES static void loss_mse_body(const void *arguments, size_t low, size_t h
 void cpu_mean_squared_error(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                             float *correct, float *dz, size_t b, size_t f)
 {
-  const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, f};
+  const struct loss it = {.z = z, .target = target, .scale = scale, .loss = loss, .correct = correct, .dz = dz, .c = f};
 
   cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
 }
 
-/* The prediction is the sign of the score, -1 for 0; NaN is never correct. */
-static float loss_sign_correct(float z, float t)
-{
-  return t > 0 ? z > 0 : z <= 0;
-}
-
-static void loss_logistic_body(const void *arguments, size_t low, size_t high)
+/* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */
+static void loss_margin_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;
 
   for (size_t i = low; i < high; i++) {
     const float z = it->z[i], t = it->target[i], margin = t * z;
 
-    it->loss[i] = (margin < 0 ? -margin : 0) + log1pf(expf(-fabsf(margin)));
+    if (it->hinge)
+      it->loss[i] = margin >= 1 ? 0 : 1 - margin;
+    else
+      it->loss[i] = (margin < 0 ? -margin : 0) + log1pf(expf(-fabsf(margin)));
     if (it->correct)
-      it->correct[i] = loss_sign_correct(z, t);
-    if (it->dz)
+      it->correct[i] = t > 0 ? z > 0 : z <= 0;
+    if (it->dz && it->hinge)
+      it->dz[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
+    else if (it->dz)
       it->dz[i] = -t * it->scale / (1 + expf(margin));
   }
 }
@@ -270,30 +258,16 @@ static void loss_logistic_body(const void *arguments, size_t low, size_t high)
 void cpu_logistic(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                   float *correct, float *dz, size_t b)
 {
-  const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, 1};
+  const struct loss it = {.z = z, .target = target, .scale = scale, .loss = loss, .correct = correct, .dz = dz};
 
-  cpu_for(device, b, 16, 32, loss_logistic_body, &it);
-}
-
-static void loss_hinge_body(const void *arguments, size_t low, size_t high)
-{
-  const struct loss *it = arguments;
-
-  for (size_t i = low; i < high; i++) {
-    const float z = it->z[i], t = it->target[i], margin = t * z;
-
-    it->loss[i] = margin >= 1 ? 0 : 1 - margin;
-    if (it->correct)
-      it->correct[i] = loss_sign_correct(z, t);
-    if (it->dz)
-      it->dz[i] = margin >= 1 ? 0 : isnan(margin) ? margin : -t * it->scale;
-  }
+  cpu_for(device, b, 16, 32, loss_margin_body, &it);
 }
 
 void cpu_hinge(struct trm_device *device, const float *z, const float *target, float scale, float *loss, float *correct,
                float *dz, size_t b)
 {
-  const struct loss it = {z, NULL, target, scale, 0, loss, correct, dz, 1};
+  const struct loss it = {
+    .z = z, .target = target, .scale = scale, .loss = loss, .correct = correct, .dz = dz, .hinge = true};
 
-  cpu_for(device, b, 16, 2, loss_hinge_body, &it);
+  cpu_for(device, b, 16, 2, loss_margin_body, &it);
 }

@@ -10,9 +10,9 @@ struct norm {
   float *mean, *scale;          /* (R) or NULL, (R) */
   const float *dy;              /* (R, D) */
   float *dx;                    /* (R, D) or NULL */
-  float *sums;                  /* (parts, 2, D): of dgain and dbias */
+  float *sums;                  /* (parts, 2, D): partial dgain and dbias */
   float beta, *dgain, *dbias;   /* (D), (D) or NULL */
-  size_t r, d, part, parts;     /* part: rows of one */
+  size_t r, d, part, parts;     /* part: rows per part */
 };
 
 /* Sum of (x - mean)^2. */
@@ -77,8 +77,8 @@ void cpu_norm_forward(struct trm_device *device, const float *x, const float *ga
   cpu_for(device, r, 1, 4 * (double)d, norm_forward_body, &it);
 }
 
-/* Rows are divided into parts by their number alone. dgain and dbias are summed in float within a part; the parts are
- * added in double, in order. */
+/* The division of rows into parts depends on their number only. dgain and dbias are summed in float within a part, and
+ * over parts in double, in order. */
 #define MAX_PARTS 256
 #define MIN_ROWS 16
 
@@ -105,7 +105,7 @@ CPU_INLINE void norm_row_means(const struct norm *it, const float *x, const floa
   *gn_mean = (float)(gn_sum / (double)it->d);
 }
 
-/* An item is a part. */
+/* A work item is a part. */
 CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;
@@ -139,7 +139,7 @@ CPU_CLONES static void norm_backward_body(const void *arguments, size_t low, siz
   }
 }
 
-/* Adds the parts, for columns [low, high). */
+/* Adds the parts for columns [low, high). */
 CPU_CLONES static void norm_parts_body(const void *arguments, size_t low, size_t high)
 {
   const struct norm *it = arguments;

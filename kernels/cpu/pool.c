@@ -1,4 +1,4 @@
-/* Pooling: the largest or the mean of windows of image planes. */
+/* Pooling: maximum or mean over windows of image planes. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"
@@ -11,7 +11,7 @@ struct pool {
   const int32_t *argmax_in;
 };
 
-/* Sets [*low, *high) to the part of window i inside the image, in one dimension. */
+/* Sets [*low, *high) to the part of window i that is inside the image, in one dimension. */
 CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i, size_t *low, size_t *high)
 {
   const size_t first = i * win->stride[d], last = first + win->kernel[d];
@@ -21,7 +21,7 @@ CPU_INLINE void pool_clip_window(const struct trm_window2d *win, int d, size_t i
   *high = *high < win->in[d] ? *high : win->in[d];
 }
 
-/* Windows of 2 x 2 with stride 2 and no padding, without branches. */
+/* Windows of 2 x 2, stride 2, no padding; branch-free. */
 CPU_INLINE void pool_max_row_2x2(const float *x, size_t base, size_t width, size_t count, float *y, int32_t *argmax)
 {
   const float *upper = x + base, *lower = upper + width;
@@ -29,7 +29,7 @@ CPU_INLINE void pool_max_row_2x2(const float *x, size_t base, size_t width, size
   for (size_t j = 0; j < count; j++) {
     const float a = upper[2 * j], b = upper[2 * j + 1], c = lower[2 * j], d = lower[2 * j + 1];
     const int32_t top = (int32_t)(base + 2 * j), low = (int32_t)(base + width + 2 * j);
-    /* not >=: NaN is larger than all */
+    /* not >=: NaN counts as the largest */
     const bool second = !(a >= b) && a == a, fourth = !(c >= d) && c == c;
     const float max = second ? b : a, other = fourth ? d : c;
     const bool below = !(max >= other) && max == max;

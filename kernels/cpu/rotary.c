@@ -1,4 +1,4 @@
-/* Rotary positions (Su et al. 2021): pairs of values of each query and key are rotated by an angle of the position. */
+/* Rotary positions (Su et al. 2021): rotates pairs of elements of each query and key by position-dependent angles. */
 #include <math.h>
 
 #include "kernels/cpu/cpu.h"

@@ -1,11 +1,11 @@
-/* Stochastic updates of a linear model over sparse rows, on weights that other ranks change at the same time. */
+/* Stochastic updates of a linear model with sparse rows, on weights that other ranks update concurrently. */
 #include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 
-/* Prefetch distance in rows, and entries of that row that are prefetched: rows are scattered in memory, so the
- * processor does not predict them. A fixed number is faster than the exact one. */
+/* Prefetch distance in rows, and entries prefetched per row: rows are scattered in memory, which hardware prefetchers
+ * do not predict. A fixed number is faster than the exact one. */
 #define AHEAD 3
 #define AHEAD_ENTRIES 96
 #define LINE 16 /* entries */
@@ -18,7 +18,7 @@ struct pass {
   size_t rows;
 };
 
-/* Relaxed atomic loads and stores, of weights that other ranks write at the same time: as fast as plain ones. */
+/* Relaxed atomic loads and stores of weights that other ranks write: as fast as plain ones. */
 CPU_INLINE float sparse_sgd_load(const float *from)
 {
   float value;
@@ -40,7 +40,7 @@ CPU_INLINE void sparse_sgd_prefetch_row(const struct trm_sparse_row *row)
   }
 }
 
-/* Four sums, which are independent chains of additions. */
+/* Four partial sums: independent chains of additions. */
 CPU_INLINE float sparse_sgd_score(const float *w, const struct trm_sparse_row *row, float bias)
 {
   const int32_t *column = row->columns;
@@ -86,12 +86,12 @@ CPU_INLINE void sparse_sgd_update_row(float *w, const struct trm_sparse_row *row
     const float changed = sparse_sgd_load(w + j) + step * value[e];
 
     sparse_sgd_store(w + j, shrink ? changed * (1 - rate * shrink[j]) : changed);
-    if (written) /* loses an update when w does */
+    if (written) /* a lost update of w is lost here, too */
       __atomic_store_n(written + j, __atomic_load_n(written + j, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
   }
 }
 
-/* Makes the updates of all rows, update_rows at a time. slope: (update_rows). */
+/* Runs the updates of all rows, update_rows at a time. slope: (update_rows). */
 CPU_INLINE void sparse_sgd_updates(const struct pass *it, size_t update_rows, float *slope, const float *shrink,
                                    const struct trm_races *races, struct trm_sparse_sums *sums)
 {

@@ -1,14 +1,14 @@
 /* AD-PSGD (Lian, Zhang, Zhang & Liu 2018): workers average their weights in pairs, without a global barrier.
  *
- * The even ranks are active. After every strategy.tau batches an active rank chooses a passive (odd) rank at random,
- * and both get the mean of their weights, each chunk as one atomic change; then the active rank makes its step, with
- * the gradient taken before. Passive ranks make steps, too, but never choose a partner, so no deadlock is possible.
- * Averaging does not change the sum of all weights.
+ * Even ranks are active. After every strategy.tau batches an active rank chooses a random passive (odd) rank, and both
+ * get the mean of their weights, each chunk in one atomic change; then the active rank makes its step, with the
+ * gradient computed before. Passive ranks make steps, too, but never choose a partner, so there is no deadlock.
+ * Averaging preserves the sum of all weights.
  *
  * The weights of a passive rank are its replica in the parameter server, which others change at any time; its step
- * changes the values that are there by then. The weights of an active rank are private.
+ * applies to the current values. The weights of an active rank are private.
  *
- * Staleness: the number of averagings between the copy that a gradient was computed at and its step. */
+ * Staleness: the number of averagings between computing a gradient and its step. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -39,7 +39,8 @@ static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct
     float *state[TRM_MAX_STATES - 1] = {NULL};
     for (int i = 0; i < s->optimizer->states; i++)
       state[i] = w->state[i] + chunk->low;
-    trm_optimizer_apply(s->optimizer, s->device, &adpsgd->update, NULL, chunk->low, chunk->n, x, call->in, state);
+    const struct trm_update_interval to = {chunk->low, chunk->n, x, state};
+    trm_optimizer_apply(s->optimizer, s->device, &adpsgd->update, NULL, &to, call->in);
   } else if (call->kind == AVERAGE) {
     for (size_t i = 0; i < chunk->n; i++)
       call->out[i] = x[i] = 0.5f * (x[i] + call->in[i]);
@@ -88,9 +89,9 @@ static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums
 
 static int adpsgd_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_quiesce(s));
-  adpsgd_before_forward(s);
-  peers_mean(s, NULL);
+  worker_quiesce(s);
+  TRM_CHECK(adpsgd_before_forward(s));
+  peers_mean(s);
   return TRM_OK;
 }
 
@@ -99,20 +100,18 @@ static int adpsgd_restore(struct trm_strategy *s, const float *const from[TRM_MA
   TRM_CHECK(peers_restore(s, from, updates));
   if (!s->local_state_restored)
     memcpy(peers_local_array(s, 0), s->w, s->elements * sizeof *s->w);
-  peers_mean(s, NULL);
+  s->comm->ops->barrier(s->comm); /* before others average with it */
   return TRM_OK;
 }
 
 const struct trm_strategy_ops trm_strategy_adpsgd = {
   .name = "adpsgd",
   .help = "workers average their weights in random pairs",
-  .takes = PEERS_TAKE,
+  PEERS_SLOTS,
   .create = adpsgd_create,
-  .next_batch = worker_next_batch,
   .before_forward = adpsgd_before_forward,
   .step = adpsgd_step,
   .quiesce = adpsgd_quiesce,
-  .collect = peers_collect,
   .restore = adpsgd_restore,
   .destroy = worker_destroy,
 };

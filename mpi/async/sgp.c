@@ -1,21 +1,19 @@
-/* Stochastic gradient push (Assran, Loizou, Ballas & Rabbat 2019), in a form without waiting.
+/* Stochastic gradient push (Assran, Loizou, Ballas & Rabbat 2019), without synchronization.
  *
- * Push-sum: a worker has a vector x and a weight y, at first 1; gradients are computed at z = x / y. Every strategy.tau
- * batches, after the optimizer's step on x, it sends a half of (x, y) to one worker and keeps the other half; before
- * every gradient it adds the halves that have arrived. The receivers are 1, 2, 4, .. < workers ranks further, in turn.
- * The sums of x and of y over all workers and messages stay the same; their quotient is the result of the run.
+ * Push-sum: a worker has a vector x and a weight y, initially 1; gradients are computed at z = x / y. Every
+ * strategy.tau batches, after the optimizer's step on x, it sends half of (x, y) to one worker and keeps the other
+ * half; before every gradient it adds the halves received. Receivers are the ranks at distance 1, 2, 4, .. < workers,
+ * in turn. The sums of x and y over all workers and messages are invariant; their quotient is the result of the run.
  *
- * A worker stores z, so that a step of the rate on x is one of rate / y on z, and sending leaves z as it is. The
- * replica of a rank is its mailbox: the sum of the x that have arrived, and as method state the sum of the y. Every
- * chunk is a push-sum of its own. The y are whole multiples of 2^-20, so that their sum stays exact; an odd one is
- * nearly halved.
+ * A worker stores z: a step on x is a step on z with rate / y, and sending does not change z. The replica of a rank is
+ * its mailbox: the sum of the x received, and as method state the sum of the y. Every chunk is a separate push-sum. The
+ * y are integer multiples of 2^-20, so that their sum is exact; an odd one is not halved exactly.
  *
- * In the published method y stays close to 1, because workers wait for one another after some steps. Here a leading
- * rank would give away half after half, and its z would move by ever larger steps. So a worker with y < 1 sends nothing
- * until it has received: y >= 1/2, and no step on z is more than twice the intended one. The mean of y is 1, so some
- * worker can always send.
+ * In the published method y stays close to 1, because workers synchronize after some steps. Here a leading rank would
+ * send half after half, and its steps on z would grow. So a worker with y < 1 does not send until it has received: y >=
+ * 1/2, and no step on z is more than twice the intended one. The mean of y is 1, so some worker can always send.
  *
- * Staleness: the halves that have arrived at a worker since its previous gradient. */
+ * Staleness: the number of halves received since the worker's previous gradient. */
 #include <math.h>
 
 #include "core/memory.h"
@@ -27,9 +25,8 @@ enum kind { PUSH, RECEIVE };
 #define UNIT 0x1p-20
 
 struct sgp {
-  struct peers peers;
-  double *weight; /* (chunks) y */
-  double *half;   /* (chunks) the half of y to send */
+  struct peers peers; /* weight: y */
+  double *half;       /* (chunks) the half of y to send */
 };
 
 /* RECEIVE is called by the owner alone: in is z, out the new z, per_chunk y. The clock counts arrivals. */
@@ -55,27 +52,16 @@ static void sgp_serve(void *context, const struct server_chunk *chunk, struct se
   }
 }
 
-static void sgp_destroy(struct trm_strategy *s)
-{
-  struct sgp *sgp = worker_of(s)->method;
-  trm_free(sgp->weight);
-  trm_free(sgp->half);
-  worker_destroy(s);
-}
-
 static int sgp_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {.arrays = 1, .transient = 1, .handler = sgp_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct sgp)));
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
-  const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->weight;
-  sgp->weight = trm_alloc(bytes, "push-sum weights");
-  sgp->half = trm_alloc(bytes, "push-sum weights");
-  const int status = trm_strategy_keep(s, "push-sum weights", sgp->weight, bytes);
-  if (status != TRM_OK)
-    sgp_destroy(s);
-  return status;
+  const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->half;
+  sgp->peers.weight = worker_alloc(s, bytes);
+  sgp->half = worker_alloc(s, bytes);
+  return trm_strategy_keep(s, "push-sum weights", sgp->peers.weight, bytes);
 }
 
 /* Adds the halves that have arrived to z and y; returns their number. */
@@ -84,11 +70,11 @@ static int64_t sgp_receive(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
   const struct server_request request = {
-    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->weight, .in = s->w, .out = s->w, .seen = w->seen};
+    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->peers.weight, .in = s->w, .out = s->w, .seen = w->seen};
   return peers_exchange(s, &request);
 }
 
-/* The rank that gets the halves after this worker's batch number `batch`, 1-based. */
+/* Returns the rank that gets the halves after this worker's batch number `batch`, 1-based. */
 static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 {
   int64_t distances = 0;
@@ -102,11 +88,12 @@ static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 static void sgp_send_halves(struct trm_strategy *s)
 {
   struct sgp *sgp = worker_of(s)->method;
+  double *weight = sgp->peers.weight;
   const size_t chunks = param_server_chunks(worker_of(s)->server);
   for (size_t low = 0, high; low < chunks; low = high + 1) {
-    for (high = low; high < chunks && sgp->weight[high] >= 1; high++) {
-      sgp->half[high] = floor(sgp->weight[high] / (2 * UNIT)) * UNIT;
-      sgp->weight[high] -= sgp->half[high];
+    for (high = low; high < chunks && weight[high] >= 1; high++) {
+      sgp->half[high] = floor(weight[high] / (2 * UNIT)) * UNIT;
+      weight[high] -= sgp->half[high];
     }
     const struct server_request request = {
       .replica = sgp_neighbor(s, sgp->peers.batches),
@@ -126,14 +113,15 @@ static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
 {
   const struct worker *w = worker_of(s);
   const struct sgp *sgp = w->method;
-  for (size_t low = 0; low < s->elements; low += SERVER_CHUNK) {
-    const size_t left = s->elements - low, n = left < SERVER_CHUNK ? left : SERVER_CHUNK;
+  for (size_t chunk = 0; chunk < param_server_chunks(w->server); chunk++) {
+    const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
     float *state[TRM_MAX_STATES - 1] = {NULL};
     for (int i = 0; i < s->optimizer->states; i++)
       state[i] = w->state[i] + low;
     struct trm_update scaled = *update;
-    scaled.rate = (float)((double)update->rate / sgp->weight[low / SERVER_CHUNK]);
-    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, low, n, s->w + low, s->g + low, state);
+    scaled.rate = (float)((double)update->rate / sgp->peers.weight[chunk]);
+    const struct trm_update_interval to = {low, n, s->w + low, state};
+    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, &to, s->g + low);
   }
 }
 
@@ -156,9 +144,9 @@ static int sgp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
 
 static int sgp_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_quiesce(s));
+  worker_quiesce(s);
   sgp_receive(s);
-  peers_mean(s, ((struct sgp *)worker_of(s)->method)->weight);
+  peers_mean(s);
   return TRM_OK;
 }
 
@@ -166,24 +154,22 @@ static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
 {
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
-  TRM_CHECK(peers_restore(s, from, updates));
   for (size_t i = 0; i < param_server_chunks(w->server) && !s->local_state_restored; i++)
-    sgp->weight[i] = 1;
-  sgp_receive(s);
-  peers_mean(s, sgp->weight);
+    sgp->peers.weight[i] = 1;
+  TRM_CHECK(peers_restore(s, from, updates));
+  sgp_receive(s); /* nothing but the clocks: no half is under way */
+  s->comm->ops->barrier(s->comm);
   return TRM_OK;
 }
 
 const struct trm_strategy_ops trm_strategy_sgp = {
   .name = "sgp",
   .help = "workers push halves of their weights along a directed graph (stochastic gradient push)",
-  .takes = PEERS_TAKE,
+  PEERS_SLOTS,
   .create = sgp_create,
-  .next_batch = worker_next_batch,
   .before_forward = sgp_before_forward,
   .step = sgp_step,
   .quiesce = sgp_quiesce,
-  .collect = peers_collect,
   .restore = sgp_restore,
-  .destroy = sgp_destroy,
+  .destroy = worker_destroy,
 };

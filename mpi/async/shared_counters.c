@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 
-/* In counters: each has a cache line of its own, since many ranks write to it. */
+/* In counters: one per cache line, since many ranks write them. */
 #define STRIDE 8
 
 int shared_counters_create(struct shared_counters *c, struct trm_comm *comm, struct trm_comm *node, int owner,

@@ -5,7 +5,7 @@
 
 #include "core/memory.h"
 
-#define CHUNK_BYTES ((size_t)1 << 20) /* smaller ones spend their time in handshakes */
+#define CHUNK_BYTES ((size_t)1 << 20) /* smaller chunks are dominated by latency */
 #define TAG 32000
 
 static void allreduce_tree_add(void *to, const void *from, size_t count, enum trm_type type)

@@ -5,7 +5,7 @@
 
 enum { TAG = 16000 };
 
-/* The numbers of all stages' parameters, (size, *max_count), -1 where there is none; the caller frees them. */
+/* Gathers the parameter numbers of all stages, (size, *max_count), padded with -1; the caller frees them. */
 static int32_t *tied_gather_numbers(struct trm_comm *comm, const struct trm_model *model, int *max_count)
 {
   int32_t count = trm_model_parameter_count(model);
@@ -56,7 +56,7 @@ static void tied_weight_free(struct tied_weight *weight, struct trm_device *devi
   trm_free(weight->request);
 }
 
-/* The begin of the flat interval of the layer that has the parameter. */
+/* Returns the start of the flat interval of the parameter's layer. */
 static size_t tied_layer_low(const struct trm_model *model, const struct trm_parameter *parameter)
 {
   for (int i = 0; i < model->layers; i++)

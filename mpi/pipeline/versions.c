@@ -23,7 +23,7 @@ static size_t versions_bytes(const struct versions *v)
   return v->pipeline->model->parameters * sizeof(float);
 }
 
-/* Takes memory for the copies; *allocated: there was none before. */
+/* Allocates the copies; *allocated: for the first time. */
 static int versions_alloc_copies(struct versions *v, bool *allocated)
 {
   struct trm_device *device = v->device = v->pipeline->model->device;

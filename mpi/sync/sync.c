@@ -24,13 +24,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
-#include "mpi/sync/norms.h"
 #include "mpi/sync/sync_private.h"
-
-static bool sync_has_lanes(const struct trm_strategy *strategy)
-{
-  return strategy->lanes > 0;
-}
 
 /* Barrier of the node, after this rank's device has finished. */
 static int sync_node_barrier(struct trm_strategy *strategy)
@@ -45,12 +39,12 @@ static int sync_node_barrier(struct trm_strategy *strategy)
 
 /* -- sums */
 
-/* to (n) = the sum of the elements [at, at + n) of the node's gradients. n: at most SYNC_BLOCK. */
+/* to (n) = the sum of the elements [at, at + n) of the node's gradients, several arrays. n: at most SYNC_BLOCK. */
 static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
   struct sync *s = strategy->impl;
   for (int i = 0; i < s->node->size; i++)
-    s->addends[i] = s->g[i] + at;
+    s->addends[i] = (const float *)s->gradients.shared.base[i] + at;
   strategy->device->ops->sum(strategy->device, to, s->addends, s->node->size, n);
 }
 
@@ -84,7 +78,7 @@ static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucke
     return TRM_OK;
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const double before = s->cross->ops->clock(s->cross);
-  if (sync_has_lanes(strategy))
+  if (strategy->lanes > 0)
     trm_allreduce_tree(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT);
   else
     s->cross->ops->allreduce_begin(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT, TRM_SUM,
@@ -123,7 +117,7 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
   (void)low;
   struct sync *s = strategy->impl;
   TRM_CHECK(sync_publish_progress(strategy, high, sums));
-  if (!sync_has_other_nodes(s) || sync_has_lanes(strategy))
+  if (!sync_has_other_nodes(s) || strategy->lanes > 0)
     return TRM_OK;
   while (s->buckets_begun < s->buckets && sync_node_complete(strategy, s->bucket[s->buckets_begun].full.high))
     TRM_CHECK(sync_bucket_begin(strategy, &s->bucket[s->buckets_begun++]));
@@ -136,7 +130,7 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums)
 {
   const double before = all->ops->clock(all);
-  if (sync_has_lanes(strategy))
+  if (strategy->lanes > 0)
     trm_allreduce_tree(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE);
   else
     all->ops->allreduce(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM);
@@ -178,7 +172,7 @@ static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_square
   return TRM_OK;
 }
 
-/* Sets state to the addresses of element `at` in the states; NULL where there is none. */
+/* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
 static void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
 {
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
@@ -191,7 +185,8 @@ static void sync_apply_update(struct trm_strategy *strategy, const struct trm_up
   struct sync *s = strategy->impl;
   float *state[TRM_MAX_STATES - 1];
   sync_states_at(s, at, state);
-  trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, at, n, strategy->w + at, g, state);
+  const struct trm_update_interval to = {at, n, strategy->w + at, state};
+  trm_optimizer_apply(strategy->optimizer, strategy->device, update, s->ratios, &to, g);
 }
 
 /* Computes the trust ratios of all tensors, from norms that are added unit by unit, too. */
@@ -201,10 +196,11 @@ static int sync_tensor_ratios(struct trm_strategy *strategy, const struct trm_up
   const struct trm_optimizer *optimizer = strategy->optimizer;
   for (int b = 0; b < s->buckets; b++) {
     const size_t at = s->bucket[b].slice.low, n = s->bucket[b].slice.high - at;
-    float *w = strategy->w + at, *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
+    float *g = strategy->g + at, *state[TRM_MAX_STATES - 1];
     sync_states_at(s, at, state);
-    trm_optimizer_prepare(optimizer, strategy->device, update, at, n, w, g, state);
-    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, at, n, w, g, s->tensor_norms);
+    const struct trm_update_interval to = {at, n, strategy->w + at, state};
+    trm_optimizer_prepare(optimizer, strategy->device, update, &to, g);
+    trm_optimizer_partial_norms(optimizer, strategy->device, SYNC_UNIT, &to, g, s->tensor_norms);
   }
   TRM_CHECK(sync_node_barrier(strategy));
   sync_ratios(strategy, update, SYNC_UNIT, s->tensor_norms, s->ratios);
@@ -238,7 +234,7 @@ static void sync_update_node(struct trm_strategy *strategy, const struct trm_upd
   const uint64_t blocks = (strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK, first = s->steps * blocks;
   for (;;) {
     uint64_t taken = atomic_load_explicit(&s->node_shared->blocks_taken, memory_order_relaxed);
-    const uint64_t next = taken > first ? taken : first; /* a failed step may have left blocks */
+    const uint64_t next = taken > first ? taken : first; /* a failed step may leave blocks */
     if (next == first + blocks)
       return;
     const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
@@ -248,7 +244,7 @@ static void sync_update_node(struct trm_strategy *strategy, const struct trm_upd
       return;
     if (!atomic_compare_exchange_strong_explicit(&s->node_shared->blocks_taken, &taken, next + 1, memory_order_relaxed,
                                                  memory_order_relaxed))
-      continue; /* another rank was quicker */
+      continue; /* taken by another rank */
     sync_sum_block(strategy, s->block_sum, at, n);
     sync_apply_update(strategy, update, s->block_sum, at, n);
   }
@@ -258,7 +254,7 @@ static int sync_step(struct trm_strategy *strategy, double rate, struct trm_loss
 {
   struct sync *s = strategy->impl;
   const bool clips = strategy->optimizer->clip > 0;
-  /* true where the whole summed gradient must be there before the update */
+  /* true: the update needs the whole summed gradient */
   const bool ratios = trm_optimizer_has_trust_ratios(strategy->optimizer);
   const bool sums_first = clips || ratios || sync_has_other_nodes(s) || s->node->size == 1;
 
@@ -318,7 +314,7 @@ static int sync_restore(struct trm_strategy *strategy, const float *const from[T
   float *to[TRM_MAX_STATES];
   sync_states_at(s, 0, to + 1);
   to[0] = s->w.data;
-  TRM_CHECK(sync_node_barrier(strategy)); /* no rank reads them any more */
+  TRM_CHECK(sync_node_barrier(strategy)); /* all ranks have read them */
   for (int i = 0; i < TRM_MAX_STATES; i++)
     if (s->node->rank == 0 && from[i] && to[i])
       strategy->device->ops->upload(strategy->device, to[i], from[i], strategy->elements * sizeof(float));

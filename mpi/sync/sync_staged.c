@@ -1,11 +1,10 @@
-/* Synchronous data parallelism for a device with memory of its own: each rank keeps weights, states and gradient on its
+/* Synchronous data parallelism for a device with separate memory: weights, states and gradient are on the rank's
  * device. A step copies the gradient to the host, all-reduces it there, and copies it back. */
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/coll/allreduce_tree.h"
-#include "mpi/sync/norms.h"
 #include "mpi/sync/sync.h"
 
 struct staged {
@@ -54,11 +53,7 @@ static int staged_create(struct trm_strategy *strategy)
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   s->norm = trm_alloc(tensors * sizeof *s->norm, "norms");
   s->ratio = trm_alloc(tensors * sizeof *s->ratio, "norms");
-  const int status = trm_agree(strategy->comm, staged_alloc_arrays(strategy, s));
-  if (status != TRM_OK) {
-    staged_destroy(strategy);
-    return status;
-  }
+  TRM_CHECK(trm_agree(strategy->comm, staged_alloc_arrays(strategy, s)));
   strategy->w = s->array[0];
   strategy->eval_weights = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
   return TRM_OK;
@@ -88,18 +83,19 @@ static int staged_step(struct trm_strategy *strategy, double rate, struct trm_lo
   if (strategy->batch_shards > 1)
     staged_sum_gradients(strategy, s);
   const struct trm_optimizer *optimizer = strategy->optimizer;
-  float *w = strategy->w, *g = strategy->g, *const *state = s->array + 1;
+  float *g = strategy->g;
   const size_t n = strategy->elements;
+  const struct trm_update_interval all = {0, n, strategy->w, s->array + 1};
   double norm_squared = optimizer->clip > 0 ? trm_optimizer_norm_squared(optimizer, device, 0, n, g) : 0;
   if (optimizer->clip > 0)
     sync_reduce_model_norm(strategy, &norm_squared);
   const struct trm_update update = sync_make_update(strategy, rate, norm_squared);
   if (trm_optimizer_has_trust_ratios(optimizer)) { /* one norm per tensor */
-    trm_optimizer_prepare(optimizer, device, &update, 0, n, w, g, state);
-    trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, 0, n, w, g, s->norm);
+    trm_optimizer_prepare(optimizer, device, &update, &all, g);
+    trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, &all, g, s->norm);
     sync_ratios(strategy, &update, SIZE_MAX, s->norm, s->ratio);
   }
-  trm_optimizer_apply(optimizer, device, &update, s->ratio, 0, n, w, g, state);
+  trm_optimizer_apply(optimizer, device, &update, s->ratio, &all, g);
   strategy->updates++;
   return device->ops->sync(device);
 }

@@ -1,4 +1,4 @@
-/* The same status and message on every rank, for functions that are collective. */
+/* Gives all ranks the same status and message, for collective functions. */
 #include <string.h>
 
 #include "core/comm.h"

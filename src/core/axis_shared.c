@@ -1,9 +1,7 @@
-/* Collectives of an axis through shared memory: each rank has a slot there, which it writes and others read.
- *
- * A slot is a double buffer of two halves. A half is written, then comes a barrier, then it is read; before it is
- * written again there has been the other half's barrier, so that all ranks have read it. Large arrays go through in
- * chunks of at most a half, which stay in the caches. A rank's own values are read in place, and results are written in
- * place. Sums are added in order of the ranks. */
+/* Collectives of an axis through shared memory: each rank has a slot, which it writes and others read. A slot is a
+ * double buffer. Ranks write a half, enter a barrier, and read it; before a half is written again, the barrier of the
+ * other half ensures that all ranks have read it. Large arrays are transferred in chunks of at most a half, which stay
+ * in cache. A rank's own values are read and results written in place. Sums are added in rank order. */
 #include <string.h>
 
 #include "core/axis_shared.h"
@@ -112,7 +110,7 @@ void axis_shared_allgather(struct trm_axis *axis, const struct axis_sharding *s,
 
 void axis_shared_reduce_scatter(struct trm_axis *axis, const struct axis_sharding *s, const float *full, float *shard)
 {
-  const size_t self = (size_t)axis->node->rank, limit = HALF / s->ranks; /* floats of a chunk */
+  const size_t self = (size_t)axis->node->rank, limit = HALF / s->ranks; /* floats per chunk */
   for (size_t at = 0; at < axis_max_shard_count(s); at += limit) {
     for (size_t rank = 0; rank < s->ranks; rank++)
       if (rank != self)

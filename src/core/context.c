@@ -9,7 +9,7 @@
   }
 
 static struct trm_rank_state process_rank = CONTEXT_RANK(process_rank);
-static _Thread_local struct trm_context own; /* where a thread has set no other */
+static _Thread_local struct trm_context own; /* default of the thread */
 static _Thread_local struct trm_context *current;
 
 void trm_rank_state_init(struct trm_rank_state *state)

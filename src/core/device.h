@@ -1,12 +1,12 @@
 /* The device contract: memory and arithmetic of one processor.
  *
- * Pointers named or documented "device" may be addresses of another memory: only these functions may follow them.
- * Layers and optimizers are written against this contract and never look inside. All arrays are float32 unless said
- * otherwise, row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records
+ * Pointers named or documented "device" may be addresses of another memory: only these functions may dereference them.
+ * Layers and optimizers depend on this contract only. All arrays are float32 unless said
+ * otherwise, row-major, packed. Kernels return nothing: callers must pass valid arguments; a device that fails records
  * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
  *
- * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs; of sequences T positions a
- * sample, R = B T rows in all, D values a position, H heads of E = D / H values, V tokens of the vocabulary.
+ * Legend of shapes: B rows (samples) of the batch, F features, N outputs, K inputs; of sequences T positions per
+ * sample, R = B T rows in all, D values per position, H heads of E = D / H values, V tokens of the vocabulary.
  */
 #pragma once
 
@@ -275,7 +275,7 @@ struct trm_device_ops {
   /* loss = mean over F of (z - t)^2; correct is written 0 */
   void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
                              float *loss, float *correct, float *dz, size_t b, size_t f);
-  /* one score a row, target in {-1, +1}: log(1 + exp(-t z)) and max(0, 1 - t z) */
+  /* one score per row, target in {-1, +1}: log(1 + exp(-t z)) and max(0, 1 - t z) */
   void (*logistic)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                    float *correct, float *dz, size_t b);
   void (*hinge)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
@@ -294,6 +294,16 @@ struct trm_device_ops {
   void (*lamb_direction)(struct trm_device *device, const struct trm_update *opt, const float *w, float *g,
                          float *first, float *second, size_t n);
 };
+
+/* X(slot) for each kernel, the slots from gemm on, and for fill: for declarations and tables of all. */
+#define TRM_KERNELS(X)                                                                                                 \
+  X(fill) X(gemm) X(csr_forward) X(csr_backward) X(sparse_sgd) X(bias_add) X(bias_backward) X(activation_forward)      \
+  X(activation_backward) X(dropout) X(norm_forward) X(norm_backward) X(embedding_forward) X(embedding_backward)        \
+  X(attention_forward) X(attention_backward) X(rotary) X(swiglu_forward) X(swiglu_backward) X(conv2d_forward)          \
+  X(conv2d_backward_data) X(conv2d_backward_weights) X(max_pool_forward) X(max_pool_backward) X(avg_pool_forward)      \
+  X(avg_pool_backward) X(batch_norm_moments) X(batch_norm_forward) X(batch_norm_sums) X(batch_norm_backward)           \
+  X(softmax_cross_entropy) X(softmax_shard_stats) X(softmax_shard_gradient) X(mean_squared_error) X(logistic)          \
+  X(hinge) X(sum) X(norm_squared) X(update) X(lamb_direction)
 
 struct trm_device {
   const struct trm_device_ops *ops;

@@ -73,10 +73,10 @@ double trm_node_number(const struct trm_node *node, double fallback)
 
 #ifdef HAVE_LIBYAML
 
-/* One open list or map. */
+/* An open list or map. */
 struct level {
   struct trm_node *node;
-  struct trm_node **end; /* where the next child goes */
+  struct trm_node **end; /* position of the next child */
   char *key;             /* of the next entry; NULL: not read yet */
 };
 
@@ -93,7 +93,7 @@ static int document_error_at(const struct reader *reader, const yaml_mark_t *mar
   return trm_error(TRM_USAGE, "%s:%zu:%zu: %s", reader->name, mark->line + 1, mark->column + 1, problem);
 }
 
-/* Adds a new node at the reader's place. */
+/* Adds a new node at the reader's position. */
 static int document_add_node(struct reader *reader, const yaml_event_t *event, enum trm_node_kind kind,
                              struct trm_node **added)
 {
@@ -236,7 +236,7 @@ int trm_document_parse(const char *text, size_t bytes, const char *name, struct 
 
 #endif
 
-/* The whole stream in one block. */
+/* Reads the whole stream into one block. */
 static int document_read_stream(FILE *stream, const char *path, char **text, size_t *bytes)
 {
   size_t capacity = 1 << 14, used = 0;

@@ -1,4 +1,4 @@
-/* Writes JSON piece by piece, on one line. */
+/* Writes JSON incrementally, on one line. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ const char *trm_number_text(double value, char text[32])
     return text;
   }
   /* if p digits read back then so do p + 1 */
-  char wide[352]; /* what gcc fears of "%.*g" */
+  char wide[352]; /* gcc's bound for "%.*g" */
   int low = 1, high = 17;
   while (low < high) {
     const int digits = (low + high) / 2;

@@ -1,4 +1,4 @@
-/* An unlinked file, mapped by one process or several. */
+/* An unlinked file, mapped by one or several processes. */
 #include "core/mapped.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static int mapped_allocate(int file, size_t bytes)
 {
   struct statvfs disk;
   if (fstatvfs(file, &disk) == 0 && bytes / disk.f_frsize >= disk.f_bavail)
-    return ENOSPC; /* before some systems begin to write zeros */
+    return ENOSPC; /* some systems would first write zeros */
   int error;
   do
     error = posix_fallocate(file, 0, (off_t)bytes);

@@ -17,11 +17,11 @@
 
 /* ---- words */
 
-/* Edit distance of a and the first n letters of b: letters inserted, deleted, replaced, or two adjacent ones exchanged
- * (optimal string alignment). SIZE_MAX if they are not near. */
+/* Returns the edit distance of a and the first n letters of b: insertions, deletions, replacements, swaps of adjacent
+ * letters (optimal string alignment). SIZE_MAX if it is too large. */
 static size_t options_word_distance(const char *a, const char *b, size_t n)
 {
-  size_t row[3][MAX_WORD + 1]; /* the last three rows of the table over prefixes */
+  size_t row[3][MAX_WORD + 1]; /* last three rows of the dynamic programming table */
   const size_t m = strlen(a);
   if (m > MAX_WORD || n > MAX_WORD)
     return SIZE_MAX;
@@ -159,7 +159,7 @@ static int options_check_range(const struct trm_option *row, double number, cons
   return trm_error(TRM_USAGE, "option %s: %s is out of range: %s to %s", row->name, text, low, high);
 }
 
-/* Whether a decimal number begins here. strtod alone also reads spaces, "nan", "inf" and hexadecimal. */
+/* Returns true if a decimal number starts here. strtod would also accept spaces, "nan", "inf" and hexadecimal. */
 static bool options_is_number(const char *text)
 {
   text += *text == '+' || *text == '-';
@@ -251,9 +251,9 @@ static int options_parse_text(const struct trm_option *row, const char *text, ch
   return TRM_OK;
 }
 
-static int options_set_row(struct trm_options *options, const struct trm_option *row, const char *text)
+int trm_values_set(void *values, const struct trm_option *row, const char *text)
 {
-  void *at = (char *)options + row->offset;
+  void *at = (char *)values + row->offset;
   switch (row->type) {
   case TRM_OPTION_BOOL:
     return options_parse_bool(row, text, at);
@@ -269,30 +269,41 @@ static int options_set_row(struct trm_options *options, const struct trm_option 
 int trm_options_set(struct trm_options *options, const char *name, const char *value)
 {
   const struct trm_option *row = options_find(name);
-  return row ? options_set_row(options, row, value) : options_unknown_name(name);
+  return row ? trm_values_set(options, row, value) : options_unknown_name(name);
+}
+
+void trm_values_default(void *values, const struct trm_option *table)
+{
+  for (const struct trm_option *row = table; row->name; row++)
+    if (row->default_text)
+      trm_values_set(values, row, row->default_text);
+}
+
+void trm_values_free(void *values, const struct trm_option *table)
+{
+  for (const struct trm_option *row = table; row->name; row++)
+    if (row->type == TRM_OPTION_TEXT)
+      trm_free(*(char **)((char *)values + row->offset));
 }
 
 void trm_options_default(struct trm_options *options)
 {
   memset(options, 0, sizeof *options);
-  for (const struct trm_option *row = trm_option_table; row->name; row++)
-    options_set_row(options, row, row->default_text);
+  trm_values_default(options, trm_option_table);
 }
 
 void trm_options_free(struct trm_options *options)
 {
-  for (const struct trm_option *row = trm_option_table; row->name; row++)
-    if (row->type == TRM_OPTION_TEXT)
-      trm_free(*(char **)((char *)options + row->offset));
+  trm_values_free(options, trm_option_table);
   memset(options, 0, sizeof *options);
 }
 
 /* ---- configuration files */
 
-/* A configuration file that is being read. */
+/* State of reading a configuration file. */
 struct source {
   struct trm_options *options;
-  size_t line;            /* of the node at hand, for messages */
+  size_t line;            /* of the current node, for messages */
   bool seen[MAX_OPTIONS]; /* by row of the table: an option given twice is refused */
 };
 
@@ -304,7 +315,7 @@ static int options_apply_value(struct source *source, const struct trm_option *r
   if (*seen)
     return trm_error(TRM_USAGE, "option %s is given twice", row->name);
   *seen = true;
-  return options_set_row(source->options, row, text);
+  return trm_values_set(source->options, row, text);
 }
 
 /* One item of a model: `linear 256`, or {linear: 256, bias: no} for `linear 256 bias=no`. */
@@ -394,7 +405,7 @@ static int options_apply_section(struct source *source, const struct trm_node *n
   if (strcmp(row->name, node->key) == 0)
     return options_apply_model(source, row, node);
   if (node->kind == TRM_NODE_SCALAR && *node->text == '\0')
-    return TRM_OK; /* a section whose entries are all commented out */
+    return TRM_OK; /* an empty section */
   if (node->kind == TRM_NODE_SCALAR && strcmp(node->key, "parallel") == 0)
     return options_apply_option(source, "parallel.layout", node);
   if (node->kind != TRM_NODE_MAP) {

@@ -67,7 +67,7 @@ struct trm_device_options {
   char *name, *blas;
   enum trm_matmul matmul;
   enum trm_compute compute;
-  double gflops; /* modeled speed of a rank, 10^9 operations a second, if compute is TRM_COMPUTE_SLEEP */
+  double gflops; /* modeled speed of a rank, 10^9 operations per second, if compute is TRM_COMPUTE_SLEEP */
 };
 
 struct trm_options {
@@ -108,6 +108,12 @@ void trm_options_free(struct trm_options *options);
 
 /* Sets one option from text. TRM_USAGE: the message names the nearest known option, or the allowed type and range. */
 int trm_options_set(struct trm_options *options, const char *name, const char *value);
+
+/* The same for any table of rows and the zeroed struct that their offsets are into, such as the flags of a command.
+ * Defaults are trusted; a row whose default_text is NULL stays zero. */
+void trm_values_default(void *values, const struct trm_option *table);
+int trm_values_set(void *values, const struct trm_option *row, const char *text);
+void trm_values_free(void *values, const struct trm_option *table);
 
 /* Returns the word of a choice's value: ("optim.name", TRM_UPDATE_SGD) is "sgd". name: of a choice in the table. */
 const char *trm_choice_text(const char *name, int value);

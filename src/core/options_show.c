@@ -1,4 +1,4 @@
-/* Options written: as a configuration file, and as the table for `trireme options`. */
+/* Writes options as a configuration file, and as the table of `trireme options`. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static const char *const type_name[] = {
   [TRM_OPTION_BYTES] = "bytes", [TRM_OPTION_TEXT] = "text", [TRM_OPTION_CHOICE] = "choice",
 };
 
-/* Whether this is a YAML word that needs no quotes. */
+/* Returns true if this YAML word needs no quotes. */
 static bool options_show_is_plain(const char *text)
 {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -52,7 +52,7 @@ static void options_show_write_text(FILE *stream, const char *text)
     if (code == '"' || code == '\\')
       fprintf(stream, "\\%c", (char)code);
     else if (code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x2028 || code == 0x2029 || code == 0xfeff ||
-             (code >= 0xfffe && code <= 0xffff)) /* refused or folded by YAML readers */
+             (code >= 0xfffe && code <= 0xffff)) /* refused or folded by YAML parsers */
       fprintf(stream, "\\u%04" PRIx32, code);
     else
       fwrite(from, 1, (size_t)(s - from), stream);
@@ -96,7 +96,7 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
     const size_t length = trm_section_length(row->name);
     if (trm_section_length(first->name) != length || memcmp(first->name, row->name, length) != 0)
       first = row;
-    const bool nested = first->name[length] == '.'; /* else the section is an option itself: model, model.init */
+    const bool nested = first->name[length] == '.'; /* false: the section is also an option (model, model.init) */
     if (nested && row == first)
       fprintf(stream, "%.*s:\n", (int)length, row->name);
     fprintf(stream, nested ? "  %s: " : "%s: ", row->name + (nested ? length + 1 : 0));
@@ -108,7 +108,7 @@ int trm_options_write(const struct trm_options *options, FILE *stream, const cha
   return TRM_OK;
 }
 
-/* "1..", "0..1", "yes|no"; "" for bytes, whose limits are not worth a column. Owned by the caller. */
+/* Returns "1..", "0..1", "yes|no"; "" for bytes, whose limits are omitted. Owned by the caller. */
 static char *options_show_limits(const struct trm_option *row)
 {
   char low[32] = "", high[32] = "";
@@ -136,7 +136,7 @@ int trm_options_print(FILE *stream, const char *section)
       const char *const column[COLUMNS] = {row->name, row->default_text, limits};
       for (int c = 0; c < COLUMNS && pass == 0; c++) {
         const int n = (int)strlen(column[c]);
-        if (n > width[c] && (c != LIMITS || n <= 32)) /* a long list of choices takes more than the column */
+        if (n > width[c] && (c != LIMITS || n <= 32)) /* a long list of choices exceeds the column */
           width[c] = n;
       }
       if (pass == 1)

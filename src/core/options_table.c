@@ -1,5 +1,5 @@
-/* Every option of a run, one row an option: its name, default, range and one line of help. The name is also its place in
- * struct trm_options, but for rows that say otherwise. */
+/* All options of a run, one row each: name, default, range and one line of help. The name is also that of the field in
+ * struct trm_options; rows without a macro are those where it is not. */
 #include <math.h>
 
 #include "core/options.h"

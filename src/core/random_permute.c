@@ -1,4 +1,4 @@
-/* Permutations in O(1) memory: one element, and many at a time. */
+/* Permutations in O(1) memory: single elements and batches. */
 #include "core/random.h"
 
 #ifdef __x86_64__
@@ -7,13 +7,13 @@
 
 #define ROUNDS 8
 #define STEPS 10 /* of Philox */
-/* Set in counter word 1 of the permutation's draws, where an index of trm_random_block does not reach. */
+/* Set in counter word 1 of the permutation's draws: no index of trm_random_block reaches it. */
 #define PERMUTE_FLAG 0x80000000u
 
 /* A Feistel network on numbers of 2 * half bits. */
 struct feistel {
   uint32_t key[2], stream, purpose, mask;
-  unsigned half; /* bits of each side */
+  unsigned half; /* bits per half */
   uint64_t n;
 };
 

@@ -11,7 +11,7 @@ enum { TEXT_BYTES = sizeof ((struct trm_context *)NULL)->error_text };
 
 static void (*abort_hook)(int status);
 
-/* Puts text into the record; what is too long ends in dots. */
+/* Records the text; truncation is marked by dots. */
 static void status_record(const char *text, int length)
 {
   char *error_text = trm_context_current()->error_text;

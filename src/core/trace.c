@@ -14,16 +14,16 @@
 enum { ROUNDS = 20, TAG = 29000, NAME_BYTES = 24 };
 
 struct event {
-  double began, ended; /* seconds of this rank's clock */
+  double began, ended; /* seconds, this rank's clock */
   int64_t step;
   struct trm_trace_ids ids;
   int32_t kind;
   char name[NAME_BYTES];
 };
 
-/* A time of this rank's clock, and the seconds by which rank 0's clock was ahead of it then. */
+/* A time of this rank's clock, and the offset of rank 0's clock at that time. */
 struct clock_reading {
-  double time;    /* of this rank */
+  double time;    /* this rank's clock */
   double skew; /* seconds */
 };
 
@@ -31,7 +31,7 @@ struct trm_trace {
   struct trm_comm *comm;
   struct event *ring;    /* (capacity) */
   size_t capacity;
-  uint64_t count;        /* of events since the start; the newest is at (count - 1) % capacity */
+  uint64_t count;        /* events since the start; the newest is at (count - 1) % capacity */
   int64_t step;
   struct clock_reading start;
   double origin;         /* rank 0's clock at the start */
@@ -56,8 +56,8 @@ static void trace_receive(struct trm_comm *comm, int from, void *data, size_t by
   comm->ops->wait(&request);
 }
 
-/* Measures the skew of this rank's clock: asks rank 0 for its time ROUNDS times and takes the answer with the shortest
- * round trip, the middle of which is when the time was read (Cristian 1989). Collective. */
+/* Measures the skew of this rank's clock: asks rank 0 for its time ROUNDS times and uses the reply with the shortest
+ * round trip, assuming that the time was read in its middle (Cristian 1989). Collective. */
 static struct clock_reading trace_measure_skew(struct trm_comm *comm)
 {
   struct clock_reading best = {trace_clock(comm), 0};
@@ -142,7 +142,7 @@ void trm_trace_stop(void)
 
 /* -- the file */
 
-/* In order of the beginning; of equal ones the longest first, which encloses the others. */
+/* Orders by start; for equal starts, enclosing events first. */
 static int trace_compare_events(const void *a, const void *b)
 {
   const struct event *x = a, *y = b;
@@ -239,7 +239,7 @@ static void trace_write_file(FILE *stream, struct trm_comm *comm, const struct e
   trm_json_end(&json);
   trm_json_text(&json, "displayTimeUnit", "ms");
   trm_json_object(&json, "otherData");
-  trm_json_list(&json, "dropped"); /* events of each rank, the oldest ones */
+  trm_json_list(&json, "dropped"); /* per rank: events overwritten in the ring */
   for (int rank = 0; rank < comm->size; rank++)
     trm_json_integer(&json, NULL, counts[2 * rank + 1]);
   trm_json_end(&json);

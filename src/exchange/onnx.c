@@ -1,4 +1,4 @@
-/* Models as ONNX files: the graph packed, with protobuf-c. */
+/* ONNX files: packs the graph with protobuf-c. */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -15,9 +15,9 @@
 #ifdef TRM_ONNX
 
 #define ONNX_IR 8                       /* version of the file format with operator set 17 */
-#define ONNX_LIMIT ((size_t)2000 << 20) /* bytes of weights that fit into a message of 2 GiB */
+#define ONNX_LIMIT ((size_t)2000 << 20) /* weights, bytes: below protobuf's limit of 2 GiB per message */
 
-/* A buffer of protobuf-c that writes to a stream. */
+/* A protobuf-c buffer that writes to a stream. */
 struct sink {
   ProtobufCBuffer base;
   FILE *stream;
@@ -39,7 +39,7 @@ static Onnx__StringStringEntryProto *onnx_make_entry(struct onnx_graph *g, const
   return entry;
 }
 
-/* -- weights in a file of their own */
+/* -- weights in a separate file */
 
 static bool onnx_move_tensor(struct onnx_graph *g, Onnx__TensorProto *tensor, const char *location, FILE *to)
 {

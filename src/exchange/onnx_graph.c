@@ -1,4 +1,4 @@
-/* A model's graph (nn/graph.h) as an ONNX message. All its memory is released together. */
+/* A model's graph (nn/graph.h) as an ONNX message, whose memory is released as a whole. */
 #ifdef HAVE_CONFIG_H
 #include <config.h>
 #endif
@@ -205,7 +205,7 @@ static const struct trm_graph_ops onnx_graph_ops = {
   .set_real = onnx_graph_set_real,
 };
 
-/* -- the whole */
+/* -- the graph */
 
 /* Describes an input or output: (batch, shape). */
 static Onnx__ValueInfoProto **onnx_graph_value_info(struct onnx_graph *g, char *name, Onnx__TensorProto__DataType type,
@@ -271,7 +271,7 @@ int onnx_graph_build(struct onnx_graph *g)
   message->input = onnx_graph_value_info(
     g, name, spec->tokens ? ONNX__TENSOR_PROTO__DATA_TYPE__INT64 : ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT, &spec->shape);
   message->n_input = 1;
-  /* the scores get a name of their own; all nodes refer to it by this text */
+  /* renames the scores; all nodes refer to this text */
   strcpy(g->names.item[scores], "scores");
   message->output = onnx_graph_value_info(g, g->names.item[scores], ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT,
                                           &g->model->layer[g->model->layers - 1].out);

@@ -1,4 +1,4 @@
-/* Weights of a model from and to a safetensors file. */
+/* Reads and writes a model's weights as a safetensors file. */
 #include "safetensors.h"
 
 #include <stdlib.h>
@@ -119,7 +119,7 @@ static void safetensors_put_le(unsigned char *to, uint64_t word, int bytes)
     to[i] = (unsigned char)(word >> 8 * i);
 }
 
-/* The header, padded with blanks so that the tensors begin at a multiple of 8. Caller frees with free(). */
+/* Returns the header, padded with spaces so that tensors start at a multiple of 8. Caller frees with free(). */
 static char *safetensors_header_text(const struct trm_model *model, const struct trm_param_names *names, size_t *bytes)
 {
   char *text = NULL;

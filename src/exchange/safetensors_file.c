@@ -1,4 +1,4 @@
-/* Safetensors files: the header, which is checked in full, and the values of tensors as floats. */
+/* Safetensors files: the fully validated header, and tensor values as floats. */
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -30,7 +30,7 @@ static int st_damaged(const struct safetensors *file, const char *name, const ch
   return trm_error(TRM_FAILED, "%s: tensor %.100s: %s", file->path, name, problem);
 }
 
-/* A whole number as JSON writes it. */
+/* Parses a JSON integer. */
 static bool st_parse_number(const struct trm_node *node, uint64_t *value)
 {
   if (node->kind != TRM_NODE_SCALAR || !*node->text || node->text[strspn(node->text, "0123456789")])
@@ -92,7 +92,7 @@ static int st_by_name(const void *a, const void *b)
   return strcmp(((const struct safetensors_tensor *)a)->name, ((const struct safetensors_tensor *)b)->name);
 }
 
-/* Checks that every byte belongs to one tensor, and that names differ. */
+/* Checks that every byte belongs to exactly one tensor, and that names differ. */
 static int st_check_tensors(const struct safetensors *file, uint64_t data_bytes)
 {
   struct safetensors_tensor *t = file->tensor;

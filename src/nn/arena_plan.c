@@ -1,31 +1,26 @@
-/* Lifetimes of the arrays of a step, and their places in the arena.
+/* Lifetimes of the arrays of a step, and their offsets in the arena. Times: forward of layer i is i, the loss is
+ * `last`; then, per segment from the last one, its recomputed layers, and backward of its layers. Placement is greedy
+ * by size: the largest first, each at the lowest offset that is free during its lifetime (Pisarchyk & Lee 2020).
  *
- * Moments: forward of layer i is i, the loss is `last`; then, segment by segment from the last one, those of its layers
- * that compute again, and backward of its layers. Placement is greedy by size: the largest first, each at the lowest
- * offset that is free for its whole life (Pisarchyk & Lee 2020).
- *
- * Several gradients may be one array: those of what an add reads are that of its output, and layers in place hand
- * theirs on. So an array is written over only at a moment when no other gradient that still waits to be read is in
- * it. */
+ * Gradients may share an array: those of an add's operands are that of its output, and in-place layers reuse theirs. So
+ * an array is overwritten only when it contains no other gradient that is still to be read. */
 #include "nn/arena_plan.h"
 
 #include <stdlib.h>
 
 #include "core/memory.h"
-#include "nn/recompute.h"
-
 enum { NONE = -1, ALIGN = TRM_ALIGNMENT / (int)sizeof(float) };
 
 struct block {
   size_t elements, offset;
-  int first_use, last_use; /* first and last moment of use */
-  bool persistent;         /* outlasts a pass */
+  int first_use, last_use; /* first and last time of use */
+  bool persistent;         /* lives longer than a pass */
 };
 
 /* The blocks of a plan, and the block of each array; NONE: no array. Indices as in trm_arena_plan. */
 struct blocks {
   const struct trm_layer *layer;     /* (last) */
-  const struct trm_arena_plan *plan; /* its segments */
+  const struct trm_arena_plan *plan; /* segments */
   int first, last;
   struct block *block;
   int count;
@@ -33,9 +28,9 @@ struct blocks {
   int *gradient; /* (last) */
   int *scratch; /* (3, last) */
   int *flow; /* (last, 2, 3): write, earlier, sum */
-  int *recompute_time, *backward_time; /* (last) moments: forward recompute, backward; NONE: not at all */
-  int *relocated; /* (last) 1: its value is computed again, and at another place */
-  int *last_read; /* (2, last) the last moment at which a value is read: forward's, the repetition's */
+  int *recompute_time, *backward_time; /* (last) times: recomputation, backward; NONE: none */
+  int *relocated; /* (last) 1: its value is recomputed at another offset */
+  int *last_read; /* (2, last) time of the last read: of forward's value, of the recomputed one */
 };
 
 static size_t arena_value_elements(const struct blocks *blocks, int layer)
@@ -56,7 +51,8 @@ static void arena_extend_life(struct blocks *blocks, int block, int time)
     blocks->block[block].last_use = time;
 }
 
-/* Which of the two values of layer v layer i finds after the loss: an index into value and read. */
+/* Returns the value of layer v, forward's or the recomputed one, that layer i reads after the loss: an index into value
+ * and last_read. */
 static int arena_value_after_loss(const struct blocks *blocks, int i, int v)
 {
   return blocks->relocated[v] == 1 && blocks->plan->segment_end[v] == blocks->plan->segment_end[i] ? blocks->last + v
@@ -85,7 +81,7 @@ static void arena_note_read(struct blocks *blocks, int value, int time)
     blocks->last_read[value] = time;
 }
 
-/* A value that a later segment reads is kept: whoever computes it again does so at the same place. */
+/* Returns true if a later segment reads the value: it is kept, and recomputed at the same offset. */
 static bool arena_is_kept(const struct blocks *blocks, int v)
 {
   const struct trm_arena_plan *plan = blocks->plan;
@@ -95,7 +91,7 @@ static bool arena_is_kept(const struct blocks *blocks, int v)
   return v == blocks->last - 1;
 }
 
-/* Until when each value is read. */
+/* Sets the time of the last read of each value. */
 static void arena_set_last_reads(struct blocks *blocks)
 {
   const int last = blocks->last;
@@ -120,8 +116,8 @@ static void arena_set_last_reads(struct blocks *blocks)
   arena_note_read(blocks, last - 1, last); /* by the loss */
 }
 
-/* The block of layer i's value at a moment: that of an input which is not read later (in place; never the batch), or a
- * new one. after: after the loss. */
+/* Returns the block of layer i's value: that of an input at its last read (in place; never the batch), or a new one.
+ * after: after the loss. */
 static int arena_place_value(struct blocks *blocks, int i, int time, bool after)
 {
   const struct trm_layer *layer = &blocks->layer[i];
@@ -179,7 +175,7 @@ static bool arena_is_free(const struct blocks *blocks, int i, int value, int blo
   return true;
 }
 
-/* Backward of layer i gives its part of the gradient of a value that it reads. */
+/* Plans layer i's contribution to the gradient of a value that it reads. */
 static void arena_plan_flow(struct blocks *blocks, int i, int value, int *flow)
 {
   enum { WRITE, EARLIER, SUM };
@@ -210,7 +206,7 @@ static void arena_plan_backward(struct blocks *blocks)
   if (layer[end].ops->keeps_output || blocks->plan->recompute[end])
     blocks->gradient[end] = arena_add_block(blocks, arena_value_elements(blocks, end), blocks->last);
   else
-    blocks->gradient[end] = blocks->value[end]; /* the loss writes over the scores */
+    blocks->gradient[end] = blocks->value[end]; /* the loss overwrites the scores */
   for (int i = end; i >= blocks->first; i--) {
     if (!layer[i].needs_dy)
       continue;
@@ -230,7 +226,7 @@ static int arena_compare_blocks(const void *a, const void *b)
   return (x > y) - (x < y);
 }
 
-/* Marks the arrays that live from forward to backward, and those that are sent or received at the ends of the chain. */
+/* Marks arrays that live from forward to backward, and those sent or received at the ends of the chain. */
 static void arena_mark_persistent(struct blocks *blocks)
 {
   for (int b = 0; b < blocks->count; b++)
@@ -244,7 +240,7 @@ static void arena_mark_persistent(struct blocks *blocks)
   }
 }
 
-/* Sets the offsets of the blocks that stay, or of the others, from `begin` up; returns where they end. */
+/* Sets the offsets of the persistent blocks, or of the others, from `begin` up; returns their end. */
 static size_t arena_place_blocks(struct blocks *blocks, bool persistent, size_t begin)
 {
   struct block **order = trm_alloc((size_t)blocks->count * sizeof *order, "arena plan");
@@ -257,7 +253,7 @@ static size_t arena_place_blocks(struct blocks *blocks, bool persistent, size_t 
   for (int i = 0; i < count; i++) {
     struct block *b = order[i];
     b->offset = begin;
-    for (bool moved = true; moved;) { /* up past whatever is in the way, until nothing is */
+    for (bool moved = true; moved;) { /* moves up past overlapping blocks */
       moved = false;
       for (int j = 0; j < i; j++) {
         const struct block *o = order[j];
@@ -275,14 +271,14 @@ static size_t arena_place_blocks(struct blocks *blocks, bool persistent, size_t 
   return total;
 }
 
-/* The offsets of n blocks. */
+/* Copies the offsets of n blocks. */
 static void arena_copy_offsets(const struct blocks *blocks, const int *block, int n, size_t *offset)
 {
   for (int i = 0; i < n; i++)
     offset[i] = block[i] == NONE ? 0 : blocks->block[block[i]].offset;
 }
 
-/* A layer has at most two values and workspaces, three scratches and four of its flows. */
+/* Maximum per layer: two values and workspaces, three scratches, four flows. */
 enum { MAX_BLOCKS = 11, ARRAYS_PER_LAYER = 19 };
 
 static void arena_create_blocks(struct blocks *blocks)

@@ -7,7 +7,7 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* A core of today: what counts is their quotient. */
+/* A typical core; only the quotient matters. */
 #define FLOP_PER_S 5e10
 #define BYTES_PER_S 1e10
 
@@ -19,14 +19,13 @@ double trm_balance_seconds(const struct trm_model *model, int first, int last)
     const struct trm_cost cost = trm_layer_cost(layer);
     flop += cost.flop;
     bytes += cost.bytes;
-    if (layer->is_output) /* the loss reads and writes them */
+    if (layer->is_output) /* read and written by the loss */
       bytes += 2 * sizeof(float) * (double)trm_shape_count(&layer->out);
   }
-  return 3 * (flop / FLOP_PER_S + bytes / BYTES_PER_S); /* backward is two of forward */
+  return 3 * (flop / FLOP_PER_S + bytes / BYTES_PER_S); /* backward costs twice as much as forward */
 }
 
-/* True if layers [first, last) have something to train. A weight of an earlier layer that one of them is tied to is a
- * parameter here, too. */
+/* Returns true if layers [first, last) have trainable parameters, a weight tied to an earlier layer included. */
 static bool balance_has_trainable(const struct trm_model *model, int first, int last)
 {
   for (int i = first; i < last; i++) {
@@ -45,9 +44,9 @@ static bool balance_may_cut(const struct trm_model *model, int at)
   return trm_partition_allowed(model->layer, model->layers, at);
 }
 
-/* -- as the text says */
+/* -- cuts given by the user */
 
-/* The first layer of item `item` of the text or behind it. */
+/* Returns the first layer at or after item `item` of the text. */
 static int balance_layer_of_item(const struct trm_model *model, long item)
 {
   int i = 0;
@@ -108,13 +107,13 @@ static int balance_cut_manual(const struct trm_model *model, const char *cuts, i
   return TRM_OK;
 }
 
-/* -- balanced */
+/* -- balanced cuts */
 
-/* The best way to cut the layers before a place into some pieces. */
+/* The best cut of the first layers into a number of chunks. */
 struct best {
-  double max_seconds; /* seconds of the longest piece; infinite: there is no way */
-  double squares;     /* of the seconds: of equally good ways the one that is more even */
-  int from;           /* where the last piece begins */
+  double max_seconds; /* seconds of the slowest chunk; infinite: impossible */
+  double squares;     /* sum of squared seconds: breaks ties evenly */
+  int from;           /* start of the last chunk */
 };
 
 static bool balance_is_better(const struct best *a, const struct best *b)
@@ -122,7 +121,7 @@ static bool balance_is_better(const struct best *a, const struct best *b)
   return a->max_seconds != b->max_seconds ? a->max_seconds < b->max_seconds : a->squares < b->squares;
 }
 
-/* best (n + 1) for one more piece than `fewer`. */
+/* Sets best (n + 1) for one chunk more than `fewer`. */
 static void balance_extend(const struct trm_model *model, const bool *allowed, const double *cumulative,
                            const struct best *fewer, struct best *best)
 {
@@ -140,7 +139,7 @@ static void balance_extend(const struct trm_model *model, const bool *allowed, c
   }
 }
 
-/* Into how many pieces the model can be cut at most. */
+/* Returns the maximum number of chunks. */
 static int balance_max_chunks(const struct trm_model *model, const bool *allowed)
 {
   int chunks = 0;

@@ -1,4 +1,4 @@
-/* A model drawn layer by layer, and what the layers' drawings have in common. */
+/* Exports a model's graph layer by layer, and the layers' shared helpers. */
 #include "nn/graph.h"
 
 #include "core/memory.h"
@@ -30,7 +30,7 @@ int trm_graph_transpose(struct trm_graph *graph, int x, const int64_t *order, in
 
 int trm_graph_reshape(struct trm_graph *graph, int x, const struct trm_shape *shape)
 {
-  int64_t size[1 + TRM_MAX_DIMS] = {0}; /* 0: as it is */
+  int64_t size[1 + TRM_MAX_DIMS] = {0}; /* 0: unchanged */
   for (int d = 0; d < shape->dims; d++)
     size[1 + d] = (int64_t)shape->size[d];
   return trm_graph_binary(graph, "Reshape", x, graph->ops->integers(graph, size, 1 + shape->dims));

@@ -1,4 +1,4 @@
-/* The kinds of layers, and the common parts of their create and shape functions: arguments and parameters. */
+/* The kinds of layers, and the common parts of their create and shape functions: shapes, arguments, parameters. */
 #include "nn/layer.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ static const struct trm_layer_ops *const layer_table[] = {
 
 enum { KINDS = sizeof layer_table / sizeof *layer_table, MAX_REGISTERED = 64 };
 
-/* Of the whole process, filled before any model is made. */
+/* Of the process; registered before models are created. */
 static const struct trm_layer_ops *layer_registered[MAX_REGISTERED];
 static int layer_registered_count;
 
@@ -99,14 +99,31 @@ struct trm_cost trm_layer_cost(const struct trm_layer *layer)
 {
   if (layer->ops->cost)
     return layer->ops->cost(layer);
+  const struct trm_cost *each = &layer->ops->cost_per_value;
   const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f, .bytes = 2 * sizeof(float) * f};
+  return (struct trm_cost){.flop = f * (each->flop > 0 ? each->flop : 1),
+                           .bytes = f * (each->bytes > 0 ? each->bytes : 2 * sizeof(float))};
 }
 
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer)
 {
   (void)layer;
   return (struct trm_cost){0};
+}
+
+void trm_layer_apply_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y,
+                             float *work)
+{
+  (void)work;
+  layer->ops->apply(layer, pass, false, x, y);
+}
+
+void trm_layer_apply_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
+                              const float *dy, float *dx, float *work)
+{
+  (void)x, (void)y, (void)work;
+  if (dx)
+    layer->ops->apply(layer, pass, true, dy, dx);
 }
 
 void trm_layer_add_parameter(struct trm_layer *layer, const char *name, const struct trm_shape *shape,
@@ -158,6 +175,24 @@ bool trm_layer_remove_bias(struct trm_layer *layer)
   weights->bias = false;
   layer->parameters--;
   return true;
+}
+
+size_t trm_shape_count(const struct trm_shape *shape)
+{
+  size_t count = 1;
+  for (int d = 0; d < shape->dims; d++)
+    count *= shape->size[d];
+  return count;
+}
+
+const char *trm_shape_text(const struct trm_shape *shape)
+{
+  char *text = trm_context_text();
+  size_t at = (size_t)sprintf(text, "(");
+  for (int d = 0; d < shape->dims; d++)
+    at += (size_t)sprintf(text + at, d ? ", %zu" : "%zu", shape->size[d]);
+  sprintf(text + at, ")");
+  return text;
 }
 
 const char *trm_layer_text(const struct trm_layer *layer)
@@ -228,7 +263,7 @@ size_t trm_layer_width(const struct trm_layer *layer)
   return layer->in.sequence ? layer->in.size[1] : trm_shape_count(&layer->in);
 }
 
-/* The value given by key, or at the position among the positional ones; NULL if neither. */
+/* Returns the argument with this key, or else the positional one; NULL: neither is given. */
 static const char *layer_find_argument(const struct trm_arguments *arguments, int position, const char *key)
 {
   for (int i = 0; i < arguments->count; i++) {
@@ -289,7 +324,7 @@ int trm_argument_real(const struct trm_layer *layer, const struct trm_arguments 
     return TRM_OK;
   char *end;
   const double number = strtod(text, &end);
-  /* the float is tested: 0.99999999999 must not become a bound that it is below */
+  /* tests the float: 0.99999999999 must not round to an excluded bound */
   if (end == text || *end || !((double)(float)number >= low && (double)(float)number < high)) {
     char expected[80];
     snprintf(expected, sizeof expected, "a number in [%g, %g)", low, high);

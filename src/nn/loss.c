@@ -13,8 +13,17 @@ static const char *loss_target_text(const struct trm_input_spec *spec)
   return spec->target == TRM_TARGET_CLASS ? "classes" : "values a sample";
 }
 
-static int loss_softmax_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_shape *scores)
 {
+  const size_t positions = scores->sequence ? scores->size[0] : 1;
+  call->rows = call->input->rows * positions;
+  call->classes = trm_shape_count(scores) / positions;
+}
+
+static int loss_softmax_check(const struct trm_loss *loss, const struct trm_shape *scores,
+                              const struct trm_input_spec *spec)
+{
+  (void)loss;
   if (spec->target != TRM_TARGET_CLASS)
     return trm_error(TRM_USAGE,
                      "loss softmax_cross_entropy is for classes, the targets are %zu %s; "
@@ -34,17 +43,14 @@ static int loss_softmax_check(const struct trm_shape *scores, const struct trm_i
   return TRM_OK;
 }
 
-static void loss_softmax_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                             const float *z, float scale, float smoothing, float *row_loss, float *row_correct,
-                             float *dz)
+static void loss_softmax_run(const struct trm_loss_call *c)
 {
-  const size_t positions = scores->sequence ? scores->size[0] : 1;
-  device->ops->softmax_cross_entropy(device, z, input->target_class, scale, smoothing, row_loss, row_correct, dz,
-                                     input->rows * positions, trm_shape_count(scores) / positions);
+  c->device->ops->softmax_cross_entropy(c->device, c->scores, c->input->target_class, c->scale, c->smoothing,
+                                        c->row_loss, c->row_correct, c->gradient, c->rows, c->classes);
 }
 
-/* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: of the whole row the largest score and the
- * sum of the exponentials; its loss, and whether the answer is right. */
+/* One row's fields of all shards (ranks, R, TRM_SCORES_FIELDS) combined: maximum score and sum of exponentials of the
+ * whole row; its loss, and whether the prediction is correct. */
 struct loss_row {
   double max, sum, loss;
   bool right;
@@ -57,7 +63,7 @@ static struct loss_row loss_join_shards(const float *stats, size_t ranks, size_t
   float first = 0;
   for (size_t k = 0; k < ranks; k++) {
     const float *at = stats + (k * r + i) * TRM_SCORES_FIELDS;
-    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* of equal ones the first */
+    if (k == 0 || (double)at[TRM_SCORES_MAX] > max) { /* ties: the first */
       max = (double)at[TRM_SCORES_MAX];
       first = at[TRM_SCORES_ARGMAX];
     }
@@ -77,42 +83,42 @@ static struct loss_row loss_join_shards(const float *stats, size_t ranks, size_t
                            !isnan(sum) && first == (float)target};
 }
 
-/* Vocabulary-parallel (Shoeybi et al. 2019, section 3): the ranks exchange a few words of each row, not its scores. */
-static void loss_softmax_run_sharded(struct trm_axis *axis, const struct trm_input *input,
-                                     const struct trm_vocab_shard *v, size_t r, const float *z, float scale,
-                                     float smoothing, float *row_loss, float *row_correct, float *dz, float *scratch,
-                                     float *host)
+/* Vocabulary-parallel (Shoeybi et al. 2019, section 3): ranks exchange a few numbers per row instead of its scores. */
+static void loss_softmax_run_sharded(const struct trm_loss_call *c)
 {
-  struct trm_device *device = axis->device;
-  const size_t ranks = (size_t)axis->comm->size;
-  const int32_t *target = input->target_class;
+  struct trm_device *device = c->device;
+  const size_t ranks = (size_t)c->axis->comm->size, r = c->rows;
+  const int32_t *target = c->input->target_class;
   int32_t *host_target = NULL;
-  float *loss = host, *correct = host + r, *max = host + 2 * r, *sum = host + 3 * r;
-  device->ops->softmax_shard_stats(device, z, target, v, scratch, r);
-  const float *all = trm_axis_allgather_host(axis, scratch, r * TRM_SCORES_FIELDS);
+  float *loss = c->host, *correct = loss + r, *max = loss + 2 * r, *sum = loss + 3 * r;
+  device->ops->softmax_shard_stats(device, c->scores, target, &c->shard, c->scratch, r);
+  const float *all = trm_axis_allgather_host(c->axis, c->scratch, r * TRM_SCORES_FIELDS);
   if (!device->host_memory) {
     host_target = trm_alloc(r * sizeof *host_target, "targets");
     device->ops->download(device, host_target, target, r * sizeof *host_target);
   }
   for (size_t i = 0; i < r; i++) {
     const int32_t label = host_target ? host_target[i] : target[i];
-    const struct loss_row row = loss_join_shards(all, ranks, r, i, v, label, (double)smoothing);
+    const struct loss_row row = loss_join_shards(all, ranks, r, i, &c->shard, label, (double)c->smoothing);
     loss[i] = label == TRM_IGNORE_INDEX ? 0 : (float)row.loss;
     correct[i] = label == TRM_IGNORE_INDEX ? -1 : row.right;
     max[i] = (float)row.max;
     sum[i] = (float)row.sum;
   }
   trm_free(host_target);
-  float *joined = scratch + r * TRM_SCORES_FIELDS; /* most, sum (2, R) */
-  device->ops->upload(device, row_loss, loss, r * sizeof *loss);
-  device->ops->upload(device, row_correct, correct, r * sizeof *correct);
+  float *joined = c->scratch + r * TRM_SCORES_FIELDS; /* maximum, sum (2, R) */
+  device->ops->upload(device, c->row_loss, loss, r * sizeof *loss);
+  device->ops->upload(device, c->row_correct, correct, r * sizeof *correct);
   device->ops->upload(device, joined, max, 2 * r * sizeof *max);
-  if (dz)
-    device->ops->softmax_shard_gradient(device, z, target, v, joined, joined + r, scale, smoothing, dz, r);
+  if (c->gradient)
+    device->ops->softmax_shard_gradient(device, c->scores, target, &c->shard, joined, joined + r, c->scale,
+                                        c->smoothing, c->gradient, r);
 }
 
-static int loss_squared_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+static int loss_squared_check(const struct trm_loss *loss, const struct trm_shape *scores,
+                              const struct trm_input_spec *spec)
 {
+  (void)loss;
   if (spec->target != TRM_TARGET_VALUE)
     return trm_error(TRM_USAGE,
                      "loss mean_squared_error is for value targets, the data set has %zu %s; "
@@ -124,50 +130,35 @@ static int loss_squared_check(const struct trm_shape *scores, const struct trm_i
   return TRM_OK;
 }
 
-static void loss_squared_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                             const float *z, float scale, float smoothing, float *row_loss, float *row_correct,
-                             float *dz)
+static void loss_squared_run(const struct trm_loss_call *c)
 {
-  (void)smoothing;
-  device->ops->mean_squared_error(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows,
-                                  trm_shape_count(scores));
+  c->device->ops->mean_squared_error(c->device, c->scores, c->input->target_value, c->scale, c->row_loss,
+                                     c->row_correct, c->gradient, c->rows, c->classes);
 }
 
-/* Logistic and hinge: one score; two classes, or one value a sample that is -1 or +1. */
-static int loss_signed_check(const char *name, const struct trm_shape *scores, const struct trm_input_spec *spec)
+/* Logistic and hinge: one score; two classes, or one value per sample, -1 or +1. */
+static int loss_signed_check(const struct trm_loss *loss, const struct trm_shape *scores,
+                             const struct trm_input_spec *spec)
 {
   if (trm_shape_count(scores) != 1)
     return trm_error(TRM_USAGE, "loss %s wants one score, the model gives scores of shape %s (the data set has %zu %s)",
-                     name, trm_shape_text(scores), spec->classes, loss_target_text(spec));
+                     loss->name, trm_shape_text(scores), spec->classes, loss_target_text(spec));
   if (spec->classes != (spec->target == TRM_TARGET_CLASS ? 2 : 1))
-    return trm_error(TRM_USAGE, "loss %s is for two classes, or one value of -1 or +1; the data set has %zu %s", name,
-                     spec->classes, loss_target_text(spec));
+    return trm_error(TRM_USAGE, "loss %s is for two classes, or one value of -1 or +1; the data set has %zu %s",
+                     loss->name, spec->classes, loss_target_text(spec));
   return TRM_OK;
 }
 
-static int loss_logistic_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
+static void loss_logistic_run(const struct trm_loss_call *c)
 {
-  return loss_signed_check("logistic", scores, spec);
+  c->device->ops->logistic(c->device, c->scores, c->input->target_value, c->scale, c->row_loss, c->row_correct,
+                           c->gradient, c->rows);
 }
 
-static void loss_logistic_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                              const float *z, float scale, float smoothing, float *row_loss, float *row_correct,
-                              float *dz)
+static void loss_hinge_run(const struct trm_loss_call *c)
 {
-  (void)scores, (void)smoothing;
-  device->ops->logistic(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows);
-}
-
-static int loss_hinge_check(const struct trm_shape *scores, const struct trm_input_spec *spec)
-{
-  return loss_signed_check("hinge", scores, spec);
-}
-
-static void loss_hinge_run(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores,
-                           const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz)
-{
-  (void)scores, (void)smoothing;
-  device->ops->hinge(device, z, input->target_value, scale, row_loss, row_correct, dz, input->rows);
+  c->device->ops->hinge(c->device, c->scores, c->input->target_value, c->scale, c->row_loss, c->row_correct,
+                        c->gradient, c->rows);
 }
 
 static const struct trm_loss loss_softmax_cross_entropy = {
@@ -187,7 +178,7 @@ static const struct trm_loss loss_mean_squared_error = {
 
 static const struct trm_loss loss_logistic = {
   .name = "logistic",
-  .check = loss_logistic_check,
+  .check = loss_signed_check,
   .run = loss_logistic_run,
   .counts_correct = true,
   .signed_target = true,
@@ -195,7 +186,7 @@ static const struct trm_loss loss_logistic = {
 
 static const struct trm_loss loss_hinge = {
   .name = "hinge",
-  .check = loss_hinge_check,
+  .check = loss_signed_check,
   .run = loss_hinge_run,
   .counts_correct = true,
   .signed_target = true,

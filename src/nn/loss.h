@@ -1,4 +1,4 @@
-/* Losses: the last step of a model. Each is one device kernel that gives loss, correctness and gradient together. */
+/* Losses: the last step of a model. Each is one device kernel for loss, correctness and gradient. */
 #pragma once
 
 #include "core/axis.h"
@@ -7,22 +7,35 @@
 
 TRM_BEGIN_DECLS
 
+/* One call of a loss. Arrays are on the device. */
+struct trm_loss_call {
+  struct trm_device *device;
+  const struct trm_input *input; /* its targets */
+  size_t rows, classes;          /* R: of sequences B T, otherwise B; C scores each */
+  const float *scores;           /* z (R, C) */
+  float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/device.h) */
+  float *row_loss, *row_correct; /* (R) */
+  float *gradient;               /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
+  /* of scores that are sharded by class */
+  struct trm_axis *axis;
+  struct trm_vocab_shard shard;  /* the classes of this rank */
+  float *scratch;                /* (R, TRM_SCORES_FIELDS + 2) */
+  float *host;                   /* (4, R) host */
+};
+/* Sets rows and classes by call->input and the scores' shape. */
+void trm_loss_call_shape(struct trm_loss_call *call, const struct trm_shape *scores);
+
 struct trm_loss {
   const char *name;
   /* Checks that scores of this shape suit the targets; errors name both. */
-  int (*check)(const struct trm_shape *scores, const struct trm_input_spec *spec);
-  /* R rows: of sequences B T, otherwise B. row_loss (R), row_correct (R), dz (R, C) = scale * gradient, NULL if not
-   * wanted; dz may equal z. smoothing: 0 but for softmax_cross_entropy (core/device.h). */
-  void (*run)(struct trm_device *device, const struct trm_input *input, const struct trm_shape *scores, const float *z,
-              float scale, float smoothing, float *row_loss, float *row_correct, float *dz);
-  /* The same of scores that are sharded by class: this rank has those of v. Collective over the axis; all its ranks get
-   * the same losses. scratch (R, TRM_SCORES_FIELDS + 2) device, host (4, R). NULL: it takes replicated scores only. */
-  void (*run_sharded)(struct trm_axis *axis, const struct trm_input *input, const struct trm_vocab_shard *v, size_t r,
-                      const float *z, float scale, float smoothing, float *row_loss, float *row_correct, float *dz,
-                      float *scratch, float *host);
+  int (*check)(const struct trm_loss *loss, const struct trm_shape *scores, const struct trm_input_spec *spec);
+  void (*run)(const struct trm_loss_call *call);
+  /* The same for scores sharded by class. Collective over the axis; all its ranks get the same losses. NULL: only
+   * replicated scores. */
+  void (*run_sharded)(const struct trm_loss_call *call);
   bool smooths;        /* smoothing may be above 0 */
-  bool counts_correct; /* accuracy means something */
-  bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
+  bool counts_correct; /* accuracy is meaningful */
+  bool signed_target;  /* needs target_value in {-1, +1}, made of two classes */
 };
 
 extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */

@@ -1,4 +1,4 @@
-/* A model's life: from text to layers, the layout of the flat arrays, initial weights, and what is known about it. */
+/* Creation of a model: from text to layers, layout of the flat arrays, initial weights, description. */
 #include "nn/model.h"
 
 #include <math.h>
@@ -17,9 +17,9 @@
 
 enum { PAD = TRM_ALIGNMENT / (int)sizeof(float) };
 
-static const size_t max_elements = (size_t)1 << 48; /* elements: far beyond any memory, far below any overflow */
+static const size_t max_elements = (size_t)1 << 48; /* elements: larger than any memory, but safe from overflow */
 
-/* Which gradients are of use: a layer's if it, or something that it reads, has parameters. */
+/* Sets needs_dy and needs_dx: a gradient is needed if a parameter is at or before it. */
 static int model_set_needs(struct trm_model *model)
 {
   bool any = false;
@@ -35,7 +35,7 @@ static int model_set_needs(struct trm_model *model)
   return TRM_OK;
 }
 
-/* Gives the layer's parameters, or its statistics, the next places. */
+/* Assigns the next offsets to the layer's parameters, or to its statistics. */
 static int model_layout_layer(struct trm_model *model, struct trm_layer *layer, bool statistics)
 {
   for (int p = 0; p < layer->parameters; p++) {
@@ -68,7 +68,7 @@ static void model_number_parameters(struct trm_model *model)
   }
 }
 
-/* Leaves the part. end (chunks) */
+/* Reduces the model to the part. end (chunks) */
 static int model_partition(struct trm_model *model, const struct trm_model_part *part)
 {
   int end[TRM_MAX_CHUNKS] = {model->layers};
@@ -123,7 +123,7 @@ static int model_build(struct trm_model *model, const char *text, const char *lo
     TRM_CHECK(trm_model_shard(part, model->loss->run_sharded != NULL, &model->layer, &model->layers));
   TRM_CHECK(model_partition(model, part));
   TRM_CHECK(model_layout(model));
-  return model->loss->check(&scores, spec);
+  return model->loss->check(model->loss, &scores, spec);
 }
 
 int trm_model_create(struct trm_model *model, const char *text, const char *loss_name,
@@ -203,7 +203,7 @@ static int model_alloc_chunk(struct trm_model *model, struct trm_chunk *chunk)
   return TRM_OK;
 }
 
-/* Takes the memory of arrays of one pass only, which all chunks and slots share. */
+/* Allocates the arrays of a single pass, which all chunks and slots share. */
 static int model_alloc_transient(struct trm_model *model)
 {
   size_t max = 0;
@@ -223,7 +223,7 @@ static int model_alloc_tied_gradient(struct trm_model *model)
   return TRM_OK;
 }
 
-/* The arenas and the arrays of the rows' losses. */
+/* Allocates arenas and per-row losses. */
 static int model_alloc(struct trm_model *model, struct trm_device *device, size_t rows, bool training, int slots)
 {
   model_unbind(model);
@@ -274,7 +274,7 @@ int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, flo
   for (int i = 0; i < model->layers; i++)
     for (int p = 0; p < model->layer[i].parameters; p++) {
       struct trm_parameter *parameter = &model->layer[i].parameter[p];
-      parameter->w = w ? w + parameter->offset : NULL; /* a parameter provider has them */
+      parameter->w = w ? w + parameter->offset : NULL; /* NULL: a parameter provider has them */
       parameter->g = g ? g + parameter->offset : NULL;
     }
   return TRM_OK;

@@ -7,7 +7,7 @@
 #include "nn/model.h"
 #include "nn/arena_plan.h"
 
-/* When a layer computes; forward recompute is for the backward pass of its segment (recompute.h). */
+/* Phases of a layer; RECOMPUTE: forward again, for the backward pass of its segment (arena_plan.h). */
 enum pass_phase { FORWARD, RECOMPUTE, BACKWARD };
 
 static float *pass_array(const struct trm_model *model, size_t offset)
@@ -16,7 +16,7 @@ static float *pass_array(const struct trm_model *model, size_t offset)
   return offset < transient ? model->arena + offset : model->transient + (offset - transient);
 }
 
-/* The output of a layer as layer `reader` finds it, or the batch. */
+/* Returns the output of a layer that layer `reader` reads, or the batch. */
 static const float *pass_value(const struct trm_model *model, const struct trm_pass *pass, int reader, int layer,
                                enum pass_phase phase)
 {
@@ -42,17 +42,17 @@ static float *pass_scratch(const struct trm_model *model, int i, enum pass_phase
 static void pass_add_arrays(const struct trm_layer *layer, const struct trm_pass *pass, float *to, const float *a,
                             const float *b)
 {
-  const float *const from[] = {to == b ? b : a, to == b ? a : b}; /* the sum may overwrite its first */
+  const float *const from[] = {to == b ? b : a, to == b ? a : b}; /* the sum may overwrite its first operand */
   pass->device->ops->sum(pass->device, to, from, 2, layer->output_rows * trm_shape_count(&layer->out));
 }
 
-/* Without rows a layer has nothing to do, but to be there for other ranks. */
+/* Returns false without rows, unless other ranks wait for the layer. */
 static bool pass_layer_runs(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   return pass->input->rows || (pass->training && layer->ops->is_collective && pass->reduce);
 }
 
-/* -- arrays that a parameter provider has */
+/* -- parameter providers */
 
 static void pass_point_parameters(struct trm_layer *layer, bool statistics, size_t low, float *w, float *g)
 {
@@ -65,7 +65,7 @@ static void pass_point_parameters(struct trm_layer *layer, bool statistics, size
   }
 }
 
-/* An interval that others used before may have left its values where this one is padded. */
+/* Clears the padding of parameters, since the interval's buffer may have been used for others. */
 static void pass_zero_padding(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   for (int p = 0; p < layer->parameters; p++) {
@@ -203,7 +203,7 @@ static void pass_layer_backward(struct trm_model *model, const struct trm_pass *
   }
 }
 
-/* Recomputes the values of the segment that ends there which its backward needs and forward has not kept. */
+/* Recomputes those values of the segment that its backward needs and forward has not kept. */
 static void pass_recompute_segment(struct trm_model *model, const struct trm_pass *pass, int end)
 {
   const struct trm_arena_plan *plan = model->plan;
@@ -223,14 +223,14 @@ static void pass_recompute_segment(struct trm_model *model, const struct trm_pas
   }
 }
 
-/* Gradients of no rows. */
+/* Sets the gradients of an empty batch: 0. */
 static void pass_clear_gradients(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   for (int p = 0; p < layer->parameters; p++)
     pass->device->ops->fill(pass->device, layer->parameter[p].g, 0, layer->parameter[p].count);
 }
 
-/* With the first pass of a sum it is clear where a tied layer's part goes. */
+/* In the first accumulated pass, chooses the buffer for the tied layer's contributions. */
 static void pass_choose_tied_gradient(struct trm_model *model, const struct trm_pass *pass)
 {
   for (int i = 0; i < model->layers && pass->beta == 0; i++)
@@ -239,7 +239,7 @@ static void pass_choose_tied_gradient(struct trm_model *model, const struct trm_
         pass->more_passes && !(pass->provider && pass->provider->overwrites_gradient) ? model->tied_gradient : NULL;
 }
 
-/* With the last one the parts come together. */
+/* In the last accumulated pass, adds both contributions. */
 static void pass_add_tied_gradient(const struct trm_layer *layer, const struct trm_pass *pass)
 {
   if (!layer->shared || !layer->tied_gradient || pass->more_passes)
@@ -255,7 +255,7 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   struct trm_pass inner = *pass;
   if (pass->provider && pass->provider->overwrites_gradient)
     inner.beta = 0;
-  inner.auxiliary_loss = NULL; /* forward has added it: recomputation does not again */
+  inner.auxiliary_loss = NULL; /* forward has added it; recomputation must not */
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
   pass_acquire_statistics(model, pass, TRM_ACQUIRE_BACKWARD);
@@ -328,17 +328,24 @@ static int pass_check(const struct trm_model *model, const struct trm_pass *pass
 static void pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz)
 {
   const struct trm_layer *last = &model->layer[model->layers - 1];
-  const float each = scale / (float)model->targets, smoothing = pass->training ? model->smoothing : 0;
-  if (pass->input->rows && last->output_sharded) {
-    const struct trm_slice *slice = &last->slice;
-    const struct trm_vocab_shard v = {slice->low * slice->inner, slice->high * slice->inner,
-                                      slice->extent * slice->inner};
-    model->loss->run_sharded(pass->tensor_axis, pass->input, &v, pass->input->rows * slice->outer, model->scores, each,
-                             smoothing, model->row_loss, model->row_correct, dz, model->row_scratch, model->host_rows);
-  } else if (pass->input->rows) {
-    model->loss->run(pass->device, pass->input, &last->out, model->scores, each, smoothing, model->row_loss,
-                     model->row_correct, dz);
-  }
+  const struct trm_slice *slice = &last->slice; /* of sharded scores */
+  struct trm_loss_call call = {
+    .device = pass->device,
+    .input = pass->input,
+    .scores = model->scores,
+    .scale = scale / (float)model->targets,
+    .smoothing = pass->training ? model->smoothing : 0,
+    .row_loss = model->row_loss,
+    .row_correct = model->row_correct,
+    .gradient = dz,
+    .axis = pass->tensor_axis,
+    .shard = {slice->low * slice->inner, slice->high * slice->inner, slice->extent * slice->inner},
+    .scratch = model->row_scratch,
+    .host = model->host_rows,
+  };
+  trm_loss_call_shape(&call, &last->out);
+  if (call.rows)
+    (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
 }
 
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
@@ -371,7 +378,7 @@ int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float 
   scaled.scale = scale;
   const double began = trm_trace_begin();
   trm_model_forward(model, &scaled);
-  /* before the gradients: who gets them first can see that they count */
+  /* before gradients: their first receiver checks the loss */
   TRM_CHECK(trm_model_loss(model, &scaled, sums));
   trm_trace_end("forward", TRM_TRACE_COMPUTE, began, TRM_TRACE_NO_IDS);
   const double backward_began = trm_trace_begin();

@@ -1,4 +1,4 @@
-/* From options to the update rule that the device applies. */
+/* Turns options into the update rule that the device applies. */
 #include "nn/optimizer.h"
 
 #include <math.h>
@@ -16,59 +16,59 @@ static const struct {
   [TRM_UPDATE_LARS] = {1, {"momentum", NULL}},   [TRM_UPDATE_LAMB] = {2, {"first", "second"}},
 };
 
-/* value must be in [low, high); NaN is not. */
-static int optim_check_range(const char *option, double value, double low, double high)
+/* Numbers that are at least 0 and below a limit. */
+static int optim_check_ranges(const struct trm_optim_options *o)
 {
-  if (!(value >= low && value < high))
-    return trm_error(TRM_USAGE, "%s is %g, must be in [%g, %g)", option, value, low, high);
+  const struct {
+    const char *option;
+    double value, limit;
+  } ranges[] = {
+    {"optim.lr", o->rate, INFINITY}, {"optim.momentum", o->momentum, 1},  {"optim.beta1", o->beta1, 1},
+    {"optim.beta2", o->beta2, 1},    {"optim.l2", o->l2, INFINITY},       {"optim.decay", o->decay, INFINITY},
+    {"optim.clip", o->clip, INFINITY}, {"optim.trust", o->trust, INFINITY}, {"optim.ema", o->ema, 1},
+  };
+  for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+    if (!(ranges[i].value >= 0 && ranges[i].value < ranges[i].limit)) /* NaN is not */
+      return trm_error(TRM_USAGE, "%s is %g, must be in [0, %g)", ranges[i].option, ranges[i].value, ranges[i].limit);
   return TRM_OK;
 }
 
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
                          const struct trm_tensor *tensor, int tensors)
 {
-  struct trm_update u = {.rule = options->optim.name, .scale = 1};
+  const struct trm_optim_options *o = &options->optim;
+  struct trm_update u = {.rule = o->name,
+                         .scale = 1,
+                         .l2 = (float)o->l2,
+                         .decay = (float)o->decay,
+                         .momentum = (float)o->momentum,
+                         .beta1 = (float)o->beta1,
+                         .beta2 = (float)o->beta2,
+                         .epsilon = (float)o->epsilon};
   const char *name = trm_choice_text("optim.name", (int)u.rule);
-  TRM_CHECK(optim_check_range("optim.lr", options->optim.rate, 0, INFINITY));
-  TRM_CHECK(optim_check_range("optim.momentum", options->optim.momentum, 0, 1));
-  TRM_CHECK(optim_check_range("optim.beta1", options->optim.beta1, 0, 1));
-  TRM_CHECK(optim_check_range("optim.beta2", options->optim.beta2, 0, 1));
-  TRM_CHECK(optim_check_range("optim.l2", options->optim.l2, 0, INFINITY));
-  TRM_CHECK(optim_check_range("optim.decay", options->optim.decay, 0, INFINITY));
-  TRM_CHECK(optim_check_range("optim.clip", options->optim.clip, 0, INFINITY));
-  TRM_CHECK(optim_check_range("optim.trust", options->optim.trust, 0, INFINITY));
-  TRM_CHECK(optim_check_range("optim.ema", options->optim.ema, 0, 1));
+  TRM_CHECK(optim_check_ranges(o));
   TRM_CHECK(trm_schedule_check(options));
 
-  const bool adam = u.rule == TRM_UPDATE_ADAM || u.rule == TRM_UPDATE_ADAMW || u.rule == TRM_UPDATE_LAMB;
-  if (options->optim.decay > 0 && u.rule != TRM_UPDATE_ADAMW && u.rule != TRM_UPDATE_LAMB)
+  const bool adam = rules[u.rule].states == 2, adagrad = u.rule == TRM_UPDATE_ADAGRAD;
+  if (o->decay > 0 && u.rule != TRM_UPDATE_ADAMW && u.rule != TRM_UPDATE_LAMB)
     return trm_error(TRM_USAGE, "optim.decay is %g: decoupled decay is for adamw and lamb, with %s use optim.l2",
-                     options->optim.decay, name);
-  if (adam && options->optim.momentum > 0)
-    return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none, its averages are set by optim.beta1, optim.beta2",
-                     options->optim.momentum, name);
-  const bool adagrad = u.rule == TRM_UPDATE_ADAGRAD;
-  if (adagrad && options->optim.momentum > 0)
-    return trm_error(TRM_USAGE, "optim.momentum is %g: adagrad has none", options->optim.momentum);
-  if ((adam || adagrad) && !(options->optim.epsilon > 0 && options->optim.epsilon < INFINITY))
-    return trm_error(TRM_USAGE, "optim.epsilon is %g, must be above 0", options->optim.epsilon);
+                     o->decay, name);
+  if ((adam || adagrad) && o->momentum > 0)
+    return trm_error(TRM_USAGE, "optim.momentum is %g: %s has none%s", o->momentum, name,
+                     adam ? ", its averages are set by optim.beta1, optim.beta2" : "");
+  if ((adam || adagrad) && !(o->epsilon > 0 && o->epsilon < INFINITY))
+    return trm_error(TRM_USAGE, "optim.epsilon is %g, must be above 0", o->epsilon);
 
-  u.l2 = (float)options->optim.l2;
-  u.decay = (float)options->optim.decay;
-  u.momentum = (float)options->optim.momentum;
-  u.beta1 = (float)options->optim.beta1;
-  u.beta2 = (float)options->optim.beta2;
-  u.epsilon = (float)options->optim.epsilon;
   if (u.rule == TRM_UPDATE_SGD && u.momentum > 0)
     u.rule = TRM_UPDATE_MOMENTUM;
   if (!adam && !adagrad && u.rule != TRM_UPDATE_SGD && u.momentum == 0)
     u.momentum = 0.9f;
   *optimizer = (struct trm_optimizer){.update = u,
-                                      .states = rules[u.rule].states + (options->optim.ema > 0),
-                                      .clip = options->optim.clip,
-                                      .trust = options->optim.trust,
-                                      .ema = options->optim.ema,
-                                      .decay_all = options->optim.decay_all,
+                                      .states = rules[u.rule].states + (o->ema > 0),
+                                      .clip = o->clip,
+                                      .trust = o->trust,
+                                      .ema = o->ema,
+                                      .decay_all = o->decay_all,
                                       .tensor = tensor,
                                       .tensors = tensors};
   return TRM_OK;
@@ -99,7 +99,14 @@ size_t trm_optimizer_trained(const struct trm_optimizer *optimizer)
   return optim_tensor_begin(optimizer, optimizer->tensors);
 }
 
-/* The tensor of a trained element. */
+/* The end of the trained elements among [low, low + n). */
+static size_t optim_trained_end(const struct trm_optimizer *optimizer, size_t low, size_t n)
+{
+  const size_t trained = trm_optimizer_trained(optimizer);
+  return low + n < trained ? low + n : trained;
+}
+
+/* Returns the tensor of a trained element. */
 static int optim_tensor_at(const struct trm_optimizer *optimizer, size_t element)
 {
   int low = 0, high = optimizer->tensors - 1;
@@ -116,7 +123,7 @@ static int optim_tensor_at(const struct trm_optimizer *optimizer, size_t element
 double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
                                   size_t n, const float *g)
 {
-  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
+  const size_t high = optim_trained_end(optimizer, low, n);
   double sum = 0;
   for (size_t at = low; at < high;) {
     int t = optim_tensor_at(optimizer, at);
@@ -131,7 +138,7 @@ double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct 
   return sum;
 }
 
-/* The rule for one tensor. */
+/* Returns the rule for one tensor. */
 static struct trm_update optim_tensor_update(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                              const float *ratio, int t)
 {
@@ -146,8 +153,7 @@ static struct trm_update optim_tensor_update(const struct trm_optimizer *optimiz
   return u;
 }
 
-/* A run of trained elements from `at` on, before `high`, that have one rule: tensors that differ in nothing go
- * together. Returns its end. */
+/* Returns the end of the run of trained elements in [at, high) with one rule, which may span several tensors. */
 static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const struct trm_update *hyper,
                                 const float *ratio, size_t at, size_t high, struct trm_update *update)
 {
@@ -162,49 +168,34 @@ static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const str
   return optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
 }
 
-static float *optim_state_at(const struct trm_optimizer *optimizer, float *const *state, int i, size_t offset)
-{
-  const int states = optimizer->states - (optimizer->ema > 0);
-  return i < states ? state[i] + offset : NULL;
-}
-
-/* The rule of sgd, w -= rate * (scale * g + l2 * w), does two other things as well: it adds, and it averages. */
-static void optim_add_statistics(struct trm_device *device, float *w, const float *g, size_t n)
-{
-  const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
-  device->ops->update(device, &add, w, g, NULL, NULL, n);
-}
-
-static void optim_update_ema(const struct trm_optimizer *optimizer, struct trm_device *device, uint64_t step,
-                             float *average, const float *w, size_t n)
-{
-  const double t = (double)step, decay = fmin(optimizer->ema, (1 + t) / (10 + t));
-  const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)(1 - decay), .scale = -1, .l2 = 1};
-  device->ops->update(device, &move, average, w, NULL, NULL, n);
-}
-
+/* The sgd kernel, w -= rate * (scale * g + l2 * w), is also used to add and to average. */
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
-                         const struct trm_update *hyper, const float *ratio, size_t low, size_t n, float *w,
-                         const float *g, float *const *state)
+                         const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
+                         const float *g)
 {
-  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
+  const int states = optimizer->states - (optimizer->ema > 0); /* of the rule */
+  const size_t low = to->low, high = optim_trained_end(optimizer, low, to->n);
   size_t at = low;
   while (at < high) {
     struct trm_update update;
     const size_t end = optim_uniform_run(optimizer, hyper, ratio, at, high, &update), o = at - low;
-    if (update.rule == TRM_UPDATE_LAMB) /* g is the direction already */
+    if (update.rule == TRM_UPDATE_LAMB) /* g contains the direction */
       update = (struct trm_update){.rule = TRM_UPDATE_SGD, .rate = update.rate, .scale = 1};
-    float *first = optim_state_at(optimizer, state, 0, o), *second = optim_state_at(optimizer, state, 1, o);
-    device->ops->update(device, &update, w + o, g + o, first, second, end - at);
+    device->ops->update(device, &update, to->w + o, g + o, states > 0 ? to->state[0] + o : NULL,
+                        states > 1 ? to->state[1] + o : NULL, end - at);
     at = end;
   }
-  if (at < low + n)
-    optim_add_statistics(device, w + (at - low), g + (at - low), low + n - at);
-  if (optimizer->ema > 0)
-    optim_update_ema(optimizer, device, hyper->step, state[optimizer->states - 1], w, n);
+  const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
+  if (at < low + to->n) /* statistics */
+    device->ops->update(device, &add, to->w + (at - low), g + (at - low), NULL, NULL, low + to->n - at);
+  if (optimizer->ema > 0) {
+    const double t = (double)hyper->step, decay = fmin(optimizer->ema, (1 + t) / (10 + t));
+    const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)(1 - decay), .scale = -1, .l2 = 1};
+    device->ops->update(device, &move, to->state[optimizer->states - 1], to->w, NULL, NULL, to->n);
+  }
 }
 
-/* -- ratios */
+/* -- trust ratios */
 
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer)
 {
@@ -212,16 +203,15 @@ bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer)
 }
 
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
-                           const struct trm_update *hyper, size_t low, size_t n, const float *w, float *g,
-                           float *const *state)
+                           const struct trm_update *hyper, const struct trm_update_interval *to, float *g)
 {
   if (optimizer->update.rule != TRM_UPDATE_LAMB)
     return;
-  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
-  for (size_t at = low; at < high;) {
+  const size_t high = optim_trained_end(optimizer, to->low, to->n);
+  for (size_t at = to->low; at < high;) {
     struct trm_update update;
-    const size_t end = optim_uniform_run(optimizer, hyper, NULL, at, high, &update), o = at - low;
-    device->ops->lamb_direction(device, &update, w + o, g + o, state[0] + o, state[1] + o, end - at);
+    const size_t end = optim_uniform_run(optimizer, hyper, NULL, at, high, &update), o = at - to->low;
+    device->ops->lamb_direction(device, &update, to->w + o, g + o, to->state[0] + o, to->state[1] + o, end - at);
     at = end;
   }
 }
@@ -233,17 +223,17 @@ size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t un
 }
 
 void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
-                                 size_t low, size_t n, const float *w, const float *g, double (*norm)[2])
+                                 const struct trm_update_interval *of, const float *g, double (*norm)[2])
 {
-  const size_t trained = trm_optimizer_trained(optimizer), high = low + n < trained ? low + n : trained;
-  for (size_t at = low; at < high;) {
+  const size_t high = optim_trained_end(optimizer, of->low, of->n);
+  for (size_t at = of->low; at < high;) {
     const int t = optim_tensor_at(optimizer, at);
-    const size_t u = at / unit, rest = unit - at % unit; /* of the unit */
+    const size_t u = at / unit, rest = unit - at % unit; /* unit; elements to its end */
     const size_t left = optimizer->tensor[t].end < high ? optimizer->tensor[t].end - at : high - at;
     const size_t count = left < rest ? left : rest;
     if (!optimizer->tensor[t].vector) {
-      norm[u + (size_t)t][0] = device->ops->norm_squared(device, w + (at - low), count);
-      norm[u + (size_t)t][1] = device->ops->norm_squared(device, g + (at - low), count);
+      norm[u + (size_t)t][0] = device->ops->norm_squared(device, of->w + (at - of->low), count);
+      norm[u + (size_t)t][1] = device->ops->norm_squared(device, g + (at - of->low), count);
     }
     at += count;
   }
@@ -259,7 +249,7 @@ static float optim_trust_ratio(const struct trm_optimizer *optimizer, const stru
   return (float)(optimizer->trust * w / ((double)hyper->scale * g + (double)hyper->l2 * w));
 }
 
-/* The sums over the pieces of tensor t. */
+/* Sums the partial norms of tensor t. */
 static void optim_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], int t, double sum[2])
 {
   const size_t first = optim_tensor_begin(optimizer, t) / unit, last = (optimizer->tensor[t].end - 1) / unit;

@@ -1,4 +1,4 @@
-/* From the chain of all layers to the chunks of one rank. */
+/* Reduces the chain of all layers to the chunks of one rank. */
 #include "nn/partition.h"
 
 #include <string.h>
@@ -16,7 +16,7 @@ static bool partition_is_read_after(const struct trm_layer *layer, int layers, i
   return false;
 }
 
-/* The one value that crosses the cut; TRM_FROM_NONE: there are several, or its rows are not the batch's. */
+/* Returns the only value that crosses the cut; TRM_FROM_NONE: several do, or its rows are not the batch's. */
 static int partition_crossing_value(const struct trm_layer *layer, int layers, int at)
 {
   int value = TRM_FROM_NONE;
@@ -37,7 +37,7 @@ bool trm_partition_allowed(const struct trm_layer *layer, int layers, int at)
   return partition_crossing_value(layer, layers, at) != TRM_FROM_NONE;
 }
 
-/* A layer whose weight is another one's takes it as its own. */
+/* Gives the layer its own copy of a tied weight. */
 static void partition_untie(struct trm_layer *layer)
 {
   for (int p = layer->parameters; p > 0; p--)
@@ -48,7 +48,7 @@ static void partition_untie(struct trm_layer *layer)
   layer->tied = NULL;
 }
 
-/* index: of the layers of the whole in the part; TRM_FROM_NONE: not there. */
+/* index: of each layer of the whole model in the part; TRM_FROM_NONE: absent. */
 struct partitioner {
   const struct trm_layer *full; /* (layers) */
   int layers;
@@ -62,7 +62,7 @@ static int partition_find_value(const struct partitioner *c, int i)
   return i < 0 ? i : c->index[i];
 }
 
-/* A layer itself, not an entry in place of it; -1: it is not there. */
+/* Returns the index of a layer, ignoring chunk inputs; -1: absent. */
 static int partition_find_layer(const struct partitioner *c, const struct trm_layer *full)
 {
   for (int i = 0; i < c->count; i++)
@@ -101,7 +101,7 @@ static void partition_add_layer(struct partitioner *c, int i)
     else
       partition_untie(layer);
   }
-  layer->shared = false; /* until the layer that is tied to it is there */
+  layer->shared = false; /* set when its tied layer is added */
   c->index[i] = c->count++;
 }
 

@@ -1,5 +1,5 @@
-/* The segments of activation checkpointing, and the layers that are recomputed. */
-#include "nn/recompute.h"
+/* Segments of activation checkpointing, and the choice of recomputed layers. */
+#include "nn/arena_plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/model.h"
-#include "nn/arena_plan.h"
 
 int trm_model_parse_recompute(const char *text, int *blocks)
 {
@@ -26,7 +25,7 @@ int trm_model_parse_recompute(const char *text, int *blocks)
   return TRM_OK;
 }
 
-/* The last layer that reads each one's value, among those before `last`; itself if none does. */
+/* Sets the last layer before `last` that reads each value; the layer itself if none does. */
 static void recompute_last_readers(const struct trm_layer *layer, int first, int last, int *reader)
 {
   for (int i = first; i < last; i++) {
@@ -38,7 +37,7 @@ static void recompute_last_readers(const struct trm_layer *layer, int first, int
   }
 }
 
-/* in_branch[i]: more than one value is computed before layer i and read by it or behind. The batch is always there. */
+/* in_branch[i]: several values computed before layer i are read at or after it. The batch does not count. */
 static void recompute_find_branches(int first, int last, const int *reader, bool *in_branch)
 {
   for (int at = first; at < last; at++) {
@@ -49,7 +48,7 @@ static void recompute_find_branches(int first, int last, const int *reader, bool
   }
 }
 
-/* True if a block begins with layer i. *branch_ended: a branch has ended since the last block began. */
+/* Returns true if a block starts at layer i. *branch_ended: a branch has ended since the last block started. */
 static bool recompute_block_begins(const struct trm_layer *layer, int last, const bool *in_branch, bool branches, int i,
                                    bool *branch_ended)
 {
@@ -76,7 +75,7 @@ static void recompute_find_segments(const struct trm_layer *layer, int first, in
     if (!recompute_block_begins(layer, last, in_branch, branches, i, &branch_ended))
       continue;
     count++;
-    const bool after_input = i == first + 1 && layer[first].from == TRM_FROM_NONE; /* nothing has been computed yet */
+    const bool after_input = i == first + 1 && layer[first].from == TRM_FROM_NONE; /* only received, not computed */
     if (after_input && !branches)
       count = 0;
     if (after_input || count % blocks != 0)
@@ -95,7 +94,7 @@ void trm_recompute_plan(const struct trm_layer *layer, int first, int last, int 
   int *reader = trm_alloc(2 * (size_t)last * sizeof *reader, "blocks of layers"), *needed = reader + last;
   recompute_last_readers(layer, first, last, reader);
   recompute_find_segments(layer, first, last, blocks, reader, end);
-  for (int i = last - 1; i >= first; i--) { /* wanted: its value, by a layer of its segment, in backward or before */
+  for (int i = last - 1; i >= first; i--) { /* wanted: needed by a layer of the segment */
     const struct trm_layer_ops *ops = layer[i].ops;
     const bool backward = layer[i].needs_dy, in_segment = blocks && (end[i] < last || recompute_last);
     const bool saved = reader[i] >= end[i] || i == last - 1 || layer[i].from == TRM_FROM_NONE;

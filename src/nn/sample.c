@@ -7,7 +7,7 @@
 #include "core/random.h"
 
 struct candidate {
-  double weight; /* its probability, but for a factor */
+  double weight; /* its unnormalized probability */
   int32_t class;
 };
 
@@ -27,7 +27,7 @@ static double sample_uniform(uint64_t seed, uint64_t index)
   return (double)((uint64_t)word[0] << 21 | word[1] >> 11) * 0x1p-53;
 }
 
-/* The number of the likeliest candidates that together have the probability p. */
+/* Returns the number of most likely candidates whose total probability is p. */
 static size_t sample_nucleus(const struct candidate *candidate, size_t n, double p)
 {
   double sum = 0, part = 0;

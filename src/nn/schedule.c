@@ -6,7 +6,7 @@
 #include "core/status.h"
 #include "nn/optimizer.h"
 
-/* The next entry of a list of milestones; false at its end. Moves *text on, to NULL where it is not understood. */
+/* Reads the next milestone of a list; false at its end. Moves *text on, or to NULL on a syntax error. */
 static bool schedule_next_milestone(const char **text, double *value, bool *fraction)
 {
   const char *at = *text + strspn(*text, " ,\t");

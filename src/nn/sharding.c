@@ -1,13 +1,14 @@
-/* Tensor parallelism of the list of layers, in two walks: from the last layer up the preferred shardings of all values,
- * then down, where each layer chooses its sharding by that of its input. */
+/* Tensor parallelism, in two passes over the layers: from the last to the first, preferred shardings of all values;
+ * then from the first to the last, each layer's sharding, given its input's. */
 #include "nn/sharding.h"
 
 #include "core/comm.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/layers/layers.h"
+#include "nn/model.h"
 
-static const struct trm_sharding replicated = {.kind = TRM_REPLICATED};
+const struct trm_sharding trm_sharding_replicated = {.kind = TRM_REPLICATED};
 
 /* -- shardings */
 
@@ -34,7 +35,7 @@ static bool sharding_equals(const struct trm_sharding *a, const struct trm_shard
          (a->units == b->units || (a->units % n == 0 && b->units % n == 0));
 }
 
-/* This rank's slice of a sample of the whole shape. */
+/* Returns this rank's slice of a sample of the whole shape. */
 static struct trm_slice sharding_slice(const struct trm_shape *full, const struct trm_sharding *sharding, int rank,
                                        int size)
 {
@@ -59,14 +60,14 @@ static struct trm_shape sharding_shape(const struct trm_shape *full, const struc
   const size_t units = slice.high - slice.low;
   if (sharding->kind == TRM_SHARDED_BY_POSITION)
     shape.size[0] = units;
-  else if (full->dims == 3) /* width is a number of images: whole channels */
+  else if (full->dims == 3) /* whole channels */
     shape.size[0] = sharding->groups * units * sharding->width / (full->size[1] * full->size[2]);
   else
     shape.size[full->sequence ? 1 : 0] = sharding->groups * units * sharding->width;
   return shape;
 }
 
-/* -- for the layers */
+/* -- helpers for layers */
 
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units)
 {
@@ -112,29 +113,60 @@ void trm_shard_parameter(const struct trm_shard_request *request, struct trm_par
   parameter->count = slice->outer * (slice->high - slice->low) * slice->inner;
 }
 
-/* -- the walks */
+void trm_shard_weights(struct trm_layer *layer, struct trm_shard_request *request, struct trm_weight_settings *weights,
+                       size_t size)
+{
+  const struct trm_sharding current = request->current, replicated = trm_sharding_replicated;
+  struct trm_sharding out = request->preferred;
+  const size_t ranks = (size_t)request->size, values = weights->units * size;
+  if (current.kind == TRM_SHARDED_BY_FEATURE && !layer->tied) {
+    trm_shard_parameter(request, &layer->parameter[0], 1, current.groups, current.units);
+    layer->output_partial = true;
+    trm_shard_layer(layer, request, current, replicated);
+    return;
+  }
+  if (layer->tied || out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.width % size != 0 ||
+      out.groups * out.units * out.width != values)
+    out = trm_sharding_by_feature(1, weights->units, size);
+  if (out.units < ranks) { /* not worth dividing */
+    trm_shard_layer(layer, request, replicated, replicated);
+    return;
+  }
+  for (int p = 0; p < layer->parameters; p++)
+    trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
+  weights->units = out.groups * trm_shard_units(request, out.units) * (out.width / size);
+  layer->grad_input_partial = true;
+  trm_shard_layer(layer, request, replicated, out);
+}
+
+/* -- the two passes */
+
+/* A layer of the list that is made, and its output. */
+struct sharded_value {
+  struct trm_sharding sharding; /* partial sums: replicated */
+  struct trm_shape full_shape;
+};
+
+/* A whole layer's counterpart in the sharded list. */
+struct whole_layer {
+  struct trm_sharding preferred; /* of its output */
+  int layer_at, output_at;       /* index of the layer, and of its output */
+};
 
 struct sharder {
   const struct trm_model_part *part;
   const struct trm_layer *full; /* (layers) */
+  struct whole_layer *whole;    /* (layers) */
   int layers;
-  struct trm_sharding *preferred; /* (layers) of the output */
-  struct trm_layer *built;
+  struct trm_layer *built;     /* (count) */
+  struct sharded_value *value; /* (count) */
   int count;
-  struct trm_sharding *sharding; /* (count) of the output; of partial sums: replicated */
-  struct trm_shape *full_shape;  /* (count) of the whole output */
-  int *layer_at, *output_at;     /* (layers) it, and its output, among those made */
 };
 
-/* For one layer: two moves for each of two inputs, itself, a move of its output; at the end another. */
+/* Per layer: two reshards for each of two inputs, itself, one of its output; one at the end. */
 enum { MAX_BUILT = 7 };
 
-static const struct trm_shape *sharding_full_shape(const struct sharder *s, int index)
-{
-  return &s->full_shape[index];
-}
-
-/* From the last layer up: a value takes the preference of its first reader that has one. */
+/* From the last layer to the first: a value gets the preference of its first reader that has one. */
 static void sharding_find_preferred(struct sharder *s)
 {
   for (int i = s->layers - 1; i >= 0; i--) {
@@ -142,29 +174,28 @@ static void sharding_find_preferred(struct sharder *s)
     const int reads[2] = {layer->from, layer->addend};
     if (!layer->ops->preferred_sharding)
       continue;
-    const struct trm_sharding preferred = layer->ops->preferred_sharding(layer, &s->preferred[i]);
+    const struct trm_sharding preferred = layer->ops->preferred_sharding(layer, &s->whole[i].preferred);
     for (int k = 0; k < 2; k++)
-      if (reads[k] >= 0 && s->preferred[reads[k]].kind == TRM_REPLICATED)
-        s->preferred[reads[k]] = preferred;
+      if (reads[k] >= 0 && s->whole[reads[k]].preferred.kind == TRM_REPLICATED)
+        s->whole[reads[k]].preferred = preferred;
   }
 }
 
 static struct trm_layer *sharding_append(struct sharder *s, const struct trm_shape *full, struct trm_sharding sharding)
 {
-  s->sharding[s->count] = sharding;
-  s->full_shape[s->count] = *full;
+  s->value[s->count] = (struct sharded_value){sharding, *full};
   return &s->built[s->count++];
 }
 
-/* Inserts one reshard layer after layer `from` (or the batch). sharded: the sharding, of the two, that is not
- * replicated. Readers that want the same share it. */
+/* Inserts a reshard layer after layer `from` (or the batch), shared by readers that need the same. sharded: the one of
+ * the two shardings that is not replicated. */
 static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner, const struct trm_layer_ops *ops,
                                 int from, const struct trm_shape *full, struct trm_sharding to,
                                 struct trm_sharding sharded)
 {
   const int rank = s->part->tensor_rank, size = s->part->tensor_size;
   for (int i = 0; i < s->count; i++)
-    if (s->built[i].ops == ops && s->built[i].from == from && sharding_equals(&s->sharding[i], &to, size))
+    if (s->built[i].ops == ops && s->built[i].from == from && sharding_equals(&s->value[i].sharding, &to, size))
       return i;
   const struct trm_shape before = from >= 0 ? s->built[from].out : *full;
   const bool needed = from >= 0 && s->built[from].needs_dy;
@@ -187,99 +218,80 @@ static int sharding_add_reshard(struct sharder *s, const struct trm_layer *owner
   return s->count - 1;
 }
 
-/* The value as the reader takes it. partial: the reader's dx is a partial sum. *reduced: the reshard layer's backward
- * sums it already. */
+/* Returns the value in the reader's sharding. partial: the reader's dx is a partial sum. *reduced: the reshard layer's
+ * backward reduces it. */
 static int sharding_convert(struct sharder *s, const struct trm_layer *reader, int from, struct trm_sharding to,
                             bool partial, bool *reduced)
 {
-  const struct trm_shape full = from >= 0 ? *sharding_full_shape(s, from) : reader->in;
-  const struct trm_sharding current = from >= 0 ? s->sharding[from] : replicated;
+  const struct trm_shape full = from >= 0 ? s->value[from].full_shape : reader->in;
+  const struct trm_sharding current = from >= 0 ? s->value[from].sharding : trm_sharding_replicated;
   *reduced = false;
   if (sharding_equals(&current, &to, s->part->tensor_size))
     return from;
   if (current.kind != TRM_REPLICATED) {
     *reduced = partial && to.kind == TRM_REPLICATED && current.kind == TRM_SHARDED_BY_POSITION;
     from = sharding_add_reshard(s, reader, *reduced ? &layer_all_gather_partial : &layer_all_gather, from, &full,
-                                replicated, current);
+                                trm_sharding_replicated, current);
   }
   return to.kind == TRM_REPLICATED ? from : sharding_add_reshard(s, reader, &layer_slice, from, &full, to, to);
 }
 
-/* True if sequences of this shape are sharded by position. */
+/* Returns true if sequences of this shape are sharded by position. */
 static bool sharding_wants_positions(const struct sharder *s, const struct trm_shape *shape)
 {
   return s->part->sequence_parallel && shape->sequence && shape->size[0] % (size_t)s->part->tensor_size == 0;
 }
 
-/* Both values of an add alike: by position if one is, else by feature if one is. */
-static int sharding_shard_add(struct sharder *s, int i)
-{
-  struct trm_layer layer = s->full[i];
-  const int from[2] = {layer.from >= 0 ? s->output_at[layer.from] : layer.from,
-                       layer.addend >= 0 ? s->output_at[layer.addend] : layer.addend};
-  struct trm_sharding sharding = replicated;
-  bool reduced;
-  for (int k = 0; k < 2; k++)
-    if (from[k] >= 0 && s->sharding[from[k]].kind > sharding.kind)
-      sharding = s->sharding[from[k]];
-  const struct trm_shape full = layer.out;
-  layer.from = sharding_convert(s, &layer, from[0], sharding, false, &reduced);
-  layer.addend = sharding_convert(s, &layer, from[1], sharding, false, &reduced);
-  struct trm_shard_request request = {.rank = s->part->tensor_rank, .size = s->part->tensor_size};
-  layer.tensor_rank = request.rank;
-  layer.tensor_size = request.size;
-  trm_shard_layer(&layer, &request, sharding, sharding);
-  s->output_at[i] = s->count;
-  *sharding_append(s, &full, sharding) = layer;
-  return TRM_OK;
-}
-
+/* Shards both operands of an add alike: by position if one is, else by feature if one is. */
 static int sharding_shard_layer(struct sharder *s, int i)
 {
   struct trm_layer layer = s->full[i];
   const struct trm_shape full = layer.out;
-  const int from = layer.from >= 0 ? s->output_at[layer.from] : layer.from;
-  struct trm_shard_request request = {.rank = s->part->tensor_rank,
-                                      .size = s->part->tensor_size,
-                                      .current = from >= 0 ? s->sharding[from] : replicated,
-                                      .preferred = s->preferred[i]};
-  bool reduced = false;
-  const struct trm_layer reader = layer; /* with its whole input */
+  const int from[2] = {layer.from >= 0 ? s->whole[layer.from].output_at : layer.from,
+                       layer.addend >= 0 ? s->whole[layer.addend].output_at : layer.addend};
+  struct trm_shard_request request = {
+    .rank = s->part->tensor_rank, .size = s->part->tensor_size, .preferred = s->whole[i].preferred};
+  for (int k = 0; k < 2; k++)
+    if (from[k] >= 0 && s->value[from[k]].sharding.kind > request.current.kind)
+      request.current = s->value[from[k]].sharding;
+  bool reduced = false, addend_reduced;
+  const struct trm_layer reader = layer; /* before sharding */
   layer.tensor_rank = request.rank;
   layer.tensor_size = request.size;
-  for (int p = 0; p < layer.parameters; p++) /* what stays whole counts once */
+  for (int p = 0; p < layer.parameters; p++) /* replicated parameters count once */
     layer.parameter[p].primary = request.rank == 0;
   if (layer.tied)
-    layer.tied = &s->built[s->layer_at[layer.tied - s->full]];
+    layer.tied = &s->built[s->whole[layer.tied - s->full].layer_at];
   if (layer.ops->shard)
     TRM_CHECK(layer.ops->shard(&layer, &request));
   else
-    trm_shard_layer(&layer, &request, replicated, replicated);
-  layer.from = sharding_convert(s, &reader, from, request.in, layer.grad_input_partial, &reduced);
+    trm_shard_layer(&layer, &request, trm_sharding_replicated, trm_sharding_replicated);
+  layer.from = sharding_convert(s, &reader, from[0], request.in, layer.grad_input_partial, &reduced);
+  if (layer.addend != TRM_FROM_NONE)
+    layer.addend = sharding_convert(s, &reader, from[1], request.in, false, &addend_reduced);
   layer.grad_input_partial = layer.grad_input_partial && !reduced;
   for (int p = 0; p < layer.parameters; p++)
-    layer.parameter[p].primary = request.rank == 0 || layer.parameter[p].slice.high - layer.parameter[p].slice.low <
-                                                        layer.parameter[p].slice.extent;
-  s->layer_at[i] = s->output_at[i] = s->count;
+    layer.parameter[p].primary = request.rank == 0 || trm_slice_is_shard(&layer.parameter[p].slice);
+  s->whole[i].layer_at = s->whole[i].output_at = s->count;
   *sharding_append(s, &full, request.out) = layer;
   if (layer.output_partial) {
     const bool positions = sharding_wants_positions(s, &full);
     const struct trm_sharding sharding = {.kind = positions ? TRM_SHARDED_BY_POSITION : TRM_REPLICATED};
-    s->output_at[i] = sharding_add_reshard(s, &layer, positions ? &layer_reduce_scatter : &layer_all_reduce,
-                                           s->output_at[i], &full, sharding, sharding);
+    s->whole[i].output_at = sharding_add_reshard(s, &layer, positions ? &layer_reduce_scatter : &layer_all_reduce,
+                                                 s->whole[i].output_at, &full, sharding, sharding);
   }
   return TRM_OK;
 }
 
-/* The scores as the loss reads them. */
+/* Reshards the scores for the loss. */
 static void sharding_end_scores(struct sharder *s, bool sharded_loss)
 {
-  int end = s->output_at[s->layers - 1];
-  const struct trm_sharding sharding = s->sharding[end];
+  int end = s->whole[s->layers - 1].output_at;
+  const struct trm_sharding sharding = s->value[end].sharding;
   bool reduced;
   if (sharding.kind == TRM_SHARDED_BY_POSITION ||
       (sharding.kind == TRM_SHARDED_BY_FEATURE && (!sharded_loss || sharding.groups > 1 || sharding.width > 1)))
-    end = sharding_convert(s, &s->full[s->layers - 1], end, replicated, false, &reduced);
+    end = sharding_convert(s, &s->full[s->layers - 1], end, trm_sharding_replicated, false, &reduced);
   for (int i = 0; i < s->count; i++)
     s->built[i].is_output = i == end;
 }
@@ -288,23 +300,17 @@ int trm_model_shard(const struct trm_model_part *part, bool sharded_loss, struct
 {
   const size_t n = (size_t)*layers, capacity = MAX_BUILT * n + 1;
   struct sharder s = {.part = part, .full = *layer, .layers = *layers};
-  s.preferred = trm_alloc(n * sizeof *s.preferred, "layers");
-  s.output_at = trm_alloc(n * sizeof *s.output_at, "layers");
-  s.layer_at = trm_alloc(n * sizeof *s.layer_at, "layers");
+  s.whole = trm_alloc(n * sizeof *s.whole, "layers");
   s.built = trm_alloc(capacity * sizeof *s.built, "layers");
-  s.sharding = trm_alloc(capacity * sizeof *s.sharding, "layers");
-  s.full_shape = trm_alloc(capacity * sizeof *s.full_shape, "layers");
+  s.value = trm_alloc(capacity * sizeof *s.value, "layers");
   sharding_find_preferred(&s);
   int status = TRM_OK;
   for (int i = 0; i < s.layers && status == TRM_OK; i++)
-    status = s.full[i].addend != TRM_FROM_NONE ? sharding_shard_add(&s, i) : sharding_shard_layer(&s, i);
+    status = sharding_shard_layer(&s, i);
   if (status == TRM_OK)
     sharding_end_scores(&s, sharded_loss);
-  trm_free(s.preferred);
-  trm_free(s.output_at);
-  trm_free(s.layer_at);
-  trm_free(s.sharding);
-  trm_free(s.full_shape);
+  trm_free(s.whole);
+  trm_free(s.value);
   if (status != TRM_OK) {
     trm_free(s.built);
     return status;

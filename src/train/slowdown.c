@@ -11,7 +11,7 @@
 #include "core/random.h"
 #include "core/status.h"
 
-/* Limits of the options; larger factors are taken for typing errors. */
+/* Limits of the options; larger factors are probably typos. */
 #define MAX_SLOW 1e6
 #define MAX_SIGMA 4.0
 

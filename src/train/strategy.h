@@ -1,4 +1,4 @@
-/* The strategy contract: the method by which the ranks' gradients update the weights. One file a method, in mpi/sync
+/* The strategy contract: the method by which the ranks' gradients update the weights. One file per method, in mpi/sync
  * and mpi/async; each communicates through core/comm.h alone.
  *
  * The strategy owns the flat arrays, in private memory, node-shared memory or a window. Slots marked collective are
@@ -26,7 +26,7 @@ TRM_BEGIN_DECLS
 struct trm_strategy;
 
 /* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
- * strategy. Saved in checkpoints beside the whole arrays, for a run that resumes on as many ranks. */
+ * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 struct trm_local_state {
   const char *name; /* unique in the rank */
@@ -36,7 +36,7 @@ struct trm_local_state {
 
 struct trm_row_trainer; /* row_trainer.h */
 
-/* Options that an asynchronous method honors. The others are refused (compatibility.c). */
+/* Options that an asynchronous method supports. The others are refused (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
   TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that are parameter servers alone */
@@ -60,9 +60,10 @@ struct trm_strategy_ops {
    * the run should stop (strategy->halt). Parameter servers serve requests in this call. NULL: synchronous. */
   bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
-  /* Collective. Returns the row to run in place of this one, by the fields set before create. NULL: this row. */
+  /* Collective. Returns the row to run instead of this one, by the fields set before create. NULL: this row. */
   const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
-  /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". */
+  /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". After a failure, which
+   * is that of every rank, slot destroy releases what there is, unless impl is NULL. */
   int (*create)(struct trm_strategy *strategy);
   /* Called before the forward pass of a step. NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);
@@ -134,7 +135,8 @@ struct trm_strategy {
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options);
 /* Collective. Returns the row that runs: that of slot select. */
 const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy);
-/* Collective. Selects the row that runs as strategy->ops and calls its slot create. */
+/* Collective. Selects the row that runs as strategy->ops and calls its slot create. After a failure there is nothing to
+ * destroy, and ops is NULL. */
 int trm_strategy_create(struct trm_strategy *strategy);
 /* Adds an item to this rank's local state. name and data must outlive the strategy. TRM_FAILED: there are
  * TRM_MAX_LOCAL_STATES already. Not collective. */

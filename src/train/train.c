@@ -35,7 +35,7 @@ static size_t train_max_rows(const struct trainer *t)
   return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
-/* Refuses features that exclude one another, as far as the run is known by now. */
+/* Refuses incompatible features, as far as they are known at this point. */
 static int train_check_combinations(const struct trainer *t)
 {
   const struct trm_run_facts facts = {
@@ -148,12 +148,11 @@ static int train_create_strategy(struct trainer *t)
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
   t->strategy.ops = trm_strategy_select(&t->strategy);
-  int status = train_check_combinations(t);
-  if (status == TRM_OK)
-    status = t->strategy.ops->create(&t->strategy);
+  const int status = train_check_combinations(t);
   if (status != TRM_OK)
     t->strategy.ops = NULL; /* nothing to destroy */
   TRM_CHECK(status);
+  TRM_CHECK(trm_strategy_create(&t->strategy));
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);
   return train_check_combinations(t);

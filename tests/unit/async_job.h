@@ -203,7 +203,8 @@ static inline void serial_step(struct serial *r, const struct trm_optimizer *opt
   update.rate = (float)rate;
   update.scale = trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, g, trm_optimizer_trained(optimizer)));
   update.step = ++r->steps;
-  trm_optimizer_apply(optimizer, &cpu, &update, NULL, 0, r->elements, r->w, g, r->state);
+  const struct trm_update_interval all = {0, r->elements, r->w, r->state};
+  trm_optimizer_apply(optimizer, &cpu, &update, NULL, &all, g);
 }
 
 static inline bool same(const float *a, const float *b, size_t n)

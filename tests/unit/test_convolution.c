@@ -149,7 +149,8 @@ static void statistics_apply(struct nn_case *c)
 {
   const struct trm_optimizer none = {
     .update = {.rule = TRM_UPDATE_SGD, .scale = 1}, .tensor = c->model.tensor, .tensors = c->model.tensors};
-  trm_optimizer_apply(&none, c->device, &none.update, NULL, 0, c->model.parameters, c->w, c->g, NULL);
+  const struct trm_update_interval all = {0, c->model.parameters, c->w, NULL};
+  trm_optimizer_apply(&none, c->device, &none.update, NULL, &all, c->g);
 }
 
 /* Returns the input of batch_norm, i.e. the output of the convolution, (13, 3, 4), on the host. */

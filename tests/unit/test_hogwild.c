@@ -84,7 +84,7 @@ static void check_serial(void)
     for (uint64_t batch = 0; batch < 30; batch++) {
       for (size_t i = 0; i < ELEMENTS; i++)
         g[i] = gradient(batch, i);
-      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, 0, ELEMENTS, w, g, NULL);
+      trm_optimizer_apply(&job.optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, ELEMENTS, w, NULL}, g);
     }
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
@@ -298,9 +298,9 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"one worker is serial", test_serial},
     {"several workers", test_several},
-    {"several workers, on copies", test_copies},
+    {"several workers with copies", test_copies},
     {"copies merged in turn", test_merging},
-    {"copies merged at the same time", test_gates},
+    {"concurrent merges", test_gates},
     {"sparse rows of a linear model", test_rows},
     CU_TEST_INFO_NULL,
   };

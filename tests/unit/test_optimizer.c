@@ -154,10 +154,13 @@ static void test_pieces(void)
   CU_ASSERT_EQUAL(trm_optimizer_trained(&o), 16 * 36);
   CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, UNIT), 8 + 8);
   CU_ASSERT_EQUAL(trm_optimizer_norm_count(&o, SIZE_MAX), 8);
-  trm_optimizer_partial_norms(&o, &device, UNIT, 0, N, w, g, whole);
+  const struct trm_update_interval all = {0, N, w, NULL};
+  trm_optimizer_partial_norms(&o, &device, UNIT, &all, g, whole);
   static const size_t cut[] = {0, 64, 256, 320, 576, N};
   for (int c = 0; c < 5; c++)
-    trm_optimizer_partial_norms(&o, &device, UNIT, cut[c], cut[c + 1] - cut[c], w + cut[c], g + cut[c], sliced);
+    trm_optimizer_partial_norms(&o, &device, UNIT,
+                                &(struct trm_update_interval){cut[c], cut[c + 1] - cut[c], w + cut[c], NULL},
+                                g + cut[c], sliced);
   CU_ASSERT(memcmp(whole, sliced, sizeof whole) == 0);
   trm_optimizer_trust_ratios(&o, &o.update, UNIT, whole, ratio);
   size_t low = 0;
@@ -258,7 +261,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"options become rules", test_rules}, {"options refused", test_refused},        {"clipping", test_clip},
-    {"pieces and ratios", test_pieces},   {"norms of 0", test_zero},
+    {"partial norms and trust ratios", test_pieces},   {"norms of 0", test_zero},
     {"schedules", test_schedules},        CU_TEST_INFO_NULL,
   };
   return suite_run("optimizer", tests);

@@ -1,5 +1,5 @@
-/* Activations, element by element; ops->variant is the enum trm_activation. Backward of relu, tanh and sigmoid reads
- * the output, that of gelu (exact, or by tanh; Hendrycks & Gimpel 2016) the input. */
+/* Element-wise activations; ops->variant is the enum trm_activation. Backward of relu, tanh and sigmoid reads the
+ * output, that of gelu (exact or tanh form; Hendrycks & Gimpel 2016) the input. */
 #include <math.h>
 
 #include "core/status.h"
@@ -58,68 +58,22 @@ static int activation_export(const struct trm_layer *layer, struct trm_graph *gr
   return activation_gelu(graph, x, trm_graph_unary(graph, "Tanh", trm_graph_scalar(graph, "Mul", sum, sqrt(2 / M_PI))));
 }
 
+#define ACTIVATION                                                                                    \
+  .forward = activation_forward, .backward = activation_backward, .export_graph = activation_export, \
+  .preferred_sharding = trm_prefer_output_sharding, .shard = trm_shard_like_input, .in_place = true
+
 const struct trm_layer_ops layer_relu = {
-  .name = "relu",
-  .usage = "relu",
-  .variant = TRM_RELU,
-  .forward = activation_forward,
-  .backward = activation_backward,
-  .export_graph = activation_export,
-  .preferred_sharding = trm_prefer_output_sharding,
-  .shard = trm_shard_like_input,
-  .keeps_output = true,
-  .in_place = true,
-};
+  ACTIVATION, .name = "relu", .usage = "relu", .variant = TRM_RELU, .keeps_output = true};
 
 const struct trm_layer_ops layer_tanh = {
-  .name = "tanh",
-  .usage = "tanh",
-  .variant = TRM_TANH,
-  .forward = activation_forward,
-  .backward = activation_backward,
-  .export_graph = activation_export,
-  .preferred_sharding = trm_prefer_output_sharding,
-  .shard = trm_shard_like_input,
-  .keeps_output = true,
-  .in_place = true,
-};
+  ACTIVATION, .name = "tanh", .usage = "tanh", .variant = TRM_TANH, .keeps_output = true};
 
 const struct trm_layer_ops layer_sigmoid = {
-  .name = "sigmoid",
-  .usage = "sigmoid",
-  .variant = TRM_SIGMOID,
-  .forward = activation_forward,
-  .backward = activation_backward,
-  .export_graph = activation_export,
-  .preferred_sharding = trm_prefer_output_sharding,
-  .shard = trm_shard_like_input,
-  .keeps_output = true,
-  .in_place = true,
-};
+  ACTIVATION, .name = "sigmoid", .usage = "sigmoid", .variant = TRM_SIGMOID, .keeps_output = true};
 
 const struct trm_layer_ops layer_gelu = {
-  .name = "gelu",
-  .usage = "gelu [tanh]",
-  .variant = TRM_GELU,
-  .create = activation_create_gelu,
-  .forward = activation_forward,
-  .backward = activation_backward,
-  .export_graph = activation_export,
-  .preferred_sharding = trm_prefer_output_sharding,
-  .shard = trm_shard_like_input,
-  .keeps_input = true,
-  .in_place = true,
-};
+  ACTIVATION, .name = "gelu", .usage = "gelu [tanh]", .variant = TRM_GELU, .create = activation_create_gelu,
+  .keeps_input = true};
 
 const struct trm_layer_ops layer_gelu_tanh = {
-  .name = "gelu_tanh",
-  .usage = "gelu_tanh",
-  .variant = TRM_GELU_TANH,
-  .forward = activation_forward,
-  .backward = activation_backward,
-  .export_graph = activation_export,
-  .preferred_sharding = trm_prefer_output_sharding,
-  .shard = trm_shard_like_input,
-  .keeps_input = true,
-  .in_place = true,
-};
+  ACTIVATION, .name = "gelu_tanh", .usage = "gelu_tanh", .variant = TRM_GELU_TANH, .keeps_input = true};

@@ -1,5 +1,5 @@
-/* The sum of two values of one shape. Adding and passing gradients on is the model's (nn/model_pass.c): here is what a
- * model wants to know of any layer. */
+/* The sum of two values of equal shape. The model adds the values and routes gradients (nn/model_pass.c); here is only
+ * the layer's description. */
 #include "core/status.h"
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
@@ -17,17 +17,12 @@ static int add_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static struct trm_cost add_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = f, .bytes = 3 * sizeof(float) * f};
-}
-
 const struct trm_layer_ops layer_add = {
   .name = "add",
   .usage = "add NAME",
   .shape = add_shape,
-  .cost = add_cost,
+  .cost_per_value = {.flop = 1, .bytes = 3 * sizeof(float)},
   .preferred_sharding = trm_prefer_output_sharding,
+  .shard = trm_shard_like_input,
   .in_place = true,
 };

@@ -62,7 +62,7 @@ static void attention_backward(struct trm_layer *layer, const struct trm_pass *p
     pass->device->ops->attention_backward(pass->device, &shape, x, work, dy, dx);
 }
 
-/* Two products of (T, D) with its transpose, half of it if causal. Backward makes five of them. */
+/* Two products (T, D) x (D, T), half of each if causal. Backward has five. */
 static struct trm_cost attention_cost(const struct trm_layer *layer)
 {
   const struct attention *a = layer->settings;
@@ -94,7 +94,7 @@ static int attention_export(const struct trm_layer *layer, struct trm_graph *gra
   int scores = trm_graph_scalar(graph, "Mul", trm_graph_binary(graph, "MatMul", q, k), 1 / sqrt((double)e));
   if (a->causal)
     scores = trm_graph_binary(graph, "Add", scores, attention_export_mask(graph, t));
-  const int weights = trm_graph_unary(graph, "Softmax", scores); /* over the last dimension unless told otherwise */
+  const int weights = trm_graph_unary(graph, "Softmax", scores); /* over the last dimension by default */
   const int y = trm_graph_transpose(graph, trm_graph_binary(graph, "MatMul", weights, v), heads_first, 4);
   return trm_graph_reshape(graph, y, &layer->out);
 }
@@ -111,7 +111,7 @@ static struct trm_sharding attention_preferred_sharding(const struct trm_layer *
   return trm_sharding_by_feature(3, a->heads, layer->out.size[1] / a->heads);
 }
 
-/* By heads. */
+/* Shards by heads. */
 static int attention_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   struct attention *a = layer->settings;

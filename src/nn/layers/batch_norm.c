@@ -15,7 +15,7 @@
 #include "nn/sharding.h"
 
 enum { GAIN, BIAS, MEAN, VARIANCE };
-enum { MOMENTS, SUMS, PARTS }; /* of the workspace, (2, C) each; behind them, sync: the count as a sum of two floats */
+enum { MOMENTS, SUMS, PARTS }; /* in the workspace, (2, C) each; sync: then the count, two floats */
 
 struct batch_norm {
   float epsilon, momentum;
@@ -50,7 +50,7 @@ static int batch_norm_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* count: values a channel in the batch. */
+/* count: values per channel in the batch. */
 static struct trm_batch_norm batch_norm_of(const struct trm_layer *layer, double count)
 {
   const struct batch_norm *s = layer->settings;
@@ -71,8 +71,7 @@ static bool batch_norm_is_synced(const struct trm_layer *layer, const struct trm
   return ((const struct batch_norm *)layer->settings)->sync && pass->reduce;
 }
 
-/* (2, C) floats of the device, summed over the ranks: as they are, or, moments, as those of the whole, of *count
- * values in all. */
+/* Sums (2, C) floats of the device over the ranks: plainly, or, for moments, merged into those of all *count values. */
 static void batch_norm_sum_ranks(const struct trm_layer *layer, const struct trm_pass *pass, float *on_device,
                                  double *count)
 {
@@ -99,7 +98,7 @@ static void batch_norm_sum_ranks(const struct trm_layer *layer, const struct trm
   trm_free(sum);
 }
 
-/* The count over all ranks, which only forward learns. */
+/* Saves the count over all ranks for backward. */
 static void batch_norm_save_count(const struct trm_layer *layer, const struct trm_pass *pass, float *work, double count)
 {
   const float high = (float)count, both[2] = {high, (float)(count - (double)high)};
@@ -155,7 +154,7 @@ static void batch_norm_add_scaled(const struct trm_pass *pass, struct trm_parame
   pass->device->ops->update(pass->device, &add, to->g, from, NULL, NULL, to->count);
 }
 
-/* This pass's part of what is to be added to the running statistics. */
+/* Adds this pass's contribution to the increment of the running statistics. */
 static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_pass *pass, const float *moments,
                                       double count)
 {
@@ -192,12 +191,6 @@ static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *
     ops->batch_norm_backward(pass->device, &norm, x, moments, moments + c, layer->parameter[GAIN].w, dy, sums, dx, b);
 }
 
-static struct trm_cost batch_norm_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = 6 * f, .bytes = 3 * sizeof(float) * f};
-}
-
 static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   int inputs[] = {x, 0, 0, 0, 0};
@@ -208,7 +201,7 @@ static int batch_norm_export(const struct trm_layer *layer, struct trm_graph *gr
   return y;
 }
 
-/* By channels. */
+/* Shards by channels. */
 static int batch_norm_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_sharding current = request->current;
@@ -227,7 +220,7 @@ const struct trm_layer_ops layer_batch_norm = {
   .shape = batch_norm_shape,
   .forward = batch_norm_forward,
   .backward = batch_norm_backward,
-  .cost = batch_norm_cost,
+  .cost_per_value = {.flop = 6, .bytes = 3 * sizeof(float)},
   .export_graph = batch_norm_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = batch_norm_shard,

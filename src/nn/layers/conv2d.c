@@ -58,7 +58,7 @@ static void conv2d_forward(struct trm_layer *layer, const struct trm_pass *pass,
 {
   (void)work;
   const struct trm_conv2d conv = conv2d_of(layer);
-  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* one partial sum */
+  const bool biased = conv2d_has_bias(layer) && !(layer->output_partial && layer->tensor_rank); /* rank 0 only */
   pass->device->ops->conv2d_forward(pass->device, &conv, x, layer->parameter[WEIGHT].w,
                                     biased ? layer->parameter[BIAS].w : NULL, y, layer->rows);
 }
@@ -96,11 +96,6 @@ static int conv2d_export(const struct trm_layer *layer, struct trm_graph *graph,
   return y;
 }
 
-static size_t conv2d_pixels(const struct trm_shape *image)
-{
-  return image->size[1] * image->size[2];
-}
-
 static struct trm_sharding conv2d_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
@@ -109,36 +104,24 @@ static struct trm_sharding conv2d_preferred_sharding(const struct trm_layer *lay
                     : trm_sharding_of_shape(&layer->in);
 }
 
-/* By groups if there are several; else of channels by channels, otherwise by units. */
+/* Shards by groups if there are several. */
 static int conv2d_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   struct conv2d *s = layer->settings;
-  const size_t ranks = (size_t)request->size, groups = s->groups, size = conv2d_pixels(&layer->out);
-  const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
-  struct trm_sharding in = replicated, out = request->preferred;
-  if (groups > 1) {
-    in = conv2d_preferred_sharding(layer, NULL);
-    out = trm_sharding_by_feature(1, groups, trm_shape_count(&layer->out) / groups);
-  } else if (current.kind == TRM_SHARDED_BY_FEATURE) {
-    trm_shard_parameter(request, &layer->parameter[WEIGHT], 1, current.groups, current.units);
-    layer->output_partial = true;
-    trm_shard_layer(layer, request, current, replicated);
-    return TRM_OK;
-  } else if (out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.width % size != 0 ||
-             out.groups * out.units * out.width != s->weights.units * size) {
-    out = trm_sharding_by_feature(1, s->weights.units, size);
-  }
-  if (out.units < ranks) { /* not worth dividing */
-    trm_shard_layer(layer, request, replicated, replicated);
-    return TRM_OK;
-  }
-  for (int p = 0; p < layer->parameters; p++)
-    trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
-  s->weights.units = out.groups * trm_shard_units(request, out.units) * (out.width / size);
-  layer->grad_input_partial = groups == 1;
-  if (groups > 1)
+  const size_t groups = s->groups, pixels = layer->out.size[1] * layer->out.size[2];
+  if (groups == 1) {
+    trm_shard_weights(layer, request, &s->weights, pixels);
+  } else if (groups < (size_t)request->size) { /* too small to shard */
+    trm_shard_layer(layer, request, trm_sharding_replicated, trm_sharding_replicated);
+  } else {
+    const struct trm_sharding in = conv2d_preferred_sharding(layer, NULL);
+    const struct trm_sharding out = trm_sharding_by_feature(1, groups, trm_shape_count(&layer->out) / groups);
+    for (int p = 0; p < layer->parameters; p++)
+      trm_shard_parameter(request, &layer->parameter[p], 0, 1, groups);
     s->groups = trm_shard_units(request, groups);
-  trm_shard_layer(layer, request, in, out);
+    s->weights.units = s->groups * (out.width / pixels);
+    trm_shard_layer(layer, request, in, out);
+  }
   return TRM_OK;
 }
 

@@ -27,10 +27,12 @@ static int dropout_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* to (B, F) = from (B, F) under the mask of this pass. Of a sharded value each run of this rank is a row of its own: a
- * part of one of the whole's `outer` rows a sample. */
-static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
+/* Sets to (B, F) to from (B, F) under this pass's mask. Sharded values: each contiguous run of this rank is a row, part
+ * of one of the `outer` rows per sample of the whole value. */
+static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
+                          float *to)
 {
+  (void)backward;
   const struct dropout *s = layer->settings;
   struct trm_device *device = pass->device;
   const size_t b = layer->rows, f = trm_shape_count(&layer->in);
@@ -49,19 +51,6 @@ static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *
   }
 }
 
-static void dropout_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
-{
-  (void)work;
-  dropout_apply(layer, pass, x, y);
-}
-
-static void dropout_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                             const float *dy, float *dx, float *work)
-{
-  (void)x, (void)y, (void)work;
-  dropout_apply(layer, pass, dy, dx);
-}
-
 static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   (void)layer, (void)graph;
@@ -74,8 +63,9 @@ const struct trm_layer_ops layer_dropout = {
   .settings_bytes = sizeof(struct dropout),
   .create = dropout_create,
   .shape = dropout_shape,
-  .forward = dropout_forward,
-  .backward = dropout_backward,
+  .forward = trm_layer_apply_forward,
+  .backward = trm_layer_apply_backward,
+  .apply = dropout_apply,
   .export_graph = dropout_export,
   .preferred_sharding = trm_prefer_output_sharding,
   .shard = trm_shard_like_input,

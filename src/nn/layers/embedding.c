@@ -1,5 +1,5 @@
-/* Embedding: each token becomes a learned vector. The first layer of every model of tokens; what follows sees a
- * sequence (T, D). The vocabulary V is the data set's. */
+/* Embedding: maps tokens to learned vectors. The first layer of every token model, with output (T, D). The vocabulary V
+ * is the data set's. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -28,7 +28,7 @@ static int embedding_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-/* The rows of the table that are here. */
+/* Returns this rank's rows of the table. */
 static struct trm_vocab_shard embedding_vocabulary(const struct trm_layer *layer)
 {
   const struct trm_slice *slice = &layer->parameter[0].slice;
@@ -50,7 +50,7 @@ static void embedding_backward(struct trm_layer *layer, const struct trm_pass *p
 {
   (void)x, (void)y, (void)dx, (void)work;
   const struct trm_vocab_shard v = embedding_vocabulary(layer);
-  const bool has_tied = layer->shared && !layer->tied_gradient; /* the tied layer's part stands there already */
+  const bool has_tied = layer->shared && !layer->tied_gradient; /* the tied layer's contribution is in it */
   pass->device->ops->embedding_backward(pass->device, pass->input->tokens, dy, has_tied ? 1 : pass->beta,
                                         layer->parameter[0].g, layer->rows * layer->in.size[0], layer->out.size[1], &v);
 }
@@ -65,7 +65,7 @@ static int embedding_export(const struct trm_layer *layer, struct trm_graph *gra
   return trm_graph_binary(graph, "Gather", graph->ops->parameter(graph, &layer->parameter[0]), x);
 }
 
-/* By the vocabulary. */
+/* Shards by vocabulary. */
 static int embedding_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   if (layer->classes < (size_t)request->size)
@@ -73,8 +73,7 @@ static int embedding_shard(struct trm_layer *layer, struct trm_shard_request *re
                      layer->classes, request->size);
   trm_shard_parameter(request, &layer->parameter[0], 0, 1, layer->classes);
   layer->output_partial = true;
-  trm_shard_layer(layer, request, (struct trm_sharding){.kind = TRM_REPLICATED},
-                  (struct trm_sharding){.kind = TRM_REPLICATED});
+  trm_shard_layer(layer, request, trm_sharding_replicated, trm_sharding_replicated);
   return TRM_OK;
 }
 

@@ -1,4 +1,4 @@
-/* A sample of any shape as one vector. Where the next layer takes vectors it does so by itself; this says it. */
+/* Flattens a sample to a vector. Layers that need vectors do so implicitly; this makes it explicit. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -11,23 +11,12 @@ static int flatten_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, const float *from, float *to)
+static void flatten_copy(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
+                         float *to)
 {
-  if (to && to != from)
+  (void)backward;
+  if (to != from)
     pass->device->ops->copy(pass->device, to, from, layer->rows * layer->out.size[0] * sizeof *to);
-}
-
-static void flatten_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
-{
-  (void)work;
-  flatten_copy(layer, pass, x, y);
-}
-
-static void flatten_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                             const float *dy, float *dx, float *work)
-{
-  (void)x, (void)y, (void)work;
-  flatten_copy(layer, pass, dy, dx);
 }
 
 static int flatten_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
@@ -40,7 +29,7 @@ static struct trm_sharding flatten_preferred_sharding(const struct trm_layer *la
   return layer->in.dims == 1 ? *out : trm_sharding_of_shape(&layer->in);
 }
 
-/* The features of each position are a group of the vector's, and positions are a part of its values. */
+/* A feature sharding becomes one of groups of the vector; a position sharding becomes a slice of it. */
 static int flatten_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_sharding current = request->current;
@@ -57,8 +46,9 @@ const struct trm_layer_ops layer_flatten = {
   .name = "flatten",
   .usage = "flatten",
   .shape = flatten_shape,
-  .forward = flatten_forward,
-  .backward = flatten_backward,
+  .forward = trm_layer_apply_forward,
+  .backward = trm_layer_apply_backward,
+  .apply = flatten_copy,
   .cost = trm_layer_cost_none,
   .export_graph = flatten_export,
   .preferred_sharding = flatten_preferred_sharding,

@@ -6,7 +6,7 @@
 /* The sum of two values: not in the table, the model's text makes it (nn/model_text.c) and the model runs it. */
 extern const struct trm_layer_ops layer_add;
 
-/* Stands for the value that another rank computes: not in the table either, cutting a model makes it (nn/partition.c). */
+/* Stands for the value that another rank computes: not in the table, cutting a model makes it (nn/partition.c). */
 extern const struct trm_layer_ops layer_chunk_input;
 
 /* Reshard layers, put between others by tensor parallelism (nn/sharding.c): not in the table either. */

@@ -57,7 +57,7 @@ static const struct trm_parameter *linear_weight(const struct trm_layer *layer)
   return layer->tied ? &layer->tied->parameter[0] : &layer->parameter[0];
 }
 
-/* NULL: there is none. */
+/* NULL: no bias. */
 static const struct trm_parameter *linear_bias(const struct trm_layer *layer)
 {
   const int bias = layer->tied ? 0 : 1;
@@ -82,7 +82,7 @@ static void linear_forward(struct trm_layer *layer, const struct trm_pass *pass,
   else
     device->ops->gemm(device, false, true, r, n, k, 1, x, k, w, k, 0, y, n);
   const struct trm_parameter *bias = linear_bias(layer);
-  if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums one has it */
+  if (bias && !(layer->output_partial && layer->tensor_rank)) /* of partial sums, rank 0's has the bias */
     device->ops->bias_add(device, y, bias->w, r, n);
 }
 
@@ -104,7 +104,7 @@ static void linear_backward(struct trm_layer *layer, const struct trm_pass *pass
     device->ops->gemm(device, false, false, r, k, n, 1, dy, n, weight->w, k, 0, dx, k);
 }
 
-/* For sparse rows this is the cost as if they were dense: the entries are not known before the data is read. */
+/* Sparse rows are counted as dense: their entries are unknown before the data is read. */
 static struct trm_cost linear_cost(const struct trm_layer *layer)
 {
   const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
@@ -128,63 +128,31 @@ static int linear_export(const struct trm_layer *layer, struct trm_graph *graph,
 static struct trm_sharding linear_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   (void)out;
-  return layer->tied ? (struct trm_sharding){.kind = TRM_REPLICATED} : trm_sharding_of_shape(&layer->in);
+  return layer->tied ? trm_sharding_replicated : trm_sharding_of_shape(&layer->in);
 }
 
-/* Of features, the columns of w that they meet; else its rows, some units. A tied one has the embedding's rows. */
 static int linear_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  struct trm_weight_settings *s = layer->settings;
-  const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
-  struct trm_sharding out = request->preferred;
-  if (current.kind == TRM_SHARDED_BY_FEATURE && !layer->tied) {
-    trm_shard_parameter(request, &layer->parameter[0], 1, current.groups, current.units);
-    layer->output_partial = true;
-    trm_shard_layer(layer, request, current, replicated);
-    return TRM_OK;
-  }
-  const size_t ranks = (size_t)request->size, n = s->units;
-  if (layer->tied || out.kind != TRM_SHARDED_BY_FEATURE || out.units < ranks || out.groups * out.units * out.width != n)
-    out = trm_sharding_by_feature(1, n, 1);
-  if (out.units < ranks) { /* not worth dividing */
-    trm_shard_layer(layer, request, replicated, replicated);
-    return TRM_OK;
-  }
-  for (int p = 0; p < layer->parameters; p++)
-    trm_shard_parameter(request, &layer->parameter[p], 0, out.groups, out.units);
-  s->units = out.groups * trm_shard_units(request, out.units) * out.width;
-  layer->grad_input_partial = true;
-  trm_shard_layer(layer, request, replicated, out);
+  trm_shard_weights(layer, request, layer->settings, 1);
   return TRM_OK;
 }
 
+#define LINEAR                                                                                            \
+  .settings_bytes = sizeof(struct trm_weight_settings), .shape = linear_shape, .forward = linear_forward, \
+  .backward = linear_backward, .cost = linear_cost, .export_graph = linear_export,                        \
+  .preferred_sharding = linear_preferred_sharding, .shard = linear_shard, .keeps_input = true
+
 const struct trm_layer_ops layer_linear = {
+  LINEAR,
   .name = "linear",
   .usage = "linear UNITS [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
-  .settings_bytes = sizeof(struct trm_weight_settings),
   .create = linear_create,
-  .shape = linear_shape,
-  .forward = linear_forward,
-  .backward = linear_backward,
-  .cost = linear_cost,
-  .export_graph = linear_export,
   .remove_bias = trm_layer_remove_bias,
-  .preferred_sharding = linear_preferred_sharding,
-  .shard = linear_shard,
-  .keeps_input = true,
 };
 
 const struct trm_layer_ops layer_head = {
+  LINEAR,
   .name = "head",
   .usage = "head [tied] [bias=yes|no] [init=default|he|xavier|gpt2 [residuals=N]]",
-  .settings_bytes = sizeof(struct trm_weight_settings),
   .create = linear_create_head,
-  .shape = linear_shape,
-  .forward = linear_forward,
-  .backward = linear_backward,
-  .cost = linear_cost,
-  .export_graph = linear_export,
-  .preferred_sharding = linear_preferred_sharding,
-  .shard = linear_shard,
-  .keeps_input = true,
 };

@@ -1,5 +1,5 @@
-/* Layer norm and RMS norm: every position of a sequence, or every sample, is brought to variance (mean square) 1, then
- * scaled by a learned gain and, layer norm, shifted by a learned bias. */
+/* Layer norm and RMS norm: normalizes every position of a sequence, or every sample, to variance (mean square) 1; then
+ * applies a learned gain and, layer norm, a learned bias. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
@@ -54,12 +54,6 @@ static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, 
                                    d);
 }
 
-static struct trm_cost norm_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in);
-  return (struct trm_cost){.flop = 7 * f, .bytes = 2 * sizeof(float) * f};
-}
-
 static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const struct trm_graph_ops *ops = graph->ops;
@@ -80,12 +74,12 @@ static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, i
   return layer->in.sequence || layer->in.dims == 1 ? y : trm_graph_reshape(graph, y, &layer->out);
 }
 
-/* A part of the positions gives a part of the gradients. */
+/* Sharded by position, gradients are partial sums. */
 static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_sharding replicated = {.kind = TRM_REPLICATED};
   const bool positions = request->current.kind == TRM_SHARDED_BY_POSITION;
-  trm_shard_layer(layer, request, positions ? request->current : replicated, positions ? request->current : replicated);
+  const struct trm_sharding both = positions ? request->current : trm_sharding_replicated;
+  trm_shard_layer(layer, request, both, both);
   if (positions)
     layer->workspace = 2 * layer->in.size[0];
   for (int p = 0; p < layer->parameters; p++)
@@ -93,32 +87,13 @@ static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request
   return TRM_OK;
 }
 
+#define NORM                                                                                                  \
+  .settings_bytes = sizeof(struct norm), .create = norm_create, .shape = norm_shape, .forward = norm_forward, \
+  .backward = norm_backward, .cost_per_value = {.flop = 7, .bytes = 2 * sizeof(float)},                       \
+  .export_graph = norm_export, .shard = norm_shard, .keeps_input = true
+
 const struct trm_layer_ops layer_layer_norm = {
-  .name = "layer_norm",
-  .usage = "layer_norm [epsilon=1e-5]",
-  .settings_bytes = sizeof(struct norm),
-  .variant = LAYER_NORM,
-  .create = norm_create,
-  .shape = norm_shape,
-  .forward = norm_forward,
-  .backward = norm_backward,
-  .cost = norm_cost,
-  .export_graph = norm_export,
-  .shard = norm_shard,
-  .keeps_input = true,
-};
+  NORM, .name = "layer_norm", .usage = "layer_norm [epsilon=1e-5]", .variant = LAYER_NORM};
 
 const struct trm_layer_ops layer_rms_norm = {
-  .name = "rms_norm",
-  .usage = "rms_norm [epsilon=1e-5]",
-  .settings_bytes = sizeof(struct norm),
-  .variant = RMS_NORM,
-  .create = norm_create,
-  .shape = norm_shape,
-  .forward = norm_forward,
-  .backward = norm_backward,
-  .cost = norm_cost,
-  .export_graph = norm_export,
-  .shard = norm_shard,
-  .keeps_input = true,
-};
+  NORM, .name = "rms_norm", .usage = "rms_norm [epsilon=1e-5]", .variant = RMS_NORM};

@@ -1,22 +1,14 @@
-/* Pooling of images (C, H, W), as torch.nn.MaxPool2d and AvgPool2d; global_avg_pool leaves the mean of each channel. */
+/* Pooling of images (C, H, W), as torch.nn.MaxPool2d and AvgPool2d; global_avg_pool gives the mean of each channel. The
+ * settings are the window. */
 #include "core/status.h"
 #include "nn/graph.h"
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
-struct pool {
-  struct trm_window2d window;
-};
-
-static const struct trm_window2d *pool_window(const struct trm_layer *layer)
-{
-  return &((const struct pool *)layer->settings)->window;
-}
-
 static int pool_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
   static const char *const keys[] = {"kernel", "stride", "pad", NULL};
-  struct trm_window2d *window = &((struct pool *)layer->settings)->window;
+  struct trm_window2d *window = layer->settings;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, keys));
   TRM_CHECK(trm_argument_pair(layer, arguments, 0, "kernel", 1, window->kernel));
   window->stride[0] = window->kernel[0];
@@ -32,7 +24,7 @@ static int pool_create(struct trm_layer *layer, const struct trm_arguments *argu
 
 static int pool_shape(struct trm_layer *layer)
 {
-  return trm_layer_shape_window(layer, &((struct pool *)layer->settings)->window);
+  return trm_layer_shape_window(layer, layer->settings);
 }
 
 static int pool_shape_max(struct trm_layer *layer)
@@ -45,9 +37,9 @@ static int pool_shape_max(struct trm_layer *layer)
 static int pool_shape_global(struct trm_layer *layer)
 {
   TRM_CHECK(trm_layer_require_image(layer));
-  struct pool *s = layer->settings;
+  struct trm_window2d *window = layer->settings;
   const size_t height = layer->in.size[1], width = layer->in.size[2];
-  s->window = (struct trm_window2d){.kernel = {height, width}, .stride = {1, 1}, .in = {height, width}, .out = {1, 1}};
+  *window = (struct trm_window2d){.kernel = {height, width}, .stride = {1, 1}, .in = {height, width}, .out = {1, 1}};
   layer->out = (struct trm_shape){.dims = 1, .size = {layer->in.size[0]}};
   return TRM_OK;
 }
@@ -60,7 +52,7 @@ static size_t pool_planes(const struct trm_layer *layer)
 static void pool_max_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (B, C, H, W) */,
                              float *y /* (B, C, OH, OW) */, float *work /* (B, C, OH, OW) */)
 {
-  pass->device->ops->max_pool_forward(pass->device, pool_window(layer), x, y, (int32_t *)work, pool_planes(layer));
+  pass->device->ops->max_pool_forward(pass->device, layer->settings, x, y, (int32_t *)work, pool_planes(layer));
 }
 
 static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -68,7 +60,7 @@ static void pool_max_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y;
   if (dx)
-    pass->device->ops->max_pool_backward(pass->device, pool_window(layer), dy, (const int32_t *)work, dx,
+    pass->device->ops->max_pool_backward(pass->device, layer->settings, dy, (const int32_t *)work, dx,
                                          pool_planes(layer));
 }
 
@@ -76,7 +68,7 @@ static void pool_avg_forward(struct trm_layer *layer, const struct trm_pass *pas
                              float *y /* (B, C, OH, OW) */, float *work)
 {
   (void)work;
-  pass->device->ops->avg_pool_forward(pass->device, pool_window(layer), x, y, pool_planes(layer));
+  pass->device->ops->avg_pool_forward(pass->device, layer->settings, x, y, pool_planes(layer));
 }
 
 static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -84,27 +76,28 @@ static void pool_avg_backward(struct trm_layer *layer, const struct trm_pass *pa
 {
   (void)x, (void)y, (void)work;
   if (dx)
-    pass->device->ops->avg_pool_backward(pass->device, pool_window(layer), dy, dx, pool_planes(layer));
+    pass->device->ops->avg_pool_backward(pass->device, layer->settings, dy, dx, pool_planes(layer));
 }
 
 static struct trm_cost pool_cost(const struct trm_layer *layer)
 {
   const double in = (double)trm_shape_count(&layer->in), out = (double)trm_shape_count(&layer->out);
-  const size_t *kernel = pool_window(layer)->kernel;
-  return (struct trm_cost){.flop = out * (double)(kernel[0] * kernel[1]), .bytes = sizeof(float) * (in + out)};
+  const struct trm_window2d *window = layer->settings;
+  return (struct trm_cost){.flop = out * (double)(window->kernel[0] * window->kernel[1]),
+                           .bytes = sizeof(float) * (in + out)};
 }
 
 static int pool_export_max(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const int y = trm_graph_unary(graph, "MaxPool", x);
-  trm_graph_window(graph, pool_window(layer));
+  trm_graph_window(graph, layer->settings);
   return y;
 }
 
 static int pool_export_avg(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const int y = trm_graph_unary(graph, "AveragePool", x);
-  trm_graph_window(graph, pool_window(layer));
+  trm_graph_window(graph, layer->settings);
   graph->ops->set_integer(graph, "count_include_pad", 1);
   return y;
 }
@@ -120,10 +113,10 @@ static struct trm_sharding pool_preferred_sharding(const struct trm_layer *layer
   return trm_sharding_of_shape(&layer->in);
 }
 
-/* By channels. */
+/* Shards by channels. */
 static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_window2d *window = pool_window(layer);
+  const struct trm_window2d *window = layer->settings;
   struct trm_sharding out = request->current;
   if (out.kind == TRM_SHARDED_BY_FEATURE)
     out.width = out.width / (window->in[0] * window->in[1]) * window->out[0] * window->out[1];
@@ -133,43 +126,31 @@ static int pool_shard(struct trm_layer *layer, struct trm_shard_request *request
   return TRM_OK;
 }
 
+#define POOL                                                                                                       \
+  .settings_bytes = sizeof(struct trm_window2d), .cost = pool_cost, .preferred_sharding = pool_preferred_sharding, \
+  .shard = pool_shard
+#define AVG_POOL POOL, .forward = pool_avg_forward, .backward = pool_avg_backward
+
 const struct trm_layer_ops layer_max_pool = {
+  POOL,
   .name = "max_pool",
   .usage = "max_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
-  .settings_bytes = sizeof(struct pool),
   .create = pool_create,
   .shape = pool_shape_max,
   .forward = pool_max_forward,
   .backward = pool_max_backward,
-  .cost = pool_cost,
   .export_graph = pool_export_max,
-  .preferred_sharding = pool_preferred_sharding,
-  .shard = pool_shard,
 };
 
 const struct trm_layer_ops layer_avg_pool = {
+  AVG_POOL,
   .name = "avg_pool",
   .usage = "avg_pool KERNEL [stride=S pad=P], each N or HxW; S is KERNEL unless given",
-  .settings_bytes = sizeof(struct pool),
   .create = pool_create,
   .shape = pool_shape,
-  .forward = pool_avg_forward,
-  .backward = pool_avg_backward,
-  .cost = pool_cost,
   .export_graph = pool_export_avg,
-  .preferred_sharding = pool_preferred_sharding,
-  .shard = pool_shard,
 };
 
 const struct trm_layer_ops layer_global_avg_pool = {
-  .name = "global_avg_pool",
-  .usage = "global_avg_pool",
-  .settings_bytes = sizeof(struct pool),
-  .shape = pool_shape_global,
-  .forward = pool_avg_forward,
-  .backward = pool_avg_backward,
-  .cost = pool_cost,
-  .export_graph = pool_export_global,
-  .preferred_sharding = pool_preferred_sharding,
-  .shard = pool_shard,
-};
+  AVG_POOL, .name = "global_avg_pool", .usage = "global_avg_pool", .shape = pool_shape_global,
+  .export_graph = pool_export_global};

@@ -93,38 +93,18 @@ static int position_rotary_shape(struct trm_layer *layer)
   return TRM_OK;
 }
 
-static void position_rotary_rotate(const struct trm_layer *layer, const struct trm_pass *pass, bool back,
-                                   const float *from, float *to)
+static void position_rotary_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward,
+                                  const float *from, float *to)
 {
   const struct rotary *s = layer->settings;
   const struct trm_attention shape = {
     .b = layer->rows, .t = layer->in.size[0], .heads = s->heads, .head_dim = layer->in.size[1] / 3 / s->heads};
   if (to != from)
     pass->device->ops->copy(pass->device, to, from, shape.b * trm_shape_count(&layer->in) * sizeof(float));
-  pass->device->ops->rotary(pass->device, &shape, s->base, back, to);
+  pass->device->ops->rotary(pass->device, &shape, s->base, backward, to);
 }
 
-static void position_rotary_forward(struct trm_layer *layer, const struct trm_pass *pass,
-                                    const float *x /* (B, T, 3, H, E) */, float *y, float *work)
-{
-  (void)work;
-  position_rotary_rotate(layer, pass, false, x, y);
-}
-
-static void position_rotary_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
-                                     const float *y, const float *dy, float *dx, float *work)
-{
-  (void)x, (void)y, (void)work;
-  position_rotary_rotate(layer, pass, true, dy, dx);
-}
-
-static struct trm_cost position_rotary_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->in) * 2 / 3;
-  return (struct trm_cost){.flop = 3 * f, .bytes = 2 * sizeof(float) * f};
-}
-
-/* Queries or keys (B, T, H E), turned. */
+/* Exports rotated queries or keys (B, T, H E). */
 static int position_rotary_export_one(struct trm_graph *graph, const struct trm_shape *full,
                                       const struct trm_shape *heads, int x, int cosine, int sine)
 {
@@ -171,7 +151,7 @@ static struct trm_sharding position_rotary_preferred(const struct trm_layer *lay
   return position_rotary_sharding(layer);
 }
 
-/* By heads. */
+/* Shards by heads. */
 static int position_rotary_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
   const struct trm_sharding sharding = position_rotary_sharding(layer);
@@ -190,9 +170,10 @@ const struct trm_layer_ops layer_rotary = {
   .settings_bytes = sizeof(struct rotary),
   .create = position_rotary_create,
   .shape = position_rotary_shape,
-  .forward = position_rotary_forward,
-  .backward = position_rotary_backward,
-  .cost = position_rotary_cost,
+  .forward = trm_layer_apply_forward,
+  .backward = trm_layer_apply_backward,
+  .apply = position_rotary_apply,
+  .cost_per_value = {.flop = 2, .bytes = sizeof(float) * 4.0 / 3}, /* v, a third, is unchanged */
   .export_graph = position_rotary_export,
   .preferred_sharding = position_rotary_preferred,
   .shard = position_rotary_shard,

@@ -1,15 +1,16 @@
-/* Layers that reshard values over the tensor axis, and their gradients in backward; sharding.c inserts them between
- * others. layer->slice is this rank's part of a row, (outer, extent, inner). Collective over pass->tensor_axis, except
- * TRM_RESHARD_NONE and TRM_RESHARD_SLICE. */
+/* Layers that are not in a model's text. Reshard layers move values over the tensor axis, and their gradients in
+ * backward; sharding.c inserts them between others. layer->slice is this rank's part of a row, (outer, extent, inner).
+ * Collective over pass->tensor_axis, except TRM_RESHARD_NONE and TRM_RESHARD_SLICE. */
 #include "core/axis.h"
 #include "nn/layers/layers.h"
 
-static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *pass, enum trm_reshard kind,
-                          const struct trm_shape *from_shape, const float *from, float *to)
+static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *pass, bool backward, const float *from,
+                          float *to)
 {
+  const enum trm_reshard kind = layer->ops->reshard[backward];
   const struct trm_slice *slice = &layer->slice;
-  const size_t b = layer->rows, outer = b * slice->outer;
-  const size_t n = b * trm_shape_count(from_shape);
+  const size_t outer = layer->rows * slice->outer;
+  const size_t n = layer->rows * trm_shape_count(backward ? &layer->out : &layer->in);
   switch (kind) {
   case TRM_RESHARD_NONE:
   case TRM_RESHARD_ALL_REDUCE:
@@ -30,62 +31,29 @@ static void reshard_apply(const struct trm_layer *layer, const struct trm_pass *
   }
 }
 
-static void reshard_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, float *y, float *work)
-{
-  (void)work;
-  reshard_apply(layer, pass, layer->ops->reshard[0], &layer->in, x, y);
-}
-
-static void reshard_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                             const float *dy, float *dx, float *work)
-{
-  (void)x, (void)y, (void)work;
-  if (dx)
-    reshard_apply(layer, pass, layer->ops->reshard[1], &layer->out, dy, dx);
-}
+#define RESHARD                                                                                             \
+  .forward = trm_layer_apply_forward, .backward = trm_layer_apply_backward, .apply = reshard_apply, \
+  .cost = trm_layer_cost_none
 
 const struct trm_layer_ops layer_all_reduce = {
-  .name = "all_reduce",
-  .usage = "all_reduce",
-  .forward = reshard_forward,
-  .backward = reshard_backward,
-  .reshard = {TRM_RESHARD_ALL_REDUCE, TRM_RESHARD_NONE},
-  .cost = trm_layer_cost_none,
-  .in_place = true,
-};
+  RESHARD, .name = "all_reduce", .usage = "all_reduce", .reshard = {TRM_RESHARD_ALL_REDUCE, TRM_RESHARD_NONE},
+  .in_place = true};
 
 const struct trm_layer_ops layer_reduce_scatter = {
-  .name = "reduce_scatter",
-  .usage = "reduce_scatter",
-  .forward = reshard_forward,
-  .backward = reshard_backward,
-  .reshard = {TRM_RESHARD_REDUCE_SCATTER, TRM_RESHARD_ALL_GATHER},
-  .cost = trm_layer_cost_none,
-};
+  RESHARD, .name = "reduce_scatter", .usage = "reduce_scatter",
+  .reshard = {TRM_RESHARD_REDUCE_SCATTER, TRM_RESHARD_ALL_GATHER}};
 
 const struct trm_layer_ops layer_all_gather_partial = {
-  .name = "all_gather_partial",
-  .usage = "all_gather_partial",
-  .forward = reshard_forward,
-  .backward = reshard_backward,
-  .reshard = {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_REDUCE_SCATTER},
-  .cost = trm_layer_cost_none,
-};
+  RESHARD, .name = "all_gather_partial", .usage = "all_gather_partial",
+  .reshard = {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_REDUCE_SCATTER}};
 
 const struct trm_layer_ops layer_all_gather = {
-  .name = "all_gather",
-  .usage = "all_gather",
-  .forward = reshard_forward,
-  .backward = reshard_backward,
-  .reshard = {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_SLICE},
-  .cost = trm_layer_cost_none,
-};
+  RESHARD, .name = "all_gather", .usage = "all_gather", .reshard = {TRM_RESHARD_ALL_GATHER, TRM_RESHARD_SLICE}};
 
 const struct trm_layer_ops layer_slice = {
-  .name = "slice",
-  .usage = "slice",
-  .forward = reshard_forward,
-  .backward = reshard_backward,
-  .reshard = {TRM_RESHARD_SLICE, TRM_RESHARD_ALL_GATHER},
-  .cost = trm_layer_cost_none,
-};
+  RESHARD, .name = "slice", .usage = "slice", .reshard = {TRM_RESHARD_SLICE, TRM_RESHARD_ALL_GATHER}};
+
+/* The first layer of a pipeline chunk: its output is the value that another rank computes and sends (partition.h), its
+ * gradient is sent back. It computes nothing. */
+const struct trm_layer_ops layer_chunk_input = {
+  .name = "chunk_input", .usage = "chunk_input", .cost = trm_layer_cost_none};

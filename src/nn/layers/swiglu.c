@@ -31,12 +31,6 @@ static void swiglu_backward(struct trm_layer *layer, const struct trm_pass *pass
     pass->device->ops->swiglu_backward(pass->device, x, dy, dx, r, f);
 }
 
-static struct trm_cost swiglu_cost(const struct trm_layer *layer)
-{
-  const double f = (double)trm_shape_count(&layer->out);
-  return (struct trm_cost){.flop = 4 * f, .bytes = 3 * sizeof(float) * f};
-}
-
 static int swiglu_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   (void)layer;
@@ -44,7 +38,7 @@ static int swiglu_export(const struct trm_layer *layer, struct trm_graph *graph,
   return trm_graph_binary(graph, "Mul", trm_graph_binary(graph, "Mul", a, trm_graph_unary(graph, "Sigmoid", a)), b);
 }
 
-/* Of both halves alike. */
+/* Both halves are sharded alike. */
 static struct trm_sharding swiglu_preferred_sharding(const struct trm_layer *layer, const struct trm_sharding *out)
 {
   return out->kind == TRM_SHARDED_BY_FEATURE && out->groups == 1
@@ -54,12 +48,12 @@ static struct trm_sharding swiglu_preferred_sharding(const struct trm_layer *lay
 
 static int swiglu_shard(struct trm_layer *layer, struct trm_shard_request *request)
 {
-  const struct trm_sharding current = request->current, replicated = {.kind = TRM_REPLICATED};
-  if (current.kind == TRM_SHARDED_BY_FEATURE && current.groups == 2)
-    trm_shard_layer(layer, request, current, trm_sharding_by_feature(1, current.units, current.width));
-  else
-    trm_shard_layer(layer, request, current.kind == TRM_SHARDED_BY_FEATURE ? replicated : current,
-                    current.kind == TRM_SHARDED_BY_FEATURE ? replicated : current);
+  struct trm_sharding in = request->current, out = in;
+  if (in.kind == TRM_SHARDED_BY_FEATURE && in.groups == 2)
+    out = trm_sharding_by_feature(1, in.units, in.width);
+  else if (in.kind == TRM_SHARDED_BY_FEATURE)
+    in = out = trm_sharding_replicated;
+  trm_shard_layer(layer, request, in, out);
   return TRM_OK;
 }
 
@@ -69,7 +63,7 @@ const struct trm_layer_ops layer_swiglu = {
   .shape = swiglu_shape,
   .forward = swiglu_forward,
   .backward = swiglu_backward,
-  .cost = swiglu_cost,
+  .cost_per_value = {.flop = 2, .bytes = 1.5 * sizeof(float)},
   .export_graph = swiglu_export,
   .preferred_sharding = swiglu_preferred_sharding,
   .shard = swiglu_shard,

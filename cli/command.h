@@ -1,0 +1,55 @@
+/* The commands of `trireme` as records, and the driver that runs the one that a command line names. */
+#pragma once
+
+#include "core/options.h"
+#include "job/job.h"
+
+/* One run of a command. */
+struct call {
+  const struct command *command;
+  struct trm_job *job; /* open, unless the command has none */
+  void *values;        /* the struct that its flags set */
+  char **args;         /* (nargs), then NULL: the positional arguments */
+  int nargs;
+};
+
+enum command_job {
+  WITHOUT_JOB, /* no ranks, no device; --section.key=value is refused */
+  SERIAL_JOB,  /* one rank without MPI */
+  JOB_OF_RANKS,
+};
+
+struct command {
+  const char *name;  /* as typed: "eval", "bench gemm"; of a group with "trireme" before it */
+  const char *help;  /* one line, for the list of commands */
+  const char *usage; /* printed by --help */
+  /* A group of commands, of which the next word names one: nothing else is set. */
+  const struct command *const *group; /* ends with NULL */
+  const char *member;                 /* what one is called: "bench" */
+  /* Any other command. */
+  const struct trm_option *flags; /* its own, --name=value or --name value; ends with END_OF_FLAGS */
+  size_t bytes;                   /* of the struct that they set, zeroed before */
+  int max_args;                   /* positional arguments */
+  const char *missing;            /* refuses a call without any: "no checkpoint named"; NULL: none is needed */
+  enum command_job job;
+  bool config;  /* the first argument is a configuration file; flags take precedence over it */
+  bool threads; /* has the flag --threads, short for --parallel.threads */
+  const char *const *presets; /* names and values of options, set before the flags; ends with NULL; NULL: none */
+  int (*run)(const struct call *call);
+};
+
+/* The last fields of a row of flags. */
+#define NO_RANGE 0, 0, NULL, NULL
+#define RANGE(low, high) low, high, NULL, NULL
+#define END_OF_FLAGS {.name = NULL}
+
+enum { ANY_ARGS = 1 << 30 };
+
+/* Runs the command, or that one of a group, with the words after its name: argv[1..]. Collective over the ranks of a
+ * launch; on failure every rank has the message. TRM_USAGE: a wrong command line; the message names what is near. */
+int command_run(const struct command *command, int argc, char **argv);
+/* The last word of its name: "gemm". */
+const char *command_word(const struct command *command);
+
+extern const struct command cmd_train, cmd_plan, cmd_eval, cmd_predict, cmd_export, cmd_generate, cmd_data, cmd_report,
+  cmd_bench, cmd_options;
