@@ -114,12 +114,6 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
   return status;
 }
 
-/* Returns true if recomputation saves memory. */
-static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
-{
-  return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
-}
-
 /* Returns true if a layout from `first` on has the same results: if ranks share memory, some levels of parallel.zero
  * are equal. */
 static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
@@ -150,9 +144,10 @@ static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_benc
     TRM_CHECK(status);
     if (k == 0)
       without = planned;
-    if (planner_is_duplicate(p, first, &planned) || (k && !planner_recompute_saves(&planned, &without)))
-      continue;
-    planner_add_planned(p, &planned);
+    const double *part = planned.memory.part, *part_without = without.memory.part;
+    const bool saves = part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * part_without[TRM_LAYOUT_ACTIVATIONS];
+    if (!planner_is_duplicate(p, first, &planned) && (k == 0 || saves))
+      planner_add_planned(p, &planned);
   }
   return TRM_OK;
 }
