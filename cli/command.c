@@ -7,11 +7,6 @@
 #include "core/options_private.h"
 #include "core/status.h"
 
-static bool command_is_help(const char *word)
-{
-  return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
-}
-
 /* -- flags */
 
 /* Refuses the flag --name, which had this value (or NULL). */
@@ -161,7 +156,7 @@ static int command_run_member(const struct command *group, int argc, char **argv
 int command_run(const struct command *command, int argc, char **argv)
 {
   for (int i = 1; i < (command->group ? 2 : argc) && i < argc && strcmp(argv[i], "--") != 0; i++)
-    if (command_is_help(argv[i])) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       fputs(command->usage, stdout);
       for (const struct command *const *member = command->group; member && *member; member++)
         printf("  %-9s  %s\n", command_word(*member), (*member)->help);

@@ -90,11 +90,6 @@ static void bench_rma_comm_fetch_add(struct rma_memory *m, size_t bytes)
 
 /* -- loads and stores */
 
-static void *bench_rma_shared_floats(const struct rma_memory *m)
-{
-  return m->shared.base[RMA_TARGET];
-}
-
 static _Atomic int64_t *bench_rma_shared_counter(const struct rma_memory *m)
 {
   return (_Atomic int64_t *)((char *)m->shared.base[RMA_TARGET] + RMA_MAX_BYTES);
@@ -102,18 +97,18 @@ static _Atomic int64_t *bench_rma_shared_counter(const struct rma_memory *m)
 
 static void bench_rma_shared_get(struct rma_memory *m, size_t bytes)
 {
-  memcpy(m->local, bench_rma_shared_floats(m), bytes);
+  memcpy(m->local, m->shared.base[RMA_TARGET], bytes);
 }
 
 static void bench_rma_shared_put(struct rma_memory *m, size_t bytes)
 {
-  memcpy(bench_rma_shared_floats(m), m->local, bytes);
+  memcpy(m->shared.base[RMA_TARGET], m->local, bytes);
 }
 
 /* Adds by load, add and store: concurrent additions to an element can be lost. */
 static void bench_rma_shared_add(struct rma_memory *m, size_t bytes)
 {
-  _Atomic float *to = bench_rma_shared_floats(m);
+  _Atomic float *to = m->shared.base[RMA_TARGET];
   const float *from = m->local;
   for (size_t i = 0; i < bytes / sizeof(float); i++)
     atomic_store_explicit(&to[i], atomic_load_explicit(&to[i], memory_order_relaxed) + from[i], memory_order_relaxed);
@@ -122,7 +117,7 @@ static void bench_rma_shared_add(struct rma_memory *m, size_t bytes)
 /* Adds by compare and swap: nothing is lost, as with the communicator's accumulate. */
 static void bench_rma_shared_accumulate(struct rma_memory *m, size_t bytes)
 {
-  _Atomic float *to = bench_rma_shared_floats(m);
+  _Atomic float *to = m->shared.base[RMA_TARGET];
   const float *from = m->local;
   for (size_t i = 0; i < bytes / sizeof(float); i++) {
     float before = atomic_load_explicit(&to[i], memory_order_relaxed);
@@ -314,23 +309,18 @@ static void *bench_rma_run_helper(void *argument)
   return NULL;
 }
 
-static void bench_rma_start_helper(struct progress_thread *helper, pthread_t *thread)
-{
-  const int reason = pthread_create(thread, NULL, bench_rma_run_helper, helper);
-  if (reason == 0)
-    return;
-  trm_error(TRM_FAILED, "bench rma: cannot start a thread: %s", strerror(reason));
-  trm_log_error();
-  trm_abort(TRM_FAILED); /* the origin waits */
-}
-
 static double bench_rma_compute_with_helper(struct rma *r, const struct target_mode *mode, struct trm_request **stop)
 {
   struct trm_comm *pair = r->pair;
   struct progress_thread helper = {.pair = pair, .stop = stop, .sleep_s = 1e-6 * (double)mode->sleep_us};
   pthread_t thread;
   size_t units = 0;
-  bench_rma_start_helper(&helper, &thread);
+  const int reason = pthread_create(&thread, NULL, bench_rma_run_helper, &helper);
+  if (reason != 0) {
+    trm_error(TRM_FAILED, "bench rma: cannot start a thread: %s", strerror(reason));
+    trm_log_error();
+    trm_abort(TRM_FAILED); /* the origin waits */
+  }
   const double begin = pair->ops->clock(pair);
   for (; units == 0 || !atomic_load_explicit(&helper.done, memory_order_relaxed); units++)
     bench_rma_work_unit(r->work);

@@ -238,7 +238,8 @@ static struct figures bench_step_reduce_figures(struct bench *b)
   f.update_s = bench_step_median(b->run.comm, b->update, (size_t)b->steps);
   for (int i = 0; i < TIMED_PARTS; i++)
     bench_step_reduce_part(b, i);
-  f.items_per_s = (double)b->run.batch * (double)bench_run_items(&b->run) * b->run.comm->size / f.step_s;
+  const double items = b->run.spec.tokens ? (double)trm_shape_count(&b->run.spec.shape) : 1; /* of a sample */
+  f.items_per_s = (double)b->run.batch * items * b->run.comm->size / f.step_s;
   if (!b->bound)
     return f;
   f.rates = bench_step_reduce_roofline(&b->roof);
