@@ -1,4 +1,4 @@
-# To add a file: its name, one a line, in this list (sources and headers alike).
+# To add a file: its name, one per line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
 	mpi/async/adpsgd.c \
 	mpi/async/asgd.c \
@@ -33,10 +33,6 @@ libtrireme_la_SOURCES += \
 	mpi/grid.h \
 	mpi/pipeline/channel.c \
 	mpi/pipeline/channel.h \
-	mpi/pipeline/stop_request.c \
-	mpi/pipeline/stop_request.h \
-	mpi/pipeline/chunk_channels.c \
-	mpi/pipeline/chunk_channels.h \
 	mpi/pipeline/executor.c \
 	mpi/pipeline/executor.h \
 	mpi/pipeline/pipeline.c \
@@ -58,7 +54,6 @@ libtrireme_la_SOURCES += \
 	mpi/strategies.c \
 	mpi/strategies.h \
 	mpi/sync/norms.c \
-	mpi/sync/norms.h \
 	mpi/sync/sync.c \
 	mpi/sync/sync.h \
 	mpi/sync/sync_arrays.c \

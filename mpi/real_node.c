@@ -90,18 +90,11 @@ int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what)
   return TRM_OK;
 }
 
-static size_t real_node_shared_bytes(const struct trm_comm *comm, MPI_Win window)
-{
-  size_t bytes = 0;
-  for (int i = 0; i < comm->size; i++) {
-    MPI_Aint segment;
-    int unit;
-    void *base;
-    MPI_Win_shared_query(window, i, &segment, &unit, &base);
-    bytes += (size_t)segment;
-  }
-  return bytes;
-}
+/* The handle of an array. */
+struct real_shared {
+  MPI_Win window;
+  size_t bytes; /* of all ranks */
+};
 
 /* MPI lays the ranks' segments out one after the other. The first may begin inside a page; then all are moved up to the
  * next page, for which the last rank asks for a page more. Every rank zeroes its own segment, so that its pages are
@@ -118,19 +111,19 @@ int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, str
   const size_t length = real_round_to_pages(bytes) + (comm->rank == comm->size - 1 ? page : 0);
   TRM_CHECK(real_check_shm_capacity(real->mpi, length, what));
 
-  MPI_Win *window = trm_alloc(sizeof *window, what);
+  struct real_shared *handle = trm_alloc(sizeof *handle, what);
   void *local;
-  MPI_Win_allocate_shared((MPI_Aint)length, 1, MPI_INFO_NULL, real->mpi, &local, window);
-  MPI_Win_set_errhandler(*window, real->window_errhandler);
+  MPI_Win_allocate_shared((MPI_Aint)length, 1, MPI_INFO_NULL, real->mpi, &local, &handle->window);
+  MPI_Win_set_errhandler(handle->window, real->window_errhandler);
   *shared = (struct trm_shared){
-    .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = window};
+    .base = trm_alloc((size_t)comm->size * sizeof(void *), what), .bytes = bytes, .handle = handle};
   /* an empty segment may have no address: uses that of the next one */
   char *at = NULL;
   for (int i = 0; i < comm->size; i++) {
     MPI_Aint segment;
     int unit;
     void *base;
-    MPI_Win_shared_query(*window, i, &segment, &unit, &base);
+    MPI_Win_shared_query(handle->window, i, &segment, &unit, &base);
     if (!at && segment > 0) {
       at = (char *)real_round_to_pages((size_t)base);
       for (int before = 0; before < i; before++)
@@ -138,8 +131,9 @@ int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, str
     }
     shared->base[i] = at;
     at += at ? segment : 0;
+    handle->bytes += (size_t)segment;
   }
-  trm_memory_account(real_node_shared_bytes(comm, *window), 0);
+  trm_memory_account(handle->bytes, 0);
   shared->local = shared->base[comm->rank];
   trm_advise_huge(shared->local, bytes);
   memset(shared->local, 0, bytes);
@@ -149,13 +143,14 @@ int real_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, str
 
 void real_unshare(struct trm_comm *comm, struct trm_shared *shared)
 {
-  if (!shared->handle) {
+  struct real_shared *handle = shared->handle;
+  if (!handle) {
     trm_comm_self_ops.unshare(comm, shared);
     return;
   }
-  trm_memory_account(0, real_node_shared_bytes(comm, *(MPI_Win *)shared->handle));
-  MPI_Win_free(shared->handle);
-  trm_free(shared->handle);
+  trm_memory_account(0, handle->bytes);
+  MPI_Win_free(&handle->window);
+  trm_free(handle);
   trm_free(shared->base);
   *shared = (struct trm_shared){0};
 }

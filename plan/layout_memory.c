@@ -6,6 +6,7 @@
 #include "core/status.h"
 #include "nn/balance.h"
 #include "plan/layout.h"
+#include "train/buckets.h"
 #include "train/pipeline.h"
 
 /* Measured bytes, with MPICH and HDF5: of MPI in a job of several ranks, and of MPI for each rank on the node; of the
@@ -219,17 +220,19 @@ static double layout_memory_bucket_bytes(const struct trm_layout_job *job, const
   const struct trm_options *o = job->options;
   const bool shares = o->parallel.share != TRM_SHARE_NONE && job->modules->device->host_memory;
   const int data = layout->size[TRM_AXIS_DATA], node_ranks = shares ? trm_layout_node_ranks(job, layout) : 1;
-  const double min_elements = (double)o->parallel.bucket / sizeof(float);
-  double max_elements = 0, low = 0;
+  const struct trm_bucket_rule rule = {.elements = model->parameters,
+                                       .boundary = model->boundary,
+                                       .boundaries = model->boundaries,
+                                       .min = (size_t)o->parallel.bucket / sizeof(float),
+                                       .align = 1};
+  double max_elements = 0;
+  int count;
   if (data == node_ranks || layout->zero > 0)
     return 0;
-  for (int i = 0; i <= model->boundaries; i++) {
-    const double high = (double)(i < model->boundaries ? model->boundary[i] : model->parameters);
-    if (high - low < min_elements && i < model->boundaries)
-      continue;
-    max_elements = fmax(max_elements, (high - low) / ceil((high - low) / (4 * min_elements)));
-    low = high;
-  }
+  struct trm_bucket *bucket = trm_buckets_cut(&rule, &count);
+  for (int i = 0; i < count; i++)
+    max_elements = fmax(max_elements, (double)(bucket[i].high - bucket[i].low) / (double)bucket[i].parts);
+  trm_free(bucket);
   return sizeof(float) * max_elements / node_ranks;
 }
 

@@ -100,10 +100,7 @@ static int bench_run_open_strategy(struct bench_run *run)
                                         .boundary = run->model.boundary,
                                         .boundaries = run->model.boundaries};
   trm_strategy_set_options(&run->strategy, &run->job->options);
-  const int created = trm_strategy_create(&run->strategy);
-  if (created != TRM_OK)
-    run->strategy.ops = NULL; /* nothing to destroy */
-  return created;
+  return trm_strategy_create(&run->strategy);
 }
 
 int bench_run_open(struct bench_run *run)

@@ -89,9 +89,9 @@ static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums
 
 static int adpsgd_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_quiesce(s));
-  adpsgd_before_forward(s);
-  peers_mean(s, NULL);
+  worker_quiesce(s);
+  TRM_CHECK(adpsgd_before_forward(s));
+  peers_mean(s);
   return TRM_OK;
 }
 
@@ -100,20 +100,18 @@ static int adpsgd_restore(struct trm_strategy *s, const float *const from[TRM_MA
   TRM_CHECK(peers_restore(s, from, updates));
   if (!s->local_state_restored)
     memcpy(peers_local_array(s, 0), s->w, s->elements * sizeof *s->w);
-  peers_mean(s, NULL);
+  s->comm->ops->barrier(s->comm); /* before others average with it */
   return TRM_OK;
 }
 
 const struct trm_strategy_ops trm_strategy_adpsgd = {
   .name = "adpsgd",
   .help = "workers average their weights in random pairs",
-  .takes = PEERS_TAKE,
+  PEERS_SLOTS,
   .create = adpsgd_create,
-  .next_batch = worker_next_batch,
   .before_forward = adpsgd_before_forward,
   .step = adpsgd_step,
   .quiesce = adpsgd_quiesce,
-  .collect = peers_collect,
   .restore = adpsgd_restore,
   .destroy = worker_destroy,
 };

@@ -25,21 +25,10 @@ struct asgd {
 static void asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == SERVER_PUSH) {
-    const bool divide = s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
-    struct trm_update update = s->optimizer->update;
-    update.rate = (float)(call->value[SERVER_RATE] / (divide ? (double)call->staleness : 1));
-    update.scale = (float)call->value[SERVER_SCALE];
-    update.step = (uint64_t)++*chunk->clock;
-    server_weights_update(s, chunk, &update, call->in);
-  }
+  if (call->kind == SERVER_PUSH)
+    server_weights_update(s, chunk, call->value[SERVER_RATE] / server_weights_rate_divisor(s, call),
+                          call->value[SERVER_SCALE], call->in);
   server_weights_reply(chunk, call);
-}
-
-static void asgd_push(struct trm_strategy *s, const float *g, double rate, double scale)
-{
-  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [SERVER_SCALE] = scale};
-  worker_exchange(s, SERVER_PUSH, value, g, s->w, true);
 }
 
 /* Sends the unsent sum of gradients. */
@@ -47,47 +36,19 @@ static void asgd_drain(struct trm_strategy *s)
 {
   struct asgd *asgd = worker_of(s)->method;
   if (asgd->summed > 0) {
-    asgd_push(s, asgd->sum, asgd->rate, 1);
+    server_weights_push(s, asgd->sum, asgd->rate, 1);
     s->device->ops->fill(s->device, asgd->sum, 0, s->elements);
   }
   asgd->summed = 0;
 }
 
-static void asgd_destroy(struct trm_strategy *s)
-{
-  struct asgd *asgd = worker_of(s)->method;
-  if (asgd->sum)
-    s->device->ops->release(s->device, asgd->sum);
-  worker_destroy(s);
-}
-
-static int asgd_create_workers(struct trm_strategy *s, bool groups)
-{
-  const struct worker_plan plan = {
-    .centralized = true,
-    .arrays = 1 + s->optimizer->states,
-    .handler = asgd_serve,
-    .groups = groups,
-    .drain = asgd_drain,
-  };
-  TRM_CHECK(worker_create(s, &plan, sizeof(struct asgd)));
-  struct asgd *asgd = worker_of(s)->method;
-  if (s->options->tau == 1)
-    return TRM_OK;
-  const int status = trm_agree(s->comm, worker_array(s, "sum of gradients", false, &asgd->sum));
-  if (status != TRM_OK)
-    asgd_destroy(s);
-  return status;
-}
-
 static int asgd_create(struct trm_strategy *s)
 {
-  return asgd_create_workers(s, false);
-}
-
-static int asgd_create_groups(struct trm_strategy *s)
-{
-  return asgd_create_workers(s, true);
+  const struct worker_plan plan = {
+    .centralized = true, .arrays = 1 + s->optimizer->states, .handler = asgd_serve, .drain = asgd_drain};
+  TRM_CHECK(worker_create(s, &plan, sizeof(struct asgd)));
+  struct asgd *asgd = worker_of(s)->method;
+  return s->options->tau == 1 ? TRM_OK : trm_agree(s->comm, worker_array(s, s->elements, NULL, &asgd->sum));
 }
 
 /* Local step between exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
@@ -101,21 +62,15 @@ static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
 
 static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct worker *w = worker_of(s);
-  struct asgd *asgd = w->method;
-  TRM_CHECK(worker_check(s, sums));
-  if (w->group->size > 1)
-    w->group->ops->allreduce(w->group, s->g, s->elements, TRM_FLOAT, TRM_SUM);
-  server_weights_share_statistics(s);
-  const struct trm_update update = worker_update(s, rate, 0);
-  asgd->rate = rate;
+  struct asgd *asgd = worker_of(s)->method;
+  double scale;
   if (!asgd->sum)
-    asgd_push(s, s->g, rate, update.scale);
-  else {
-    asgd_local_step(s, rate, update.scale);
-    if (asgd->summed == s->options->tau)
-      asgd_drain(s);
-  }
+    return server_weights_step(s, rate, sums);
+  TRM_CHECK(server_weights_prepare(s, sums, &scale));
+  asgd->rate = rate;
+  asgd_local_step(s, rate, scale);
+  if (asgd->summed == s->options->tau)
+    asgd_drain(s);
   return TRM_OK;
 }
 
@@ -123,26 +78,20 @@ const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
   .help = "every rank sends gradients to a parameter server, and does not wait for others (Downpour)",
   .takes = TRM_TAKES_ALL & ~TRM_TAKES_GROUPS,
+  SERVER_WEIGHTS_SLOTS,
   .create = asgd_create,
-  .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,
   .step = asgd_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = server_weights_restore,
-  .destroy = asgd_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_groups = {
   .name = "groups",
   .help = "synchronous inside groups of ranks, asynchronous between them",
   .takes = TRM_TAKES_ALL & ~TRM_TAKES_SERVERS,
-  .create = asgd_create_groups,
-  .next_batch = worker_next_batch,
+  SERVER_WEIGHTS_SLOTS,
+  .create = asgd_create,
   .before_forward = server_weights_before_forward,
   .step = asgd_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = server_weights_restore,
-  .destroy = asgd_destroy,
 };

@@ -1,14 +1,11 @@
 #include "mpi/async/batch_assignment.h"
 
-#include "core/status.h"
-
 enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, FINISHED, COUNTERS };
 #define BATCH_LIMIT ((int64_t)1 << 60) /* above all batch numbers */
 
-int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner,
-                            enum assignment_rule rule, int worker, int workers, int slack)
+int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner)
 {
-  *a = (struct batch_assignment){.rule = rule, .worker = worker, .workers = workers, .slack = slack};
+  a->comm = comm;
   return shared_counters_create(&a->counters, comm, node, owner, COUNTERS);
 }
 
@@ -17,25 +14,22 @@ void batch_assignment_free(struct batch_assignment *a)
   shared_counters_free(&a->counters);
 }
 
-static bool batch_assignment_hand_out(struct batch_assignment *a, int64_t batch, uint64_t *out)
-{
-  a->done++;
-  *out = (uint64_t)batch;
-  return true;
-}
-
 /* HALT_CLOCK: 0, or one more than the batch before which all stop. */
 bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
 {
+  int64_t next = a->next, limit = (int64_t)end;
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per batch */
-    const int64_t next = shared_counters_add(&a->counters, NEXT, 1);
-    return next < (int64_t)end && batch_assignment_hand_out(a, next, batch);
+    next = shared_counters_add(&a->counters, NEXT, 1);
+  } else {
+    const int64_t halt = shared_counters_read(&a->counters, HALT_CLOCK);
+    limit = halt > 0 && halt - 1 < limit ? halt - 1 : limit;
   }
-  const int64_t next = a->next, halt = shared_counters_read(&a->counters, HALT_CLOCK);
-  if (next >= (int64_t)end || (halt > 0 && next >= halt - 1))
+  if (next >= limit)
     return false;
-  a->next += a->rule == ASSIGN_STATIC ? a->workers : 1;
-  return batch_assignment_hand_out(a, next, batch);
+  a->next = next + (a->rule == ASSIGN_STATIC ? a->workers : 1);
+  a->done++;
+  *batch = (uint64_t)next;
+  return true;
 }
 
 void batch_assignment_finish(struct batch_assignment *a)
@@ -61,30 +55,30 @@ bool batch_assignment_all_finished(struct batch_assignment *a)
 }
 
 /* Sets the counters for the next batch. */
-static void batch_assignment_reset_counters(struct batch_assignment *a, struct trm_comm *comm, uint64_t updates)
+static void batch_assignment_reset_counters(struct batch_assignment *a, uint64_t updates)
 {
   const int64_t value[COUNTERS] = {[NEXT] = (int64_t)updates};
-  for (size_t i = 0; i < COUNTERS && comm->rank == a->counters.owner; i++)
+  for (size_t i = 0; i < COUNTERS && a->comm->rank == a->counters.owner; i++)
     shared_counters_add(&a->counters, i, value[i] - shared_counters_read(&a->counters, i));
   a->done = 0;
-  comm->ops->barrier(comm);
+  a->comm->ops->barrier(a->comm);
 }
 
-void batch_assignment_quiesce(struct batch_assignment *a, struct trm_comm *comm, bool is_leader, uint64_t *updates)
+void batch_assignment_quiesce(struct batch_assignment *a, bool is_leader, uint64_t *updates)
 {
-  comm->ops->barrier(comm);
+  a->comm->ops->barrier(a->comm);
   int64_t done = is_leader ? a->done : 0;
-  comm->ops->allreduce(comm, &done, 1, TRM_INT64, a->rule == ASSIGN_SPLIT ? TRM_MAX : TRM_SUM);
+  a->comm->ops->allreduce(a->comm, &done, 1, TRM_INT64, a->rule == ASSIGN_SPLIT ? TRM_MAX : TRM_SUM);
   *updates += (uint64_t)done;
-  batch_assignment_reset_counters(a, comm, *updates);
+  batch_assignment_reset_counters(a, *updates);
 }
 
-void batch_assignment_restart(struct batch_assignment *a, struct trm_comm *comm, uint64_t updates, bool restored)
+void batch_assignment_restart(struct batch_assignment *a, uint64_t updates, bool restored)
 {
   if (!restored || a->rule != ASSIGN_STATIC) {
     const int64_t first = (int64_t)updates, workers = a->workers, worker = a->worker;
     a->next = a->rule == ASSIGN_STATIC ? first + ((worker - first) % workers + workers) % workers : first;
   }
-  comm->ops->barrier(comm);
-  batch_assignment_reset_counters(a, comm, updates);
+  a->comm->ops->barrier(a->comm);
+  batch_assignment_reset_counters(a, updates);
 }

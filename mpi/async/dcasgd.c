@@ -59,12 +59,8 @@ static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH) {
-    struct trm_update update = s->optimizer->update;
-    update.rate = (float)call->value[SERVER_RATE];
-    update.scale = (float)call->value[SERVER_SCALE];
-    update.step = (uint64_t)++*chunk->clock;
     dcasgd_compensate(s, chunk, call, call->out);
-    server_weights_update(s, chunk, &update, call->out);
+    server_weights_update(s, chunk, call->value[SERVER_RATE], call->value[SERVER_SCALE], call->out);
   }
   server_weights_reply(chunk, call);
   memcpy(dcasgd_backup(s, chunk, call->caller), call->out, chunk->n * sizeof(float));
@@ -86,12 +82,9 @@ const struct trm_strategy_ops trm_strategy_dcasgd = {
   .name = "dcasgd",
   .help = "asgd that corrects a late gradient for how far the weights have moved (delay compensation)",
   .takes = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE),
+  SERVER_WEIGHTS_SLOTS,
   .create = dcasgd_create,
-  .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,
   .step = server_weights_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = server_weights_restore,
-  .destroy = worker_destroy,
 };

@@ -24,8 +24,8 @@ struct easgd {
   struct peers peers;
   float *distance; /* device, (elements) d */
   double alpha;
-  bool knows_clock;           /* the center's clock has been read, for the staleness of the first exchange */
-  struct trm_optimizer local; /* eamsgd: Nesterov's rule */
+  bool knows_clock; /* the center's clock has been read, for the staleness of the first exchange */
+  struct trm_optimizer nesterov; /* eamsgd: the strategy's, with Nesterov's rule */
 };
 
 /* READ_CLOCK: the reply carries the clock. */
@@ -46,6 +46,7 @@ static void easgd_serve(void *context, const struct server_chunk *chunk, struct 
   ++*chunk->clock;
 }
 
+/* eamsgd replaces the strategy's optimizer by one with Nesterov's rule. */
 static int easgd_create(struct trm_strategy *s)
 {
   const double alpha = s->options->alpha;
@@ -53,30 +54,22 @@ static int easgd_create(struct trm_strategy *s)
     return trm_error(TRM_USAGE, "strategy.alpha: %g would push worker and center apart (0 to 1; -1: 0.9 / workers)",
                      alpha);
   const struct worker_plan plan = {.centralized = true, .arrays = 1, .handler = easgd_serve, .local = true};
-  TRM_CHECK(peers_create(s, &plan, sizeof(struct easgd)));
-  struct worker *w = worker_of(s);
-  struct easgd *easgd = w->method;
-  easgd->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
-  return trm_agree(s->comm, worker_array(s, "distances to the center", false, &easgd->distance));
-}
-
-/* Replaces the strategy's optimizer by one with Nesterov's rule. */
-static int easgd_create_eamsgd(struct trm_strategy *s)
-{
-  struct trm_optimizer nesterov = *s->optimizer;
+  const bool is_eamsgd = s->ops == &trm_strategy_eamsgd;
+  const struct trm_optimizer *original = s->optimizer;
+  struct trm_optimizer nesterov = *original;
   nesterov.update.rule = TRM_UPDATE_NESTEROV;
   nesterov.update.momentum = (float)(s->momentum > 0 ? s->momentum : 0.99);
   nesterov.states = 1 + (nesterov.ema > 0);
-  const struct trm_optimizer *original = s->optimizer;
-  s->optimizer = &nesterov;
-  const int status = easgd_create(s);
+  s->optimizer = is_eamsgd ? &nesterov : original;
+  const int status = peers_create(s, &plan, sizeof(struct easgd));
   s->optimizer = original;
-  if (status != TRM_OK)
-    return status;
-  struct easgd *easgd = worker_of(s)->method;
-  easgd->local = nesterov;
-  s->optimizer = &easgd->local;
-  return TRM_OK;
+  TRM_CHECK(status);
+  struct worker *w = worker_of(s);
+  struct easgd *easgd = w->method;
+  easgd->alpha = alpha < 0 ? 0.9 / w->workers : alpha;
+  easgd->nesterov = nesterov;
+  s->optimizer = is_eamsgd ? &easgd->nesterov : original;
+  return trm_agree(s->comm, worker_array(s, s->elements, NULL, &easgd->distance));
 }
 
 static int easgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
@@ -108,35 +101,24 @@ static int easgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX
   return server_weights_restore(s, from, updates);
 }
 
-static void easgd_destroy(struct trm_strategy *s)
-{
-  struct easgd *easgd = worker_of(s)->method;
-  s->device->ops->release(s->device, easgd->distance);
-  worker_destroy(s);
-}
+enum { EASGD_TAKES = TRM_TAKES_ALL & ~(TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE) };
 
 const struct trm_strategy_ops trm_strategy_easgd = {
   .name = "easgd",
   .help = "workers with weights of their own, tied to a common center variable (elastic averaging)",
-  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE),
+  .takes = EASGD_TAKES,
+  SERVER_WEIGHTS_SLOTS,
   .create = easgd_create,
-  .next_batch = worker_next_batch,
   .step = easgd_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = easgd_restore,
-  .destroy = easgd_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_eamsgd = {
   .name = "eamsgd",
   .help = "elastic averaging of workers that make Nesterov's steps",
-  .takes = TRM_TAKES_ALL & ~(TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE | TRM_TAKES_RULES),
-  .create = easgd_create_eamsgd,
-  .next_batch = worker_next_batch,
+  .takes = EASGD_TAKES & ~TRM_TAKES_RULES,
+  SERVER_WEIGHTS_SLOTS,
+  .create = easgd_create,
   .step = easgd_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = easgd_restore,
-  .destroy = easgd_destroy,
 };

@@ -50,11 +50,6 @@ static struct hogwild *hogwild_of(const struct trm_strategy *s)
 
 static void hogwild_flush(struct trm_strategy *s);
 
-static void hogwild_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
-{
-  (void)context, (void)chunk, (void)call;
-}
-
 /* -- sparse rows */
 
 static void hogwild_begin_rows(struct trm_strategy *s, const struct trm_linear *linear)
@@ -91,18 +86,18 @@ static const struct trm_row_trainer hogwild_row_trainer = {.begin = hogwild_begi
 
 /* -- creation */
 
-/* Shares one array of weights in the node. Without copies it replaces the worker's private array. */
+/* Shares one array of weights in the node; with copies every worker has an array of its own, too. */
 static int hogwild_share_weights(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   struct hogwild *h = w->method;
   const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
-  TRM_CHECK(trm_agree(s->comm, w->node->ops->share(w->node, bytes, TRM_MEMORY_BUFFERS, &h->shared)));
-  if (s->options->tau > 1)
-    return trm_agree(s->comm, weight_copy_create(&h->copy, w->node, h->shared.base[0], s->elements));
-  s->device->ops->release(s->device, s->w);
+  TRM_CHECK(w->node->ops->share(w->node, bytes, TRM_MEMORY_BUFFERS, &h->shared));
   s->w = h->shared.base[0];
-  return TRM_OK;
+  if (s->options->tau == 1)
+    return TRM_OK;
+  TRM_CHECK(weight_copy_create(&h->copy, w->node, s->w, s->elements));
+  return worker_array(s, s->elements, NULL, &s->w);
 }
 
 static void hogwild_slice(const struct trm_strategy *s, int rank, size_t *low, size_t *high)
@@ -116,9 +111,9 @@ static int hogwild_open_window(struct trm_strategy *s)
   size_t low, high;
   void *slice;
   hogwild_slice(s, s->comm->rank, &low, &high);
-  TRM_CHECK(trm_agree(
-    s->comm, s->comm->ops->window_create(s->comm, high - low, TRM_FLOAT, "a part of the weights", &h->window, &slice)));
-  return trm_agree(s->comm, worker_array(s, "the weights as read", false, &h->snapshot));
+  TRM_CHECK(s->comm->ops->window_create(s->comm, high - low, TRM_FLOAT, "a part of the weights", &h->window, &slice));
+  TRM_CHECK(worker_array(s, s->elements, NULL, &s->w));
+  return worker_array(s, s->elements, NULL, &h->snapshot);
 }
 
 static void hogwild_destroy(struct trm_strategy *s)
@@ -127,38 +122,27 @@ static void hogwild_destroy(struct trm_strategy *s)
   struct hogwild *h = w->method;
   shared_counters_free(&h->counters);
   trm_free(h->shrink);
-  if (h->shared.base) {
-    s->w = h->copy.base ? s->w : NULL;
-    weight_copy_free(&h->copy);
+  weight_copy_free(&h->copy);
+  if (h->shared.base)
     w->node->ops->unshare(w->node, &h->shared);
-  }
-  if (h->window)
-    s->comm->ops->window_free(&h->window);
-  if (h->snapshot)
-    s->device->ops->release(s->device, h->snapshot);
+  s->comm->ops->window_free(&h->window);
   worker_destroy(s);
 }
 
 static int hogwild_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.handler = hogwild_serve, .drain = hogwild_flush};
+  const struct worker_plan plan = {.drain = hogwild_flush, .shared_weights = true};
   TRM_CHECK(worker_create(s, &plan, sizeof(struct hogwild)));
   struct worker *w = worker_of(s);
-  s->device->ops->release(s->device, s->eval_weights);
-  s->eval_weights = NULL; /* at a quiesce point the weights are those of the run */
   s->row_trainer = s->device->ops->sparse_sgd ? &hogwild_row_trainer : NULL;
-  int status = shared_counters_create(&hogwild_of(s)->counters, s->comm, w->node, 0, COUNTERS);
-  if (status == TRM_OK)
-    status = w->node->size == s->comm->size ? hogwild_share_weights(s) : hogwild_open_window(s);
-  if (status != TRM_OK)
-    hogwild_destroy(s);
-  return status;
+  TRM_CHECK(shared_counters_create(&hogwild_of(s)->counters, s->comm, w->node, 0, COUNTERS));
+  return trm_agree(s->comm, w->node->size == s->comm->size ? hogwild_share_weights(s) : hogwild_open_window(s));
 }
 
 /* -- a step */
 
-/* Reads all slices of the weights into s->w and the snapshot. */
-static void hogwild_get_slices(struct trm_strategy *s)
+/* Reads all slices of the weights into s->w, or adds the values of the snapshot to them. */
+static void hogwild_access_slices(struct trm_strategy *s, bool add)
 {
   struct hogwild *h = hogwild_of(s);
   struct trm_comm *comm = s->comm;
@@ -166,27 +150,10 @@ static void hogwild_get_slices(struct trm_strategy *s)
     const int rank = (comm->rank + i) % comm->size; /* ranks start with different targets */
     size_t low, high;
     hogwild_slice(s, rank, &low, &high);
-    if (low < high)
-      comm->ops->get(h->window, s->w + low, high - low, rank, 0);
-  }
-  for (int rank = 0; rank < comm->size; rank++)
-    comm->ops->flush(h->window, rank);
-  memcpy(h->snapshot, s->w, s->elements * sizeof *h->snapshot);
-}
-
-/* Adds this worker's changes since the snapshot to all slices. */
-static void hogwild_add_slices(struct trm_strategy *s)
-{
-  struct hogwild *h = hogwild_of(s);
-  struct trm_comm *comm = s->comm;
-  for (size_t i = 0; i < s->elements; i++)
-    h->snapshot[i] = s->w[i] - h->snapshot[i];
-  for (int i = 0; i < comm->size; i++) {
-    const int rank = (comm->rank + i) % comm->size;
-    size_t low, high;
-    hogwild_slice(s, rank, &low, &high);
-    if (low < high)
+    if (add)
       comm->ops->accumulate(h->window, h->snapshot + low, high - low, rank, 0);
+    else
+      comm->ops->get(h->window, s->w + low, high - low, rank, 0);
   }
   for (int rank = 0; rank < comm->size; rank++)
     comm->ops->flush(h->window, rank);
@@ -200,8 +167,10 @@ static void hogwild_pull(struct trm_strategy *s)
   h->seen = shared_counters_read(&h->counters, UPDATES_BEGUN);
   if (h->copy.base)
     weight_copy_pull(&h->copy, s->w);
-  if (h->window)
-    hogwild_get_slices(s);
+  if (h->window) {
+    hogwild_access_slices(s, false);
+    memcpy(h->snapshot, s->w, s->elements * sizeof *h->snapshot);
+  }
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
@@ -212,8 +181,11 @@ static void hogwild_push(struct trm_strategy *s)
   const double before = s->comm->ops->clock(s->comm);
   if (h->copy.base)
     weight_copy_merge(&h->copy, s->w);
-  if (h->window)
-    hogwild_add_slices(s);
+  if (h->window) {
+    for (size_t i = 0; i < s->elements; i++)
+      h->snapshot[i] = s->w[i] - h->snapshot[i];
+    hogwild_access_slices(s, true);
+  }
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
@@ -256,11 +228,9 @@ static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sum
 
 static int hogwild_quiesce(struct trm_strategy *s)
 {
-  struct worker *w = worker_of(s);
-  batch_assignment_quiesce(&w->assignment, w->all, true, &s->updates);
-  w->halted = false;
+  worker_quiesce(s);
   hogwild_pull(s);
-  w->all->ops->barrier(w->all);
+  s->comm->ops->barrier(s->comm);
   return TRM_OK;
 }
 
@@ -273,23 +243,20 @@ static int hogwild_collect(struct trm_strategy *s, const float *view[TRM_MAX_STA
 /* Each rank writes its own slice. */
 static int hogwild_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
-  struct worker *w = worker_of(s);
-  struct hogwild *h = w->method;
+  struct hogwild *h = hogwild_of(s);
+  struct trm_comm *comm = s->comm;
   size_t low, high;
-  hogwild_slice(s, s->comm->rank, &low, &high);
-  w->all->ops->barrier(w->all);
-  if (from[0] && low < high) {
-    if (h->shared.base)
-      memcpy((float *)h->shared.base[0] + low, from[0] + low, (high - low) * sizeof(float));
-    else {
-      s->comm->ops->put(h->window, from[0] + low, high - low, s->comm->rank, 0);
-      s->comm->ops->flush(h->window, s->comm->rank);
-    }
+  hogwild_slice(s, comm->rank, &low, &high);
+  comm->ops->barrier(comm);
+  if (from[0] && h->shared.base) {
+    memcpy((float *)h->shared.base[0] + low, from[0] + low, (high - low) * sizeof(float));
+  } else if (from[0]) {
+    comm->ops->put(h->window, from[0] + low, high - low, comm->rank, 0);
+    comm->ops->flush(h->window, comm->rank);
   }
-  w->all->ops->barrier(w->all);
+  comm->ops->barrier(comm);
   hogwild_pull(s);
-  s->updates = updates;
-  batch_assignment_restart(&w->assignment, w->all, updates, s->local_state_restored);
+  worker_restore(s, updates);
   return TRM_OK;
 }
 

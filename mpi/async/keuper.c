@@ -53,14 +53,8 @@ static int keuper_create(struct trm_strategy *s)
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
-  k->sent = trm_alloc(param_server_chunks(w->server) * sizeof *k->sent, "states of a slot");
-  return trm_agree(s->comm, worker_array(s, "weights of another worker", false, &k->found));
-}
-
-static size_t keuper_chunk_end(const struct trm_strategy *s, size_t chunk)
-{
-  const size_t end = (chunk + 1) * SERVER_CHUNK;
-  return end < s->elements ? end : s->elements;
+  k->sent = worker_alloc(s, param_server_chunks(w->server) * sizeof *k->sent);
+  return trm_agree(s->comm, worker_array(s, s->elements, NULL, &k->found));
 }
 
 /* Returns the change of |w - found|^2 by a step -rate g. */
@@ -70,21 +64,19 @@ static double keuper_distance_change(const struct trm_strategy *s, const struct 
   const size_t trained = trm_optimizer_trained(s->optimizer);
   const double rate = (double)update->rate * (double)update->scale;
   double change = 0;
-  for (size_t chunk = 0; chunk < param_server_chunks(worker_of(s)->server); chunk++) {
-    const size_t end = keuper_chunk_end(s, chunk) < trained ? keuper_chunk_end(s, chunk) : trained;
-    for (size_t i = chunk * SERVER_CHUNK; i < end && k->sent[chunk] >= 0; i++) {
+  for (size_t i = 0; i < trained; i++)
+    if (k->sent[i / SERVER_CHUNK] >= 0) {
       const double move = rate * (double)s->g[i];
       change += move * (move - 2 * ((double)s->w[i] - (double)k->found[i]));
     }
-  }
   return change;
 }
 
 static void keuper_average(struct trm_strategy *s)
 {
   const struct keuper *k = worker_of(s)->method;
-  for (size_t chunk = 0; chunk < param_server_chunks(worker_of(s)->server); chunk++)
-    for (size_t i = chunk * SERVER_CHUNK; i < keuper_chunk_end(s, chunk) && k->sent[chunk] >= 0; i++)
+  for (size_t i = 0; i < s->elements; i++)
+    if (k->sent[i / SERVER_CHUNK] >= 0)
       s->w[i] = 0.5f * (s->w[i] + k->found[i]);
 }
 
@@ -135,20 +127,6 @@ static int keuper_step(struct trm_strategy *s, double rate, struct trm_loss_sums
   return TRM_OK;
 }
 
-static int keuper_quiesce(struct trm_strategy *s)
-{
-  TRM_CHECK(peers_quiesce(s));
-  peers_mean(s, NULL);
-  return TRM_OK;
-}
-
-static int keuper_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
-{
-  TRM_CHECK(peers_restore(s, from, updates));
-  peers_mean(s, NULL);
-  return TRM_OK;
-}
-
 static void keuper_destroy(struct trm_strategy *s)
 {
   struct keuper *k = worker_of(s)->method;
@@ -157,20 +135,16 @@ static void keuper_destroy(struct trm_strategy *s)
   if (count[0] + count[1] > 0)
     trm_info("keuper: workers accepted %lld states of others and refused %lld", (long long)count[0],
              (long long)count[1]);
-  trm_free(k->sent);
-  s->device->ops->release(s->device, k->found);
   worker_destroy(s);
 }
 
 const struct trm_strategy_ops trm_strategy_keuper = {
   .name = "keuper",
   .help = "workers send one another their weights, and accept those that help (Keuper & Pfreundt's ASGD)",
-  .takes = PEERS_TAKE,
+  PEERS_SLOTS,
   .create = keuper_create,
-  .next_batch = worker_next_batch,
   .step = keuper_step,
-  .quiesce = keuper_quiesce,
-  .collect = peers_collect,
-  .restore = keuper_restore,
+  .quiesce = peers_quiesce,
+  .restore = peers_restore,
   .destroy = keuper_destroy,
 };

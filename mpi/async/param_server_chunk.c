@@ -1,6 +1,9 @@
 /* Chunks of the parameter server: their owners, the memory of their state, and calls within a node. */
 #include <sched.h>
+#include <string.h>
 
+#include "core/memory.h"
+#include "core/status.h"
 #include "mpi/async/param_server_private.h"
 
 #define PAGE ((size_t)4096)
@@ -15,80 +18,86 @@ bool server_is_centralized(const struct param_server *s)
   return s->plan.replicas == 1;
 }
 
-/* The chunks [low, high) of one replica that a rank owns. */
-static void server_owner_chunks(const struct param_server *s, int owner, size_t *low, size_t *high)
-{
-  *low = 0;
-  *high = s->chunks;
-  if (server_is_centralized(s))
-    trm_interval(s->chunks, (size_t)s->owners, (size_t)(owner - s->first_owner), low, high);
-}
-
-void server_owner_elements(const struct param_server *s, int owner, size_t *low, size_t *high)
-{
-  server_owner_chunks(s, owner, low, high);
-  *low *= SERVER_CHUNK;
-  *high *= SERVER_CHUNK;
-  *low = *low < s->plan.elements ? *low : s->plan.elements;
-  *high = *high < s->plan.elements ? *high : s->plan.elements;
-}
-
 bool server_is_owner(const struct param_server *s, int rank)
 {
   return rank >= s->first_owner && rank < s->first_owner + s->owners;
 }
 
-size_t server_state_bytes(const struct param_server *s, int owner)
+static struct server_shard server_shard_of(const struct param_server *s, int owner)
 {
-  size_t low, high;
-  server_owner_chunks(s, owner, &low, &high);
-  return (high - low) * sizeof(struct chunk_state);
+  struct server_shard shard = {.last = s->chunks};
+  if (server_is_centralized(s))
+    trm_interval(s->chunks, (size_t)s->owners, (size_t)(owner - s->first_owner), &shard.first, &shard.last);
+  const size_t low = shard.first * SERVER_CHUNK, high = shard.last * SERVER_CHUNK;
+  shard.low = low < s->plan.elements ? low : s->plan.elements;
+  shard.high = high < s->plan.elements ? high : s->plan.elements;
+  shard.stride = server_align(shard.high - shard.low, 16);
+  shard.state_bytes = (shard.last - shard.first) * sizeof *shard.state;
+  return shard;
 }
 
-size_t server_stride(const struct param_server *s, int owner)
+int server_shards_create(struct param_server *s)
 {
-  size_t low, high;
-  server_owner_elements(s, owner, &low, &high);
-  return server_align(high - low, 16);
-}
-
-size_t server_owner_bytes(const struct param_server *s, int owner)
-{
-  if (!server_is_owner(s, owner))
-    return 0;
-  return server_align(server_state_bytes(s, owner), PAGE) +
-         (size_t)s->plan.arrays * server_stride(s, owner) * sizeof(float);
+  struct trm_comm *comm = s->plan.comm, *node = s->plan.node;
+  s->shard = trm_alloc((size_t)comm->size * sizeof *s->shard, "the parameter server");
+  for (int i = 0; i < s->owners; i++)
+    s->shard[s->first_owner + i] = server_shard_of(s, s->first_owner + i);
+  const struct server_shard *mine = &s->shard[comm->rank];
+  const size_t bytes =
+    server_align(mine->state_bytes, PAGE) + (size_t)s->plan.arrays * mine->stride * sizeof *mine->arrays;
+  TRM_CHECK(trm_agree(comm, node->ops->share(node, bytes, TRM_MEMORY_BUFFERS, &s->shared)));
+  int32_t *rank = trm_alloc((size_t)node->size * sizeof *rank, "ranks of the node");
+  node->ops->allgather(node, &(int32_t){comm->rank}, rank, 1, TRM_INT32);
+  for (int i = 0; i < node->size; i++) {
+    struct server_shard *shard = &s->shard[rank[i]];
+    shard->state = s->shared.base[i];
+    shard->arrays = (float *)((char *)s->shared.base[i] + server_align(shard->state_bytes, PAGE));
+  }
+  trm_free(rank);
+  return TRM_OK;
 }
 
 int param_server_owner(const struct param_server *s, int replica, size_t chunk)
 {
   if (!server_is_centralized(s))
     return replica;
-  for (int i = 0; i < s->owners; i++) {
-    size_t low, high;
-    server_owner_chunks(s, s->first_owner + i, &low, &high);
-    if (chunk < high)
-      return s->first_owner + i;
-  }
-  return s->first_owner;
+  int owner = s->first_owner;
+  while (chunk >= s->shard[owner].last)
+    owner++;
+  return owner;
 }
 
 /* Dedicated servers (strategy.servers) are always sent to: workers do none of their work. */
 bool param_server_is_direct(const struct param_server *s, int owner)
 {
-  return s->plan.servers == 0 && s->node_rank[owner] >= 0;
+  return s->plan.servers == 0 && s->shard[owner].arrays;
 }
 
-float *server_arrays(const struct param_server *s, int owner)
+/* -- calls */
+
+struct server_call server_call_of(const struct param_server *s, const struct server_request *request, size_t chunk)
 {
-  return (float *)((char *)s->shared.base[s->node_rank[owner]] + server_align(server_state_bytes(s, owner), PAGE));
+  const size_t at = chunk * SERVER_CHUNK;
+  struct server_call call = {
+    .kind = request->kind,
+    .caller = s->plan.comm->rank,
+    .per_chunk = request->per_chunk ? request->per_chunk[chunk] : 0,
+    .in = request->in ? request->in + at : NULL,
+    .out = request->out ? request->out + at : NULL,
+  };
+  memcpy(call.value, request->value, sizeof call.value);
+  return call;
 }
 
-static struct chunk_state *server_state_at(const struct param_server *s, int owner, size_t chunk)
+void server_call_done(const struct server_request *request, size_t chunk, int64_t clock, const struct server_call *call,
+                      int64_t *staleness)
 {
-  size_t low, high;
-  server_owner_chunks(s, owner, &low, &high);
-  return (struct chunk_state *)s->shared.base[s->node_rank[owner]] + (chunk - low);
+  if (call->staleness > *staleness)
+    *staleness = call->staleness;
+  if (request->per_chunk)
+    request->per_chunk[chunk] = call->per_chunk;
+  if (request->seen && request->out)
+    request->seen[chunk] = clock;
 }
 
 static void server_lock(_Atomic int *lock)
@@ -105,17 +114,15 @@ static void server_unlock(_Atomic int *lock)
 
 int64_t param_server_run(struct param_server *s, int replica, size_t chunk, int64_t seen, struct server_call *call)
 {
-  const int owner = param_server_owner(s, replica, chunk);
-  struct chunk_state *state = server_state_at(s, owner, chunk);
-  size_t low, high;
-  server_owner_elements(s, owner, &low, &high);
-  const size_t at = chunk * SERVER_CHUNK, left = s->plan.elements - at;
+  const struct server_shard *shard = &s->shard[param_server_owner(s, replica, chunk)];
+  struct chunk_state *state = shard->state + (chunk - shard->first);
+  const size_t low = chunk * SERVER_CHUNK;
   const struct server_chunk view = {
     .replica = replica,
-    .low = at,
-    .n = left < SERVER_CHUNK ? left : SERVER_CHUNK,
-    .base = server_arrays(s, owner) + (at - low),
-    .stride = server_stride(s, owner),
+    .low = low,
+    .n = server_chunk_size(s->plan.elements, chunk),
+    .base = shard->arrays + (low - shard->low),
+    .stride = shard->stride,
     .clock = &state->clock,
     .method_state = state->method_state,
   };

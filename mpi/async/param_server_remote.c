@@ -28,10 +28,10 @@
 /* Head of a call and of its reply. */
 struct message_head {
   _Atomic uint64_t number; /* 1, 2, .. in each slot: put last */
-  int32_t replica, kind, has_in, wants_out;
+  int64_t replica;
   uint64_t chunk;
-  int64_t seen, staleness;
-  double value[SERVER_VALUES], per_chunk;
+  int64_t clock;           /* that the caller has last seen; after the call */
+  struct server_call call; /* in, out: not NULL if a payload comes, is to be returned */
 };
 #define HEAD_BYTES ((size_t)128)
 _Static_assert(sizeof(struct message_head) <= HEAD_BYTES, "a head fits");
@@ -71,22 +71,17 @@ static size_t remote_reply_at(const struct param_server *s, int caller, int owne
   return remote_inbox(s, caller) + ((size_t)(owner - s->first_owner) * DEPTH + (size_t)depth) * s->remote->slot_bytes;
 }
 
-static size_t remote_chunk_elements(const struct param_server *s, size_t chunk)
-{
-  const size_t left = s->plan.elements - chunk * SERVER_CHUNK;
-  return left < SERVER_CHUNK ? left : SERVER_CHUNK;
-}
-
-/* Puts the message, then its number. */
+/* Puts the message, then its number. payload: the values of the chunk, or NULL. */
 static void remote_deliver(struct param_server *s, int to, size_t offset, const struct message_head *head,
-                           const float *payload, size_t n)
+                           const float *payload)
 {
   struct remote *r = s->remote;
   const struct trm_comm_ops *ops = s->plan.comm->ops;
   const size_t after = sizeof head->number;
   ops->put(r->window, (const char *)head + after, sizeof *head - after, to, offset + after);
   if (payload)
-    ops->put(r->window, payload, n * sizeof *payload, to, offset + HEAD_BYTES);
+    ops->put(r->window, payload, server_chunk_size(s->plan.elements, head->chunk) * sizeof *payload, to,
+             offset + HEAD_BYTES);
   ops->flush(r->window, to);
   ops->put(r->window, &head->number, after, to, offset);
   ops->flush(r->window, to);
@@ -105,20 +100,11 @@ static void remote_reply(struct param_server *s, int caller, int depth)
 {
   struct remote *r = s->remote;
   const struct message_head *request = (const struct message_head *)(r->local + remote_call_at(s, caller, depth));
-  const size_t n = remote_chunk_elements(s, request->chunk);
-  struct server_call call = {
-    .kind = request->kind,
-    .caller = caller,
-    .per_chunk = request->per_chunk,
-    .in = request->has_in ? (const float *)((const char *)request + HEAD_BYTES) : NULL,
-    .out = request->wants_out ? r->scratch : NULL,
-  };
-  memcpy(call.value, request->value, sizeof call.value);
-  struct message_head reply = {.number = request->number, .chunk = request->chunk};
-  reply.seen = param_server_run(s, request->replica, request->chunk, request->seen, &call);
-  reply.staleness = call.staleness;
-  reply.per_chunk = call.per_chunk;
-  remote_deliver(s, caller, remote_reply_at(s, caller, s->plan.comm->rank, depth), &reply, call.out, n);
+  struct message_head reply = {.number = request->number, .chunk = request->chunk, .call = request->call};
+  reply.call.in = request->call.in ? (const float *)((const char *)request + HEAD_BYTES) : NULL;
+  reply.call.out = request->call.out ? r->scratch : NULL;
+  reply.clock = param_server_run(s, (int)request->replica, request->chunk, request->clock, &reply.call);
+  remote_deliver(s, caller, remote_reply_at(s, caller, s->plan.comm->rank, depth), &reply, reply.call.out);
 }
 
 /* Answers the calls that have arrived. Called by one thread of an owner only. */
@@ -156,9 +142,9 @@ static void *remote_thread(void *context)
   return NULL;
 }
 
-bool remote_poll(struct param_server *s)
+bool param_server_poll(struct param_server *s)
 {
-  return s->remote->answered && !s->remote->threaded && remote_reply_all(s);
+  return s->remote && s->remote->answered && !s->remote->threaded && remote_reply_all(s);
 }
 
 /* -- at the caller */
@@ -178,13 +164,8 @@ static void remote_collect_replies(struct param_server *s, const struct server_r
     const struct message_head *head = (const struct message_head *)(r->local + offset);
     if (request->out)
       memcpy(request->out + call->chunk * SERVER_CHUNK, (const char *)head + HEAD_BYTES,
-             remote_chunk_elements(s, call->chunk) * sizeof(float));
-    if (request->seen && request->out)
-      request->seen[call->chunk] = head->seen;
-    if (request->per_chunk)
-      request->per_chunk[call->chunk] = head->per_chunk;
-    if (head->staleness > *staleness)
-      *staleness = head->staleness;
+             server_chunk_size(s->plan.elements, call->chunk) * sizeof(float));
+    server_call_done(request, call->chunk, head->clock, &head->call, staleness);
     call->pending = false;
     any = true;
   }
@@ -204,19 +185,14 @@ void remote_post(struct param_server *s, int owner, size_t chunk, const struct s
     }
   struct remote_call *call = &r->calls[(owner - s->first_owner) * DEPTH + depth];
   *call = (struct remote_call){.number = call->number + 1, .pending = true, .chunk = chunk};
-  struct message_head head = {
+  const struct message_head head = {
     .number = call->number,
     .replica = request->replica,
-    .kind = request->kind,
-    .has_in = request->in != NULL,
-    .wants_out = request->out != NULL,
     .chunk = chunk,
-    .seen = request->seen ? request->seen[chunk] : 0,
-    .per_chunk = request->per_chunk ? request->per_chunk[chunk] : 0,
+    .clock = request->seen ? request->seen[chunk] : 0,
+    .call = server_call_of(s, request, chunk),
   };
-  memcpy(head.value, request->value, sizeof head.value);
-  remote_deliver(s, owner, remote_call_at(s, s->plan.comm->rank, depth), &head,
-                 request->in ? request->in + chunk * SERVER_CHUNK : NULL, remote_chunk_elements(s, chunk));
+  remote_deliver(s, owner, remote_call_at(s, s->plan.comm->rank, depth), &head, head.call.in);
 }
 
 void remote_await(struct param_server *s, const struct server_request *request, int64_t *staleness)

@@ -14,10 +14,7 @@ int peers_create(struct trm_strategy *s, const struct worker_plan *plan, size_t 
 {
   TRM_CHECK(worker_create(s, plan, method_bytes));
   int64_t *batches = &peers_of(s)->batches;
-  const int status = trm_strategy_keep(s, "batches", batches, sizeof *batches);
-  if (status != TRM_OK)
-    worker_destroy(s);
-  return status;
+  return trm_strategy_keep(s, "batches", batches, sizeof *batches);
 }
 
 int peers_step(struct trm_strategy *s, double rate, const struct trm_loss_sums *sums, struct trm_update *update,
@@ -34,8 +31,7 @@ int peers_step(struct trm_strategy *s, double rate, const struct trm_loss_sums *
 int peers_draw(const struct trm_strategy *s, int bound)
 {
   uint32_t word[4];
-  trm_random_block(s->seed, TRM_RANDOM_PEERS, (uint32_t)s->comm->rank,
-                   (uint64_t)peers_of(s)->batches, word);
+  trm_random_block(s->seed, TRM_RANDOM_PEERS, (uint32_t)s->comm->rank, (uint64_t)peers_of(s)->batches, word);
   return (int)((uint64_t)word[0] * (uint64_t)bound >> 32);
 }
 
@@ -53,22 +49,21 @@ float *peers_local_array(struct trm_strategy *s, int array)
   return param_server_local_arrays(worker_of(s)->server, array, &bytes);
 }
 
-void peers_mean(struct trm_strategy *s, const double *weight)
+void peers_mean(struct trm_strategy *s)
 {
-  const int ranks = s->comm->size;
+  const double *weight = peers_of(s)->weight;
   float *mean = s->eval_weights;
   for (size_t i = 0; i < s->elements; i++)
     mean[i] = weight ? (float)weight[i / SERVER_CHUNK] * s->w[i] : s->w[i];
   s->comm->ops->allreduce(s->comm, mean, s->elements, TRM_FLOAT, TRM_SUM);
   for (size_t i = 0; i < s->elements; i++)
-    mean[i] /= (float)ranks;
+    mean[i] /= (float)s->comm->size;
 }
 
 int peers_quiesce(struct trm_strategy *s)
 {
-  struct worker *w = worker_of(s);
-  batch_assignment_quiesce(&w->assignment, w->all, true, &s->updates);
-  w->halted = false;
+  worker_quiesce(s);
+  peers_mean(s);
   return TRM_OK;
 }
 
@@ -94,7 +89,7 @@ int peers_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES
         memcpy(i ? w->state[i - 1] : s->w, from[i], s->elements * sizeof(float));
     peers_of(s)->batches = (int64_t)updates / w->workers;
   }
-  s->updates = updates;
-  batch_assignment_restart(&w->assignment, w->all, updates, s->local_state_restored);
+  worker_restore(s, updates);
+  peers_mean(s);
   return TRM_OK;
 }

@@ -5,7 +5,7 @@
 
 #include "mpi/async/worker.h"
 
-/* Options that methods between peers honor (trm_strategy_ops.takes). */
+/* Options that peer methods support (trm_strategy_ops.takes). */
 enum {
   PEERS_TAKE = TRM_TAKES_ALL & ~(TRM_TAKES_SERVERS | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE)
 };
@@ -13,11 +13,12 @@ enum {
 /* The first member of worker->method. */
 struct peers {
   int64_t batches; /* steps that this worker has made */
+  double *weight;  /* (chunks) of w in the mean; over the ranks they add up to their number. NULL: 1 */
 };
 
 /* Collective: worker_create, for a plan with local weights. */
 int peers_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
-/* Begins a step: counts the batch, and sets the update of its gradient. *exchanges: strategy.tau batches have passed.
+/* Starts a step: counts the batch, and sets the update of its gradient. *exchanges: strategy.tau batches have passed.
  * TRM_FAILED if the loss is not finite; then nothing has changed. */
 int peers_step(struct trm_strategy *strategy, double rate, const struct trm_loss_sums *sums, struct trm_update *update,
                bool *exchanges);
@@ -29,13 +30,13 @@ int64_t peers_exchange(struct trm_strategy *strategy, const struct server_reques
 /* Array `array` (elements) of this rank's replica, in place: only while no other rank calls. */
 float *peers_local_array(struct trm_strategy *strategy, int array);
 
-/* Collective. eval_weights becomes the mean of weight * w over the ranks. weight (chunks) adds up to the number of
- * ranks for every chunk; NULL: 1. */
-void peers_mean(struct trm_strategy *strategy, const double *weight);
+/* Collective. eval_weights becomes the mean of weight * w over the ranks. */
+void peers_mean(struct trm_strategy *strategy);
 
-/* -- slots of the contract, or their first part */
-int peers_quiesce(struct trm_strategy *strategy); /* without the mean */
+/* -- slots of the contract, or their first part. quiesce and restore: eval_weights becomes the mean. */
+#define PEERS_SLOTS .takes = PEERS_TAKE, .next_batch = worker_next_batch, .collect = peers_collect
+int peers_quiesce(struct trm_strategy *strategy);
 int peers_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
-/* Without the mean. If a checkpoint has not restored each rank's local state, all workers begin with the same weights
- * and states, and the replicas are 0. */
+/* If a checkpoint has not restored each rank's local state, all workers begin with the same weights and states, and the
+ * replicas are 0. */
 int peers_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);

@@ -14,31 +14,50 @@ int server_weights_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
-void server_weights_share_statistics(struct trm_strategy *s)
+int server_weights_prepare(struct trm_strategy *s, const struct trm_loss_sums *sums, double *scale)
 {
-  const float share = 1.0f / (float)worker_of(s)->workers;
+  const struct worker *w = worker_of(s);
+  const float share = 1.0f / (float)w->workers;
+  TRM_CHECK(worker_check(s, sums));
+  if (w->group->size > 1)
+    w->group->ops->allreduce(w->group, s->g, s->elements, TRM_FLOAT, TRM_SUM);
   for (size_t i = trm_optimizer_trained(s->optimizer); i < s->elements; i++)
     s->g[i] *= share;
+  *scale = (double)worker_update(s, 0, 0).scale;
+  return TRM_OK;
+}
+
+void server_weights_push(struct trm_strategy *s, const float *g, double rate, double scale)
+{
+  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [SERVER_SCALE] = scale};
+  worker_exchange(s, SERVER_PUSH, value, g, s->w, true);
 }
 
 int server_weights_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  TRM_CHECK(worker_check(s, sums));
-  server_weights_share_statistics(s);
-  const struct trm_update update = worker_update(s, rate, 0);
-  const double value[SERVER_VALUES] = {[SERVER_RATE] = rate, [SERVER_SCALE] = (double)update.scale};
-  worker_exchange(s, SERVER_PUSH, value, s->g, s->w, true);
+  double scale;
+  TRM_CHECK(server_weights_prepare(s, sums, &scale));
+  server_weights_push(s, s->g, rate, scale);
   return TRM_OK;
 }
 
-void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk,
-                           const struct trm_update *update, const float *g)
+double server_weights_rate_divisor(const struct trm_strategy *s, const struct server_call *call)
 {
+  return s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1 ? (double)call->staleness : 1;
+}
+
+void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk, double rate, double scale,
+                           const float *g)
+{
+  struct trm_update update = s->optimizer->update;
+  update.rate = (float)rate;
+  update.scale = (float)scale;
+  update.step = (uint64_t)++*chunk->clock;
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < s->optimizer->states; i++)
     state[i] = server_array(chunk, 1 + i);
   const struct trm_update_interval to = {chunk->low, chunk->n, server_array(chunk, 0), state};
-  trm_optimizer_apply(s->optimizer, s->device, update, NULL, &to, g);
+  trm_optimizer_apply(s->optimizer, s->device, &update, NULL, &to, g);
 }
 
 void server_weights_reply(const struct server_chunk *chunk, struct server_call *call)
@@ -76,12 +95,15 @@ static int server_weights_states(const struct trm_strategy *s)
   return worker_of(s)->plan.local ? 0 : s->optimizer->states;
 }
 
+static void server_weights_gather_evaluated(struct trm_strategy *s)
+{
+  param_server_gather(worker_of(s)->server, 0, s->optimizer->ema > 0 ? server_weights_states(s) : 0, s->eval_weights);
+}
+
 int server_weights_quiesce(struct trm_strategy *s)
 {
-  struct worker *w = worker_of(s);
-  batch_assignment_quiesce(&w->assignment, w->all, w->number >= 0 && w->group->rank == 0, &s->updates);
-  w->fresh = w->halted = false;
-  param_server_gather(w->server, 0, s->optimizer->ema > 0 ? server_weights_states(s) : 0, s->eval_weights);
+  worker_quiesce(s);
+  server_weights_gather_evaluated(s);
   return TRM_OK;
 }
 
@@ -114,9 +136,7 @@ int server_weights_restore(struct trm_strategy *s, const float *const from[TRM_M
       if (from[i])
         memcpy(w->state[i - 1], from[i], bytes);
   }
-  s->updates = updates;
-  batch_assignment_restart(&w->assignment, w->all, updates, s->local_state_restored);
-  param_server_gather(w->server, 0, s->optimizer->ema > 0 ? server_weights_states(s) : 0, s->eval_weights);
-  w->fresh = false;
+  worker_restore(s, updates);
+  server_weights_gather_evaluated(s);
   return TRM_OK;
 }

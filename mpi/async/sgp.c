@@ -27,9 +27,8 @@ enum kind { PUSH, RECEIVE };
 #define UNIT 0x1p-20
 
 struct sgp {
-  struct peers peers;
-  double *weight; /* (chunks) y */
-  double *half;   /* (chunks) the half of y to send */
+  struct peers peers; /* weight: y */
+  double *half;       /* (chunks) the half of y to send */
 };
 
 /* RECEIVE is called by the owner alone: in is z, out the new z, per_chunk y. The clock counts arrivals. */
@@ -55,27 +54,16 @@ static void sgp_serve(void *context, const struct server_chunk *chunk, struct se
   }
 }
 
-static void sgp_destroy(struct trm_strategy *s)
-{
-  struct sgp *sgp = worker_of(s)->method;
-  trm_free(sgp->weight);
-  trm_free(sgp->half);
-  worker_destroy(s);
-}
-
 static int sgp_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {.arrays = 1, .transient = 1, .handler = sgp_serve, .local = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct sgp)));
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
-  const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->weight;
-  sgp->weight = trm_alloc(bytes, "push-sum weights");
-  sgp->half = trm_alloc(bytes, "push-sum weights");
-  const int status = trm_strategy_keep(s, "push-sum weights", sgp->weight, bytes);
-  if (status != TRM_OK)
-    sgp_destroy(s);
-  return status;
+  const size_t bytes = param_server_chunks(w->server) * sizeof *sgp->half;
+  sgp->peers.weight = worker_alloc(s, bytes);
+  sgp->half = worker_alloc(s, bytes);
+  return trm_strategy_keep(s, "push-sum weights", sgp->peers.weight, bytes);
 }
 
 /* Adds the halves that have arrived to z and y; returns their number. */
@@ -84,7 +72,7 @@ static int64_t sgp_receive(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
   const struct server_request request = {
-    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->weight, .in = s->w, .out = s->w, .seen = w->seen};
+    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->peers.weight, .in = s->w, .out = s->w, .seen = w->seen};
   return peers_exchange(s, &request);
 }
 
@@ -102,11 +90,12 @@ static int sgp_neighbor(const struct trm_strategy *s, int64_t batch)
 static void sgp_send_halves(struct trm_strategy *s)
 {
   struct sgp *sgp = worker_of(s)->method;
+  double *weight = sgp->peers.weight;
   const size_t chunks = param_server_chunks(worker_of(s)->server);
   for (size_t low = 0, high; low < chunks; low = high + 1) {
-    for (high = low; high < chunks && sgp->weight[high] >= 1; high++) {
-      sgp->half[high] = floor(sgp->weight[high] / (2 * UNIT)) * UNIT;
-      sgp->weight[high] -= sgp->half[high];
+    for (high = low; high < chunks && weight[high] >= 1; high++) {
+      sgp->half[high] = floor(weight[high] / (2 * UNIT)) * UNIT;
+      weight[high] -= sgp->half[high];
     }
     const struct server_request request = {
       .replica = sgp_neighbor(s, sgp->peers.batches),
@@ -126,13 +115,13 @@ static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
 {
   const struct worker *w = worker_of(s);
   const struct sgp *sgp = w->method;
-  for (size_t low = 0; low < s->elements; low += SERVER_CHUNK) {
-    const size_t left = s->elements - low, n = left < SERVER_CHUNK ? left : SERVER_CHUNK;
+  for (size_t chunk = 0; chunk < param_server_chunks(w->server); chunk++) {
+    const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
     float *state[TRM_MAX_STATES - 1] = {NULL};
     for (int i = 0; i < s->optimizer->states; i++)
       state[i] = w->state[i] + low;
     struct trm_update scaled = *update;
-    scaled.rate = (float)((double)update->rate / sgp->weight[low / SERVER_CHUNK]);
+    scaled.rate = (float)((double)update->rate / sgp->peers.weight[chunk]);
     const struct trm_update_interval to = {low, n, s->w + low, state};
     trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, &to, s->g + low);
   }
@@ -157,9 +146,9 @@ static int sgp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
 
 static int sgp_quiesce(struct trm_strategy *s)
 {
-  TRM_CHECK(peers_quiesce(s));
+  worker_quiesce(s);
   sgp_receive(s);
-  peers_mean(s, ((struct sgp *)worker_of(s)->method)->weight);
+  peers_mean(s);
   return TRM_OK;
 }
 
@@ -167,24 +156,22 @@ static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
 {
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
-  TRM_CHECK(peers_restore(s, from, updates));
   for (size_t i = 0; i < param_server_chunks(w->server) && !s->local_state_restored; i++)
-    sgp->weight[i] = 1;
-  sgp_receive(s);
-  peers_mean(s, sgp->weight);
+    sgp->peers.weight[i] = 1;
+  TRM_CHECK(peers_restore(s, from, updates));
+  sgp_receive(s); /* nothing but the clocks: no half is under way */
+  s->comm->ops->barrier(s->comm);
   return TRM_OK;
 }
 
 const struct trm_strategy_ops trm_strategy_sgp = {
   .name = "sgp",
   .help = "workers push halves of their weights along a directed graph (stochastic gradient push)",
-  .takes = PEERS_TAKE,
+  PEERS_SLOTS,
   .create = sgp_create,
-  .next_batch = worker_next_batch,
   .before_forward = sgp_before_forward,
   .step = sgp_step,
   .quiesce = sgp_quiesce,
-  .collect = peers_collect,
   .restore = sgp_restore,
-  .destroy = sgp_destroy,
+  .destroy = worker_destroy,
 };

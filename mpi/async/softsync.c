@@ -27,11 +27,7 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
                              const struct server_call *call)
 {
   const int count = softsync_gradients_per_update(s);
-  const bool divide = s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1;
-  const double scale = call->value[SERVER_SCALE] / (divide ? (double)call->staleness : 1);
-  struct trm_update update = s->optimizer->update;
-  update.rate = (float)call->value[SERVER_RATE];
-  update.scale = count > 1 ? 1 : (float)scale;
+  const double scale = call->value[SERVER_SCALE] / server_weights_rate_divisor(s, call);
   float *mean = count > 1 ? server_array(chunk, 1 + s->optimizer->states) : NULL;
   if (mean) {
     server_weights_add_scaled(s, scale / count, 1, chunk->low, chunk->n, mean, call->in);
@@ -39,8 +35,7 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
       return;
     chunk->method_state[WAITING] = 0;
   }
-  update.step = (uint64_t)++*chunk->clock;
-  server_weights_update(s, chunk, &update, mean ? mean : call->in);
+  server_weights_update(s, chunk, call->value[SERVER_RATE], mean ? 1 : scale, mean ? mean : call->in);
   if (mean)
     s->device->ops->fill(s->device, mean, 0, chunk->n);
 }
@@ -75,12 +70,9 @@ const struct trm_strategy_ops trm_strategy_softsync = {
   .name = "softsync",
   .help = "an update takes the mean of the first workers / n gradients that come (n-softsync)",
   .takes = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS),
+  SERVER_WEIGHTS_SLOTS,
   .create = softsync_create,
-  .next_batch = worker_next_batch,
   .before_forward = server_weights_before_forward,
   .step = server_weights_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = softsync_restore,
-  .destroy = worker_destroy,
 };

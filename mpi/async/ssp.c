@@ -26,7 +26,6 @@ enum kind { READ_CLOCK = SERVER_CALL_KINDS }; /* returns the clock in per_chunk 
 enum value { CLOCK = SERVER_SCALE };          /* of a gradient; there is no clipping */
 
 struct ssp {
-  bool eager;
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
   double *rate;    /* (slack) rate of each gradient */
   double *clock;   /* (chunks) of the server weights when they were last polled */
@@ -73,11 +72,7 @@ static void ssp_update(const struct trm_strategy *s, const struct server_chunk *
   float *sum = ssp_gradient(s, chunk, slot, 0);
   s->device->ops->sum(s->device, sum, from, workers, chunk->n);
   trm_free(from);
-  struct trm_update update = s->optimizer->update;
-  update.rate = (float)rate;
-  update.scale = 1;
-  update.step = (uint64_t)*chunk->clock;
-  server_weights_update(s, chunk, &update, sum);
+  server_weights_update(s, chunk, rate, 1, sum);
 }
 
 /* Workers send their clocks in order, so clocks are completed in order. After a failure clocks advance, so that no
@@ -93,9 +88,10 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
   if (++*received < (float)ssp_workers(s))
     return;
   *received = 0;
-  ++*chunk->clock;
   if (*failed == 0)
     ssp_update(s, chunk, slot, call->value[SERVER_RATE]);
+  else
+    ++*chunk->clock;
 }
 
 static void ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
@@ -108,17 +104,7 @@ static void ssp_serve(void *context, const struct server_chunk *chunk, struct se
 
 /* -- creation */
 
-static void ssp_destroy(struct trm_strategy *s)
-{
-  struct ssp *ssp = worker_of(s)->method;
-  if (ssp->gradient)
-    s->device->ops->release(s->device, ssp->gradient);
-  trm_free(ssp->rate);
-  trm_free(ssp->clock);
-  worker_destroy(s);
-}
-
-static int ssp_create_workers(struct trm_strategy *s, bool eager)
+static int ssp_create(struct trm_strategy *s)
 {
   const size_t slack = ssp_slack(s), per_chunk = ssp_smallest_chunk(s);
   const int transient = (int)(slack + 1) * ssp_workers(s) + (int)((slack + 2 + per_chunk - 1) / per_chunk);
@@ -132,28 +118,10 @@ static int ssp_create_workers(struct trm_strategy *s, bool eager)
   TRM_CHECK(worker_create(s, &plan, sizeof(struct ssp)));
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
-  ssp->eager = eager;
-  ssp->clock = trm_alloc(param_server_chunks(w->server) * sizeof *ssp->clock, "a worker");
-  ssp->rate = trm_alloc(slack * sizeof *ssp->rate, "a worker");
-  void *memory = NULL;
-  int status = TRM_OK;
-  if (slack > 0 && w->number >= 0)
-    status = s->device->ops->alloc(s->device, slack * s->elements * sizeof(float), TRM_MEMORY_BUFFERS, &memory);
-  ssp->gradient = memory;
-  status = trm_agree(s->comm, status);
-  if (status != TRM_OK)
-    ssp_destroy(s);
-  return status;
-}
-
-static int ssp_create(struct trm_strategy *s)
-{
-  return ssp_create_workers(s, false);
-}
-
-static int ssp_create_eager(struct trm_strategy *s)
-{
-  return ssp_create_workers(s, true);
+  ssp->clock = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->clock);
+  ssp->rate = worker_alloc(s, slack * sizeof *ssp->rate);
+  const bool keeps = slack > 0 && w->number >= 0;
+  return trm_agree(s->comm, keeps ? worker_array(s, slack * s->elements, NULL, &ssp->gradient) : TRM_OK);
 }
 
 /* -- a worker */
@@ -201,7 +169,7 @@ static void ssp_await_clock(struct trm_strategy *s, int64_t needed)
 static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, int64_t clock)
 {
   const struct ssp *ssp = worker_of(s)->method;
-  const size_t low = chunk * SERVER_CHUNK, left = s->elements - low, n = left < SERVER_CHUNK ? left : SERVER_CHUNK;
+  const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
   for (int64_t c = from; c < clock; c++) {
     const size_t slot = (size_t)c % ssp_slack(s);
     server_weights_add_scaled(s, -ssp->rate[slot], 1, low, n, s->w + low, ssp->gradient + slot * s->elements + low);
@@ -211,9 +179,8 @@ static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, in
 static int ssp_before_forward(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  const struct ssp *ssp = w->method;
   const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
-  const bool reads = ssp->eager || !w->fresh || ssp_oldest_clock(w) < needed;
+  const bool reads = s->ops == &trm_strategy_essp || !w->fresh || ssp_oldest_clock(w) < needed;
   if (reads) {
     ssp_await_clock(s, needed);
     worker_exchange(s, SERVER_PULL, NULL, NULL, s->w, false);
@@ -260,26 +227,20 @@ const struct trm_strategy_ops trm_strategy_ssp = {
   .name = "ssp",
   .help = "workers may be some batches apart; weights are read when they are too old",
   .takes = SSP_TAKES,
+  SERVER_WEIGHTS_SLOTS,
   .create = ssp_create,
-  .next_batch = worker_next_batch,
   .before_forward = ssp_before_forward,
   .step = ssp_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = ssp_restore,
-  .destroy = ssp_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_essp = {
   .name = "essp",
   .help = "workers may be some batches apart; weights are read before every batch",
   .takes = SSP_TAKES,
-  .create = ssp_create_eager,
-  .next_batch = worker_next_batch,
+  SERVER_WEIGHTS_SLOTS,
+  .create = ssp_create,
   .before_forward = ssp_before_forward,
   .step = ssp_step,
-  .quiesce = server_weights_quiesce,
-  .collect = server_weights_collect,
   .restore = ssp_restore,
-  .destroy = ssp_destroy,
 };

@@ -27,7 +27,7 @@ static void worker_assign_roles(struct trm_strategy *s)
   const int ranks = w->all->size, rank = w->all->rank, servers = (int)s->options->servers;
   w->workers = ranks - servers;
   w->number = rank < w->workers ? rank : -1;
-  if (w->plan.groups && s->options->groups > 0) {
+  if ((s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0) {
     w->workers = (int)s->options->groups;
     size_t low, high;
     for (int i = 0; i < w->workers; i++) {
@@ -45,24 +45,32 @@ static void worker_assign_roles(struct trm_strategy *s)
   }
 }
 
-int worker_array(struct trm_strategy *s, const char *name, bool in_checkpoint, float **array)
+int worker_array(struct trm_strategy *s, size_t elements, const char *name, float **array)
 {
+  struct worker *w = worker_of(s);
   void *memory;
-  const size_t bytes = s->elements * sizeof(float);
-  TRM_CHECK(s->device->ops->alloc(s->device, bytes, TRM_MEMORY_BUFFERS, &memory));
-  *array = memory;
-  return in_checkpoint ? trm_strategy_keep(s, name, memory, bytes) : TRM_OK;
+  TRM_CHECK(s->device->ops->alloc(s->device, elements * sizeof(float), TRM_MEMORY_BUFFERS, &memory));
+  w->array[w->arrays++] = *array = memory;
+  return name ? trm_strategy_keep(s, name, memory, elements * sizeof(float)) : TRM_OK;
+}
+
+void *worker_alloc(struct trm_strategy *s, size_t bytes)
+{
+  struct worker *w = worker_of(s);
+  return w->block[w->blocks++] = trm_alloc(bytes, "a worker");
 }
 
 static int worker_alloc_arrays(struct trm_strategy *s)
 {
   static const char *const name[TRM_MAX_STATES - 1] = {"worker state 1", "worker state 2", "worker state 3"};
   struct worker *w = worker_of(s);
-  TRM_CHECK(worker_array(s, "worker weights", w->plan.local, &s->w));
-  TRM_CHECK(worker_array(s, "gradients", false, &s->g));
-  TRM_CHECK(worker_array(s, "the evaluated weights", false, &s->eval_weights));
+  TRM_CHECK(worker_array(s, s->elements, NULL, &s->g));
+  if (w->plan.shared_weights)
+    return TRM_OK;
+  TRM_CHECK(worker_array(s, s->elements, w->plan.local ? "worker weights" : NULL, &s->w));
+  TRM_CHECK(worker_array(s, s->elements, NULL, &s->eval_weights));
   for (int i = 0; w->plan.local && i < s->optimizer->states; i++)
-    TRM_CHECK(worker_array(s, name[i], true, &w->state[i]));
+    TRM_CHECK(worker_array(s, s->elements, name[i], &w->state[i]));
   return TRM_OK;
 }
 
@@ -96,17 +104,18 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   w->plan = *plan;
   w->all = all;
   w->node = share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0) : all->ops->split_node(all, share);
-  w->method = trm_alloc(method_bytes, "a worker");
+  w->method = worker_alloc(s, method_bytes);
   worker_assign_roles(s);
   s->staleness = &w->staleness;
 
-  int status = trm_agree(all, worker_alloc_arrays(s));
-  if (status == TRM_OK)
-    status = batch_assignment_create(&w->assignment, all, w->node, o->servers > 0 ? w->workers : 0,
-                                     plan->splits_batch                       ? ASSIGN_SPLIT
-                                     : o->data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC
-                                                                              : ASSIGN_DYNAMIC,
-                                     w->number, w->workers, plan->splits_batch ? (int)o->slack : 0);
+  TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
+  w->assignment = (struct batch_assignment){
+    .rule = o->data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC : ASSIGN_DYNAMIC, .worker = w->number, .workers = w->workers};
+  if (plan->splits_batch) {
+    w->assignment.rule = ASSIGN_SPLIT;
+    w->assignment.slack = (int)o->slack;
+  }
+  TRM_CHECK(batch_assignment_create(&w->assignment, all, w->node, o->servers > 0 ? w->workers : 0));
   const struct server_plan server = {
     .comm = all,
     .node = w->node,
@@ -117,33 +126,22 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
     .handler = plan->handler,
     .context = s,
   };
-  if (status == TRM_OK)
-    status = param_server_create(&w->server, &server);
-  if (status != TRM_OK) {
-    worker_destroy(s);
-    return status;
-  }
-  w->seen = trm_alloc(param_server_chunks(w->server) * sizeof *w->seen, "a worker");
-  status = worker_keep_states(s);
-  if (status != TRM_OK)
-    worker_destroy(s);
-  return status;
+  TRM_CHECK(param_server_create(&w->server, &server));
+  w->seen = worker_alloc(s, param_server_chunks(w->server) * sizeof *w->seen);
+  return worker_keep_states(s);
 }
 
 void worker_destroy(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  const struct trm_device_ops *device = s->device->ops;
-  float *const array[] = {s->w, s->g, s->eval_weights, w->state[0], w->state[1], w->state[2]};
   param_server_free(w->server);
   batch_assignment_free(&w->assignment);
-  for (size_t i = 0; i < sizeof array / sizeof array[0]; i++)
-    if (array[i])
-      device->release(s->device, array[i]);
+  for (int i = 0; i < w->arrays; i++)
+    s->device->ops->release(s->device, w->array[i]);
+  for (int i = 0; i < w->blocks; i++)
+    trm_free(w->block[i]);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(w->view[i]);
-  trm_free(w->seen);
-  trm_free(w->method);
   w->all->ops->release(w->group);
   w->all->ops->release(w->node);
   trm_free(w);
@@ -177,6 +175,21 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
   if (w->group->rank == 0)
     batch_assignment_finish(&w->assignment);
   return false;
+}
+
+void worker_quiesce(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  batch_assignment_quiesce(&w->assignment, w->number >= 0 && w->group->rank == 0, &s->updates);
+  w->fresh = w->halted = false;
+}
+
+void worker_restore(struct trm_strategy *s, uint64_t updates)
+{
+  struct worker *w = worker_of(s);
+  s->updates = updates;
+  batch_assignment_restart(&w->assignment, updates, s->local_state_restored);
+  w->fresh = false;
 }
 
 /* -- within a step */

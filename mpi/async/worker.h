@@ -11,13 +11,15 @@
 struct worker_plan {
   bool centralized;  /* the parameter server holds one replica, the server weights; otherwise one for each rank */
   int arrays;        /* of a replica. Centralized: 0 the weights, then the optimizer's states, then the method's */
-  int transient;     /* the last `transient` of these are empty at a quiesce point: no checkpoint keeps them */
+  int transient;     /* the last `transient` of these are empty at a quiesce point: not in checkpoints */
   server_handler *handler; /* its context is the strategy */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */
-  bool groups;       /* strategy.groups workers of several ranks each; otherwise every rank is a worker */
-  bool local;        /* each worker has optimizer states of its own */
+  bool local;        /* each worker has its own optimizer states */
+  bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
 };
+
+enum { WORKER_MAX_ARRAYS = 8, WORKER_MAX_BLOCKS = 4 };
 
 struct worker {
   struct worker_plan plan;
@@ -26,12 +28,15 @@ struct worker {
   struct batch_assignment assignment;
   struct param_server *server;
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
-  bool fresh;                          /* w has been read since the latest quiesce point */
+  bool fresh;                          /* w has been read since the last quiesce point */
   bool halted;                         /* this rank's stop request has been announced */
   struct trm_staleness staleness;
   float *state[TRM_MAX_STATES - 1];    /* local: (elements) each */
   float *view[TRM_MAX_STATES];         /* for checkpoints, (elements) each, NULL before the first */
-  void *method;                        /* the method's struct, owned */
+  void *array[WORKER_MAX_ARRAYS];      /* (arrays) device, owned: all that worker_array has made */
+  void *block[WORKER_MAX_BLOCKS];      /* (blocks) owned: all that worker_alloc has made */
+  int arrays, blocks;
+  void *method;                        /* the method's struct */
 };
 
 static inline struct worker *worker_of(const struct trm_strategy *strategy)
@@ -39,20 +44,26 @@ static inline struct worker *worker_of(const struct trm_strategy *strategy)
   return strategy->impl;
 }
 
-/* Collective over strategy->comm. Checks the options, takes all memory; sets w, g, eval_weights, batch_shard,
- * batch_shards, staleness and local_state. method_bytes: size of worker->method, which is zeroed. */
+/* Collective over strategy->comm. Checks the options, allocates all memory; sets w, g, eval_weights, batch_shard,
+ * batch_shards, staleness and local_state. method_bytes: size of worker->method, which is zeroed. strategy.groups
+ * workers of several ranks each if the method takes that option; otherwise every rank is a worker. */
 int worker_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
-/* Allocates *array (elements) on the device. in_checkpoint: checkpoints keep it, as local state of this name. */
-int worker_array(struct trm_strategy *strategy, const char *name, bool in_checkpoint, float **array);
+/* Allocates *array (elements) on the device, until worker_destroy. name: checkpoints keep it as local state; NULL: they
+ * do not. */
+int worker_array(struct trm_strategy *strategy, size_t elements, const char *name, float **array);
+/* Host memory, zeroed, until worker_destroy. */
+void *worker_alloc(struct trm_strategy *strategy, size_t bytes);
 
-/* -- slots of the contract */
+/* -- slots of the contract, or their first part. quiesce: all batches are done. restore: sets `updates`. */
 bool worker_next_batch(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
+void worker_quiesce(struct trm_strategy *strategy);
+void worker_restore(struct trm_strategy *strategy, uint64_t updates);
 void worker_destroy(struct trm_strategy *strategy);
 
 /* -- within a step */
 /* Collective over the group. TRM_FAILED on all its ranks if the loss of the worker's batch is not finite. */
 int worker_check(struct trm_strategy *strategy, const struct trm_loss_sums *sums);
-/* The update for this worker's gradient, with the scale that clipping asks for. step: 1-based. */
+/* Returns the update for this worker's gradient, with the scale of clipping. step: 1-based. */
 struct trm_update worker_update(struct trm_strategy *strategy, double rate, uint64_t step);
 /* Applies it to this worker's own weights and states (plan.local). */
 void worker_apply(struct trm_strategy *strategy, const struct trm_update *update);

@@ -2,12 +2,20 @@
 
 #include "core/memory.h"
 
-enum { TAG_LOSSES = 16001, TAG_STOP = 16002 }; /* stop_request.c: 16003; channels: below 2 * TRM_MAX_CHUNKS */
+/* tied.c: 16000; channels: below 2 * TRM_MAX_CHUNKS */
+enum { TAG_LOSSES = 16001, TAG_STOP = 16002, TAG_STOP_WITHIN_RUN = 16003 };
 
 void batch_losses_create(struct batch_losses *losses, struct trm_comm *comm)
 {
   *losses = (struct batch_losses){.comm = comm};
   losses->sends = trm_alloc((size_t)comm->size * sizeof *losses->sends, "the pipeline");
+  losses->flag = trm_alloc((size_t)comm->size * sizeof *losses->flag, "the pipeline");
+  losses->flags = trm_alloc((size_t)comm->size * sizeof *losses->flags, "the pipeline");
+}
+
+static bool batch_losses_is_last(const struct batch_losses *losses)
+{
+  return losses->comm->rank == losses->comm->size - 1;
 }
 
 /* Sums the stop requests of all stages on the last stage. */
@@ -30,13 +38,53 @@ static void batch_losses_gather_stops(struct batch_losses *losses)
   }
 }
 
-void batch_losses_begin(struct batch_losses *losses, struct trm_loss_sums *sums, int batches)
+void batch_losses_begin(struct batch_losses *losses, const struct trm_pipeline_run *run, struct trm_loss_sums *sums)
 {
+  struct trm_comm *comm = losses->comm;
   losses->sums = sums;
   sums[0] = (struct trm_loss_sums){.stop_requests = sums[0].stop_requests};
   batch_losses_gather_stops(losses);
-  for (int b = 1; b < batches; b++)
+  for (int b = 1; b < run->batches; b++)
     sums[b] = sums[0];
+  losses->run = run->stop_requested ? run : NULL;
+  losses->flag_sent = false;
+  for (int s = 0; s < comm->size - 1 && losses->run && batch_losses_is_last(losses); s++) {
+    losses->flag[s] = 0;
+    comm->ops->receive_begin(comm, &losses->flag[s], 1, TRM_DOUBLE, s, TAG_STOP_WITHIN_RUN, &losses->flags[s]);
+  }
+}
+
+static void batch_losses_send_flag(struct batch_losses *losses, double flag)
+{
+  struct trm_comm *comm = losses->comm;
+  losses->flag[0] = flag;
+  losses->flag_sent = true;
+  comm->ops->send_begin(comm, losses->flag, 1, TRM_DOUBLE, comm->size - 1, TAG_STOP_WITHIN_RUN, losses->flags);
+}
+
+double batch_losses_poll_stop(struct batch_losses *losses)
+{
+  if (!losses->run)
+    return 0;
+  double count = losses->run->stop_requested(losses->run->context);
+  if (!batch_losses_is_last(losses)) {
+    if (count > 0 && !losses->flag_sent)
+      batch_losses_send_flag(losses, 1);
+    return count;
+  }
+  for (int s = 0; s < losses->comm->size - 1; s++)
+    if (losses->comm->ops->test(&losses->flags[s]))
+      count += losses->flag[s];
+  return count;
+}
+
+void batch_losses_end(struct batch_losses *losses)
+{
+  if (losses->run && !batch_losses_is_last(losses) && !losses->flag_sent)
+    batch_losses_send_flag(losses, 0);
+  for (int s = 0; s < losses->comm->size; s++)
+    losses->comm->ops->wait(&losses->flags[s]);
+  losses->run = NULL;
 }
 
 void batch_losses_send(struct batch_losses *losses, int batch)
@@ -64,4 +112,6 @@ void batch_losses_free(struct batch_losses *losses)
   for (int s = 0; s < losses->comm->size; s++)
     losses->comm->ops->wait(&losses->sends[s]);
   trm_free(losses->sends);
+  trm_free(losses->flag);
+  trm_free(losses->flags);
 }

@@ -41,6 +41,34 @@ static void channel_reserve(struct channel *channel)
   channel->capacity = max;
 }
 
+/* Tags: 2 c for activations, 2 c + 1 for gradients, c the chunk of the stage that receives. */
+void channels_create(struct channel channel[CHANNELS], struct trm_pipeline *pipeline, struct trm_comm *comm, int chunk)
+{
+  const struct trm_model *model = pipeline->model;
+  const struct trm_chunk *at = &model->chunk[chunk];
+  const int stage = comm->rank, stages = comm->size;
+  const int before = (stage + stages - 1) % stages, after = (stage + 1) % stages;
+  for (int kind = 0; kind < CHANNELS; kind++) {
+    const bool gradient = kind == GRADIENT_IN || kind == GRADIENT_OUT;
+    const bool receives = kind == ACTIVATION_IN || kind == GRADIENT_IN;
+    const bool at_begin = kind == ACTIVATION_IN || kind == GRADIENT_OUT;
+    const struct trm_layer *layer = &model->layer[at_begin ? at->first : at->last - 1];
+    const int chunk_before = stage > 0 ? chunk : chunk - 1, chunk_after = after > 0 ? chunk : chunk + 1;
+    const int to = receives ? chunk : at_begin ? chunk_before : chunk_after;
+    const bool inside = at_begin ? chunk_before >= 0 : chunk_after < pipeline->schedule.chunks;
+    channel[kind] = (struct channel){
+      .comm = comm,
+      .peer = at_begin ? before : after,
+      .tag = 2 * to + gradient,
+      .open = inside && (layer->needs_dy || !gradient),
+      .receives = receives,
+      .width = trm_shape_count(&layer->out),
+      .wait_s = &pipeline->wait_s,
+      .comm_s = &pipeline->comm_s,
+    };
+  }
+}
+
 void channel_begin(struct channel *channel, const size_t *rows, int messages)
 {
   if (!channel->open)

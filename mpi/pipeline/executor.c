@@ -1,5 +1,5 @@
 /* Actions of a schedule: for each one a stage waits for its input, computes, and sends the result. Activations and
- * gradients go through channels (chunk_channels.h); the loss sums of a batch come from the last stage, which has them
+ * gradients go through channels (channel.h); the loss sums of a batch come from the last stage, which has them
  * before any stage has finished the batch (batch_losses.h). */
 #include "mpi/pipeline/executor.h"
 
@@ -80,12 +80,12 @@ int executor_forward(struct executor *e, const struct trm_action *action, struct
 {
   struct trm_pipeline *pipeline = e->pipeline;
   struct trm_model *model = pipeline->model;
-  struct chunk_channels *channels = &e->channels[action->chunk];
+  struct channel *channel = e->channel[action->chunk];
   const struct trm_shape *shape;
   struct trm_pass pass;
   trm_model_select(model, action->chunk, action->micro % e->slots);
   TRM_CHECK(
-    channel_receive(&channels->activation_in, e->device, trm_model_chunk_input(model, false, &shape), action->micro));
+    channel_receive(&channel[ACTIVATION_IN], e->device, trm_model_chunk_input(model, false, &shape), action->micro));
   TRM_CHECK(executor_make_pass(e, action, &pass));
   timing->began = executor_now(e);
   trm_model_forward(model, &pass);
@@ -95,7 +95,7 @@ int executor_forward(struct executor *e, const struct trm_action *action, struct
     TRM_CHECK(e->device->ops->sync(e->device));
   executor_slow_down(e, action, timing->began);
   timing->ended = executor_now(e);
-  channel_send(&channels->activation_out, e->device, trm_model_chunk_output(model, false, &shape), action->micro);
+  channel_send(&channel[ACTIVATION_OUT], e->device, trm_model_chunk_output(model, false, &shape), action->micro);
   return TRM_OK;
 }
 
@@ -137,14 +137,14 @@ static int executor_on_grad_ready(void *context, size_t low, size_t high)
 static int executor_backward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing)
 {
   struct trm_model *model = e->pipeline->model;
-  struct chunk_channels *channels = &e->channels[action->chunk];
+  struct channel *channel = e->channel[action->chunk];
   const struct trm_shape *shape;
   struct trm_pass pass;
   struct ready_context to = {e, action->micro / e->micros, action->micro % e->micros == 0};
   const bool last_micro = action->micro % e->micros == e->micros - 1;
   trm_model_select(model, action->chunk, action->micro % e->slots);
   TRM_CHECK(
-    channel_receive(&channels->gradient_in, e->device, trm_model_chunk_output(model, true, &shape), action->micro));
+    channel_receive(&channel[GRADIENT_IN], e->device, trm_model_chunk_output(model, true, &shape), action->micro));
   if (last_micro && action->chunk == model->chunks - 1 && !executor_is_last(e, action->chunk))
     batch_losses_receive(&e->losses, to.batch, &e->pipeline->wait_s);
   TRM_CHECK(executor_make_pass(e, action, &pass));
@@ -153,7 +153,7 @@ static int executor_backward(struct executor *e, const struct trm_action *action
                                last_micro || executor_overwrites_gradient(e) ? executor_on_grad_ready : NULL, &to));
   executor_slow_down(e, action, timing->began);
   timing->ended = executor_now(e);
-  channel_send(&channels->gradient_out, e->device, trm_model_chunk_input(model, true, &shape), action->micro);
+  channel_send(&channel[GRADIENT_OUT], e->device, trm_model_chunk_input(model, true, &shape), action->micro);
   return TRM_OK;
 }
 
@@ -202,7 +202,8 @@ static void executor_truncate_run(struct executor *e, int batch)
     return;
   e->batches = batches;
   for (int c = 0; c < e->pipeline->schedule.chunks; c++)
-    chunk_channels_truncate(&e->channels[c], batches * e->micros);
+    for (int kind = 0; kind < CHANNELS; kind++)
+      e->channel[c][kind].messages = batches * e->micros;
 }
 
 /* After the last backward pass of a batch: sums the gradients of tied weights, and updates. */
@@ -234,7 +235,7 @@ int executor_run(struct executor *e, const struct trm_action *action, struct trm
 {
   const int batch = action->micro / e->micros;
   const bool last_micro = action->micro % e->micros == e->micros - 1;
-  const double stops = last_micro ? stop_request_poll(&e->stop) : 0;
+  const double stops = last_micro ? batch_losses_poll_stop(&e->losses) : 0;
   *timing = (struct trm_pipeline_event){.action = *action, .wait_began = executor_now(e)};
   versions_use(&e->versions, action, batch);
   if (action->kind == TRM_FORWARD) {

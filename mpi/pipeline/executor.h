@@ -3,20 +3,18 @@
 #pragma once
 
 #include "mpi/pipeline/batch_losses.h"
-#include "mpi/pipeline/chunk_channels.h"
+#include "mpi/pipeline/channel.h"
 #include "mpi/pipeline/pipeline.h"
-#include "mpi/pipeline/stop_request.h"
 #include "mpi/pipeline/tied.h"
 #include "mpi/pipeline/versions.h"
 
 struct executor {
   struct trm_pipeline *pipeline;
   struct trm_comm *comm; /* the stages; messages of this pipeline alone */
-  struct chunk_channels channels[TRM_MAX_CHUNKS];
+  struct channel channel[TRM_MAX_CHUNKS][CHANNELS];
   struct tied tied;
   struct versions versions;
   struct batch_losses losses;
-  struct stop_request stop;
   struct trm_device *device;  /* from the first run on */
   struct trm_input *input;    /* (slots) set by run->input, for the chunk that reads features or targets */
   struct trm_input rows_only; /* input of all other chunks */

@@ -37,13 +37,12 @@ static int pipeline_create(struct trm_pipeline *pipeline)
   e->pipeline = pipeline;
   e->comm = pipeline->comm->ops->split(pipeline->comm, 0, pipeline->comm->rank); /* of this pipeline only */
   for (int c = 0; c < schedule->chunks; c++) {
-    chunk_channels_create(&e->channels[c], pipeline, e->comm, c);
+    channels_create(e->channel[c], pipeline, e->comm, c);
     pipeline_chunk_cost(pipeline, c);
   }
   pipeline->slots = trm_schedule_slots(schedule, e->comm->rank);
   versions_create(&e->versions, pipeline);
   batch_losses_create(&e->losses, e->comm);
-  stop_request_create(&e->stop, e->comm);
   return tied_create(&e->tied, e->comm, pipeline->model);
 }
 
@@ -53,11 +52,11 @@ static void pipeline_destroy(struct trm_pipeline *pipeline)
   if (!e)
     return;
   for (int c = 0; c < pipeline->schedule.chunks; c++)
-    chunk_channels_free(&e->channels[c]);
+    for (int kind = 0; kind < CHANNELS; kind++)
+      channel_free(&e->channel[c][kind]);
   tied_free(&e->tied, e->device);
   versions_free(&e->versions);
   batch_losses_free(&e->losses);
-  stop_request_free(&e->stop);
   trm_free(e->input);
   trm_free(e->rows);
   trm_free(e->first_row);
@@ -100,7 +99,8 @@ static int pipeline_run_begin(struct executor *e, const struct trm_pipeline_run 
                        model->max_rows);
   }
   for (int c = 0; c < pipeline->schedule.chunks; c++)
-    chunk_channels_begin(&e->channels[c], e->rows, (int)count, backward);
+    for (int kind = 0; kind < (backward ? CHANNELS : GRADIENT_IN); kind++)
+      channel_begin(&e->channel[c][kind], e->rows, (int)count);
   return TRM_OK;
 }
 
@@ -126,20 +126,19 @@ static int pipeline_train_run(struct executor *e, const struct trm_pipeline_run 
   TRM_CHECK(pipeline_train_check(pipeline, run));
   TRM_CHECK(pipeline_run_begin(e, run, true));
   TRM_CHECK(versions_begin(&e->versions));
-  batch_losses_begin(&e->losses, sums, run->batches);
+  batch_losses_begin(&e->losses, run, sums);
   TRM_CHECK(tied_begin(&e->tied, e->device));
   trm_free(pipeline->event);
   int count, status = TRM_OK;
   struct trm_action *action = trm_schedule_actions(&pipeline->schedule, e->comm->rank, run->batches, &count);
   pipeline->event = trm_alloc((size_t)count * sizeof *pipeline->event, "times of the actions");
   pipeline->events = 0;
-  stop_request_begin(&e->stop, run);
   for (int i = 0; i < count && status == TRM_OK; i++)
     if (action[i].micro < e->batches * e->micros)
       status = executor_run(e, &action[i], &pipeline->event[pipeline->events++]);
   trm_free(action);
   TRM_CHECK(status);
-  stop_request_end(&e->stop);
+  batch_losses_end(&e->losses);
   versions_end(&e->versions);
   pipeline->runs++;
   pipeline->batches += (uint64_t)e->batches;

@@ -24,13 +24,7 @@
 #include "core/status.h"
 #include "core/trace.h"
 #include "mpi/coll/allreduce_tree.h"
-#include "mpi/sync/norms.h"
 #include "mpi/sync/sync_private.h"
-
-static bool sync_has_lanes(const struct trm_strategy *strategy)
-{
-  return strategy->lanes > 0;
-}
 
 /* Barrier of the node, after this rank's device has finished. */
 static int sync_node_barrier(struct trm_strategy *strategy)
@@ -45,12 +39,12 @@ static int sync_node_barrier(struct trm_strategy *strategy)
 
 /* -- sums */
 
-/* to (n) = the sum of the elements [at, at + n) of the node's gradients. n: at most SYNC_BLOCK. */
+/* to (n) = the sum of the elements [at, at + n) of the node's gradients, several arrays. n: at most SYNC_BLOCK. */
 static void sync_sum_block(struct trm_strategy *strategy, float *to, size_t at, size_t n)
 {
   struct sync *s = strategy->impl;
   for (int i = 0; i < s->node->size; i++)
-    s->addends[i] = s->g[i] + at;
+    s->addends[i] = (const float *)s->gradients.shared.base[i] + at;
   strategy->device->ops->sum(strategy->device, to, s->addends, s->node->size, n);
 }
 
@@ -84,7 +78,7 @@ static int sync_bucket_begin(struct trm_strategy *strategy, struct bucket *bucke
     return TRM_OK;
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
   const double before = s->cross->ops->clock(s->cross);
-  if (sync_has_lanes(strategy))
+  if (strategy->lanes > 0)
     trm_allreduce_tree(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT);
   else
     s->cross->ops->allreduce_begin(s->cross, strategy->g + slice.low, slice.high - slice.low, TRM_FLOAT, TRM_SUM,
@@ -123,7 +117,7 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
   (void)low;
   struct sync *s = strategy->impl;
   TRM_CHECK(sync_publish_progress(strategy, high, sums));
-  if (!sync_has_other_nodes(s) || sync_has_lanes(strategy))
+  if (!sync_has_other_nodes(s) || strategy->lanes > 0)
     return TRM_OK;
   while (s->buckets_begun < s->buckets && sync_node_complete(strategy, s->bucket[s->buckets_begun].full.high))
     TRM_CHECK(sync_bucket_begin(strategy, &s->bucket[s->buckets_begun++]));
@@ -136,7 +130,7 @@ static int sync_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums)
 {
   const double before = all->ops->clock(all);
-  if (sync_has_lanes(strategy))
+  if (strategy->lanes > 0)
     trm_allreduce_tree(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE);
   else
     all->ops->allreduce(all, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM);
@@ -178,7 +172,7 @@ static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_square
   return TRM_OK;
 }
 
-/* Sets state to the addresses of element `at` in the states; NULL where there is none. */
+/* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
 static void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
 {
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)

@@ -1,39 +1,40 @@
 /* Set-up of the synchronous method: communicators, buckets, and the arrays in shared memory. */
-#include <string.h>
-
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/sync/sync_private.h"
-
-/* A rank's segment of a shared array is a multiple of this: whole pages of any size from 4 to 64 KiB. */
-#define SEGMENT_BYTES ((size_t)65536)
+#include "train/buckets.h"
 
 /* Part `index` of `parts` of an interval, in whole units; full.low is a multiple of SYNC_UNIT. */
 static struct interval sync_arrays_slice(struct interval full, int parts, int index)
 {
   size_t first, last;
   trm_interval(sync_units(full.high - full.low), (size_t)parts, (size_t)index, &first, &last);
-  const struct interval slice = {full.low + first * SYNC_UNIT, full.low + last * SYNC_UNIT};
-  return (struct interval){slice.low < full.high ? slice.low : full.high,
-                           slice.high < full.high ? slice.high : full.high};
+  return sync_overlap((struct interval){full.low + first * SYNC_UNIT, full.low + last * SYNC_UNIT}, full);
+}
+
+struct trm_comm *sync_equal_node(const struct trm_strategy *strategy, enum trm_share share, const char *consequence)
+{
+  struct trm_comm *comm = strategy->comm, *node = comm->ops->split_node(comm, share);
+  int32_t bounds[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
+  if (bounds[0] == -bounds[1])
+    return node;
+  if (consequence)
+    trm_info("the nodes have %d to %d ranks: %s", -bounds[1], bounds[0], consequence);
+  node->ops->release(node);
+  return NULL;
 }
 
 static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *s)
 {
   struct trm_comm *comm = strategy->comm;
   const enum trm_share share = strategy->parallel->share;
-  s->node = share == TRM_SHARE_NONE ? trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0)
-                                      : comm->ops->split_node(comm, share);
-  int32_t bounds[2] = {s->node->size, -s->node->size};
-  comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
-  if (bounds[0] != -bounds[1]) {
-    trm_info("the nodes have %d to %d ranks: each rank keeps weights and states of its own (to share them, give every "
-             "node as many ranks)",
-             -bounds[1], bounds[0]);
-    s->node->ops->release(s->node);
+  if (share != TRM_SHARE_NONE)
+    s->node = sync_equal_node(strategy, share, "each rank keeps weights and states of its own (to share them, give "
+                                               "every node as many ranks)");
+  if (!s->node)
     s->node = trm_comm_group(comm, TRM_GROUP_SELF, NULL, 0);
-  }
   /* nodes in order of their first ranks */
   int32_t first = comm->rank;
   s->node->ops->broadcast(s->node, &first, 1, TRM_INT32, 0);
@@ -43,89 +44,80 @@ static void sync_arrays_make_groups(struct trm_strategy *strategy, struct sync *
   s->all = trm_comm_group(comm, TRM_GROUP_ALL, NULL, strategy->batch_shard);
 }
 
-/* Cuts buckets of at least parallel.bucket bytes, from the end of a layer to that of another; one more than four times
- * as large (a large layer) is cut again. On one node nothing is sent: one bucket. */
+/* Buckets begin at multiples of SYNC_UNIT. On one node nothing is sent: one bucket. */
 static void sync_arrays_make_buckets(struct trm_strategy *strategy, struct sync *s)
 {
-  const size_t elements = strategy->elements;
   const size_t requested = (size_t)strategy->parallel->bucket / sizeof(float);
-  const size_t min = sync_has_other_nodes(s) ? (requested > SYNC_UNIT ? requested : SYNC_UNIT) : elements;
-  s->bucket = trm_alloc((elements / min + (size_t)strategy->boundaries + 2) * sizeof *s->bucket, "buckets");
-  struct interval run = {0, 0};
-  for (int i = 0; i <= strategy->boundaries && run.low < elements; i++) {
-    const bool last = i == strategy->boundaries;
-    run.high = last ? elements : strategy->boundary[i] / SYNC_UNIT * SYNC_UNIT;
-    if (run.high <= run.low || (!last && run.high - run.low < min))
-      continue;
-    const size_t parts = (run.high - run.low + 4 * min - 1) / (4 * min);
-    for (size_t p = 0; p < parts; p++) {
-      const struct interval full = sync_arrays_slice(run, (int)parts, (int)p);
+  const struct trm_bucket_rule rule = {
+    .elements = strategy->elements,
+    .boundary = strategy->boundary,
+    .boundaries = strategy->boundaries,
+    .min = !sync_has_other_nodes(s) ? strategy->elements : requested > SYNC_UNIT ? requested : SYNC_UNIT,
+    .align = SYNC_UNIT,
+  };
+  int count;
+  size_t parts = 0;
+  struct trm_bucket *cut = trm_buckets_cut(&rule, &count);
+  for (int i = 0; i < count; i++)
+    parts += cut[i].parts;
+  s->bucket = trm_alloc(parts * sizeof *s->bucket, "buckets");
+  for (int i = 0; i < count; i++)
+    for (size_t p = 0; p < cut[i].parts; p++) {
+      const struct interval full =
+        sync_arrays_slice((struct interval){cut[i].low, cut[i].high}, (int)cut[i].parts, (int)p);
       if (full.low < full.high)
         s->bucket[s->buckets++] = (struct bucket){full, sync_arrays_slice(full, s->node->size, s->node->rank), NULL};
     }
-    run.low = run.high;
-  }
+  trm_free(cut);
 }
 
 /* The end, in bytes, of the first `parts` ranks' segments of a shared array. A segment is about the slice that the rank
  * will update, so that it is placed on its NUMA node. */
 static size_t sync_arrays_segment_end(const struct sync *s, size_t elements, int parts)
 {
-  const size_t bytes = (elements * sizeof(float) + SEGMENT_BYTES - 1) / SEGMENT_BYTES * SEGMENT_BYTES;
+  const size_t bytes = (elements * sizeof(float) + SYNC_SEGMENT_BYTES - 1) / SYNC_SEGMENT_BYTES * SYNC_SEGMENT_BYTES;
   if (parts == s->node->size)
     return bytes;
   const struct interval upto = sync_arrays_slice((struct interval){0, elements}, s->node->size, parts);
-  return upto.low * sizeof(float) / SEGMENT_BYTES * SEGMENT_BYTES;
+  return upto.low * sizeof(float) / SYNC_SEGMENT_BYTES * SYNC_SEGMENT_BYTES;
 }
 
-static int sync_arrays_alloc(struct trm_strategy *strategy, struct sync *s, enum trm_memory_use use,
+/* single_copy: one for the node; otherwise one for each rank */
+static int sync_arrays_alloc(struct trm_strategy *strategy, enum trm_memory_use use, bool single_copy,
                              struct array *array)
 {
-  const size_t elements = strategy->elements;
+  const struct sync *s = strategy->impl;
+  const size_t elements = strategy->elements, rank = (size_t)s->node->rank;
+  size_t bytes = elements * sizeof(float);
   if (s->node->size == 1)
-    return strategy->device->ops->alloc(strategy->device, elements * sizeof(float), use, (void **)&array->data);
-  const size_t bytes =
-    sync_arrays_segment_end(s, elements, s->node->rank + 1) - sync_arrays_segment_end(s, elements, s->node->rank);
+    return strategy->device->ops->alloc(strategy->device, bytes, use, (void **)&array->data);
+  if (single_copy)
+    bytes = sync_arrays_segment_end(s, elements, (int)rank + 1) - sync_arrays_segment_end(s, elements, (int)rank);
   TRM_CHECK(s->node->ops->share(s->node, bytes, use, &array->shared));
-  array->data = array->shared.base[0];
+  array->data = array->shared.base[single_copy ? 0 : rank];
   return TRM_OK;
 }
 
-static int sync_arrays_alloc_state(struct trm_strategy *strategy, struct sync *s, struct array *array)
+static int sync_arrays_alloc_state(struct trm_strategy *strategy, struct array *array)
 {
+  const struct sync *s = strategy->impl;
   if (!sync_offload_dir(strategy))
-    return sync_arrays_alloc(strategy, s, TRM_MEMORY_STATES, array);
+    return sync_arrays_alloc(strategy, TRM_MEMORY_STATES, true, array);
   TRM_CHECK(trm_mapped_create(s->node, sync_offload_dir(strategy), strategy->elements * sizeof(float),
                               "optimizer states", &array->mapped));
   array->data = array->mapped.data;
   return TRM_OK;
 }
 
-static void sync_arrays_free(struct trm_strategy *strategy, struct sync *s, struct array *array)
+static void sync_arrays_free(struct trm_strategy *strategy, struct array *array)
 {
+  const struct sync *s = strategy->impl;
   if (array->mapped.data)
     trm_mapped_free(&array->mapped);
   else if (array->shared.base)
     s->node->ops->unshare(s->node, &array->shared);
   else if (array->data)
     strategy->device->ops->release(strategy->device, array->data);
-}
-
-static int sync_arrays_alloc_gradients(struct trm_strategy *strategy, struct sync *s)
-{
-  const size_t bytes = strategy->elements * sizeof(float);
-  s->g = trm_alloc((size_t)s->node->size * sizeof *s->g, "gradients");
-  s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
-  if (s->node->size == 1) {
-    TRM_CHECK(strategy->device->ops->alloc(strategy->device, bytes, TRM_MEMORY_GRADIENTS, (void **)&strategy->g));
-    s->g[0] = strategy->g;
-    return TRM_OK;
-  }
-  TRM_CHECK(s->node->ops->share(s->node, bytes, TRM_MEMORY_GRADIENTS, &s->gradients));
-  strategy->g = s->gradients.local;
-  for (int i = 0; i < s->node->size; i++)
-    s->g[i] = s->gradients.base[i];
-  return TRM_OK;
 }
 
 static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct sync *s)
@@ -136,12 +128,8 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
     trm_optimizer_has_trust_ratios(optimizer) ? trm_optimizer_norm_count(optimizer, SYNC_UNIT) : 0;
   const size_t bytes = sizeof *s->node_shared + (size_t)s->node->size * sizeof *s->node_shared->progress +
                        norms * sizeof *s->unit_norms + tensor_norms * sizeof *s->tensor_norms;
-  if (s->node->size == 1) {
-    s->node_shared = trm_alloc(bytes, "norms");
-  } else {
-    TRM_CHECK(s->node->ops->share(s->node, s->node->rank == 0 ? bytes : 0, TRM_MEMORY_BUFFERS, &s->scratch));
-    s->node_shared = s->scratch.base[0];
-  }
+  TRM_CHECK(s->node->ops->share(s->node, s->node->rank == 0 ? bytes : 0, TRM_MEMORY_BUFFERS, &s->scratch));
+  s->node_shared = s->scratch.base[0];
   s->unit_norms = (double *)&s->node_shared->progress[s->node->size];
   s->tensor_norms = (double (*)[2])(s->unit_norms + norms);
   return TRM_OK;
@@ -149,11 +137,12 @@ static int sync_arrays_alloc_node_shared(struct trm_strategy *strategy, struct s
 
 static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
 {
-  TRM_CHECK(sync_arrays_alloc(strategy, s, TRM_MEMORY_WEIGHTS, &s->w));
+  TRM_CHECK(sync_arrays_alloc(strategy, TRM_MEMORY_WEIGHTS, true, &s->w));
   for (int i = 0; i < strategy->optimizer->states; i++)
-    TRM_CHECK(sync_arrays_alloc_state(strategy, s, &s->state[i]));
-  TRM_CHECK(sync_arrays_alloc_gradients(strategy, s));
+    TRM_CHECK(sync_arrays_alloc_state(strategy, &s->state[i]));
+  TRM_CHECK(sync_arrays_alloc(strategy, TRM_MEMORY_GRADIENTS, false, &s->gradients));
   TRM_CHECK(sync_arrays_alloc_node_shared(strategy, s));
+  s->addends = trm_alloc((size_t)s->node->size * sizeof *s->addends, "gradients");
   s->ratios = trm_alloc((size_t)strategy->optimizer->tensors * sizeof *s->ratios, "ratios");
   return strategy->device->ops->alloc(strategy->device, SYNC_BLOCK * sizeof(float), TRM_MEMORY_BUFFERS,
                                       (void **)&s->block_sum);
@@ -163,16 +152,14 @@ static int sync_arrays_alloc_all(struct trm_strategy *strategy, struct sync *s)
  * parallel.zero=1 has no effect. */
 static bool sync_arrays_single_copy(const struct trm_strategy *strategy)
 {
-  struct trm_comm *comm = strategy->comm;
-  const enum trm_share share = strategy->parallel->share;
-  if (share == TRM_SHARE_NONE || !strategy->device->host_memory)
+  const struct trm_parallel_options *o = strategy->parallel;
+  if (o->share == TRM_SHARE_NONE || !strategy->device->host_memory)
     return false;
-  struct trm_comm *node = comm->ops->split_node(comm, share);
-  int32_t bounds[2] = {node->size, -node->size};
-  comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
-  const bool by_node = strategy->parallel->shard == TRM_SHARD_NODE && node->size > 1;
-  const bool once = bounds[0] == -bounds[1] && (by_node || node->size == comm->size);
-  node->ops->release(node);
+  struct trm_comm *node = sync_equal_node(strategy, o->share, NULL);
+  const bool once =
+    node && (node->size == strategy->comm->size || (o->shard == TRM_SHARD_NODE && node->size > 1));
+  if (node)
+    node->ops->release(node);
   return once;
 }
 
@@ -196,12 +183,9 @@ int sync_create(struct trm_strategy *strategy)
   strategy->impl = s;
   sync_arrays_make_groups(strategy, s);
   sync_arrays_make_buckets(strategy, s);
-  const int status = trm_agree(strategy->comm, sync_arrays_alloc_all(strategy, s));
-  if (status != TRM_OK) {
-    sync_destroy(strategy);
-    return status;
-  }
+  TRM_CHECK(trm_agree(strategy->comm, sync_arrays_alloc_all(strategy, s)));
   strategy->w = s->w.data;
+  strategy->g = s->gradients.data;
   strategy->eval_weights = strategy->optimizer->ema > 0 ? s->state[strategy->optimizer->states - 1].data : NULL;
   return TRM_OK;
 }
@@ -209,21 +193,15 @@ int sync_create(struct trm_strategy *strategy)
 void sync_destroy(struct trm_strategy *strategy)
 {
   struct sync *s = strategy->impl;
-  sync_arrays_free(strategy, s, &s->w);
+  sync_arrays_free(strategy, &s->w);
+  sync_arrays_free(strategy, &s->gradients);
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)
-    sync_arrays_free(strategy, s, &s->state[i]);
-  if (s->gradients.base)
-    s->node->ops->unshare(s->node, &s->gradients);
-  else if (strategy->g)
-    strategy->device->ops->release(strategy->device, strategy->g);
+    sync_arrays_free(strategy, &s->state[i]);
   if (s->scratch.base)
     s->node->ops->unshare(s->node, &s->scratch);
-  else
-    trm_free(s->node_shared);
   if (s->block_sum)
     strategy->device->ops->release(strategy->device, s->block_sum);
   trm_free(s->ratios);
-  trm_free(s->g);
   trm_free(s->addends);
   trm_free(s->bucket);
   s->all->ops->release(s->all);

@@ -12,10 +12,6 @@
 #define SYNC_UNIT ((size_t)4096)
 #define SYNC_BLOCK (32 * SYNC_UNIT)
 
-struct interval {
-  size_t low, high; /* elements of the flat arrays */
-};
-
 struct bucket {
   struct interval full, slice; /* the whole bucket; this rank's slice of it */
   struct trm_request *request; /* of its all-reduce between the nodes */
@@ -24,7 +20,7 @@ struct bucket {
 /* A rank's progress, read by the other ranks of its node. A cache line. */
 struct progress_flag {
   _Alignas(64) _Atomic uint64_t gradients_complete; /* elements since create: a step has strategy->elements of them */
-  double loss; /* this rank's part of the step's loss, set before the step's first elements */
+  double loss; /* this rank's partial loss, set before the step's first elements */
 };
 
 /* Counters and flags in memory shared by the ranks of a node. */
@@ -33,8 +29,8 @@ struct node_shared {
   struct progress_flag progress[];            /* (node->size) */
 };
 
-/* An array (elements) on the device: private if the node is one rank, else shared by the node; or a file mapped by the
- * node. */
+/* An array (elements), one for the node or one for each of its ranks, on the device: private if the node is one rank,
+ * else shared by the node; or a file mapped by the node. */
 struct array {
   float *data;
   struct trm_shared shared;
@@ -45,10 +41,9 @@ struct sync {
   struct trm_comm *node;  /* the ranks that share the arrays */
   struct trm_comm *cross; /* one rank per node: those with this rank's number in its node */
   struct trm_comm *all;   /* all ranks, in order of strategy->batch_shard */
-  struct array w, state[TRM_MAX_STATES - 1];
-  struct trm_shared gradients; /* a whole array per rank of the node */
-  const float **g, **addends;  /* (node->size) the gradients of the node's ranks; scratch: the same at some element */
-  float *block_sum;            /* device, (SYNC_BLOCK) */
+  struct array w, gradients, state[TRM_MAX_STATES - 1]; /* gradients: one for each rank */
+  const float **addends; /* (node->size) scratch: gradients of the node's ranks */
+  float *block_sum;      /* device, (SYNC_BLOCK) */
 
   struct bucket *bucket; /* (buckets) ascending */
   int buckets;
@@ -58,8 +53,8 @@ struct sync {
   /* shared by the node */
   struct trm_shared scratch;
   struct node_shared *node_shared;
-  double *unit_norms;        /* (units) squared norms, where gradients are clipped */
-  double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) where the rule has trust ratios */
+  double *unit_norms;        /* (units) squared norms, if gradients are clipped */
+  double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) if the rule has trust ratios */
 
   float *ratios; /* (tensors) trust ratios; private */
 };
@@ -74,9 +69,9 @@ static inline bool sync_has_other_nodes(const struct sync *s)
   return s->cross->size > 1;
 }
 
-/* Collective. The form of synchronous training that the options, ranks and device of a run ask for. */
+/* Collective. Selects the implementation of synchronous training for the options, ranks and device of a run. */
 const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
-/* Collective over strategy->comm. Makes the communicators, cuts the buckets, takes all memory; sets w, g, eval_weights,
- * batch_shard and batch_shards. */
+/* Collective over strategy->comm. Makes the communicators, defines the buckets, allocates all memory; sets w, g,
+ * eval_weights, batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */

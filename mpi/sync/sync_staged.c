@@ -5,7 +5,6 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/coll/allreduce_tree.h"
-#include "mpi/sync/norms.h"
 #include "mpi/sync/sync.h"
 
 struct staged {
@@ -54,11 +53,7 @@ static int staged_create(struct trm_strategy *strategy)
   const size_t tensors = (size_t)strategy->optimizer->tensors;
   s->norm = trm_alloc(tensors * sizeof *s->norm, "norms");
   s->ratio = trm_alloc(tensors * sizeof *s->ratio, "norms");
-  const int status = trm_agree(strategy->comm, staged_alloc_arrays(strategy, s));
-  if (status != TRM_OK) {
-    staged_destroy(strategy);
-    return status;
-  }
+  TRM_CHECK(trm_agree(strategy->comm, staged_alloc_arrays(strategy, s)));
   strategy->w = s->array[0];
   strategy->eval_weights = strategy->optimizer->ema > 0 ? s->array[strategy->optimizer->states] : NULL;
   return TRM_OK;

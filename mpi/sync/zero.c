@@ -31,7 +31,6 @@
 
 #include "core/memory.h"
 #include "core/status.h"
-#include "mpi/sync/norms.h"
 #include "mpi/sync/zero_private.h"
 
 /* -- the parameter provider */
@@ -115,86 +114,70 @@ static int zero_grad_ready(struct trm_strategy *strategy, size_t low, size_t hig
 
 /* -- step */
 
-/* This rank's shard of a chunk. Device, (n) each. */
+/* This rank's shard of a chunk. */
 struct shard {
-  size_t low, n; /* elements [low, low + n) of the flat arrays */
-  float *w, *g, *state[TRM_MAX_STATES - 1];
+  struct trm_update_interval to;
+  float *g, *state[TRM_MAX_STATES - 1];
 };
 
-static struct shard zero_shard_of(const struct trm_strategy *strategy, int u, int p)
+/* Sets *shard to the next nonempty shard of this rank, from chunk *p on. False: no more. */
+static bool zero_next_shard(const struct trm_strategy *strategy, int *p, struct shard *shard)
 {
   const struct zero *z = strategy->impl;
-  const struct chunk *chunk = &z->chunk[p];
-  const struct zero_interval owned = zero_shard_interval(chunk, z->group->rank);
-  struct shard shard = {.low = owned.low, .n = owned.high - owned.low};
-  shard.w = zero_shard_data(z, 0, u, chunk);
-  shard.g = z->g + chunk->shard_offset;
-  for (int i = 0; i < strategy->optimizer->states; i++)
-    shard.state[i] = zero_shard_data(z, 1 + i, u, chunk);
-  return shard;
-}
-
-typedef void zero_shard_visitor(struct trm_strategy *strategy, struct shard *shard, void *context);
-
-/* Calls visit for all of this rank's shards that are not empty. */
-
-static void zero_visit_shards(struct trm_strategy *strategy, zero_shard_visitor *visit, void *context)
-{
-  const struct zero *z = strategy->impl;
-  for (int u = 0; u < z->units; u++)
-    for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++) {
-      struct shard shard = zero_shard_of(strategy, u, p);
-      if (shard.n)
-        visit(strategy, &shard, context);
-    }
-}
-
-static void zero_shard_norm(struct trm_strategy *strategy, struct shard *shard, void *context)
-{
-  double *sum = context;
-  *sum += trm_optimizer_norm_squared(strategy->optimizer, strategy->device, shard->low, shard->n, shard->g);
+  for (; *p < z->chunks; ++*p) {
+    const struct chunk *chunk = &z->chunk[*p];
+    const struct interval owned = zero_shard_interval(chunk, z->group->rank);
+    if (owned.low == owned.high)
+      continue;
+    *shard = (struct shard){.to = {owned.low, owned.high - owned.low, zero_shard_data(z, 0, chunk), shard->state},
+                            .g = z->g + chunk->shard_offset};
+    for (int i = 0; i < strategy->optimizer->states; i++)
+      shard->state[i] = zero_shard_data(z, 1 + i, chunk);
+    ++*p;
+    return true;
+  }
+  return false;
 }
 
 static double zero_gradient_norm(struct trm_strategy *strategy)
 {
   double norm_squared = 0;
-  zero_visit_shards(strategy, zero_shard_norm, &norm_squared);
-  sync_allreduce(strategy, ((struct zero *)strategy->impl)->group, &norm_squared, 1, TRM_DOUBLE);
+  struct shard shard;
+  for (int p = 0; zero_next_shard(strategy, &p, &shard);)
+    norm_squared += trm_optimizer_norm_squared(strategy->optimizer, strategy->device, shard.to.low, shard.to.n,
+                                               shard.g);
+  sync_allreduce(strategy, ((struct zero *)strategy->impl)->group, &norm_squared, 1, TRM_DOUBLE, "sum of norms");
   sync_reduce_model_norm(strategy, &norm_squared);
   return norm_squared;
 }
 
-/* Adds the shard's part of the norms of all tensors. */
-static void zero_shard_tensor_norms(struct trm_strategy *strategy, struct shard *shard, void *context)
+static void zero_tensor_ratios(struct trm_strategy *strategy, const struct trm_update *update)
 {
   const struct zero *z = strategy->impl;
   const struct trm_optimizer *optimizer = strategy->optimizer;
+  struct trm_device *device = strategy->device;
   const size_t tensors = (size_t)optimizer->tensors;
-  double(*norms)[2] = z->norms + tensors;
-  const struct trm_update_interval to = {shard->low, shard->n, shard->w, shard->state};
-  trm_optimizer_prepare(optimizer, strategy->device, context, &to, shard->g);
-  memset(norms, 0, tensors * sizeof *norms);
-  trm_optimizer_partial_norms(optimizer, strategy->device, SIZE_MAX, &to, shard->g, norms);
-  for (size_t t = 0; t < tensors; t++)
-    for (int k = 0; k < 2; k++)
-      z->norms[t][k] += norms[t][k];
+  double(*sum)[2] = z->norms, (*norms)[2] = sum + tensors; /* norms: of one shard */
+  memset(sum, 0, tensors * sizeof *sum);
+  struct shard shard;
+  for (int p = 0; zero_next_shard(strategy, &p, &shard);) {
+    trm_optimizer_prepare(optimizer, device, update, &shard.to, shard.g);
+    memset(norms, 0, tensors * sizeof *norms);
+    trm_optimizer_partial_norms(optimizer, device, SIZE_MAX, &shard.to, shard.g, norms);
+    for (size_t t = 0; t < tensors; t++)
+      for (int k = 0; k < 2; k++)
+        sum[t][k] += norms[t][k];
+  }
+  sync_allreduce(strategy, z->group, sum, 2 * tensors, TRM_DOUBLE, "sum of norms");
+  sync_ratios(strategy, update, SIZE_MAX, sum, z->ratios);
 }
 
-static void zero_tensor_ratios(struct trm_strategy *strategy, struct trm_update *update)
+static void zero_update_shards(struct trm_strategy *strategy, const struct trm_update *update)
 {
   const struct zero *z = strategy->impl;
-  const size_t tensors = (size_t)strategy->optimizer->tensors;
-  memset(z->norms, 0, tensors * sizeof *z->norms);
-  zero_visit_shards(strategy, zero_shard_tensor_norms, update);
-  sync_allreduce(strategy, z->group, z->norms, 2 * tensors, TRM_DOUBLE);
-  sync_ratios(strategy, update, SIZE_MAX, z->norms, z->ratios);
-}
-
-static void zero_shard_update(struct trm_strategy *strategy, struct shard *shard, void *context)
-{
-  const struct zero *z = strategy->impl;
-  const struct trm_update_interval to = {shard->low, shard->n, shard->w, shard->state};
-  trm_optimizer_apply(strategy->optimizer, strategy->device, context, z->ratios, &to, shard->g);
+  struct shard shard;
+  for (int p = 0; zero_next_shard(strategy, &p, &shard);)
+    trm_optimizer_apply(strategy->optimizer, strategy->device, update, z->ratios, &shard.to, shard.g);
 }
 
 /* Sums the statistics over all ranks, and updates them on every rank. */
@@ -207,7 +190,7 @@ static void zero_statistics_update(struct trm_strategy *strategy, const struct t
     return;
   device->ops->download(device, z->host_statistics,
                         z->provider.overwrites_gradient ? z->statistics_sum : z->g_statistics, bytes);
-  sync_allreduce(strategy, strategy->comm, z->host_statistics, z->statistics, TRM_FLOAT);
+  sync_allreduce(strategy, strategy->comm, z->host_statistics, z->statistics, TRM_FLOAT, "sum of norms");
   device->ops->upload(device, z->g_statistics, z->host_statistics, bytes);
   float *state[TRM_MAX_STATES - 1] = {NULL};
   if (z->average_statistics)
@@ -233,12 +216,12 @@ static int zero_step(struct trm_strategy *strategy, double rate, struct trm_loss
   zero_gradients_finish(strategy);
   const int status = sync_sum_losses(strategy, strategy->comm, sums);
   if (status == TRM_OK) { /* on every rank */
-    struct trm_update update =
+    const struct trm_update update =
       sync_make_update(strategy, rate, strategy->optimizer->clip > 0 ? zero_gradient_norm(strategy) : 0);
     if (trm_optimizer_has_trust_ratios(strategy->optimizer))
       zero_tensor_ratios(strategy, &update);
     zero_weights_wait(strategy);
-    zero_visit_shards(strategy, zero_shard_update, &update);
+    zero_update_shards(strategy, &update);
     zero_statistics_update(strategy, &update);
     strategy->updates++;
     zero_weights_invalidate(strategy);
@@ -264,13 +247,12 @@ static int zero_create(struct trm_strategy *strategy)
   struct zero *z = strategy->impl = trm_alloc(sizeof *z, "the strategy");
   strategy->batch_shard = strategy->comm->rank;
   strategy->batch_shards = strategy->comm->size;
-  const int status = zero_arrays_create(strategy);
-  z->provider = (struct trm_param_provider){
-    .overwrites_gradient = z->level > 1, .acquire = zero_acquire, .release = zero_release, .context = strategy};
+  z->provider = (struct trm_param_provider){.overwrites_gradient = strategy->parallel->zero > 1,
+                                            .acquire = zero_acquire,
+                                            .release = zero_release,
+                                            .context = strategy};
   strategy->provider = &z->provider;
-  if (status != TRM_OK)
-    zero_destroy(strategy);
-  return status;
+  return zero_arrays_create(strategy);
 }
 
 const struct trm_strategy_ops sync_zero = {

@@ -1,10 +1,8 @@
 /* Set-up of sharded data parallelism: groups, units and shards, and their memory. */
-#include <string.h>
-
-#include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
+#include "train/buckets.h"
 
 /* -- cutting */
 
@@ -13,18 +11,17 @@ static size_t zero_arrays_round_up(size_t n, size_t multiple)
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/* Cuts a unit into chunks, so that no collective is much larger than the others. */
-static void zero_arrays_unit_shard(struct zero *z, struct unit *unit, size_t ranks, size_t min)
+/* Cuts a unit into at most `parts` chunks, so that no collective is much larger than the others. */
+static void zero_arrays_shard_unit(struct zero *z, struct unit *unit, size_t parts)
 {
-  const size_t n = unit->high - unit->low;
-  const size_t chunks = (n + 4 * min - 1) / (4 * min),
-               chunk_size = zero_arrays_round_up((n + chunks - 1) / chunks, ZERO_ALIGN * ranks);
+  const size_t n = unit->high - unit->low, ranks = (size_t)z->group->size;
+  const size_t chunk_size = zero_arrays_round_up((n + parts - 1) / parts, ZERO_ALIGN * ranks);
   unit->first_chunk = z->chunks;
   for (size_t at = unit->low; at < unit->high; at += chunk_size) {
     const size_t high = unit->high - at < chunk_size ? unit->high : at + chunk_size;
     const size_t shard_size = zero_arrays_round_up(high - at, ZERO_ALIGN * ranks) / ranks;
-    z->chunk[z->chunks++] =
-      (struct chunk){.low = at, .high = high, .shard_size = shard_size, .shard_offset = z->shard_size};
+    z->chunk[z->chunks++] = (struct chunk){
+      .low = at, .high = high, .shard_size = shard_size, .shard_offset = z->shard_size, .unit = (int)(unit - z->unit)};
     z->shard_size += shard_size;
     unit->shard_size += shard_size;
   }
@@ -34,48 +31,55 @@ static void zero_arrays_unit_shard(struct zero *z, struct unit *unit, size_t ran
     unit->last_chunk - unit->first_chunk > z->max_chunks ? unit->last_chunk - unit->first_chunk : z->max_chunks;
 }
 
-static void zero_arrays_unit_add(struct zero *z, size_t low, size_t high, bool tied, size_t ranks, size_t min)
+/* The tensor that has the element before `end`. */
+static const struct trm_tensor *zero_arrays_tensor_at(const struct trm_optimizer *optimizer, size_t end)
 {
-  if (low == high)
-    return;
-  struct unit *unit = &z->unit[z->units++];
-  *unit = (struct unit){.low = low, .high = high, .tied = tied};
-  zero_arrays_unit_shard(z, unit, ranks, min);
+  int t = 0;
+  while (optimizer->tensor[t].end < end && t + 1 < optimizer->tensors)
+    t++;
+  return &optimizer->tensor[t];
 }
 
-/* Cuts units of at least parallel.bucket bytes, from the end of a layer to that of another. A weight that is used at
- * both ends of the chain is a unit of its own, and no unit crosses the end of a pipeline chunk. */
+/* Units begin at the ends of layers. A weight that is used at both ends of the chain is a unit of its own, and no unit
+ * crosses the end of a pipeline chunk. */
 static void zero_arrays_make_units(struct trm_strategy *strategy, struct zero *z)
 {
-  const struct trm_optimizer *optimizer = strategy->optimizer;
-  const size_t ranks = (size_t)z->group->size, align = ZERO_ALIGN * ranks;
+  const size_t align = ZERO_ALIGN * (size_t)z->group->size;
   const size_t requested = (size_t)strategy->parallel->bucket / sizeof(float);
-  const size_t min = zero_arrays_round_up(requested > align ? requested : align, align);
-  z->unit = trm_alloc(((size_t)strategy->boundaries + 1) * sizeof *z->unit, "units");
-  z->chunk = trm_alloc((z->trainable / min + (size_t)strategy->boundaries + 1) * sizeof *z->chunk, "units");
-  size_t low = 0, layer = 0;
-  int t = 0;
-  for (int i = 0; i < strategy->boundaries && layer < z->trainable; i++) {
-    const size_t high = strategy->boundary[i];
-    while (optimizer->tensor[t].end < high && t + 1 < optimizer->tensors)
-      t++;
-    const bool tied = optimizer->tensor[t].shared;
-    if (tied) {
-      zero_arrays_unit_add(z, low, layer, false, ranks, min);
-      low = layer;
-    }
-    layer = high < z->trainable ? high : z->trainable;
-    if (tied || optimizer->tensor[t].last_of_chunk || layer - low >= min || layer == z->trainable) {
-      zero_arrays_unit_add(z, low, layer, tied, ranks, min);
-      low = layer;
-    }
+  bool *ends = trm_alloc((size_t)strategy->boundaries * sizeof *ends, "units");
+  for (int i = 0; i < strategy->boundaries && z->trainable; i++) {
+    const struct trm_tensor *tensor = zero_arrays_tensor_at(strategy->optimizer, strategy->boundary[i]);
+    ends[i] = tensor->shared || tensor->last_of_chunk;
+    if (tensor->shared && i > 0)
+      ends[i - 1] = true;
   }
+  const struct trm_bucket_rule rule = {
+    .elements = z->trainable,
+    .boundary = strategy->boundary,
+    .boundaries = strategy->boundaries,
+    .min = zero_arrays_round_up(requested > align ? requested : align, align),
+    .align = 1,
+    .ends = ends,
+  };
+  struct trm_bucket *cut = trm_buckets_cut(&rule, &z->units);
+  size_t parts = 0;
+  for (int u = 0; u < z->units; u++)
+    parts += cut[u].parts;
+  z->unit = trm_alloc((size_t)z->units * sizeof *z->unit, "units");
+  z->chunk = trm_alloc(parts * sizeof *z->chunk, "units");
+  for (int u = 0; u < z->units; u++) {
+    const bool tied = zero_arrays_tensor_at(strategy->optimizer, cut[u].high)->shared;
+    z->unit[u] = (struct unit){.low = cut[u].low, .high = cut[u].high, .tied = tied};
+    zero_arrays_shard_unit(z, &z->unit[u], cut[u].parts);
+  }
+  trm_free(cut);
+  trm_free(ends);
 }
 
-struct zero_interval zero_shard_interval(const struct chunk *chunk, int rank)
+struct interval zero_shard_interval(const struct chunk *chunk, int rank)
 {
-  const size_t low = chunk->low + (size_t)rank * chunk->shard_size, high = low + chunk->shard_size;
-  return (struct zero_interval){low < chunk->high ? low : chunk->high, high < chunk->high ? high : chunk->high};
+  const size_t low = chunk->low + (size_t)rank * chunk->shard_size;
+  return sync_overlap((struct interval){low, low + chunk->shard_size}, (struct interval){chunk->low, chunk->high});
 }
 
 int zero_unit_at(const struct zero *z, size_t element)
@@ -93,11 +97,15 @@ int zero_unit_at(const struct zero *z, size_t element)
 
 /* -- memory */
 
+/* A private array on the device; without elements it is NULL. */
 static int zero_arrays_alloc(struct trm_strategy *strategy, size_t elements, enum trm_memory_use use, float **array)
 {
+  struct zero *z = strategy->impl;
   void *memory = NULL;
   if (elements)
     TRM_CHECK(strategy->device->ops->alloc(strategy->device, elements * sizeof(float), use, &memory));
+  if (memory)
+    z->array[z->arrays++] = memory;
   *array = memory;
   return TRM_OK;
 }
@@ -111,23 +119,25 @@ static void zero_arrays_assign_slots(struct zero *z)
     z->unit[u].rotating_slot = z->unit[u].tied ? z->rotating_slots++ : next++ % 2;
 }
 
-/* Allocates an array in the group's shared memory: one for all (single_copy, each rank's segment about its shard), or
- * one per rank. */
-static int zero_arrays_alloc_shared(const struct zero *z, size_t elements, bool single_copy, enum trm_memory_use use,
-                                    struct trm_shared *shared, float **array)
+/* Allocates the slots' memory: private, or shared by the group. Then slots per unit have one copy for all, in which each
+ * rank's segment is about its shard; others one copy per rank. */
+static int zero_arrays_slots_alloc(struct trm_strategy *strategy, struct slots *slots, size_t elements,
+                                   enum trm_memory_use use)
 {
-  const size_t page = 65536, pages = (elements * sizeof(float) + page - 1) / page, rank = (size_t)z->group->rank;
-  size_t low = 0, high = pages;
-  if (single_copy)
-    trm_interval(pages, (size_t)z->group->size, rank, &low, &high);
-  TRM_CHECK(z->group->ops->share(z->group, (high - low) * page, use, shared));
-  *array = single_copy ? shared->base[0] : shared->local;
+  const struct zero *z = strategy->impl;
+  if (!z->node_shared)
+    return zero_arrays_alloc(strategy, elements, use, &slots->memory);
+  const size_t rank = (size_t)z->group->rank;
+  size_t low = 0, high = (elements * sizeof(float) + SYNC_SEGMENT_BYTES - 1) / SYNC_SEGMENT_BYTES;
+  if (slots->per_unit)
+    trm_interval(high, (size_t)z->group->size, rank, &low, &high);
+  TRM_CHECK(z->group->ops->share(z->group, (high - low) * SYNC_SEGMENT_BYTES, use, &slots->shared));
+  slots->memory = slots->shared.base[slots->per_unit ? 0 : rank];
   return TRM_OK;
 }
 
-/* shared: their memory, shared by the group; NULL: they are private */
 static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots *slots, bool per_unit,
-                                    struct trm_shared *shared, enum trm_memory_use use)
+                                    enum trm_memory_use use)
 {
   const struct zero *z = strategy->impl;
   const bool on_host = strategy->device->host_memory;
@@ -143,10 +153,7 @@ static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots 
   }
   for (int i = 0; i < slots->count; i++)
     capacity += slots->slot[i].capacity;
-  if (shared)
-    TRM_CHECK(zero_arrays_alloc_shared(z, capacity, per_unit, use, shared, &slots->memory));
-  else
-    TRM_CHECK(zero_arrays_alloc(strategy, capacity, use, &slots->memory));
+  TRM_CHECK(zero_arrays_slots_alloc(strategy, slots, capacity, use));
   float *data = slots->memory, *host = on_host ? NULL : trm_alloc(capacity * sizeof *host, what);
   for (int i = 0; i < slots->count; i++) {
     struct slot *slot = &slots->slot[i];
@@ -160,12 +167,7 @@ static int zero_arrays_slots_create(struct trm_strategy *strategy, struct slots 
   return TRM_OK;
 }
 
-static struct trm_comm *zero_arrays_group(const struct trm_strategy *strategy)
-{
-  return ((const struct zero *)strategy->impl)->group;
-}
-
-static void zero_arrays_slots_free(struct trm_strategy *strategy, struct slots *slots, struct trm_shared *shared)
+static void zero_arrays_slots_free(const struct zero *z, struct slots *slots)
 {
   for (int i = 0; i < slots->count; i++) {
     if (i == 0 && slots->slot[i].host != slots->slot[i].data)
@@ -173,10 +175,8 @@ static void zero_arrays_slots_free(struct trm_strategy *strategy, struct slots *
     trm_free(slots->slot[i].request);
     trm_free(slots->slot[i].received);
   }
-  if (shared->base)
-    zero_arrays_group(strategy)->ops->unshare(zero_arrays_group(strategy), shared);
-  else if (slots->memory)
-    strategy->device->ops->release(strategy->device, slots->memory);
+  if (slots->shared.base)
+    z->group->ops->unshare(z->group, &slots->shared);
   trm_free(slots->slot);
 }
 
@@ -225,13 +225,10 @@ static int zero_arrays_progress_create(struct zero *z)
 static int zero_arrays_create_all(struct trm_strategy *strategy, struct zero *z)
 {
   const bool per_unit = z->level < 3 || z->node_shared;
-  TRM_CHECK(zero_arrays_slots_create(strategy, &z->weights, per_unit, z->node_shared ? &z->w_shared : NULL,
-                                     TRM_MEMORY_WEIGHTS));
-  TRM_CHECK(zero_arrays_slots_create(strategy, &z->gradients, z->level < 2, z->node_shared ? &z->g_shared : NULL,
-                                     TRM_MEMORY_GRADIENTS));
+  TRM_CHECK(zero_arrays_slots_create(strategy, &z->weights, per_unit, TRM_MEMORY_WEIGHTS));
+  TRM_CHECK(zero_arrays_slots_create(strategy, &z->gradients, z->level < 2, TRM_MEMORY_GRADIENTS));
   if (per_unit && strategy->optimizer->ema > 0)
-    TRM_CHECK(zero_arrays_slots_create(strategy, &z->averages, z->node_shared,
-                                       z->node_shared ? &z->average_shared : NULL, TRM_MEMORY_STATES));
+    TRM_CHECK(zero_arrays_slots_create(strategy, &z->averages, z->node_shared, TRM_MEMORY_STATES));
   if (z->node_shared)
     TRM_CHECK(zero_arrays_progress_create(z));
   TRM_CHECK(zero_arrays_shards_create(strategy, z));
@@ -243,22 +240,17 @@ static void zero_arrays_make_groups(struct trm_strategy *strategy, struct zero *
 {
   struct trm_comm *comm = strategy->comm;
   const enum trm_share share = strategy->parallel->share;
-  const bool shares = share != TRM_SHARE_NONE;
-  struct trm_comm *node = comm->ops->split_node(comm, shares ? share : TRM_SHARE_NODE);
-  int32_t bounds[2] = {node->size, -node->size};
-  comm->ops->allreduce(comm, bounds, 2, TRM_INT32, TRM_MAX);
-  const bool even = bounds[0] == -bounds[1];
-  bool by_node = strategy->parallel->shard == TRM_SHARD_NODE;
-  if (by_node && !even)
-    trm_info("the nodes have %d to %d ranks: the arrays are divided over all of them, not over those of each node",
-             -bounds[1], bounds[0]);
-  by_node = even && (by_node || node->size == comm->size);
-  z->group = by_node ? node : trm_comm_group(comm, TRM_GROUP_ALL, NULL, comm->rank);
-  z->cross = by_node && node->size < comm->size ? trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, node, comm->rank)
-                                              : NULL;
-  z->node_shared = by_node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
-  if (!by_node)
+  const bool shares = share != TRM_SHARE_NONE, wanted = strategy->parallel->shard == TRM_SHARD_NODE;
+  struct trm_comm *node = sync_equal_node(
+    strategy, shares ? share : TRM_SHARE_NODE,
+    wanted ? "the arrays are divided over all of them, not over those of each node" : NULL);
+  if (node && !wanted && node->size < comm->size) {
     node->ops->release(node);
+    node = NULL;
+  }
+  z->group = node ? node : trm_comm_group(comm, TRM_GROUP_ALL, NULL, comm->rank);
+  z->cross = node && node->size < comm->size ? trm_comm_group(comm, TRM_GROUP_ACROSS_NODES, node, comm->rank) : NULL;
+  z->node_shared = node && shares && strategy->device->host_memory && z->level > 1 && node->size > 1;
 }
 
 int zero_arrays_create(struct trm_strategy *strategy)
@@ -279,21 +271,15 @@ int zero_arrays_create(struct trm_strategy *strategy)
 void zero_arrays_destroy(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
-  zero_arrays_slots_free(strategy, &z->weights, &z->w_shared);
-  zero_arrays_slots_free(strategy, &z->gradients, &z->g_shared);
-  zero_arrays_slots_free(strategy, &z->averages, &z->average_shared);
+  struct slots *const slots[] = {&z->weights, &z->gradients, &z->averages};
+  for (int i = 0; i < 3; i++)
+    zero_arrays_slots_free(z, slots[i]);
   if (z->scratch.base)
     z->group->ops->unshare(z->group, &z->scratch);
-  for (int i = 0; i < TRM_MAX_STATES - 1; i++) {
-    if (z->mapped[i].data)
-      z->state[i] = NULL;
+  for (int i = 0; i < TRM_MAX_STATES - 1; i++)
     trm_mapped_free(&z->mapped[i]);
-  }
-  float *const array[] = {z->w,    z->g,      z->state[0], z->state[1],  z->state[2],
-                          z->received, z->w_statistics, z->g_statistics,   z->statistics_sum, z->average_statistics};
-  for (size_t i = 0; i < sizeof array / sizeof *array; i++)
-    if (array[i])
-      strategy->device->ops->release(strategy->device, array[i]);
+  for (int i = 0; i < z->arrays; i++)
+    strategy->device->ops->release(strategy->device, z->array[i]);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(z->view[i]);
   z->group->ops->release(z->group);

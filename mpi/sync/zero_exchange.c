@@ -18,25 +18,26 @@ static const struct slots *zero_exchange_weight_slots(const struct zero *z, int 
   return array && z->weights.per_unit ? &z->averages : &z->weights;
 }
 
-float *zero_shard_data(const struct zero *z, int array, int u, const struct chunk *chunk)
+float *zero_shard_data(const struct zero *z, int array, const struct chunk *chunk)
 {
   float *shards = array ? z->state[array - 1] : z->w;
   if (shards)
     return shards + chunk->shard_offset;
   const struct slots *slots = array ? &z->averages : &z->weights;
-  return slots->slot[u].data + (chunk->low - z->unit[u].low) + (size_t)z->group->rank * chunk->shard_size;
+  return slots->slot[chunk->unit].data + (chunk->low - z->unit[chunk->unit].low) +
+         (size_t)z->group->rank * chunk->shard_size;
 }
 
 /* Copies to host memory for the network, if the device has separate memory. */
 static void zero_exchange_download(struct trm_strategy *strategy, float *host, const float *data, size_t n)
 {
-  if (host != data && !strategy->device->host_memory)
+  if (!strategy->device->host_memory)
     strategy->device->ops->download(strategy->device, host, data, n * sizeof *host);
 }
 
 static void zero_exchange_upload(struct trm_strategy *strategy, float *data, const float *host, size_t n)
 {
-  if (host != data && !strategy->device->host_memory)
+  if (!strategy->device->host_memory)
     strategy->device->ops->upload(strategy->device, data, host, n * sizeof *host);
 }
 
@@ -95,7 +96,7 @@ static void zero_exchange_gather_begin(struct trm_strategy *strategy, struct slo
   for (int p = unit->first_chunk; p < unit->last_chunk; p++) {
     const struct chunk *chunk = &z->chunk[p];
     float *all = slot->host + (chunk->low - unit->low), *block = all + (size_t)comm->rank * chunk->shard_size;
-    const float *mine = zero_shard_data(z, array, u, chunk);
+    const float *mine = zero_shard_data(z, array, chunk);
     zero_exchange_download(strategy, block, mine, chunk->shard_size);
     comm->ops->allgather_begin(comm, strategy->device->host_memory ? mine : block, all, chunk->shard_size, TRM_FLOAT,
                                &slot->request[p - unit->first_chunk]);
@@ -140,7 +141,7 @@ void zero_weights_prefetch(struct trm_strategy *strategy, int u, int array)
 
 void zero_weights_wait(struct trm_strategy *strategy)
 {
-  struct zero *z = strategy->impl;
+  const struct zero *z = strategy->impl;
   for (int i = 0; i < z->weights.count; i++)
     zero_exchange_gather_finish(strategy, &z->weights.slot[i]);
   for (int i = 0; i < z->averages.count; i++)
@@ -166,17 +167,6 @@ void zero_weights_invalidate(struct trm_strategy *strategy)
 }
 
 /* -- gradients */
-
-/* Adds a received sum (n) to this rank's shard, or overwrites the shard. */
-static void zero_exchange_shard_add(struct trm_strategy *strategy, float *to, const float *received, size_t n,
-                                    bool accumulate)
-{
-  const float *const both[] = {to, received};
-  if (accumulate)
-    strategy->device->ops->sum(strategy->device, to, both, 2, n);
-  else if (to != received)
-    strategy->device->ops->copy(strategy->device, to, received, n * sizeof *to);
-}
 
 /* The progress of a rank of the node with a slot. */
 static struct zero_progress_flag *zero_exchange_progress(const struct zero *z, int rank, const struct slot *slot)
@@ -219,7 +209,7 @@ static void zero_exchange_node_sum(struct trm_strategy *strategy, struct slot *s
     if (unit->accumulated)
       z->addends[count++] = z->g + chunk->shard_offset;
     for (int rank = 0; rank < z->group->size; rank++)
-      z->addends[count++] = (const float *)z->g_shared.base[rank] + at;
+      z->addends[count++] = (const float *)z->gradients.shared.base[rank] + at;
     strategy->device->ops->sum(strategy->device, z->g + chunk->shard_offset, z->addends, count, chunk->shard_size);
   }
   zero_exchange_device_wait(strategy);
@@ -239,15 +229,17 @@ static void zero_exchange_scatter_finish(struct trm_strategy *strategy, struct s
     return;
   }
   struct unit *unit = &z->unit[slot->unit];
+  struct trm_device *device = strategy->device;
+  const size_t n = unit->shard_size;
   float *shard = z->g + z->chunk[unit->first_chunk].shard_offset;
+  const float *const both[] = {shard, device->host_memory ? slot->received : z->received};
   zero_exchange_wait(strategy, slot, unit->last_chunk - unit->first_chunk);
   slot->in_flight = false;
-  if (!strategy->device->host_memory) {
-    zero_exchange_upload(strategy, z->received, slot->received, unit->shard_size);
-    zero_exchange_shard_add(strategy, shard, z->received, unit->shard_size, unit->accumulated);
-  } else if (unit->accumulated) {
-    zero_exchange_shard_add(strategy, shard, slot->received, unit->shard_size, true);
-  }
+  zero_exchange_upload(strategy, z->received, slot->received, n);
+  if (unit->accumulated)
+    device->ops->sum(device, shard, both, 2, n);
+  else if (!device->host_memory)
+    device->ops->copy(device, shard, z->received, n * sizeof *shard);
   unit->accumulated = z->provider.overwrites_gradient; /* otherwise the next gradient includes this one */
 }
 
@@ -306,19 +298,14 @@ void zero_gradient_release(struct trm_strategy *strategy, int u)
 static void zero_exchange_groups_allreduce(struct trm_strategy *strategy)
 {
   struct zero *z = strategy->impl;
-  struct trm_device *device = strategy->device;
-  const size_t bytes = z->shard_size * sizeof(float);
-  float *host = device->host_memory ? z->g : trm_alloc(bytes, "gradients");
-  if (host != z->g)
-    device->ops->download(device, host, z->g, bytes);
-  const double before = z->cross->ops->clock(z->cross);
-  z->cross->ops->allreduce(z->cross, host, z->shard_size, TRM_FLOAT, TRM_SUM);
-  sync_end_timing(z->cross, before, &strategy->comm_s, "sum over groups", TRM_TRACE_COMMUNICATION);
+  const bool on_host = strategy->device->host_memory;
+  float *host = on_host ? z->g : trm_alloc(z->shard_size * sizeof *host, "gradients");
+  zero_exchange_download(strategy, host, z->g, z->shard_size);
+  sync_allreduce(strategy, z->cross, host, z->shard_size, TRM_FLOAT, "sum over groups");
+  zero_exchange_upload(strategy, z->g, host, z->shard_size);
   z->cross_reduced = true;
-  if (host == z->g)
-    return;
-  device->ops->upload(device, z->g, host, bytes);
-  trm_free(host);
+  if (!on_host)
+    trm_free(host);
 }
 
 void zero_gradients_finish(struct trm_strategy *strategy)

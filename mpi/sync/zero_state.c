@@ -5,18 +5,10 @@
 #include "core/status.h"
 #include "mpi/sync/zero_private.h"
 
-static struct zero_interval zero_state_overlap(struct zero_interval a, struct zero_interval b)
-{
-  const size_t low = a.low > b.low ? a.low : b.low, high = a.high < b.high ? a.high : b.high;
-  return (struct zero_interval){low, low < high ? high : low};
-}
-
 /* The address of element `low` of a state, which is in this rank's shard of the chunk. */
-static float *zero_state_element(const struct trm_strategy *strategy, int state, int u, const struct chunk *chunk,
-                                 size_t low)
+static float *zero_state_element(const struct zero *z, int state, const struct chunk *chunk, size_t low)
 {
-  const struct zero *z = strategy->impl;
-  float *shard = state < 0 ? z->g + chunk->shard_offset : zero_shard_data(z, state, u, chunk);
+  float *shard = state < 0 ? z->g + chunk->shard_offset : zero_shard_data(z, state, chunk);
   return shard + (low - zero_shard_interval(chunk, z->group->rank).low);
 }
 
@@ -28,45 +20,50 @@ static float *zero_state_statistics(const struct trm_strategy *strategy, int sta
 }
 
 /* Sends the interval `range` of a chunk, part of rank `from`'s shard, to rank 0. Called by all ranks of the group. */
-static void zero_state_gather_shard(struct trm_strategy *strategy, int state, int u, const struct chunk *chunk,
-                                    int from, struct zero_interval range, float *to)
+static void zero_state_gather_shard(struct trm_strategy *strategy, int state, const struct chunk *chunk, int from,
+                                    struct interval range, float *to)
 {
-  struct trm_comm *comm = ((struct zero *)strategy->impl)->group;
+  const struct zero *z = strategy->impl;
+  struct trm_comm *comm = z->group;
   struct trm_device *device = strategy->device;
   struct trm_request *request;
   const size_t n = range.high - range.low;
   if (from == 0 && comm->rank == 0) {
-    device->ops->download(device, to, zero_state_element(strategy, state, u, chunk, range.low), n * sizeof *to);
+    device->ops->download(device, to, zero_state_element(z, state, chunk, range.low), n * sizeof *to);
   } else if (comm->rank == 0) {
     comm->ops->receive_begin(comm, to, n, TRM_FLOAT, from, 0, &request);
     comm->ops->wait(&request);
   } else if (comm->rank == from) {
     float *host = trm_alloc(n * sizeof *host, "a checkpoint's arrays");
-    device->ops->download(device, host, zero_state_element(strategy, state, u, chunk, range.low), n * sizeof *host);
+    device->ops->download(device, host, zero_state_element(z, state, chunk, range.low), n * sizeof *host);
     comm->ops->send_begin(comm, host, n, TRM_FLOAT, 0, 0, &request);
     comm->ops->wait(&request);
     trm_free(host);
   }
 }
 
+/* A chunk that begins at the element or before. */
+static int zero_state_first_chunk(const struct zero *z, size_t element)
+{
+  return z->units ? z->unit[zero_unit_at(z, element)].first_chunk : 0;
+}
+
 int zero_read(struct trm_strategy *strategy, int state, size_t low, size_t n, float *to)
 {
   const struct zero *z = strategy->impl;
-  const struct zero_interval range = {low, low + n};
+  const struct interval range = {low, low + n};
   if (state < 0)
     zero_gradients_finish(strategy);
   zero_weights_wait(strategy);
   const bool first = !z->cross || z->cross->rank == 0; /* the group of rank 0 */
-  for (int u = zero_unit_at(z, low); first && u < z->units && z->unit[u].low < range.high; u++)
-    for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++)
-      for (int rank = 0; rank < z->group->size; rank++) {
-        const struct zero_interval common = zero_state_overlap(range, zero_shard_interval(&z->chunk[p], rank));
-        if (common.low < common.high)
-          zero_state_gather_shard(strategy, state, u, &z->chunk[p], rank, common,
-                                  strategy->comm->rank ? NULL : to + (common.low - low));
-      }
-  const struct zero_interval statistics =
-    zero_state_overlap(range, (struct zero_interval){z->trainable, strategy->elements});
+  for (int p = zero_state_first_chunk(z, low); first && p < z->chunks && z->chunk[p].low < range.high; p++)
+    for (int rank = 0; rank < z->group->size; rank++) {
+      const struct interval common = sync_overlap(range, zero_shard_interval(&z->chunk[p], rank));
+      if (common.low < common.high)
+        zero_state_gather_shard(strategy, state, &z->chunk[p], rank, common,
+                                strategy->comm->rank ? NULL : to + (common.low - low));
+    }
+  const struct interval statistics = sync_overlap(range, (struct interval){z->trainable, strategy->elements});
   if (strategy->comm->rank != 0 || statistics.low == statistics.high)
     return TRM_OK;
   const float *from = zero_state_statistics(strategy, state);
@@ -83,19 +80,17 @@ int zero_write(struct trm_strategy *strategy, int state, size_t low, size_t n, c
 {
   const struct zero *z = strategy->impl;
   struct trm_device *device = strategy->device;
-  const struct zero_interval range = {low, low + n};
+  const struct interval range = {low, low + n};
   if (z->node_shared)
     zero_group_barrier(strategy); /* all ranks have read them */
   zero_weights_wait(strategy);
-  for (int u = zero_unit_at(z, low); u < z->units && z->unit[u].low < range.high; u++)
-    for (int p = z->unit[u].first_chunk; p < z->unit[u].last_chunk; p++) {
-      const struct zero_interval common = zero_state_overlap(range, zero_shard_interval(&z->chunk[p], z->group->rank));
-      if (common.low < common.high)
-        device->ops->upload(device, zero_state_element(strategy, state, u, &z->chunk[p], common.low),
-                            from + (common.low - low), (common.high - common.low) * sizeof *from);
-    }
-  const struct zero_interval statistics =
-    zero_state_overlap(range, (struct zero_interval){z->trainable, strategy->elements});
+  for (int p = zero_state_first_chunk(z, low); p < z->chunks && z->chunk[p].low < range.high; p++) {
+    const struct interval common = sync_overlap(range, zero_shard_interval(&z->chunk[p], z->group->rank));
+    if (common.low < common.high)
+      device->ops->upload(device, zero_state_element(z, state, &z->chunk[p], common.low), from + (common.low - low),
+                          (common.high - common.low) * sizeof *from);
+  }
+  const struct interval statistics = sync_overlap(range, (struct interval){z->trainable, strategy->elements});
   float *to = zero_state_statistics(strategy, state);
   if (to && statistics.low < statistics.high)
     device->ops->upload(device, to + (statistics.low - z->trainable), from + (statistics.low - low),

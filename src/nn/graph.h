@@ -16,12 +16,12 @@ TRM_BEGIN_DECLS
 struct trm_graph;
 
 struct trm_graph_ops {
-  /* The value of a parameter, the same each time. */
+  /* Returns the value of a parameter, always the same one. */
   int (*parameter)(struct trm_graph *graph, const struct trm_parameter *parameter);
-  /* Constants, which are copied; equal ones are one value. floats (shape), integers (count). */
+  /* Add constants, which are copied; equal ones share a value. floats (shape), integers (count). */
   int (*floats)(struct trm_graph *graph, const struct trm_shape *shape, const float *values);
   int (*integers)(struct trm_graph *graph, const int64_t *values, int count);
-  /* A new operator of `count` inputs. The value of its first output; those of further ones follow. */
+  /* Adds an operator with `count` inputs. Returns the value of its first output; further ones follow. */
   int (*node)(struct trm_graph *graph, const char *op, const int *inputs, int count, int outputs);
   /* Attributes of the newest operator. */
   void (*set_integer)(struct trm_graph *graph, const char *name, int64_t value);
@@ -31,7 +31,7 @@ struct trm_graph_ops {
 
 struct trm_graph {
   const struct trm_graph_ops *ops;
-  const struct trm_layer *layer; /* the one whose slot runs: names its operators */
+  const struct trm_layer *layer; /* current layer: names its operators */
 };
 
 /* Adds the whole model to the graph, from the value of its samples: floats (B, shape), sparse rows as if dense, or
@@ -44,14 +44,14 @@ int trm_graph_binary(struct trm_graph *graph, const char *op, int x, int y);   /
 int trm_graph_scalar(struct trm_graph *graph, const char *op, int x, double y); /* of x and a constant */
 int trm_graph_transpose(struct trm_graph *graph, int x, const int64_t *order, int dims);
 int trm_graph_reshape(struct trm_graph *graph, int x, const struct trm_shape *shape); /* to (B, shape) */
-/* The last dimension in equal parts: value, value + 1, .. And such parts put together. */
+/* Splits the last dimension into equal parts: value, value + 1, ..; and concatenates such parts. */
 int trm_graph_split(struct trm_graph *graph, int x, int count);
 int trm_graph_concat(struct trm_graph *graph, const int *x, int count);
 
 /* kernel_shape, strides and pads of the newest operator. */
 void trm_graph_window(struct trm_graph *graph, const struct trm_window2d *window);
 
-/* x (B, in) as the vectors (B, F) that the layer takes it for, if it is no sequence. */
+/* Returns x (B, in) flattened to the vectors (B, F) that the layer reads, unless it is a sequence. */
 int trm_graph_vectors(struct trm_graph *graph, const struct trm_layer *layer, int x);
 
 TRM_END_DECLS

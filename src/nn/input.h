@@ -11,8 +11,7 @@ TRM_BEGIN_DECLS
 struct trm_shape {
   int dims;                  /* 0: a scalar */
   size_t size[TRM_MAX_DIMS]; /* images (C, H, W), vectors (F), token rows (T), sequences (T, D) */
-  bool sequence;             /* (T, D), T positions of D values, as an embedding makes it: layers that take vectors
-                                take each position's */
+  bool sequence;             /* (T, D), T positions of D values, as from an embedding: processed by position */
 };
 size_t trm_shape_count(const struct trm_shape *shape); /* elements of one sample */
 const char *trm_shape_text(const struct trm_shape *shape); /* "(1, 28, 28)"; trm_context_text */
@@ -23,9 +22,9 @@ enum trm_target_kind { TRM_TARGET_CLASS, TRM_TARGET_VALUE };
 struct trm_input_spec {
   struct trm_shape shape; /* of one sample; sparse rows: (F) */
   bool sparse;
-  bool tokens;            /* int32 token ids in place of floats */
+  bool tokens;            /* int32 token ids instead of floats */
   enum trm_target_kind target;
-  size_t classes;         /* TRM_TARGET_CLASS: number of classes; TRM_TARGET_VALUE: values a sample */
+  size_t classes;         /* TRM_TARGET_CLASS: number of classes; TRM_TARGET_VALUE: values per sample */
 };
 
 /* One batch of B rows, device pointers. Exactly one of dense, csr.starts, tokens is set. */

@@ -54,11 +54,10 @@ struct trm_parameter {
   struct trm_slice slice; /* count = outer * (high - low) * inner */
   size_t offset, count;   /* in the flat arrays */
   bool gradient_partial;  /* its gradient is a partial sum: needs an all-reduce over the tensor axis */
-  bool primary;           /* exactly one of the ranks that hold the same elements is primary: it counts in norms and
-                             writes checkpoints */
+  bool primary;           /* one of the ranks with the same elements: counts in norms, writes checkpoints */
   enum trm_init init;
   float scale;            /* bound of the uniform, deviation of the normal distribution */
-  bool statistic;         /* measured, not trained: g holds what the strategy adds to w (model.h) */
+  bool statistic;         /* measured, not trained: g is the increment that the strategy adds to w (model.h) */
   float *w, *g;           /* (count) device; set by trm_model_bind, or per pass by a trm_param_provider */
 };
 
@@ -115,28 +114,27 @@ struct trm_layer {
                               as its input's, else itself; shape may set TRM_FROM_BATCH */
   size_t rows, output_rows; /* B of its input, of its output, in this pass; set by the model before each pass */
   /* tied weights */
-  bool tie_weights;        /* asks for `tied`: set by create */
+  bool tie_weights;        /* needs `tied`: set by create */
   struct trm_layer *tied;  /* the earlier layer whose weight it uses, NULL: none; its backward adds to that gradient */
-  bool shared;             /* a later layer is tied to this one: its weight's gradient holds that one's part already */
-  float *tied_gradient;    /* device; of both tied layers: where the later one adds up its part of the gradient over
-                              micro-batches. NULL: in the weight's gradient itself */
+  bool shared;             /* a later layer is tied to this one, whose weight gradient includes its part */
+  float *tied_gradient;    /* device; of both tied layers: sum of the later one's contributions over micro-batches.
+                              NULL: added to the weight's gradient */
   /* gradients */
   bool is_output;          /* the last layer of the whole model */
-  bool needs_dy;           /* false: neither it nor what it reads has parameters, backward leaves it out */
+  bool needs_dy;           /* false: no parameters at or before it, so backward skips it */
   bool needs_dx;           /* false: the gradient of its input is not used */
-  bool bias_removed;       /* the layer after it removes any constant: left out (trm_model_log) */
+  bool bias_removed;       /* bias omitted: the next layer removes any constant (trm_model_log) */
   /* parameters and memory: set by shape */
   struct trm_parameter parameter[TRM_MAX_PARAMETERS];
   int parameters;
   size_t low, high;        /* the interval of its trained parameters in the flat arrays; set by the model */
   size_t workspace;        /* floats per input row, kept from forward to backward */
-  size_t workspace_fixed;  /* floats whatever the rows, kept likewise; in front of the rows' part */
-  size_t scratch;          /* floats for the time of one call, whatever the rows */
+  size_t workspace_fixed;  /* floats independent of rows, kept likewise; precede the rows' part */
+  size_t scratch;          /* floats during one call, independent of rows */
   float *scratch_at;       /* (scratch) device; set by the model before each call */
   /* tensor parallelism (sharding.h) */
   int tensor_rank, tensor_size; /* place in the axis, its size; size 0: not sharded */
-  struct trm_slice slice;  /* output_sharded: this rank's slice of a row of the output; of a reshard layer: of what it
-                              moves */
+  struct trm_slice slice;  /* output_sharded: this rank's slice of an output row; reshard layers: of the value */
   bool output_sharded;
   bool output_partial;     /* its output is a partial sum: needs an all-reduce over the tensor axis */
   bool grad_input_partial; /* dx is a partial sum: the model makes the all-reduce over the tensor axis */
@@ -156,13 +154,13 @@ typedef void trm_reduce(void *context, double *values, size_t n);
 enum trm_acquire_mode {
   TRM_ACQUIRE_EVALUATE,
   TRM_ACQUIRE_FORWARD,
-  TRM_ACQUIRE_RECOMPUTE, /* a second forward just before the backward of the layer's segment (recompute.h) */
+  TRM_ACQUIRE_RECOMPUTE, /* a second forward just before the backward of the layer's segment (arena_plan.h) */
   TRM_ACQUIRE_BACKWARD,  /* at release the gradient is complete */
   TRM_ACQUIRE_TIED,      /* backward of a layer that uses the weight of another, whose own backward comes later */
 };
 struct trm_param_provider {
-  bool overwrites_gradient; /* each pass overwrites the gradients, as if beta were 0, and the provider adds them up;
-                               false: gradients are whole arrays, beta and ready are as without a provider */
+  bool overwrites_gradient; /* each pass overwrites the gradients, as if beta were 0, and the provider accumulates;
+                               false: gradients are whole arrays, with beta and ready as without a provider */
   /* *w, *g: element `low` of the weights and of the gradient, device; *g is NULL in forward */
   void (*acquire)(void *context, size_t low, size_t high, enum trm_acquire_mode mode, float **w, float **g);
   void (*release)(void *context, size_t low, size_t high, enum trm_acquire_mode mode);
@@ -179,14 +177,14 @@ struct trm_pass {
   float beta;                    /* parameter gradients: 0 overwrites, 1 adds (accumulation) */
   bool more_passes;              /* another pass will add to these gradients (model.h: accumulates) */
   float scale;                   /* training: 1 / samples of the global batch; set by trm_model_train */
-  double *auxiliary_loss;        /* host; forward adds the auxiliary loss of its layer, the sum over the samples of the
-                                    batch; NULL: nobody asks, and recomputation does not add again. It is not part of
-                                    the reported loss, which stays comparable with evaluation's */
-  trm_reduce *reduce;            /* NULL: no other rank computes a part of this batch */
+  double *auxiliary_loss;        /* host; forward adds its layer's auxiliary loss, summed over the samples of the batch;
+                                    NULL: not needed, as in recomputation. The reported loss excludes it, to stay
+                                    comparable with evaluation's */
+  trm_reduce *reduce;            /* NULL: no other rank computes a shard of this batch */
   void *reduce_context;
   struct trm_axis *tensor_axis;  /* ranks over which layers are sharded; NULL: layers are whole */
   const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
-  void (*progress)(void *context); /* called between layers to progress messages; NULL: there are none */
+  void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   void *progress_context;
 };
 
@@ -194,7 +192,7 @@ struct trm_layer_ops {
   const char *name;
   const char *usage; /* "linear UNITS [bias=yes|no]": for messages */
   size_t settings_bytes; /* of layer->settings */
-  int variant;           /* tells apart the kinds that share functions */
+  int variant;           /* distinguishes kinds that share functions */
 
   /* y (output_rows, out) from x (B, in). y may be x where in_place. work: (workspace_fixed + B workspace), left as it
    * is until backward. NULL: an add, the model does it. */
@@ -226,8 +224,8 @@ struct trm_layer_ops {
   int (*export_graph)(const struct trm_layer *layer, struct trm_graph *graph, int x);
   /* A position of its output depends on later positions of its input. NULL: no. */
   bool (*reads_ahead)(const struct trm_layer *layer);
-  /* Leaves out the bias, which a later layer removes, and returns true; false if there is none or if it was asked for.
-   * Called after shape. NULL: false. */
+  /* Omits the bias, which a later layer removes, and returns true; false if there is none or it was requested. Called
+   * after shape. NULL: false. */
   bool (*remove_bias)(struct trm_layer *layer);
 
   bool keeps_input, keeps_output; /* what backward reads: decides what the arena keeps */
@@ -247,14 +245,14 @@ struct trm_layer_ops {
 /* Adds a kind from outside the library, for the whole process: before any model is made, and from one thread. ops stays
  * the caller's and lives as long as the process. Fails if the name is taken or a required function is missing. */
 int trm_layer_register(const struct trm_layer_ops *ops);
-/* The kind of that name; NULL: there is none. */
+/* Returns the kind of that name, or NULL. */
 const struct trm_layer_ops *trm_layer_find(const char *name);
 /* Kind i, from 0, of the library's and then of the registered ones; NULL beyond the last. */
 const struct trm_layer_ops *trm_layer_kind(int i);
 
 /* -- layers */
 
-/* Makes *to a copy with settings of its own. */
+/* Makes *to a deep copy. */
 void trm_layer_copy(struct trm_layer *to, const struct trm_layer *from);
 /* Releases an array of layers with their settings; NULL is allowed. */
 void trm_layers_free(struct trm_layer *layer, int layers);
@@ -287,7 +285,7 @@ int trm_layer_require_image(const struct trm_layer *layer);    /* refuses all bu
 /* Of layers with a window over images: completes the window, and sets layer->out with the input's channels. */
 int trm_layer_shape_window(struct trm_layer *layer, struct trm_window2d *window);
 
-/* Settings of layers with products, in front of their own. */
+/* Settings of layers with products; the first member of their settings. */
 struct trm_weight_settings {
   size_t units;   /* N, of this rank */
   bool bias;
@@ -295,7 +293,7 @@ struct trm_weight_settings {
   enum trm_init_rule init_rule;
   size_t residuals;
 };
-/* Reads bias= (as it is if absent), init= and residuals=. */
+/* Reads bias= (unchanged if absent), init= and residuals=. */
 int trm_argument_weights(struct trm_layer *layer, const struct trm_arguments *arguments,
                          struct trm_weight_settings *weights);
 /* Declares "weight" (N, ...) and, if weights->bias, "bias" (N); each output has k inputs, each input n outputs. */

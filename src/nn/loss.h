@@ -1,4 +1,4 @@
-/* Losses: the last step of a model. Each is one device kernel that gives loss, correctness and gradient together. */
+/* Losses: the last step of a model. Each is one device kernel for loss, correctness and gradient. */
 #pragma once
 
 #include "core/axis.h"
@@ -15,7 +15,7 @@ struct trm_loss_call {
   const float *scores;           /* z (R, C) */
   float scale, smoothing;        /* smoothing: 0 but for softmax_cross_entropy (core/device.h) */
   float *row_loss, *row_correct; /* (R) */
-  float *gradient;               /* (R, C) dz = scale * gradient; may be z; NULL: not wanted */
+  float *gradient;               /* (R, C) dz = scale * gradient; may be z; NULL: not needed */
   /* of scores that are sharded by class */
   struct trm_axis *axis;
   struct trm_vocab_shard shard;  /* the classes of this rank */
@@ -30,12 +30,12 @@ struct trm_loss {
   /* Checks that scores of this shape suit the targets; errors name both. */
   int (*check)(const struct trm_loss *loss, const struct trm_shape *scores, const struct trm_input_spec *spec);
   void (*run)(const struct trm_loss_call *call);
-  /* The same of scores that are sharded by class. Collective over the axis; all its ranks get the same losses. NULL: it
-   * takes replicated scores only. */
+  /* The same for scores sharded by class. Collective over the axis; all its ranks get the same losses. NULL: only
+   * replicated scores. */
   void (*run_sharded)(const struct trm_loss_call *call);
   bool smooths;        /* smoothing may be above 0 */
-  bool counts_correct; /* accuracy means something */
-  bool signed_target;  /* wants target_value in {-1, +1} made of two classes */
+  bool counts_correct; /* accuracy is meaningful */
+  bool signed_target;  /* needs target_value in {-1, +1}, made of two classes */
 };
 
 extern const struct trm_loss *const trm_loss_table[]; /* ends with NULL */

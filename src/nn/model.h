@@ -25,9 +25,9 @@
 
 TRM_BEGIN_DECLS
 
-/* A run of layers that one pass computes: one of the pieces that a pipeline cuts the model into; an uncut model is one
- * chunk. Its arena keeps the activations of a micro-batch from forward to backward: there is one arena, a slot, for
- * each of the micro-batches in flight. */
+/* The layers that one pass computes: one of the chunks that a pipeline cuts the model into; an uncut model is one
+ * chunk. Its arena keeps the activations of a micro-batch from forward to backward: there is one arena, a slot, per
+ * micro-batch in flight. */
 struct trm_chunk {
   int first, last;             /* layers [first, last) of the model's */
   struct trm_arena_plan *plan; /* offsets into an arena (arena_plan.h) */
@@ -42,10 +42,9 @@ struct trm_model {
   const struct trm_loss *loss;
   size_t targets;    /* of a sample: of tokens T, otherwise 1 */
   float smoothing;   /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
-  bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. A tied weight's
-                        two parts are then added up apart, as where its layers are on two ranks: the same
-                        bits */
-  int recompute;     /* activation checkpointing: blocks of layers in a segment (recompute.h), 0:
+  bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. The two contributions to
+                        a tied weight are then accumulated separately, as on two ranks: the same bits */
+  int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */
@@ -65,7 +64,7 @@ struct trm_model {
   float *arena;                    /* of current_chunk and current_slot */
   float *transient;                /* device: arrays of one pass only, shared by all chunks and slots */
   struct trm_arena_plan *plan;
-  float *tied_gradient;          /* device: the later tied layer's part, where accumulates; else NULL */
+  float *tied_gradient;          /* device: contribution of the later tied layer, if accumulates; else NULL */
   float *row_loss, *row_correct; /* device, (max_rows, targets) each, in one piece */
   float *row_scratch;            /* device, (max_rows, targets, fields): sharded scores only (nn/loss.h) */
   float *host_rows;              /* host, (4, max_rows, targets) */
@@ -79,7 +78,7 @@ typedef int trm_grad_ready(void *context, size_t low, size_t high);
 /* Sums over the rows of one or more passes: samples, of tokens all their positions but those ignored. */
 struct trm_loss_sums {
   double loss;    /* sum, not mean */
-  double correct; /* rows whose answer was right */
+  double correct; /* rows with a correct prediction */
   double rows;
   double stop_requests; /* ranks that got a signal to stop */
 };
@@ -94,12 +93,12 @@ int trm_model_create_part(struct trm_model *model, const char *text, const char 
                           const struct trm_input_spec *spec, const struct trm_model_part *part);
 void trm_model_free(struct trm_model *model);
 
-/* Tokens a sample that the text asks for; 0: as many as the data has, or the text is wrong. */
+/* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 
-/* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h, which is
- * then part of every pass). May be called again, with other arrays or sizes. */
+/* Allocates the arena for batches of up to max_rows rows (training: with gradients) and sets the flat device arrays.
+ * The caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h,
+ * which is then part of every pass). May be called repeatedly, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 
@@ -107,7 +106,7 @@ int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w,
 int trm_model_bind_slots(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                          bool training, int slots);
 
-/* True if the slice is not the whole tensor. */
+/* Returns true if the slice is not the whole tensor. */
 bool trm_slice_is_shard(const struct trm_slice *slice);
 
 /* parallel.recompute as `recompute` of a model: "none" 0, "block" 1, or the number. TRM_USAGE: it is none of these. */
@@ -125,8 +124,8 @@ void trm_model_init(const struct trm_model *model, uint64_t seed, float *host_w)
 /* SHA-256 of the parameters in order of name (strcmp) as little-endian floats: independent of the flat order and its
  * padding. */
 void trm_model_hash(const struct trm_model *model, const float *host_w, char hex[65]);
-/* The same of values that come tensor by tensor: read_tensor gives those of parameter `number` of state 0, valid until
- * its next call. Its failure is returned. */
+/* The same, tensor by tensor: read_tensor returns the values of parameter `number` of state 0, valid until its next
+ * call. Returns its failure. */
 int trm_model_hash_tensors(const struct trm_model *model,
                            int (*read_tensor)(void *context, int state, int number, const float **values),
                            void *context, char hex[65]);
@@ -168,14 +167,14 @@ size_t trm_model_size(const struct trm_model *model);
 int trm_model_parameter_count(const struct trm_model *model);
 struct trm_parameter *trm_model_parameter(const struct trm_model *model, int number);
 
-/* Logs what the model leaves out of its text: one line a bias in front of a batch norm. */
+/* Logs omitted parts of the text: one line per bias before a batch norm. */
 void trm_model_log(const struct trm_model *model);
 
-/* One line a layer: name, shapes, parameters. Caller frees. */
+/* Returns a line per layer: name, shapes, parameters. Caller frees. */
 char *trm_model_describe(const struct trm_model *model);
 
 struct trm_cost trm_model_cost(const struct trm_model *model); /* forward, per sample */
-/* True if backward recomputes this layer. The model is bound. */
+/* Returns true if backward recomputes this layer. The model is bound. */
 bool trm_model_recomputes(const struct trm_model *model, int layer);
 /* The cost of recomputation in backward, per sample, for a model to be bound with so many slots. */
 struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slots);

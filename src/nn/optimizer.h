@@ -42,10 +42,10 @@ TRM_BEGIN_DECLS
 struct trm_tensor {
   size_t end;         /* elements */
   bool vector;        /* one dimension at most */
-  bool replica;       /* another rank has the same elements, and counts them in norms of the whole */
+  bool replica;       /* counted in norms by another rank with the same elements */
   bool sharded;       /* other ranks of the tensor axis have other elements of it */
-  bool shared;        /* two layers use it, at both ends of the chain */
-  bool last_of_chunk; /* of a chunk: the gradients of those after it become complete at another time */
+  bool shared;        /* a tied weight, used at both ends of the chain */
+  bool last_of_chunk; /* the last of a chunk: later gradients become complete at another time */
 };
 
 struct trm_optimizer {
@@ -69,11 +69,11 @@ const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int 
 /* Elements of the flat arrays that are trained, from 0 on. */
 size_t trm_optimizer_trained(const struct trm_optimizer *optimizer);
 
-/* The factor that brings a gradient of this squared global norm under the clip (1 if it is under, or no clip). */
+/* Returns the factor that clips a gradient of this squared global norm (1 if it is below, or without clipping). */
 float trm_clip_scale(const struct trm_optimizer *optimizer, double norm_squared);
 
-/* Squared norm of what counts in elements [low, low + n) of the gradient: trained, and no copy of another rank's. g:
- * device, element `low`. Over several ranks these are added before trm_clip_scale. */
+/* Returns the squared norm of the elements of [low, low + n) of the gradient that are trained and not counted by
+ * another rank. g: device, element `low`. Sums over ranks are the argument of trm_clip_scale. */
 double trm_optimizer_norm_squared(const struct trm_optimizer *optimizer, struct trm_device *device, size_t low,
                                   size_t n, const float *g);
 
@@ -86,13 +86,13 @@ struct trm_update_interval {
   float *const *state; /* (optimizer->states) */
 };
 
-/* Applies the rule, to statistics adds g (nn/model.h), and brings the average up to date. ratio: (tensors), of
- * trm_optimizer_trust_ratios; not read by rules without. */
+/* Applies the rule, adds g to statistics (nn/model.h), and updates the average. ratio: (tensors), of
+ * trm_optimizer_trust_ratios; unused by rules without. */
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g);
 
-/* Has the rule ratios? Then the following come before apply, in this order. */
+/* Returns true if the rule has trust ratios. Then the following come before apply, in this order. */
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
                            const struct trm_update *hyper, const struct trm_update_interval *to, float *g);
@@ -105,7 +105,7 @@ void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct t
 /* sum (tensors): the norms of the pieces, added in ascending order; for the following then a tensor is a piece, with a
  * unit of SIZE_MAX. */
 void trm_optimizer_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);
-/* From the norms of all pieces, added in ascending order. ratio (tensors) */
+/* Computes the ratios from the norms of all pieces, added in ascending order. ratio (tensors) */
 void trm_optimizer_trust_ratios(const struct trm_optimizer *optimizer, const struct trm_update *hyper, size_t unit,
                                 double (*norm)[2], float *ratio);
 

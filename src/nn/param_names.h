@@ -15,13 +15,13 @@
 
 struct trm_param_name {
   char text[64];
-  bool transposed; /* a matrix that stands there as (in, out) */
+  bool transposed; /* a matrix stored as (in, out) */
 };
 
 struct trm_param_names {
   const char *scheme;                  /* "gpt2", "resnet", "vgg", "own" */
-  const char *prefix;                  /* may stand in front of a name, NULL: nothing may */
-  const char *const *ignored_suffixes; /* ends of names that are no parameters of ours, NULL-terminated */
+  const char *prefix;                  /* optional prefix of names; NULL: none */
+  const char *const *ignored_suffixes; /* suffixes of names to ignore, NULL-terminated */
   struct trm_param_name *name;         /* of trm_model_parameter(model, n) */
 };
 
@@ -29,5 +29,5 @@ struct trm_param_names {
 void trm_param_names_create(struct trm_param_names *names, const struct trm_model *model);
 void trm_param_names_free(struct trm_param_names *names);
 
-/* The number of the parameter that is called so, prefix or not; -1: none, -2: none, and it is to be ignored. */
+/* Returns the number of the parameter with this name, with or without prefix; -1: none, -2: to be ignored. */
 int trm_param_names_find(const struct trm_param_names *names, const struct trm_model *model, const char *text);

@@ -18,13 +18,13 @@ struct trm_layer_range {
 };
 
 struct trm_model_part {
-  int tensor_rank, tensor_size; /* place of this rank in the tensor axis, and the ranks of that */
+  int tensor_rank, tensor_size; /* rank on the tensor axis, and its size */
   bool sequence_parallel;       /* replicated values are sharded by position where possible (sharding.h) */
   int chunks;                   /* of this rank, ascending; 0: the whole chain is one */
   struct trm_layer_range chunk[TRM_MAX_CHUNKS];
 };
 
-/* True if the chain of `layers` whole layers may be cut before layer `at`, 0 < at < layers. */
+/* Returns true if the chain of `layers` whole layers may be cut before layer `at`, 0 < at < layers. */
 bool trm_partition_allowed(const struct trm_layer *layer, int layers, int at);
 
 /* Cuts the chain, whose needs are known, down to the part's chunks: new arrays for *layer and *layers, where chunks

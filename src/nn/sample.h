@@ -1,17 +1,16 @@
-/* One of the classes drawn by their scores: how a model of tokens goes on. Host arithmetic. */
+/* Sampling of a class by scores, such as the next token. On the host. */
 #pragma once
 
 #include <stddef.h>
 #include <stdint.h>
 
 struct trm_sampling {
-  double temperature; /* scores are divided by it; 0: the largest score, the first of equal ones */
-  size_t top_k;       /* only the k largest scores count, the first of equal ones; 0: all */
-  double top_p;       /* only the likeliest classes count, as few as together have this probability (Holtzman et al.
-                         2020); 1: all; at least one */
+  double temperature; /* divides the scores; 0: takes the largest, in a tie the first */
+  size_t top_k;       /* keeps the k largest scores, in a tie the first; 0: all */
+  double top_p;       /* keeps the fewest most likely classes with at least this probability (Holtzman et al. 2020); 1:
+                         all; at least one */
   uint64_t seed;
 };
 
-/* Draws one of scores (n), n >= 1. The draw is a function of the seed, `index` and the scores. -1 if a score is not
- * finite. */
+/* Draws one of scores (n), n >= 1, as a function of the seed, `index` and the scores. -1 if a score is not finite. */
 int32_t trm_sample(const struct trm_sampling *sampling, const float *scores, size_t n, uint64_t index);

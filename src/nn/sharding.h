@@ -31,9 +31,9 @@ TRM_BEGIN_DECLS
 /* The arguments of a shard slot, and its results in and out. */
 struct trm_shard_request {
   int rank, size;
-  struct trm_sharding current;   /* of the input; of the batch: replicated; of an add: one that both values can take */
-  struct trm_sharding preferred; /* of the output, by its readers: by feature, or replicated: none */
-  struct trm_sharding in, out;   /* results: as it takes its input; of its output (partial sums: replicated) */
+  struct trm_sharding current;   /* of the input; the batch is replicated; of an add: one that both operands can have */
+  struct trm_sharding preferred; /* the readers' preference for the output: by feature, or replicated: none */
+  struct trm_sharding in, out;   /* results: sharding of its input and output (partial sums: replicated) */
 };
 
 /* Replaces *layer by the list of this rank; their settings move with them. sharded_loss: the loss takes scores that are
@@ -50,8 +50,7 @@ struct trm_sharding trm_sharding_of_shape(const struct trm_shape *shape);
 /* Sets request->in and out, and reduces layer->in and layer->out from the whole shapes to those of the shard. */
 void trm_shard_layer(struct trm_layer *layer, struct trm_shard_request *request, struct trm_sharding in,
                      struct trm_sharding out);
-/* Slots for layers that work element by element: the output is sharded as the input; its readers' preference is
- * handed on. */
+/* Slots for element-wise layers: the output is sharded as the input; readers' preferences are passed on. */
 int trm_shard_like_input(struct trm_layer *layer, struct trm_shard_request *request);
 struct trm_sharding trm_prefer_output_sharding(const struct trm_layer *layer, const struct trm_sharding *out);
 /* Reduces the parameter to this rank's slice of dimension dim, which is (groups, units, the rest). */
@@ -62,7 +61,7 @@ void trm_shard_parameter(const struct trm_shard_request *request, struct trm_par
  * enough. A tied layer has the embedding's rows. */
 void trm_shard_weights(struct trm_layer *layer, struct trm_shard_request *request, struct trm_weight_settings *weights,
                        size_t size);
-/* The number of units of this rank out of so many. */
+/* Returns this rank's number of units. */
 size_t trm_shard_units(const struct trm_shard_request *request, size_t units);
 
 TRM_END_DECLS

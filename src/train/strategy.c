@@ -19,7 +19,12 @@ const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *st
 int trm_strategy_create(struct trm_strategy *strategy)
 {
   strategy->ops = trm_strategy_select(strategy);
-  return strategy->ops->create(strategy);
+  const int status = strategy->ops->create(strategy);
+  if (status != TRM_OK && strategy->impl)
+    strategy->ops->destroy(strategy);
+  if (status != TRM_OK)
+    strategy->ops = NULL;
+  return status;
 }
 
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes)

@@ -148,12 +148,11 @@ static int train_create_strategy(struct trainer *t)
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
   t->strategy.ops = trm_strategy_select(&t->strategy);
-  int status = train_check_combinations(t);
-  if (status == TRM_OK)
-    status = t->strategy.ops->create(&t->strategy);
+  const int status = train_check_combinations(t);
   if (status != TRM_OK)
     t->strategy.ops = NULL; /* nothing to destroy */
   TRM_CHECK(status);
+  TRM_CHECK(trm_strategy_create(&t->strategy));
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);
   return train_check_combinations(t);

@@ -96,29 +96,30 @@ static void test_claims(void)
   for (int layout = 0; layout < LAYOUTS; layout++)
     for (int rule = 0; rule < 3; rule++) {
       struct trm_comm *node = node_of(node_sizes[layout]);
-      struct batch_assignment a;
+      struct batch_assignment a = {
+        .rule = rules[rule], .worker = world->rank, .workers = world->size, .slack = 2};
       const int times = rules[rule] == ASSIGN_SPLIT ? world->size : 1;
-      CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0, rules[rule], world->rank, world->size, 2) == TRM_OK);
-      batch_assignment_restart(&a, world, 7, false);
+      CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0) == TRM_OK);
+      batch_assignment_restart(&a, 7, false);
       uint64_t updates = 7;
       int32_t count[BATCHES];
       take_all(&a, 60, count, BATCHES);
       meet();
       CU_ASSERT(batch_assignment_all_finished(&a));
       CU_ASSERT(given_exactly(count, 7, 60, times));
-      batch_assignment_quiesce(&a, world, true, &updates);
+      batch_assignment_quiesce(&a, true, &updates);
       CU_ASSERT(updates == 60);
       CU_ASSERT(!batch_assignment_all_finished(&a));
       /* continues after the last batch; an empty range is no error */
       take_all(&a, 60, count, BATCHES);
       meet();
       CU_ASSERT(given_exactly(count, 0, 0, 0));
-      batch_assignment_quiesce(&a, world, true, &updates);
+      batch_assignment_quiesce(&a, true, &updates);
       CU_ASSERT(updates == 60);
       take_all(&a, BATCHES, count, BATCHES);
       meet();
       CU_ASSERT(given_exactly(count, 60, BATCHES, times));
-      batch_assignment_quiesce(&a, world, true, &updates);
+      batch_assignment_quiesce(&a, true, &updates);
       CU_ASSERT(updates == BATCHES);
       batch_assignment_free(&a);
       world->ops->release(node);
@@ -132,9 +133,9 @@ static void test_halt(void)
   static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
   for (int rule = 0; rule < 3; rule++) {
     struct trm_comm *node = node_of(0);
-    struct batch_assignment a;
-    CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0, rules[rule], world->rank, world->size, 2) == TRM_OK);
-    batch_assignment_restart(&a, world, 0, false);
+    struct batch_assignment a = {.rule = rules[rule], .worker = world->rank, .workers = world->size, .slack = 2};
+    CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0) == TRM_OK);
+    batch_assignment_restart(&a, 0, false);
     uint64_t updates = 0, batch;
     int32_t count[BATCHES] = {0};
     world->ops->barrier(world);
@@ -160,7 +161,7 @@ static void test_halt(void)
       mine += count[i];
     world->ops->allreduce(world, &mine, 1, TRM_INT32, TRM_SUM);
     batch_assignment_finish(&a);
-    batch_assignment_quiesce(&a, world, true, &updates);
+    batch_assignment_quiesce(&a, true, &updates);
     if (rules[rule] == ASSIGN_DYNAMIC) {
       CU_ASSERT(updates == (uint64_t)mine);
       CU_ASSERT(given_exactly(count, 0, mine, 1));
@@ -323,11 +324,11 @@ static void test_nobody_waits(void)
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
-    {"words that all ranks add to", test_words},
-    {"every batch is given out once", test_claims},
-    {"one rank stops all", test_halt},
-    {"no update of the service is lost", test_service},
-    {"nobody waits for a rank that computes", test_nobody_waits},
+    {"shared counters", test_words},
+    {"every batch is assigned once", test_claims},
+    {"one rank halts all", test_halt},
+    {"no update on the parameter server is lost", test_service},
+    {"no waiting for a computing rank", test_nobody_waits},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "service", tests);
