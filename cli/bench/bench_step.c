@@ -56,7 +56,7 @@ struct roofline_rates {
 
 enum { PEAK_SIZE = 2048 };
 
-/* Takes the products from the counts of run, which has done `steps` steps since they were zeroed. To be closed, even if
+/* Reads the products from the counts of run, which has made `steps` steps since they were zeroed. To be closed, even if
  * it fails. */
 static int bench_step_open_roofline(struct roofline *l, size_t steps)
 {
