@@ -1,8 +1,8 @@
-/* The layer contract. A layer is a row of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
+/* The layer contract. A layer is a table of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
  * array: parameters, gradients, activations and workspace are intervals of the model's flat arrays and of its arena,
- * handed in as device pointers.
+ * passed as device pointers.
  *
- * A model is built before any large memory is taken: create reads the arguments, shape infers the output shape and
+ * A model is built before any large allocation: create reads the arguments, shape infers the output shape and
  * declares parameters and workspace, shard (sharding.h) reduces the layer to one tensor-parallel rank's shard; then
  * arena_plan.h places the activations. Forward and backward run once per micro-batch.
  *
