@@ -1,4 +1,4 @@
-# The summary of configure: what was found, and what that turns on or off.
+# The summary of configure: results and their effects.
 AC_DEFUN([TRM_SUMMARY], [
 trm_sum_openmp="yes ($OPENMP_CFLAGS)"
 test "$trm_have_openmp" = yes || trm_sum_openmp="no: one thread per rank"

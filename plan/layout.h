@@ -75,8 +75,8 @@ void trm_layout_models_free(struct trm_layout_models *models);
 size_t trm_layout_micro_batch_rows(const struct trm_layout_job *job, const struct trm_layout *layout);
 /* Number of ranks of the data axis that share a node; 1 if it differs between nodes. */
 int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_layout *layout);
-/* Bytes of gradients of weights that this stage ties with other stages: one gradient for each stage that holds them,
- * less `excluded` ones. */
+/* Returns the bytes of gradients of weights tied across stages: one gradient per stage that has them, except for
+ * `excluded` ones. */
 double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int excluded);
 /* Sets the options of section parallel to those of the layout, except for parallel.recompute, a text. */
 void trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);

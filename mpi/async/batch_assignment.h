@@ -35,8 +35,8 @@ void batch_assignment_halt(struct batch_assignment *batches);
 void batch_assignment_finish(struct batch_assignment *batches);
 bool batch_assignment_all_finished(struct batch_assignment *batches);
 
-/* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, by now.
- * is_leader: this rank is the one of its worker that asks for batches. */
+/* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, now.
+ * is_leader: this rank requests its worker's batches. */
 void batch_assignment_quiesce(struct batch_assignment *batches, bool is_leader, uint64_t *updates);
 /* Collective over comm. The run continues at batch `updates`. restored: batches->next is that of a checkpoint. */
 void batch_assignment_restart(struct batch_assignment *batches, uint64_t updates, bool restored);

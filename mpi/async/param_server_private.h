@@ -51,7 +51,7 @@ struct server_call server_call_of(const struct param_server *server, const struc
  * the caller has last seen; returns the clock after the call. */
 int64_t param_server_run(struct param_server *server, int replica, size_t chunk, int64_t seen,
                          struct server_call *call);
-/* Takes over what has become of the call, but for call->out. Raises *staleness to that of the call. */
+/* Copies the results of a call, except call->out, to the request. Raises *staleness to that of the call. */
 void server_call_done(const struct server_request *request, size_t chunk, int64_t clock, const struct server_call *call,
                       int64_t *staleness);
 

@@ -63,7 +63,7 @@ void worker_destroy(struct trm_strategy *strategy);
 /* -- within a step */
 /* Collective over the group. TRM_FAILED on all its ranks if the loss of the worker's batch is not finite. */
 int worker_check(struct trm_strategy *strategy, const struct trm_loss_sums *sums);
-/* The update for this worker's gradient, with the scale that clipping asks for. step: 1-based. */
+/* Returns the update for this worker's gradient, with the scale of clipping. step: 1-based. */
 struct trm_update worker_update(struct trm_strategy *strategy, double rate, uint64_t step);
 /* Applies it to this worker's own weights and states (plan.local). */
 void worker_apply(struct trm_strategy *strategy, const struct trm_update *update);

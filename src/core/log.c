@@ -17,7 +17,7 @@
 
 /* Of the process: lines of all its ranks share one terminal. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char progress_line[1024]; /* the progress line on the terminal, "" if there is none */
+static char progress_line[1024]; /* the progress line on the terminal, or "" */
 
 void trm_log_set_rank(int rank, int size)
 {

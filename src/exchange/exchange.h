@@ -8,7 +8,7 @@
 struct trm_export {
   const char *name; /* "safetensors" */
   const char *help; /* one line */
-  /* Writes a new file and puts it in the place of path in one step; on any error an older file is untouched. */
+  /* Writes a new file, which replaces path atomically; on any error an older file is untouched. */
   int (*write)(const char *path, const struct trm_model *model, const float *host_w);
 };
 extern const struct trm_export trm_export_table[]; /* ends with a row whose name is NULL */

@@ -1,8 +1,8 @@
-/* The layer contract. A layer is a row of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
+/* The layer contract. A layer is a table of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
  * array: parameters, gradients, activations and workspace are intervals of the model's flat arrays and of its arena,
- * handed in as device pointers.
+ * passed as device pointers.
  *
- * A model is built before any large memory is taken: create reads the arguments, shape infers the output shape and
+ * A model is built before any large allocation: create reads the arguments, shape infers the output shape and
  * declares parameters and workspace, shard (sharding.h) reduces the layer to one tensor-parallel rank's shard; then
  * arena_plan.h places the activations. Forward and backward run once per micro-batch.
  *
@@ -245,7 +245,7 @@ struct trm_layer_ops {
 /* Adds a kind from outside the library, for the whole process: before any model is made, and from one thread. ops stays
  * the caller's and lives as long as the process. Fails if the name is taken or a required function is missing. */
 int trm_layer_register(const struct trm_layer_ops *ops);
-/* The kind of that name; NULL: there is none. */
+/* Returns the kind of that name, or NULL. */
 const struct trm_layer_ops *trm_layer_find(const char *name);
 /* Kind i, from 0, of the library's and then of the registered ones; NULL beyond the last. */
 const struct trm_layer_ops *trm_layer_kind(int i);

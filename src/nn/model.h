@@ -2,13 +2,13 @@
  *
  * Written as text, items separated by '|':   linear 256 | relu | dropout 0.5 | linear 10
  * A layer reads the value of the one before. Three words make branches:
- *   mark NAME   names the current value           at NAME   goes on from the named one
+ *   mark NAME   names the current value           at NAME   continues from the named one
  *   add NAME    adds the named value to the current one
  * such as a residual block:                  mark in | linear 256 | relu | linear 256 | add in | relu
  * or as a preset:                            mlp 784-512-256-10 relu
- * In a configuration file also as a list, one item an entry.
+ * In a configuration file also as a list of items.
  *
- * A bias in front of a batch norm, which removes it again, is left out unless bias=yes is given.
+ * A bias before batch norm, which removes it, is omitted unless bias=yes is given.
  *
  * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
  * layer's first. Buckets, ZeRO shards, windows and checkpoints are intervals of them, and the complete interval grows
@@ -96,9 +96,9 @@ void trm_model_free(struct trm_model *model);
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 
-/* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h, which is
- * then part of every pass). May be called again, with other arrays or sizes. */
+/* Allocates the arena for batches of up to max_rows rows (training: with gradients) and sets the flat device arrays.
+ * The caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h,
+ * which is then part of every pass). May be called repeatedly, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 

@@ -26,7 +26,7 @@ TRM_BEGIN_DECLS
 struct trm_strategy;
 
 /* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
- * strategy. Saved in checkpoints beside the whole arrays, for a run that resumes on as many ranks. */
+ * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 struct trm_local_state {
   const char *name; /* unique in the rank */
@@ -36,7 +36,7 @@ struct trm_local_state {
 
 struct trm_row_trainer; /* row_trainer.h */
 
-/* Options that an asynchronous method honors. The others are refused (compatibility.c). */
+/* Options that an asynchronous method supports. The others are refused (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
   TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that are parameter servers alone */
@@ -60,7 +60,7 @@ struct trm_strategy_ops {
    * the run should stop (strategy->halt). Parameter servers serve requests in this call. NULL: synchronous. */
   bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
-  /* Collective. Returns the row to run in place of this one, by the fields set before create. NULL: this row. */
+  /* Collective. Returns the row to run instead of this one, by the fields set before create. NULL: this row. */
   const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
   /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". After a failure, which
    * is that of every rank, slot destroy releases what there is, unless impl is NULL. */
