@@ -5,6 +5,9 @@
  * otherwise, row-major, packed. Kernels return nothing: callers must pass valid arguments; a device that fails records
  * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
  *
+ * A kernel takes its arrays and sizes as BLAS does, one by one, some therefore more than seven: they are what a formula
+ * names, and a caller sees each of them at the call.
+ *
  * Legend of shapes: B rows (samples) of the batch, F features, N outputs, K inputs; of sequences T positions per
  * sample, R = B T rows in all, D values per position, H heads of E = D / H values, V tokens of the vocabulary.
  */
