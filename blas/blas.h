@@ -1,12 +1,12 @@
-/* Public face of the matrix products: the table `device.blas` and `device.matmul` choose from. */
+/* Public interface of the matrix products: the table that `device.blas` and `device.matmul` choose from. */
 #pragma once
 
 #include "core/device.h"
 
 extern const struct trm_blas_ops trm_blas_openblas;
-extern const struct trm_blas_ops trm_blas_onednn, trm_blas_onednn_bf16; /* only where configure found oneDNN */
+extern const struct trm_blas_ops trm_blas_onednn, trm_blas_onednn_bf16; /* only if configure found oneDNN */
 extern const struct trm_blas_ops *const trm_blas_table[]; /* host products, ends with NULL */
 
-/* The library called `name` ("auto": the first) that computes as `matmul` says. NULL: error recorded,
- * which names what there is, or what configure lacked. */
+/* Returns the library `name` ("auto": the first) that computes with `matmul`. NULL: error recorded, which names the
+ * libraries available, or what configure lacked. */
 const struct trm_blas_ops *trm_blas_find(const char *name, enum trm_matmul matmul);

@@ -77,15 +77,6 @@ static const char *onednn_status_text(dnnl_status_t status)
       return trm_error(TRM_FAILED, "oneDNN: %s: %s", #call, onednn_status_text(dnnl_check_status)); \
   } while (0)
 
-/* Aborts: a product cannot fail. */
-static void onednn_abort_on_failure(int status)
-{
-  if (status == TRM_OK)
-    return;
-  trm_log_error();
-  trm_abort(status);
-}
-
 /* -- primitives */
 
 /* Versions 2 and 3 have different types for descriptions of arrays and primitives. view: the type that both accept. */
@@ -109,11 +100,6 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *
 static void onednn_free_description(description *d)
 {
   dnnl_memory_desc_destroy(*d);
-}
-
-static size_t onednn_view_bytes(view of)
-{
-  return dnnl_memory_desc_get_size(of);
 }
 
 static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
@@ -150,11 +136,6 @@ static int onednn_describe_matmul(dnnl_primitive_desc_t *to, const description *
 static void onednn_free_description(description *d)
 {
   (void)d; /* nothing to release */
-}
-
-static size_t onednn_view_bytes(view of)
-{
-  return dnnl_memory_desc_get_size(of);
 }
 
 static int onednn_append_scale(dnnl_post_ops_t post_ops, float alpha)
@@ -196,7 +177,7 @@ static int onednn_make_primitive(struct entry *entry, const description *array, 
 {
   const view scratch = dnnl_primitive_desc_query_md(descriptor, dnnl_query_scratchpad_md, 0);
 
-  entry->scratch_bytes = onednn_view_bytes(scratch);
+  entry->scratch_bytes = dnnl_memory_desc_get_size(scratch);
   for (int i = A; i <= C; i++)
     DNNL_CHECK(dnnl_memory_create(&entry->memory[i], VIEW(array[i]), engine, DNNL_MEMORY_NONE));
   DNNL_CHECK(dnnl_memory_create(&entry->memory[SCRATCH], scratch, engine, DNNL_MEMORY_NONE));
@@ -261,7 +242,7 @@ static struct entry *onednn_find_entry(struct worker *self, const struct shape *
       return entry;
   }
   onednn_close_entry(entry); /* an unused entry, or evicts the last one probed */
-  onednn_abort_on_failure(onednn_make_entry(entry, s));
+  trm_abort_on_error(onednn_make_entry(entry, s));
   return entry;
 }
 
@@ -298,7 +279,7 @@ static void onednn_multiply_f32(const struct product *p, const struct block *blo
   (void)thread;
   omp_set_num_threads(before);
   if (status != dnnl_success)
-    onednn_abort_on_failure(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
+    trm_abort_on_error(trm_error(TRM_FAILED, "oneDNN: a product (%zu, %zu) x (%zu, %zu): %s", p->m, p->k, p->k,
                                       p->n, onednn_status_text(status)));
 }
 
@@ -336,7 +317,7 @@ static void onednn_multiply_bf16(const struct product *p, const struct block *bl
 {
   const int before = onednn_set_one_thread();
 
-  onednn_abort_on_failure(onednn_execute(p, block, &worker[thread]));
+  trm_abort_on_error(onednn_execute(p, block, &worker[thread]));
   omp_set_num_threads(before);
 }
 

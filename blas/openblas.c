@@ -58,12 +58,10 @@ static void openblas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n
 {
   const struct product p = {transpose_a, transpose_b, m, n, k, alpha, beta, a, b, c, lda, ldb, ldc};
 
-  if (m > INT_MAX || n > INT_MAX || k > INT_MAX || lda > INT_MAX || ldb > INT_MAX || ldc > INT_MAX) {
-    trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers", m, k,
-              k, n);
-    trm_log_error();
-    trm_abort(TRM_FAILED);
-  }
+  if (m > INT_MAX || n > INT_MAX || k > INT_MAX || lda > INT_MAX || ldb > INT_MAX || ldc > INT_MAX)
+    trm_abort_on_error(
+      trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers", m,
+                k, k, n));
   const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK};
   product_run(&p, &limits, blas_threads, openblas_multiply_block);
 }

@@ -35,7 +35,7 @@ static inline size_t block_b(const struct product *p, const struct block *block)
   return p->transpose_b ? block->left * p->ldb : block->left;
 }
 
-/* Computes one block. thread: number below `threads`, different in concurrent calls. */
+/* Computes one block. thread: a number below `threads`, different in concurrent calls. */
 typedef void product_block(const struct product *p, const struct block *block, int thread);
 
 /* Block sizes of C. */

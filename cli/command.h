@@ -20,7 +20,7 @@ enum command_job {
 };
 
 struct command {
-  const char *name;  /* as it is typed: "eval", "bench gemm"; of a group with "trireme" before it */
+  const char *name;  /* as typed: "eval", "bench gemm"; of a group with "trireme" before it */
   const char *help;  /* one line, for the list of commands */
   const char *usage; /* printed by --help */
   /* A group of commands, of which the next word names one: nothing else is set. */

@@ -10,7 +10,7 @@ struct loaded {
   struct trm_checkpoint checkpoint;
   struct trm_model model;
   float *w; /* device */
-  struct trm_dataset *dataset; /* NULL: no samples were asked for */
+  struct trm_dataset *dataset; /* NULL: no samples were requested */
   struct trm_device *device;   /* that w is on; not owned */
 };
 

@@ -82,7 +82,7 @@ static void html_duration_write(FILE *out, double s)
 }
 
 enum figure_kind { FIGURE_COUNT, FIGURE_RATE, FIGURE_LOSS, FIGURE_PERCENT, FIGURE_DURATION };
-/* Where a figure of a run that has not ended is in its log. */
+/* Location of an unfinished run's value in its log. */
 enum logged { NOT_LOGGED, OF_TRAINING, OF_TESTS };
 static const struct column {
   const char *key, *head, *help;
@@ -106,7 +106,7 @@ static const struct column {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-/* Returns a value of a run's summary, of an unfinished run from its log; NAN: there is none. */
+/* Returns a value of a run's summary, of an unfinished run from its log; NAN: not logged. */
 static double html_number(const struct report_run *run, const struct column *column)
 {
   const struct report_series *log = column->logged == OF_TRAINING ? &run->train : &run->test;

@@ -1,4 +1,4 @@
-/* Line plots as SVG. The page or the picture that holds them brings svg_style. */
+/* Line plots as SVG. The enclosing page or picture includes svg_style. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* Byte pair encoding: pairs of tokens are joined, the pair of the earliest merge first, until no pair has a merge
- * (Gage 1994; Sennrich, Haddow & Birch 2016; over bytes: Radford et al. 2019). Private to datasets/. */
+/* Byte pair encoding: pairs of tokens are merged, the pair of the earliest merge first, until no pair has a merge (Gage
+ * 1994; Sennrich, Haddow & Birch 2016; over bytes: Radford et al. 2019). Private to datasets/. */
 #pragma once
 
 #include "wordset.h"
@@ -16,10 +16,10 @@ uint32_t *pairs_find(const struct pairs *pairs, int32_t left, int32_t right); /*
 uint32_t *pairs_add(struct pairs *pairs, int32_t left, int32_t right);        /* its value + 1; 0 if it is new */
 void pairs_free(struct pairs *pairs);
 
-/* Learns merges from words (words), word i of which occurs count[i] times: repeatedly the most frequent pair, of
- * equals the one with the smallest left, then right token. Bytes are the tokens token_of[byte], 0 to 255; merge m makes
- * token 256 + m. Stops at *merges of them, or earlier when no pair occurs twice; a token of more than
- * BPE_MAX_BYTES bytes is not made. merge (merges, 2): trm_free. */
+/* Learns merges from words (words), word i of which occurs count[i] times: repeatedly the most frequent pair, in a tie
+ * the one with the smallest left, then right token. Bytes are the tokens token_of[byte], 0 to 255; merge m makes token
+ * 256 + m. Stops at *merges of them, or earlier if no pair occurs twice; tokens of more than BPE_MAX_BYTES bytes are
+ * not made. merge (merges, 2): trm_free. */
 #define BPE_MAX_BYTES 256
 void bpe_train(const struct wordset *words, const int64_t *count, const int32_t token_of[256], size_t *merges,
                int32_t (**merge)[2]);
@@ -29,5 +29,5 @@ struct bpe;
  * a repeated pair the first merge counts. Not for several threads at once. */
 struct bpe *bpe_open(const int32_t (*merge)[2], const int32_t *result, size_t merges);
 void bpe_close(struct bpe *bpe); /* NULL is allowed */
-/* Joins token (count) in place; returns the new count. */
+/* Merges token (count) in place; returns the new count. */
 size_t bpe_apply(struct bpe *bpe, int32_t *token, size_t count);

@@ -1,4 +1,4 @@
-/* The data set file, read: the head, a split, and its arrays (private to datasets/). */
+/* Reading of a data set file: description, splits, and their arrays (private to datasets/). */
 #pragma once
 
 #include "blocks.h"
@@ -10,7 +10,7 @@
 struct data_head {
   enum trm_data_kind kind;
   enum trm_target_kind target;
-  size_t classes;               /* classes, or values a row; 0 for tokens */
+  size_t classes;               /* classes, or values per row; 0 for tokens */
   size_t vocabulary;            /* tokens */
   struct trm_shape shape;       /* of a sample; csr: (features) */
   float scale, shift;
@@ -25,9 +25,9 @@ int data_head_read(struct data_head *head, hid_t file, const char *path);
 void data_head_free(struct data_head *head);
 const char *data_target_name(const struct data_head *head); /* "class", "value", of tokens "next" */
 
-/* Computes the digest of a data set: SHA-256 over one line an array, in the order train, validation, test, and in a split x,
- * starts, columns, values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then "KIND TARGET CLASSES SHAPE SCALE SHIFT\n", where
- * CLASSES is the vocabulary of tokens. It does not depend on compression. */
+/* Computes the digest of a data set: SHA-256 over one line per array, in the order train, validation, test, and in a
+ * split x, starts, columns, values, y: "SPLIT/ARRAY TYPE ROWS SHA256\n", then "KIND TARGET CLASSES SHAPE SCALE
+ * SHIFT\n", where CLASSES is the vocabulary of tokens. It does not depend on compression. */
 void data_digest_add(struct trm_sha256 *digest, const char *name, enum block_type type, uint64_t rows, const char *hex);
 void data_digest_end(struct trm_sha256 *digest, const struct data_head *head, char hex[65]);
 
@@ -36,7 +36,7 @@ enum { DATA_ARRAYS = 5 };
 struct data_array_plan {
   const char *name;             /* "x" */
   bool present;                 /* this kind of data has it */
-  bool allow_narrow;            /* uint8 in place of floats, uint16 in place of int32 */
+  bool allow_narrow;            /* uint8 instead of floats, uint16 instead of int32 */
   enum block_type type;
   struct trm_shape row;
 };

@@ -1,4 +1,4 @@
-/* Public interface of datasets/: HDF5 data sets (made, imported, described, opened) and checkpoints. */
+/* Public interface of datasets/: HDF5 data sets (generate, import, describe, open) and checkpoints. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,9 +24,9 @@ struct trm_import_request {
   int compress;             /* deflate level 0..9 */
   uint64_t seed;            /* digits; libsvm, csv: of the random split */
   uint64_t train, test;     /* digits: samples of each split (0: 60,000 and 10,000) */
-  double test_part;         /* part of a single file's rows that becomes the test split, [0, 1); negative: the
-                             * source's default (text 0.1, else 0) */
-  const char *split;        /* which rows: "random" (libsvm, csv: NULL), by class in proportion; "last" (text: NULL) */
+  double test_part;         /* fraction of a single file's rows for the test split, [0, 1); negative: the source's
+                               default (text 0.1, else 0) */
+  const char *split;        /* which rows: "random" (libsvm, csv: NULL), stratified by class; "last" (text: NULL) */
   const char *label;        /* csv: name or 1-based number of the target column (default: the last) */
   const char *target;       /* csv, libsvm: "class" | "value" */
   bool normalize;           /* libsvm: scale each row to unit Euclidean length */
@@ -53,9 +53,9 @@ struct trm_predictions {
   size_t classes;
 };
 
-/* Writes an HDF5 file, which replaces `path` in one step. */
+/* Writes an HDF5 file, which replaces `path` atomically. */
 int trm_predictions_write(const char *path, const struct trm_predictions *predictions);
 
-/* Measures the time to read x (csr: values) of the train split, each rank its part, into memory that is already
+/* Measures the time to read x (csr: values) of the train split, sharded over the ranks, into memory that is already
  * allocated, verified as in the loader. Collective over comm. *bytes: sum over the ranks. */
 int trm_data_read_rate(const char *path, struct trm_comm *comm, double *seconds, uint64_t *bytes);

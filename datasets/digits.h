@@ -10,8 +10,8 @@
  * machine. Every thousand samples from a multiple of 1,000 on hold each digit a hundred times, in random order. */
 int trm_digit_draw(uint64_t seed, uint32_t split, uint64_t sample, uint8_t *pixels);
 
-/* The skeletons: handwritten forms of each digit as strokes of points "x,y" in a box of 100 x 100, y downward. A stroke
- * is a smooth curve through its points; '!' after a point makes it a corner; '|' lifts the pen. */
+/* Skeletons: handwritten forms of each digit as strokes of points "x,y" in a box of 100 x 100, y downward. A stroke is
+ * a smooth curve through its points; '!' after a point makes it a corner; '|' lifts the pen. */
 struct trm_digit_form {
   int digit;
   int weight;          /* relative frequency among the forms of the digit */

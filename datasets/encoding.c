@@ -37,7 +37,7 @@ static int encoding_merges_get(hid_t file, const char *path, struct trm_encoding
 int encoding_get(hid_t file, const char *path, char *const *class_names, struct trm_encoding *encoding)
 {
   *encoding = (struct trm_encoding){.name = h5_get_text(file, "tokenizer")};
-  if (!encoding->name && class_names) /* as it was before there were others */
+  if (!encoding->name && class_names) /* files without encoding are of characters */
     encoding->name = trm_strdup("characters");
   return h5_exists(file, "merges") ? encoding_merges_get(file, path, encoding) : TRM_OK;
 }

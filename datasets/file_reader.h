@@ -23,7 +23,7 @@ int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_
 int trm_reader_line(struct trm_reader *reader, char **line, size_t *length);
 
 const char *trm_reader_path(const struct trm_reader *reader);
-size_t trm_reader_line_number(const struct trm_reader *reader); /* of the line read last, from 1 */
+size_t trm_reader_line_number(const struct trm_reader *reader); /* of the last line, from 1 */
 
 /* Records "FILE:LINE: message" and returns TRM_FAILED. */
 int trm_reader_error(const struct trm_reader *reader, const char *format, ...) __attribute__((format(printf, 2, 3)));

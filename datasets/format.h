@@ -6,7 +6,7 @@
  *                  vocabulary
  *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
  *   /merges        of tokens (encoding.h)
- *   /train, /test  one group a split, attribute rows; of tokens text_bytes, optional:
+ *   /train, /test  one group per split, attribute rows; of tokens text_bytes, optional:
  *     dense rows   x (N, sample shape) uint8 or float32
  *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32
  *     tokens       x (T) int32 or uint16
@@ -27,12 +27,12 @@ struct trm_data_spec {
   struct trm_shape shape;    /* of a sample; csr: (features), see trm_data_writer_finish; tokens: unused */
   float scale, shift;        /* value = scale * stored + shift, for uint8 */
   enum trm_target_kind target;
-  size_t classes;            /* classes, or values a row */
+  size_t classes;            /* classes, or values per row */
   const char *const *class_names; /* (classes) or NULL; copied; tokens: classes is the vocabulary too */
   size_t vocabulary;         /* tokens */
   const struct trm_encoding *encoding; /* tokens; NULL: unknown; must outlive the writer */
   const char *source;        /* one line: origin of the rows */
-  const char *split;         /* how the test split was cut from one file: "random", "last"; NULL: it was not; static */
+  const char *split;         /* rule of the test split of a single file: "random", "last"; NULL: none; static */
   uint64_t split_seed;       /* random */
   int compress;              /* deflate level 0..9 */
 };

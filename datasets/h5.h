@@ -45,7 +45,7 @@ int h5_open_parallel(const char *path, struct trm_comm *comm, hid_t *file);
 /* File access properties of all our files. The caller closes them. */
 hid_t h5_access_plist(void);
 
-/* A file that is written under a temporary name beside `path` and takes that name when it is complete. */
+/* A file that is written under a temporary name in the folder of `path`, and renamed when it is complete. */
 struct h5_output {
   hid_t file;            /* -1: none is open */
   char *path, *temporary;

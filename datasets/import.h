@@ -1,5 +1,5 @@
-/* Importers, and functions that they have in common (private to datasets/). Each import_NAME.c implements one row of
- * the table in import.c. */
+/* Importers and shared functions (private to datasets/). Each import_NAME.c implements one row of the table in
+ * import.c. */
 #pragma once
 
 #include "datasets/datasets.h"
@@ -36,6 +36,6 @@ bool trm_is_folder(const char *path);
 int trm_import_train_rows(const struct trm_import_request *request, double default_part, uint64_t rows,
                           uint64_t *train_rows);
 
-/* Checks what importers of TRAIN [TEST] have in common: one or two paths, no test_part or split beside a second path,
- * a known target and split rule. */
+/* Checks requests of importers of TRAIN [TEST]: one or two paths, no test_part or split with a second path, a known
+ * target and split rule. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);

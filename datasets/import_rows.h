@@ -4,7 +4,7 @@
 
 #include "datasets/import.h"
 
-#define TRM_IMPORT_ROWS 1024 /* rows appended to the writer at once, at most */
+#define TRM_IMPORT_ROWS 1024 /* maximum rows appended to the writer at once */
 
 /* A file format. `impl` holds the open file and the rows gathered from it. */
 struct trm_row_format {
@@ -20,6 +20,6 @@ struct trm_row_format {
   size_t (*features)(const void *impl);                    /* csr: largest index of all rows; else NULL */
 };
 
-/* Imports TRAIN [TEST] as the request asks. Of a single file, a part of the rows becomes the test split: the last
- * ones, or random ones, with classes in proportion to their rows. */
+/* Imports TRAIN [TEST]. A part of the rows of a single file becomes the test split: the last ones, or random ones,
+ * stratified by class. */
 int trm_import_rows(const struct trm_import_request *request, const struct trm_row_format *format, void *impl);

@@ -40,35 +40,35 @@ struct loader {
   struct trm_dataset base;
   char *path;
   struct data_head head;
-  struct data_split files;    /* open where rows are still read: not in whole mode */
+  struct data_split files;    /* open while rows are read: not in whole mode */
   hid_t file;
   enum loader_mode mode;
-  double token_bytes;         /* as the base has it */
-  size_t context, stride;     /* tokens a row, and from the begin of one to that of the next in the file */
-  size_t spacing;             /* the same in a store */
+  double token_bytes;         /* as in base */
+  size_t context, stride;     /* tokens per row, and from the start of one to the next in the file */
+  size_t spacing;             /* likewise, in a store */
   uint64_t rows;              /* of the data set */
   uint64_t file_rows, entries; /* of the split in the file, after data.limit: those of the subset and the others */
-  struct row_subset subset;   /* the rows of the data set among them */
-  bool gathered;              /* in memory: the store holds the rows of the subset alone */
+  struct row_subset subset;   /* the rows of the data set among those of the split */
+  bool gathered;              /* in memory: the store has only the subset's rows */
   enum block_type x_type;
   size_t row_bytes, y_bytes;  /* of x and y in memory; tokens: spacing * element */
   struct order order;
   struct order_epoch order_epoch;      /* of the caller of fetch */
-  uint64_t epoch;             /* of the fetch at hand */
+  uint64_t epoch;             /* of the current fetch */
   struct augment augment;
   struct trm_comm *comm, *node; /* node: the ranks that share memory */
   bool owns_node;
   struct trm_shared shared, shared_starts;
   int64_t *block_starts;      /* csr, not whole: (blocks + 1) first entry of each block, in shared_starts */
   struct store store;         /* whole, direct */
-  uint64_t direct_first, direct_rows; /* what the direct store holds */
+  uint64_t direct_first, direct_rows; /* contents of the direct store */
   void *direct_memory;
   size_t direct_capacity;         /* bytes */
   struct shuffle_windows *windows;
-  int threads;                /* that may gather a batch */
+  int threads;                /* threads that collate a batch */
 };
 
-/* The row of the file that is row n of the data set. */
+/* Returns the row of the file that is row n of the data set. */
 uint64_t loader_file_row(const struct loader *loader, uint64_t n);
 /* The rows of the file from row `first` of the data set to row first + rows - 1, rows > 0: *count of them. */
 uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t rows, size_t *count);
@@ -76,10 +76,10 @@ uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t r
 /* Tokens of `rows` rows that follow one another in a store, the last target included. */
 uint64_t loader_tokens(const struct loader *loader, uint64_t rows);
 
-/* Bytes of the x of one block of a store. */
+/* Returns the bytes of x of one block of a store. */
 size_t loader_block_bytes(const struct loader *loader, size_t capacity);
 
-/* Bytes of a store of `blocks` blocks of `room` rows; lays it out at `memory` if that is not NULL. */
+/* Returns the bytes of a store of `blocks` blocks of `room` rows; memory, if not NULL: sets its arrays there. */
 size_t store_layout(const struct loader *loader, struct store *store, void *memory, size_t blocks, size_t capacity,
                     size_t entries);
 

@@ -6,7 +6,7 @@
 
 struct text_chunks {
   struct trm_reader *reader;
-  bool bytes;        /* any bytes, split anywhere; else UTF-8, split where pretokenizer_is_boundary */
+  bool bytes;        /* arbitrary bytes, split anywhere; else UTF-8, split where pretokenizer_is_boundary */
   char *buffer;
   size_t filled, capacity, returned; /* bytes of the buffer */
   bool ended;

@@ -37,5 +37,5 @@ int trm_tokenizer_encode(struct trm_tokenizer *tokenizer, const char *text, size
 /* Returns the bytes of a token in [0, size); not NUL-terminated, owned by the tokenizer. */
 const char *trm_tokenizer_text(const struct trm_tokenizer *tokenizer, int32_t token, size_t *bytes);
 
-/* Returns the character that stands for a byte in the alphabet of GPT-2. */
+/* Returns the character that represents a byte in GPT-2's alphabet. */
 int32_t trm_byte_character(unsigned char byte);

@@ -19,7 +19,7 @@ struct row_subset {
   uint64_t *before; /* (groups + 1) rows of the subset before each group */
 };
 
-/* The row of the split that is row n < count of the subset. About 20 ns: the subset is spread evenly. */
+/* Returns the row of the split that is row n < count of the subset, in about 20 ns if the subset is spread evenly. */
 uint64_t row_subset_at(const struct row_subset *subset, uint64_t n);
 void row_subset_free(struct row_subset *subset);
 
@@ -30,7 +30,7 @@ struct validation_cut {
   size_t context, stride;
 };
 
-/* Windows of the cut; W above. */
+/* Returns the number of windows; W above. */
 uint64_t validation_windows(const struct validation_cut *cut);
 /* validation: the subset of the windows that become validation rows. Otherwise: the subset of the rows that remain for
  * training; empty if overlapping rows leave none. At least two windows. */

@@ -13,11 +13,11 @@ struct vocabulary {
 void vocabulary_of_bytes(struct vocabulary *vocabulary);
 
 /* Learns byte pairs from words, word i of which occurs count[i] times. Tokens: the 256 bytes in the order of their
- * characters, as in GPT-2, then one a merge; `size` of them, or fewer if no more pairs occur twice. */
+ * characters, as in GPT-2, then one per merge; `size` of them, or fewer if no more pairs occur twice. */
 void vocabulary_learn(struct vocabulary *vocabulary, const struct wordset *words, const int64_t *count, size_t size);
 
-/* Reads GPT-2's files: vocab.json, an object of names and numbers, and merges.txt, a line a merge. Errors name the file
- * and the line: missing or repeated numbers, merges of or to names that are not in the vocabulary. */
+/* Reads GPT-2's files: vocab.json, an object of names and numbers, and merges.txt, one merge per line. Errors name the
+ * file and the line: missing or repeated numbers, merges of or to names that are not in the vocabulary. */
 int vocabulary_read(struct vocabulary *vocabulary, const char *names_path, const char *merges_path);
 
 void vocabulary_free(struct vocabulary *vocabulary);

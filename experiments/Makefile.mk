@@ -1,4 +1,4 @@
-# To add an experiment: the names of its files, one a line.
+# To add an experiment: the names of its files, one per line.
 EXTRA_DIST += \
 	experiments/quickstart/README.md \
 	experiments/quickstart/config.yaml \

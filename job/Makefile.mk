@@ -1,3 +1,3 @@
-# To add a file: its name, one a line, in one of these lists (public headers in the second).
+# To add a file: its name, one per line, in one of these lists (public headers in the second).
 libtrireme_la_SOURCES += job/job.c
 jobinclude_HEADERS += job/job.h

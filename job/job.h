@@ -19,7 +19,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_job {
-  struct trm_options options; /* owned; read by open, unchanged after it but by the caller */
+  struct trm_options options; /* owned; read by open, then changed only by the caller */
   struct trm_modules modules; /* set by open, grid and pipeline by train; in between the caller may set others */
   struct trm_device device;   /* modules.device once it is open */
   bool serial;                /* set by the caller before open: one rank without MPI */
@@ -27,9 +27,9 @@ struct trm_job {
 
 /* Sets every option to its default. */
 void trm_job_init(struct trm_job *job);
-/* Starts MPI (once a process), chooses the modules and opens the device, all as job->options says. status: what setting
- * the options came to on this rank; the first failure of any rank is every rank's, with its message. Collective over
- * all ranks of the launch. */
+/* Starts MPI (once per process), selects the modules and opens the device by job->options. status: this rank's result
+ * of setting the options; the first failure of any rank is every rank's, with its message. Collective over all ranks of
+ * the launch. */
 int trm_job_open(struct trm_job *job, int status);
 /* Divides the ranks into the process grid and trains (trm_train). Collective. */
 int trm_job_train(struct trm_job *job, struct trm_result *result);

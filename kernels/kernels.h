@@ -1,4 +1,4 @@
-/* Public face of the devices: the table `device.name` chooses from. */
+/* Public interface of the devices: the table that `device.name` chooses from. */
 #pragma once
 
 #include "core/device.h"
@@ -6,8 +6,8 @@
 extern const struct trm_device_ops trm_device_cpu;
 extern const struct trm_device_ops *const trm_device_table[]; /* ends with NULL */
 
-/* Opens the device called `name` with the product library `blas` ("auto": the first that works), which computes as
- * `matmul` says (blas/blas.h). Errors name what is missing. Release with trm_device_close. */
+/* Opens the device `name` with the product library `blas` ("auto": the first that works) for `matmul` (blas/blas.h).
+ * Errors name what is missing. Release with trm_device_close. */
 int trm_device_open(struct trm_device *device, const char *name, const char *blas, enum trm_matmul matmul, int index,
                     int threads);
 void trm_device_close(struct trm_device *device);

@@ -1,5 +1,5 @@
-/* A device that hands every call on to another one and keeps count: seconds, arithmetic and bytes of each part of a
- * step. What it counts is the device's own work only: not messages, not waiting, not the host's. */
+/* A device that forwards every call to another one and records seconds, operations and bytes of each part of a step.
+ * Counts the device's own work only: no messages, waiting or host work. */
 #pragma once
 
 #include "core/device.h"
@@ -17,7 +17,7 @@ enum timed_part {
 };
 extern const char *const timed_part_name[TIMED_PARTS];
 
-/* Totals of a part so far. bytes: each array that a call must read or write, counted once, whatever caches hold. */
+/* Totals of a part so far. bytes: each array that a call must read or write, counted once, ignoring caches. */
 struct timed_sum {
   double s, flop, bytes;
 };

@@ -60,7 +60,7 @@ CFLAGS=$trm_save_CFLAGS
 LIBS=$trm_save_LIBS
 ])
 
-# TRM_OPENBLAS: what only OpenBLAS has. CFLAGS and LIBS hold the BLAS flags here.
+# TRM_OPENBLAS: OpenBLAS' extensions. CFLAGS and LIBS contain the BLAS flags here.
 AC_DEFUN([TRM_OPENBLAS], [
 trm_blas_version="unknown make"
 trm_have_openblas=no
@@ -72,9 +72,8 @@ AS_IF([test "x$ac_cv_func_openblas_set_num_threads" = xyes],
    TRM_CPP_VALUE([trm_value], [$BLAS_CFLAGS], [cblas.h], [OPENBLAS_VERSION])
    trm_blas_version=`echo "$trm_value" | sed 's/^OpenBLAS/OpenBLAS /; s/^OPENBLAS_VERSION$/OpenBLAS/'`
    TRM_OPENBLAS_THREADS
-   # Debian's builds share one name, and the alternatives system serves the pthread
-   # one first where both are installed. The OpenMP one shares its threads with
-   # our kernels; the pthread one would fight them for the cores.
+   # Debian's builds share one name, and the alternatives system prefers the pthread build. The OpenMP build shares its
+   # threads with our kernels; the pthread build would compete for the cores.
    trm_openmp_dir=`echo " $BLAS_LIBS" | sed -n 's,.* -L\([[^ ]]*/openblas-\)pthread.*,\1openmp,p'`
    AS_IF([test "x$trm_openblas_threads" = xpthreads && test "x$trm_blas_from" = "xpkg-config openblas" &&
           test "x$trm_openmp_dir" != x && test -r "$trm_openmp_dir/libopenblas.so"],

@@ -20,21 +20,20 @@ static alignas(64) float data[16];
 CFLAGS=$trm_save_CFLAGS
 ])
 
-# TRM_FLAGS: sets TRM_CFLAGS and TRM_LDFLAGS. Runs after the dependencies, so that
-# -Werror and sanitizers do not disturb their checks.
+# TRM_FLAGS: sets TRM_CFLAGS and TRM_LDFLAGS. Runs after the dependencies, so that -Werror and sanitizers do not affect
+# their checks.
 AC_DEFUN([TRM_FLAGS], [
 TRM_CFLAGS=-std=gnu11
 TRM_LDFLAGS=
 
-# No -ffast-math: results must not depend on the compiler. These two flags only say
-# that errno and the floating-point flags are not read after arithmetic; without them loops with sqrtf or a comparison do not vectorise.
+# No -ffast-math: results must not depend on the compiler. These two flags only state that errno and the floating-point
+# flags are not read after arithmetic; loops with sqrtf or comparisons need them to vectorize.
 TRM_CC_FLAG([TRM_CFLAGS], [-fno-math-errno])
 TRM_CC_FLAG([TRM_CFLAGS], [-fno-trapping-math])
-# a * b + c is rounded twice everywhere. Contracted at the compiler's choice, an
-# element would get other bits in a vector loop than in its remainder, and a step
-# other bits with another division of the arrays over ranks.
+# No contraction of a * b + c: it would be the compiler's choice, so that elements differ between a vector loop and its
+# remainder, and steps with the division of arrays over ranks.
 TRM_CC_FLAG([TRM_CFLAGS], [-ffp-contract=off])
-# "#pragma omp simd" is kept even where there is no OpenMP library.
+# "#pragma omp simd" is used even without an OpenMP library.
 TRM_CC_FLAG([TRM_CFLAGS], [-fopenmp-simd])
 
 for trm_flag in -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla; do
@@ -43,8 +42,8 @@ done
 AS_IF([test "x$trm_have_openmp" != xyes],
   [TRM_CC_FLAG([TRM_CFLAGS], [-Wno-unknown-pragmas])])
 
-# gcc 12 at -O3 warns of a write through MPICH's MPI_STATUSES_IGNORE, which is
-# the address 1. The warning is turned off only where that happens.
+# gcc 12 at -O3 warns of a write through MPICH's MPI_STATUSES_IGNORE, which is the address 1. The warning is turned off
+# only there.
 AC_MSG_CHECKING([whether the compiler misjudges MPI_STATUSES_IGNORE])
 trm_save_CFLAGS=$CFLAGS
 CFLAGS="$MPI_CFLAGS -O3 -Wall -Werror=stringop-overflow"
@@ -86,7 +85,7 @@ AS_IF([test "x$enable_sanitizer" != xno],
    AS_IF([test "x$trm_sanitizer_works" = x],
      [AC_MSG_ERROR([$CC cannot build with -fsanitize=$enable_sanitizer (clang needs libclang-rt-dev)])])
    TRM_CFLAGS="$TRM_CFLAGS $trm_sanitize"
-   # clang then cannot vectorise what "#pragma omp simd" asks for, and says so.
+   # clang then cannot vectorize "#pragma omp simd" loops, and warns.
    TRM_CC_FLAG([TRM_CFLAGS], [-Wno-pass-failed])
    TRM_LDFLAGS="$TRM_LDFLAGS $trm_sanitize"])
 AM_CONDITIONAL([TRM_SANITIZER], [test "x$enable_sanitizer" != xno])

@@ -26,8 +26,7 @@ AS_IF([test "x$HDF5_CFLAGS$HDF5_LIBS" != x],
    trm_hdf5_given=": HDF5_CFLAGS/HDF5_LIBS are set, but do not work (see config.log)"])
 
 AC_MSG_CHECKING([for HDF5 with parallel I/O])
-# ok, serial (found, but without parallel I/O), othermpi, or no. The best
-# reason found is kept for the message.
+# ok, serial (found, but without parallel I/O), othermpi, or no. The best reason found is kept for the message.
 trm_have_hdf5=no
 trm_save_CFLAGS=$CFLAGS
 trm_save_LIBS=$LIBS
@@ -45,7 +44,7 @@ for trm_hdf5_from in $trm_hdf5_order; do
       trm_line=`$H5PCC -show 2>/dev/null`
       test "x$trm_line" != x || continue
       TRM_WRAPPER_FLAGS([$trm_line], [trm_try_cflags], [trm_try_libs])
-      # h5pcc stands on mpicc, and MPI's flags come from there.
+      # h5pcc uses mpicc, so MPI's flags come from there.
       case " $trm_try_libs" in *hdf5*) ;; *) trm_try_libs="$trm_try_libs -lhdf5" ;; esac ;;
   esac
   AS_IF([test $trm_have_mpi != yes],

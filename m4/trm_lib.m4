@@ -2,7 +2,7 @@
 
 # TRM_INIT
 # --------
-# Finds pkg-config by hand, so that autoreconf does not need pkg.m4.
+# Finds pkg-config itself, so that autoreconf does not need pkg.m4.
 AC_DEFUN([TRM_INIT], [
 AC_ARG_VAR([PKG_CONFIG], [path of pkg-config])
 AS_IF([test "x$PKG_CONFIG" = x],
@@ -13,8 +13,7 @@ trm_notes=
 
 # TRM_MISSING(WHAT, DEBIAN PACKAGES, ON A CLUSTER WITH MODULES)
 # -------------------------------------------------------------
-# Notes a missing required part. TRM_REQUIRE reports all of them at once, since
-# finding them one configure run at a time costs an afternoon on a cluster.
+# Records a missing required part. TRM_REQUIRE reports all of them at once.
 AC_DEFUN([TRM_MISSING], [
 trm_missing="$trm_missing
   * $1
@@ -49,9 +48,8 @@ AS_IF([test "x$PKG_CONFIG" != x && $PKG_CONFIG --exists $1 2>/dev/null],
 
 # TRM_WRAPPER_FLAGS(COMMAND LINE, CFLAGS-VARIABLE, LIBS-VARIABLE)
 # ---------------------------------------------------------------
-# Takes what "mpicc -show" or "h5pcc -show" prints apart. Only paths, macros and
-# libraries are kept: the optimisation flags in there are those of whoever built
-# the wrapper.
+# Parses the output of "mpicc -show" or "h5pcc -show". Only paths, macros and libraries are kept; the optimization
+# flags are those of the wrapper's builder.
 AC_DEFUN([TRM_WRAPPER_FLAGS], [
 $2=; $3=; trm_next=compiler
 for trm_word in $1; do
@@ -72,8 +70,8 @@ done
 
 # TRM_OUTSIDE_SYSTEM(PROGRAM PATH, IF SO, ELSE)
 # ---------------------------------------------
-# A wrapper outside the system's folders means that the user loaded a module or
-# set PATH on purpose: it then goes before pkg-config's system-wide answer.
+# A wrapper outside the system's folders means that the user loaded a module or set PATH: it then has precedence over
+# pkg-config.
 AC_DEFUN([TRM_OUTSIDE_SYSTEM], [
 case $1 in
   ''|/usr/bin/*|/bin/*) $3 ;;
@@ -83,22 +81,22 @@ esac
 
 # TRM_CPP_VALUE(VARIABLE, CFLAGS, HEADER, TOKENS)
 # -----------------------------------------------
-# VARIABLE = TOKENS after preprocessing with HEADER; blanks and quotes removed.
+# VARIABLE = TOKENS after preprocessing with HEADER; spaces and quotes removed.
 AC_DEFUN([TRM_CPP_VALUE], [
 trm_save_CPPFLAGS=$CPPFLAGS
 CPPFLAGS="$CPPFLAGS $2"
 AC_LANG_CONFTEST([AC_LANG_SOURCE([[#include <$3>
 trm_value_begins $4 trm_value_ends
 ]])])
-# The preprocessor may put line marks in between: join the lines first.
+# The preprocessor may insert line markers: join the lines first.
 $1=`(eval "$ac_cpp conftest.$ac_ext") 2>/dev/null | sed '/^#/d' | tr '\n' ' ' |
     sed -n 's/.*trm_value_begins \(.*\) trm_value_ends.*/\1/p' | tr -d ' "'`
 rm -f conftest.$ac_ext
 CPPFLAGS=$trm_save_CPPFLAGS
 ])
 
-# TRM_CC_FLAG(VARIABLE, FLAG): append FLAG to VARIABLE if the compiler takes it.
-# -Werror, because clang only warns about flags it does not know.
+# TRM_CC_FLAG(VARIABLE, FLAG): append FLAG to VARIABLE if the compiler accepts it. -Werror, because clang only warns
+# about unknown flags.
 AC_DEFUN([TRM_CC_FLAG], [
 AC_MSG_CHECKING([whether $CC takes $2])
 trm_save_CFLAGS=$CFLAGS
@@ -110,9 +108,8 @@ CFLAGS=$trm_save_CFLAGS
 
 # TRM_OPTIONAL(VARIABLE PREFIX, PKG-CONFIG MODULE, LIBRARY, HEADER, FUNCTION, NAME)
 # -------------------------------------------------------------------------------
-# Looks for an optional library: PREFIX_CFLAGS and PREFIX_LIBS as the user gave
-# them, else from pkg-config, else -lLIBRARY. Sets trm_have_PREFIX and
-# trm_version_PREFIX, and defines HAVE_PREFIX. --without-NAME leaves it out.
+# Finds an optional library: PREFIX_CFLAGS and PREFIX_LIBS from the user, else from pkg-config, else -lLIBRARY. Sets
+# trm_have_PREFIX and trm_version_PREFIX, and defines HAVE_PREFIX. --without-NAME disables it.
 AC_DEFUN([TRM_OPTIONAL], [
 AC_ARG_VAR([$1_CFLAGS], [compiler flags for $6])
 AC_ARG_VAR([$1_LIBS], [linker flags for $6])

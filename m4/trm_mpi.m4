@@ -15,7 +15,7 @@ AS_IF([test "x$MPICC" != x],
   [trm_mpi_order="wrapper $trm_mpi_order"],
   [AC_PATH_PROGS([MPICC], [mpicc mpiicc mpiicx mpicc.mpich mpicc.openmpi])
    TRM_OUTSIDE_SYSTEM([$MPICC], [trm_mpi_order="wrapper $trm_mpi_order"], [:])])
-# First of all as it is: CC may be a wrapper, or the flags are the user's own.
+# First without flags: CC may be a wrapper, or the flags are the user's.
 trm_mpi_order="given $trm_mpi_order"
 
 AC_MSG_CHECKING([for MPI 3.1 or newer])
@@ -52,8 +52,7 @@ void *base;
 return MPI_Win_allocate_shared(64, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &base, &win);
 ]])], [trm_have_mpi=yes])
   test $trm_have_mpi = yes && break
-  # Flags that the user gave and that do not work are an error of their own:
-  # another MPI than the one asked for must not slip in.
+  # Flags given by the user that do not work are an error: no other MPI may be used instead.
   AS_IF([test "$trm_mpi_from" = given && test "x$trm_mpi_given" != x], [break])
 done
 CFLAGS=$trm_save_CFLAGS
@@ -92,9 +91,8 @@ AS_IF([test $trm_have_mpi = yes],
 
 # TRM_FIND_MPIEXEC
 # -----------
-# The launcher of another MPI starts N singletons in place of one job of N, so the
-# launcher of the library itself is searched first, beside its compiler wrapper and
-# under its own name.
+# The launcher of another MPI starts N singletons instead of one job of N, so the library's own launcher is searched
+# first, in the folder of its compiler wrapper and by its own name.
 AC_DEFUN([TRM_FIND_MPIEXEC], [
 AS_IF([test "x$MPIEXEC" = x],
   [trm_mpi_bin=`echo "$MPICC" | sed -n 's,/[[^/]]*$,,p'`
@@ -118,9 +116,8 @@ AS_IF([test "x$MPIEXEC" = x],
 
 # TRM_FIND_UCX
 # -------------
-# MPICH over UCX spins when there are more ranks than cores; mpi/ucx_yield.c replaces
-# ucp_worker_progress in every program. It is linked only where the MPI library
-# calls that function.
+# MPICH over UCX busy-waits when oversubscribed; mpi/ucx_yield.c replaces ucp_worker_progress in every program. It is
+# linked only if the MPI library calls that function.
 AC_DEFUN([TRM_FIND_UCX], [
 AC_ARG_ENABLE([ucx-yield],
   [AS_HELP_STRING([--disable-ucx-yield],
@@ -135,8 +132,7 @@ AS_IF([test $trm_have_mpi = yes && test $trm_mpi_kind = mpich && test "x$enable_
       trm_save_LIBS=$LIBS
       CFLAGS="$CFLAGS $MPI_CFLAGS"
       LIBS="$MPI_LIBS $LIBS"
-      # The program defines the function itself: the linker then puts it among the
-      # exported symbols exactly when a shared library names it.
+      # The program defines the function: the linker then exports it exactly if a shared library references it.
       AC_LINK_IFELSE([AC_LANG_PROGRAM([[
 #include <mpi.h>
 unsigned ucp_worker_progress(void *worker);

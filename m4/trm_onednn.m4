@@ -1,5 +1,5 @@
-# oneDNN: matrix products, in bfloat16 too. It must use OpenMP's threads or none, because
-# OpenMP is what sets their number to one.
+# oneDNN: matrix products, also in bfloat16. It must use OpenMP's threads or none, because OpenMP sets their number to
+# one.
 AC_DEFUN([TRM_FIND_ONEDNN], [
 AS_IF([test "$trm_have_openmp" != yes], [with_onednn=no])
 TRM_OPTIONAL([ONEDNN], [dnnl], [dnnl], [dnnl.h], [dnnl_sgemm], [onednn], [libdnnl-dev])

@@ -1,4 +1,4 @@
-# PCRE2 cuts texts into words by Unicode's classes of characters: byte pair encoding.
+# PCRE2 splits texts into words by Unicode character classes: byte pair encoding.
 AC_DEFUN([TRM_FIND_PCRE2], [
 trm_pcre2_CPPFLAGS=$CPPFLAGS
 CPPFLAGS="$CPPFLAGS -DPCRE2_CODE_UNIT_WIDTH=8"

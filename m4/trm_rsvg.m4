@@ -1,5 +1,5 @@
-# librsvg and cairo turn the pictures of "trireme report" into PDF and PNG. The program loads the library when it is
-# asked for one: a rank of a job does not start with it.
+# librsvg and cairo convert the pictures of "trireme report" to PDF and PNG. The program loads the library on demand,
+# so that ranks of a job do not.
 AC_DEFUN([TRM_FIND_RSVG], [
 TRM_OPTIONAL([RSVG], [librsvg-2.0], [rsvg-2], [librsvg/rsvg.h], [rsvg_handle_render_document],
   [librsvg], [librsvg2-dev])

@@ -1,7 +1,7 @@
-# The summary of configure: what was found, and what that turns on or off.
+# The summary of configure: results and their effects.
 AC_DEFUN([TRM_SUMMARY], [
 trm_sum_openmp="yes ($OPENMP_CFLAGS)"
-test "$trm_have_openmp" = yes || trm_sum_openmp="no: one thread a rank"
+test "$trm_have_openmp" = yes || trm_sum_openmp="no: one thread per rank"
 trm_sum_ucx=
 test "$trm_mpich_ucx" = yes && trm_sum_ucx="
                  over UCX: programs yield the core while they wait (mpi/ucx_yield.c)"

@@ -3,8 +3,8 @@
 
 #include "train/grid.h"
 
-/* Sets the size of each axis from parallel.data, .pipeline and .tensor, of which one may be -1: what the others leave.
- * TRM_USAGE if they do not make `ranks`. */
+/* Sets the size of each axis from parallel.data, .pipeline and .tensor, of which one may be -1: the remaining ranks.
+ * TRM_USAGE if their product is not `ranks`. */
 int trm_grid_shape(const struct trm_options *options, int ranks, int size[TRM_AXES]);
 
 /* Collective over comm. Neighbors in the grid are on one node as far as the nodes' sizes allow. */

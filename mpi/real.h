@@ -9,8 +9,8 @@
  * so), unless allow_singletons. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
-/* Declares that some node has more threads than cores: from here on a rank that waits long for others sleeps between
- * polls, so that the others have the core. Called by all ranks of the job, or none. */
+/* Declares that some node has more threads than cores: from now on ranks sleep between polls in long waits, to yield
+ * their cores. Called by all ranks of the job, or none. */
 void trm_comm_set_oversubscribed(void);
 
 /* Releases world and ends MPI. Collective. */

@@ -16,7 +16,7 @@
  * large: libraries count their bytes in int. */
 #define REAL_MAX_BEGIN_BYTES ((size_t)INT_MAX)
 
-/* The barrier of ranks that share memory: every rank adds one, and leaves when all have. The counter is never reset. */
+/* Barrier of ranks that share memory: every rank adds one, and leaves when all have. The counter is never reset. */
 struct real_node_barrier {
   _Atomic uint64_t arrived;
 };
@@ -25,8 +25,8 @@ struct real_comm {
   struct trm_comm base;
   MPI_Comm mpi;
   MPI_Errhandler window_errhandler; /* of all windows made of it; owned by the communicator of the job */
-  size_t max_begin_bytes;           /* REAL_MAX_BEGIN_BYTES; tests set less */
-  bool shares_memory;               /* made by split_node, or a split of such a one */
+  size_t max_begin_bytes;           /* REAL_MAX_BEGIN_BYTES; smaller in tests */
+  bool shares_memory;               /* made by split_node, or split from such a communicator */
   /* where shares_memory and size > 1: */
   MPI_Win barrier_window;
   struct real_node_barrier *barrier; /* in shared memory */
@@ -55,20 +55,20 @@ int real_check_launch(int job_size);
  * are cut into chunks. */
 struct trm_request {
   int count, completed; /* the first `completed` are complete */
-  bool collective;      /* other ranks need this one to go on: sleeps between polls are short */
+  bool collective;      /* other ranks depend on this one's progress: sleeps are short */
   MPI_Request mpi[];
 };
-struct trm_request *real_request_create(size_t count, bool collective); /* mpi (count) is for the caller to set */
+struct trm_request *real_request_create(size_t count, bool collective); /* the caller sets mpi (count) */
 bool real_test(struct trm_request **request);
 void real_wait(struct trm_request **request);
-void real_probe(MPI_Comm mpi); /* lets MPI make progress */
+void real_probe(MPI_Comm mpi); /* makes MPI progress */
 void real_progress(struct trm_comm *comm);
 void real_idle(struct trm_comm *comm, double since);
-void real_pause(double since); /* gives up the core in a loop that has polled since then (MPI_Wtime) */
+void real_pause(double since); /* yields the core in a loop that has polled since then (MPI_Wtime) */
 bool real_is_oversubscribed(void);
 
 /* -- real_group.c. All collective over the communicator that they are given. */
-/* Wraps an MPI communicator, which it takes over; slots and settings are the parent's. NULL for MPI_COMM_NULL. */
+/* Wraps an MPI communicator, which it then owns; operations and settings are the parent's. NULL for MPI_COMM_NULL. */
 struct trm_comm *real_wrap(MPI_Comm mpi, const struct real_comm *parent, bool shares_memory);
 struct trm_comm *real_split(struct trm_comm *comm, int color, int key);
 struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain);

@@ -1,5 +1,4 @@
-/* The dry run: a communicator and a device with which the set-up code of a run takes no memory; the bytes that it asks
- * for are counted. */
+/* The dry run: a communicator and a device that count the bytes which set-up code requests, without allocating. */
 #pragma once
 
 #include "core/comm.h"
@@ -7,8 +6,8 @@
 
 /* Bytes of one rank. */
 struct trm_dry_run_account {
-  size_t bytes[TRM_MEMORY_USES]; /* its own arrays, and its part of arrays that its node shares */
-  size_t peer_bytes;             /* parts of other ranks of its node that it reads or writes */
+  size_t bytes[TRM_MEMORY_USES]; /* its own arrays, and its shards of node-shared arrays */
+  size_t peer_bytes;             /* shards of its node's other ranks that it reads or writes */
 };
 
 /* The communicator of the last of `size` ranks, node_ranks on each node (size is a multiple of it). It has the slots
@@ -22,7 +21,8 @@ struct trm_dry_run_comm {
 void trm_dry_run_comm_open(struct trm_dry_run_comm *comm, int size, int node_ranks,
                            struct trm_dry_run_account *account);
 
-/* A device that counts arrays and computes nothing; host_memory as of the real one. Addresses must not be followed. */
+/* A device that counts arrays and computes nothing; host_memory as of the real one. Its addresses must not be
+ * dereferenced. */
 struct trm_dry_run_device {
   struct trm_device base;
   struct trm_dry_run_account *account;

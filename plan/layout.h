@@ -32,9 +32,9 @@ extern const char *const trm_layout_part_name[TRM_LAYOUT_PARTS];
 
 /* Memory of the rank that needs most, in bytes. */
 struct trm_layout_memory {
-  double part[TRM_LAYOUT_PARTS]; /* of arrays that a node shares this rank's part */
+  double part[TRM_LAYOUT_PARTS]; /* with this rank's shards of node-shared arrays */
   double total;                  /* sum of part */
-  double resident;               /* as the system counts it: arrays that the node shares whole */
+  double resident;               /* as the system counts it: with whole node-shared arrays */
 };
 
 struct trm_layout_time {
@@ -44,7 +44,7 @@ struct trm_layout_time {
   double traffic[TRM_AXES]; /* bytes that a rank receives in a step */
 };
 
-/* The job that is planned. Nothing is owned. */
+/* The job to plan. Nothing is owned. */
 struct trm_layout_job {
   const struct trm_options *options;
   const struct trm_modules *modules; /* strategy and device are read */
@@ -55,7 +55,7 @@ struct trm_layout_job {
   size_t rows;                       /* samples of the training split */
   int ranks, nodes, threads;         /* threads of a rank */
   int cores;                         /* of a node */
-  bool has_communicated;             /* this process has received messages: budget contains MPI's buffers */
+  bool has_communicated;             /* this process has received messages: budget includes MPI's buffers */
 };
 
 /* The model parts of a layout, one for each stage, as the last rank of the tensor axis has them: its shards are the
@@ -75,10 +75,10 @@ void trm_layout_models_free(struct trm_layout_models *models);
 size_t trm_layout_micro_batch_rows(const struct trm_layout_job *job, const struct trm_layout *layout);
 /* Number of ranks of the data axis that share a node; 1 if it differs between nodes. */
 int trm_layout_node_ranks(const struct trm_layout_job *job, const struct trm_layout *layout);
-/* Bytes of gradients of weights that this stage ties with other stages: one gradient for each stage that holds them,
- * less `excluded` ones. */
+/* Returns the bytes of gradients of weights tied across stages: one gradient per stage that has them, except for
+ * `excluded` ones. */
 double trm_layout_tied_bytes(const struct trm_layout_models *models, int stage, int excluded);
-/* Sets the numbers and choices of parallel to those of the layout; parallel.recompute, a text, is left to the caller. */
+/* Sets the options of section parallel to those of the layout, except for parallel.recompute, a text. */
 void trm_layout_apply(struct trm_options *options, const struct trm_layout *layout);
 
 /* Counts the memory of a layout and binds the models to dry-run arrays, which sets the layers that recompute. */

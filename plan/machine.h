@@ -50,15 +50,15 @@ double trm_quantile(double *values, size_t n, double part);
 struct trm_machine_bench {
   struct trm_device *device; /* (devices) open */
   int devices;
-  double seconds;            /* limit; what is not measured by then stays unknown */
+  double seconds;            /* limit; what is not measured until then stays unknown */
   double spent;              /* seconds so far */
 };
 
 /* Name and counts of a layer's work on `rows` rows; its seconds are 0. */
 struct trm_machine_work trm_machine_layer_work(const struct trm_layer *layer, size_t rows);
 
-/* Measures the layers of the model and its loss, as far as they are not known yet. Layers that reshard values between
- * ranks are left out: they are messages. input: at least `rows` rows of the data set. */
+/* Measures layers and loss of the model that are not known yet. Reshard layers are excluded: they are messages. input:
+ * at least `rows` rows of the data set. */
 int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_bench *bench,
                               const struct trm_model *model, const struct trm_input *input, size_t rows);
 /* Measures sums, copies and updates of this optimizer. */

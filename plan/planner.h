@@ -44,7 +44,7 @@ struct trm_planner_request {
  * contradict one another. To be closed in any case. */
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
                      const struct trm_planner_request *request, struct trm_machine *machine);
-/* Fills planned and refused. bench: measures what the machine lacks, and adds it; NULL: nothing is measured. */
+/* Fills planned and refused. bench: measures what the machine lacks, and adds it; NULL: no measurements. */
 int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench);
 void trm_planner_close(struct trm_planner *planner);
 

@@ -196,7 +196,7 @@ static double stage_cost_exchange_shards(const struct cost_context *c, const str
 }
 
 /* Adds the cost of parallel.zero between ranks that share no memory: all-gathers of weights and reduce-scatters of
- * gradients, at level 1 once a step, above it in each micro-batch. */
+ * gradients, at level 1 once per step, above it in each micro-batch. */
 static void stage_cost_zero(const struct cost_context *c, const struct data_axis *d, struct stage_cost *stage,
                             double micro[2])
 {
@@ -248,7 +248,7 @@ static void stage_cost_data_parallel(const struct cost_context *c, const struct 
 
 /* -- a stage */
 
-/* Adds the all-reduces of partial gradients: once a batch, or once a pass where a parameter provider has the arrays. */
+/* Adds the all-reduces of partial gradients: once per batch, or per pass if a parameter provider has the arrays. */
 static void stage_cost_partial_gradients(const struct cost_context *c, const struct trm_model *model,
                                          struct stage_cost *stage)
 {

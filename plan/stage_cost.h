@@ -3,7 +3,7 @@
 
 #include "plan/layout.h"
 
-/* The layout whose stages are looked at. Nothing is owned. */
+/* The layout whose stages are estimated. Nothing is owned. */
 struct cost_context {
   const struct trm_layout_job *job;
   const struct trm_layout *layout;
@@ -24,7 +24,7 @@ struct stage_cost {
   double tensor_bytes, data_bytes, pipeline_bytes; /* received in a step */
 };
 
-/* Computes the cost of stage s for a rank with a core of its own. cost: zeroed by the caller. */
+/* Computes the cost of stage s for a rank with a dedicated core. cost: zeroed by the caller. */
 void stage_cost_compute(const struct cost_context *c, int s, struct stage_cost *cost);
 /* Seconds of a message between stages, its copies into and out of the buffers included. */
 double stage_message_seconds(const struct cost_context *c, double bytes, bool on_node);

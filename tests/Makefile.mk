@@ -1,7 +1,7 @@
 # To add a script: its name in trm_test_scripts. To add a test program: its name in
 # trm_test_programs, and one line with its sources, such as
 #   tests_unit_test_status_SOURCES = tests/unit/test_status.c $(trm_program_extra)
-# Files that tests read go to EXTRA_DIST. How tests are run is at the end of Makefile.am.
+# Files that tests read go to EXTRA_DIST. The end of Makefile.am configures how tests run.
 trm_test_programs += \
 	tests/unit/test_arena \
 	tests/unit/test_async_peers \
@@ -87,7 +87,7 @@ trm_test_imports = tests/unit/dataset_files.h tests/unit/import_files.h $(trm_pr
 tests_unit_test_images_SOURCES = tests/unit/test_images.c $(trm_test_imports)
 tests_unit_test_tokens_SOURCES = tests/unit/test_tokens.c $(trm_test_imports)
 tests_unit_test_import_SOURCES = tests/unit/test_import.c $(trm_test_imports)
-# What tests that run on every device share.
+# Shared by tests that run on every device.
 AM_CPPFLAGS += -I$(top_srcdir)/tests
 trm_test_devices = \
 	tests/support/on_devices.c \
@@ -134,7 +134,7 @@ tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
 tests_unit_test_reference_SOURCES = tests/unit/test_reference.c $(trm_test_reference)
-# For scripts: how far two checkpoints are apart.
+# For scripts: the difference between two checkpoints.
 tests_support_compare_weights_SOURCES = tests/support/compare_weights.c $(trm_program_extra)
 trm_test_scripts += \
 	tests/check_includes.sh \
@@ -198,5 +198,5 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/thread_sanitizer.supp \
 	tests/unit/suite.h
 
-# What starts a test program; it gets the program's path. Empty: the program itself.
+# Launcher of test programs; it gets the program's path. Empty: the program itself.
 trm_test_launcher = bash $(top_srcdir)/tests/run_matrix.sh

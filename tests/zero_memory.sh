@@ -89,8 +89,8 @@ for share in none node; do
   [ $share = node ] || four_addresses=$addresses
   # less than a fifth is impossible: a failed measurement
   [ $four -gt $((whole / 5)) ] && [ $four -le $((whole * 30 / 100 + unit)) ] ||
-    fail "four ranks, ${zero[*]}: $four KiB a rank of $whole KiB of parameters, gradients and states"
-  pass "four ranks, ${zero[*]}: $four KiB a rank, $((1000 * four / whole)) thousandths of $whole KiB"
+    fail "four ranks, ${zero[*]}: $four KiB per rank of $whole KiB of parameters, gradients and states"
+  pass "four ranks, ${zero[*]}: $four KiB per rank, $((1000 * four / whole)) thousandths of $whole KiB"
 done
 
 # The limit: halfway between the needs of one rank and of each of four. A checkpoint needs no whole arrays, either.

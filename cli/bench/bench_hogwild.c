@@ -51,7 +51,7 @@ struct hogwild {
   struct trm_job *job;
   struct trm_comm *comm, *node;
   struct trm_sparse_sgd sgd;
-  struct trm_dataset *train, *test; /* test: NULL if there is none */
+  struct trm_dataset *train, *test; /* test: NULL if absent */
   size_t rows, features, batch, epochs;
   struct trm_host_batch host_batch;
   struct trm_sparse_row *row;       /* (batch); on rank 0 (rows), for a whole epoch */

@@ -45,7 +45,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes, MAX_HELPERS = 8, MAX_ROUNDS = 10000
 #define TRIAL_S 0.2
 #define PAUSE_S 0.01
 
-/* What the target does during a measurement. */
+/* Activity of the target during a measurement. */
 struct target_mode {
   const char *name;
   bool computes, has_helper;

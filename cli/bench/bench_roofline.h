@@ -17,8 +17,8 @@ struct roofline {
   double *slice_s, *uncached_s; /* (rounds) of one pass over as many elements */
 };
 
-/* Takes the products from the counts of run, which has done `steps` steps since they were zeroed. roofline_close follows
- * even if it fails. */
+/* Reads the products from the counts of run, which has made `steps` steps since they were zeroed. roofline_close
+ * follows even if it fails. */
 int roofline_open(struct roofline *roofline, size_t steps);
 void roofline_close(struct roofline *roofline);
 

@@ -191,7 +191,7 @@ static void bench_step_print_parts(const struct bench *b, const struct figures *
     printf("  %-16s %10s %7s %9s %8s%s\n", "part", "ms", "of step", "GFLOP/s", "GB/s", b->bound ? "   least ms  reached" : "");
   for (int i = 0; i < TIMED_PARTS; i++) {
     const struct timed_sum *sum = &b->sum[i];
-    const double least = b->bound ? bench_step_min(sum, &f->rates) : NAN;
+    const double minimum = b->bound ? bench_step_min(sum, &f->rates) : NAN;
     const struct figure row[] = {
       figure_text(NULL, "  %-16s", timed_part_name[i]),
       figure_number("part_s", " %10.3f", sum->s, 1e3),
@@ -200,8 +200,8 @@ static void bench_step_print_parts(const struct bench *b, const struct figures *
       figure_number("part_gb", NULL, 1e-9 * sum->bytes, 1),
       figure_number(NULL, " %9.1f", 1e-9 * sum->flop / sum->s, 1),
       figure_number(NULL, " %8.1f", 1e-9 * sum->bytes / sum->s, 1),
-      figure_number(b->bound ? "least_s" : NULL, b->bound ? " %10.3f" : NULL, least, 1e3),
-      figure_number(NULL, b->bound ? " %7.0f%%\n" : "\n", least / sum->s, 100),
+      figure_number(b->bound ? "least_s" : NULL, b->bound ? " %10.3f" : NULL, minimum, 1e3),
+      figure_number(NULL, b->bound ? " %7.0f%%\n" : "\n", minimum / sum->s, 100),
     };
     if (sum->s == 0)
       continue;

@@ -1,12 +1,12 @@
 #!/bin/bash
-# Every method on the same samples, and the table of what came out.
+# Runs every method on the same samples, and prints the table of results.
 #
 #   run.sh            all rows of methods.txt, 4 and 8 ranks, 3 seeds: table.md (a quarter of an hour)
-#   run.sh tune       (an hour) the rates that methods.txt should have: tries each on one seed
-#   run.sh PATTERN    the rows whose name has the pattern, to standard output
+#   run.sh tune       (an hour) tries the learning rates for methods.txt on one seed
+#   run.sh PATTERN    rows whose name matches, to standard output
 #
-# In a folder with fashion.h5 (trireme data import mnist) and a9a.h5 (trireme data import libsvm). TRIREME, MPIEXEC:
-# what to run; ROUNDS: seeds (3); RATES, DATA: what to tune.
+# Run it in a folder with fashion.h5 (trireme data import mnist) and a9a.h5 (trireme data import libsvm). TRIREME,
+# MPIEXEC: programs; ROUNDS: seeds (3); RATES, DATA: what to tune.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${TRIREME:=trireme}" "${MPIEXEC:=mpiexec}" "${ROUNDS:=3}"
@@ -17,7 +17,7 @@ export OMP_NUM_THREADS=1
 
 rows() { sed -e '/^#/d' -e 's/ *| */|/g' "$here/methods.txt"; }
 
-# train RANKS DATA RATE SEED OPTION...: a run in $runs/run
+# train RANKS DATA RATE SEED OPTION...: runs in $runs/run
 train() {
   local ranks=$1 data=$2 rate=$3 seed=$4
   shift 4
@@ -28,7 +28,7 @@ figure() { # figure KEY FILE: the last value
   grep -o "\"$1\":[^,}]*" "$runs/run/$2" | tail -n 1 | cut -d : -f 2
 }
 
-# One line: accuracies' mean, lowest and highest, seconds, mean and 99th percentile of staleness.
+# One line: accuracies' mean, minimum and maximum, seconds, mean and 99th percentile of staleness.
 measure() { # measure RANKS DATA RATE OPTION...
   local ranks=$1 data=$2 rate=$3 seed
   shift 3

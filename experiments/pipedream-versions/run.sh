@@ -1,12 +1,12 @@
 #!/bin/bash
-# Every row of methods.txt at every rate, and the table of what came out.
+# Runs every row of methods.txt at every rate, and prints the table of results.
 #
 #   run.sh            all rows, 3 seeds: table.md and curves.svg (nine minutes on two cores)
-#   run.sh PATTERN    the rows whose name has the pattern, to standard output
-#   run.sh curves     the picture alone
+#   run.sh PATTERN    rows whose name matches, to standard output
+#   run.sh curves     only the picture
 #
-# TRIREME, MPIEXEC: what to run; ROUNDS: seeds (3); RATES: what to try. digits.h5 is drawn if it is not here; OPTIONS go
-# to every run, such as "--optim.momentum=0.9 --optim.name=momentum".
+# TRIREME, MPIEXEC: programs; ROUNDS: seeds (3); RATES: learning rates. Makes digits.h5 if it is missing; OPTIONS go to
+# every run, such as "--optim.momentum=0.9 --optim.name=momentum".
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 : "${TRIREME:=trireme}" "${MPIEXEC:=mpiexec}" "${ROUNDS:=3}" "${OPTIONS:=}"
@@ -18,7 +18,7 @@ export OMP_NUM_THREADS=1
 
 rows() { sed -e '/^#/d' -e 's/ *| */|/g' "$here/methods.txt"; }
 
-# train RANKS RATE SEED RUN OPTION...: a run; false: its loss was not finite
+# train RANKS RATE SEED RUN OPTION...: a run; fails if its loss was not finite
 train() {
   local ranks=$1 rate=$2 seed=$3 run=$4
   shift 4
@@ -32,7 +32,7 @@ figure() { # figure KEY: of the summary
   sed -n "s/.*\"$1\":\([-+0-9.e]*\).*/\1/p" "$runs/run/summary.json"
 }
 
-# Test loss and accuracy: mean, lowest and highest of the runs that came to their end.
+# Test loss and accuracy: mean, minimum and maximum over completed runs.
 measure() { # measure RANKS RATE OPTION...
   local ranks=$1 rate=$2 seed
   shift 2

@@ -1,4 +1,4 @@
-/* Images in the order that the micro-kernels want (conv.h). Private to kernels/cpu. */
+/* Staging of images for the micro-kernels (conv.h). Private to kernels/cpu. */
 #pragma once
 
 #include "kernels/cpu/conv.h"
@@ -11,13 +11,13 @@ struct conv_stage {
   size_t step[2], phases[2];
   size_t rows, pitch;
   ptrdiff_t left;
-  size_t plane; /* floats a channel: phases[0] * phases[1] * rows * pitch */
+  size_t plane; /* floats per channel: phases[0] * phases[1] * rows * pitch */
 };
 
-/* Vectors read up to this many floats beyond the last position: room after each staged image that is finite. */
+/* Vectors read up to this many floats beyond the last position: padding after each staged image, finite. */
 enum { CONV_SLACK = CONV_LANES };
 
-/* image (channels, height, width) into to (channels * plane + CONV_SLACK) */
+/* Copies image (channels, height, width) to to (channels * plane + CONV_SLACK). */
 void conv_stage_image(const struct conv_stage *stage, const float *image, ptrdiff_t first, float *to);
 
 /* The positions (r, j) of a grid of `rows` rows of `columns` in vectors, and where they are from `origin` on in a
@@ -32,5 +32,5 @@ struct conv_grid conv_grid_of(size_t columns, int lanes);
 size_t conv_grid_vectors(const struct conv_grid *grid, size_t rows);
 void conv_grid_offsets(const struct conv_grid *grid, size_t rows, size_t origin, size_t pitch, uint32_t *offset);
 
-/* rows (rows, columns) into vectors (vectors, lanes), 0 where there is no position */
+/* Copies rows (rows, columns) to vectors (vectors, lanes), 0 where there is no position. */
 void conv_grid_gather(const struct conv_grid *grid, size_t rows, const float *from, float *to);

@@ -21,7 +21,7 @@
 
 /* Below this many units of work (about one streamed float each) waking threads costs more than it saves. */
 #define CPU_PARALLEL_WORK 32768
-/* Flat arrays are cut at multiples of a page of floats. */
+/* Flat arrays are divided at multiples of a page of floats. */
 #define CPU_GRANULE 1024
 /* Sums of floats run over at most this many terms before they are added up in double. */
 #define CPU_BLOCK 1024
@@ -46,8 +46,7 @@ CPU_INLINE float cpu_lane_sum(const float *x, size_t n)
   return lane[0];
 }
 
-/* Largest of n >= 1 numbers; a NaN may be passed over. In lanes by hand: not every compiler knows how to do that with a
- * maximum. */
+/* Maximum of n >= 1 numbers; may ignore a NaN. In explicit lanes: not every compiler vectorizes a maximum. */
 CPU_INLINE float cpu_lane_maximum(const float *x, size_t n)
 {
   float maximum = x[0], lane[CPU_LANES];
@@ -75,7 +74,7 @@ struct cpu_state {
   void *scratch; /* grows, kept until the device is closed */
   size_t scratch_bytes;
   bool failed;
-  char failure[192]; /* the first one, until sync tells it */
+  char failure[192]; /* the first one, until sync reports it */
 };
 
 typedef void cpu_body(const void *arguments, size_t low, size_t high);
@@ -85,11 +84,10 @@ typedef void cpu_body(const void *arguments, size_t low, size_t high);
 void cpu_for(const struct trm_device *device, size_t n, size_t granule, double work, cpu_body *body,
              const void *arguments);
 
-/* Memory for the call at hand, not zeroed; the next call of this function may take it away. Outside of parallel
- * regions. */
+/* Memory for the current call, not zeroed, valid until the next call of this function. Outside of parallel regions. */
 void *cpu_scratch(struct trm_device *device, size_t bytes);
 
-/* In a body: the number of the thread that runs it, below device->threads. */
+/* In a body: returns the number of its thread, below device->threads. */
 int cpu_thread(void);
 
 /* Records a failure for the next sync. Outside parallel regions. */

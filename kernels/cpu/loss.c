@@ -234,7 +234,7 @@ void cpu_mean_squared_error(struct trm_device *device, const float *z, const flo
   cpu_for(device, b, 1, 2 * (double)f, loss_mse_body, &it);
 }
 
-/* One score a row. Predicts its sign, -1 for 0; NaN is never correct. */
+/* One score per row. Predicts its sign, -1 for 0; NaN is never correct. */
 static void loss_margin_body(const void *arguments, size_t low, size_t high)
 {
   const struct loss *it = arguments;

@@ -14,12 +14,12 @@ enum assignment_rule { ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT };
 struct batch_assignment {
   /* set by the caller before create */
   enum assignment_rule rule;
-  int worker, workers; /* worker: -1 where this rank computes nothing */
-  int slack;           /* split: clocks by which workers may be apart */
+  int worker, workers; /* worker: -1 if this rank computes nothing */
+  int slack;           /* split: maximum distance of workers, in clocks */
   /* set by create */
   struct trm_comm *comm; /* not owned */
   struct shared_counters counters;
-  int64_t next;        /* static, split: the first batch that this worker has not begun */
+  int64_t next;        /* static, split: first batch that this worker has not started */
   int64_t done;        /* batches of this rank's worker since the last quiesce point */
 };
 
@@ -27,16 +27,16 @@ struct batch_assignment {
 int batch_assignment_create(struct batch_assignment *batches, struct trm_comm *comm, struct trm_comm *node, int owner);
 void batch_assignment_free(struct batch_assignment *batches); /* collective */
 
-/* Assigns the next batch of this worker below `end`; false: there is none. Called by one rank of a worker. */
+/* Assigns the worker's next batch below `end`; false: none. Called by one rank of a worker. */
 bool batch_assignment_next(struct batch_assignment *batches, uint64_t end, uint64_t *batch);
-/* No worker gets another batch; split: none beyond the clock at which all can end together. */
+/* Stops the assignment of batches; split: after the clock at which all workers can end together. */
 void batch_assignment_halt(struct batch_assignment *batches);
 /* Declares that this worker has no batch left and nothing in flight: once per worker between two quiesce points. */
 void batch_assignment_finish(struct batch_assignment *batches);
 bool batch_assignment_all_finished(struct batch_assignment *batches);
 
-/* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, by now.
- * is_leader: this rank is the one of its worker that asks for batches. */
+/* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, now.
+ * is_leader: this rank requests its worker's batches. */
 void batch_assignment_quiesce(struct batch_assignment *batches, bool is_leader, uint64_t *updates);
 /* Collective over comm. The run continues at batch `updates`. restored: batches->next is that of a checkpoint. */
 void batch_assignment_restart(struct batch_assignment *batches, uint64_t updates, bool restored);

@@ -31,7 +31,7 @@ static inline size_t server_chunk_size(size_t elements, size_t chunk)
   return left < SERVER_CHUNK ? left : SERVER_CHUNK;
 }
 
-/* A chunk as the handler sees it: in the owner's memory. */
+/* A chunk in the owner's memory, for the handler. */
 struct server_chunk {
   int replica;
   size_t low, n;        /* elements [low, low + n) of the replica's arrays */
@@ -48,7 +48,7 @@ static inline float *server_array(const struct server_chunk *chunk, int array)
 struct server_call {
   int kind;                    /* the method's own number */
   int caller;                  /* rank of the caller */
-  int64_t staleness;           /* the chunk's clock less the clock that the caller has seen */
+  int64_t staleness;           /* the chunk's clock minus the last clock that the caller has seen */
   double value[SERVER_VALUES]; /* in: the method's */
   double per_chunk;            /* in and out: the method's, for this chunk */
   const float *in;             /* (n), NULL: nothing is sent */
@@ -85,7 +85,7 @@ struct server_request {
   float *out;                  /* (elements) whole array, NULL: none */
   int64_t *seen;               /* (chunks) clocks last seen, updated where out is given; NULL: 0 */
 };
-/* Makes the calls, in any order, and returns when all are answered: the largest staleness of the chunks. */
+/* Makes the calls, in any order, and waits for all replies. Returns the maximum staleness of the chunks. */
 int64_t param_server_exchange(struct param_server *server, const struct server_request *request);
 
 /* On a dedicated server: answers the calls that have arrived. False if there were none, and on all other ranks. */
@@ -97,7 +97,7 @@ void param_server_gather(struct param_server *server, int replica, int array, fl
 /* Sets a whole array of a replica; every rank passes the same values. */
 void param_server_scatter(struct param_server *server, int replica, int array, const float *from);
 void param_server_set_clocks(struct param_server *server, int64_t clock);
-/* This rank's part of the state, for checkpoints (not collective): clocks and method states; and the arrays from
+/* This rank's shard of the state, for checkpoints (not collective): clocks and method states; and the arrays from
  * `first_array` on. */
 void *param_server_local_states(struct param_server *server, size_t *bytes);
 void *param_server_local_arrays(struct param_server *server, int first_array, size_t *bytes);

@@ -40,7 +40,7 @@ struct param_server {
 bool server_is_centralized(const struct param_server *server); /* one replica, its chunks spread over the owners */
 bool server_is_owner(const struct param_server *server, int rank);
 int param_server_owner(const struct param_server *server, int replica, size_t chunk);
-/* True if this rank runs calls on the owner's chunks itself, in shared memory. */
+/* Returns true if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);
 /* Divides the replicas, and takes the memory of this node's shards. Collective over plan.comm. */
 int server_shards_create(struct param_server *server);
@@ -51,7 +51,7 @@ struct server_call server_call_of(const struct param_server *server, const struc
  * the caller has last seen; returns the clock after the call. */
 int64_t param_server_run(struct param_server *server, int replica, size_t chunk, int64_t seen,
                          struct server_call *call);
-/* Takes over what has become of the call, but for call->out. Raises *staleness to that of the call. */
+/* Copies the results of a call, except call->out, to the request. Raises *staleness to that of the call. */
 void server_call_done(const struct server_request *request, size_t chunk, int64_t clock, const struct server_call *call,
                       int64_t *staleness);
 

@@ -5,7 +5,7 @@
 
 #include "mpi/async/worker.h"
 
-/* Options that methods between peers honor (trm_strategy_ops.takes). */
+/* Options that peer methods support (trm_strategy_ops.takes). */
 enum {
   PEERS_TAKE = TRM_TAKES_ALL & ~(TRM_TAKES_SERVERS | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_AVERAGE)
 };
@@ -18,7 +18,7 @@ struct peers {
 
 /* Collective: worker_create, for a plan with local weights. */
 int peers_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
-/* Begins a step: counts the batch, and sets the update of its gradient. *exchanges: strategy.tau batches have passed.
+/* Starts a step: counts the batch, and sets the update of its gradient. *exchanges: strategy.tau batches have passed.
  * TRM_FAILED if the loss is not finite; then nothing has changed. */
 int peers_step(struct trm_strategy *strategy, double rate, const struct trm_loss_sums *sums, struct trm_update *update,
                bool *exchanges);

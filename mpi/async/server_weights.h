@@ -6,7 +6,7 @@
 
 /* Calls and the values they carry. A method may add more. */
 enum server_weights_call { SERVER_PULL, SERVER_PUSH, SERVER_CALL_KINDS };
-enum server_weights_value { SERVER_RATE, SERVER_SCALE }; /* of the update; the scale that clipping asks for */
+enum server_weights_value { SERVER_RATE, SERVER_SCALE }; /* of the update; the scale of clipping */
 
 /* Within a step: sums the gradient over the worker's group, and divides its statistics by the number of workers, since
  * all workers measure them at the same time: added in full, stale ones would overshoot, and with many workers oscillate.
@@ -15,7 +15,7 @@ int server_weights_prepare(struct trm_strategy *strategy, const struct trm_loss_
 /* SERVER_PUSH of g (elements); w becomes the server weights. */
 void server_weights_push(struct trm_strategy *strategy, const float *g, double rate, double scale);
 
-/* -- slots of the contract, of methods whose workers send every gradient and wait for the answer */
+/* -- operations of the contract, for methods whose workers send every gradient and wait for the reply */
 int server_weights_before_forward(struct trm_strategy *strategy); /* SERVER_PULL, after a quiesce point */
 int server_weights_step(struct trm_strategy *strategy, double rate, struct trm_loss_sums *sums); /* SERVER_PUSH */
 
@@ -31,13 +31,13 @@ int server_weights_restore(struct trm_strategy *strategy, const float *const fro
 /* Applies the optimizer's rule to one chunk, whose clock counts the updates; g (chunk->n). */
 void server_weights_update(const struct trm_strategy *strategy, const struct server_chunk *chunk, double rate,
                            double scale, const float *g);
-/* With strategy.rate=staleness the staleness of the call's gradient, at least 1; otherwise 1. */
+/* Returns the staleness of the call's gradient, at least 1, with strategy.rate=staleness; otherwise 1. */
 double server_weights_rate_divisor(const struct trm_strategy *strategy, const struct server_call *call);
-/* Returns the weights, if the call asks for them. */
+/* Returns the weights if the call requests them. */
 void server_weights_reply(const struct server_chunk *chunk, struct server_call *call);
 
 /* to += factor * g, statistics: to += share * g. Elements [low, low + n) of the flat arrays, to and g (n). */
 void server_weights_add_scaled(const struct trm_strategy *strategy, double factor, double share, size_t low, size_t n,
                                float *to, const float *g);
-/* The number of trained elements among [low, low + n); statistics come after them. */
+/* Returns the number of trained elements in [low, low + n); statistics come after them. */
 size_t server_weights_trained(const struct trm_strategy *strategy, size_t low, size_t n);

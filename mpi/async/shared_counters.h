@@ -9,7 +9,7 @@
 struct shared_counters {
   struct trm_comm *node;    /* not owned */
   int owner;
-  struct trm_shared shared; /* where all ranks share memory */
+  struct trm_shared shared; /* if all ranks share memory */
   _Atomic int64_t *counter;
   struct trm_window *window; /* otherwise */
 };

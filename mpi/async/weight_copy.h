@@ -17,14 +17,14 @@
 struct weight_copy {
   struct trm_comm *node; /* not owned */
   float *array;          /* (elements) shared by the ranks of the node, not owned */
-  float *base;           /* (elements) the copy as it was after the latest merge */
+  float *base;           /* (elements) the copy after the latest merge */
   size_t elements;
   struct trm_shared locks;
 };
 
 /* Collective over the node. array (elements): in memory that its ranks share. */
 int weight_copy_create(struct weight_copy *state, struct trm_comm *node, float *array, size_t elements);
-void weight_copy_free(struct weight_copy *state); /* collective; does nothing to one that is all 0 */
+void weight_copy_free(struct weight_copy *state); /* collective; zeroed: no effect */
 
 /* Copies the shared array into copy (elements). */
 void weight_copy_pull(struct weight_copy *state, float *copy);

@@ -11,11 +11,11 @@
 struct worker_plan {
   bool centralized;  /* the parameter server holds one replica, the server weights; otherwise one for each rank */
   int arrays;        /* of a replica. Centralized: 0 the weights, then the optimizer's states, then the method's */
-  int transient;     /* the last `transient` of these are empty at a quiesce point: no checkpoint keeps them */
+  int transient;     /* the last `transient` of these are empty at a quiesce point: not in checkpoints */
   server_handler *handler; /* its context is the strategy */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */
-  bool local;        /* each worker has optimizer states of its own */
-  bool shared_weights; /* the method sets s->w, which is also what is evaluated: there is no eval_weights */
+  bool local;        /* each worker has its own optimizer states */
+  bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
 };
 
@@ -28,7 +28,7 @@ struct worker {
   struct batch_assignment assignment;
   struct param_server *server;
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
-  bool fresh;                          /* w has been read since the latest quiesce point */
+  bool fresh;                          /* w has been read since the last quiesce point */
   bool halted;                         /* this rank's stop request has been announced */
   struct trm_staleness staleness;
   float *state[TRM_MAX_STATES - 1];    /* local: (elements) each */
@@ -50,9 +50,9 @@ static inline int worker_count(const struct trm_strategy *strategy)
   return strategy->comm->size - (int)strategy->options->servers;
 }
 
-/* Collective over strategy->comm. Checks the options, takes all memory; sets w, g, eval_weights, batch_shard,
+/* Collective over strategy->comm. Checks the options, allocates all memory; sets w, g, eval_weights, batch_shard,
  * batch_shards, staleness and local_state. method_bytes: size of worker->method, which is zeroed. strategy.groups
- * workers of several ranks each where the method takes that option; otherwise every rank is a worker. */
+ * workers of several ranks each if the method takes that option; otherwise every rank is a worker. */
 int worker_create(struct trm_strategy *strategy, const struct worker_plan *plan, size_t method_bytes);
 /* Allocates *array (elements) on the device, until worker_destroy. name: checkpoints keep it as local state; NULL: they
  * do not. */
@@ -69,7 +69,7 @@ void worker_destroy(struct trm_strategy *strategy);
 /* -- within a step */
 /* Collective over the group. TRM_FAILED on all its ranks if the loss of the worker's batch is not finite. */
 int worker_check(struct trm_strategy *strategy, const struct trm_loss_sums *sums);
-/* The update for this worker's gradient, with the scale that clipping asks for. step: 1-based. */
+/* Returns the update for this worker's gradient, with the scale of clipping. step: 1-based. */
 struct trm_update worker_update(struct trm_strategy *strategy, double rate, uint64_t step);
 /* Applies the update to [low, low + n) of w, with the worker's own states (plan.local). w, g (n) */
 void worker_apply(struct trm_strategy *strategy, const struct trm_update *update, size_t low, size_t n, float *w,

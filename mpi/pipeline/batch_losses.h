@@ -1,7 +1,7 @@
 /* The loss sums of a batch: the last stage computes them, and sends them to all others before any of these has finished
  * the batch. Stop requests go the other way: the last stage adds them to the sums (private to mpi/pipeline).
  *
- * In a run of several batches every other stage sends the last one a flag: 1 when it is asked to stop, or 0 at the end. */
+ * In a run of several batches every other stage sends the last one a flag: 1 when it should stop, or 0 at the end. */
 #pragma once
 
 #include "core/comm.h"
@@ -14,7 +14,7 @@ struct batch_losses {
   struct trm_loss_sums message; /* of the latest batch that was sent */
   struct trm_request **sends;   /* (stages) */
   /* stop requests within a run */
-  const struct trm_pipeline_run *run; /* NULL: no stage is asked in this run */
+  const struct trm_pipeline_run *run; /* NULL: no stop requests in this run */
   double *flag;                       /* (stages) the last stage: flags received; other stages: [0] the flag sent */
   struct trm_request **flags;         /* (stages) */
   bool flag_sent;

@@ -19,7 +19,7 @@ struct versions {
 };
 
 void versions_create(struct versions *versions, struct trm_pipeline *pipeline);
-int versions_begin(struct versions *versions); /* of a run; takes the memory */
+int versions_begin(struct versions *versions); /* of a run; allocates memory */
 /* Binds the model's layers to the version for this action. */
 void versions_use(struct versions *versions, const struct trm_action *action, int batch);
 /* 2bw: copies the newest version of the flat elements [low, high), whose passes of the batch to be updated next are

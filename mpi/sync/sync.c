@@ -172,7 +172,7 @@ static int sync_gradient_norm(struct trm_strategy *strategy, double *norm_square
   return TRM_OK;
 }
 
-/* Sets state to the addresses of element `at` in the states; NULL where there is none. */
+/* Sets state to the addresses of element `at` in the states; NULL beyond the last. */
 static void sync_states_at(const struct sync *s, size_t at, float *state[TRM_MAX_STATES - 1])
 {
   for (int i = 0; i < TRM_MAX_STATES - 1; i++)

@@ -4,7 +4,7 @@
 #include "core/trace.h"
 #include "train/strategy.h"
 
-/* In host memory, shared by the ranks of a node. Its slot select chooses among the three. */
+/* In host memory, shared by the ranks of a node. Its operation select chooses among the three. */
 extern const struct trm_strategy_ops trm_strategy_sync;
 /* In the memory of each rank's device. */
 extern const struct trm_strategy_ops sync_staged;
@@ -25,7 +25,7 @@ static inline struct interval sync_overlap(struct interval a, struct interval b)
   return (struct interval){low, low < high ? high : low};
 }
 
-/* The folder of parallel.offload, not owned; NULL: states stay in memory. */
+/* Returns the folder of parallel.offload, not owned; NULL: states stay in memory. */
 const char *sync_offload_dir(const struct trm_strategy *strategy);
 
 /* Collective over strategy->comm. The ranks of it that share memory with this one, for the caller to release. NULL where
@@ -59,5 +59,5 @@ void sync_reduce_model_norm(struct trm_strategy *strategy, double *norm_squared)
 void sync_ratios(struct trm_strategy *strategy, const struct trm_update *update, size_t unit, double (*norm)[2],
                  float *ratio);
 
-/* The parameters of the next update. norm_squared: of the whole gradient; not used without clipping. */
+/* Returns the parameters of the next update. norm_squared: of the whole gradient; unused without clipping. */
 struct trm_update sync_make_update(const struct trm_strategy *strategy, double rate, double norm_squared);

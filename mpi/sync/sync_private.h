@@ -20,7 +20,7 @@ struct bucket {
 /* A rank's progress, read by the other ranks of its node. A cache line. */
 struct progress_flag {
   _Alignas(64) _Atomic uint64_t gradients_complete; /* elements since create: a step has strategy->elements of them */
-  double loss; /* this rank's part of the step's loss, set before the step's first elements */
+  double loss; /* this rank's partial loss, set before the step's first elements */
 };
 
 /* Counters and flags in memory shared by the ranks of a node. */
@@ -53,8 +53,8 @@ struct sync {
   /* shared by the node */
   struct trm_shared scratch;
   struct node_shared *node_shared;
-  double *unit_norms;        /* (units) squared norms, where gradients are clipped */
-  double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) where the rule has trust ratios */
+  double *unit_norms;        /* (units) squared norms, if gradients are clipped */
+  double (*tensor_norms)[2]; /* (trm_optimizer_norm_count) if the rule has trust ratios */
 
   float *ratios; /* (tensors) trust ratios; private */
 };
@@ -69,9 +69,9 @@ static inline bool sync_has_other_nodes(const struct sync *s)
   return s->cross->size > 1;
 }
 
-/* Collective. The form of synchronous training that the options, ranks and device of a run ask for. */
+/* Collective. Selects the implementation of synchronous training for the options, ranks and device of a run. */
 const struct trm_strategy_ops *sync_select(const struct trm_strategy *strategy);
-/* Collective over strategy->comm. Makes the communicators, cuts the buckets, takes all memory; sets w, g, eval_weights,
- * batch_shard and batch_shards. */
+/* Collective over strategy->comm. Makes the communicators, defines the buckets, allocates all memory; sets w, g,
+ * eval_weights, batch_shard and batch_shards. */
 int sync_create(struct trm_strategy *strategy);
 void sync_destroy(struct trm_strategy *strategy); /* collective */

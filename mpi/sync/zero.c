@@ -120,7 +120,7 @@ struct shard {
   float *g, *state[TRM_MAX_STATES - 1];
 };
 
-/* Sets *shard to the next of this rank's shards that are not empty, from chunk *p on. False: there is none. */
+/* Sets *shard to the next nonempty shard of this rank, from chunk *p on. False: no more. */
 static bool zero_next_shard(const struct trm_strategy *strategy, int *p, struct shard *shard)
 {
   const struct zero *z = strategy->impl;

@@ -1,5 +1,5 @@
-/* Shared by the files of sharded data parallelism: zero.c has the parameter provider and the step, zero_arrays.c cuts
- * the units and takes the memory, zero_exchange.c gathers weights and reduces gradients, zero_state.c is for
+/* Shared by the files of sharded data parallelism: zero.c has the parameter provider and the step, zero_arrays.c
+ * defines units and allocates memory, zero_exchange.c gathers weights and reduces gradients, zero_state.c is for
  * checkpoints. */
 #pragma once
 
@@ -16,7 +16,7 @@
 struct chunk {
   size_t low, high;    /* elements of the flat arrays */
   size_t shard_size;   /* elements of each rank */
-  size_t shard_offset; /* elements: place of this rank's shard in its arrays of shards */
+  size_t shard_offset; /* offset of this rank's shard in its arrays of shards */
   int unit;            /* that it is a part of */
 };
 
@@ -28,7 +28,7 @@ struct unit {
   int first_chunk, last_chunk; /* chunks [first_chunk, last_chunk) */
   int rotating_slot;           /* number of its slot where units share slots */
   bool tied;                   /* weights used at both ends of the chain: no other unit has that slot */
-  bool accumulated;            /* its shard of the gradient holds an earlier micro-batch's sum of this step */
+  bool accumulated;            /* its gradient shard has an earlier micro-batch's sum of this step */
 };
 
 /* A buffer that units use in turn, or that belongs to one unit. */
@@ -36,11 +36,11 @@ struct slot {
   float *data;                  /* device, (capacity) */
   float *host;                  /* the same in host memory, for the network: data itself, or a copy */
   size_t capacity;
-  int unit;                     /* whose values it has; -1: none's */
-  int array;                    /* weights: 0; > 0: a state in their place */
-  int users;                    /* layers that hold it acquired */
-  bool in_flight;               /* a collective on it has begun */
-  uint64_t completed;           /* gradients: times that it was complete on this rank */
+  int unit;                     /* unit whose values it has; -1: none */
+  int array;                    /* weights: 0; > 0: a state instead */
+  int users;                    /* layers that have it acquired */
+  bool in_flight;               /* a collective on it is in flight */
+  uint64_t completed;           /* gradients: number of completions on this rank */
   struct trm_request **request; /* (max_chunks) */
   float *received;              /* gradients: host, (shard of a unit), from its first use on; NULL before */
 };
@@ -57,8 +57,8 @@ enum { ZERO_MAX_ARRAYS = 16 };
 
 /* A rank's progress with a slot of gradients, read by the other ranks of its node. A cache line. */
 struct zero_progress_flag {
-  _Alignas(64) _Atomic uint64_t completed; /* times that its gradients were complete */
-  _Atomic uint64_t summed;                 /* times that this rank has summed its shard over all ranks */
+  _Alignas(64) _Atomic uint64_t completed; /* number of completions of its gradients */
+  _Atomic uint64_t summed;                 /* number of times that this rank has summed its shard */
 };
 
 struct zero {
@@ -98,23 +98,23 @@ struct zero {
 /* A rank's shard of a chunk; empty if it is padding alone. */
 struct interval zero_shard_interval(const struct chunk *chunk, int rank);
 
-/* The unit of a trained element. */
+/* Returns the unit of a trained element. */
 int zero_unit_at(const struct zero *z, size_t element);
 
 /* This rank's shard of a chunk, device: of the weights (array 0) or of a state (array > 0). */
 float *zero_shard_data(const struct zero *z, int array, const struct chunk *chunk);
 
-/* -- zero_arrays.c. Collective over strategy->comm. create cuts the units and takes all memory; after a failure, which
- * is that of every rank, destroy releases what there is. */
+/* -- zero_arrays.c. Collective over strategy->comm. create defines the units and allocates all memory; a failure is
+ * that of every rank, and destroy then releases everything. */
 int zero_arrays_create(struct trm_strategy *strategy);
 void zero_arrays_destroy(struct trm_strategy *strategy);
 
 /* -- zero_exchange.c. Collective over the group: all ranks call them in the same order, except zero_weights_release. */
 
-/* Gathers a unit's weights, or a state in their place (array > 0): device, valid until release. */
+/* Gathers a unit's weights, or a state instead (array > 0): device, valid until release. */
 float *zero_weights_acquire(struct trm_strategy *strategy, int unit, int array);
 void zero_weights_release(struct trm_strategy *strategy, int unit, int array); /* not collective */
-/* Begins to gather them, if their slot is free. */
+/* Starts gathering them if their slot is free. */
 void zero_weights_prefetch(struct trm_strategy *strategy, int unit, int array);
 /* After the shards have changed: marks all slots invalid, and begins to gather the units of the next forward pass. */
 void zero_weights_invalidate(struct trm_strategy *strategy);
@@ -123,7 +123,7 @@ void zero_group_barrier(struct trm_strategy *strategy);
 /* Completes all gathers that have begun. */
 void zero_weights_wait(struct trm_strategy *strategy);
 
-/* The buffer for a unit's gradient, device; completes the reduce-scatter begun from it before. */
+/* Returns the buffer for a unit's gradient, device; completes the reduce-scatter started from it before. */
 float *zero_gradient_acquire(struct trm_strategy *strategy, int unit);
 /* Begins the reduce-scatter of a unit's gradient, which is complete on this rank. */
 void zero_gradient_release(struct trm_strategy *strategy, int unit);

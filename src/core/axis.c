@@ -28,6 +28,13 @@ static double axis_clock(struct trm_axis *axis)
   return axis->comm->ops->clock(axis->comm);
 }
 
+/* Accounts for a call that began at `began`. */
+static void axis_end(struct trm_axis *axis, const char *name, double began)
+{
+  axis->comm_s += axis_clock(axis) - began;
+  trm_trace_end(name, TRM_TRACE_COMMUNICATION, began, TRM_TRACE_NO_IDS);
+}
+
 static float *axis_buffer(struct trm_axis *axis, int which, size_t n)
 {
   if (axis->capacity[which] < n) {
@@ -123,8 +130,7 @@ void trm_axis_allreduce(struct trm_axis *axis, float *x, size_t n)
     axis_host_allreduce(axis, host, n);
     axis_upload_output(axis, host, x, n);
   }
-  axis->comm_s += axis_clock(axis) - begin;
-  trm_trace_end("sum over the axis", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NO_IDS);
+  axis_end(axis, "sum over the axis", begin);
 }
 
 void trm_axis_allgather(struct trm_axis *axis, const float *shard, float *full, size_t outer, size_t n, size_t inner)
@@ -135,8 +141,7 @@ void trm_axis_allgather(struct trm_axis *axis, const float *shard, float *full, 
   float *to = axis_host_output(axis, BUFFER_FULL, full, outer * n * inner);
   axis_host_allgather(axis, &s, mine, to);
   axis_upload_output(axis, to, full, outer * n * inner);
-  axis->comm_s += axis_clock(axis) - begin;
-  trm_trace_end("gather", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NO_IDS);
+  axis_end(axis, "gather", begin);
 }
 
 void trm_axis_slice(struct trm_axis *axis, const float *full, float *shard, size_t outer, size_t n, size_t inner)
@@ -160,8 +165,7 @@ void trm_axis_reduce_scatter(struct trm_axis *axis, const float *full, float *sh
   else
     axis_message_reduce_scatter(axis, &s, from, to);
   axis_upload_output(axis, to, shard, axis_local_count(axis, &s));
-  axis->comm_s += axis_clock(axis) - begin;
-  trm_trace_end("scatter sum", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NO_IDS);
+  axis_end(axis, "scatter sum", begin);
 }
 
 const float *trm_axis_allgather_host(struct trm_axis *axis, const float *x, size_t n)
@@ -176,7 +180,6 @@ const float *trm_axis_allgather_host(struct trm_axis *axis, const float *x, size
   } else {
     axis->comm->ops->allgather(axis->comm, mine, all, n, TRM_FLOAT);
   }
-  axis->comm_s += axis_clock(axis) - begin;
-  trm_trace_end("gather", TRM_TRACE_COMMUNICATION, begin, TRM_TRACE_NO_IDS);
+  axis_end(axis, "gather", begin);
   return all;
 }

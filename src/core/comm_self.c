@@ -12,22 +12,16 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-/* A message sent and not yet received, followed by its data. */
-struct trm_message {
-  struct trm_message *next;
-  int tag;
-  size_t bytes;
-  _Alignas(max_align_t) char data[];
-};
-
-/* A receive whose message has not been sent. All other operations complete immediately. */
+/* A message sent and not yet received, or a receive whose message has not been sent. All other operations complete
+ * immediately. */
 struct trm_request {
   struct trm_request *next;
   struct trm_mailbox *mailbox;
-  void *data;
+  void *data; /* of a receive */
   size_t bytes;
   int tag;
   bool done;
+  _Alignas(max_align_t) char copy[]; /* of a message's data */
 };
 
 struct trm_window {
@@ -42,18 +36,10 @@ struct trm_comm *trm_comm_self(void)
   return &trm_rank_current()->self;
 }
 
-static _Noreturn void self_fail(void)
-{
-  trm_log_error();
-  trm_abort(TRM_FAILED);
-}
-
 static void self_check_rank(const char *call, int rank)
 {
-  if (rank != 0) {
-    trm_error(TRM_FAILED, "%s: rank %d of a communicator of 1", call, rank);
-    self_fail();
-  }
+  if (rank != 0)
+    trm_abort_on_error(trm_error(TRM_FAILED, "%s: rank %d of a communicator of 1", call, rank));
 }
 
 static void self_barrier(struct trm_comm *comm)
@@ -109,12 +95,33 @@ static void self_reduce_scatter_begin(struct trm_comm *comm, void *all, void *mi
 
 static void self_deliver(void *to, size_t capacity, const void *from, size_t bytes, int tag)
 {
-  if (bytes > capacity) {
-    trm_error(TRM_FAILED, "message with tag %d: %zu bytes sent, room for %zu", tag, bytes, capacity);
-    self_fail();
-  }
+  if (bytes > capacity)
+    trm_abort_on_error(
+      trm_error(TRM_FAILED, "message with tag %d: %zu bytes sent, room for %zu", tag, bytes, capacity));
   if (bytes > 0)
     memcpy(to, from, bytes);
+}
+
+/* Removes the first entry of this tag from the list; NULL: there is none. */
+static struct trm_request *self_take(struct trm_request **list, int tag)
+{
+  while (*list && (*list)->tag != tag)
+    list = &(*list)->next;
+  struct trm_request *found = *list;
+  if (found)
+    *list = found->next;
+  return found;
+}
+
+/* Adds an entry with a copy of `copied` bytes to the end of the list. */
+static struct trm_request *self_append(struct trm_request **list, int tag, size_t bytes, size_t copied)
+{
+  while (*list)
+    list = &(*list)->next;
+  *list = trm_alloc(sizeof **list + copied, "a message to this rank itself");
+  (*list)->tag = tag;
+  (*list)->bytes = bytes;
+  return *list;
 }
 
 static void self_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
@@ -125,24 +132,12 @@ static void self_send_begin(struct trm_comm *comm, const void *data, size_t coun
   self_check_rank("send", to);
   *request = NULL;
   pthread_mutex_lock(&mailbox->lock);
-  struct trm_request **receive = &mailbox->receives;
-  while (*receive && (*receive)->tag != tag)
-    receive = &(*receive)->next;
-  if (*receive) {
-    struct trm_request *match = *receive;
-    *receive = match->next;
-    self_deliver(match->data, match->bytes, data, bytes, tag);
-    match->done = true;
+  struct trm_request *receive = self_take(&mailbox->receives, tag);
+  if (receive) {
+    self_deliver(receive->data, receive->bytes, data, bytes, tag);
+    receive->done = true;
   } else {
-    struct trm_message *message = trm_alloc(sizeof *message + bytes, "a message to this rank itself");
-    message->tag = tag;
-    message->bytes = bytes;
-    if (bytes > 0)
-      memcpy(message->data, data, bytes);
-    struct trm_message **last = &mailbox->messages;
-    while (*last)
-      last = &(*last)->next;
-    *last = message;
+    self_deliver(self_append(&mailbox->messages, tag, bytes, bytes)->copy, bytes, data, bytes, tag);
   }
   pthread_mutex_unlock(&mailbox->lock);
 }
@@ -155,22 +150,14 @@ static void self_receive_begin(struct trm_comm *comm, void *data, size_t count, 
   self_check_rank("receive", from);
   *request = NULL;
   pthread_mutex_lock(&mailbox->lock);
-  struct trm_message **message = &mailbox->messages;
-  while (*message && (*message)->tag != tag)
-    message = &(*message)->next;
-  if (*message) {
-    struct trm_message *match = *message;
-    *message = match->next;
-    self_deliver(data, bytes, match->data, match->bytes, tag);
-    trm_free(match);
+  struct trm_request *message = self_take(&mailbox->messages, tag);
+  if (message) {
+    self_deliver(data, bytes, message->copy, message->bytes, tag);
+    trm_free(message);
   } else {
-    struct trm_request *receive = trm_alloc(sizeof *receive, "a request");
-    *receive = (struct trm_request){.mailbox = mailbox, .data = data, .bytes = bytes, .tag = tag};
-    struct trm_request **last = &mailbox->receives;
-    while (*last)
-      last = &(*last)->next;
-    *last = receive;
-    *request = receive;
+    *request = self_append(&mailbox->receives, tag, bytes, 0);
+    (*request)->mailbox = mailbox;
+    (*request)->data = data;
   }
   pthread_mutex_unlock(&mailbox->lock);
 }
@@ -193,10 +180,9 @@ static bool self_test(struct trm_request **request)
 /* Fails if the message has not been sent: no other rank could send it. */
 static void self_wait(struct trm_request **request)
 {
-  if (!self_test(request)) {
-    trm_error(TRM_FAILED, "waiting for a message with tag %d that this rank has not sent to itself", (*request)->tag);
-    self_fail();
-  }
+  if (!self_test(request))
+    trm_abort_on_error(trm_error(
+      TRM_FAILED, "waiting for a message with tag %d that this rank has not sent to itself", (*request)->tag));
 }
 
 static void self_progress(struct trm_comm *comm)
@@ -232,7 +218,7 @@ static void self_release(struct trm_comm *comm)
   if (!comm || comm == trm_comm_self())
     return;
   struct trm_mailbox *mailbox = comm->impl;
-  for (struct trm_message *message = mailbox->messages, *next; message; message = next) {
+  for (struct trm_request *message = mailbox->messages, *next; message; message = next) {
     next = message->next;
     trm_free(message);
   }
@@ -294,53 +280,51 @@ static void self_window_free(struct trm_window **window)
 static void *self_window_address(struct trm_window *window, const char *call, size_t count, int target, size_t offset)
 {
   self_check_rank(call, target);
-  if (offset > window->count || count > window->count - offset) {
-    trm_error(TRM_FAILED, "%s: elements %zu to %zu of a window of %zu", call, offset, offset + count, window->count);
-    self_fail();
-  }
+  if (offset > window->count || count > window->count - offset)
+    trm_abort_on_error(trm_error(TRM_FAILED, "%s: elements %zu to %zu of a window of %zu", call, offset,
+                                 offset + count, window->count));
   return window->data + offset * trm_type_bytes(window->type);
+}
+
+static void self_copy_locked(struct trm_window *window, void *to, const void *from, size_t count)
+{
+  pthread_mutex_lock(&window->lock);
+  if (count > 0)
+    memmove(to, from, count * trm_type_bytes(window->type));
+  pthread_mutex_unlock(&window->lock);
 }
 
 static void self_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
 {
-  const void *from = self_window_address(window, "get", count, target, offset);
-  pthread_mutex_lock(&window->lock);
-  if (count > 0)
-    memmove(to, from, count * trm_type_bytes(window->type));
-  pthread_mutex_unlock(&window->lock);
+  self_copy_locked(window, to, self_window_address(window, "get", count, target, offset), count);
 }
 
 static void self_put(struct trm_window *window, const void *from, size_t count, int target, size_t offset)
 {
-  void *to = self_window_address(window, "put", count, target, offset);
-  pthread_mutex_lock(&window->lock);
-  if (count > 0)
-    memmove(to, from, count * trm_type_bytes(window->type));
-  pthread_mutex_unlock(&window->lock);
+  self_copy_locked(window, self_window_address(window, "put", count, target, offset), from, count);
 }
+
+#define SELF_ADD(type)             \
+  for (size_t i = 0; i < count; i++) \
+  ((type *)to)[i] = (type)(((type *)to)[i] + ((const type *)from)[i])
 
 static void self_add_elements(enum trm_type type, void *to, const void *from, size_t count)
 {
-  switch (type) {
+  switch (type) { /* integers unsigned: sums wrap around as they do in MPI */
   case TRM_FLOAT:
-    for (size_t i = 0; i < count; i++)
-      ((float *)to)[i] += ((const float *)from)[i];
+    SELF_ADD(float);
     break;
   case TRM_DOUBLE:
-    for (size_t i = 0; i < count; i++)
-      ((double *)to)[i] += ((const double *)from)[i];
+    SELF_ADD(double);
     break;
-  case TRM_INT32: /* unsigned: sums wrap around as in MPI */
-    for (size_t i = 0; i < count; i++)
-      ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
+  case TRM_INT32:
+    SELF_ADD(uint32_t);
     break;
   case TRM_INT64:
-    for (size_t i = 0; i < count; i++)
-      ((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+    SELF_ADD(uint64_t);
     break;
   case TRM_BYTE:
-    for (size_t i = 0; i < count; i++)
-      ((uint8_t *)to)[i] = (uint8_t)(((uint8_t *)to)[i] + ((const uint8_t *)from)[i]);
+    SELF_ADD(uint8_t);
     break;
   }
 }
@@ -355,10 +339,8 @@ static void self_accumulate(struct trm_window *window, const void *from, size_t 
 
 static int64_t self_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset)
 {
-  if (window->type != TRM_INT64) {
-    trm_error(TRM_FAILED, "fetch_add: the window does not hold 64-bit integers");
-    self_fail();
-  }
+  if (window->type != TRM_INT64)
+    trm_abort_on_error(trm_error(TRM_FAILED, "fetch_add: the window does not hold 64-bit integers"));
   int64_t *element = self_window_address(window, "fetch_add", 1, target, offset);
   pthread_mutex_lock(&window->lock);
   const int64_t before = *element;

@@ -12,8 +12,7 @@
 /* Messages of a rank to itself that are not matched yet, in order of the calls (comm_self.c). */
 struct trm_mailbox {
   pthread_mutex_t lock;
-  struct trm_message *messages;
-  struct trm_request *receives;
+  struct trm_request *messages, *receives;
 };
 
 /* Of a rank, shared by all its threads. Each field is set by the function named. */
@@ -45,5 +44,5 @@ struct trm_rank_state *trm_rank_current(void);
 /* As pthread_create with default attributes, for a thread that works for the caller's rank. */
 int trm_context_start_thread(pthread_t *thread, void *(*run)(void *argument), void *argument);
 
-/* A buffer of 256 bytes for a text that is returned: valid until the thread has asked for eight more. */
+/* Returns a buffer of 256 bytes for a text to return: valid until the thread has requested eight more. */
 char *trm_context_text(void);

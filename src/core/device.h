@@ -5,8 +5,8 @@
  * otherwise, row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records
  * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
  *
- * Legend of shapes: B rows (samples) of the batch at hand, F features, N outputs, K inputs; of sequences T positions a
- * sample, R = B T rows in all, D values a position, H heads of E = D / H values, V tokens of the vocabulary.
+ * Legend of shapes: B rows (samples) of the batch, F features, N outputs, K inputs; of sequences T positions per
+ * sample, R = B T rows in all, D values per position, H heads of E = D / H values, V tokens of the vocabulary.
  */
 #pragma once
 
@@ -275,7 +275,7 @@ struct trm_device_ops {
   /* loss = mean over F of (z - t)^2; correct is written 0 */
   void (*mean_squared_error)(struct trm_device *device, const float *z, const float *target /* (B, F) */, float scale,
                              float *loss, float *correct, float *dz, size_t b, size_t f);
-  /* one score a row, target in {-1, +1}: log(1 + exp(-t z)) and max(0, 1 - t z) */
+  /* one score per row, target in {-1, +1}: log(1 + exp(-t z)) and max(0, 1 - t z) */
   void (*logistic)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,
                    float *correct, float *dz, size_t b);
   void (*hinge)(struct trm_device *device, const float *z, const float *target, float scale, float *loss,

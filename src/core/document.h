@@ -30,7 +30,7 @@ double trm_node_number(const struct trm_node *node, double fallback); /* fallbac
 
 /* A writer of JSON, one line to a stream. NaN and infinities become null. An object:
  *   trm_json_open(&j, stream); trm_json_object(&j, NULL); trm_json_number(&j, "loss", x); trm_json_end(&j); */
-#define TRM_JSON_DEPTH 16 /* deeper levels are left out */
+#define TRM_JSON_DEPTH 16 /* deeper levels are omitted */
 struct trm_json {
   FILE *stream;
   int depth;                  /* open objects and lists */

@@ -17,7 +17,7 @@
 
 /* Of the process: lines of all its ranks share one terminal. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char progress_line[1024]; /* the progress line on the terminal, "" if there is none */
+static char progress_line[1024]; /* the progress line on the terminal, or "" */
 
 void trm_log_set_rank(int rank, int size)
 {
@@ -49,11 +49,17 @@ bool trm_progress_is_terminal(void)
   return isatty(STDERR_FILENO) && terminal && strcmp(terminal, "dumb") != 0;
 }
 
-/* Prints prefix and message as one line, above the progress line if there is one. */
-static void log_print_line(const char *prefix, const char *format, va_list arguments)
+/* Prints the message as one line, above the progress line if there is one. kind: "", or "error" for a line that begins
+ * with "trireme: error: ", or "trireme: rank 3: error: " if there are several ranks. */
+static void log_print_line(const char *kind, const char *format, va_list arguments)
 {
+  const struct trm_rank_state *state = trm_rank_current();
   char text[LINE_BYTES];
-  int length = snprintf(text, sizeof text, "%s", prefix);
+  int length = 0;
+  if (*kind && state->log_size > 1)
+    length = snprintf(text, sizeof text, "trireme: rank %d: %s: ", state->log_rank, kind);
+  else if (*kind)
+    length = snprintf(text, sizeof text, "trireme: %s: ", kind);
   const int added = vsnprintf(text + length, sizeof text - (size_t)length, format, arguments);
   if (added > 0)
     length += added;
@@ -71,16 +77,6 @@ static void log_print_line(const char *prefix, const char *format, va_list argum
   pthread_mutex_unlock(&lock);
 }
 
-/* "trireme: rank 3: warning: " */
-static void log_format_prefix(char *prefix, size_t bytes, const char *kind)
-{
-  const struct trm_rank_state *state = trm_rank_current();
-  if (state->log_size > 1)
-    snprintf(prefix, bytes, "trireme: rank %d: %s: ", state->log_rank, kind);
-  else
-    snprintf(prefix, bytes, "trireme: %s: ", kind);
-}
-
 void trm_info(const char *format, ...)
 {
   if (log_is_silent())
@@ -93,28 +89,32 @@ void trm_info(const char *format, ...)
 
 void trm_warn(const char *format, ...)
 {
-  char prefix[64];
-  log_format_prefix(prefix, sizeof prefix, "warning");
   va_list arguments;
   va_start(arguments, format);
-  log_print_line(prefix, format, arguments);
+  log_print_line("warning", format, arguments);
   va_end(arguments);
 }
 
 static void log_print_error(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void log_print_error(const char *format, ...)
 {
-  char prefix[64];
-  log_format_prefix(prefix, sizeof prefix, "error");
   va_list arguments;
   va_start(arguments, format);
-  log_print_line(prefix, format, arguments);
+  log_print_line("error", format, arguments);
   va_end(arguments);
 }
 
 void trm_log_error(void)
 {
   log_print_error("%s", trm_error_text());
+}
+
+void trm_abort_on_error(int status)
+{
+  if (status == TRM_OK)
+    return;
+  trm_log_error();
+  trm_abort(status);
 }
 
 /* Truncates the progress line to the terminal's width, between characters: a wrapped line cannot be overwritten. */

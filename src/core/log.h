@@ -23,6 +23,9 @@ void trm_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints trm_error_text() as the error line: "trireme: rank 3: error: ...". Rank prefix only if size > 1. */
 void trm_log_error(void);
 
+/* For functions that cannot return an error: prints it, too, and calls trm_abort. TRM_OK: does nothing. */
+void trm_abort_on_error(int status);
+
 /* Prints the progress line, on rank 0 only: on a terminal it replaces the one before, otherwise it is an ordinary line.
  * trm_progress_end keeps the last one on the terminal. */
 void trm_progress(const char *format, ...) __attribute__((format(printf, 1, 2)));

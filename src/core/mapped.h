@@ -1,4 +1,4 @@
-/* Arrays in a file on a disk, for values that are used once a step: the kernel writes their pages out when memory is
+/* Arrays in a file on a disk, for values that are used once per step: the kernel writes their pages out when memory is
  * short and reads them back when they are touched. */
 #pragma once
 

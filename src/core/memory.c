@@ -69,11 +69,8 @@ void *trm_alloc(size_t bytes, const char *what)
   void *memory = NULL;
   if (bytes < PTRDIFF_MAX - 2 * HUGE_PAGE)
     memory = bytes >= HUGE_PAGE ? memory_map_block(bytes) : memory_malloc_block(bytes);
-  if (!memory) {
-    trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
-    trm_log_error();
-    trm_abort(TRM_FAILED);
-  }
+  if (!memory)
+    trm_abort_on_error(trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what));
   trm_memory_account(bytes, 0);
   return memory;
 }

@@ -24,7 +24,7 @@ enum trm_memory_use {
   TRM_MEMORY_ACTIVATIONS,
   TRM_MEMORY_UNITS, /* full parameters or gradients of the layers at work, where these are sharded */
   TRM_MEMORY_DATA,
-  TRM_MEMORY_BUFFERS, /* all else */
+  TRM_MEMORY_BUFFERS, /* everything else */
   TRM_MEMORY_USES
 };
 const char *trm_memory_name(enum trm_memory_use use); /* "optimizer states" */

@@ -67,7 +67,7 @@ struct trm_device_options {
   char *name, *blas;
   enum trm_matmul matmul;
   enum trm_compute compute;
-  double gflops; /* modeled speed of a rank, 10^9 operations a second, if compute is TRM_COMPUTE_SLEEP */
+  double gflops; /* modeled speed of a rank, 10^9 operations per second, if compute is TRM_COMPUTE_SLEEP */
 };
 
 struct trm_options {

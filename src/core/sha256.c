@@ -23,21 +23,21 @@ static inline uint32_t sha_load_be(const uint8_t *p)
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-/* One round; instead of moving the eight working variables, calls permute them. */
-static inline void sha_round(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
-                             uint32_t *h, uint32_t word)
+/* Round i: the working variables a to h are s[-i], s[1 - i], ..., s[7 - i] modulo 8, renamed rather than moved. */
+static inline void sha_round(uint32_t s[8], int i, uint32_t word)
 {
-  const uint32_t t = *h + (sha_rotr(e, 6) ^ sha_rotr(e, 11) ^ sha_rotr(e, 25)) + (g ^ (e & (f ^ g))) + word;
-  *d += t;
-  *h = t + (sha_rotr(a, 2) ^ sha_rotr(a, 13) ^ sha_rotr(a, 22)) + ((a & b) | (c & (a | b)));
+  const uint32_t a = s[-i & 7], b = s[(1 - i) & 7], c = s[(2 - i) & 7];
+  const uint32_t e = s[(4 - i) & 7], f = s[(5 - i) & 7], g = s[(6 - i) & 7], h = s[(7 - i) & 7];
+  const uint32_t t = h + (sha_rotr(e, 6) ^ sha_rotr(e, 11) ^ sha_rotr(e, 25)) + (g ^ (e & (f ^ g))) + word;
+  s[(3 - i) & 7] += t;
+  s[(7 - i) & 7] = t + (sha_rotr(a, 2) ^ sha_rotr(a, 13) ^ sha_rotr(a, 22)) + ((a & b) | (c & (a | b)));
 }
 
 static void sha_add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks)
 {
-  uint32_t a = state[0], b = state[1], c = state[2], d = state[3];
-  uint32_t e = state[4], f = state[5], g = state[6], h = state[7];
   for (; blocks > 0; blocks--, data += 64) {
-    uint32_t w[64];
+    uint32_t s[8], w[64];
+    memcpy(s, state, sizeof s);
     for (int i = 0; i < 16; i++)
       w[i] = sha_load_be(data + 4 * i);
     for (int i = 16; i < 64; i++) {
@@ -45,25 +45,12 @@ static void sha_add_blocks(uint32_t state[8], const uint8_t *data, size_t blocks
       w[i] = w[i - 16] + (sha_rotr(x, 7) ^ sha_rotr(x, 18) ^ x >> 3) + w[i - 7] +
              (sha_rotr(y, 17) ^ sha_rotr(y, 19) ^ y >> 10);
     }
-    for (int i = 0; i < 64; i += 8) {
-      const uint32_t *k = constant + i, *v = w + i;
-      sha_round(a, b, c, &d, e, f, g, &h, k[0] + v[0]);
-      sha_round(h, a, b, &c, d, e, f, &g, k[1] + v[1]);
-      sha_round(g, h, a, &b, c, d, e, &f, k[2] + v[2]);
-      sha_round(f, g, h, &a, b, c, d, &e, k[3] + v[3]);
-      sha_round(e, f, g, &h, a, b, c, &d, k[4] + v[4]);
-      sha_round(d, e, f, &g, h, a, b, &c, k[5] + v[5]);
-      sha_round(c, d, e, &f, g, h, a, &b, k[6] + v[6]);
-      sha_round(b, c, d, &e, f, g, h, &a, k[7] + v[7]);
-    }
-    a = state[0] += a;
-    b = state[1] += b;
-    c = state[2] += c;
-    d = state[3] += d;
-    e = state[4] += e;
-    f = state[5] += f;
-    g = state[6] += g;
-    h = state[7] += h;
+    for (int i = 0; i < 64; i += 8)
+#pragma GCC unroll 8 /* the variables stay in registers */
+      for (int k = 0; k < 8; k++)
+        sha_round(s, k, constant[i + k] + w[i + k]);
+    for (int i = 0; i < 8; i++)
+      state[i] += s[i];
   }
 }
 

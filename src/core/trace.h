@@ -1,6 +1,6 @@
 /* The trace of a run's steps (run.trace): when each rank computed, communicated and waited.
  *
- * One trace a rank, recorded by its main thread, off until it is started. Two events of a rank are nested or disjoint:
+ * One trace per rank, recorded by its main thread, off until started. Two events of a rank are nested or disjoint:
  * a non-blocking operation is two events, its start and the wait for its end.
  *
  *   const double began = trm_trace_begin();

@@ -1,4 +1,4 @@
-# To add a file: its name, one a line, in this list (sources and headers alike).
+# To add a file: its name, one per line, in this list (sources and headers alike).
 libtrireme_la_SOURCES += \
 	src/exchange/exchange.c \
 	src/exchange/exchange.h \

@@ -1,4 +1,4 @@
-/* The exchange: files of other programs that hold a model. One function a format and direction; none is collective.
+/* The exchange: files of other programs that hold a model. One function per format and direction; none is collective.
  * Weights are full flat arrays on the host, in the model's order (nn/model.h). */
 #pragma once
 
@@ -8,7 +8,7 @@
 struct trm_export {
   const char *name; /* "safetensors" */
   const char *help; /* one line */
-  /* Writes a new file and puts it in the place of path in one step; on any error an older file is untouched. */
+  /* Writes a new file, which replaces path atomically; on any error an older file is untouched. */
   int (*write)(const char *path, const struct trm_model *model, const float *host_w);
 };
 extern const struct trm_export trm_export_table[]; /* ends with a row whose name is NULL */

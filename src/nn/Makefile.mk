@@ -1,10 +1,9 @@
-# To add a file: its name, one a line, in one of these lists. Sources and private
+# To add a file: its name, one per line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/nn/balance.c \
 	src/nn/balance.h \
 	src/nn/graph.c \
-	src/nn/input.c \
 	src/nn/layer.c \
 	src/nn/layers/activation.c \
 	src/nn/layers/add.c \
@@ -28,19 +27,12 @@ libtrireme_la_SOURCES += \
 	src/nn/model_text.h \
 	src/nn/param_names.c \
 	src/nn/param_names.h \
-	src/nn/param_names_gpt2.c \
-	src/nn/param_names_torchvision.c \
-	src/nn/param_names_private.h \
 	src/nn/optimizer.c \
 	src/nn/partition.c \
 	src/nn/arena_plan.c \
 	src/nn/arena_plan.h \
 	src/nn/presets.c \
-	src/nn/presets.h \
-	src/nn/presets_gpt.c \
-	src/nn/presets_images.c \
 	src/nn/recompute.c \
-	src/nn/recompute.h \
 	src/nn/sample.c \
 	src/nn/sample.h \
 	src/nn/schedule.c \

@@ -9,8 +9,6 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
-#include "nn/recompute.h"
-
 enum { NONE = -1, ALIGN = TRM_ALIGNMENT / (int)sizeof(float) };
 
 struct block {

@@ -1,7 +1,7 @@
 /* The activation arena, planned before any memory is taken (private to src/nn).
  *
  * Every array of a step has a lifetime; arrays whose lifetimes do not overlap share memory. Values that backward reads
- * are kept or recomputed (recompute.h); layers work in place where they may. The gradient of a value with several
+ * are kept or recomputed (trm_recompute_plan); layers work in place where they may. The gradient of a value with several
  * readers is the sum of their contributions. */
 #pragma once
 
@@ -42,3 +42,19 @@ struct trm_arena_request {
 struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first, int last,
                                              const struct trm_arena_request *request);
 void trm_arena_plan_free(struct trm_arena_plan *plan);
+
+/* Activation checkpointing (Chen et al. 2016), recompute.c.
+ *
+ * The chain of a chunk consists of segments. Of all but the last segment forward keeps only the values that another
+ * segment reads: the segments' inputs. Before the backward of such a segment the layers whose values it needs are
+ * recomputed.
+ *
+ * Segments consist of blocks. With residual branches a block ends where a branch begins, and behind a branch before the
+ * next layer with parameters, so that it is a branch with the activation or pooling that follows it; what comes before
+ * the first branch is a segment of its own. Without branches it is a layer with parameters and what follows it up to
+ * the next one.
+ *
+ * Plans layers [first, last) in segments of `blocks` blocks, 0: one segment. For each layer, by its index: end of its
+ * segment, and recompute. recompute_last: the last segment is recomputed, too. */
+void trm_recompute_plan(const struct trm_layer *layer, int first, int last, int blocks, bool recompute_last, int *end,
+                        bool *recompute);

@@ -24,7 +24,7 @@ struct trm_input_spec {
   bool sparse;
   bool tokens;            /* int32 token ids instead of floats */
   enum trm_target_kind target;
-  size_t classes;         /* TRM_TARGET_CLASS: number of classes; TRM_TARGET_VALUE: values a sample */
+  size_t classes;         /* TRM_TARGET_CLASS: number of classes; TRM_TARGET_VALUE: values per sample */
 };
 
 /* One batch of B rows, device pointers. Exactly one of dense, csr.starts, tokens is set. */

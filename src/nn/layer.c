@@ -1,4 +1,4 @@
-/* The kinds of layers, and the common parts of their create and shape functions: arguments and parameters. */
+/* The kinds of layers, and the common parts of their create and shape functions: shapes, arguments, parameters. */
 #include "nn/layer.h"
 
 #include <errno.h>
@@ -175,6 +175,24 @@ bool trm_layer_remove_bias(struct trm_layer *layer)
   weights->bias = false;
   layer->parameters--;
   return true;
+}
+
+size_t trm_shape_count(const struct trm_shape *shape)
+{
+  size_t count = 1;
+  for (int d = 0; d < shape->dims; d++)
+    count *= shape->size[d];
+  return count;
+}
+
+const char *trm_shape_text(const struct trm_shape *shape)
+{
+  char *text = trm_context_text();
+  size_t at = (size_t)sprintf(text, "(");
+  for (int d = 0; d < shape->dims; d++)
+    at += (size_t)sprintf(text + at, d ? ", %zu" : "%zu", shape->size[d]);
+  sprintf(text + at, ")");
+  return text;
 }
 
 const char *trm_layer_text(const struct trm_layer *layer)

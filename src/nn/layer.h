@@ -154,7 +154,7 @@ typedef void trm_reduce(void *context, double *values, size_t n);
 enum trm_acquire_mode {
   TRM_ACQUIRE_EVALUATE,
   TRM_ACQUIRE_FORWARD,
-  TRM_ACQUIRE_RECOMPUTE, /* a second forward just before the backward of the layer's segment (recompute.h) */
+  TRM_ACQUIRE_RECOMPUTE, /* a second forward just before the backward of the layer's segment (arena_plan.h) */
   TRM_ACQUIRE_BACKWARD,  /* at release the gradient is complete */
   TRM_ACQUIRE_TIED,      /* backward of a layer that uses the weight of another, whose own backward comes later */
 };
@@ -245,7 +245,7 @@ struct trm_layer_ops {
 /* Adds a kind from outside the library, for the whole process: before any model is made, and from one thread. ops stays
  * the caller's and lives as long as the process. Fails if the name is taken or a required function is missing. */
 int trm_layer_register(const struct trm_layer_ops *ops);
-/* The kind of that name; NULL: there is none. */
+/* Returns the kind of that name, or NULL. */
 const struct trm_layer_ops *trm_layer_find(const char *name);
 /* Kind i, from 0, of the library's and then of the registered ones; NULL beyond the last. */
 const struct trm_layer_ops *trm_layer_kind(int i);

@@ -44,7 +44,7 @@ struct trm_model {
   float smoothing;   /* of the targets in training (nn/loss.h); the caller sets it, 0 after create */
   bool accumulates;  /* gradients are sums over several passes; set by the caller before bind. The two contributions to
                         a tied weight are then accumulated separately, as on two ranks: the same bits */
-  int recompute;     /* activation checkpointing: blocks of layers in a segment (recompute.h), 0:
+  int recompute;     /* activation checkpointing: blocks of layers in a segment (arena_plan.h), 0:
                         none; the caller sets it before bind, 0 after create */
   size_t parameters; /* elements of each flat array (each tensor padded to 16 elements, the padding is 0) */
   size_t statistics; /* how many of them, at the end, are statistics */
@@ -96,9 +96,9 @@ void trm_model_free(struct trm_model *model);
 /* Tokens per sample given by the text; 0: as many as the data has, or the text is wrong. */
 size_t trm_model_context(const char *text);
 
-/* Takes the arena for batches of up to max_rows rows (training: with gradients) and ties the flat device arrays. The
- * caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h, which is
- * then part of every pass). May be called again, with other arrays or sizes. */
+/* Allocates the arena for batches of up to max_rows rows (training: with gradients) and sets the flat device arrays.
+ * The caller owns w and g (g may be NULL when training is false; both are NULL with a parameter provider, layer.h,
+ * which is then part of every pass). May be called repeatedly, with other arrays or sizes. */
 int trm_model_bind(struct trm_model *model, struct trm_device *device, float *w, float *g, size_t max_rows,
                    bool training);
 

@@ -7,7 +7,7 @@
 #include "nn/model.h"
 #include "nn/arena_plan.h"
 
-/* Phases of a layer; RECOMPUTE: forward again, for the backward pass of its segment (recompute.h). */
+/* Phases of a layer; RECOMPUTE: forward again, for the backward pass of its segment (arena_plan.h). */
 enum pass_phase { FORWARD, RECOMPUTE, BACKWARD };
 
 static float *pass_array(const struct trm_model *model, size_t offset)

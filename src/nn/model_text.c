@@ -1,9 +1,5 @@
 /* The grammar of a model's text: items separated by '|', each a layer's name with arguments, a branch word (mark, at,
  * add), or as the first item a preset. */
-#include "nn/model_text.h"
-
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -11,7 +7,7 @@
 #include "core/status.h"
 #include "nn/layers/layers.h"
 #include "nn/model.h"
-#include "nn/presets.h"
+#include "nn/model_text.h"
 
 static const char blanks[] = " \t\r\n";
 
@@ -81,23 +77,11 @@ static int text_expand_preset(const char *text, const struct trm_input_spec *spe
   TRM_CHECK(text_next_item(&rest, 0, &item));
   const struct trm_preset *preset = text_find_preset(item.word[0]);
   int status = TRM_OK;
-  if (!preset) {
-    *expanded = trm_strdup(text);
-  } else {
-    char *head = NULL;
-    size_t bytes = 0;
-    FILE *stream = open_memstream(&head, &bytes);
-    if (!stream) {
-      status = trm_error(TRM_FAILED, "model: out of memory");
-    } else {
-      status = preset->expand(&item, spec, stream);
-      if (fclose(stream) != 0 && status == TRM_OK)
-        status = trm_error(TRM_FAILED, "model: out of memory");
-      if (status == TRM_OK)
-        *expanded = rest ? trm_format("%s |%s", head, rest) : trm_strdup(head);
-      free(head);
-    }
-  }
+  *expanded = NULL;
+  if (preset)
+    status = preset->expand(&item, spec, expanded);
+  if (!preset || rest)
+    trm_append(expanded, "%s%s", preset ? " |" : "", preset ? rest : text);
   text_free_item(&item);
   return status;
 }
@@ -129,12 +113,12 @@ static int text_unknown_layer(const struct trm_item *item)
   if (near)
     return trm_error(TRM_USAGE, "layer %d: there is no layer '%s', did you mean '%s'?", item->number, item->word[0],
                      near);
-  char list[1024] = "";
-  for (int i = 0; i < count; i++) {
-    strncat(list, i ? ", " : "", sizeof list - strlen(list) - 1);
-    strncat(list, known[i], sizeof list - strlen(list) - 1);
-  }
-  return trm_error(TRM_USAGE, "layer %d: there is no layer '%s'; there are %s", item->number, item->word[0], list);
+  char *list = NULL;
+  for (int i = 0; i < count; i++)
+    trm_append(&list, "%s%s", i ? ", " : "", known[i]);
+  trm_error(TRM_USAGE, "layer %d: there is no layer '%s'; there are %s", item->number, item->word[0], list);
+  trm_free(list);
+  return TRM_USAGE;
 }
 
 /* -- branches */
@@ -186,23 +170,19 @@ static int text_find_mark(struct text_parser *r, const struct trm_item *item, in
   const char *name = NULL;
   TRM_CHECK(text_mark_name(item, &name));
   const char **known = trm_alloc((size_t)(r->marks + 1) * sizeof *known, "marks");
-  int found = -1;
-  for (int m = 0; m < r->marks; m++) {
+  int found = 0;
+  for (int m = 0; m < r->marks; m++)
     known[m] = r->mark[m].name;
-    if (strcmp(known[m], name) == 0)
-      found = m;
-  }
-  int status = TRM_OK;
-  if (found < 0) {
-    const char *near = trm_nearest_word(name, known);
-    status = trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s%s%s", item->number, item->word[0], name,
-                       near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
-  } else {
-    r->mark[found].used = true;
-    *layer = r->mark[found].layer;
-  }
+  while (found < r->marks && strcmp(known[found], name) != 0)
+    found++;
+  const char *near = found == r->marks ? trm_nearest_word(name, known) : NULL;
   trm_free(known);
-  return status;
+  if (found == r->marks)
+    return trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s%s%s", item->number, item->word[0], name,
+                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+  r->mark[found].used = true;
+  *layer = r->mark[found].layer;
+  return TRM_OK;
 }
 
 static void text_use_value(struct text_parser *r, int layer)
@@ -319,13 +299,13 @@ static void text_remove_biases(struct text_parser *r)
   }
 }
 
-static int text_read_items(struct text_parser *r, const char *text, FILE *canonical)
+static int text_read_items(struct text_parser *r, const char *text, char **canonical)
 {
   for (int number = 0; text; number++) {
     struct trm_item item;
     TRM_CHECK(text_next_item(&text, number, &item));
     for (int i = 0; i < item.words; i++)
-      fprintf(canonical, "%s%s", i ? " " : number ? " | " : "", item.word[i]);
+      trm_append(canonical, "%s%s", i ? " " : number ? " | " : "", item.word[i]);
     const int status = text_read_item(r, &item);
     text_free_item(&item);
     TRM_CHECK(status);
@@ -338,33 +318,29 @@ static int text_read_items(struct text_parser *r, const char *text, FILE *canoni
 int trm_model_parse(const char *text, const struct trm_input_spec *spec, struct trm_layer **layer, int *layers,
                     char **canonical)
 {
-  char *expanded = NULL;
-  TRM_CHECK(text_expand_preset(text, spec, &expanded));
+  char *expanded = NULL, *written = NULL;
+  int status = text_expand_preset(text, spec, &expanded);
   size_t items = 1;
-  for (const char *at = expanded; (at = strchr(at, '|')); at++)
+  for (const char *at = expanded; at && (at = strchr(at, '|')); at++)
     items++;
   struct text_parser r = {.spec = spec, .current = TRM_FROM_BATCH};
   r.layer = trm_alloc(items * sizeof *r.layer, "layers");
   r.read = trm_alloc(items * sizeof *r.read, "layers");
   r.mark = trm_alloc(items * sizeof *r.mark, "marks");
-  char *written = NULL;
-  size_t bytes = 0;
-  FILE *stream = open_memstream(&written, &bytes);
-  int status = stream ? text_read_items(&r, expanded, stream) : TRM_FAILED;
-  if (!stream || fclose(stream) != 0)
-    status = trm_error(TRM_FAILED, "model: out of memory");
+  if (status == TRM_OK)
+    status = text_read_items(&r, expanded, &written);
   if (status == TRM_OK) {
     *layer = r.layer;
     *layers = r.layers;
-    *canonical = trm_strdup(written);
+    *canonical = written;
   } else {
     trm_layers_free(r.layer, r.layers);
+    trm_free(written);
   }
   for (int m = 0; m < r.marks; m++)
     trm_free(r.mark[m].name);
   trm_free(r.mark);
   trm_free(r.read);
-  free(written);
   trm_free(expanded);
   return status;
 }

@@ -1,5 +1,5 @@
 /* Segments of activation checkpointing, and the choice of recomputed layers. */
-#include "nn/recompute.h"
+#include "nn/arena_plan.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/model.h"
-#include "nn/arena_plan.h"
 
 int trm_model_parse_recompute(const char *text, int *blocks)
 {

@@ -143,14 +143,14 @@ void trm_shard_weights(struct trm_layer *layer, struct trm_shard_request *reques
 
 /* A layer of the list that is made, and its output. */
 struct sharded_value {
-  struct trm_sharding sharding; /* of partial sums: replicated */
+  struct trm_sharding sharding; /* partial sums: replicated */
   struct trm_shape full_shape;
 };
 
-/* What becomes of a whole layer. */
+/* A whole layer's counterpart in the sharded list. */
 struct whole_layer {
   struct trm_sharding preferred; /* of its output */
-  int layer_at, output_at;       /* it, and its output, among those made */
+  int layer_at, output_at;       /* index of the layer, and of its output */
 };
 
 struct sharder {

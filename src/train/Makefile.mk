@@ -1,4 +1,4 @@
-# To add a file: its name, one a line, in one of these lists. Sources and private
+# To add a file: its name, one per line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
 	src/train/pipeline.h \
@@ -29,7 +29,6 @@ libtrireme_la_SOURCES += \
 	src/train/restart.c \
 	src/train/staleness.c \
 	src/train/stages.c \
-	src/train/stages.h \
 	src/train/step.c \
 	src/train/strategy.c \
 	src/train/stop.c \

@@ -82,7 +82,7 @@ int trm_validation_find(const struct trm_dataset_ops *ops, const struct trm_opti
 
 /* The data sets of a run. */
 struct trm_splits {
-  struct trm_dataset *train, *validation, *test; /* the last two: NULL if there is none */
+  struct trm_dataset *train, *validation, *test; /* the last two: NULL if absent */
 };
 
 /* Opens the splits that the options name: of data.file and data.test, and for validation the rows that data.validation

@@ -12,7 +12,7 @@ struct evaluation {
   struct trm_model *model;
   struct trm_dataset *dataset;
   const struct trm_pass *pass;
-  size_t low, high, batch; /* rows [low, high), `batch` rows a pass */
+  size_t low, high, batch; /* rows [low, high), `batch` rows per pass */
   struct trm_loss_sums *sums;
   int64_t *confusion; /* (C, C) or NULL */
   float *scores;      /* (batch, c) host, for confusion */
@@ -72,11 +72,9 @@ static int evaluate_shard(const struct evaluation *e, size_t passes)
 
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm)
 {
-  double values[3] = {sums->loss, sums->correct, sums->rows};
-  comm->ops->allreduce(comm, values, 3, TRM_DOUBLE, TRM_SUM);
+  comm->ops->allreduce(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM);
   /* decisions depend on the sums, so all ranks take rank 0's bits */
-  comm->ops->broadcast(comm, values, 3, TRM_DOUBLE, 0);
-  *sums = (struct trm_loss_sums){.loss = values[0], .correct = values[1], .rows = values[2]};
+  comm->ops->broadcast(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, 0);
 }
 
 int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct trm_comm *comm, size_t batch,

@@ -15,59 +15,38 @@ static int mode_create_lanes(struct trainer *t)
                           (int)t->options->run.lanes / t->strategy.batch_shards);
 }
 
-static const struct trainer_mode mode_plain = {
-  .name = "synchronous",
-  .train_batch = trainer_train_micro_batches,
-  .advance = trainer_advance_step,
-  .evaluate = mode_evaluate,
-};
+enum { PLAIN, LANES, PIPELINE, PIPELINE_WITHOUT_FLUSH, WORKERS, WORKERS_ON_ROWS };
 
-static const struct trainer_mode mode_lanes = {
-  .name = "synchronous, in lanes",
-  .create = mode_create_lanes,
-  .train_batch = trainer_train_lanes,
-  .advance = trainer_advance_step,
-  .evaluate = mode_evaluate,
-};
-
-static const struct trainer_mode mode_pipeline = {
-  .name = "pipeline",
-  .delays_actions = true,
-  .create = trainer_stages_create,
-  .train_batch = trainer_stages_train,
-  .advance = trainer_advance_step,
-  .evaluate = trainer_stages_evaluate,
-};
-
-static const struct trainer_mode mode_pipeline_without_flush = {
-  .name = "pipeline without flush",
-  .delays_actions = true,
-  .create = trainer_stages_create,
-  .advance = trainer_advance_pipeline,
-  .evaluate = trainer_stages_evaluate,
-  .save_local_state = trainer_stages_save_local_state,
-  .resume = trainer_stages_resume,
-};
-
-static const struct trainer_mode mode_workers = {
-  .name = "asynchronous workers",
-  .train_batch = trainer_train_micro_batches,
-  .advance = trainer_advance_workers,
-  .evaluate = mode_evaluate,
-};
-
-static const struct trainer_mode mode_workers_on_rows = {
-  .name = "asynchronous workers on sparse rows",
-  .train_batch = trainer_train_rows,
-  .advance = trainer_advance_workers,
-  .evaluate = mode_evaluate,
+static const struct trainer_mode modes[] = {
+  [PLAIN] = {.train_batch = trainer_train_micro_batches, .advance = trainer_advance_step, .evaluate = mode_evaluate},
+  [LANES] = {.create = mode_create_lanes,
+             .train_batch = trainer_train_lanes,
+             .advance = trainer_advance_step,
+             .evaluate = mode_evaluate},
+  [PIPELINE] = {.delays_actions = true,
+                .create = trainer_stages_create,
+                .train_batch = trainer_stages_train,
+                .advance = trainer_advance_step,
+                .evaluate = trainer_stages_evaluate},
+  [PIPELINE_WITHOUT_FLUSH] = {.delays_actions = true,
+                              .create = trainer_stages_create,
+                              .advance = trainer_advance_pipeline,
+                              .evaluate = trainer_stages_evaluate,
+                              .save_local_state = trainer_stages_save_local_state,
+                              .resume = trainer_stages_resume},
+  [WORKERS] = {.train_batch = trainer_train_micro_batches,
+               .advance = trainer_advance_workers,
+               .evaluate = mode_evaluate},
+  [WORKERS_ON_ROWS] = {.train_batch = trainer_train_rows,
+                       .advance = trainer_advance_workers,
+                       .evaluate = mode_evaluate},
 };
 
 const struct trainer_mode *trainer_choose_mode(const struct trainer *t)
 {
   if (t->strategy.ops->next_batch)
-    return t->rows.row ? &mode_workers_on_rows : &mode_workers;
+    return &modes[t->rows.row ? WORKERS_ON_ROWS : WORKERS];
   if (t->grid->size[TRM_AXIS_PIPELINE] > 1)
-    return trm_schedule_flushes(&t->stages.pipeline.schedule) ? &mode_pipeline : &mode_pipeline_without_flush;
-  return t->options->run.lanes > 0 ? &mode_lanes : &mode_plain;
+    return &modes[trm_schedule_flushes(&t->stages.pipeline.schedule) ? PIPELINE : PIPELINE_WITHOUT_FLUSH];
+  return &modes[t->options->run.lanes > 0 ? LANES : PLAIN];
 }

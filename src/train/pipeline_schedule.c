@@ -1,5 +1,7 @@
 #include "train/pipeline_schedule.h"
 
+#include <limits.h>
+
 #include "core/memory.h"
 #include "core/status.h"
 #include "nn/partition.h"
@@ -32,65 +34,38 @@ static struct trm_action schedule_action_at(const struct trm_schedule *schedule,
                              .micro = group * s + within % s};
 }
 
-/* Returns the number of a stage's forward passes before its first backward pass. */
-static int schedule_warmup_passes(const struct trm_schedule *schedule, int stage)
+/* The passes of `micros` micro-batches: backward passes, if any, follow after `warmup` forward passes. Interleaving is
+ * regular for whole groups of micro-batches; passes that only fill the last group are left out. */
+static struct trm_action *schedule_list(const struct trm_schedule *schedule, int micros, bool backward, int warmup,
+                                        int *count)
 {
-  const int behind = schedule->stages - 1 - stage;
-  if (schedule->chunks > 1)
-    return 2 * behind + (schedule->chunks - 1) * schedule->stages;
-  return behind;
-}
-
-/* A list of actions. Interleaving is regular for whole groups of micro-batches; actions of micro-batches >= micros,
- * which only fill the last group, are left out. */
-struct action_list {
-  struct trm_action *action;
-  int count, micros;
-};
-
-static void schedule_list_add(struct action_list *list, struct trm_action action)
-{
-  if (action.micro < list->micros)
-    list->action[list->count++] = action;
-}
-
-static int schedule_round_up_to_groups(const struct trm_schedule *schedule, int micros)
-{
-  return (micros + schedule->stages - 1) / schedule->stages * schedule->stages;
-}
-
-static struct action_list schedule_list_create(const struct trm_schedule *schedule, int micros)
-{
-  const size_t max_actions = 2 * (size_t)micros * (size_t)schedule->chunks;
-  return (struct action_list){.action = trm_alloc(max_actions * sizeof(struct trm_action), "the schedule"),
-                              .micros = micros};
+  const int total = (micros + schedule->stages - 1) / schedule->stages * schedule->stages * schedule->chunks;
+  const int ahead = warmup < total ? warmup : total, end = backward ? total + ahead : total;
+  struct trm_action *list = trm_alloc(2 * (size_t)micros * (size_t)schedule->chunks * sizeof *list, "the schedule");
+  *count = 0;
+  for (int k = 0; k < end; k++) {
+    const struct trm_action forward = schedule_action_at(schedule, k, false);
+    if (k < total && forward.micro < micros)
+      list[(*count)++] = forward;
+    const struct trm_action back = schedule_action_at(schedule, k - ahead, true);
+    if (backward && k >= ahead && back.micro < micros)
+      list[(*count)++] = back;
+  }
+  return list;
 }
 
 struct trm_action *trm_schedule_actions(const struct trm_schedule *schedule, int stage, int batches, int *count)
 {
-  const int micros = batches * schedule->micros,
-            total = schedule_round_up_to_groups(schedule, micros) * schedule->chunks;
-  const int warmup = schedule->name == TRM_GPIPE ? total : schedule_warmup_passes(schedule, stage);
-  const int ahead = warmup < total ? warmup : total;
-  struct action_list list = schedule_list_create(schedule, micros);
-  for (int k = 0; k < total + ahead; k++) {
-    if (k < total)
-      schedule_list_add(&list, schedule_action_at(schedule, k, false));
-    if (k >= ahead)
-      schedule_list_add(&list, schedule_action_at(schedule, k - ahead, true));
-  }
-  *count = list.count;
-  return list.action;
+  const int behind = schedule->stages - 1 - stage;
+  int warmup = schedule->chunks > 1 ? 2 * behind + (schedule->chunks - 1) * schedule->stages : behind;
+  if (schedule->name == TRM_GPIPE)
+    warmup = INT_MAX;
+  return schedule_list(schedule, batches * schedule->micros, true, warmup, count);
 }
 
 struct trm_action *trm_schedule_forward(const struct trm_schedule *schedule, int micros, int *count)
 {
-  const int total = schedule_round_up_to_groups(schedule, micros) * schedule->chunks;
-  struct action_list list = schedule_list_create(schedule, micros);
-  for (int k = 0; k < total; k++)
-    schedule_list_add(&list, schedule_action_at(schedule, k, false));
-  *count = list.count;
-  return list.action;
+  return schedule_list(schedule, micros, false, 0, count);
 }
 
 int trm_schedule_slots(const struct trm_schedule *schedule, int stage)

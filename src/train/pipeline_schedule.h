@@ -6,7 +6,7 @@
  *   gpipe        all forward passes, then all backward passes (Huang et al. 2019)
  *   1f1b         one forward and one backward pass in turn after the warm-up (Narayanan et al. 2019): takes as long as
  *                gpipe, but a stage has at most `stages` micro-batches in flight
- *   interleaved  1f1b with several chunks a stage (Narayanan et al. 2021): warm-up and drain take the time of one chunk
+ *   interleaved  1f1b, several chunks per stage (Narayanan et al. 2021): warm-up and drain take the time of one chunk
  *                for each stage, not of all its chunks
  *   pipedream    1f1b without flush: an update after every micro-batch (Narayanan et al. 2019)
  *   2bw          the same, an update after every `micros` micro-batches (PipeDream-2BW, Narayanan et al. 2021)

@@ -62,7 +62,7 @@ static int rows_count_features(struct trainer *t)
 int trainer_rows_setup(struct trainer *t)
 {
   struct trainer_rows *rows = &t->rows;
-  /* a streamed data set has one pass an epoch, so features cannot be counted before training */
+  /* a streamed data set has one pass per epoch, so features cannot be counted before training */
   if (!t->strategy.row_trainer || !rows_describe_linear(t, &rows->linear) ||
       (t->optimizer.update.l2 > 0 && t->data->streamed))
     return TRM_OK;

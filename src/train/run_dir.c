@@ -12,15 +12,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/atomic_file.h"
 #include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
-
-static bool run_dir_file_exists(const char *path)
-{
-  struct stat s;
-  return stat(path, &s) == 0;
-}
 
 /* mkdir -p */
 static int run_dir_make_directories(const char *path)
@@ -42,12 +37,6 @@ static int run_dir_make_directories(const char *path)
   return failed ? trm_error(TRM_FAILED, "%s: cannot make the directory: %s", path, strerror(failed)) : TRM_OK;
 }
 
-static bool run_dir_is_checkpoint(const char *name)
-{
-  const size_t n = strlen(name);
-  return n > 3 && strcmp(name + n - 3, ".h5") == 0;
-}
-
 /* Removes the files of an earlier run and no others. */
 static void run_dir_remove_run(const char *path)
 {
@@ -59,12 +48,14 @@ static void run_dir_remove_run(const char *path)
   }
   char *folder = trm_format("%s/checkpoints", path);
   DIR *d = opendir(folder);
-  for (struct dirent *e; d && (e = readdir(d));)
-    if (run_dir_is_checkpoint(e->d_name)) {
+  for (struct dirent *e; d && (e = readdir(d));) {
+    const size_t n = strlen(e->d_name);
+    if (n > 3 && strcmp(e->d_name + n - 3, ".h5") == 0) {
       char *file = trm_format("%s/%s", folder, e->d_name);
       unlink(file);
       trm_free(file);
     }
+  }
   if (d)
     closedir(d);
   trm_free(folder);
@@ -77,32 +68,33 @@ static int run_dir_drop_metrics_after(const char *path, int64_t step)
   FILE *in = fopen(path, "r");
   if (!in)
     return TRM_OK;
-  char *temporary = trm_format("%s.new", path);
-  FILE *out = fopen(temporary, "w");
+  struct atomic_file out;
+  int status = atomic_file_open(&out, path);
   char *line = NULL;
   size_t capacity = 0;
-  for (ssize_t n; out && (n = getline(&line, &capacity, in)) > 0;) {
+  for (ssize_t n; status == TRM_OK && (n = getline(&line, &capacity, in)) > 0;) {
     long long at;
     if (line[n - 1] == '\n' && sscanf(line, "{\"step\":%lld", &at) == 1 && at <= step &&
         !strstr(line, "\"test_loss\""))
-      fputs(line, out);
+      fputs(line, out.stream);
   }
   free(line);
   fclose(in);
-  const bool bad = !out || ferror(out) | fclose(out) || rename(temporary, path) != 0;
-  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", temporary, strerror(errno)) : TRM_OK;
-  trm_free(temporary);
+  if (status == TRM_OK)
+    status = atomic_file_close(&out, !ferror(out.stream));
   return status;
 }
 
 static int run_dir_write_config(const char *path, const struct trm_options *options)
 {
-  char *file = trm_format("%s/config.yaml", path);
-  FILE *stream = fopen(file, "w");
-  const bool bad = !stream || trm_options_write(options, stream, "trireme " PACKAGE_VERSION) != TRM_OK ||
-                   ferror(stream) | fclose(stream);
-  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", file, strerror(errno)) : TRM_OK;
-  trm_free(file);
+  char *name = trm_format("%s/config.yaml", path);
+  struct atomic_file file;
+  int status = atomic_file_open(&file, name);
+  if (status == TRM_OK) {
+    const bool written = trm_options_write(options, file.stream, "trireme " PACKAGE_VERSION) == TRM_OK;
+    status = atomic_file_close(&file, written && !ferror(file.stream));
+  }
+  trm_free(name);
   return status;
 }
 
@@ -112,12 +104,13 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
   char *checkpoints = trm_format("%s/checkpoints", dir->path);
   char *metrics = trm_format("%s/metrics.jsonl", dir->path);
 
+  const bool holds_run = access(metrics, F_OK) == 0;
   int status = TRM_OK;
   if (resume_step >= 0)
     status = run_dir_drop_metrics_after(metrics, resume_step);
-  else if (run_dir_file_exists(metrics) && options->run.overwrite)
+  else if (holds_run && options->run.overwrite)
     run_dir_remove_run(dir->path);
-  else if (run_dir_file_exists(metrics))
+  else if (holds_run)
     status = trm_error(TRM_USAGE,
                        "run.dir: %s holds a run already; choose another run.dir, resume it (run.resume=auto) or "
                        "replace it (run.overwrite=yes)",
@@ -249,15 +242,15 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_result *result, const struct trm_staleness *of_rank, int ranks)
 {
   char *path = trm_format("%s/summary.json", dir->path);
-  char *temporary = trm_format("%s.new", path);
   char *layout = trm_format("data %d x pipeline %d x tensor %d%s", modules->grid->size[TRM_AXIS_DATA],
                             modules->grid->size[TRM_AXIS_PIPELINE], modules->grid->size[TRM_AXIS_TENSOR],
                             (const char *const[]){"", ", zero 1", ", zero 2", ", zero 3"}[options->parallel.zero]);
   const bool tokens = model->spec.tokens;
-  FILE *stream = fopen(temporary, "w");
-  if (stream) {
+  struct atomic_file file;
+  int status = atomic_file_open(&file, path);
+  if (status == TRM_OK) {
     struct trm_json json;
-    trm_json_open(&json, stream);
+    trm_json_open(&json, file.stream);
     trm_json_object(&json, NULL);
     trm_json_text(&json, "version", PACKAGE_VERSION);
     trm_json_text(&json, "status", result->status);
@@ -291,11 +284,9 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_text(&json, "weights_sha256", result->weights_sha256);
     run_dir_write_histograms(&json, of_rank, ranks);
     trm_json_end(&json);
+    status = atomic_file_close(&file, !ferror(file.stream));
   }
-  const bool bad = !stream || ferror(stream) | fclose(stream) || rename(temporary, path) != 0;
-  const int status = bad ? trm_error(TRM_FAILED, "%s: cannot write: %s", path, strerror(errno)) : TRM_OK;
   trm_free(layout);
-  trm_free(temporary);
   trm_free(path);
   return status;
 }

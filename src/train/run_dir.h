@@ -36,7 +36,7 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_result *result, const struct trm_staleness *of_rank, int ranks);
 void trm_run_dir_close(struct trm_run_dir *dir);
 
-/* Returns the newest complete step checkpoint of a run directory, NULL if there is none. Caller frees. */
+/* Returns the newest complete step checkpoint of a run directory, or NULL. Caller frees. */
 char *trm_run_dir_newest_checkpoint(const char *path);
 
 /* Returns the number of step checkpoints of a run directory. *oldest: the oldest, NULL if none; caller frees. */

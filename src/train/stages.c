@@ -1,9 +1,7 @@
-#include "train/stages.h"
-
+/* The trainer's use of a pipeline: partitions the model, loads the rows of micro-batches, passes gradients to the
+ * strategy. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "core/log.h"
 #include "core/memory.h"
@@ -36,21 +34,16 @@ void trainer_stages_log_partition(const struct trainer *t)
     return;
   struct trm_layer_range *chunks = trm_alloc((size_t)chunk_count * sizeof *chunks, "cuts");
   char *text = NULL;
-  size_t bytes = 0;
-  FILE *to = open_memstream(&text, &bytes);
-  if (to && trm_balance(&t->full_model, t->options->parallel.cut, chunk_count, chunks) == TRM_OK) {
+  if (trm_balance(&t->full_model, t->options->parallel.cut, chunk_count, chunks) == TRM_OK) {
     for (int p = 1; p < chunk_count; p++)
-      fprintf(to, "%s%d", p == 1 ? "" : ",", t->full_model.layer[chunks[p].first].number);
+      trm_append(&text, "%s%d", p == 1 ? "" : ",", t->full_model.layer[chunks[p].first].number);
     const double all = trm_balance_seconds(&t->full_model, 0, t->full_model.layers);
     for (int p = 0; p < chunk_count; p++)
-      fprintf(to, "%s%.0f%%", p == 0 ? ": " : ", ",
-              100 * trm_balance_seconds(&t->full_model, chunks[p].first, chunks[p].last) / all);
-    fflush(to);
+      trm_append(&text, "%s%.0f%%", p == 0 ? ": " : ", ",
+                 100 * trm_balance_seconds(&t->full_model, chunks[p].first, chunks[p].last) / all);
     trm_info("pipeline: cut before item%s %s of the modeled work", chunk_count > 2 ? "s" : "", text);
   }
-  if (to)
-    fclose(to);
-  free(text);
+  trm_free(text);
   trm_free(chunks);
 }
 
@@ -136,30 +129,36 @@ void trainer_stages_free(struct trainer *t)
     s->pipeline.ops->destroy(&s->pipeline);
   trm_free(s->device_batch);
   trm_free(s->batch);
-  trm_free(s->inflight);
   trm_free(s->previous_weights);
 }
 
-/* Returns the fields common to all passes of a run. */
-static struct trm_pass stages_pass(const struct trainer *t, bool training)
-{
-  struct trm_pass pass = trainer_pass(t);
-  pass.training = training;
-  return pass;
-}
-
 /* -- training */
+
+/* One batch in flight: positions in the order of the epoch. */
+struct inflight_batch {
+  size_t high;                /* the end of the global batch */
+  size_t part_low, part_high; /* of this rank's shard */
+};
+
+/* A run of batches through the pipeline. */
+struct stages_run {
+  struct trainer *t;
+  uint64_t first;                  /* number of batch 0 */
+  struct inflight_batch *inflight; /* (batches) */
+  struct trm_loss_sums *total;     /* without flush: over the batches with an update; else NULL */
+};
 
 static int stages_train_input(void *context, int batch, int micro, int slot, bool features, bool targets,
                               struct trm_input *input)
 {
   (void)features, (void)targets; /* rows are read with their targets */
-  struct trainer *t = context;
+  const struct stages_run *run = context;
+  struct trainer *t = run->t;
   struct trainer_stages *s = &t->stages;
-  const struct trainer_inflight_batch *f = &s->inflight[batch];
-  const int micros = s->pipeline.schedule.micros;
+  const struct inflight_batch *f = &run->inflight[batch];
+  const size_t micros = (size_t)s->pipeline.schedule.micros;
   size_t low, high;
-  trm_interval(f->part_high - f->part_low, (size_t)micros, (size_t)micro % (size_t)micros, &low, &high);
+  trm_interval(f->part_high - f->part_low, micros, (size_t)micro % micros, &low, &high);
   TRM_CHECK(t->data->ops->fetch(t->data, t->epoch, f->part_low + low, f->part_low + high, &s->batch[slot]));
   return trm_device_batch_upload(&s->device_batch[slot], &s->batch[slot], input);
 }
@@ -167,54 +166,95 @@ static int stages_train_input(void *context, int batch, int micro, int slot, boo
 /* Returns the seconds that the action should take: injected slowdown. */
 static double stages_action_duration(void *context, int batch, double flop, double elapsed_s)
 {
-  struct trainer *t = context;
-  return trm_slowdown_duration(&t->slowdown, flop, elapsed_s, t->strategy.updates + (uint64_t)batch);
+  const struct stages_run *run = context;
+  return trm_slowdown_duration(&run->t->slowdown, flop, elapsed_s, run->first + (uint64_t)batch);
 }
 
 static int stages_gradient_ready(void *context, int batch, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   (void)batch;
-  return trainer_gradient_ready(context, low, high, sums);
+  const struct stages_run *run = context;
+  return trainer_gradient_ready(run->t, low, high, sums);
 }
 
-/* Sets inflight[number] and rows (micros): this rank's shard of the batch [low, high), split into micro-batches. */
-static struct trm_pipeline_batch stages_batch(struct trainer *t, int number, size_t low, size_t high, size_t *rows)
+static bool stages_stop_requested(void *context)
 {
-  struct trainer_inflight_batch *f = &t->stages.inflight[number];
+  (void)context;
+  return trm_stop_requested();
+}
+
+static int stages_step(void *context, int batch, struct trm_loss_sums *sums)
+{
+  const struct stages_run *run = context;
+  struct trainer *t = run->t;
+  const uint64_t number = run->first + (uint64_t)batch;
+  const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
+  TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));
+  run->total->loss += sums->loss;
+  run->total->correct += sums->correct;
+  run->total->rows += sums->rows;
+  return trainer_log(t, number + 1, run->inflight[batch].high - t->position, sums, rate);
+}
+
+/* Sets inflight[b] and rows (micros): this rank's shard of batch b, split into micro-batches. */
+static struct trm_pipeline_batch stages_batch(const struct stages_run *run, size_t b, size_t *rows)
+{
+  const struct trainer *t = run->t;
+  struct inflight_batch *f = &run->inflight[b];
   const int micros = t->stages.pipeline.schedule.micros;
-  f->low = low;
-  f->high = high;
-  trm_interval(high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &f->part_low,
-               &f->part_high);
-  f->part_low += low;
-  f->part_high += low;
+  size_t low, from, to;
+  trainer_batch_range(t, run->first + b, &low, &f->high);
+  trm_interval(f->high - low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  f->part_low = low + from;
+  f->part_high = low + to;
   for (int m = 0; m < micros; m++) {
-    size_t a, b;
-    trm_interval(f->part_high - f->part_low, (size_t)micros, (size_t)m, &a, &b);
-    rows[m] = b - a;
+    trm_interval(f->part_high - f->part_low, (size_t)micros, (size_t)m, &from, &to);
+    rows[m] = to - from;
   }
   return (struct trm_pipeline_batch){.first_row = t->samples - t->position + f->part_low,
-                                     .scale = 1.0f / (float)(high - low),
+                                     .scale = 1.0f / (float)(f->high - low),
                                      .micros = micros,
                                      .rows = rows};
 }
 
+/* Trains on the batches from number `first` on. sums (batches). total: as in stages_run. */
+static int stages_train(struct trainer *t, uint64_t first, size_t batches, struct trm_loss_sums *sums,
+                        struct trm_loss_sums *total)
+{
+  struct trm_pipeline *p = &t->stages.pipeline;
+  struct stages_run run = {t, first, trm_alloc(batches * sizeof *run.inflight, "batches in flight"), total};
+  struct trm_pipeline_batch *batch = trm_alloc(batches * sizeof *batch, "batches in flight");
+  size_t *rows = trm_alloc(batches * (size_t)p->schedule.micros * sizeof *rows, "rows of micro-batches");
+  for (size_t b = 0; b < batches; b++)
+    batch[b] = stages_batch(&run, b, rows + b * (size_t)p->schedule.micros);
+  const struct trm_pipeline_run passes = {.pass = trainer_pass(t),
+                                          .batch = batch,
+                                          .batches = (int)batches,
+                                          .context = &run,
+                                          .input = stages_train_input,
+                                          .grad_ready = stages_gradient_ready,
+                                          .step = total ? stages_step : NULL,
+                                          .stop_requested = total ? stages_stop_requested : NULL,
+                                          .action_duration = stages_action_duration};
+  const int status = p->ops->train(p, &passes, sums);
+  trm_free(run.inflight);
+  trm_free(batch);
+  trm_free(rows);
+  return status;
+}
+
 int trainer_stages_train(struct trainer *t, const struct trainer_batch *global, struct trm_loss_sums *sums)
 {
-  struct trainer_stages *s = &t->stages;
-  if (!s->inflight)
-    s->inflight = trm_alloc(sizeof *s->inflight, "batches in flight");
-  size_t *rows = trm_alloc((size_t)s->pipeline.schedule.micros * sizeof *rows, "rows of micro-batches");
-  const struct trm_pipeline_batch batch = stages_batch(t, 0, global->low, global->high, rows);
-  const struct trm_pipeline_run run = {.pass = stages_pass(t, true),
-                                       .batch = &batch,
-                                       .batches = 1,
-                                       .context = t,
-                                       .input = stages_train_input,
-                                       .grad_ready = stages_gradient_ready,
-                                       .action_duration = stages_action_duration};
-  const int status = s->pipeline.ops->train(&s->pipeline, &run, sums);
-  trm_free(rows);
+  return stages_train(t, global->number, 1, sums, NULL);
+}
+
+int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *total)
+{
+  const uint64_t first = t->strategy.updates;
+  struct trm_loss_sums *sums = trm_alloc((size_t)(end - first) * sizeof *sums, "batches in flight");
+  *total = (struct trm_loss_sums){0};
+  const int status = stages_train(t, first, (size_t)(end - first), sums, total);
+  trm_free(sums);
   return status;
 }
 
@@ -272,90 +312,13 @@ int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, stru
     rows[m] = high - low;
   }
   batch.rows = rows;
-  const struct trm_pipeline_run run = {
-    .pass = stages_pass(t, false), .batch = &batch, .batches = 1, .context = &e, .input = stages_test_input};
-  memset(sums, 0, sizeof *sums);
+  struct trm_pipeline_run run = {
+    .pass = trainer_pass(t), .batch = &batch, .batches = 1, .context = &e, .input = stages_test_input};
+  run.pass.training = false;
+  *sums = (struct trm_loss_sums){0};
   const int status = s->pipeline.ops->evaluate(&s->pipeline, &run, sums);
   trm_free(rows);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_loss_sums_allreduce(sums, data);
   return TRM_OK;
-}
-
-/* -- schedules that do not flush */
-
-/* A run of several batches. */
-struct advance {
-  struct trainer *t;
-  uint64_t first;              /* number of batch 0 */
-  struct trm_loss_sums *total; /* over the batches with an update */
-};
-
-static int stages_advance_input(void *context, int batch, int micro, int slot, bool features, bool targets,
-                                struct trm_input *input)
-{
-  const struct advance *a = context;
-  return stages_train_input(a->t, batch, micro, slot, features, targets, input);
-}
-
-static double stages_advance_duration(void *context, int batch, double flop, double elapsed_s)
-{
-  const struct advance *a = context;
-  return trm_slowdown_duration(&a->t->slowdown, flop, elapsed_s, a->first + (uint64_t)batch);
-}
-
-static int stages_advance_gradient_ready(void *context, int batch, size_t low, size_t high,
-                                         const struct trm_loss_sums *sums)
-{
-  (void)batch;
-  const struct advance *a = context;
-  return trainer_gradient_ready(a->t, low, high, sums);
-}
-
-static bool stages_stop_requested(void *context)
-{
-  (void)context;
-  return trm_stop_requested();
-}
-
-static int stages_advance_step(void *context, int batch, struct trm_loss_sums *sums)
-{
-  const struct advance *a = context;
-  struct trainer *t = a->t;
-  const uint64_t number = a->first + (uint64_t)batch;
-  const double rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch);
-  TRM_CHECK(t->strategy.ops->step(&t->strategy, rate, sums));
-  a->total->loss += sums->loss;
-  a->total->correct += sums->correct;
-  a->total->rows += sums->rows;
-  return trainer_log(t, number + 1, t->stages.inflight[batch].high - t->position, sums, rate);
-}
-
-int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *total)
-{
-  struct trainer_stages *s = &t->stages;
-  const uint64_t first = t->strategy.updates;
-  const size_t batches = (size_t)(end - first), micros = (size_t)s->pipeline.schedule.micros;
-  trm_free(s->inflight);
-  s->inflight = trm_alloc(batches * sizeof *s->inflight, "batches in flight");
-  struct trm_pipeline_batch *batch = trm_alloc(batches * sizeof *batch, "batches in flight");
-  struct trm_loss_sums *sums = trm_alloc(batches * sizeof *sums, "batches in flight");
-  size_t *rows = trm_alloc(batches * micros * sizeof *rows, "rows of micro-batches");
-  for (size_t b = 0; b < batches; b++) {
-    size_t low, high;
-    trainer_batch_range(t, first + b, &low, &high);
-    batch[b] = stages_batch(t, (int)b, low, high, rows + b * micros);
-    sums[b] = (struct trm_loss_sums){0};
-  }
-  *total = (struct trm_loss_sums){0};
-  struct advance a = {t, first, total};
-  const struct trm_pipeline_run run = {
-    .pass = stages_pass(t, true), .batch = batch, .batches = (int)batches, .context = &a, .input = stages_advance_input,
-    .grad_ready = stages_advance_gradient_ready, .step = stages_advance_step, .stop_requested = stages_stop_requested,
-    .action_duration = stages_advance_duration};
-  const int status = s->pipeline.ops->train(&s->pipeline, &run, sums);
-  trm_free(batch);
-  trm_free(sums);
-  trm_free(rows);
-  return status;
 }

@@ -204,10 +204,8 @@ int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sum
   const uint64_t before = t->strategy.updates;
   int status = step_run_worker(t, end, sums);
   step_abort_on_failure(t, t->strategy.ops->quiesce(&t->strategy));
-  double totals[] = {sums->loss, sums->correct, sums->rows, trm_stop_requested()};
-  t->comm->ops->allreduce(t->comm, totals, sizeof totals / sizeof *totals, TRM_DOUBLE, TRM_SUM);
-  *sums =
-    (struct trm_loss_sums){.loss = totals[0], .correct = totals[1], .rows = totals[2], .stop_requests = totals[3]};
+  sums->stop_requests = trm_stop_requested();
+  trm_loss_sums_allreduce(sums, t->comm);
   step_count_updates(t, before, sums);
   return trm_agree(t->comm, status);
 }

@@ -1,4 +1,4 @@
-/* The strategy contract: the method by which the ranks' gradients update the weights. One file a method, in mpi/sync
+/* The strategy contract: the method by which the ranks' gradients update the weights. One file per method, in mpi/sync
  * and mpi/async; each communicates through core/comm.h alone.
  *
  * The strategy owns the flat arrays, in private memory, node-shared memory or a window. Slots marked collective are
@@ -60,7 +60,7 @@ struct trm_strategy_ops {
    * the run should stop (strategy->halt). Parameter servers serve requests in this call. NULL: synchronous. */
   bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
 
-  /* Collective. Returns the row to run in place of this one, by the fields set before create. NULL: this row. */
+  /* Collective. Returns the row to run instead of this one, by the fields set before create. NULL: this row. */
   const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
   /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". After a failure, which
    * is that of every rank, slot destroy releases what there is, unless impl is NULL. */

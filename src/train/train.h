@@ -58,7 +58,7 @@ int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct tr
 /* Returns the class of the highest of the scores (c), the first of equal ones; with c = 1: 1 if the score is positive,
  * else 0. */
 int32_t trm_predicted_class(const float *scores, size_t c);
-/* Collective over comm. Sums loss, correct and rows over the ranks, with the same bits on all. */
+/* Collective over comm. The sums over the ranks, with the same bits on all. */
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm);
 
 TRM_END_DECLS

@@ -5,10 +5,10 @@
 #include "train/budget.h"
 #include "train/device_batch.h"
 #include "train/lanes.h"
+#include "train/pipeline.h"
 #include "train/slowdown.h"
 #include "train/row_trainer.h"
 #include "train/run_dir.h"
-#include "train/stages.h"
 #include "train/train.h"
 #include "train/gather.h"
 
@@ -18,6 +18,15 @@ struct trainer_rows {
   float *feature_frequency;   /* (features) fraction of the rows that have each feature; NULL: optim.l2 is 0 */
   struct trm_sparse_row *row; /* (train.batch) or more; NULL: the mode does not train on rows */
   float *target;              /* as row; -1 or +1 */
+};
+
+/* The pipeline of a run (stages.c). */
+struct trainer_stages {
+  struct trm_pipeline pipeline;
+  struct trm_host_batch *batch;          /* (slots) */
+  struct trm_device_batch *device_batch; /* (slots) */
+  float *previous_weights;        /* 2bw, data rank 0: W(t-1) for checkpoints, host, (model.parameters); else NULL */
+  char previous_weights_name[56]; /* of the local state */
 };
 
 struct trainer;
@@ -32,7 +41,6 @@ struct trainer_batch {
 /* The mode of a run, a row of modes.c: computes the gradients of batches and advances the run. All slots are collective
  * over all ranks of the run; train_batch of asynchronous workers is not. */
 struct trainer_mode {
-  const char *name;
   bool delays_actions; /* injected slowdown is applied to each action of a pipeline, not to each batch */
   /* Called after the strategy is created, before the model is bound: allocates. NULL: nothing to do. */
   int (*create)(struct trainer *t);
@@ -96,7 +104,6 @@ struct trainer {
   double advance_began;       /* time at the latest call of trainer_advance */
   uint64_t samples_this_run;  /* of this process */
   struct trm_budget budget;
-  size_t max_resident_bytes;
 
   /* -- log */
   struct trm_run_dir run_dir;      /* rank 0 */
@@ -140,6 +147,28 @@ int trainer_run(struct trainer *t, const char **outcome);
 /* Training on sparse rows (rows.c). setup: collective; begins it if model and strategy support it. */
 int trainer_rows_setup(struct trainer *t);
 void trainer_rows_free(struct trainer *t);
+
+/* -- with a pipeline (stages.c) */
+
+/* Sets *part to this stage's chunks of t->full_model, by the options. Not collective. */
+int trainer_stages_partition(struct trainer *t, struct trm_model_part *part);
+/* Collective. Creates the pipeline for t->model; sets t->slots, which the model is then bound with. */
+int trainer_stages_create(struct trainer *t);
+/* Logs the cuts of the model (numbers of items of its text, as in parallel.cut) and each chunk's share of the work. */
+void trainer_stages_log_partition(const struct trainer *t);
+void trainer_stages_free(struct trainer *t); /* collective */
+
+/* Slots of struct trainer_mode. */
+int trainer_stages_train(struct trainer *t, const struct trainer_batch *global, struct trm_loss_sums *sums);
+int trainer_stages_evaluate(struct trainer *t, struct trm_dataset *dataset, struct trm_loss_sums *sums);
+int trainer_stages_save_local_state(struct trainer *t);
+int trainer_stages_resume(struct trainer *t);
+/* Collective. Schedules that do not flush: trains on all batches below `end`, with updates; ends a few batches after a
+ * stop request of any rank. *total: sums over these batches. */
+int trainer_stages_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *total);
+/* Collective. Sets the idle share of the stages' time in training, measured and by trm_schedule_bubble; NAN: no
+ * pipeline, or no training. */
+void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 
 /* Checkpoints (restart.c). All are collective. */
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* trm_model_gather_begin, of t */

@@ -5,10 +5,10 @@
 #   [PEER=torch_peer.py] tests/bench/compare_torch.sh
 #
 # WORK is one of
-#   mlp        the perceptron 784-2048-2048-10, 256 samples a rank, SGD with momentum
-#   lenet5     LeNet-5, 64 images of 28 x 28 a rank, likewise
-#   resnet20   ResNet-20, 128 images of 32 x 32 a rank, likewise
-#   gptchar    a GPT of 6 layers, 6 heads, 384 wide, 16 rows of 256 characters a rank, AdamW
+#   mlp        the perceptron 784-2048-2048-10, 256 samples per rank, SGD with momentum
+#   lenet5     LeNet-5, 64 images of 28 x 28 per rank, likewise
+#   resnet20   ResNet-20, 128 images of 32 x 32 per rank, likewise
+#   gptchar    a GPT of 6 layers, 6 heads, 384 wide, 16 rows of 256 characters per rank, AdamW
 # DTYPE=bf16: products in bfloat16 on both sides (device.matmul=bf16; autocast). THREADS: per rank. The result is the
 # median over rounds of PyTorch's seconds / ours (above 1: ours is faster); the machine's load affects both. Memory:
 # peak of the first rank.

@@ -91,7 +91,7 @@ of() {
 }
 first=${LAYOUTS%% *}
 echo
-echo "| layout | ms a step | of $first | communication, % | waiting, % | idle, % | MiB | PyTorch | ms a step |" \
+echo "| layout | ms per step | of $first | communication, % | waiting, % | idle, % | MiB | PyTorch | ms per step |" \
   "ratio | MiB |"
 echo "|---|---|---|---|---|---|---|---|---|---|---|"
 for layout in $LAYOUTS; do

@@ -262,10 +262,10 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"sharing changes no bit", test_arena_bits},
-    {"what is shared and kept", test_plan},
-    {"what branches share", test_branches},
+    {"shared and persistent arrays", test_plan},
+    {"branches", test_branches},
     {"workspace of layers", test_workspace},
-    {"nothing behind its end", test_arena_end},
+    {"no writes beyond the end", test_arena_end},
     CU_TEST_INFO_NULL,
   };
   return suite_run("arena", tests);

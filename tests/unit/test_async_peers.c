@@ -402,13 +402,13 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"one worker is serial training", test_one_worker},
-    {"without force workers are independent", test_independent},
-    {"elastic averaging by its formulas", test_elastic},
-    {"exchanges change no sum", test_conserved},
+    {"alpha 0: independent workers", test_independent},
+    {"elastic averaging against its formulas", test_elastic},
+    {"exchanges conserve sums", test_conserved},
     {"a convex problem", test_convex},
-    {"a run goes on from a checkpoint", test_goes_on},
+    {"resume from a checkpoint", test_goes_on},
     {"a loss that is not finite", test_not_finite},
-    {"options that are refused", test_refused},
+    {"refused options", test_refused},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "workers with weights of their own", tests);

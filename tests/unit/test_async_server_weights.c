@@ -371,12 +371,12 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"one worker is serial", test_alone},
-    {"1-softsync takes the mean", test_softsync_mean},
-    {"n-softsync is asgd", test_same_as_asgd},
+    {"1-softsync: mean of the gradients", test_softsync_mean},
+    {"n-softsync equals asgd", test_same_as_asgd},
     {"softsync in order", test_softsync_order},
     {"dcasgd in order", test_dcasgd_order},
     {"a convex problem", test_convex},
-    {"a pause", test_pause},
+    {"checkpoint between rounds", test_pause},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "centralized methods", tests);

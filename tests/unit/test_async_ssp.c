@@ -207,9 +207,9 @@ static void test_failure(void)
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
-    {"no slack is synchronous", test_no_slack},
-    {"one after the other", test_ahead},
-    {"no further than it may", test_no_further},
+    {"slack 0 equals synchronous SGD", test_no_slack},
+    {"workers in turn", test_ahead},
+    {"slack is not exceeded", test_no_further},
     {"a worker fails", test_failure},
     CU_TEST_INFO_NULL,
   };

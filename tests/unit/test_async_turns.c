@@ -191,7 +191,7 @@ static void test_gate(void)
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
-    {"easgd: what a worker has missed", test_missed},
+    {"easgd: staleness", test_missed},
     {"adpsgd: a step on the average", test_average},
     {"sgp: weights", test_push},
     {"keuper: the gate", test_gate},

@@ -185,9 +185,9 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"folder", job_folder},
     {"pixels", test_pixels},
-    {"any part of a batch", test_parts},
+    {"parts of a batch", test_parts},
     {"the test split", test_test_split},
-    {"what is refused", test_refused},
+    {"refused settings", test_refused},
     {"folder, removed", job_folder_remove},
     CU_TEST_INFO_NULL,
   };

@@ -306,7 +306,7 @@ int main(void)
     {"names", test_names},
     {"names differ", test_names_differ},
     {"names of GPT-2", test_names_of_gpt2},
-    {"there and back", test_round_trip},
+    {"round trip", test_round_trip},
     {"written by PyTorch", test_written_by_pytorch},
     {"refused", test_refused},
     {"damaged", test_damaged},

@@ -298,9 +298,9 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"one worker is serial", test_serial},
     {"several workers", test_several},
-    {"several workers, on copies", test_copies},
+    {"several workers with copies", test_copies},
     {"copies merged in turn", test_merging},
-    {"copies merged at the same time", test_gates},
+    {"concurrent merges", test_gates},
     {"sparse rows of a linear model", test_rows},
     CU_TEST_INFO_NULL,
   };

@@ -545,7 +545,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"reader: lines", test_reader},
-    {"reader: files that cannot be read", test_reader_errors},
+    {"reader: unreadable files", test_reader_errors},
     {"libsvm", test_libsvm},
     {"libsvm: many rows", test_libsvm_many},
     {"libsvm: errors", test_libsvm_errors},

@@ -222,10 +222,10 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"a folder", test_folder},
     {"round trip", test_round_trip},
-    {"left out", test_left_out},
+    {"not restored", test_left_out},
     {"disk full", test_disk_full},
     {"damaged", test_damaged},
-    {"too long a name", test_name},
+    {"name too long", test_name},
     {"too many", test_too_many},
     {"the folder is removed", test_removed},
     CU_TEST_INFO_NULL,

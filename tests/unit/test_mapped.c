@@ -129,8 +129,8 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"a folder", test_folder},
-    {"one process's", test_memory},
-    {"a node's", test_shared},
+    {"of one process", test_memory},
+    {"shared by a node", test_shared},
     {"errors", test_errors},
     {"the folder again", test_folder_again},
     CU_TEST_INFO_NULL,

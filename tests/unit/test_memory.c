@@ -62,7 +62,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"memory", test_memory},
-    {"what is held and what lies in it", test_memory_held},
+    {"allocated and resident bytes", test_memory_held},
     CU_TEST_INFO_NULL,
   };
   return suite_run("memory", tests);

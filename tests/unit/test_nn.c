@@ -508,7 +508,7 @@ int main(void)
   if (trm_layer_register(&layer_repeat) != TRM_OK || trm_layer_register(&layer_fold) != TRM_OK)
     return 1;
   CU_TestInfo tests[] = {
-    {"layers from outside: rows, an auxiliary loss", test_registered},
+    {"registered layers: rows, an auxiliary loss", test_registered},
     {"gradients against finite differences", test_gradients},
     {"padding and batch untouched", test_untouched},
     {"accumulation over parts of a batch", test_accumulation},

@@ -347,9 +347,9 @@ int main(void)
   path = trm_format("%s/m.onnx", folder);
   CU_TestInfo tests[] = {
     {"files", test_files},
-    {"weights beside", test_beside},
+    {"weights in a second file", test_beside},
     {"refused", test_refused},
-    {"answers", test_answers},
+    {"outputs for check_onnx.py", test_answers},
     CU_TEST_INFO_NULL,
   };
   const int status = suite_run("onnx", tests);

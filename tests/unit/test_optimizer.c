@@ -261,7 +261,7 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"options become rules", test_rules}, {"options refused", test_refused},        {"clipping", test_clip},
-    {"pieces and ratios", test_pieces},   {"norms of 0", test_zero},
+    {"partial norms and trust ratios", test_pieces},   {"norms of 0", test_zero},
     {"schedules", test_schedules},        CU_TEST_INFO_NULL,
   };
   return suite_run("optimizer", tests);

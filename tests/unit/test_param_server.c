@@ -324,11 +324,11 @@ static void test_nobody_waits(void)
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
-    {"words that all ranks add to", test_words},
-    {"every batch is given out once", test_claims},
-    {"one rank stops all", test_halt},
-    {"no update of the service is lost", test_service},
-    {"nobody waits for a rank that computes", test_nobody_waits},
+    {"shared counters", test_words},
+    {"every batch is assigned once", test_claims},
+    {"one rank halts all", test_halt},
+    {"no update on the parameter server is lost", test_service},
+    {"no waiting for a computing rank", test_nobody_waits},
     CU_TEST_INFO_NULL,
   };
   return ranks_run(argc, argv, "service", tests);

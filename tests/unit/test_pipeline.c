@@ -476,11 +476,11 @@ int main(int argc, char **argv)
                          {"convolutions", test_convolutions},
                          {"gpt, tied", test_gpt},
                          {"large messages", test_large},
-                         {"gradients given away", test_given},
+                         {"gradients with a parameter provider", test_given},
                          {"idle times", test_bubble},
-                         {"the best cut", test_balance},
-                         {"cut as told", test_cut_as_told},
-                         {"cuts that are refused", test_cut_refused},
+                         {"balanced cut", test_balance},
+                         {"cut given by the user", test_cut_as_told},
+                         {"refused cuts", test_cut_refused},
                          CU_TEST_INFO_NULL};
   return ranks_run(argc, argv, "pipeline", tests);
 }

@@ -191,7 +191,7 @@ int main(void)
     {"uniform numbers", test_uniform},
     {"normal numbers", test_normal},
     {"permutations", test_permute},
-    {"permutations, many elements at a time", test_permute_many},
+    {"batched permutations", test_permute_many},
     CU_TEST_INFO_NULL,
   };
   return suite_run("random", tests);

@@ -5,7 +5,6 @@
 
 #include "core/status.h"
 #include "nn/arena_plan.h"
-#include "nn/recompute.h"
 #include "suite.h"
 #include "support/nn_case.h"
 
@@ -347,9 +346,9 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"the option", test_option},
-    {"segments, and what computes again", test_segments},
-    {"no bit changes", test_bits},
-    {"no bit changes in chunks", test_chunks},
+    {"segments and recomputed layers", test_segments},
+    {"bit-identical", test_bits},
+    {"bit-identical in chunks", test_chunks},
     {"memory of a chain", test_memory},
     {"memory of a deep model", test_deep},
     {"memory of several micro-batches", test_slots},

@@ -121,8 +121,8 @@ int main(void)
 {
   CU_TestInfo tests[] = {
     {"temperature", test_temperature},
-    {"the k largest", test_top_k},
-    {"the likeliest", test_top_p},
+    {"top-k", test_top_k},
+    {"top-p", test_top_p},
     {"seeds", test_seed},
     {"scores that are not finite", test_not_finite},
     CU_TEST_INFO_NULL,

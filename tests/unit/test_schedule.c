@@ -234,8 +234,8 @@ int main(void)
                          {"1f1b", test_1f1b},
                          {"interleaved", test_interleaved},
                          {"without flush", test_without_flush},
-                         {"two versions are enough", test_two_versions},
-                         {"forward alone", test_forward},
+                         {"two versions suffice", test_two_versions},
+                         {"forward only", test_forward},
                          {"refused", test_refused},
                          CU_TEST_INFO_NULL};
   return suite_run("schedules", tests);

@@ -254,7 +254,7 @@ int main(void)
     {"intervals", test_interval},
     {"collectives", test_self_collectives},
     {"messages", test_self_messages},
-    {"mistakes", test_self_mistakes},
+    {"misuse", test_self_mistakes},
     {"windows and shared memory", test_self_windows},
     CU_TEST_INFO_NULL,
   };

@@ -254,7 +254,7 @@ int main(void)
     {"initial weights by name", test_init},
     {"a tied head", test_tied},
     {"targets smoothed and ignored", test_targets},
-    {"scores look back alone", test_causal},
+    {"scores are causal", test_causal},
     CU_TEST_INFO_NULL,
   };
   return suite_run("sequences", tests);

@@ -222,8 +222,8 @@ int main(int argc, char **argv)
     {"a loss that is not finite", test_not_finite},
     {"checkpoints between layouts", test_resume},
     {"states in a file", test_offload},
-    {"a device with memory of its own", test_device_memory},
-    {"more than /dev/shm holds", test_too_large},
+    {"a device with separate memory", test_device_memory},
+    {"/dev/shm too small", test_too_large},
     CU_TEST_INFO_NULL,
   };
   return method_devices_run(argc, argv, "state of sync", tests);

@@ -617,7 +617,7 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"sums, gathering, scattering", test_axes},
-    {"what is put between layers", test_moves},
+    {"inserted reshard layers", test_moves},
     {"errors", test_errors},
     {"every layer and loss", test_examples},
     {"perceptrons", test_perceptrons},

@@ -474,15 +474,15 @@ int main(void)
   CU_TestInfo tests[] = {
     {"UTF-8", test_utf8},
     {"the alphabet of bytes", test_alphabet},
-    {"joining", test_join},
+    {"merging", test_join},
     {"words", test_words},
-    {"byte pairs as the reference has them", test_reference},
+    {"byte pairs against the reference", test_reference},
     {"bytes", test_bytes},
-    {"the test part", test_cut},
+    {"the test split", test_cut},
     {"GPT-2's files", test_gpt2_files},
     {"GPT-2's files, damaged", test_damaged_files},
-    {"requests that make no sense", test_requests},
-    {"vocabularies that are refused", test_open_refuses},
+    {"invalid requests", test_requests},
+    {"refused vocabularies", test_open_refuses},
     CU_TEST_INFO_NULL,
   };
   return import_suite("tokens", tests);

@@ -242,7 +242,7 @@ int main(int argc, char **argv)
     {"off", test_off},
     {"the format", test_format},
     {"clocks", test_clocks},
-    {"the ring", test_ring},
+    {"ring buffer", test_ring},
     {"errors", test_errors},
     CU_TEST_INFO_NULL,
   };

@@ -270,9 +270,9 @@ int main(int argc, char **argv)
     {"accumulation", test_accumulate},
     {"recomputation, offload", test_recompute},
     {"nodes", test_nodes},
-    {"norms over parts of a model", test_norms},
-    {"ratios over parts of tensors", test_ratios},
-    {"a device with its own memory", test_devices},
+    {"norms across stages", test_norms},
+    {"trust ratios of sharded tensors", test_ratios},
+    {"a device with separate memory", test_devices},
     CU_TEST_INFO_NULL,
   };
   return method_devices_run(argc, argv, "zero", tests);

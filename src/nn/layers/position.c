@@ -173,7 +173,7 @@ const struct trm_layer_ops layer_rotary = {
   .forward = trm_layer_apply_forward,
   .backward = trm_layer_apply_backward,
   .apply = position_rotary_apply,
-  .cost_per_value = {.flop = 2, .bytes = sizeof(float) * 4.0 / 3}, /* v, a third, stays as it is */
+  .cost_per_value = {.flop = 2, .bytes = sizeof(float) * 4.0 / 3}, /* v, a third, is unchanged */
   .export_graph = position_rotary_export,
   .preferred_sharding = position_rotary_preferred,
   .shard = position_rotary_shard,
