@@ -19,7 +19,7 @@ struct worker_plan {
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
 };
 
-enum { WORKER_MAX_ARRAYS = 8, WORKER_MAX_BLOCKS = 4 };
+enum { WORKER_MAX_ARRAYS = 16, WORKER_MAX_BLOCKS = 16 };
 
 struct worker {
   struct worker_plan plan;
