@@ -285,19 +285,8 @@ static void onednn_multiply_f32(const struct product *p, const struct block *blo
 
 static int onednn_execute(const struct product *p, const struct block *block, struct worker *self)
 {
-  struct shape s;
-
-  memset(&s, 0, sizeof(s));
-  s.m = block->bottom - block->top;
-  s.n = block->right - block->left;
-  s.k = p->k;
-  s.lda = p->lda;
-  s.ldb = p->ldb;
-  s.ldc = p->ldc;
-  s.alpha = p->alpha;
-  s.beta = p->beta;
-  s.transpose_a = p->transpose_a;
-  s.transpose_b = p->transpose_b;
+  const struct shape s = {block->bottom - block->top, block->right - block->left, p->k, p->lda, p->ldb, p->ldc,
+                          p->alpha, p->beta, p->transpose_a, p->transpose_b};
   const struct entry *entry = onednn_find_entry(self, &s);
   void *data[ARRAYS] = {(uint16_t *)p->a + block_a(p, block), (uint16_t *)p->b + block_b(p, block),
                         p->c + block->top * p->ldc + block->left,

@@ -1,14 +1,10 @@
 # To add a file: its name, one per line, in this list (sources and headers alike).
 trireme_SOURCES += \
 	cli/bench/bench.h \
-	cli/bench/bench_rma_ops.c \
-	cli/bench/bench_rma_ops.h \
 	cli/bench/bench_allreduce.c \
 	cli/bench/bench_gemm.c \
 	cli/bench/bench_hogwild.c \
 	cli/bench/bench_io.c \
-	cli/bench/bench_roofline.c \
-	cli/bench/bench_roofline.h \
 	cli/bench/bench_rma.c \
 	cli/bench/bench_param_server.c \
 	cli/bench/bench_step.c \

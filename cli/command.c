@@ -7,11 +7,6 @@
 #include "core/options_private.h"
 #include "core/status.h"
 
-static bool command_is_help(const char *word)
-{
-  return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
-}
-
 /* -- flags */
 
 /* Refuses the flag --name, which had this value (or NULL). */
@@ -35,8 +30,8 @@ static int command_refuse_flag(const struct call *call, const char *name, const 
 static int command_set_flag(const struct call *call, const struct trm_option *row, const char *text)
 {
   static const char *const wanted[] = {
-    [TRM_OPTION_BOOL] = "yes or no",  [TRM_OPTION_INT] = "a whole number from ",
-    [TRM_OPTION_REAL] = "a number from ", [TRM_OPTION_BYTES] = "bytes, such as 4000000000 or 4G, from ",
+    [TRM_OPTION_BOOL] = "yes or no",       [TRM_OPTION_INT] = "a whole number from ",
+    [TRM_OPTION_REAL] = "a number from ",  [TRM_OPTION_BYTES] = "bytes, such as 4000000000 or 4G, from ",
     [TRM_OPTION_TEXT] = "not valid UTF-8", [TRM_OPTION_CHOICE] = "one of "};
   if (trm_values_set(call->values, row, text) == TRM_OK)
     return TRM_OK;
@@ -62,8 +57,9 @@ static int command_read_flag(const struct call *call, const char *name, const ch
   while (row->name && strcmp(row->name, name) != 0)
     row++;
   if (row->name || threads) {
-    *used = !value && next_is_value && row->type != TRM_OPTION_BOOL;
-    value = value ? value : *used ? next : row->name && row->type == TRM_OPTION_BOOL ? "yes" : "";
+    const bool alone = !threads && row->type == TRM_OPTION_BOOL; /* without a value: yes */
+    *used = !value && next_is_value && !alone;
+    value = value ? value : *used ? next : alone ? "yes" : "";
     if (!*value)
       return trm_error(TRM_USAGE, "%s: --%s needs a value: --%s=...", command, name, name);
     return threads ? trm_options_set(&call->job->options, "parallel.threads", value)
@@ -161,7 +157,7 @@ static int command_run_member(const struct command *group, int argc, char **argv
 int command_run(const struct command *command, int argc, char **argv)
 {
   for (int i = 1; i < (command->group ? 2 : argc) && i < argc && strcmp(argv[i], "--") != 0; i++)
-    if (command_is_help(argv[i])) {
+    if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
       fputs(command->usage, stdout);
       for (const struct command *const *member = command->group; member && *member; member++)
         printf("  %-9s  %s\n", command_word(*member), (*member)->help);

@@ -129,14 +129,6 @@ void planning_close(struct planning *planning)
 
 /* -- parallel.layout=auto */
 
-/* Number of nodes of the job; 0: their numbers of ranks differ. */
-static int planning_count_nodes(struct trm_comm *comm, struct trm_comm *node)
-{
-  int32_t extremes[2] = {node->size, -node->size};
-  comm->ops->allreduce(comm, extremes, 2, TRM_INT32, TRM_MAX);
-  return extremes[0] == -extremes[1] ? comm->size / node->size : 0;
-}
-
 static int planning_pick_best(const struct planning *planning, struct trm_layout *layout)
 {
   const struct trm_planner *planner = &planning->planner;
@@ -156,12 +148,13 @@ static int planning_pick_best(const struct planning *planning, struct trm_layout
 int planning_choose(struct trm_job *job)
 {
   struct trm_comm *comm = job->modules.comm, *node = comm->ops->split_node(comm, TRM_SHARE_NODE);
-  const int nodes = planning_count_nodes(comm, node);
+  int32_t extremes[2] = {node->size, -node->size};
+  comm->ops->allreduce(comm, extremes, 2, TRM_INT32, TRM_MAX);
   const struct trm_planner_request request = {
-    .ranks = comm->size, .nodes = nodes, .cores = planning_node_cores(node),
+    .ranks = comm->size, .nodes = comm->size / node->size, .cores = planning_node_cores(node),
     .limit = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) / node->size};
   node->ops->release(node);
-  if (!nodes)
+  if (extremes[0] != -extremes[1])
     return trm_error(TRM_USAGE, "parallel.layout: auto needs nodes with equal numbers of ranks");
   struct planning planning;
   struct trm_layout layout = {.chunks = 0};

@@ -47,11 +47,10 @@ struct report_curve {
 };
 /* The split that the runs' evaluations are on: "Validation", "Test", or "Evaluation" where runs differ. */
 const char *report_evaluated_split(const struct report_run *runs, int count);
-/* Fills series (count) with the curves of the runs that have values; returns how many. report_curve_free frees their
- * points. */
-int report_curve_series(const struct report_curve *curve, const struct report_run *runs, int count,
-                        struct svg_series *series);
-void report_curve_free(struct svg_series *series, int count);
+/* Draws the curves of the runs that have values and, unless it is NULL, those of `dots` as dots. plot has the size, the
+ * title, and whether there are labels. out: NULL to draw nothing. Returns the number of curves. */
+int report_curve_draw(FILE *out, const struct report_curve *line, const struct report_curve *dots,
+                      const struct report_run *runs, int count, struct svg_plot plot, struct svg_notes *notes);
 
 /* Writes the report as one self-contained page. */
 int report_html(const char *out, const char *title, const struct report_run *runs, int count);

@@ -19,8 +19,8 @@ const char *report_evaluated_split(const struct report_run *runs, int count)
   return validates == count ? "Validation" : validates ? "Evaluation" : "Test";
 }
 
-int report_curve_series(const struct report_curve *curve, const struct report_run *runs, int count,
-                        struct svg_series *series)
+static int curves_series(const struct report_curve *curve, const struct report_run *runs, int count,
+                         struct svg_series *series)
 {
   int n = 0;
   for (int i = 0; i < count; i++) {
@@ -37,8 +37,25 @@ int report_curve_series(const struct report_curve *curve, const struct report_ru
   return n;
 }
 
-void report_curve_free(struct svg_series *series, int count)
+int report_curve_draw(FILE *out, const struct report_curve *line, const struct report_curve *dots,
+                      const struct report_run *runs, int count, struct svg_plot plot, struct svg_notes *notes)
 {
-  for (int i = 0; i < count; i++)
+  struct svg_series *series = trm_alloc(2 * (size_t)count * sizeof *series, "report: curves");
+  const int lines = curves_series(line, runs, count, series);
+  const int n = lines + (dots ? curves_series(dots, runs, count, series + lines) : 0);
+  for (int i = lines; i < n; i++)
+    series[i].points = true;
+  plot.x_label = line->x_label;
+  plot.x_unit = line->x_unit;
+  plot.y_unit = line->y_unit;
+  plot.may_log = line->may_log;
+  plot.means = line->means;
+  plot.series = series;
+  plot.count = n;
+  if (out)
+    svg_plot(out, &plot, notes);
+  for (int i = 0; i < n; i++)
     trm_free((void *)series[i].x);
+  trm_free(series);
+  return n;
 }

@@ -233,20 +233,14 @@ static void html_curve_caption(FILE *out, const struct svg_notes *notes)
 
 static void html_curve_write(FILE *out, const struct report_curve *curve, const struct report_run *runs, int count)
 {
-  struct svg_series *series = trm_alloc((size_t)count * sizeof *series, "report: curves");
-  const int n = report_curve_series(curve, runs, count, series);
-  if (n) {
-    const struct svg_plot plot = {.width = 640, .height = 340, .title = curve->title, .x_label = curve->x_label,
-                                  .x_unit = curve->x_unit, .y_unit = curve->y_unit, .may_log = curve->may_log,
-                                  .means = curve->means, .labels = true, .series = series, .count = n};
-    struct svg_notes notes;
-    fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
-    svg_plot(out, &plot, &notes);
-    html_curve_caption(out, &notes);
-    fputs("</figure>\n", out);
-  }
-  report_curve_free(series, n);
-  trm_free(series);
+  const struct svg_plot plot = {.width = 640, .height = 340, .title = curve->title, .labels = true};
+  struct svg_notes notes;
+  if (report_curve_draw(NULL, curve, NULL, runs, count, plot, &notes) == 0)
+    return;
+  fprintf(out, "<figure><h3>%s</h3>\n", curve->title);
+  report_curve_draw(out, curve, NULL, runs, count, plot, &notes);
+  html_curve_caption(out, &notes);
+  fputs("</figure>\n", out);
 }
 
 /* Returns true if epochs differ between evaluations: curves are then plotted over epochs. */

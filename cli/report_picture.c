@@ -50,29 +50,16 @@ static int picture_legend(FILE *out, const struct report_run *runs, int count, i
   return LEGEND_ROW * rows;
 }
 
-/* Draws a panel at `y` if `out` is given: the curves of `line`, and as dots those of `dots` unless it is NULL. Returns
- * the number of series that have values. */
-static int picture_panel(FILE *out, const char *heading, const struct report_curve *line,
-                         const struct report_curve *dots, const struct report_run *runs, int count, int y)
+/* Draws a panel at `y`: the curves of `line`, and as dots those of `dots` unless it is NULL. */
+static void picture_panel(FILE *out, const char *heading, const struct report_curve *line,
+                          const struct report_curve *dots, const struct report_run *runs, int count, int y)
 {
-  struct svg_series *series = trm_alloc(2 * (size_t)count * sizeof *series, "report: curves");
-  const int lines = report_curve_series(line, runs, count, series);
-  const int n = lines + (dots ? report_curve_series(dots, runs, count, series + lines) : 0);
-  for (int i = lines; i < n; i++)
-    series[i].points = true;
-  const struct svg_plot plot = {.width = WIDTH, .height = PANEL, .title = heading, .x_label = line->x_label,
-                                .x_unit = line->x_unit, .y_unit = line->y_unit, .may_log = line->may_log,
-                                .means = line->means, .series = series, .count = n};
+  const struct svg_plot plot = {.width = WIDTH, .height = PANEL, .title = heading};
   struct svg_notes notes;
-  if (out) {
-    fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN, y + 13, heading);
-    fprintf(out, "<g transform=\"translate(0,%d)\">", y + HEADING);
-    svg_plot(out, &plot, &notes);
-    fputs("</g>\n", out);
-  }
-  report_curve_free(series, n);
-  trm_free(series);
-  return n;
+  fprintf(out, "<text class=\"heading\" x=\"%d\" y=\"%d\">%s</text>\n", MARGIN, y + 13, heading);
+  fprintf(out, "<g transform=\"translate(0,%d)\">", y + HEADING);
+  report_curve_draw(out, line, dots, runs, count, plot, &notes);
+  fputs("</g>\n", out);
 }
 
 /* Writes the picture as SVG; returns its height. */
@@ -84,8 +71,9 @@ static int picture_draw(FILE *out, const char *title, const struct report_run *r
                                            SVG_PLAIN, true, false};
   static const struct report_curve accuracy = {"", "training samples", true, REPORT_SAMPLES, REPORT_ACCURACY, SVG_COUNT,
                                                SVG_PERCENT, false, false};
-  const bool tested = picture_panel(NULL, "", &test, NULL, runs, count, 0) > 0;
-  const bool rated = picture_panel(NULL, "", &accuracy, NULL, runs, count, 0) > 0;
+  const struct svg_plot none = {.width = 0};
+  const bool tested = report_curve_draw(NULL, &test, NULL, runs, count, none, NULL) > 0;
+  const bool rated = report_curve_draw(NULL, &accuracy, NULL, runs, count, none, NULL) > 0;
   const int panels = 1 + rated, legend = TITLE + panels * (HEADING + PANEL);
   const int height = legend + picture_legend(NULL, runs, count, 0) + MARGIN;
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", WIDTH,

@@ -14,46 +14,39 @@ enum { LEFT = 46, TOP = 12, WIDTH = 620, HEIGHT = 220, BARS_WIDTH = WIDTH - LEFT
 /* A histogram of the values 0, 1, ..., n - 1, summed over ranks. */
 struct counts {
   double *count; /* (n) */
-  size_t n;
-  double total;
+  size_t n, capacity;
+  double total, max;
 };
 
-static size_t stale_list_length(const struct trm_node *list)
+/* Makes room for n values. */
+static void stale_extend(struct counts *counts, size_t n)
 {
-  size_t n = 0;
-  for (const struct trm_node *item = list ? list->first : NULL; item; item = item->next)
-    n++;
-  return n;
+  counts->count = trm_grow(counts->count, &counts->capacity, counts->n, n, sizeof *counts->count, "report: a histogram");
+  counts->n = n > counts->n ? n : counts->n;
 }
 
 static void stale_add(struct counts *counts, const struct trm_node *histogram)
 {
   const struct trm_node *item = histogram ? histogram->first : NULL;
-  for (size_t i = 0; item && i < counts->n; item = item->next, i++) {
+  for (size_t i = 0; item; item = item->next, i++) {
     const double count = trm_node_number(item, 0);
+    stale_extend(counts, i + 1);
     if (isfinite(count) && count > 0) {
       counts->count[i] += count;
       counts->total += count;
+      counts->max = fmax(counts->max, counts->count[i]);
     }
   }
-}
-
-static double stale_max(const struct counts *counts)
-{
-  double max = 0;
-  for (size_t i = 0; i < counts->n; i++)
-    max = fmax(max, counts->count[i]);
-  return max;
 }
 
 /* Draws one bar for each value; (x, y) is the upper left corner. The bars have titles with their numbers. */
 static void stale_write_bars(FILE *out, const struct counts *counts, double x, double y, double width, double height)
 {
-  const double each = width / (double)counts->n, gap = each > 4 ? 1 : 0, max = stale_max(counts);
+  const double each = width / (double)counts->n, gap = each > 4 ? 1 : 0;
   for (size_t i = 0; i < counts->n; i++) {
     if (counts->count[i] <= 0)
       continue;
-    const double tall = fmax(counts->count[i] / max * height, 0.5);
+    const double tall = fmax(counts->count[i] / counts->max * height, 0.5);
     fprintf(out,
             "<rect class=\"bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%zu: %.0f updates, "
             "%.3g %%</title></rect>",
@@ -69,7 +62,7 @@ static void stale_write_histogram(FILE *out, const struct counts *counts, int nu
           number % SVG_COLORS, WIDTH, HEIGHT);
   svg_line(out, "grid", LEFT, TOP, LEFT + BARS_WIDTH, TOP);
   svg_text(out, "tick", "end", LEFT - 6, TOP + 4, "%.3g %%",
-           counts->total > 0 ? 100 * stale_max(counts) / counts->total : 0);
+           counts->total > 0 ? 100 * counts->max / counts->total : 0);
   stale_write_bars(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
   svg_line(out, "axis", LEFT, floor_y, LEFT + BARS_WIDTH, floor_y);
   for (size_t value = 0, step = (size_t)svg_tick_step(fmax(1, (double)counts->n / 10)); value < counts->n; value += step)
@@ -80,7 +73,8 @@ static void stale_write_histogram(FILE *out, const struct counts *counts, int nu
 
 static void stale_write_row(FILE *out, const struct trm_node *rank, size_t bins, int number)
 {
-  struct counts counts = {.count = trm_alloc(bins * sizeof *counts.count, "report: a histogram"), .n = bins};
+  struct counts counts = {.n = 0};
+  stale_extend(&counts, bins);
   stale_add(&counts, trm_node_get(rank, "histogram"));
   static const char *const keys[] = {"rank", "updates", "mean", "p99", "max"};
   fputs("<tr>", out);
@@ -99,12 +93,8 @@ static void stale_write_row(FILE *out, const struct trm_node *rank, size_t bins,
 
 static void stale_write_run(FILE *out, const struct report_run *run, const struct trm_node *ranks, int number)
 {
-  struct counts all = {.n = 1};
-  for (const struct trm_node *rank = ranks->first; rank; rank = rank->next) {
-    const size_t n = stale_list_length(trm_node_get(rank, "histogram"));
-    all.n = n > all.n ? n : all.n;
-  }
-  all.count = trm_alloc(all.n * sizeof *all.count, "report: a histogram");
+  struct counts all = {.n = 0};
+  stale_extend(&all, 1);
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
     stale_add(&all, trm_node_get(rank, "histogram"));
   markup_print(out, "<h3>%s</h3>\n<div class=\"plots\">\n", run->name);

@@ -302,11 +302,6 @@ static size_t svg_path_points(struct canvas *c, const struct svg_series *s)
   return pen.drawn;
 }
 
-static bool svg_wants_means(const struct svg_series *s)
-{
-  return s->n > 3 * SVG_WINDOWS && s->x[s->n - 1] > s->x[0];
-}
-
 /* The window of point i; the last value belongs to the last window. */
 static int svg_window_of(const struct svg_series *s, size_t i)
 {
@@ -355,7 +350,7 @@ static void svg_draw_dots(struct canvas *c, const struct svg_series *s, double r
 /* Draws a series that has a finite value. Returns the y of the last mean; NAN if means are not drawn. */
 static double svg_draw_line(struct canvas *c, const struct svg_series *s, size_t finite, int wider)
 {
-  const bool means = c->plot->means && svg_wants_means(s);
+  const bool means = c->plot->means && s->n > 3 * SVG_WINDOWS && s->x[s->n - 1] > s->x[0];
   svg_path_open(c->out, s->number, means ? "thin" : "line", means ? 0 : wider);
   c->notes->points += finite;
   c->notes->drawn += svg_path_points(c, s);

@@ -5,7 +5,6 @@ libtrireme_la_SOURCES += \
 	datasets/blocks.h \
 	datasets/bpe.c \
 	datasets/bpe.h \
-	datasets/bpe_train.c \
 	datasets/checkpoint.c \
 	datasets/datasets.h \
 	datasets/digits.c \
@@ -28,9 +27,7 @@ libtrireme_la_SOURCES += \
 	datasets/import_libsvm.c \
 	datasets/import_mnist.c \
 	datasets/import_rows.c \
-	datasets/import_rows.h \
 	datasets/import_text.c \
-	datasets/import_tokens.c \
 	datasets/info.c \
 	datasets/file_reader.c \
 	datasets/file_reader.h \
@@ -41,8 +38,6 @@ libtrireme_la_SOURCES += \
 	datasets/loader.h \
 	datasets/order.c \
 	datasets/order.h \
-	datasets/text_chunks.c \
-	datasets/text_chunks.h \
 	datasets/predictions.c \
 	datasets/read_rate.c \
 	datasets/data_reader.c \

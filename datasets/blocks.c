@@ -76,7 +76,7 @@ static void block_lanes_add(uint64_t a[LANES], uint64_t b[LANES], const unsigned
   }
 }
 
-static uint64_t block_mix(uint64_t h)
+uint64_t block_mix(uint64_t h)
 {
   h ^= h >> 30;
   h *= UINT64_C(0xbf58476d1ce4e5b9);

@@ -28,3 +28,4 @@ size_t block_rows(size_t row_bytes);
  * (Steele, Lea, Flood 2014): mix(h): h ^= h >> 30, h *= 0xbf58476d1ce4e5b9, h ^= h >> 27, h *= 0x94d049bb133111eb,
  * h ^= h >> 31. It detects every change of one word, every exchange of two words and every truncation. */
 uint64_t block_checksum(const void *data, size_t bytes);
+uint64_t block_mix(uint64_t h); /* mix above */

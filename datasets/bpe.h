@@ -4,18 +4,6 @@
 
 #include "wordset.h"
 
-/* A hash table from pairs of tokens to numbers. Initialized with {0}. */
-struct pairs {
-  struct pairs_entry {
-    int32_t left, right;
-    uint32_t value; /* + 1; 0: free */
-  } *entry;         /* (slots) */
-  size_t slots, count;
-};
-uint32_t *pairs_find(const struct pairs *pairs, int32_t left, int32_t right); /* its value + 1; NULL: none */
-uint32_t *pairs_add(struct pairs *pairs, int32_t left, int32_t right);        /* its value + 1; 0 if it is new */
-void pairs_free(struct pairs *pairs);
-
 /* Learns merges from words (words), word i of which occurs count[i] times: repeatedly the most frequent pair, in a tie
  * the one with the smallest left, then right token. Bytes are the tokens token_of[byte], 0 to 255; merge m makes token
  * 256 + m. Stops at *merges of them, or earlier if no pair occurs twice; tokens of more than BPE_MAX_BYTES bytes are

@@ -359,8 +359,9 @@ static herr_t checkpoint_extra_find(hid_t group, const char *name, const H5L_inf
   for (int i = 0; i < trm_model_parameter_count(extra->model); i++)
     if (!strcmp(trm_model_parameter(extra->model, i)->name, name))
       return 0;
-  extra->status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model does not have", extra->path, extra->group_name,
-                            name);
+  const char *hint = strstr(name, ".bias") ? trm_model_bias_hint(extra->model, name) : "";
+  extra->status = trm_error(TRM_USAGE, "%s: has %s/%s, which the model does not have%s", extra->path, extra->group_name,
+                            name, hint);
   return 1;
 }
 

@@ -27,21 +27,8 @@ static int collate_threads(const struct loader *loader, size_t bytes)
 }
 
 /* Grows an array of a batch to n elements; keeps the first `used`. */
-static void *collate_grow(void *array, size_t *capacity, size_t used, size_t n, size_t element, const char *what)
-{
-  if (n <= *capacity && array)
-    return array;
-  const size_t larger_capacity = n + n / 4 + 16;
-  void *larger = trm_alloc(larger_capacity * element, what);
-  if (used)
-    memcpy(larger, array, used * element);
-  trm_free(array);
-  *capacity = larger_capacity;
-  return larger;
-}
-
 #define GROW(batch, array, capacity, used, n) \
-  (batch)->array = collate_grow((batch)->array, &(batch)->capacity, used, n, sizeof *(batch)->array, "a batch: " #array)
+  (batch)->array = trm_grow((batch)->array, &(batch)->capacity, used, n, sizeof *(batch)->array, "a batch: " #array)
 
 /* Location of rows in a store. */
 struct source {
@@ -155,8 +142,8 @@ static void collate_csr(const struct source *from, uint64_t low, size_t rows, st
     batch->starts[before + i + 1] = batch->starts[before + i] + store->starts[source[i] + 1] - store->starts[source[i]];
   const size_t old = (size_t)batch->starts[before], entries = (size_t)batch->starts[before + rows];
   size_t values_capacity = batch->entries_capacity; /* columns and values grow together */
-  GROW(batch, columns, entries_capacity, old, entries);
-  batch->values = collate_grow(batch->values, &values_capacity, old, entries, sizeof *batch->values, "a batch: values");
+  GROW(batch, columns, entries_capacity, old, entries + 1); /* not NULL, even if rows have no entries */
+  batch->values = trm_grow(batch->values, &values_capacity, old, entries + 1, sizeof *batch->values, "a batch: values");
   const int threads = collate_threads(from->loader, (entries - old) * (sizeof(int32_t) + sizeof(float)));
   (void)threads; /* without OpenMP */
 #pragma omp parallel for num_threads(threads)
@@ -210,14 +197,8 @@ static void collate_rows(const struct source *from, uint64_t low, uint64_t high,
 void loader_collate(const struct loader *loader, const struct store *store, const struct order_epoch *at,
                     uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch)
 {
-  const struct source from = {.loader = loader, .store = store, .at = at, .window = window};
-  collate_rows(&from, low, high, batch);
-}
-
-void loader_collate_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch)
-{
-  const struct source from = {.loader = loader, .store = &loader->store,
-                              .base = loader_file_row(loader, loader->direct_first)};
+  const struct source from = {.loader = loader, .store = store, .at = at, .window = window,
+                              .base = at ? 0 : loader_file_row(loader, loader->direct_first)};
   collate_rows(&from, low, high, batch);
 }
 

@@ -30,18 +30,9 @@ int trm_import_digits(const struct trm_import_request *request)
   if (train > MAX_SAMPLES || test > MAX_SAMPLES)
     return trm_error(TRM_USAGE, "digits: a split has at most %llu samples", (unsigned long long)MAX_SAMPLES);
   char *source = trm_format("rendered digits, version 1, seed %llu", (unsigned long long)request->seed);
-  const struct trm_data_spec spec = {
-    .kind = TRM_DATA_IMAGE,
-    .element = TRM_ELEMENT_UINT8,
-    .shape = {.dims = 3, .size = {1, TRM_DIGIT_SIDE, TRM_DIGIT_SIDE}},
-    .scale = 1.0f / 255,
-    .target = TRM_TARGET_CLASS,
-    .classes = 10,
-    .class_names = trm_digit_names,
-    .source = source,
-  };
+  const struct trm_shape shape = {.dims = 3, .size = {1, TRM_DIGIT_SIDE, TRM_DIGIT_SIDE}};
   struct trm_data_writer *writer;
-  int status = trm_import_begin(request, spec, &writer);
+  int status = trm_import_begin_images(request, shape, trm_digit_names, source, &writer);
   trm_free(source);
   TRM_CHECK(status);
   uint8_t *pixels = trm_alloc(CHUNK * PIXELS, "drawn digits");

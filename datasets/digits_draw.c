@@ -1,11 +1,10 @@
-/* Draws one handwritten-like digit: a skeleton is jittered, slanted, turned and bent, inked with a pen of changing
+/* Draws one handwritten-like digit: a skeleton is jittered, slanted, rotated and bent, drawn with a pen of varying
  * width and pressure, then blurred, scratched and speckled.
  *
- * The bytes must be the same on every machine and with every compiler. So all arithmetic is on integers, but for one
- * square root of an integer, truncated (too small an integer for any rounding of the root to reach the next one);
- * and no call or initializer draws twice, for C leaves their order open. Lengths are in 1/256 pixel, ink, blur and
- * noise in 1/256 of their full amount unless said otherwise. Only values that are not negative are shifted right;
- * divisions truncate. */
+ * The bytes must be the same on every machine and with every compiler. So all arithmetic is on integers, except for one
+ * truncated square root of an integer (too small for rounding to matter); and no call or initializer draws twice, since
+ * C does not define their order. Lengths are in 1/256 pixel; ink, blur and noise in 1/256 of their full amount unless
+ * said otherwise. Only nonnegative values are shifted right; divisions truncate. */
 #include "datasets/digits.h"
 
 #include <math.h>

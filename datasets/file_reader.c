@@ -6,6 +6,7 @@
 #include "datasets/file_reader.h"
 
 #include <errno.h>
+#include <float.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -104,7 +105,7 @@ void trm_reader_close(struct trm_reader *reader)
 #endif
   trm_free(reader->buffer);
   trm_free(reader->path);
-  free(reader->line);
+  trm_free(reader->line);
   trm_free(reader);
 }
 
@@ -155,17 +156,8 @@ int trm_reader_read(struct trm_reader *reader, void *to, size_t max_bytes, size_
 
 static void file_reader_line_add(struct trm_reader *reader, size_t length, const void *bytes, size_t count)
 {
-  if (length + count + 1 > reader->line_capacity) {
-    const size_t capacity = 2 * (length + count) + 256;
-    char *line = realloc(reader->line, capacity);
-    if (!line) {
-      fprintf(stderr, "trireme: %s:%zu: no memory for a line of %zu bytes\n", reader->path, reader->line_number,
-              capacity);
-      trm_abort(TRM_FAILED);
-    }
-    reader->line = line;
-    reader->line_capacity = capacity;
-  }
+  reader->line =
+    trm_grow(reader->line, &reader->line_capacity, length, length + count + 1, 1, "a line of an input file");
   memcpy(reader->line + length, bytes, count);
   reader->line[length + count] = '\0';
 }
@@ -223,11 +215,28 @@ int trm_reader_error(const struct trm_reader *reader, const char *format, ...)
   return trm_error(TRM_FAILED, "%s:%zu: %s", reader->path, reader->line_number, text);
 }
 
-bool trm_parse_number(const char *text, double *number)
+/* One number, NaN and infinities included. */
+static bool file_reader_number(const char *text, double *number)
 {
   char *end;
   if (!*text || *text == ' ' || *text == '\t')
     return false;
   *number = strtod(text, &end);
-  return !*end && isfinite(*number);
+  return !*end;
+}
+
+bool trm_parse_number(const char *text, double *number)
+{
+  return file_reader_number(text, number) && isfinite(*number);
+}
+
+const char *trm_parse_float(const char *text, float *value)
+{
+  double number;
+  if (!file_reader_number(text, &number))
+    return "is not a number";
+  if (!(fabs(number) <= (double)FLT_MAX))
+    return "is not finite in single precision";
+  *value = (float)number;
+  return NULL;
 }

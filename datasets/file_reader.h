@@ -30,3 +30,5 @@ int trm_reader_error(const struct trm_reader *reader, const char *format, ...) _
 
 /* Parses a text that is one finite number in the notation of the C locale; false: it is not. */
 bool trm_parse_number(const char *text, double *number);
+/* Parses one in single precision. Returns NULL, or a description of the error: "is not a number". */
+const char *trm_parse_float(const char *text, float *value);

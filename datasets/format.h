@@ -6,7 +6,7 @@
  *                  vocabulary
  *   /class_names   (classes; tokens: vocabulary) fixed-length strings, optional
  *   /merges        of tokens (encoding.h)
- *   /train, /test  one group per split, attribute rows; of tokens text_bytes, optional:
+ *   /train, /validation, /test   one group per split, attribute rows; of tokens text_bytes, optional:
  *     dense rows   x (N, sample shape) uint8 or float32
  *     csr rows     starts (N + 1) int64, columns (entries) int32, values (entries) float32
  *     tokens       x (T) int32 or uint16
@@ -55,12 +55,13 @@ const char *trm_data_kind_name(enum trm_data_kind kind); /* "image" */
 
 struct trm_data_writer;
 
-/* Writes a data set file: open, then for each split trm_data_writer_split and its rows, then finish or abandon. The
- * file takes its name in finish, so it is complete or absent. features: number of columns of csr rows; 0 keeps that of
- * the spec. Errors: file, disk full, classes or columns out of range. After an error call abandon; finish ends the
- * writer in any case. Warns of classes without a row in a split. Not collective. */
+/* Writes a data set file: open, then for each split (train; validation, test, both optional: in this order)
+ * trm_data_writer_split and its rows, then finish or abandon. The file takes its name in finish, so it is complete or
+ * absent. features: number of columns of csr rows; 0 keeps that of the spec. Errors: file, disk full, classes or
+ * columns out of range. After an error call abandon; finish ends the writer in any case. Warns of classes without a row
+ * in a split. Not collective. */
 int trm_data_writer_open(struct trm_data_writer **writer, const char *path, const struct trm_data_spec *spec);
-int trm_data_writer_split(struct trm_data_writer *writer, const char *split); /* "train", then "test" */
+int trm_data_writer_split(struct trm_data_writer *writer, const char *split);
 int trm_data_writer_append(struct trm_data_writer *writer, const struct trm_data_rows *rows);
 int trm_data_writer_finish(struct trm_data_writer *writer, size_t features);
 void trm_data_writer_abandon(struct trm_data_writer *writer);

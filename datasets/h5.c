@@ -119,16 +119,16 @@ static int h5_format_check(const char *path, hid_t file, const char *format, boo
 {
   char *found = h5_get_text(file, "format");
   const bool dataset = found && !strcmp(found, H5_DATASET), checkpoint = found && !strcmp(found, H5_CHECKPOINT);
+  const bool expected = !format || !found || !strcmp(format, found);
   trm_free(found);
   if (is_checkpoint)
     *is_checkpoint = checkpoint;
   if (!dataset && !checkpoint)
     return trm_error(TRM_FAILED, "%s: is an HDF5 file, but neither a data set nor a checkpoint of Trireme "
                      "(`trireme data import` makes a data set)", path);
-  if (format && checkpoint && strcmp(format, H5_CHECKPOINT))
-    return trm_error(TRM_FAILED, "%s: is a checkpoint, but a data set is needed", path);
-  if (format && dataset && strcmp(format, H5_DATASET))
-    return trm_error(TRM_FAILED, "%s: is a data set, but a checkpoint is needed", path);
+  if (!expected)
+    return trm_error(TRM_FAILED, "%s: is a %s, but a %s is needed", path, dataset ? "data set" : "checkpoint",
+                     dataset ? "checkpoint" : "data set");
   uint64_t version = 0;
   if (!h5_get_integer(file, "version", &version))
     return h5_error(path, "has no readable version");

@@ -57,13 +57,13 @@ struct h5_output {
 int h5_output_open(struct h5_output *output, const char *path, const char *format, bool unique);
 
 /* Flushes, closes and synchronizes the file and renames it to its path. On any error it is discarded, and `path` is
- * what it was. Ends the output either way. */
+ * unchanged. Ends the output either way. */
 int h5_output_commit(struct h5_output *output);
 
-/* Removes the file, whatever state it is in, and ends the output; keeps the recorded error. The file is cut to nothing
- * but never closed, nor what is open in it: once a write has failed, data in HDF5's caches fail again at every close,
- * and HDF5 1.10 is left with half-closed objects on which it crashes at the end of the program. Its descriptor stays
- * open, since HDF5 tells files apart by their inode numbers, which the system would give to the next file. */
+/* Removes the file and ends the output; keeps the recorded error. The file is truncated, but neither it nor objects
+ * open in it are closed: after a failed write, data in HDF5's caches fail again at every close, and HDF5 1.10 is left
+ * with half-closed objects on which it crashes at exit. Its descriptor stays open, since HDF5 identifies files by inode
+ * number, which the system would reuse. */
 void h5_output_discard(struct h5_output *output);
 
 /* Attributes of an object. False or NULL: absent or failed. Texts are written in fixed length, so that they are in the

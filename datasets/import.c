@@ -21,7 +21,8 @@ const struct trm_importer trm_importer_table[] = {
 
 const char *const trm_digit_names[10] = {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"};
 
-char **trm_names_split(const char *text, size_t *count)
+/* Splits text at commas. The array and its texts are one block, owned by the caller: trm_free. */
+static char **import_names_split(const char *text, size_t *count)
 {
   size_t names = 1;
   for (const char *c = text; *c; c++)
@@ -42,24 +43,29 @@ int trm_import_begin(const struct trm_import_request *request, struct trm_data_s
 {
   if (!request->overwrite && access(request->out, F_OK) == 0)
     return trm_error(TRM_USAGE, "%s: exists; --overwrite replaces it", request->out);
-  char **names = NULL;
-  if (request->names) {
-    size_t count;
-    names = trm_names_split(request->names, &count);
-    if (spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS || count != spec.classes) {
-      const int status =
-        spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS
-          ? trm_error(TRM_USAGE, "--names: these rows have no classes")
-          : trm_error(TRM_USAGE, "--names: gives %zu names, but the rows have %zu classes", count, spec.classes);
-      trm_free(names);
-      return status;
-    }
+  if (request->names && (spec.target != TRM_TARGET_CLASS || spec.kind == TRM_DATA_TOKENS))
+    return trm_error(TRM_USAGE, "--names: these rows have no classes");
+  size_t count = spec.classes;
+  char **names = request->names ? import_names_split(request->names, &count) : NULL;
+  if (names)
     spec.class_names = (const char *const *)names;
-  }
   spec.compress = request->compress;
-  const int status = trm_data_writer_open(writer, request->out, &spec);
+  const int status =
+    count == spec.classes
+      ? trm_data_writer_open(writer, request->out, &spec)
+      : trm_error(TRM_USAGE, "--names: gives %zu names, but the rows have %zu classes", count, spec.classes);
   trm_free(names);
   return status;
+}
+
+int trm_import_begin_images(const struct trm_import_request *request, struct trm_shape shape,
+                            const char *const *class_names, const char *source, struct trm_data_writer **writer)
+{
+  const struct trm_data_spec spec = {
+    .kind = TRM_DATA_IMAGE, .element = TRM_ELEMENT_UINT8, .shape = shape, .scale = 1.0f / 255,
+    .target = TRM_TARGET_CLASS, .classes = TRM_IMAGE_CLASSES, .class_names = class_names, .source = source,
+  };
+  return trm_import_begin(request, spec, writer);
 }
 
 int trm_import_end(struct trm_data_writer *writer, int status, size_t features)
@@ -84,6 +90,7 @@ char *trm_import_find(const char *folder, const char *name)
       return path;
     trm_free(path);
   }
+  trm_error(TRM_FAILED, "%s: holds no %s, plain or .gz", folder, name);
   return NULL;
 }
 

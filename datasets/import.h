@@ -11,12 +11,16 @@ int trm_import_cifar10(const struct trm_import_request *request);
 int trm_import_libsvm(const struct trm_import_request *request);
 int trm_import_csv(const struct trm_import_request *request);
 int trm_import_text(const struct trm_import_request *request);
-int trm_import_tokens(const struct trm_import_request *request); /* text by bytes or byte pairs */
 
 /* Opens the writer for a request. Refuses an output that exists unless `overwrite` is set. The request's compress and
  * class names replace the spec's; the number of names must be spec.classes. */
 int trm_import_begin(const struct trm_import_request *request, struct trm_data_spec spec,
                      struct trm_data_writer **writer);
+
+/* The same for images of bytes in TRM_IMAGE_CLASSES classes. */
+#define TRM_IMAGE_CLASSES 10
+int trm_import_begin_images(const struct trm_import_request *request, struct trm_shape shape,
+                            const char *const *class_names, const char *source, struct trm_data_writer **writer);
 
 /* Finishes the output if status is TRM_OK, abandons it otherwise. Returns the first error of both. features: of csr
  * rows, else 0. */
@@ -25,10 +29,8 @@ int trm_import_end(struct trm_data_writer *writer, int status, size_t features);
 /* (10) "0" to "9". */
 extern const char *const trm_digit_names[10];
 
-/* Splits text at commas. The array and its texts are one block, owned by the caller: trm_free. */
-char **trm_names_split(const char *text, size_t *count);
-
-/* Returns FOLDER/NAME or FOLDER/NAME.gz, the one that exists; NULL if neither does. Owned by the caller: trm_free. */
+/* Returns FOLDER/NAME or FOLDER/NAME.gz, the one that exists; NULL and an error if neither does. Owned by the
+ * caller: trm_free. */
 char *trm_import_find(const char *folder, const char *name);
 bool trm_is_folder(const char *path);
 
@@ -39,3 +41,26 @@ int trm_import_train_rows(const struct trm_import_request *request, double defau
 /* Checks requests of importers of TRAIN [TEST]: one or two paths, no test_part or split with a second path, a known
  * target and split rule. */
 int trm_import_check(const struct trm_import_request *request, enum trm_target_kind *target, bool *random_split);
+
+/* -- text files whose rows have one label each: libsvm, csv. A file is read in passes, once for its labels, then once
+ * for each split, so that it may be larger than memory. */
+
+#define TRM_IMPORT_ROWS 1024 /* maximum rows appended to the writer at once */
+
+/* A file format. `impl` holds the open file and the rows gathered from it. */
+struct trm_row_format {
+  const char *name;                                        /* "csv" */
+  int (*open)(void *impl, const char *path);
+  void (*close)(void *impl);                               /* also after a failed open */
+  int (*next)(void *impl, const char **label);             /* steps to the next row; *label: NULL at the end */
+  int (*label_error)(const void *impl, const char *what);  /* "PATH:LINE: ... LABEL what"; returns TRM_FAILED */
+  /* Parses the features of the current row into impl's arrays as row rows->rows, and points `rows` to them. *full: the
+   * arrays must go to the writer before the next row. */
+  int (*add)(void *impl, struct trm_data_rows *rows, bool *full);
+  void (*describe)(const void *impl, struct trm_data_spec *spec); /* kind, element, shape; after the first passes */
+  size_t (*features)(const void *impl);                    /* csr: largest index of all rows; else NULL */
+};
+
+/* Imports TRAIN [TEST]. A part of the rows of a single file becomes the test split: the last ones, or random ones,
+ * stratified by class. */
+int trm_import_rows(const struct trm_import_request *request, const struct trm_row_format *format, void *impl);

@@ -7,7 +7,7 @@
 #include "datasets/import.h"
 #include "datasets/file_reader.h"
 
-#define CLASSES 10
+#define CLASSES TRM_IMAGE_CLASSES
 #define PIXELS 3072
 #define RECORD (1 + PIXELS)
 #define CHUNK 1000 /* records at once */
@@ -74,18 +74,9 @@ static int cifar10_files_import(const struct trm_import_request *request, const 
                                 const char *const *names)
 {
   char *source = trm_format("CIFAR-10 binary files, first %s", paths[0]);
-  const struct trm_data_spec spec = {
-    .kind = TRM_DATA_IMAGE,
-    .element = TRM_ELEMENT_UINT8,
-    .shape = {.dims = 3, .size = {3, 32, 32}},
-    .scale = 1.0f / 255,
-    .target = TRM_TARGET_CLASS,
-    .classes = CLASSES,
-    .class_names = names,
-    .source = source,
-  };
+  const struct trm_shape shape = {.dims = 3, .size = {3, 32, 32}};
   struct trm_data_writer *writer;
-  int status = trm_import_begin(request, spec, &writer);
+  int status = trm_import_begin_images(request, shape, names, source, &writer);
   trm_free(source);
   TRM_CHECK(status);
   uint8_t *records = trm_alloc(CHUNK * RECORD, "CIFAR-10 records");
@@ -109,8 +100,7 @@ static int cifar10_folder_import(const struct trm_import_request *request)
   for (int i = 0; i <= BATCHES && status == TRM_OK; i++) {
     char *name = i < BATCHES ? trm_format("data_batch_%d.bin", i + 1) : trm_strdup("test_batch.bin");
     path[i] = trm_import_find(folder, name);
-    if (!path[i])
-      status = trm_error(TRM_FAILED, "%s: holds no %s, plain or .gz", folder, name);
+    status = path[i] ? TRM_OK : TRM_FAILED;
     trm_free(name);
   }
   char *meta = trm_import_find(folder, "batches.meta.txt");

@@ -1,7 +1,5 @@
 /* Tables of numbers separated by commas (RFC 4180: fields may be quoted, a quote within is written twice). One
  * column is the target, the others are the features. */
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -10,70 +8,46 @@
 #include "core/options.h"
 #include "core/status.h"
 #include "datasets/file_reader.h"
-#include "datasets/import_rows.h"
+#include "datasets/import.h"
 
 #define CHUNK 256 /* rows at once */
 
-/* A file that is read record by record. */
-struct table {
-  struct trm_reader *reader;
-  char *text;      /* the current record, split into fields */
-  size_t capacity;
-  char **field;    /* (fields) */
-  size_t fields, field_capacity;
-  size_t line;     /* number of the first line of the record */
-};
-
-/* Columns of the train file, which those of the test file must equal. */
-struct columns {
-  size_t count;   /* with the target */
-  size_t label;   /* index of the target */
-  bool header;
-  char **name;    /* (count) or NULL without a header */
-};
-
 struct csv {
-  struct table table;
-  struct columns columns;
   const char *label; /* name or number of the target's column, as requested; NULL: the last one */
+  /* the open file, read record by record */
+  struct trm_reader *reader;
+  char *text;        /* the current record, split into fields */
+  size_t text_capacity;
+  char **field;      /* (fields) */
+  size_t fields, field_capacity;
+  size_t line;       /* number of the first line of the record */
+  /* columns of the train file, which those of the test file must equal */
+  size_t columns;    /* with the target */
+  size_t target;     /* index of the target */
+  char **name;       /* (columns) of the header, NULL: there is none */
   float *x;          /* (CHUNK, columns - 1) rows gathered */
 };
 
-static int csv_table_open(struct table *table, const char *path)
-{
-  *table = (struct table){.reader = NULL};
-  return trm_reader_open(&table->reader, path);
-}
-
 static void csv_close(void *impl)
 {
-  struct table *table = &((struct csv *)impl)->table;
-  trm_reader_close(table->reader);
-  trm_free(table->text);
-  trm_free(table->field);
-  *table = (struct table){.reader = NULL};
+  struct csv *csv = impl;
+  trm_reader_close(csv->reader);
+  csv->reader = NULL;
 }
 
-static int csv_table_error(const struct table *table, const char *what)
+static int csv_error(const struct csv *csv, const char *what)
 {
-  return trm_error(TRM_FAILED, "%s:%zu: %s", trm_reader_path(table->reader), table->line, what);
-}
-
-static void csv_text_add(struct table *table, size_t used, const char *line, size_t length)
-{
-  table->text = trm_grow(table->text, &table->capacity, used, used + length + 2, 1, "a csv record");
-  memcpy(table->text + used, line, length);
-  table->text[used + length] = '\0';
+  return trm_error(TRM_FAILED, "%s:%zu: %s", trm_reader_path(csv->reader), csv->line, what);
 }
 
 /* Parses the field that begins at `at`: unquotes, trims and NUL-terminates it. Returns the begin of the next field,
  * NULL after the last one. *bad: a quote is misplaced. */
-static char *csv_field_parse(struct table *table, char *at, bool *bad)
+static char *csv_field_parse(struct csv *csv, char *at, bool *bad)
 {
-  table->field = trm_grow(table->field, &table->field_capacity, table->fields, table->fields + 1, sizeof *table->field,
-                          "csv fields");
+  csv->field =
+    trm_grow(csv->field, &csv->field_capacity, csv->fields, csv->fields + 1, sizeof *csv->field, "csv fields");
   at += strspn(at, " \t");
-  char **field = &table->field[table->fields++];
+  char **field = &csv->field[csv->fields++];
   if (*at == '"') {
     char *to = ++at;
     *field = to;
@@ -97,36 +71,37 @@ static char *csv_field_parse(struct table *table, char *at, bool *bad)
 }
 
 /* Reads the next record; *found is false at the end of the file. Blank lines are skipped. */
-static int csv_record_next(struct table *table, bool *found)
+static int csv_record_next(struct csv *csv, bool *found)
 {
   char *line;
   size_t length, used = 0;
   bool open = false; /* a quoted field continues in the next line */
   *found = false;
   do {
-    TRM_CHECK(trm_reader_line(table->reader, &line, &length));
+    TRM_CHECK(trm_reader_line(csv->reader, &line, &length));
     if (!line)
-      return open ? csv_table_error(table, "a quoted field is not closed") : TRM_OK;
+      return open ? csv_error(csv, "a quoted field is not closed") : TRM_OK;
     if (!open) {
-      table->line = trm_reader_line_number(table->reader);
-      if (table->line == 1 && !strncmp(line, "\xef\xbb\xbf", 3)) { /* byte order mark */
+      csv->line = trm_reader_line_number(csv->reader);
+      if (csv->line == 1 && !strncmp(line, "\xef\xbb\xbf", 3)) { /* byte order mark */
         line += 3;
         length -= 3;
       }
     }
     for (const char *c = line; *c; c++)
       open ^= *c == '"';
-    csv_text_add(table, used, line, length);
+    csv->text = trm_grow(csv->text, &csv->text_capacity, used, used + length + 2, 1, "a csv record");
+    memcpy(csv->text + used, line, length + 1);
     used += length;
     if (open)
-      table->text[used++] = '\n';
-  } while (open || strspn(table->text, " \t") == used);
-  table->fields = 0;
+      csv->text[used++] = '\n';
+  } while (open || strspn(csv->text, " \t") == used);
+  csv->fields = 0;
   bool bad = false;
-  for (char *at = table->text; at; at = csv_field_parse(table, at, &bad))
+  for (char *at = csv->text; at; at = csv_field_parse(csv, at, &bad))
     ;
   *found = true;
-  return bad ? csv_table_error(table, "a quote in the middle of a field") : TRM_OK;
+  return bad ? csv_error(csv, "a quote in the middle of a field") : TRM_OK;
 }
 
 static bool csv_is_missing(const char *text)
@@ -139,106 +114,78 @@ static bool csv_is_missing(const char *text)
 }
 
 /* Returns true if the first record is a header: a feature of it is neither missing nor a number. */
-static bool csv_is_header(const struct table *table, size_t label)
+static bool csv_is_header(const struct csv *csv)
 {
   double number;
-  for (size_t i = 0; i < table->fields; i++)
-    if (i != label && !csv_is_missing(table->field[i]) && !trm_parse_number(table->field[i], &number))
+  for (size_t i = 0; i < csv->fields; i++)
+    if (i != csv->target && !csv_is_missing(csv->field[i]) && !trm_parse_number(csv->field[i], &number))
       return true;
   return false;
 }
 
 /* Finds the target by name in a header. The message for an unknown name suggests the nearest one. */
-static int csv_label_find(const struct table *table, const char *label, size_t *index)
+static int csv_label_find(struct csv *csv)
 {
-  for (*index = 0; *index < table->fields; ++*index)
-    if (!strcmp(table->field[*index], label))
+  for (csv->target = 0; csv->target < csv->fields; csv->target++)
+    if (!strcmp(csv->field[csv->target], csv->label))
       return TRM_OK;
-  const char **known = trm_alloc((table->fields + 1) * sizeof *known, "column names");
-  memcpy(known, table->field, table->fields * sizeof *known);
-  const char *near = trm_nearest_word(label, known);
-  const int status = near ? trm_error(TRM_USAGE, "%s:%zu: has no column \"%s\"; did you mean \"%s\"?",
-                                      trm_reader_path(table->reader), table->line, label, near)
-                          : trm_error(TRM_USAGE, "%s:%zu: has no column \"%s\"", trm_reader_path(table->reader),
-                                      table->line, label);
+  const char **known = trm_alloc((csv->fields + 1) * sizeof *known, "column names");
+  memcpy(known, csv->field, csv->fields * sizeof *known);
+  const char *near = trm_nearest_word(csv->label, known);
+  trm_error(TRM_USAGE, "%s:%zu: has no column \"%s\"%s%s%s", trm_reader_path(csv->reader), csv->line, csv->label,
+            near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
   trm_free(known);
-  return status;
+  return TRM_USAGE;
 }
 
 /* Determines the columns from the first record of the train file. */
-static int csv_columns_detect(struct columns *columns, const struct table *table, const char *label)
+static int csv_columns_detect(struct csv *csv)
 {
-  columns->count = table->fields;
-  if (columns->count < 2)
-    return csv_table_error(table,
-                           "one column alone: a target and at least one feature are wanted, separated by commas");
-  const bool by_number = label && *label && strspn(label, "0123456789") == strlen(label);
-  columns->label = columns->count - 1;
-  if (label && !by_number) {
-    columns->header = true;
-    TRM_CHECK(csv_label_find(table, label, &columns->label));
+  const char *label = csv->label;
+  csv->columns = csv->fields;
+  if (csv->columns < 2)
+    return csv_error(csv, "one column alone: a target and at least one feature are wanted, separated by commas");
+  const bool by_name = label && (!*label || label[strspn(label, "0123456789")]);
+  if (by_name) {
+    TRM_CHECK(csv_label_find(csv));
   } else {
-    const unsigned long number = by_number ? strtoul(label, NULL, 10) : columns->count;
-    if (number < 1 || number > columns->count)
+    const unsigned long number = label ? strtoul(label, NULL, 10) : csv->columns;
+    if (number < 1 || number > csv->columns)
       return trm_error(TRM_USAGE, "%s: there is no column %s; there are columns 1 to %zu",
-                       trm_reader_path(table->reader), label, columns->count);
-    columns->label = number - 1;
-    columns->header = csv_is_header(table, columns->label);
+                       trm_reader_path(csv->reader), label, csv->columns);
+    csv->target = number - 1;
   }
-  if (columns->header) {
-    columns->name = trm_alloc(columns->count * sizeof *columns->name, "column names");
-    for (size_t i = 0; i < columns->count; i++)
-      columns->name[i] = trm_strdup(table->field[i]);
+  if (by_name || csv_is_header(csv)) {
+    csv->name = trm_alloc(csv->columns * sizeof *csv->name, "column names");
+    for (size_t i = 0; i < csv->columns; i++)
+      csv->name[i] = trm_strdup(csv->field[i]);
   }
   return TRM_OK;
 }
 
 /* Compares the header of a file with that of the train file. */
-static int csv_header_check(const struct columns *columns, const struct table *table)
+static int csv_header_check(const struct csv *csv)
 {
-  for (size_t i = 0; i < columns->count; i++)
-    if (i >= table->fields || strcmp(columns->name[i], table->field[i]) != 0)
+  for (size_t i = 0; i < csv->columns; i++)
+    if (i >= csv->fields || strcmp(csv->name[i], csv->field[i]) != 0)
       return trm_error(TRM_FAILED, "%s:%zu: column %zu is \"%s\" in place of \"%s\", as the train file has it",
-                       trm_reader_path(table->reader), table->line, i + 1, i < table->fields ? table->field[i] : "",
-                       columns->name[i]);
-  return TRM_OK;
-}
-
-/* Reads the next row; the header is checked and skipped. */
-static int csv_row_next(const struct columns *columns, struct table *table, bool *found)
-{
-  const bool first = table->line == 0;
-  TRM_CHECK(csv_record_next(table, found));
-  if (first && *found && columns->header) {
-    TRM_CHECK(csv_header_check(columns, table));
-    TRM_CHECK(csv_record_next(table, found));
-  }
-  if (*found && table->fields != columns->count)
-    return trm_error(TRM_FAILED, "%s:%zu: %zu columns in place of %zu", trm_reader_path(table->reader), table->line,
-                     table->fields, columns->count);
+                       trm_reader_path(csv->reader), csv->line, i + 1, i < csv->fields ? csv->field[i] : "",
+                       csv->name[i]);
   return TRM_OK;
 }
 
 static int csv_field_error(const struct csv *csv, size_t column, const char *what)
 {
-  const struct table *table = &csv->table;
-  const char *name = csv->columns.name ? csv->columns.name[column] : NULL;
-  return trm_error(TRM_FAILED, "%s:%zu: column %zu%s%s%s: \"%s\" %s", trm_reader_path(table->reader), table->line,
-                   column + 1, name ? " (" : "", name ? name : "", name ? ")" : "", table->field[column], what);
+  const char *name = csv->name ? csv->name[column] : NULL;
+  return trm_error(TRM_FAILED, "%s:%zu: column %zu%s%s%s: \"%s\" %s", trm_reader_path(csv->reader), csv->line,
+                   column + 1, name ? " (" : "", name ? name : "", name ? ")" : "", csv->field[column], what);
 }
 
 static int csv_field_number(const struct csv *csv, size_t column, float *value)
 {
-  const char *text = csv->table.field[column];
-  double number;
-  if (csv_is_missing(text))
-    return csv_field_error(csv, column, "is a missing value");
-  if (!trm_parse_number(text, &number))
-    return csv_field_error(csv, column, "is not a number");
-  if (fabs(number) > (double)FLT_MAX)
-    return csv_field_error(csv, column, "is not finite in single precision");
-  *value = (float)number;
-  return TRM_OK;
+  const char *text = csv->field[column];
+  const char *wrong = csv_is_missing(text) ? "is a missing value" : trm_parse_float(text, value);
+  return wrong ? csv_field_error(csv, column, wrong) : TRM_OK;
 }
 
 /* -- the slots of the format */
@@ -247,45 +194,55 @@ static int csv_field_number(const struct csv *csv, size_t column, float *value)
 static int csv_open(void *impl, const char *path)
 {
   struct csv *csv = impl;
-  if (!csv->columns.count) {
-    bool found;
-    TRM_CHECK(csv_table_open(&csv->table, path));
-    TRM_CHECK(csv_record_next(&csv->table, &found));
-    if (!found)
-      return trm_error(TRM_FAILED, "%s: is empty", path);
-    TRM_CHECK(csv_columns_detect(&csv->columns, &csv->table, csv->label));
-    csv_close(csv); /* reopens: the first record may be a row */
-  }
-  return csv_table_open(&csv->table, path);
+  csv->line = 0;
+  TRM_CHECK(trm_reader_open(&csv->reader, path));
+  if (csv->columns)
+    return TRM_OK;
+  bool found;
+  TRM_CHECK(csv_record_next(csv, &found));
+  if (!found)
+    return trm_error(TRM_FAILED, "%s: is empty", path);
+  TRM_CHECK(csv_columns_detect(csv));
+  csv_close(csv); /* reopens: the first record may be a row */
+  return csv_open(csv, path);
 }
 
+/* Reads the next row; the header is checked and skipped. */
 static int csv_next(void *impl, const char **label)
 {
   struct csv *csv = impl;
+  const bool first = csv->line == 0;
   bool found;
   *label = NULL;
-  TRM_CHECK(csv_row_next(&csv->columns, &csv->table, &found));
+  TRM_CHECK(csv_record_next(csv, &found));
+  if (first && found && csv->name) {
+    TRM_CHECK(csv_header_check(csv));
+    TRM_CHECK(csv_record_next(csv, &found));
+  }
   if (!found)
     return TRM_OK;
-  *label = csv->table.field[csv->columns.label];
-  return csv_is_missing(*label) ? csv_field_error(csv, csv->columns.label, "is a missing label") : TRM_OK;
+  if (csv->fields != csv->columns)
+    return trm_error(TRM_FAILED, "%s:%zu: %zu columns in place of %zu", trm_reader_path(csv->reader), csv->line,
+                     csv->fields, csv->columns);
+  *label = csv->field[csv->target];
+  return csv_is_missing(*label) ? csv_field_error(csv, csv->target, "is a missing label") : TRM_OK;
 }
 
 static int csv_label_error(const void *impl, const char *what)
 {
   const struct csv *csv = impl;
-  return csv_field_error(csv, csv->columns.label, what);
+  return csv_field_error(csv, csv->target, what);
 }
 
 static int csv_add(void *impl, struct trm_data_rows *rows, bool *full)
 {
   struct csv *csv = impl;
-  const size_t features = csv->columns.count - 1;
+  const size_t features = csv->columns - 1;
   if (!csv->x)
     csv->x = trm_alloc(CHUNK * features * sizeof *csv->x, "csv rows");
   float *x = csv->x + rows->rows * features;
-  for (size_t i = 0; i < csv->columns.count; i++)
-    if (i != csv->columns.label)
+  for (size_t i = 0; i < csv->columns; i++)
+    if (i != csv->target)
       TRM_CHECK(csv_field_number(csv, i, x++));
   rows->floats = csv->x;
   *full = rows->rows + 1 == CHUNK;
@@ -296,7 +253,7 @@ static void csv_describe(const void *impl, struct trm_data_spec *spec)
 {
   spec->kind = TRM_DATA_VECTOR;
   spec->element = TRM_ELEMENT_FLOAT;
-  spec->shape = (struct trm_shape){.dims = 1, .size = {((const struct csv *)impl)->columns.count - 1}};
+  spec->shape = (struct trm_shape){.dims = 1, .size = {((const struct csv *)impl)->columns - 1}};
 }
 
 int trm_import_csv(const struct trm_import_request *request)
@@ -312,9 +269,11 @@ int trm_import_csv(const struct trm_import_request *request)
   };
   struct csv csv = {.label = request->label};
   const int status = trm_import_rows(request, &format, &csv);
-  for (size_t i = 0; i < csv.columns.count && csv.columns.name; i++)
-    trm_free(csv.columns.name[i]);
-  trm_free(csv.columns.name);
+  for (size_t i = 0; i < csv.columns && csv.name; i++)
+    trm_free(csv.name[i]);
+  trm_free(csv.name);
+  trm_free(csv.text);
+  trm_free(csv.field);
   trm_free(csv.x);
   return status;
 }

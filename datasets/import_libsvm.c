@@ -1,15 +1,13 @@
 /* Sparse rows in the text format of SVMlight and LIBSVM (Joachims 1999; Chang & Lin 2011):
  *   label index:value index:value ...   # comment
  * Indices count from 1 in the file and from 0 in the data set; they must ascend. */
-#include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/memory.h"
 #include "core/status.h"
 #include "datasets/file_reader.h"
-#include "datasets/import_rows.h"
+#include "datasets/import.h"
 
 #define CHUNK_ENTRIES ((size_t)1 << 20)
 
@@ -34,11 +32,6 @@ static void libsvm_close(void *impl)
   struct libsvm *file = impl;
   trm_reader_close(file->reader);
   file->reader = NULL;
-}
-
-static bool libsvm_is_blank(char c)
-{
-  return c == ' ' || c == '\t';
 }
 
 /* Steps to the next line that holds a row; cuts it into its label and its entries. */
@@ -76,35 +69,29 @@ static int libsvm_label_error(const void *impl, const char *what)
 static int libsvm_entry_parse(const struct trm_reader *reader, char **text, int64_t before, int32_t *column,
                               float *value)
 {
-  char *token = *text, *at = token;
-  const int shown = (int)strcspn(token, " \t");
-  *text = token + shown;
+  char *token = *text, *at = token, *end = token + strcspn(token, " \t");
+  *text = *end ? end + 1 : end;
+  *end = '\0';
   if (!strncmp(token, "qid:", 4))
-    return trm_reader_error(reader, "\"%.*s\": query groups are not supported", shown, token);
+    return trm_reader_error(reader, "\"%s\": query groups are not supported", token);
   int64_t index = 0;
   while (*at >= '0' && *at <= '9' && index <= INT32_MAX)
     index = 10 * index + (*at++ - '0');
-  if (at == token || *at != ':')
-    return trm_reader_error(reader, index > INT32_MAX ? "\"%.*s\": the index is too large"
-                                                      : "\"%.*s\" is not index:value", shown, token);
-  if (index == 0)
-    return trm_reader_error(reader, "\"%.*s\": indices begin at 1", shown, token);
   if (index > INT32_MAX)
-    return trm_reader_error(reader, "\"%.*s\": the index is too large", shown, token);
+    return trm_reader_error(reader, "\"%s\": the index is too large", token);
+  if (at == token || *at != ':')
+    return trm_reader_error(reader, "\"%s\" is not index:value", token);
+  if (index == 0)
+    return trm_reader_error(reader, "\"%s\": indices begin at 1", token);
   if (index == before)
-    return trm_reader_error(reader, "\"%.*s\": index %lld is there twice", shown, token, (long long)index);
+    return trm_reader_error(reader, "\"%s\": index %lld is there twice", token, (long long)index);
   if (index < before)
-    return trm_reader_error(reader, "\"%.*s\": index %lld comes after %lld; they must ascend", shown, token,
-                            (long long)index, (long long)before);
-  const char *number = at + 1;
-  char *end;
-  const double parsed = strtod(number, &end);
-  if (end == number || end != *text || libsvm_is_blank(*number))
-    return trm_reader_error(reader, "\"%.*s\": the value is not a number", shown, token);
-  if (!(fabs(parsed) <= (double)FLT_MAX))
-    return trm_reader_error(reader, "\"%.*s\": the value is not finite in single precision", shown, token);
+    return trm_reader_error(reader, "\"%s\": index %lld comes after %lld; they must ascend", token, (long long)index,
+                            (long long)before);
+  const char *wrong = trm_parse_float(at + 1, value);
+  if (wrong)
+    return trm_reader_error(reader, "\"%s\": the value %s", token, wrong);
   *column = (int32_t)(index - 1);
-  *value = (float)parsed;
   return TRM_OK;
 }
 

@@ -10,7 +10,7 @@
 #include "datasets/file_reader.h"
 
 #define CHUNK 4096 /* images at once */
-#define CLASSES 10
+#define CLASSES TRM_IMAGE_CLASSES
 #define IMAGES_MAGIC 0x803u
 #define LABELS_MAGIC 0x801u
 
@@ -86,17 +86,8 @@ static int mnist_split_copy(const struct trm_import_request *request, const char
     side[0] = size[1];
     side[1] = size[2];
     char *source = trm_format("IDX files, train images %s", paths[0]);
-    const struct trm_data_spec spec = {
-      .kind = TRM_DATA_IMAGE,
-      .element = TRM_ELEMENT_UINT8,
-      .shape = {.dims = 3, .size = {1, side[0], side[1]}},
-      .scale = 1.0f / 255,
-      .target = TRM_TARGET_CLASS,
-      .classes = CLASSES,
-      .class_names = trm_digit_names,
-      .source = source,
-    };
-    const int status = trm_import_begin(request, spec, writer);
+    const struct trm_shape shape = {.dims = 3, .size = {1, side[0], side[1]}};
+    const int status = trm_import_begin_images(request, shape, trm_digit_names, source, writer);
     trm_free(source);
     TRM_CHECK(status);
   }
@@ -161,11 +152,10 @@ int trm_import_mnist(const struct trm_import_request *request)
   char *path[4] = {NULL};
   int status = TRM_OK;
   for (int i = 0; i < 4 && status == TRM_OK; i++) {
-    path[i] = trm_import_find(request->paths[0], names[i][0]);
+    path[i] = trm_import_find(request->paths[0], names[i][1]);
     if (!path[i])
-      path[i] = trm_import_find(request->paths[0], names[i][1]);
-    if (!path[i])
-      status = trm_error(TRM_FAILED, "%s: holds no %s, plain or .gz", request->paths[0], names[i][0]);
+      path[i] = trm_import_find(request->paths[0], names[i][0]);
+    status = path[i] ? TRM_OK : TRM_FAILED;
   }
   if (status == TRM_OK)
     status = mnist_files_import(request, (const char *const *)path, 4);

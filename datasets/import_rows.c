@@ -1,7 +1,5 @@
-#include "datasets/import_rows.h"
+#include "datasets/import.h"
 
-#include <float.h>
-#include <math.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -160,17 +158,6 @@ static int rows_flush(struct import *import, struct trm_data_rows *rows)
   return status;
 }
 
-static int rows_value_parse(struct import *import, const char *label, float *value)
-{
-  double number;
-  if (!trm_parse_number(label, &number))
-    return import->format->label_error(import->impl, "is not a number");
-  if (fabs(number) > (double)FLT_MAX)
-    return import->format->label_error(import->impl, "is not finite in single precision");
-  *value = (float)number;
-  return TRM_OK;
-}
-
 /* Appends the current row if it belongs to the part. */
 static int rows_add(struct import *import, const char *label, enum part part, struct trm_data_rows *rows)
 {
@@ -184,10 +171,11 @@ static int rows_add(struct import *import, const char *label, enum part part, st
   }
   if (part != PART_ALL && rows_is_test(import, class) != (part == PART_TEST))
     return TRM_OK;
-  if (import->target == TRM_TARGET_CLASS)
-    import->target_class[rows->rows] = (int32_t)class;
-  else
-    TRM_CHECK(rows_value_parse(import, label, &import->target_value[rows->rows]));
+  import->target_class[rows->rows] = (int32_t)class;
+  const char *wrong =
+    import->target == TRM_TARGET_CLASS ? NULL : trm_parse_float(label, &import->target_value[rows->rows]);
+  if (wrong)
+    return import->format->label_error(import->impl, wrong);
   bool full = false;
   TRM_CHECK(import->format->add(import->impl, rows, &full));
   return ++rows->rows == TRM_IMPORT_ROWS || full ? rows_flush(import, rows) : TRM_OK;

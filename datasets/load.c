@@ -27,7 +27,8 @@ uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t r
   return low;
 }
 
-uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
+/* Tokens of `rows` rows that follow one another in a store, the last target included. */
+static uint64_t load_tokens(const struct loader *loader, uint64_t rows)
 {
   return rows * loader->spacing + loader->context + 1 - loader->spacing;
 }
@@ -35,7 +36,7 @@ uint64_t loader_tokens(const struct loader *loader, uint64_t rows)
 size_t loader_block_bytes(const struct loader *loader, size_t capacity)
 {
   if (loader->head.kind == TRM_DATA_TOKENS)
-    return (size_t)loader_tokens(loader, capacity) * block_type_bytes(loader->x_type);
+    return (size_t)load_tokens(loader, capacity) * block_type_bytes(loader->x_type);
   return capacity * loader->row_bytes;
 }
 
@@ -123,13 +124,15 @@ static int load_columns_check(const struct loader *loader, const struct store *s
   return TRM_OK;
 }
 
-int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
-                 uint64_t first)
+/* Checks rows in a store: classes and columns in range, numbers finite. Errors name file and row, counted from
+ * `first`. */
+static int load_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
+                      uint64_t first)
 {
   const size_t at = k * store->capacity + row;
   if (loader->head.kind == TRM_DATA_TOKENS) {
     const unsigned char *x = store->x + k * loader_block_bytes(loader, store->capacity) + row * loader->row_bytes;
-    return load_tokens_check(loader, x, (size_t)loader_tokens(loader, rows), first * loader->stride);
+    return load_tokens_check(loader, x, (size_t)load_tokens(loader, rows), first * loader->stride);
   }
   if (loader->head.kind == TRM_DATA_CSR)
     TRM_CHECK(load_columns_check(loader, store, store->starts + k * (store->capacity + 1) + row, rows, first));
@@ -142,27 +145,26 @@ int loader_check(const struct loader *loader, const struct store *store, size_t 
   return load_floats_check(loader, "y", (const float *)y, rows, loader->head.classes, first);
 }
 
-/* Checks that starts [first, first + rows] ascend and are within the arrays. */
-static int load_starts_check(const struct loader *loader, const struct data_split *files, const int64_t *start,
-                             size_t rows, uint64_t first)
+int loader_starts_check(const struct loader *loader, const int64_t *start, size_t rows, uint64_t first)
 {
-  const int64_t entries = (int64_t)files->entries;
+  const int64_t entries = (int64_t)loader->files.entries;
   for (size_t i = 0; i <= rows; i++)
     if (start[i] < 0 || start[i] > entries || (i && start[i] < start[i - 1]))
       return trm_error(TRM_FAILED, "%s: %s row %llu begins at entry %lld, after entry %lld, of %lld", loader->path,
-                       files->starts.name, (unsigned long long)(first + i), (long long)start[i],
+                       loader->files.starts.name, (unsigned long long)(first + i), (long long)start[i],
                        (long long)(i ? start[i - 1] : 0), (long long)entries);
   return TRM_OK;
 }
 
 /* -- a range of rows */
 
-static int load_csr_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows,
-                         struct store *store, size_t k, size_t entry)
+static int load_csr_read(struct loader *loader, uint64_t first, size_t rows, struct store *store, size_t k,
+                         size_t entry)
 {
+  struct data_split *files = &loader->files;
   int64_t *start = store->starts + k * (store->capacity + 1);
   TRM_CHECK(data_array_read(&files->starts, first, rows + 1, start));
-  TRM_CHECK(load_starts_check(loader, files, start, rows, first));
+  TRM_CHECK(loader_starts_check(loader, start, rows, first));
   const int64_t begin = start[0];
   const size_t count = (size_t)(start[rows] - begin);
   if (entry > store->entries_capacity || count > store->entries_capacity - entry)
@@ -173,19 +175,19 @@ static int load_csr_read(struct loader *loader, struct data_split *files, uint64
   return data_array_read(&files->values, (uint64_t)begin, count, store->values + entry);
 }
 
-int loader_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
-                size_t k, size_t entry)
+int loader_read(struct loader *loader, uint64_t first, size_t rows, struct store *store, size_t k, size_t entry)
 {
+  struct data_split *files = &loader->files;
   unsigned char *x = store->x ? store->x + k * loader_block_bytes(loader, store->capacity) : NULL;
   if (loader->head.kind == TRM_DATA_CSR)
-    TRM_CHECK(load_csr_read(loader, files, first, rows, store, k, entry));
+    TRM_CHECK(load_csr_read(loader, first, rows, store, k, entry));
   else if (loader->head.kind == TRM_DATA_TOKENS)
-    TRM_CHECK(data_array_read(&files->x, first * loader->stride, (size_t)loader_tokens(loader, rows), x));
+    TRM_CHECK(data_array_read(&files->x, first * loader->stride, (size_t)load_tokens(loader, rows), x));
   else
     TRM_CHECK(data_array_read(&files->x, first, rows, x));
   if (store->y)
     TRM_CHECK(data_array_read(&files->y, first, rows, store->y + k * store->capacity * loader->y_bytes));
-  return loader_check(loader, store, k, 0, rows, first);
+  return load_check(loader, store, k, 0, rows, first);
 }
 
 /* -- the whole split */
@@ -218,11 +220,11 @@ static int load_all_check(struct loader *loader)
   if (low == high)
     return TRM_OK;
   if (store->starts)
-    TRM_CHECK(load_starts_check(loader, &loader->files, store->starts + low, high - low, low));
+    TRM_CHECK(loader_starts_check(loader, store->starts + low, high - low, low));
   if (store->starts && low == 0 && store->starts[0] != 0)
     return trm_error(TRM_FAILED, "%s: %s begins with %lld in place of 0", loader->path, loader->files.starts.name,
                      (long long)store->starts[0]);
-  return loader_check(loader, store, 0, low, high - low, low);
+  return load_check(loader, store, 0, low, high - low, low);
 }
 
 /* Rows of each array that the loader's rows need. */
@@ -233,7 +235,7 @@ static uint64_t load_rows_needed(const struct loader *loader, const struct data_
     return loader->entries;
   if (array == &files->starts)
     return loader->file_rows + 1;
-  return loader->head.kind == TRM_DATA_TOKENS ? loader_tokens(loader, loader->file_rows) : loader->file_rows;
+  return loader->head.kind == TRM_DATA_TOKENS ? load_tokens(loader, loader->file_rows) : loader->file_rows;
 }
 
 /* Makes the store one block in the shared memory of the node. Collective. */
@@ -295,7 +297,7 @@ static int load_entries_count(struct loader *loader, uint64_t row, size_t *entri
 {
   int64_t start[2];
   TRM_CHECK(data_array_read(&loader->files.starts, row, 2, start));
-  TRM_CHECK(load_starts_check(loader, &loader->files, start, 1, row));
+  TRM_CHECK(loader_starts_check(loader, start, 1, row));
   *entries += (size_t)(start[1] - start[0]);
   return TRM_OK;
 }
@@ -330,7 +332,7 @@ static int load_rows_gather(struct loader *loader, uint64_t low, uint64_t high, 
     row.x = store->x ? store->x + n * loader->row_bytes : NULL;
     row.y = store->y ? store->y + n * loader->y_bytes : NULL;
     row.starts = start;
-    TRM_CHECK(loader_read(loader, &loader->files, loader_file_row(loader, n), 1, &row, 0, entry));
+    TRM_CHECK(loader_read(loader, loader_file_row(loader, n), 1, &row, 0, entry));
     entry = (size_t)start[1];
     if (store->starts)
       store->starts[n + 1] = start[1];

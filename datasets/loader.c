@@ -12,19 +12,6 @@
 
 /* -- opening */
 
-/* Reads one element of the starts array. */
-static int loader_start_read(struct loader *loader, uint64_t row, uint64_t *start)
-{
-  int64_t value;
-  TRM_CHECK(data_array_read(&loader->files.starts, row, 1, &value));
-  if (value < 0 || (uint64_t)value > loader->files.entries)
-    return trm_error(TRM_FAILED, "%s: %s row %llu begins at entry %lld of %llu", loader->path,
-                     loader->files.starts.name, (unsigned long long)row, (long long)value,
-                     (unsigned long long)loader->files.entries);
-  *start = (uint64_t)value;
-  return TRM_OK;
-}
-
 /* In evaluations rows do not overlap: each token is predicted once. */
 static void loader_context_choose(struct loader *loader, bool trains, const struct trm_options *options)
 {
@@ -57,15 +44,12 @@ static int loader_subset_choose(struct loader *loader, bool validation, double f
   return TRM_OK;
 }
 
-static int loader_sizes_compute(struct loader *loader, enum trm_split split, const struct trm_options *options)
+/* fraction: of the training split, which data.validation cuts. */
+static int loader_sizes_compute(struct loader *loader, enum trm_split split, const struct trm_options *options,
+                                double fraction)
 {
   const struct data_head *head = &loader->head;
   const struct data_split *files = &loader->files;
-  double fraction;
-  const char *file;
-  TRM_CHECK(trm_validation_option(options, &fraction, &file));
-  if (split == TRM_SPLIT_TEST)
-    fraction = 0;
   const bool trains = split == TRM_SPLIT_TRAIN || fraction > 0;
   const int64_t limit = trains ? options->data.limit : split == TRM_SPLIT_TEST ? options->data.limit_test : 0;
   loader->context = loader->stride = 1;
@@ -83,9 +67,12 @@ static int loader_sizes_compute(struct loader *loader, enum trm_split split, con
     return trm_error(TRM_FAILED, "%s: the %s split has no rows", loader->path, files->name);
   if (limit && (uint64_t)limit < loader->file_rows)
     loader->file_rows = (uint64_t)limit;
-  loader->entries = files->entries;
-  if (head->kind == TRM_DATA_CSR)
-    TRM_CHECK(loader_start_read(loader, loader->file_rows, &loader->entries));
+  if (head->kind == TRM_DATA_CSR) {
+    int64_t end;
+    TRM_CHECK(data_array_read(&loader->files.starts, loader->file_rows, 1, &end));
+    TRM_CHECK(loader_starts_check(loader, &end, 0, loader->file_rows));
+    loader->entries = (uint64_t)end;
+  }
   loader->rows = loader->file_rows;
   if (fraction > 0)
     TRM_CHECK(loader_subset_choose(loader, split == TRM_SPLIT_VALIDATION, fraction, (uint64_t)options->run.seed));
@@ -152,10 +139,8 @@ static int loader_block_starts_read(struct loader *loader)
     const uint64_t first = loader_file_range(loader, block * order->block_rows, order_block_size(order, block), &rows);
     int64_t *start = trm_alloc((rows + 1) * sizeof *start, "the data set's index");
     status = data_array_read(&loader->files.starts, first, rows + 1, start);
-    for (size_t i = 0; i < rows && status == TRM_OK; i++)
-      if (start[i] < 0 || start[i] > start[i + 1] || (uint64_t)start[i + 1] > loader->entries)
-        status = trm_error(TRM_FAILED, "%s: %s row %llu ends before it begins, or beyond the entries", loader->path,
-                           loader->files.starts.name, (unsigned long long)(first + i));
+    if (status == TRM_OK)
+      status = loader_starts_check(loader, start, rows, first);
     loader->block_starts[block] = start[0];
     if (block + 1 == order->blocks)
       loader->block_starts[order->blocks] = start[rows];
@@ -208,31 +193,19 @@ static void loader_files_close(struct loader *loader)
   loader->file = -1;
 }
 
-/* Chooses the split of the file that the rows are from. */
-static int loader_source_choose(const struct loader *loader, enum trm_split split, const struct trm_options *options,
-                                enum trm_split *from)
+static int loader_file_open(struct loader *loader, enum trm_split split, const struct trm_options *options)
 {
   double fraction;
   const char *file;
   TRM_CHECK(trm_validation_option(options, &fraction, &file));
-  *from = split;
-  if (split != TRM_SPLIT_VALIDATION)
-    return TRM_OK;
-  if (fraction > 0)
-    *from = TRM_SPLIT_TRAIN;
-  else if (!h5_exists(loader->file, trm_split_name(split)))
-    *from = h5_exists(loader->file, trm_split_name(TRM_SPLIT_TEST)) ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
-  return TRM_OK;
-}
-
-static int loader_file_open(struct loader *loader, enum trm_split split, const struct trm_options *options)
-{
   TRM_CHECK(h5_open(loader->path, H5_DATASET, NULL, &loader->file));
   TRM_CHECK(data_head_read(&loader->head, loader->file, loader->path));
-  enum trm_split from;
-  TRM_CHECK(loader_source_choose(loader, split, options, &from));
+  fraction = split == TRM_SPLIT_TEST ? 0 : fraction;
+  enum trm_split from = split == TRM_SPLIT_VALIDATION && fraction > 0 ? TRM_SPLIT_TRAIN : split;
+  if (from == TRM_SPLIT_VALIDATION && !h5_exists(loader->file, trm_split_name(from)))
+    from = h5_exists(loader->file, trm_split_name(TRM_SPLIT_TEST)) ? TRM_SPLIT_TEST : TRM_SPLIT_TRAIN;
   TRM_CHECK(data_split_open(&loader->files, &loader->head, loader->file, loader->path, trm_split_name(from)));
-  TRM_CHECK(loader_sizes_compute(loader, split, options));
+  TRM_CHECK(loader_sizes_compute(loader, split, options, fraction));
   return augment_configure(loader, split, options);
 }
 
@@ -313,7 +286,7 @@ static int loader_direct_read(struct loader *loader, uint64_t low, uint64_t high
     loader->direct_memory = trm_alloc(loader->direct_capacity, "rows of the data set");
   }
   store_layout(loader, &loader->store, loader->direct_memory, 1, rows, entries);
-  TRM_CHECK(loader_read(loader, &loader->files, file_first, rows, &loader->store, 0, 0));
+  TRM_CHECK(loader_read(loader, file_first, rows, &loader->store, 0, 0));
   loader->direct_first = first;
   loader->direct_rows = direct_rows;
   return TRM_OK;
@@ -328,21 +301,15 @@ static int loader_fetch(struct trm_dataset *dataset, uint64_t epoch, size_t low,
                      (unsigned long long)loader->rows);
   batch->rows = 0;
   loader->epoch = epoch;
-  switch (loader->mode) {
-  case LOADER_IN_MEMORY:
-    order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
-    if (low < high)
-      loader_collate(loader, &loader->store, &loader->order_epoch, 0, low, high, batch);
-    return TRM_OK;
-  case LOADER_SHUFFLE_WINDOWS:
+  if (loader->mode == LOADER_SHUFFLE_WINDOWS)
     return shuffle_windows_fetch(loader, epoch, low, high, batch);
-  case LOADER_DIRECT:
-    if (low == high)
-      return TRM_OK;
-    TRM_CHECK(loader_direct_read(loader, low, high));
-    loader_collate_direct(loader, low, high, batch);
+  order_epoch_enter(&loader->order, &loader->order_epoch, epoch);
+  if (low == high)
     return TRM_OK;
-  }
+  const bool direct = loader->mode == LOADER_DIRECT;
+  if (direct)
+    TRM_CHECK(loader_direct_read(loader, low, high));
+  loader_collate(loader, &loader->store, direct ? NULL : &loader->order_epoch, 0, low, high, batch);
   return TRM_OK;
 }
 

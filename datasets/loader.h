@@ -73,9 +73,6 @@ uint64_t loader_file_row(const struct loader *loader, uint64_t n);
 /* The rows of the file from row `first` of the data set to row first + rows - 1, rows > 0: *count of them. */
 uint64_t loader_file_range(const struct loader *loader, uint64_t first, size_t rows, size_t *count);
 
-/* Tokens of `rows` rows that follow one another in a store, the last target included. */
-uint64_t loader_tokens(const struct loader *loader, uint64_t rows);
-
 /* Returns the bytes of x of one block of a store. */
 size_t loader_block_bytes(const struct loader *loader, size_t capacity);
 
@@ -84,23 +81,19 @@ size_t store_layout(const struct loader *loader, struct store *store, void *memo
                     size_t entries);
 
 /* Reads rows [first, first + rows) from the files into block k of the store, checked; csr entries go to `entry`. */
-int loader_read(struct loader *loader, struct data_split *files, uint64_t first, size_t rows, struct store *store,
-                size_t k, size_t entry);
+int loader_read(struct loader *loader, uint64_t first, size_t rows, struct store *store, size_t k, size_t entry);
 
-/* Checks rows in a store: classes and columns in range, numbers finite. Errors name file and row, counted from
- * `first`. */
-int loader_check(const struct loader *loader, const struct store *store, size_t k, size_t row, size_t rows,
-                 uint64_t first);
+/* Checks that starts [first, first + rows] ascend and are within the arrays. */
+int loader_starts_check(const struct loader *loader, const int64_t *start, size_t rows, uint64_t first);
 
 /* whole: reads the split into shared memory; gathered: the rows of the subset. Collective. */
 int loader_read_all(struct loader *loader);
 int loader_gather(struct loader *loader);
 
-/* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in `store`; _direct: of
+/* Appends to the batch the rows at positions [low, high): all of one window, whose blocks are in `store`; at NULL: of
  * the direct store. */
 void loader_collate(const struct loader *loader, const struct store *store, const struct order_epoch *at,
                     uint64_t window, uint64_t low, uint64_t high, struct trm_host_batch *batch);
-void loader_collate_direct(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch);
 
 /* In memory, csr: appends the targets to the batch, and points row (high - low) to the rows in the store. */
 void loader_sparse_rows(const struct loader *loader, uint64_t low, uint64_t high, struct trm_host_batch *batch,

@@ -1,6 +1,7 @@
 /* The order in which an epoch visits the rows of a split. */
 #include "order.h"
 
+#include "blocks.h"
 #include "core/random.h"
 
 void order_init(struct order *order, uint64_t seed, bool shuffle, uint64_t rows, size_t block_rows,
@@ -81,12 +82,7 @@ size_t order_block_size(const struct order *order, uint64_t block)
 
 static uint32_t order_window_stream(const struct order *order, uint64_t epoch, uint64_t window)
 {
-  if (order->windows == 1)
-    return (uint32_t)epoch;
-  uint64_t h = epoch * UINT64_C(0x9e3779b97f4a7c15) + window + 1;
-  h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
-  return (uint32_t)((h ^ h >> 31) >> 32);
+  return (uint32_t)(order->windows == 1 ? epoch : block_mix(epoch * UINT64_C(0x9e3779b97f4a7c15) + window + 1) >> 32);
 }
 
 void order_row_indices(const struct order *order, const struct order_epoch *at, uint64_t window, uint64_t position,

@@ -182,7 +182,7 @@ static int shuffle_reader_step(struct loader *loader, bool *idle)
   size_t rows;
   const uint64_t first = loader_file_range(loader, block * loader->order.block_rows,
                                            order_block_size(&loader->order, block), &rows);
-  TRM_CHECK(loader_read(loader, &loader->files, first, rows, &windows->slot[plan->s % SLOTS], k,
+  TRM_CHECK(loader_read(loader, first, rows, &windows->slot[plan->s % SLOTS], k,
                         loader->block_starts ? plan->entry[k] : 0));
   shuffle_progress_add(loader, plan->s, 1);
   return TRM_OK;
@@ -219,9 +219,7 @@ static void shuffle_reader_pause(struct shuffle_windows *windows, bool pause)
   if (!windows->threaded)
     return;
   atomic_store(&windows->pause, pause);
-  while (pause && !atomic_load(&windows->paused))
-    shuffle_sleep(SLEEP_BUSY_NS);
-  while (!pause && atomic_load(&windows->paused))
+  while (atomic_load(&windows->paused) != pause)
     shuffle_sleep(SLEEP_BUSY_NS);
 }
 

@@ -9,14 +9,13 @@
 #include "utf8.h"
 #include "pretokenizer.h"
 
-enum kind { KIND_CHARACTERS, KIND_BYTES, KIND_BPE, KINDS };
-static const char *const kind_names[KINDS + 1] = {"characters", "bytes", "bpe", NULL};
+const char *const trm_token_kind_names[TRM_TOKEN_KINDS + 1] = {"characters", "bytes", "bpe", NULL};
 
 /* Capacity of the cache of words and their tokens, bytes. */
 #define CACHE_BYTES ((size_t)64 << 20)
 
 struct trm_tokenizer {
-  enum kind kind;
+  enum trm_token_kind kind;
   size_t size;
   char *text;    /* concatenated texts of the tokens */
   size_t *start; /* (size + 1) */
@@ -81,7 +80,7 @@ static void tokenizer_texts_make(struct trm_tokenizer *t, char *const *name)
   for (size_t i = 0; i < t->size; i++) {
     char *to = t->text + t->start[i];
     size_t n = strlen(name[i]);
-    if (t->kind == KIND_CHARACTERS)
+    if (t->kind == TRM_TOKEN_CHARACTERS)
       memcpy(to, name[i], n);
     else
       n = tokenizer_name_decode(name[i], byte_of, to);
@@ -140,12 +139,12 @@ static int tokenizer_merges_init(struct trm_tokenizer *t, const char *from, cons
 static int tokenizer_init(struct trm_tokenizer *t, const char *from, const struct trm_encoding *encoding,
                           char *const *name)
 {
-  if (t->kind == KIND_BYTES && t->size != 256)
+  if (t->kind == TRM_TOKEN_BYTES && t->size != 256)
     return trm_error(TRM_FAILED, "%s: a vocabulary of bytes has 256 tokens, not %zu", from, t->size);
   TRM_CHECK(tokenizer_names_add(t, from, name));
   tokenizer_texts_make(t, name);
   t->cache_start = trm_grow(NULL, &t->cache_capacity, 0, 1, sizeof *t->cache_start, "words");
-  return t->kind == KIND_BPE ? tokenizer_merges_init(t, from, encoding, name) : TRM_OK;
+  return t->kind == TRM_TOKEN_BPE ? tokenizer_merges_init(t, from, encoding, name) : TRM_OK;
 }
 
 int trm_tokenizer_open(struct trm_tokenizer **tokenizer, const char *from, const struct trm_encoding *encoding,
@@ -155,12 +154,12 @@ int trm_tokenizer_open(struct trm_tokenizer **tokenizer, const char *from, const
   *tokenizer = NULL;
   if (!encoding->name || !name)
     return trm_error(TRM_USAGE, "%s: has no vocabulary; its tokens cannot be converted to text", from);
-  while (kind < KINDS && strcmp(encoding->name, kind_names[kind]) != 0)
+  while (kind < TRM_TOKEN_KINDS && strcmp(encoding->name, trm_token_kind_names[kind]) != 0)
     kind++;
-  if (kind == KINDS)
+  if (kind == TRM_TOKEN_KINDS)
     return trm_error(TRM_FAILED, "%s: tokens are \"%s\", none of characters, bytes, bpe", from, encoding->name);
   struct trm_tokenizer *t = trm_alloc(sizeof *t, "a tokenizer");
-  t->kind = (enum kind)kind;
+  t->kind = (enum trm_token_kind)kind;
   t->size = size;
   const int status = tokenizer_init(t, from, encoding, name);
   if (status == TRM_OK)
@@ -246,7 +245,7 @@ static void tokenizer_word_encode(struct trm_tokenizer *t, const char *word, siz
 
 int trm_tokenizer_encode(struct trm_tokenizer *t, const char *text, size_t bytes, struct trm_tokens *tokens)
 {
-  if (t->kind == KIND_BYTES) {
+  if (t->kind == TRM_TOKEN_BYTES) {
     int32_t *to = tokenizer_tokens_reserve(tokens, bytes);
     for (size_t i = 0; i < bytes; i++)
       to[i] = (unsigned char)text[i];
@@ -256,7 +255,7 @@ int trm_tokenizer_encode(struct trm_tokenizer *t, const char *text, size_t bytes
   const char *wrong = utf8_check(text, bytes);
   if (wrong)
     return trm_error(TRM_USAGE, "the text is not valid UTF-8: %s", wrong);
-  if (t->kind == KIND_CHARACTERS)
+  if (t->kind == TRM_TOKEN_CHARACTERS)
     return tokenizer_characters_encode(t, text, bytes, tokens);
   if (!t->pretokenizer)
     TRM_CHECK(pretokenizer_open(&t->pretokenizer));

@@ -12,6 +12,9 @@
 
 #include "train/dataset.h"
 
+enum trm_token_kind { TRM_TOKEN_CHARACTERS, TRM_TOKEN_BYTES, TRM_TOKEN_BPE, TRM_TOKEN_KINDS };
+extern const char *const trm_token_kind_names[TRM_TOKEN_KINDS + 1]; /* ends with NULL */
+
 struct trm_tokenizer;
 
 /* Opens a tokenizer for a vocabulary, name (size). from: path of the file, for messages. The arguments are copied.

@@ -4,7 +4,7 @@ const char *utf8_decode(struct utf8 *state, unsigned byte, int32_t *code)
 {
   *code = -1;
   if (state->remaining) {
-    if ((byte & 0xc0) != 0x80)
+    if (utf8_begins(byte))
       return "a character is cut short";
     state->code = state->code << 6 | (int32_t)(byte & 0x3f);
     if (--state->remaining)

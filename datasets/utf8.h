@@ -18,6 +18,12 @@ struct utf8 {
  * an error. */
 const char *utf8_decode(struct utf8 *state, unsigned byte, int32_t *code);
 
+/* Returns true if a character begins with this byte of valid UTF-8. */
+static inline bool utf8_begins(unsigned byte)
+{
+  return (byte & 0xc0) != 0x80;
+}
+
 /* Checks a whole text. Returns NULL, or a description of the error. */
 const char *utf8_check(const char *text, size_t bytes);
 

@@ -12,11 +12,16 @@
 #include "tokenizer.h"
 #include "utf8.h"
 
-static char *vocabulary_byte_name(int byte)
+static char *vocabulary_character(int32_t code)
 {
   char letter[5] = "";
-  utf8_encode(letter, trm_byte_character((unsigned char)byte));
+  utf8_encode(letter, code);
   return trm_strdup(letter);
+}
+
+static char *vocabulary_byte_name(int byte)
+{
+  return vocabulary_character(trm_byte_character((unsigned char)byte));
 }
 
 void vocabulary_of_bytes(struct vocabulary *v)
@@ -25,6 +30,17 @@ void vocabulary_of_bytes(struct vocabulary *v)
   v->name = trm_alloc(256 * sizeof *v->name, "a vocabulary");
   for (int byte = 0; byte < 256; byte++)
     v->name[byte] = vocabulary_byte_name(byte);
+}
+
+void vocabulary_of_characters(struct vocabulary *v, const bool *seen)
+{
+  size_t capacity = 0;
+  *v = (struct vocabulary){.encoding = {.name = trm_strdup("characters")}};
+  for (int32_t code = 0; code < UTF8_CODES; code++)
+    if (seen[code]) {
+      v->name = trm_grow(v->name, &capacity, v->size, v->size + 1, sizeof *v->name, "a vocabulary");
+      v->name[v->size++] = vocabulary_character(code);
+    }
 }
 
 void vocabulary_free(struct vocabulary *v)

@@ -12,6 +12,9 @@ struct vocabulary {
 
 void vocabulary_of_bytes(struct vocabulary *vocabulary);
 
+/* The characters that were seen, in order of code point. */
+void vocabulary_of_characters(struct vocabulary *vocabulary, const bool *seen /* (UTF8_CODES) */);
+
 /* Learns byte pairs from words, word i of which occurs count[i] times. Tokens: the 256 bytes in the order of their
  * characters, as in GPT-2, then one per merge; `size` of them, or fewer if no more pairs occur twice. */
 void vocabulary_learn(struct vocabulary *vocabulary, const struct wordset *words, const int64_t *count, size_t size);

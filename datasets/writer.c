@@ -41,7 +41,7 @@ struct trm_data_writer {
   char split[16];
   enum block_type x_type;
   uint64_t rows, entries, text_bytes; /* of the split */
-  int64_t largest_class, largest_column; /* of all splits */
+  int64_t largest_column;     /* of all splits */
   bool *class_present; /* (classes) of the split; NULL: rows have no class */
   struct output output[DATA_ARRAYS]; /* those that the kind of data has */
   int outputs;
@@ -312,13 +312,10 @@ static int writer_classes_append(struct trm_data_writer *writer, const struct tr
 {
   for (size_t i = 0; i < rows->rows; i++) {
     const int32_t class = rows->target_class[i];
-    if (class < 0)
-      return trm_error(TRM_FAILED, "%s: the class of %s row %llu is %d", writer->path, writer->split,
-                       (unsigned long long)(writer->rows + i), class);
-    if (class > writer->largest_class)
-      writer->largest_class = class;
-    if ((size_t)class < writer->spec.classes)
-      writer->class_present[class] = true;
+    if (class < 0 || (size_t)class >= writer->spec.classes)
+      return trm_error(TRM_FAILED, "%s: the class of %s row %llu is %d, of %zu classes", writer->path, writer->split,
+                       (unsigned long long)(writer->rows + i), class, writer->spec.classes);
+    writer->class_present[class] = true;
   }
   return writer_output_add(writer, &writer->output[writer->outputs - 1], rows->target_class, rows->rows);
 }
@@ -366,7 +363,7 @@ int trm_data_writer_open(struct trm_data_writer **handle, const char *path, cons
     return trm_error(TRM_FAILED, "%s: samples have no target values", path);
   struct trm_data_writer *writer = trm_alloc(sizeof *writer, "the data set writer");
   writer->group = -1;
-  writer->largest_class = writer->largest_column = -1;
+  writer->largest_column = -1;
   writer->spec = *spec;
   writer->spec.source = trm_strdup(spec->source ? spec->source : "");
   if (spec->class_names) {
@@ -430,10 +427,6 @@ int trm_data_writer_finish(struct trm_data_writer *writer, size_t features)
       writer->largest_column >= (int64_t)trm_shape_count(&spec->shape))
     status = trm_error(TRM_FAILED, "%s: has column %lld, but %zu features", writer->path,
                        (long long)writer->largest_column, trm_shape_count(&spec->shape));
-  if (status == TRM_OK && spec->kind != TRM_DATA_TOKENS && spec->target == TRM_TARGET_CLASS &&
-      writer->largest_class >= (int64_t)spec->classes)
-    status = trm_error(TRM_FAILED, "%s: has class %lld, but %zu classes", writer->path,
-                       (long long)writer->largest_class, spec->classes);
   if (status == TRM_OK)
     status = writer_describe(writer);
   if (status == TRM_OK)

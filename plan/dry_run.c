@@ -21,20 +21,9 @@ static struct trm_dry_run_comm *dry_run_comm_of(struct trm_comm *comm)
   return (struct trm_dry_run_comm *)comm;
 }
 
-static void dry_run_barrier(struct trm_comm *comm)
-{
-  (void)comm;
-}
-
 static void dry_run_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
 {
   (void)comm, (void)data, (void)count, (void)type, (void)root;
-}
-
-/* Steps need collectives, but setting up does not. */
-static void dry_run_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op)
-{
-  (void)comm, (void)data, (void)count, (void)type, (void)op;
 }
 
 static void dry_run_allgather(struct trm_comm *comm, const void *mine, void *all, size_t count, enum trm_type type)
@@ -92,36 +81,19 @@ static void dry_run_unshare(struct trm_comm *comm, struct trm_shared *shared)
   *shared = (struct trm_shared){0};
 }
 
-static void dry_run_wait(struct trm_request **request)
-{
-  *request = NULL;
-}
-
-static double dry_run_clock(struct trm_comm *comm)
-{
-  (void)comm;
-  return 0;
-}
-
-static const struct trm_comm_ops dry_run_comm_ops = {
-  .name = "dry_run",
-  .barrier = dry_run_barrier,
-  .broadcast = dry_run_broadcast,
-  .allreduce = dry_run_allreduce,
-  .allgather = dry_run_allgather,
-  .wait = dry_run_wait,
-  .group = dry_run_group,
-  .split_node = dry_run_split_node,
-  .release = dry_run_release,
-  .share = dry_run_share,
-  .unshare = dry_run_unshare,
-  .clock = dry_run_clock,
-};
-
+/* Everything else is as with one rank, without messages. */
 void trm_dry_run_comm_open(struct trm_dry_run_comm *comm, int size, int node_ranks, struct trm_dry_run_account *account)
 {
-  *comm = (struct trm_dry_run_comm){
-    .base = {.ops = &dry_run_comm_ops, .rank = size - 1, .size = size}, .node_ranks = node_ranks, .account = account};
+  *comm = (struct trm_dry_run_comm){.ops = *trm_comm_self()->ops, .node_ranks = node_ranks, .account = account};
+  comm->base = (struct trm_comm){.ops = &comm->ops, .rank = size - 1, .size = size};
+  comm->ops.name = "dry_run";
+  comm->ops.broadcast = dry_run_broadcast;
+  comm->ops.allgather = dry_run_allgather;
+  comm->ops.group = dry_run_group;
+  comm->ops.split_node = dry_run_split_node;
+  comm->ops.release = dry_run_release;
+  comm->ops.share = dry_run_share;
+  comm->ops.unshare = dry_run_unshare;
 }
 
 /* -- the device */

@@ -15,6 +15,7 @@ struct trm_dry_run_account {
  * arrays must not be followed. */
 struct trm_dry_run_comm {
   struct trm_comm base;
+  struct trm_comm_ops ops;
   int node_ranks;
   struct trm_dry_run_account *account;
 };

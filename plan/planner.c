@@ -114,12 +114,6 @@ static int planner_estimate(struct trm_planner *p, struct trm_machine_bench *ben
   return status;
 }
 
-/* Returns true if recomputation saves memory. */
-static bool planner_recompute_saves(const struct trm_planned *with, const struct trm_planned *without)
-{
-  return with->memory.part[TRM_LAYOUT_ACTIVATIONS] < 0.99 * without->memory.part[TRM_LAYOUT_ACTIVATIONS];
-}
-
 /* Returns true if a layout from `first` on has the same results: if ranks share memory, some levels of parallel.zero
  * are equal. */
 static bool planner_is_duplicate(const struct trm_planner *p, int first, const struct trm_planned *planned)
@@ -130,40 +124,29 @@ static bool planner_is_duplicate(const struct trm_planner *p, int first, const s
   return false;
 }
 
-/* Adds the layouts of one grid, schedule and level, without and with recomputation. first: the first planned layout of
- * the other levels. *possible: the grid exists. */
-static int planner_add_zero_level(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout,
-                                  int first, bool *possible)
+/* Adds the layouts of all levels of parallel.zero, without and with recomputation if that saves memory. */
+static int planner_add_schedule(struct trm_planner *p, struct trm_machine_bench *bench, const struct trm_layout *layout)
 {
-  struct trm_planned without;
+  const int levels = layout->size[TRM_AXIS_DATA] > 1 ? 4 : 1, first = p->count;
   const char *requested = p->job.options->parallel.recompute;
   const char *const modes[] = {"none", strcmp(requested, "none") == 0 ? "block" : requested};
-  for (int k = 0; k < 2; k++) {
-    struct trm_planned planned = {.layout = layout};
-    snprintf(planned.layout.recompute, sizeof planned.layout.recompute, "%s", modes[k]);
+  double without = 0; /* bytes of activations without recomputation */
+  for (int i = 0; i < 2 * levels; i++) {
+    struct trm_planned planned = {.layout = *layout};
+    planned.layout.zero = i / 2;
+    snprintf(planned.layout.recompute, sizeof planned.layout.recompute, "%s", modes[i % 2]);
     const int status = planner_estimate(p, bench, &planned);
     if (status == TRM_USAGE) {
-      planner_add_refused(p, &layout, trm_error_text());
-      *possible = false;
+      planner_add_refused(p, layout, trm_error_text());
       return TRM_OK;
     }
     TRM_CHECK(status);
-    if (k == 0)
-      without = planned;
-    if (planner_is_duplicate(p, first, &planned) || (k && !planner_recompute_saves(&planned, &without)))
-      continue;
-    planner_add_planned(p, &planned);
+    const double activations = planned.memory.part[TRM_LAYOUT_ACTIVATIONS];
+    if (i % 2 == 0)
+      without = activations;
+    if (!planner_is_duplicate(p, first, &planned) && (i % 2 == 0 || activations < 0.99 * without))
+      planner_add_planned(p, &planned);
   }
-  return TRM_OK;
-}
-
-/* Adds the layouts of all levels of parallel.zero. */
-static int planner_add_schedule(struct trm_planner *p, struct trm_machine_bench *bench, struct trm_layout layout)
-{
-  const int last = layout.size[TRM_AXIS_DATA] > 1 ? 3 : 0, first = p->count;
-  bool possible = true;
-  for (layout.zero = 0; layout.zero <= last && possible; layout.zero++)
-    TRM_CHECK(planner_add_zero_level(p, bench, layout, first, &possible));
   return TRM_OK;
 }
 
@@ -179,14 +162,14 @@ static int planner_add_grid(struct trm_planner *p, struct trm_machine_bench *ben
     planner_add_refused(p, &layout, "train.batch: fewer samples than ranks of the data axis, times train.accumulate");
     return TRM_OK;
   }
-  TRM_CHECK(planner_add_schedule(p, bench, layout));
+  TRM_CHECK(planner_add_schedule(p, bench, &layout));
   if (stages == 1 || o->train.accumulate == 1) /* with one micro-batch all schedules are equal */
     return TRM_OK;
   layout.schedule = TRM_GPIPE;
-  TRM_CHECK(planner_add_schedule(p, bench, layout));
+  TRM_CHECK(planner_add_schedule(p, bench, &layout));
   layout.schedule = TRM_INTERLEAVED;
   layout.chunks = o->parallel.chunks > 1 ? (int)o->parallel.chunks : 2;
-  return planner_add_schedule(p, bench, layout);
+  return planner_add_schedule(p, bench, &layout);
 }
 
 static int planner_compare(const void *a, const void *b)

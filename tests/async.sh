@@ -62,6 +62,26 @@ whole nodes 320
 at_least "$(of nodes test_accuracy)" 0.65 || fail "two ranks a node: test accuracy $(of nodes test_accuracy)"
 pass "two ranks a node: test accuracy $(of nodes test_accuracy)"
 
+# -- validation rows: cut from the training rows that workers divide, or of a file of their own
+run 1 serial-cut --data.validation=0.2
+run 1 asgd-cut --data.validation=0.2 --strategy.name=asgd --strategy.data=static
+equal serial-cut asgd-cut
+"$TRIREME" data make digits --out held.h5 --train=20 --test=400 --seed=9 > make.log 2>&1 || { cat make.log; fail "held.h5"; }
+for validation in 0.2 held.h5; do
+  for data in static dynamic; do
+    name=cut-$validation-$data
+    # shellcheck disable=SC2086
+    run 3 "$name" --strategy.name=asgd --strategy.data=$data --data.validation=$validation $fades
+    [ $validation = held.h5 ] && rows=400 || rows=800
+    whole "$name" $((rows == 400 ? 320 : 256))
+    "$TRIREME" eval "$name" --split=validation --json --log.quiet=yes > eval.json ||
+      fail "$name: its validation rows cannot be evaluated"
+    [ "$(json_number samples eval.json)" = $rows ] || fail "$name: other validation rows: $(cat eval.json)"
+    at_least "$(of "$name" validation_accuracy)" 0.5 || fail "$name: $(of "$name" validation_accuracy)"
+    pass "$name: validation accuracy $(of "$name" validation_accuracy) on $rows rows"
+  done
+done
+
 # -- staleness: every update is counted
 updates=$(grep -o '"updates":[0-9]*' way1/summary.json | awk -F: '{ n += $2 } END { print n }')
 [ "$updates" = 320 ] || fail "staleness of $updates updates recorded, expected 320"

@@ -58,36 +58,27 @@ double bench_product_flop(const struct bench_product *p)
   return 2.0 * (double)p->m * (double)p->n * (double)p->k;
 }
 
-static bool gemm_parse_size(const char **at, char end, size_t *size)
-{
-  char *stop;
-  const long long value = strtoll(*at, &stop, 10);
-  if (stop == *at || value < 1 || value > 1 << 20 || (end && *stop != end))
-    return false;
-  *size = (size_t)value;
-  *at = stop + (end ? 1 : 0);
-  return true;
-}
-
 /* Reads "256x2048x784:nt,...". */
 static int gemm_parse_shapes(const char *text, struct bench_product *product, int *count)
 {
   const char *at = text;
   for (*count = 0; *count < MAX_PRODUCTS; (*count)++) {
-    size_t m, n, k;
+    long m = 0, n = 0, k = 0, max = 1 << 20;
     char a = 'n', b = 'n';
+    int used = 0;
     const char *begin = at;
-    bool good = gemm_parse_size(&at, 'x', &m) && gemm_parse_size(&at, 'x', &n) && gemm_parse_size(&at, '\0', &k);
+    bool good = sscanf(at, "%ldx%ldx%ld%n", &m, &n, &k, &used) == 3;
+    good = good && m > 0 && n > 0 && k > 0 && m <= max && n <= max && k <= max;
+    at += used;
     if (good && *at == ':') {
-      a = at[1];
-      b = a ? at[2] : '\0';
-      good = strchr("nt", a) && a && strchr("nt", b) && b;
+      good = sscanf(at, ":%c%c", &a, &b) == 2 && strchr("nt", a) && strchr("nt", b);
       at += good ? 3 : 0;
     }
     if (!good || (*at && *at != ','))
       return trm_error(TRM_USAGE, "bench gemm: --shapes=%s: at \"%s\": wanted MxNxK or MxNxK:TT, sizes from 1 to %d",
                        text, begin, 1 << 20);
-    product[*count] = (struct bench_product){.transpose_a = a == 't', .transpose_b = b == 't', .m = m, .n = n, .k = k};
+    product[*count] = (struct bench_product){
+      .transpose_a = a == 't', .transpose_b = b == 't', .m = (size_t)m, .n = (size_t)n, .k = (size_t)k};
     if (!*at++) {
       (*count)++;
       return TRM_OK;

@@ -60,6 +60,8 @@ struct hogwild {
   struct trm_shared shared;
   struct weight_copy copies;             /* of the shared weights */
   struct trm_sparse_sums sums;      /* of a counted run */
+  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); mean over the rounds */
+  double lost, conflicts;                   /* share of the writes; share of the updates */
 };
 #define AT(field) offsetof(struct hogwild, field)
 static const struct trm_option flags[] = {{"repeat", TRM_OPTION_INT, AT(repeat), "7", RANGE(1, 100000)},
@@ -203,11 +205,6 @@ static int hog_test_error(struct hogwild *h, const float *w, double *error)
 
 /* -- the result */
 
-struct outcome {
-  double *seconds[METHODS], error[METHODS]; /* (rounds, epochs); mean over the rounds */
-  double lost, conflicts;                   /* share of the writes; share of the updates */
-};
-
 /* Seconds of all epochs, each one's the median over the rounds. */
 static double hog_median_seconds(const struct hogwild *h, const double *seconds, size_t rounds)
 {
@@ -221,7 +218,7 @@ static double hog_median_seconds(const struct hogwild *h, const double *seconds,
   return sum;
 }
 
-static void hog_print_outcome(const struct hogwild *h, struct outcome *o)
+static void hog_print_outcome(const struct hogwild *h)
 {
   const double updates = (double)h->rows * (double)h->epochs;
   double seconds[METHODS], speed[METHODS];
@@ -230,11 +227,11 @@ static void hog_print_outcome(const struct hogwild *h, struct outcome *o)
            h->features, h->epochs, h->comm->size, h->comm->size == 1 ? "" : "s", "", "rows/s", "ns a row", "of plain",
            "test error %");
   for (int m = 0; m < METHODS; m++) {
-    seconds[m] = hog_median_seconds(h, o->seconds[m], (size_t)h->repeat);
+    seconds[m] = hog_median_seconds(h, h->seconds[m], (size_t)h->repeat);
     speed[m] = updates / seconds[m];
     if (!h->json)
       printf("  %-9s %12.0f %9.1f %8.3f %12.2f\n", names[m], speed[m], 1e9 / speed[m], seconds[m] / seconds[PLAIN],
-             100 * o->error[m]);
+             100 * h->error[m]);
   }
   const struct figure row[] = {
     figure_text("file", NULL, h->train->path),
@@ -248,18 +245,18 @@ static void hog_print_outcome(const struct hogwild *h, struct outcome *o)
     figure_number("shared_speedup", "  beside one rank in place: shared %.2f times as fast",
                  seconds[IN_PLACE] / seconds[SHARED], 1),
     figure_number("copies_speedup", ", copies %.2f\n", seconds[IN_PLACE] / seconds[COPIES], 1),
-    figure_number("lost", "  lost updates %.4f %%", o->lost, 100),
-    figure_number("conflicts", ", conflicts %.2f %%", o->conflicts, 100),
-    figure_number("plain_error", NULL, o->error[PLAIN], 1), /* these are NAN without a test split */
-    figure_number("in_place_error", NULL, o->error[IN_PLACE], 1),
-    figure_number("shared_error", NULL, o->error[SHARED], 1),
-    figure_number("copies_error", NULL, o->error[COPIES], 1),
+    figure_number("lost", "  lost updates %.4f %%", h->lost, 100),
+    figure_number("conflicts", ", conflicts %.2f %%", h->conflicts, 100),
+    figure_number("plain_error", NULL, h->error[PLAIN], 1), /* these are NAN without a test split */
+    figure_number("in_place_error", NULL, h->error[IN_PLACE], 1),
+    figure_number("shared_error", NULL, h->error[SHARED], 1),
+    figure_number("copies_error", NULL, h->error[COPIES], 1),
   };
   bench_print_row("hogwild", h->json, row, sizeof row / sizeof *row);
 }
 
 /* Runs once with races counted. */
-static int hog_count_races(struct hogwild *h, struct outcome *o)
+static int hog_count_races(struct hogwild *h)
 {
   struct trm_comm *comm = h->comm;
   double *ignored = trm_alloc(h->epochs * sizeof *ignored, "bench: times");
@@ -272,33 +269,32 @@ static int hog_count_races(struct hogwild *h, struct outcome *o)
   double seen = 0;
   for (size_t j = 0; j < h->features; j++)
     seen += races.written[j];
-  o->lost = sums[1] > 0 ? (sums[1] - seen) / sums[1] : 0;
-  o->conflicts = sums[0] > 0 ? sums[2] / sums[0] : 0;
+  h->lost = sums[1] > 0 ? (sums[1] - seen) / sums[1] : 0;
+  h->conflicts = sums[0] > 0 ? sums[2] / sums[0] : 0;
   return TRM_OK;
 }
 
 static int hog_measure(struct hogwild *h)
 {
   const size_t rounds = (size_t)h->repeat;
-  struct outcome o = {.lost = 0};
   int status = TRM_OK;
   for (int m = 0; m < METHODS; m++)
-    o.seconds[m] = trm_alloc(rounds * h->epochs * sizeof(double), "bench: times");
+    h->seconds[m] = trm_alloc(rounds * h->epochs * sizeof(double), "bench: times");
   for (size_t k = 0; k < rounds && status == TRM_OK; k++)
     for (enum method m = PLAIN; m < METHODS && status == TRM_OK; m++) {
       double error = 0;
-      status = hog_run_method(h, m, NULL, o.seconds[m] + k * h->epochs);
+      status = hog_run_method(h, m, NULL, h->seconds[m] + k * h->epochs);
       if (status == TRM_OK && h->comm->rank == 0)
         status = hog_test_error(h, hog_uses_all_ranks(m) ? hog_shared(h)->weights : h->local_w, &error);
-      o.error[m] += error / (double)rounds;
+      h->error[m] += error / (double)rounds;
       status = trm_agree(h->comm, status);
     }
   if (status == TRM_OK)
-    status = hog_count_races(h, &o);
+    status = hog_count_races(h);
   if (status == TRM_OK && h->comm->rank == 0)
-    hog_print_outcome(h, &o);
+    hog_print_outcome(h);
   for (int m = 0; m < METHODS; m++)
-    trm_free(o.seconds[m]);
+    trm_free(h->seconds[m]);
   return status;
 }
 

@@ -1,4 +1,5 @@
 /* trireme bench io */
+#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -25,15 +26,6 @@ static const char usage[] =
   "  --json      one JSON object\n";
 
 enum { READ_BYTES = 128 << 10 };
-
-static int io_file_size(const char *path, uint64_t *bytes)
-{
-  struct stat s;
-  if (stat(path, &s) != 0)
-    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
-  *bytes = (uint64_t)s.st_size;
-  return TRM_OK;
-}
 
 /* Reads this rank's part of the file from begin to end. */
 static int io_read_plain(struct trm_comm *comm, const char *path, uint64_t bytes, double *seconds)
@@ -75,9 +67,11 @@ static int io_measure(const struct call *call, const char *path)
   const struct io_flags *f = call->values;
   const size_t rounds = (size_t)f->repeat;
   struct trm_comm *comm = call->job->modules.comm;
-  uint64_t file_bytes = 0, bytes = 0;
+  uint64_t bytes = 0;
   double ignored;
-  TRM_CHECK(trm_agree(comm, io_file_size(path, &file_bytes)));
+  struct stat file;
+  TRM_CHECK(trm_agree(comm, stat(path, &file) == 0 ? TRM_OK : trm_error(TRM_FAILED, "%s: %s", path, strerror(errno))));
+  const uint64_t file_bytes = (uint64_t)file.st_size;
   TRM_CHECK(io_read_plain(comm, path, file_bytes, &ignored));
   TRM_CHECK(trm_data_read_rate(path, comm, &ignored, &bytes));
   double *set = trm_alloc(2 * rounds * sizeof *set, "bench: times"), *plain = set + rounds;
@@ -115,22 +109,12 @@ static int io_measure(const struct call *call, const char *path)
 
 enum { SIDE = 32, IMAGES = 256000000 / (SIDE * SIDE) };
 
-static void io_write_uint32(FILE *out, uint32_t value)
-{
-  for (int shift = 24; shift >= 0; shift -= 8)
-    fputc((int)(value >> shift & 255), out);
-}
-
 static int io_write_idx(const char *path, bool images)
 {
   FILE *out = fopen(path, "w");
   if (out) {
-    io_write_uint32(out, images ? 0x803 : 0x801);
-    io_write_uint32(out, IMAGES);
-    if (images) {
-      io_write_uint32(out, SIDE);
-      io_write_uint32(out, SIDE);
-    }
+    const uint32_t head[] = {htonl(images ? 0x803 : 0x801), htonl(IMAGES), htonl(SIDE), htonl(SIDE)};
+    fwrite(head, sizeof *head, images ? 4 : 2, out);
     uint8_t pattern[SIDE * SIDE];
     for (uint32_t i = 0; i < IMAGES; i++) {
       memset(pattern, (int)(images ? i % 251 : i % 10), sizeof pattern);

@@ -166,10 +166,10 @@ static int bench_ps_run(const struct call *call)
   if (b->comm->size != 2)
     return trm_error(TRM_USAGE, "bench service: wants two ranks, one to call and one to keep: mpiexec -n 2 trireme "
                      "bench service");
-  b->g = trm_alloc(b->elements * sizeof *b->g, "bench: a gradient");
-  b->w = trm_alloc(b->elements * sizeof *b->w, "bench: weights");
-  b->exchange_s = trm_alloc((size_t)b->rounds * sizeof *b->exchange_s, "bench: times");
-  b->plain_s = trm_alloc((size_t)b->rounds * sizeof *b->plain_s, "bench: times");
+  b->g = trm_alloc(2 * b->elements * sizeof *b->g, "bench: a gradient and weights");
+  b->w = b->g + b->elements;
+  b->exchange_s = trm_alloc(2 * (size_t)b->rounds * sizeof *b->exchange_s, "bench: times");
+  b->plain_s = b->exchange_s + b->rounds;
   if (b->comm->rank == 0 && !b->json)
     printf("%zu bytes sent and %zu got, medians of %lld\n%-8s %12s %12s %10s %10s %8s\n", b->elements * sizeof(float),
            b->elements * sizeof(float), (long long)b->rounds, "way", "service us", "plain us", "GB/s", "plain", "part");
@@ -177,9 +177,7 @@ static int bench_ps_run(const struct call *call)
   for (int mode = 0; mode < MODES && status == TRM_OK; mode++)
     status = bench_ps_measure_mode(b, (enum server_mode)mode);
   trm_free(b->g);
-  trm_free(b->w);
   trm_free(b->exchange_s);
-  trm_free(b->plain_s);
   return status;
 }
 

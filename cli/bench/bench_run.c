@@ -9,36 +9,30 @@
 #include "core/random.h"
 #include "core/status.h"
 
-static bool bench_run_starts_with(const char *text, const char *with)
-{
-  return strncmp(text, with, strlen(with)) == 0;
-}
-
 /* Guesses the input shape and classes of a model: for "mlp 784-2048-10 relu" its first and last size. */
 static void bench_run_guess_sizes(const char *model, struct trm_input_spec *spec)
 {
   static const struct {
     const char *name;
-    struct trm_shape shape;
-    size_t classes;
+    struct trm_input_spec spec;
   } known[] = {
-    {"lenet5", {.dims = 3, .size = {1, 28, 28}}, 10},     {"resnet18", {.dims = 3, .size = {3, 224, 224}}, 1000},
-    {"vgg11", {.dims = 3, .size = {3, 224, 224}}, 1000},  {"resnet", {.dims = 3, .size = {3, 32, 32}}, 10},
-    {"gpt2", {.dims = 1, .size = {1024}}, 50257},         {"gpt", {.dims = 1, .size = {128}}, 65},
-    {"embedding", {.dims = 1, .size = {128}}, 65},        {"", {.dims = 1, .size = {784}}, 10}};
+    {"lenet5", {.shape = {.dims = 3, .size = {1, 28, 28}}, .classes = 10}},
+    {"resnet18", {.shape = {.dims = 3, .size = {3, 224, 224}}, .classes = 1000}},
+    {"vgg11", {.shape = {.dims = 3, .size = {3, 224, 224}}, .classes = 1000}},
+    {"resnet", {.shape = {.dims = 3, .size = {3, 32, 32}}, .classes = 10}},
+    {"gpt2", {.shape = {.dims = 1, .size = {1024}}, .classes = 50257, .tokens = true}},
+    {"gpt", {.shape = {.dims = 1, .size = {128}}, .classes = 65, .tokens = true}},
+    {"embedding", {.shape = {.dims = 1, .size = {128}}, .classes = 65, .tokens = true}},
+    {"", {.shape = {.dims = 1, .size = {784}}, .classes = 10}}};
   size_t i = 0;
   model += strspn(model, " ");
-  while (!bench_run_starts_with(model, known[i].name))
+  while (strncmp(model, known[i].name, strlen(known[i].name)) != 0)
     i++;
-  *spec = (struct trm_input_spec){
-    .shape = known[i].shape,
-    .tokens = bench_run_starts_with(model, "gpt") || bench_run_starts_with(model, "embedding"),
-    .target = TRM_TARGET_CLASS,
-    .classes = known[i].classes,
-  };
+  *spec = known[i].spec;
+  spec->target = TRM_TARGET_CLASS;
   if (spec->tokens && trm_model_context(model))
     spec->shape.size[0] = trm_model_context(model);
-  if (!bench_run_starts_with(model, "mlp "))
+  if (strncmp(model, "mlp ", 4) != 0)
     return;
   const char *sizes = model + 4 + strspn(model + 4, " ");
   const size_t length = strcspn(sizes, " ");
@@ -193,9 +187,4 @@ int bench_run_step(struct bench_run *run, double *computed)
   *computed = run->comm->ops->clock(run->comm);
   TRM_CHECK(strategy->ops->step(strategy, run->job->options.optim.rate, &sums));
   return run->device.ops->sync(&run->device);
-}
-
-size_t bench_run_items(const struct bench_run *run)
-{
-  return run->spec.tokens ? trm_shape_count(&run->spec.shape) : 1;
 }

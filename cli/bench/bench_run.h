@@ -33,6 +33,3 @@ void bench_run_close(struct bench_run *run);
 
 /* Collective. Does one step as training does. *computed: the clock after the backward pass. */
 int bench_run_step(struct bench_run *run, double *computed);
-
-/* Items of a sample that are counted per second: of tokens its positions, otherwise 1. */
-size_t bench_run_items(const struct bench_run *run);

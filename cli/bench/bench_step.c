@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "cli/bench/bench.h"
-#include "cli/bench/bench_roofline.h"
 #include "cli/bench/bench_run.h"
 #include "core/memory.h"
 #include "core/status.h"
@@ -32,6 +31,128 @@ static const char usage[] =
   "\n"
   "The options of a run are accepted, too (trireme options); optim.lr is 0.01 if not given, and optim.name\n"
   "momentum.\n";
+
+/* -- rates of arithmetic and memory, measured alternately with the steps, so that disturbances affect both */
+
+struct roofline {
+  /* set by the caller */
+  struct bench_run *run;
+  size_t rounds;
+  /* set by roofline_open */
+  struct bench_product product[TIMED_MAX_PRODUCTS], large; /* of a step; the one for the peak rate */
+  size_t calls[TIMED_MAX_PRODUCTS];                        /* of each in a step */
+  int products;
+  float *array[3];       /* host, for the rate of memory */
+  size_t slice, uncached;  /* elements that this rank updates; elements that exceed the caches */
+  double *slice_s, *uncached_s; /* (rounds) of one pass over as many elements */
+};
+
+struct roofline_rates {
+  double flop_per_s;     /* of the large product */
+  double bytes_per_s;    /* of memory */
+  double products_s;     /* all products of a step, each alone with its factors in the caches */
+  double optimizer_s;    /* the optimizer's bytes at the rate of memory, or of the caches for few weights */
+};
+
+enum { PEAK_SIZE = 2048 };
+
+/* Reads the products from the counts of run, which has made `steps` steps since they were zeroed. To be closed, even if
+ * it fails. */
+static int bench_step_open_roofline(struct roofline *l, size_t steps)
+{
+  struct bench_run *run = l->run;
+  struct trm_device *device = &run->job->device;
+  const struct timed_profile *timed = &run->timed;
+  for (size_t i = 0; i < timed->products; i++) {
+    const struct timed_product *p = &timed->product[i];
+    l->product[i] = (struct bench_product){
+      .transpose_a = p->transpose_a, .transpose_b = p->transpose_b, .m = p->m, .n = p->n, .k = p->k};
+    l->calls[i] = p->calls / steps;
+    l->products++;
+    TRM_CHECK(bench_product_open(&l->product[i], device, l->rounds));
+  }
+  l->large = (struct bench_product){.m = PEAK_SIZE, .n = PEAK_SIZE, .k = PEAK_SIZE};
+  TRM_CHECK(bench_product_open(&l->large, device, l->rounds));
+  size_t low, high;
+  trm_interval(run->model.parameters, (size_t)run->comm->size, (size_t)run->comm->rank, &low, &high);
+  l->slice = high - low;
+  l->uncached = l->slice > (size_t)1 << 23 ? l->slice : (size_t)1 << 23;
+  for (int i = 0; i < 3; i++)
+    l->array[i] = trm_alloc(l->uncached * sizeof(float), "bench: memory measure");
+  for (size_t i = 0; i < l->uncached; i++)
+    l->array[2][i] = 1e-3f;
+  l->slice_s = trm_alloc(2 * l->rounds * sizeof *l->slice_s, "bench: times");
+  l->uncached_s = l->slice_s + l->rounds;
+  return TRM_OK;
+}
+
+static void bench_step_close_roofline(struct roofline *l)
+{
+  struct trm_device *device = &l->run->job->device;
+  for (int i = 0; i < l->products; i++)
+    bench_product_close(&l->product[i], device);
+  bench_product_close(&l->large, device);
+  for (int i = 0; i < 3; i++)
+    trm_free(l->array[i]);
+  trm_free(l->slice_s);
+}
+
+/* Reads three arrays and writes two of them, as momentum does: memory traffic of 5 floats per element. */
+static double bench_step_time_memory(struct roofline *l, size_t n)
+{
+  struct trm_comm *comm = l->run->comm;
+  float *restrict w = l->array[0], *restrict v = l->array[1];
+  const float *restrict g = l->array[2];
+  comm->ops->barrier(comm);
+  const double begin = comm->ops->clock(comm);
+#pragma omp parallel for simd schedule(static) num_threads(l->run->device.threads)
+  for (size_t i = 0; i < n; i++) {
+    v[i] = 0.5f * v[i] + g[i];
+    w[i] -= 0.5f * v[i];
+  }
+  return comm->ops->clock(comm) - begin;
+}
+
+static void bench_step_time_product(struct roofline *l, struct bench_product *p, size_t round)
+{
+  bench_product_time(p, l->run->job); /* fills the caches with its factors, as bench gemm does */
+  p->seconds[round] = bench_product_time(p, l->run->job);
+}
+
+/* Collective. Measures everything once, as round `round`. */
+static void bench_step_measure_roofline(struct roofline *l, size_t round)
+{
+  struct trm_comm *comm = l->run->comm;
+  comm->ops->barrier(comm);
+  for (int i = 0; i < l->products; i++)
+    bench_step_time_product(l, &l->product[i], round);
+  bench_step_time_product(l, &l->large, round);
+  l->slice_s[round] = bench_step_time_memory(l, l->slice);
+  l->uncached_s[round] = bench_step_time_memory(l, l->uncached);
+}
+
+/* Collective. The median of the slowest rank's seconds (n). */
+static double bench_step_median(struct trm_comm *comm, double *seconds, size_t n)
+{
+  bench_slowest(comm, seconds, n);
+  return bench_median(seconds, n);
+}
+
+/* Collective. Medians over the rounds, of the slowest rank. */
+static struct roofline_rates bench_step_reduce_roofline(struct roofline *l)
+{
+  struct roofline_rates f = {.products_s = 0};
+  for (int i = 0; i < l->products; i++)
+    f.products_s += (double)l->calls[i] * bench_step_median(l->run->comm, l->product[i].seconds, l->rounds);
+  f.flop_per_s = bench_product_flop(&l->large) / bench_step_median(l->run->comm, l->large.seconds, l->rounds);
+  f.bytes_per_s = 5 * sizeof(float) * (double)l->uncached / bench_step_median(l->run->comm, l->uncached_s, l->rounds);
+  /* weights and states read and written, a gradient of each rank read */
+  const double floats = 2.0 + 2.0 * l->run->optimizer.states + l->run->comm->size;
+  f.optimizer_s = floats / 5 * bench_step_median(l->run->comm, l->slice_s, l->rounds);
+  return f;
+}
+
+/* -- steps */
 
 struct bench {
   struct bench_run run;
@@ -88,12 +209,6 @@ struct figures {
   double bound_s;
 };
 
-static double bench_step_median_slowest(struct bench *b, double *seconds)
-{
-  bench_slowest(b->run.comm, seconds, (size_t)b->steps);
-  return bench_median(seconds, (size_t)b->steps);
-}
-
 /* Reduces the sums to one step: seconds of the slowest rank, the mean of the work, of which leading ranks do more. */
 static void bench_step_reduce_part(struct bench *b, int part)
 {
@@ -102,7 +217,8 @@ static void bench_step_reduce_part(struct bench *b, int part)
   double amounts[] = {sum->flop, sum->bytes};
   comm->ops->allreduce(comm, amounts, 2, TRM_DOUBLE, TRM_SUM);
   const double steps = (double)b->steps * comm->size;
-  *sum = (struct timed_sum){bench_step_median_slowest(b, b->part[part]), amounts[0] / steps, amounts[1] / steps};
+  *sum = (struct timed_sum){bench_step_median(comm, b->part[part], (size_t)b->steps), amounts[0] / steps,
+                            amounts[1] / steps};
 }
 
 /* Returns a lower bound of a part's seconds. */
@@ -117,15 +233,16 @@ static struct figures bench_step_reduce_figures(struct bench *b)
   double means[] = {b->wait_s / (double)b->steps, b->comm_s / (double)b->steps};
   bench_slowest(b->run.comm, means, 2);
   struct figures f = {.rates = {NAN, NAN, NAN, NAN}, .bound_s = NAN, .wait_s = means[0], .comm_s = means[1]};
-  f.step_s = bench_step_median_slowest(b, b->step);
-  f.compute_s = bench_step_median_slowest(b, b->compute);
-  f.update_s = bench_step_median_slowest(b, b->update);
+  f.step_s = bench_step_median(b->run.comm, b->step, (size_t)b->steps);
+  f.compute_s = bench_step_median(b->run.comm, b->compute, (size_t)b->steps);
+  f.update_s = bench_step_median(b->run.comm, b->update, (size_t)b->steps);
   for (int i = 0; i < TIMED_PARTS; i++)
     bench_step_reduce_part(b, i);
-  f.items_per_s = (double)b->run.batch * (double)bench_run_items(&b->run) * b->run.comm->size / f.step_s;
+  const double items = b->run.spec.tokens ? (double)trm_shape_count(&b->run.spec.shape) : 1; /* of a sample */
+  f.items_per_s = (double)b->run.batch * items * b->run.comm->size / f.step_s;
   if (!b->bound)
     return f;
-  f.rates = roofline_reduce(&b->roof);
+  f.rates = bench_step_reduce_roofline(&b->roof);
   f.bound_s = f.rates.products_s + f.rates.optimizer_s + b->sum[TIMED_CONVOLUTION].flop / f.rates.flop_per_s +
               b->sum[TIMED_ATTENTION].flop / f.rates.flop_per_s;
   return f;
@@ -153,8 +270,8 @@ static void bench_step_print_whole(const struct bench *b, const struct figures *
     figure_number("params", NULL, (double)trm_model_size(&run->model), 1),
     figure_number("max_resident_bytes", NULL, (double)trm_memory_peak(), 1),
     figure_number("step_s", "  step        %10.3f ms", f->step_s, 1e3),
-    figure_number("items_per_s", run->spec.tokens ? "   %.0f tokens/s over all ranks\n" : "   %.0f samples/s over all ranks\n",
-                  f->items_per_s, 1),
+    figure_number("items_per_s", "   %.0f", f->items_per_s, 1),
+    figure_text(NULL, " %s/s over all ranks\n", run->spec.tokens ? "tokens" : "samples"),
     figure_number("model_s", "    model     %10.3f ms   forward, loss, backward\n", f->compute_s, 1e3),
     figure_number("strategy_s", "    strategy  %10.3f ms   sum over the ranks, update", f->update_s, 1e3),
     figure_number("wait_s", "; means: %.3f ms waiting", f->wait_s, 1e3),
@@ -188,7 +305,7 @@ static void bench_step_print_parts(const struct bench *b, const struct figures *
 {
   double rest = f->step_s;
   if (!json)
-    printf("  %-16s %10s %7s %9s %8s%s\n", "part", "ms", "of step", "GFLOP/s", "GB/s", b->bound ? "   least ms  reached" : "");
+    printf("  part                     ms of step   GFLOP/s     GB/s%s\n", b->bound ? "   least ms  reached" : "");
   for (int i = 0; i < TIMED_PARTS; i++) {
     const struct timed_sum *sum = &b->sum[i];
     const double minimum = b->bound ? bench_step_min(sum, &f->rates) : NAN;
@@ -251,13 +368,13 @@ static int bench_step_measure(struct bench *b)
   if (b->bound) {
     b->roof.run = &b->run;
     b->roof.rounds = steps;
-    TRM_CHECK(trm_agree(b->run.comm, roofline_open(&b->roof, (size_t)b->warmup)));
-    roofline_round(&b->roof, 0);
+    TRM_CHECK(trm_agree(b->run.comm, bench_step_open_roofline(&b->roof, (size_t)b->warmup)));
+    bench_step_measure_roofline(&b->roof, 0);
   }
   for (size_t k = 0; k < steps; k++) {
     TRM_CHECK(bench_step_time_step(b, k));
     if (b->bound)
-      roofline_round(&b->roof, k);
+      bench_step_measure_roofline(&b->roof, k);
   }
   const struct figures f = bench_step_reduce_figures(b);
   if (b->run.comm->rank == 0)
@@ -271,7 +388,7 @@ static int bench_step_run(const struct call *call)
   b->run.job = call->job;
   const int status = bench_step_measure(b);
   if (b->roof.run)
-    roofline_close(&b->roof);
+    bench_step_close_roofline(&b->roof);
   bench_run_close(&b->run);
   trm_free(b->step);
   return status;

@@ -6,10 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#ifdef _OPENMP
-#include <omp.h>
-#endif
-
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/math.h"
 
@@ -26,15 +22,6 @@ struct attention {
   float *scratch;   /* (threads, 2, STRIP, T) */
   size_t strips;    /* per head */
 };
-
-static size_t attention_thread(void)
-{
-#ifdef _OPENMP
-  return (size_t)omp_get_thread_num();
-#else
-  return 0;
-#endif
-}
 
 /* A strip: its queries, and the keys that they attend to. */
 struct strip {
@@ -95,7 +82,7 @@ static void attention_forward_body(const void *arguments, size_t low, size_t hig
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
-  float *s = it->scratch + attention_thread() * 2 * STRIP * t;
+  float *s = it->scratch + (size_t)cpu_thread() * 2 * STRIP * t;
 
   for (size_t item = low; item < high; item++) {
     const size_t head = item / it->strips, b = head / shape->heads, h = head % shape->heads;
@@ -149,7 +136,7 @@ static void attention_backward_body(const void *arguments, size_t low, size_t hi
   const struct attention *it = arguments;
   const struct trm_attention *shape = it->shape;
   const size_t e = shape->head_dim, d = shape->heads * e, t = shape->t;
-  float *p = it->scratch + attention_thread() * 2 * STRIP * t, *dp = p + STRIP * t;
+  float *p = it->scratch + (size_t)cpu_thread() * 2 * STRIP * t, *dp = p + STRIP * t;
 
   for (size_t head = low; head < high; head++) {
     const size_t b = head / shape->heads, h = head % shape->heads, at = b * t * 3 * d + h * e;

@@ -179,13 +179,16 @@ static void conv_choose_bands(const struct trm_device *device, struct strips *it
   it->stage.plane = it->stage.phases[0] * it->stage.phases[1] * it->stage.rows * it->stage.pitch;
 }
 
-static struct kind *conv_alloc_kinds(int kinds, size_t taps)
+/* Allocates kinds of at most `taps` taps each; conv_run_strips frees them. */
+static struct kind *conv_alloc_kinds(size_t kinds, size_t taps)
 {
-  struct kind *kind = trm_alloc((size_t)kinds * sizeof(*kind), "convolution");
+  struct kind *kind = trm_alloc(kinds * sizeof(*kind), "convolution");
 
-  for (int k = 0; k < kinds; k++) {
-    kind[k].tap = trm_alloc(taps * sizeof(*kind[k].tap), "convolution");
-    kind[k].source = trm_alloc(taps * sizeof(*kind[k].source), "convolution");
+  kind[0].tap = trm_alloc(kinds * taps * sizeof(*kind->tap), "convolution");
+  kind[0].source = trm_alloc(kinds * taps * sizeof(*kind->source), "convolution");
+  for (size_t k = 1; k < kinds; k++) {
+    kind[k].tap = kind[0].tap + k * taps;
+    kind[k].source = kind[0].source + k * taps;
   }
   return kind;
 }
@@ -218,11 +221,10 @@ static void conv_run_strips(struct trm_device *device, struct strips *it, size_t
   cpu_for(device, it->groups * (size_t)it->kinds * it->blocks, 1, (double)(it->packed_group / it->blocks),
           conv_pack_body, it);
   cpu_for(device, images * it->groups * it->bands, 1, work, conv_strips_body, it);
-  for (int k = 0; k < it->kinds; k++) {
-    trm_free(it->kind[k].tap);
-    trm_free(it->kind[k].source);
+  for (int k = 0; k < it->kinds; k++)
     trm_free(it->kind[k].offset);
-  }
+  trm_free(it->kind[0].tap);
+  trm_free(it->kind[0].source);
   trm_free(it->kind);
 }
 
@@ -388,15 +390,11 @@ void cpu_conv2d_backward_data(struct trm_device *device, const struct trm_conv2d
   it.in_stride = it.out * taps;
   it.group_stride = it.in * it.out * taps;
   conv_choose_bands(device, &it, all[0].count, all[0].spread + all[0].taps - 1, b);
-  it.kind = conv_alloc_kinds((int)(o->stride[0] * o->stride[1]), taps);
+  it.kind = conv_alloc_kinds(o->stride[0] * o->stride[1], taps);
   for (size_t i = 0; i < o->stride[0]; i++)
     for (size_t j = 0; j < o->stride[1]; j++)
       if (i < o->kernel[0] && j < o->kernel[1])
         conv_fill_kind(&it.kind[it.kinds++], o, &it.stage, i, j, all);
-  for (size_t k = (size_t)it.kinds; k < o->stride[0] * o->stride[1]; k++) {
-    trm_free(it.kind[k].tap);
-    trm_free(it.kind[k].source);
-  }
   if (!all[0].covered || !all[1].covered) /* some inputs belong to no output */
     cpu_fill(device, dx, 0, b * conv->channels * o->in[0] * o->in[1]);
   conv_run_strips(device, &it, b);

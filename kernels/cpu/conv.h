@@ -1,9 +1,9 @@
 /* Convolution: the micro-kernels' contract. Private to kernels/cpu.
  *
- * The images that a product reads are brought into order first (conv_stage.c): zeros around them, rows of one length
- * (the pitch), and, for a stride of s, the rows and columns of each remainder modulo s in a plane of their own (a
- * phase). Then the inputs of a row's output values lie side by side for every element of the kernel, and all three
- * products of a convolution are made of sums over taps, offsets into the staged image:
+ * The images that a product reads are staged first (conv_stage.c): zero padding, rows of equal length
+ * (the pitch), and, for a stride of s, a separate plane (a phase) for the rows and columns of each remainder modulo s.
+ * Then the inputs of a row's output values are contiguous for every element of the kernel, and all three
+ * products of a convolution are sums over taps, i.e. offsets into the staged image:
  *
  *   strip:     out[n][i]  = start[n] + sum over channels c and taps t of  x[c][at(i) + tap(t)] * w[c][t][n]
  *   products:  out[n][k]  = sum over positions i of            dy[n][i] * x[at(i) + tap(k)]

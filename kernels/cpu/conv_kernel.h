@@ -1,5 +1,5 @@
-/* The micro-kernels of convolution, written once for vectors of any kind (contract: conv.h). Included by one file an
- * instruction set, which says first:
+/* The micro-kernels of convolution, generic in the vector type (contract: conv.h). Included by one file per
+ * instruction set, which defines:
  *
  *   V             a vector of LANES floats                V_ZERO()   V_SET1(f)
  *   V_LOAD(p)     from any address                        V_LOAD2(p, q)   half from p, half from q

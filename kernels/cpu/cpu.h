@@ -1,13 +1,12 @@
 /* Declarations shared by the files of the CPU device (private to kernels/cpu).
  *
- * How a kernel is built here: a struct of its arguments, a body that works on the half-open interval [low, high) of
- * its items (elements, rows or columns), and a function of the contract that hands both to cpu_for. The body is
- * compiled for several instruction sets (CPU_CLONES) and holds no OpenMP region of its own, so that the compiler
- * vectorizes it as it would any loop.
+ * A kernel consists of a struct of its arguments, a body that computes the half-open interval [low, high) of its items
+ * (elements, rows or columns), and a function of the contract that passes both to cpu_for. The body is compiled for
+ * several instruction sets (CPU_CLONES) and contains no OpenMP region, so that the compiler vectorizes it like any
+ * loop.
  *
- * Where the interval is cut depends on the number of threads, so no result may depend on the cut: an element-wise body
- * is free of it by itself, a sum is made of fixed blocks (see each).
- */
+ * The division of the interval depends on the number of threads, so results must not depend on it: element-wise bodies
+ * have this property, sums are made of fixed blocks (see each). */
 #pragma once
 
 #include <stdbool.h>

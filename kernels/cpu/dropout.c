@@ -17,7 +17,7 @@ CPU_INLINE void dropout_words(const struct dropout *it, uint64_t block, uint32_t
 {
   const uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), it->stream, TRM_RANDOM_DROPOUT};
 
-  trm_philox_inline(counter, it->key, word);
+  trm_philox(counter, it->key, word);
 }
 
 /* Multiplies by 0, so that NaN and infinity stay visible. */

@@ -1,14 +1,14 @@
 /* AD-PSGD (Lian, Zhang, Zhang & Liu 2018): workers average their weights in pairs, without a global barrier.
  *
- * The even ranks are active. After every strategy.tau batches an active rank chooses a passive (odd) rank at random,
- * and both get the mean of their weights, each chunk as one atomic change; then the active rank makes its step, with
- * the gradient taken before. Passive ranks make steps, too, but never choose a partner, so no deadlock is possible.
- * Averaging does not change the sum of all weights.
+ * Even ranks are active. After every strategy.tau batches an active rank chooses a random passive (odd) rank, and both
+ * get the mean of their weights, each chunk in one atomic change; then the active rank makes its step, with the
+ * gradient computed before. Passive ranks make steps, too, but never choose a partner, so there is no deadlock.
+ * Averaging preserves the sum of all weights.
  *
  * The weights of a passive rank are its replica in the parameter server, which others change at any time; its step
- * changes the values that are there by then. The weights of an active rank are private.
+ * applies to the current values. The weights of an active rank are private.
  *
- * Staleness: the number of averagings between the copy that a gradient was computed at and its step. */
+ * Staleness: the number of averagings between computing a gradient and its step. */
 #include <string.h>
 
 #include "core/memory.h"

@@ -1,24 +1,24 @@
-/* Hogwild! (Niu, Recht, Re, Wright 2011): all workers change one array of weights at any time, without locks.
+/* Hogwild! (Niu, Recht, Re, Wright 2011): all workers update one array of weights concurrently, without locks.
  *
- * Where all ranks share memory, the model computes on the shared weights while others write to them. A step of SGD adds
- * to each weight in place with a load and a store; a store of another rank in between is lost, which is rare and part
- * of the method.
+ * If all ranks share memory, the model computes on the shared weights while others write to them. A step of SGD adds to
+ * each weight in place with a load and a store; a store of another rank in between is lost, which is rare and accepted
+ * by the method.
  *
- * Otherwise each rank keeps a slice of the weights in a window. A worker gets all slices before a batch and accumulates
- * its step on them after it: no addition is lost, but a worker may read another's step half done. The thread of the
- * parameter server (param_server.h), which holds no state here, keeps MPI progressing at ranks that compute.
+ * Otherwise each rank has a slice of the weights in a window. A worker gets all slices before a batch and accumulates
+ * its step on them after it: no addition is lost, but a worker may read a partial step of another. The thread of the
+ * parameter server (param_server.h), which has no state here, makes MPI progress on computing ranks.
  *
- * With strategy.tau > 1 a worker changes a private copy, and merges it with the shared weights every tau batches
+ * With strategy.tau > 1 a worker updates a private copy, and merges it with the shared weights every tau batches
  * (weight_copy.h).
  *
- * On sparse rows with a linear model of one score (train/rows.c) an update is made for each strategy.rows rows, not for
- * each batch: by the device's sparse_sgd on the shared weights, or on the copy. There optim.l2 shrinks only the weights
- * of a row's features, by optim.l2 over the feature's frequency: over an epoch as much as if every row shrank all
- * weights. This is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
+ * A linear model with one score on sparse rows (train/rows.c) is updated every strategy.rows rows instead of every
+ * batch: by the device's sparse_sgd on the shared weights, or on the copy. There optim.l2 shrinks only the weights of a
+ * row's features, by optim.l2 over the feature's frequency: over an epoch as much as if every row shrank all weights.
+ * This is the regularizer of the authors' support vector machine, mu = optim.l2 * rows.
  *
  * Update rules with states are refused: the states would have to be shared and kept consistent with the weights.
  *
- * Staleness: the updates that others began between the reading of the weights and the writing. */
+ * Staleness: the updates that others started between reading and writing of the weights. */
 #include <stdint.h>
 #include <string.h>
 

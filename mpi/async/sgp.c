@@ -1,21 +1,19 @@
-/* Stochastic gradient push (Assran, Loizou, Ballas & Rabbat 2019), in a form without waiting.
+/* Stochastic gradient push (Assran, Loizou, Ballas & Rabbat 2019), without synchronization.
  *
- * Push-sum: a worker has a vector x and a weight y, at first 1; gradients are computed at z = x / y. Every strategy.tau
- * batches, after the optimizer's step on x, it sends a half of (x, y) to one worker and keeps the other half; before
- * every gradient it adds the halves that have arrived. The receivers are 1, 2, 4, .. < workers ranks further, in turn.
- * The sums of x and of y over all workers and messages stay the same; their quotient is the result of the run.
+ * Push-sum: a worker has a vector x and a weight y, initially 1; gradients are computed at z = x / y. Every
+ * strategy.tau batches, after the optimizer's step on x, it sends half of (x, y) to one worker and keeps the other
+ * half; before every gradient it adds the halves received. Receivers are the ranks at distance 1, 2, 4, .. < workers,
+ * in turn. The sums of x and y over all workers and messages are invariant; their quotient is the result of the run.
  *
- * A worker stores z, so that a step of the rate on x is one of rate / y on z, and sending leaves z as it is. The
- * replica of a rank is its mailbox: the sum of the x that have arrived, and as method state the sum of the y. Every
- * chunk is a push-sum of its own. The y are whole multiples of 2^-20, so that their sum stays exact; an odd one is
- * nearly halved.
+ * A worker stores z: a step on x is a step on z with rate / y, and sending does not change z. The replica of a rank is
+ * its mailbox: the sum of the x received, and as method state the sum of the y. Every chunk is a separate push-sum. The
+ * y are integer multiples of 2^-20, so that their sum is exact; an odd one is not halved exactly.
  *
- * In the published method y stays close to 1, because workers wait for one another after some steps. Here a leading
- * rank would give away half after half, and its z would move by ever larger steps. So a worker with y < 1 sends nothing
- * until it has received: y >= 1/2, and no step on z is more than twice the intended one. The mean of y is 1, so some
- * worker can always send.
+ * In the published method y stays close to 1, because workers synchronize after some steps. Here a leading rank would
+ * send half after half, and its steps on z would grow. So a worker with y < 1 does not send until it has received: y >=
+ * 1/2, and no step on z is more than twice the intended one. The mean of y is 1, so some worker can always send.
  *
- * Staleness: the halves that have arrived at a worker since its previous gradient. */
+ * Staleness: the number of halves received since the worker's previous gradient. */
 #include <math.h>
 
 #include "core/memory.h"

@@ -1,14 +1,14 @@
-/* n-softsync (Zhang, Gupta, Lian & Liu 2016): the server collects some gradients for each update; workers do not wait.
+/* n-softsync (Zhang, Gupta, Lian & Liu 2016): the server combines several gradients per update; workers do not wait.
  *
- * With P workers c = max(1, P / n) gradients make an update, in the order of arrival: the optimizer's rule gets their
- * mean, and the rate of the last one. n = 1 (strategy.splits) moves the weights as often as synchronous SGD would; n =
- * P as often as asgd does, and is the same method.
+ * With P workers c = max(1, P / n) gradients, in order of arrival, make an update: the optimizer's rule gets their
+ * mean, and the rate of the last one. n = 1 (strategy.splits) makes as many updates as synchronous SGD; n = P equals
+ * asgd.
  *
  * The clock of a chunk counts updates, so the staleness of a gradient is the number of updates since its worker read
- * the weights: about n where all are equally fast. strategy.rate=staleness divides each gradient by its staleness.
+ * the weights: about n if all are equally fast. strategy.rate=staleness divides each gradient by its staleness.
  *
- * Gradients that wait for their update, fewer than c, stay on the server at a quiesce point and at the end of the run;
- * a checkpoint keeps them for a run that continues with as many ranks. */
+ * Fewer than c gradients, which are not yet applied, may remain on the server at a quiesce point and at the end of the
+ * run; a checkpoint keeps them for runs with the same number of ranks. */
 #include <string.h>
 
 #include "core/status.h"

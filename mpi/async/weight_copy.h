@@ -1,15 +1,14 @@
-/* A copy per rank of weights that the ranks of a node share, merged now and then, as HogWild++ does with many arrays
- * (Zhang, Hsieh & Akella 2016).
+/* Per-rank copies of weights shared by a node, merged periodically, as in HogWild++ (Zhang, Hsieh & Akella 2016).
  *
- * Ranks that write to one small array all the time wait for its cache lines more than they compute. A merge is one pass
- * over the array, so that many lines are in flight at once, and moves changes both ways: the array gets this rank's
- * since its last merge, the copy those of others. The array is cut into chunks, each with a lock; ranks that merge at
- * the same time begin at different chunks.
+ * Ranks that constantly write one small array spend more time waiting for cache lines than computing. A merge is one
+ * pass over the array, so that many lines are in flight at once, and transfers changes both ways: the array gets this
+ * rank's since its last merge, the copy those of others. The array is divided into chunks with a lock each; concurrent
+ * merges start at different chunks.
  *
- * The rule: a weight that no other rank has changed since this rank's last merge takes this rank's value; one that
- * others have changed as well moves by 1 / (ranks of the node) of this rank's change. So the steps of several ranks on
- * a frequent feature do not add up to too large a step, and a rare feature learns as fast as on one rank, which it
- * would not if whole models were averaged (Zinkevich et al. 2010). Measured in tests/bench/README.md. */
+ * The rule: a weight that no other rank has changed since this rank's last merge gets this rank's value; one that
+ * others have changed, too, moves by 1 / (ranks of the node) of this rank's change. So steps of several ranks on a
+ * frequent feature do not add up to too large a step, and a rare feature learns as fast as on one rank, unlike with
+ * averaging of whole models (Zinkevich et al. 2010). Measured in tests/bench/README.md. */
 #pragma once
 
 #include "core/comm.h"

@@ -1,7 +1,6 @@
 # To add a file: its name, one per line, in one of these lists. Sources and private
 # headers go to the first; headers that users of the library include to the second.
 libtrireme_la_SOURCES += \
-	src/core/agree.c \
 	src/core/atomic_file.c \
 	src/core/atomic_file.h \
 	src/core/axis.c \

@@ -1,6 +1,10 @@
 /* Functions over any implementation of the communication contract. */
 #include "core/comm.h"
 
+#include <string.h>
+
+#include "core/status.h"
+
 size_t trm_type_bytes(enum trm_type type)
 {
   switch (type) {
@@ -35,4 +39,25 @@ struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, con
   if (comm->ops->group)
     return comm->ops->group(comm, group);
   return comm->ops->split(comm, group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank, key);
+}
+
+int trm_agree(struct trm_comm *comm, int status)
+{
+  if (comm->size == 1)
+    return status;
+  /* the lowest rank that failed */
+  int32_t root = status == TRM_OK ? comm->size : comm->rank;
+  comm->ops->allreduce(comm, &root, 1, TRM_INT32, TRM_MIN);
+  if (root == comm->size)
+    return TRM_OK;
+  struct {
+    int32_t status;
+    char text[1020];
+  } message = {.status = status};
+  if (comm->rank == root)
+    strncpy(message.text, trm_error_text(), sizeof message.text - 1);
+  comm->ops->broadcast(comm, &message, sizeof message, TRM_BYTE, root);
+  if (comm->rank == root)
+    return status;
+  return trm_error(message.status, "%s", message.text);
 }

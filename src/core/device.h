@@ -1,9 +1,12 @@
 /* The device contract: memory and arithmetic of one processor.
  *
- * Pointers named or documented "device" may be addresses of another memory: only these functions may follow them.
- * Layers and optimizers are written against this contract and never look inside. All arrays are float32 unless said
- * otherwise, row-major, packed. Kernels return nothing: arguments are the caller's duty; a device that fails records
+ * Pointers named or documented "device" may be addresses of another memory: only these functions may dereference them.
+ * Layers and optimizers depend on this contract only. All arrays are float32 unless said
+ * otherwise, row-major, packed. Kernels return nothing: callers must pass valid arguments; a device that fails records
  * the failure and reports it at the next sync. Calls on one device run in order (one stream); sync() waits for them.
+ *
+ * A kernel takes its arrays and sizes as BLAS does, one by one, some therefore more than seven: they are what a formula
+ * names, and a caller sees each of them at the call.
  *
  * Legend of shapes: B rows (samples) of the batch, F features, N outputs, K inputs; of sequences T positions per
  * sample, R = B T rows in all, D values per position, H heads of E = D / H values, V tokens of the vocabulary.

@@ -236,32 +236,17 @@ int trm_document_parse(const char *text, size_t bytes, const char *name, struct 
 
 #endif
 
-/* Reads the whole stream into one block. */
+/* Reads the whole stream. *text: owned by the caller, also after an error. */
 static int document_read_stream(FILE *stream, const char *path, char **text, size_t *bytes)
 {
-  size_t capacity = 1 << 14, used = 0;
-  char *block = trm_alloc(capacity, path);
-  for (;;) {
-    used += fread(block + used, 1, capacity - used, stream);
-    if (used < capacity)
-      break;
-    if (capacity >= MAX_BYTES) {
-      trm_free(block);
+  size_t capacity = 0;
+  while (*bytes == capacity) {
+    if (*bytes > MAX_BYTES)
       return trm_error(TRM_USAGE, "%s: larger than %zu MiB", path, MAX_BYTES >> 20);
-    }
-    char *larger = trm_alloc(2 * capacity, path);
-    memcpy(larger, block, used);
-    trm_free(block);
-    block = larger;
-    capacity *= 2;
+    *text = trm_grow(*text, &capacity, *bytes, *bytes + (1 << 14), 1, path);
+    *bytes += fread(*text + *bytes, 1, capacity - *bytes, stream);
   }
-  if (ferror(stream)) {
-    trm_free(block);
-    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
-  }
-  *text = block;
-  *bytes = used;
-  return TRM_OK;
+  return ferror(stream) ? trm_error(TRM_FAILED, "%s: %s", path, strerror(errno)) : TRM_OK;
 }
 
 int trm_document_read(const char *path, struct trm_node **root)
@@ -274,8 +259,8 @@ int trm_document_read(const char *path, struct trm_node **root)
   size_t bytes = 0;
   int status = document_read_stream(stream, path, &text, &bytes);
   fclose(stream);
-  TRM_CHECK(status);
-  status = trm_document_parse(text, bytes, path, root);
+  if (status == TRM_OK)
+    status = trm_document_parse(text, bytes, path, root);
   trm_free(text);
   return status;
 }

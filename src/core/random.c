@@ -5,16 +5,11 @@
 
 static const double two_pi = 6.283185307179586476925286766559;
 
-void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-  trm_philox_inline(counter, key, out);
-}
-
 void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4])
 {
   const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
   const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), stream, (uint32_t)purpose};
-  trm_philox_inline(counter, key, out);
+  trm_philox(counter, key, out);
 }
 
 float trm_random_uniform(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index)

@@ -26,7 +26,7 @@ enum trm_purpose {
 };
 
 /* out = Philox4x32-10(counter, key). Inline, for loops. */
-static inline void trm_philox_inline(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
+static inline void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
   uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
   for (int round = 0; round < 10; round++) {
@@ -43,9 +43,6 @@ static inline void trm_philox_inline(const uint32_t counter[4], const uint32_t k
   out[2] = c2;
   out[3] = c3;
 }
-
-/* The same as a function. */
-void trm_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* Four 32-bit words of block `index`: key = seed (low, high), counter = (index low, index high, stream, purpose). */
 void trm_random_block(uint64_t seed, enum trm_purpose purpose, uint32_t stream, uint64_t index, uint32_t out[4]);

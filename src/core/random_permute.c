@@ -33,7 +33,7 @@ static uint64_t permute_one(const struct feistel *f, uint64_t value)
     for (uint32_t round = 0; round < ROUNDS; round++) {
       const uint32_t counter[4] = {right, PERMUTE_FLAG | round, f->stream, f->purpose};
       uint32_t word[4];
-      trm_philox_inline(counter, f->key, word);
+      trm_philox(counter, f->key, word);
       const uint32_t next = left ^ (word[0] & f->mask);
       left = right;
       right = next;

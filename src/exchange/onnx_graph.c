@@ -35,14 +35,7 @@ struct onnx_graph {
 
 static void onnx_graph_list_add(struct list *list, void *item)
 {
-  if (list->count == list->capacity) {
-    list->capacity = list->capacity ? 2 * list->capacity : 64;
-    void **larger = trm_alloc(list->capacity * sizeof *larger, "a graph");
-    if (list->count)
-      memcpy(larger, list->item, list->count * sizeof *larger);
-    trm_free(list->item);
-    list->item = larger;
-  }
+  list->item = trm_grow(list->item, &list->capacity, list->count, list->count + 1, sizeof *list->item, "a graph");
   list->item[list->count++] = item;
 }
 

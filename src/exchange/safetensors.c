@@ -56,6 +56,19 @@ static int safetensors_read_parameter(struct safetensors *file, const struct saf
   return status;
 }
 
+/* Returns a hint if the tensor is a bias that the model omits: its layer has the weight of the same name. */
+static const char *safetensors_bias_hint(const struct trm_model *model, const struct trm_param_names *names,
+                                         const char *tensor)
+{
+  const size_t stem = strlen(tensor) - (strlen(tensor) > 5 ? 5 : 0);
+  if (strcmp(tensor + stem, ".bias") != 0)
+    return "";
+  char *weight = trm_format("%.*s.weight", (int)stem, tensor);
+  const int number = trm_param_names_find(names, model, weight);
+  trm_free(weight);
+  return number >= 0 ? trm_model_bias_hint(model, trm_model_parameter(model, number)->name) : "";
+}
+
 static int safetensors_read_weights(struct safetensors *file, const struct trm_model *model,
                                     const struct trm_param_names *names, bool *found, float *host_w)
 {
@@ -63,8 +76,9 @@ static int safetensors_read_weights(struct safetensors *file, const struct trm_m
     const struct safetensors_tensor *tensor = &file->tensor[i];
     const int number = trm_param_names_find(names, model, tensor->name);
     if (number == -1)
-      return trm_error(TRM_USAGE, "%s: the model has no place for tensor %.100s (its first parameter is called %s)",
-                       file->path, tensor->name, names->name[0].text);
+      return trm_error(TRM_USAGE, "%s: the model has no place for tensor %.100s (its first parameter is called %s)%s",
+                       file->path, tensor->name, names->name[0].text,
+                       safetensors_bias_hint(model, names, tensor->name));
     if (number < 0)
       continue;
     if (found[number])

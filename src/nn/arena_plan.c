@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "core/memory.h"
+
 enum { NONE = -1, ALIGN = TRM_ALIGNMENT / (int)sizeof(float) };
 
 struct block {
@@ -321,9 +322,8 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
                                              const struct trm_arena_request *request)
 {
   struct trm_arena_plan *plan = arena_alloc_plan(first, last);
-  plan->recompute_last = request->separate_transient && !layer[last - 1].is_output;
-  trm_recompute_plan(layer, first, last, request->training ? request->recompute_blocks : 0, plan->recompute_last,
-                     plan->segment_end, plan->recompute);
+  trm_recompute_plan(layer, first, last, request->training ? request->recompute_blocks : 0,
+                     request->separate_transient && !layer[last - 1].is_output, plan->segment_end, plan->recompute);
   struct blocks blocks = {.layer = layer, .plan = plan, .first = first, .last = last};
   trm_layers_set_rows(layer, first, last, request->rows);
   arena_create_blocks(&blocks);
@@ -337,10 +337,7 @@ struct trm_arena_plan *trm_arena_plan_create(struct trm_layer *layer, int first,
     plan->transient_offset = arena_place_blocks(&blocks, true, 0);
   }
   plan->elements = arena_place_blocks(&blocks, false, request->separate_transient ? plan->transient_offset : 0);
-  arena_copy_offsets(&blocks, blocks.value, 2 * last, plan->value);
-  arena_copy_offsets(&blocks, blocks.work, 2 * last, plan->work);
-  arena_copy_offsets(&blocks, blocks.gradient, last, plan->gradient);
-  arena_copy_offsets(&blocks, blocks.scratch, 3 * last, plan->scratch);
+  arena_copy_offsets(&blocks, blocks.value, 8 * last, plan->value); /* and work, gradient, scratch after it */
   for (int i = 0; i < 2 * last; i++) {
     size_t offset[3];
     arena_copy_offsets(&blocks, &blocks.flow[3 * i], 3, offset);

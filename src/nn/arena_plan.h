@@ -17,7 +17,6 @@ struct trm_gradient_flow {
 
 struct trm_arena_plan {
   int first, last; /* layers [first, last) of the model's; arrays have entries for all layers */
-  bool recompute_last; /* the last segment is recomputed, too */
   int *segment_end; /* (layers) end of the layer's segment */
   bool *recompute; /* (layers) recomputed before the segment's backward */
   size_t *value; /* (2, layers) offset of the output in forward, and in backward; its input's: in place */

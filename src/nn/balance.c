@@ -13,16 +13,11 @@
 
 double trm_balance_seconds(const struct trm_model *model, int first, int last)
 {
-  double flop = 0, bytes = 0;
-  for (int i = first; i < last; i++) {
-    const struct trm_layer *layer = &model->layer[i];
-    const struct trm_cost cost = trm_layer_cost(layer);
-    flop += cost.flop;
-    bytes += cost.bytes;
-    if (layer->is_output) /* read and written by the loss */
-      bytes += 2 * sizeof(float) * (double)trm_shape_count(&layer->out);
-  }
-  return 3 * (flop / FLOP_PER_S + bytes / BYTES_PER_S); /* backward costs twice as much as forward */
+  struct trm_cost cost = trm_layers_cost(model->layer, first, last);
+  for (int i = first; i < last; i++)
+    if (model->layer[i].is_output) /* the loss reads and writes them */
+      cost.bytes += 2 * sizeof(float) * (double)trm_shape_count(&model->layer[i].out);
+  return 3 * (cost.flop / FLOP_PER_S + cost.bytes / BYTES_PER_S); /* backward costs twice as much as forward */
 }
 
 /* Returns true if layers [first, last) have trainable parameters, a weight tied to an earlier layer included. */
@@ -37,11 +32,6 @@ static bool balance_has_trainable(const struct trm_model *model, int first, int 
       return true;
   }
   return false;
-}
-
-static bool balance_may_cut(const struct trm_model *model, int at)
-{
-  return trm_partition_allowed(model->layer, model->layers, at);
 }
 
 /* -- cuts given by the user */
@@ -64,7 +54,7 @@ static int balance_parse_cut(const struct trm_model *model, const char *cuts, lo
                      last, item);
   if (*at <= after)
     return trm_error(TRM_USAGE, "parallel.cut: \"%.80s\": the numbers must grow, with a layer between any two", cuts);
-  if (!balance_may_cut(model, *at))
+  if (!trm_partition_allowed(model->layer, model->layers, *at))
     return trm_error(TRM_USAGE,
                      "parallel.cut: \"%.80s\": the model cannot be cut before %s: more than one value would "
                      "cross, what it reads and what a later layer reads",
@@ -158,7 +148,7 @@ static int balance_cut_auto(const struct trm_model *model, int chunks, struct tr
   double *cumulative = trm_alloc(n * sizeof *cumulative, "cuts");
   struct best *best = trm_alloc(((size_t)chunks + 1) * n * sizeof *best, "cuts");
   for (size_t i = 0; i < n; i++) {
-    allowed[i] = i == 0 || i == n - 1 || balance_may_cut(model, (int)i);
+    allowed[i] = i == 0 || i == n - 1 || trm_partition_allowed(model->layer, model->layers, (int)i);
     cumulative[i] = i ? cumulative[i - 1] + trm_balance_seconds(model, (int)i - 1, (int)i) : 0;
     best[i].max_seconds = i ? INFINITY : 0;
   }

@@ -1,10 +1,10 @@
-/* A model as a graph of operators, for programs that run it elsewhere: built by the layers' export_graph slots through
- * the contract trm_graph_ops.
+/* A model as a graph of operators, for other programs: built by the layers' export_graph functions through the contract
+ * trm_graph_ops.
  *
- * A value is a number that the graph gives out; its first dimension is the batch. Operators, their inputs and
- * attributes are those of the ONNX standard, operator set 17 (onnx.ai/onnx/operators). Into what file they go is the
- * graph's own matter. Nothing fails here: what can fail is told when the graph is written. The graph is in the order of
- * the calls, and C leaves the order of arguments open: at most one argument of a call may add to the graph. */
+ * A value is a number assigned by the graph; its first dimension is the batch. Operators, their inputs and attributes
+ * are those of ONNX, operator set 17 (onnx.ai/onnx/operators). The implementation of the contract decides on the file
+ * format. Errors are reported when the graph is written. The graph is in the order of the calls; since C does not
+ * define the order in which arguments are evaluated, at most one argument of a call may add to the graph. */
 #pragma once
 
 #include "nn/model.h"

@@ -105,6 +105,17 @@ struct trm_cost trm_layer_cost(const struct trm_layer *layer)
                            .bytes = f * (each->bytes > 0 ? each->bytes : 2 * sizeof(float))};
 }
 
+struct trm_cost trm_layers_cost(const struct trm_layer *layer, int first, int last)
+{
+  struct trm_cost sum = {0};
+  for (int i = first; i < last; i++) {
+    const struct trm_cost cost = trm_layer_cost(&layer[i]);
+    sum.flop += cost.flop;
+    sum.bytes += cost.bytes;
+  }
+  return sum;
+}
+
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer)
 {
   (void)layer;

@@ -1,8 +1,8 @@
-/* The layer contract. A layer is a row of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
+/* The layer contract. A layer is a table of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
  * array: parameters, gradients, activations and workspace are intervals of the model's flat arrays and of its arena,
- * handed in as device pointers.
+ * passed as device pointers.
  *
- * A model is built before any large memory is taken: create reads the arguments, shape infers the output shape and
+ * A model is built before any large allocation: create reads the arguments, shape infers the output shape and
  * declares parameters and workspace, shard (sharding.h) reduces the layer to one tensor-parallel rank's shard; then
  * arena_plan.h places the activations. Forward and backward run once per micro-batch.
  *
@@ -259,6 +259,7 @@ void trm_layers_free(struct trm_layer *layer, int layers);
 /* Sets rows and output_rows of layers [first, last) for a pass over a batch of so many rows. */
 void trm_layers_set_rows(struct trm_layer *layer, int first, int last, size_t batch_rows);
 struct trm_cost trm_layer_cost(const struct trm_layer *layer);
+struct trm_cost trm_layers_cost(const struct trm_layer *layer, int first, int last); /* sum over [first, last) */
 /* A cost slot for layers that move or rename values only: 0. */
 struct trm_cost trm_layer_cost_none(const struct trm_layer *layer);
 /* forward and backward slots of layers whose backward treats dy as forward treats x, or inversely: slot apply. */

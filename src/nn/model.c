@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/context.h"
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/random.h"
@@ -421,6 +422,20 @@ void trm_model_log(const struct trm_model *model)
   }
 }
 
+const char *trm_model_bias_hint(const struct trm_model *model, const char *parameter)
+{
+  int number = -1;
+  sscanf(parameter, "layer%d.", &number);
+  for (int i = 0; i < model->layers; i++)
+    if (model->layer[i].number == number && model->layer[i].bias_removed) {
+      char *text = trm_context_text();
+      snprintf(text, 128, "; write bias=yes on %s: a bias before a batch norm is omitted unless asked for",
+               trm_layer_text(&model->layer[i]));
+      return text;
+    }
+  return "";
+}
+
 char *trm_model_describe(const struct trm_model *model)
 {
   char *text = trm_strdup("");
@@ -439,11 +454,5 @@ char *trm_model_describe(const struct trm_model *model)
 
 struct trm_cost trm_model_cost(const struct trm_model *model)
 {
-  struct trm_cost sum = {0};
-  for (int i = 0; i < model->layers; i++) {
-    const struct trm_cost cost = trm_layer_cost(&model->layer[i]);
-    sum.flop += cost.flop;
-    sum.bytes += cost.bytes;
-  }
-  return sum;
+  return trm_layers_cost(model->layer, 0, model->layers);
 }

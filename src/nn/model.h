@@ -2,13 +2,13 @@
  *
  * Written as text, items separated by '|':   linear 256 | relu | dropout 0.5 | linear 10
  * A layer reads the value of the one before. Three words make branches:
- *   mark NAME   names the current value           at NAME   goes on from the named one
+ *   mark NAME   names the current value           at NAME   continues from the named one
  *   add NAME    adds the named value to the current one
  * such as a residual block:                  mark in | linear 256 | relu | linear 256 | add in | relu
  * or as a preset:                            mlp 784-512-256-10 relu
- * In a configuration file also as a list, one item an entry.
+ * In a configuration file also as a list of items.
  *
- * A bias in front of a batch norm, which removes it again, is left out unless bias=yes is given.
+ * A bias before batch norm, which removes it, is omitted unless bias=yes is given.
  *
  * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
  * layer's first. Buckets, ZeRO shards, windows and checkpoints are intervals of them, and the complete interval grows
@@ -169,6 +169,10 @@ struct trm_parameter *trm_model_parameter(const struct trm_model *model, int num
 
 /* Logs omitted parts of the text: one line per bias before a batch norm. */
 void trm_model_log(const struct trm_model *model);
+
+/* For an error about a bias that a file has and the model does not: if the bias was omitted from the layer with this
+ * parameter, returns what to write to keep it, with "; " in front; otherwise "". */
+const char *trm_model_bias_hint(const struct trm_model *model, const char *parameter);
 
 /* Returns a line per layer: name, shapes, parameters. Caller frees. */
 char *trm_model_describe(const struct trm_model *model);

@@ -76,49 +76,44 @@ static void pass_zero_padding(const struct trm_layer *layer, const struct trm_pa
   }
 }
 
-/* Acquires the parameters of layer i, and those of the layer it is tied to. */
-static void pass_acquire(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode)
+/* Acquires the parameters of layer i, and those of the layer it is tied to; or releases them. */
+static void pass_hold(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode,
+                      bool acquire)
 {
   const struct trm_param_provider *provider = pass->provider;
   struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
   for (int k = 0; provider && k < 2; k++) {
-    if (!both[k] || both[k]->low == both[k]->high)
-      continue;
+    struct trm_layer *layer = both[k];
+    const enum trm_acquire_mode how = k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode;
     float *w = NULL, *g = NULL;
-    provider->acquire(provider->context, both[k]->low, both[k]->high,
-                      k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode, &w, &g);
-    pass_point_parameters(both[k], false, both[k]->low, w, g);
+    if (!layer || layer->low == layer->high)
+      continue;
+    if (!acquire) {
+      provider->release(provider->context, layer->low, layer->high, how);
+      continue;
+    }
+    provider->acquire(provider->context, layer->low, layer->high, how, &w, &g);
+    pass_point_parameters(layer, false, layer->low, w, g);
     if (g && provider->overwrites_gradient)
-      pass_zero_padding(both[k], pass);
+      pass_zero_padding(layer, pass);
   }
 }
 
-static void pass_release(struct trm_model *model, const struct trm_pass *pass, int i, enum trm_acquire_mode mode)
+static void pass_hold_statistics(struct trm_model *model, const struct trm_pass *pass, enum trm_acquire_mode mode,
+                                 bool acquire)
 {
   const struct trm_param_provider *provider = pass->provider;
-  const struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
-  for (int k = 0; provider && k < 2; k++)
-    if (both[k] && both[k]->low < both[k]->high)
-      provider->release(provider->context, both[k]->low, both[k]->high,
-                        k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode);
-}
-
-static void pass_acquire_statistics(struct trm_model *model, const struct trm_pass *pass, enum trm_acquire_mode mode)
-{
-  if (!pass->provider || !model->statistics)
-    return;
   const size_t low = model->parameters - model->statistics;
   float *w = NULL, *g = NULL;
-  pass->provider->acquire(pass->provider->context, low, model->parameters, mode, &w, &g);
+  if (!provider || !model->statistics)
+    return;
+  if (!acquire) {
+    provider->release(provider->context, low, model->parameters, mode);
+    return;
+  }
+  provider->acquire(provider->context, low, model->parameters, mode, &w, &g);
   for (int i = model->plan->first; i < model->plan->last; i++)
     pass_point_parameters(&model->layer[i], true, low, w, g);
-}
-
-static void pass_release_statistics(const struct trm_model *model, const struct trm_pass *pass,
-                                    enum trm_acquire_mode mode)
-{
-  if (pass->provider && model->statistics)
-    pass->provider->release(pass->provider->context, model->parameters - model->statistics, model->parameters, mode);
 }
 
 void trm_model_select(struct trm_model *model, int chunk, int slot)
@@ -165,16 +160,16 @@ void trm_model_forward(struct trm_model *model, const struct trm_pass *pass)
   const struct trm_arena_plan *plan = model->plan;
   const enum trm_acquire_mode mode = pass->training ? TRM_ACQUIRE_FORWARD : TRM_ACQUIRE_EVALUATE;
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
-  pass_acquire_statistics(model, pass, mode);
+  pass_hold_statistics(model, pass, mode, true);
   for (int i = plan->first; i < plan->last; i++) {
-    pass_acquire(model, pass, i, mode);
+    pass_hold(model, pass, i, mode, true);
     if (model->layer[i].from != TRM_FROM_NONE && pass_layer_runs(&model->layer[i], pass))
       pass_layer_forward(model, pass, i, FORWARD);
-    pass_release(model, pass, i, mode);
+    pass_hold(model, pass, i, mode, false);
     if (pass->progress)
       pass->progress(pass->progress_context);
   }
-  pass_release_statistics(model, pass, mode);
+  pass_hold_statistics(model, pass, mode, false);
   model->scores = pass_array(model, plan->value[plan->last - 1]);
 }
 
@@ -214,10 +209,10 @@ static void pass_recompute_segment(struct trm_model *model, const struct trm_pas
     if (!plan->recompute[i])
       continue;
     const double began = trm_trace_begin();
-    pass_acquire(model, pass, i, TRM_ACQUIRE_RECOMPUTE);
+    pass_hold(model, pass, i, TRM_ACQUIRE_RECOMPUTE, true);
     if (pass_layer_runs(&model->layer[i], pass))
       pass_layer_forward(model, pass, i, RECOMPUTE);
-    pass_release(model, pass, i, TRM_ACQUIRE_RECOMPUTE);
+    pass_hold(model, pass, i, TRM_ACQUIRE_RECOMPUTE, false);
     trm_trace_end("forward recompute", TRM_TRACE_COMPUTE, began,
                   (struct trm_trace_ids){-1, -1, model->layer[i].number});
   }
@@ -258,12 +253,12 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
   inner.auxiliary_loss = NULL; /* forward has added it; recomputation must not */
   trm_layers_set_rows(model->layer, plan->first, plan->last, pass->input->rows);
   pass_choose_tied_gradient(model, pass);
-  pass_acquire_statistics(model, pass, TRM_ACQUIRE_BACKWARD);
+  pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, true);
   for (int i = plan->last - 1; i >= plan->first; i--) {
     const struct trm_layer *layer = &model->layer[i];
     if (i == plan->segment_end[i] - 1)
       pass_recompute_segment(model, &inner, i + 1);
-    pass_acquire(model, pass, i, TRM_ACQUIRE_BACKWARD);
+    pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, true);
     if (!pass->input->rows && inner.beta == 0)
       pass_clear_gradients(layer, pass);
     if (!pass->input->rows && inner.beta == 0 && layer->tied && layer->tied_gradient)
@@ -273,13 +268,13 @@ int trm_model_backward(struct trm_model *model, const struct trm_pass *pass, trm
     pass_add_tied_gradient(layer, pass);
     if (layer->parameters && ready)
       TRM_CHECK(ready(context, layer->low, layer->high));
-    pass_release(model, pass, i, TRM_ACQUIRE_BACKWARD);
+    pass_hold(model, pass, i, TRM_ACQUIRE_BACKWARD, false);
     if (pass->progress)
       pass->progress(pass->progress_context);
   }
   if (ready && model->statistics && model->current_chunk == 0)
     TRM_CHECK(ready(context, model->parameters - model->statistics, model->parameters));
-  pass_release_statistics(model, pass, TRM_ACQUIRE_BACKWARD);
+  pass_hold_statistics(model, pass, TRM_ACQUIRE_BACKWARD, false);
   return pass->device->ops->sync(pass->device);
 }
 

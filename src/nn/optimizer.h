@@ -96,13 +96,13 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);
 void trm_optimizer_prepare(const struct trm_optimizer *optimizer, struct trm_device *device,
                            const struct trm_update *hyper, const struct trm_update_interval *to, float *g);
-/* A piece is what one tensor has in one unit of `unit` elements: that of unit u and tensor t is number u + t, which
- * ascends and never comes twice. Writes the squared norms of w and of g of each piece in the interval to norm[number];
- * low is the begin of a unit, and so is low + n, or it is the end of the arrays. */
+/* A piece is the part of a tensor in one unit of `unit` elements: the piece of unit u and tensor t has number u + t,
+ * which is ascending and unique. Writes the squared norms of w and g of each piece in the interval to norm[number]; low
+ * and low + n are multiples of the unit, or the end of the arrays. */
 size_t trm_optimizer_norm_count(const struct trm_optimizer *optimizer, size_t unit);
 void trm_optimizer_partial_norms(const struct trm_optimizer *optimizer, struct trm_device *device, size_t unit,
                                  const struct trm_update_interval *of, const float *g, double (*norm)[2]);
-/* sum (tensors): the norms of the pieces, added in ascending order; for the following then a tensor is a piece, with a
+/* sum (tensors): the norms of the pieces, added in ascending order; afterwards a tensor counts as one piece, with a
  * unit of SIZE_MAX. */
 void trm_optimizer_sum_norms(const struct trm_optimizer *optimizer, size_t unit, double (*norm)[2], double (*sum)[2]);
 /* Computes the ratios from the norms of all pieces, added in ascending order. ratio (tensors) */

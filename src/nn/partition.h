@@ -2,9 +2,8 @@
  *
  * The tensor axis shards layers (sharding.h). The pipeline cuts the chain of layers: a rank has one or several chunks
  * of it. One value crosses a cut in forward, and its gradient in backward, so a cut is allowed where exactly one
- * earlier value is read later. A chunk that reads a value of another rank begins with a chunk_input layer, which
- * computes nothing: its output is received.
- */
+ * earlier value is read later. A chunk that reads a value of another rank starts with a chunk_input layer, which
+ * computes nothing: its output is received. */
 #pragma once
 
 #include "nn/layer.h"

@@ -127,9 +127,9 @@ struct trm_cost trm_model_recompute_cost(const struct trm_model *model, int slot
     const bool recompute_last = (slots > 1 || model->chunks > 1) && !model->layer[chunk->last - 1].is_output;
     trm_recompute_plan(model->layer, chunk->first, chunk->last, model->recompute, recompute_last, end, recompute);
     for (int i = chunk->first; i < chunk->last; i++) {
-      const struct trm_cost cost = trm_layer_cost(&model->layer[i]);
-      sum.flop += recompute[i] ? cost.flop : 0;
-      sum.bytes += recompute[i] ? cost.bytes : 0;
+      const struct trm_cost cost = trm_layers_cost(model->layer, i, recompute[i] ? i + 1 : i);
+      sum.flop += cost.flop;
+      sum.bytes += cost.bytes;
     }
   }
   trm_free(end);

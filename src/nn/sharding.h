@@ -1,7 +1,7 @@
 /* Tensor parallelism: turns the list of all layers into that of one rank of the tensor axis (private to src/nn).
  *
  * Each rank holds a slice of the weights of the layers that can be sharded. A value is sharded in one of three ways
- * (enum trm_sharding_kind); where a reader takes it otherwise, reshard layers are inserted (layers/reshard.c). Other
+ * (enum trm_sharding_kind); if a reader needs another one, reshard layers are inserted (layers/reshard.c). Other
  * layers never communicate. Each collective in forward has a conjugate in backward (Shoeybi et al. 2019; by position,
  * which is sequence parallelism: Korthikanti et al. 2022):
  *

@@ -10,7 +10,6 @@ libtrireme_la_SOURCES += \
 	src/train/buckets.h \
 	src/train/budget.c \
 	src/train/budget.h \
-	src/train/checkpoint.c \
 	src/train/dataset.c \
 	src/train/epochs.c \
 	src/train/evaluate.c \

@@ -18,7 +18,7 @@ static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, 
 {
   t->progress_shown_at = trainer_clock(t);
   const double samples = (double)(t->samples_this_run + more),
-               seconds = t->train_s + t->progress_shown_at - t->advance_began;
+               seconds = t->result->train_s + t->progress_shown_at - t->advance_began;
   const double speed = seconds > 0 ? samples / seconds : 0;
   const double steps_here = samples / (double)t->options->train.batch; /* steps of this process */
   const double left = steps_here > 0 ? seconds / steps_here * (double)(t->steps - step) : 0;
@@ -50,11 +50,11 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
  * correct rows and the data are not tokens, otherwise in loss. */
 static bool epochs_is_improvement(const struct trainer *t)
 {
-  if (isnan(t->best.loss))
+  if (isnan(t->result->best_validation.loss))
     return true;
   if (t->model.loss->counts_correct && !t->model.spec.tokens)
-    return t->validation.accuracy > t->best.accuracy + t->options->train.stop_delta;
-  return t->validation.loss < t->best.loss - t->options->train.stop_delta;
+    return t->result->validation.accuracy > t->result->best_validation.accuracy + t->options->train.stop_delta;
+  return t->result->validation.loss < t->result->best_validation.loss - t->options->train.stop_delta;
 }
 
 int trainer_gather_staleness(struct trainer *t)
@@ -120,18 +120,18 @@ static int epochs_validate(struct trainer *t)
   struct trm_dataset *dataset = t->splits.validation;
   if (!dataset || t->evaluated_at == t->strategy.updates)
     return TRM_OK;
-  TRM_CHECK(epochs_score(t, dataset, &t->validation));
+  TRM_CHECK(epochs_score(t, dataset, &t->result->validation));
   t->evaluated_at = t->strategy.updates;
   char head[128];
   snprintf(head, sizeof head, "epoch %llu  step %llu: train loss %.4g, ", (unsigned long long)t->epoch + 1,
            (unsigned long long)t->strategy.updates, t->epoch_loss / t->epoch_rows);
-  TRM_CHECK(epochs_record(t, head, TRM_SPLIT_VALIDATION, dataset, &t->validation));
+  TRM_CHECK(epochs_record(t, head, TRM_SPLIT_VALIDATION, dataset, &t->result->validation));
   if (!epochs_is_improvement(t)) {
     t->stale_evaluations++;
     return TRM_OK;
   }
-  t->best = t->validation;
-  t->best_updates = t->strategy.updates;
+  t->result->best_validation = t->result->validation;
+  t->result->best_step = t->strategy.updates;
   t->stale_evaluations = 0;
   return t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
 }
@@ -144,8 +144,8 @@ static int epochs_test(struct trainer *t)
     return TRM_OK;
   char head[64];
   snprintf(head, sizeof head, "weights of step %llu: ", (unsigned long long)t->strategy.updates);
-  TRM_CHECK(epochs_score(t, dataset, &t->test));
-  return epochs_record(t, head, TRM_SPLIT_TEST, dataset, &t->test);
+  TRM_CHECK(epochs_score(t, dataset, &t->result->test));
+  return epochs_record(t, head, TRM_SPLIT_TEST, dataset, &t->result->test);
 }
 
 /* -- the epochs */
@@ -183,7 +183,7 @@ int trainer_run(struct trainer *t, const char **outcome)
     trm_info("the run is complete: %llu of %llu steps are done", (unsigned long long)t->strategy.updates,
              (unsigned long long)t->steps);
     if (t->splits.validation)
-      TRM_CHECK(epochs_score(t, t->splits.validation, &t->validation));
+      TRM_CHECK(epochs_score(t, t->splits.validation, &t->result->validation));
     return epochs_test(t);
   }
   while (t->strategy.updates < t->steps) {

@@ -12,6 +12,20 @@
 #include "train/local_state.h"
 #include "train/trainer.h"
 
+void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
+{
+  trm_free(checkpoint->model_text);
+  trm_free(checkpoint->loss_name);
+  trm_free(checkpoint->config);
+  trm_free(checkpoint->data_digest);
+  trm_free(checkpoint->validation);
+  trm_free(checkpoint->class_names);
+  trm_encoding_free(&checkpoint->encoding);
+  for (int i = 0; checkpoint->owns_states && i < checkpoint->states; i++)
+    trm_free(checkpoint->state[i]);
+  memset(checkpoint, 0, sizeof *checkpoint);
+}
+
 /* Returns the resolved options as YAML text. Caller frees with free(). */
 static char *restart_config_text(const struct trm_options *options)
 {
@@ -64,9 +78,9 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
     .batch = (uint64_t)t->options->train.batch,
     .epoch_loss = t->epoch_loss,
     .epoch_rows = t->epoch_rows,
-    .best_loss = t->best.loss,
-    .best_accuracy = t->best.accuracy,
-    .best_updates = t->best_updates,
+    .best_loss = t->result->best_validation.loss,
+    .best_accuracy = t->result->best_validation.accuracy,
+    .best_updates = t->result->best_step,
     .stale_evaluations = t->stale_evaluations,
     .wall_s = trainer_wall(t),
     .model_text = t->full_model.text,
@@ -95,16 +109,12 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
 /* Removes the oldest checkpoints, so that the newest run.keep remain. */
 static void restart_remove_old(const struct trainer *t)
 {
-  for (;;) {
-    char *oldest = NULL;
-    if (trm_run_dir_count_checkpoints(t->run_dir.path, &oldest) <= t->options->run.keep) {
-      trm_free(oldest);
-      return;
-    }
-    const bool removed = unlink(oldest) == 0;
+  for (bool removed = true; removed;) {
+    char *oldest, *newest;
+    const int count = trm_run_dir_find_checkpoints(t->run_dir.path, &oldest, &newest);
+    removed = count > t->options->run.keep && unlink(oldest) == 0;
     trm_free(oldest);
-    if (!removed)
-      return;
+    trm_free(newest);
   }
 }
 
@@ -246,8 +256,8 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   }
   t->epoch_loss = c->epoch_loss;
   t->epoch_rows = c->epoch_rows;
-  t->best = (struct trm_score){c->best_loss, c->best_accuracy};
-  t->best_updates = c->best_updates;
+  t->result->best_validation = (struct trm_score){c->best_loss, c->best_accuracy};
+  t->result->best_step = c->best_updates;
   t->stale_evaluations = c->stale_evaluations;
   t->wall_before = c->wall_s;
   return TRM_OK;
@@ -315,9 +325,10 @@ int trainer_init_or_resume(struct trainer *t)
   /* rank 0 chooses the newest checkpoint, so that all ranks read the same file */
   char path[4096] = "";
   if (t->comm->rank == 0) {
-    char *newest = trm_run_dir_newest_checkpoint(t->options->run.dir);
-    if (newest)
+    char *oldest, *newest;
+    if (trm_run_dir_find_checkpoints(t->options->run.dir, &oldest, &newest) > 0)
       snprintf(path, sizeof path, "%s", newest);
+    trm_free(oldest);
     trm_free(newest);
   }
   t->comm->ops->broadcast(t->comm, path, sizeof path, TRM_BYTE, 0);

@@ -6,6 +6,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -299,46 +300,25 @@ void trm_run_dir_close(struct trm_run_dir *dir)
   *dir = (struct trm_run_dir){0};
 }
 
-/* Returns the number of files checkpoints/step-N.h5; sets the smallest and the largest N (-1: none). */
-static int run_dir_scan_checkpoints(const char *path, long long *smallest, long long *largest)
+int trm_run_dir_find_checkpoints(const char *path, char **oldest, char **newest)
 {
   char *folder = trm_format("%s/checkpoints", path);
   DIR *d = opendir(folder);
   int count = 0;
-  *smallest = *largest = -1;
+  long long smallest = LLONG_MAX, largest = -1;
   for (struct dirent *e; d && (e = readdir(d));) {
     long long step;
     int end = 0;
     if (sscanf(e->d_name, "step-%lld.h5%n", &step, &end) != 1 || end == 0 || e->d_name[end] != '\0')
       continue;
-    if (count == 0 || step < *smallest)
-      *smallest = step;
-    if (step > *largest)
-      *largest = step;
+    smallest = step < smallest ? step : smallest;
+    largest = step > largest ? step : largest;
     count++;
   }
   if (d)
     closedir(d);
+  *oldest = count ? trm_format("%s/step-%08lld.h5", folder, smallest) : NULL;
+  *newest = count ? trm_format("%s/step-%08lld.h5", folder, largest) : NULL;
   trm_free(folder);
-  return count;
-}
-
-static char *run_dir_checkpoint_path(const char *path, long long step)
-{
-  return step < 0 ? NULL : trm_format("%s/checkpoints/step-%08lld.h5", path, step);
-}
-
-char *trm_run_dir_newest_checkpoint(const char *path)
-{
-  long long smallest, largest;
-  run_dir_scan_checkpoints(path, &smallest, &largest);
-  return run_dir_checkpoint_path(path, largest);
-}
-
-int trm_run_dir_count_checkpoints(const char *path, char **oldest)
-{
-  long long smallest, largest;
-  const int count = run_dir_scan_checkpoints(path, &smallest, &largest);
-  *oldest = run_dir_checkpoint_path(path, smallest);
   return count;
 }

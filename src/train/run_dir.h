@@ -36,8 +36,5 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_result *result, const struct trm_staleness *of_rank, int ranks);
 void trm_run_dir_close(struct trm_run_dir *dir);
 
-/* Returns the newest complete step checkpoint of a run directory, or NULL. Caller frees. */
-char *trm_run_dir_newest_checkpoint(const char *path);
-
-/* Returns the number of step checkpoints of a run directory. *oldest: the oldest, NULL if none; caller frees. */
-int trm_run_dir_count_checkpoints(const char *path, char **oldest);
+/* Returns the number of step checkpoints of a run directory; sets the oldest and the newest, NULL: none. Caller frees. */
+int trm_run_dir_find_checkpoints(const char *path, char **oldest, char **newest);

@@ -245,9 +245,9 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
   step_comm_seconds(t, &comm_s, &wait_s);
   t->advance_began = trainer_clock(t);
   const int status = t->mode->advance(t, end, sums);
-  t->train_s += trainer_clock(t) - t->advance_began;
+  t->result->train_s += trainer_clock(t) - t->advance_began;
   step_comm_seconds(t, &comm_after_s, &wait_after_s);
-  t->comm_s += comm_after_s - comm_s;
-  t->wait_s += wait_after_s - wait_s;
+  t->result->comm_s += comm_after_s - comm_s;
+  t->result->wait_s += wait_after_s - wait_s;
   return status;
 }

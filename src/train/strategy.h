@@ -26,7 +26,7 @@ TRM_BEGIN_DECLS
 struct trm_strategy;
 
 /* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
- * strategy. Saved in checkpoints beside the whole arrays, for a run that resumes on as many ranks. */
+ * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 struct trm_local_state {
   const char *name; /* unique in the rank */
@@ -36,7 +36,7 @@ struct trm_local_state {
 
 struct trm_row_trainer; /* row_trainer.h */
 
-/* Options that an asynchronous method honors. The others are refused (compatibility.c). */
+/* Options that an asynchronous method supports. The others are refused (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
   TRM_TAKES_SERVERS = 2,    /* strategy.servers: ranks that are parameter servers alone */

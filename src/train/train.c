@@ -227,29 +227,23 @@ static void train_tear_down(struct trainer *t)
   trm_splits_close(&t->splits);
 }
 
-/* Sets *result and writes summary.json. Collective. */
-static int train_conclude(struct trainer *t, const char *outcome, struct trm_result *result)
+/* Completes *t->result and writes summary.json. Collective. */
+static int train_conclude(struct trainer *t, const char *outcome)
 {
-  *result = (struct trm_result){
-    .epochs = t->epoch + (trainer_epoch_done(t) ? 1 : 0),
-    .steps = t->strategy.updates,
-    .samples = t->samples,
-    .wall_s = trainer_wall(t),
-    .train_s = t->train_s,
-    .samples_per_s = t->train_s > 0 ? (double)t->samples_this_run / t->train_s : 0,
-    .final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN,
-    .validation = t->validation,
-    .test = t->test,
-    .best_validation = t->best,
-    .best_step = t->best_updates,
-    .tokens = t->model.spec.tokens,
-    .validation_token_bytes = t->splits.validation ? t->splits.validation->token_bytes : 0,
-    .test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0,
-    .status = outcome,
-    .planned_bytes = trm_budget_total(&t->budget),
-    .max_resident_bytes = trm_memory_peak(),
-  };
-  double seconds[] = {t->comm_s, t->wait_s};
+  struct trm_result *result = t->result;
+  result->epochs = t->epoch + (trainer_epoch_done(t) ? 1 : 0);
+  result->steps = t->strategy.updates;
+  result->samples = t->samples;
+  result->wall_s = trainer_wall(t);
+  result->samples_per_s = result->train_s > 0 ? (double)t->samples_this_run / result->train_s : 0;
+  result->final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN;
+  result->tokens = t->model.spec.tokens;
+  result->validation_token_bytes = t->splits.validation ? t->splits.validation->token_bytes : 0;
+  result->test_token_bytes = t->splits.test ? t->splits.test->token_bytes : 0;
+  result->status = outcome;
+  result->planned_bytes = trm_budget_total(&t->budget);
+  result->max_resident_bytes = trm_memory_peak();
+  double seconds[] = {result->comm_s, result->wait_s};
   t->comm->ops->allreduce(t->comm, seconds, 2, TRM_DOUBLE, TRM_SUM);
   result->comm_s = seconds[0] / t->comm->size;
   result->wait_s = seconds[1] / t->comm->size;
@@ -287,11 +281,10 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     .grid = modules->grid,
     .comm = modules->grid->all,
     .slots = 1,
-    .validation = {NAN, NAN},
-    .best = {NAN, NAN},
-    .test = {NAN, NAN},
+    .result = result,
     .evaluated_at = UINT64_MAX,
   };
+  *result = (struct trm_result){.validation = {NAN, NAN}, .best_validation = {NAN, NAN}, .test = {NAN, NAN}};
   trm_stop_listen();
   t.began = trainer_clock(&t);
   int status = train_set_up(&t);
@@ -306,11 +299,11 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     if (status != TRM_OK) {
       /* writes the summary of the failed run, and keeps the run's error message */
       char *reason = trm_strdup(trm_error_text());
-      train_conclude(&t, "failed", result);
+      train_conclude(&t, "failed");
       trm_error(status, "%s", reason);
       trm_free(reason);
     } else {
-      status = trm_agree(t.comm, train_conclude(&t, outcome, result));
+      status = trm_agree(t.comm, train_conclude(&t, outcome));
       if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
         status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; resume with "
                            "run.resume=auto", (unsigned long long)t.strategy.updates);

@@ -64,6 +64,8 @@ struct trainer {
   const struct trm_modules *modules;
   const struct trm_grid *grid; /* modules->grid */
   struct trm_comm *comm;       /* grid->all */
+  struct trm_result *result;   /* scores so far, seconds of this process in steps, communication and waiting for others;
+                                  the rest at the end */
 
   /* -- data, model and method; set by setup, owned */
   struct trm_axis *tensor;     /* ranks that shard the layers; NULL: layers are whole */
@@ -91,16 +93,11 @@ struct trainer {
   double epoch_loss, epoch_rows;   /* sums over the current epoch, or the last one until the next begins */
 
   /* -- scores, early stopping, checkpoints */
-  struct trm_score validation, best; /* on the validation split: the latest, the best so far */
-  uint64_t best_updates;             /* updates at the best evaluation */
   uint64_t stale_evaluations;        /* evaluations since the best one */
   uint64_t evaluated_at, saved_at;   /* updates at the latest evaluation, at the latest checkpoint; UINT64_MAX: none */
-  struct trm_score test;             /* of the final weights */
 
   /* -- time and memory of this process; seconds, times by trainer_clock */
   double began, wall_before;  /* time at the start; duration of earlier processes of a resumed run */
-  double train_s;             /* duration of the steps */
-  double comm_s, wait_s;      /* parts of train_s: in communication, waiting for other ranks */
   double advance_began;       /* time at the latest call of trainer_advance */
   uint64_t samples_this_run;  /* of this process */
   struct trm_budget budget;

@@ -164,6 +164,25 @@ static bool error_has(const char *a, const char *b)
   return has;
 }
 
+/* A checkpoint from before biases in front of a batch norm were omitted. */
+static void test_omitted_bias(void)
+{
+  char *path = trm_format("%s/biased.h5", folder);
+  struct trm_model model;
+  struct trm_checkpoint c;
+  model_make(&model, "linear 9 bias=yes | batch_norm | relu | linear 7");
+  checkpoint_make(&c, &model, 2, 0);
+  CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
+  CU_ASSERT_EQUAL(read_into(path, "linear 9 bias=yes | batch_norm | relu | linear 7"), TRM_OK);
+  CU_ASSERT_EQUAL(read_into(path, "linear 9 | batch_norm | relu | linear 7"), TRM_USAGE);
+  CU_ASSERT(error_has("has weights/layer0.bias", "; write bias=yes on layer 0 (linear): "));
+  CU_ASSERT_EQUAL(read_into(path, "linear 9 bias=no | batch_norm | relu | linear 7"), TRM_USAGE);
+  CU_ASSERT_PTR_NULL(strstr(trm_error_text(), "bias=yes"));
+  checkpoint_drop(&c);
+  trm_model_free(&model);
+  trm_free(path);
+}
+
 static void test_other_models(void)
 {
   char *path = trm_format("%s/other.h5", folder);
@@ -408,6 +427,7 @@ int main(void)
   CU_TestInfo tests[] = {
     {"round trip", test_round_trip},
     {"into other models", test_other_models},
+    {"of a bias that is omitted", test_omitted_bias},
     {"other files", test_other_files},
     {"local state of ranks", test_local_state},
     {"local state of ranks, damaged", test_local_state_damaged},

@@ -269,6 +269,33 @@ static void test_refused(void)
   }
 }
 
+/* A file with a bias in front of a batch norm, under the model's own names and those of torchvision. */
+static void test_omitted_bias(void)
+{
+  static const struct {
+    const char *written, *read;
+    const struct trm_input_spec *spec;
+    const char *bias;
+  } cases[] = {{"linear 5 bias=yes | batch_norm | linear 10", "linear 5 | batch_norm | linear 10", &nn_ten_classes,
+                "layer0.bias"},
+               {"conv2d 3 3 bias=yes | batch_norm | relu | global_avg_pool | linear 5",
+                "conv2d 3 3 | batch_norm | relu | global_avg_pool | linear 5", &nn_images, "conv1.bias"}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    struct trm_model model, other;
+    model_make(&model, cases[i].written, cases[i].spec);
+    model_make(&other, cases[i].read, cases[i].spec);
+    float *w = trm_alloc(model.parameters * sizeof *w, "test");
+    CU_ASSERT_EQUAL(trm_export_table[0].write(path, &model, w), TRM_OK);
+    CU_ASSERT_EQUAL(trm_safetensors_read(path, &other, w), TRM_USAGE);
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), cases[i].bias));
+    CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "; write bias=yes on layer 0 ("));
+    trm_free(w);
+    trm_model_free(&model);
+    trm_model_free(&other);
+  }
+  remove(path);
+}
+
 static void refuse(int status, const char *message)
 {
   CU_ASSERT_EQUAL(read_small(), status);
@@ -309,6 +336,7 @@ int main(void)
     {"round trip", test_round_trip},
     {"written by PyTorch", test_written_by_pytorch},
     {"refused", test_refused},
+    {"of a bias that is omitted", test_omitted_bias},
     {"damaged", test_damaged},
     CU_TEST_INFO_NULL,
   };

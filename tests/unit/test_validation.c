@@ -1,5 +1,6 @@
 /* Validation rows cut from a training split by data.validation: for every kind of rows, the same ones for any number of
- * ranks, in memory and streamed, and none of them in training. For 1 or more ranks. */
+ * ranks, in memory and streamed, and none of them in training. Validation rows of a split of the file, or of another
+ * file. For 1 or more ranks. */
 #include <math.h>
 
 #include "job_folder.h"
@@ -183,12 +184,138 @@ static void test_refused(void)
   trm_free((char *)cut.path);
 }
 
+/* -- rows of a file's own validation split, and of another file */
+
+enum { TRAINS = 200, VALIDATIONS = 50, TESTS = 30 };
+
+/* Writes a file whose rows are numbered through: train, then validation, then test; 0: without that split. */
+static int make_splits(const char *path, enum made_kind kind, uint64_t validations, uint64_t tests, int compress)
+{
+  const uint64_t rows[] = {TRAINS, validations, tests};
+  struct trm_data_spec spec;
+  struct trm_data_writer *writer;
+  made_spec(kind, WIDTH, compress, &spec);
+  TRM_CHECK(trm_data_writer_open(&writer, path, &spec));
+  uint64_t first = 0;
+  for (int split = 0; split < 3; first += rows[split++])
+    if (rows[split]) {
+      CU_ASSERT_EQUAL(trm_data_writer_split(writer, trm_split_name((enum trm_split)split)), TRM_OK);
+      CU_ASSERT_EQUAL(made_append(writer, kind, WIDTH, first, rows[split]), TRM_OK);
+    }
+  return trm_data_writer_finish(writer, 0);
+}
+
+/* The split has `rows` rows, from row `first` of its file on, in the file's order; rows 0: there is no such split. */
+static void check_split(const struct trm_dataset *data, enum made_kind kind, uint64_t first, uint64_t rows)
+{
+  struct trm_host_batch batch = {0};
+  CU_ASSERT_EQUAL_FATAL(data ? data->rows : 0, rows);
+  if (!rows)
+    return;
+  CU_ASSERT_EQUAL_FATAL(data->ops->fetch((struct trm_dataset *)data, 0, 0, rows, &batch), TRM_OK);
+  size_t wrong = 0;
+  for (uint64_t i = 0; i < rows; i++)
+    wrong += !made_is_row(kind, WIDTH, CONTEXT, &batch, i, first + i);
+  CU_ASSERT_EQUAL(wrong, 0);
+  trm_host_batch_free(&batch);
+}
+
+static void test_files(void)
+{
+  const struct cut cut = {trm_format("%s/own.h5", folder), MADE_CSR, TRAINS, 0};
+  char *plain = trm_format("%s/plain.h5", folder), *wide = trm_format("%s/wide.h5", folder);
+  const int64_t memories[] = {1 << 30, 2000};
+  /* data.file and data.validation: own and plain; the rows that follow */
+  const struct {
+    const char *file, *validation;
+    uint64_t first, rows;
+    int status;
+  } cases[] = {
+    {cut.path, "", TRAINS, VALIDATIONS, TRM_OK},
+    {cut.path, plain, TRAINS, TESTS, TRM_OK}, /* the test split of another file */
+    {cut.path, cut.path, TRAINS, VALIDATIONS, TRM_OK},
+    {plain, "", 0, 0, TRM_OK},
+    {plain, cut.path, TRAINS, VALIDATIONS, TRM_OK},
+    {plain, plain, 0, 0, TRM_USAGE}, /* its test split is kept for the end */
+    {plain, wide, 0, 0, TRM_USAGE},
+  };
+  if (world->rank == 0) {
+    CU_ASSERT_EQUAL(make_splits(cut.path, cut.kind, VALIDATIONS, TESTS, 0), TRM_OK);
+    CU_ASSERT_EQUAL(make_splits(plain, cut.kind, 0, TESTS, 3), TRM_OK);
+    CU_ASSERT_EQUAL(make_splits(wide, MADE_FLOATS, VALIDATIONS, 0, 0), TRM_OK);
+  }
+  world->ops->barrier(world);
+  for (size_t i = 0; i < 2 * (sizeof cases / sizeof *cases); i++) {
+    struct trm_options options = options_of(&cut, memories[i % 2], false);
+    struct trm_splits splits;
+    options.data.file = (char *)cases[i / 2].file;
+    options.data.validation = (char *)cases[i / 2].validation;
+    options.data.test = (char *)"";
+    CU_ASSERT_EQUAL(trm_splits_open(&splits, &trm_dataset_hdf5, &options, world), cases[i / 2].status);
+    if (cases[i / 2].status == TRM_OK) {
+      check_split(splits.train, cut.kind, 0, TRAINS); /* whole */
+      check_split(splits.validation, cut.kind, cases[i / 2].first, cases[i / 2].rows);
+      check_split(splits.test, cut.kind, cases[i / 2].file == plain ? TRAINS : TRAINS + VALIDATIONS, TESTS);
+    } else {
+      CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "data.validation: "));
+    }
+    trm_splits_close(&splits);
+  }
+  trm_free((char *)cut.path);
+  trm_free(plain);
+  trm_free(wide);
+}
+
+/* What trm_data_info prints, as text; to be freed. */
+static char *info_text(const char *path, int *status)
+{
+  char *text = calloc(1 << 14, 1), *printed = trm_format("%s/info.txt", folder);
+  fflush(stdout);
+  const int out = dup(STDOUT_FILENO);
+  CU_ASSERT_PTR_NOT_NULL_FATAL(freopen(printed, "w+", stdout));
+  *status = trm_data_info(path, true, false);
+  fflush(stdout);
+  rewind(stdout);
+  CU_ASSERT(fread(text, 1, (1 << 14) - 1, stdout) > 0);
+  dup2(out, STDOUT_FILENO);
+  close(out);
+  clearerr(stdout);
+  trm_free(printed);
+  return text;
+}
+
+/* `trireme data info --check` describes a validation split, and the digest covers it. */
+static void test_info(void)
+{
+  if (world->rank > 0)
+    return;
+  char *path = trm_format("%s/own.h5", folder), *digests[2];
+  int status;
+  for (int compress = 0; compress < 2; compress++) {
+    CU_ASSERT_EQUAL(make_splits(path, MADE_CSR, VALIDATIONS, TESTS, compress), TRM_OK);
+    char *text = info_text(path, &status);
+    CU_ASSERT_EQUAL(status, TRM_OK);
+    const char *train = strstr(text, "\ntrain          200 rows\n"), *test = strstr(text, "\ntest           30 rows\n");
+    const char *validation = strstr(text, "\nvalidation     50 rows\n");
+    CU_ASSERT_FATAL(train && validation && test && train < validation && validation < test);
+    CU_ASSERT_PTR_NOT_NULL(strstr(text, "every block and the digest are as they were written"));
+    digests[compress] = strndup(strstr(text, "\ndigest") + 1, 80);
+    free(text);
+  }
+  CU_ASSERT_STRING_EQUAL(digests[0], digests[1]);
+  free(digests[0]);
+  free(digests[1]);
+  trm_free(path);
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"folder", job_folder},
     {"rows of every kind", test_cuts},
     {"refused", test_refused},
+    {"split of the file, other files", test_files},
+    {"split of the file, described", test_info},
     {"folder, removed", job_folder_remove},
     CU_TEST_INFO_NULL,
   };
