@@ -28,8 +28,8 @@ static inline struct interval sync_overlap(struct interval a, struct interval b)
 /* Returns the folder of parallel.offload, not owned; NULL: states stay in memory. */
 const char *sync_offload_dir(const struct trm_strategy *strategy);
 
-/* Collective over strategy->comm. Returns those of its ranks that share memory with this one, for the caller to release;
- * NULL if nodes have unequal numbers of ranks. consequence: logged then; NULL: nothing is. */
+/* Collective over strategy->comm. Returns its ranks that share memory with this one, for the caller to release; NULL if
+ * nodes have unequal numbers of ranks. consequence: logged then; NULL: nothing is. */
 struct trm_comm *sync_equal_node(const struct trm_strategy *strategy, enum trm_share share, const char *consequence);
 
 /* Adds the seconds since `before` (comm's clock) to *total, and to the trace under this name. */
