@@ -69,8 +69,12 @@ static int64_t sgp_receive(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
-  const struct server_request request = {
-    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->peers.weight, .in = s->w, .out = s->w, .seen = w->seen};
+  const struct server_request request = {.replica = s->comm->rank,
+                                         .kind = RECEIVE,
+                                         .per_chunk = sgp->peers.weight,
+                                         .in = s->w,
+                                         .out = s->w,
+                                         .seen = w->seen};
   return peers_exchange(s, &request);
 }
 
