@@ -27,8 +27,8 @@ static const char make_usage[] =
 static const char import_usage[] =
   "usage: trireme data import FORMAT PATH... --out=FILE [FLAG...]\n"
   "\n"
-  "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file, a part of the rows can become the\n"
-  "test split. Labels become classes in ascending order.\n"
+  "Converts files, plain or gzip, to one HDF5 file with its splits. Of a single file, a part of the rows can become\n"
+  "the test split. Labels become classes in ascending order.\n"
   "\n"
   "  --test-part=X      libsvm, csv, text: that part of a single file, below 1 (text: 0.1, else 0: no test split)\n"
   "  --split=RULE       libsvm, csv: random rows, by class in proportion (default), or the last ones; text: last\n"

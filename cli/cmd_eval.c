@@ -137,8 +137,10 @@ static void cmd_eval_print(const struct evaluated *e, bool as_json)
     figure_number("loss", ", loss %.6f", loss, 1),
     figure_number(tokens ? "perplexity" : NULL, tokens ? ", perplexity %.4f" : NULL, exp(loss), 1),
     figure_number(tokens ? "bits" : NULL, tokens ? ", %.4f bits per token" : NULL, loss / log(2), 1),
-    figure_number(bytes > 0 ? "bits_per_byte" : NULL, bytes > 0 ? ", %.4f bits per byte" : NULL, loss / log(2) / bytes, 1),
-    figure_number(correct ? "accuracy" : NULL, correct ? ", accuracy %.2f%%" : NULL, e->sums.correct / e->sums.rows, 100),
+    figure_number(bytes > 0 ? "bits_per_byte" : NULL, bytes > 0 ? ", %.4f bits per byte" : NULL, loss / log(2) / bytes,
+                  1),
+    figure_number(correct ? "accuracy" : NULL, correct ? ", accuracy %.2f%%" : NULL, e->sums.correct / e->sums.rows,
+                  100),
   };
   struct trm_json out, *json = as_json ? &out : NULL;
   trm_json_open(&out, stdout);

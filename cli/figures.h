@@ -6,8 +6,8 @@
 
 #include "core/document.h"
 
-/* One figure: `key` in JSON, and in the table `format`, of a text or of value * scale. Either may be NULL: the figure is
- * left out there. A value that is NAN is "-" in the table. */
+/* One figure: `key` in JSON, and in the table `format`, of a text or of value * scale. Either may be NULL: the figure
+ * is left out there. A value that is NAN is "-" in the table. */
 struct figure {
   const char *key, *format, *text;
   double value, scale;

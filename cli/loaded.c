@@ -76,7 +76,8 @@ static int loaded_read_weights(struct loaded *loaded, struct trm_job *job, const
   if (o->model[0] == '\0')
     return trm_error(TRM_USAGE, "%s holds weights alone: --model=... must name their model", path);
   if (o->data.file[0] == '\0')
-    return trm_error(TRM_USAGE, "%s holds weights alone: --data.file=... must name a data set with the shape of its samples", path);
+    return trm_error(TRM_USAGE, "%s holds weights alone: --data.file=... must name a data set with its samples' shape",
+                     path);
   struct trm_options one_row = *o;
   one_row.data.limit = 1;
   struct trm_dataset *dataset;

@@ -1,4 +1,4 @@
-/* Planning of a job's layout for `trireme plan` and parallel.layout=auto: rank 0 plans, with devices like the ranks'. */
+/* Planning of a job's layout for `trireme plan` and parallel.layout=auto: rank 0 plans, with devices of their kind. */
 #pragma once
 
 #include "cli/command.h"
@@ -17,8 +17,8 @@ int planning_open(struct planning *planning, struct trm_job *job, struct trm_pla
                   const char *machine);
 void planning_close(struct planning *planning);
 
-/* Collective. Implements parallel.layout=auto: plans for the job's ranks and sets its options to the fastest layout that
- * the memory of the nodes holds. */
+/* Collective. Implements parallel.layout=auto: plans for the job's ranks and sets its options to the fastest layout
+ * that the memory of the nodes holds. */
 int planning_choose(struct trm_job *job);
 
 /* Ranks that sleep, and leave the cores to others, until rank 0 wakes those from `first` on. */

@@ -102,7 +102,8 @@ static const struct column {
   {"best_validation_accuracy", "Best validation accuracy", "validation accuracy of best.h5", FIGURE_PERCENT, 1,
    NOT_LOGGED, 0},
   {"test_loss", "Test loss", "test loss of the final weights", FIGURE_LOSS, -1, OF_TESTS, REPORT_LOSS},
-  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1, OF_TESTS, REPORT_ACCURACY},
+  {"test_accuracy", "Test accuracy", "test accuracy of the final weights", FIGURE_PERCENT, 1, OF_TESTS,
+   REPORT_ACCURACY},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
@@ -168,8 +169,8 @@ static void html_table_write(FILE *out, const struct report_run *runs, int count
 
 /* -- differences between the configurations */
 
-static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix, const struct report_run *runs,
-                             int count, int owner, bool *open)
+static void html_differences_walk(FILE *out, const struct trm_node *node, const char *prefix,
+                                  const struct report_run *runs, int count, int owner, bool *open)
 {
   for (; node; node = node->next) {
     const char *key = node->key ? node->key : "";
@@ -306,7 +307,8 @@ static void html_notes_write(FILE *out, const struct report_run *runs, int count
 static void html_page_write(FILE *out, const char *title, const struct report_run *runs, int count)
 {
   markup_print(out, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>%s</title>\n", title);
+                    "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>%s</title>\n",
+               title);
   fprintf(out, "<style>\n%s%s</style></head><body>\n", svg_style, style);
   markup_print(out, "<h1>%s</h1>\n", title);
   fprintf(out, "<p class=\"soft\">%d run%s, trireme %s</p>\n<h2>Runs</h2>\n", count, count == 1 ? "" : "s",
@@ -320,7 +322,8 @@ static void html_page_write(FILE *out, const char *title, const struct report_ru
     html_differences_write(out, runs, count);
   fputs("<h2>Configurations</h2>\n", out);
   for (int i = 0; i < count; i++)
-    markup_print(out, "<details><summary>%s <span class=\"soft\">%s/config.yaml</span></summary><pre>%s</pre></details>\n",
+    markup_print(out,
+                 "<details><summary>%s <span class=\"soft\">%s/config.yaml</span></summary><pre>%s</pre></details>\n",
                  runs[i].name, runs[i].path, runs[i].config_text);
   fputs("</body></html>\n", out);
 }

@@ -21,7 +21,8 @@ struct counts {
 /* Makes room for n values. */
 static void stale_extend(struct counts *counts, size_t n)
 {
-  counts->count = trm_grow(counts->count, &counts->capacity, counts->n, n, sizeof *counts->count, "report: a histogram");
+  counts->count = trm_grow(counts->count, &counts->capacity, counts->n, n, sizeof *counts->count,
+                           "report: a histogram");
   counts->n = n > counts->n ? n : counts->n;
 }
 
@@ -65,7 +66,8 @@ static void stale_write_histogram(FILE *out, const struct counts *counts, int nu
            counts->total > 0 ? 100 * counts->max / counts->total : 0);
   stale_write_bars(out, counts, LEFT, TOP, BARS_WIDTH, BARS_HEIGHT);
   svg_line(out, "axis", LEFT, floor_y, LEFT + BARS_WIDTH, floor_y);
-  for (size_t value = 0, step = (size_t)svg_tick_step(fmax(1, (double)counts->n / 10)); value < counts->n; value += step)
+  const size_t step = (size_t)svg_tick_step(fmax(1, (double)counts->n / 10));
+  for (size_t value = 0; value < counts->n; value += step)
     svg_text(out, "tick", "middle", LEFT + ((double)value + 0.5) * each, floor_y + 17, "%zu", value);
   svg_text(out, "name", "middle", LEFT + BARS_WIDTH / 2, HEIGHT - 8, "updates by others that an update has missed");
   fputs("</svg></figure>\n", out);

@@ -1,5 +1,5 @@
-/* The report's section on schedules: of each run with a trace.json (core/trace.h) a Gantt chart of its last steps, a row
- * for each rank. */
+/* The report's section on schedules: of each run with a trace.json (core/trace.h) a Gantt chart of its last steps, a
+ * row for each rank. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

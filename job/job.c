@@ -50,8 +50,8 @@ static int job_choose_threads(struct trm_comm *node, int requested, bool *oversu
   node->ops->allreduce(node, &busy, 1, TRM_INT64, TRM_SUM);
   *oversubscribed = busy > CPU_COUNT(&any);
   if (*oversubscribed && node->rank == 0)
-    trm_warn("parallel.threads: %d ranks of this node have %lld threads in all for %d cores, so that they slow one another "
-             "down: use fewer threads or ranks, or another binding",
+    trm_warn("parallel.threads: %d ranks of this node have %lld threads in all for %d cores, so that they slow one "
+             "another down: use fewer threads or ranks, or another binding",
              node->size, (long long)busy, CPU_COUNT(&any));
   return threads;
 }

@@ -24,7 +24,7 @@ struct simulation {
   struct cost_context ctx;
   struct stage_cost *stage; /* (stages) */
   struct stage_cursor *cursor; /* (stages) */
-  double *end_s; /* (2, virtual stages, micro-batches) arrival of the output, of the input gradient; INFINITY: not yet */
+  double *end_s; /* (2, virtual stages, micro-batches) arrival of the output, the input gradient; INFINITY: not yet */
   double now_s;
 };
 
@@ -54,7 +54,7 @@ static double layout_time_transfer_seconds(const struct simulation *r, int stage
   const int virtual_stages = schedule->stages * schedule->chunks;
   const int virtual_stage = action->chunk * schedule->stages + stage;
   const bool forward = action->kind == TRM_FORWARD;
-  const int to_stage = forward ? virtual_stage + 1 : virtual_stage; /* its input, or the gradient of that, is the message */
+  const int to_stage = forward ? virtual_stage + 1 : virtual_stage; /* the message is its input, or the gradient */
   if (to_stage == 0 || to_stage == virtual_stages)
     return 0;
   const double bytes = r->stage[to_stage % schedule->stages].message_bytes[to_stage / schedule->stages];

@@ -66,7 +66,7 @@ int trm_machine_measure_arrays(struct trm_machine *machine, struct trm_machine_b
                                const struct trm_optimizer *optimizer);
 /* Collective over comm. Measures between ranks 0 and 1, which must share a node and are the only ones that get the
  * figures: single messages; "all sum", "all gather" and "sum scatter" by the bytes of the whole value; and the same of
- * a tensor axis ("axis sum", ...), which shares memory in `domain` unless that is TRM_SHARE_NONE or the device has its own
- * memory. With one rank it does nothing. */
+ * a tensor axis ("axis sum", ...), which shares memory in `domain` unless that is TRM_SHARE_NONE or the device has its
+ * own memory. With one rank it does nothing. */
 void trm_machine_measure_messages(struct trm_machine *machine, struct trm_comm *comm, struct trm_device *device,
                                   enum trm_share domain);

@@ -262,7 +262,7 @@ int trm_machine_measure_model(struct trm_machine *machine, struct trm_machine_be
 
 /* -- arrays */
 
-/* Elements of arrays within and beyond the caches. After the passes, a step finds no part of its flat arrays in them. */
+/* Elements of arrays within and beyond the caches. After the passes, no part of the flat arrays is in them. */
 static const size_t array_sizes[] = {(size_t)1 << 14, (size_t)1 << 18, (size_t)1 << 22};
 
 static int measure_arrays_open(struct trial *trial)

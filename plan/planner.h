@@ -40,8 +40,8 @@ struct trm_planner_request {
   bool has_communicated; /* as in struct trm_layout_job */
 };
 
-/* Opens the data set and creates the whole model. machine: stays the caller's. TRM_USAGE: the options have no layouts, or
- * contradict one another. To be closed in any case. */
+/* Opens the data set and creates the whole model. machine: stays the caller's. TRM_USAGE: the options have no layouts,
+ * or contradict one another. To be closed in any case. */
 int trm_planner_open(struct trm_planner *planner, const struct trm_options *options, const struct trm_modules *modules,
                      const struct trm_planner_request *request, struct trm_machine *machine);
 /* Fills planned and refused. bench: measures what the machine lacks, and adds it; NULL: no measurements. */

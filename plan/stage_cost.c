@@ -173,7 +173,7 @@ static double stage_cost_update(const struct cost_context *c, const struct trm_m
   return norm + stage_cost_memory_op(c, "update", (3 + 2.0 * optimizer.states) * bytes);
 }
 
-/* Seconds of the sum between groups: each rank has 1 / node_ranks of its group's sum; a node's ranks share its network. */
+/* Seconds of the sum between groups: each rank has 1 / node_ranks of its group's sum; a node's ranks share its link. */
 static double stage_cost_between_groups(const struct cost_context *c, const struct data_axis *d)
 {
   if (d->on_node)

@@ -1,5 +1,5 @@
-/* The benches of `trireme bench`, and what they share (private to cli). They measure through the contracts that training
- * uses. */
+/* The benches of `trireme bench`, and what they share (private to cli). They measure through the contracts that
+ * training uses. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* The activation arena, planned before any memory is taken (private to src/nn).
  *
  * Every array of a step has a lifetime; arrays whose lifetimes do not overlap share memory. Values that backward reads
- * are kept or recomputed (trm_recompute_plan); layers work in place where they may. The gradient of a value with several
- * readers is the sum of their contributions. */
+ * are kept or recomputed (trm_recompute_plan); layers work in place where they may. The gradient of a value with
+ * several readers is the sum of their contributions. */
 #pragma once
 
 #include "nn/layer.h"

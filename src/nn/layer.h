@@ -1,5 +1,5 @@
-/* The layer contract. A layer is a table of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns no
- * array: parameters, gradients, activations and workspace are intervals of the model's flat arrays and of its arena,
+/* The layer contract. A layer is a table of functions (struct trm_layer_ops) and a record (struct trm_layer). It owns
+ * no array: parameters, gradients, activations and workspace are intervals of the model's flat arrays and of its arena,
  * passed as device pointers.
  *
  * A model is built before any large allocation: create reads the arguments, shape infers the output shape and

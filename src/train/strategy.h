@@ -62,8 +62,8 @@ struct trm_strategy_ops {
 
   /* Collective. Returns the row to run instead of this one, by the fields set before create. NULL: this row. */
   const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
-  /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". After a failure, which
-   * is that of every rank, slot destroy releases what there is, unless impl is NULL. */
+  /* Collective. Allocates the arrays (strategy->elements); sets the fields under "set by create". After a failure,
+   * which is that of every rank, slot destroy releases what there is, unless impl is NULL. */
   int (*create)(struct trm_strategy *strategy);
   /* Called before the forward pass of a step. NULL: nothing to do. */
   int (*before_forward)(struct trm_strategy *strategy);

@@ -34,8 +34,8 @@ static const char *text_of(const struct setup *c)
   static char text[256];
   snprintf(text, sizeof text, "%s, rule %d, clip %g, %s, splits %d, slack %d, rate %s, %s lambda %g, %zu elements",
            c->method, (int)c->rule, c->clip, layout_name[c->layout], c->splits, c->slack,
-           trm_choice_text("strategy.rate", c->rate), trm_choice_text("strategy.compensation", c->compensation), c->lambda,
-           c->elements);
+           trm_choice_text("strategy.rate", c->rate), trm_choice_text("strategy.compensation", c->compensation),
+           c->lambda, c->elements);
   return text;
 }
 

@@ -104,7 +104,9 @@ static void line_is(const struct trm_staleness *of, int ranks, const char *expec
   free(line);
 }
 
-#define PLAIN "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,\"validation_loss\":0.25,\"validation_accuracy\":0.5"
+#define PLAIN                                                 \
+  "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,"        \
+  "\"validation_loss\":0.25,\"validation_accuracy\":0.5"
 
 static void test_lines(void)
 {

@@ -63,7 +63,8 @@ static size_t find_rows(const struct cut *cut, enum trm_split split, struct trm_
   const struct trm_options options = options_of(cut, memory, false);
   struct trm_dataset *data;
   struct trm_host_batch batch = {0};
-  const size_t step = !is_tokens(cut->kind) ? 1 : split == TRM_SPLIT_TRAIN && cut->stride ? (size_t)cut->stride : CONTEXT;
+  const bool strided = split == TRM_SPLIT_TRAIN && cut->stride;
+  const size_t step = !is_tokens(cut->kind) ? 1 : strided ? (size_t)cut->stride : CONTEXT;
   CU_ASSERT_EQUAL_FATAL(trm_dataset_hdf5.open(&data, cut->path, split, &options, comm), TRM_OK);
   size_t missing = 0;
   uint64_t row = 0;
@@ -133,7 +134,8 @@ static void check_cut(enum made_kind kind, int64_t stride, int compress)
   uint64_t *train = calloc(cut.rows, sizeof *train), *other = calloc(cut.rows, sizeof *train);
   uint64_t *validation = calloc(cut.rows, sizeof *validation), sum, validation_sum, other_sum;
   const size_t trains = find_rows(&cut, TRM_SPLIT_TRAIN, trm_comm_self(), 1 << 30, train, &sum);
-  const size_t validations = find_rows(&cut, TRM_SPLIT_VALIDATION, trm_comm_self(), 1 << 30, validation, &validation_sum);
+  const size_t validations =
+    find_rows(&cut, TRM_SPLIT_VALIDATION, trm_comm_self(), 1 << 30, validation, &validation_sum);
   const uint64_t windows = is_tokens(kind) ? (cut.rows - 1) / CONTEXT : cut.rows;
   CU_ASSERT_EQUAL(validations, (size_t)lround(0.1 * (double)windows));
   CU_ASSERT_EQUAL(count_overlaps(&cut, train, trains, validation, validations), 0);
