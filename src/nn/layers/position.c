@@ -12,20 +12,16 @@
 
 /* -- embedding */
 
-struct embedding {
-  size_t dim;
-};
-
+/* The settings are the dimension D. */
 static int position_embedding_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  struct embedding *s = layer->settings;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){"dim", NULL}));
-  return trm_argument_size(layer, arguments, 0, "dim", &s->dim);
+  return trm_argument_size(layer, arguments, 0, "dim", layer->settings);
 }
 
 static int position_embedding_shape(struct trm_layer *layer)
 {
-  const size_t dim = ((const struct embedding *)layer->settings)->dim;
+  const size_t dim = *(const size_t *)layer->settings;
   if (!layer->token_input)
     return trm_error(TRM_USAGE, "%s: takes tokens, and must be the first to: here are samples of shape %s",
                      trm_layer_text(layer), trm_shape_text(&layer->in));
@@ -44,7 +40,7 @@ static struct trm_vocab_shard position_vocabulary(const struct trm_layer *layer)
 }
 
 static void position_embedding_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
-                              float *y /* (B, T, D) */, float *work)
+                                       float *y /* (B, T, D) */, float *work)
 {
   (void)x, (void)work;
   const struct trm_vocab_shard v = position_vocabulary(layer);
@@ -52,8 +48,8 @@ static void position_embedding_forward(struct trm_layer *layer, const struct trm
                                        layer->rows * layer->in.size[0], layer->out.size[1], &v);
 }
 
-static void position_embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
-                               const float *dy, float *dx, float *work)
+static void position_embedding_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x,
+                                        const float *y, const float *dy, float *dx, float *work)
 {
   (void)x, (void)y, (void)dx, (void)work;
   const struct trm_vocab_shard v = position_vocabulary(layer);
@@ -87,7 +83,7 @@ static int position_embedding_shard(struct trm_layer *layer, struct trm_shard_re
 const struct trm_layer_ops layer_embedding = {
   .name = "embedding",
   .usage = "embedding DIM",
-  .settings_bytes = sizeof(struct embedding),
+  .settings_bytes = sizeof(size_t),
   .create = position_embedding_create,
   .shape = position_embedding_shape,
   .forward = position_embedding_forward,
