@@ -3,6 +3,8 @@
 
 #include <time.h>
 
+#include "core/status.h"
+
 const char *const timed_part_name[TIMED_PARTS] = {"products",     "convolution",     "attention", "normalization",
                                                   "element-wise", "embedding, loss", "optimizer", "memory"};
 
@@ -28,7 +30,18 @@ static void timed_add(struct trm_device *device, enum timed_part part, double be
   sum->bytes += sizeof(float) * floats;
 }
 
-/* -- memory */
+/* -- opening, memory */
+
+static int timed_open(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas)
+{
+  (void)device, (void)index, (void)threads, (void)blas;
+  return trm_error(TRM_USAGE, "a timed device is made from an open one");
+}
+
+static void timed_close(struct trm_device *device)
+{
+  (void)device;
+}
 
 static int timed_alloc(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory)
 {
@@ -253,6 +266,8 @@ static double timed_norm_squared(struct trm_device *device, const float *x, size
 #define TIMED_SLOT(slot) .slot = timed_##slot,
 static const struct trm_device_ops timed_ops = {
   .name = "timed",
+  .open = timed_open,
+  .close = timed_close,
   .alloc = timed_alloc,
   .release = timed_release,
   .upload = timed_upload,

@@ -65,28 +65,28 @@ int real_check_shm_capacity(MPI_Comm mpi, size_t bytes, const char *what)
   uint64_t required = bytes;
   MPI_Allreduce(MPI_IN_PLACE, &required, 1, MPI_UINT64_T, MPI_SUM, node);
   MPI_Comm_free(&node);
+  double lacking[3] = {0, 0, 0}; /* where it does not fit: bytes required and free in /dev/shm; bytes required to map */
   struct statvfs space;
-  double shortage[2] = {0, 0}; /* required and free bytes where it does not fit */
   if (statvfs("/dev/shm", &space) == 0 && required > (uint64_t)space.f_bavail * space.f_frsize) {
-    shortage[0] = (double)required;
-    shortage[1] = (double)space.f_bavail * (double)space.f_frsize;
+    lacking[0] = (double)required;
+    lacking[1] = (double)space.f_bavail * (double)space.f_frsize;
   }
-  MPI_Allreduce(MPI_IN_PLACE, shortage, 2, MPI_DOUBLE, MPI_MAX, mpi);
-  if (shortage[0] > 0)
+  void *addresses = mmap(NULL, (size_t)required, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (addresses != MAP_FAILED)
+    munmap(addresses, (size_t)required);
+  else
+    lacking[2] = (double)required;
+  MPI_Allreduce(MPI_IN_PLACE, lacking, 3, MPI_DOUBLE, MPI_MAX, mpi);
+  if (lacking[0] > 0)
     return trm_error(TRM_FAILED,
                      "%s: %.1f MiB of shared memory wanted on a node, but /dev/shm has %.1f MiB left (make it larger, "
                      "in a container with --shm-size; or set parallel.share=none)",
-                     what, shortage[0] / 1048576.0, shortage[1] / 1048576.0);
-  void *addresses = mmap(NULL, (size_t)required, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  double unmappable = addresses == MAP_FAILED && required > 0 ? (double)required : 0;
-  if (addresses != MAP_FAILED)
-    munmap(addresses, (size_t)required);
-  MPI_Allreduce(MPI_IN_PLACE, &unmappable, 1, MPI_DOUBLE, MPI_MAX, mpi);
-  if (unmappable > 0)
+                     what, lacking[0] / 1048576.0, lacking[1] / 1048576.0);
+  if (lacking[2] > 0)
     return trm_error(TRM_FAILED,
                      "out of memory: %.1f MiB for %s, shared by the ranks of a node, are beyond a "
                      "process's limit",
-                     unmappable / 1048576.0, what);
+                     lacking[2] / 1048576.0, what);
   return TRM_OK;
 }
 

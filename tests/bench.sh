@@ -56,6 +56,7 @@ done
 slots='/^struct trm_device_ops/,/^};/s/.*(\*\([a-z0-9_]*\))(struct trm_device .*/\1/p'
 for slot in $(sed -n "$slots" "$top_srcdir/src/core/device.h"); do
   grep -qF "  .$slot = timed_$slot," "$top_srcdir/kernels/timed_device.c" ||
+    sed -n '/^#define TRM_KERNELS/,/[^\\]$/p' "$top_srcdir/src/core/device.h" | grep -qF "X($slot)" ||
     fail "timed_device.c does not forward $slot"
 done
 pass "every operation of a device is timed"

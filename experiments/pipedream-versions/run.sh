@@ -48,7 +48,7 @@ measure() { # measure RANKS RATE OPTION...
 }
 
 table() { # table PATTERN
-  echo "| schedule | updates missed forward, by stage | backward | rate | test loss (lowest to highest) |" \
+  echo "| schedule | staleness in forward, stages 0, 1, ... | in backward | rate | test loss (lowest to highest) |" \
     "test accuracy, % (lowest to highest) | diverged |"
   echo "|---|---|---|---|---|---|---|"
   local name ranks forward backward options rate

@@ -31,17 +31,12 @@ static bool adpsgd_is_passive(const struct trm_strategy *s)
 /* The clock counts averagings. STEP and READ are called by the owner itself, and run in it. */
 static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  const struct trm_strategy *s = context;
-  const struct worker *w = worker_of(s);
+  struct trm_strategy *s = context;
+  const struct adpsgd *adpsgd = worker_of(s)->method;
   float *x = server_array(chunk, 0);
-  if (call->kind == STEP) {
-    const struct adpsgd *adpsgd = w->method;
-    float *state[TRM_MAX_STATES - 1] = {NULL};
-    for (int i = 0; i < s->optimizer->states; i++)
-      state[i] = w->state[i] + chunk->low;
-    const struct trm_update_interval to = {chunk->low, chunk->n, x, state};
-    trm_optimizer_apply(s->optimizer, s->device, &adpsgd->update, NULL, &to, call->in);
-  } else if (call->kind == AVERAGE) {
+  if (call->kind == STEP)
+    worker_apply(s, &adpsgd->update, chunk->low, chunk->n, x, call->in);
+  else if (call->kind == AVERAGE) {
     for (size_t i = 0; i < chunk->n; i++)
       call->out[i] = x[i] = 0.5f * (x[i] + call->in[i]);
     ++*chunk->clock;
@@ -83,7 +78,7 @@ static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums
     peers_exchange(s, &average);
   }
   trm_staleness_add(&w->staleness, exchanges);
-  worker_apply(s, &adpsgd->update);
+  worker_apply_all(s, &adpsgd->update);
   return TRM_OK;
 }
 

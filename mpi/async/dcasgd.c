@@ -20,11 +20,6 @@ static bool dcasgd_is_adaptive(const struct trm_strategy *s)
   return s->options->compensation == TRM_COMPENSATION_ADAPTIVE;
 }
 
-static int dcasgd_workers(const struct trm_strategy *s)
-{
-  return s->comm->size - (int)s->options->servers;
-}
-
 /* Arrays after the optimizer's: s of each worker (adaptive only); w_seen of each worker. */
 static float *dcasgd_mean_square(const struct trm_strategy *s, const struct server_chunk *chunk, int worker)
 {
@@ -33,7 +28,7 @@ static float *dcasgd_mean_square(const struct trm_strategy *s, const struct serv
 
 static float *dcasgd_backup(const struct trm_strategy *s, const struct server_chunk *chunk, int worker)
 {
-  return server_array(chunk, 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? dcasgd_workers(s) : 0) + worker);
+  return server_array(chunk, 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? worker_count(s) : 0) + worker);
 }
 
 /* Writes the compensated gradient, not yet scaled by clipping, into to (chunk->n). Statistics are not compensated. */
@@ -68,7 +63,7 @@ static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct
 
 static int dcasgd_create(struct trm_strategy *s)
 {
-  const int workers = dcasgd_workers(s);
+  const int workers = worker_count(s);
   const struct worker_plan plan = {
     .centralized = true,
     .arrays = 1 + s->optimizer->states + (dcasgd_is_adaptive(s) ? 2 : 1) * workers,

@@ -83,7 +83,7 @@ static int easgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums 
   easgd->knows_clock = true;
   if (exchanges)
     worker_exchange(s, ELASTIC_UPDATE, (const double[SERVER_VALUES]){easgd->alpha}, s->w, easgd->distance, true);
-  worker_apply(s, &update);
+  worker_apply_all(s, &update);
   if (exchanges) {
     const struct trm_update subtract = {.rule = TRM_UPDATE_SGD, .rate = 1, .scale = 1};
     s->device->ops->update(s->device, &subtract, s->w, easgd->distance, NULL, NULL, s->elements);

@@ -216,7 +216,7 @@ static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sum
   TRM_CHECK(worker_check(s, sums));
   if (!h->linear) { /* otherwise hogwild_train_rows has made the updates */
     const struct trm_update update = worker_update(s, rate, 0);
-    worker_apply(s, &update);
+    worker_apply_all(s, &update);
   }
   TRM_CHECK(s->device->ops->sync(s->device));
   if (++h->batches == s->options->tau)

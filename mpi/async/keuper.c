@@ -121,7 +121,7 @@ static int keuper_step(struct trm_strategy *s, double rate, struct trm_loss_sums
   exchanges = exchanges && s->comm->size > 1;
   if (exchanges)
     keuper_read_slot(s, &update);
-  worker_apply(s, &update);
+  worker_apply_all(s, &update);
   if (exchanges)
     keuper_send_weights(s);
   return TRM_OK;

@@ -60,15 +60,10 @@ static size_t remote_inbox(const struct param_server *s, int rank)
   return server_is_owner(s, rank) ? (size_t)s->plan.comm->size * DEPTH * s->remote->slot_bytes : 0;
 }
 
-/* Byte offsets of a caller's slot in the window of an owner, and of the reply's slot in the caller's window. */
-static size_t remote_call_at(const struct param_server *s, int caller, int depth)
+/* Byte offset, in the caller's window, of the reply to its call number i: the one that has place i in remote.calls. */
+static size_t remote_reply_at(const struct param_server *s, int caller, int i)
 {
-  return ((size_t)caller * DEPTH + (size_t)depth) * s->remote->slot_bytes;
-}
-
-static size_t remote_reply_at(const struct param_server *s, int caller, int owner, int depth)
-{
-  return remote_inbox(s, caller) + ((size_t)(owner - s->first_owner) * DEPTH + (size_t)depth) * s->remote->slot_bytes;
+  return remote_inbox(s, caller) + (size_t)i * s->remote->slot_bytes;
 }
 
 /* Puts the message, then its number. payload: the values of the chunk, or NULL. */
@@ -96,32 +91,33 @@ static bool remote_has_arrived(const struct param_server *s, size_t offset, uint
 
 /* -- at the owner */
 
-static void remote_reply(struct param_server *s, int caller, int depth)
+/* slot: of this rank's inbox, where each caller has DEPTH. */
+static void remote_reply(struct param_server *s, int slot)
 {
   struct remote *r = s->remote;
-  const struct message_head *request = (const struct message_head *)(r->local + remote_call_at(s, caller, depth));
+  const struct message_head *request = (const struct message_head *)(r->local + (size_t)slot * r->slot_bytes);
+  const int caller = slot / DEPTH, mine = (s->plan.comm->rank - s->first_owner) * DEPTH;
   struct message_head reply = {.number = request->number, .chunk = request->chunk, .call = request->call};
   reply.call.in = request->call.in ? (const float *)((const char *)request + HEAD_BYTES) : NULL;
   reply.call.out = request->call.out ? r->scratch : NULL;
   reply.clock = param_server_run(s, (int)request->replica, request->chunk, request->clock, &reply.call);
-  remote_deliver(s, caller, remote_reply_at(s, caller, s->plan.comm->rank, depth), &reply, reply.call.out);
+  remote_deliver(s, caller, remote_reply_at(s, caller, mine + slot % DEPTH), &reply, reply.call.out);
 }
 
 /* Answers the calls that have arrived. Called by one thread of an owner only. */
 static bool remote_reply_all(struct param_server *s)
 {
   struct remote *r = s->remote;
+  struct trm_comm *comm = s->plan.comm;
   bool any = false;
-  s->plan.comm->ops->flush(r->window, s->plan.comm->rank); /* makes remote puts visible */
-  for (int caller = 0; caller < s->plan.comm->size; caller++)
-    for (int depth = 0; depth < DEPTH; depth++) {
-      uint64_t *answered = &r->answered[caller * DEPTH + depth];
-      if (!remote_has_arrived(s, remote_call_at(s, caller, depth), *answered + 1))
-        continue;
-      ++*answered;
-      remote_reply(s, caller, depth);
-      any = true;
-    }
+  comm->ops->flush(r->window, comm->rank); /* makes others' puts visible */
+  for (int slot = 0; slot < comm->size * DEPTH; slot++) {
+    if (!remote_has_arrived(s, (size_t)slot * r->slot_bytes, r->answered[slot] + 1))
+      continue;
+    r->answered[slot]++;
+    remote_reply(s, slot);
+    any = true;
+  }
   return any;
 }
 
@@ -158,7 +154,7 @@ static void remote_collect_replies(struct param_server *s, const struct server_r
   comm->ops->flush(r->window, comm->rank);
   for (int i = 0; i < s->owners * DEPTH; i++) {
     struct remote_call *call = &r->calls[i];
-    const size_t offset = remote_reply_at(s, comm->rank, s->first_owner + i / DEPTH, i % DEPTH);
+    const size_t offset = remote_reply_at(s, comm->rank, i);
     if (!call->pending || !remote_has_arrived(s, offset, call->number))
       continue;
     const struct message_head *head = (const struct message_head *)(r->local + offset);
@@ -177,13 +173,14 @@ void remote_post(struct param_server *s, int owner, size_t chunk, const struct s
                  int64_t *staleness)
 {
   struct remote *r = s->remote;
+  struct remote_call *calls = &r->calls[(owner - s->first_owner) * DEPTH];
   int depth = 0;
-  while (r->calls[(owner - s->first_owner) * DEPTH + depth].pending)
+  while (calls[depth].pending)
     if (++depth == DEPTH) {
       remote_collect_replies(s, request, staleness);
       depth = 0;
     }
-  struct remote_call *call = &r->calls[(owner - s->first_owner) * DEPTH + depth];
+  struct remote_call *call = &calls[depth];
   *call = (struct remote_call){.number = call->number + 1, .pending = true, .chunk = chunk};
   const struct message_head head = {
     .number = call->number,
@@ -192,7 +189,7 @@ void remote_post(struct param_server *s, int owner, size_t chunk, const struct s
     .clock = request->seen ? request->seen[chunk] : 0,
     .call = server_call_of(s, request, chunk),
   };
-  remote_deliver(s, owner, remote_call_at(s, s->plan.comm->rank, depth), &head, head.call.in);
+  remote_deliver(s, owner, (size_t)(s->plan.comm->rank * DEPTH + depth) * r->slot_bytes, &head, head.call.in);
 }
 
 void remote_await(struct param_server *s, const struct server_request *request, int64_t *staleness)

@@ -9,8 +9,8 @@ enum server_weights_call { SERVER_PULL, SERVER_PUSH, SERVER_CALL_KINDS };
 enum server_weights_value { SERVER_RATE, SERVER_SCALE }; /* of the update; the scale of clipping */
 
 /* Within a step: sums the gradient over the worker's group, and divides its statistics by the number of workers, since
- * all workers measure them at the same time: added in full, stale ones would overshoot, and with many workers oscillate.
- * *scale: what clipping asks for. Collective over the group. TRM_FAILED if the loss is not finite. */
+ * all workers measure them at the same time: added in full, stale ones would overshoot, with many workers oscillate.
+ * *scale: that of clipping. Collective over the group. TRM_FAILED if the loss is not finite. */
 int server_weights_prepare(struct trm_strategy *strategy, const struct trm_loss_sums *sums, double *scale);
 /* SERVER_PUSH of g (elements); w becomes the server weights. */
 void server_weights_push(struct trm_strategy *strategy, const float *g, double rate, double scale);

@@ -69,8 +69,12 @@ static int64_t sgp_receive(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
-  const struct server_request request = {
-    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->peers.weight, .in = s->w, .out = s->w, .seen = w->seen};
+  const struct server_request request = {.replica = s->comm->rank,
+                                         .kind = RECEIVE,
+                                         .per_chunk = sgp->peers.weight,
+                                         .in = s->w,
+                                         .out = s->w,
+                                         .seen = w->seen};
   return peers_exchange(s, &request);
 }
 
@@ -115,13 +119,9 @@ static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
   const struct sgp *sgp = w->method;
   for (size_t chunk = 0; chunk < param_server_chunks(w->server); chunk++) {
     const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
-    float *state[TRM_MAX_STATES - 1] = {NULL};
-    for (int i = 0; i < s->optimizer->states; i++)
-      state[i] = w->state[i] + low;
     struct trm_update scaled = *update;
     scaled.rate = (float)((double)update->rate / sgp->peers.weight[chunk]);
-    const struct trm_update_interval to = {low, n, s->w + low, state};
-    trm_optimizer_apply(s->optimizer, s->device, &scaled, NULL, &to, s->g + low);
+    worker_apply(s, &scaled, low, n, s->w + low, s->g + low);
   }
 }
 

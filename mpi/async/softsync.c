@@ -19,7 +19,7 @@ enum method_state { WAITING }; /* gradients summed so far */
 
 static int softsync_gradients_per_update(const struct trm_strategy *s)
 {
-  const int64_t workers = s->comm->size - s->options->servers, splits = s->options->splits;
+  const int64_t workers = worker_count(s), splits = s->options->splits;
   return splits < workers ? (int)(workers / splits) : 1;
 }
 

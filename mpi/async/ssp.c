@@ -36,17 +36,12 @@ static size_t ssp_slack(const struct trm_strategy *s)
   return (size_t)s->options->slack;
 }
 
-static int ssp_workers(const struct trm_strategy *s)
-{
-  return s->comm->size - (int)s->options->servers;
-}
-
 /* -- the server. Arrays after the optimizer's: slack + 1 slots of a gradient for each worker; then arrays of counters,
  * each with as many as the smallest chunk has elements. */
 
 static float *ssp_gradient(const struct trm_strategy *s, const struct server_chunk *chunk, size_t slot, int worker)
 {
-  return server_array(chunk, 1 + s->optimizer->states + (int)slot * ssp_workers(s) + worker);
+  return server_array(chunk, 1 + s->optimizer->states + (int)slot * worker_count(s) + worker);
 }
 
 static size_t ssp_smallest_chunk(const struct trm_strategy *s)
@@ -65,7 +60,7 @@ static float *ssp_counter(const struct trm_strategy *s, const struct server_chun
 /* Updates the chunk by the gradients of one clock, which have all arrived. */
 static void ssp_update(const struct trm_strategy *s, const struct server_chunk *chunk, size_t slot, double rate)
 {
-  const int workers = ssp_workers(s);
+  const int workers = worker_count(s);
   const float **from = trm_alloc((size_t)workers * sizeof *from, "gradients");
   for (int i = 0; i < workers; i++)
     from[i] = ssp_gradient(s, chunk, slot, i);
@@ -85,7 +80,7 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
     memcpy(ssp_gradient(s, chunk, slot, call->caller), call->in, chunk->n * sizeof(float));
   else
     *failed = 1;
-  if (++*received < (float)ssp_workers(s))
+  if (++*received < (float)worker_count(s))
     return;
   *received = 0;
   if (*failed == 0)
@@ -107,7 +102,7 @@ static void ssp_serve(void *context, const struct server_chunk *chunk, struct se
 static int ssp_create(struct trm_strategy *s)
 {
   const size_t slack = ssp_slack(s), per_chunk = ssp_smallest_chunk(s);
-  const int transient = (int)(slack + 1) * ssp_workers(s) + (int)((slack + 2 + per_chunk - 1) / per_chunk);
+  const int transient = (int)(slack + 1) * worker_count(s) + (int)((slack + 2 + per_chunk - 1) / per_chunk);
   const struct worker_plan plan = {
     .centralized = true,
     .arrays = 1 + s->optimizer->states + transient,

@@ -24,25 +24,19 @@ static int worker_check_options(const struct trm_strategy *s)
 static void worker_assign_roles(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  const int ranks = w->all->size, rank = w->all->rank, servers = (int)s->options->servers;
-  w->workers = ranks - servers;
-  w->number = rank < w->workers ? rank : -1;
-  if ((s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0) {
-    w->workers = (int)s->options->groups;
+  const size_t rank = (size_t)s->comm->rank, workers = (size_t)worker_count(s);
+  const bool groups = (s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0;
+  w->workers = groups ? (int)s->options->groups : (int)workers;
+  w->number = -1;
+  for (int i = 0; i < w->workers; i++) {
     size_t low, high;
-    for (int i = 0; i < w->workers; i++) {
-      trm_interval((size_t)ranks, (size_t)w->workers, (size_t)i, &low, &high);
-      if ((size_t)rank >= low && (size_t)rank < high)
-        w->number = i;
-    }
+    trm_interval(workers, (size_t)w->workers, (size_t)i, &low, &high);
+    w->number = rank >= low && rank < high ? i : w->number;
   }
-  w->group = w->all->ops->split(w->all, w->number >= 0 ? w->number : w->workers + rank, 0);
-  s->batch_shard = w->plan.splits_batch ? w->number : w->group->rank;
-  s->batch_shards = w->plan.splits_batch ? w->workers : w->group->size;
-  if (w->number < 0) { /* a server */
-    s->batch_shard = 0;
-    s->batch_shards = 1;
-  }
+  w->group = s->comm->ops->split(s->comm, w->number >= 0 ? w->number : w->workers + (int)rank, 0);
+  const bool splits_batch = w->plan.splits_batch && w->number >= 0;
+  s->batch_shard = splits_batch ? w->number : w->group->rank;
+  s->batch_shards = splits_batch ? w->workers : w->group->size;
 }
 
 int worker_array(struct trm_strategy *s, size_t elements, const char *name, float **array)
@@ -102,7 +96,6 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   struct worker *w = trm_alloc(sizeof *w, "a worker");
   s->impl = w;
   w->plan = *plan;
-  w->all = all;
   w->node = share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0) : all->ops->split_node(all, share);
   w->method = worker_alloc(s, method_bytes);
   worker_assign_roles(s);
@@ -142,8 +135,8 @@ void worker_destroy(struct trm_strategy *s)
     trm_free(w->block[i]);
   for (int i = 0; i < TRM_MAX_STATES; i++)
     trm_free(w->view[i]);
-  w->all->ops->release(w->group);
-  w->all->ops->release(w->node);
+  s->comm->ops->release(w->group);
+  s->comm->ops->release(w->node);
   trm_free(w);
   s->impl = NULL;
 }
@@ -218,11 +211,19 @@ struct trm_update worker_update(struct trm_strategy *s, double rate, uint64_t st
   return update;
 }
 
-void worker_apply(struct trm_strategy *s, const struct trm_update *update)
+void worker_apply(struct trm_strategy *s, const struct trm_update *update, size_t low, size_t n, float *w,
+                  const float *g)
 {
-  struct worker *w = worker_of(s);
-  const struct trm_update_interval all = {0, s->elements, s->w, w->state};
-  trm_optimizer_apply(s->optimizer, s->device, update, NULL, &all, s->g);
+  float *state[TRM_MAX_STATES - 1] = {NULL};
+  for (int i = 0; i < s->optimizer->states; i++)
+    state[i] = worker_of(s)->state[i] + low;
+  const struct trm_update_interval to = {low, n, w, state};
+  trm_optimizer_apply(s->optimizer, s->device, update, NULL, &to, g);
+}
+
+void worker_apply_all(struct trm_strategy *s, const struct trm_update *update)
+{
+  worker_apply(s, update, 0, s->elements, s->w, s->g);
 }
 
 void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVER_VALUES], const float *in, float *out,

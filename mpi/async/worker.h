@@ -19,11 +19,11 @@ struct worker_plan {
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
 };
 
-enum { WORKER_MAX_ARRAYS = 8, WORKER_MAX_BLOCKS = 4 };
+enum { WORKER_MAX_ARRAYS = 16, WORKER_MAX_BLOCKS = 16 };
 
 struct worker {
   struct worker_plan plan;
-  struct trm_comm *all, *node, *group; /* all ranks, not owned; those that share memory; those of this worker */
+  struct trm_comm *node, *group;       /* ranks that share memory; those of this worker */
   int number, workers;                 /* number of this worker; -1: the rank is a dedicated server */
   struct batch_assignment assignment;
   struct param_server *server;
@@ -42,6 +42,12 @@ struct worker {
 static inline struct worker *worker_of(const struct trm_strategy *strategy)
 {
   return strategy->impl;
+}
+
+/* The ranks that compute: all but dedicated servers. */
+static inline int worker_count(const struct trm_strategy *strategy)
+{
+  return strategy->comm->size - (int)strategy->options->servers;
 }
 
 /* Collective over strategy->comm. Checks the options, allocates all memory; sets w, g, eval_weights, batch_shard,
@@ -65,8 +71,10 @@ void worker_destroy(struct trm_strategy *strategy);
 int worker_check(struct trm_strategy *strategy, const struct trm_loss_sums *sums);
 /* Returns the update for this worker's gradient, with the scale of clipping. step: 1-based. */
 struct trm_update worker_update(struct trm_strategy *strategy, double rate, uint64_t step);
-/* Applies it to this worker's own weights and states (plan.local). */
-void worker_apply(struct trm_strategy *strategy, const struct trm_update *update);
+/* Applies the update to [low, low + n) of w, with the worker's own states (plan.local). w, g (n) */
+void worker_apply(struct trm_strategy *strategy, const struct trm_update *update, size_t low, size_t n, float *w,
+                  const float *g);
+void worker_apply_all(struct trm_strategy *strategy, const struct trm_update *update); /* to the worker's weights */
 /* Collective over the group. Calls the server weights with in (elements) or NULL; the reply goes to out (elements) or
  * NULL. The ranks of a group divide the chunks among them, and all get the whole reply. counts: the staleness is
  * logged. */

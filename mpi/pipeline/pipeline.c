@@ -8,10 +8,8 @@
 /* Ends the job on a failure, if there are other stages. */
 static int pipeline_abort_on_failure(const struct executor *e, int status)
 {
-  if (status != TRM_OK && e->comm->size > 1) {
-    trm_log_error();
-    trm_abort(status);
-  }
+  if (e->comm->size > 1)
+    trm_abort_on_error(status);
   return status;
 }
 

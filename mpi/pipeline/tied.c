@@ -5,43 +5,6 @@
 
 enum { TAG = 16000 };
 
-/* Gathers the parameter numbers of all stages, (size, *max_count), padded with -1; the caller frees them. */
-static int32_t *tied_gather_numbers(struct trm_comm *comm, const struct trm_model *model, int *max_count)
-{
-  int32_t count = trm_model_parameter_count(model);
-  comm->ops->allreduce(comm, &count, 1, TRM_INT32, TRM_MAX);
-  *max_count = count;
-  int32_t *mine = trm_alloc((size_t)count * sizeof *mine, "parameters of the stages");
-  int32_t *all = trm_alloc((size_t)comm->size * (size_t)count * sizeof *all, "parameters of the stages");
-  for (int i = 0; i < count; i++) {
-    const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    mine[i] = parameter ? parameter->number : -1;
-  }
-  comm->ops->allgather(comm, mine, all, (size_t)count, TRM_INT32);
-  trm_free(mine);
-  return all;
-}
-
-static bool tied_stage_has(const int32_t *numbers, int max_count, int number)
-{
-  for (int i = 0; i < max_count; i++)
-    if (numbers[i] == number)
-      return true;
-  return false;
-}
-
-static void tied_weight_create(struct tied_weight *weight, const struct trm_comm *comm, const int32_t *all,
-                               int max_count, const struct trm_parameter *parameter)
-{
-  *weight = (struct tied_weight){.parameter = parameter};
-  weight->stage = trm_alloc((size_t)comm->size * sizeof *weight->stage, "tied weights");
-  for (int s = 0; s < comm->size; s++)
-    if (tied_stage_has(all + (size_t)s * (size_t)max_count, max_count, parameter->number)) {
-      weight->self = s == comm->rank ? weight->copies : weight->self;
-      weight->stage[weight->copies++] = s;
-    }
-}
-
 static void tied_weight_free(struct tied_weight *weight, struct trm_device *device)
 {
   for (int i = 0; i < weight->copies && weight->gradient; i++) {
@@ -67,29 +30,41 @@ static size_t tied_layer_low(const struct trm_model *model, const struct trm_par
 
 int tied_create(struct tied *tied, struct trm_comm *comm, const struct trm_model *model)
 {
+  const int own = trm_model_parameter_count(model);
+  int32_t max = -1; /* the largest number of a parameter of any stage */
+  for (int i = 0; i < own; i++)
+    max = trm_model_parameter(model, i)->number > max ? trm_model_parameter(model, i)->number : max;
+  comm->ops->allreduce(comm, &max, 1, TRM_INT32, TRM_MAX);
+  const size_t numbers = (size_t)max + 1, stages = (size_t)comm->size;
+  const struct trm_parameter **parameter = trm_alloc(numbers * sizeof *parameter, "parameters of the stages");
+  char *stage_has = trm_alloc(stages * numbers, "parameters of the stages"); /* (stages, numbers) */
+  char *has = stage_has + (size_t)comm->rank * numbers;
+  for (int i = 0; i < own; i++) {
+    const struct trm_parameter *p = trm_model_parameter(model, i);
+    parameter[p->number] = p;
+    has[p->number] = 1;
+  }
+  comm->ops->allgather(comm, has, stage_has, numbers, TRM_BYTE);
   *tied = (struct tied){.comm = comm, .deferred_from = SIZE_MAX};
-  int max_count;
-  int32_t *all = tied_gather_numbers(comm, model, &max_count);
-  tied->weight = trm_alloc((size_t)max_count * sizeof *tied->weight, "tied weights");
-  for (int i = 0; i < trm_model_parameter_count(model); i++) {
-    const struct trm_parameter *parameter = trm_model_parameter(model, i);
-    struct tied_weight *weight = &tied->weight[tied->weights];
-    tied_weight_create(weight, comm, all, max_count, parameter);
-    if (weight->copies == 1) {
-      trm_free(weight->stage);
+  tied->weight = trm_alloc((size_t)own * sizeof *tied->weight, "tied weights");
+  for (size_t n = 0; n < numbers; n++) { /* in the same order on all stages */
+    struct tied_weight weight = {.parameter = parameter[n]};
+    for (size_t s = 0; s < stages; s++)
+      weight.copies += stage_has[s * numbers + n];
+    if (!has[n] || weight.copies == 1)
       continue;
-    }
-    tied->weights++;
-    const size_t low = tied_layer_low(model, parameter);
+    weight.stage = trm_alloc((size_t)weight.copies * sizeof *weight.stage, "tied weights");
+    for (int s = 0, copy = 0; s < comm->size; s++)
+      if (stage_has[(size_t)s * numbers + n]) {
+        weight.self = s == comm->rank ? copy : weight.self;
+        weight.stage[copy++] = s;
+      }
+    tied->weight[tied->weights++] = weight;
+    const size_t low = tied_layer_low(model, weight.parameter);
     tied->deferred_from = low < tied->deferred_from ? low : tied->deferred_from;
   }
-  trm_free(all);
-  for (int i = 1; i < tied->weights; i++) /* in the same order on all stages */
-    for (int k = i; k > 0 && tied->weight[k].parameter->number < tied->weight[k - 1].parameter->number; k--) {
-      const struct tied_weight swap = tied->weight[k];
-      tied->weight[k] = tied->weight[k - 1];
-      tied->weight[k - 1] = swap;
-    }
+  trm_free(stage_has);
+  trm_free(parameter);
   return TRM_OK;
 }
 

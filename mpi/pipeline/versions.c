@@ -23,18 +23,13 @@ static size_t versions_bytes(const struct versions *v)
   return v->pipeline->model->parameters * sizeof(float);
 }
 
-/* Allocates the copies; *allocated: for the first time. */
-static int versions_alloc_copies(struct versions *v, bool *allocated)
+/* Takes memory for the copies, once. */
+static int versions_alloc_copies(struct versions *v)
 {
   struct trm_device *device = v->device = v->pipeline->model->device;
-  *allocated = false;
   for (int i = 0; i < v->count; i++)
-    if (!v->copy[i]) {
-      void *memory;
-      TRM_CHECK(device->ops->alloc(device, versions_bytes(v), TRM_MEMORY_BUFFERS, &memory));
-      v->copy[i] = memory;
-      *allocated = true;
-    }
+    if (!v->copy[i])
+      TRM_CHECK(device->ops->alloc(device, versions_bytes(v), TRM_MEMORY_BUFFERS, (void **)&v->copy[i]));
   if (versions_is_2bw(v))
     v->pipeline->stashed = v->copy[0];
   return TRM_OK;
@@ -48,9 +43,9 @@ static void versions_copy_newest(struct versions *v, int to, size_t low, size_t 
 
 int versions_begin(struct versions *versions)
 {
-  bool allocated;
-  TRM_CHECK(versions_alloc_copies(versions, &allocated));
-  if (allocated && versions_is_2bw(versions))
+  const bool first = versions_is_2bw(versions) && !versions->copy[0];
+  TRM_CHECK(versions_alloc_copies(versions));
+  if (first)
     versions_copy_newest(versions, 0, 0, versions->pipeline->model->parameters);
   versions->updates = 0;
   versions->in_use = versions->pipeline->model->w;
@@ -59,10 +54,9 @@ int versions_begin(struct versions *versions)
 
 int versions_restore(struct versions *versions, const float *before)
 {
-  bool allocated;
   if (!versions_is_2bw(versions))
     return TRM_OK;
-  TRM_CHECK(versions_alloc_copies(versions, &allocated));
+  TRM_CHECK(versions_alloc_copies(versions));
   versions->device->ops->upload(versions->device, versions->copy[0], before, versions_bytes(versions));
   return versions->device->ops->sync(versions->device);
 }

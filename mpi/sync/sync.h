@@ -28,8 +28,8 @@ static inline struct interval sync_overlap(struct interval a, struct interval b)
 /* Returns the folder of parallel.offload, not owned; NULL: states stay in memory. */
 const char *sync_offload_dir(const struct trm_strategy *strategy);
 
-/* Collective over strategy->comm. The ranks of it that share memory with this one, for the caller to release. NULL where
- * nodes have unequal numbers of ranks; consequence: logged then, NULL: nothing is. */
+/* Collective over strategy->comm. Returns its ranks that share memory with this one, for the caller to release; NULL if
+ * nodes have unequal numbers of ranks. consequence: logged then; NULL: nothing is. */
 struct trm_comm *sync_equal_node(const struct trm_strategy *strategy, enum trm_share share, const char *consequence);
 
 /* Adds the seconds since `before` (comm's clock) to *total, and to the trace under this name. */
@@ -44,8 +44,7 @@ static inline void sync_end_timing(struct trm_comm *comm, double before, double 
  * rank if the loss is not finite. */
 int sync_sum_losses(struct trm_strategy *strategy, struct trm_comm *all, struct trm_loss_sums *sums);
 
-/* Sums values (n) over comm, whose time counts as communication, and in the trace under this name. Collective over comm.
- */
+/* Sums values (n) over comm; the time counts as communication, in the trace under this name. Collective over comm. */
 void sync_allreduce(struct trm_strategy *strategy, struct trm_comm *comm, void *values, size_t n, enum trm_type type,
                     const char *name);
 

@@ -46,13 +46,6 @@ static bool zero_is_backward(enum trm_acquire_mode mode)
   return mode == TRM_ACQUIRE_BACKWARD || mode == TRM_ACQUIRE_TIED;
 }
 
-static void zero_statistics_acquire(struct trm_strategy *strategy, enum trm_acquire_mode mode, float **w, float **g)
-{
-  const struct zero *z = strategy->impl;
-  *w = zero_array_for(strategy, mode) ? z->average_statistics : z->w_statistics;
-  *g = zero_is_backward(mode) ? z->g_statistics : NULL;
-}
-
 /* Adds the statistics of a pass to their sum, and clears them for the next micro-batch. */
 static void zero_statistics_release(struct trm_strategy *strategy)
 {
@@ -69,11 +62,13 @@ static void zero_acquire(void *context, size_t low, size_t high, enum trm_acquir
   (void)high;
   struct trm_strategy *strategy = context;
   struct zero *z = strategy->impl;
+  const int array = zero_array_for(strategy, mode);
   if (low >= z->trainable) {
-    zero_statistics_acquire(strategy, mode, w, g);
+    *w = array ? z->average_statistics : z->w_statistics;
+    *g = zero_is_backward(mode) ? z->g_statistics : NULL;
     return;
   }
-  const int u = zero_unit_at(z, low), array = zero_array_for(strategy, mode);
+  const int u = zero_unit_at(z, low);
   const size_t at = low - z->unit[u].low;
   *w = zero_weights_acquire(strategy, u, array) + at;
   *g = zero_is_backward(mode) ? zero_gradient_acquire(strategy, u) + at : NULL;

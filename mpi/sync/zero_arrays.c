@@ -119,7 +119,7 @@ static void zero_arrays_assign_slots(struct zero *z)
     z->unit[u].rotating_slot = z->unit[u].tied ? z->rotating_slots++ : next++ % 2;
 }
 
-/* Allocates the slots' memory: private, or shared by the group. Then slots per unit have one copy for all, in which each
+/* Allocates the slots' memory: private, or shared by the group. Then slots per unit have one copy for all, in which a
  * rank's segment is about its shard; others one copy per rank. */
 static int zero_arrays_slots_alloc(struct trm_strategy *strategy, struct slots *slots, size_t elements,
                                    enum trm_memory_use use)

@@ -44,11 +44,7 @@ static void zero_exchange_upload(struct trm_strategy *strategy, float *data, con
 /* Waits for the device. Ends the job if it failed, since others wait for this rank. */
 static void zero_exchange_device_wait(struct trm_strategy *strategy)
 {
-  const int status = strategy->device->ops->sync(strategy->device);
-  if (status == TRM_OK)
-    return;
-  trm_log_error();
-  trm_abort(status);
+  trm_abort_on_error(strategy->device->ops->sync(strategy->device));
 }
 
 static void zero_exchange_wait(struct trm_strategy *strategy, struct slot *slot, int count)

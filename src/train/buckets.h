@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Elements [low, high) of the flat array. Those of a large layer go in `parts` messages, none of which is more than four
- * times as large as the smallest bucket. */
+/* Elements [low, high) of the flat array. Those of a large layer go in `parts` messages, each at most four times as
+ * large as the smallest bucket. */
 struct trm_bucket {
   size_t low, high;
   size_t parts;
