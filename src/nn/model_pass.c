@@ -84,15 +84,15 @@ static void pass_hold(struct trm_model *model, const struct trm_pass *pass, int 
   struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
   for (int k = 0; provider && k < 2; k++) {
     struct trm_layer *layer = both[k];
-    const enum trm_acquire_mode how = k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode;
+    const enum trm_acquire_mode used_mode = k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode;
     float *w = NULL, *g = NULL;
     if (!layer || layer->low == layer->high)
       continue;
     if (!acquire) {
-      provider->release(provider->context, layer->low, layer->high, how);
+      provider->release(provider->context, layer->low, layer->high, used_mode);
       continue;
     }
-    provider->acquire(provider->context, layer->low, layer->high, how, &w, &g);
+    provider->acquire(provider->context, layer->low, layer->high, used_mode, &w, &g);
     pass_point_parameters(layer, false, layer->low, w, g);
     if (g && provider->overwrites_gradient)
       pass_zero_padding(layer, pass);
