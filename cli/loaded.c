@@ -1,5 +1,6 @@
 #include "cli/loaded.h"
 
+#include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -46,7 +47,9 @@ static int loaded_find_file(struct loaded *loaded, struct trm_job *job, const ch
   static const char *const name[] = {"checkpoints/best.h5", "checkpoints/last.h5"};
   struct stat is;
   TRM_CHECK(trm_weights_check_format(path));
-  if (stat(path, &is) != 0 || !S_ISDIR(is.st_mode)) {
+  if (stat(path, &is) != 0)
+    return trm_error(TRM_FAILED, "%s: %s", path, strerror(errno));
+  if (!S_ISDIR(is.st_mode)) {
     loaded->path = trm_strdup(path);
     return TRM_OK;
   }

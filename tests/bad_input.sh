@@ -129,6 +129,7 @@ bad 1 'step-.*not a.*data set|checkpoint' train "--data.file=$checkpoint" "$m" -
 bad 1 'digits.h5.*not a.*checkpoint|data set' eval digits.h5 --data.file=digits.h5
 bad 1 'halved-checkpoint.h5' eval halved-checkpoint.h5 --data.file=digits.h5
 mkdir empty-run
+bad 1 'runs/nowhere: No such file' eval runs/nowhere
 bad 2 'empty-run: a directory without checkpoints/best.h5 or checkpoints/last.h5' eval empty-run --data.file=digits.h5
 bad 2 'model.pth: a file of PyTorch.*model.safetensors' eval model.pth --data.file=digits.h5
 bad 2 'model.bin: a file of PyTorch.*convert' $train "$m" --model.init=model.bin --run.dir=pickle
