@@ -16,7 +16,7 @@ static int planner_check_request(const struct trm_options *o, const struct trm_m
                                  const struct trm_planner_request *request)
 {
   if (request->ranks < 1 || request->nodes < 1 || request->ranks % request->nodes != 0)
-    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: nodes must have equal numbers of ranks, at least one",
+    return trm_error(TRM_USAGE, "plan: %d ranks on %d nodes: each has to have the same number of ranks, at least 1",
                      request->ranks, request->nodes);
   if (o->data.file[0] == '\0')
     return trm_error(TRM_USAGE, "data.file: no data set named; a plan needs the shape of its samples");

@@ -160,7 +160,7 @@ struct trm_device_ops {
   int (*open)(struct trm_device *device, int index, int threads, const struct trm_blas_ops *blas);
   void (*close)(struct trm_device *device);
 
-  /* -- memory. alloc: zeroed, TRM_ALIGNMENT-aligned. host pointers are marked host. */
+  /* -- memory. alloc: zeroed, TRM_ALIGNMENT-aligned. release: NULL is allowed. host pointers are marked host. */
   int (*alloc)(struct trm_device *device, size_t bytes, enum trm_memory_use use, void **memory);
   void (*release)(struct trm_device *device, void *memory);
   void (*upload)(struct trm_device *device, void *to, const void *host, size_t bytes);

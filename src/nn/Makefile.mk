@@ -11,9 +11,7 @@ libtrireme_la_SOURCES += \
 	src/nn/layers/batch_norm.c \
 	src/nn/layers/conv2d.c \
 	src/nn/layers/dropout.c \
-	src/nn/layers/embedding.c \
 	src/nn/layers/flatten.c \
-	src/nn/layers/swiglu.c \
 	src/nn/layers/layers.h \
 	src/nn/layers/linear.c \
 	src/nn/layers/reshard.c \

@@ -274,6 +274,14 @@ size_t trm_layer_width(const struct trm_layer *layer)
   return layer->in.sequence ? layer->in.size[1] : trm_shape_count(&layer->in);
 }
 
+const char *trm_did_you_mean(const char *word, const char *const *known)
+{
+  const char *near = trm_nearest_word(word, known);
+  char *text = trm_context_text();
+  snprintf(text, 256, "%s%s%s", near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+  return text;
+}
+
 /* Returns the argument with this key, or else the positional one; NULL: neither is given. */
 static const char *layer_find_argument(const struct trm_arguments *arguments, int position, const char *key)
 {
@@ -404,11 +412,9 @@ int trm_argument_reject_unknown(const struct trm_layer *layer, const struct trm_
     int k = 0;
     while (keys[k] && strcmp(keys[k], key) != 0)
       k++;
-    if (!keys[k]) {
-      const char *near = trm_nearest_word(key, keys);
-      return trm_error(TRM_USAGE, "%s: there is no argument '%s'%s%s%s; usage: %s", trm_layer_text(layer), key,
-                       near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", layer->ops->usage);
-    }
+    if (!keys[k])
+      return trm_error(TRM_USAGE, "%s: there is no argument '%s'%s; usage: %s", trm_layer_text(layer), key,
+                       trm_did_you_mean(key, keys), layer->ops->usage);
     for (int j = 0; j < i; j++)
       if (arguments->item[j].key && strcmp(arguments->item[j].key, key) == 0)
         return trm_error(TRM_USAGE, "%s: %s is given twice; usage: %s", trm_layer_text(layer), key, layer->ops->usage);

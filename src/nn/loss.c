@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "core/memory.h"
-#include "core/options.h"
 #include "core/status.h"
+#include "nn/layer.h"
 
 static const char *loss_target_text(const struct trm_input_spec *spec)
 {
@@ -210,8 +210,6 @@ const struct trm_loss *trm_loss_find(const char *name, const struct trm_shape *s
     if (strcmp(trm_loss_table[i]->name, name) == 0)
       return trm_loss_table[i];
   }
-  const char *near = trm_nearest_word(name, known);
-  trm_error(TRM_USAGE, "there is no loss '%s'%s%s%s", name, near ? ", did you mean '" : "", near ? near : "",
-            near ? "'?" : "");
+  trm_error(TRM_USAGE, "there is no loss '%s'%s", name, trm_did_you_mean(name, known));
   return NULL;
 }

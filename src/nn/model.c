@@ -148,18 +148,14 @@ static void model_unbind(struct trm_model *model)
   for (int c = 0; c < model->chunks; c++) {
     struct trm_chunk *chunk = &model->chunk[c];
     for (int slot = 0; slot < model->slots && chunk->arena; slot++)
-      if (chunk->arena[slot])
-        model->device->ops->release(model->device, chunk->arena[slot]);
+      model->device->ops->release(model->device, chunk->arena[slot]);
     trm_free(chunk->arena);
     trm_arena_plan_free(chunk->plan);
     *chunk = (struct trm_chunk){.first = chunk->first, .last = chunk->last};
   }
-  if (model->row_loss)
-    model->device->ops->release(model->device, model->row_loss);
-  if (model->transient)
-    model->device->ops->release(model->device, model->transient);
-  if (model->tied_gradient)
-    model->device->ops->release(model->device, model->tied_gradient);
+  float *const arrays[] = {model->row_loss, model->transient, model->tied_gradient};
+  for (int i = 0; i < 3 && model->device; i++)
+    model->device->ops->release(model->device, arrays[i]);
   trm_free(model->host_rows);
   model->device = NULL;
   model->arena = model->transient = model->tied_gradient = model->row_loss = model->row_correct = model->host_rows =

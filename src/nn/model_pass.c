@@ -84,15 +84,15 @@ static void pass_hold(struct trm_model *model, const struct trm_pass *pass, int 
   struct trm_layer *const both[] = {&model->layer[i], model->layer[i].tied};
   for (int k = 0; provider && k < 2; k++) {
     struct trm_layer *layer = both[k];
-    const enum trm_acquire_mode layer_mode = k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode;
+    const enum trm_acquire_mode used_mode = k && mode == TRM_ACQUIRE_BACKWARD ? TRM_ACQUIRE_TIED : mode;
     float *w = NULL, *g = NULL;
     if (!layer || layer->low == layer->high)
       continue;
     if (!acquire) {
-      provider->release(provider->context, layer->low, layer->high, layer_mode);
+      provider->release(provider->context, layer->low, layer->high, used_mode);
       continue;
     }
-    provider->acquire(provider->context, layer->low, layer->high, layer_mode, &w, &g);
+    provider->acquire(provider->context, layer->low, layer->high, used_mode, &w, &g);
     pass_point_parameters(layer, false, layer->low, w, g);
     if (g && provider->overwrites_gradient)
       pass_zero_padding(layer, pass);
@@ -320,7 +320,9 @@ static int pass_check(const struct trm_model *model, const struct trm_pass *pass
   return TRM_OK;
 }
 
-static void pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz)
+/* Computes the loss of the scores, adds to the sums and, unless dz is NULL, sets the gradient of the scores. */
+static int pass_loss(struct trm_model *model, const struct trm_pass *pass, float scale, float *dz,
+                     struct trm_loss_sums *sums)
 {
   const struct trm_layer *last = &model->layer[model->layers - 1];
   const struct trm_slice *slice = &last->slice; /* of sharded scores */
@@ -341,26 +343,22 @@ static void pass_loss(struct trm_model *model, const struct trm_pass *pass, floa
   trm_loss_call_shape(&call, &last->out);
   if (call.rows)
     (last->output_sharded ? model->loss->run_sharded : model->loss->run)(&call);
+  pass_add_loss_sums(model, pass->input->rows, sums);
+  return pass->device->ops->sync(pass->device);
 }
 
 int trm_model_loss(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   const struct trm_arena_plan *plan = model->plan;
-  if (pass->training)
-    pass_loss(model, pass, pass->scale, pass_array(model, plan->gradient[plan->last - 1]));
-  else
-    pass_loss(model, pass, 1, NULL);
-  pass_add_loss_sums(model, pass->input->rows, sums);
-  return pass->device->ops->sync(pass->device);
+  float *dz = pass->training ? pass_array(model, plan->gradient[plan->last - 1]) : NULL;
+  return pass_loss(model, pass, pass->training ? pass->scale : 1, dz, sums);
 }
 
 int trm_model_evaluate(struct trm_model *model, const struct trm_pass *pass, struct trm_loss_sums *sums)
 {
   TRM_CHECK(pass_check(model, pass));
   trm_model_forward(model, pass);
-  pass_loss(model, pass, 1, NULL);
-  pass_add_loss_sums(model, pass->input->rows, sums);
-  return pass->device->ops->sync(pass->device);
+  return pass_loss(model, pass, 1, NULL, sums);
 }
 
 int trm_model_train(struct trm_model *model, const struct trm_pass *pass, float scale, struct trm_loss_sums *sums,

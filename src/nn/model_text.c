@@ -175,11 +175,10 @@ static int text_find_mark(struct text_parser *r, const struct trm_item *item, in
     known[m] = r->mark[m].name;
   while (found < r->marks && strcmp(known[found], name) != 0)
     found++;
-  const char *near = found == r->marks ? trm_nearest_word(name, known) : NULL;
+  const char *hint = trm_did_you_mean(name, known);
   trm_free(known);
   if (found == r->marks)
-    return trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s%s%s", item->number, item->word[0], name,
-                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "");
+    return trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s", item->number, item->word[0], name, hint);
   r->mark[found].used = true;
   *layer = r->mark[found].layer;
   return TRM_OK;

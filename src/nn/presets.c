@@ -16,15 +16,13 @@ static int presets_expand_mlp(const struct trm_item *item, const struct trm_inpu
   static const char *const activations[] = {"relu", "gelu", "gelu_tanh", "tanh", "sigmoid", NULL};
   if (item->words < 2)
     return trm_error(TRM_USAGE, "layer %d (mlp): the sizes are missing; %s", item->number, usage);
-  int known = item->words < 3 ? 0 : -1;
-  for (int i = 0; known < 0 && activations[i]; i++)
-    if (strcmp(activations[i], item->word[2]) == 0)
-      known = i;
-  if (known < 0) {
-    const char *near = trm_nearest_word(item->word[2], activations);
-    return trm_error(TRM_USAGE, "layer %d (mlp): there is no activation '%s'%s%s%s; %s", item->number, item->word[2],
-                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", usage);
-  }
+  const char *activation = item->words > 2 ? item->word[2] : "relu";
+  int known = 0;
+  while (activations[known] && strcmp(activations[known], activation) != 0)
+    known++;
+  if (!activations[known])
+    return trm_error(TRM_USAGE, "layer %d (mlp): there is no activation '%s'%s; %s", item->number, activation,
+                     trm_did_you_mean(activation, activations), usage);
 
   const char *at = item->word[1];
   for (int position = 0;; position++) {
@@ -43,7 +41,7 @@ static int presets_expand_mlp(const struct trm_item *item, const struct trm_inpu
     if (!*end)
       return TRM_OK;
     if (position > 0) {
-      trm_append(to, " | %s", item->words < 3 ? "relu" : item->word[2]);
+      trm_append(to, " | %s", activation);
       for (int i = 3; i < item->words; i++)
         trm_append(to, " %s", item->word[i]);
     }
@@ -194,11 +192,9 @@ static int presets_gpt_word(const struct trm_item *item, const char *word, struc
     if (equals && strlen(known[i]) == (size_t)(equals - word) && strncmp(known[i], word, strlen(known[i])) == 0)
       found = i;
   }
-  if (!known[found]) {
-    const char *near = trm_nearest_word(word, known);
-    return trm_error(TRM_USAGE, "layer %d (%s): '%s' is not known%s%s%s; %s", item->number, item->word[0], word,
-                     near ? ", did you mean '" : "", near ? near : "", near ? "'?" : "", gpt_usage);
-  }
+  if (!known[found])
+    return trm_error(TRM_USAGE, "layer %d (%s): '%s' is not known%s; %s", item->number, item->word[0], word,
+                     trm_did_you_mean(word, known), gpt_usage);
   char *end;
   errno = 0;
   const double value = strtod(equals + 1, &end);

@@ -17,8 +17,6 @@ libtrireme_la_SOURCES += \
 	src/train/device_batch.h \
 	src/train/local_state.c \
 	src/train/local_state.h \
-	src/train/lanes.c \
-	src/train/lanes.h \
 	src/train/slowdown.c \
 	src/train/slowdown.h \
 	src/train/modes.c \

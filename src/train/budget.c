@@ -22,8 +22,7 @@ static int budget_warm_up(struct trm_device *device)
     status = device->ops->sync(device);
   }
   for (int i = 0; i < 3; i++)
-    if (array[i])
-      device->ops->release(device, array[i]);
+    device->ops->release(device, array[i]);
   return status;
 }
 

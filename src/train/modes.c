@@ -9,17 +9,11 @@ static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct 
   return trm_evaluate(&t->model, dataset, t->grid->axis[TRM_AXIS_DATA], t->model.max_rows, &pass, sums, NULL);
 }
 
-static int mode_create_lanes(struct trainer *t)
-{
-  return trm_lanes_create(&t->lanes, t->modules->device, t->model.parameters,
-                          (int)t->options->run.lanes / t->strategy.batch_shards);
-}
-
 enum { PLAIN, LANES, PIPELINE, PIPELINE_WITHOUT_FLUSH, WORKERS, WORKERS_ON_ROWS };
 
 static const struct trainer_mode modes[] = {
   [PLAIN] = {.train_batch = trainer_train_micro_batches, .advance = trainer_advance_step, .evaluate = mode_evaluate},
-  [LANES] = {.create = mode_create_lanes,
+  [LANES] = {.create = trainer_lanes_create,
              .train_batch = trainer_train_lanes,
              .advance = trainer_advance_step,
              .evaluate = mode_evaluate},

@@ -36,6 +36,6 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
                               const struct trm_result *result, const struct trm_staleness *of_rank, int ranks);
 void trm_run_dir_close(struct trm_run_dir *dir);
 
-/* Returns the number of step checkpoints of a run directory; sets the oldest and the newest (owned by the caller),
- * NULL if there are none. */
+/* Returns the number of checkpoints step-N.h5 in a run directory.
+ * Sets the oldest and the newest, NULL: none. Caller frees. */
 int trm_run_dir_find_checkpoints(const char *path, char **oldest, char **newest);

@@ -100,6 +100,40 @@ int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *b
   return TRM_OK;
 }
 
+int trainer_lanes_create(struct trainer *t)
+{
+  struct trainer_lanes *lanes = &t->lanes;
+  struct trm_device *device = t->modules->device;
+  lanes->count = (int)t->options->run.lanes / t->strategy.batch_shards;
+  for (; 1 << lanes->levels < lanes->count; lanes->levels++)
+    TRM_CHECK(device->ops->alloc(device, t->model.parameters * sizeof(float), TRM_MEMORY_BUFFERS,
+                                 (void **)&lanes->subtree_sum[lanes->levels]));
+  return TRM_OK;
+}
+
+void trainer_lanes_free(struct trainer *t)
+{
+  for (int level = 0; level < t->lanes.levels; level++)
+    t->modules->device->ops->release(t->modules->device, t->lanes.subtree_sum[level]);
+}
+
+/* Adds lane `number` (0, 1, ... in order); after the last one g holds the sum. Adds as a binary counter: a 1 bit at
+ * `level` of the number means that subtree_sum[level] holds the left sibling. Addition commutes, so right + left has
+ * the bits of left + right. */
+static void step_add_lane(const struct trainer *t, int number)
+{
+  struct trm_device *device = t->modules->device;
+  const size_t elements = t->model.parameters;
+  float *g = t->strategy.g;
+  int level = 0;
+  for (; number >> level & 1; level++) {
+    const float *const pair[2] = {g, t->lanes.subtree_sum[level]};
+    device->ops->sum(device, g, pair, 2, elements);
+  }
+  if (level < t->lanes.levels)
+    device->ops->copy(device, t->lanes.subtree_sum[level], g, elements * sizeof *g);
+}
+
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
 {
   const size_t lanes = (size_t)t->options->run.lanes, first = (size_t)(t->strategy.batch_shard * t->lanes.count);
@@ -109,7 +143,7 @@ int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, st
     size_t from, to;
     trm_interval(batch->high - batch->low, lanes, first + (size_t)lane, &from, &to);
     TRM_CHECK(step_forward_backward(t, batch, batch->low + from, batch->low + to, &pass, false, sums));
-    trm_lanes_add(&t->lanes, lane, t->strategy.g);
+    step_add_lane(t, lane);
   }
   return trainer_gradient_ready(t, 0, t->model.parameters, sums);
 }

@@ -215,7 +215,7 @@ static void train_tear_down(struct trainer *t)
   trainer_rows_free(t);
   trainer_stages_free(t);
   trm_host_batch_free(&t->batch);
-  trm_lanes_free(&t->lanes);
+  trainer_lanes_free(t);
   trm_free(t->staleness);
   trm_model_free(&t->model);
   trm_model_free(&t->full_model);

@@ -4,7 +4,6 @@
 #include "core/axis.h"
 #include "train/budget.h"
 #include "train/device_batch.h"
-#include "train/lanes.h"
 #include "train/pipeline.h"
 #include "train/slowdown.h"
 #include "train/row_trainer.h"
@@ -18,6 +17,16 @@ struct trainer_rows {
   float *feature_frequency;   /* (features) fraction of the rows that have each feature; NULL: optim.l2 is 0 */
   struct trm_sparse_row *row; /* (train.batch) or more; NULL: the mode does not train on rows */
   float *target;              /* as row; -1 or +1 */
+};
+
+#define TRAINER_MAX_LANE_LEVELS 16
+
+/* Lanes (run.lanes): the gradient of a batch is the sum over V fixed virtual shards, added in one fixed binary tree, so
+ * that its bits do not depend on the number of ranks. A rank has 2^levels adjacent lanes, a subtree; the strategy adds
+ * the ranks' subtrees in the same tree. */
+struct trainer_lanes {
+  int count, levels;                           /* lanes of this rank; log2(count) */
+  float *subtree_sum[TRAINER_MAX_LANE_LEVELS]; /* device, (elements) each: a finished left subtree of 2^level lanes */
 };
 
 /* The pipeline of a run (stages.c). */
@@ -78,7 +87,7 @@ struct trainer {
   const struct trainer_mode *mode; /* chosen when the strategy has been created */
 
   /* -- batches and passes */
-  struct trm_lanes lanes;
+  struct trainer_lanes lanes;
   struct trm_host_batch batch;
   struct trm_device_batch device_batch;
   struct trainer_rows rows;
@@ -127,6 +136,8 @@ int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, str
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
+int trainer_lanes_create(struct trainer *t); /* slot create, with lanes (step.c) */
+void trainer_lanes_free(struct trainer *t);
 /* Sets the positions [*low, *high) of a batch in the order of the epoch (step.c). */
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
 /* Returns the fields common to all training passes of this rank (step.c). */

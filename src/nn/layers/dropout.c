@@ -5,16 +5,13 @@
 #include "nn/layers/layers.h"
 #include "nn/sharding.h"
 
-struct dropout {
-  float rate;
-};
-
+/* The settings are the rate. */
 static int dropout_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  struct dropout *s = layer->settings;
-  s->rate = 0.5f;
+  float *rate = layer->settings;
+  *rate = 0.5f;
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 1, (const char *const[]){"rate", NULL}));
-  return trm_argument_real(layer, arguments, 0, "rate", 0, 1, &s->rate);
+  return trm_argument_real(layer, arguments, 0, "rate", 0, 1, rate);
 }
 
 static int dropout_shape(struct trm_layer *layer)
@@ -33,16 +30,16 @@ static void dropout_apply(const struct trm_layer *layer, const struct trm_pass *
                           float *to)
 {
   (void)backward;
-  const struct dropout *s = layer->settings;
+  const float rate = *(const float *)layer->settings;
   struct trm_device *device = pass->device;
   const size_t b = layer->rows, f = trm_shape_count(&layer->in);
-  if (pass->training && s->rate > 0) {
+  if (pass->training && rate > 0) {
     const struct trm_slice *slice = &layer->slice;
     const size_t outer = layer->output_sharded ? slice->outer : 1;
     const struct trm_mask mask = {.seed = pass->seed,
                                   .stream = (uint32_t)layer->number,
                                   .first_row = pass->first_row * outer,
-                                  .rate = s->rate,
+                                  .rate = rate,
                                   .stride = layer->output_sharded ? slice->extent * slice->inner : f,
                                   .offset = layer->output_sharded ? slice->low * slice->inner : 0};
     device->ops->dropout(device, &mask, from, to, b * outer, f / outer);
@@ -60,7 +57,7 @@ static int dropout_export(const struct trm_layer *layer, struct trm_graph *graph
 const struct trm_layer_ops layer_dropout = {
   .name = "dropout",
   .usage = "dropout [RATE]",
-  .settings_bytes = sizeof(struct dropout),
+  .settings_bytes = sizeof(float),
   .create = dropout_create,
   .shape = dropout_shape,
   .forward = trm_layer_apply_forward,

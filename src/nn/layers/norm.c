@@ -8,16 +8,13 @@
 enum { GAIN, BIAS };
 enum { RMS_NORM, LAYER_NORM };
 
-struct norm {
-  float epsilon;
-};
-
+/* The settings are epsilon. */
 static int norm_create(struct trm_layer *layer, const struct trm_arguments *arguments)
 {
-  struct norm *s = layer->settings;
-  s->epsilon = 1e-5f; /* as torch.nn.LayerNorm */
+  float *epsilon = layer->settings;
+  *epsilon = 1e-5f; /* as torch.nn.LayerNorm */
   TRM_CHECK(trm_argument_reject_unknown(layer, arguments, 0, (const char *const[]){"epsilon", NULL}));
-  return trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, &s->epsilon);
+  return trm_argument_real(layer, arguments, -1, "epsilon", 1e-12, 1, epsilon);
 }
 
 static int norm_shape(struct trm_layer *layer)
@@ -36,11 +33,11 @@ static int norm_shape(struct trm_layer *layer)
 static void norm_forward(struct trm_layer *layer, const struct trm_pass *pass, const float *x /* (R, D) */,
                          float *y /* (R, D) */, float *work /* (2, R) */)
 {
-  const struct norm *s = layer->settings;
+  const float epsilon = *(const float *)layer->settings;
   const size_t r = trm_layer_rows(layer), d = trm_layer_width(layer);
   const bool centered = layer->ops->variant == LAYER_NORM;
   pass->device->ops->norm_forward(pass->device, x, layer->parameter[GAIN].w, centered ? layer->parameter[BIAS].w : NULL,
-                                  s->epsilon, y, centered ? work : NULL, work + r, r, d);
+                                  epsilon, y, centered ? work : NULL, work + r, r, d);
 }
 
 static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,
@@ -57,7 +54,7 @@ static void norm_backward(struct trm_layer *layer, const struct trm_pass *pass, 
 static int norm_export(const struct trm_layer *layer, struct trm_graph *graph, int x)
 {
   const struct trm_graph_ops *ops = graph->ops;
-  const float epsilon = ((const struct norm *)layer->settings)->epsilon;
+  const float epsilon = *(const float *)layer->settings;
   const int gain = ops->parameter(graph, &layer->parameter[GAIN]);
   int y = trm_graph_vectors(graph, layer, x);
   if (layer->ops->variant == LAYER_NORM) {
@@ -88,7 +85,7 @@ static int norm_shard(struct trm_layer *layer, struct trm_shard_request *request
 }
 
 #define NORM                                                                                                  \
-  .settings_bytes = sizeof(struct norm), .create = norm_create, .shape = norm_shape, .forward = norm_forward, \
+  .settings_bytes = sizeof(float), .create = norm_create, .shape = norm_shape, .forward = norm_forward, \
   .backward = norm_backward, .cost_per_value = {.flop = 7, .bytes = 2 * sizeof(float)},                       \
   .export_graph = norm_export, .shard = norm_shard, .keeps_input = true
 
