@@ -303,7 +303,7 @@ void trm_layer_add_weights(struct trm_layer *layer, const struct trm_weight_sett
 /* A remove_bias slot for layers whose settings begin with trm_weight_settings. */
 bool trm_layer_remove_bias(struct trm_layer *layer);
 
-/* Returns ", did you mean 'KNOWN'?" for the word of `known` (NULL-terminated) nearest to an unknown one; "": none is. */
+/* Returns ", did you mean 'KNOWN'?" for the word of `known` (ends with NULL) nearest to an unknown one; "": none is. */
 const char *trm_did_you_mean(const char *word, const char *const *known);
 
 /* -- for create: arguments by position or key */

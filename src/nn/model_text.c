@@ -178,7 +178,8 @@ static int text_find_mark(struct text_parser *r, const struct trm_item *item, in
   const char *hint = trm_did_you_mean(name, known);
   trm_free(known);
   if (found == r->marks)
-    return trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s", item->number, item->word[0], name, hint);
+    return trm_error(TRM_USAGE, "layer %d (%s): there is no mark '%s' above%s", item->number, item->word[0], name,
+                     hint);
   r->mark[found].used = true;
   *layer = r->mark[found].layer;
   return TRM_OK;
