@@ -144,14 +144,13 @@ int local_state_read(const char *path, int rank, const struct trm_local_state *i
 static int local_state_line_verify(hid_t group, const char *path, int rank, const char *line)
 {
   const char *space = strrchr(line, ' ');
-  if (!space)
+  if (!space || space - line >= TRM_LOCAL_STATE_NAME)
     return trm_error(TRM_FAILED, "%s: ranks/%d: attribute contents is damaged", path, rank);
-  char *name = trm_format("%.*s", (int)(space - line), line);
-  struct trm_local_state item = {.name = name, .bytes = (size_t)strtoull(space + 1, NULL, 10)};
+  struct trm_local_state item = {.bytes = (size_t)strtoull(space + 1, NULL, 10)};
+  memcpy(item.name, line, (size_t)(space - line));
   item.data = trm_alloc(item.bytes, "local state of a rank");
   const int status = local_state_item_read(group, path, rank, &item);
   trm_free(item.data);
-  trm_free(name);
   return status;
 }
 

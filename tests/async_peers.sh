@@ -56,6 +56,15 @@ for ranks in 3 2; do
     fail "a run resumed on $ranks ranks: $(of $on steps) steps, test accuracy $(of $on test_accuracy)"
 done
 pass "a run resumes with the same number of ranks, and with fewer"
+run 3 keuper-first --strategy.name=keuper --train.epochs=1
+for method in adpsgd sgp keuper; do
+  cp -r keuper-first "as-$method"
+  run 3 "as-$method" --strategy.name=$method --run.resume=auto --train.epochs=2 --log.quiet=no
+  [ $method = keuper ] && lines=0 || lines=1
+  [ "$(grep -c 'has local state of another method' "as-$method.log")" = $lines ] ||
+    { cat "as-$method.log"; fail "a checkpoint of keuper resumed as $method"; }
+done
+pass "a method does not take the local state of another one"
 
 # refuses TEXT OPTION...: one line of error that contains TEXT
 refuses() {

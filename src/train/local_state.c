@@ -10,11 +10,10 @@
 enum { TAG_REQUEST = 32001, TAG_HEADER, TAG_DATA };
 
 /* Sizes and names of the items that a rank will send. */
-#define NAME_BYTES 56
 struct trm_local_state_header {
   int32_t count;
   struct {
-    char name[NAME_BYTES];
+    char name[TRM_LOCAL_STATE_NAME];
     uint64_t bytes;
   } item[TRM_MAX_LOCAL_STATES];
 };
@@ -33,23 +32,16 @@ static void local_state_receive(struct trm_comm *comm, void *data, size_t bytes,
   comm->ops->wait(&request);
 }
 
-int trm_local_state_gather_begin(struct trm_local_state_gather *gather, struct trm_comm *comm,
-                                 const struct trm_local_state *local, int locals)
+void trm_local_state_gather_begin(struct trm_local_state_gather *gather, struct trm_comm *comm,
+                                  const struct trm_local_state *local, int locals)
 {
   *gather = (struct trm_local_state_gather){.comm = comm, .local = local, .locals = locals};
   int32_t max_count = locals;
   comm->ops->allreduce(comm, &max_count, 1, TRM_INT32, TRM_MAX);
   if (max_count == 0)
-    return TRM_OK;
-  int status = TRM_OK;
-  for (int i = 0; i < locals && status == TRM_OK; i++)
-    if (strlen(local[i].name) >= NAME_BYTES)
-      status = trm_error(TRM_USAGE, "rank %d: local state \"%s\": the name is longer than %d bytes", comm->rank,
-                         local[i].name, NAME_BYTES - 1);
-  TRM_CHECK(trm_agree(comm, status));
+    return;
   gather->ranks = comm->size;
   gather->header = trm_alloc(sizeof *gather->header, "the names of local states");
-  return TRM_OK;
 }
 
 /* Rank 0: receives the local states of another rank. */
@@ -70,7 +62,8 @@ static void local_state_request(struct trm_local_state_gather *gather, int rank)
   char *to = gather->buffer;
   for (int i = 0; i < gather->header->count; i++) {
     const size_t n = gather->header->item[i].bytes;
-    gather->received[i] = (struct trm_local_state){.name = gather->header->item[i].name, .data = to, .bytes = n};
+    gather->received[i] = (struct trm_local_state){.data = to, .bytes = n};
+    strcpy(gather->received[i].name, gather->header->item[i].name);
     if (n > 0)
       local_state_receive(comm, to, n, rank, TAG_DATA);
     to += (n + TRM_ALIGNMENT - 1) / TRM_ALIGNMENT * TRM_ALIGNMENT;

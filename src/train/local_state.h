@@ -18,10 +18,10 @@ struct trm_local_state_gather {
 };
 
 /* To be called at a quiesce point, with no other message in flight on comm.
- * begin: collective; `local` (locals) must not change until end. TRM_USAGE on every rank if a name is too long.
+ * begin: collective; `local` (locals) must not change until end.
  * end: collective; ranks other than 0 reply to rank 0's requests in it. Errors of writing are rank 0's alone. */
-int trm_local_state_gather_begin(struct trm_local_state_gather *gather, struct trm_comm *comm,
-                                 const struct trm_local_state *local, int locals);
+void trm_local_state_gather_begin(struct trm_local_state_gather *gather, struct trm_comm *comm,
+                                  const struct trm_local_state *local, int locals);
 void trm_local_state_gather_end(struct trm_local_state_gather *gather);
 
 /* Rank 0, between begin and end: slot read_local_states of struct trm_checkpoint; its context is the gathering. */

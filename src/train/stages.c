@@ -59,14 +59,15 @@ static int stages_create_previous_weights(struct trainer *t)
 {
   struct trainer_stages *s = &t->stages;
   const int parameters = trm_model_parameter_count(&t->model);
+  char name[56];
   if (!stages_has_previous_weights(t) || t->grid->coord[TRM_AXIS_DATA] > 0)
     return TRM_OK;
   s->previous_weights = trm_alloc(t->model.parameters * sizeof *s->previous_weights, "previous weights");
-  snprintf(s->previous_weights_name, sizeof s->previous_weights_name, "before: parameters %d-%d slice %d of %d",
+  snprintf(name, sizeof name, "weights before, parameters %d-%d slice %d of %d",
            parameters ? trm_model_parameter(&t->model, 0)->number : 0,
            parameters ? trm_model_parameter(&t->model, parameters - 1)->number : 0, t->grid->coord[TRM_AXIS_TENSOR],
            t->grid->size[TRM_AXIS_TENSOR]);
-  return trm_strategy_keep(&t->strategy, s->previous_weights_name, s->previous_weights,
+  return trm_strategy_keep(&t->strategy, name, s->previous_weights,
                            t->model.parameters * sizeof *s->previous_weights);
 }
 

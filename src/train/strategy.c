@@ -1,5 +1,7 @@
 #include "train/strategy.h"
 
+#include <stdio.h>
+
 #include "core/status.h"
 
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options)
@@ -32,7 +34,10 @@ int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *dat
   if (strategy->local_states == TRM_MAX_LOCAL_STATES)
     return trm_error(TRM_FAILED, "strategy.name=%s: more than %d local states of a rank, at \"%s\"",
                      strategy->ops->name, TRM_MAX_LOCAL_STATES, name);
-  strategy->local_state[strategy->local_states++] =
-    (struct trm_local_state){.name = name, .data = data, .bytes = bytes};
+  struct trm_local_state *state = &strategy->local_state[strategy->local_states++];
+  *state = (struct trm_local_state){.data = data, .bytes = bytes};
+  if (snprintf(state->name, sizeof state->name, "%s: %s", strategy->ops->name, name) >= (int)sizeof state->name)
+    return trm_error(TRM_FAILED, "strategy.name=%s: the name of the local state \"%s\" is too long",
+                     strategy->ops->name, name);
   return TRM_OK;
 }

@@ -28,8 +28,9 @@ struct trm_strategy;
 /* Local state of one rank, such as a worker's weights or its shard of the server weights. Host memory, owned by the
  * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
 #define TRM_MAX_LOCAL_STATES 12
+#define TRM_LOCAL_STATE_NAME 80
 struct trm_local_state {
-  const char *name; /* unique in the rank */
+  char name[TRM_LOCAL_STATE_NAME]; /* "METHOD: ITEM", unique in the rank; other methods do not read it */
   void *data;
   size_t bytes;
 };
@@ -138,8 +139,8 @@ const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *st
 /* Collective. Selects the row that runs as strategy->ops and calls its slot create. After a failure there is nothing to
  * destroy, and ops is NULL. */
 int trm_strategy_create(struct trm_strategy *strategy);
-/* Adds an item to this rank's local state. name and data must outlive the strategy. TRM_FAILED: there are
- * TRM_MAX_LOCAL_STATES already. Not collective. */
+/* Adds an item to this rank's local state, as "METHOD: name". data must outlive the strategy. TRM_FAILED: there are
+ * TRM_MAX_LOCAL_STATES already, or the name is too long. Not collective. */
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes);
 
 TRM_END_DECLS

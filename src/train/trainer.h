@@ -34,8 +34,7 @@ struct trainer_stages {
   struct trm_pipeline pipeline;
   struct trm_host_batch *batch;          /* (slots) */
   struct trm_device_batch *device_batch; /* (slots) */
-  float *previous_weights;        /* 2bw, data rank 0: W(t-1) for checkpoints, host, (model.parameters); else NULL */
-  char previous_weights_name[56]; /* of the local state */
+  float *previous_weights; /* 2bw, data rank 0: W(t-1) for checkpoints, host, (model.parameters); else NULL */
 };
 
 struct trainer;

@@ -234,7 +234,7 @@ static double sum_of_weights(const struct job *job, size_t piece)
 {
   double sum = 0;
   for (int i = 0; i < job->strategy.local_states; i++)
-    if (strcmp(job->strategy.local_state[i].name, "push-sum weights") == 0)
+    if (strcmp(job->strategy.local_state[i].name, "sgp: push-sum weights") == 0)
       sum = ((const double *)job->strategy.local_state[i].data)[piece];
   world->ops->allreduce(world, &sum, 1, TRM_DOUBLE, TRM_SUM);
   return sum;

@@ -66,7 +66,7 @@ static bool same_arrays(const struct trm_checkpoint *a, const struct trm_checkpo
 static char worker[1000], clock_word[8], large[3500001];
 static const struct trm_local_state local_of_rank[3][2] = {
   {{"worker", worker, sizeof worker}, {"clock", clock_word, sizeof clock_word}},
-  {{NULL, NULL, 0}},
+  {{"", NULL, 0}},
   {{"nothing", NULL, 0}, {"large", large, sizeof large}},
 };
 static const int local_count[3] = {2, 0, 2};

@@ -22,8 +22,10 @@ static int local_make(struct trm_local_state local[TRM_MAX_LOCAL_STATES])
   if (world->size > 1 && world->rank == world->size - 1)
     return 0;
   local[0] = (struct trm_local_state){"clock", &clock_word, sizeof clock_word};
-  for (int i = 0; i <= world->rank; i++)
-    local[1 + i] = (struct trm_local_state){names[i], items[i], ITEM_BYTES - (size_t)(1000 * world->rank + i)};
+  for (int i = 0; i <= world->rank; i++) {
+    local[1 + i] = (struct trm_local_state){"", items[i], ITEM_BYTES - (size_t)(1000 * world->rank + i)};
+    strcpy(local[1 + i].name, names[i]);
+  }
   return 2 + world->rank;
 }
 
@@ -49,7 +51,7 @@ static bool is_filled(unsigned mark, const struct trm_local_state *local, int co
 static int save(const char *path, const struct trm_local_state *local, int count)
 {
   struct trm_local_state_gather gather;
-  TRM_CHECK(trm_local_state_gather_begin(&gather, world, local, count));
+  trm_local_state_gather_begin(&gather, world, local, count);
   int status = TRM_OK;
   if (world->rank == 0) {
     const struct trm_checkpoint c = {
@@ -186,10 +188,16 @@ static void test_damaged(void)
 
 static void test_name(void)
 {
-  struct trm_local_state_gather gather;
-  const struct trm_local_state local = {"a name that is longer than what one rank can tell another", &clock_word, 8};
-  CU_ASSERT_EQUAL(trm_local_state_gather_begin(&gather, world, &local, world->rank == 0), TRM_USAGE);
-  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "rank 0: local state \"a name"));
+  const struct trm_strategy_ops ops = {.name = "hoarder"};
+  struct trm_strategy strategy = {.ops = &ops};
+  char name[TRM_LOCAL_STATE_NAME];
+  memset(name, 'n', sizeof name - 1);
+  name[sizeof name - 1] = '\0';
+  CU_ASSERT_EQUAL(trm_strategy_keep(&strategy, name, &clock_word, 8), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), "strategy.name=hoarder: the name of the local state \"nnn"));
+  name[sizeof name - 1 - strlen("hoarder: ")] = '\0';
+  CU_ASSERT_EQUAL(trm_strategy_keep(&strategy, name, &clock_word, 8), TRM_OK);
+  CU_ASSERT_PTR_NOT_NULL(strstr(strategy.local_state[strategy.local_states - 1].name, "hoarder: nnn"));
 }
 
 static void test_too_many(void)
