@@ -237,7 +237,7 @@ static void test_other_files(void)
 /* Reads the items of a rank into other memory and compares them with the ones written. */
 static void local_check(const char *path, int rank)
 {
-  struct trm_local_state back[2] = {{0}};
+  struct trm_local_state back[2] = {{.data = NULL}};
   bool fits = false;
   for (int i = 0; i < local_count[rank]; i++) {
     back[i] = local_of_rank[rank][i];
