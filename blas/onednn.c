@@ -64,7 +64,7 @@ static const char *onednn_status_text(dnnl_status_t status)
   case dnnl_invalid_arguments:
     return "invalid arguments";
   case dnnl_unimplemented:
-    return "not implemented for this processor";
+    return "not supported on this processor";
   default:
     return "failed";
   }

@@ -6,6 +6,8 @@ trireme_SOURCES += \
 	cli/bench/bench_hogwild.c \
 	cli/bench/bench_io.c \
 	cli/bench/bench_rma.c \
+	cli/bench/bench_rma_ops.c \
+	cli/bench/bench_rma_ops.h \
 	cli/bench/bench_param_server.c \
 	cli/bench/bench_step.c \
 	cli/bench/bench_run.c \
