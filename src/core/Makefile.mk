@@ -37,6 +37,7 @@ coreinclude_HEADERS += \
 	src/core/axis.h \
 	src/core/choices.h \
 	src/core/comm.h \
+	src/core/counter.h \
 	src/core/device.h \
 	src/core/log.h \
 	src/core/memory.h \

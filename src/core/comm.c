@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "core/counter.h"
 #include "core/status.h"
 
 size_t trm_type_bytes(enum trm_type type)
@@ -39,6 +40,23 @@ struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, con
   if (comm->ops->group)
     return comm->ops->group(comm, group);
   return comm->ops->split(comm, group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank, key);
+}
+
+static bool lock_try(void *context)
+{
+  struct trm_lock *lock = context;
+  return trm_counter_get(&lock->taken) == 0 && __atomic_exchange_n(&lock->taken.value, 1, __ATOMIC_ACQUIRE) == 0;
+}
+
+void trm_lock_acquire(struct trm_comm *comm, struct trm_lock *lock)
+{
+  if (!lock_try(lock))
+    comm->ops->wait_until(comm, lock_try, lock);
+}
+
+void trm_lock_release(struct trm_comm *comm, struct trm_lock *lock)
+{
+  trm_counter_set(comm, &lock->taken, 0);
 }
 
 int trm_agree(struct trm_comm *comm, int status)

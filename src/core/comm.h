@@ -1,9 +1,13 @@
 /* The communication contract: point-to-point messages, collectives, shared memory and one-sided access of a group.
  *
- * Implemented by mpi/real.c over MPI and by comm_self.c for one rank without MPI. A communicator is a handle; copies of
+ * Implemented by mpi/real.c over MPI, by mpi/virtual.c for many ranks in one process and virtual time, and by
+ * comm_self.c for one rank without MPI. A communicator is a handle; copies of
  * the handle are the same communicator. All buffers are host memory, counts are elements.
  * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
  * job; so the slots below that return void either succeed or do not return.
+ * Threads: the thread that a rank began with calls the collective slots, create and free. Point-to-point, requests,
+ * one-sided access, call_begin, progress, notify and clock may be called by any thread of the rank, each request by one
+ * thread at a time.
  */
 #pragma once
 
@@ -29,6 +33,7 @@ size_t trm_type_bytes(enum trm_type type);
 struct trm_comm;
 struct trm_request; /* an operation in progress */
 struct trm_window;  /* memory that other ranks access one-sidedly */
+struct trm_calls;   /* a function that other ranks can call */
 
 /* Memory that all ranks of a communicator can load and store directly. */
 struct trm_shared {
@@ -37,6 +42,22 @@ struct trm_shared {
   size_t bytes; /* of this rank's part */
   void *handle; /* of the implementation */
 };
+
+/* A function that answers a call at its owner. caller: its rank. head (plan.head_bytes): in and out. in: what the call
+ * sends, or NULL; out: what it returns, or NULL. Returns false to hold the answer back: it is then called again with the
+ * same arguments after other calls, and from time to time. Runs in a thread of the owner or, on a rank with attended
+ * calls, inside wait_until; one at a time in each owner. It must not communicate. */
+typedef bool trm_call_function(void *context, int caller, void *head, const void *in, void *out);
+
+struct trm_call_plan {
+  size_t head_bytes;           /* at most TRM_CALL_HEAD_BYTES; equal on all ranks */
+  size_t max_bytes;            /* that one call sends, or returns, besides the head; equal on all ranks */
+  const bool *owner;           /* (size) ranks that answer calls; equal on all ranks */
+  bool attended;               /* this owner answers inside wait_until alone, otherwise at any time */
+  trm_call_function *function; /* of an owner */
+  void *context;
+};
+#define TRM_CALL_HEAD_BYTES 128
 
 struct trm_comm_ops {
   const char *name;
@@ -69,14 +90,32 @@ struct trm_comm_ops {
   /* -- requests. test: true when complete; then, as after wait, *request is NULL. A NULL request is complete. */
   bool (*test)(struct trm_request **request);
   void (*wait)(struct trm_request **request);
-  /* Lets the implementation advance operations in progress, and yields the core. For calls between layers. */
+  /* Lets the implementation advance operations in progress, and yields the core. Never blocks. For calls between
+   * layers. */
   void (*progress)(struct trm_comm *comm);
   /* The same, for a loop that has polled since `since` (by clock) for what other ranks write: the longer it has waited,
    * the longer it sleeps. */
   void (*idle)(struct trm_comm *comm, double since);
 
+  /* -- waiting, and time. Only these, wait, and the collectives block.
+   * wait_until: returns when done(context) is true. done reads memory that other ranks change: counters and locks
+   * (core/counter.h) in arrays shared with them, this rank's part of a window, what this rank's calls have changed. It
+   * neither communicates nor changes anything but *context. Advances operations in progress, and on a rank with
+   * attended calls answers them. */
+  void (*wait_until)(struct trm_comm *comm, bool (*done)(void *context), void *context);
+  /* Called after a change of memory shared by the ranks of comm, for those that wait (trm_counter_set and the others
+   * do). NULL: waiting ranks poll. */
+  void (*notify)(struct trm_comm *comm);
+  /* Returns at time `when` by clock. Like a rank that computes, it advances nothing, or (progress) what calls of
+   * progress between layers would. */
+  void (*sleep_until)(struct trm_comm *comm, double when, bool progress);
+  /* Runs work(context), the computation of a pass, which takes `seconds` by a model of the time; returns its status.
+   * It may run in another thread, while other ranks of the process go on: it must not communicate, and everything that
+   * it uses is this rank's alone or constant. NULL: the caller runs it, and time is real. */
+  int (*compute)(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds);
+
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.
-   * split_node: the ranks that can share memory with this one; domain: node or NUMA domain. */
+   * split_node: the ranks that can share memory with this one, in a node, a NUMA domain, or this process. */
   struct trm_comm *(*split)(struct trm_comm *comm, int color, int key);
   struct trm_comm *(*split_node)(struct trm_comm *comm, enum trm_share domain);
   /* The same group as trm_comm_group's, for a communicator whose other ranks do not exist; NULL: found by split. */
@@ -100,6 +139,15 @@ struct trm_comm_ops {
   void (*accumulate)(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
   int64_t (*fetch_add)(struct trm_window *window, int64_t value, int target, size_t offset);
   void (*flush)(struct trm_window *window, int target);
+
+  /* -- calls: a rank has a function run at another rank, the owner of what the function changes.
+   * create, free: collective; no call may be in progress. call_begin: returns at once; the request completes when the
+   * answer has arrived, and until then *head (plan.head_bytes), in and out must stay. Calls of one rank to one owner
+   * begin in order. in, out: NULL: nothing is sent, or returned. An owner may not call itself. */
+  int (*calls_create)(struct trm_comm *comm, const struct trm_call_plan *plan, struct trm_calls **calls);
+  void (*calls_free)(struct trm_calls **calls);
+  void (*call_begin)(struct trm_calls *calls, int owner, void *head, const void *in, size_t in_bytes, void *out,
+                     size_t out_bytes, struct trm_request **request);
 
   double (*clock)(struct trm_comm *comm);                 /* seconds, monotonic */
   void (*abort)(struct trm_comm *comm, int status) __attribute__((noreturn)); /* ends all ranks of the job */
