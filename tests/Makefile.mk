@@ -147,6 +147,7 @@ trm_test_scripts += \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
+	tests/async_batch_norm.sh \
 	tests/async_peers.sh \
 	tests/async_methods.sh \
 	tests/models.sh \
