@@ -210,13 +210,13 @@ struct calls_part {
   struct calls_owners *owners;
 };
 
-static void calls_create_all(struct virtual_meeting *meeting)
+static void calls_create_all(struct virtual_collective *collective)
 {
-  const int size = meeting->group->size;
+  const int size = collective->group->size;
   struct calls_owners *owners = trm_alloc(sizeof *owners + (size_t)size * sizeof *owners->of, "calls");
   owners->references = size;
   for (int i = 0; i < size; i++) {
-    struct calls_part *part = meeting->part[i].data;
+    struct calls_part *part = collective->part[i].data;
     owners->of[i] = part->owner;
     part->owners = owners;
   }
@@ -225,7 +225,7 @@ static void calls_create_all(struct virtual_meeting *meeting)
 int virtual_calls_create(struct trm_comm *comm, const struct trm_call_plan *plan, struct trm_calls **calls)
 {
   struct virtual_rank *rank = virtual_rank_of(comm);
-  const struct virtual_shape shape = {.kind = VIRTUAL_MEET, .work = calls_create_all, .count = plan->max_bytes,
+  const struct virtual_shape shape = {.kind = VIRTUAL_INTERNAL, .work = calls_create_all, .count = plan->max_bytes,
                                       .root = (int)plan->head_bytes, .name = "calls_create"};
   struct calls_part part = {NULL, NULL};
   if (plan->owner[comm->rank]) {
@@ -235,7 +235,7 @@ int virtual_calls_create(struct trm_comm *comm, const struct trm_call_plan *plan
     if (rank->net->plan.schedule)
       part.owner->fiber = virtual_fiber_create(rank->net, rank, calls_attend, part.owner);
   }
-  virtual_meet(comm, &shape, (struct virtual_part){.data = &part});
+  virtual_collective_run(comm, &shape, (struct virtual_part){.data = &part});
   struct trm_calls *created = trm_alloc(sizeof *created, "calls");
   *created = (struct trm_calls){.comm = comm, .plan = *plan, .owners = part.owners};
   if (rank->net->plan.schedule)

@@ -53,80 +53,82 @@ void virtual_reduce(enum trm_type type, enum trm_op op, void *to, const void *fr
 }
 
 /* Reduces elements [at, at + count) of all ranks' data into `to` (count). */
-static void collective_reduce(const struct virtual_meeting *meeting, size_t at, size_t count, void *to)
+static void collective_reduce(const struct virtual_collective *collective, size_t at, size_t count, void *to)
 {
-  const struct virtual_shape *shape = &meeting->shape;
+  const struct virtual_shape *shape = &collective->shape;
   const size_t bytes = trm_type_bytes(shape->type);
-  memcpy(to, (const char *)meeting->part[0].data + at * bytes, count * bytes);
-  for (int i = 1; i < meeting->group->size; i++)
-    virtual_reduce(shape->type, shape->op, to, (const char *)meeting->part[i].data + at * bytes, count);
+  memcpy(to, (const char *)collective->part[0].data + at * bytes, count * bytes);
+  for (int i = 1; i < collective->group->size; i++)
+    virtual_reduce(shape->type, shape->op, to, (const char *)collective->part[i].data + at * bytes, count);
 }
 
-static void collective_allreduce(const struct virtual_meeting *meeting)
+static void collective_allreduce(const struct virtual_collective *collective)
 {
-  const size_t bytes = trm_type_bytes(meeting->shape.type), block = BLOCK_BYTES / bytes, count = meeting->shape.count;
+  const size_t bytes = trm_type_bytes(collective->shape.type), count = collective->shape.count;
+  const size_t block = BLOCK_BYTES / bytes;
   _Alignas(TRM_ALIGNMENT) char sum[BLOCK_BYTES];
-  for (size_t at = 0; meeting->group->size > 1 && at < count; at += block) {
+  for (size_t at = 0; collective->group->size > 1 && at < count; at += block) {
     const size_t n = count - at < block ? count - at : block;
-    collective_reduce(meeting, at, n, sum);
-    for (int i = 0; i < meeting->group->size; i++)
-      memcpy((char *)meeting->part[i].data + at * bytes, sum, n * bytes);
+    collective_reduce(collective, at, n, sum);
+    for (int i = 0; i < collective->group->size; i++)
+      memcpy((char *)collective->part[i].data + at * bytes, sum, n * bytes);
   }
 }
 
-static void collective_reduce_scatter(const struct virtual_meeting *meeting)
+static void collective_reduce_scatter(const struct virtual_collective *collective)
 {
-  const size_t bytes = trm_type_bytes(meeting->shape.type), block = BLOCK_BYTES / bytes, count = meeting->shape.count;
-  for (int i = 0; i < meeting->group->size; i++)
+  const size_t bytes = trm_type_bytes(collective->shape.type), count = collective->shape.count;
+  const size_t block = BLOCK_BYTES / bytes;
+  for (int i = 0; i < collective->group->size; i++)
     for (size_t at = 0; at < count; at += block)
-      collective_reduce(meeting, (size_t)i * count + at, count - at < block ? count - at : block,
-                        (char *)meeting->part[i].request->data + at * bytes);
+      collective_reduce(collective, (size_t)i * count + at, count - at < block ? count - at : block,
+                        (char *)collective->part[i].request->data + at * bytes);
 }
 
-static void collective_allgather(const struct virtual_meeting *meeting)
+static void collective_allgather(const struct virtual_collective *collective)
 {
-  const size_t bytes = meeting->shape.count * trm_type_bytes(meeting->shape.type);
-  for (int to = 0; bytes > 0 && to < meeting->group->size; to++)
-    for (int from = 0; from < meeting->group->size; from++) {
-      char *row = (char *)meeting->part[to].data + (size_t)from * bytes;
-      if (row != meeting->part[from].mine)
-        memmove(row, meeting->part[from].mine, bytes);
+  const size_t bytes = collective->shape.count * trm_type_bytes(collective->shape.type);
+  for (int to = 0; bytes > 0 && to < collective->group->size; to++)
+    for (int from = 0; from < collective->group->size; from++) {
+      char *row = (char *)collective->part[to].data + (size_t)from * bytes;
+      if (row != collective->part[from].mine)
+        memmove(row, collective->part[from].mine, bytes);
     }
 }
 
-static void collective_broadcast(const struct virtual_meeting *meeting)
+static void collective_broadcast(const struct virtual_collective *collective)
 {
-  const size_t bytes = meeting->shape.count * trm_type_bytes(meeting->shape.type);
-  const int root = meeting->shape.root;
-  for (int i = 0; bytes > 0 && i < meeting->group->size; i++)
+  const size_t bytes = collective->shape.count * trm_type_bytes(collective->shape.type);
+  const int root = collective->shape.root;
+  for (int i = 0; bytes > 0 && i < collective->group->size; i++)
     if (i != root)
-      memcpy(meeting->part[i].data, meeting->part[root].data, bytes);
+      memcpy(collective->part[i].data, collective->part[root].data, bytes);
 }
 
-static void collective_work(struct virtual_meeting *meeting)
+static void collective_work(struct virtual_collective *collective)
 {
-  switch (meeting->shape.kind) {
+  switch (collective->shape.kind) {
   case VIRTUAL_BARRIER:
     break;
   case VIRTUAL_BROADCAST:
-    collective_broadcast(meeting);
+    collective_broadcast(collective);
     break;
   case VIRTUAL_ALLREDUCE:
-    collective_allreduce(meeting);
+    collective_allreduce(collective);
     break;
   case VIRTUAL_ALLGATHER:
-    collective_allgather(meeting);
+    collective_allgather(collective);
     break;
   case VIRTUAL_REDUCE_SCATTER:
-    collective_reduce_scatter(meeting);
+    collective_reduce_scatter(collective);
     break;
-  case VIRTUAL_MEET:
-    meeting->shape.work(meeting);
+  case VIRTUAL_INTERNAL:
+    collective->shape.work(collective);
     break;
   }
 }
 
-/* -- meeting */
+/* -- collective */
 
 static void collective_text(const struct virtual_shape *shape, char *text, size_t bytes)
 {
@@ -137,7 +139,7 @@ static void collective_text(const struct virtual_shape *shape, char *text, size_
   case VIRTUAL_BARRIER:
     snprintf(text, bytes, "barrier");
     break;
-  case VIRTUAL_MEET:
+  case VIRTUAL_INTERNAL:
     snprintf(text, bytes, "%s", shape->name);
     break;
   case VIRTUAL_BROADCAST:
@@ -152,15 +154,15 @@ static void collective_text(const struct virtual_shape *shape, char *text, size_
 static void collective_describe(const void *of, char *text, size_t bytes)
 {
   const struct trm_request *request = of;
-  const struct virtual_meeting *meeting = request->meeting;
-  const int size = meeting->group->size;
+  const struct virtual_collective *collective = request->collective;
+  const int size = collective->group->size;
   char shape[96];
   int missing = 0;
-  collective_text(&meeting->shape, shape, sizeof shape);
-  while (missing < size && meeting->part[missing].request)
+  collective_text(&collective->shape, shape, sizeof shape);
+  while (missing < size && collective->part[missing].request)
     missing++;
   snprintf(text, bytes, "%s on %d ranks, of which %d have begun it; rank %d of the job has not", shape, size,
-           meeting->arrived, missing < size ? meeting->group->member[missing] : -1);
+           collective->arrived, missing < size ? collective->group->member[missing] : -1);
 }
 
 static bool collective_is_equal(const struct virtual_shape *a, const struct virtual_shape *b)
@@ -169,82 +171,82 @@ static bool collective_is_equal(const struct virtual_shape *a, const struct virt
          a->work == b->work;
 }
 
-/* Returns the meeting with this number; the first rank makes it. */
-static struct virtual_meeting *collective_find(struct virtual_group *group, uint64_t number,
+/* Returns the collective with this number; the first rank makes it. */
+static struct virtual_collective *collective_find(struct virtual_group *group, uint64_t number,
                                                const struct virtual_shape *shape)
 {
-  struct virtual_meeting *meeting = group->first;
-  while (meeting && meeting->number != number)
-    meeting = meeting->next;
-  if (meeting)
-    return meeting;
-  meeting = group->unused;
-  if (meeting)
-    group->unused = meeting->next;
+  struct virtual_collective *collective = group->first;
+  while (collective && collective->number != number)
+    collective = collective->next;
+  if (collective)
+    return collective;
+  collective = group->unused;
+  if (collective)
+    group->unused = collective->next;
   else
-    meeting = trm_alloc(sizeof *meeting + (size_t)group->size * sizeof *meeting->part, "a collective");
-  meeting->group = group;
-  meeting->number = number;
-  meeting->shape = *shape;
-  meeting->arrived = 0;
-  meeting->next = NULL;
+    collective = trm_alloc(sizeof *collective + (size_t)group->size * sizeof *collective->part, "a collective");
+  collective->group = group;
+  collective->number = number;
+  collective->shape = *shape;
+  collective->arrived = 0;
+  collective->next = NULL;
   if (group->last)
-    group->last->next = meeting;
+    group->last->next = collective;
   else
-    group->first = meeting;
-  group->last = meeting;
-  return meeting;
+    group->first = collective;
+  group->last = collective;
+  return collective;
 }
 
 /* Later collectives may be complete before earlier ones: no rank waits in between for those that do not block. */
-static void collective_remove(struct virtual_meeting *meeting)
+static void collective_remove(struct virtual_collective *collective)
 {
-  struct virtual_group *group = meeting->group;
-  struct virtual_meeting **link = &group->first, *before = NULL;
-  while (*link != meeting) {
+  struct virtual_group *group = collective->group;
+  struct virtual_collective **link = &group->first, *before = NULL;
+  while (*link != collective) {
     before = *link;
     link = &before->next;
   }
-  *link = meeting->next;
-  if (group->last == meeting)
+  *link = collective->next;
+  if (group->last == collective)
     group->last = before;
-  memset(meeting->part, 0, (size_t)group->size * sizeof *meeting->part);
-  meeting->next = group->unused;
-  group->unused = meeting;
+  memset(collective->part, 0, (size_t)group->size * sizeof *collective->part);
+  collective->next = group->unused;
+  group->unused = collective;
 }
 
-void virtual_meet_begin(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part,
-                        struct trm_request *request)
+void virtual_collective_begin(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part,
+                              struct trm_request *request)
 {
   struct virtual_group *group = virtual_of(comm)->group;
   struct virtual_net *net = group->net;
-  struct virtual_meeting *meeting = collective_find(group, virtual_of(comm)->meetings++, shape);
-  if (!collective_is_equal(&meeting->shape, shape)) {
+  struct virtual_collective *collective = collective_find(group, virtual_of(comm)->collectives++, shape);
+  if (!collective_is_equal(&collective->shape, shape)) {
     char mine[96], others[96];
     collective_text(shape, mine, sizeof mine);
-    collective_text(&meeting->shape, others, sizeof others);
+    collective_text(&collective->shape, others, sizeof others);
     virtual_fail(net, "rank %d of %d begins %s, but another rank of the communicator has begun %s", comm->rank,
                  comm->size, mine, others);
   }
   part.request = request;
   request->net = net;
   request->when = INFINITY;
-  request->meeting = meeting;
+  request->collective = collective;
   request->describe = collective_describe;
-  meeting->part[comm->rank] = part;
-  if (++meeting->arrived < group->size)
+  collective->part[comm->rank] = part;
+  if (++collective->arrived < group->size)
     return;
-  collective_work(meeting);
-  const double end = virtual_collective_end(meeting);
+  collective_work(collective);
+  const double end = virtual_collective_end(collective);
   for (int i = 0; i < group->size; i++)
-    virtual_request_complete(meeting->part[i].request, end + virtual_random_delay(net));
-  collective_remove(meeting);
+    virtual_request_complete(collective->part[i].request, end + virtual_random_delay(net));
+  collective_remove(collective);
 }
 
-void virtual_meet(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part)
+void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part)
 {
   struct trm_request request = {.placed = true};
-  virtual_meet_begin(comm, shape, part, &request);
+  virtual_collective_begin(comm, shape, part, &request);
   virtual_request_wait(&request);
 }
 
@@ -252,13 +254,13 @@ void virtual_meet(struct trm_comm *comm, const struct virtual_shape *shape, stru
 
 void virtual_barrier(struct trm_comm *comm)
 {
-  virtual_meet(comm, &(struct virtual_shape){.kind = VIRTUAL_BARRIER}, (struct virtual_part){0});
+  virtual_collective_run(comm, &(struct virtual_shape){.kind = VIRTUAL_BARRIER}, (struct virtual_part){0});
 }
 
 void virtual_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root)
 {
   const struct virtual_shape shape = {.kind = VIRTUAL_BROADCAST, .count = count, .type = type, .root = root};
-  virtual_meet(comm, &shape, (struct virtual_part){.data = data});
+  virtual_collective_run(comm, &shape, (struct virtual_part){.data = data});
 }
 
 static struct trm_request *collective_begin(struct trm_comm *comm, const struct virtual_shape *shape,
@@ -266,7 +268,7 @@ static struct trm_request *collective_begin(struct trm_comm *comm, const struct 
 {
   struct trm_request *request = virtual_request_create(virtual_net_of(comm), collective_describe);
   request->data = result;
-  virtual_meet_begin(comm, shape, part, request);
+  virtual_collective_begin(comm, shape, part, request);
   return request;
 }
 

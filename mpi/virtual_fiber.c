@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -203,23 +204,45 @@ const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fibe
 
 /* -- waiting */
 
-/* Sets the error's text to what each rank waits for, and the status of the ranks. */
+/* Ranks that wait for the same. */
+struct fiber_stuck {
+  char what[256];
+  int first, count;
+};
+
+/* Sets the error's text to what each rank waits for. */
 static void fiber_report_deadlock(struct virtual_net *net)
 {
-  enum { LINES = 8 };
+  enum { KINDS = 8 };
+  struct fiber_stuck stuck[KINDS];
+  int kinds = 0, others = 0;
   char *text = NULL;
-  int left = 0;
   for (int i = 0; i < net->plan.ranks; i++) {
     const struct virtual_fiber *fiber = net->rank[i].fiber;
-    char what[256] = "";
-    if (net->rank[i].done || ++left > LINES)
+    char what[sizeof stuck->what] = "";
+    int k = 0;
+    if (net->rank[i].done)
       continue;
     if (fiber->describe)
       fiber->describe(fiber->waits_for, what, sizeof what);
-    trm_append(&text, "; rank %d waits for %s", i, what);
+    while (k < kinds && strcmp(stuck[k].what, what) != 0)
+      k++;
+    if (k == KINDS)
+      others++;
+    else if (k == kinds)
+      stuck[kinds++] = (struct fiber_stuck){.first = i};
+    if (k < KINDS) {
+      memcpy(stuck[k].what, what, sizeof what);
+      stuck[k].count++;
+    }
   }
-  if (left > LINES)
-    trm_append(&text, "; and %d more ranks", left - LINES);
+  for (int k = 0; k < kinds; k++)
+    if (stuck[k].count == 1)
+      trm_append(&text, "; rank %d waits for %s", stuck[k].first, stuck[k].what);
+    else
+      trm_append(&text, "; %d ranks, the first is %d, wait for %s", stuck[k].count, stuck[k].first, stuck[k].what);
+  if (others > 0)
+    trm_append(&text, "; and %d more ranks", others);
   trm_context_set(net->root->context);
   trm_error(TRM_FAILED, "deadlock at %.9g s of virtual time: nothing is under way%s", net->now, text);
   trm_free(text);

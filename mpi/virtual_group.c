@@ -46,9 +46,9 @@ void virtual_release(struct trm_comm *comm)
   trm_free(virtual_of(comm));
   if (--group->references > 0)
     return;
-  for (struct virtual_meeting *meeting = group->unused, *next; meeting; meeting = next) {
-    next = meeting->next;
-    trm_free(meeting);
+  for (struct virtual_collective *collective = group->unused, *next; collective; collective = next) {
+    next = collective->next;
+    trm_free(collective);
   }
   trm_free(group->member);
   trm_free(group);
@@ -85,12 +85,12 @@ static void group_make(const struct virtual_group *parent, struct split_part **p
     part[i]->made = virtual_comm_create(group, i);
 }
 
-static void group_split_all(struct virtual_meeting *meeting)
+static void group_split_all(struct virtual_collective *collective)
 {
-  const struct virtual_group *group = meeting->group;
+  const struct virtual_group *group = collective->group;
   struct split_part **part = trm_alloc((size_t)group->size * sizeof *part, "a split");
   for (int i = 0; i < group->size; i++)
-    part[i] = meeting->part[i].data;
+    part[i] = collective->part[i].data;
   qsort(part, (size_t)group->size, sizeof *part, group_compare_parts);
   for (int i = 0, end; i < group->size; i = end) {
     for (end = i + 1; end < group->size && part[end]->color == part[i]->color;)
@@ -103,9 +103,9 @@ static void group_split_all(struct virtual_meeting *meeting)
 
 static struct trm_comm *group_split(struct trm_comm *comm, struct split_part part)
 {
-  const struct virtual_shape shape = {.kind = VIRTUAL_MEET, .work = group_split_all, .name = "split"};
+  const struct virtual_shape shape = {.kind = VIRTUAL_INTERNAL, .work = group_split_all, .name = "split"};
   part.rank = comm->rank;
-  virtual_meet(comm, &shape, (struct virtual_part){.data = &part});
+  virtual_collective_run(comm, &shape, (struct virtual_part){.data = &part});
   return part.made;
 }
 
@@ -142,12 +142,12 @@ static size_t group_whole_pages(size_t bytes)
   return bytes > 0 ? (bytes + page - 1) / page * page : 0;
 }
 
-static void group_share_all(struct virtual_meeting *meeting)
+static void group_share_all(struct virtual_collective *collective)
 {
-  const int size = meeting->group->size;
+  const int size = collective->group->size;
   size_t bytes = 0;
   for (int i = 0; i < size; i++)
-    bytes += group_whole_pages(((struct share_part *)meeting->part[i].data)->bytes);
+    bytes += group_whole_pages(((struct share_part *)collective->part[i].data)->bytes);
   char *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
                       -1, 0);
   if (memory == MAP_FAILED)
@@ -156,7 +156,7 @@ static void group_share_all(struct virtual_meeting *meeting)
   struct group_block *block = trm_alloc(sizeof *block, "shared memory");
   *block = (struct group_block){bytes, memory, trm_alloc((size_t)size * sizeof(void *), "shared memory")};
   for (int i = 0; i < size; i++) {
-    struct share_part *part = meeting->part[i].data;
+    struct share_part *part = collective->part[i].data;
     block->base[i] = memory;
     part->block = block;
     memory += group_whole_pages(part->bytes);
@@ -165,13 +165,13 @@ static void group_share_all(struct virtual_meeting *meeting)
 
 int virtual_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared)
 {
-  const struct virtual_shape shape = {.kind = VIRTUAL_MEET, .work = group_share_all, .name = "share"};
+  const struct virtual_shape shape = {.kind = VIRTUAL_INTERNAL, .work = group_share_all, .name = "share"};
   const char *what = trm_memory_name(use);
   struct share_part part = {.bytes = bytes};
   *shared = (struct trm_shared){.bytes = bytes};
   if (!virtual_of(comm)->group->shares_memory)
     return trm_error(TRM_FAILED, "%s: the ranks are on different nodes", what);
-  virtual_meet(comm, &shape, (struct virtual_part){.data = &part});
+  virtual_collective_run(comm, &shape, (struct virtual_part){.data = &part});
   if (!part.block)
     return trm_error(TRM_FAILED, "out of memory: %.1f MiB for %s", (double)bytes / 1048576.0, what);
   shared->base = part.block->base;
@@ -180,9 +180,9 @@ int virtual_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, 
   return TRM_OK;
 }
 
-static void group_unshare_all(struct virtual_meeting *meeting)
+static void group_unshare_all(struct virtual_collective *collective)
 {
-  struct group_block *block = meeting->part[0].data;
+  struct group_block *block = collective->part[0].data;
   munmap(block->memory, block->bytes > 0 ? block->bytes : 1);
   trm_memory_account(0, block->bytes);
   trm_free(block->base);
@@ -191,8 +191,8 @@ static void group_unshare_all(struct virtual_meeting *meeting)
 
 void virtual_unshare(struct trm_comm *comm, struct trm_shared *shared)
 {
-  const struct virtual_shape shape = {.kind = VIRTUAL_MEET, .work = group_unshare_all, .name = "unshare"};
+  const struct virtual_shape shape = {.kind = VIRTUAL_INTERNAL, .work = group_unshare_all, .name = "unshare"};
   if (shared->handle)
-    virtual_meet(comm, &shape, (struct virtual_part){.data = shared->handle});
+    virtual_collective_run(comm, &shape, (struct virtual_part){.data = shared->handle});
   *shared = (struct trm_shared){0};
 }

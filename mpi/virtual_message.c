@@ -31,11 +31,11 @@ double virtual_transfer(const struct virtual_rank *from, const struct virtual_ra
 
 /* Latencies and bytes through a node's link, of the usual algorithms for K nodes: a tree; recursive doubling or, with
  * twice the messages, a reduce-scatter and an allgather (Thakur, Rabenseifner and Gropp 2005). */
-static double message_collective_seconds(const struct virtual_meeting *meeting, double *link_s)
+static double message_collective_seconds(const struct virtual_collective *collective, double *link_s)
 {
-  const struct trm_virtual_plan *plan = &meeting->group->net->plan;
-  const struct virtual_shape *shape = &meeting->shape;
-  const double nodes = meeting->group->nodes, steps = ceil(log2(nodes)), most = (nodes - 1) / nodes;
+  const struct trm_virtual_plan *plan = &collective->group->net->plan;
+  const struct virtual_shape *shape = &collective->shape;
+  const double nodes = collective->group->nodes, steps = ceil(log2(nodes)), share = (nodes - 1) / nodes;
   const double s = (double)(shape->count * trm_type_bytes(shape->type)) / plan->bandwidth;
   double latencies = steps;
   *link_s = 0;
@@ -45,14 +45,14 @@ static double message_collective_seconds(const struct virtual_meeting *meeting, 
     break;
   case VIRTUAL_ALLREDUCE:
     *link_s = steps * s;
-    if (2 * steps * plan->latency + 2 * most * s < steps * (plan->latency + s)) {
+    if (2 * steps * plan->latency + 2 * share * s < steps * (plan->latency + s)) {
       latencies = 2 * steps;
-      *link_s = 2 * most * s;
+      *link_s = 2 * share * s;
     }
     break;
   case VIRTUAL_ALLGATHER:
   case VIRTUAL_REDUCE_SCATTER:
-    *link_s = most * s * meeting->group->size;
+    *link_s = share * s * collective->group->size;
     break;
   default:
     break;
@@ -60,14 +60,14 @@ static double message_collective_seconds(const struct virtual_meeting *meeting, 
   return latencies * plan->latency;
 }
 
-double virtual_collective_end(const struct virtual_meeting *meeting)
+double virtual_collective_end(const struct virtual_collective *collective)
 {
-  const struct virtual_group *group = meeting->group;
+  const struct virtual_group *group = collective->group;
   struct virtual_net *net = group->net;
   if (group->nodes == 1 || group->process)
     return net->now;
   double begins = net->now, link_s;
-  const double latency_s = message_collective_seconds(meeting, &link_s);
+  const double latency_s = message_collective_seconds(collective, &link_s);
   for (int i = 0; link_s > 0 && i < group->size; i++) {
     const struct virtual_node *node = &net->node[virtual_rank_at(group, i)->node];
     begins = fmax(begins, fmax(node->send_free, node->receive_free));

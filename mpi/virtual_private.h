@@ -11,8 +11,8 @@ struct virtual_net;
 struct virtual_fiber;
 extern const struct trm_comm_ops virtual_ops;
 
-/* Something that happens at a virtual time: the fiber runs on, or (NULL) act(of) is called, by whichever fiber runs. act
- * must not wait. */
+/* Something that happens at a virtual time: the fiber runs on, or (NULL) act(of) is called by the fiber that has waited
+ * last. act must not wait. */
 struct virtual_event {
   double time;
   uint64_t order; /* among events of equal time */
@@ -107,7 +107,7 @@ struct trm_request {
   bool placed; /* not in memory of its own: test and wait do not free it */
   virtual_describe *describe;
   /* of collectives */
-  struct virtual_meeting *meeting;
+  struct virtual_collective *collective;
   /* of messages */
   struct virtual_group *group;
   int from, to, tag; /* ranks of the group */
@@ -139,13 +139,13 @@ struct virtual_group {
   bool shares_memory;
   bool process;       /* made by split_node for TRM_SHARE_PROCESS: its collectives take no time */
   int *member;        /* (size) ranks of the job */
-  struct virtual_meeting *first, *last, *unused; /* collectives begun by some rank and not by all, oldest first */
+  struct virtual_collective *first, *last, *unused; /* collectives begun by some rank and not by all, oldest first */
 };
 
 struct virtual_comm {
   struct trm_comm base;
   struct virtual_group *group;
-  uint64_t meetings; /* that this rank has begun */
+  uint64_t collectives; /* that this rank has begun */
 };
 
 static inline struct virtual_comm *virtual_of(struct trm_comm *comm)
@@ -191,35 +191,35 @@ enum virtual_kind {
   VIRTUAL_ALLREDUCE,
   VIRTUAL_ALLGATHER,
   VIRTUAL_REDUCE_SCATTER,
-  VIRTUAL_MEET /* what the implementation itself does together: work(meeting) */
+  VIRTUAL_INTERNAL /* what the implementation itself does together: work(collective) */
 };
 
-/* What must be equal on all ranks of a collective. */
+/* The arguments of a collective that are equal on all ranks. */
 struct virtual_shape {
   enum virtual_kind kind;
   size_t count;
   enum trm_type type;
   enum trm_op op;
   int root;
-  void (*work)(struct virtual_meeting *meeting);
-  const char *name; /* of VIRTUAL_MEET */
+  void (*work)(struct virtual_collective *collective);
+  const char *name; /* of VIRTUAL_INTERNAL */
 };
 
 /* A collective in progress. */
-struct virtual_meeting {
+struct virtual_collective {
   struct virtual_group *group;
   uint64_t number; /* of the group's */
   struct virtual_shape shape;
-  int arrived, first_rank;
-  struct virtual_meeting *next;
+  int arrived;
+  struct virtual_collective *next;
   struct virtual_part part[]; /* (size) */
 };
 
 /* Begins the collective as one rank of comm; the last rank's call does the work. */
-void virtual_meet_begin(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part,
-                        struct trm_request *request);
+void virtual_collective_begin(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part,
+                              struct trm_request *request);
 /* The same, and waits. */
-void virtual_meet(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part);
+void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part);
 void virtual_barrier(struct trm_comm *comm);
 void virtual_broadcast(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int root);
 void virtual_allreduce(struct trm_comm *comm, void *data, size_t count, enum trm_type type, enum trm_op op);
@@ -237,10 +237,10 @@ void virtual_reduce(enum trm_type type, enum trm_op op, void *to, const void *fr
 
 /* -- virtual_message.c: the links, and messages */
 
-/* Returns when `bytes` that leave one rank now, or when its link is free, are at the other rank; occupies both links. */
+/* Returns when so many bytes that leave a rank now, or when its link is free, are at the other; occupies both links. */
 double virtual_transfer(const struct virtual_rank *from, const struct virtual_rank *to, size_t bytes);
 /* Returns when a collective that begins now is complete; occupies the links of its nodes. */
-double virtual_collective_end(const struct virtual_meeting *meeting);
+double virtual_collective_end(const struct virtual_collective *collective);
 void virtual_send_begin(struct trm_comm *comm, const void *data, size_t count, enum trm_type type, int to, int tag,
                         struct trm_request **request);
 void virtual_receive_begin(struct trm_comm *comm, void *data, size_t count, enum trm_type type, int from, int tag,

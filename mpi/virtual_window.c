@@ -38,13 +38,13 @@ struct window_part {
   struct window_memory *memory;
 };
 
-static void window_create_all(struct virtual_meeting *meeting)
+static void window_create_all(struct virtual_collective *collective)
 {
-  const int size = meeting->group->size;
+  const int size = collective->group->size;
   struct window_memory *memory = trm_alloc(sizeof *memory + (size_t)size * sizeof *memory->of, "a window");
   memory->references = size;
   for (int i = 0; i < size; i++) {
-    struct window_part *part = meeting->part[i].data;
+    struct window_part *part = collective->part[i].data;
     memory->type = part->type;
     memory->of[i].base = part->base;
     memory->of[i].count = part->count;
@@ -55,9 +55,9 @@ static void window_create_all(struct virtual_meeting *meeting)
 int virtual_window_create(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
                           struct trm_window **window, void **local)
 {
-  const struct virtual_shape shape = {.kind = VIRTUAL_MEET, .work = window_create_all, .name = "window_create"};
+  const struct virtual_shape shape = {.kind = VIRTUAL_INTERNAL, .work = window_create_all, .name = "window_create"};
   struct window_part part = {.base = trm_alloc(count * trm_type_bytes(type), what), .count = count, .type = type};
-  virtual_meet(comm, &shape, (struct virtual_part){.data = &part});
+  virtual_collective_run(comm, &shape, (struct virtual_part){.data = &part});
   struct trm_window *created = trm_alloc(sizeof *created, what);
   *created = (struct trm_window){.comm = comm, .memory = part.memory};
   *window = created;
