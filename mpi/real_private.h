@@ -63,7 +63,8 @@ bool real_test(struct trm_request **request);
 void real_wait(struct trm_request **request);
 void real_probe(MPI_Comm mpi); /* makes MPI progress */
 void real_progress(struct trm_comm *comm);
-void real_idle(struct trm_comm *comm, double since);
+void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context);
+void real_sleep_until(struct trm_comm *comm, double when, bool progress);
 void real_pause(double since); /* yields the core in a loop that has polled since then (MPI_Wtime) */
 bool real_is_oversubscribed(void);
 

@@ -1,5 +1,4 @@
 /* Chunks of the parameter server: their owners, the memory of their state, and calls within a node. */
-#include <sched.h>
 #include <string.h>
 
 #include "core/memory.h"
@@ -100,18 +99,6 @@ void server_call_done(const struct server_request *request, size_t chunk, int64_
     request->seen[chunk] = clock;
 }
 
-static void server_lock(_Atomic int *lock)
-{
-  for (int tries = 0; atomic_exchange_explicit(lock, 1, memory_order_acquire); tries++)
-    if (tries > 20)
-      sched_yield(); /* the lock's owner may be waiting for a core */
-}
-
-static void server_unlock(_Atomic int *lock)
-{
-  atomic_store_explicit(lock, 0, memory_order_release);
-}
-
 int64_t param_server_run(struct param_server *s, int replica, size_t chunk, int64_t seen, struct server_call *call)
 {
   const struct server_shard *shard = &s->shard[param_server_owner(s, replica, chunk)];
@@ -126,10 +113,10 @@ int64_t param_server_run(struct param_server *s, int replica, size_t chunk, int6
     .clock = &state->clock,
     .method_state = state->method_state,
   };
-  server_lock(&state->lock);
+  trm_lock_acquire(s->plan.node, &state->lock);
   call->staleness = state->clock - seen;
   s->plan.handler(s->plan.context, &view, call);
   const int64_t clock = state->clock;
-  server_unlock(&state->lock);
+  trm_lock_release(s->plan.node, &state->lock);
   return clock;
 }

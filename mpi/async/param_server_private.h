@@ -2,13 +2,12 @@
  * param_server_remote.c (calls between nodes), param_server.c (above both). */
 #pragma once
 
-#include <stdatomic.h>
-
+#include "core/counter.h"
 #include "mpi/async/param_server.h"
 
 /* State of one chunk, in the owner's memory. */
 struct chunk_state {
-  _Atomic int lock; /* 1: a call is running */
+  struct trm_lock lock; /* taken while a call runs */
   int64_t clock;
   double method_state[SERVER_METHOD_STATES];
   char pad[48]; /* to whole cache lines */

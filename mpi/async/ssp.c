@@ -155,7 +155,7 @@ static void ssp_await_clock(struct trm_strategy *s, int64_t needed)
       .kind = READ_CLOCK, .first = i, .last = waiting ? i + 1 : chunks, .per_chunk = ssp->clock};
     param_server_exchange(w->server, &request);
     waiting = true;
-    s->comm->ops->idle(s->comm, before);
+    s->comm->ops->progress(s->comm);
   }
   s->wait_s += s->comm->ops->clock(s->comm) - before;
 }

@@ -93,9 +93,6 @@ struct trm_comm_ops {
   /* Lets the implementation advance operations in progress, and yields the core. Never blocks. For calls between
    * layers. */
   void (*progress)(struct trm_comm *comm);
-  /* The same, for a loop that has polled since `since` (by clock) for what other ranks write: the longer it has waited,
-   * the longer it sleeps. */
-  void (*idle)(struct trm_comm *comm, double since);
 
   /* -- waiting, and time. Only these, wait, and the collectives block.
    * wait_until: returns when done(context) is true. done reads memory that other ranks change: counters and locks

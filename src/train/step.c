@@ -173,7 +173,7 @@ static int step_train_batch(struct trainer *t, uint64_t number, struct trainer_b
   trm_trace_set_step((int64_t)number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
-  const double began = trm_slowdown_clock();
+  const double began = trainer_clock(t);
   if (status == TRM_OK)
     status = t->mode->train_batch(t, batch, sums);
   step_abort_on_failure(t, status);

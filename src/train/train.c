@@ -196,7 +196,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
   const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
-  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm->rank, t->comm->size, flop));
+  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;

@@ -1,11 +1,11 @@
 /* Every operation of the communication contract, over MPI and on one rank without it; the fixed-order all-reduce; the
  * check of the launch. Meant for 1 to 9 ranks. */
-#include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "core/counter.h"
 #include "core/memory.h"
 #include "mpi/coll/allreduce_tree.h"
 #include "mpi/real_private.h"
@@ -325,10 +325,10 @@ static void rounds(struct trm_comm *comm, struct trm_shared *shared)
 {
   size_t wrong = 0;
   for (int64_t round = 1; round <= 300; round++) {
-    atomic_store_explicit((_Atomic int64_t *)shared->local, round, memory_order_relaxed);
+    __atomic_store_n((int64_t *)shared->local, round, __ATOMIC_RELAXED);
     comm->ops->barrier(comm);
     for (int i = 0; i < comm->size; i++)
-      wrong += atomic_load_explicit((_Atomic int64_t *)shared->base[i], memory_order_relaxed) != round;
+      wrong += __atomic_load_n((int64_t *)shared->base[i], __ATOMIC_RELAXED) != round;
     comm->ops->barrier(comm);
   }
   CU_ASSERT_EQUAL(wrong, 0);
@@ -570,12 +570,110 @@ static void test_launch(void)
   }
 }
 
+/* -- counters, locks, waiting */
+
+struct shared_state {
+  struct trm_counter turn, sum, best;
+  struct trm_lock lock;
+  int64_t plain; /* changed under the lock */
+};
+
+struct turn {
+  struct shared_state *state;
+  int64_t number;
+};
+
+static bool turn_is(void *context)
+{
+  const struct turn *turn = context;
+  return trm_counter_get(&turn->state->turn) == turn->number;
+}
+
+/* Changes by all ranks of a node: none is lost; each rank takes its turn and sees what the one before it wrote. */
+static void test_counters(void)
+{
+  enum { TIMES = 200 };
+  struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
+  struct trm_shared shared;
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, node->rank == 0 ? sizeof(struct shared_state) : 0, TRM_MEMORY_BUFFERS,
+                                         &shared), TRM_OK);
+  struct shared_state *state = shared.base[0];
+  bool ascends = true;
+  int64_t last = -1;
+  for (int i = 0; i < TIMES; i++) {
+    const int64_t before = trm_counter_add(node, &state->sum, 2), mine = 1000 * (int64_t)node->rank + i;
+    ascends &= before > last;
+    last = before;
+    int64_t best = 0;
+    while (mine > best && !trm_counter_swap(node, &state->best, &best, mine))
+      continue;
+    trm_lock_acquire(node, &state->lock);
+    state->plain++;
+    trm_lock_release(node, &state->lock);
+  }
+  CU_ASSERT(ascends);
+  node->ops->barrier(node);
+  CU_ASSERT_EQUAL(trm_counter_get(&state->sum), 2 * TIMES * node->size);
+  CU_ASSERT_EQUAL(trm_counter_get(&state->best), 1000 * (node->size - 1) + TIMES - 1);
+  CU_ASSERT_EQUAL(state->plain, TIMES * node->size);
+  node->ops->barrier(node);
+  size_t wrong = 0;
+  for (int i = 0; i < 20; i++) {
+    struct turn turn = {state, i * node->size + node->rank};
+    node->ops->wait_until(node, turn_is, &turn);
+    wrong += state->plain != TIMES * node->size + turn.number;
+    state->plain++;
+    trm_counter_set(node, &state->turn, turn.number + 1);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  node->ops->barrier(node);
+  node->ops->unshare(node, &shared);
+  node->ops->release(node);
+}
+
+/* A rank that waits in wait_until, or sleeps with progress, lets a large message to it arrive. */
+static void test_sleep_until(void)
+{
+  enum { COUNT = 1 << 20 };
+  struct trm_comm *alone = world->ops->split_node(world, TRM_SHARE_PROCESS);
+  CU_ASSERT(alone->rank == 0 && alone->size == 1);
+  alone->ops->release(alone);
+  for (int progress = 0; progress < 2; progress++) {
+    const double when = world->ops->clock(world) + 3e-3;
+    world->ops->sleep_until(world, when, progress);
+    const double late = world->ops->clock(world) - when;
+    CU_ASSERT(late >= 0 && late < 1);
+    world->ops->sleep_until(world, when, progress); /* has passed */
+    CU_ASSERT(world->ops->clock(world) - when < late + 1);
+  }
+  float *data = trm_alloc(COUNT * sizeof *data, "test");
+  struct trm_request *request = NULL;
+  world->ops->barrier(world);
+  if (world->rank == 0 && world->size > 1) {
+    world->ops->receive_begin(world, data, COUNT, TRM_FLOAT, 1, 3, &request);
+    world->ops->sleep_until(world, world->ops->clock(world) + 0.5, true);
+  }
+  if (world->rank == 1) {
+    const double before = world->ops->clock(world);
+    world->ops->send_begin(world, data, COUNT, TRM_FLOAT, 0, 3, &request);
+    world->ops->wait(&request);
+    CU_ASSERT(world->ops->clock(world) - before < 0.4);
+  }
+  world->ops->wait(&request);
+  trm_free(data);
+}
+
 /* -- oversubscribed jobs */
 
 enum { LATE_MS = 100, WAYS = 8 };
 
+static bool counter_is_set(void *context)
+{
+  return trm_counter_get(context) != 0;
+}
+
 /* Waits for rank 0 in one of several ways. written: shared by the node, initially 0. */
-static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, atomic_int *written, int way)
+static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, struct trm_counter *written, int way)
 {
   float mine[16] = {0}, all[16 * 16] = {0};
   struct trm_request *request = NULL;
@@ -598,9 +696,8 @@ static void wait_for_first(struct trm_comm *comm, struct trm_comm *node, atomic_
     break;
   case 7:
     if (node->rank == 0)
-      atomic_store(written, 1);
-    for (const double since = node->ops->clock(node); !atomic_load(written);)
-      node->ops->idle(node, since);
+      trm_counter_set(node, written, 1);
+    node->ops->wait_until(node, counter_is_set, written);
     break;
   }
 }
@@ -617,7 +714,7 @@ static void test_oversubscribed(void)
 {
   struct trm_comm *node = world->ops->split_node(world, TRM_SHARE_NODE);
   struct trm_shared word;
-  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(atomic_int), TRM_MEMORY_BUFFERS, &word), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(node->ops->share(node, sizeof(struct trm_counter), TRM_MEMORY_BUFFERS, &word), TRM_OK);
   trm_comm_set_oversubscribed();
   for (int way = 0; way < WAYS && world->size <= 16; way++) {
     world->ops->barrier(world);
@@ -655,6 +752,8 @@ int main(int argc, char **argv)
     {"window: fetch_add", test_fetch_add},
     {"allreduce of fixed order", test_allreduce_tree},
     {"broken launch", test_launch},
+    {"counters, locks, wait_until", test_counters},
+    {"sleep_until, a process alone", test_sleep_until},
     {"oversubscribed job", test_oversubscribed},
     CU_TEST_INFO_NULL,
   };
