@@ -52,6 +52,7 @@ trm_test_programs += \
 	tests/unit/test_tokens \
 	tests/unit/test_validation \
 	tests/unit/test_trace \
+	tests/unit/test_virtual \
 	tests/unit/test_zero \
 	tests/unit/test_zero_state
 trm_test_job_folder = tests/unit/job_folder.h tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
@@ -80,6 +81,7 @@ tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/u
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
 tests_unit_test_validation_SOURCES = tests/unit/test_validation.c $(trm_test_job_folder)
@@ -147,6 +149,7 @@ trm_test_scripts += \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
+	tests/async_batch_norm.sh \
 	tests/async_peers.sh \
 	tests/async_methods.sh \
 	tests/models.sh \

@@ -186,7 +186,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
-  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
+  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);

@@ -20,12 +20,12 @@ static double target(size_t i)
   return sin((double)i);
 }
 
-/* Gradient of a batch of a convex problem: curvature (w - target + noise). Statistics move to the target, too. */
+/* Gradient of a batch of a convex problem: curvature (w - target + noise). The moments of statistics are the target. */
 static void gradient(const struct job *job, uint64_t batch, const float *w, float *g)
 {
   for (size_t i = 0; i < job->strategy.elements; i++) {
-    const double away = (double)w[i] - target(i) + 0.1 * noise(batch, i);
-    g[i] = (float)(i < job->trained ? (0.5 + (double)(i % 8) / 16) * away : -0.1 * away);
+    const double minimum = target(i) - 0.1 * noise(batch, i);
+    g[i] = (float)(i < job->trained ? (0.5 + (double)(i % 8) / 16) * ((double)w[i] - minimum) : minimum);
   }
 }
 
@@ -161,7 +161,7 @@ static void check_elastic(const struct setup *c, double alpha, double momentum)
       const double d = (batch + 1) % (uint64_t)c->tau ? 0 : alpha * (x[i] - center[i]);
       const double slope = (double)g[i] + 0.01 * x[i];
       m[i] = momentum * m[i] + slope;
-      x[i] -= (i < job.trained ? 0.05 * (slope + momentum * m[i]) : -(double)g[i]) + d;
+      x[i] -= (i < job.trained ? 0.05 * (slope + momentum * m[i]) : 0.125 * (x[i] - (double)g[i])) + d;
       center[i] += d;
     }
   }
@@ -253,6 +253,7 @@ static void test_conserved(void)
       struct job job;
       job_start(&job, &c, world);
       job.optimizer.update.l2 = 0;
+      job.tensor[2].momentum = 0;
       scatter_workers(&job, &c);
       double *before = trm_alloc(c.elements * sizeof *before, "test");
       double *after = trm_alloc(c.elements * sizeof *after, "test");

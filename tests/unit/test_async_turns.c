@@ -41,6 +41,7 @@ static void pair_start(struct job *job, const struct setup *c)
   CU_ASSERT_EQUAL_FATAL(world->size, 2);
   job_start(job, c, world);
   job->optimizer.update.l2 = 0;
+  job->tensor[2].momentum = 0;
   for (size_t i = 0; i < c->elements; i++)
     job->strategy.w[i] = (float)begin_of(world->rank, i);
   if (is_method(c, "adpsgd"))
