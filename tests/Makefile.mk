@@ -9,6 +9,7 @@ trm_test_programs += \
 	tests/unit/test_async_ssp \
 	tests/unit/test_async_turns \
 	tests/unit/test_augment \
+	tests/unit/test_batch_assignment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
 	tests/unit/test_convolution \
@@ -64,6 +65,7 @@ tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async
 trm_test_peers = tests/unit/peers.h $(trm_test_method)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
+tests_unit_test_batch_assignment_SOURCES = tests/unit/test_batch_assignment.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
@@ -152,6 +154,7 @@ trm_test_scripts += \
 	tests/async_batch_norm.sh \
 	tests/async_peers.sh \
 	tests/async_methods.sh \
+	tests/async_rows.sh \
 	tests/models.sh \
 	tests/layouts.sh \
 	tests/layouts_resume.sh \
