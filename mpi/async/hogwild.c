@@ -18,7 +18,9 @@
  *
  * Update rules with states are refused: the states would have to be shared and kept consistent with the weights.
  *
- * Staleness: the updates that others started between reading and writing of the weights. */
+ * Staleness: the updates that others started between this worker's reading and writing of the weights; an update is a
+ * step, or with strategy.tau > 1 a merge. It is not defined for rows on the shared weights themselves, which are read
+ * and written weight by weight. */
 #include <stdint.h>
 #include <string.h>
 
@@ -56,6 +58,8 @@ static void hogwild_begin_rows(struct trm_strategy *s, const struct trm_linear *
 {
   struct hogwild *h = hogwild_of(s);
   h->linear = linear;
+  if (!h->copy.base && !h->window)
+    s->staleness = NULL;
   if (!linear->feature_frequency)
     return;
   h->shrink = trm_alloc(linear->features * sizeof *h->shrink, "shrinking of weights");
@@ -204,17 +208,18 @@ static void hogwild_push(struct trm_strategy *s)
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
-/* Pushes the batches since the weights were last read, and counts their staleness. */
+/* Pushes the batches since the weights were last read, as one update, and counts its staleness. */
 static void hogwild_flush(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
   if (h->batches == 0)
     return;
-  const int64_t begun = shared_counters_add(&h->counters, UPDATES_BEGUN, h->batches), staleness = begun - h->seen;
-  h->seen = begun + h->batches;
+  const int64_t begun = shared_counters_add(&h->counters, UPDATES_BEGUN, 1), staleness = begun - h->seen;
+  h->seen = begun + 1;
+  h->batches = 0;
   hogwild_push(s);
-  for (; h->batches > 0; h->batches--)
-    trm_staleness_add(&worker_of(s)->staleness, (uint64_t)staleness);
+  if (s->staleness)
+    trm_staleness_add(s->staleness, (uint64_t)staleness);
 }
 
 static int hogwild_before_forward(struct trm_strategy *s)

@@ -6,8 +6,6 @@
 #include "core/status.h"
 #include "train/trainer.h"
 
-enum { TAG_STALENESS = 32010 };
-
 /* -- log and scores */
 
 static struct trm_progress_point epochs_progress_point(const struct trainer *t)
@@ -60,26 +58,28 @@ static bool epochs_is_improvement(const struct trainer *t)
   return t->result->validation.loss < t->result->best_validation.loss - t->options->train.stop_delta;
 }
 
-int trainer_gather_staleness(struct trainer *t)
+static void epochs_add_staleness(void *context, int rank, const struct trm_staleness *one)
 {
-  const struct trm_staleness *local = t->strategy.staleness;
-  if (!local)
-    return 0;
-  struct trm_comm *comm = t->comm;
-  struct trm_request *request;
-  if (comm->rank > 0) {
-    comm->ops->send_begin(comm, local, sizeof *local, TRM_BYTE, 0, TAG_STALENESS, &request);
-    comm->ops->wait(&request);
-    return comm->size;
+  struct trainer *t = context;
+  t->staleness.mean[rank] = trm_staleness_mean(one);
+  trm_staleness_merge(&t->staleness.total, one);
+  trm_run_dir_staleness_add(&t->run_dir, rank, one);
+}
+
+const struct trm_staleness *trainer_gather_staleness(struct trainer *t)
+{
+  struct trainer_staleness *all = &t->staleness;
+  if (!t->strategy.ops->next_batch)
+    return NULL;
+  if (t->strategy.staleness) {
+    if (t->comm->rank == 0 && !all->mean) {
+      all->ranks = t->comm->size;
+      all->mean = trm_alloc((size_t)all->ranks * sizeof *all->mean, "staleness");
+    }
+    all->total = (struct trm_staleness){0};
+    trm_staleness_gather(t->comm, t->strategy.staleness, epochs_add_staleness, t);
   }
-  if (!t->staleness)
-    t->staleness = trm_alloc((size_t)comm->size * sizeof *local, "staleness");
-  t->staleness[0] = *local;
-  for (int rank = 1; rank < comm->size; rank++) {
-    comm->ops->receive_begin(comm, &t->staleness[rank], sizeof *local, TRM_BYTE, rank, TAG_STALENESS, &request);
-    comm->ops->wait(&request);
-  }
-  return comm->size;
+  return t->comm->rank == 0 ? &all->total : NULL;
 }
 
 /* Evaluates the strategy's eval_weights, or w where these are NULL. Collective. */
@@ -117,12 +117,13 @@ static void epochs_print_score(const struct trainer *t, const char *head, enum t
 static int epochs_record(struct trainer *t, const char *head, enum trm_split split, const struct trm_dataset *dataset,
                          const struct trm_score *score)
 {
-  const int ranks = trainer_gather_staleness(t);
+  const struct trm_staleness *total = trainer_gather_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     struct trm_progress_point at = epochs_progress_point(t);
     at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
-    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, t->staleness, ranks);
+    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, total, t->staleness.mean,
+                                        t->staleness.ranks);
     epochs_print_score(t, head, split, dataset, score);
   }
   return trm_agree(t->comm, status);

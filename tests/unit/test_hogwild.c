@@ -71,6 +71,12 @@ static uint64_t work(struct job *job, uint64_t end, double rate)
   return mine;
 }
 
+/* Updates by a worker with this many batches between two quiesce points: the last merge may have fewer than tau. */
+static uint64_t updates_of(uint64_t batches)
+{
+  return (batches + (uint64_t)tau - 1) / (uint64_t)tau;
+}
+
 /* One worker: serial SGD bit for bit, with and without merges. */
 static void check_serial(void)
 {
@@ -91,7 +97,7 @@ static void check_serial(void)
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
     CU_ASSERT(memcmp(view[0], w, ELEMENTS * sizeof *w) == 0);
-    CU_ASSERT_EQUAL(job.strategy.staleness->updates, 30);
+    CU_ASSERT_EQUAL(job.strategy.staleness->updates, updates_of(30));
     CU_ASSERT_EQUAL(job.strategy.staleness->sum, 0);
     job.strategy.ops->destroy(&job.strategy);
   }
@@ -115,12 +121,11 @@ static void check_several(enum layout layout, enum trm_assignment assignment)
   const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, assignment, 0, world), TRM_OK);
   strategy_restore_initial(&job.strategy, initial);
-  uint64_t mine = work(&job, 15, 0.5);
-  mine += work(&job, batches, 0.5);
-  int64_t all = (int64_t)mine;
+  const uint64_t first_part = work(&job, 15, 0.5), second_part = work(&job, batches, 0.5);
+  int64_t all = (int64_t)(first_part + second_part);
   world->ops->allreduce(world, &all, 1, TRM_INT64, TRM_SUM);
   CU_ASSERT_EQUAL(all, (int64_t)batches);
-  CU_ASSERT_EQUAL(job.strategy.staleness->updates, mine);
+  CU_ASSERT_EQUAL(job.strategy.staleness->updates, updates_of(first_part) + updates_of(second_part));
   const float *view[TRM_MAX_STATES];
   CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
   float *first = trm_alloc(ELEMENTS * sizeof *first, "test");
@@ -201,6 +206,34 @@ static void test_copies(void)
 {
   for (tau = 2; tau <= 7; tau += 5)
     test_several();
+  tau = 1;
+}
+
+/* Every rank reads the weights, then the ranks make their steps in order of rank: rank r has staleness r, with merges
+ * of 2 batches, too. */
+static void check_staleness(enum layout layout)
+{
+  struct job job;
+  CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_STATIC, 0, world), TRM_OK);
+  strategy_restore_initial(&job.strategy, initial);
+  struct trm_strategy *s = &job.strategy;
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
+  CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+  world->ops->barrier(world);
+  for (int rank = 0; rank < world->size; rank++) {
+    for (int64_t i = 0; rank == world->rank && i < tau; i++)
+      CU_ASSERT_EQUAL(s->ops->step(s, 0.5, &tally), TRM_OK);
+    world->ops->barrier(world);
+  }
+  CU_ASSERT(s->staleness->updates == 1 && s->staleness->sum == (uint64_t)world->rank);
+  s->ops->destroy(s);
+}
+
+static void test_staleness(void)
+{
+  for (tau = 1; tau <= 2; tau++)
+    for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++)
+      check_staleness(layout);
   tau = 1;
 }
 
@@ -310,6 +343,8 @@ static void test_rows(void)
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.25f, world), TRM_OK);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job.strategy.row_trainer);
     job.strategy.row_trainer->begin(&job.strategy, &linear);
+    CU_ASSERT_EQUAL(job.strategy.staleness == NULL,
+                    world->size == 1 || layout == ONE_NODE || (layout == PAIRS && world->size == 2));
     strategy_restore_initial(&job.strategy, initial);
     uint64_t batch;
     while (job.strategy.ops->next_batch(&job.strategy, 1, &batch)) {
@@ -338,6 +373,7 @@ int main(int argc, char **argv)
     {"several workers", test_several},
     {"statistics of overlapping batches", test_statistics},
     {"several workers with copies", test_copies},
+    {"staleness", test_staleness},
     {"copies merged in turn", test_merging},
     {"concurrent merges", test_gates},
     {"sparse rows of a linear model", test_rows},
