@@ -45,6 +45,7 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/versions.h \
 	mpi/real.c \
 	mpi/real.h \
+	mpi/real_calls.c \
 	mpi/real_group.c \
 	mpi/real_launch.c \
 	mpi/real_node.c \
