@@ -81,6 +81,7 @@ struct trm_calls {
   bool changed;       /* a call has been answered since */
   void *spare[MAX_SPARE]; /* (spares) buffers of max_bytes */
   int spares;
+  struct trm_calls *next_attended;
   bool threaded;
   pthread_t thread;
   atomic_bool stop;
@@ -150,12 +151,12 @@ void real_call_begin(struct trm_calls *calls, int owner, void *head, const void 
 
 /* -- at the owner */
 
-static void *calls_take_buffer(struct trm_calls *calls)
+static void *calls_acquire_buffer(struct trm_calls *calls)
 {
   return calls->spares > 0 ? calls->spare[--calls->spares] : trm_alloc(calls->plan.max_bytes, "buffers of calls");
 }
 
-static void calls_give_buffer(struct trm_calls *calls, void *buffer)
+static void calls_release_buffer(struct trm_calls *calls, void *buffer)
 {
   if (buffer && calls->spares < MAX_SPARE)
     calls->spare[calls->spares++] = buffer;
@@ -183,7 +184,7 @@ static bool calls_take(struct trm_calls *calls)
     call->request[0] = call->request[1] = MPI_REQUEST_NULL;
     MPI_Mrecv(&call->message, (int)calls_head_bytes(calls), MPI_BYTE, &arrived, MPI_STATUS_IGNORE);
     if (call->message.in_bytes > 0) {
-      call->in = calls_take_buffer(calls);
+      call->in = calls_acquire_buffer(calls);
       MPI_Irecv(call->in, (int)call->message.in_bytes, MPI_BYTE, call->caller, calls_tag_in(call->message.slot), mpi,
                 &call->request[0]);
     }
@@ -210,9 +211,9 @@ static bool calls_try(struct trm_calls *calls, struct call *call)
   const struct trm_call_plan *plan = &calls->plan;
   const MPI_Comm mpi = real_of(calls->comm)->mpi;
   struct call_message *message = &call->message;
-  call->out = message->out_bytes > 0 ? calls_take_buffer(calls) : NULL;
+  call->out = message->out_bytes > 0 ? calls_acquire_buffer(calls) : NULL;
   if (!plan->function(plan->context, call->caller, message->head, call->in, call->out)) {
-    calls_give_buffer(calls, call->out);
+    calls_release_buffer(calls, call->out);
     call->out = NULL;
     call->state = HELD_BACK;
     return false;
@@ -259,10 +260,18 @@ bool real_calls_answer(struct trm_calls *calls)
       continue;
     }
     *link = call->next;
-    calls_give_buffer(calls, call->in);
-    calls_give_buffer(calls, call->out);
+    calls_release_buffer(calls, call->in);
+    calls_release_buffer(calls, call->out);
     trm_free(call);
   }
+  return any;
+}
+
+bool real_calls_attend(struct real_comm *real)
+{
+  bool any = false;
+  for (struct trm_calls *calls = real->attended; calls; calls = calls->next_attended)
+    any |= real_calls_answer(calls);
   return any;
 }
 
@@ -289,8 +298,9 @@ static int calls_open_owner(struct trm_calls *calls)
 {
   struct real_comm *parent = real_of(calls->parent);
   for (int i = 0; i < 2 && calls->plan.max_bytes > 0; i++)
-    calls_give_buffer(calls, trm_alloc(calls->plan.max_bytes, "buffers of calls"));
+    calls_release_buffer(calls, trm_alloc(calls->plan.max_bytes, "buffers of calls"));
   if (calls->plan.attended) {
+    calls->next_attended = parent->attended;
     parent->attended = calls;
     return TRM_OK;
   }
@@ -334,8 +344,11 @@ void real_calls_free(struct trm_calls **freed)
   }
   while (calls->first)
     real_calls_answer(calls);
-  if (real_of(calls->parent)->attended == calls)
-    real_of(calls->parent)->attended = NULL;
+  for (struct trm_calls **link = &real_of(calls->parent)->attended; *link; link = &(*link)->next_attended)
+    if (*link == calls) {
+      *link = calls->next_attended;
+      break;
+    }
   for (int i = 0; i < calls->spares; i++)
     trm_free(calls->spare[i]);
   real_release(calls->comm);

@@ -57,7 +57,7 @@ void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *c
       return;
   struct real_comm *real = real_of(comm);
   for (double since = MPI_Wtime(); !done(context);) {
-    if (real->attended && real_calls_answer(real->attended)) {
+    if (real_calls_attend(real)) {
       since = MPI_Wtime();
       continue;
     }

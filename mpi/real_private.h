@@ -31,7 +31,7 @@ struct real_comm {
   MPI_Win barrier_window;
   struct real_node_barrier *barrier; /* in shared memory */
   uint64_t barriers_entered;         /* barriers that this rank has entered */
-  struct trm_calls *attended;        /* those that this rank answers in wait_until; NULL: none */
+  struct trm_calls *attended;        /* list of those that this rank answers in wait_until */
 };
 
 static inline struct real_comm *real_of(struct trm_comm *comm)
@@ -105,4 +105,5 @@ void real_call_begin(struct trm_calls *calls, int owner, void *head, const void 
                      size_t out_bytes, struct trm_request **request);
 /* At an owner, in one thread: answers what has arrived, and makes MPI progress. Returns false if there was nothing. */
 bool real_calls_answer(struct trm_calls *calls);
+bool real_calls_attend(struct real_comm *real); /* the same for all attended calls of a communicator */
 void real_call_end(struct real_call *call); /* its request is complete */

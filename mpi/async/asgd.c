@@ -22,13 +22,14 @@ struct asgd {
   double rate;    /* of the latest */
 };
 
-static void asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH)
     server_weights_update(s, chunk, call->value[SERVER_RATE] / server_weights_rate_divisor(s, call),
                           call->value[SERVER_SCALE], call->in);
   server_weights_reply(chunk, call);
+  return true;
 }
 
 /* Sends the unsent sum of gradients. */

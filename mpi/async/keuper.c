@@ -31,7 +31,7 @@ struct keuper {
 };
 
 /* FETCH is called by the owner alone. */
-static void keuper_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool keuper_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
   (void)context;
@@ -39,12 +39,13 @@ static void keuper_serve(void *context, const struct server_chunk *chunk, struct
     memcpy(x, call->in, chunk->n * sizeof *x);
     chunk->method_state[FILLED] = 1;
     chunk->method_state[SENT] = call->value[BATCHES];
-    return;
+    return true;
   }
   call->per_chunk = chunk->method_state[FILLED] > 0 ? chunk->method_state[SENT] : -1;
   if (chunk->method_state[FILLED] > 0)
     memcpy(call->out, x, chunk->n * sizeof *x);
   chunk->method_state[FILLED] = 0;
+  return true;
 }
 
 static int keuper_create(struct trm_strategy *s)
