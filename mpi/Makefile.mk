@@ -63,4 +63,15 @@ libtrireme_la_SOURCES += \
 	mpi/sync/zero_arrays.c \
 	mpi/sync/zero_exchange.c \
 	mpi/sync/zero_private.h \
-	mpi/sync/zero_state.c
+	mpi/sync/zero_state.c \
+	mpi/virtual.c \
+	mpi/virtual.h \
+	mpi/virtual_calls.c \
+	mpi/virtual_collective.c \
+	mpi/virtual_compute.c \
+	mpi/virtual_fiber.c \
+	mpi/virtual_group.c \
+	mpi/virtual_message.c \
+	mpi/virtual_private.h \
+	mpi/virtual_wait.c \
+	mpi/virtual_window.c

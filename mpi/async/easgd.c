@@ -10,7 +10,7 @@
  * eamsgd: the local steps are Nesterov's, with momentum 0.99 unless optim.momentum says otherwise. They have the form
  * of nn/optimizer.h, so that w is the point where the gradient is taken.
  *
- * Staleness: the number of moves of the center by others since this worker's last one. */
+ * Staleness: the number of moves of the center by others between two of this worker's. */
 #include <string.h>
 
 #include "core/status.h"

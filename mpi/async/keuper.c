@@ -9,8 +9,8 @@
  * another rank, chosen at random. The chunks of a slot are written and read one by one, as remote memory is; the gate
  * is computed over those that have arrived. The result of the run is the mean of all workers' weights.
  *
- * Staleness: the batches of the receiver less those of the sender when it sent, at least 0; of rejected weights, too.
- */
+ * Staleness is not defined: weights are rejected or overwritten, and the accepted ones carry the gradients of others in
+ * part, so there is no number of those that a gradient has not seen. */
 #include <string.h>
 
 #include "core/log.h"
@@ -20,13 +20,12 @@
 #include "mpi/async/peers.h"
 
 enum kind { PUT, FETCH };
-enum value { BATCHES };     /* of the sender */
-enum method_state { FILLED, SENT }; /* SENT: the value that came with it */
+enum method_state { FILLED }; /* 1: the slot has weights that its owner has not read */
 
 struct keuper {
   struct peers peers;
-  float *found; /* (elements) weights read from the slot */
-  double *sent; /* (chunks) SENT of each, -1: nothing received */
+  float *found;   /* (elements) weights read from the slot */
+  double *filled; /* (chunks) FILLED of each when it was read */
   int64_t accepted, rejected;
 };
 
@@ -38,10 +37,9 @@ static bool keuper_serve(void *context, const struct server_chunk *chunk, struct
   if (call->kind == PUT) {
     memcpy(x, call->in, chunk->n * sizeof *x);
     chunk->method_state[FILLED] = 1;
-    chunk->method_state[SENT] = call->value[BATCHES];
     return true;
   }
-  call->per_chunk = chunk->method_state[FILLED] > 0 ? chunk->method_state[SENT] : -1;
+  call->per_chunk = chunk->method_state[FILLED];
   if (chunk->method_state[FILLED] > 0)
     memcpy(call->out, x, chunk->n * sizeof *x);
   chunk->method_state[FILLED] = 0;
@@ -50,11 +48,11 @@ static bool keuper_serve(void *context, const struct server_chunk *chunk, struct
 
 static int keuper_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .handler = keuper_serve, .local = true};
+  const struct worker_plan plan = {.arrays = 1, .handler = keuper_serve, .local = true, .no_staleness = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
-  k->sent = worker_alloc(s, param_server_chunks(w->server) * sizeof *k->sent);
+  k->filled = worker_alloc(s, param_server_chunks(w->server) * sizeof *k->filled);
   return trm_agree(s->comm, worker_array(s, s->elements, NULL, &k->found));
 }
 
@@ -66,7 +64,7 @@ static double keuper_distance_change(const struct trm_strategy *s, const struct 
   const double rate = (double)update->rate * (double)update->scale;
   double change = 0;
   for (size_t i = 0; i < trained; i++)
-    if (k->sent[i / SERVER_CHUNK] >= 0) {
+    if (k->filled[i / SERVER_CHUNK] > 0) {
       const double move = rate * (double)s->g[i];
       change += move * (move - 2 * ((double)s->w[i] - (double)k->found[i]));
     }
@@ -77,7 +75,7 @@ static void keuper_average(struct trm_strategy *s)
 {
   const struct keuper *k = worker_of(s)->method;
   for (size_t i = 0; i < s->elements; i++)
-    if (k->sent[i / SERVER_CHUNK] >= 0)
+    if (k->filled[i / SERVER_CHUNK] > 0)
       s->w[i] = 0.5f * (s->w[i] + k->found[i]);
 }
 
@@ -85,15 +83,14 @@ static void keuper_read_slot(struct trm_strategy *s, const struct trm_update *up
 {
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
-  const struct server_request fetch = {.replica = s->comm->rank, .kind = FETCH, .per_chunk = k->sent, .out = k->found};
+  const struct server_request fetch = {
+    .replica = s->comm->rank, .kind = FETCH, .per_chunk = k->filled, .out = k->found};
   peers_exchange(s, &fetch);
-  double newest = -1;
+  bool found = false;
   for (size_t i = 0; i < param_server_chunks(w->server); i++)
-    newest = k->sent[i] > newest ? k->sent[i] : newest;
-  if (newest < 0)
+    found |= k->filled[i] > 0;
+  if (!found)
     return;
-  const double behind = (double)k->peers.batches - 1 - newest;
-  trm_staleness_add(&w->staleness, behind > 0 ? (uint64_t)behind : 0);
   if (keuper_distance_change(s, update) < 0) {
     k->accepted++;
     keuper_average(s);
@@ -103,12 +100,10 @@ static void keuper_read_slot(struct trm_strategy *s, const struct trm_update *up
 
 static void keuper_send_weights(struct trm_strategy *s)
 {
-  const struct keuper *k = worker_of(s)->method;
   const int draw = peers_draw(s, s->comm->size - 1);
   const struct server_request put = {
     .replica = draw + (draw >= s->comm->rank),
     .kind = PUT,
-    .value = {[BATCHES] = (double)k->peers.batches},
     .in = s->w,
   };
   peers_exchange(s, &put);

@@ -65,7 +65,7 @@ static void ssp_update(const struct trm_strategy *s, const struct server_chunk *
   float *sum = ssp_gradient(s, chunk, slot, 0);
   s->device->ops->sum(s->device, sum, from, workers, chunk->n);
   trm_free(from);
-  server_weights_update(s, chunk, rate, 1, sum);
+  server_weights_update(s, chunk, server_weights_rule(s, rate, 1), sum);
 }
 
 /* Workers send their clocks in order, so clocks are completed in order. After a failure clocks advance, so that no
@@ -135,14 +135,15 @@ static int64_t ssp_oldest_clock(struct worker *w)
   return min;
 }
 
-/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights. */
+/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights, without the statistics, which
+ * no pass of training reads. */
 static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, int64_t clock)
 {
   const struct ssp *ssp = worker_of(s)->method;
-  const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
+  const size_t low = chunk * SERVER_CHUNK, n = server_weights_trained(s, low, server_chunk_size(s->elements, chunk));
   for (int64_t c = from; c < clock; c++) {
     const size_t slot = (size_t)c % ssp_slack(s);
-    server_weights_add_scaled(s, -ssp->rate[slot], 1, low, n, s->w + low, ssp->gradient + slot * s->elements + low);
+    server_weights_axpy(s, -ssp->rate[slot], n, s->w + low, ssp->gradient + slot * s->elements + low);
   }
 }
 

@@ -76,6 +76,8 @@ static int worker_keep_states(struct trm_strategy *s)
   const struct worker_plan *plan = &w->plan;
   if (w->assignment.rule == ASSIGN_STATIC) /* with other rules the position of the run suffices */
     TRM_CHECK(trm_strategy_keep(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next));
+  if (s->staleness)
+    TRM_CHECK(trm_strategy_keep(s, "staleness", s->staleness, sizeof *s->staleness));
   size_t bytes;
   void *data = param_server_local_states(w->server, &bytes);
   if (bytes > 0)
@@ -100,7 +102,7 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   w->node = share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0) : all->ops->split_node(all, share);
   w->method = worker_alloc(s, method_bytes);
   worker_assign_roles(s);
-  s->staleness = &w->staleness;
+  s->staleness = plan->no_staleness ? NULL : &w->staleness;
 
   TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
   w->assignment = (struct batch_assignment){

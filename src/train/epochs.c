@@ -57,15 +57,28 @@ static bool epochs_is_improvement(const struct trainer *t)
   return t->result->validation.loss < t->result->best_validation.loss - t->options->train.stop_delta;
 }
 
-int trainer_gather_staleness(struct trainer *t)
+static void epochs_add_staleness(void *context, int rank, const struct trm_staleness *one)
 {
-  const struct trm_staleness *local = t->strategy.staleness;
-  if (!local)
-    return 0;
-  if (!t->staleness)
-    t->staleness = trm_alloc((size_t)t->comm->size * sizeof *local, "staleness");
-  t->comm->ops->allgather(t->comm, local, t->staleness, sizeof *local, TRM_BYTE);
-  return t->comm->size;
+  struct trainer *t = context;
+  t->staleness.mean[rank] = trm_staleness_mean(one);
+  trm_staleness_merge(&t->staleness.total, one);
+  trm_run_dir_staleness_add(&t->run_dir, rank, one);
+}
+
+const struct trm_staleness *trainer_gather_staleness(struct trainer *t)
+{
+  struct trainer_staleness *all = &t->staleness;
+  if (!t->strategy.ops->next_batch)
+    return NULL;
+  if (t->strategy.staleness) {
+    if (t->comm->rank == 0 && !all->mean) {
+      all->ranks = t->comm->size;
+      all->mean = trm_alloc((size_t)all->ranks * sizeof *all->mean, "staleness");
+    }
+    all->total = (struct trm_staleness){0};
+    trm_staleness_gather(t->comm, t->strategy.staleness, epochs_add_staleness, t);
+  }
+  return t->comm->rank == 0 ? &all->total : NULL;
 }
 
 /* Evaluates the strategy's eval_weights, or w where these are NULL. Collective. */
@@ -103,12 +116,13 @@ static void epochs_print_score(const struct trainer *t, const char *head, enum t
 static int epochs_record(struct trainer *t, const char *head, enum trm_split split, const struct trm_dataset *dataset,
                          const struct trm_score *score)
 {
-  const int ranks = trainer_gather_staleness(t);
+  const struct trm_staleness *total = trainer_gather_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     struct trm_progress_point at = epochs_progress_point(t);
     at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
-    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, t->staleness, ranks);
+    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, total, t->staleness.mean,
+                                        t->staleness.ranks);
     epochs_print_score(t, head, split, dataset, score);
   }
   return trm_agree(t->comm, status);

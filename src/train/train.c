@@ -186,7 +186,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
-  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
+  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
@@ -216,7 +216,7 @@ static void train_tear_down(struct trainer *t)
   trainer_stages_free(t);
   trm_host_batch_free(&t->batch);
   trainer_lanes_free(t);
-  trm_free(t->staleness);
+  trm_free(t->staleness.mean);
   trm_model_free(&t->model);
   trm_model_free(&t->full_model);
   if (t->tensor)
@@ -225,6 +225,21 @@ static void train_tear_down(struct trainer *t)
   if (t->strategy.ops)
     t->strategy.ops->destroy(&t->strategy);
   trm_splits_close(&t->splits);
+}
+
+/* Writes summary.json, and of a method that has staleness staleness.json. Collective. */
+static int train_write_results(struct trainer *t)
+{
+  int status = TRM_OK;
+  if (t->comm->rank == 0 && t->strategy.staleness)
+    status = trm_run_dir_staleness_begin(&t->run_dir);
+  const struct trm_staleness *total = trainer_gather_staleness(t);
+  if (t->comm->rank != 0)
+    return TRM_OK;
+  if (status == TRM_OK)
+    status = trm_run_dir_staleness_end(&t->run_dir);
+  TRM_CHECK(status);
+  return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, t->result, total);
 }
 
 /* Completes *t->result and writes summary.json. Collective. */
@@ -255,10 +270,8 @@ static int train_conclude(struct trainer *t, const char *outcome)
   if (t->comm->rank == 0)
     status = trm_model_hash_tensors(&t->full_model, trm_model_gather_tensor, &gather, result->weights_sha256);
   trm_model_gather_end(&gather);
-  const int ranks = trainer_gather_staleness(t);
-  if (t->comm->rank != 0 || status != TRM_OK)
-    return status;
-  return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, result, t->staleness, ranks);
+  const int written = train_write_results(t);
+  return status == TRM_OK ? written : status;
 }
 
 /* Writes trace.json if tracing is on. A failure is logged and does not fail the run. Collective. */

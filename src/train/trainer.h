@@ -66,6 +66,13 @@ struct trainer_mode {
   int (*resume)(struct trainer *t);
 };
 
+/* Staleness of all ranks, on rank 0, as of the latest call of trainer_gather_staleness. */
+struct trainer_staleness {
+  struct trm_staleness total; /* without updates if the method has no staleness */
+  double *mean;               /* (ranks) of each rank's updates, owned */
+  int ranks;                  /* 0: the method has no staleness */
+};
+
 struct trainer {
   /* -- of the caller, not owned */
   const struct trm_options *options;
@@ -114,7 +121,7 @@ struct trainer {
   struct trm_run_dir run_dir;      /* rank 0 */
   double progress_shown_at;        /* time of the latest progress line */
   uint64_t logged_step;            /* step of the latest line of the log */
-  struct trm_staleness *staleness; /* (ranks) owned; as of the latest evaluation; NULL: the method has none */
+  struct trainer_staleness staleness;
 };
 
 /* Returns the seconds of training so far, those of earlier processes of a resumed run included. */
@@ -146,8 +153,9 @@ int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const str
 /* Logs a batch on rank 0 (epochs.c), after `step` batches of the run. more: samples done that t->samples does not
  * include yet. sums: of this batch. */
 int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums, double rate);
-/* Collective (epochs.c). Gathers every rank's staleness on all ranks; returns their number: 0 or comm->size. */
-int trainer_gather_staleness(struct trainer *t);
+/* Collective (epochs.c). Sets t->staleness on rank 0, and adds to staleness.json if that is being written. Returns the
+ * total on rank 0, NULL elsewhere and with a synchronous method. */
+const struct trm_staleness *trainer_gather_staleness(struct trainer *t);
 /* Collective (epochs.c). Trains up to the last step or an earlier stop. *outcome: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **outcome);
 
