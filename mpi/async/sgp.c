@@ -31,7 +31,7 @@ struct sgp {
 };
 
 /* RECEIVE is called by the owner alone: in is z, out the new z, per_chunk y. */
-static void sgp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool sgp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
   double *y = &chunk->method_state[0];
@@ -50,6 +50,7 @@ static void sgp_serve(void *context, const struct server_chunk *chunk, struct se
     call->per_chunk = sum;
     *y = 0;
   }
+  return true;
 }
 
 static int sgp_create(struct trm_strategy *s)

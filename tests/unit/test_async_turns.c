@@ -111,25 +111,33 @@ static void check_missed(const struct setup *c)
 }
 
 /* Rank 1 makes a step with a gradient of `factor` times its distance from rank 0's initial weights. Statistics have
- * none. filled: its slot has these weights; it averages if the step leads towards them. */
-static void step_towards(struct job *job, const struct setup *c, double factor, bool filled)
+ * none. filled: its slot has these weights; it mixes if its step leads towards them. m (elements): the momentum. */
+static void step_towards(struct job *job, const struct setup *c, double factor, bool filled, double *m)
 {
   struct trm_strategy *s = &job->strategy;
   struct trm_loss_sums tally = {.loss = 1, .rows = 1};
   if (world->rank == 1) {
     float *before = trm_alloc(c->elements * sizeof *before, "test");
+    double *after = trm_alloc(c->elements * sizeof *after, "test"), was = 0, is = 0;
+    const double momentum = c->rule == TRM_UPDATE_NESTEROV ? (double)job->optimizer.update.momentum : 0;
     memcpy(before, s->w, c->elements * sizeof *before);
-    for (size_t i = 0; i < c->elements; i++)
-      s->g[i] = (float)(i < job->trained ? factor * ((double)before[i] - begin_of(0, i)) : 0);
+    for (size_t i = 0; i < c->elements; i++) {
+      const double away = (double)before[i] - begin_of(0, i);
+      s->g[i] = (float)(i < job->trained ? factor * away : 0);
+      m[i] = momentum * m[i] + (double)s->g[i];
+      after[i] = (double)before[i] - order_rate * ((double)s->g[i] + momentum * m[i]);
+      was += i < job->trained ? away * away : 0;
+      is += i < job->trained ? pow(after[i] - begin_of(0, i), 2) : 0;
+    }
     CHECK(c, s->ops->step(s, order_rate, &tally) == TRM_OK);
-    const bool mixes = filled && factor * order_rate > 0 && factor * order_rate < 2;
     double worst = 0;
     for (size_t i = 0; i < c->elements; i++) {
-      const double own = before[i], mixed = mixes ? (own + begin_of(0, i)) / 2 : own;
-      worst = fmax(worst, fabs(mixed - order_rate * (double)s->g[i] - (double)s->w[i]));
+      const double pull = filled && is < was ? order_rate / 2 * ((double)before[i] - begin_of(0, i)) : 0;
+      worst = fmax(worst, fabs(after[i] - pull - (double)s->w[i]));
     }
     CHECK(c, worst < 2e-6);
     trm_free(before);
+    trm_free(after);
   }
   world->ops->barrier(world);
 }
@@ -137,11 +145,13 @@ static void step_towards(struct job *job, const struct setup *c, double factor, 
 static void check_gate(const struct setup *c, double factor)
 {
   struct job job;
+  double *m = trm_alloc(c->elements * sizeof *m, "test");
   pair_start(&job, c);
-  step_towards(&job, c, 1, false);
+  step_towards(&job, c, 0.5, false, m);
   turn(&job, 0, 0); /* sends its initial weights */
-  step_towards(&job, c, factor, true);
-  step_towards(&job, c, 1, false);
+  step_towards(&job, c, factor, true, m);
+  step_towards(&job, c, 1, false, m);
+  trm_free(m);
   job_stop(&job);
 }
 
@@ -182,6 +192,10 @@ static void test_gate(void)
     check_gate(&c, 1);
     check_gate(&c, -0.25);
     check_gate(&c, 4.25); /* beyond the other's weights, and farther away than before */
+    struct setup nesterov = c;
+    nesterov.rule = TRM_UPDATE_NESTEROV;
+    check_gate(&nesterov, 0.5);
+    check_gate(&nesterov, 3); /* the gradient leads towards the other's weights, the step leads beyond */
   }
 }
 
