@@ -15,6 +15,7 @@
 #include "exchange/exchange.h"
 #include "kernels/kernels.h"
 #include "mpi/grid.h"
+#include "mpi/network.h"
 #include "mpi/pipeline/pipeline.h"
 #include "mpi/real.h"
 #include "mpi/strategies.h"
@@ -83,12 +84,11 @@ void trm_job_init(struct trm_job *job)
 int trm_job_open(struct trm_job *job, int status)
 {
   struct trm_modules *modules = &job->modules;
-  modules->comm = trm_comm_self();
-  if (!job->serial) {
+  const struct trm_network *network = trm_network_find(job->serial ? "self" : "mpi");
+  if (!job->serial)
     trm_hdf5_init();
-    TRM_CHECK(trm_comm_start(NULL, NULL, job->options.run.singletons, &modules->comm));
-    trm_log_set_rank(modules->comm->rank, modules->comm->size);
-  }
+  TRM_CHECK(network->start(&job->options, &modules->comm));
+  job->network = network;
   TRM_CHECK(trm_agree(modules->comm, status));
   trm_log_set_quiet(job->options.log.quiet);
   modules->strategy = trm_strategy_find(job->options.strategy.name);
@@ -99,25 +99,41 @@ int trm_job_open(struct trm_job *job, int status)
   return trm_agree(modules->comm, status);
 }
 
-int trm_job_train(struct trm_job *job, struct trm_result *result)
+struct job_training {
+  struct trm_job *job;
+  struct trm_result *result; /* of the first rank of this process */
+};
+
+static int job_train_rank(struct trm_comm *comm, void *context)
 {
+  const struct job_training *training = context;
+  const struct trm_options *options = &training->job->options;
+  struct trm_modules modules = training->job->modules;
+  struct trm_result others;
   struct trm_grid grid;
-  TRM_CHECK(trm_grid_create(&grid, &job->options, job->modules.comm));
+  TRM_CHECK(trm_grid_create(&grid, options, comm));
   trm_grid_announce(&grid);
-  job->modules.grid = &grid;
-  job->modules.pipeline = &trm_pipeline_messages;
-  const int status = trm_train(&job->options, &job->modules, result);
-  job->modules.grid = NULL;
+  modules.comm = comm;
+  modules.grid = &grid;
+  modules.pipeline = &trm_pipeline_messages;
+  const bool first = comm->rank == training->job->modules.comm->rank;
+  const int status = trm_train(options, &modules, first ? training->result : &others);
   trm_grid_free(&grid);
   return status;
+}
+
+int trm_job_train(struct trm_job *job, struct trm_result *result)
+{
+  struct job_training training = {job, result};
+  return job->network->run(job->modules.comm, job_train_rank, &training);
 }
 
 void trm_job_close(struct trm_job *job)
 {
   if (job->modules.device)
     trm_device_close(&job->device);
-  if (!job->serial && job->modules.comm && job->modules.comm != trm_comm_self())
-    trm_comm_stop(job->modules.comm);
+  if (job->network)
+    job->network->stop(job->modules.comm);
   trm_options_free(&job->options);
   memset(job, 0, sizeof *job);
 }
