@@ -15,10 +15,10 @@
 #include "exchange/exchange.h"
 #include "kernels/kernels.h"
 #include "mpi/grid.h"
+#include "mpi/network.h"
 #include "mpi/pipeline/pipeline.h"
 #include "mpi/real.h"
 #include "mpi/strategies.h"
-#include "mpi/virtual.h"
 
 /* Threads of this rank: as requested, else OMP_NUM_THREADS, else the cores that it may use, divided among the ranks of
  * its node that may use the same ones. *oversubscribed: the node has fewer cores than threads. Collective over node. */
@@ -81,35 +81,31 @@ void trm_job_init(struct trm_job *job)
   trm_options_default(&job->options);
 }
 
-static bool job_is_virtual(const struct trm_job *job)
-{
-  return !job->serial && job->options.simulate.workers > 0;
-}
-
 int trm_job_open(struct trm_job *job, int status)
 {
   struct trm_modules *modules = &job->modules;
-  modules->comm = trm_comm_self();
-  if (job_is_virtual(job)) {
+  const bool is_virtual = job->options.simulate.workers > 0;
+  const struct trm_network *network = trm_network_find(job->serial ? "self" : is_virtual ? "virtual" : "mpi");
+  if (!job->serial)
     trm_hdf5_init();
-    TRM_CHECK(status);
-    TRM_CHECK(trm_launch_require_single("a run with simulate.workers"));
-  } else if (!job->serial) {
-    trm_hdf5_init();
-    TRM_CHECK(trm_comm_start(NULL, NULL, job->options.run.singletons, &modules->comm));
-    trm_log_set_rank(modules->comm->rank, modules->comm->size);
-  }
+  TRM_CHECK(network->start(&job->options, &modules->comm));
+  job->network = network;
   TRM_CHECK(trm_agree(modules->comm, status));
   trm_log_set_quiet(job->options.log.quiet);
   modules->strategy = trm_strategy_find(job->options.strategy.name);
   modules->dataset = &trm_dataset_hdf5;
   modules->checkpoint = &trm_checkpoint_hdf5;
   modules->weights_read = trm_safetensors_read;
-  status = !modules->strategy ? TRM_USAGE : job_is_virtual(job) ? TRM_OK : job_open_device(job);
+  status = !modules->strategy ? TRM_USAGE : network->in_one_process ? TRM_OK : job_open_device(job);
   return trm_agree(modules->comm, status);
 }
 
-static int job_train_rank(const struct trm_options *options, struct trm_modules modules, struct trm_result *result)
+struct job_training {
+  const struct trm_job *job;
+  struct trm_result *result; /* of the first rank of this process */
+};
+
+static int job_train_on_grid(const struct trm_options *options, struct trm_modules modules, struct trm_result *result)
 {
   struct trm_grid grid;
   TRM_CHECK(trm_grid_create(&grid, options, modules.comm));
@@ -121,71 +117,50 @@ static int job_train_rank(const struct trm_options *options, struct trm_modules 
   return status;
 }
 
-/* -- on the virtual network */
-
-struct job_run {
-  const struct trm_job *job;
-  struct trm_result *result; /* of rank 0 */
-};
-
-/* One rank, with a device of its own: it computes in one thread at a time. */
-static int job_train_virtual_rank(struct trm_comm *world, void *context)
+static int job_train_rank(struct trm_comm *comm, void *context)
 {
-  const struct job_run *run = context;
-  const struct trm_options *options = &run->job->options;
-  struct trm_modules modules = run->job->modules;
+  const struct job_training *training = context;
+  struct trm_modules modules = training->job->modules;
+  modules.comm = comm;
+  return job_train_on_grid(&training->job->options, modules, training->result);
+}
+
+/* One rank of several in this process, with a device of its own: it computes in one thread at a time. */
+static int job_train_virtual_rank(struct trm_comm *comm, void *context)
+{
+  const struct job_training *training = context;
+  const struct trm_options *options = &training->job->options;
+  struct trm_modules modules = training->job->modules;
   struct trm_device device;
-  struct trm_result result = *run->result;
+  struct trm_result result = *training->result;
   trm_log_set_quiet(options->log.quiet);
   const struct trm_device_options *o = &options->device;
-  int status = trm_agree(world, trm_device_open(&device, o->name, o->blas, o->matmul, 0, 1));
-  modules.comm = world;
+  int status = trm_agree(comm, trm_device_open(&device, o->name, o->blas, o->matmul, 0, 1));
+  modules.comm = comm;
   modules.device = &device;
   if (status == TRM_OK)
-    status = job_train_rank(options, modules, &result);
-  if (world->rank == 0)
-    *run->result = result;
+    status = job_train_on_grid(options, modules, &result);
+  if (comm->rank == 0)
+    *training->result = result;
   trm_device_close(&device);
   return status;
 }
 
-static int job_train_virtual(struct trm_job *job, struct trm_result *result)
-{
-  const struct trm_simulate_options *o = &job->options.simulate;
-  const int64_t nodes = o->nodes > 0 ? o->nodes : o->workers;
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof cores, &cores) != 0)
-    CPU_SET(0, &cores);
-  if (o->workers % nodes != 0)
-    return trm_error(TRM_USAGE, "simulate.nodes: %lld workers cannot be divided among %lld nodes",
-                     (long long)o->workers, (long long)nodes);
-  const struct trm_virtual_plan plan = {
-    .ranks = (int)o->workers,
-    .ranks_per_node = (int)(o->workers / nodes),
-    .latency = o->latency,
-    .bandwidth = o->bandwidth,
-    .service = o->service,
-    .service_per_byte = o->service_bandwidth > 0 ? 1 / o->service_bandwidth : 0,
-    .threads = o->threads > 0 ? (int)o->threads : CPU_COUNT(&cores),
-    .schedule = (uint64_t)o->schedule,
-  };
-  struct job_run run = {job, result};
-  *result = (struct trm_result){.status = "failed"};
-  return trm_virtual_run(&plan, job_train_virtual_rank, &run, NULL);
-}
-
 int trm_job_train(struct trm_job *job, struct trm_result *result)
 {
-  return job_is_virtual(job) ? job_train_virtual(job, result) : job_train_rank(&job->options, job->modules, result);
+  const struct trm_network *network = job->network;
+  struct job_training training = {job, result};
+  *result = (struct trm_result){.status = "failed"};
+  return network->run(&job->options, job->modules.comm,
+                      network->in_one_process ? job_train_virtual_rank : job_train_rank, &training);
 }
 
 void trm_job_close(struct trm_job *job)
 {
   if (job->modules.device)
     trm_device_close(&job->device);
-  if (!job->serial && job->modules.comm && job->modules.comm != trm_comm_self())
-    trm_comm_stop(job->modules.comm);
+  if (job->network)
+    job->network->stop(job->modules.comm);
   trm_options_free(&job->options);
   memset(job, 0, sizeof *job);
 }

@@ -30,6 +30,8 @@ libtrireme_la_SOURCES += \
 	mpi/coll/allreduce_tree.h \
 	mpi/grid.c \
 	mpi/grid.h \
+	mpi/network.c \
+	mpi/network.h \
 	mpi/pipeline/channel.c \
 	mpi/pipeline/channel.h \
 	mpi/pipeline/executor.c \

@@ -27,7 +27,7 @@ struct exchange {
 };
 
 /* The next chunk to call another rank for; false: none is left. */
-static bool exchange_next_remote(struct exchange *x, int *owner, size_t *chunk)
+static bool server_next_remote(struct exchange *x, int *owner, size_t *chunk)
 {
   const struct param_server *s = x->server;
   for (; x->round < x->last - x->first; x->round++, x->turn = 0)
@@ -43,7 +43,7 @@ static bool exchange_next_remote(struct exchange *x, int *owner, size_t *chunk)
 
 /* The next chunk of this node; false: none is left. Callers start with different chunks, to avoid contention for
  * locks. */
-static bool exchange_next_direct(struct exchange *x, size_t *chunk)
+static bool server_next_direct(struct exchange *x, size_t *chunk)
 {
   const struct param_server *s = x->server;
   const size_t count = x->last - x->first;
@@ -56,7 +56,7 @@ static bool exchange_next_direct(struct exchange *x, size_t *chunk)
   return false;
 }
 
-static void exchange_begin_remote(struct exchange *x, int owner, size_t chunk)
+static void server_begin_remote(struct exchange *x, int owner, size_t chunk)
 {
   struct param_server *s = x->server;
   struct remote_call *remote = &s->remote[x->begun++ % s->remotes];
@@ -67,7 +67,7 @@ static void exchange_begin_remote(struct exchange *x, int owner, size_t chunk)
 }
 
 /* Ends the oldest remote call; false: it is still in progress, and not waited for. */
-static bool exchange_end_remote(struct exchange *x, bool waits)
+static bool server_end_remote(struct exchange *x, bool waits)
 {
   struct param_server *s = x->server;
   struct remote_call *remote = &s->remote[x->ended % s->remotes];
@@ -81,7 +81,7 @@ static bool exchange_end_remote(struct exchange *x, bool waits)
   return true;
 }
 
-static void exchange_run_direct(struct exchange *x, size_t chunk)
+static void server_run_direct(struct exchange *x, size_t chunk)
 {
   struct server_head head = server_head_of(x->server, x->request, chunk);
   param_server_run(x->server, &head);
@@ -105,12 +105,12 @@ int64_t param_server_exchange(struct param_server *s, const struct server_reques
   bool remote_left = s->calls != NULL, direct_left = true;
   while (remote_left || direct_left || x.ended < x.begun) {
     while (remote_left && x.begun - x.ended < s->remotes)
-      if ((remote_left = exchange_next_remote(&x, &owner, &chunk)))
-        exchange_begin_remote(&x, owner, chunk);
-    if (direct_left && (direct_left = exchange_next_direct(&x, &chunk)))
-      exchange_run_direct(&x, chunk);
+      if ((remote_left = server_next_remote(&x, &owner, &chunk)))
+        server_begin_remote(&x, owner, chunk);
+    if (direct_left && (direct_left = server_next_direct(&x, &chunk)))
+      server_run_direct(&x, chunk);
     if (x.ended < x.begun)
-      exchange_end_remote(&x, !direct_left);
+      server_end_remote(&x, !direct_left);
   }
   s->held_s = x.direct_s > x.remote_s ? x.direct_s : x.remote_s;
   return x.staleness;
