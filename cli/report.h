@@ -26,6 +26,7 @@ struct report_run {
   char *name;        /* its last component; the path where two runs have the same one */
   char *config_text; /* config.yaml */
   struct trm_node *config, *summary; /* summary is NULL for a run that has not ended */
+  struct trm_node *staleness; /* staleness.json, NULL: none */
   struct report_series train, test; /* test: evaluations, on the validation split if `validates`, else the test split */
   bool validates;
   bool has_loss, has_accuracy, has_rate; /* loss and accuracy of evaluations, learning rate are logged */

@@ -1,4 +1,4 @@
-/* Reads run directories: config.yaml, metrics.jsonl, summary.json. */
+/* Reads run directories: config.yaml, metrics.jsonl, summary.json, staleness.json. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -127,7 +127,7 @@ static int report_read_text(const char *path, char **text)
 static int report_read_run(struct report_run *run)
 {
   char *config = trm_format("%s/config.yaml", run->path), *metrics = trm_format("%s/metrics.jsonl", run->path);
-  char *summary = trm_format("%s/summary.json", run->path);
+  char *summary = trm_format("%s/summary.json", run->path), *staleness = trm_format("%s/staleness.json", run->path);
   int status = report_read_text(config, &run->config_text);
   if (status == TRM_OK)
     status = trm_document_read(config, &run->config);
@@ -139,9 +139,12 @@ static int report_read_run(struct report_run *run)
     status = trm_document_read(summary, &run->summary);
   if (status == TRM_OK && run->summary && run->summary->kind != TRM_NODE_MAP)
     status = trm_error(TRM_FAILED, "%s: damaged: not a JSON object", summary);
+  if (status == TRM_OK && access(staleness, F_OK) == 0)
+    status = trm_document_read(staleness, &run->staleness);
   trm_free(config);
   trm_free(metrics);
   trm_free(summary);
+  trm_free(staleness);
   return status;
 }
 
@@ -184,6 +187,7 @@ void report_free(struct report_run *runs, int count)
     trm_free(runs[i].config_text);
     trm_node_free(runs[i].config);
     trm_node_free(runs[i].summary);
+    trm_node_free(runs[i].staleness);
     trm_free(runs[i].train.point);
     trm_free(runs[i].test.point);
   }

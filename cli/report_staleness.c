@@ -1,4 +1,4 @@
-/* The report's section on staleness: of each run that has it in summary.json a histogram and a row for each rank. */
+/* The report's section on staleness: of each run with a staleness.json a histogram and a row for each rank. */
 #include <math.h>
 #include <string.h>
 
@@ -78,13 +78,14 @@ static void stale_write_row(FILE *out, const struct trm_node *rank, size_t bins,
   struct counts counts = {.n = 0};
   stale_extend(&counts, bins);
   stale_add(&counts, trm_node_get(rank, "histogram"));
-  static const char *const keys[] = {"rank", "updates", "mean", "p99", "max"};
+  static const char *const keys[] = {"rank",          "updates",       "staleness_mean",
+                                     "staleness_p50", "staleness_p95", "staleness_max"};
   fputs("<tr>", out);
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
     const double value = trm_node_number(trm_node_get(rank, keys[i]), NAN);
     char cell[32] = "–";
     if (isfinite(value))
-      snprintf(cell, sizeof cell, "%.*f", strcmp(keys[i], "mean") == 0 ? 2 : 0, value);
+      snprintf(cell, sizeof cell, "%.*f", strcmp(keys[i], "staleness_mean") == 0 ? 2 : 0, value);
     fprintf(out, "<td class=\"n\">%s</td>", cell);
   }
   fprintf(out, "<td><svg class=\"s%d\" width=\"160\" height=\"22\" viewBox=\"0 0 160 22\">", number % SVG_COLORS);
@@ -102,7 +103,8 @@ static void stale_write_run(FILE *out, const struct report_run *run, const struc
   markup_print(out, "<h3>%s</h3>\n<div class=\"plots\">\n", run->name);
   stale_write_histogram(out, &all, number);
   fputs("<div class=\"wide\"><table><thead><tr><th class=\"n\">Rank</th><th class=\"n\">Updates</th><th class=\"n\">"
-        "Mean</th><th class=\"n\">99 %</th><th class=\"n\">Most</th><th>Histogram</th></tr></thead><tbody>\n", out);
+        "Mean</th><th class=\"n\">50 %</th><th class=\"n\">95 %</th><th class=\"n\">Most</th><th>Histogram</th></tr>"
+        "</thead><tbody>\n", out);
   for (const struct trm_node *rank = ranks->first; rank; rank = rank->next)
     stale_write_row(out, rank, all.n, number);
   fputs("</tbody></table></div>\n</div>\n", out);
@@ -113,7 +115,7 @@ void report_staleness(FILE *out, const struct report_run *runs, int count)
 {
   bool begun = false;
   for (int i = 0; i < count; i++) {
-    const struct trm_node *ranks = trm_node_get(runs[i].summary, "staleness");
+    const struct trm_node *ranks = trm_node_get(runs[i].staleness, "ranks");
     if (!ranks || ranks->kind != TRM_NODE_LIST || !ranks->first)
       continue;
     if (!begun)

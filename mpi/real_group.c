@@ -97,6 +97,10 @@ static MPI_Comm real_group_split_and_free(MPI_Comm mpi, int color)
 struct trm_comm *real_split_node(struct trm_comm *comm, enum trm_share domain)
 {
   MPI_Comm node;
+  if (domain == TRM_SHARE_PROCESS) {
+    MPI_Comm_split(real_of(comm)->mpi, comm->rank, 0, &node);
+    return real_wrap(node, real_of(comm), true);
+  }
   MPI_Comm_split_type(real_of(comm)->mpi, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
   if (domain == TRM_SHARE_NUMA) {
     const int numa = real_group_numa_bound();

@@ -49,10 +49,34 @@ void real_progress(struct trm_comm *comm)
   sched_yield();
 }
 
-void real_idle(struct trm_comm *comm, double since)
+/* What other ranks write nearly always changes within a few polls; after these each poll makes MPI progress. */
+void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context)
 {
-  real_probe(real_of(comm)->mpi);
-  real_pause(since);
+  for (int poll = 0; poll < 20; poll++)
+    if (done(context))
+      return;
+  struct real_comm *real = real_of(comm);
+  for (double since = MPI_Wtime(); !done(context);) {
+    if (real_calls_attend(real)) {
+      since = MPI_Wtime();
+      continue;
+    }
+    real_probe(real->mpi);
+    real_pause(since);
+  }
+}
+
+/* The remaining time is computed anew after each sleep, so that a signal does not change the end. */
+void real_sleep_until(struct trm_comm *comm, double when, bool progress)
+{
+  for (double left; (left = when - MPI_Wtime()) > 0;) {
+    if (progress)
+      left = fmin(left, 200e-6);
+    const time_t seconds = (time_t)left;
+    nanosleep(&(struct timespec){.tv_sec = seconds, .tv_nsec = (long)((left - (double)seconds) * 1e9)}, NULL);
+    if (progress)
+      real_progress(comm);
+  }
 }
 
 /* -- requests */
@@ -76,6 +100,8 @@ bool real_test(struct trm_request **request)
     if (!complete)
       return false;
   }
+  if (r->call)
+    real_call_end(r->call);
   trm_free(r);
   *request = NULL;
   return true;

@@ -108,7 +108,7 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
   const bool offloads = o.parallel.offload[0] != '\0';
   o.parallel.offload = none;
   struct trm_optimizer optimizer;
-  TRM_CHECK(trm_optimizer_create(&optimizer, &o, model->tensor, model->tensors));
+  TRM_CHECK(trm_optimizer_create(&optimizer, &o, model));
   struct trm_dry_run_comm data;
   struct trm_dry_run_device device;
   trm_dry_run_comm_open(&data, layout->size[TRM_AXIS_DATA], trm_layout_node_ranks(job, layout), account);

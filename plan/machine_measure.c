@@ -293,6 +293,7 @@ static void measure_update_run(struct trial *trial, bool backward)
   struct trm_optimizer optimizer = *(const struct trm_optimizer *)trial->subject;
   optimizer.tensor = &tensor;
   optimizer.tensors = 1;
+  optimizer.statistics = 0;
   struct trm_update update = optimizer.update;
   update.rate = 1e-6f;
   update.scale = 1;

@@ -44,7 +44,7 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
                                          .threads = threads,
                                          .cores = cores,
                                          .has_communicated = request->has_communicated};
-  TRM_CHECK(trm_budget_begin(&planner->budget, modules->device));
+  TRM_CHECK(trm_budget_begin(&planner->budget, modules->device, true));
   TRM_CHECK(trm_splits_open(&planner->splits, modules->dataset, options, trm_comm_self()));
   trm_budget_charge_data(&planner->budget);
   planner->job.spec = &planner->splits.train->spec;
@@ -188,8 +188,7 @@ int trm_planner_run(struct trm_planner *planner, struct trm_machine_bench *bench
   trm_device_batch_create(&planner->device_batch, planner->job.modules->device, &planner->full_model);
   if (bench) {
     struct trm_optimizer optimizer;
-    TRM_CHECK(
-      trm_optimizer_create(&optimizer, planner->job.options, planner->full_model.tensor, planner->full_model.tensors));
+    TRM_CHECK(trm_optimizer_create(&optimizer, planner->job.options, &planner->full_model));
     TRM_CHECK(trm_machine_measure_arrays(planner->machine, bench, &optimizer));
   }
   for (int tensors = 1; tensors <= ranks; tensors++)

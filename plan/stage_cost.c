@@ -167,7 +167,7 @@ static struct data_axis stage_cost_data_axis(const struct cost_context *c, const
 static double stage_cost_update(const struct cost_context *c, const struct trm_model *model, double bytes)
 {
   struct trm_optimizer optimizer;
-  if (trm_optimizer_create(&optimizer, c->job->options, model->tensor, model->tensors) != TRM_OK)
+  if (trm_optimizer_create(&optimizer, c->job->options, model) != TRM_OK)
     return 0;
   const double norm = optimizer.clip > 0 ? stage_cost_memory_op(c, "copy", bytes) : 0;
   return norm + stage_cost_memory_op(c, "update", (3 + 2.0 * optimizer.states) * bytes);

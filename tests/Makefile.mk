@@ -52,6 +52,7 @@ trm_test_programs += \
 	tests/unit/test_tokens \
 	tests/unit/test_validation \
 	tests/unit/test_trace \
+	tests/unit/test_virtual \
 	tests/unit/test_zero \
 	tests/unit/test_zero_state
 trm_test_job_folder = tests/unit/job_folder.h tests/unit/dataset_files.h tests/unit/ranks.h $(trm_program_extra)
@@ -69,7 +70,7 @@ tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm
 tests_unit_test_local_state_SOURCES = tests/unit/test_local_state.c $(trm_test_job_folder)
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c $(trm_program_extra)
 tests_unit_test_slowdown_SOURCES = tests/unit/test_slowdown.c $(trm_program_extra)
-tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c $(trm_program_extra)
+tests_unit_test_staleness_SOURCES = tests/unit/test_staleness.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_param_server_SOURCES = tests/unit/test_param_server.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_hogwild_SOURCES = tests/unit/test_hogwild.c $(trm_test_method)
 tests_unit_test_document_SOURCES = tests/unit/test_document.c tests/unit/messages.h $(trm_program_extra)
@@ -80,6 +81,7 @@ tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/u
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
+tests_unit_test_virtual_SOURCES = tests/unit/test_virtual.c $(trm_program_extra)
 tests_unit_test_damage_SOURCES = tests/unit/test_damage.c tests/unit/dataset_files.h $(trm_program_extra)
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c $(trm_test_job_folder)
 tests_unit_test_validation_SOURCES = tests/unit/test_validation.c $(trm_test_job_folder)
@@ -147,6 +149,7 @@ trm_test_scripts += \
 	tests/exchange.sh \
 	tests/train.sh \
 	tests/async.sh \
+	tests/async_batch_norm.sh \
 	tests/async_peers.sh \
 	tests/async_methods.sh \
 	tests/models.sh \

@@ -97,17 +97,19 @@ for validation in 0.2 held.h5; do
   done
 done
 
-# -- staleness: every update is counted
-updates=$(grep -o '"updates":[0-9]*' two/summary.json | awk -F: '{ n += $2 } END { print n }')
-[ "$updates" = 320 ] || fail "staleness of $updates updates recorded, expected 320"
+# -- staleness: every update is counted, over a resume, too; the summary has the figures alone
+updates() { grep -o '"updates":[0-9]*' "$1/staleness.json" | awk -F: '{ n += $2 } END { print n }'; }
+[ "$(updates two)" = 320 ] || fail "staleness of $(updates two) updates recorded, expected 320"
 grep -q '"staleness_mean":' two/metrics.jsonl || fail "metrics.jsonl has no staleness"
+figures=$(grep -o '"staleness[^,}]*' two/summary.json | cut -d : -f 1 | tr -d '"' | tr '\n' ' ')
+[ "$figures" = "staleness_mean staleness_p50 staleness_p95 staleness_max " ] || fail "figures in the summary: $figures"
 pass "the staleness of every update is recorded"
 
 # -- a straggler: the others take over its work and do not wait for it
 begin=$SECONDS
 run 3 slow --strategy.name=asgd --optim.lr=0.05 --device.compute=sleep --device.gflops=1 --run.slow=1:500 \
   --train.epochs=1
-slow=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' slow/summary.json | sed -n 's/"rank":1,"updates"://p')
+slow=$(grep -o '"rank":[0-9]*,"updates":[0-9]*' slow/staleness.json | sed -n 's/"rank":1,"updates"://p')
 at_least 3 "${slow:-99}" || fail "the slow rank made $slow updates of 80"
 pass "a rank 500 times as slow made $slow updates of 80, the run took $((SECONDS - begin)) s"
 
@@ -119,9 +121,11 @@ equal whole-run part
 run 3 more --strategy.name=asgd --optim.lr=0.05 --strategy.data=static --train.steps=90
 run 3 more --strategy.name=asgd --optim.lr=0.05 --strategy.data=static --run.resume=auto
 whole more 160
+[ "$(updates more)" = 160 ] || fail "staleness of $(updates more) updates recorded after a resume, expected 160"
 run 3 other --strategy.name=asgd --optim.lr=0.05 --train.steps=90
 run 2 other --strategy.name=asgd --optim.lr=0.05 --run.resume=auto
 whole other 160
+[ "$(updates other)" = 70 ] || fail "staleness of $(updates other) updates after a resume with other ranks, expected 70"
 pass "resumes with the same number of ranks, and with others"
 for data in dynamic static; do
   launch 3 "$TRIREME" train config.yaml --run.dir=signal-$data --strategy.name=asgd --optim.lr=0.05 \

@@ -87,20 +87,22 @@ pass "a trace"
 
 make_run stale 40
 ! grep -q 'Staleness' both.html || fail "staleness of runs that have none"
-first='{"rank":0,"updates":40,"mean":1.25,"p99":3,"max":3,"histogram":[10,15,10,5]}'
-last='{"rank":2,"updates":4,"mean":2.5,"p99":5,"max":5,"histogram":[0,2,0,1,0,1]}'
-sed -i "s/}$/,\"staleness\":[$first,$last]}/" stale/summary.json
+figures() { printf '"staleness_mean":%s,"staleness_p50":%s,"staleness_p95":%s,"staleness_max":%s' "$@"; }
+first="{\"rank\":0,\"updates\":40,$(figures 1.25 1 3 3),\"histogram\":[10,15,10,5]}"
+last="{\"rank\":2,\"updates\":4,$(figures 2.5 1 5 5),\"histogram\":[0,2,0,1,0,1]}"
+echo "{\"ranks\":[$first,$last]}" > stale/staleness.json
 report stale one --out=stale.html || { cat report.log; fail "report of a run with staleness"; }
 [ "$(grep -c '<h3>stale</h3>' stale.html)" -eq 1 ] || fail "not one section on staleness"
-figures() { printf '<td class="n">%s</td>' "$@"; }
-grep -q "<tr>$(figures 0 40 1.25 3 3)" stale.html ||
+cells() { printf '<td class="n">%s</td>' "$@"; }
+grep -q "<tr>$(cells 0 40 1.25 1 3 3)" stale.html ||
   fail "no row of rank 0's staleness"
-grep -q "$(figures 2 4 2.50 5 5)" stale.html ||
+grep -q "$(cells 2 4 2.50 1 5 5)" stale.html ||
   fail "no row of rank 2's staleness"
 # 17 of 44 updates have staleness 1, the highest bar; 5 bars of all ranks, 4 and 3 of each
 grep -q '<title>1: 17 updates, 38.6 %</title>' stale.html || fail "the histogram of all ranks is not their sum"
 [ "$(grep -o 'class="bar"' stale.html | wc -l)" -eq 12 ] || fail "not 12 bars"
-sed -i 's/"histogram":\[10,15,10,5\]/"histogram":["x",null,-3,{"a":1}]/; s/"mean":2.5/"mean":null/' stale/summary.json
+sed -i 's/"histogram":\[10,15,10,5\]/"histogram":["x",null,-3,{"a":1}]/; s/"staleness_mean":2.5/"staleness_mean":null/' \
+  stale/staleness.json
 report stale --out=odd.html || { cat report.log; fail "staleness that is no number"; }
 ! grep -qE 'nan|inf[^o]' <(grep -A30 'Staleness' odd.html) || fail "invalid values are in the page"
 pass "staleness"

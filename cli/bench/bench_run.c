@@ -114,7 +114,7 @@ int bench_run_open(struct bench_run *run)
   if (run->input)
     TRM_CHECK(bench_run_parse_shape(run->input, &run->spec.shape));
   TRM_CHECK(trm_model_create(&run->model, run->text, trm_choice_text("train.loss", options->train.loss), &run->spec));
-  TRM_CHECK(trm_optimizer_create(&run->optimizer, options, run->model.tensor, run->model.tensors));
+  TRM_CHECK(trm_optimizer_create(&run->optimizer, options, &run->model));
   TRM_CHECK(bench_run_open_strategy(run));
   int status = trm_model_bind(&run->model, &run->device, run->strategy.w, run->strategy.g, (size_t)run->batch, true);
   if (status == TRM_OK)

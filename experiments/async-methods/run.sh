@@ -28,24 +28,25 @@ figure() { # figure KEY FILE: the last value
   grep -o "\"$1\":[^,}]*" "$runs/run/$2" | tail -n 1 | cut -d : -f 2
 }
 
-# One line: accuracies' mean, minimum and maximum, seconds, mean and 99th percentile of staleness.
+# One line: accuracies' mean, minimum and maximum, seconds, mean and 95th percentile of staleness; - where a method has
+# none.
 measure() { # measure RANKS DATA RATE OPTION...
   local ranks=$1 data=$2 rate=$3 seed
   shift 3
   for seed in $(seq "$ROUNDS"); do
     train "$ranks" "$data" "$rate" "$seed" "$@" || continue
     echo "$(figure test_accuracy summary.json) $(figure wall_s summary.json)" \
-      "$(figure staleness_mean metrics.jsonl) $(figure staleness_p99 metrics.jsonl)"
+      "$(figure staleness_mean summary.json) $(figure staleness_p95 summary.json)"
   done | awk '{ n++; a += $1; t += $2; m += $3; if ($4 > p) p = $4
                 if (n == 1 || $1 < low) low = $1; if ($1 > high) high = $1
-                stale = NF > 2 }
+                stale = NF > 2 && $3 != "null" }
               END { if (!n) print "failed"
                     else printf "%.2f (%.2f to %.2f) | %.1f | %s", 100 * a / n, 100 * low, 100 * high, t / n,
                                 stale ? sprintf("%.1f | %d", m / n, p) : "- | -" }'
 }
 
 table() { # table PATTERN
-  echo "| method | data | ranks | rate | test accuracy, % (lowest to highest) | seconds | staleness: mean | 99th percentile |"
+  echo "| method | data | ranks | rate | test accuracy, % (lowest to highest) | seconds | staleness: mean | 95th percentile |"
   echo "|---|---|---|---|---|---|---|---|"
   local name chosen options data ranks column
   rows | grep -e "^[^|]*$1" | while IFS='|' read -r name chosen options; do

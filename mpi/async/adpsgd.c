@@ -8,7 +8,8 @@
  * The weights of a passive rank are its replica in the parameter server, which others change at any time; its step
  * applies to the current values. The weights of an active rank are private.
  *
- * Staleness: the number of averagings between computing a gradient and its step. */
+ * Staleness is not defined: the gradients of others reach a worker in parts, by averages of averages, so there is no
+ * number of those that a gradient has not seen. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -28,32 +29,31 @@ static bool adpsgd_is_passive(const struct trm_strategy *s)
   return s->comm->rank % 2 != 0;
 }
 
-/* The clock counts averagings. STEP and READ are called by the owner itself, and run in it. */
-static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+/* STEP and READ are called by the owner itself, and run in it. */
+static bool adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   struct trm_strategy *s = context;
   const struct adpsgd *adpsgd = worker_of(s)->method;
   float *x = server_array(chunk, 0);
   if (call->kind == STEP)
     worker_apply(s, &adpsgd->update, chunk->low, chunk->n, x, call->in);
-  else if (call->kind == AVERAGE) {
+  else if (call->kind == AVERAGE)
     for (size_t i = 0; i < chunk->n; i++)
       call->out[i] = x[i] = 0.5f * (x[i] + call->in[i]);
-    ++*chunk->clock;
-  } else
+  else
     memcpy(call->out, x, chunk->n * sizeof *x);
+  return true;
 }
 
 static int adpsgd_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .handler = adpsgd_serve, .local = true};
+  const struct worker_plan plan = {.arrays = 1, .handler = adpsgd_serve, .local = true, .no_staleness = true};
   return peers_create(s, &plan, sizeof(struct adpsgd));
 }
 
 static int adpsgd_before_forward(struct trm_strategy *s)
 {
-  const struct server_request request = {
-    .replica = s->comm->rank, .kind = READ, .out = s->w, .seen = worker_of(s)->seen};
+  const struct server_request request = {.replica = s->comm->rank, .kind = READ, .out = s->w};
   if (adpsgd_is_passive(s))
     peers_exchange(s, &request);
   return TRM_OK;
@@ -61,14 +61,13 @@ static int adpsgd_before_forward(struct trm_strategy *s)
 
 static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct worker *w = worker_of(s);
-  struct adpsgd *adpsgd = w->method;
+  struct adpsgd *adpsgd = worker_of(s)->method;
   const int passive = s->comm->size / 2;
   bool exchanges;
   TRM_CHECK(peers_step(s, rate, sums, &adpsgd->update, &exchanges));
   if (adpsgd_is_passive(s)) {
-    const struct server_request apply = {.replica = s->comm->rank, .kind = STEP, .in = s->g, .seen = w->seen};
-    trm_staleness_add(&w->staleness, (uint64_t)peers_exchange(s, &apply));
+    const struct server_request apply = {.replica = s->comm->rank, .kind = STEP, .in = s->g};
+    peers_exchange(s, &apply);
     return TRM_OK;
   }
   exchanges = exchanges && passive > 0;
@@ -77,7 +76,6 @@ static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums
       .replica = 1 + 2 * peers_draw(s, passive), .kind = AVERAGE, .in = s->w, .out = s->w};
     peers_exchange(s, &average);
   }
-  trm_staleness_add(&w->staleness, exchanges);
   worker_apply_all(s, &adpsgd->update);
   return TRM_OK;
 }

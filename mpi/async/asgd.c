@@ -2,9 +2,20 @@
  *
  * A worker computes a gradient at the weights it has, sends it, and gets back the current weights. The server applies
  * the optimizer to each gradient, in the order of arrival: updates of other workers lie between the weights a gradient
- * was computed at and the weights it changes. With strategy.tau > 1 the worker takes local steps of plain SGD between
- * exchanges, and sends the sum of tau gradients. Gradients of several workers are summed, not averaged: P workers move
- * the weights P times in the time of one synchronous step.
+ * was computed at and the weights it changes. Gradients of several workers are summed, not averaged: P workers move the
+ * weights P times in the time of one synchronous step.
+ *
+ * With strategy.tau > 1 the worker takes local steps of plain SGD between exchanges, and sends the sum of tau gradients
+ * (DownpourSGDClient of the paper's appendix, with n_fetch = n_push = tau). Batch i of a period has the rate r_i and
+ * the direction d_i: its clipped gradient plus optim.l2 times the local weights. The rates may differ, so with their
+ * mean R the worker sends
+ *
+ *   G = sum of (r_i / R) d_i         local weights: w -= r_i d_i
+ *
+ * and the server's rule gets G as one gradient, at rate R. Under sgd this adds the worker's local moves to the server
+ * weights; momentum, adagrad and adam see a gradient that is tau times as large as one batch's. optim.l2 is part of G;
+ * decoupled decay (optim.decay) is part of every local step, and the server decays its weights by the sum of the rates.
+ * Running statistics move as by tau batches (nn/optimizer.h).
  *
  * Groups: the ranks of a group share a batch, like one faster worker. One group is synchronous SGD, as many groups as
  * ranks is Downpour.
@@ -16,30 +27,56 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
+enum value { BATCHES = SERVER_SCALE + 1 }; /* that the gradient is a sum of; 0: one gradient, as it was computed */
+
 struct asgd {
-  float *sum;     /* device, (elements) sum of unsent gradients; NULL: tau is 1 */
-  int64_t summed; /* number of gradients in sum */
-  double rate;    /* of the latest */
+  float *sum;   /* device, (elements) of r_i d_i; at the end the moments of statistics. NULL: tau is 1 */
+  int batches;  /* in sum */
+  double rates; /* their sum */
 };
 
-static void asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+/* The rule of a sum of gradients: weight decay of the gradients is part of it. */
+static void asgd_set_batches(struct trm_update *update, int batches)
+{
+  update->l2 = 0;
+  update->decay *= (float)batches;
+  update->batches = batches;
+}
+
+static bool asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
-  if (call->kind == SERVER_PUSH)
-    server_weights_update(s, chunk, call->value[SERVER_RATE] / server_weights_rate_divisor(s, call),
-                          call->value[SERVER_SCALE], call->in);
+  if (call->kind == SERVER_PUSH) {
+    const double rate = call->value[SERVER_RATE] / server_weights_rate_divisor(s, call);
+    struct trm_update update = server_weights_rule(s, rate, call->value[SERVER_SCALE]);
+    if (call->value[BATCHES] > 0)
+      asgd_set_batches(&update, (int)call->value[BATCHES]);
+    server_weights_update(s, chunk, update, call->in);
+  }
   server_weights_reply(chunk, call);
+  return true;
+}
+
+static void asgd_clear(struct trm_strategy *s)
+{
+  struct asgd *asgd = worker_of(s)->method;
+  if (asgd->sum)
+    s->device->ops->fill(s->device, asgd->sum, 0, s->elements);
+  asgd->batches = 0;
+  asgd->rates = 0;
 }
 
 /* Sends the unsent sum of gradients. */
 static void asgd_drain(struct trm_strategy *s)
 {
-  struct asgd *asgd = worker_of(s)->method;
-  if (asgd->summed > 0) {
-    server_weights_push(s, asgd->sum, asgd->rate, 1);
-    s->device->ops->fill(s->device, asgd->sum, 0, s->elements);
-  }
-  asgd->summed = 0;
+  const struct asgd *asgd = worker_of(s)->method;
+  if (asgd->batches == 0)
+    return;
+  const double rate = asgd->rates / asgd->batches;
+  const double value[SERVER_VALUES] = {
+    [SERVER_RATE] = rate, [SERVER_SCALE] = rate > 0 ? 1 / rate : 0, [BATCHES] = asgd->batches};
+  worker_exchange(s, SERVER_PUSH, value, asgd->sum, s->w, true);
+  asgd_clear(s);
 }
 
 static int asgd_create(struct trm_strategy *s)
@@ -51,27 +88,50 @@ static int asgd_create(struct trm_strategy *s)
   return s->options->tau == 1 ? TRM_OK : trm_agree(s->comm, worker_array(s, s->elements, NULL, &asgd->sum));
 }
 
-/* Local step between exchanges: plain SGD on the worker's weights. Statistics are added unscaled. */
+/* Local step between exchanges: plain SGD on the worker's weights, tensor by tensor, since decoupled decay may leave
+ * vectors out. Statistics, which no pass of training reads, are added up alone. */
 static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
 {
   struct asgd *asgd = worker_of(s)->method;
-  server_weights_add_scaled(s, scale, 1, 0, s->elements, asgd->sum, s->g);
-  server_weights_add_scaled(s, -rate * scale, 1, 0, s->elements, s->w, s->g);
-  asgd->summed++;
+  const struct trm_optimizer *optimizer = s->optimizer;
+  struct trm_update step = {.rule = TRM_UPDATE_SGD, .rate = (float)rate, .scale = (float)scale};
+  const double l2 = (double)optimizer->update.l2, decay = (double)optimizer->update.decay;
+  for (size_t t = 0, low = 0; t < (size_t)optimizer->tensors; low = optimizer->tensor[t++].end) {
+    const size_t n = optimizer->tensor[t].end - low;
+    const bool decays = !optimizer->tensor[t].vector || optimizer->decay_all;
+    server_weights_axpy(s, rate * scale, n, asgd->sum + low, s->g + low);
+    if (l2 > 0)
+      server_weights_axpy(s, rate * l2, n, asgd->sum + low, s->w + low);
+    step.l2 = (float)(l2 + (decays ? decay : 0));
+    s->device->ops->update(s->device, &step, s->w + low, s->g + low, NULL, NULL, n);
+  }
+  asgd->batches++;
+  asgd->rates += rate;
+  trm_optimizer_add_moments(optimizer, s->device, asgd->batches, 0, s->elements, asgd->sum, s->g);
 }
 
+/* After a failure nothing of the period is sent: the local weights may have been on their way to it. */
 static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  struct asgd *asgd = worker_of(s)->method;
+  const struct asgd *asgd = worker_of(s)->method;
   double scale;
   if (!asgd->sum)
     return server_weights_step(s, rate, sums);
-  TRM_CHECK(server_weights_prepare(s, sums, &scale));
-  asgd->rate = rate;
+  const int status = server_weights_prepare(s, sums, &scale);
+  if (status != TRM_OK) {
+    asgd_clear(s);
+    return status;
+  }
   asgd_local_step(s, rate, scale);
-  if (asgd->summed == s->options->tau)
+  if (asgd->batches == s->options->tau)
     asgd_drain(s);
   return TRM_OK;
+}
+
+static int asgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
+{
+  asgd_clear(s);
+  return server_weights_restore(s, from, updates);
 }
 
 const struct trm_strategy_ops trm_strategy_asgd = {
@@ -82,7 +142,7 @@ const struct trm_strategy_ops trm_strategy_asgd = {
   .create = asgd_create,
   .before_forward = server_weights_before_forward,
   .step = asgd_step,
-  .restore = server_weights_restore,
+  .restore = asgd_restore,
 };
 
 const struct trm_strategy_ops trm_strategy_groups = {
@@ -93,5 +153,5 @@ const struct trm_strategy_ops trm_strategy_groups = {
   .create = asgd_create,
   .before_forward = server_weights_before_forward,
   .step = asgd_step,
-  .restore = server_weights_restore,
+  .restore = asgd_restore,
 };

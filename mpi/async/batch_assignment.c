@@ -1,6 +1,6 @@
 #include "mpi/async/batch_assignment.h"
 
-enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, FINISHED, COUNTERS };
+enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, COUNTERS };
 #define BATCH_LIMIT ((int64_t)1 << 60) /* above all batch numbers */
 
 int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner)
@@ -14,14 +14,26 @@ void batch_assignment_free(struct batch_assignment *a)
   shared_counters_free(&a->counters);
 }
 
-/* HALT_CLOCK: 0, or one more than the batch before which all stop. */
+/* One more than the batch before which all workers stop that split batches, so that they end at one clock: none is more
+ * than slack ahead of this one, and may have been assigned one batch more. */
+static int64_t batch_assignment_halt_clock(const struct batch_assignment *a)
+{
+  return a->next + a->slack + 3;
+}
+
+/* HALT_CLOCK: 0, or one more than the batch before which all stop, or less than 0: worker 0 is to decide. */
 bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
 {
   int64_t next = a->next, limit = (int64_t)end;
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per batch */
     next = shared_counters_add(&a->counters, NEXT, 1);
   } else {
-    const int64_t halt = shared_counters_read(&a->counters, HALT_CLOCK);
+    int64_t halt = shared_counters_read(&a->counters, HALT_CLOCK);
+    if (halt < 0 && a->worker == 0) {
+      const int64_t decided = batch_assignment_halt_clock(a);
+      shared_counters_add(&a->counters, HALT_CLOCK, decided - halt);
+      halt = decided;
+    }
     limit = halt > 0 && halt - 1 < limit ? halt - 1 : limit;
   }
   if (next >= limit)
@@ -32,26 +44,17 @@ bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *b
   return true;
 }
 
-void batch_assignment_finish(struct batch_assignment *a)
-{
-  shared_counters_add(&a->counters, FINISHED, 1);
-}
-
-/* The first caller decides. Workers that split batches end at one clock: none is more than slack ahead of this one, and
- * may have been assigned one batch more. */
+/* The first caller decides; a dedicated server does not know the clocks, and leaves it to worker 0. */
 void batch_assignment_halt(struct batch_assignment *a)
 {
   if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)
     return;
   if (a->rule == ASSIGN_DYNAMIC)
     shared_counters_add(&a->counters, NEXT, BATCH_LIMIT);
+  else if (a->rule == ASSIGN_STATIC)
+    shared_counters_add(&a->counters, HALT_CLOCK, 1);
   else
-    shared_counters_add(&a->counters, HALT_CLOCK, a->rule == ASSIGN_SPLIT ? a->next + a->slack + 3 : 1);
-}
-
-bool batch_assignment_all_finished(struct batch_assignment *a)
-{
-  return shared_counters_read(&a->counters, FINISHED) == a->workers;
+    shared_counters_add(&a->counters, HALT_CLOCK, a->worker < 0 ? -1 : batch_assignment_halt_clock(a));
 }
 
 /* Sets the counters for the next batch. */

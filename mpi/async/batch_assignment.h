@@ -31,9 +31,6 @@ void batch_assignment_free(struct batch_assignment *batches); /* collective */
 bool batch_assignment_next(struct batch_assignment *batches, uint64_t end, uint64_t *batch);
 /* Stops the assignment of batches; split: after the clock at which all workers can end together. */
 void batch_assignment_halt(struct batch_assignment *batches);
-/* Declares that this worker has no batch left and nothing in flight: once per worker between two quiesce points. */
-void batch_assignment_finish(struct batch_assignment *batches);
-bool batch_assignment_all_finished(struct batch_assignment *batches);
 
 /* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, now.
  * is_leader: this rank requests its worker's batches. */

@@ -50,15 +50,17 @@ static void dcasgd_compensate(const struct trm_strategy *s, const struct server_
 }
 
 /* call->out holds the compensated gradient before it gets the reply. */
-static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool dcasgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH) {
     dcasgd_compensate(s, chunk, call, call->out);
-    server_weights_update(s, chunk, call->value[SERVER_RATE], call->value[SERVER_SCALE], call->out);
+    const struct trm_update update = server_weights_rule(s, call->value[SERVER_RATE], call->value[SERVER_SCALE]);
+    server_weights_update(s, chunk, update, call->out);
   }
   server_weights_reply(chunk, call);
   memcpy(dcasgd_backup(s, chunk, call->caller), call->out, chunk->n * sizeof(float));
+  return true;
 }
 
 static int dcasgd_create(struct trm_strategy *s)

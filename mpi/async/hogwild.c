@@ -18,7 +18,9 @@
  *
  * Update rules with states are refused: the states would have to be shared and kept consistent with the weights.
  *
- * Staleness: the updates that others started between reading and writing of the weights. */
+ * Staleness: the updates that others started between this worker's reading and writing of the weights; an update is a
+ * step, or with strategy.tau > 1 a merge. It is not defined for rows on the shared weights themselves, which are read
+ * and written weight by weight. */
 #include <stdint.h>
 #include <string.h>
 
@@ -56,6 +58,8 @@ static void hogwild_begin_rows(struct trm_strategy *s, const struct trm_linear *
 {
   struct hogwild *h = hogwild_of(s);
   h->linear = linear;
+  if (!h->copy.base && !h->window)
+    s->staleness = NULL;
   if (!linear->feature_frequency)
     return;
   h->shrink = trm_alloc(linear->features * sizeof *h->shrink, "shrinking of weights");
@@ -141,22 +145,42 @@ static int hogwild_create(struct trm_strategy *s)
 
 /* -- a step */
 
-/* Reads all slices of the weights into s->w, or adds the values of the snapshot to them. */
-static void hogwild_access_slices(struct trm_strategy *s, bool add)
+/* Reads elements [from, to) of the weights into s->w, or adds those of the snapshot to them. */
+static void hogwild_access_slices(struct trm_strategy *s, size_t from, size_t to, bool add)
 {
   struct hogwild *h = hogwild_of(s);
   struct trm_comm *comm = s->comm;
   for (int i = 0; i < comm->size; i++) {
     const int rank = (comm->rank + i) % comm->size; /* ranks start with different targets */
-    size_t low, high;
-    hogwild_slice(s, rank, &low, &high);
+    size_t first, low, high;
+    hogwild_slice(s, rank, &first, &high);
+    low = first > from ? first : from;
+    high = high < to ? high : to;
+    if (low >= high)
+      continue;
     if (add)
-      comm->ops->accumulate(h->window, h->snapshot + low, high - low, rank, 0);
+      comm->ops->accumulate(h->window, h->snapshot + low, high - low, rank, low - first);
     else
-      comm->ops->get(h->window, s->w + low, high - low, rank, 0);
+      comm->ops->get(h->window, s->w + low, high - low, rank, low - first);
   }
   for (int rank = 0; rank < comm->size; rank++)
     comm->ops->flush(h->window, rank);
+}
+
+/* Reads elements [from, to) of the window. */
+static void hogwild_read(struct trm_strategy *s, size_t from, size_t to)
+{
+  hogwild_access_slices(s, from, to, false);
+  memcpy(hogwild_of(s)->snapshot + from, s->w + from, (to - from) * sizeof *s->w);
+}
+
+/* Adds the changes of elements [from, to) since they were read to the window. */
+static void hogwild_add_changes(struct trm_strategy *s, size_t from, size_t to)
+{
+  float *snapshot = hogwild_of(s)->snapshot;
+  for (size_t i = from; i < to; i++)
+    snapshot[i] = s->w[i] - snapshot[i];
+  hogwild_access_slices(s, from, to, true);
 }
 
 /* Updates s->w from the shared weights. */
@@ -167,10 +191,8 @@ static void hogwild_pull(struct trm_strategy *s)
   h->seen = shared_counters_read(&h->counters, UPDATES_BEGUN);
   if (h->copy.base)
     weight_copy_pull(&h->copy, s->w);
-  if (h->window) {
-    hogwild_access_slices(s, false);
-    memcpy(h->snapshot, s->w, s->elements * sizeof *h->snapshot);
-  }
+  if (h->window)
+    hogwild_read(s, 0, s->elements);
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
@@ -181,25 +203,23 @@ static void hogwild_push(struct trm_strategy *s)
   const double before = s->comm->ops->clock(s->comm);
   if (h->copy.base)
     weight_copy_merge(&h->copy, s->w);
-  if (h->window) {
-    for (size_t i = 0; i < s->elements; i++)
-      h->snapshot[i] = s->w[i] - h->snapshot[i];
-    hogwild_access_slices(s, true);
-  }
+  if (h->window)
+    hogwild_add_changes(s, 0, trm_optimizer_trained(s->optimizer));
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
-/* Pushes the batches since the weights were last read, and counts their staleness. */
+/* Pushes the batches since the weights were last read, as one update, and counts its staleness. */
 static void hogwild_flush(struct trm_strategy *s)
 {
   struct hogwild *h = hogwild_of(s);
   if (h->batches == 0)
     return;
-  const int64_t begun = shared_counters_add(&h->counters, UPDATES_BEGUN, h->batches), staleness = begun - h->seen;
-  h->seen = begun + h->batches;
+  const int64_t begun = shared_counters_add(&h->counters, UPDATES_BEGUN, 1), staleness = begun - h->seen;
+  h->seen = begun + 1;
+  h->batches = 0;
   hogwild_push(s);
-  for (; h->batches > 0; h->batches--)
-    trm_staleness_add(&worker_of(s)->staleness, (uint64_t)staleness);
+  if (s->staleness)
+    trm_staleness_add(s->staleness, (uint64_t)staleness);
 }
 
 static int hogwild_before_forward(struct trm_strategy *s)
@@ -210,14 +230,26 @@ static int hogwild_before_forward(struct trm_strategy *s)
   return TRM_OK;
 }
 
+/* Makes the update. In a window statistics are read, changed and written at once: several increments relative to the
+ * same old value would add up to too large a change. */
+static void hogwild_apply(struct trm_strategy *s, double rate)
+{
+  const struct trm_update update = worker_update(s, rate, 0);
+  const size_t trained = trm_optimizer_trained(s->optimizer), all = s->elements;
+  const bool moves_statistics = hogwild_of(s)->window && trained < all;
+  if (moves_statistics)
+    hogwild_read(s, trained, all);
+  worker_apply_all(s, &update);
+  if (moves_statistics)
+    hogwild_add_changes(s, trained, all);
+}
+
 static int hogwild_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
   struct hogwild *h = hogwild_of(s);
   TRM_CHECK(worker_check(s, sums));
-  if (!h->linear) { /* otherwise hogwild_train_rows has made the updates */
-    const struct trm_update update = worker_update(s, rate, 0);
-    worker_apply_all(s, &update);
-  }
+  if (!h->linear) /* otherwise hogwild_train_rows has made the updates */
+    hogwild_apply(s, rate);
   TRM_CHECK(s->device->ops->sync(s->device));
   if (++h->batches == s->options->tau)
     hogwild_flush(s);

@@ -17,12 +17,9 @@ int server_weights_before_forward(struct trm_strategy *s)
 int server_weights_prepare(struct trm_strategy *s, const struct trm_loss_sums *sums, double *scale)
 {
   const struct worker *w = worker_of(s);
-  const float share = 1.0f / (float)w->workers;
   TRM_CHECK(worker_check(s, sums));
   if (w->group->size > 1)
     w->group->ops->allreduce(w->group, s->g, s->elements, TRM_FLOAT, TRM_SUM);
-  for (size_t i = trm_optimizer_trained(s->optimizer); i < s->elements; i++)
-    s->g[i] *= share;
   *scale = (double)worker_update(s, 0, 0).scale;
   return TRM_OK;
 }
@@ -41,17 +38,22 @@ int server_weights_step(struct trm_strategy *s, double rate, struct trm_loss_sum
   return TRM_OK;
 }
 
+struct trm_update server_weights_rule(const struct trm_strategy *s, double rate, double scale)
+{
+  struct trm_update update = s->optimizer->update;
+  update.rate = (float)rate;
+  update.scale = (float)scale;
+  return update;
+}
+
 double server_weights_rate_divisor(const struct trm_strategy *s, const struct server_call *call)
 {
   return s->options->rate == TRM_STALE_RATE_DIVIDED && call->staleness > 1 ? (double)call->staleness : 1;
 }
 
-void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk, double rate, double scale,
+void server_weights_update(const struct trm_strategy *s, const struct server_chunk *chunk, struct trm_update update,
                            const float *g)
 {
-  struct trm_update update = s->optimizer->update;
-  update.rate = (float)rate;
-  update.scale = (float)scale;
   update.step = (uint64_t)++*chunk->clock;
   float *state[TRM_MAX_STATES - 1] = {NULL};
   for (int i = 0; i < s->optimizer->states; i++)
@@ -72,20 +74,11 @@ size_t server_weights_trained(const struct trm_strategy *s, size_t low, size_t n
   return left < n ? left : n;
 }
 
-/* to += factor * g, by the device's SGD update. */
-static void server_weights_axpy(const struct trm_strategy *s, double factor, size_t n, float *to, const float *g)
+void server_weights_axpy(const struct trm_strategy *s, double factor, size_t n, float *to, const float *g)
 {
   const struct trm_update update = {.rule = TRM_UPDATE_SGD, .rate = (float)-factor, .scale = 1};
   if (n > 0)
     s->device->ops->update(s->device, &update, to, g, NULL, NULL, n);
-}
-
-void server_weights_add_scaled(const struct trm_strategy *s, double factor, double share, size_t low, size_t n,
-                               float *to, const float *g)
-{
-  const size_t trained = server_weights_trained(s, low, n);
-  server_weights_axpy(s, factor, trained, to, g);
-  server_weights_axpy(s, share, n - trained, to + trained, g + trained);
 }
 
 /* -- between steps */

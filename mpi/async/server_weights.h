@@ -8,9 +8,8 @@
 enum server_weights_call { SERVER_PULL, SERVER_PUSH, SERVER_CALL_KINDS };
 enum server_weights_value { SERVER_RATE, SERVER_SCALE }; /* of the update; the scale of clipping */
 
-/* Within a step: sums the gradient over the worker's group, and divides its statistics by the number of workers, since
- * all workers measure them at the same time: added in full, stale ones would overshoot, with many workers oscillate.
- * *scale: that of clipping. Collective over the group. TRM_FAILED if the loss is not finite. */
+/* Within a step: sums the gradient over the worker's group. *scale: that of clipping. Collective over the group.
+ * TRM_FAILED if the loss is not finite. */
 int server_weights_prepare(struct trm_strategy *strategy, const struct trm_loss_sums *sums, double *scale);
 /* SERVER_PUSH of g (elements); w becomes the server weights. */
 void server_weights_push(struct trm_strategy *strategy, const float *g, double rate, double scale);
@@ -28,16 +27,17 @@ int server_weights_collect(struct trm_strategy *strategy, const float *view[TRM_
 int server_weights_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);
 
 /* -- within a handler */
-/* Applies the optimizer's rule to one chunk, whose clock counts the updates; g (chunk->n). */
-void server_weights_update(const struct trm_strategy *strategy, const struct server_chunk *chunk, double rate,
-                           double scale, const float *g);
+/* Returns the optimizer's rule with this rate and scale of clipping. */
+struct trm_update server_weights_rule(const struct trm_strategy *strategy, double rate, double scale);
+/* Applies a rule to one chunk, whose clock counts the updates; g (chunk->n). */
+void server_weights_update(const struct trm_strategy *strategy, const struct server_chunk *chunk,
+                           struct trm_update update, const float *g);
 /* Returns the staleness of the call's gradient, at least 1, with strategy.rate=staleness; otherwise 1. */
 double server_weights_rate_divisor(const struct trm_strategy *strategy, const struct server_call *call);
 /* Returns the weights if the call requests them. */
 void server_weights_reply(const struct server_chunk *chunk, struct server_call *call);
 
-/* to += factor * g, statistics: to += share * g. Elements [low, low + n) of the flat arrays, to and g (n). */
-void server_weights_add_scaled(const struct trm_strategy *strategy, double factor, double share, size_t low, size_t n,
-                               float *to, const float *g);
+/* to += factor * g; to, g (n) */
+void server_weights_axpy(const struct trm_strategy *strategy, double factor, size_t n, float *to, const float *g);
 /* Returns the number of trained elements in [low, low + n); statistics come after them. */
 size_t server_weights_trained(const struct trm_strategy *strategy, size_t low, size_t n);

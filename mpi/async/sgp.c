@@ -13,7 +13,8 @@
  * send half after half, and its steps on z would grow. So a worker with y < 1 does not send until it has received: y >=
  * 1/2, and no step on z is more than twice the intended one. The mean of y is 1, so some worker can always send.
  *
- * Staleness: the number of halves received since the worker's previous gradient. */
+ * Staleness is not defined: the gradients of others reach a worker in parts, halves of halves, so there is no number of
+ * those that a gradient has not seen. */
 #include <math.h>
 
 #include "core/memory.h"
@@ -29,8 +30,8 @@ struct sgp {
   double *half;       /* (chunks) the half of y to send */
 };
 
-/* RECEIVE is called by the owner alone: in is z, out the new z, per_chunk y. The clock counts arrivals. */
-static void sgp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+/* RECEIVE is called by the owner alone: in is z, out the new z, per_chunk y. */
+static bool sgp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
   double *y = &chunk->method_state[0];
@@ -40,7 +41,6 @@ static void sgp_serve(void *context, const struct server_chunk *chunk, struct se
     for (size_t i = 0; i < chunk->n; i++)
       x[i] += half * call->in[i];
     *y += call->per_chunk;
-    ++*chunk->clock;
   } else if (*y > 0) {
     const double sum = call->per_chunk + *y, keep = call->per_chunk / sum, add = 1 / sum;
     for (size_t i = 0; i < chunk->n; i++) {
@@ -50,11 +50,13 @@ static void sgp_serve(void *context, const struct server_chunk *chunk, struct se
     call->per_chunk = sum;
     *y = 0;
   }
+  return true;
 }
 
 static int sgp_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .transient = 1, .handler = sgp_serve, .local = true};
+  const struct worker_plan plan = {
+    .arrays = 1, .transient = 1, .handler = sgp_serve, .local = true, .no_staleness = true};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct sgp)));
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;
@@ -64,18 +66,13 @@ static int sgp_create(struct trm_strategy *s)
   return trm_strategy_keep(s, "push-sum weights", sgp->peers.weight, bytes);
 }
 
-/* Adds the halves that have arrived to z and y; returns their number. */
-static int64_t sgp_receive(struct trm_strategy *s)
+/* Adds the halves that have arrived to z and y. */
+static void sgp_receive(struct trm_strategy *s)
 {
-  struct worker *w = worker_of(s);
-  struct sgp *sgp = w->method;
-  const struct server_request request = {.replica = s->comm->rank,
-                                         .kind = RECEIVE,
-                                         .per_chunk = sgp->peers.weight,
-                                         .in = s->w,
-                                         .out = s->w,
-                                         .seen = w->seen};
-  return peers_exchange(s, &request);
+  const struct sgp *sgp = worker_of(s)->method;
+  const struct server_request request = {
+    .replica = s->comm->rank, .kind = RECEIVE, .per_chunk = sgp->peers.weight, .in = s->w, .out = s->w};
+  peers_exchange(s, &request);
 }
 
 /* Returns the rank that gets the halves after this worker's batch number `batch`, 1-based. */
@@ -127,7 +124,7 @@ static void sgp_apply(struct trm_strategy *s, const struct trm_update *update)
 
 static int sgp_before_forward(struct trm_strategy *s)
 {
-  trm_staleness_add(&worker_of(s)->staleness, (uint64_t)sgp_receive(s));
+  sgp_receive(s);
   return TRM_OK;
 }
 
@@ -157,7 +154,6 @@ static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   for (size_t i = 0; i < param_server_chunks(w->server) && !s->local_state_restored; i++)
     sgp->peers.weight[i] = 1;
   TRM_CHECK(peers_restore(s, from, updates));
-  sgp_receive(s); /* nothing but the clocks: no half is under way */
   s->comm->ops->barrier(s->comm);
   return TRM_OK;
 }

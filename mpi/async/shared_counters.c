@@ -1,7 +1,5 @@
 #include "mpi/async/shared_counters.h"
 
-#include <stdatomic.h>
-
 #include "core/status.h"
 
 /* In counters: one per cache line, since many ranks write them. */
@@ -34,11 +32,11 @@ void shared_counters_free(struct shared_counters *c)
 int64_t shared_counters_add(struct shared_counters *c, size_t index, int64_t value)
 {
   if (c->counter)
-    return atomic_fetch_add(&c->counter[index * STRIDE], value);
+    return trm_counter_add(c->node, &c->counter[index * STRIDE], value);
   return c->node->ops->fetch_add(c->window, value, c->owner, index * STRIDE);
 }
 
 int64_t shared_counters_read(struct shared_counters *c, size_t index)
 {
-  return c->counter ? atomic_load(&c->counter[index * STRIDE]) : shared_counters_add(c, index, 0);
+  return c->counter ? trm_counter_get(&c->counter[index * STRIDE]) : shared_counters_add(c, index, 0);
 }

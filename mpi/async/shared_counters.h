@@ -1,16 +1,16 @@
 /* Shared counters: 64-bit integers that all ranks of a communicator read and add to at any time.
  *
- * Where all ranks share memory they are atomics in it. Otherwise they are in a window of one rank, the owner, and each
+ * Where all ranks share memory they are in it. Otherwise they are in a window of one rank, the owner, and each
  * call is a round trip to it: that rank must keep MPI progressing (param_server.h). */
 #pragma once
 
-#include "core/comm.h"
+#include "core/counter.h"
 
 struct shared_counters {
-  struct trm_comm *node;    /* not owned */
+  struct trm_comm *node;       /* not owned */
   int owner;
-  struct trm_shared shared; /* if all ranks share memory */
-  _Atomic int64_t *counter;
+  struct trm_shared shared;    /* if all ranks share memory */
+  struct trm_counter *counter;
   struct trm_window *window; /* otherwise */
 };
 

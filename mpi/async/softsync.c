@@ -2,7 +2,7 @@
  *
  * With P workers c = max(1, P / n) gradients, in order of arrival, make an update: the optimizer's rule gets their
  * mean, and the rate of the last one. n = 1 (strategy.splits) makes as many updates as synchronous SGD; n = P equals
- * asgd.
+ * asgd. Running statistics move once an update, towards the mean of the c batches' moments, as in synchronous SGD.
  *
  * The clock of a chunk counts updates, so the staleness of a gradient is the number of updates since its worker read
  * the weights: about n if all are equally fast. strategy.rate=staleness divides each gradient by its staleness.
@@ -30,21 +30,25 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
   const double scale = call->value[SERVER_SCALE] / server_weights_rate_divisor(s, call);
   float *mean = count > 1 ? server_array(chunk, 1 + s->optimizer->states) : NULL;
   if (mean) {
-    server_weights_add_scaled(s, scale / count, 1, chunk->low, chunk->n, mean, call->in);
+    const size_t trained = server_weights_trained(s, chunk->low, chunk->n);
+    server_weights_axpy(s, scale / count, trained, mean, call->in);
+    server_weights_axpy(s, 1.0 / count, chunk->n - trained, mean + trained, call->in + trained);
     if (++chunk->method_state[WAITING] < count)
       return;
     chunk->method_state[WAITING] = 0;
   }
-  server_weights_update(s, chunk, call->value[SERVER_RATE], mean ? 1 : scale, mean ? mean : call->in);
+  const struct trm_update update = server_weights_rule(s, call->value[SERVER_RATE], mean ? 1 : scale);
+  server_weights_update(s, chunk, update, mean ? mean : call->in);
   if (mean)
     s->device->ops->fill(s->device, mean, 0, chunk->n);
 }
 
-static void softsync_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool softsync_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   if (call->kind == SERVER_PUSH)
     softsync_receive(context, chunk, call);
   server_weights_reply(chunk, call);
+  return true;
 }
 
 static int softsync_create(struct trm_strategy *s)

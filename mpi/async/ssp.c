@@ -8,7 +8,7 @@
  * added in the fixed tree over the workers, as in the synchronous method, and the optimizer makes one update. So
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
- *   ssp    reads the weights when its copy has become too old
+ *   ssp    reads the weights when its copy has become too old; the server holds the reply back until they are new enough
  *   essp   reads them before every batch
  *
  * To weights of clock v the worker adds its own gradients of clocks v, v + 1, .. by plain SGD, since the gradients of
@@ -22,13 +22,11 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
-enum kind { READ_CLOCK = SERVER_CALL_KINDS }; /* returns the clock in per_chunk */
-enum value { CLOCK = SERVER_SCALE };          /* of a gradient; there is no clipping */
+enum value { CLOCK = SERVER_SCALE }; /* of a gradient; that the weights must have at least. There is no clipping */
 
 struct ssp {
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
   double *rate;    /* (slack) rate of each gradient */
-  double *clock;   /* (chunks) of the server weights when they were last polled */
 };
 
 static size_t ssp_slack(const struct trm_strategy *s)
@@ -67,7 +65,7 @@ static void ssp_update(const struct trm_strategy *s, const struct server_chunk *
   float *sum = ssp_gradient(s, chunk, slot, 0);
   s->device->ops->sum(s->device, sum, from, workers, chunk->n);
   trm_free(from);
-  server_weights_update(s, chunk, rate, 1, sum);
+  server_weights_update(s, chunk, server_weights_rule(s, rate, 1), sum);
 }
 
 /* Workers send their clocks in order, so clocks are completed in order. After a failure clocks advance, so that no
@@ -89,12 +87,14 @@ static void ssp_receive(const struct trm_strategy *s, const struct server_chunk 
     ++*chunk->clock;
 }
 
-static void ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool ssp_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   if (call->kind == SERVER_PUSH)
     ssp_receive(context, chunk, call);
-  call->per_chunk = (double)*chunk->clock;
+  else if ((double)*chunk->clock < call->value[CLOCK])
+    return false;
   server_weights_reply(chunk, call);
+  return true;
 }
 
 /* -- creation */
@@ -113,7 +113,6 @@ static int ssp_create(struct trm_strategy *s)
   TRM_CHECK(worker_create(s, &plan, sizeof(struct ssp)));
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
-  ssp->clock = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->clock);
   ssp->rate = worker_alloc(s, slack * sizeof *ssp->rate);
   const bool keeps = slack > 0 && w->number >= 0;
   return trm_agree(s->comm, keeps ? worker_array(s, slack * s->elements, NULL, &ssp->gradient) : TRM_OK);
@@ -136,38 +135,15 @@ static int64_t ssp_oldest_clock(struct worker *w)
   return min;
 }
 
-/* Waits until every chunk of the server weights has the updates of all clocks before `needed`. Polls one chunk at a
- * time. */
-static void ssp_await_clock(struct trm_strategy *s, int64_t needed)
-{
-  struct worker *w = worker_of(s);
-  struct ssp *ssp = w->method;
-  const size_t chunks = param_server_chunks(w->server);
-  const double before = s->comm->ops->clock(s->comm);
-  bool waiting = false;
-  for (size_t i = 0; i < chunks;) {
-    if (ssp->clock[i] >= (double)needed) {
-      waiting = false;
-      i++;
-      continue;
-    }
-    const struct server_request request = {
-      .kind = READ_CLOCK, .first = i, .last = waiting ? i + 1 : chunks, .per_chunk = ssp->clock};
-    param_server_exchange(w->server, &request);
-    waiting = true;
-    s->comm->ops->idle(s->comm, before);
-  }
-  s->wait_s += s->comm->ops->clock(s->comm) - before;
-}
-
-/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights. */
+/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights, without the statistics, which
+ * no pass of training reads. */
 static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, int64_t clock)
 {
   const struct ssp *ssp = worker_of(s)->method;
-  const size_t low = chunk * SERVER_CHUNK, n = server_chunk_size(s->elements, chunk);
+  const size_t low = chunk * SERVER_CHUNK, n = server_weights_trained(s, low, server_chunk_size(s->elements, chunk));
   for (int64_t c = from; c < clock; c++) {
     const size_t slot = (size_t)c % ssp_slack(s);
-    server_weights_add_scaled(s, -ssp->rate[slot], 1, low, n, s->w + low, ssp->gradient + slot * s->elements + low);
+    server_weights_axpy(s, -ssp->rate[slot], n, s->w + low, ssp->gradient + slot * s->elements + low);
   }
 }
 
@@ -176,10 +152,9 @@ static int ssp_before_forward(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
   const bool reads = s->ops == &trm_strategy_essp || !w->fresh || ssp_oldest_clock(w) < needed;
-  if (reads) {
-    ssp_await_clock(s, needed);
-    worker_exchange(s, SERVER_PULL, NULL, NULL, s->w, false);
-  }
+  const double value[SERVER_VALUES] = {[CLOCK] = (double)needed};
+  if (reads)
+    worker_exchange(s, SERVER_PULL, value, NULL, s->w, false);
   for (size_t i = 0; i < param_server_chunks(w->server); i++)
     ssp_apply_own(s, i, reads ? w->seen[i] : clock - 1, clock);
   w->fresh = true;
@@ -208,10 +183,8 @@ static int ssp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
 static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   struct worker *w = worker_of(s);
-  struct ssp *ssp = w->method;
   TRM_CHECK(server_weights_restore(s, from, updates));
   param_server_set_clocks(w->server, (int64_t)updates);
-  memset(ssp->clock, 0, param_server_chunks(w->server) * sizeof *ssp->clock);
   memset(w->seen, 0, param_server_chunks(w->server) * sizeof *w->seen);
   return TRM_OK;
 }

@@ -1,15 +1,16 @@
 #include "mpi/async/weight_copy.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 #include "core/clones.h"
+#include "core/counter.h"
 #include "core/memory.h"
 
 #define CHUNK ((size_t)1024) /* elements: locked for a fraction of a microsecond */
 
+/* Of a chunk: taken while a rank merges it. */
 struct lock {
-  _Alignas(64) _Atomic int taken; /* 1: a rank merges the chunk */
+  _Alignas(64) struct trm_lock merging;
 };
 
 static size_t weight_copy_chunks(const struct weight_copy *c)
@@ -56,9 +57,8 @@ void weight_copy_merge(struct weight_copy *c, float *copy)
   for (size_t i = 0; i < chunks; i++) {
     const size_t chunk = (chunks * rank / size + i) % chunks, low = chunk * CHUNK;
     const size_t n = c->elements - low < CHUNK ? c->elements - low : CHUNK;
-    while (atomic_exchange_explicit(&lock[chunk].taken, 1, memory_order_acquire))
-      c->node->ops->progress(c->node);
+    trm_lock_acquire(c->node, &lock[chunk].merging);
     weight_copy_merge_chunk(c->array + low, copy + low, c->base + low, 1 / (float)size, n);
-    atomic_store_explicit(&lock[chunk].taken, 0, memory_order_release);
+    trm_lock_release(c->node, &lock[chunk].merging);
   }
 }

@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "train/stop.h"
 
 /* -- creation */
 
@@ -75,6 +76,8 @@ static int worker_keep_states(struct trm_strategy *s)
   const struct worker_plan *plan = &w->plan;
   if (w->assignment.rule == ASSIGN_STATIC) /* with other rules the position of the run suffices */
     TRM_CHECK(trm_strategy_keep(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next));
+  if (s->staleness)
+    TRM_CHECK(trm_strategy_keep(s, "staleness", s->staleness, sizeof *s->staleness));
   size_t bytes;
   void *data = param_server_local_states(w->server, &bytes);
   if (bytes > 0)
@@ -99,7 +102,7 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   w->node = share == TRM_SHARE_NONE ? all->ops->split(all, all->rank, 0) : all->ops->split_node(all, share);
   w->method = worker_alloc(s, method_bytes);
   worker_assign_roles(s);
-  s->staleness = &w->staleness;
+  s->staleness = plan->no_staleness ? NULL : &w->staleness;
 
   TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
   w->assignment = (struct batch_assignment){
@@ -143,16 +146,29 @@ void worker_destroy(struct trm_strategy *s)
 
 /* -- batches */
 
+/* Stops the assignment of batches, once before the next quiesce point. */
+static void worker_announce_halt(struct trm_strategy *s, bool halt)
+{
+  struct worker *w = worker_of(s);
+  if (halt && !w->halted)
+    batch_assignment_halt(&w->assignment);
+  w->halted |= halt;
+}
+
+/* A signal to a dedicated server, not yet announced. */
+static bool worker_stop_requested(void *context)
+{
+  const struct worker *w = context;
+  return trm_stop_requested() && !w->halted;
+}
+
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
 {
   struct worker *w = worker_of(s);
-  if (s->halt && !w->halted)
-    batch_assignment_halt(&w->assignment);
-  w->halted |= s->halt;
+  worker_announce_halt(s, s->halt);
   if (w->number < 0) {
-    while (!batch_assignment_all_finished(&w->assignment))
-      while (param_server_poll(w->server))
-        ;
+    while (!param_server_serve(w->server, w->workers, worker_stop_requested, w))
+      worker_announce_halt(s, true);
     return false;
   }
   int64_t assigned = -1;
@@ -165,8 +181,7 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
     return true;
   if (w->plan.drain)
     w->plan.drain(s);
-  if (w->group->rank == 0)
-    batch_assignment_finish(&w->assignment);
+  param_server_finish(w->server);
   return false;
 }
 
@@ -248,7 +263,9 @@ void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVER
   }
   if (counts && group->size > 1)
     group->ops->allreduce(group, &staleness, 1, TRM_INT64, TRM_MAX);
-  s->comm_s += group->ops->clock(group) - before;
+  const double held_s = request.first < request.last ? param_server_held_s(w->server) : 0;
+  s->comm_s += group->ops->clock(group) - before - held_s;
+  s->wait_s += held_s;
   if (counts && group->rank == 0)
     trm_staleness_add(&w->staleness, staleness > 0 ? (uint64_t)staleness : 0);
 }

@@ -15,6 +15,7 @@ struct worker_plan {
   server_handler *handler; /* its context is the strategy */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */
   bool local;        /* each worker has its own optimizer states */
+  bool no_staleness; /* the method has no staleness: strategy->staleness is NULL */
   bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
 };

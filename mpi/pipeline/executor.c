@@ -3,13 +3,8 @@
  * before any stage has finished the batch (batch_losses.h). */
 #include "mpi/pipeline/executor.h"
 
-#include <math.h>
-#include <time.h>
-
 #include "core/status.h"
 #include "core/trace.h"
-
-#define MAX_SLEEP_S 2e-4
 
 static bool executor_is_first(const struct executor *e, int chunk)
 {
@@ -68,11 +63,7 @@ static void executor_slow_down(struct executor *e, const struct trm_action *acti
   const double flop = (double)e->rows[action->micro] * e->pipeline->flop[action->chunk];
   const double duration = run->action_duration(run->context, action->micro / e->micros,
                                                action->kind == TRM_FORWARD ? flop : 2 * flop, executor_now(e) - began);
-  for (double left = began + duration - executor_now(e); left > 0; left = began + duration - executor_now(e)) {
-    const struct timespec interval = {.tv_nsec = (long)(fmin(left, MAX_SLEEP_S) * 1e9)};
-    nanosleep(&interval, NULL);
-    e->comm->ops->progress(e->comm);
-  }
+  e->comm->ops->sleep_until(e->comm, began + duration, true);
 }
 
 int executor_forward(struct executor *e, const struct trm_action *action, struct trm_pipeline_event *timing,

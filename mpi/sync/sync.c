@@ -93,10 +93,10 @@ static int sync_publish_progress(struct trm_strategy *strategy, size_t high, con
   struct sync *s = strategy->impl;
   struct progress_flag *flag = &s->node_shared->progress[s->node->rank];
   TRM_CHECK(strategy->device->ops->sync(strategy->device));
-  const uint64_t before = s->steps * strategy->elements;
-  if (atomic_load_explicit(&flag->gradients_complete, memory_order_relaxed) <= before)
-    flag->loss = sums->loss; /* once per step: others may read it after the first store below */
-  atomic_store_explicit(&flag->gradients_complete, before + high, memory_order_release);
+  const int64_t before = (int64_t)(s->steps * strategy->elements);
+  if (trm_counter_get(&flag->gradients_complete) <= before)
+    flag->loss = sums->loss; /* once per step: others may read it after the first change below */
+  trm_counter_set(s->node, &flag->gradients_complete, before + (int64_t)high);
   return TRM_OK;
 }
 
@@ -104,9 +104,9 @@ static int sync_publish_progress(struct trm_strategy *strategy, size_t high, con
 static bool sync_node_complete(const struct trm_strategy *strategy, size_t high)
 {
   const struct sync *s = strategy->impl;
-  const uint64_t required = s->steps * strategy->elements + high;
+  const int64_t required = (int64_t)(s->steps * strategy->elements + high);
   for (int i = 0; i < s->node->size; i++)
-    if (atomic_load_explicit(&s->node_shared->progress[i].gradients_complete, memory_order_acquire) < required)
+    if (trm_counter_get(&s->node_shared->progress[i].gradients_complete) < required)
       return false;
   return true;
 }
@@ -216,12 +216,24 @@ static bool sync_losses_finite(const struct sync *s)
   return true;
 }
 
+/* Arguments of sync_node_complete, for wait_until. */
+struct sync_condition {
+  const struct trm_strategy *strategy;
+  size_t high;
+};
+
+static bool sync_is_complete(void *context)
+{
+  const struct sync_condition *condition = context;
+  return sync_node_complete(condition->strategy, condition->high);
+}
+
 static void sync_await_node(struct trm_strategy *strategy, size_t high)
 {
   struct trm_comm *node = ((struct sync *)strategy->impl)->node;
+  struct sync_condition condition = {strategy, high};
   const double before = node->ops->clock(node);
-  while (!sync_node_complete(strategy, high))
-    node->ops->idle(node, before);
+  node->ops->wait_until(node, sync_is_complete, &condition);
   sync_end_timing(node, before, &strategy->wait_s, "wait for the node", TRM_TRACE_WAIT);
 }
 
@@ -231,10 +243,11 @@ static void sync_await_node(struct trm_strategy *strategy, size_t high)
 static void sync_update_node(struct trm_strategy *strategy, const struct trm_update *update)
 {
   struct sync *s = strategy->impl;
-  const uint64_t blocks = (strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK, first = s->steps * blocks;
+  const int64_t blocks = (int64_t)((strategy->elements + SYNC_BLOCK - 1) / SYNC_BLOCK);
+  const int64_t first = (int64_t)s->steps * blocks;
   for (;;) {
-    uint64_t taken = atomic_load_explicit(&s->node_shared->blocks_taken, memory_order_relaxed);
-    const uint64_t next = taken > first ? taken : first; /* a failed step may leave blocks */
+    int64_t taken = trm_counter_get(&s->node_shared->blocks_taken);
+    const int64_t next = taken > first ? taken : first; /* a failed step may leave blocks */
     if (next == first + blocks)
       return;
     const size_t at = (size_t)(next - first) * SYNC_BLOCK, n = sync_block_size(at, strategy->elements);
@@ -242,8 +255,7 @@ static void sync_update_node(struct trm_strategy *strategy, const struct trm_upd
       sync_await_node(strategy, at + n);
     if (!sync_losses_finite(s))
       return;
-    if (!atomic_compare_exchange_strong_explicit(&s->node_shared->blocks_taken, &taken, next + 1, memory_order_relaxed,
-                                                 memory_order_relaxed))
+    if (!trm_counter_swap(s->node, &s->node_shared->blocks_taken, &taken, next + 1))
       continue; /* taken by another rank */
     sync_sum_block(strategy, s->block_sum, at, n);
     sync_apply_update(strategy, update, s->block_sum, at, n);

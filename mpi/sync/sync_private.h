@@ -2,8 +2,7 @@
  * buckets and communicators. */
 #pragma once
 
-#include <stdatomic.h>
-
+#include "core/counter.h"
 #include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
@@ -19,14 +18,14 @@ struct bucket {
 
 /* A rank's progress, read by the other ranks of its node. A cache line. */
 struct progress_flag {
-  _Alignas(64) _Atomic uint64_t gradients_complete; /* elements since create: a step has strategy->elements of them */
+  _Alignas(64) struct trm_counter gradients_complete; /* elements since create: a step has strategy->elements of them */
   double loss; /* this rank's partial loss, set before the step's first elements */
 };
 
 /* Counters and flags in memory shared by the ranks of a node. */
 struct node_shared {
-  _Alignas(64) _Atomic uint64_t blocks_taken; /* blocks, since create, that a rank has taken to update */
-  struct progress_flag progress[];            /* (node->size) */
+  _Alignas(64) struct trm_counter blocks_taken; /* blocks, since create, that a rank has taken to update */
+  struct progress_flag progress[];              /* (node->size) */
 };
 
 /* An array (elements), one for the node or one for each of its ranks, on the device: private if the node is one rank,

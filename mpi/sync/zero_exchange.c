@@ -175,19 +175,32 @@ static bool zero_exchange_node_has(const struct zero *z, const struct slot *slot
 {
   for (int rank = 0; rank < z->group->size; rank++) {
     struct zero_progress_flag *flag = zero_exchange_progress(z, rank, slot);
-    if (atomic_load_explicit(summed ? &flag->summed : &flag->completed, memory_order_acquire) < slot->completed)
+    if (trm_counter_get(summed ? &flag->summed : &flag->completed) < slot->completed)
       return false;
   }
   return true;
+}
+
+/* Arguments of zero_exchange_node_has, for wait_until. */
+struct zero_condition {
+  const struct zero *z;
+  const struct slot *slot;
+  bool summed;
+};
+
+static bool zero_exchange_is_met(void *context)
+{
+  const struct zero_condition *condition = context;
+  return zero_exchange_node_has(condition->z, condition->slot, condition->summed);
 }
 
 static void zero_exchange_await_node(struct trm_strategy *strategy, const struct slot *slot, bool summed)
 {
   const struct zero *z = strategy->impl;
   struct trm_comm *group = z->group;
+  struct zero_condition condition = {z, slot, summed};
   const double before = group->ops->clock(group);
-  while (!zero_exchange_node_has(z, slot, summed))
-    group->ops->idle(group, before);
+  group->ops->wait_until(group, zero_exchange_is_met, &condition);
   sync_end_timing(group, before, &strategy->wait_s, "wait for the group", TRM_TRACE_WAIT);
 }
 
@@ -209,8 +222,7 @@ static void zero_exchange_node_sum(struct trm_strategy *strategy, struct slot *s
     strategy->device->ops->sum(strategy->device, z->g + chunk->shard_offset, z->addends, count, chunk->shard_size);
   }
   zero_exchange_device_wait(strategy);
-  atomic_store_explicit(&zero_exchange_progress(z, z->group->rank, slot)->summed, slot->completed,
-                        memory_order_release);
+  trm_counter_set(z->group, &zero_exchange_progress(z, z->group->rank, slot)->summed, slot->completed);
   slot->in_flight = false;
   unit->accumulated = true;
 }
@@ -256,8 +268,7 @@ static void zero_exchange_node_release(struct trm_strategy *strategy, struct slo
 {
   struct zero *z = strategy->impl;
   slot->in_flight = true;
-  atomic_store_explicit(&zero_exchange_progress(z, z->group->rank, slot)->completed, ++slot->completed,
-                        memory_order_release);
+  trm_counter_set(z->group, &zero_exchange_progress(z, z->group->rank, slot)->completed, ++slot->completed);
   for (int i = 0; i < z->gradients.count; i++)
     if (z->gradients.slot[i].in_flight && zero_exchange_node_has(z, &z->gradients.slot[i], false))
       zero_exchange_node_sum(strategy, &z->gradients.slot[i]);

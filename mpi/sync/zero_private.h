@@ -3,8 +3,7 @@
  * checkpoints. */
 #pragma once
 
-#include <stdatomic.h>
-
+#include "core/counter.h"
 #include "core/mapped.h"
 #include "mpi/sync/sync.h"
 
@@ -40,7 +39,7 @@ struct slot {
   int array;                    /* weights: 0; > 0: a state instead */
   int users;                    /* layers that have it acquired */
   bool in_flight;               /* a collective on it is in flight */
-  uint64_t completed;           /* gradients: number of completions on this rank */
+  int64_t completed;            /* gradients: number of completions on this rank */
   struct trm_request **request; /* (max_chunks) */
   float *received;              /* gradients: host, (shard of a unit), from its first use on; NULL before */
 };
@@ -57,8 +56,8 @@ enum { ZERO_MAX_ARRAYS = 16 };
 
 /* A rank's progress with a slot of gradients, read by the other ranks of its node. A cache line. */
 struct zero_progress_flag {
-  _Alignas(64) _Atomic uint64_t completed; /* number of completions of its gradients */
-  _Atomic uint64_t summed;                 /* number of times that this rank has summed its shard */
+  _Alignas(64) struct trm_counter completed; /* number of completions of its gradients */
+  struct trm_counter summed;                 /* number of times that this rank has summed its shard */
 };
 
 struct zero {

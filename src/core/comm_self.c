@@ -1,5 +1,8 @@
 /* The communication contract for one rank without MPI: messages to itself. */
+#include <errno.h>
+#include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +14,8 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+
+#define SELF_MAX_WAIT_S 2
 
 /* A message sent and not yet received, or a receive whose message has not been sent. All other operations complete
  * immediately. */
@@ -190,9 +195,30 @@ static void self_progress(struct trm_comm *comm)
   (void)comm;
 }
 
-static void self_idle(struct trm_comm *comm, double since)
+static double self_clock(struct trm_comm *comm)
 {
-  (void)comm, (void)since;
+  (void)comm;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Only another thread of this rank can change what done reads. Fails when none has for long. */
+static void self_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context)
+{
+  for (const double since = self_clock(comm); !done(context); sched_yield())
+    if (self_clock(comm) - since > SELF_MAX_WAIT_S)
+      trm_abort_on_error(trm_error(TRM_FAILED, "waiting for a change of memory that no other rank can make"));
+}
+
+/* Signals do not shorten the sleep. */
+static void self_sleep_until(struct trm_comm *comm, double when, bool progress)
+{
+  (void)comm, (void)progress;
+  const double seconds = floor(when);
+  const struct timespec time = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((when - seconds) * 1e9)};
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &time, NULL) == EINTR)
+    continue;
 }
 
 static struct trm_comm *self_split(struct trm_comm *comm, int color, int key)
@@ -355,12 +381,25 @@ static void self_flush(struct trm_window *window, int target)
   self_check_rank("flush", target);
 }
 
-static double self_clock(struct trm_comm *comm)
+/* One rank has nobody to call. */
+static int self_calls_create(struct trm_comm *comm, const struct trm_call_plan *plan, struct trm_calls **calls)
 {
-  (void)comm;
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+  (void)comm, (void)plan;
+  *calls = NULL;
+  return TRM_OK;
+}
+
+static void self_calls_free(struct trm_calls **calls)
+{
+  *calls = NULL;
+}
+
+static void self_call_begin(struct trm_calls *calls, int owner, void *head, const void *in, size_t in_bytes, void *out,
+                            size_t out_bytes, struct trm_request **request)
+{
+  (void)calls, (void)head, (void)in, (void)in_bytes, (void)out, (void)out_bytes, (void)request;
+  self_check_rank("call", owner);
+  trm_abort_on_error(trm_error(TRM_FAILED, "call: an owner may not call itself"));
 }
 
 /* Not trm_abort, whose hook may be this function. */
@@ -391,7 +430,8 @@ const struct trm_comm_ops trm_comm_self_ops = {
     .test = self_test,
     .wait = self_wait,
     .progress = self_progress,
-    .idle = self_idle,
+    .wait_until = self_wait_until,
+    .sleep_until = self_sleep_until,
     .split = self_split,
     .split_node = self_split_node,
     .release = self_release,
@@ -404,6 +444,9 @@ const struct trm_comm_ops trm_comm_self_ops = {
     .accumulate = self_accumulate,
     .fetch_add = self_fetch_add,
     .flush = self_flush,
+    .calls_create = self_calls_create,
+    .calls_free = self_calls_free,
+    .call_begin = self_call_begin,
     .clock = self_clock,
     .abort = self_abort,
     .native = self_native,

@@ -150,6 +150,7 @@ struct trm_update {
   float momentum;
   float beta1, beta2, epsilon;
   uint64_t step;    /* 1-based, for Adam's bias correction */
+  int batches;      /* that the gradient is of, 0: one; for statistics, which the optimizer updates */
 };
 
 struct trm_device_ops {

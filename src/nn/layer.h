@@ -57,7 +57,8 @@ struct trm_parameter {
   bool primary;           /* one of the ranks with the same elements: counts in norms, writes checkpoints */
   enum trm_init init;
   float scale;            /* bound of the uniform, deviation of the normal distribution */
-  bool statistic;         /* measured, not trained: g is the increment that the strategy adds to w (model.h) */
+  bool statistic;         /* measured, not trained: g is the moment of the batch (nn/optimizer.h) */
+  float momentum;         /* of a statistic: the weight of a batch's moment */
   float *w, *g;           /* (count) device; set by trm_model_bind, or per pass by a trm_param_provider */
 };
 
@@ -186,6 +187,7 @@ struct trm_pass {
   const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   void *progress_context;
+  double seconds_per_row;        /* modeled time, for evaluations on a network with slot compute (core/comm.h) */
 };
 
 struct trm_layer_ops {

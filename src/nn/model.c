@@ -48,12 +48,14 @@ static int model_layout_layer(struct trm_model *model, struct trm_layer *layer, 
       return trm_error(TRM_USAGE, "%s: %s of shape %s is too large", trm_layer_text(layer), parameter->name,
                        trm_shape_text(&parameter->shape));
     model->parameters += (parameter->count + PAD - 1) / PAD * PAD;
-    if (!statistics)
-      model->tensor[model->tensors++] = (struct trm_tensor){.end = model->parameters,
-                                                            .vector = parameter->shape.dims < 2,
-                                                            .replica = !parameter->primary,
-                                                            .sharded = trm_slice_is_shard(&parameter->slice),
-                                                            .shared = layer->shared};
+    struct trm_tensor *tensor = &model->tensor[model->tensors + model->statistic_tensors];
+    *tensor = (struct trm_tensor){.end = model->parameters,
+                                  .momentum = parameter->momentum,
+                                  .vector = parameter->shape.dims < 2,
+                                  .replica = !parameter->primary,
+                                  .sharded = trm_slice_is_shard(&parameter->slice),
+                                  .shared = layer->shared};
+    ++*(statistics ? &model->statistic_tensors : &model->tensors);
   }
   return TRM_OK;
 }

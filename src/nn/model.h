@@ -13,8 +13,8 @@
  * The flat arrays hold the parameters in the order in which the backward pass completes their gradients: the last
  * layer's first. Buckets, ZeRO shards, windows and checkpoints are intervals of them, and the complete interval grows
  * from 0 upward. Statistics (running means and variances), which are measured and not trained, are at the end. Their
- * interval of the gradient holds the increments: summed over passes and ranks as gradients are, and then added by the
- * strategy (trm_optimizer_apply).
+ * interval of the gradient holds the moments of the batch: each pass adds its moments times its share of the batch, so
+ * they are summed over passes and ranks as gradients are, and the optimizer averages them (nn/optimizer.h).
  */
 #pragma once
 
@@ -50,8 +50,8 @@ struct trm_model {
   size_t statistics; /* how many of them, at the end, are statistics */
   size_t *boundary;  /* (boundaries) ascending ends of the layers' intervals: where buckets may be cut */
   int boundaries;
-  struct trm_tensor *tensor; /* (tensors) the trained parameters, ascending, as optimizers take them */
-  int tensors;
+  struct trm_tensor *tensor; /* (tensors + statistic_tensors) trained, then statistics: ascending, for optimizers */
+  int tensors, statistic_tensors;
   struct trm_device *device; /* from bind on */
   float *w, *g;              /* device, flat */
   /* activations, planned for max_rows */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/status.h"
+#include "nn/model.h"
 
 static const struct {
   int states;
@@ -34,7 +35,7 @@ static int optim_check_ranges(const struct trm_optim_options *o)
 }
 
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
-                         const struct trm_tensor *tensor, int tensors)
+                         const struct trm_model *model)
 {
   const struct trm_optim_options *o = &options->optim;
   struct trm_update u = {.rule = o->name,
@@ -68,9 +69,12 @@ int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_optio
                                       .clip = o->clip,
                                       .trust = o->trust,
                                       .ema = o->ema,
-                                      .decay_all = o->decay_all,
-                                      .tensor = tensor,
-                                      .tensors = tensors};
+                                      .decay_all = o->decay_all};
+  if (model) {
+    optimizer->tensor = model->tensor;
+    optimizer->tensors = model->tensors;
+    optimizer->statistics = model->statistic_tensors;
+  }
   return TRM_OK;
 }
 
@@ -168,7 +172,39 @@ static size_t optim_uniform_run(const struct trm_optimizer *optimizer, const str
   return optimizer->tensor[t].end < high ? optimizer->tensor[t].end : high;
 }
 
-/* The sgd kernel, w -= rate * (scale * g + l2 * w), is also used to add and to average. */
+/* The sgd kernel, w -= rate * (scale * g + l2 * w), also makes averages: w += weight (g - w). */
+static void optim_average(struct trm_device *device, double weight, float *w, const float *g, size_t n)
+{
+  const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)weight, .scale = -1, .l2 = 1};
+  device->ops->update(device, &move, w, g, NULL, NULL, n);
+}
+
+/* Moves the statistics of an interval by the weight of `batches` batches, or, if it adds, by that of the latest of
+ * them among all. Statistics of one momentum make one run. */
+static void optim_move_statistics(const struct trm_optimizer *optimizer, struct trm_device *device, int batches,
+                                  bool adds, const struct trm_update_interval *to, const float *g)
+{
+  const struct trm_tensor *tensor = optimizer->tensor;
+  const int last = optimizer->tensors + optimizer->statistics;
+  for (int t = optimizer->tensors, next; t < last; t = next) {
+    for (next = t + 1; next < last && tensor[next].momentum == tensor[t].momentum; next++)
+      ;
+    const size_t begin = optim_tensor_begin(optimizer, t), end = tensor[next - 1].end;
+    const size_t low = begin > to->low ? begin : to->low, high = end < to->low + to->n ? end : to->low + to->n;
+    const double momentum = (double)tensor[t].momentum, all = 1 - pow(1 - momentum, batches);
+    const double latest = momentum > 0 ? momentum / all : 1.0 / batches;
+    if (low < high)
+      optim_average(device, adds ? latest : all, to->w + (low - to->low), g + (low - to->low), high - low);
+  }
+}
+
+void trm_optimizer_add_moments(const struct trm_optimizer *optimizer, struct trm_device *device, int batch, size_t low,
+                               size_t n, float *to, const float *g)
+{
+  const struct trm_update_interval all = {.low = low, .n = n, .w = to};
+  optim_move_statistics(optimizer, device, batch, true, &all, g);
+}
+
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g)
@@ -185,13 +221,10 @@ void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_devic
                         states > 1 ? to->state[1] + o : NULL, end - at);
     at = end;
   }
-  const struct trm_update add = {.rule = TRM_UPDATE_SGD, .rate = -1, .scale = 1};
-  if (at < low + to->n) /* statistics */
-    device->ops->update(device, &add, to->w + (at - low), g + (at - low), NULL, NULL, low + to->n - at);
+  optim_move_statistics(optimizer, device, hyper->batches > 1 ? hyper->batches : 1, false, to, g);
   if (optimizer->ema > 0) {
     const double t = (double)hyper->step, decay = fmin(optimizer->ema, (1 + t) / (10 + t));
-    const struct trm_update move = {.rule = TRM_UPDATE_SGD, .rate = (float)(1 - decay), .scale = -1, .l2 = 1};
-    device->ops->update(device, &move, to->state[optimizer->states - 1], to->w, NULL, NULL, to->n);
+    optim_average(device, 1 - decay, to->state[optimizer->states - 1], to->w, to->n);
   }
 }
 

@@ -26,6 +26,15 @@
  * The average (optim.ema) is one more state: after each update average += (1 - d) (w - average), and it begins as the
  * initial weights. d = min(ema, (1 + t) / (10 + t)) after update t: at first the latest tenth of the run counts, as in
  * TensorFlow's ExponentialMovingAverage. It covers the statistics, too. Evaluations use it in place of the weights.
+ *
+ * Statistics, the running moments of normalization, follow no rule. The gradient of one is the moment of the batch, and
+ *
+ *   r += momentum * (moment - r)                             momentum: of the layer, as in torch.nn.BatchNorm2d
+ *
+ * so the change depends on the value that r has at the update, not at the pass, and overlapping updates do not add up
+ * to more than one. Neither clipping nor the rate applies. A gradient that is of k batches (trm_update.batches) carries
+ * the moment of trm_optimizer_add_moments; then r moves as by k updates in succession, by 1 - (1 - momentum)^k of the
+ * way.
  */
 #pragma once
 
@@ -37,10 +46,11 @@ TRM_BEGIN_DECLS
 /* Flat arrays of a run: the weights and the optimizer's states. */
 #define TRM_MAX_STATES 4
 
-/* A trained tensor in the flat arrays, its padding included. It begins where the one before ends, the first at 0. What
- * comes after the last are statistics. */
+/* A tensor in the flat arrays, its padding included. It begins where the one before ends, the first at 0. Statistics
+ * come after all trained tensors. */
 struct trm_tensor {
   size_t end;         /* elements */
+  float momentum;     /* of a statistic: the weight of a batch's moment */
   bool vector;        /* one dimension at most */
   bool replica;       /* counted in norms by another rank with the same elements */
   bool sharded;       /* other ranks of the tensor axis have other elements of it */
@@ -48,6 +58,7 @@ struct trm_tensor {
   bool last_of_chunk; /* the last of a chunk: later gradients become complete at another time */
 };
 
+struct trm_model;
 struct trm_optimizer {
   struct trm_update update; /* rule and constants; rate, scale and step are set per step */
   int states;               /* arrays of state: 0 to 3 */
@@ -55,15 +66,15 @@ struct trm_optimizer {
   double trust;             /* lars */
   double ema;               /* decay of the average, the last of the states; 0: none */
   bool decay_all;
-  const struct trm_tensor *tensor; /* (tensors) */
-  int tensors;
+  const struct trm_tensor *tensor; /* (tensors + statistics), the trained ones first */
+  int tensors, statistics;
 };
 
 /* Reads and checks the options of section optim, schedule included. sgd with a momentum is momentum; momentum, nesterov
- * and lars without one take 0.9. tensor (tensors), the model's, stays the caller's. TRM_USAGE names the option and why.
- * Nothing to free. */
+ * and lars without one take 0.9. The tensors are the model's (NULL: none). TRM_USAGE names the option and why. Nothing
+ * to free. */
 int trm_optimizer_create(struct trm_optimizer *optimizer, const struct trm_options *options,
-                         const struct trm_tensor *tensor, int tensors);
+                         const struct trm_model *model);
 /* "momentum"; "squares"; "first", "second"; "ema"; NULL beyond the last */
 const char *trm_optimizer_state_name(const struct trm_optimizer *optimizer, int state);
 /* Elements of the flat arrays that are trained, from 0 on. */
@@ -86,11 +97,16 @@ struct trm_update_interval {
   float *const *state; /* (optimizer->states) */
 };
 
-/* Applies the rule, adds g to statistics (nn/model.h), and updates the average. ratio: (tensors), of
- * trm_optimizer_trust_ratios; unused by rules without. */
+/* Applies the rule, updates statistics, and then the average. ratio: (tensors), of trm_optimizer_trust_ratios; unused
+ * by rules without. */
 void trm_optimizer_apply(const struct trm_optimizer *optimizer, struct trm_device *device,
                          const struct trm_update *hyper, const float *ratio, const struct trm_update_interval *to,
                          const float *g);
+
+/* Adds the moments of batch number `batch`, 1-based, to those of the batches before: to += weight (g - to), so that
+ * the result has the weights of successive updates. Elements [low, low + n): to, g (n); trained ones are left out. */
+void trm_optimizer_add_moments(const struct trm_optimizer *optimizer, struct trm_device *device, int batch, size_t low,
+                               size_t n, float *to, const float *g);
 
 /* Returns true if the rule has trust ratios. Then the following come before apply, in this order. */
 bool trm_optimizer_has_trust_ratios(const struct trm_optimizer *optimizer);

@@ -11,14 +11,15 @@
 static struct trm_progress_point epochs_progress_point(const struct trainer *t)
 {
   return (struct trm_progress_point){
-    .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t)};
+    .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t),
+    .virtual_s = trainer_virtual(t)};
 }
 
 static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums)
 {
-  t->progress_shown_at = trainer_clock(t);
+  t->progress_shown_at = trainer_wall(t);
   const double samples = (double)(t->samples_this_run + more),
-               seconds = t->result->train_s + t->progress_shown_at - t->advance_began;
+               seconds = t->result->train_s + trainer_clock(t) - t->advance_began;
   const double speed = seconds > 0 ? samples / seconds : 0;
   const double steps_here = samples / (double)t->options->train.batch; /* steps of this process */
   const double left = steps_here > 0 ? seconds / steps_here * (double)(t->steps - step) : 0;
@@ -34,7 +35,7 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
     return TRM_OK;
   const uint64_t every = (uint64_t)t->options->log.every;
   const bool due = step / every > t->logged_step / every;
-  if (trm_progress_is_terminal() ? trainer_clock(t) - t->progress_shown_at > 0.1 : due)
+  if (trm_progress_is_terminal() ? trainer_wall(t) - t->progress_shown_at > 0.1 : due)
     epochs_show_progress(t, step, more, sums);
   if (!due && step != 1 && step != t->steps)
     return TRM_OK;
@@ -57,15 +58,28 @@ static bool epochs_is_improvement(const struct trainer *t)
   return t->result->validation.loss < t->result->best_validation.loss - t->options->train.stop_delta;
 }
 
-int trainer_gather_staleness(struct trainer *t)
+static void epochs_add_staleness(void *context, int rank, const struct trm_staleness *one)
 {
-  const struct trm_staleness *local = t->strategy.staleness;
-  if (!local)
-    return 0;
-  if (!t->staleness)
-    t->staleness = trm_alloc((size_t)t->comm->size * sizeof *local, "staleness");
-  t->comm->ops->allgather(t->comm, local, t->staleness, sizeof *local, TRM_BYTE);
-  return t->comm->size;
+  struct trainer *t = context;
+  t->staleness.mean[rank] = trm_staleness_mean(one);
+  trm_staleness_merge(&t->staleness.total, one);
+  trm_run_dir_staleness_add(&t->run_dir, rank, one);
+}
+
+const struct trm_staleness *trainer_gather_staleness(struct trainer *t)
+{
+  struct trainer_staleness *all = &t->staleness;
+  if (!t->strategy.ops->next_batch)
+    return NULL;
+  if (t->strategy.staleness) {
+    if (t->comm->rank == 0 && !all->mean) {
+      all->ranks = t->comm->size;
+      all->mean = trm_alloc((size_t)all->ranks * sizeof *all->mean, "staleness");
+    }
+    all->total = (struct trm_staleness){0};
+    trm_staleness_gather(t->comm, t->strategy.staleness, epochs_add_staleness, t);
+  }
+  return t->comm->rank == 0 ? &all->total : NULL;
 }
 
 /* Evaluates the strategy's eval_weights, or w where these are NULL. Collective. */
@@ -103,12 +117,13 @@ static void epochs_print_score(const struct trainer *t, const char *head, enum t
 static int epochs_record(struct trainer *t, const char *head, enum trm_split split, const struct trm_dataset *dataset,
                          const struct trm_score *score)
 {
-  const int ranks = trainer_gather_staleness(t);
+  const struct trm_staleness *total = trainer_gather_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     struct trm_progress_point at = epochs_progress_point(t);
     at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
-    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, t->staleness, ranks);
+    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, total, t->staleness.mean,
+                                        t->staleness.ranks);
     epochs_print_score(t, head, split, dataset, score);
   }
   return trm_agree(t->comm, status);

@@ -13,8 +13,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "core/atomic_file.h"
-#include "core/document.h"
 #include "core/memory.h"
 #include "core/status.h"
 
@@ -41,7 +39,7 @@ static int run_dir_make_directories(const char *path)
 /* Removes the files of an earlier run and no others. */
 static void run_dir_remove_run(const char *path)
 {
-  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json"};
+  static const char *const files[] = {"config.yaml", "metrics.jsonl", "summary.json", "staleness.json"};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
     char *file = trm_format("%s/%s", path, files[i]);
     unlink(file);
@@ -136,6 +134,8 @@ static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *
   trm_json_integer(json, "epoch", (int64_t)at->epoch);
   trm_json_integer(json, "samples", (int64_t)at->samples);
   trm_json_number(json, "wall_s", at->wall_s);
+  if (!isnan(at->virtual_s))
+    trm_json_number(json, "virtual_s", at->virtual_s);
 }
 
 static int run_dir_end_line(struct trm_json *json, const struct trm_run_dir *dir)
@@ -180,67 +180,82 @@ static void run_dir_write_score(struct trm_json *json, const char *prefix, const
     run_dir_write_figure(json, prefix, "bits_per_byte", bits / token_bytes);
 }
 
-/* Merges the staleness of all ranks. */
-static struct trm_staleness run_dir_merge_staleness(const struct trm_staleness *of_rank, int ranks)
+static void run_dir_write_quantiles(struct trm_json *json, const struct trm_staleness *total)
 {
-  struct trm_staleness sum = {0};
-  for (int i = 0; i < ranks; i++)
-    trm_staleness_merge(&sum, &of_rank[i]);
-  return sum;
+  static const struct {
+    const char *key;
+    double fraction;
+  } quantile[] = {{"staleness_p50", 0.5}, {"staleness_p95", 0.95}, {"staleness_max", 1}};
+  trm_json_number(json, "staleness_mean", trm_staleness_mean(total));
+  for (size_t i = 0; i < sizeof quantile / sizeof *quantile; i++)
+    trm_json_number(json, quantile[i].key,
+                    total->updates > 0 ? (double)trm_staleness_quantile(total, quantile[i].fraction) : NAN);
 }
 
-static void run_dir_write_staleness(struct trm_json *json, const struct trm_staleness *of_rank, int ranks)
+int trm_run_dir_staleness_begin(struct trm_run_dir *dir)
 {
-  const struct trm_staleness sum = run_dir_merge_staleness(of_rank, ranks);
-  if (sum.updates == 0)
-    return;
-  trm_json_number(json, "staleness_mean", trm_staleness_mean(&sum));
-  trm_json_integer(json, "staleness_p99", (int64_t)trm_staleness_quantile(&sum, 0.99));
-  trm_json_integer(json, "staleness_max", (int64_t)sum.max);
-  trm_json_list(json, "staleness_workers");
-  for (int i = 0; i < ranks; i++)
-    trm_json_number(json, NULL, trm_staleness_mean(&of_rank[i]));
-  trm_json_end(json);
-}
-
-static void run_dir_write_histograms(struct trm_json *json, const struct trm_staleness *of_rank, int ranks)
-{
-  if (run_dir_merge_staleness(of_rank, ranks).updates == 0)
-    return;
-  trm_json_list(json, "staleness");
-  for (int i = 0; i < ranks; i++) {
-    const struct trm_staleness *one = &of_rank[i];
-    if (one->updates == 0)
-      continue;
-    trm_json_object(json, NULL);
-    trm_json_integer(json, "rank", i);
-    trm_json_integer(json, "updates", (int64_t)one->updates);
-    trm_json_number(json, "mean", trm_staleness_mean(one));
-    trm_json_integer(json, "p99", (int64_t)trm_staleness_quantile(one, 0.99));
-    trm_json_integer(json, "max", (int64_t)one->max);
-    trm_json_list(json, "histogram");
-    for (uint64_t value = 0; value < TRM_STALENESS_BINS && value <= one->max; value++)
-      trm_json_integer(json, NULL, (int64_t)one->count[value]);
-    trm_json_end(json);
-    trm_json_end(json);
+  dir->staleness_path = trm_format("%s/staleness.json", dir->path);
+  const int status = atomic_file_open(&dir->staleness_file, dir->staleness_path);
+  if (status != TRM_OK) {
+    trm_free(dir->staleness_path);
+    dir->staleness_path = NULL;
+    return status;
   }
+  trm_json_open(&dir->staleness, dir->staleness_file.stream);
+  trm_json_object(&dir->staleness, NULL);
+  trm_json_list(&dir->staleness, "ranks");
+  return TRM_OK;
+}
+
+void trm_run_dir_staleness_add(struct trm_run_dir *dir, int rank, const struct trm_staleness *one)
+{
+  struct trm_json *json = &dir->staleness;
+  if (!dir->staleness_path || one->updates == 0)
+    return;
+  trm_json_object(json, NULL);
+  trm_json_integer(json, "rank", rank);
+  trm_json_integer(json, "updates", (int64_t)one->updates);
+  run_dir_write_quantiles(json, one);
+  trm_json_list(json, "histogram");
+  for (uint64_t value = 0; value < TRM_STALENESS_BINS && value <= one->max; value++)
+    trm_json_integer(json, NULL, (int64_t)one->count[value]);
   trm_json_end(json);
+  trm_json_end(json);
+}
+
+int trm_run_dir_staleness_end(struct trm_run_dir *dir)
+{
+  if (!dir->staleness_path)
+    return TRM_OK;
+  trm_json_end(&dir->staleness);
+  trm_json_end(&dir->staleness);
+  const int status = atomic_file_close(&dir->staleness_file, !ferror(dir->staleness_file.stream));
+  trm_free(dir->staleness_path);
+  dir->staleness_path = NULL;
+  return status;
 }
 
 int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progress_point *at, enum trm_split split,
                                const struct trm_dataset *dataset, const struct trm_score *score,
-                               const struct trm_staleness *of_rank, int ranks)
+                               const struct trm_staleness *total, const double *mean_of_rank, int ranks)
 {
   struct trm_json json;
   run_dir_begin_line(&json, dir, at);
   run_dir_write_score(&json, trm_split_name(split), score, dataset->spec.tokens, dataset->token_bytes);
-  run_dir_write_staleness(&json, of_rank, ranks);
+  if (total)
+    run_dir_write_quantiles(&json, total);
+  if (ranks > 0) {
+    trm_json_list(&json, "staleness_workers");
+    for (int i = 0; i < ranks; i++)
+      trm_json_number(&json, NULL, mean_of_rank[i]);
+    trm_json_end(&json);
+  }
   return run_dir_end_line(&json, dir);
 }
 
 int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
                               const struct trm_modules *modules, const struct trm_model *model,
-                              const struct trm_result *result, const struct trm_staleness *of_rank, int ranks)
+                              const struct trm_result *result, const struct trm_staleness *total)
 {
   char *path = trm_format("%s/summary.json", dir->path);
   char *layout = trm_format("data %d x pipeline %d x tensor %d%s", modules->grid->size[TRM_AXIS_DATA],
@@ -267,6 +282,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_integer(&json, "steps", (int64_t)result->steps);
     trm_json_integer(&json, "samples", (int64_t)result->samples);
     trm_json_number(&json, "wall_s", result->wall_s);
+    if (!isnan(result->virtual_s))
+      trm_json_number(&json, "virtual_s", result->virtual_s);
     trm_json_number(&json, "samples_per_s", result->samples_per_s);
     trm_json_number(&json, "train_s", result->train_s);
     trm_json_number(&json, "comm_s", result->comm_s);
@@ -283,7 +300,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_integer(&json, "planned_bytes", (int64_t)result->planned_bytes);
     trm_json_integer(&json, "max_resident_bytes", (int64_t)result->max_resident_bytes);
     trm_json_text(&json, "weights_sha256", result->weights_sha256);
-    run_dir_write_histograms(&json, of_rank, ranks);
+    if (total)
+      run_dir_write_quantiles(&json, total);
     trm_json_end(&json);
     status = atomic_file_close(&file, !ferror(file.stream));
   }

@@ -1,13 +1,20 @@
-/* The run directory: config.yaml, metrics.jsonl, summary.json, checkpoints/. Called by rank 0 alone; not collective. */
+/* The run directory: config.yaml, metrics.jsonl, summary.json, staleness.json, checkpoints/. Called by rank 0 alone;
+ * not collective. */
 #pragma once
 
 #include <stdio.h>
 
+#include "core/atomic_file.h"
+#include "core/document.h"
 #include "train/train.h"
 
 struct trm_run_dir {
   char *path;    /* owned */
   FILE *metrics; /* opened for appending, flushed after each line */
+  /* staleness.json while it is written */
+  char *staleness_path; /* owned; NULL: it is not */
+  struct atomic_file staleness_file;
+  struct trm_json staleness;
 };
 
 /* Makes the directory and its files. resume_step >= 0: resumes the run in the directory and drops its metrics after
@@ -17,23 +24,29 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
 
 struct trm_progress_point {
   uint64_t step, epoch, samples;
-  double wall_s;
+  double wall_s, virtual_s; /* virtual_s: NAN on a real network: not written */
 };
 int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);
 /* Writes SPLIT_loss and SPLIT_accuracy; with tokens also SPLIT_perplexity, SPLIT_bits (per token) and, if token_bytes
- * is known, SPLIT_bits_per_byte. of_rank (ranks): the staleness of each rank's updates so far; the line has its mean,
- * 99th percentile and maximum over all ranks, and the mean of each rank, null without updates. With ranks = 0 or no
- * updates at all the line has no staleness. */
+ * is known, SPLIT_bits_per_byte. total: the staleness of all ranks so far, of which the line has mean, median, 95th
+ * percentile and maximum, null without updates; NULL: of a synchronous method, the line has no staleness. mean_of_rank
+ * (ranks): the mean of each rank, NAN without updates; ranks 0: not written. */
 int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progress_point *at, enum trm_split split,
                                const struct trm_dataset *dataset, const struct trm_score *score,
-                               const struct trm_staleness *of_rank, int ranks);
+                               const struct trm_staleness *total, const double *mean_of_rank, int ranks);
 
-/* Writes summary.json. of_rank, ranks: as above; the summary has the histogram of each rank with updates: the number of
- * updates of staleness 0, 1, ... up to its maximum; the last of TRM_STALENESS_BINS includes all above it. */
+/* Write staleness.json: of each rank with updates the figures as above and the histogram: the number of updates of
+ * staleness 0, 1, ... up to its maximum; the last of TRM_STALENESS_BINS includes all above it. If begin fails, add and
+ * end have no effect. */
+int trm_run_dir_staleness_begin(struct trm_run_dir *dir);
+void trm_run_dir_staleness_add(struct trm_run_dir *dir, int rank, const struct trm_staleness *staleness);
+int trm_run_dir_staleness_end(struct trm_run_dir *dir);
+
+/* Writes summary.json. total: as above. */
 int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_options *options,
                               const struct trm_modules *modules, const struct trm_model *model,
-                              const struct trm_result *result, const struct trm_staleness *of_rank, int ranks);
+                              const struct trm_result *result, const struct trm_staleness *total);
 void trm_run_dir_close(struct trm_run_dir *dir);
 
 /* Returns the number of checkpoints step-N.h5 in a run directory.

@@ -1,11 +1,9 @@
 #include "train/slowdown.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "core/log.h"
 #include "core/random.h"
@@ -103,29 +101,23 @@ static int slowdown_read_jitter(struct trm_slowdown *slowdown, const char *text)
   return TRM_OK;
 }
 
-int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, int rank, int size,
+int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, struct trm_comm *comm,
                         double flop_per_row)
 {
   *slowdown = (struct trm_slowdown){
-    .modeled = options->device.compute == TRM_COMPUTE_SLEEP,
+    .modeled = options->device.compute == TRM_COMPUTE_SLEEP || comm->ops->compute,
     .seconds_per_flop = 1 / (options->device.gflops * 1e9),
     .flop_per_row = flop_per_row,
     .slow_factor = 1,
     .seed = (uint64_t)options->run.seed,
-    .rank = rank,
+    .rank = comm->rank,
+    .comm = comm,
   };
-  TRM_CHECK(slowdown_read_slow(slowdown, options->run.slow, size));
+  TRM_CHECK(slowdown_read_slow(slowdown, options->run.slow, comm->size));
   return slowdown_read_jitter(slowdown, options->run.jitter);
 }
 
 /* -- the times */
-
-double trm_slowdown_clock(void)
-{
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
 {
@@ -140,15 +132,6 @@ double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
   default:
     return 1;
   }
-}
-
-/* Sleeps until an absolute time, so that a signal does not change the end. */
-static void slowdown_sleep_until(double when_s)
-{
-  const double seconds = floor(when_s);
-  const struct timespec when = {.tv_sec = (time_t)seconds, .tv_nsec = (long)((when_s - seconds) * 1e9)};
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL) == EINTR)
-    continue;
 }
 
 double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch)
@@ -167,10 +150,13 @@ double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double 
 
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch)
 {
-  const double elapsed_s = trm_slowdown_clock() - began_s;
+  struct trm_comm *comm = slowdown->comm;
+  if (comm->ops->compute) /* no time has passed but that of messages */
+    began_s = comm->ops->clock(comm);
+  const double elapsed_s = comm->ops->clock(comm) - began_s;
   const double target_s = trm_slowdown_duration(slowdown, (double)rows * slowdown->flop_per_row, elapsed_s, batch);
   if (target_s > elapsed_s)
-    slowdown_sleep_until(began_s + target_s);
+    comm->ops->sleep_until(comm, began_s + target_s, false);
 }
 
 void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *comm)

@@ -14,25 +14,24 @@ enum trm_jitter { TRM_JITTER_NONE, TRM_JITTER_LOGNORMAL, TRM_JITTER_EXPONENTIAL 
 
 struct trm_slowdown {
   /* set by trm_slowdown_create */
-  bool modeled;               /* times are modeled: device.compute=sleep */
+  bool modeled;               /* times are modeled: device.compute=sleep, or comm has slot compute */
   double seconds_per_flop, flop_per_row; /* modeled, at slow_factor 1 */
   double slow_factor;         /* this rank's factor of run.slow, at least 1 */
   enum trm_jitter jitter;
   double sigma;               /* of lognormal */
   uint64_t seed;
   int rank;
+  struct trm_comm *comm;      /* not owned */
   /* counted */
   uint64_t batches, overruns; /* durations so far; of them, those whose computation took longer than modeled */
   double overrun_s;           /* seconds, sum over all overruns */
 };
 
-/* Reads run.slow, run.jitter, device.compute and device.gflops for rank `rank` of `size`. flop_per_row: floating-point
- * operations of the gradient of one row. TRM_USAGE, the same on every rank: an option's text is wrong or names a rank
+/* Reads run.slow, run.jitter, device.compute and device.gflops for comm's rank; comm gives the time, and must outlive
+ * the slowdown. flop_per_row: floating-point operations of the gradient of one row. TRM_USAGE, the same on every rank: an option's text is wrong or names a rank
  * that does not exist. Nothing to release. Not collective. */
-int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, int rank, int size,
+int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, struct trm_comm *comm,
                         double flop_per_row);
-
-double trm_slowdown_clock(void); /* seconds, CLOCK_MONOTONIC */
 
 /* Returns the jitter factor of this rank's time for the batch, a pure function of seed, rank and batch. lognormal:
  * exp(sigma z), z standard normal, median 1; exponential: mean 1; without jitter 1. */
@@ -42,7 +41,7 @@ double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch);
 double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch);
 
 /* Sleeps, after the gradient of `rows` rows of batch number `batch` is computed, until it should be ready. began_s:
- * trm_slowdown_clock() at the start of the computation. Signals do not shorten the sleep.
+ * comm's clock at the start of the computation. Signals do not shorten the sleep.
  *   modeled   until began_s + rows * flop_per_row * seconds_per_flop * slow_factor * trm_slowdown_factor; counts an
  *             overrun if that time has passed
  *   measured  until max(1, slow_factor * trm_slowdown_factor) times the elapsed time has passed */

@@ -36,3 +36,23 @@ uint64_t trm_staleness_quantile(const struct trm_staleness *staleness, double fr
   }
   return staleness->max;
 }
+
+void trm_staleness_gather(struct trm_comm *comm, const struct trm_staleness *local,
+                          void (*consume)(void *context, int rank, const struct trm_staleness *staleness),
+                          void *context)
+{
+  enum { TAG = 32004 };
+  struct trm_request *request;
+  if (comm->rank > 0) {
+    comm->ops->send_begin(comm, local, sizeof *local, TRM_BYTE, 0, TAG, &request);
+    comm->ops->wait(&request);
+    return;
+  }
+  consume(context, 0, local);
+  for (int rank = 1; rank < comm->size; rank++) {
+    struct trm_staleness other;
+    comm->ops->receive_begin(comm, &other, sizeof other, TRM_BYTE, rank, TAG, &request);
+    comm->ops->wait(&request);
+    consume(context, rank, &other);
+  }
+}

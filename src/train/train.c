@@ -15,9 +15,21 @@ double trainer_clock(const struct trainer *t)
   return t->comm->ops->clock(t->comm);
 }
 
+/* Real time, whatever the clock of comm. */
+static double train_real_clock(void)
+{
+  struct trm_comm *self = trm_comm_self();
+  return self->ops->clock(self);
+}
+
 double trainer_wall(const struct trainer *t)
 {
-  return t->wall_before + trainer_clock(t) - t->began;
+  return t->wall_before + train_real_clock() - t->wall_began;
+}
+
+double trainer_virtual(const struct trainer *t)
+{
+  return t->comm->ops->compute ? trainer_clock(t) - t->began : NAN;
 }
 
 /* Events per rank in a trace; older ones are dropped. */
@@ -155,6 +167,7 @@ static int train_create_strategy(struct trainer *t)
   TRM_CHECK(trm_strategy_create(&t->strategy));
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);
+  t->computes = trainer_passes_compute(t);
   return train_check_combinations(t);
 }
 
@@ -176,7 +189,10 @@ static void train_log_setup(const struct trainer *t)
 
 static int train_set_up(struct trainer *t)
 {
-  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device)));
+  struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
+  const bool first = process->rank == 0;
+  process->ops->release(process);
+  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device, first)));
   TRM_CHECK(train_check_options(t->options, t->grid));
   TRM_CHECK(train_check_combinations(t));
   TRM_CHECK(train_open_data(t));
@@ -186,7 +202,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_model_parse_recompute(t->options->parallel.recompute, &t->model.recompute));
   t->model.accumulates = t->options->train.accumulate > 1;
   t->model.smoothing = (float)t->options->train.smoothing;
-  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, t->model.tensor, t->model.tensors));
+  TRM_CHECK(trm_optimizer_create(&t->optimizer, t->options, &t->model));
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
@@ -196,7 +212,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
   const double flop = 3 * trm_model_cost(&t->model).flop; /* forward, and twice that backward */
-  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm->rank, t->comm->size, flop));
+  TRM_CHECK(trm_slowdown_create(&t->slowdown, t->options, t->comm, flop));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;
@@ -216,7 +232,7 @@ static void train_tear_down(struct trainer *t)
   trainer_stages_free(t);
   trm_host_batch_free(&t->batch);
   trainer_lanes_free(t);
-  trm_free(t->staleness);
+  trm_free(t->staleness.mean);
   trm_model_free(&t->model);
   trm_model_free(&t->full_model);
   if (t->tensor)
@@ -227,6 +243,21 @@ static void train_tear_down(struct trainer *t)
   trm_splits_close(&t->splits);
 }
 
+/* Writes summary.json, and of a method that has staleness staleness.json. Collective. */
+static int train_write_results(struct trainer *t)
+{
+  int status = TRM_OK;
+  if (t->comm->rank == 0 && t->strategy.staleness)
+    status = trm_run_dir_staleness_begin(&t->run_dir);
+  const struct trm_staleness *total = trainer_gather_staleness(t);
+  if (t->comm->rank != 0)
+    return TRM_OK;
+  if (status == TRM_OK)
+    status = trm_run_dir_staleness_end(&t->run_dir);
+  TRM_CHECK(status);
+  return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, t->result, total);
+}
+
 /* Completes *t->result and writes summary.json. Collective. */
 static int train_conclude(struct trainer *t, const char *outcome)
 {
@@ -235,6 +266,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->steps = t->strategy.updates;
   result->samples = t->samples;
   result->wall_s = trainer_wall(t);
+  result->virtual_s = trainer_virtual(t);
   result->samples_per_s = result->train_s > 0 ? (double)t->samples_this_run / result->train_s : 0;
   result->final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN;
   result->tokens = t->model.spec.tokens;
@@ -255,10 +287,8 @@ static int train_conclude(struct trainer *t, const char *outcome)
   if (t->comm->rank == 0)
     status = trm_model_hash_tensors(&t->full_model, trm_model_gather_tensor, &gather, result->weights_sha256);
   trm_model_gather_end(&gather);
-  const int ranks = trainer_gather_staleness(t);
-  if (t->comm->rank != 0 || status != TRM_OK)
-    return status;
-  return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, result, t->staleness, ranks);
+  const int written = train_write_results(t);
+  return status == TRM_OK ? written : status;
 }
 
 /* Writes trace.json if tracing is on. A failure is logged and does not fail the run. Collective. */
@@ -286,10 +316,11 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   };
   *result = (struct trm_result){.validation = {NAN, NAN}, .best_validation = {NAN, NAN}, .test = {NAN, NAN}};
   trm_stop_listen();
-  t.began = trainer_clock(&t);
+  t.wall_began = train_real_clock();
   int status = train_set_up(&t);
   if (status == TRM_OK) {
     t.began = trainer_clock(&t);
+    t.wall_began = train_real_clock();
     const char *outcome;
     if (options->run.trace == TRM_TRACE_STEPS)
       trm_trace_start(t.comm, TRACE_EVENTS);

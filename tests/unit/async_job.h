@@ -22,7 +22,7 @@ struct setup {
   enum trm_update_rule rule;
   double clip;
   enum layout layout;
-  int splits, slack;
+  int splits, slack, tau;
   enum trm_stale_rate rate;
   enum trm_compensation compensation;
   double lambda;
@@ -32,8 +32,9 @@ struct setup {
 static const char *text_of(const struct setup *c)
 {
   static char text[256];
-  snprintf(text, sizeof text, "%s, rule %d, clip %g, %s, splits %d, slack %d, rate %s, %s lambda %g, %zu elements",
-           c->method, (int)c->rule, c->clip, layout_name[c->layout], c->splits, c->slack,
+  snprintf(text, sizeof text, "%s, rule %d, clip %g, %s, splits %d, slack %d, tau %d, rate %s, %s lambda %g, %zu "
+           "elements",
+           c->method, (int)c->rule, c->clip, layout_name[c->layout], c->splits, c->slack, c->tau,
            trm_choice_text("strategy.rate", c->rate), trm_choice_text("strategy.compensation", c->compensation),
            c->lambda, c->elements);
   return text;
@@ -44,7 +45,7 @@ static const char *text_of(const struct setup *c)
 struct job {
   struct trm_options options;
   struct trm_optimizer optimizer;
-  struct trm_tensor tensor;
+  struct trm_tensor tensor[2]; /* trained; statistics */
   struct trm_strategy strategy;
 };
 
@@ -57,6 +58,8 @@ static inline int workers_of(const struct setup *c, const struct trm_comm *comm)
 {
   return comm->size - (c->layout == SERVER);
 }
+
+#define STATISTIC_MOMENTUM 0.0625f
 
 /* The last sixteenth of the elements are statistics. */
 static inline size_t trained_of(size_t elements)
@@ -72,7 +75,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.strategy.data = TRM_ASSIGN_STATIC;
   job->options.strategy.rate = c->rate;
   job->options.strategy.compensation = c->compensation;
-  job->options.strategy.tau = 1;
+  job->options.strategy.tau = c->tau ? c->tau : 1;
   job->options.strategy.servers = c->layout == SERVER;
   job->options.strategy.splits = c->splits ? c->splits : 1;
   job->options.strategy.slack = c->slack;
@@ -85,15 +88,17 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
                                                      .epsilon = 1e-3f},
                                           .states = rule_states(c->rule),
                                           .clip = c->clip,
-                                          .tensor = &job->tensor,
-                                          .tensors = 1};
-  job->tensor = (struct trm_tensor){.end = trained_of(c->elements)};
+                                          .tensor = job->tensor,
+                                          .tensors = 1,
+                                          .statistics = 1};
+  job->tensor[0] = (struct trm_tensor){.end = trained_of(c->elements)};
+  job->tensor[1] = (struct trm_tensor){.end = c->elements, .momentum = STATISTIC_MOMENTUM};
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find(c->method),
                                         .comm = comm,
                                         .device = &cpu,
                                         .optimizer = &job->optimizer,
                                         .elements = c->elements,
-                                        .boundary = &job->tensor.end,
+                                        .boundary = &job->tensor[0].end,
                                         .boundaries = 1};
   trm_strategy_set_options(&job->strategy, &job->options);
   CU_ASSERT_EQUAL_FATAL(strategy_create(&job->strategy, c->layout == PAIRS ? 2 : 0), TRM_OK);
@@ -106,15 +111,15 @@ static inline float draw(uint64_t a, uint64_t b, size_t i)
 }
 
 /* Computes shard `part` of `parts` of the gradient of batch `batch` at w: per element a parabola whose minimum the
- * batch shifts by `noise` (0: all batches are equal). Statistics move to the same minimum. */
+ * batch shifts by `noise` (0: all batches are equal). The moments of statistics are the same minimum. */
 static inline void gradient(uint64_t batch, int part, int parts, double noise, const float *w, float *g,
                             size_t elements)
 {
   const size_t trained = trained_of(elements);
   for (size_t i = 0; i < elements; i++) {
-    const float away = w[i] - draw(1, 1, i) + (float)noise * draw(batch + 2, (uint64_t)part, i);
+    const float minimum = draw(1, 1, i) - (float)noise * draw(batch + 2, (uint64_t)part, i);
     const float curvature = 0.5f + (float)(mix(2, 2, i) % 1024) / 2048;
-    g[i] = (i < trained ? curvature : -0.0625f) * away / (float)parts;
+    g[i] = (i < trained ? curvature * (w[i] - minimum) : minimum) / (float)parts;
   }
 }
 

@@ -33,7 +33,7 @@ static inline const char *text_of(const struct setup *c)
 struct job {
   struct trm_options options;
   struct trm_optimizer optimizer;
-  struct trm_tensor tensor[2];
+  struct trm_tensor tensor[3]; /* the last: statistics */
   struct trm_strategy strategy;
   size_t trained; /* elements that are trained; the rest are statistics */
 };
@@ -58,12 +58,14 @@ static inline void job_prepare(struct job *job, const struct setup *c, struct tr
   job->trained = c->elements / 16 * 15 / 16 * 16;
   job->tensor[0] = (struct trm_tensor){.end = job->trained / 3 / 16 * 16};
   job->tensor[1] = (struct trm_tensor){.end = job->trained, .vector = true};
+  job->tensor[2] = (struct trm_tensor){.end = c->elements, .momentum = 0.125f};
   job->optimizer = (struct trm_optimizer){
     .update = {.rule = c->rule, .l2 = 0.01f, .momentum = 0.9f, .beta1 = 0.9f, .beta2 = 0.99f, .epsilon = 1e-3f},
     .states = rule_states(c->rule),
     .clip = c->clip,
     .tensor = job->tensor,
-    .tensors = 2};
+    .tensors = 2,
+    .statistics = 1};
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find(c->method),
                                         .comm = comm,
                                         .device = &cpu,

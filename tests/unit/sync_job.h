@@ -35,6 +35,7 @@ static inline size_t trained_of(const struct setup *c)
 }
 
 enum { TENSORS = 100 };
+#define STATISTIC_MOMENTUM 0.0625f
 
 struct job {
   struct trm_options options;
@@ -57,6 +58,8 @@ static inline void tensors_make(struct job *job, const struct setup *c)
   }
   job->optimizer.tensor = job->tensor;
   job->optimizer.tensors = t;
+  job->tensor[t] = (struct trm_tensor){.end = c->elements, .momentum = STATISTIC_MOMENTUM};
+  job->optimizer.statistics = 1;
 }
 
 static inline void job_start(struct job *job, const struct setup *c, struct trm_comm *comm)

@@ -47,6 +47,120 @@ static void test_alone(void)
   check_alone(&(struct setup){"essp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
 }
 
+/* -- strategy.tau: local steps between exchanges */
+
+/* A period of local steps from the server weights of r: returns the gradient that the server gets in g, and the mean of
+ * the rates. */
+static double play_period(struct serial *r, const struct trm_optimizer *optimizer, uint64_t first, int batches,
+                          float *g)
+{
+  const size_t n = r->elements, trained = trm_optimizer_trained(optimizer);
+  const struct trm_update *u = &optimizer->update;
+  float *w = array(n), *one = array(n);
+  double *sum = trm_alloc(n * sizeof *sum, "test"), rates = 0;
+  memcpy(w, r->w, n * sizeof *w);
+  for (int b = 0; b < batches; b++) {
+    const double rate = rate_of(first + (uint64_t)b);
+    gradient(first + (uint64_t)b, 0, 1, 0.5, w, one, n);
+    const double scale = (double)trm_clip_scale(optimizer, cpu.ops->norm_squared(&cpu, one, trained));
+    rates += rate;
+    for (size_t i = 0; i < trained; i++) {
+      const double slope = scale * (double)one[i] + (double)u->l2 * (double)w[i];
+      sum[i] += rate * slope;
+      w[i] -= (float)(rate * (slope + (double)u->decay * (double)w[i]));
+    }
+  }
+  for (size_t i = 0; i < trained; i++)
+    g[i] = (float)(sum[i] * batches / rates);
+  trm_free(w);
+  trm_free(one);
+  trm_free(sum);
+  return rates / batches;
+}
+
+/* One worker. sgd: the server weights are those of serial training, statistics included. Other rules get the sum of a
+ * period as one gradient. The last period is short. */
+static void check_period(const struct setup *c, double l2, double decay)
+{
+  enum { BATCHES = 18 };
+  struct job job;
+  job_start(&job, c, trm_comm_self());
+  job.optimizer.update.l2 = (float)l2;
+  job.optimizer.update.decay = (float)decay;
+  job_begin(&job);
+  CHECK(c, run_worker(&job, BATCHES, 0.5, BATCHES, 0) == TRM_OK);
+  struct serial r = serial_begin(c);
+  float *g = array(c->elements);
+  const size_t compared = c->rule == TRM_UPDATE_SGD ? c->elements : trained_of(c->elements);
+  for (int b = 0; b < BATCHES && c->rule == TRM_UPDATE_SGD; b++) {
+    gradient((uint64_t)b, 0, 1, 0.5, r.w, g, c->elements);
+    serial_step(&r, &job.optimizer, rate_of((uint64_t)b), g);
+  }
+  for (int b = 0; b < BATCHES && c->rule != TRM_UPDATE_SGD; b += c->tau) {
+    const int batches = BATCHES - b < c->tau ? BATCHES - b : c->tau;
+    const double rate = play_period(&r, &job.optimizer, (uint64_t)b, batches, g);
+    struct trm_optimizer server = job.optimizer;
+    server.clip = server.update.l2 = 0;
+    server.update.decay *= (float)batches;
+    serial_step(&r, &server, rate, g);
+  }
+  const double away = distance(job.strategy.eval_weights, r.w, compared);
+  if (!(away < 1e-5))
+    printf("\n    %g from the reference\n", away);
+  CHECK(c, away < 1e-5);
+  trm_free(g);
+  serial_end(&r);
+  job.strategy.ops->destroy(&job.strategy);
+}
+
+static void test_period(void)
+{
+  const size_t n = SERVER_CHUNK + 4096;
+  CU_PASS("with more than one rank there is nothing new in it");
+  for (int clips = 0; clips < 2 && world->size == 1; clips++) {
+    const double clip = clips ? 60 : 0;
+    check_period(&(struct setup){"asgd", TRM_UPDATE_SGD, clip, .tau = 4, .elements = n}, 0.125, 0);
+    check_period(&(struct setup){"groups", TRM_UPDATE_SGD, clip, .tau = 3, .elements = n}, 0.125, 0);
+    check_period(&(struct setup){"asgd", TRM_UPDATE_MOMENTUM, clip, .tau = 4, .elements = n}, 0.125, 0);
+    check_period(&(struct setup){"asgd", TRM_UPDATE_ADAMW, clip, .tau = 4, .elements = n}, 0.125, 0.25);
+  }
+}
+
+/* The sum of a period is dropped when weights are restored, and when a loss is not finite. */
+static void test_period_dropped(void)
+{
+  const struct setup c = {"asgd", TRM_UPDATE_SGD, .tau = 4, .elements = 512};
+  for (int fails = 0; fails < 2 && world->size == 1; fails++) {
+    struct job job, other;
+    job_start(&job, &c, trm_comm_self());
+    job_start(&other, &c, trm_comm_self());
+    job_begin(&job);
+    job_begin(&other);
+    struct trm_strategy *s = &job.strategy;
+    uint64_t batch;
+    for (int b = 0; b < 2; b++) {
+      CHECK(&c, s->ops->next_batch(s, 8, &batch) && s->ops->before_forward(s) == TRM_OK);
+      gradient(batch, 0, 1, 0.5, s->w, s->g, s->elements);
+      CHECK(&c, step(s, batch, fails && b == 1 ? (double)NAN : 1) == (fails && b == 1 ? TRM_FAILED : TRM_OK));
+    }
+    if (fails) {
+      s->halt = true;
+      CHECK(&c, !s->ops->next_batch(s, 8, &batch));
+      s->halt = false;
+      CHECK(&c, s->ops->quiesce(s) == TRM_OK);
+      CHECK(&c, same(s->eval_weights, other.strategy.eval_weights, c.elements));
+    } else {
+      job_begin(&job);
+      CHECK(&c, run_worker(&job, 8, 0.5, 8, 0) == TRM_OK);
+      CHECK(&c, run_worker(&other, 8, 0.5, 8, 0) == TRM_OK);
+      CHECK(&c, same(s->eval_weights, other.strategy.eval_weights, c.elements));
+    }
+    s->ops->destroy(s);
+    other.strategy.ops->destroy(&other.strategy);
+  }
+  CU_PASS("one rank is enough");
+}
+
 /* -- forced orders: in a round all workers compute, then send in rank order */
 
 /* Runs rounds until `to`; exact: gradients do not depend on the weights. */
@@ -209,9 +323,9 @@ static void play_turn(struct play *p, const struct setup *c, int k, uint64_t bat
       const double lambda = adapts ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
       x += lambda * x * x * (p->w[i] - p->view[k][i]);
     }
-    p->mean[i] += i < trained ? x / p->count / divisor : x / p->ranks; /* a statistic is the mean over all workers */
+    p->mean[i] += i < trained ? x / p->count / divisor : x / p->count;
     if (complete) {
-      p->w[i] += i < trained ? -rate_of(batch) * p->mean[i] : p->mean[i];
+      p->w[i] += i < trained ? -rate_of(batch) * p->mean[i] : (double)STATISTIC_MOMENTUM * (p->mean[i] - p->w[i]);
       p->mean[i] = 0;
     }
     p->view[k][i] = p->w[i];
@@ -401,6 +515,8 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"one worker is serial", test_alone},
+    {"local steps", test_period},
+    {"local steps that are dropped", test_period_dropped},
     {"1-softsync: mean of the gradients", test_softsync_mean},
     {"n-softsync equals asgd", test_same_as_asgd},
     {"asgd in order", test_asgd_order},

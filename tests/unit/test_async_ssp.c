@@ -90,7 +90,7 @@ static void check_ahead(const struct setup *c)
   const int rank = world->rank, last = world->size - 1, slack = c->slack;
   const uint64_t end = (uint64_t)slack + 1;
   struct serial own = serial_begin(c);
-  const struct trm_optimizer plain = {.tensor = &job.tensor, .tensors = 1};
+  const struct trm_optimizer plain = {.tensor = job.tensor, .tensors = 1}; /* leaves statistics alone */
   uint64_t batch;
   for (int turn = 0; turn <= last; turn++) {
     for (uint64_t b = 0; b < end && turn == rank; b++) {

@@ -144,11 +144,13 @@ static const float *statistic(const struct nn_case *c, const float *flat, int wh
   return flat + c->model.layer[1].parameter[2 + which].offset;
 }
 
-/* Adds the statistics that a pass leaves, as a strategy does. */
+/* Averages the moments that a pass leaves, as a strategy does. */
 static void statistics_apply(struct nn_case *c)
 {
-  const struct trm_optimizer none = {
-    .update = {.rule = TRM_UPDATE_SGD, .scale = 1}, .tensor = c->model.tensor, .tensors = c->model.tensors};
+  const struct trm_optimizer none = {.update = {.rule = TRM_UPDATE_SGD, .scale = 1},
+                                     .tensor = c->model.tensor,
+                                     .tensors = c->model.tensors,
+                                     .statistics = c->model.statistic_tensors};
   const struct trm_update_interval all = {0, c->model.parameters, c->w, NULL};
   trm_optimizer_apply(&none, c->device, &none.update, NULL, &all, c->g);
 }

@@ -9,13 +9,14 @@
 
 enum layout { ONE_NODE, PAIRS, NO_SHARING, LAYOUTS };
 enum { ELEMENTS = 5000, TRAINED = 4800 };
+#define STATISTIC_MOMENTUM 0.25f
 
 static int64_t tau = 1; /* strategy.tau */
 
 struct job {
   struct trm_options options;
   struct trm_optimizer optimizer;
-  struct trm_tensor tensor;
+  struct trm_tensor tensor[2]; /* trained; statistics */
   struct trm_strategy strategy;
   size_t trained;
 };
@@ -31,9 +32,10 @@ static int job_create(struct job *job, enum layout layout, enum trm_assignment a
   job->options.strategy.rows = 3;
   job->options.optim.name = TRM_UPDATE_SGD;
   job->trained = TRAINED;
-  job->tensor = (struct trm_tensor){.end = TRAINED};
+  job->tensor[0] = (struct trm_tensor){.end = TRAINED};
+  job->tensor[1] = (struct trm_tensor){.end = ELEMENTS, .momentum = STATISTIC_MOMENTUM};
   job->optimizer = (struct trm_optimizer){
-    .update = {.rule = TRM_UPDATE_SGD, .l2 = l2}, .tensor = &job->tensor, .tensors = 1};
+    .update = {.rule = TRM_UPDATE_SGD, .l2 = l2}, .tensor = job->tensor, .tensors = 1, .statistics = 1};
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("hogwild"), .comm = comm, .device = &cpu,
                                         .optimizer = &job->optimizer, .elements = ELEMENTS,
                                         .boundary = &job->trained, .boundaries = 1};
@@ -69,6 +71,12 @@ static uint64_t work(struct job *job, uint64_t end, double rate)
   return mine;
 }
 
+/* Updates by a worker with this many batches between two quiesce points: the last merge may have fewer than tau. */
+static uint64_t updates_of(uint64_t batches)
+{
+  return (batches + (uint64_t)tau - 1) / (uint64_t)tau;
+}
+
 /* One worker: serial SGD bit for bit, with and without merges. */
 static void check_serial(void)
 {
@@ -89,7 +97,7 @@ static void check_serial(void)
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
     CU_ASSERT(memcmp(view[0], w, ELEMENTS * sizeof *w) == 0);
-    CU_ASSERT_EQUAL(job.strategy.staleness->updates, 30);
+    CU_ASSERT_EQUAL(job.strategy.staleness->updates, updates_of(30));
     CU_ASSERT_EQUAL(job.strategy.staleness->sum, 0);
     job.strategy.ops->destroy(&job.strategy);
   }
@@ -113,12 +121,11 @@ static void check_several(enum layout layout, enum trm_assignment assignment)
   const bool exact = world->size == 1 || layout == NO_SHARING || (layout == PAIRS && world->size > 2);
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, assignment, 0, world), TRM_OK);
   strategy_restore_initial(&job.strategy, initial);
-  uint64_t mine = work(&job, 15, 0.5);
-  mine += work(&job, batches, 0.5);
-  int64_t all = (int64_t)mine;
+  const uint64_t first_part = work(&job, 15, 0.5), second_part = work(&job, batches, 0.5);
+  int64_t all = (int64_t)(first_part + second_part);
   world->ops->allreduce(world, &all, 1, TRM_INT64, TRM_SUM);
   CU_ASSERT_EQUAL(all, (int64_t)batches);
-  CU_ASSERT_EQUAL(job.strategy.staleness->updates, mine);
+  CU_ASSERT_EQUAL(job.strategy.staleness->updates, updates_of(first_part) + updates_of(second_part));
   const float *view[TRM_MAX_STATES];
   CU_ASSERT_EQUAL(job.strategy.ops->collect(&job.strategy, view), TRM_OK);
   float *first = trm_alloc(ELEMENTS * sizeof *first, "test");
@@ -129,8 +136,8 @@ static void check_several(enum layout layout, enum trm_assignment assignment)
   for (size_t i = 0; i < ELEMENTS; i++) {
     double want = initial(i);
     for (uint64_t batch = 0; batch < batches; batch++)
-      want += gradient(batch, i) * (i < TRAINED ? -0.5 : 1);
-    wrong += exact ? (double)first[i] != want : !isfinite(first[i]);
+      want -= gradient(batch, i) * 0.5;
+    wrong += exact && i < TRAINED ? (double)first[i] != want : !isfinite(first[i]);
   }
   CU_ASSERT_EQUAL(wrong, 0);
   world->ops->barrier(world); /* view[0] may point to weights that steps change */
@@ -159,6 +166,42 @@ static void test_several(void)
   }
 }
 
+/* All ranks read the weights, then step one after the other with equal moments: every step moves the statistics from
+ * the value that they have then, however old the weights are that its batch was computed at. */
+static void test_statistics(void)
+{
+  for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++) {
+    struct job job;
+    CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_STATIC, 0, world), TRM_OK);
+    strategy_restore_initial(&job.strategy, initial);
+    struct trm_strategy *s = &job.strategy;
+    const uint64_t end = (uint64_t)world->size;
+    uint64_t batch;
+    CU_ASSERT(s->ops->next_batch(s, end, &batch));
+    CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+    for (size_t i = 0; i < ELEMENTS; i++)
+      s->g[i] = i < TRAINED ? 0 : 3;
+    for (int turn = 0; turn < world->size; turn++) {
+      struct trm_loss_sums tally = {.loss = 1, .rows = 1};
+      world->ops->barrier(world);
+      if (turn == world->rank)
+        CU_ASSERT_EQUAL(s->ops->step(s, 0.5, &tally), TRM_OK);
+    }
+    CU_ASSERT(!s->ops->next_batch(s, end, &batch));
+    CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
+    const float *view[TRM_MAX_STATES];
+    CU_ASSERT_EQUAL(s->ops->collect(s, view), TRM_OK);
+    double worst = 0;
+    for (size_t i = 0; i < ELEMENTS; i++) {
+      const double start = (double)initial(i), left = pow(1 - (double)STATISTIC_MOMENTUM, world->size);
+      worst = fmax(worst, fabs((double)view[0][i] - (i < TRAINED ? start : 3 + left * (start - 3))));
+    }
+    CU_ASSERT(worst < 1e-5);
+    world->ops->barrier(world);
+    s->ops->destroy(s);
+  }
+}
+
 static void test_copies(void)
 {
   for (tau = 2; tau <= 7; tau += 5)
@@ -181,8 +224,8 @@ static void one_batch_each(struct trm_strategy *s, uint64_t first)
   world->ops->barrier(world);
 }
 
-/* Turns lose no update, and the staleness is the number of batches that others have written between a rank's reading
- * and writing. A round is `tau` batches of each rank; copies are read when they are merged. */
+/* Turns lose no update, and the staleness is the number of updates that others have written between a rank's reading
+ * and writing. In a round each rank makes an update, of `tau` batches; copies are read when they are merged. */
 static void check_order(enum layout layout)
 {
   enum { ROUNDS = 4 };
@@ -195,10 +238,9 @@ static void check_order(enum layout layout)
   struct trm_strategy *s = &job.strategy;
   for (int round = 0; round < ROUNDS; round++) {
     const int writers = copies && round > 0 ? world->size - 1 : world->rank;
-    for (int64_t i = 0; i < tau; i++, batches += (uint64_t)world->size) {
+    for (int64_t i = 0; i < tau; i++, batches += (uint64_t)world->size)
       one_batch_each(s, batches);
-      trm_staleness_add(&expected, (uint64_t)(writers * tau));
-    }
+    trm_staleness_add(&expected, (uint64_t)writers);
   }
   CU_ASSERT(memcmp(s->staleness, &expected, sizeof expected) == 0);
   CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
@@ -328,6 +370,8 @@ static void test_rows(void)
     CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_DYNAMIC, 0.25f, world), TRM_OK);
     CU_ASSERT_PTR_NOT_NULL_FATAL(job.strategy.row_trainer);
     job.strategy.row_trainer->begin(&job.strategy, &linear);
+    CU_ASSERT_EQUAL(job.strategy.staleness == NULL,
+                    world->size == 1 || layout == ONE_NODE || (layout == PAIRS && world->size == 2));
     strategy_restore_initial(&job.strategy, initial);
     uint64_t batch;
     while (job.strategy.ops->next_batch(&job.strategy, 1, &batch)) {
@@ -354,6 +398,7 @@ int main(int argc, char **argv)
   CU_TestInfo tests[] = {
     {"one worker is serial", test_serial},
     {"several workers", test_several},
+    {"statistics of overlapping batches", test_statistics},
     {"several workers with copies", test_copies},
     {"writes in order", test_order},
     {"copies merged in turn", test_merging},

@@ -52,7 +52,7 @@ static void test_rules(void)
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     struct trm_options options = options_of(cases[i].settings);
     struct trm_optimizer o;
-    CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_OK);
+    CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&o, &options, NULL), TRM_OK);
     CU_ASSERT_EQUAL(o.update.rule, cases[i].rule);
     CU_ASSERT_EQUAL(o.states, cases[i].states);
     CU_ASSERT_EQUAL(o.update.momentum, cases[i].momentum);
@@ -68,7 +68,7 @@ static void test_rules(void)
   }
   struct trm_options options = options_of("name=adamw decay=0.25 l2=0.5 beta1=0.75 beta2=0.875 epsilon=1e-6 clip=3");
   struct trm_optimizer o;
-  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_OK);
+  CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL), TRM_OK);
   CU_ASSERT(o.update.decay == 0.25f && o.update.l2 == 0.5f && o.update.beta1 == 0.75f && o.update.beta2 == 0.875f);
   CU_ASSERT(o.update.epsilon == 1e-6f && o.clip == 3);
   trm_options_free(&options);
@@ -125,7 +125,7 @@ static void test_refused(void)
       if (strcmp(fields[f].name, cases[i].field) == 0)
         *fields[f].at = cases[i].value;
     struct trm_optimizer o;
-    CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL, 0), TRM_USAGE);
+    CU_ASSERT_EQUAL(trm_optimizer_create(&o, &options, NULL), TRM_USAGE);
     const bool as_said = strncmp(trm_error_text(), cases[i].message, strlen(cases[i].message)) == 0;
     if (!as_said)
       printf("\n  %s: %s\n", cases[i].settings, trm_error_text());

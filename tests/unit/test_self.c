@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "child.h"
-#include "core/comm.h"
+#include "core/counter.h"
 #include "messages.h"
 #include "suite.h"
 
@@ -52,7 +52,6 @@ static void test_self_collectives(void)
   struct trm_request *request = NULL;
   ops->allreduce_begin(comm, data, 3, TRM_FLOAT, TRM_MAX, &request);
   ops->progress(comm);
-  ops->idle(comm, ops->clock(comm));
   ops->wait(&request);
   CU_ASSERT_PTR_NULL(request);
   CU_ASSERT_TRUE(ops->test(&request));
@@ -147,6 +146,28 @@ static void work_rank(void)
   trm_comm_self()->ops->broadcast(trm_comm_self(), NULL, 0, TRM_BYTE, 1);
 }
 
+static bool counter_is_set(void *context)
+{
+  return trm_counter_get(context) != 0;
+}
+
+static void work_never(void)
+{
+  struct trm_counter counter = {0};
+  trm_comm_self()->ops->wait_until(trm_comm_self(), counter_is_set, &counter);
+}
+
+static void work_call(void)
+{
+  struct trm_comm *comm = trm_comm_self();
+  const struct trm_call_plan plan = {.head_bytes = 8, .owner = (bool[]){true}};
+  struct trm_calls *calls;
+  struct trm_request *request;
+  int64_t head = 0;
+  comm->ops->calls_create(comm, &plan, &calls);
+  comm->ops->call_begin(calls, 0, &head, NULL, 0, NULL, 0, &request);
+}
+
 static void window_get(size_t count, size_t offset)
 {
   struct trm_comm *comm = trm_comm_self();
@@ -186,7 +207,48 @@ static void test_self_mistakes(void)
   CU_ASSERT_PTR_NOT_NULL(strstr(text, "get: elements 3 to 5 of a window of 4"));
   CU_ASSERT_EQUAL(child_run(work_window_beyond, text, sizeof text), TRM_FAILED);
   CU_ASSERT_PTR_NOT_NULL(strstr(text, "get: elements 6 to 8 of a window of 4"));
+  CU_ASSERT_EQUAL(child_run(work_never, text, sizeof text), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "waiting for a change of memory"));
+  CU_ASSERT_EQUAL(child_run(work_call, text, sizeof text), TRM_FAILED);
+  CU_ASSERT_PTR_NOT_NULL(strstr(text, "an owner may not call itself"));
   CU_ASSERT_EQUAL(child_run(work_self_abort, text, sizeof text), TRM_STOPPED);
+}
+
+static void *set_late(void *counter)
+{
+  usleep(20000);
+  trm_counter_set(trm_comm_self(), counter, 1);
+  return NULL;
+}
+
+/* Another thread of the rank makes the change; sleep_until ends at its time. */
+static void test_self_waiting(void)
+{
+  struct trm_comm *comm = trm_comm_self(), *alone = comm->ops->split_node(comm, TRM_SHARE_PROCESS);
+  struct trm_counter counter = {0};
+  struct trm_lock lock = {0};
+  pthread_t thread;
+  CU_ASSERT(alone && alone->size == 1);
+  alone->ops->release(alone);
+  CU_ASSERT_EQUAL_FATAL(pthread_create(&thread, NULL, set_late, &counter), 0);
+  comm->ops->wait_until(comm, counter_is_set, &counter);
+  CU_ASSERT_EQUAL(trm_counter_get(&counter), 1);
+  pthread_join(thread, NULL);
+  CU_ASSERT_EQUAL(trm_counter_add(comm, &counter, 4), 1);
+  int64_t expected = 4;
+  CU_ASSERT_FALSE(trm_counter_swap(comm, &counter, &expected, 9));
+  CU_ASSERT_EQUAL(expected, 5);
+  CU_ASSERT_TRUE(trm_counter_swap(comm, &counter, &expected, 9));
+  CU_ASSERT_EQUAL(trm_counter_get(&counter), 9);
+  trm_lock_acquire(comm, &lock);
+  CU_ASSERT_EQUAL(trm_counter_get(&lock.taken), 1);
+  trm_lock_release(comm, &lock);
+  trm_lock_acquire(comm, &lock);
+  const double when = comm->ops->clock(comm) + 3e-3;
+  comm->ops->sleep_until(comm, when, true);
+  const double late = comm->ops->clock(comm) - when;
+  CU_ASSERT(late >= 0 && late < 1);
+  comm->ops->sleep_until(comm, when, false); /* has passed */
 }
 
 static void *adder(void *window)
@@ -256,6 +318,7 @@ int main(void)
     {"messages", test_self_messages},
     {"misuse", test_self_mistakes},
     {"windows and shared memory", test_self_windows},
+    {"counters, locks, waiting, sleep", test_self_waiting},
     CU_TEST_INFO_NULL,
   };
   return suite_run("self", tests);

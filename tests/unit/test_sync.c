@@ -84,7 +84,7 @@ static void reference_step(struct reference *r, const struct setup *c, const str
     for (int part = 0; part < parts; part++)
       g[i] += exact_gradient(step, part, i);
     if (i >= n)
-      r->w[i] += g[i]; /* a statistic: not clipped, not updated by the rule */
+      r->w[i] += (double)STATISTIC_MOMENTUM * (g[i] - r->w[i]); /* a statistic: not clipped, no rule */
   }
   const double norm = norm_of(g, 0, n);
   for (size_t i = 0; i < n && c->clip > 0 && norm > c->clip; i++)

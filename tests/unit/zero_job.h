@@ -81,8 +81,7 @@ static inline void job_prepare(struct job *job, const struct setup *c, int zero,
   job->options.train.accumulate = (int64_t)c->accumulate;
   CU_ASSERT_EQUAL_FATAL(trm_model_create_part(&job->model, c->text, "auto", c->spec, part), TRM_OK);
   job->model.recompute = comm == trm_comm_self() ? 0 : c->recompute;
-  CU_ASSERT_EQUAL_FATAL(
-    trm_optimizer_create(&job->optimizer, &job->options, job->model.tensor, job->model.tensors), TRM_OK);
+  CU_ASSERT_EQUAL_FATAL(trm_optimizer_create(&job->optimizer, &job->options, &job->model), TRM_OK);
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find("sync"),
                                         .comm = comm,
                                         .device = job->device,

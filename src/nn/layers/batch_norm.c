@@ -3,9 +3,9 @@
  * Training normalizes by the statistics of the batch: with sync=yes those of all ranks that compute parts of it at the
  * same time, otherwise of this rank's part. Evaluation takes running statistics, which training moves towards those of
  * the batch:  running += momentum * (batch - running), the variance of the batch unbiased.
- * A pass writes its increment to the statistics' gradient, weighted with its part of the global batch; increments are
- * summed as gradients are, and the strategy adds the sum (model.h). All ranks so have the same running statistics,
- * whatever the division of the batch. */
+ * A pass writes its moments to the statistics' gradient, weighted with its part of the global batch; they are summed as
+ * gradients are, and the optimizer averages (nn/optimizer.h). All ranks so have the same running statistics, whatever
+ * the division of the batch. */
 #include <math.h>
 
 #include "core/memory.h"
@@ -46,7 +46,10 @@ static int batch_norm_shape(struct trm_layer *layer)
   trm_layer_add_parameter(layer, "bias", &channels, TRM_INIT_ZERO, 0);
   trm_layer_add_parameter(layer, "running_mean", &channels, TRM_INIT_ZERO, 0);
   trm_layer_add_parameter(layer, "running_var", &channels, TRM_INIT_ONE, 0);
-  layer->parameter[MEAN].statistic = layer->parameter[VARIANCE].statistic = true;
+  for (int p = MEAN; p <= VARIANCE; p++) {
+    layer->parameter[p].statistic = true;
+    layer->parameter[p].momentum = ((const struct batch_norm *)layer->settings)->momentum;
+  }
   return TRM_OK;
 }
 
@@ -154,21 +157,16 @@ static void batch_norm_add_scaled(const struct trm_pass *pass, struct trm_parame
   pass->device->ops->update(pass->device, &add, to->g, from, NULL, NULL, to->count);
 }
 
-/* Adds this pass's contribution to the increment of the running statistics. */
+/* Adds this pass's moments times its share of the batch. */
 static void batch_norm_add_statistics(struct trm_layer *layer, const struct trm_pass *pass, const float *moments,
                                       double count)
 {
-  const struct batch_norm *s = layer->settings;
-  const double weight = (double)s->momentum * (double)pass->input->rows * (double)pass->scale;
-  const double degrees = count > 1 ? count - 1 : 1;
+  const double share = (double)pass->input->rows * (double)pass->scale, degrees = count > 1 ? count - 1 : 1;
   struct trm_parameter *mean = &layer->parameter[MEAN], *variance = &layer->parameter[VARIANCE];
-  for (struct trm_parameter *p = mean; p <= variance; p++) {
-    if (pass->beta == 0)
-      pass->device->ops->fill(pass->device, p->g, 0, p->count);
-    batch_norm_add_scaled(pass, p, -weight, p->w);
-  }
-  batch_norm_add_scaled(pass, mean, weight, moments);
-  batch_norm_add_scaled(pass, variance, weight / degrees, moments + mean->count);
+  for (struct trm_parameter *p = mean; p <= variance && pass->beta == 0; p++)
+    pass->device->ops->fill(pass->device, p->g, 0, p->count);
+  batch_norm_add_scaled(pass, mean, share, moments);
+  batch_norm_add_scaled(pass, variance, share / degrees, moments + mean->count);
 }
 
 static void batch_norm_backward(struct trm_layer *layer, const struct trm_pass *pass, const float *x, const float *y,

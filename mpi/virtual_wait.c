@@ -1,0 +1,154 @@
+/* Waiting in the virtual network: for requests, for conditions, for a time. */
+#include <stdio.h>
+
+#include "core/memory.h"
+#include "core/status.h"
+#include "mpi/virtual_private.h"
+
+/* -- requests */
+
+/* Incomplete requests that may be found while nothing else happens: no virtual time passes in a loop that polls. */
+enum { MAX_POLLS = 1000000 };
+
+struct trm_request *virtual_request_create(struct virtual_net *net, virtual_describe *describe)
+{
+  struct trm_request *request = trm_alloc(sizeof *request, "a request");
+  request->net = net;
+  request->when = INFINITY;
+  request->describe = describe;
+  return request;
+}
+
+void virtual_request_complete(struct trm_request *request, double when)
+{
+  request->when = when;
+  if (request->waiter)
+    virtual_resume_at(request->net, when, request->waiter);
+  request->waiter = NULL;
+}
+
+void virtual_request_wait(struct trm_request *request)
+{
+  struct virtual_net *net = request->net;
+  if (request->when < INFINITY) {
+    virtual_sleep_until(net, request->when);
+    return;
+  }
+  request->waiter = net->current;
+  virtual_park(net, request->describe, request);
+}
+
+static void wait_free_request(struct trm_request **request)
+{
+  if (!(*request)->placed)
+    trm_free(*request);
+  *request = NULL;
+}
+
+bool virtual_test(struct trm_request **request)
+{
+  if (!*request)
+    return true;
+  struct virtual_net *net = (*request)->net;
+  if ((*request)->when > net->now) {
+    if (++net->polls > MAX_POLLS) {
+      char what[256];
+      (*request)->describe(*request, what, sizeof what);
+      virtual_fail(net, "a rank polls for %s, which takes no virtual time: use wait", what);
+    }
+    return false;
+  }
+  wait_free_request(request);
+  return true;
+}
+
+void virtual_wait(struct trm_request **request)
+{
+  if (!*request)
+    return;
+  virtual_request_wait(*request);
+  wait_free_request(request);
+}
+
+/* -- conditions */
+
+static void wait_describe_condition(const void *of, char *text, size_t bytes)
+{
+  const struct virtual_waiter *waiter = of;
+  snprintf(text, bytes, "a condition in wait_until%s",
+           waiter->until(waiter->context) ? ", which has come true without notify" : "");
+}
+
+/* Resumes the waiters of the node, or of one of its ranks, whose conditions are true. */
+static void wait_check(struct virtual_net *net, struct virtual_node *node, const struct virtual_rank *rank)
+{
+  for (struct virtual_waiter **link = &node->waiting, *waiter; (waiter = *link);)
+    if ((!rank || rank == waiter->rank) && waiter->until(waiter->context)) {
+      *link = waiter->next;
+      virtual_resume_at(net, net->now + virtual_random_delay(net), waiter->fiber);
+    } else {
+      link = &waiter->next;
+    }
+}
+
+void virtual_check_rank(struct virtual_rank *rank)
+{
+  wait_check(rank->net, &rank->net->node[rank->node], rank);
+}
+
+void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context)
+{
+  struct virtual_rank *rank = virtual_rank_of(comm);
+  struct virtual_net *net = rank->net;
+  struct virtual_waiter waiter = {.rank = rank, .fiber = net->current, .until = done, .context = context};
+  if (net->plan.schedule) /* the rank may be stopped before it acquires a lock, and after */
+    virtual_sleep_until(net, net->now + virtual_random_delay(net));
+  if (done(context)) {
+    if (net->plan.schedule)
+      virtual_sleep_until(net, net->now + virtual_random_delay(net));
+    return;
+  }
+  struct virtual_waiter **end = &net->node[rank->node].waiting;
+  while (*end)
+    end = &(*end)->next;
+  *end = &waiter;
+  rank->attends = true;
+  virtual_calls_check(rank);
+  virtual_park(net, wait_describe_condition, &waiter);
+  rank->attends = false;
+}
+
+static void wait_check_node(struct virtual_net *net, void *of)
+{
+  struct virtual_node *node = of;
+  const int first = (int)(node - net->node) * net->plan.ranks_per_node, end = first + net->plan.ranks_per_node;
+  node->check_due = false;
+  wait_check(net, node, NULL);
+  for (int i = first; node->held > 0 && i < end && i < net->plan.ranks; i++)
+    virtual_calls_check(&net->rank[i]);
+}
+
+static void wait_notify_node(struct virtual_net *net, struct virtual_node *node)
+{
+  if (node->check_due || (!node->waiting && node->held == 0))
+    return;
+  node->check_due = true;
+  virtual_act_at(net, net->now, wait_check_node, node);
+}
+
+void virtual_notify(struct trm_comm *comm)
+{
+  const struct virtual_group *group = virtual_of(comm)->group;
+  if (group->nodes == 1)
+    wait_notify_node(group->net, &group->net->node[virtual_rank_of(comm)->node]);
+  else
+    for (int i = 0; i < group->net->nodes; i++)
+      wait_notify_node(group->net, &group->net->node[i]);
+}
+
+void virtual_sleep_until_slot(struct trm_comm *comm, double when, bool progress)
+{
+  struct virtual_net *net = virtual_net_of(comm);
+  (void)progress;
+  virtual_sleep_until(net, when + virtual_random_delay(net));
+}
