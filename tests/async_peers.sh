@@ -56,6 +56,12 @@ for method in adpsgd sgp keuper; do
 done
 pass "one worker equals serial training"
 
+# -- sgp without overlap: the order of arrival changes no bit
+for name in sgp-first sgp-second; do
+  run 4 $name --strategy.name=sgp --strategy.overlap=0 --strategy.data=static --strategy.tau=2
+done
+equal sgp-first sgp-second
+
 # -- resume with the same number of ranks, and with another one
 for ranks in 3 2; do
   on=on-$ranks

@@ -49,7 +49,7 @@ struct trm_strategy_options {
   enum trm_assignment data;
   enum trm_stale_rate rate;
   enum trm_compensation compensation;
-  int64_t tau, servers, groups, splits, slack, rows;
+  int64_t tau, servers, groups, splits, slack, overlap, rows;
   double alpha, lambda, memory;
 };
 struct trm_run_options {

@@ -108,6 +108,8 @@ const struct trm_option trm_option_table[] = {
   CHOICE(strategy.rate, "constant", WORDS("constant", "staleness"),
    "asgd, groups, softsync: divide the learning rate of a stale gradient by its staleness"),
   INT(strategy.slack, "3", 0, 1000, "ssp, essp: batches that a worker may be ahead of the slowest one"),
+  INT(strategy.overlap, "1", 0, 16,
+   "sgp: iterations that a message may take (0: of the iteration before, which a worker waits for)"),
   REAL(strategy.alpha, "-1", -1, 1,
    "easgd, eamsgd: moving rate of the worker and the center variable (-1: 0.9 / workers)"),
   CHOICE(strategy.compensation, "adaptive", WORDS("constant", "adaptive"),

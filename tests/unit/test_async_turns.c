@@ -76,7 +76,8 @@ static void check_average(const struct setup *c)
   job_stop(&job);
 }
 
-/* Rank 0 sends weight 1/2 to rank 1, which then has 3/2 and sends 3/4 back. The sum changes by the gradient only. */
+/* Rank 0 sends weight 1/2 to rank 1, which then has 3/2 and sends 3/4 back. Rank 0 sends in its second iteration,
+ * too, though it has received nothing. The sum changes by the gradient only. */
 static void check_push(const struct setup *c)
 {
   struct job job;
@@ -87,12 +88,41 @@ static void check_push(const struct setup *c)
   turn(&job, 1, 1);
   CHECK(c, away(&job, s->w, world->rank ? 2.0 / 3 : 1, world->rank ? 1.0 / 3 : 0,
                 world->rank ? -order_rate * 2 / 3 : 0) < 1e-6);
-  turn(&job, 0, 0); /* has weight 1/2, nothing to receive */
+  turn(&job, 0, 0);
   look(&job, 1);
-  look(&job, 0); /* weights 1/2 and 3/4 */
-  CHECK(c, world->rank || away(&job, s->w, 0.5 / 1.25 + 0.25 / 1.25, 0.5 / 1.25, -order_rate * 0.5 / 1.25) < 1e-6);
+  look(&job, 0); /* weights 1 and 1 */
+  CHECK(c, away(&job, s->w, 0.5, 0.5, -order_rate / 2) < 1e-6);
   CHECK(c, s->ops->quiesce(s) == TRM_OK);
   CHECK(c, away(&job, s->eval_weights, 0.5, 0.5, -order_rate / 2) < 1e-6);
+  job_stop(&job);
+}
+
+/* Rank 1 sends nothing until rank 0 has begun iteration `overlap`, the last one without its first message. */
+static void check_overlap(const struct setup *c)
+{
+  enum { WAITS, SENDS, WORDS };
+  struct job job;
+  turns_start(&job, c);
+  struct trm_strategy *s = &job.strategy;
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
+  struct shared_counters words;
+  CU_ASSERT_FATAL(shared_counters_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
+  uint64_t batch;
+  for (int64_t i = 0; s->ops->next_batch(s, 16, &batch); i++) {
+    CHECK(c, s->ops->before_forward(s) == TRM_OK);
+    CHECK(c, world->rank || i <= c->overlap || shared_counters_read(&words, SENDS) == 1);
+    if (world->rank == 0 && i == c->overlap)
+      shared_counters_add(&words, WAITS, 1);
+    while (world->rank && i == 0 && shared_counters_read(&words, WAITS) == 0)
+      world->ops->progress(world);
+    if (world->rank && i == 0)
+      shared_counters_add(&words, SENDS, 1);
+    memset(s->g, 0, c->elements * sizeof *s->g);
+    CHECK(c, s->ops->step(s, order_rate, &tally) == TRM_OK);
+  }
+  CHECK(c, s->ops->quiesce(s) == TRM_OK);
+  CHECK(c, away(&job, s->eval_weights, 0.5, 0.5, 0) < 1e-6);
+  shared_counters_free(&words);
   job_stop(&job);
 }
 
@@ -252,9 +282,20 @@ static void test_average(void)
 static void test_push(void)
 {
   for (int shares = 0; shares < 2 && world->size == 2; shares++) {
-    const struct setup c = setup_of("sgp", shares);
+    struct setup c = setup_of("sgp", shares);
+    c.overlap = 1;
     check_push(&c);
   }
+}
+
+static void test_overlap(void)
+{
+  for (int shares = 0; shares < 2 && world->size == 2; shares++)
+    for (int overlap = 0; overlap < 4; overlap++) {
+      struct setup c = setup_of("sgp", shares);
+      c.overlap = overlap;
+      check_overlap(&c);
+    }
 }
 
 static void test_gate(void)
@@ -285,6 +326,7 @@ int main(int argc, char **argv)
     {"easgd: staleness", test_missed},
     {"adpsgd: a step on the average", test_average},
     {"sgp: weights", test_push},
+    {"sgp: overlap", test_overlap},
     {"keuper: the gate", test_gate},
     {"adpsgd: partners", test_partners},
     CU_TEST_INFO_NULL,
