@@ -269,7 +269,7 @@ struct play {
   int64_t clock, seen[MAX_RANKS];
   int waiting;
   struct trm_staleness staleness[MAX_RANKS];
-  double *w, *mean, *view[MAX_RANKS], *square[MAX_RANKS]; /* (elements) */
+  double *w, *mean, *view[MAX_RANKS], *own[MAX_RANKS]; /* (elements); own: dcasgd's squares, or local steps not sent */
 };
 
 static void play_begin(struct play *p, size_t elements, int count)
@@ -281,7 +281,7 @@ static void play_begin(struct play *p, size_t elements, int count)
     p->w[i] = (double)draw(9, 9, i);
   for (int k = 0; k < p->ranks; k++) {
     p->view[k] = trm_alloc(elements * sizeof *p->w, "test");
-    p->square[k] = trm_alloc(elements * sizeof *p->w, "test");
+    p->own[k] = trm_alloc(elements * sizeof *p->w, "test");
     memcpy(p->view[k], p->w, elements * sizeof *p->w);
   }
 }
@@ -292,31 +292,48 @@ static void play_end(struct play *p)
   trm_free(p->mean);
   for (int k = 0; k < p->ranks; k++) {
     trm_free(p->view[k]);
-    trm_free(p->square[k]);
+    trm_free(p->own[k]);
   }
 }
 
-/* Applies worker k's gradient, computed at view[k] unless it is exact. */
-static void play_turn(struct play *p, const struct setup *c, int k, uint64_t batch, bool exact)
+/* Counts the staleness of worker k's update; returns what strategy.rate divides its rate by. */
+static double play_divisor(struct play *p, const struct setup *c, int k)
 {
-  const size_t n = c->elements, trained = trained_of(n);
-  float *at = array(n), *g = array(n);
   const int64_t late = p->clock - p->seen[k];
   trm_staleness_add(&p->staleness[k], (uint64_t)late);
-  for (size_t i = 0; i < n; i++)
-    at[i] = (float)p->view[k][i];
-  if (exact)
-    exact_gradient(batch, 0, g, n);
-  else
-    gradient(batch, 0, 1, 0.5, at, g, n);
-  double norm = 0;
-  for (size_t i = 0; i < trained; i++)
-    norm += (double)g[i] * (double)g[i];
-  const double clip = c->clip > 0 ? fmin(1, c->clip / sqrt(norm)) : 1;
-  const double divisor = c->rate && late > 1 ? (double)late : 1;
+  return c->rate && late > 1 ? (double)late : 1;
+}
+
+/* Worker k's gradient of one of tau batches: it moves the worker's weights, at the end of the period those of the
+ * server by the sum of the moves. Statistics change on the server alone, as by tau updates in succession. */
+static void play_local(struct play *p, const struct setup *c, int k, uint64_t batch, const float *g, double clip)
+{
+  const double momentum = (double)STATISTIC_MOMENTUM, keeps = pow(1 - momentum, c->tau);
+  const bool sends = (batch / (uint64_t)p->ranks + 1) % (uint64_t)c->tau == 0;
+  const double divisor = sends ? play_divisor(p, c, k) : 0;
+  for (size_t i = 0; i < c->elements; i++) {
+    const bool trained = i < trained_of(c->elements);
+    const double move = rate_of(batch) * clip * (double)g[i];
+    double *sum = &p->own[k][i];
+    *sum = trained ? *sum + move : (1 - momentum) * *sum + momentum * (double)g[i];
+    p->view[k][i] -= trained ? move : 0;
+    if (sends) {
+      p->view[k][i] = p->w[i] = trained ? p->w[i] - *sum / divisor : keeps * p->w[i] + *sum;
+      *sum = 0;
+    }
+  }
+  if (sends)
+    p->seen[k] = ++p->clock;
+}
+
+/* Worker k's gradient, which the server gets at once. */
+static void play_push(struct play *p, const struct setup *c, int k, uint64_t batch, const float *g, double clip)
+{
+  const size_t n = c->elements, trained = trained_of(n);
+  const double divisor = play_divisor(p, c, k);
   const bool complete = ++p->waiting == p->count;
   for (size_t i = 0; i < n; i++) {
-    double x = (i < trained ? clip : 1) * (double)g[i], *square = &p->square[k][i];
+    double x = (i < trained ? clip : 1) * (double)g[i], *square = &p->own[k][i];
     if (i < trained && c->lambda > 0) {
       *square = 0.9 * *square + 0.1 * x * x;
       const bool adapts = c->compensation == TRM_COMPENSATION_ADAPTIVE;
@@ -333,6 +350,24 @@ static void play_turn(struct play *p, const struct setup *c, int k, uint64_t bat
   p->clock += complete;
   p->waiting = complete ? 0 : p->waiting;
   p->seen[k] = p->clock;
+}
+
+/* Worker k computes a gradient, at view[k] unless it is exact, and makes its step. */
+static void play_turn(struct play *p, const struct setup *c, int k, uint64_t batch, bool exact)
+{
+  const size_t n = c->elements;
+  float *at = array(n), *g = array(n);
+  for (size_t i = 0; i < n; i++)
+    at[i] = (float)p->view[k][i];
+  if (exact)
+    exact_gradient(batch, 0, g, n);
+  else
+    gradient(batch, 0, 1, 0.5, at, g, n);
+  double norm = 0;
+  for (size_t i = 0; i < trained_of(n); i++)
+    norm += (double)g[i] * (double)g[i];
+  const double clip = c->clip > 0 ? fmin(1, c->clip / sqrt(norm)) : 1;
+  (c->tau > 1 ? play_local : play_push)(p, c, k, batch, g, clip);
   trm_free(at);
   trm_free(g);
 }
@@ -365,10 +400,12 @@ static void test_asgd_order(void)
     for (enum layout layout = 0; layout < SERVER; layout++) {
       if (is_skipped(layout))
         continue;
-      const bool divides = clips || layout == ONE_NODE;
-      check_play(&(struct setup){"asgd", .clip = clips ? 8 : 0, .layout = layout,
-                                 .rate = divides ? TRM_STALE_RATE_DIVIDED : TRM_STALE_RATE_CONSTANT, .elements = 512},
-                 false);
+      for (int tau = 1; tau <= 2; tau++) {
+        const bool divides = clips || layout == ONE_NODE;
+        check_play(&(struct setup){"asgd", .clip = clips ? 8 : 0, .layout = layout, .tau = tau,
+                                   .rate = divides ? TRM_STALE_RATE_DIVIDED : TRM_STALE_RATE_CONSTANT,
+                                   .elements = 512}, false);
+      }
     }
 }
 
