@@ -221,14 +221,23 @@ static void loader_close(struct trm_dataset *dataset)
       node->ops->unshare(node, &loader->shared);
     if (loader->shared_starts.base)
       node->ops->unshare(node, &loader->shared_starts);
-    if (loader->owns_node)
-      node->ops->release(node);
+    node->ops->release(node);
   }
   trm_free(loader->direct_memory);
   row_subset_free(&loader->subset);
   data_head_free(&loader->head);
   trm_free(loader->path);
   trm_free(loader);
+}
+
+/* The ranks that share the data set's memory: those of this process if there are several, else those of the domain. */
+static struct trm_comm *loader_sharing(struct trm_comm *comm, enum trm_share domain)
+{
+  struct trm_comm *process = comm->ops->split_node(comm, TRM_SHARE_PROCESS);
+  if (process->size > 1 || domain == TRM_SHARE_NONE)
+    return process;
+  process->ops->release(process);
+  return comm->ops->split_node(comm, domain);
 }
 
 static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_split split,
@@ -244,8 +253,7 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
   int status = trm_agree(comm, loader_file_open(loader, split, options));
   if (status == TRM_OK) {
     loader_mode_choose(loader, split, options);
-    loader->owns_node = options->parallel.share != TRM_SHARE_NONE;
-    loader->node = loader->owns_node ? comm->ops->split_node(comm, options->parallel.share) : trm_comm_self();
+    loader->node = loader_sharing(comm, options->parallel.share);
     loader->threads = loader_thread_count(loader, options);
     if (loader->head.kind == TRM_DATA_CSR && loader->mode != LOADER_IN_MEMORY)
       status = loader_block_starts_read(loader);

@@ -57,7 +57,6 @@ struct loader {
   uint64_t epoch;             /* of the current fetch */
   struct augment augment;
   struct trm_comm *comm, *node; /* node: the ranks that share memory */
-  bool owns_node;
   struct trm_shared shared, shared_starts;
   int64_t *block_starts;      /* csr, not whole: (blocks + 1) first entry of each block, in shared_starts */
   struct store store;         /* whole, direct */

@@ -15,6 +15,7 @@
 #include "exchange/exchange.h"
 #include "kernels/kernels.h"
 #include "mpi/grid.h"
+#include "mpi/network.h"
 #include "mpi/pipeline/pipeline.h"
 #include "mpi/real.h"
 #include "mpi/strategies.h"
@@ -83,41 +84,83 @@ void trm_job_init(struct trm_job *job)
 int trm_job_open(struct trm_job *job, int status)
 {
   struct trm_modules *modules = &job->modules;
-  modules->comm = trm_comm_self();
-  if (!job->serial) {
+  const bool is_virtual = job->options.simulate.workers > 0;
+  const struct trm_network *network = trm_network_find(job->serial ? "self" : is_virtual ? "virtual" : "mpi");
+  if (!job->serial)
     trm_hdf5_init();
-    TRM_CHECK(trm_comm_start(NULL, NULL, job->options.run.singletons, &modules->comm));
-    trm_log_set_rank(modules->comm->rank, modules->comm->size);
-  }
+  TRM_CHECK(network->start(&job->options, &modules->comm));
+  job->network = network;
   TRM_CHECK(trm_agree(modules->comm, status));
   trm_log_set_quiet(job->options.log.quiet);
   modules->strategy = trm_strategy_find(job->options.strategy.name);
   modules->dataset = &trm_dataset_hdf5;
   modules->checkpoint = &trm_checkpoint_hdf5;
   modules->weights_read = trm_safetensors_read;
-  status = modules->strategy ? job_open_device(job) : TRM_USAGE;
+  status = !modules->strategy ? TRM_USAGE : network->in_one_process ? TRM_OK : job_open_device(job);
   return trm_agree(modules->comm, status);
+}
+
+struct job_training {
+  const struct trm_job *job;
+  struct trm_result *result; /* of the first rank of this process */
+};
+
+static int job_train_on_grid(const struct trm_options *options, struct trm_modules modules, struct trm_result *result)
+{
+  struct trm_grid grid;
+  TRM_CHECK(trm_grid_create(&grid, options, modules.comm));
+  trm_grid_announce(&grid);
+  modules.grid = &grid;
+  modules.pipeline = &trm_pipeline_messages;
+  const int status = trm_train(options, &modules, result);
+  trm_grid_free(&grid);
+  return status;
+}
+
+static int job_train_rank(struct trm_comm *comm, void *context)
+{
+  const struct job_training *training = context;
+  struct trm_modules modules = training->job->modules;
+  modules.comm = comm;
+  return job_train_on_grid(&training->job->options, modules, training->result);
+}
+
+/* One rank of several in this process, with a device of its own: it computes in one thread at a time. */
+static int job_train_virtual_rank(struct trm_comm *comm, void *context)
+{
+  const struct job_training *training = context;
+  const struct trm_options *options = &training->job->options;
+  struct trm_modules modules = training->job->modules;
+  struct trm_device device;
+  struct trm_result result = *training->result;
+  trm_log_set_quiet(options->log.quiet);
+  const struct trm_device_options *o = &options->device;
+  int status = trm_agree(comm, trm_device_open(&device, o->name, o->blas, o->matmul, 0, 1));
+  modules.comm = comm;
+  modules.device = &device;
+  if (status == TRM_OK)
+    status = job_train_on_grid(options, modules, &result);
+  if (comm->rank == 0)
+    *training->result = result;
+  trm_device_close(&device);
+  return status;
 }
 
 int trm_job_train(struct trm_job *job, struct trm_result *result)
 {
-  struct trm_grid grid;
-  TRM_CHECK(trm_grid_create(&grid, &job->options, job->modules.comm));
-  trm_grid_announce(&grid);
-  job->modules.grid = &grid;
-  job->modules.pipeline = &trm_pipeline_messages;
-  const int status = trm_train(&job->options, &job->modules, result);
-  job->modules.grid = NULL;
-  trm_grid_free(&grid);
-  return status;
+  const struct trm_network *network = job->network;
+  struct job_training training = {job, result};
+  *result = (struct trm_result){.status = "failed"};
+  return network->run(&job->options, job->modules.comm,
+                      network->in_one_process ? job_train_virtual_rank : job_train_rank, &training);
 }
 
 void trm_job_close(struct trm_job *job)
 {
   if (job->modules.device)
     trm_device_close(&job->device);
-  if (!job->serial && job->modules.comm && job->modules.comm != trm_comm_self())
-    trm_comm_stop(job->modules.comm);
+  if (job->network)
+    job->network->stop(job->modules.comm);
   trm_options_free(&job->options);
   memset(job, 0, sizeof *job);
 }

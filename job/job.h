@@ -18,22 +18,25 @@
 
 TRM_BEGIN_DECLS
 
+struct trm_network; /* mpi/network.h */
+
 struct trm_job {
   struct trm_options options; /* owned; read by open, then changed only by the caller */
-  struct trm_modules modules; /* set by open, grid and pipeline by train; in between the caller may set others */
+  struct trm_modules modules; /* set by open, but for grid and pipeline; then the caller may set others */
   struct trm_device device;   /* modules.device once it is open */
   bool serial;                /* set by the caller before open: one rank without MPI */
+  const struct trm_network *network; /* modules.comm's; NULL: not started */
 };
 
 /* Sets every option to its default. */
 void trm_job_init(struct trm_job *job);
-/* Starts MPI (once per process), selects the modules and opens the device by job->options. status: this rank's result
- * of setting the options; the first failure of any rank is every rank's, with its message. Collective over all ranks of
- * the launch. */
+/* Starts the network, MPI unless serial (once per process), selects the modules and opens the device by job->options.
+ * status: this rank's result of setting the options; the first failure of any rank is every rank's, with its message.
+ * Collective over all ranks of the launch. */
 int trm_job_open(struct trm_job *job, int status);
 /* Divides the ranks into the process grid and trains (trm_train). Collective. */
 int trm_job_train(struct trm_job *job, struct trm_result *result);
-/* Ends MPI and releases everything, whether open succeeded or not. Collective. */
+/* Stops the network and releases everything, whether open succeeded or not. Collective. */
 void trm_job_close(struct trm_job *job);
 
 TRM_END_DECLS

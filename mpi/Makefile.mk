@@ -19,7 +19,6 @@ libtrireme_la_SOURCES += \
 	mpi/async/param_server.h \
 	mpi/async/param_server_chunk.c \
 	mpi/async/param_server_private.h \
-	mpi/async/param_server_remote.c \
 	mpi/async/sgp.c \
 	mpi/async/softsync.c \
 	mpi/async/ssp.c \
@@ -31,6 +30,8 @@ libtrireme_la_SOURCES += \
 	mpi/coll/allreduce_tree.h \
 	mpi/grid.c \
 	mpi/grid.h \
+	mpi/network.c \
+	mpi/network.h \
 	mpi/pipeline/channel.c \
 	mpi/pipeline/channel.h \
 	mpi/pipeline/executor.c \
@@ -45,6 +46,7 @@ libtrireme_la_SOURCES += \
 	mpi/pipeline/versions.h \
 	mpi/real.c \
 	mpi/real.h \
+	mpi/real_calls.c \
 	mpi/real_group.c \
 	mpi/real_launch.c \
 	mpi/real_node.c \

@@ -55,8 +55,15 @@ void real_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *c
   for (int poll = 0; poll < 20; poll++)
     if (done(context))
       return;
-  for (const double since = MPI_Wtime(); !done(context); real_pause(since))
-    real_probe(real_of(comm)->mpi);
+  struct real_comm *real = real_of(comm);
+  for (double since = MPI_Wtime(); !done(context);) {
+    if (real_calls_attend(real)) {
+      since = MPI_Wtime();
+      continue;
+    }
+    real_probe(real->mpi);
+    real_pause(since);
+  }
 }
 
 /* The remaining time is computed anew after each sleep, so that a signal does not change the end. */
@@ -93,6 +100,8 @@ bool real_test(struct trm_request **request)
     if (!complete)
       return false;
   }
+  if (r->call)
+    real_call_end(r->call);
   trm_free(r);
   *request = NULL;
   return true;

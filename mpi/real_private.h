@@ -31,6 +31,7 @@ struct real_comm {
   MPI_Win barrier_window;
   struct real_node_barrier *barrier; /* in shared memory */
   uint64_t barriers_entered;         /* barriers that this rank has entered */
+  struct trm_calls *attended;        /* list of those that this rank answers in wait_until */
 };
 
 static inline struct real_comm *real_of(struct trm_comm *comm)
@@ -54,8 +55,9 @@ int real_check_launch(int job_size);
 /* -- real_polling.c: requests and waiting. One request of the contract is one or several of MPI's, because large arrays
  * are cut into chunks. */
 struct trm_request {
-  int count, completed; /* the first `completed` are complete */
-  bool collective;      /* other ranks depend on this one's progress: sleeps are short */
+  int count, completed;   /* the first `completed` are complete */
+  struct real_call *call; /* real_calls.c; NULL: no call */
+  bool collective;        /* other ranks depend on this one's progress: sleeps are short */
   MPI_Request mpi[];
 };
 struct trm_request *real_request_create(size_t count, bool collective); /* the caller sets mpi (count) */
@@ -95,3 +97,13 @@ void real_put(struct trm_window *window, const void *from, size_t count, int tar
 void real_accumulate(struct trm_window *window, const void *from, size_t count, int target, size_t offset);
 int64_t real_fetch_add(struct trm_window *window, int64_t value, int target, size_t offset);
 void real_flush(struct trm_window *window, int target);
+
+/* -- real_calls.c */
+int real_calls_create(struct trm_comm *comm, const struct trm_call_plan *plan, struct trm_calls **calls);
+void real_calls_free(struct trm_calls **calls);
+void real_call_begin(struct trm_calls *calls, int owner, void *head, const void *in, size_t in_bytes, void *out,
+                     size_t out_bytes, struct trm_request **request);
+/* At an owner, in one thread: answers what has arrived, and makes MPI progress. Returns false if there was nothing. */
+bool real_calls_answer(struct trm_calls *calls);
+bool real_calls_attend(struct real_comm *real); /* the same for all attended calls of a communicator */
+void real_call_end(struct real_call *call); /* its request is complete */

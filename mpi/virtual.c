@@ -13,6 +13,12 @@ static double virtual_clock(struct trm_comm *comm)
   return virtual_net_of(comm)->now;
 }
 
+static void virtual_end(int status)
+{
+  fflush(NULL);
+  _exit(status == TRM_OK ? TRM_FAILED : status); /* not exit: other threads may be computing */
+}
+
 static void virtual_progress(struct trm_comm *comm)
 {
   (void)comm;
@@ -21,8 +27,8 @@ static void virtual_progress(struct trm_comm *comm)
 static __attribute__((noreturn)) void virtual_abort(struct trm_comm *comm, int status)
 {
   (void)comm;
-  fflush(NULL);
-  _exit(status == TRM_OK ? TRM_FAILED : status); /* other threads may be computing */
+  virtual_end(status);
+  _exit(TRM_FAILED); /* it does not return; the compiler cannot know */
 }
 
 static void *virtual_native(struct trm_comm *comm)
@@ -124,8 +130,10 @@ int trm_virtual_run(const struct trm_virtual_plan *plan, int (*main)(struct trm_
   net->root = net->current = virtual_fiber_root(net);
   if (plan->threads > 0)
     net->pool = virtual_pool_create(plan->threads);
+  trm_set_abort(virtual_end);
   virtual_create_ranks(net);
   virtual_park(net, NULL, NULL); /* until all ranks are done, or wait for one another */
+  trm_set_abort(NULL);
   const int status = virtual_status(net);
   net->figures.seconds = net->now;
   if (figures)

@@ -1,6 +1,7 @@
 /* Collectives of the virtual network. Each communicator numbers them: a rank's k-th collective is every rank's. The
- * call of the last rank does the work at once, in the order of ranks, so that sums have the same bits every time; the
- * results count as there when the modeled time has passed. */
+ * call of the last rank does the work at once; the results count as there when the modeled time has passed. Sums are
+ * added in one fixed tree, that of slot `sum` of a device, so that a synchronous method has the same bits on any number
+ * of nodes. */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@
 
 /* -- the work */
 
-#define BLOCK_BYTES ((size_t)16 << 10) /* of a result, summed while it is in the first cache */
+#define BLOCK_BYTES ((size_t)8 << 10) /* of a result, summed while it is in the cache; one block for each level */
 
 #define REDUCE(type)                                              \
   do {                                                            \
@@ -52,14 +53,25 @@ void virtual_reduce(enum trm_type type, enum trm_op op, void *to, const void *fr
   }
 }
 
-/* Reduces elements [at, at + count) of all ranks' data into `to` (count). */
-static void collective_reduce(const struct virtual_collective *collective, size_t at, size_t count, void *to)
+/* Reduces elements [at, at + count), at most a block, of the data of the ranks from part on into `to` (count). The
+ * left half of the tree has the smallest power of two of the ranks that is at least half of them. */
+static void collective_reduce(const struct virtual_shape *shape, const struct virtual_part *part, int ranks, size_t at,
+                              size_t count, void *to)
 {
-  const struct virtual_shape *shape = &collective->shape;
   const size_t bytes = trm_type_bytes(shape->type);
-  memcpy(to, (const char *)collective->part[0].data + at * bytes, count * bytes);
-  for (int i = 1; i < collective->group->size; i++)
-    virtual_reduce(shape->type, shape->op, to, (const char *)collective->part[i].data + at * bytes, count);
+  _Alignas(TRM_ALIGNMENT) char right[BLOCK_BYTES];
+  int half = 1;
+  if (ranks == 1) {
+    memcpy(to, (const char *)part->data + at * bytes, count * bytes);
+    return;
+  }
+  while (half < ranks - half)
+    half *= 2;
+  collective_reduce(shape, part, half, at, count, to);
+  if (ranks - half > 1)
+    collective_reduce(shape, part + half, ranks - half, at, count, right);
+  virtual_reduce(shape->type, shape->op, to,
+                 ranks - half > 1 ? right : (const char *)part[half].data + at * bytes, count);
 }
 
 static void collective_allreduce(const struct virtual_collective *collective)
@@ -69,7 +81,7 @@ static void collective_allreduce(const struct virtual_collective *collective)
   _Alignas(TRM_ALIGNMENT) char sum[BLOCK_BYTES];
   for (size_t at = 0; collective->group->size > 1 && at < count; at += block) {
     const size_t n = count - at < block ? count - at : block;
-    collective_reduce(collective, at, n, sum);
+    collective_reduce(&collective->shape, collective->part, collective->group->size, at, n, sum);
     for (int i = 0; i < collective->group->size; i++)
       memcpy((char *)collective->part[i].data + at * bytes, sum, n * bytes);
   }
@@ -81,7 +93,8 @@ static void collective_reduce_scatter(const struct virtual_collective *collectiv
   const size_t block = BLOCK_BYTES / bytes;
   for (int i = 0; i < collective->group->size; i++)
     for (size_t at = 0; at < count; at += block)
-      collective_reduce(collective, (size_t)i * count + at, count - at < block ? count - at : block,
+      collective_reduce(&collective->shape, collective->part, collective->group->size, (size_t)i * count + at,
+                        count - at < block ? count - at : block,
                         (char *)collective->part[i].request->data + at * bytes);
 }
 

@@ -44,7 +44,7 @@ int trm_planner_open(struct trm_planner *planner, const struct trm_options *opti
                                          .threads = threads,
                                          .cores = cores,
                                          .has_communicated = request->has_communicated};
-  TRM_CHECK(trm_budget_begin(&planner->budget, modules->device));
+  TRM_CHECK(trm_budget_begin(&planner->budget, modules->device, true));
   TRM_CHECK(trm_splits_open(&planner->splits, modules->dataset, options, trm_comm_self()));
   trm_budget_charge_data(&planner->budget);
   planner->job.spec = &planner->splits.train->spec;

@@ -46,7 +46,8 @@ counts() {
   run 4 run --data.file=same.h5 --strategy.name="$method" --strategy.batch="$meaning" $more
   got=$(updates_of "$method" $workers)
   [ "$got" = "$expected" ] || fail "$method, strategy.batch=$meaning: $got updates, expected $expected"
-  [ "$(of run samples) $(of run steps)" = "2400 100" ] || fail "$method: $(of run samples) samples, $(of run steps) steps"
+  [ "$(of run samples) $(of run steps)" = "2400 100" ] ||
+    fail "$method: $(of run samples) samples, $(of run steps) steps"
 }
 methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
   sed -n 's/.*(known: \(.*\))/\1/p' | tr -d ,)

@@ -45,12 +45,13 @@ static const struct trm_option flags[] = {{"bytes", TRM_OPTION_INT, AT(bytes), "
                                           {"json", TRM_OPTION_BOOL, AT(json), NULL, NO_RANGE},
                                           END_OF_FLAGS};
 
-static void bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool bench_ps_apply_sgd(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   struct bench *b = context;
   const struct trm_update sgd = {.rule = TRM_UPDATE_SGD, .rate = 0.1f, .scale = 1};
   b->device->ops->update(b->device, &sgd, server_array(chunk, 0), call->in, NULL, NULL, chunk->n);
   memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  return true;
 }
 
 /* Runs the rounds of rank 0, the worker. The first one is not counted. */
@@ -83,9 +84,9 @@ static void bench_ps_call_and_copy(struct bench *b, enum server_mode mode)
 static void bench_ps_serve(struct bench *b, enum server_mode mode, struct trm_request **done)
 {
   volatile float x = 1;
+  if (mode == SERVER)
+    param_server_serve(b->server, 1, NULL, NULL);
   while (!b->comm->ops->test(done)) {
-    if (mode == SERVER && param_server_poll(b->server))
-      continue;
     for (int i = 0; mode == THREAD && i < 1000000; i++)
       x = x * 0.999f + 0.5f;
     if (mode != THREAD)
@@ -145,8 +146,10 @@ static int bench_ps_measure_mode(struct bench *b, enum server_mode mode)
     int32_t one = 1;
     struct trm_request *done;
     b->comm->ops->barrier(b->comm);
-    if (b->comm->rank == 0)
+    if (b->comm->rank == 0) {
       bench_ps_call_and_copy(b, mode);
+      param_server_finish(b->server);
+    }
     b->comm->ops->allreduce_begin(b->comm, &one, 1, TRM_INT32, TRM_SUM, &done);
     bench_ps_serve(b, b->comm->rank == 1 ? mode : SHARED, &done);
     if (b->comm->rank == 0)

@@ -30,7 +30,7 @@ static bool adpsgd_is_passive(const struct trm_strategy *s)
 }
 
 /* STEP and READ are called by the owner itself, and run in it. */
-static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool adpsgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   struct trm_strategy *s = context;
   const struct adpsgd *adpsgd = worker_of(s)->method;
@@ -42,6 +42,7 @@ static void adpsgd_serve(void *context, const struct server_chunk *chunk, struct
       call->out[i] = x[i] = 0.5f * (x[i] + call->in[i]);
   else
     memcpy(call->out, x, chunk->n * sizeof *x);
+  return true;
 }
 
 static int adpsgd_create(struct trm_strategy *s)

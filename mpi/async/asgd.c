@@ -43,7 +43,7 @@ static void asgd_set_batches(struct trm_update *update, int batches)
   update->batches = batches;
 }
 
-static void asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH) {
@@ -54,6 +54,7 @@ static void asgd_serve(void *context, const struct server_chunk *chunk, struct s
     server_weights_update(s, chunk, update, call->in);
   }
   server_weights_reply(chunk, call);
+  return true;
 }
 
 static void asgd_clear(struct trm_strategy *s)

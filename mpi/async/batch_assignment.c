@@ -6,8 +6,9 @@
 
 #include "core/memory.h"
 
-/* HALT_POINT: 0; then one more than the part (dynamic) or batch (split) before which all stop, 1 (static): at once. */
-enum counter { NEXT, HALT_REQUESTS, HALT_POINT, FINISHED, COUNTERS };
+/* HALT_POINT: 0; then one more than the part (dynamic) or batch (split) before which all stop; 1 (static): at once;
+ * less than 0: worker 0 is to decide. */
+enum counter { NEXT, HALT_REQUESTS, HALT_POINT, COUNTERS };
 enum { TAG_COUNT = 32005, TAG_PARTS };
 #define PART_LIMIT ((int64_t)1 << 60) /* above all numbers of parts */
 
@@ -21,6 +22,13 @@ void batch_assignment_free(struct batch_assignment *a)
 {
   shared_counters_free(&a->counters);
   trm_free(a->undone);
+}
+
+/* One more than the batch before which all workers stop that split batches, so that they end at one clock: none is more
+ * than slack ahead of this one, and may have been assigned one batch more. */
+static int64_t assignment_halt_clock(const struct batch_assignment *a)
+{
+  return a->next + a->slack + 3;
 }
 
 static struct trm_batch_part assignment_part(const struct batch_assignment *a, int64_t number)
@@ -47,7 +55,12 @@ bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *pa
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per part */
     next = shared_counters_add(&a->counters, NEXT, 1);
   } else {
-    const int64_t halt = shared_counters_read(&a->counters, HALT_POINT);
+    int64_t halt = shared_counters_read(&a->counters, HALT_POINT);
+    if (halt < 0 && a->worker == 0) {
+      const int64_t decided = assignment_halt_clock(a);
+      shared_counters_add(&a->counters, HALT_POINT, decided - halt);
+      halt = decided;
+    }
     limit = halt > 0 && halt - 1 < limit ? halt - 1 : limit;
   }
   if (next >= limit)
@@ -57,28 +70,19 @@ bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *pa
   return true;
 }
 
-void batch_assignment_finish(struct batch_assignment *a)
-{
-  shared_counters_add(&a->counters, FINISHED, 1);
-}
-
-/* The first caller decides. Workers that split batches end at one clock: none is more than slack ahead of this one, and
- * may have been assigned one batch more. */
+/* The first caller decides; a dedicated server does not know the clocks, and leaves it to worker 0. */
 void batch_assignment_halt(struct batch_assignment *a)
 {
   if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)
     return;
-  int64_t point = a->rule == ASSIGN_SPLIT ? a->next + a->slack + 2 : 0;
+  int64_t point = 1;
   if (a->rule == ASSIGN_DYNAMIC) {
     const int64_t assigned = shared_counters_add(&a->counters, NEXT, PART_LIMIT), all = (int64_t)a->end * a->parts;
-    point = assigned < all ? assigned : all; /* workers that found no part have counted on */
+    point = (assigned < all ? assigned : all) + 1; /* workers that found no part have counted on */
+  } else if (a->rule == ASSIGN_SPLIT) {
+    point = a->worker < 0 ? -1 : assignment_halt_clock(a);
   }
-  shared_counters_add(&a->counters, HALT_POINT, point + 1);
-}
-
-bool batch_assignment_all_finished(struct batch_assignment *a)
-{
-  return shared_counters_read(&a->counters, FINISHED) == a->workers;
+  shared_counters_add(&a->counters, HALT_POINT, point);
 }
 
 /* -- quiesce points */

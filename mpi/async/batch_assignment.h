@@ -42,9 +42,6 @@ void batch_assignment_free(struct batch_assignment *batches); /* collective */
 bool batch_assignment_next(struct batch_assignment *batches, struct trm_batch_part *part);
 /* Stops the assignment; split: after the clock at which all workers can end together. */
 void batch_assignment_halt(struct batch_assignment *batches);
-/* Declares that this worker has no part left and nothing in flight: once per worker between two quiesce points. */
-void batch_assignment_finish(struct batch_assignment *batches);
-bool batch_assignment_all_finished(struct batch_assignment *batches);
 
 /* Collective over comm, at a quiesce point. Sets *updates to the batches done since the run began, rounded down, and
  * *undone to the parts before `untouched` that are not done, ascending: on rank 0, (*undones), owned by the caller;

@@ -50,7 +50,7 @@ static void dcasgd_compensate(const struct trm_strategy *s, const struct server_
 }
 
 /* call->out holds the compensated gradient before it gets the reply. */
-static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool dcasgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   const struct trm_strategy *s = context;
   if (call->kind == SERVER_PUSH) {
@@ -60,6 +60,7 @@ static void dcasgd_serve(void *context, const struct server_chunk *chunk, struct
   }
   server_weights_reply(chunk, call);
   memcpy(dcasgd_backup(s, chunk, call->caller), call->out, chunk->n * sizeof(float));
+  return true;
 }
 
 static int dcasgd_create(struct trm_strategy *s)

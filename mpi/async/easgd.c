@@ -29,14 +29,14 @@ struct easgd {
 };
 
 /* READ_CLOCK: the reply carries the clock. */
-static void easgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool easgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   (void)context;
   float *restrict center = server_array(chunk, 0), *restrict d = call->out;
   const float *restrict w = call->in;
   if (call->kind == READ_CLOCK) {
     memcpy(d, center, chunk->n * sizeof *d);
-    return;
+    return true;
   }
   const float alpha = (float)call->value[0];
   for (size_t i = 0; i < chunk->n; i++) {
@@ -44,6 +44,7 @@ static void easgd_serve(void *context, const struct server_chunk *chunk, struct 
     center[i] += d[i];
   }
   ++*chunk->clock;
+  return true;
 }
 
 /* eamsgd replaces the strategy's optimizer by one with Nesterov's rule. */

@@ -1,13 +1,17 @@
 /* The asynchronous SGD of Keuper & Pfreundt (2015): workers send one another their weights, and accept some of them.
  *
- * The replica of a rank is a slot, which any rank may overwrite. Every strategy.tau batches a worker i with gradient g
- * reads its slot. The weights w_j that it finds are accepted if the worker's own step leads towards them,
+ * The replica of a rank is a slot, which any rank may overwrite: the paper's one external buffer (N = 1; with more the
+ * mean would be over 1 + N states). Every strategy.tau batches a worker i with gradient g reads its slot. The weights
+ * w_j that it finds are accepted if the worker's own step leads towards them, and then change the step:
  *
- *   |(w_i - rate g) - w_j|^2 < |w_i - w_j|^2                the Parzen gate; statistics are left out of it
+ *   |w' - w_j|^2 < |w_i - w_j|^2,  w' = w_i - rate g        the Parzen gate; statistics are left out of it
+ *   w_i <- w_i - rate (w_i - (w_i + w_j) / 2 + g)           that is w' - (rate / 2) (w_i - w_j)
  *
- * and then w_i becomes the mean of w_i and w_j, before the optimizer's step. After the step w_i goes into the slot of
- * another rank, chosen at random. The chunks of a slot are written and read one by one, as remote memory is; the gate
- * is computed over those that have arrived. The result of the run is the mean of all workers' weights.
+ * The mean is part of the direction, so that the rate scales it, too; here by 1 at most, which makes it the mean
+ * itself. With another rule than sgd, w' is what the optimizer makes of w_i, whose states follow the gradients alone.
+ * After the step w_i goes into the slot of another rank, chosen at random. The chunks of a slot are written and read
+ * one by one, as remote memory is; the gate is computed over those that have arrived. The result of the run is the
+ * mean of all workers' weights, not those of one worker as in the paper.
  *
  * Staleness is not defined: weights are rejected or overwritten, and the accepted ones carry the gradients of others in
  * part, so there is no number of those that a gradient has not seen. */
@@ -25,24 +29,26 @@ enum method_state { FILLED }; /* 1: the slot has weights that its owner has not 
 struct keuper {
   struct peers peers;
   float *found;   /* (elements) weights read from the slot */
+  float *before;  /* (elements) the worker's weights before its step */
   double *filled; /* (chunks) FILLED of each when it was read */
   int64_t accepted, rejected;
 };
 
 /* FETCH is called by the owner alone. */
-static void keuper_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool keuper_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   float *x = server_array(chunk, 0);
   (void)context;
   if (call->kind == PUT) {
     memcpy(x, call->in, chunk->n * sizeof *x);
     chunk->method_state[FILLED] = 1;
-    return;
+    return true;
   }
   call->per_chunk = chunk->method_state[FILLED];
   if (chunk->method_state[FILLED] > 0)
     memcpy(call->out, x, chunk->n * sizeof *x);
   chunk->method_state[FILLED] = 0;
+  return true;
 }
 
 static int keuper_create(struct trm_strategy *s)
@@ -52,49 +58,49 @@ static int keuper_create(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;
   k->filled = worker_alloc(s, param_server_chunks(w->server) * sizeof *k->filled);
-  return trm_agree(s->comm, worker_array(s, s->elements, NULL, &k->found));
+  TRM_CHECK(trm_agree(s->comm, worker_array(s, s->elements, NULL, &k->found)));
+  return trm_agree(s->comm, worker_array(s, s->elements, NULL, &k->before));
 }
 
-/* Returns the change of |w - found|^2 by a step -rate g. */
-static double keuper_distance_change(const struct trm_strategy *s, const struct trm_update *update)
+/* Returns |w - found|^2 over the trained elements that have been found. w (elements) */
+static double keuper_distance(const struct trm_strategy *s, const float *w)
 {
   const struct keuper *k = worker_of(s)->method;
   const size_t trained = trm_optimizer_trained(s->optimizer);
-  const double rate = (double)update->rate * (double)update->scale;
-  double change = 0;
-  for (size_t i = 0; i < trained; i++)
-    if (k->filled[i / SERVER_CHUNK] > 0) {
-      const double move = rate * (double)s->g[i];
-      change += move * (move - 2 * ((double)s->w[i] - (double)k->found[i]));
-    }
-  return change;
+  double sum = 0;
+  for (size_t i = 0; i < trained; i++) {
+    const double apart = (double)w[i] - (double)k->found[i];
+    sum += k->filled[i / SERVER_CHUNK] > 0 ? apart * apart : 0;
+  }
+  return sum;
 }
 
-static void keuper_average(struct trm_strategy *s)
+/* Reads the slot; false: it is empty. */
+static bool keuper_read_slot(struct trm_strategy *s)
 {
-  const struct keuper *k = worker_of(s)->method;
-  for (size_t i = 0; i < s->elements; i++)
-    if (k->filled[i / SERVER_CHUNK] > 0)
-      s->w[i] = 0.5f * (s->w[i] + k->found[i]);
-}
-
-static void keuper_read_slot(struct trm_strategy *s, const struct trm_update *update)
-{
-  struct worker *w = worker_of(s);
-  struct keuper *k = w->method;
+  const struct worker *w = worker_of(s);
+  const struct keuper *k = w->method;
   const struct server_request fetch = {
     .replica = s->comm->rank, .kind = FETCH, .per_chunk = k->filled, .out = k->found};
   peers_exchange(s, &fetch);
-  bool found = false;
   for (size_t i = 0; i < param_server_chunks(w->server); i++)
-    found |= k->filled[i] > 0;
-  if (!found)
-    return;
-  if (keuper_distance_change(s, update) < 0) {
-    k->accepted++;
-    keuper_average(s);
-  } else
-    k->rejected++;
+    if (k->filled[i] > 0)
+      return true;
+  return false;
+}
+
+/* Makes the step, and mixes it with the weights found if the gate accepts them. */
+static void keuper_step_mixed(struct trm_strategy *s, const struct trm_update *update)
+{
+  struct keuper *k = worker_of(s)->method;
+  const float pull = update->rate < 1 ? update->rate / 2 : 0.5f;
+  memcpy(k->before, s->w, s->elements * sizeof *s->w);
+  worker_apply_all(s, update);
+  const bool accepts = keuper_distance(s, s->w) < keuper_distance(s, k->before);
+  ++*(accepts ? &k->accepted : &k->rejected);
+  for (size_t i = 0; i < s->elements && accepts; i++)
+    if (k->filled[i / SERVER_CHUNK] > 0)
+      s->w[i] -= pull * (k->before[i] - k->found[i]);
 }
 
 static void keuper_send_weights(struct trm_strategy *s)
@@ -114,9 +120,10 @@ static int keuper_step(struct trm_strategy *s, double rate, struct trm_loss_sums
   bool exchanges;
   TRM_CHECK(peers_step(s, rate, sums, &update, &exchanges));
   exchanges = exchanges && s->comm->size > 1;
-  if (exchanges)
-    keuper_read_slot(s, &update);
-  worker_apply_all(s, &update);
+  if (exchanges && keuper_read_slot(s))
+    keuper_step_mixed(s, &update);
+  else
+    worker_apply_all(s, &update);
   if (exchanges)
     keuper_send_weights(s);
   return TRM_OK;

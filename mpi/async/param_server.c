@@ -6,29 +6,171 @@
 #include "core/status.h"
 #include "mpi/async/param_server_private.h"
 
-/* -- calls */
+/* Calls in progress for each owner: while one is answered the next one travels. */
+#define DEPTH 4
 
-/* Callers start with different chunks, to avoid contention for locks. */
+/* -- an exchange */
+
+/* Calls at other ranks, begun one owner after the other, so that all owners work at the same time; and between them
+ * those on the chunks of this node. */
+struct exchange {
+  struct param_server *server;
+  const struct server_request *request;
+  size_t first, last;        /* chunks [first, last) */
+  int first_owner, owners;   /* of these chunks */
+  size_t round;              /* of the next remote call: the chunk's number within its owner's part of the request */
+  int turn;                  /* of the next remote call: the owner */
+  size_t begun, ended;       /* remote calls: they end in the order in which they begin */
+  size_t direct;             /* of the next direct call */
+  int64_t staleness;
+  double direct_s, remote_s; /* seconds held back: these are one after the other, those side by side */
+};
+
+/* The next chunk to call another rank for; false: none is left. */
+static bool server_next_remote(struct exchange *x, int *owner, size_t *chunk)
+{
+  const struct param_server *s = x->server;
+  for (; x->round < x->last - x->first; x->round++, x->turn = 0)
+    while (x->turn < x->owners) {
+      *owner = x->first_owner + (s->plan.comm->rank + x->turn++) % x->owners;
+      const struct server_shard *shard = &s->shard[*owner];
+      *chunk = (shard->first > x->first ? shard->first : x->first) + x->round;
+      if (!param_server_is_direct(s, *owner) && *chunk < shard->last && *chunk < x->last)
+        return true;
+    }
+  return false;
+}
+
+/* The next chunk of this node; false: none is left. Callers start with different chunks, to avoid contention for
+ * locks. */
+static bool server_next_direct(struct exchange *x, size_t *chunk)
+{
+  const struct param_server *s = x->server;
+  const size_t count = x->last - x->first;
+  const size_t start = count * (size_t)s->plan.comm->rank / (size_t)s->plan.comm->size;
+  while (x->direct < count) {
+    *chunk = x->first + (start + x->direct++) % count;
+    if (param_server_is_direct(s, param_server_owner(s, x->request->replica, *chunk)))
+      return true;
+  }
+  return false;
+}
+
+static void server_begin_remote(struct exchange *x, int owner, size_t chunk)
+{
+  struct param_server *s = x->server;
+  struct remote_call *remote = &s->remote[x->begun++ % s->remotes];
+  remote->head = server_head_of(s, x->request, chunk);
+  const size_t bytes = server_chunk_size(s->plan.elements, chunk) * sizeof(float);
+  const struct server_call *call = &remote->head.call;
+  s->plan.comm->ops->call_begin(s->calls, owner, &remote->head, call->in, bytes, call->out, bytes, &remote->request);
+}
+
+/* Ends the oldest remote call; false: it is still in progress, and not waited for. */
+static bool server_end_remote(struct exchange *x, bool waits)
+{
+  struct param_server *s = x->server;
+  struct remote_call *remote = &s->remote[x->ended % s->remotes];
+  if (waits)
+    s->plan.comm->ops->wait(&remote->request);
+  else if (!s->plan.comm->ops->test(&remote->request))
+    return false;
+  server_call_done(x->request, &remote->head, &x->staleness);
+  x->remote_s = remote->head.held_s > x->remote_s ? remote->head.held_s : x->remote_s;
+  x->ended++;
+  return true;
+}
+
+static void server_run_direct(struct exchange *x, size_t chunk)
+{
+  struct server_head head = server_head_of(x->server, x->request, chunk);
+  param_server_run(x->server, &head);
+  server_call_done(x->request, &head, &x->staleness);
+  x->direct_s += head.held_s;
+}
+
 int64_t param_server_exchange(struct param_server *s, const struct server_request *request)
 {
-  const size_t first = request->first, count = (request->last ? request->last : s->chunks) - first;
-  const size_t start = count * (size_t)s->plan.comm->rank / (size_t)s->plan.comm->size;
-  int64_t staleness = 0;
-  for (size_t i = 0; i < count; i++) {
-    const size_t chunk = first + (start + i) % count;
-    const int owner = param_server_owner(s, request->replica, chunk);
-    if (!param_server_is_direct(s, owner)) {
-      remote_post(s, owner, chunk, request, &staleness);
-      continue;
-    }
-    struct server_call call = server_call_of(s, request, chunk);
-    const int64_t seen = request->seen ? request->seen[chunk] : 0;
-    const int64_t clock = param_server_run(s, request->replica, chunk, seen, &call);
-    server_call_done(request, chunk, clock, &call, &staleness);
+  const bool centralized = server_is_centralized(s);
+  struct exchange x = {
+    .server = s,
+    .request = request,
+    .first = request->first,
+    .last = request->last ? request->last : s->chunks,
+    .first_owner = centralized ? s->first_owner : request->replica,
+    .owners = centralized ? s->owners : 1,
+  };
+  int owner;
+  size_t chunk;
+  bool remote_left = s->calls != NULL, direct_left = true;
+  while (remote_left || direct_left || x.ended < x.begun) {
+    while (remote_left && x.begun - x.ended < s->remotes)
+      if ((remote_left = server_next_remote(&x, &owner, &chunk)))
+        server_begin_remote(&x, owner, chunk);
+    if (direct_left && (direct_left = server_next_direct(&x, &chunk)))
+      server_run_direct(&x, chunk);
+    if (x.ended < x.begun)
+      server_end_remote(&x, !direct_left);
   }
-  if (s->remote)
-    remote_await(s, request, &staleness);
-  return staleness;
+  s->held_s = x.direct_s > x.remote_s ? x.direct_s : x.remote_s;
+  return x.staleness;
+}
+
+double param_server_held_s(const struct param_server *s)
+{
+  return s->held_s;
+}
+
+/* -- at an owner */
+
+static bool server_answer(void *context, int caller, void *data, const void *in, void *out)
+{
+  struct param_server *s = context;
+  struct server_head *head = data;
+  (void)caller;
+  if (head->replica < 0) {
+    s->finished++;
+    return true;
+  }
+  head->call.in = in;
+  head->call.out = out;
+  return param_server_try(s, head);
+}
+
+void param_server_finish(struct param_server *s)
+{
+  struct trm_comm *comm = s->plan.comm;
+  struct server_head head = {.replica = -1};
+  struct trm_request *request;
+  for (int i = 0; i < s->plan.servers; i++) {
+    comm->ops->call_begin(s->calls, s->first_owner + i, &head, NULL, 0, NULL, 0, &request);
+    comm->ops->wait(&request);
+  }
+}
+
+/* Arguments of server_is_done, for wait_until. */
+struct server_service {
+  const struct param_server *server;
+  int callers;
+  bool (*interrupted)(void *context);
+  void *context;
+};
+
+static bool server_is_done(void *context)
+{
+  const struct server_service *service = context;
+  return service->server->finished == service->callers ||
+         (service->interrupted && service->interrupted(service->context));
+}
+
+bool param_server_serve(struct param_server *s, int callers, bool (*interrupted)(void *context), void *context)
+{
+  struct server_service service = {s, callers, interrupted, context};
+  s->plan.comm->ops->wait_until(s->plan.comm, server_is_done, &service);
+  if (s->finished < callers)
+    return false;
+  s->finished = 0;
+  return true;
 }
 
 size_t param_server_chunks(const struct param_server *s)
@@ -37,6 +179,27 @@ size_t param_server_chunks(const struct param_server *s)
 }
 
 /* -- creation */
+
+static int server_calls_create(struct param_server *s)
+{
+  struct trm_comm *comm = s->plan.comm;
+  bool *owner = trm_alloc((size_t)comm->size * sizeof *owner, "the parameter server");
+  for (int i = 0; i < s->owners; i++)
+    owner[s->first_owner + i] = true;
+  const struct trm_call_plan plan = {
+    .head_bytes = sizeof(struct server_head),
+    .max_bytes = server_chunk_size(s->plan.elements, 0) * sizeof(float),
+    .owner = owner,
+    .attended = s->plan.servers > 0,
+    .function = server_answer,
+    .context = s,
+  };
+  s->remotes = DEPTH * (size_t)(server_is_centralized(s) ? s->owners : 1);
+  s->remote = trm_alloc(s->remotes * sizeof *s->remote, "the parameter server");
+  const int status = comm->ops->calls_create(comm, &plan, &s->calls);
+  trm_free(owner);
+  return status;
+}
 
 int param_server_create(struct param_server **server, const struct server_plan *plan)
 {
@@ -48,7 +211,7 @@ int param_server_create(struct param_server **server, const struct server_plan *
   s->first_owner = ranks - s->owners;
   int status = server_shards_create(s);
   if (status == TRM_OK && (plan->servers > 0 || plan->node->size < ranks))
-    status = trm_agree(plan->comm, remote_create(s));
+    status = trm_agree(plan->comm, server_calls_create(s));
   *server = s;
   if (status != TRM_OK) {
     param_server_free(s);
@@ -61,10 +224,11 @@ void param_server_free(struct param_server *s)
 {
   if (!s)
     return;
-  if (s->remote)
-    remote_free(s);
+  if (s->calls)
+    s->plan.comm->ops->calls_free(&s->calls);
   if (s->shared.base)
     s->plan.node->ops->unshare(s->plan.node, &s->shared);
+  trm_free(s->remote);
   trm_free(s->shard);
   trm_free(s);
 }

@@ -10,10 +10,8 @@
  *      out  (n)  weights     <----
  *
  * A caller that shares memory with the chunk's owner runs the handler itself, under the chunk's lock, so it never waits
- * for a rank that computes. Otherwise the call goes into a slot of the owner's window and the reply into a slot of the
- * caller's: two puts each way, since puts have no order but that of a flush. MPI makes no progress at a rank that
- * computes, so an owner with callers in other nodes has a thread that serves them; dedicated servers (strategy.servers)
- * do nothing else.
+ * for a rank that computes. Otherwise it is a call of the communicator (slot call_begin of core/comm.h), which the owner
+ * answers at any time; dedicated servers (strategy.servers) do nothing else.
  *
  * The state is in host memory, and so are the arrays of the callers. */
 #pragma once
@@ -21,7 +19,7 @@
 #include "core/comm.h"
 
 #define SERVER_CHUNK ((size_t)1 << 16) /* elements; the last chunk of an array has fewer */
-#define SERVER_METHOD_STATES 8
+#define SERVER_METHOD_STATES 24
 #define SERVER_VALUES 4
 
 /* Elements of one chunk of an array. */
@@ -55,7 +53,8 @@ struct server_call {
   float *out;                  /* (n), NULL: nothing is returned */
 };
 
-typedef void server_handler(void *context, const struct server_chunk *chunk, struct server_call *call);
+/* Returns false to hold the reply back, having changed nothing: it is then called again after the chunk has changed. */
+typedef bool server_handler(void *context, const struct server_chunk *chunk, struct server_call *call);
 
 struct server_plan {
   struct trm_comm *comm, *node; /* all ranks; those that share memory with this one. Not owned */
@@ -88,8 +87,14 @@ struct server_request {
 /* Makes the calls, in any order, and waits for all replies. Returns the maximum staleness of the chunks. */
 int64_t param_server_exchange(struct param_server *server, const struct server_request *request);
 
-/* On a dedicated server: answers the calls that have arrived. False if there were none, and on all other ranks. */
-bool param_server_poll(struct param_server *server);
+/* Seconds that replies of the latest exchange were held back. */
+double param_server_held_s(const struct param_server *server);
+
+/* On a dedicated server: answers calls until param_server_finish has been called `callers` times since the last time
+ * that this was so, and returns true; or until interrupted(context) (NULL: never), and returns false. */
+bool param_server_serve(struct param_server *server, int callers, bool (*interrupted)(void *context), void *context);
+/* At a caller: tells the dedicated servers, if there are any, that it makes no calls before the next quiesce point. */
+void param_server_finish(struct param_server *server);
 
 /* -- between quiesce and the next call. All collective over comm. */
 /* Gathers a whole array of a replica into to (elements) on every rank. */

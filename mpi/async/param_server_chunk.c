@@ -17,11 +17,6 @@ bool server_is_centralized(const struct param_server *s)
   return s->plan.replicas == 1;
 }
 
-bool server_is_owner(const struct param_server *s, int rank)
-{
-  return rank >= s->first_owner && rank < s->first_owner + s->owners;
-}
-
 static struct server_shard server_shard_of(const struct param_server *s, int owner)
 {
   struct server_shard shard = {.last = s->chunks};
@@ -74,49 +69,90 @@ bool param_server_is_direct(const struct param_server *s, int owner)
 
 /* -- calls */
 
-struct server_call server_call_of(const struct param_server *s, const struct server_request *request, size_t chunk)
+struct server_head server_head_of(const struct param_server *s, const struct server_request *request, size_t chunk)
 {
   const size_t at = chunk * SERVER_CHUNK;
-  struct server_call call = {
-    .kind = request->kind,
-    .caller = s->plan.comm->rank,
-    .per_chunk = request->per_chunk ? request->per_chunk[chunk] : 0,
-    .in = request->in ? request->in + at : NULL,
-    .out = request->out ? request->out + at : NULL,
+  struct server_head head = {
+    .replica = request->replica,
+    .chunk = (uint32_t)chunk,
+    .clock = request->seen ? request->seen[chunk] : 0,
+    .held_since = -1,
+    .call = {.kind = request->kind,
+             .caller = s->plan.comm->rank,
+             .per_chunk = request->per_chunk ? request->per_chunk[chunk] : 0,
+             .in = request->in ? request->in + at : NULL,
+             .out = request->out ? request->out + at : NULL},
   };
-  memcpy(call.value, request->value, sizeof call.value);
-  return call;
+  memcpy(head.call.value, request->value, sizeof head.call.value);
+  return head;
 }
 
-void server_call_done(const struct server_request *request, size_t chunk, int64_t clock, const struct server_call *call,
-                      int64_t *staleness)
+void server_call_done(const struct server_request *request, const struct server_head *head, int64_t *staleness)
 {
-  if (call->staleness > *staleness)
-    *staleness = call->staleness;
+  if (head->call.staleness > *staleness)
+    *staleness = head->call.staleness;
   if (request->per_chunk)
-    request->per_chunk[chunk] = call->per_chunk;
+    request->per_chunk[head->chunk] = head->call.per_chunk;
   if (request->seen && request->out)
-    request->seen[chunk] = clock;
+    request->seen[head->chunk] = head->clock;
 }
 
-int64_t param_server_run(struct param_server *s, int replica, size_t chunk, int64_t seen, struct server_call *call)
+static struct chunk_state *server_state_of(const struct param_server *s, const struct server_head *head)
 {
-  const struct server_shard *shard = &s->shard[param_server_owner(s, replica, chunk)];
-  struct chunk_state *state = shard->state + (chunk - shard->first);
-  const size_t low = chunk * SERVER_CHUNK;
+  const struct server_shard *shard = &s->shard[param_server_owner(s, head->replica, head->chunk)];
+  return shard->state + (head->chunk - shard->first);
+}
+
+bool param_server_try(struct param_server *s, struct server_head *head)
+{
+  struct trm_comm *node = s->plan.node;
+  const struct server_shard *shard = &s->shard[param_server_owner(s, head->replica, head->chunk)];
+  struct chunk_state *state = server_state_of(s, head);
+  const size_t low = head->chunk * SERVER_CHUNK;
   const struct server_chunk view = {
-    .replica = replica,
+    .replica = head->replica,
     .low = low,
-    .n = server_chunk_size(s->plan.elements, chunk),
+    .n = server_chunk_size(s->plan.elements, head->chunk),
     .base = shard->arrays + (low - shard->low),
     .stride = shard->stride,
     .clock = &state->clock,
     .method_state = state->method_state,
   };
-  trm_lock_acquire(s->plan.node, &state->lock);
-  call->staleness = state->clock - seen;
-  s->plan.handler(s->plan.context, &view, call);
-  const int64_t clock = state->clock;
-  trm_lock_release(s->plan.node, &state->lock);
-  return clock;
+  trm_lock_acquire(node, &state->lock);
+  head->call.staleness = state->clock - head->clock;
+  const bool answered = s->plan.handler(s->plan.context, &view, &head->call);
+  if (answered) {
+    head->clock = state->clock;
+    trm_counter_set(node, &state->changes, trm_counter_get(&state->changes) + 1);
+  }
+  trm_lock_release(node, &state->lock);
+  if (answered && head->held_since >= 0)
+    head->held_s = node->ops->clock(node) - head->held_since;
+  else if (!answered && head->held_since < 0)
+    head->held_since = node->ops->clock(node);
+  return answered;
+}
+
+/* A change of the counter, for wait_until. */
+struct server_change {
+  const struct trm_counter *changes;
+  int64_t seen;
+};
+
+static bool server_has_changed(void *context)
+{
+  const struct server_change *change = context;
+  return trm_counter_get(change->changes) != change->seen;
+}
+
+void param_server_run(struct param_server *s, struct server_head *head)
+{
+  struct trm_comm *node = s->plan.node;
+  struct server_change change = {.changes = &server_state_of(s, head)->changes};
+  for (;;) {
+    change.seen = trm_counter_get(change.changes);
+    if (param_server_try(s, head))
+      return;
+    node->ops->wait_until(node, server_has_changed, &change);
+  }
 }

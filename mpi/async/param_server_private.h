@@ -1,5 +1,5 @@
-/* Shared by the files of the parameter server: param_server_chunk.c (chunks and calls inside a node),
- * param_server_remote.c (calls between nodes), param_server.c (above both). */
+/* Shared by the files of the parameter server: param_server_chunk.c has the chunks and runs the calls on them,
+ * param_server.c makes the calls. */
 #pragma once
 
 #include "core/counter.h"
@@ -10,8 +10,20 @@ struct chunk_state {
   struct trm_lock lock; /* taken while a call runs */
   int64_t clock;
   double method_state[SERVER_METHOD_STATES];
-  char pad[48]; /* to whole cache lines */
+  struct trm_counter changes; /* calls that have been answered */
+  char pad[40];               /* to whole cache lines */
 };
+
+/* A call on one chunk, as it travels to the owner and back. */
+struct server_head {
+  int32_t replica; /* -1: no call on a chunk, but the caller has finished */
+  uint32_t chunk;
+  int64_t clock;           /* that the caller has last seen; after the call */
+  double held_since;       /* time when the answer was first held back, -1: it was not */
+  double held_s;           /* seconds that it was held back; after the call */
+  struct server_call call; /* in, out: in the process that runs the call */
+};
+_Static_assert(sizeof(struct server_head) <= TRM_CALL_HEAD_BYTES, "a head fits");
 
 /* A rank's shard of a replica; an owner's may be empty. */
 struct server_shard {
@@ -24,41 +36,39 @@ struct server_shard {
   float *arrays;             /* (arrays, stride) */
 };
 
-struct remote;
+/* A call at another rank, in progress. */
+struct remote_call {
+  struct server_head head;
+  struct trm_request *request;
+};
 
 struct param_server {
   struct server_plan plan;
-  size_t chunks;            /* of a replica */
-  int owners, first_owner;  /* ranks [first_owner, first_owner + owners) own chunks */
-  struct server_shard *shard;  /* (ranks) */
-  struct trm_shared shared; /* the shards of this node's owners */
-  struct remote *remote;    /* NULL: all calls are direct */
+  size_t chunks;              /* of a replica */
+  int owners, first_owner;    /* ranks [first_owner, first_owner + owners) own chunks */
+  struct server_shard *shard; /* (ranks) */
+  struct trm_shared shared;   /* the shards of this node's owners */
+  double held_s;              /* of the latest exchange */
+  struct trm_calls *calls;    /* NULL: all calls are direct */
+  struct remote_call *remote; /* (remotes) those of an exchange */
+  size_t remotes;
+  int finished; /* at a dedicated server: callers that have finished */
 };
 
 /* -- param_server_chunk.c. owner: a rank */
 bool server_is_centralized(const struct param_server *server); /* one replica, its chunks spread over the owners */
-bool server_is_owner(const struct param_server *server, int rank);
 int param_server_owner(const struct param_server *server, int replica, size_t chunk);
 /* Returns true if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);
 /* Divides the replicas, and takes the memory of this node's shards. Collective over plan.comm. */
 int server_shards_create(struct param_server *server);
 /* The call that a request makes on one chunk. */
-struct server_call server_call_of(const struct param_server *server, const struct server_request *request,
+struct server_head server_head_of(const struct param_server *server, const struct server_request *request,
                                   size_t chunk);
-/* Runs the method's function on a chunk whose owner is in this node. Sets call->staleness from `seen`, the clock that
- * the caller has last seen; returns the clock after the call. */
-int64_t param_server_run(struct param_server *server, int replica, size_t chunk, int64_t seen,
-                         struct server_call *call);
-/* Copies the results of a call, except call->out, to the request. Raises *staleness to that of the call. */
-void server_call_done(const struct server_request *request, size_t chunk, int64_t clock, const struct server_call *call,
-                      int64_t *staleness);
-
-/* -- param_server_remote.c. create, free: collective over plan.comm */
-int remote_create(struct param_server *server);
-void remote_free(struct param_server *server);
-/* Sends the call on one chunk; waits while all slots at its owner are taken. Raises *staleness to that of any reply. */
-void remote_post(struct param_server *server, int owner, size_t chunk, const struct server_request *request,
-                 int64_t *staleness);
-/* Waits for the replies to all posted calls. */
-void remote_await(struct param_server *server, const struct server_request *request, int64_t *staleness);
+/* Runs the method's function on a chunk whose owner is in this node; sets what comes after the call. Returns false to
+ * hold the answer back. */
+bool param_server_try(struct param_server *server, struct server_head *head);
+/* The same until it is answered. */
+void param_server_run(struct param_server *server, struct server_head *head);
+/* Copies the results of a call, except call.out, to the request. Raises *staleness to that of the call. */
+void server_call_done(const struct server_request *request, const struct server_head *head, int64_t *staleness);

@@ -43,11 +43,12 @@ static void softsync_receive(const struct trm_strategy *s, const struct server_c
     s->device->ops->fill(s->device, mean, 0, chunk->n);
 }
 
-static void softsync_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
+static bool softsync_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
   if (call->kind == SERVER_PUSH)
     softsync_receive(context, chunk, call);
   server_weights_reply(chunk, call);
+  return true;
 }
 
 static int softsync_create(struct trm_strategy *s)

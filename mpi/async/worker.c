@@ -6,6 +6,7 @@
 #include "core/log.h"
 #include "core/memory.h"
 #include "core/status.h"
+#include "train/stop.h"
 
 /* -- creation */
 
@@ -168,17 +169,30 @@ void worker_destroy(struct trm_strategy *s)
 
 /* -- batches */
 
+/* Stops the assignment of batches, once before the next quiesce point. */
+static void worker_announce_halt(struct trm_strategy *s, bool halt)
+{
+  struct worker *w = worker_of(s);
+  if (halt && !w->halted)
+    batch_assignment_halt(&w->assignment);
+  w->halted |= halt;
+}
+
+/* A signal to a dedicated server, not yet announced. */
+static bool worker_stop_requested(void *context)
+{
+  const struct worker *w = context;
+  return trm_stop_requested() && !w->halted;
+}
+
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_part *part)
 {
   struct worker *w = worker_of(s);
   w->assignment.end = end;
-  if (s->halt && !w->halted)
-    batch_assignment_halt(&w->assignment);
-  w->halted |= s->halt;
+  worker_announce_halt(s, s->halt);
   if (w->number < 0) {
-    while (!batch_assignment_all_finished(&w->assignment))
-      while (param_server_poll(w->server))
-        ;
+    while (!param_server_serve(w->server, w->workers, worker_stop_requested, w))
+      worker_announce_halt(s, true);
     return false;
   }
   struct trm_batch_part assigned = {.parts = 0};
@@ -191,8 +205,7 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
     return true;
   if (w->plan.drain)
     w->plan.drain(s);
-  if (w->assignment.leader)
-    batch_assignment_finish(&w->assignment);
+  param_server_finish(w->server);
   return false;
 }
 
@@ -282,7 +295,9 @@ void worker_exchange(struct trm_strategy *s, int kind, const double value[SERVER
   }
   if (counts && group->size > 1)
     group->ops->allreduce(group, &staleness, 1, TRM_INT64, TRM_MAX);
-  s->comm_s += group->ops->clock(group) - before;
+  const double held_s = request.first < request.last ? param_server_held_s(w->server) : 0;
+  s->comm_s += group->ops->clock(group) - before - held_s;
+  s->wait_s += held_s;
   if (counts && group->rank == 0)
     trm_staleness_add(&w->staleness, staleness > 0 ? (uint64_t)staleness : 0);
 }

@@ -42,7 +42,7 @@ struct trm_comm *trm_comm_group(struct trm_comm *comm, enum trm_group group, con
   return comm->ops->split(comm, group == TRM_GROUP_SELF ? comm->rank : group == TRM_GROUP_ALL ? 0 : node->rank, key);
 }
 
-static bool lock_try(void *context)
+static bool comm_try_lock(void *context)
 {
   struct trm_lock *lock = context;
   return trm_counter_get(&lock->taken) == 0 && __atomic_exchange_n(&lock->taken.value, 1, __ATOMIC_ACQUIRE) == 0;
@@ -50,8 +50,8 @@ static bool lock_try(void *context)
 
 void trm_lock_acquire(struct trm_comm *comm, struct trm_lock *lock)
 {
-  if (!lock_try(lock))
-    comm->ops->wait_until(comm, lock_try, lock);
+  if (!comm_try_lock(lock))
+    comm->ops->wait_until(comm, comm_try_lock, lock);
 }
 
 void trm_lock_release(struct trm_comm *comm, struct trm_lock *lock)

@@ -6,8 +6,8 @@
  * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
  * job; so the slots below that return void either succeed or do not return.
  * Threads: the thread that a rank began with calls the collective slots, create and free. Point-to-point, requests,
- * one-sided access, call_begin, progress, notify and clock may be called by any thread of the rank, each request by one
- * thread at a time.
+ * one-sided access, call_begin, wait_until, progress, notify, sleep_until and clock may be called by any thread of the
+ * rank, each request by one thread at a time.
  */
 #pragma once
 
@@ -44,16 +44,17 @@ struct trm_shared {
 };
 
 /* A function that answers a call at its owner. caller: its rank. head (plan.head_bytes): in and out. in: what the call
- * sends, or NULL; out: what it returns, or NULL. Returns false to hold the answer back: it is then called again with the
- * same arguments after other calls, and from time to time. Runs in a thread of the owner or, on a rank with attended
- * calls, inside wait_until; one at a time in each owner. It must not communicate. */
+ * sends, or NULL; out: what it returns, or NULL. Returns false to hold the answer back: it is then called again, with in
+ * and the head that it has left, after other calls and from time to time. Runs in a thread of the owner or, on a rank
+ * with attended calls, inside wait_until; one at a time in each owner. It may use locks, counters and the clock, but must
+ * not communicate. */
 typedef bool trm_call_function(void *context, int caller, void *head, const void *in, void *out);
 
 struct trm_call_plan {
   size_t head_bytes;           /* at most TRM_CALL_HEAD_BYTES; equal on all ranks */
-  size_t max_bytes;            /* that one call sends, or returns, besides the head; equal on all ranks */
+  size_t max_bytes;            /* that one call sends, or returns, besides the head: at most 2^30; equal on all ranks */
   const bool *owner;           /* (size) ranks that answer calls; equal on all ranks */
-  bool attended;               /* this owner answers inside wait_until alone, otherwise at any time */
+  bool attended;               /* this owner answers inside wait_until of comm alone, otherwise at any time */
   trm_call_function *function; /* of an owner */
   void *context;
 };

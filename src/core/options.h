@@ -50,7 +50,7 @@ struct trm_strategy_options {
   enum trm_batch_meaning batch;
   enum trm_stale_rate rate;
   enum trm_compensation compensation;
-  int64_t tau, servers, groups, splits, slack, rows;
+  int64_t tau, servers, groups, splits, slack, overlap, rows;
   double alpha, lambda, memory;
 };
 struct trm_run_options {
@@ -68,7 +68,13 @@ struct trm_device_options {
   char *name, *blas;
   enum trm_matmul matmul;
   enum trm_compute compute;
-  double gflops; /* modeled speed of a rank, 10^9 operations per second, if compute is TRM_COMPUTE_SLEEP */
+  double gflops; /* modeled speed of a rank, 10^9 operations per second, where time is modeled */
+};
+/* The virtual network (mpi/virtual.h). */
+struct trm_simulate_options {
+  int64_t workers, nodes, threads, schedule;
+  double latency, bandwidth, service, service_bandwidth; /* s, bytes/s, s, bytes/s */
+  bool gradients;
 };
 
 struct trm_options {
@@ -82,6 +88,7 @@ struct trm_options {
   struct trm_run_options run;
   struct trm_log_options log;
   struct trm_device_options device;
+  struct trm_simulate_options simulate;
 };
 
 /* One row of the table. */

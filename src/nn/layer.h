@@ -187,6 +187,7 @@ struct trm_pass {
   const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   void *progress_context;
+  double seconds_per_row;        /* modeled time, for evaluations on a network with slot compute (core/comm.h) */
 };
 
 struct trm_layer_ops {

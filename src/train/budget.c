@@ -26,10 +26,11 @@ static int budget_warm_up(struct trm_device *device)
   return status;
 }
 
-int trm_budget_begin(struct trm_budget *budget, struct trm_device *device)
+int trm_budget_begin(struct trm_budget *budget, struct trm_device *device, bool warms_up)
 {
   memset(budget, 0, sizeof *budget);
-  TRM_CHECK(budget_warm_up(device));
+  if (warms_up)
+    TRM_CHECK(budget_warm_up(device));
   budget->held = trm_memory_allocated();
   budget->part[TRM_BUDGET_PROGRAM] = trm_memory_resident();
   return TRM_OK;

@@ -17,9 +17,10 @@ struct trm_budget {
   size_t held;                   /* trm_memory_allocated at the last call, bytes */
 };
 
-/* Charges the resident memory of the process to TRM_BUDGET_PROGRAM. Computes a product on the device first, so that
- * libraries and threads have allocated their buffers. Fails if the device is out of memory. */
-int trm_budget_begin(struct trm_budget *budget, struct trm_device *device);
+/* Charges the resident memory of the process to TRM_BUDGET_PROGRAM. warms_up: computes a product on the device first,
+ * so that libraries and threads have allocated their buffers; by one rank of a process. Fails if the device is out of
+ * memory. */
+int trm_budget_begin(struct trm_budget *budget, struct trm_device *device, bool warms_up);
 /* Charges the memory allocated since the last call to the part. */
 void trm_budget_charge(struct trm_budget *budget, enum trm_budget_part part);
 /* Charges the memory allocated for the data set, which is open, to TRM_BUDGET_DATA, and the rest that has become

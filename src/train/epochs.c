@@ -11,14 +11,15 @@
 static struct trm_progress_point epochs_progress_point(const struct trainer *t)
 {
   return (struct trm_progress_point){
-    .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t)};
+    .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t),
+    .virtual_s = trainer_virtual(t)};
 }
 
 static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums)
 {
-  t->progress_shown_at = trainer_clock(t);
+  t->progress_shown_at = trainer_wall(t);
   const double samples = (double)(t->samples_this_run + more),
-               seconds = t->result->train_s + t->progress_shown_at - t->advance_began;
+               seconds = t->result->train_s + trainer_clock(t) - t->advance_began;
   const double speed = seconds > 0 ? samples / seconds : 0;
   const double steps_here = samples / (double)t->options->train.batch; /* steps of this process */
   const double left = steps_here > 0 ? seconds / steps_here * (double)(t->steps - step) : 0;
@@ -34,7 +35,7 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
     return TRM_OK;
   const uint64_t every = (uint64_t)t->options->log.every;
   const bool due = step / every > t->logged_step / every;
-  if (trm_progress_is_terminal() ? trainer_clock(t) - t->progress_shown_at > 0.1 : due)
+  if (trm_progress_is_terminal() ? trainer_wall(t) - t->progress_shown_at > 0.1 : due)
     epochs_show_progress(t, step, more, sums);
   if (!due && step != 1 && step != t->steps)
     return TRM_OK;

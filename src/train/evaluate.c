@@ -13,6 +13,7 @@ struct evaluation {
   struct trm_dataset *dataset;
   const struct trm_pass *pass;
   size_t low, high, batch; /* rows [low, high), `batch` rows per pass */
+  size_t passes;           /* the same on all ranks */
   struct trm_loss_sums *sums;
   int64_t *confusion; /* (C, C) or NULL */
   float *scores;      /* (batch, c) host, for confusion */
@@ -41,13 +42,14 @@ static int evaluate_count(const struct evaluation *e, const struct trm_host_batc
   return TRM_OK;
 }
 
-static int evaluate_shard(const struct evaluation *e, size_t passes)
+static int evaluate_shard(void *context)
 {
+  const struct evaluation *e = context;
   struct trm_host_batch host_batch = {0};
   struct trm_device_batch device_batch;
   trm_device_batch_create(&device_batch, e->model->device, e->model);
   int status = TRM_OK;
-  for (size_t i = 0; i < passes && status == TRM_OK; i++) {
+  for (size_t i = 0; i < e->passes && status == TRM_OK; i++) {
     const size_t at = e->low + i * e->batch < e->high ? e->low + i * e->batch : e->high;
     const size_t end = at + e->batch < e->high ? at + e->batch : e->high;
     struct trm_input input;
@@ -70,6 +72,18 @@ static int evaluate_shard(const struct evaluation *e, size_t passes)
   return status;
 }
 
+/* The same, in the time that it should take. */
+static int evaluate_in_time(struct evaluation *e, struct trm_comm *comm)
+{
+  const double seconds = (double)(e->high - e->low) * e->pass->seconds_per_row;
+  if (comm->ops->compute && !e->pass->tensor_axis && !e->pass->provider)
+    return comm->ops->compute(comm, evaluate_shard, e, seconds);
+  const int status = evaluate_shard(e);
+  if (comm->ops->compute)
+    comm->ops->sleep_until(comm, comm->ops->clock(comm) + seconds, false);
+  return status;
+}
+
 void trm_loss_sums_allreduce(struct trm_loss_sums *sums, struct trm_comm *comm)
 {
   comm->ops->allreduce(comm, sums, TRM_LOSS_SUMS, TRM_DOUBLE, TRM_SUM);
@@ -87,7 +101,8 @@ int trm_evaluate(struct trm_model *model, struct trm_dataset *dataset, struct tr
     e.scores = trm_alloc(batch * trm_shape_count(&model->layer[model->layers - 1].out) * sizeof *e.scores, "scores");
   trm_interval(dataset->rows, (size_t)comm->size, (size_t)comm->rank, &e.low, &e.high);
   memset(sums, 0, sizeof *sums);
-  const int status = trm_agree(comm, evaluate_shard(&e, (max_rows + batch - 1) / batch));
+  e.passes = (max_rows + batch - 1) / batch;
+  const int status = trm_agree(comm, evaluate_in_time(&e, comm));
   trm_free(e.scores);
   TRM_CHECK(status);
   trm_loss_sums_allreduce(sums, comm);

@@ -252,8 +252,8 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
     return trm_error(TRM_USAGE, "strategy.name: %s is of an asynchronous run that was stopped when later batches were "
                      "done than others; %s computes batches in order", path, t->strategy.ops->name);
   if (c->undones > 0 && c->batch != (uint64_t)t->options->train.batch)
-    return trm_error(TRM_USAGE, "train.batch: %s is of a run that was stopped when later batches were done than others; "
-                     "resume with its train.batch=%llu", path, (unsigned long long)c->batch);
+    return trm_error(TRM_USAGE, "train.batch: %s is of a run that was stopped when later batches were done than "
+                     "others; resume with its train.batch=%llu", path, (unsigned long long)c->batch);
   if (c->batch != (uint64_t)t->options->train.batch)
     trm_info("train.batch: the run used batches of %llu before this checkpoint", (unsigned long long)c->batch);
   t->epoch = c->epoch;

@@ -134,6 +134,8 @@ static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *
   trm_json_integer(json, "epoch", (int64_t)at->epoch);
   trm_json_integer(json, "samples", (int64_t)at->samples);
   trm_json_number(json, "wall_s", at->wall_s);
+  if (!isnan(at->virtual_s))
+    trm_json_number(json, "virtual_s", at->virtual_s);
 }
 
 static int run_dir_end_line(struct trm_json *json, const struct trm_run_dir *dir)
@@ -280,6 +282,8 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     trm_json_integer(&json, "steps", (int64_t)result->steps);
     trm_json_integer(&json, "samples", (int64_t)result->samples);
     trm_json_number(&json, "wall_s", result->wall_s);
+    if (!isnan(result->virtual_s))
+      trm_json_number(&json, "virtual_s", result->virtual_s);
     trm_json_number(&json, "samples_per_s", result->samples_per_s);
     trm_json_number(&json, "train_s", result->train_s);
     trm_json_number(&json, "comm_s", result->comm_s);

@@ -14,7 +14,7 @@ enum trm_jitter { TRM_JITTER_NONE, TRM_JITTER_LOGNORMAL, TRM_JITTER_EXPONENTIAL 
 
 struct trm_slowdown {
   /* set by trm_slowdown_create */
-  bool modeled;               /* times are modeled: device.compute=sleep */
+  bool modeled;               /* times are modeled: device.compute=sleep, or comm has slot compute */
   double seconds_per_flop, flop_per_row; /* modeled, at slow_factor 1 */
   double slow_factor;         /* this rank's factor of run.slow, at least 1 */
   enum trm_jitter jitter;

@@ -28,6 +28,8 @@ static void step_reduce_partial_gradients(struct trainer *t, size_t low, size_t 
 int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums)
 {
   const struct trm_strategy_ops *ops = t->strategy.ops;
+  if (t->computing)
+    return TRM_OK;
   step_reduce_partial_gradients(t, low, high);
   return ops->grad_ready ? ops->grad_ready(&t->strategy, low, high, sums) : TRM_OK;
 }
@@ -164,6 +166,63 @@ static double step_stop_requested(const struct trainer *t)
   return requested;
 }
 
+bool trainer_passes_compute(const struct trainer *t)
+{
+  const struct trm_strategy_ops *ops = t->strategy.ops;
+  const bool weights_move = ops->next_batch && !(ops->takes & TRM_TAKES_RECOMPUTE);
+  bool collective = t->tensor || t->strategy.provider || t->data->streamed || t->mode->delays_actions;
+  for (int i = 0; i < t->model.layers && ops->lockstep; i++)
+    collective |= t->model.layer[i].ops->is_collective;
+  return t->comm->ops->compute && !collective && !weights_move;
+}
+
+/* Arguments of step_compute. */
+struct step_pass {
+  struct trainer *t;
+  const struct trainer_batch *batch;
+  struct trm_loss_sums *sums;
+};
+
+/* Without simulate.gradients: counts the rows of this rank's shard. */
+static void step_count_rows(const struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
+{
+  size_t from, to;
+  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
+  sums->rows += (double)(to - from);
+}
+
+static int step_compute(void *context)
+{
+  const struct step_pass *pass = context;
+  return pass->t->mode->train_batch(pass->t, pass->batch, pass->sums);
+}
+
+/* Computes the gradient of this rank's shard of the batch, in the time that it should take. */
+static int step_gradient(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
+{
+  struct trm_comm *comm = t->comm;
+  const size_t rows = (batch->high - batch->low) / (size_t)t->strategy.batch_shards;
+  const double began = comm->ops->clock(comm);
+  if (!t->computes) {
+    TRM_CHECK(t->mode->train_batch(t, batch, sums));
+    if (!t->mode->delays_actions)
+      trm_slowdown_wait(&t->slowdown, began, rows, batch->number);
+    return TRM_OK;
+  }
+  struct step_pass pass = {t, batch, sums};
+  const double seconds = trm_slowdown_duration(&t->slowdown, (double)rows * t->slowdown.flop_per_row, 0, batch->number);
+  int status = TRM_OK;
+  if (t->options->simulate.gradients) {
+    t->computing = true;
+    status = comm->ops->compute(comm, step_compute, &pass, seconds);
+    t->computing = false;
+  } else {
+    step_count_rows(t, batch, sums);
+    comm->ops->sleep_until(comm, began + seconds, false);
+  }
+  return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
+}
+
 /* Sets *batch to a part of a batch of the run. */
 static void step_begin_batch(const struct trainer *t, const struct trm_batch_part *part, struct trainer_batch *batch)
 {
@@ -182,12 +241,9 @@ static int step_train_batch(struct trainer *t, const struct trainer_batch *batch
   trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
-  const double began = trainer_clock(t);
   if (status == TRM_OK)
-    status = t->mode->train_batch(t, batch, sums);
+    status = step_gradient(t, batch, sums);
   step_abort_on_failure(t, status);
-  if (!t->mode->delays_actions)
-    trm_slowdown_wait(&t->slowdown, began, (batch->high - batch->low) / (size_t)t->strategy.batch_shards, batch->number);
   TRM_CHECK(status);
   return t->strategy.ops->step(&t->strategy, batch->rate, sums);
 }

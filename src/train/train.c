@@ -15,9 +15,21 @@ double trainer_clock(const struct trainer *t)
   return t->comm->ops->clock(t->comm);
 }
 
+/* Real time, whatever the clock of comm. */
+static double train_real_clock(void)
+{
+  struct trm_comm *self = trm_comm_self();
+  return self->ops->clock(self);
+}
+
 double trainer_wall(const struct trainer *t)
 {
-  return t->wall_before + trainer_clock(t) - t->began;
+  return t->wall_before + train_real_clock() - t->wall_began;
+}
+
+double trainer_virtual(const struct trainer *t)
+{
+  return t->comm->ops->compute ? trainer_clock(t) - t->began : NAN;
 }
 
 /* Events per rank in a trace; older ones are dropped. */
@@ -25,7 +37,7 @@ enum { TRACE_EVENTS = 65536 };
 
 /* -- setting up */
 
-/* Returns the smallest number of parts that a batch is divided into, those of the checkpoint's undone parts included. */
+/* Returns the smallest number of parts that a batch is divided into, those of the undone parts included. */
 static size_t train_min_parts(const struct trainer *t)
 {
   const struct trm_checkpoint *c = &t->resume.checkpoint;
@@ -166,6 +178,7 @@ static int train_create_strategy(struct trainer *t)
   TRM_CHECK(trm_strategy_create(&t->strategy));
   TRM_CHECK(trainer_rows_setup(t));
   t->mode = trainer_choose_mode(t);
+  t->computes = trainer_passes_compute(t);
   return train_check_combinations(t);
 }
 
@@ -187,7 +200,10 @@ static void train_log_setup(const struct trainer *t)
 
 static int train_set_up(struct trainer *t)
 {
-  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device)));
+  struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
+  const bool first = process->rank == 0;
+  process->ops->release(process);
+  TRM_CHECK(trm_agree(t->comm, trm_budget_begin(&t->budget, t->modules->device, first)));
   TRM_CHECK(train_check_options(t->options, t->grid));
   TRM_CHECK(train_check_combinations(t));
   TRM_CHECK(train_open_data(t));
@@ -263,6 +279,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->steps = t->strategy.updates;
   result->samples = t->samples;
   result->wall_s = trainer_wall(t);
+  result->virtual_s = trainer_virtual(t);
   result->samples_per_s = result->train_s > 0 ? (double)t->samples_this_run / result->train_s : 0;
   result->final_train_loss = t->epoch_rows > 0 ? t->epoch_loss / t->epoch_rows : NAN;
   result->tokens = t->model.spec.tokens;
@@ -312,10 +329,11 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
   };
   *result = (struct trm_result){.validation = {NAN, NAN}, .best_validation = {NAN, NAN}, .test = {NAN, NAN}};
   trm_stop_listen();
-  t.began = trainer_clock(&t);
+  t.wall_began = train_real_clock();
   int status = train_set_up(&t);
   if (status == TRM_OK) {
     t.began = trainer_clock(&t);
+    t.wall_began = train_real_clock();
     const char *outcome;
     if (options->run.trace == TRM_TRACE_STEPS)
       trm_trace_start(t.comm, TRACE_EVENTS);

@@ -33,6 +33,7 @@ struct trm_score {
 struct trm_result {
   uint64_t epochs, steps, samples;
   double wall_s, samples_per_s;
+  double virtual_s;        /* on a virtual network, of this process; else NAN */
   double final_train_loss; /* mean over the last epoch, as far as it ran; NAN: no step was made */
   struct trm_score validation, test;  /* of the final weights; test: NAN if the run was stopped */
   struct trm_score best_validation;   /* of checkpoints/best.h5, the weights after best_step */

@@ -100,6 +100,8 @@ struct trainer {
   struct trainer_stages stages;
   int slots; /* micro-batches in flight that the model is bound for */
   struct trm_slowdown slowdown;
+  bool computes;  /* passes do not communicate, and run in slot compute of comm */
+  bool computing; /* one does: the strategy gets its gradients after it */
 
   struct {
     char *path;                       /* owned; NULL: a new run, or the checkpoint has been restored */
@@ -117,20 +119,22 @@ struct trainer {
   uint64_t evaluated_at, saved_at;   /* updates at the latest evaluation, at the latest checkpoint; UINT64_MAX: none */
 
   /* -- time and memory of this process; seconds, times by trainer_clock */
-  double began, wall_before;  /* time at the start; duration of earlier processes of a resumed run */
+  double began;               /* time at the start */
+  double wall_began, wall_before; /* the same, real; duration of earlier processes of a resumed run, real */
   double advance_began;       /* time at the latest call of trainer_advance */
   uint64_t samples_this_run;  /* of this process */
   struct trm_budget budget;
 
   /* -- log */
   struct trm_run_dir run_dir;      /* rank 0 */
-  double progress_shown_at;        /* time of the latest progress line */
+  double progress_shown_at;        /* time of the latest progress line, by trainer_wall */
   uint64_t logged_step;            /* step of the latest line of the log */
   struct trainer_staleness staleness;
 };
 
 /* Returns the seconds of training so far, those of earlier processes of a resumed run included. */
-double trainer_wall(const struct trainer *t);
+double trainer_wall(const struct trainer *t); /* real */
+double trainer_virtual(const struct trainer *t); /* of this process, on a virtual network; NAN: on a real one */
 double trainer_clock(const struct trainer *t); /* seconds, clock of comm */
 /* Returns true if the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
@@ -144,6 +148,7 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+bool trainer_passes_compute(const struct trainer *t); /* the value of trainer.computes (step.c) */
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_pipeline(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
@@ -153,7 +158,8 @@ void trainer_lanes_free(struct trainer *t);
 void trainer_batch_range(const struct trainer *t, uint64_t number, size_t *low, size_t *high);
 /* Returns the fields common to all training passes of this rank (step.c). */
 struct trm_pass trainer_pass(const struct trainer *t);
-/* Passes the complete gradients of the flat interval to the strategy, after sums over the tensor axis (step.c). */
+/* Passes the complete gradients of the flat interval to the strategy, after sums over the tensor axis (step.c); while
+ * a pass runs in slot compute it does nothing. */
 int trainer_gradient_ready(struct trainer *t, size_t low, size_t high, const struct trm_loss_sums *sums);
 /* Logs a batch on rank 0 (epochs.c), after `step` batches of the run. more: samples done that t->samples does not
  * include yet. sums: of this batch. */

@@ -1,6 +1,6 @@
-/* Batch assignment: every row of every batch is assigned once, with batches whole and divided, over quiesce points, stops
- * and resuming on another number of ranks. On one node, on several (TRM_NODE_SIZE), without shared memory. For 1 to 9
- * ranks. */
+/* Batch assignment: every row of every batch is assigned once, with batches whole and divided, over quiesce points,
+ * stops and resuming on another number of ranks. On one node, on several (TRM_NODE_SIZE), without shared memory. For 1
+ * to 9 ranks. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -70,12 +70,9 @@ static void take(struct job *job, uint64_t end, int limit)
 
 static void quiesce(struct job *job)
 {
-  batch_assignment_finish(&job->a);
   meet(job->comm);
-  CU_ASSERT(batch_assignment_all_finished(&job->a));
   trm_free(job->undone);
   batch_assignment_quiesce(&job->a, &job->updates, &job->undone, &job->undones);
-  CU_ASSERT(!batch_assignment_all_finished(&job->a));
 }
 
 /* All ranks of world together were assigned the rows of each batch below `end` `times` times, and of others

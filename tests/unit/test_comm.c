@@ -663,6 +663,216 @@ static void test_sleep_until(void)
   trm_free(data);
 }
 
+/* -- calls */
+
+enum call_kind { ECHO, COUNT, AWAIT };
+enum { MAX_CALL = 300000 };
+
+struct call_head {
+  int64_t kind, number; /* number: of the caller's calls to this owner, from 1; await: counted calls to wait for */
+  uint64_t in_bytes, out_bytes;
+  int64_t owner, counted; /* returned */
+};
+
+struct call_owner {
+  struct trm_comm *comm;
+  int64_t last[64]; /* number of each caller's latest call */
+  int64_t wrong;
+  struct trm_counter counted, held; /* held: answers held back at least once */
+};
+
+/* Byte i of what is sent by a caller to an owner, and of what is returned. */
+static char call_byte(int from, int64_t number, size_t i)
+{
+  return (char)(from * 31 + (int)number * 7 + (int)(i % 113));
+}
+
+static bool call_answer(void *context, int caller, void *data, const void *in, void *out)
+{
+  struct call_owner *o = context;
+  struct call_head *head = data;
+  const char *sent = in;
+  char *back = out;
+  if (head->kind == AWAIT && trm_counter_get(&o->counted) < head->number) {
+    if (head->counted++ == 0)
+      trm_counter_add(o->comm, &o->held, 1);
+    return false;
+  }
+  if (head->kind != AWAIT) {
+    o->wrong += head->number != o->last[caller] + 1;
+    o->last[caller] = head->number;
+  }
+  o->wrong += (in == NULL) != (head->in_bytes == 0) || (out == NULL) != (head->out_bytes == 0);
+  for (size_t i = 0; i < head->in_bytes; i++)
+    o->wrong += sent[i] != call_byte(caller, head->number, i);
+  for (size_t i = 0; i < head->out_bytes; i++)
+    back[i] = call_byte(o->comm->rank, head->number, i);
+  head->owner = o->comm->rank;
+  head->counted = head->kind == COUNT ? trm_counter_add(o->comm, &o->counted, 1) : -1;
+  return true;
+}
+
+/* Some calls to each of the owners, all in progress at once; waited for from last to first. */
+static void call_all(struct trm_comm *comm, struct trm_calls *calls, const bool *owner, int64_t *number)
+{
+  static const size_t bytes[][2] = {{0, 0}, {MAX_CALL, 0}, {0, 1}, {5, 77}, {3001, MAX_CALL - 1}, {70001, 70003}};
+  enum { KINDS = sizeof bytes / sizeof *bytes };
+  const size_t count = KINDS * (size_t)comm->size;
+  struct trm_request **request = trm_alloc(count * sizeof *request, "test");
+  struct call_head *head = trm_alloc(count * sizeof *head, "test");
+  char **in = trm_alloc(2 * count * sizeof *in, "test"), **out = in + count;
+  for (size_t k = 0; k < count; k++) {
+    const int to = (comm->rank + (int)k) % comm->size;
+    const size_t *n = bytes[k / (size_t)comm->size];
+    if (to == comm->rank || !owner[to])
+      continue;
+    head[k] = (struct call_head){.kind = ECHO, .number = ++number[to], .in_bytes = n[0], .out_bytes = n[1]};
+    in[k] = n[0] ? trm_alloc(n[0], "test") : NULL;
+    out[k] = n[1] ? trm_alloc(n[1], "test") : NULL;
+    for (size_t i = 0; i < n[0]; i++)
+      in[k][i] = call_byte(comm->rank, head[k].number, i);
+    comm->ops->call_begin(calls, to, &head[k], in[k], n[0], out[k], n[1], &request[k]);
+  }
+  size_t wrong = 0;
+  for (size_t k = count; k-- > 0;) {
+    const int to = (comm->rank + (int)k) % comm->size;
+    if (!request[k])
+      continue;
+    while (k % 2 && !comm->ops->test(&request[k]))
+      comm->ops->progress(comm);
+    comm->ops->wait(&request[k]);
+    wrong += head[k].owner != to || head[k].counted != -1;
+    for (size_t i = 0; i < head[k].out_bytes; i++)
+      wrong += out[k][i] != call_byte(to, head[k].number, i);
+    trm_free(in[k]);
+    trm_free(out[k]);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  trm_free(request);
+  trm_free(head);
+  trm_free(in);
+}
+
+static struct trm_calls *open_calls(struct call_owner *o, const bool *owner, bool attended)
+{
+  const struct trm_call_plan plan = {
+    .head_bytes = sizeof(struct call_head), .max_bytes = MAX_CALL, .owner = owner, .attended = attended,
+    .function = call_answer, .context = o};
+  struct trm_calls *calls = NULL;
+  CU_ASSERT_EQUAL_FATAL(o->comm->ops->calls_create(o->comm, &plan, &calls), TRM_OK);
+  return calls;
+}
+
+/* Every rank is an owner and calls all others; owners need not enter MPI. Then the even ranks alone are owners. */
+static void check_calls(struct trm_comm *comm)
+{
+  for (int step = 1; step <= 2; step++) {
+    struct call_owner o = {.comm = comm};
+    bool owner[64];
+    int64_t number[64] = {0};
+    for (int i = 0; i < comm->size; i++)
+      owner[i] = i % step == 0;
+    struct trm_calls *calls = open_calls(&o, owner, false);
+    for (int round = 0; round < 3; round++)
+      call_all(comm, calls, owner, number);
+    comm->ops->barrier(comm);
+    if (comm->rank == 0) /* answers without MPI calls of the owner's own thread */
+      usleep(100000);
+    else
+      call_all(comm, calls, (bool[64]){true}, number);
+    comm->ops->calls_free(&calls);
+    CU_ASSERT_PTR_NULL(calls);
+    CU_ASSERT_EQUAL(o.wrong, 0);
+  }
+}
+
+static void test_calls(void)
+{
+  on_all(check_calls);
+}
+
+/* Answers of each owner are held back until all other ranks have made a counted call, which they make while they wait
+ * for that answer. */
+static void test_calls_held_back(void)
+{
+  const int others = world->size - 1;
+  struct call_owner o = {.comm = world};
+  bool owner[64];
+  memset(owner, true, sizeof owner);
+  struct trm_calls *calls = open_calls(&o, owner, false);
+  char byte[64] = {0}, *in = trm_alloc(MAX_CALL, "test");
+  int64_t number[64] = {0};
+  for (int round = 1; round <= 5; round++) {
+    struct trm_request *await[64] = {NULL}, *count[64] = {NULL};
+    struct call_head held[64], head[64];
+    for (int to = 0; to < world->size; to++)
+      if (to != world->rank) {
+        held[to] = (struct call_head){.kind = AWAIT, .number = (int64_t)round * others, .out_bytes = 1};
+        world->ops->call_begin(calls, to, &held[to], NULL, 0, &byte[to], 1, &await[to]);
+      }
+    world->ops->barrier(world);
+    for (int to = 0; to < world->size; to++) {
+      CU_ASSERT(to == world->rank || !world->ops->test(&await[to]));
+      if (to == world->rank)
+        continue;
+      head[to] = (struct call_head){.kind = COUNT, .number = ++number[to], .in_bytes = to % 2 ? MAX_CALL : 0};
+      for (size_t i = 0; i < head[to].in_bytes; i++)
+        in[i] = call_byte(world->rank, number[to], i);
+      world->ops->call_begin(calls, to, &head[to], in, head[to].in_bytes, NULL, 0, &count[to]);
+      world->ops->wait(&count[to]);
+      CU_ASSERT(head[to].counted >= (int64_t)(round - 1) * others);
+    }
+    for (int to = 0; to < world->size; to++)
+      world->ops->wait(&await[to]);
+    world->ops->barrier(world);
+    CU_ASSERT_EQUAL(trm_counter_get(&o.counted), (int64_t)round * others);
+  }
+  world->ops->calls_free(&calls);
+  CU_ASSERT_EQUAL(o.wrong, 0);
+  CU_ASSERT(world->size == 1 || trm_counter_get(&o.held) > 0);
+  trm_free(in);
+}
+
+struct served {
+  struct call_owner *owner;
+  int64_t counted;
+};
+
+static bool is_served(void *context)
+{
+  const struct served *served = context;
+  return trm_counter_get(&served->owner->counted) == served->counted;
+}
+
+/* The last third of the ranks answers in wait_until, until each of the others has said that it has finished. */
+static void test_calls_attended(void)
+{
+  const int workers = world->size - (world->size + 2) / 3;
+  struct call_owner o = {.comm = world};
+  bool owner[64] = {false};
+  int64_t number[64] = {0};
+  for (int i = workers; i < world->size; i++)
+    owner[i] = true;
+  struct trm_calls *calls = open_calls(&o, owner, world->rank >= workers);
+  for (int round = 1; round <= 3; round++) {
+    if (world->rank < workers) {
+      call_all(world, calls, owner, number);
+      for (int to = workers; to < world->size; to++) {
+        struct call_head head = {.kind = COUNT, .number = ++number[to]};
+        struct trm_request *request;
+        world->ops->call_begin(calls, to, &head, NULL, 0, NULL, 0, &request);
+        world->ops->wait(&request);
+      }
+    } else {
+      struct served served = {&o, (int64_t)round * workers};
+      world->ops->wait_until(world, is_served, &served);
+    }
+    world->ops->barrier(world);
+  }
+  world->ops->calls_free(&calls);
+  CU_ASSERT_EQUAL(o.wrong, 0);
+}
+
 /* -- oversubscribed jobs */
 
 enum { LATE_MS = 100, WAYS = 8 };
@@ -731,6 +941,9 @@ static void test_oversubscribed(void)
   on_all(check_allgather);
   on_all(check_reduce_scatter);
   on_all(check_messages);
+  on_all(check_calls);
+  test_calls_held_back();
+  test_calls_attended();
   test_share();
 }
 
@@ -754,6 +967,9 @@ int main(int argc, char **argv)
     {"broken launch", test_launch},
     {"counters, locks, wait_until", test_counters},
     {"sleep_until, a process alone", test_sleep_until},
+    {"calls", test_calls},
+    {"calls: answers held back", test_calls_held_back},
+    {"calls: attended owners", test_calls_attended},
     {"oversubscribed job", test_oversubscribed},
     CU_TEST_INFO_NULL,
   };

@@ -25,20 +25,24 @@ static struct trm_comm *node_of(int node_size)
 static const int node_sizes[] = {0, 2, 1};
 enum { LAYOUTS = sizeof node_sizes / sizeof *node_sizes };
 
-/* Barrier that drives MPI progress and serves calls while it waits. server: may be NULL. */
-static void meet_serving(struct param_server *service)
+/* Barrier that drives MPI progress while it waits. */
+static void meet(void)
 {
   int32_t one = 1;
   struct trm_request *request;
   world->ops->allreduce_begin(world, &one, 1, TRM_INT32, TRM_SUM, &request);
-  while (!world->ops->test(&request))
-    if (!service || !param_server_poll(service))
-      world->ops->progress(world);
+  world->ops->wait(&request);
 }
 
-static void meet(void)
+/* The same, in which the last `servers` ranks first serve the others. */
+static void meet_serving(struct param_server *service, int servers)
 {
-  meet_serving(NULL);
+  const int workers = world->size - servers;
+  if (world->rank < workers)
+    param_server_finish(service);
+  else
+    CU_ASSERT(param_server_serve(service, workers, NULL, NULL));
+  meet();
 }
 
 static void test_words(void)
@@ -74,7 +78,7 @@ enum kind { ADD, READ, TAKE };
 static _Atomic bool lost; /* the handler may run in a thread */
 
 /* Array 0 += the values sent, array 1 += 1; returns array 0. */
-static void add(void *context, const struct server_chunk *piece, struct server_call *call)
+static bool add(void *context, const struct server_chunk *piece, struct server_call *call)
 {
   float *sum = server_array(piece, 0), *times = server_array(piece, 1);
   if (context != world)
@@ -90,6 +94,7 @@ static void add(void *context, const struct server_chunk *piece, struct server_c
   call->per_chunk = piece->method_state[3];
   for (size_t i = 0; call->out && i < piece->n; i++)
     call->out[i] = sum[i];
+  return true;
 }
 
 struct layout {
@@ -132,7 +137,7 @@ static void check_service(const struct layout *l, size_t elements)
   CU_ASSERT(ascends);
   CU_ASSERT(own_seen);
   CU_ASSERT(!atomic_load(&lost));
-  meet_serving(service);
+  meet_serving(service, l->servers);
 
   for (int object = 0; object < plan.replicas; object++) {
     bool sums = true, counts = true;
@@ -204,7 +209,7 @@ static void test_nobody_waits(void)
       }
       done = world->ops->clock(world) - begin;
     }
-    meet_serving(service);
+    meet_serving(service, l->servers);
     CU_ASSERT(longest < 1.5);
     CU_ASSERT(done < 1.8);
     param_server_free(service);
