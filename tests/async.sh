@@ -48,7 +48,7 @@ fades="--train.epochs=4 --optim.lr=0.05 --optim.schedule=cosine"
 i=0
 for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" \
   "4 --strategy.servers=2" "4 --strategy.name=groups --strategy.groups=2" "5 --strategy.rate=staleness" \
-  "3 --strategy.tau=3" "3 --data.memory=1M" "6 --train.batch=50 --optim.momentum=0.5"; do
+  "3 --strategy.tau=3" "4 --strategy.aggregate=node" "3 --data.memory=1M" "6 --train.batch=50 --optim.momentum=0.5"; do
   i=$((i + 1))
   # shellcheck disable=SC2086
   run ${how%% *} way$i --strategy.name=asgd $fades ${how#* }
@@ -61,6 +61,25 @@ TRM_NODE_SIZE=2 run 5 nodes --strategy.name=asgd $fades
 whole nodes 320
 at_least "$(of nodes test_accuracy)" 0.65 || fail "two ranks a node: test accuracy $(of nodes test_accuracy)"
 pass "two ranks a node: test accuracy $(of nodes test_accuracy)"
+
+# The workers of a node send their gradients together: fewer messages, the same rows. Two nodes of four workers and a
+# server behind links on which a gradient takes longer than to compute it.
+slow_links="--simulate.workers=9 --simulate.nodes=3 --simulate.bandwidth=2e7 --device.gflops=20 --strategy.servers=1"
+for aggregate in none node; do
+  # shellcheck disable=SC2086
+  run 1 aggregate-$aggregate --strategy.name=asgd $fades $slow_links --strategy.aggregate=$aggregate
+  whole aggregate-$aggregate 320
+  at_least "$(of aggregate-$aggregate test_accuracy)" 0.65 ||
+    fail "strategy.aggregate=$aggregate: test accuracy $(of aggregate-$aggregate test_accuracy)"
+done
+pushes=$(grep -o '"updates":[0-9]*' aggregate-node/staleness.json | awk -F: '{ n += $2 } END { print n }')
+at_least 240 "${pushes:-999}" && at_least "$(of aggregate-none virtual_s)" "$(of aggregate-node virtual_s)" ||
+  fail "strategy.aggregate=node: $pushes messages, $(of aggregate-node virtual_s) s ($(of aggregate-none virtual_s) s)"
+pass "strategy.aggregate=node: $pushes messages for 320 gradients"
+# shellcheck disable=SC2086
+TRM_NODE_SIZE=2 run 4 aggregate-real --strategy.name=asgd $fades --strategy.aggregate=node
+whole aggregate-real 320
+at_least "$(of aggregate-real test_accuracy)" 0.65 || fail "aggregate: test accuracy $(of aggregate-real test_accuracy)"
 
 # -- validation rows: cut from the training rows that workers divide, or of a file of their own
 run 1 serial-cut --data.validation=0.2
