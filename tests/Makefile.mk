@@ -182,6 +182,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/layouts.md \
 	tests/layouts_lib.sh \
 	tests/lib.sh \
+	tests/mutations.sh \
 	tests/reference/check_onnx.py \
 	tests/reference/check_safetensors.py \
 	tests/reference/gpt2.safetensors \
