@@ -2,6 +2,9 @@
  * uses one thread; product.h divides products among threads. */
 #include <cblas.h>
 #include <limits.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 #include <stdio.h>
 
 #include "blas/blas.h"
@@ -44,6 +47,18 @@ static int openblas_open(int threads)
   return TRM_OK;
 }
 
+/* An OpenBLAS made with OpenMP takes as many threads as a parallel region of the calling thread would: in each thread
+ * that the program starts a default, whatever openblas_set_num_threads set in another. */
+static void openblas_keep_to_one_thread(void)
+{
+#ifdef _OPENMP
+  static _Thread_local bool set;
+  if (!set)
+    omp_set_num_threads(1);
+  set = true;
+#endif
+}
+
 static void openblas_multiply_block(const struct product *p, const struct block *block, int thread)
 {
   (void)thread;
@@ -63,6 +78,7 @@ static void openblas_gemm(bool transpose_a, bool transpose_b, size_t m, size_t n
       trm_error(TRM_FAILED, BLAS_NAME ": a product (%zu, %zu) x (%zu, %zu) is too large for the library's integers", m,
                 k, k, n));
   const struct product_limits limits = {(size_t)blas_threads, BLOCK_MIN_WORK};
+  openblas_keep_to_one_thread();
   product_run(&p, &limits, blas_threads, openblas_multiply_block);
 }
 

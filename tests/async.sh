@@ -29,7 +29,7 @@ whole() {
 }
 
 # -- runs that must be equal
-for optimizer in sgd "nesterov --optim.l2=1e-3" "adam --optim.lr=0.003 --optim.clip=1" \
+for optimizer in sgd "nesterov --optim.l2=1e-3 --optim.schedule=cosine" "adam --optim.lr=0.003 --optim.clip=1" \
   "adamw --optim.lr=0.003 --optim.ema=0.9" "adagrad --optim.lr=0.05"; do
   name=${optimizer%% *}
   # shellcheck disable=SC2086
@@ -43,24 +43,58 @@ run 3 group --strategy.name=groups --strategy.groups=1
 near serial-sgd group 1e-6
 
 # -- all ways to share server weights. The rate decays to 0: with a constant one the result would depend on the
-# staleness of the last updates.
+# staleness of the last updates. A limit is five points below the lowest test accuracy of several
+# runs.
 fades="--train.epochs=4 --optim.lr=0.05 --optim.schedule=cosine"
-i=0
-for how in "2 --strategy.tau=1" "4 --strategy.data=static" "4 --parallel.share=none" "3 --strategy.servers=1" \
-  "4 --strategy.servers=2" "4 --strategy.name=groups --strategy.groups=2" "5 --strategy.rate=staleness" \
-  "3 --strategy.tau=3" "3 --data.memory=1M" "6 --train.batch=50 --optim.momentum=0.5"; do
-  i=$((i + 1))
+# way LIMIT RANKS RUN OPTION...
+way() {
   # shellcheck disable=SC2086
-  run ${how%% *} way$i --strategy.name=asgd $fades ${how#* }
-  whole way$i 320
-  at_least "$(of way$i test_accuracy)" 0.65 || fail "$how: test accuracy $(of way$i test_accuracy)"
-  pass "$how: test accuracy $(of way$i test_accuracy)"
-done
+  run "$2" "$3" --strategy.name=asgd $fades "${@:4}"
+  whole "$3" 320
+  at_least "$(of "$3" test_accuracy)" "$1" || fail "$3: test accuracy $(of "$3" test_accuracy), not $1"
+  pass "$3: test accuracy $(of "$3" test_accuracy)"
+}
+way 0.68 2 two
+way 0.68 4 static --strategy.data=static
+way 0.68 4 private --parallel.share=none
+way 0.68 3 server --strategy.servers=1
+way 0.68 4 servers --strategy.servers=2
+way 0.68 4 aggregated --strategy.aggregate=node
+way 0.68 4 groups --strategy.name=groups --strategy.groups=2
+way 0.73 5 by-staleness --strategy.rate=staleness --optim.lr=0.1
+way 0.68 3 three-batches --strategy.tau=3
+way 0.68 3 windows --data.memory=1M
+way 0.74 6 momentum --optim.momentum=0.5
+TRM_NODE_SIZE=2 way 0.68 5 nodes
+
+# -- every batch has the schedule's rate of its own number
+rates() { sed -n 's/.*"step":\([0-9]*\),.*"lr":\([^,}]*\).*/\1 \2/p' "$1/metrics.jsonl" | sort -u; }
 # shellcheck disable=SC2086
-TRM_NODE_SIZE=2 run 5 nodes --strategy.name=asgd $fades
-whole nodes 320
-at_least "$(of nodes test_accuracy)" 0.65 || fail "two ranks a node: test accuracy $(of nodes test_accuracy)"
-pass "two ranks a node: test accuracy $(of nodes test_accuracy)"
+run 1 serial-fades $fades
+rates serial-fades > schedule
+rates two > rates
+[ "$(wc -l < schedule)" = 320 ] && [ "$(wc -l < rates)" -gt 10 ] && ! grep -vxFf schedule rates ||
+  fail "a batch has another rate than the schedule's"
+pass "rates follow the schedule"
+
+# The workers of a node send their gradients together: fewer messages, the same rows. Two nodes of four workers and a
+# server behind links on which a gradient takes longer than to compute it.
+slow_links="--simulate.workers=9 --simulate.nodes=3 --simulate.bandwidth=2e7 --device.gflops=20 --strategy.servers=1"
+for aggregate in none node; do
+  # shellcheck disable=SC2086
+  run 1 aggregate-$aggregate --strategy.name=asgd $fades $slow_links --strategy.aggregate=$aggregate
+  whole aggregate-$aggregate 320
+  at_least "$(of aggregate-$aggregate test_accuracy)" 0.65 ||
+    fail "strategy.aggregate=$aggregate: test accuracy $(of aggregate-$aggregate test_accuracy)"
+done
+pushes=$(grep -o '"updates":[0-9]*' aggregate-node/staleness.json | awk -F: '{ n += $2 } END { print n }')
+at_least 240 "${pushes:-999}" && at_least "$(of aggregate-none virtual_s)" "$(of aggregate-node virtual_s)" ||
+  fail "strategy.aggregate=node: $pushes messages, $(of aggregate-node virtual_s) s ($(of aggregate-none virtual_s) s)"
+pass "strategy.aggregate=node: $pushes messages for 320 gradients"
+# shellcheck disable=SC2086
+TRM_NODE_SIZE=2 run 4 aggregate-real --strategy.name=asgd $fades --strategy.aggregate=node
+whole aggregate-real 320
+at_least "$(of aggregate-real test_accuracy)" 0.65 || fail "aggregate: test accuracy $(of aggregate-real test_accuracy)"
 
 # -- validation rows: cut from the training rows that workers divide, or of a file of their own
 run 1 serial-cut --data.validation=0.2
@@ -74,19 +108,20 @@ for validation in 0.2 held.h5; do
     run 3 "$name" --strategy.name=asgd --strategy.data=$data --data.validation=$validation $fades
     [ $validation = held.h5 ] && rows=400 || rows=800
     whole "$name" $((rows == 400 ? 320 : 256))
+    [ $validation = held.h5 ] && limit=0.65 || limit=0.53
     "$TRIREME" eval "$name" --split=validation --json --log.quiet=yes > eval.json ||
       fail "$name: its validation rows cannot be evaluated"
     [ "$(json_number samples eval.json)" = $rows ] || fail "$name: other validation rows: $(cat eval.json)"
-    at_least "$(of "$name" validation_accuracy)" 0.5 || fail "$name: $(of "$name" validation_accuracy)"
+    at_least "$(of "$name" validation_accuracy)" $limit || fail "$name: $(of "$name" validation_accuracy)"
     pass "$name: validation accuracy $(of "$name" validation_accuracy) on $rows rows"
   done
 done
 
 # -- staleness: every update is counted, over a resume, too; the summary has the figures alone
 updates() { grep -o '"updates":[0-9]*' "$1/staleness.json" | awk -F: '{ n += $2 } END { print n }'; }
-[ "$(updates way1)" = 320 ] || fail "staleness of $(updates way1) updates recorded, expected 320"
-grep -q '"staleness_mean":' way1/metrics.jsonl || fail "metrics.jsonl has no staleness"
-figures=$(grep -o '"staleness[^,}]*' way1/summary.json | cut -d : -f 1 | tr -d '"' | tr '\n' ' ')
+[ "$(updates two)" = 320 ] || fail "staleness of $(updates two) updates recorded, expected 320"
+grep -q '"staleness_mean":' two/metrics.jsonl || fail "metrics.jsonl has no staleness"
+figures=$(grep -o '"staleness[^,}]*' two/summary.json | cut -d : -f 1 | tr -d '"' | tr '\n' ' ')
 [ "$figures" = "staleness_mean staleness_p50 staleness_p95 staleness_max " ] || fail "figures in the summary: $figures"
 pass "the staleness of every update is recorded"
 

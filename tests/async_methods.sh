@@ -1,8 +1,8 @@
 #!/bin/bash
 # Properties of every asynchronous method: one worker equals serial training bit for bit (except in elastic averaging,
-# whose center lags behind); every sample is used once, on one node and on several; a worker without a batch, or a
-# hundred times slower, delays no other; a stopped run resumes, with one worker bit for bit. The methods come from the
-# table of methods.
+# whose center lags behind), with a rate that changes from batch to batch; every sample is used once, on one node and on
+# several; a worker without a batch, or a hundred times slower, delays no other; a stopped run resumes, with one worker
+# bit for bit. The methods come from the table of methods.
 set -u
 . "$(dirname "$0")/lib.sh"
 scratch
@@ -11,17 +11,18 @@ cat > config.yaml << 'EOF'
 model: mlp 784-16-10 gelu
 data: {file: digits.h5}
 train: {epochs: 2, batch: 30}
-optim: {name: sgd, lr: 0.05}
+optim: {name: sgd, lr: 0.1, warmup: 20}
 strategy: {slack: 2}
 parallel: {threads: 1}
 run: {seed: 3}
 log: {every: 1, quiet: yes}
 EOF
 
-# All batches of both epochs were used, and the loss is below that of uniform predictions, 2.303.
+# All batches of both epochs were used, and the loss is well below that of uniform predictions, 2.303. Methods that
+# average make smaller steps.
 whole() {
   [ "$(of "$1" steps) $(of "$1" samples)" = "80 2400" ] || fail "$2: $(of "$1" steps) steps, $(of "$1" samples) samples"
-  at_least 2.299 "$(of "$1" test_loss)" || fail "$2: test loss $(of "$1" test_loss)"
+  at_least $limit "$(of "$1" test_loss)" || fail "$2: test loss $(of "$1" test_loss)"
 }
 
 methods=$("$TRIREME" train config.yaml --strategy.name=none-such 2>&1 |
@@ -32,6 +33,11 @@ run 1 serial
 for method in $methods; do
   options="--strategy.name=$method"
   serial=serial
+  limit=2.05
+  case $method in
+    easgd | softsync | adpsgd | sgp | keuper) limit=2.29 ;;
+    eamsgd) limit=1.5 ;;
+  esac
   case $method in
     easgd | eamsgd) serial=$method-one ;; # the center lags behind even a single worker
   esac

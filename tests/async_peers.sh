@@ -9,30 +9,32 @@ cat > config.yaml << 'END'
 model: mlp 784-32-10 gelu
 data: {file: digits.h5}
 train: {epochs: 6, batch: 50}
-optim: {name: sgd, lr: 0.3}
+optim: {name: sgd, lr: 0.3, schedule: cosine}
 parallel: {threads: 1}
 run: {seed: 3}
 log: {every: 1, quiet: yes}
 END
 
-# trains NAME OPTION...: three ranks classify most digits correctly and use all samples
+# trains LIMIT NAME OPTION...: three ranks use all samples. LIMIT is five points below the lowest test accuracy of
+# several runs.
 trains() {
-  local name=$1
-  shift
+  local limit=$1 name=$2
+  shift 2
   try 3 "$name" --run.overwrite=yes "$@" || { cat "$name.log"; fail "$*"; }
   [ "$(of "$name" steps) $(of "$name" samples)" = "480 24000" ] ||
     fail "$*: $(of "$name" steps) steps, $(of "$name" samples) samples"
-  at_least "$(of "$name" test_accuracy)" 0.6 || fail "$*: test accuracy $(of "$name" test_accuracy)"
+  at_least "$(of "$name" test_accuracy)" $limit || fail "$*: test accuracy $(of "$name" test_accuracy)"
   pass "$*: test accuracy $(of "$name" test_accuracy)"
 }
 
 for method in easgd "eamsgd --optim.lr=0.01" adpsgd sgp keuper; do
   name=${method%% *}
+  limit=0.74
   # shellcheck disable=SC2086
   {
-    trains "$name" --strategy.name=$method
-    trains "$name-alone" --strategy.name=$method --strategy.data=static --parallel.share=none
-    TRM_NODE_SIZE=2 trains "$name-nodes" --strategy.name=$method --strategy.data=static --strategy.tau=2
+    trains $limit "$name" --strategy.name=$method
+    trains $limit "$name-alone" --strategy.name=$method --strategy.data=static --parallel.share=none
+    TRM_NODE_SIZE=2 trains $limit "$name-nodes" --strategy.name=$method --strategy.data=static --strategy.tau=2
   }
   [ -e "$name/staleness.json" ] && defined=yes || defined=no
   case $name in
@@ -43,7 +45,7 @@ for method in easgd "eamsgd --optim.lr=0.01" adpsgd sgp keuper; do
       ;;
   esac
 done
-trains easgd-server --strategy.name=easgd --strategy.servers=1
+trains 0.74 easgd-server --strategy.name=easgd --strategy.servers=1
 
 # -- one worker is serial training
 try 1 serial || fail "serial"
@@ -53,6 +55,12 @@ for method in adpsgd sgp keuper; do
     fail "one worker of $method differs from serial training"
 done
 pass "one worker equals serial training"
+
+# -- sgp without overlap: the order of arrival changes no bit
+for name in sgp-first sgp-second; do
+  run 4 $name --strategy.name=sgp --strategy.overlap=0 --strategy.data=static --strategy.tau=2
+done
+equal sgp-first sgp-second
 
 # -- resume with the same number of ranks, and with another one
 for ranks in 3 2; do

@@ -10,18 +10,18 @@ cat > config.yaml << 'EOT'
 model: mlp 784-32-10 gelu
 data: {file: digits.h5}
 train: {steps: 300, batch: 40}
-optim: {name: sgd, lr: 0.1}
+optim: {name: sgd, lr: 0.2, schedule: cosine}
 parallel: {threads: 1}
 run: {seed: 3, checkpoint_every: -1}
 log: {quiet: yes}
 EOT
 
-# learns NAME: the run is complete, and much better than chance
+# learns NAME LIMIT: the run is complete; LIMIT is five points below the lowest test accuracy of several runs
 learns() {
   local accuracy steps
   accuracy=$(json_number test_accuracy "$1/summary.json")
   steps=$(json_number steps "$1/summary.json")
-  at_least "$accuracy" 0.5 || fail "$1: test accuracy $accuracy"
+  at_least "$accuracy" "$2" || fail "$1: test accuracy $accuracy, not $2"
   [ "$steps" = 300 ] || fail "$1: $steps steps of 300"
   grep -q '"staleness":\[{"rank":' "$1/summary.json" || fail "$1: no staleness in its summary"
   pass "$1: test accuracy $accuracy"
@@ -34,20 +34,20 @@ for method in softsync dcasgd ssp essp; do
   run 3 $method-private $name --parallel.share=none
   run 3 $method-served $name --strategy.servers=1
   TRM_NODE_SIZE=2 run 3 $method-nodes $name
-  run 3 $method-pause $name --train.steps=130 --run.checkpoint_every=0
+  run 3 $method-pause $name --train.steps=130 --optim.schedule=constant --run.checkpoint_every=0
   run 3 $method-pause $name --run.checkpoint_every=0 --run.resume=auto
   for variant in '' -static -private -served -nodes -pause; do
-    learns $method$variant
+    [ $method = softsync ] && learns $method$variant 0.71 || learns $method$variant 0.76
   done
 done
 run 3 splits --strategy.name=softsync --strategy.splits=3 --strategy.rate=staleness
 run 3 constant --strategy.name=dcasgd --strategy.compensation=constant --strategy.lambda=1
-learns splits
-learns constant
+learns splits 0.76
+learns constant 0.76
 
 # -- slack
 run 3 slack --strategy.name=ssp --strategy.slack=2 --run.slow=1:3
-learns slack
+learns slack 0.76
 grep -o '"max":[0-9]*' slack/summary.json | sort -u > most
 [ "$(sort -t: -k2 -n most | tail -1)" = '"max":2' ] || fail "slack 2: staleness of $(cat most)"
 pass "the maximum staleness is the slack"

@@ -13,13 +13,13 @@ case ${program##*/} in
   test_staleness | test_validation) ranks="1 3" ;;
   test_param_server) ranks="1 2 3 4 5 8 9" ;;
   test_async_peers) ranks="1 2 3 4 5 8 9" ;;
-  test_async_turns) ranks="2" ;;
+  test_async_turns) ranks="2 4 5" ;;
   test_mapped | test_pipeline | test_pipeline_versions | test_local_state | test_tensor | test_trace) ranks="1 2 3 4" ;;
   test_zero | test_zero_state) ranks="1 2 3 4" ;;
   test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 4 5 8" ;; # each case creates its own communicators
   *) exec "$@" ;;
 esac
-[ "${program##*/}" = test_async_turns ] || ranks=${TRM_TEST_RANKS:-$ranks} # two workers that take turns
+ranks=${TRM_TEST_RANKS:-$ranks}
 [ -n "${MPIEXEC:-}" ] || { echo "$program: no mpiexec to start ranks with" >&2; exit 77; }
 
 failed=

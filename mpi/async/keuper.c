@@ -1,17 +1,17 @@
 /* The asynchronous SGD of Keuper & Pfreundt (2015): workers send one another their weights, and accept some of them.
  *
  * The replica of a rank is a slot, which any rank may overwrite: the paper's one external buffer (N = 1; with more the
- * mean would be over 1 + N states). Every strategy.tau batches a worker i with gradient g reads its slot. The weights w_j
- * that it finds are accepted if the worker's own step leads towards them, and then change the step (equations 1 and 4):
+ * mean would be over 1 + N states). Every strategy.tau batches a worker i with gradient g reads its slot. The weights
+ * w_j that it finds are accepted if the worker's own step leads towards them, and then change the step:
  *
  *   |w' - w_j|^2 < |w_i - w_j|^2,  w' = w_i - rate g        the Parzen gate; statistics are left out of it
  *   w_i <- w_i - rate (w_i - (w_i + w_j) / 2 + g)           that is w' - (rate / 2) (w_i - w_j)
  *
- * The mean is part of the direction, so that the rate scales it, too; here at most by 1, which makes it the mean itself.
- * With another rule than sgd, w' is what the optimizer makes of w_i, whose states follow the gradients alone. After the
- * step w_i goes into the slot of another rank, chosen at random. The chunks of a slot are written and read one by one,
- * as remote memory is; the gate is computed over those that have arrived. The result of the run is the mean of all
- * workers' weights, not those of one worker as in the paper.
+ * The mean is part of the direction, so that the rate scales it, too; here by 1 at most, which makes it the mean
+ * itself. With another rule than sgd, w' is what the optimizer makes of w_i, whose states follow the gradients alone.
+ * After the step w_i goes into the slot of another rank, chosen at random. The chunks of a slot are written and read
+ * one by one, as remote memory is; the gate is computed over those that have arrived. The result of the run is the
+ * mean of all workers' weights, not those of one worker as in the paper.
  *
  * Staleness is not defined: weights are rejected or overwritten, and the accepted ones carry the gradients of others in
  * part, so there is no number of those that a gradient has not seen. */

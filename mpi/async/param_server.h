@@ -19,7 +19,7 @@
 #include "core/comm.h"
 
 #define SERVER_CHUNK ((size_t)1 << 16) /* elements; the last chunk of an array has fewer */
-#define SERVER_METHOD_STATES 8
+#define SERVER_METHOD_STATES 24
 #define SERVER_VALUES 4
 
 /* Elements of one chunk of an array. */

@@ -39,7 +39,9 @@ int64_t peers_exchange(struct trm_strategy *s, const struct server_request *requ
 {
   const double before = s->comm->ops->clock(s->comm);
   const int64_t staleness = param_server_exchange(worker_of(s)->server, request);
-  s->comm_s += s->comm->ops->clock(s->comm) - before;
+  const double held_s = param_server_held_s(worker_of(s)->server);
+  s->comm_s += s->comm->ops->clock(s->comm) - before - held_s;
+  s->wait_s += held_s;
   return staleness;
 }
 

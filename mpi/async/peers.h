@@ -25,7 +25,7 @@ int peers_step(struct trm_strategy *strategy, double rate, const struct trm_loss
 /* A random number below `bound`, from the run's seed, the rank and the batches that it has done. */
 int peers_draw(const struct trm_strategy *strategy, int bound);
 
-/* param_server_exchange, whose time counts as communication. */
+/* param_server_exchange, whose time counts as communication, or as waiting while replies were held back. */
 int64_t peers_exchange(struct trm_strategy *strategy, const struct server_request *request);
 /* Array `array` (elements) of this rank's replica, in place: only while no other rank calls. */
 float *peers_local_array(struct trm_strategy *strategy, int array);

@@ -8,13 +8,15 @@
  * added in the fixed tree over the workers, as in the synchronous method, and the optimizer makes one update. So
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
- *   ssp    reads the weights when its copy has become too old; the server holds the reply back until they are new enough
+ *   ssp    reads weights when its copy has become too old; the server holds the reply back until they are new enough
  *   essp   reads them before every batch
  *
- * To weights of clock v the worker adds its own gradients of clocks v, v + 1, .. by plain SGD, since the gradients of
- * the others are not known yet. Staleness is the clock of a gradient less that of its weights.
+ * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
+ * v + 1, .. as if the other workers' gradients, which are not known yet, were 0. For rules with states it reads these,
+ * of the same clock, with the weights. Staleness is the clock of a gradient less that of its weights.
  *
- * Memory: (s + 1) arrays of the model's size per worker on the server, and s more at each worker. */
+ * Memory: (s + 1) arrays of the model's size per worker on the server; at each worker s more, and one for each state of
+ * the rule. */
 #include <string.h>
 
 #include "core/memory.h"
@@ -22,11 +24,16 @@
 #include "mpi/async/async.h"
 #include "mpi/async/server_weights.h"
 
-enum value { CLOCK = SERVER_SCALE }; /* of a gradient; that the weights must have at least. There is no clipping */
+enum kind { READ_STATE = SERVER_CALL_KINDS };
+/* of a gradient; that the weights must have at least (there is no clipping); number of the optimizer's state */
+enum value { CLOCK = SERVER_SCALE, STATE };
 
 struct ssp {
   float *gradient; /* device, (slack, elements) of this worker; row c % slack is that of clock c */
   double *rate;    /* (slack) rate of each gradient */
+  struct trm_optimizer own; /* for own steps: without average, and without statistics, which training does not read */
+  float *state[TRM_MAX_STATES - 1]; /* device, (elements) each: the rule's, as of the weights */
+  int64_t *clock;  /* (chunks) of the weights */
 };
 
 static size_t ssp_slack(const struct trm_strategy *s)
@@ -93,11 +100,27 @@ static bool ssp_serve(void *context, const struct server_chunk *chunk, struct se
     ssp_receive(context, chunk, call);
   else if ((double)*chunk->clock < call->value[CLOCK])
     return false;
-  server_weights_reply(chunk, call);
+  if (call->kind == READ_STATE)
+    memcpy(call->out, server_array(chunk, 1 + (int)call->value[STATE]), chunk->n * sizeof(float));
+  else
+    server_weights_reply(chunk, call);
   return true;
 }
 
 /* -- creation */
+
+/* Arrays of a worker that may be ahead. */
+static int ssp_create_own(struct trm_strategy *s)
+{
+  struct ssp *ssp = worker_of(s)->method;
+  ssp->own = *s->optimizer;
+  ssp->own.states -= ssp->own.ema > 0;
+  ssp->own.ema = 0;
+  ssp->own.statistics = 0;
+  for (int i = 0; i < ssp->own.states; i++)
+    TRM_CHECK(worker_array(s, s->elements, NULL, &ssp->state[i]));
+  return worker_array(s, ssp_slack(s) * s->elements, NULL, &ssp->gradient);
+}
 
 static int ssp_create(struct trm_strategy *s)
 {
@@ -114,8 +137,8 @@ static int ssp_create(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   struct ssp *ssp = w->method;
   ssp->rate = worker_alloc(s, slack * sizeof *ssp->rate);
-  const bool keeps = slack > 0 && w->number >= 0;
-  return trm_agree(s->comm, keeps ? worker_array(s, slack * s->elements, NULL, &ssp->gradient) : TRM_OK);
+  ssp->clock = worker_alloc(s, param_server_chunks(w->server) * sizeof *ssp->clock);
+  return trm_agree(s->comm, slack > 0 && w->number >= 0 ? ssp_create_own(s) : TRM_OK);
 }
 
 /* -- a worker */
@@ -135,16 +158,39 @@ static int64_t ssp_oldest_clock(struct worker *w)
   return min;
 }
 
-/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights, without the statistics, which
- * no pass of training reads. */
+/* Applies the worker's own gradients of clocks [from, clock) to one chunk of its weights. */
 static void ssp_apply_own(struct trm_strategy *s, size_t chunk, int64_t from, int64_t clock)
 {
   const struct ssp *ssp = worker_of(s)->method;
-  const size_t low = chunk * SERVER_CHUNK, n = server_weights_trained(s, low, server_chunk_size(s->elements, chunk));
+  const size_t low = chunk * SERVER_CHUNK;
+  float *state[TRM_MAX_STATES - 1] = {NULL};
+  for (int i = 0; i < ssp->own.states; i++)
+    state[i] = ssp->state[i] + low;
+  const struct trm_update_interval to = {low, server_chunk_size(s->elements, chunk), s->w + low, state};
   for (int64_t c = from; c < clock; c++) {
     const size_t slot = (size_t)c % ssp_slack(s);
-    server_weights_axpy(s, -ssp->rate[slot], n, s->w + low, ssp->gradient + slot * s->elements + low);
+    struct trm_update update = server_weights_rule(s, ssp->rate[slot], 1);
+    update.step = (uint64_t)c + 1;
+    trm_optimizer_apply(&ssp->own, s->device, &update, NULL, &to, ssp->gradient + slot * s->elements + low);
   }
+}
+
+/* Reads weights of clock `needed` or later, and the states of the same clock: again if others have completed a clock
+ * in between, which they can do `slack` times, as this worker has not sent its next gradient. */
+static void ssp_read(struct trm_strategy *s, int64_t needed)
+{
+  struct worker *w = worker_of(s);
+  struct ssp *ssp = w->method;
+  const size_t bytes = param_server_chunks(w->server) * sizeof *ssp->clock;
+  double value[SERVER_VALUES] = {[CLOCK] = (double)needed};
+  do {
+    worker_exchange(s, SERVER_PULL, value, NULL, s->w, false);
+    memcpy(ssp->clock, w->seen, bytes);
+    for (int i = 0; i < ssp->own.states; i++) {
+      value[STATE] = i;
+      worker_exchange(s, READ_STATE, value, NULL, ssp->state[i], false);
+    }
+  } while (memcmp(ssp->clock, w->seen, bytes) != 0);
 }
 
 static int ssp_before_forward(struct trm_strategy *s)
@@ -152,9 +198,8 @@ static int ssp_before_forward(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   const int64_t clock = ssp_clock(s), needed = clock - (int64_t)ssp_slack(s);
   const bool reads = s->ops == &trm_strategy_essp || !w->fresh || ssp_oldest_clock(w) < needed;
-  const double value[SERVER_VALUES] = {[CLOCK] = (double)needed};
   if (reads)
-    worker_exchange(s, SERVER_PULL, value, NULL, s->w, false);
+    ssp_read(s, needed);
   for (size_t i = 0; i < param_server_chunks(w->server); i++)
     ssp_apply_own(s, i, reads ? w->seen[i] : clock - 1, clock);
   w->fresh = true;
@@ -200,6 +245,7 @@ const struct trm_strategy_ops trm_strategy_ssp = {
   .before_forward = ssp_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
+  .destroy = worker_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_essp = {
@@ -211,4 +257,5 @@ const struct trm_strategy_ops trm_strategy_essp = {
   .before_forward = ssp_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
+  .destroy = worker_destroy,
 };

@@ -48,8 +48,9 @@ struct trm_strategy_options {
   char *name;
   enum trm_assignment data;
   enum trm_stale_rate rate;
+  enum trm_aggregate aggregate;
   enum trm_compensation compensation;
-  int64_t tau, servers, groups, splits, slack, rows;
+  int64_t tau, servers, groups, splits, slack, overlap, rows;
   double alpha, lambda, memory;
 };
 struct trm_run_options {

@@ -80,7 +80,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.strategy.splits = c->splits ? c->splits : 1;
   job->options.strategy.slack = c->slack;
   job->options.strategy.lambda = c->lambda;
-  job->options.strategy.memory = 0.5;
+  job->options.strategy.memory = 0.9;
   job->optimizer = (struct trm_optimizer){.update = {.rule = c->rule,
                                                      .momentum = 0.75f,
                                                      .beta1 = 0.9f,

@@ -16,7 +16,7 @@ struct setup {
   enum trm_update_rule rule;
   double clip, alpha, momentum;
   enum layout layout;
-  int tau;
+  int tau, overlap;
   size_t elements;
 };
 
@@ -52,6 +52,7 @@ static inline void job_prepare(struct job *job, const struct setup *c, struct tr
   job->options.strategy.rate = TRM_STALE_RATE_CONSTANT;
   job->options.strategy.tau = c->tau ? c->tau : 1;
   job->options.strategy.alpha = c->alpha;
+  job->options.strategy.overlap = c->overlap;
   job->options.strategy.servers = c->layout == SERVER;
   job->options.optim.name = TRM_UPDATE_SGD;
   job->options.optim.momentum = c->momentum;

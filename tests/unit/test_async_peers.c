@@ -249,7 +249,8 @@ static void test_conserved(void)
       if (is_thinned((int)layout + m))
         continue;
       const struct setup c = {
-        .method = methods[m], .layout = layout, .alpha = -1, .tau = 1 + (int)layout % 2, .elements = 70000 / 16 * 16};
+        .method = methods[m], .layout = layout, .alpha = -1, .tau = 1 + (int)layout % 2, .overlap = (int)layout,
+        .elements = 70000 / 16 * 16};
       struct job job;
       job_start(&job, &c, world);
       job.optimizer.update.l2 = 0;
@@ -285,6 +286,61 @@ static void test_conserved(void)
     }
 }
 
+/* -- push-sum without overlap: the published algorithm, for all workers in one process */
+
+/* One iteration: tau batches of each worker, and then the halves from distance `distance`. w (ranks, elements) */
+static void play_iteration(const struct job *job, int64_t iteration, double rate, int distance, float *w)
+{
+  const size_t n = job->strategy.elements, ranks = (size_t)world->size;
+  const uint64_t tau = (uint64_t)job->strategy.options->tau;
+  float *g = trm_alloc(n * sizeof *g, "test"), *before = trm_alloc(ranks * n * sizeof *before, "test");
+  for (size_t k = 0; k < ranks; k++)
+    for (uint64_t b = 0; b < tau; b++) {
+      struct trm_update how = job->optimizer.update;
+      how.rate = (float)rate;
+      how.scale = 1;
+      gradient(job, ((uint64_t)iteration * tau + b) * ranks + k, w + k * n, g);
+      trm_optimizer_apply(&job->optimizer, &cpu, &how, NULL, &(struct trm_update_interval){0, n, w + k * n, NULL}, g);
+    }
+  memcpy(before, w, ranks * n * sizeof *w);
+  for (size_t k = 0; k < ranks; k++)
+    for (size_t i = 0; i < n; i++)
+      w[k * n + i] = 0.5f * (before[k * n + i] + before[(k + ranks - (size_t)distance) % ranks * n + i]);
+  trm_free(g);
+  trm_free(before);
+}
+
+static void test_push_sum(void)
+{
+  enum { ITERATIONS = 12 };
+  for (enum layout layout = 0; layout < LAYOUTS && world->size > 1; layout++) {
+    const struct setup c = {.method = "sgp", .layout = layout, .tau = 1 + (int)layout % 2,
+                            .elements = layout == ONE_NODE ? 70000 / 16 * 16 : 512};
+    if (is_thinned((int)layout))
+      continue;
+    struct job job;
+    job_start(&job, &c, world);
+    const uint64_t batches = (uint64_t)(c.tau * world->size);
+    run_to(&job, batches * ITERATIONS / 3, 0.1); /* goes on with the next distance */
+    run_to(&job, batches * ITERATIONS, 0.1);
+    const size_t n = c.elements, ranks = (size_t)world->size;
+    float *w = trm_alloc(ranks * n * sizeof *w, "test");
+    for (size_t i = 0; i < ranks * n; i++)
+      w[i] = initial(i % n);
+    for (int64_t i = 0, distance = 1; i < ITERATIONS; i++, distance = 2 * distance < world->size ? 2 * distance : 1)
+      play_iteration(&job, i, 0.1, (int)distance, w);
+    double worst = 0;
+    for (size_t i = 0; i < n; i++)
+      worst = fmax(worst, fabs((double)job.strategy.w[i] - (double)w[(size_t)world->rank * n + i]));
+    if (!(worst < 1e-6))
+      printf("\n    %g from the reference\n", worst);
+    CHECK(&c, worst < 1e-6);
+    trm_free(w);
+    job_stop(&job);
+  }
+  CU_PASS("one rank sends nothing");
+}
+
 /* -- whole runs */
 
 static double distance(const struct job *job)
@@ -302,7 +358,7 @@ static void test_convex(void)
   for (enum layout layout = 0; layout <= LAYOUTS; layout++)
     for (int m = 0; m < 5; m++) {
       struct setup c = {.method = methods[m], .layout = layout, .alpha = -1, .momentum = m == 1 ? 0.5 : 0,
-                        .tau = 1 + (int)layout % 2, .elements = 512};
+                        .tau = 1 + (int)layout % 2, .overlap = 1, .elements = 512};
       if (is_thinned((int)layout + m) || (layout == SERVER && (m > 1 || world->size < 2)))
         continue;
       struct job job;
@@ -408,6 +464,7 @@ int main(int argc, char **argv)
     {"alpha 0: independent workers", test_independent},
     {"elastic averaging against its formulas", test_elastic},
     {"exchanges conserve sums", test_conserved},
+    {"push-sum without overlap", test_push_sum},
     {"a convex problem", test_convex},
     {"resume from a checkpoint", test_goes_on},
     {"a loss that is not finite", test_not_finite},

@@ -42,9 +42,11 @@ static void test_alone(void)
       check_alone(&(struct setup){"ssp", rule, .elements = n});
       check_alone(&(struct setup){"essp", rule, .elements = n});
     }
-  /* a worker reads its own writes: with plain SGD this equals serial training */
-  check_alone(&(struct setup){"ssp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
-  check_alone(&(struct setup){"essp", TRM_UPDATE_SGD, .slack = 3, .elements = SERVER_CHUNK + 4096});
+  /* a worker reads its own writes, made by the optimizer's rule */
+  for (enum trm_update_rule rule = TRM_UPDATE_SGD; rule <= TRM_UPDATE_ADAM && world->size <= 2; rule++) {
+    check_alone(&(struct setup){"ssp", rule, .slack = 3, .elements = SERVER_CHUNK + 4096});
+    check_alone(&(struct setup){"essp", rule, .slack = 3, .elements = SERVER_CHUNK + 4096});
+  }
 }
 
 /* -- strategy.tau: local steps between exchanges */
@@ -192,39 +194,50 @@ static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
   CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
 }
 
-/* 1-softsync with equal weights on all workers: a step of synchronous SGD on the mean of their gradients. */
-static void test_softsync_mean(void)
+/* 1-softsync with equal weights on all workers: a step of synchronous SGD on the mean of their gradients. begin: rounds
+ * before a checkpoint without local state, which count as updates of the optimizer. */
+static void check_softsync_mean(const struct setup *c, uint64_t begin)
 {
   enum { ROUNDS = 3 };
   const int ranks = world->size;
+  const uint64_t end = begin + ROUNDS;
+  const float *unchanged[TRM_MAX_STATES] = {NULL};
+  struct job job;
+  job_start(&job, c, world);
+  job_begin(&job);
+  CHECK(c, job.strategy.ops->restore(&job.strategy, unchanged, begin * (uint64_t)ranks) == TRM_OK);
+  take_turns(&job, end, true, true);
+  struct serial r = serial_begin(c);
+  r.steps = begin;
+  float *mean = array(c->elements), *g = array(c->elements);
+  for (uint64_t round = begin; round < end; round++) {
+    memset(mean, 0, c->elements * sizeof *mean);
+    for (int i = 0; i < ranks; i++) {
+      exact_gradient(round * (uint64_t)ranks + (uint64_t)i, 0, g, c->elements);
+      for (size_t k = 0; k < c->elements; k++)
+        mean[k] += g[k] / (float)ranks;
+    }
+    serial_step(&r, &job.optimizer, rate_of(round * (uint64_t)ranks + (uint64_t)ranks - 1), mean);
+  }
+  const bool exact = (ranks & (ranks - 1)) == 0; /* division by a power of two is exact */
+  CHECK(c, exact ? same(job.strategy.eval_weights, r.w, c->elements)
+                 : distance(job.strategy.eval_weights, r.w, c->elements) < 1e-5);
+  CHECK(c, job.strategy.staleness->updates == ROUNDS && job.strategy.staleness->sum == 0);
+  CHECK(c, job.strategy.updates == end * (uint64_t)ranks);
+  trm_free(mean);
+  trm_free(g);
+  serial_end(&r);
+  job.strategy.ops->destroy(&job.strategy);
+}
+
+static void test_softsync_mean(void)
+{
   for (enum layout layout = 0; layout < SERVER; layout++) {
     if (is_skipped(layout))
       continue;
-    const struct setup c = {"softsync", TRM_UPDATE_MOMENTUM, .layout = layout, .elements = SERVER_CHUNK + 4096};
-    struct job job;
-    job_start(&job, &c, world);
-    job_begin(&job);
-    take_turns(&job, ROUNDS, true, true);
-    struct serial r = serial_begin(&c);
-    float *mean = array(c.elements), *g = array(c.elements);
-    for (uint64_t round = 0; round < ROUNDS; round++) {
-      memset(mean, 0, c.elements * sizeof *mean);
-      for (int i = 0; i < ranks; i++) {
-        exact_gradient(round * (uint64_t)ranks + (uint64_t)i, 0, g, c.elements);
-        for (size_t k = 0; k < c.elements; k++)
-          mean[k] += g[k] / (float)ranks;
-      }
-      serial_step(&r, &job.optimizer, rate_of(round * (uint64_t)ranks + (uint64_t)ranks - 1), mean);
-    }
-    const bool exact = (ranks & (ranks - 1)) == 0; /* division by a power of two is exact */
-    CHECK(&c, exact ? same(job.strategy.eval_weights, r.w, c.elements)
-                    : distance(job.strategy.eval_weights, r.w, c.elements) < 1e-6);
-    CHECK(&c, job.strategy.staleness->updates == ROUNDS && job.strategy.staleness->sum == 0);
-    CHECK(&c, job.strategy.updates == (uint64_t)(ROUNDS * ranks));
-    trm_free(mean);
-    trm_free(g);
-    serial_end(&r);
-    job.strategy.ops->destroy(&job.strategy);
+    const size_t n = SERVER_CHUNK + 4096;
+    check_softsync_mean(&(struct setup){"softsync", TRM_UPDATE_MOMENTUM, .layout = layout, .elements = n}, 0);
+    check_softsync_mean(&(struct setup){"softsync", TRM_UPDATE_ADAM, .layout = layout, .elements = n}, 5);
   }
 }
 
@@ -258,7 +271,7 @@ struct play {
   int64_t clock, seen[MAX_RANKS];
   int waiting;
   struct trm_staleness staleness[MAX_RANKS];
-  double *w, *mean, *view[MAX_RANKS], *square[MAX_RANKS]; /* (elements) */
+  double *w, *mean, *view[MAX_RANKS], *own[MAX_RANKS]; /* (elements); own: dcasgd's squares, or local steps not sent */
 };
 
 static void play_begin(struct play *p, size_t elements, int count)
@@ -270,7 +283,7 @@ static void play_begin(struct play *p, size_t elements, int count)
     p->w[i] = (double)draw(9, 9, i);
   for (int k = 0; k < p->ranks; k++) {
     p->view[k] = trm_alloc(elements * sizeof *p->w, "test");
-    p->square[k] = trm_alloc(elements * sizeof *p->w, "test");
+    p->own[k] = trm_alloc(elements * sizeof *p->w, "test");
     memcpy(p->view[k], p->w, elements * sizeof *p->w);
   }
 }
@@ -281,29 +294,50 @@ static void play_end(struct play *p)
   trm_free(p->mean);
   for (int k = 0; k < p->ranks; k++) {
     trm_free(p->view[k]);
-    trm_free(p->square[k]);
+    trm_free(p->own[k]);
   }
 }
 
-/* Applies worker k's gradient, computed at view[k] unless it is exact. */
-static void play_turn(struct play *p, const struct setup *c, int k, uint64_t batch, bool exact)
+/* Counts the staleness of worker k's update; returns what strategy.rate divides its rate by. */
+static double play_divisor(struct play *p, const struct setup *c, int k)
 {
-  const size_t n = c->elements, trained = trained_of(n);
-  float *at = array(n), *g = array(n);
   const int64_t late = p->clock - p->seen[k];
   trm_staleness_add(&p->staleness[k], (uint64_t)late);
-  for (size_t i = 0; i < n; i++)
-    at[i] = (float)p->view[k][i];
-  if (exact)
-    exact_gradient(batch, 0, g, n);
-  else
-    gradient(batch, 0, 1, 0.5, at, g, n);
-  const double divisor = c->rate && late > 1 ? (double)late : 1;
+  return c->rate && late > 1 ? (double)late : 1;
+}
+
+/* Worker k's gradient of one of tau batches: it moves the worker's weights, at the end of the period those of the
+ * server by the sum of the moves. Statistics change on the server alone, as by tau updates in succession. */
+static void play_local(struct play *p, const struct setup *c, int k, uint64_t batch, const float *g, double clip)
+{
+  const double momentum = (double)STATISTIC_MOMENTUM, keeps = pow(1 - momentum, c->tau);
+  const bool sends = (batch / (uint64_t)p->ranks + 1) % (uint64_t)c->tau == 0;
+  const double divisor = sends ? play_divisor(p, c, k) : 0;
+  for (size_t i = 0; i < c->elements; i++) {
+    const bool trained = i < trained_of(c->elements);
+    const double move = rate_of(batch) * clip * (double)g[i];
+    double *sum = &p->own[k][i];
+    *sum = trained ? *sum + move : (1 - momentum) * *sum + momentum * (double)g[i];
+    p->view[k][i] -= trained ? move : 0;
+    if (sends) {
+      p->view[k][i] = p->w[i] = trained ? p->w[i] - *sum / divisor : keeps * p->w[i] + *sum;
+      *sum = 0;
+    }
+  }
+  if (sends)
+    p->seen[k] = ++p->clock;
+}
+
+/* Worker k's gradient, which the server gets at once. */
+static void play_push(struct play *p, const struct setup *c, int k, uint64_t batch, const float *g, double clip)
+{
+  const size_t n = c->elements, trained = trained_of(n);
+  const double divisor = play_divisor(p, c, k);
   const bool complete = ++p->waiting == p->count;
   for (size_t i = 0; i < n; i++) {
-    double x = (double)g[i], *square = &p->square[k][i];
+    double x = (i < trained ? clip : 1) * (double)g[i], *square = &p->own[k][i];
     if (i < trained && c->lambda > 0) {
-      *square = 0.5 * *square + 0.5 * x * x;
+      *square = 0.9 * *square + 0.1 * x * x;
       const bool adapts = c->compensation == TRM_COMPENSATION_ADAPTIVE;
       const double lambda = adapts ? c->lambda / sqrt(*square + 1e-7) : c->lambda;
       x += lambda * x * x * (p->w[i] - p->view[k][i]);
@@ -318,6 +352,24 @@ static void play_turn(struct play *p, const struct setup *c, int k, uint64_t bat
   p->clock += complete;
   p->waiting = complete ? 0 : p->waiting;
   p->seen[k] = p->clock;
+}
+
+/* Worker k computes a gradient, at view[k] unless it is exact, and makes its step. */
+static void play_turn(struct play *p, const struct setup *c, int k, uint64_t batch, bool exact)
+{
+  const size_t n = c->elements;
+  float *at = array(n), *g = array(n);
+  for (size_t i = 0; i < n; i++)
+    at[i] = (float)p->view[k][i];
+  if (exact)
+    exact_gradient(batch, 0, g, n);
+  else
+    gradient(batch, 0, 1, 0.5, at, g, n);
+  double norm = 0;
+  for (size_t i = 0; i < trained_of(n); i++)
+    norm += (double)g[i] * (double)g[i];
+  const double clip = c->clip > 0 ? fmin(1, c->clip / sqrt(norm)) : 1;
+  (c->tau > 1 ? play_local : play_push)(p, c, k, batch, g, clip);
   trm_free(at);
   trm_free(g);
 }
@@ -344,6 +396,21 @@ static void check_play(const struct setup *c, bool exact)
   s->ops->destroy(s);
 }
 
+static void test_asgd_order(void)
+{
+  for (int clips = 0; clips < 2; clips++)
+    for (enum layout layout = 0; layout < SERVER; layout++) {
+      if (is_skipped(layout))
+        continue;
+      for (int tau = 1; tau <= 2; tau++) {
+        const bool divides = clips || layout == ONE_NODE;
+        check_play(&(struct setup){"asgd", .clip = clips ? 8 : 0, .layout = layout, .tau = tau,
+                                   .rate = divides ? TRM_STALE_RATE_DIVIDED : TRM_STALE_RATE_CONSTANT,
+                                   .elements = 512}, false);
+      }
+    }
+}
+
 static void test_softsync_order(void)
 {
   for (int splits = 1; splits <= world->size; splits++)
@@ -352,8 +419,9 @@ static void test_softsync_order(void)
         continue;
       const enum layout other = (enum layout)((splits + divides) % SERVER);
       const enum layout layout = is_skipped(other) ? ONE_NODE : other;
-      check_play(&(struct setup){"softsync", .layout = layout, .splits = splits, .elements = 512,
-                                 .rate = divides ? TRM_STALE_RATE_DIVIDED : TRM_STALE_RATE_CONSTANT}, true);
+      check_play(&(struct setup){"softsync", .clip = divides ? 8 : 0, .layout = layout, .splits = splits,
+                                 .rate = divides ? TRM_STALE_RATE_DIVIDED : TRM_STALE_RATE_CONSTANT, .elements = 512},
+                 true);
     }
 }
 
@@ -363,8 +431,9 @@ static void test_dcasgd_order(void)
     if (is_skipped(layout))
       continue;
     for (enum trm_compensation kind = TRM_COMPENSATION_CONSTANT; kind <= TRM_COMPENSATION_ADAPTIVE; kind++)
-      check_play(&(struct setup){"dcasgd", .layout = layout, .compensation = kind, .lambda = 3 - (int)kind,
-                                 .elements = 512}, false);
+      for (int clips = 0; clips < 2; clips++)
+        check_play(&(struct setup){"dcasgd", .clip = clips ? 8 : 0, .layout = layout, .compensation = kind,
+                                   .lambda = 3 - (int)kind, .elements = 512}, false);
   }
 }
 
@@ -489,6 +558,7 @@ int main(int argc, char **argv)
     {"local steps that are dropped", test_period_dropped},
     {"1-softsync: mean of the gradients", test_softsync_mean},
     {"n-softsync equals asgd", test_same_as_asgd},
+    {"asgd in order", test_asgd_order},
     {"softsync in order", test_softsync_order},
     {"dcasgd in order", test_dcasgd_order},
     {"a convex problem", test_convex},

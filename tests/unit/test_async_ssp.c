@@ -90,7 +90,8 @@ static void check_ahead(const struct setup *c)
   const int rank = world->rank, last = world->size - 1, slack = c->slack;
   const uint64_t end = (uint64_t)slack + 1;
   struct serial own = serial_begin(c);
-  const struct trm_optimizer plain = {.tensor = job.tensor, .tensors = 1}; /* leaves statistics alone */
+  struct trm_optimizer alone = job.optimizer;
+  alone.statistics = 0;
   uint64_t batch;
   for (int turn = 0; turn <= last; turn++) {
     for (uint64_t b = 0; b < end && turn == rank; b++) {
@@ -99,7 +100,7 @@ static void check_ahead(const struct setup *c)
       if (rank < last || strcmp(c->method, "ssp") == 0) /* sees its own updates only */
         CHECK(c, same(s->w, own.w, c->elements));
       exact_gradient(b, s->batch_shard, s->g, c->elements);
-      serial_step(&own, &plain, rate_of(b), s->g);
+      serial_step(&own, &alone, rate_of(b), s->g);
       CHECK(c, step(s, b, 1) == TRM_OK);
     }
     world_barrier();

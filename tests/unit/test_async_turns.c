@@ -1,5 +1,5 @@
-/* Peer methods in forced orders, one rank after the other: weights and staleness after each turn follow the formulas.
- * With and without shared memory. For 2 ranks. */
+/* Peer methods in forced orders, one rank after the other: weights and staleness after each turn follow the formulas,
+ * and so do the ranks that weights go to. With and without shared memory. For 2 ranks and more. */
 #include "peers.h"
 
 static const double order_rate = 0.5;
@@ -36,9 +36,9 @@ static double begin_of(int rank, size_t i)
   return (double)initial(i + 77 * (size_t)rank);
 }
 
-static void pair_start(struct job *job, const struct setup *c)
+/* Starts with different weights on each rank. */
+static void turns_start(struct job *job, const struct setup *c)
 {
-  CU_ASSERT_EQUAL_FATAL(world->size, 2);
   job_start(job, c, world);
   job->optimizer.update.l2 = 0;
   job->tensor[2].momentum = 0;
@@ -65,7 +65,7 @@ static double away(const struct job *job, const float *w, double own, double oth
 static void check_average(const struct setup *c)
 {
   struct job job;
-  pair_start(&job, c);
+  turns_start(&job, c);
   struct trm_strategy *s = &job.strategy;
   look(&job, 1);
   turn(&job, 0, 0);
@@ -76,23 +76,53 @@ static void check_average(const struct setup *c)
   job_stop(&job);
 }
 
-/* Rank 0 sends weight 1/2 to rank 1, which then has 3/2 and sends 3/4 back. The sum changes by the gradient only. */
+/* Rank 0 sends weight 1/2 to rank 1, which then has 3/2 and sends 3/4 back. Rank 0 sends in its second iteration,
+ * too, though it has received nothing. The sum changes by the gradient only. */
 static void check_push(const struct setup *c)
 {
   struct job job;
-  pair_start(&job, c);
+  turns_start(&job, c);
   struct trm_strategy *s = &job.strategy;
   turn(&job, 0, 0);
   look(&job, 1);
   turn(&job, 1, 1);
   CHECK(c, away(&job, s->w, world->rank ? 2.0 / 3 : 1, world->rank ? 1.0 / 3 : 0,
                 world->rank ? -order_rate * 2 / 3 : 0) < 1e-6);
-  turn(&job, 0, 0); /* has weight 1/2, nothing to receive */
+  turn(&job, 0, 0);
   look(&job, 1);
-  look(&job, 0); /* weights 1/2 and 3/4 */
-  CHECK(c, world->rank || away(&job, s->w, 0.5 / 1.25 + 0.25 / 1.25, 0.5 / 1.25, -order_rate * 0.5 / 1.25) < 1e-6);
+  look(&job, 0); /* weights 1 and 1 */
+  CHECK(c, away(&job, s->w, 0.5, 0.5, -order_rate / 2) < 1e-6);
   CHECK(c, s->ops->quiesce(s) == TRM_OK);
   CHECK(c, away(&job, s->eval_weights, 0.5, 0.5, -order_rate / 2) < 1e-6);
+  job_stop(&job);
+}
+
+/* Rank 1 sends nothing until rank 0 has begun iteration `overlap`, the last one without its first message. */
+static void check_overlap(const struct setup *c)
+{
+  enum { WAITS, SENDS, WORDS };
+  struct job job;
+  turns_start(&job, c);
+  struct trm_strategy *s = &job.strategy;
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
+  struct shared_counters words;
+  CU_ASSERT_FATAL(shared_counters_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
+  uint64_t batch;
+  for (int64_t i = 0; s->ops->next_batch(s, 16, &batch); i++) {
+    CHECK(c, s->ops->before_forward(s) == TRM_OK);
+    CHECK(c, world->rank || i <= c->overlap || shared_counters_read(&words, SENDS) == 1);
+    if (world->rank == 0 && i == c->overlap)
+      shared_counters_add(&words, WAITS, 1);
+    while (world->rank && i == 0 && shared_counters_read(&words, WAITS) == 0)
+      world->ops->progress(world);
+    if (world->rank && i == 0)
+      shared_counters_add(&words, SENDS, 1);
+    memset(s->g, 0, c->elements * sizeof *s->g);
+    CHECK(c, s->ops->step(s, order_rate, &tally) == TRM_OK);
+  }
+  CHECK(c, s->ops->quiesce(s) == TRM_OK);
+  CHECK(c, away(&job, s->eval_weights, 0.5, 0.5, 0) < 1e-6);
+  shared_counters_free(&words);
   job_stop(&job);
 }
 
@@ -100,7 +130,7 @@ static void check_push(const struct setup *c)
 static void check_missed(const struct setup *c)
 {
   struct job job;
-  pair_start(&job, c);
+  turns_start(&job, c);
   struct trm_strategy *s = &job.strategy;
   turn(&job, 1, 0);
   turn(&job, 0, 0);
@@ -146,7 +176,7 @@ static void check_gate(const struct setup *c, double factor)
 {
   struct job job;
   double *m = trm_alloc(c->elements * sizeof *m, "test");
-  pair_start(&job, c);
+  turns_start(&job, c);
   step_towards(&job, c, 0.5, false, m);
   turn(&job, 0, 0); /* sends its initial weights */
   step_towards(&job, c, factor, true, m);
@@ -154,6 +184,78 @@ static void check_gate(const struct setup *c, double factor)
   trm_free(m);
   job_stop(&job);
 }
+
+/* -- more than two ranks */
+
+enum { MAX_RANKS = 16 };
+
+/* One rank's turn. Returns the rank whose replica has changed, other than the one whose turn it is; -1: none. */
+static int changed_by_turn(struct job *job, int rank, double factor)
+{
+  const size_t bytes = job->strategy.elements * sizeof(float);
+  const float *replica = peers_local_array(&job->strategy, 0);
+  float *before = trm_alloc(bytes, "test");
+  memcpy(before, replica, bytes);
+  world->ops->barrier(world);
+  turn(job, rank, factor);
+  int32_t changed[MAX_RANKS] = {0}, found = -1, ranks = 0;
+  changed[world->rank] = world->rank != rank && memcmp(before, replica, bytes) != 0;
+  world->ops->allreduce(world, changed, world->size, TRM_INT32, TRM_SUM);
+  for (int i = 0; i < world->size; i++)
+    if (changed[i]) {
+      found = i;
+      ranks++;
+    }
+  CU_ASSERT(ranks <= 1);
+  trm_free(before);
+  return found;
+}
+
+/* AD-PSGD by all ranks in turn, in double precision: an active rank and a passive one, which it chooses, get their
+ * mean, and the active rank makes its step from there; a passive rank makes its step alone. Every passive rank is
+ * chosen by every active one, and active ranks choose differently. */
+static void check_partners(const struct setup *c)
+{
+  enum { ROUNDS = 24 };
+  const int size = world->size, passive = size / 2;
+  int chosen[MAX_RANKS][MAX_RANKS] = {{0}}, equal = 0;
+  double *x[MAX_RANKS], worst = 0;
+  struct job job;
+  turns_start(&job, c);
+  for (int r = 0; r < size; r++) {
+    x[r] = trm_alloc(c->elements * sizeof *x[r], "test");
+    for (size_t i = 0; i < c->elements; i++)
+      x[r][i] = (double)initial(i + 77 * (size_t)r);
+  }
+  for (int round = 0, last = -1; round < ROUNDS; round++)
+    for (int r = 0; r < size; r++) {
+      look(&job, r);
+      const int partner = changed_by_turn(&job, r, r + 1);
+      CHECK(c, r % 2 ? partner < 0 : partner % 2 == 1);
+      for (size_t i = 0; i < c->elements && partner >= 0; i++)
+        x[r][i] = x[partner][i] = (x[r][i] + x[partner][i]) / 2;
+      for (size_t i = 0; i < job.trained; i++)
+        x[r][i] -= order_rate * (r + 1) * slope(i);
+      if (partner >= 0) {
+        chosen[r][partner]++;
+        equal += partner == last;
+        last = partner;
+      }
+    }
+  look(&job, world->rank);
+  for (size_t i = 0; i < c->elements; i++)
+    worst = fmax(worst, fabs(x[world->rank][i] - (double)job.strategy.w[i]));
+  CHECK(c, worst < 1e-4); /* weights below 100 */
+  for (int r = 0; r < size; r += 2)
+    for (int partner = 1; partner < size; partner += 2)
+      CHECK(c, chosen[r][partner] > ROUNDS / passive / 4);
+  CHECK(c, passive == 1 || equal < ROUNDS * (size - passive) * 3 / 4);
+  for (int r = 0; r < size; r++)
+    trm_free(x[r]);
+  job_stop(&job);
+}
+
+/* -- the tests */
 
 static struct setup setup_of(const char *method, bool shares)
 {
@@ -163,7 +265,7 @@ static struct setup setup_of(const char *method, bool shares)
 
 static void test_missed(void)
 {
-  for (int shares = 0; shares < 2; shares++) {
+  for (int shares = 0; shares < 2 && world->size == 2; shares++) {
     const struct setup c = setup_of("easgd", shares);
     check_missed(&c);
   }
@@ -171,7 +273,7 @@ static void test_missed(void)
 
 static void test_average(void)
 {
-  for (int shares = 0; shares < 2; shares++) {
+  for (int shares = 0; shares < 2 && world->size == 2; shares++) {
     const struct setup c = setup_of("adpsgd", shares);
     check_average(&c);
   }
@@ -179,15 +281,26 @@ static void test_average(void)
 
 static void test_push(void)
 {
-  for (int shares = 0; shares < 2; shares++) {
-    const struct setup c = setup_of("sgp", shares);
+  for (int shares = 0; shares < 2 && world->size == 2; shares++) {
+    struct setup c = setup_of("sgp", shares);
+    c.overlap = 1;
     check_push(&c);
   }
 }
 
+static void test_overlap(void)
+{
+  for (int shares = 0; shares < 2 && world->size == 2; shares++)
+    for (int overlap = 0; overlap < 4; overlap++) {
+      struct setup c = setup_of("sgp", shares);
+      c.overlap = overlap;
+      check_overlap(&c);
+    }
+}
+
 static void test_gate(void)
 {
-  for (int shares = 0; shares < 2; shares++) {
+  for (int shares = 0; shares < 2 && world->size == 2; shares++) {
     const struct setup c = setup_of("keuper", shares);
     check_gate(&c, 1);
     check_gate(&c, -0.25);
@@ -199,13 +312,23 @@ static void test_gate(void)
   }
 }
 
+static void test_partners(void)
+{
+  for (int shares = 0; shares < 2 && world->size > 2; shares++) {
+    const struct setup c = setup_of("adpsgd", shares);
+    check_partners(&c);
+  }
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"easgd: staleness", test_missed},
     {"adpsgd: a step on the average", test_average},
     {"sgp: weights", test_push},
+    {"sgp: overlap", test_overlap},
     {"keuper: the gate", test_gate},
+    {"adpsgd: partners", test_partners},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "workers one after the other", tests);

@@ -209,31 +209,58 @@ static void test_copies(void)
   tau = 1;
 }
 
-/* Every rank reads the weights, then the ranks make their steps in order of rank: rank r has staleness r, with merges
- * of 2 batches, too. */
-static void check_staleness(enum layout layout)
+/* All ranks read the weights and compute a batch, then make their steps in rank order. */
+static void one_batch_each(struct trm_strategy *s, uint64_t first)
 {
+  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
+  CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
+  for (size_t i = 0; i < ELEMENTS; i++)
+    s->g[i] = gradient(first + (uint64_t)world->rank, i);
+  for (int turn = 0; turn < world->size; turn++) {
+    world->ops->barrier(world);
+    if (turn == world->rank)
+      CU_ASSERT_EQUAL(s->ops->step(s, 0.5, &tally), TRM_OK);
+  }
+  world->ops->barrier(world);
+}
+
+/* Turns lose no update, and the staleness is the number of updates that others have written between a rank's reading
+ * and writing. In a round each rank makes an update, of `tau` batches; copies are read when they are merged. */
+static void check_order(enum layout layout)
+{
+  enum { ROUNDS = 4 };
+  const bool window = layout == NO_SHARING || (layout == PAIRS && world->size > 2), copies = tau > 1 && !window;
+  struct trm_staleness expected = {0};
+  uint64_t batches = 0;
   struct job job;
   CU_ASSERT_EQUAL_FATAL(job_create(&job, layout, TRM_ASSIGN_STATIC, 0, world), TRM_OK);
   strategy_restore_initial(&job.strategy, initial);
   struct trm_strategy *s = &job.strategy;
-  struct trm_loss_sums tally = {.loss = 1, .rows = 1};
-  CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
-  world->ops->barrier(world);
-  for (int rank = 0; rank < world->size; rank++) {
-    for (int64_t i = 0; rank == world->rank && i < tau; i++)
-      CU_ASSERT_EQUAL(s->ops->step(s, 0.5, &tally), TRM_OK);
-    world->ops->barrier(world);
+  for (int round = 0; round < ROUNDS; round++) {
+    const int writers = copies && round > 0 ? world->size - 1 : world->rank;
+    for (int64_t i = 0; i < tau; i++, batches += (uint64_t)world->size)
+      one_batch_each(s, batches);
+    trm_staleness_add(&expected, (uint64_t)writers);
   }
-  CU_ASSERT(s->staleness->updates == 1 && s->staleness->sum == (uint64_t)world->rank);
+  CU_ASSERT(memcmp(s->staleness, &expected, sizeof expected) == 0);
+  CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
+  size_t wrong = 0;
+  for (size_t i = 0; i < TRAINED && !copies; i++) {
+    double want = initial(i);
+    for (uint64_t batch = 0; batch < batches; batch++)
+      want -= gradient(batch, i) * 0.5;
+    wrong += (double)s->w[i] != want;
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  world->ops->barrier(world);
   s->ops->destroy(s);
 }
 
-static void test_staleness(void)
+static void test_order(void)
 {
-  for (tau = 1; tau <= 2; tau++)
+  for (tau = 1; tau <= 3; tau += 2)
     for (enum layout layout = ONE_NODE; layout < LAYOUTS; layout++)
-      check_staleness(layout);
+      check_order(layout);
   tau = 1;
 }
 
@@ -373,7 +400,7 @@ int main(int argc, char **argv)
     {"several workers", test_several},
     {"statistics of overlapping batches", test_statistics},
     {"several workers with copies", test_copies},
-    {"staleness", test_staleness},
+    {"writes in order", test_order},
     {"copies merged in turn", test_merging},
     {"concurrent merges", test_gates},
     {"sparse rows of a linear model", test_rows},

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "mpi/sync/sync_private.h"
 #include "sync_job.h"
 
 /* -- the reference: one rank, double precision, formulas of nn/optimizer.h */
@@ -206,6 +207,34 @@ static void test_shapes(void)
       }
 }
 
+/* Between nodes the all-reduce of a bucket begins before the step: when the gradients of its node are complete, at the
+ * latest in the next grad_ready. */
+static void test_overlap(void)
+{
+  for (int node_size = 1; node_size <= 2; node_size++) {
+    const struct setup c = {.rule = TRM_UPDATE_SGD, .share = TRM_SHARE_NODE, .node_size = node_size, .bucket = 4096,
+                            .elements = 131072};
+    struct job job;
+    job_start(&job, &c, world);
+    strategy_restore_initial(&job.strategy, initial);
+    const struct sync *s = job.strategy.impl;
+    struct trm_loss_sums sums = {.loss = 1, .rows = 1};
+    for (int i = 0, before = 0; i < 5; i++) {
+      const size_t low = i ? job.boundary[i - 1] : 0;
+      int complete = 0; /* buckets */
+      while (complete < s->buckets && s->bucket[complete].full.high <= job.boundary[i])
+        complete++;
+      CHECK(&c, job.strategy.ops->grad_ready(&job.strategy, low, job.boundary[i], &sums) == TRM_OK);
+      if (sync_has_other_nodes(s))
+        CHECK(&c, s->buckets_begun >= (s->node->size == 1 ? complete : before) && s->buckets_begun <= complete);
+      world->ops->barrier(world);
+      before = complete;
+    }
+    CHECK(&c, job.strategy.ops->step(&job.strategy, 0.1, &sums) == TRM_OK);
+    job.strategy.ops->destroy(&job.strategy);
+  }
+}
+
 static void test_private(void)
 {
   for (int clips = 0; clips < 2; clips++) {
@@ -234,6 +263,7 @@ int main(int argc, char **argv)
     {"the table", test_table},
     {"rules, clipping, nodes", test_rules},
     {"sizes and buckets", test_shapes},
+    {"all-reduce during the backward pass", test_overlap},
     {"private memory", test_private},
     CU_TEST_INFO_NULL,
   };
