@@ -85,7 +85,7 @@ void virtual_fiber_join(struct virtual_fiber *fiber); /* waits until run has ret
 /* The thread's own flow of control, from which trm_virtual_run is called. */
 struct virtual_fiber *virtual_fiber_root(struct virtual_net *net);
 const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fiber);
-/* Where notify, called by the fiber, notes that it was called, in place of what it does; *it is NULL: nowhere. */
+/* The place that notify, called by the fiber, sets to true in place of what it does; *it is NULL: none. */
 bool **virtual_fiber_notes(struct virtual_fiber *fiber);
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of);
