@@ -248,6 +248,7 @@ const struct trm_strategy_ops trm_strategy_ssp = {
   .before_forward = ssp_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
+  .destroy = worker_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_essp = {
@@ -259,4 +260,5 @@ const struct trm_strategy_ops trm_strategy_essp = {
   .before_forward = ssp_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
+  .destroy = worker_destroy,
 };

@@ -49,6 +49,7 @@ struct trm_strategy_options {
   enum trm_assignment data;
   enum trm_batch_meaning batch;
   enum trm_stale_rate rate;
+  enum trm_aggregate aggregate;
   enum trm_compensation compensation;
   int64_t tau, servers, groups, splits, slack, overlap, rows;
   double alpha, lambda, memory;

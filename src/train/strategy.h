@@ -58,7 +58,8 @@ enum trm_strategy_takes {
   TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
   TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights do not change between forward and backward pass */
   TRM_TAKES_OWN_BATCHES = 512, /* strategy.batch=worker: each gradient is of rows of its own, in any order */
-  TRM_TAKES_ALL = 1023
+  TRM_TAKES_ALL = 1023,      /* of these */
+  TRM_TAKES_AGGREGATE = 1024 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
 struct trm_strategy_ops {
