@@ -11,10 +11,14 @@ libtrireme_la_SOURCES += \
 	mpi/async/weight_copy.h \
 	mpi/async/dcasgd.c \
 	mpi/async/easgd.c \
+	mpi/async/gradient_sum.c \
+	mpi/async/gradient_sum.h \
 	mpi/async/hogwild.c \
 	mpi/async/keuper.c \
 	mpi/async/peers.c \
 	mpi/async/peers.h \
+	mpi/async/node_sum.c \
+	mpi/async/node_sum.h \
 	mpi/async/param_server.c \
 	mpi/async/param_server.h \
 	mpi/async/param_server_chunk.c \

@@ -88,6 +88,18 @@ int trm_launch_require_single(const char *what)
 
 /* -- start and stop */
 
+/* Loader, service and training threads call MPI at the same time. */
+static int launch_check_threads(int provided)
+{
+  if (provided >= MPI_THREAD_MULTIPLE)
+    return TRM_OK;
+  return trm_error(TRM_FAILED,
+                   "the MPI library (%s) lets only one thread at a time call it, but MPI_THREAD_MULTIPLE is needed: "
+                   "use a library that was built with it (MPICH: --enable-threads=multiple, Open MPI before 3.0: "
+                   "--enable-mpi-thread-multiple), and no setting that takes it away",
+                   trm_comm_library());
+}
+
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world)
 {
   int provided, size, rank;
@@ -95,15 +107,16 @@ int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_co
     return trm_error(TRM_FAILED, "MPI did not start");
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  const int status = allow_singletons ? TRM_OK : real_check_launch(size);
+  int status = allow_singletons ? TRM_OK : real_check_launch(size);
+  if (status == TRM_OK) {
+    trm_log_set_rank(rank, size);
+    status = launch_check_threads(provided);
+  }
   if (status != TRM_OK) {
     MPI_Finalize();
     return status;
   }
-  trm_log_set_rank(rank, size);
   trm_set_abort(launch_abort_job);
-  if (provided < MPI_THREAD_MULTIPLE && rank == 0)
-    trm_warn("this MPI library (%s) lets only one thread at a time speak: set data.threads=0", trm_comm_library());
 
   struct real_comm job = {.base.ops = &real_ops, .max_begin_bytes = REAL_MAX_BEGIN_BYTES};
   MPI_Errhandler errhandler;

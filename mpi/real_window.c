@@ -49,13 +49,14 @@ void real_window_free(struct trm_window **window)
   *window = NULL;
 }
 
+/* An accumulate that changes nothing: unlike MPI_Get it may meet others' accumulates. */
 void real_get(struct trm_window *window, void *to, size_t count, int target, size_t offset)
 {
-  const size_t chunk = REAL_MESSAGE_BYTES / window->element_bytes;
+  const size_t chunk = ACCUMULATE_CHUNK_BYTES / window->element_bytes;
   for (size_t at = 0; at < count; at += chunk) {
     const int n = real_chunk_size(at, count, chunk);
-    MPI_Get((char *)to + at * window->element_bytes, n, window->type, target, (MPI_Aint)(offset + at), n, window->type,
-            window->mpi);
+    MPI_Get_accumulate(NULL, 0, window->type, (char *)to + at * window->element_bytes, n, window->type, target,
+                       (MPI_Aint)(offset + at), n, window->type, MPI_NO_OP, window->mpi);
   }
 }
 

@@ -169,7 +169,7 @@ int virtual_share(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, 
   const char *what = trm_memory_name(use);
   struct share_part part = {.bytes = bytes};
   *shared = (struct trm_shared){.bytes = bytes};
-  if (!virtual_of(comm)->group->shares_memory)
+  if (!virtual_of(comm)->group->shares_memory && comm->size > 1)
     return trm_error(TRM_FAILED, "%s: the ranks are on different nodes", what);
   virtual_collective_run(comm, &shape, (struct virtual_part){.data = &part});
   if (!part.block)

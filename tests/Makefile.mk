@@ -49,6 +49,7 @@ trm_test_programs += \
 	tests/unit/test_sync_lanes \
 	tests/unit/test_sync_state \
 	tests/unit/test_tensor \
+	tests/unit/test_thread_level \
 	tests/unit/test_tokens \
 	tests/unit/test_validation \
 	tests/unit/test_trace \
@@ -78,6 +79,7 @@ tests_unit_test_memory_SOURCES = tests/unit/test_memory.c $(trm_program_extra)
 tests_unit_test_options_SOURCES = tests/unit/test_options.c tests/unit/messages.h $(trm_program_extra)
 tests_unit_test_random_SOURCES = tests/unit/test_random.c $(trm_program_extra)
 tests_unit_test_self_SOURCES = tests/unit/test_self.c tests/unit/child.h tests/unit/messages.h $(trm_program_extra)
+tests_unit_test_thread_level_SOURCES = tests/unit/test_thread_level.c $(trm_program_extra)
 tests_unit_test_sha256_SOURCES = tests/unit/test_sha256.c $(trm_program_extra)
 tests_unit_test_status_SOURCES = tests/unit/test_status.c tests/unit/child.h $(trm_program_extra)
 tests_unit_test_checkpoint_SOURCES = tests/unit/test_checkpoint.c tests/unit/dataset_files.h $(trm_program_extra)
@@ -151,6 +153,7 @@ trm_test_scripts += \
 	tests/async.sh \
 	tests/async_batch_norm.sh \
 	tests/async_peers.sh \
+	tests/async_signal.sh \
 	tests/async_methods.sh \
 	tests/models.sh \
 	tests/layouts.sh \

@@ -59,6 +59,7 @@ way 0.68 4 static --strategy.data=static
 way 0.68 4 private --parallel.share=none
 way 0.68 3 server --strategy.servers=1
 way 0.68 4 servers --strategy.servers=2
+way 0.68 4 aggregated --strategy.aggregate=node
 way 0.68 4 groups --strategy.name=groups --strategy.groups=2
 way 0.73 5 by-staleness --strategy.rate=staleness --optim.lr=0.1
 way 0.68 3 three-batches --strategy.tau=3
@@ -75,6 +76,25 @@ rates two > rates
 [ "$(wc -l < schedule)" = 320 ] && [ "$(wc -l < rates)" -gt 10 ] && ! grep -vxFf schedule rates ||
   fail "a batch has another rate than the schedule's"
 pass "rates follow the schedule"
+
+# The workers of a node send their gradients together: fewer messages, the same rows. Two nodes of four workers and a
+# server behind links on which a gradient takes longer than to compute it.
+slow_links="--simulate.workers=9 --simulate.nodes=3 --simulate.bandwidth=2e7 --device.gflops=20 --strategy.servers=1"
+for aggregate in none node; do
+  # shellcheck disable=SC2086
+  run 1 aggregate-$aggregate --strategy.name=asgd $fades $slow_links --strategy.aggregate=$aggregate
+  whole aggregate-$aggregate 320
+  at_least "$(of aggregate-$aggregate test_accuracy)" 0.65 ||
+    fail "strategy.aggregate=$aggregate: test accuracy $(of aggregate-$aggregate test_accuracy)"
+done
+pushes=$(grep -o '"updates":[0-9]*' aggregate-node/staleness.json | awk -F: '{ n += $2 } END { print n }')
+at_least 240 "${pushes:-999}" && at_least "$(of aggregate-none virtual_s)" "$(of aggregate-node virtual_s)" ||
+  fail "strategy.aggregate=node: $pushes messages, $(of aggregate-node virtual_s) s ($(of aggregate-none virtual_s) s)"
+pass "strategy.aggregate=node: $pushes messages for 320 gradients"
+# shellcheck disable=SC2086
+TRM_NODE_SIZE=2 run 4 aggregate-real --strategy.name=asgd $fades --strategy.aggregate=node
+whole aggregate-real 320
+at_least "$(of aggregate-real test_accuracy)" 0.65 || fail "aggregate: test accuracy $(of aggregate-real test_accuracy)"
 
 # -- validation rows: cut from the training rows that workers divide, or of a file of their own
 run 1 serial-cut --data.validation=0.2

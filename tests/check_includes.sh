@@ -37,6 +37,15 @@ only() {
   [ -z "$wrong" ] || fail "<$header> is included by $wrong (allowed: $pattern)"
   pass "<$header> is included in $pattern only"
 }
+# Strategies and pipelines reach other ranks, time, threads and locks through the communicator alone, so that they run
+# on any network.
+behind='^ *# *include +<(stdatomic|pthread|sched|threads|time|sys/time)\.h>|_Atomic'
+behind="$behind"'|\b(__atomic_[a-z_]+|nanosleep|clock_nanosleep|clock_gettime|gettimeofday|sched_yield|usleep|sleep) *\('
+for folder in mpi/sync mpi/async mpi/pipeline mpi/coll src/train; do
+  wrong=$(find "$folder" -name '*.[ch]' -exec grep -HnE "$behind" {} + || true)
+  [ -z "$wrong" ] || { echo "$wrong"; fail "$folder goes behind the communicator's back (core/comm.h, core/counter.h)"; }
+  pass "$folder uses the communicator's counters, locks, waiting and time"
+done
 only 'mpi\.h' 'mpi/real[a-z_]*\.[ch]|datasets/h5[a-z_]*\.c'
 only 'hdf5\.h' 'datasets/[a-z0-9_]*\.[ch]'
 only 'cblas\.h' 'blas/openblas\.c'

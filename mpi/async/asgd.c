@@ -17,31 +17,22 @@
  * decoupled decay (optim.decay) is part of every local step, and the server decays its weights by the sum of the rates.
  * Running statistics move as by tau batches (nn/optimizer.h).
  *
+ * strategy.aggregate=node: the workers of a node send such sums together (node_sum.h); a worker takes no local steps.
+ *
  * Groups: the ranks of a group share a batch, like one faster worker. One group is synchronous SGD, as many groups as
  * ranks is Downpour.
  *
  * strategy.rate=staleness divides the rate by the number of updates a gradient has missed (Zhang et al. 2016). */
-#include <string.h>
-
 #include "core/status.h"
 #include "mpi/async/async.h"
-#include "mpi/async/server_weights.h"
-
-enum value { BATCHES = SERVER_SCALE + 1 }; /* that the gradient is a sum of; 0: one gradient, as it was computed */
+#include "mpi/async/node_sum.h"
 
 struct asgd {
-  float *sum;   /* device, (elements) of r_i d_i; at the end the moments of statistics. NULL: tau is 1 */
+  float *sum;   /* device, (elements): gradient_sum.h. NULL: tau is 1 */
   int batches;  /* in sum */
   double rates; /* their sum */
+  struct node_sum node; /* strategy.aggregate=node; otherwise not created */
 };
-
-/* The rule of a sum of gradients: weight decay of the gradients is part of it. */
-static void asgd_set_batches(struct trm_update *update, int batches)
-{
-  update->l2 = 0;
-  update->decay *= (float)batches;
-  update->batches = batches;
-}
 
 static bool asgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
@@ -49,8 +40,7 @@ static bool asgd_serve(void *context, const struct server_chunk *chunk, struct s
   if (call->kind == SERVER_PUSH) {
     const double rate = call->value[SERVER_RATE] / server_weights_rate_divisor(s, call);
     struct trm_update update = server_weights_rule(s, rate, call->value[SERVER_SCALE]);
-    if (call->value[BATCHES] > 0)
-      asgd_set_batches(&update, (int)call->value[BATCHES]);
+    gradient_sum_set_rule(&update, call);
     server_weights_update(s, chunk, update, call->in);
   }
   server_weights_reply(chunk, call);
@@ -69,13 +59,12 @@ static void asgd_clear(struct trm_strategy *s)
 /* Sends the unsent sum of gradients. */
 static void asgd_drain(struct trm_strategy *s)
 {
-  const struct asgd *asgd = worker_of(s)->method;
+  struct asgd *asgd = worker_of(s)->method;
+  if (asgd->node.state)
+    node_sum_drain(s, &asgd->node);
   if (asgd->batches == 0)
     return;
-  const double rate = asgd->rates / asgd->batches;
-  const double value[SERVER_VALUES] = {
-    [SERVER_RATE] = rate, [SERVER_SCALE] = rate > 0 ? 1 / rate : 0, [BATCHES] = asgd->batches};
-  worker_exchange(s, SERVER_PUSH, value, asgd->sum, s->w, true);
+  gradient_sum_push(s, asgd->sum, asgd->batches, asgd->rates);
   asgd_clear(s);
 }
 
@@ -85,7 +74,27 @@ static int asgd_create(struct trm_strategy *s)
     .centralized = true, .arrays = 1 + s->optimizer->states, .handler = asgd_serve, .drain = asgd_drain};
   TRM_CHECK(worker_create(s, &plan, sizeof(struct asgd)));
   struct asgd *asgd = worker_of(s)->method;
-  return s->options->tau == 1 ? TRM_OK : trm_agree(s->comm, worker_array(s, s->elements, NULL, &asgd->sum));
+  int status = TRM_OK;
+  if (s->options->aggregate == TRM_AGGREGATE_NODE)
+    status = node_sum_create(s, &asgd->node);
+  else if (s->options->tau > 1)
+    status = worker_array(s, s->elements, NULL, &asgd->sum);
+  return trm_agree(s->comm, status);
+}
+
+static void asgd_destroy(struct trm_strategy *s)
+{
+  struct asgd *asgd = worker_of(s)->method;
+  node_sum_free(&asgd->node);
+  worker_destroy(s);
+}
+
+static int asgd_before_forward(struct trm_strategy *s)
+{
+  struct asgd *asgd = worker_of(s)->method;
+  if (asgd->node.state && !worker_of(s)->fresh)
+    node_sum_pulled(&asgd->node);
+  return server_weights_before_forward(s);
 }
 
 /* Local step between exchanges: plain SGD on the worker's weights, tensor by tensor, since decoupled decay may leave
@@ -95,32 +104,30 @@ static void asgd_local_step(struct trm_strategy *s, double rate, double scale)
   struct asgd *asgd = worker_of(s)->method;
   const struct trm_optimizer *optimizer = s->optimizer;
   struct trm_update step = {.rule = TRM_UPDATE_SGD, .rate = (float)rate, .scale = (float)scale};
-  const double l2 = (double)optimizer->update.l2, decay = (double)optimizer->update.decay;
-  for (size_t t = 0, low = 0; t < (size_t)optimizer->tensors; low = optimizer->tensor[t++].end) {
-    const size_t n = optimizer->tensor[t].end - low;
-    const bool decays = !optimizer->tensor[t].vector || optimizer->decay_all;
-    server_weights_axpy(s, rate * scale, n, asgd->sum + low, s->g + low);
-    if (l2 > 0)
-      server_weights_axpy(s, rate * l2, n, asgd->sum + low, s->w + low);
-    step.l2 = (float)(l2 + (decays ? decay : 0));
-    s->device->ops->update(s->device, &step, s->w + low, s->g + low, NULL, NULL, n);
-  }
-  asgd->batches++;
   asgd->rates += rate;
-  trm_optimizer_add_moments(optimizer, s->device, asgd->batches, 0, s->elements, asgd->sum, s->g);
+  gradient_sum_add(s, asgd->sum, ++asgd->batches, rate, scale);
+  for (size_t t = 0, low = 0; t < (size_t)optimizer->tensors; low = optimizer->tensor[t++].end) {
+    const bool decays = !optimizer->tensor[t].vector || optimizer->decay_all;
+    step.l2 = optimizer->update.l2 + (decays ? optimizer->update.decay : 0);
+    s->device->ops->update(s->device, &step, s->w + low, s->g + low, NULL, NULL, optimizer->tensor[t].end - low);
+  }
 }
 
 /* After a failure nothing of the period is sent: the local weights may have been on their way to it. */
 static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)
 {
-  const struct asgd *asgd = worker_of(s)->method;
+  struct asgd *asgd = worker_of(s)->method;
   double scale;
-  if (!asgd->sum)
+  if (!asgd->sum && !asgd->node.state)
     return server_weights_step(s, rate, sums);
   const int status = server_weights_prepare(s, sums, &scale);
   if (status != TRM_OK) {
     asgd_clear(s);
     return status;
+  }
+  if (asgd->node.state) {
+    node_sum_step(s, &asgd->node, rate, scale);
+    return TRM_OK;
   }
   asgd_local_step(s, rate, scale);
   if (asgd->batches == s->options->tau)
@@ -130,19 +137,23 @@ static int asgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *
 
 static int asgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
+  struct asgd *asgd = worker_of(s)->method;
   asgd_clear(s);
+  if (asgd->node.state)
+    node_sum_clear(s, &asgd->node);
   return server_weights_restore(s, from, updates);
 }
 
 const struct trm_strategy_ops trm_strategy_asgd = {
   .name = "asgd",
   .help = "every rank sends gradients to a parameter server, and does not wait for others (Downpour)",
-  .takes = TRM_TAKES_ALL & ~TRM_TAKES_GROUPS,
+  .takes = (TRM_TAKES_ALL & ~TRM_TAKES_GROUPS) | TRM_TAKES_AGGREGATE,
   SERVER_WEIGHTS_SLOTS,
   .create = asgd_create,
-  .before_forward = server_weights_before_forward,
+  .before_forward = asgd_before_forward,
   .step = asgd_step,
   .restore = asgd_restore,
+  .destroy = asgd_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_groups = {
@@ -151,7 +162,8 @@ const struct trm_strategy_ops trm_strategy_groups = {
   .takes = TRM_TAKES_ALL & ~TRM_TAKES_SERVERS,
   SERVER_WEIGHTS_SLOTS,
   .create = asgd_create,
-  .before_forward = server_weights_before_forward,
+  .before_forward = asgd_before_forward,
   .step = asgd_step,
   .restore = asgd_restore,
+  .destroy = asgd_destroy,
 };

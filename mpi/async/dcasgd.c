@@ -84,4 +84,5 @@ const struct trm_strategy_ops trm_strategy_dcasgd = {
   .before_forward = server_weights_before_forward,
   .step = server_weights_step,
   .restore = server_weights_restore,
+  .destroy = worker_destroy,
 };

@@ -112,6 +112,7 @@ const struct trm_strategy_ops trm_strategy_easgd = {
   .create = easgd_create,
   .step = easgd_step,
   .restore = easgd_restore,
+  .destroy = worker_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_eamsgd = {
@@ -122,4 +123,5 @@ const struct trm_strategy_ops trm_strategy_eamsgd = {
   .create = easgd_create,
   .step = easgd_step,
   .restore = easgd_restore,
+  .destroy = worker_destroy,
 };

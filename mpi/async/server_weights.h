@@ -21,7 +21,7 @@ int server_weights_step(struct trm_strategy *strategy, double rate, struct trm_l
 /* -- slots of all centralized methods. quiesce: eval_weights becomes the server weights, or their average. */
 #define SERVER_WEIGHTS_SLOTS                                                                  \
   .next_batch = worker_next_batch, .quiesce = server_weights_quiesce,                         \
-  .collect = server_weights_collect, .destroy = worker_destroy
+  .collect = server_weights_collect
 int server_weights_quiesce(struct trm_strategy *strategy);
 int server_weights_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
 int server_weights_restore(struct trm_strategy *strategy, const float *const from[TRM_MAX_STATES], uint64_t updates);

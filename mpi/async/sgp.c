@@ -27,10 +27,10 @@
 #include "mpi/async/async.h"
 #include "mpi/async/peers.h"
 
-/* By a sender at distance 2^d: PUSH, a half; FINISH, nothing more before the next quiesce point. By the owner alone, and
- * run in it: RECEIVE, at the beginning of an iteration, and SETTLE, at a quiesce point: in is z, out the new z,
- * per_chunk y; END: it begins no further iteration. */
-enum kind { PUSH, FINISH, RECEIVE, SETTLE, END };
+/* By a sender at distance 2^d: PUSH, a half; FINISH, no more before the next quiesce point. By the owner alone, and run
+ * in it: RECEIVE, at the beginning of an iteration, and TAKE_ALL, at a quiesce point: in is z, out the new z, per_chunk
+ * y; END: it begins no further iteration. */
+enum kind { PUSH, FINISH, RECEIVE, TAKE_ALL, END };
 enum value { DISTANCE, ITERATION }; /* d; of PUSH */
 /* y; the iteration that the owner has begun; ARRIVED + d: halves since the last quiesce point, INFINITY after FINISH */
 enum method_state { WEIGHT, BEGUN, ARRIVED };
@@ -102,7 +102,7 @@ static bool sgp_serve(void *context, const struct server_chunk *chunk, struct se
     state[ARRIVED + (int)call->value[DISTANCE]] = INFINITY;
   } else if (call->kind == END) {
     state[BEGUN] = INFINITY;
-  } else if (call->kind == SETTLE) {
+  } else if (call->kind == TAKE_ALL) {
     sgp_take(chunk, call);
     memset(&state[ARRIVED], 0, MAX_DISTANCES * sizeof *state);
     state[BEGUN] = (double)sgp->first - 1;
@@ -214,20 +214,20 @@ static int sgp_step(struct trm_strategy *s, double rate, struct trm_loss_sums *s
 
 /* Adds all halves, with no worker in an iteration. All go on with one iteration, the latest: workers that are assigned
  * batches dynamically have made different numbers of them. */
-static void sgp_settle(struct trm_strategy *s)
+static void sgp_take_all(struct trm_strategy *s)
 {
   struct sgp *sgp = worker_of(s)->method;
   s->comm->ops->allreduce(s->comm, &sgp->iteration, 1, TRM_INT64, TRM_MAX);
   sgp->first = sgp->iteration;
   sgp->begun = sgp->first - 1;
-  sgp_receive(s, SETTLE);
+  sgp_receive(s, TAKE_ALL);
   s->comm->ops->barrier(s->comm);
 }
 
 static int sgp_quiesce(struct trm_strategy *s)
 {
   worker_quiesce(s);
-  sgp_settle(s);
+  sgp_take_all(s);
   peers_mean(s);
   return TRM_OK;
 }
@@ -241,7 +241,7 @@ static int sgp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   TRM_CHECK(peers_restore(s, from, updates));
   if (!s->local_state_restored)
     sgp->iteration = sgp->peers.batches / s->options->tau;
-  sgp_settle(s);
+  sgp_take_all(s);
   return TRM_OK;
 }
 

@@ -79,4 +79,5 @@ const struct trm_strategy_ops trm_strategy_softsync = {
   .before_forward = server_weights_before_forward,
   .step = server_weights_step,
   .restore = softsync_restore,
+  .destroy = worker_destroy,
 };

@@ -8,7 +8,7 @@
  * added in the fixed tree over the workers, as in the synchronous method, and the optimizer makes one update. So
  * momentum and Adam work as usual, and the order of arrival changes no bit of any version of the weights.
  *
- *   ssp    reads the weights when its copy has become too old; the server holds the reply back until they are new enough
+ *   ssp    reads weights when its copy has become too old; the server holds the reply back until they are new enough
  *   essp   reads them before every batch
  *
  * A worker also sees its own gradients: to weights of clock v it applies the optimizer's rule with those of clocks v,
@@ -245,6 +245,7 @@ const struct trm_strategy_ops trm_strategy_ssp = {
   .before_forward = ssp_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
+  .destroy = worker_destroy,
 };
 
 const struct trm_strategy_ops trm_strategy_essp = {
@@ -256,4 +257,5 @@ const struct trm_strategy_ops trm_strategy_essp = {
   .before_forward = ssp_before_forward,
   .step = ssp_step,
   .restore = ssp_restore,
+  .destroy = worker_destroy,
 };

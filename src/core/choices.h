@@ -31,6 +31,7 @@ enum trm_shard { TRM_SHARD_ALL, TRM_SHARD_NODE };
 
 enum trm_assignment { TRM_ASSIGN_DYNAMIC, TRM_ASSIGN_STATIC };
 enum trm_stale_rate { TRM_STALE_RATE_CONSTANT, TRM_STALE_RATE_DIVIDED };
+enum trm_aggregate { TRM_AGGREGATE_NONE, TRM_AGGREGATE_NODE };
 enum trm_compensation { TRM_COMPENSATION_CONSTANT, TRM_COMPENSATION_ADAPTIVE };
 
 enum trm_trace_mode { TRM_TRACE_NONE, TRM_TRACE_STEPS };

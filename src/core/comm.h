@@ -120,14 +120,16 @@ struct trm_comm_ops {
   struct trm_comm *(*group)(struct trm_comm *comm, enum trm_group group);
   void (*release)(struct trm_comm *comm);
 
-  /* -- shared memory (collective; only for communicators made by split_node, and their splits). Zeroed, page-aligned.
+  /* -- shared memory (collective; only for communicators made by split_node, their splits, and those of one rank).
+   * Zeroed, page-aligned.
    * Parts are adjacent in order of rank, each padded to whole pages: parts of a multiple of 64 KiB make one array. */
   int (*share)(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 
   /* -- one-sided access (create and free are collective; the others concern origin and target alone).
-   * Offsets and counts in elements of the window's type. accumulate adds, atomic per element. get and accumulate are
-   * complete at the origin (and accumulate at the target) after flush. fetch_add: type TRM_INT64 windows, atomic.
+   * Offsets and counts in elements of the window's type. accumulate adds; accumulate and get are atomic per element,
+   * also with one another, but not with put. get and accumulate are complete at the origin (and accumulate at the
+   * target) after flush. fetch_add: type TRM_INT64 windows, atomic.
    * A target that computes may make no progress (mpi/README.md). */
   int (*window_create)(struct trm_comm *comm, size_t count, enum trm_type type, const char *what,
                        struct trm_window **window, void **local);

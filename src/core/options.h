@@ -48,6 +48,7 @@ struct trm_strategy_options {
   char *name;
   enum trm_assignment data;
   enum trm_stale_rate rate;
+  enum trm_aggregate aggregate;
   enum trm_compensation compensation;
   int64_t tau, servers, groups, splits, slack, overlap, rows;
   double alpha, lambda, memory;

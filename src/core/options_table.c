@@ -104,6 +104,8 @@ const struct trm_option trm_option_table[] = {
    "last ranks of the job that serve as parameter servers only (0: each rank owns a chunk)"),
   INT(strategy.groups, "0", 0, INFINITY,
    "groups: number of groups, synchronous inside, asynchronous between (0: one for each rank)"),
+  CHOICE(strategy.aggregate, "none", WORDS("none", "node"),
+   "asgd: the workers of a node send their gradients in one message at a time, summed in the node's memory"),
   INT(strategy.splits, "1", 1, INFINITY, "softsync: n; the weights are updated after every workers / n gradients"),
   CHOICE(strategy.rate, "constant", WORDS("constant", "staleness"),
    "asgd, groups, softsync: divide the learning rate of a stale gradient by its staleness"),

@@ -8,7 +8,8 @@
 
 enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
-  ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, TAU, NO_TAU, STALE_RATE, NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE,
+  ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
+  NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE,
   NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS, MOVING_WEIGHTS, ROWS, STREAMED, SMOOTHING,
   OTHER_LOSS, PLAN, FEATURES
 };
@@ -38,6 +39,8 @@ static const struct {
   [NO_GROUPS] = {"a method without groups", "--strategy.name=asgd", true},
   [TAU] = {"strategy.tau above 1", "--strategy.tau=2", false},
   [NO_TAU] = {"a method that exchanges after every batch", "--strategy.name=softsync", true},
+  [AGGREGATE] = {"strategy.aggregate=node", "--strategy.aggregate=node", false},
+  [NO_AGGREGATE] = {"a method whose workers' gradients are not summed", "--strategy.name=dcasgd", true},
   [STALE_RATE] = {"strategy.rate=staleness", "--strategy.rate=staleness", false},
   [NO_STALE_RATE] = {"a method that does not scale its rate by staleness", "--strategy.name=dcasgd", true},
   [CLIP] = {"optim.clip", "--optim.clip=1", false},
@@ -81,6 +84,8 @@ static const struct {
   {SERVERS, NO_SERVERS, "its shared state is spread over all ranks, or it has none"},
   {SERVERS, STREAMED, "all ranks pass over the data together, and servers read none"},
   {GROUPS, NO_GROUPS, "every rank is a worker (strategy.name=groups has groups)"},
+  {AGGREGATE, NO_AGGREGATE, "every gradient is sent by itself (asgd takes strategy.aggregate)"},
+  {AGGREGATE, TAU, "a node's message is the sum over its workers, strategy.tau's the sum over batches of one"},
   {TAU, NO_TAU, "every gradient is sent at once (asgd takes strategy.tau)"},
   {STALE_RATE, NO_STALE_RATE, "its gradients are corrected, of bounded staleness, or applied where they are made"},
   {STATES, NO_STATES, "shared states would not stay consistent with the weights"},
@@ -122,6 +127,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [NO_GROUPS] = lacks & TRM_TAKES_GROUPS,
     [TAU] = o->strategy.tau > 1,
     [NO_TAU] = lacks & TRM_TAKES_TAU,
+    [AGGREGATE] = asynchronous && o->strategy.aggregate == TRM_AGGREGATE_NODE,
+    [NO_AGGREGATE] = lacks & TRM_TAKES_AGGREGATE,
     [STALE_RATE] = o->strategy.rate == TRM_STALE_RATE_DIVIDED,
     [NO_STALE_RATE] = lacks & TRM_TAKES_STALE_RATE,
     [CLIP] = o->optim.clip > 0,

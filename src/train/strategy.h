@@ -48,7 +48,8 @@ enum trm_strategy_takes {
   TRM_TAKES_STATES = 64,    /* update rules with states */
   TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
   TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights do not change between forward and backward pass */
-  TRM_TAKES_ALL = 511
+  TRM_TAKES_ALL = 511,      /* of these */
+  TRM_TAKES_AGGREGATE = 512 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
 struct trm_strategy_ops {

@@ -9,6 +9,7 @@
 #include "core/memory.h"
 #include "mpi/async/batch_assignment.h"
 #include "mpi/async/param_server.h"
+#include "mpi/virtual.h"
 #include "ranks.h"
 
 /* Returns the ranks that share memory: all of the machine, groups of node_size, or none. */
@@ -279,6 +280,109 @@ static void test_service(void)
   }
 }
 
+/* -- replies held back */
+
+enum { TURN = TAKE + 1 }; /* held back until the chunk has had value[0] calls; then it counts */
+
+static bool take_turn(void *context, const struct server_chunk *piece, struct server_call *call)
+{
+  (void)context;
+  if (call->kind == TURN && *piece->clock < (int64_t)call->value[0])
+    return false;
+  call->value[1] = (double)*piece->clock;
+  server_array(piece, 0)[0] += call->in ? call->in[0] : 0;
+  ++*piece->clock;
+  if (call->out)
+    call->out[0] = server_array(piece, 0)[0];
+  return true;
+}
+
+/* The workers take turns at every chunk, in an order that is not that in which they call. */
+static void check_turns(const struct layout *l)
+{
+  const int workers = world->size - l->servers, times = 5;
+  const size_t elements = 2 * SERVER_CHUNK + 9;
+  struct trm_comm *node = node_of(l->node_size);
+  const struct server_plan plan = {
+    .comm = world, .node = node, .elements = elements, .replicas = 1, .arrays = 1, .servers = l->servers,
+    .handler = take_turn,
+  };
+  struct param_server *service;
+  CU_ASSERT_FATAL(param_server_create(&service, &plan) == TRM_OK);
+  float *in = trm_alloc(elements * sizeof *in, "test"), *out = trm_alloc(elements * sizeof *out, "test");
+  int64_t seen[3] = {0};
+  for (size_t i = 0; i < elements; i++)
+    in[i] = 1;
+  size_t wrong = 0;
+  for (int k = 0; k < times && world->rank < workers; k++) {
+    const int turn = k * workers + (world->rank + k) % workers;
+    const struct server_request request = {
+      .kind = TURN, .value = {turn}, .in = in, .out = out, .seen = seen};
+    const double before = world->ops->clock(world);
+    param_server_exchange(service, &request);
+    const double held = param_server_held_s(service);
+    wrong += held < 0 || held > world->ops->clock(world) - before;
+    for (size_t i = 0; i < 3; i++)
+      wrong += seen[i] != turn + 1 || out[i * SERVER_CHUNK] != (float)(turn + 1);
+  }
+  CU_ASSERT_EQUAL(wrong, 0);
+  meet_serving(service, l->servers);
+  param_server_free(service);
+  world->ops->release(node);
+  trm_free(in);
+  trm_free(out);
+}
+
+static void test_turns(void)
+{
+  static const struct layout layouts[] = {{0, 0, false}, {2, 0, false}, {1, 0, false}, {0, 1, false}, {0, 2, false}};
+  for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++)
+    if (layouts[i].servers < world->size)
+      check_turns(&layouts[i]);
+}
+
+/* -- several owners */
+
+/* One worker's exchange with dedicated servers, the other ranks of a virtual network. */
+static int exchange_once(struct trm_comm *comm, void *context)
+{
+  double *seconds = context;
+  struct trm_comm *alone = comm->ops->split(comm, comm->rank, 0);
+  const struct server_plan plan = {
+    .comm = comm, .node = alone, .elements = 12 * SERVER_CHUNK, .replicas = 1, .arrays = 2,
+    .servers = comm->size - 1, .handler = add, .context = world,
+  };
+  struct param_server *service;
+  TRM_CHECK(param_server_create(&service, &plan));
+  if (comm->rank == 0) {
+    float *in = trm_alloc(plan.elements * sizeof *in, "test");
+    const struct server_request push = {.kind = ADD, .value = {0, 0, 1}, .in = in};
+    const double before = comm->ops->clock(comm);
+    param_server_exchange(service, &push);
+    *seconds = comm->ops->clock(comm) - before;
+    param_server_finish(service);
+    trm_free(in);
+  } else {
+    param_server_serve(service, 1, NULL, NULL);
+  }
+  param_server_free(service);
+  comm->ops->release(alone);
+  return TRM_OK;
+}
+
+/* All owners work at the same time. */
+static void test_owners(void)
+{
+  double seconds[4] = {0};
+  for (int servers = 1; servers <= 3 && world->rank == 0; servers++) {
+    const struct trm_virtual_plan plan = {
+      .ranks = servers + 1, .ranks_per_node = 1, .latency = 1e-6, .bandwidth = 1e12, .service = 1e-3};
+    CU_ASSERT_EQUAL_FATAL(trm_virtual_run(&plan, exchange_once, &seconds[servers], NULL), TRM_OK);
+    CU_ASSERT_DOUBLE_EQUAL(seconds[servers], 12e-3 / servers, 0.2e-3);
+  }
+  world->ops->barrier(world);
+}
+
 /* One rank computes for two seconds without MPI calls, while all others exchange with all chunks, also with those it
  * owns. */
 static void test_nobody_waits(void)
@@ -329,6 +433,8 @@ int main(int argc, char **argv)
     {"every batch is assigned once", test_claims},
     {"one rank halts all", test_halt},
     {"no update on the parameter server is lost", test_service},
+    {"replies held back", test_turns},
+    {"several owners at once", test_owners},
     {"no waiting for a computing rank", test_nobody_waits},
     CU_TEST_INFO_NULL,
   };
