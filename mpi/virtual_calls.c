@@ -53,16 +53,22 @@ static void calls_append(struct calls_call **list, struct calls_call *call)
   call->next = NULL;
 }
 
-/* Runs the function as the owner's rank. Returns false if it holds the answer back. */
+/* Runs the function as the owner's rank. Returns false if it holds the answer back: it has then changed nothing, though
+ * it may have released a lock. */
 static bool calls_run(const struct calls_call *call)
 {
   struct virtual_owner *owner = call->owner;
   struct virtual_net *net = owner->rank->net;
   struct trm_context *before = trm_context_current();
+  bool notified = false, **notes = virtual_fiber_notes(net->current), *const notes_before = *notes;
   net->event_context.rank = &owner->rank->state;
   trm_context_set(&net->event_context);
+  *notes = &notified;
   const bool answered = owner->plan.function(owner->plan.context, call->caller_rank, call->head, call->in, call->out);
+  *notes = notes_before;
   trm_context_set(before);
+  if (answered && notified)
+    virtual_notify_node(net, owner->rank->node);
   if (answered)
     virtual_request_complete(call->request, virtual_transfer(owner->rank, call->caller,
                                                              owner->plan.head_bytes + call->out_bytes));

@@ -37,6 +37,8 @@
 
 #define STACK_BYTES ((size_t)512 << 10) /* address space; pages that are not touched take no memory */
 
+#define MAX_AT_ONCE ((uint64_t)20 * 1000 * 1000) /* events of one time, for a run to be taken as stuck */
+
 struct virtual_fiber {
   ucontext_t machine;
   struct virtual_net *net;
@@ -49,6 +51,7 @@ struct virtual_fiber {
   virtual_describe *describe;  /* what it waits for */
   const void *waits_for;
   bool ended;
+  bool *notified;              /* set by notify in place of what it does; NULL: it does it */
   struct virtual_fiber *joins; /* waits for its end */
   void *fake_stack, *thread;   /* of the sanitizers */
 };
@@ -202,6 +205,11 @@ const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fibe
   return fiber->context;
 }
 
+bool **virtual_fiber_notes(struct virtual_fiber *fiber)
+{
+  return &fiber->notified;
+}
+
 /* -- waiting */
 
 /* Ranks that wait for the same. */
@@ -261,6 +269,9 @@ void virtual_park(struct virtual_net *net, virtual_describe *describe, const voi
       virtual_resume_at(net, net->now, net->root);
     }
     const struct virtual_event event = fiber_pop(net);
+    net->at_once = event.time > net->now ? 0 : net->at_once + 1;
+    if (net->at_once > MAX_AT_ONCE)
+      virtual_fail(net, "virtual time stands still at %.9g s: ranks wake one another without end", net->now);
     net->now = event.time > net->now ? event.time : net->now;
     net->polls = 0;
     net->figures.events++;
@@ -302,6 +313,7 @@ void virtual_sleep_until(struct virtual_net *net, double time)
   net->polls = 0;
   if (net->events == 0 || net->event[0].time > time) { /* nothing happens before */
     net->now = time;
+    net->at_once = 0;
     return;
   }
   virtual_resume_at(net, time, net->current);

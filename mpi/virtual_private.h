@@ -61,6 +61,7 @@ struct virtual_net {
   size_t events, event_capacity;
   uint64_t order, random;      /* numbers of events so far; state of the random schedule */
   bool acting;                 /* an event's act runs */
+  uint64_t at_once;            /* events since time last went on */
   uint64_t polls;              /* requests found incomplete since the last event */
   struct virtual_rank *rank;   /* (plan.ranks) */
   struct virtual_node *node;   /* (nodes) */
@@ -84,6 +85,8 @@ void virtual_fiber_join(struct virtual_fiber *fiber); /* waits until run has ret
 /* The thread's own flow of control, from which trm_virtual_run is called. */
 struct virtual_fiber *virtual_fiber_root(struct virtual_net *net);
 const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fiber);
+/* The place that notify, called by the fiber, sets to true in place of what it does; *it is NULL: none. */
+bool **virtual_fiber_notes(struct virtual_fiber *fiber);
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of);
 void virtual_resume_at(struct virtual_net *net, double time, struct virtual_fiber *fiber);
@@ -125,6 +128,7 @@ bool virtual_test(struct trm_request **request);
 void virtual_wait(struct trm_request **request);
 void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context);
 void virtual_notify(struct trm_comm *comm);
+void virtual_notify_node(struct virtual_net *net, int node);
 void virtual_sleep_until_slot(struct trm_comm *comm, double when, bool progress);
 /* Something has changed at this rank: it may have waited for it. */
 void virtual_check_rank(struct virtual_rank *rank);

@@ -128,8 +128,9 @@ static void wait_check_node(struct virtual_net *net, void *of)
     virtual_calls_check(&net->rank[i]);
 }
 
-static void wait_notify_node(struct virtual_net *net, struct virtual_node *node)
+void virtual_notify_node(struct virtual_net *net, int number)
 {
+  struct virtual_node *node = &net->node[number];
   if (node->check_due || (!node->waiting && node->held == 0))
     return;
   node->check_due = true;
@@ -139,11 +140,14 @@ static void wait_notify_node(struct virtual_net *net, struct virtual_node *node)
 void virtual_notify(struct trm_comm *comm)
 {
   const struct virtual_group *group = virtual_of(comm)->group;
-  if (group->nodes == 1)
-    wait_notify_node(group->net, &group->net->node[virtual_rank_of(comm)->node]);
+  bool *noted = *virtual_fiber_notes(group->net->current);
+  if (noted)
+    *noted = true;
+  else if (group->nodes == 1)
+    virtual_notify_node(group->net, virtual_rank_of(comm)->node);
   else
     for (int i = 0; i < group->net->nodes; i++)
-      wait_notify_node(group->net, &group->net->node[i]);
+      virtual_notify_node(group->net, i);
 }
 
 void virtual_sleep_until_slot(struct trm_comm *comm, double when, bool progress)

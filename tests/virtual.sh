@@ -1,0 +1,88 @@
+#!/bin/bash
+# Training on the virtual network: equal bits in every run, on any number of threads, for all methods; the bits of the
+# real network where they do not depend on time; resumed runs; refusals.
+. "$(dirname "$0")/lib.sh"
+scratch
+digits 800 200
+cat > config.yaml << 'YAML'
+model: mlp 784-24-10 tanh
+data: {file: digits.h5, validation: 0.1}
+train: {steps: 48, batch: 16, evaluate_every: 24}
+optim: {lr: 0.05}
+run: {seed: 3, jitter: lognormal 0.5, checkpoint_every: -1}
+log: {quiet: yes}
+YAML
+methods="sync asgd groups hogwild softsync dcasgd ssp essp easgd eamsgd adpsgd sgp keuper"
+
+# simulate N NAME OPTION...: trains config.yaml on N virtual ranks
+try_simulate() {
+  local n=$1 name=$2
+  shift 2
+  timeout -k 10 120 "$TRIREME" train config.yaml --run.dir="$name" --simulate.workers="$n" "$@" > "$name.log" 2>&1
+}
+simulate() { try_simulate "$@" || { cat "$2.log"; fail "$2: $1 virtual ranks, ${*:3}"; }; }
+# metrics RUN: metrics.jsonl without real times
+metrics() { sed 's/"wall_s":[^,}]*,\{0,1\}//' "$1/metrics.jsonl"; }
+
+for method in $methods; do
+  for n in 1 4 32; do
+    simulate $n "$method-$n" --strategy.name="$method" --simulate.threads=2
+    simulate $n "$method-$n-again" --strategy.name="$method" --simulate.threads=1
+    equal "$method-$n" "$method-$n-again"
+    diff <(metrics "$method-$n") <(metrics "$method-$n-again") || fail "$method, $n ranks: other metrics"
+    grep -q '"virtual_s":[0-9]' "$method-$n/summary.json" || fail "$method-$n/summary.json: no virtual_s"
+  done
+  run 1 "$method-real" --strategy.name="$method"
+  equal "$method-real" "$method-1"
+done
+
+# Synchronous methods and slack 0 do not depend on time.
+run 4 real --parallel.threads=1
+simulate 4 nodes
+equal real nodes
+simulate 4 node --simulate.nodes=1
+equal real node
+simulate 4 ssp0 --strategy.name=ssp --strategy.slack=0
+equal real ssp0
+run 2 lanes --run.lanes=8
+simulate 8 lanes-8 --run.lanes=8
+equal lanes lanes-8
+for layout in "zero=1" "zero=3" "tensor=2" "pipeline=2" "pipeline=2 --train.accumulate=4 --parallel.schedule=2bw"; do
+  simulate 4 layout --run.overwrite=yes --simulate.nodes=1 --parallel.$layout
+  run 4 layout-real --run.overwrite=yes --parallel.threads=1 --parallel.$layout
+  equal layout-real layout "$layout"
+done
+
+# Checkpoints are consistent cuts: a resumed run ends with the bits of the whole one.
+for method in sync asgd softsync dcasgd ssp adpsgd sgp keuper; do
+  simulate 4 whole --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24
+  simulate 4 half --run.overwrite=yes --strategy.name=$method --run.checkpoint_every=24 --train.steps=24
+  simulate 4 half --strategy.name=$method --run.checkpoint_every=24 --run.resume=auto
+  equal whole half "$method resumed"
+done
+
+# A slower network takes longer and changes no bit of a synchronous run; a straggler holds a synchronous method.
+simulate 4 slow-net --simulate.latency=0.01 --simulate.bandwidth=1e7
+equal nodes slow-net
+at_least "$(of slow-net virtual_s)" 0.5 || fail "latency of 10 ms: $(of slow-net virtual_s) s"
+simulate 4 slow-rank --run.slow=1:50
+at_least "$(of slow-rank virtual_s)" "$(awk -v t="$(of nodes virtual_s)" 'BEGIN { print 2 * t }')" ||
+  fail "a slow rank: $(of slow-rank virtual_s) s, without $(of nodes virtual_s) s"
+pass "modeled times"
+
+# Random schedules: other orders, the same bits where they must not depend on them.
+for schedule in 1 2 3; do
+  simulate 4 ssp0-$schedule --strategy.name=ssp --strategy.slack=0 --simulate.schedule=$schedule
+  equal real ssp0-$schedule
+  simulate 4 asgd-s$schedule --strategy.name=asgd --simulate.schedule=$schedule
+  simulate 4 asgd-s$schedule-again --strategy.name=asgd --simulate.schedule=$schedule
+  equal asgd-s$schedule asgd-s$schedule-again
+done
+[ "$(sha asgd-s1)" != "$(sha asgd-s2)" ] || fail "two random schedules of asgd: equal bits"
+
+launch 2 "$TRIREME" train config.yaml --simulate.workers=4 --run.dir=refused > refused.log 2>&1
+[ $? = 2 ] && [ "$(grep -c 'error: ' refused.log)" = 1 ] || { cat refused.log; fail "simulate.workers under mpiexec"; }
+try_simulate 4 refused --simulate.nodes=3
+[ $? = 2 ] && grep -q 'simulate.nodes: 4 workers' refused.log || { cat refused.log; fail "simulate.nodes=3"; }
+pass "refusals"
+finish
