@@ -87,12 +87,12 @@ stopped() {
   shift 2
   before=$(cat "$name/metrics.jsonl" 2> /dev/null | wc -l)
   launch "$ranks" "$TRIREME" train config.yaml --data.file=one.h5 --run.dir="$name" --strategy.name=asgd \
-    --strategy.data=static --log.every=1 --device.compute=sleep --device.gflops=0.002 --run.slow=1:3 "$@" \
+    --strategy.data=static --log.every=1 --device.compute=sleep --device.gflops=0.0004 --run.slow=1:3 "$@" \
     > "$name.log" 2>&1 &
   job=$!
-  for _ in $(seq 200); do
+  for _ in $(seq 400); do
     sleep 0.02
-    [ "$(cat "$name/metrics.jsonl" 2> /dev/null | wc -l)" -ge $((before + 5)) ] && break
+    [ "$(cat "$name/metrics.jsonl" 2> /dev/null | wc -l)" -ge $((before + 3)) ] && break
   done
   pgrep -f "train config.yaml --data.file=one.h5 --run.dir=$name" | while read -r p; do # the ranks, not the launcher
     tr '\0' ' ' < "/proc/$p/cmdline" | grep -q "^$TRIREME train" && kill -USR1 "$p"

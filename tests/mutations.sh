@@ -21,26 +21,46 @@ mutation() {
   names+=("$1") files+=("$2") changes+=("$3") suites+=("$4 ${5-}")
 }
 
+mutation 'asgd, tau > 1: no local step' mpi/async/asgd.c 's/\.rate = \(float\)rate/.rate = 0/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: sends the last gradient alone' mpi/async/gradient_sum.c \
+  's/server_weights_axpy\(s, rate \* scale/if (batch == s->options->tau) &/' test_async_server_weights 2
+mutation 'asgd, tau > 1: sum not cleared' mpi/async/asgd.c 's/if \(asgd->sum\)$/if (!asgd)/' test_async_server_weights 2
+mutation 'asgd, tau > 1: sends unclipped gradients' mpi/async/gradient_sum.c 's/rate \* scale/rate/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: local steps unclipped' mpi/async/asgd.c 's/\.scale = \(float\)scale/.scale = 1/' \
+  test_async_server_weights 2
+mutation 'asgd, tau > 1: one rate for a period' mpi/async/asgd.c \
+  's/asgd->rates \+= rate/asgd->rates = rate * (asgd->batches + 1)/' test_async_server_weights 1
+mutation 'asgd, tau > 1: no decay in local steps' mpi/async/asgd.c 's/step\.l2 = .*/step.l2 = 0;/' \
+  test_async_server_weights 1
 mutation 'asgd: rate=staleness ignored' mpi/async/asgd.c 's, / server_weights_rate_divisor\(s\, call\),,' \
   test_async_server_weights 3
-mutation 'softsync: rate=staleness ignored' mpi/async/softsync.c 's, / server_weights_rate_divisor\(s\, call\),,' \
-  test_async_server_weights 3
-mutation 'asgd, softsync: rate/1 whatever the staleness' mpi/async/server_weights.c \
-  's/call->staleness > 1 \? \(double\)call->staleness : 1/call->staleness > 1 ? 1 : 1/' test_async_server_weights 3
 mutation 'asgd: clipping off' mpi/async/server_weights.c 's/update\.scale = \(float\)scale/update.scale = 1/' \
   test_async_server_weights 2
+mutation 'softsync: rate=staleness ignored' mpi/async/softsync.c 's, / server_weights_rate_divisor\(s\, call\),,' \
+  test_async_server_weights 3
+mutation 'softsync: restored clocks count gradients' mpi/async/softsync.c \
+  's, / softsync_gradients_per_update\(s\)\),),' test_async_server_weights 2
+mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/\(int64_t\)updates \//0 */' test_async_server_weights 2
 mutation 'dcasgd: squares of the unclipped gradient' mpi/async/dcasgd.c \
   's/\(scale \* g\[i\]\) \* \(scale \* g\[i\]\)/g[i] * g[i]/' test_async_server_weights 2
 mutation 'dcasgd: correction by the unclipped gradient' mpi/async/dcasgd.c \
   's/strength \* \(scale \* g\[i\]\)/strength * g[i]/' test_async_server_weights 2
 mutation 'dcasgd: memory and 1 - memory exchanged' mpi/async/dcasgd.c \
   's/memory \* squares\[i\] \+ \(1 - memory\)/(1 - memory) * squares[i] + memory/' test_async_server_weights 2
-mutation 'softsync: restored clocks count gradients' mpi/async/softsync.c \
-  's, / softsync_gradients_per_update\(s\)\),),' test_async_server_weights 2
-mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/\(int64_t\)updates \//0 */' test_async_server_weights 2
-mutation 'adpsgd: always the first partner' mpi/async/adpsgd.c 's/peers_draw\(s, passive\)/0/' test_async_turns 4
+mutation 'keuper: no gate' mpi/async/keuper.c 's/accepts = .*;/accepts = true;/' test_async_turns 2
+mutation 'keuper: gate closed' mpi/async/keuper.c 's/accepts = .*;/accepts = false;/' test_async_turns 2
+mutation 'keuper: gate reversed' mpi/async/keuper.c 's/(accepts = .*) < /\1 > /' test_async_turns 2
+mutation 'keuper: always to the next rank' mpi/async/keuper.c \
+  's/draw \+ \(draw >= s->comm->rank\)/(s->comm->rank + 1) % s->comm->size/' test_async_turns 4
+mutation 'adpsgd: always one partner' mpi/async/adpsgd.c 's/peers_draw\(s, passive\)/0/' test_async_turns 4
 mutation 'peers: one draw for all batches' mpi/async/peers.c 's/\(uint64_t\)peers_of\(s\)->batches, word/0, word/' \
   test_async_turns 4
+mutation 'peers: one draw for all ranks' mpi/async/peers.c 's/\(uint32_t\)s->comm->rank/0/' test_async_turns 4
+mutation 'sgp: always to the next rank' mpi/async/sgp.c 's/= \(int\)\(sgp->iteration % sgp->distances\)/= 0/' \
+  test_async_turns 4
+mutation 'sgp: steps not divided by y' mpi/async/sgp.c 's, / sgp->peers.weight\[chunk\],,' test_async_turns 4
 mutation 'hogwild: staleness 0' mpi/async/hogwild.c 's/staleness = begun - h->seen/staleness = 0/' test_hogwild 2
 mutation 'hogwild: clock not read with the weights' mpi/async/hogwild.c 's/h->seen = shared_counters_read.*/;/' \
   test_hogwild 2

@@ -1,5 +1,7 @@
 /* Stale synchronous parallel: slack 0 equals synchronous SGD; no worker exceeds the slack; a worker fails. On one node,
  * on several, without shared memory, and with a dedicated server. Meant for 1 to 9 ranks. */
+#include <time.h>
+
 #include "async_job.h"
 
 /* -- ssp(0) is synchronous SGD */
@@ -205,6 +207,48 @@ static void test_failure(void)
     }
 }
 
+static double processor_s(void)
+{
+  struct timespec t;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The last worker is late with its first gradient. The others, which may not go on without it, leave their cores to
+ * others in an oversubscribed job, and count the time. Must be the last test, since the flag stays set. */
+static void test_waiting(void)
+{
+  enum { LATE_MS = 300 };
+  trm_comm_set_oversubscribed();
+  for (enum layout layout = 0; layout < LAYOUTS && world->size > 1; layout++) {
+    const struct setup c = {"ssp", .layout = layout, .elements = SERVER_CHUNK + 256};
+    const int workers = workers_of(&c, world);
+    if (is_skipped(layout))
+      continue;
+    struct job job;
+    job_start(&job, &c, world);
+    struct trm_strategy *s = &job.strategy;
+    job_begin(&job);
+    world_barrier();
+    const bool late = world->rank == workers - 1;
+    const double busy_before = processor_s();
+    uint64_t batch;
+    while (s->ops->next_batch(s, 2, &batch)) {
+      CHECK(&c, s->ops->before_forward(s) == TRM_OK);
+      exact_gradient(batch, s->batch_shard, s->g, c.elements);
+      if (late && batch == 0)
+        usleep(LATE_MS * 1000);
+      CHECK(&c, step(s, batch, 1) == TRM_OK);
+    }
+    CHECK(&c, processor_s() - busy_before < 0.4e-3 * LATE_MS);
+    CHECK(&c, late || world->rank >= workers || s->wait_s > 0.7e-3 * LATE_MS);
+    CHECK(&c, s->wait_s < 20e-3 * LATE_MS && s->comm_s > -1e-3);
+    CHECK(&c, s->ops->quiesce(s) == TRM_OK);
+    s->ops->destroy(s);
+  }
+  CU_PASS("one rank has nobody to wait for");
+}
+
 int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
@@ -212,6 +256,7 @@ int main(int argc, char **argv)
     {"workers in turn", test_ahead},
     {"slack is not exceeded", test_no_further},
     {"a worker fails", test_failure},
+    {"waiting workers leave their cores", test_waiting},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "stale synchronous parallel", tests);

@@ -185,7 +185,7 @@ static void check_gate(const struct setup *c, double factor)
   job_stop(&job);
 }
 
-/* -- more than two ranks */
+/* -- more than two ranks, in turn */
 
 enum { MAX_RANKS = 16 };
 
@@ -211,47 +211,179 @@ static int changed_by_turn(struct job *job, int rank, double factor)
   return found;
 }
 
-/* AD-PSGD by all ranks in turn, in double precision: an active rank and a passive one, which it chooses, get their
- * mean, and the active rank makes its step from there; a passive rank makes its step alone. Every passive rank is
- * chosen by every active one, and active ranks choose differently. */
-static void check_partners(const struct setup *c)
+/* The weights of all ranks in double precision, and the ranks that they were sent to. */
+struct crowd {
+  double *x[MAX_RANKS]; /* (elements) */
+  int chosen[MAX_RANKS][MAX_RANKS], last, equal; /* equal: choices that were also the previous rank's */
+};
+
+static void crowd_begin(struct crowd *crowd, const struct setup *c)
 {
-  enum { ROUNDS = 24 };
-  const int size = world->size, passive = size / 2;
-  int chosen[MAX_RANKS][MAX_RANKS] = {{0}}, equal = 0;
-  double *x[MAX_RANKS], worst = 0;
+  *crowd = (struct crowd){.last = -1};
+  for (int r = 0; r < world->size; r++) {
+    crowd->x[r] = trm_alloc(c->elements * sizeof *crowd->x[r], "test");
+    for (size_t i = 0; i < c->elements; i++)
+      crowd->x[r][i] = (double)initial(i + 77 * (size_t)r);
+  }
+}
+
+static void crowd_choose(struct crowd *crowd, int from, int to)
+{
+  crowd->chosen[from][to]++;
+  crowd->equal += to == crowd->last;
+  crowd->last = to;
+}
+
+/* Every rank that chooses has chosen all of its `candidates`, which other ranks have not done at the same time. */
+static void check_choices(const struct setup *c, const struct crowd *crowd, int candidates)
+{
+  int choices = 0;
+  for (int r = 0; r < world->size; r++) {
+    int sum = 0, seen = 0;
+    for (int to = 0; to < world->size; to++)
+      sum += crowd->chosen[r][to];
+    for (int to = 0; to < world->size; to++)
+      seen += crowd->chosen[r][to] > 0 && crowd->chosen[r][to] >= sum / candidates / 4;
+    CHECK(c, sum == 0 || (seen == candidates && crowd->chosen[r][r] == 0));
+    choices += sum;
+  }
+  CHECK(c, candidates == 1 || crowd->equal < choices * 3 / 4);
+}
+
+static void crowd_end(struct crowd *crowd, const struct setup *c, const float *w)
+{
+  double worst = 0;
+  for (size_t i = 0; i < c->elements; i++)
+    worst = fmax(worst, fabs(crowd->x[world->rank][i] - (double)w[i]));
+  CHECK(c, worst < 1e-4); /* weights below 20; y in units of 2^-20 */
+  for (int r = 0; r < world->size; r++)
+    trm_free(crowd->x[r]);
+}
+
+/* Enough for a rank to choose each of the others. */
+static int rounds(void)
+{
+  return 8 * world->size;
+}
+
+/* Of the gradient: steps in both directions, which differ from rank to rank. */
+static double factor_of(int round, int rank)
+{
+  return ((round + rank) % 3 - 1.25) * (1 + rank / 4.0);
+}
+
+/* AD-PSGD: an active rank and a passive one, which it chooses, get their mean, and the active rank makes its step from
+ * there; a passive rank makes its step alone. */
+static void check_pairs(const struct setup *c)
+{
+  struct crowd crowd;
   struct job job;
   turns_start(&job, c);
-  for (int r = 0; r < size; r++) {
-    x[r] = trm_alloc(c->elements * sizeof *x[r], "test");
-    for (size_t i = 0; i < c->elements; i++)
-      x[r][i] = (double)initial(i + 77 * (size_t)r);
-  }
-  for (int round = 0, last = -1; round < ROUNDS; round++)
-    for (int r = 0; r < size; r++) {
+  crowd_begin(&crowd, c);
+  for (int round = 0; round < rounds(); round++)
+    for (int r = 0; r < world->size; r++) {
       look(&job, r);
-      const int partner = changed_by_turn(&job, r, r + 1);
+      const double factor = factor_of(round, r);
+      const int partner = changed_by_turn(&job, r, factor);
       CHECK(c, r % 2 ? partner < 0 : partner % 2 == 1);
+      if (partner >= 0)
+        crowd_choose(&crowd, r, partner);
       for (size_t i = 0; i < c->elements && partner >= 0; i++)
-        x[r][i] = x[partner][i] = (x[r][i] + x[partner][i]) / 2;
+        crowd.x[r][i] = crowd.x[partner][i] = (crowd.x[r][i] + crowd.x[partner][i]) / 2;
       for (size_t i = 0; i < job.trained; i++)
-        x[r][i] -= order_rate * (r + 1) * slope(i);
-      if (partner >= 0) {
-        chosen[r][partner]++;
-        equal += partner == last;
-        last = partner;
-      }
+        crowd.x[r][i] -= order_rate * factor * slope(i);
     }
   look(&job, world->rank);
-  for (size_t i = 0; i < c->elements; i++)
-    worst = fmax(worst, fabs(x[world->rank][i] - (double)job.strategy.w[i]));
-  CHECK(c, worst < 1e-4); /* weights below 100 */
-  for (int r = 0; r < size; r += 2)
-    for (int partner = 1; partner < size; partner += 2)
-      CHECK(c, chosen[r][partner] > ROUNDS / passive / 4);
-  CHECK(c, passive == 1 || equal < ROUNDS * (size - passive) * 3 / 4);
-  for (int r = 0; r < size; r++)
-    trm_free(x[r]);
+  check_choices(c, &crowd, world->size / 2);
+  crowd_end(&crowd, c, job.strategy.w);
+  job_stop(&job);
+}
+
+/* SGP: after every iteration, of tau batches, a rank sends half of its x and y to the next rank at distance 1, 2, 4, ..
+ * in turn, which adds them at its next iteration; it computes at x / y. */
+static void check_halves(const struct setup *c)
+{
+  const int size = world->size, tau = c->tau ? c->tau : 1;
+  double *arrived[MAX_RANKS], y[MAX_RANKS], y_arrived[MAX_RANKS] = {0};
+  struct crowd crowd;
+  struct job job;
+  turns_start(&job, c);
+  crowd_begin(&crowd, c);
+  for (int r = 0; r < size; r++) {
+    arrived[r] = trm_alloc(c->elements * sizeof *arrived[r], "test");
+    y[r] = 1;
+  }
+  for (int batch = 0, distance = 1; batch < rounds(); batch++) {
+    const bool begins = batch % tau == 0, ends = batch % tau == tau - 1;
+    for (int r = 0; r < size; r++) {
+      look(&job, r);
+      const double factor = factor_of(batch, r);
+      turn(&job, r, factor);
+      const int to = (r + distance) % size;
+      for (size_t i = 0; i < c->elements; i++) {
+        double *x = &crowd.x[r][i], *in = &arrived[r][i];
+        *x += begins ? *in : 0;
+        *in = begins ? 0 : *in;
+        *x -= i < job.trained ? order_rate * factor * slope(i) : 0;
+        arrived[to][i] += ends ? *x / 2 : 0;
+        *x *= ends ? 0.5 : 1;
+      }
+      y[r] += begins ? y_arrived[r] : 0;
+      y_arrived[r] = begins ? 0 : y_arrived[r];
+      y_arrived[to] += ends ? y[r] / 2 : 0;
+      y[r] *= ends ? 0.5 : 1;
+    }
+    if (ends)
+      distance = 2 * distance < size ? 2 * distance : 1;
+  }
+  for (int r = 0; r < size; r++) {
+    for (size_t i = 0; i < c->elements; i++)
+      crowd.x[r][i] /= y[r];
+    trm_free(arrived[r]);
+  }
+  crowd_end(&crowd, c, job.strategy.w);
+  job_stop(&job);
+}
+
+/* Keuper: a rank reads its slot. If the step leads towards the weights there, they are mixed with the rank's. Then its
+ * weights go to a slot of another rank, which it chooses. */
+static void check_slots(const struct setup *c)
+{
+  double *slot[MAX_RANKS];
+  bool filled[MAX_RANKS] = {false};
+  int accepted = 0, refused = 0;
+  struct crowd crowd;
+  struct job job;
+  turns_start(&job, c);
+  crowd_begin(&crowd, c);
+  for (int r = 0; r < world->size; r++)
+    slot[r] = trm_alloc(c->elements * sizeof *slot[r], "test");
+  for (int round = 0; round < rounds(); round++)
+    for (int r = 0; r < world->size; r++) {
+      const double factor = factor_of(round, r);
+      const int to = changed_by_turn(&job, r, factor);
+      double nearer = 0;
+      for (size_t i = 0; i < job.trained && filled[r]; i++) {
+        const double apart = crowd.x[r][i] - slot[r][i], moved = apart - order_rate * factor * slope(i);
+        nearer += apart * apart - moved * moved;
+      }
+      accepted += nearer > 0;
+      refused += filled[r] && nearer <= 0;
+      for (size_t i = 0; i < c->elements; i++) {
+        const double pull = nearer > 0 ? order_rate / 2 * (crowd.x[r][i] - slot[r][i]) : 0;
+        crowd.x[r][i] -= pull + (i < job.trained ? order_rate * factor * slope(i) : 0);
+      }
+      filled[r] = false;
+      CU_ASSERT_FATAL(to >= 0);
+      crowd_choose(&crowd, r, to);
+      memcpy(slot[to], crowd.x[r], c->elements * sizeof *slot[to]);
+      filled[to] = true;
+    }
+  CHECK(c, accepted > rounds() / 4 && refused > rounds() / 4);
+  check_choices(c, &crowd, world->size - 1);
+  crowd_end(&crowd, c, job.strategy.w);
+  for (int r = 0; r < world->size; r++)
+    trm_free(slot[r]);
   job_stop(&job);
 }
 
@@ -312,11 +444,17 @@ static void test_gate(void)
   }
 }
 
-static void test_partners(void)
+static void test_crowd(void)
 {
   for (int shares = 0; shares < 2 && world->size > 2; shares++) {
-    const struct setup c = setup_of("adpsgd", shares);
-    check_partners(&c);
+    const struct setup pairs = setup_of("adpsgd", shares), slots = setup_of("keuper", shares);
+    check_pairs(&pairs);
+    check_slots(&slots);
+    struct setup halves = setup_of("sgp", shares);
+    for (halves.tau = 1; halves.tau <= 3; halves.tau += 2) {
+      halves.overlap = 1;
+      check_halves(&halves);
+    }
   }
 }
 
@@ -328,7 +466,7 @@ int main(int argc, char **argv)
     {"sgp: weights", test_push},
     {"sgp: overlap", test_overlap},
     {"keuper: the gate", test_gate},
-    {"adpsgd: partners", test_partners},
+    {"adpsgd, keuper, sgp: many ranks", test_crowd},
     CU_TEST_INFO_NULL,
   };
   return method_run(argc, argv, "workers one after the other", tests);
