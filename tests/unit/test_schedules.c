@@ -347,8 +347,8 @@ static void check_view(const struct job *job)
                                           : t->computed[b][k] == 1 + rank && k == s->batch_shard;
       const bool old = splits_batches(t) && b + (uint64_t)t->slack < job->batch;
       const int times = times_applied(job, s->w, b * (size_t)t->shards + (size_t)k, RATE);
-      expect(job, times == 1 || (times == 0 && !mine && !old), "at batch %d the weights have batch %d, shard %d, %d times",
-             (int)job->batch, (int)b, k, times);
+      expect(job, times == 1 || (times == 0 && !mine && !old),
+             "at batch %d the weights have batch %d, shard %d, %d times", (int)job->batch, (int)b, k, times);
     }
 }
 
