@@ -233,7 +233,7 @@ static void test_waiting(void)
     const bool late = world->rank == workers - 1;
     const double busy_before = processor_s();
     uint64_t batch;
-    while (s->ops->next_batch(s, 2, &batch)) {
+    while (next_batch(s, 2, &batch)) {
       CHECK(&c, s->ops->before_forward(s) == TRM_OK);
       exact_gradient(batch, s->batch_shard, s->g, c.elements);
       if (late && batch == 0)

@@ -211,6 +211,7 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   o->run.lanes = v->lanes;
   o->run.seed = (int64_t)t->seed;
   o->strategy.data = t->assignment;
+  o->strategy.batch = TRM_BATCH_WORKER;
   o->strategy.tau = v->tau ? v->tau : 1;
   o->strategy.servers = t->servers;
   o->strategy.groups = t->groups;
@@ -370,7 +371,7 @@ static int run_to(struct job *job, uint64_t end)
   const struct trial *t = job->trial;
   struct trm_strategy *s = &job->strategy;
   int status = TRM_OK;
-  while (status == TRM_OK && s->ops->next_batch(s, end, &job->batch)) {
+  while (status == TRM_OK && next_batch(s, end, &job->batch)) {
     expect(job, job->batch < end, "batch %d of %d", (int)job->batch, (int)end);
     if (s->ops->before_forward)
       TRM_CHECK(s->ops->before_forward(s));
