@@ -124,9 +124,10 @@ static void __attribute__((format(printf, 3, 4))) expect(const struct job *job, 
 static const char *text_of(const struct trial *t)
 {
   static char text[512];
-  snprintf(text, sizeof text, "%s; %d ranks, %d a node, %s, %s; %s, rule %d, servers %d, groups %d, slack %d, splits %d, "
-           "bucket %d, %zu elements; %d batches, quiesces at %d, rank %d slow, rank %d stops after %d",
-           t->variant->name, t->plan.ranks, t->plan.ranks_per_node, t->share == TRM_SHARE_NODE ? "shared" : "not shared",
+  snprintf(text, sizeof text, "%s; %d ranks, %d a node, %s, %s; %s, rule %d, servers %d, groups %d, slack %d, "
+           "splits %d, bucket %d, %zu elements; %d batches, quiesces at %d, rank %d slow, rank %d stops after %d",
+           t->variant->name, t->plan.ranks, t->plan.ranks_per_node,
+           t->share == TRM_SHARE_NODE ? "shared" : "not shared",
            t->assignment == TRM_ASSIGN_STATIC ? "static" : "dynamic",
            t->gradients == PARABOLA ? "parabola" : "where applied", (int)t->rule, t->servers, t->groups, t->slack,
            t->splits, t->bucket, t->elements, (int)t->batches, (int)t->middle, t->slow, t->halts, (int)t->halts_at);
@@ -346,8 +347,8 @@ static void check_view(const struct job *job)
                                           : t->computed[b][k] == 1 + rank && k == s->batch_shard;
       const bool old = splits_batches(t) && b + (uint64_t)t->slack < job->batch;
       const int times = times_applied(job, s->w, b * (size_t)t->shards + (size_t)k, RATE);
-      expect(job, times == 1 || (times == 0 && !mine && !old), "at batch %d the weights have %d times batch %d, shard %d",
-             (int)job->batch, times, (int)b, k);
+      expect(job, times == 1 || (times == 0 && !mine && !old),
+             "at batch %d the weights have batch %d, shard %d, %d times", (int)job->batch, (int)b, k, times);
     }
 }
 
