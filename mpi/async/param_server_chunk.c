@@ -55,7 +55,8 @@ int server_shards_create(struct param_server *s)
 {
   struct trm_comm *comm = s->plan.comm, *node = s->plan.node;
   const struct server_shard mine = server_shard_of(s, comm->rank);
-  const size_t bytes = server_align(mine.state_bytes, PAGE) + (size_t)s->plan.arrays * mine.stride * sizeof *mine.arrays;
+  const size_t arrays = (size_t)s->plan.arrays * mine.stride * sizeof *mine.arrays;
+  const size_t bytes = server_align(mine.state_bytes, PAGE) + arrays;
   s->node_rank = trm_alloc((size_t)node->size * sizeof *s->node_rank, "ranks of the node");
   node->ops->allgather(node, &(int32_t){comm->rank}, s->node_rank, 1, TRM_INT32);
   return trm_agree(comm, node->ops->share(node, bytes, TRM_MEMORY_BUFFERS, &s->shared));
