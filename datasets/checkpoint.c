@@ -7,6 +7,7 @@
  *   /state_names          (states) texts, "weights" first
  *   /weights/PARAMETER    float32, the parameter's shape
  *   /states/STATE/PARAMETER
+ *   /undone               (parts, 3) uint64: batch, part and parts of struct trm_batch_part; optional
  *   /ranks/RANK           local state of a rank; attribute contents: a line "NAME BYTES" for each item; optional, for
  *                         all ranks (their number is attribute ranks of /) or for none
  *   /ranks/RANK/NAME      bytes
@@ -21,9 +22,11 @@
 #include "encoding.h"
 #include "h5.h"
 #include "local_state.h"
+#include "train/strategy.h"
 
 /* Bytes of a chunk; each chunk has a checksum. */
 #define CHUNK_BYTES ((size_t)1 << 20)
+#define UNDONE_CHUNK_ROWS ((hsize_t)1 << 16)
 
 /* Valid names of states; state_name of a checkpoint points to them. */
 static const char *const state_names[] = {"weights", "momentum", "first", "second", "ema"};
@@ -136,6 +139,26 @@ static bool checkpoint_fields_put(hid_t file, const struct trm_checkpoint *c)
   return done;
 }
 
+static int checkpoint_undone_write(hid_t file, const char *path, const struct trm_checkpoint *c)
+{
+  if (c->undones == 0)
+    return TRM_OK;
+  const hsize_t size[] = {c->undones, 3};
+  const struct h5_array array = {
+    .dims = 2, .size = size, .file_type = H5T_STD_U64LE, .memory_type = H5T_NATIVE_UINT64,
+    .chunk_rows = c->undones < UNDONE_CHUNK_ROWS ? c->undones : UNDONE_CHUNK_ROWS,
+  };
+  uint64_t(*row)[3] = trm_alloc(c->undones * sizeof *row, "parts of batches");
+  for (size_t i = 0; i < c->undones; i++) {
+    row[i][0] = c->undone[i].batch;
+    row[i][1] = c->undone[i].part;
+    row[i][2] = c->undone[i].parts;
+  }
+  const bool done = h5_array_write(file, "undone", &array, row);
+  trm_free(row);
+  return done ? TRM_OK : h5_error(path, "undone cannot be written");
+}
+
 static int checkpoint_file_write(hid_t file, const char *path, const struct trm_checkpoint *c,
                                  const struct trm_model *model)
 {
@@ -148,6 +171,7 @@ static int checkpoint_file_write(hid_t file, const char *path, const struct trm_
     h5_put_text(file, "weights_sha256", hex);
   if (!done)
     return h5_error(path, "cannot be written");
+  TRM_CHECK(checkpoint_undone_write(file, path, c));
   TRM_CHECK(checkpoint_state_write(file, path, c, 0, model));
   H5_CLOSED const hid_t group =
     c->states > 1 ? H5Gcreate2(file, "states", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT) : -1;
@@ -234,6 +258,28 @@ static int checkpoint_fields_get(hid_t file, const char *path, struct trm_checkp
   return TRM_OK;
 }
 
+static int checkpoint_undone_read(hid_t file, const char *path, struct trm_checkpoint *c)
+{
+  hsize_t size[H5S_MAX_RANK];
+  int dims;
+  if (!h5_exists(file, "undone"))
+    return TRM_OK;
+  H5_CLOSED const hid_t dataset = h5_array_open(file, "undone", &dims, size);
+  if (dataset < 0 || dims != 2 || size[1] != 3)
+    return h5_error(path, "undone is damaged");
+  const size_t count = (size_t)size[0];
+  uint64_t(*row)[3] = trm_alloc(count * sizeof *row, "parts of batches");
+  bool valid = H5Dread(dataset, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, row) >= 0;
+  c->undone = trm_alloc(count * sizeof *c->undone, "parts of batches");
+  for (size_t i = 0; i < count && valid; i++) {
+    valid = row[i][2] > 0 && row[i][2] <= UINT32_MAX && row[i][1] < row[i][2];
+    c->undone[c->undones++] =
+      (struct trm_batch_part){.batch = row[i][0], .part = (uint32_t)row[i][1], .parts = (uint32_t)row[i][2]};
+  }
+  trm_free(row);
+  return valid ? TRM_OK : h5_error(path, "undone is damaged");
+}
+
 static int checkpoint_attributes_read(hid_t file, const char *path, struct trm_checkpoint *c)
 {
   TRM_CHECK(checkpoint_fields_get(file, path, c));
@@ -244,6 +290,7 @@ static int checkpoint_attributes_read(hid_t file, const char *path, struct trm_c
   TRM_CHECK(encoding_get(file, path, c->spec.tokens ? c->class_names : NULL, &c->encoding));
   if (!checkpoint_states_get(file, c))
     return h5_error(path, "state_names is missing or damaged");
+  TRM_CHECK(checkpoint_undone_read(file, path, c));
   return local_state_ranks_read(file, path, &c->local_state_ranks);
 }
 

@@ -29,3 +29,10 @@ EXTRA_DIST += \
 	experiments/pipedream-versions/methods.txt \
 	experiments/pipedream-versions/run.sh \
 	experiments/pipedream-versions/table.md
+EXTRA_DIST += \
+	experiments/staleness-rate/README.md \
+	experiments/staleness-rate/config.yaml \
+	experiments/staleness-rate/curves.svg \
+	experiments/staleness-rate/run.sh \
+	experiments/staleness-rate/runs.csv \
+	experiments/staleness-rate/table.md

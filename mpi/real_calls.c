@@ -6,9 +6,9 @@
  *     head and what is returned (tag of slot)   <--   answers
  *
  * An owner answers in a thread that sleeps between polls, since MPI makes no progress at a rank that computes, or
- * (attended) in wait_until. It has buffers for the calls that it is receiving, a limited number, for what came with those
- * that are held back, and for answers under way. Whatever else is sent stays with the caller, apart from messages that
- * MPI sends at once because they are small. So no memory depends on the number of ranks. */
+ * (attended) in wait_until. It has buffers for the calls that it is receiving, a limited number, for what came with
+ * those that are held back, and for answers under way. Whatever else is sent stays with the caller, apart from messages
+ * that MPI sends at once because they are small. So no memory depends on the number of ranks. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

@@ -69,6 +69,8 @@ static bool calls_run(const struct calls_call *call)
   trm_context_set(before);
   if (answered && notified)
     virtual_notify_node(net, owner->rank->node);
+  else if (notified) /* who waits for the lock goes on; calls that are held back have nothing new */
+    virtual_check_node(net, owner->rank->node);
   if (answered)
     virtual_request_complete(call->request, virtual_transfer(owner->rank, call->caller,
                                                              owner->plan.head_bytes + call->out_bytes));

@@ -132,6 +132,8 @@ void virtual_notify_node(struct virtual_net *net, int node);
 void virtual_sleep_until_slot(struct trm_comm *comm, double when, bool progress);
 /* Something has changed at this rank: it may have waited for it. */
 void virtual_check_rank(struct virtual_rank *rank);
+/* The same for all ranks of a node, without the calls that it holds back. */
+void virtual_check_node(struct virtual_net *net, int node);
 
 /* -- virtual_group.c: communicators */
 

@@ -96,6 +96,11 @@ void virtual_check_rank(struct virtual_rank *rank)
   wait_check(rank->net, &rank->net->node[rank->node], rank);
 }
 
+void virtual_check_node(struct virtual_net *net, int node)
+{
+  wait_check(net, &net->node[node], NULL);
+}
+
 void virtual_wait_until(struct trm_comm *comm, bool (*done)(void *context), void *context)
 {
   struct virtual_rank *rank = virtual_rank_of(comm);

@@ -9,6 +9,7 @@ trm_test_programs += \
 	tests/unit/test_async_ssp \
 	tests/unit/test_async_turns \
 	tests/unit/test_augment \
+	tests/unit/test_batch_assignment \
 	tests/unit/test_checkpoint \
 	tests/unit/test_comm \
 	tests/unit/test_convolution \
@@ -39,6 +40,7 @@ trm_test_programs += \
 	tests/unit/test_reference_sequences \
 	tests/unit/test_sample \
 	tests/unit/test_schedule \
+	tests/unit/test_schedules \
 	tests/unit/test_self \
 	tests/unit/test_sequences \
 	tests/unit/test_sha256 \
@@ -65,6 +67,7 @@ tests_unit_test_async_ssp_SOURCES = tests/unit/test_async_ssp.c $(trm_test_async
 trm_test_peers = tests/unit/peers.h $(trm_test_method)
 tests_unit_test_async_peers_SOURCES = tests/unit/test_async_peers.c $(trm_test_peers)
 tests_unit_test_async_turns_SOURCES = tests/unit/test_async_turns.c $(trm_test_peers)
+tests_unit_test_batch_assignment_SOURCES = tests/unit/test_batch_assignment.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_mapped_SOURCES = tests/unit/test_mapped.c tests/unit/ranks.h $(trm_program_extra)
 tests_unit_test_trace_SOURCES = tests/unit/test_trace.c tests/unit/ranks.h $(trm_program_extra)
@@ -134,6 +137,7 @@ tests_unit_test_reference_sequences_SOURCES = tests/unit/test_reference_sequence
 tests_unit_test_recompute_SOURCES = tests/unit/test_recompute.c $(trm_test_nn)
 tests_unit_test_sample_SOURCES = tests/unit/test_sample.c $(trm_program_extra)
 tests_unit_test_schedule_SOURCES = tests/unit/test_schedule.c $(trm_program_extra)
+tests_unit_test_schedules_SOURCES = tests/unit/test_schedules.c $(trm_test_method)
 tests_unit_test_sequences_SOURCES = tests/unit/test_sequences.c $(trm_test_nn)
 tests_unit_test_tensor_SOURCES = tests/unit/test_tensor.c tests/unit/ranks.h $(trm_test_nn)
 trm_test_reference = tests/support/reference.c tests/support/reference.h $(trm_test_nn)
@@ -155,6 +159,7 @@ trm_test_scripts += \
 	tests/async_peers.sh \
 	tests/async_signal.sh \
 	tests/async_methods.sh \
+	tests/async_rows.sh \
 	tests/models.sh \
 	tests/layouts.sh \
 	tests/layouts_resume.sh \

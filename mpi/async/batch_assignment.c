@@ -1,7 +1,16 @@
 #include "mpi/async/batch_assignment.h"
 
-enum counter { NEXT, HALT_REQUESTS, HALT_CLOCK, COUNTERS };
-#define BATCH_LIMIT ((int64_t)1 << 60) /* above all batch numbers */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/memory.h"
+
+/* HALT_POINT: 0; then one more than the part (dynamic) or batch (split) before which all stop; 1 (static): at once;
+ * less than 0: worker 0 is to decide. */
+enum counter { NEXT, HALT_REQUESTS, HALT_POINT, COUNTERS };
+enum { TAG_COUNT = 32005, TAG_PARTS };
+#define PART_LIMIT ((int64_t)1 << 60) /* above all numbers of parts */
 
 int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, struct trm_comm *node, int owner)
 {
@@ -12,26 +21,44 @@ int batch_assignment_create(struct batch_assignment *a, struct trm_comm *comm, s
 void batch_assignment_free(struct batch_assignment *a)
 {
   shared_counters_free(&a->counters);
+  trm_free(a->undone);
 }
 
 /* One more than the batch before which all workers stop that split batches, so that they end at one clock: none is more
  * than slack ahead of this one, and may have been assigned one batch more. */
-static int64_t batch_assignment_halt_clock(const struct batch_assignment *a)
+static int64_t assignment_halt_clock(const struct batch_assignment *a)
 {
   return a->next + a->slack + 3;
 }
 
-/* HALT_CLOCK: 0, or one more than the batch before which all stop, or less than 0: worker 0 is to decide. */
-bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *batch)
+static struct trm_batch_part assignment_part(const struct batch_assignment *a, int64_t number)
 {
-  int64_t next = a->next, limit = (int64_t)end;
-  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per batch */
+  return (struct trm_batch_part){
+    .batch = (uint64_t)(number / a->parts), .part = (uint32_t)(number % a->parts), .parts = (uint32_t)a->parts};
+}
+
+/* Takes the first of the worker's undone parts, if it is of a batch below `end`. */
+static bool assignment_take_undone(struct batch_assignment *a, struct trm_batch_part *part)
+{
+  if (a->undones == 0 || a->undone[0].batch >= a->end || shared_counters_read(&a->counters, HALT_REQUESTS) > 0)
+    return false;
+  *part = a->undone[0];
+  memmove(a->undone, a->undone + 1, --a->undones * sizeof *a->undone);
+  return true;
+}
+
+bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *part)
+{
+  if (assignment_take_undone(a, part))
+    return true;
+  int64_t next = a->next, limit = (int64_t)a->end * a->parts;
+  if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per part */
     next = shared_counters_add(&a->counters, NEXT, 1);
   } else {
-    int64_t halt = shared_counters_read(&a->counters, HALT_CLOCK);
+    int64_t halt = shared_counters_read(&a->counters, HALT_POINT);
     if (halt < 0 && a->worker == 0) {
-      const int64_t decided = batch_assignment_halt_clock(a);
-      shared_counters_add(&a->counters, HALT_CLOCK, decided - halt);
+      const int64_t decided = assignment_halt_clock(a);
+      shared_counters_add(&a->counters, HALT_POINT, decided - halt);
       halt = decided;
     }
     limit = halt > 0 && halt - 1 < limit ? halt - 1 : limit;
@@ -39,8 +66,7 @@ bool batch_assignment_next(struct batch_assignment *a, uint64_t end, uint64_t *b
   if (next >= limit)
     return false;
   a->next = next + (a->rule == ASSIGN_STATIC ? a->workers : 1);
-  a->done++;
-  *batch = (uint64_t)next;
+  *part = assignment_part(a, next);
   return true;
 }
 
@@ -49,39 +75,150 @@ void batch_assignment_halt(struct batch_assignment *a)
 {
   if (shared_counters_add(&a->counters, HALT_REQUESTS, 1) > 0)
     return;
-  if (a->rule == ASSIGN_DYNAMIC)
-    shared_counters_add(&a->counters, NEXT, BATCH_LIMIT);
-  else if (a->rule == ASSIGN_STATIC)
-    shared_counters_add(&a->counters, HALT_CLOCK, 1);
-  else
-    shared_counters_add(&a->counters, HALT_CLOCK, a->worker < 0 ? -1 : batch_assignment_halt_clock(a));
+  int64_t point = 1;
+  if (a->rule == ASSIGN_DYNAMIC) {
+    const int64_t assigned = shared_counters_add(&a->counters, NEXT, PART_LIMIT), all = (int64_t)a->end * a->parts;
+    point = (assigned < all ? assigned : all) + 1; /* workers that found no part have counted on */
+  } else if (a->rule == ASSIGN_SPLIT) {
+    point = a->worker < 0 ? -1 : assignment_halt_clock(a);
+  }
+  shared_counters_add(&a->counters, HALT_POINT, point);
 }
 
-/* Sets the counters for the next batch. */
-static void batch_assignment_reset_counters(struct batch_assignment *a, uint64_t updates)
+/* -- quiesce points */
+
+static void assignment_add_undone(struct batch_assignment *a, struct trm_batch_part part)
 {
-  const int64_t value[COUNTERS] = {[NEXT] = (int64_t)updates};
+  a->undone = trm_grow(a->undone, &a->undone_capacity, a->undones, a->undones + 1, sizeof *a->undone,
+                       "parts of batches that are not done");
+  a->undone[a->undones++] = part;
+}
+
+/* Batches that the parts are, by their sizes. */
+static double assignment_batches(const struct trm_batch_part *part, size_t count)
+{
+  double sum = 0;
+  for (size_t i = 0; i < count; i++)
+    sum += 1.0 / part[i].parts;
+  return sum;
+}
+
+/* Batches done, rounded down: those before `untouched` less the undone ones. */
+static uint64_t assignment_updates(const struct batch_assignment *a, double undone)
+{
+  return a->untouched - (uint64_t)ceil(undone - 1e-6);
+}
+
+/* After a stop: keeps the parts that were not assigned of batches that were begun. halt_point, last_next: the maxima
+ * over the ranks of HALT_POINT - 1 and of `next`. */
+static void assignment_keep_rest(struct batch_assignment *a, int64_t halt_point, int64_t last_next)
+{
+  const bool dynamic = a->rule == ASSIGN_DYNAMIC;
+  const int64_t first = (int64_t)a->untouched * a->parts;
+  int64_t assigned = dynamic ? halt_point : last_next - a->workers + 1; /* no part from here on */
+  assigned = assigned > first ? assigned : first;
+  a->untouched = (uint64_t)((assigned + a->parts - 1) / a->parts);
+  const int64_t end = (int64_t)a->untouched * a->parts;
+  if (dynamic)
+    for (int64_t part = assigned; part < end && a->comm->rank == 0; part++)
+      assignment_add_undone(a, assignment_part(a, part));
+  else
+    for (; a->leader && a->next < end; a->next += a->workers)
+      assignment_add_undone(a, assignment_part(a, a->next));
+}
+
+static int assignment_compare(const void *one, const void *other)
+{
+  const struct trm_batch_part *x = one, *y = other;
+  if (x->batch != y->batch)
+    return x->batch < y->batch ? -1 : 1;
+  const uint64_t a = (uint64_t)x->part * y->parts, b = (uint64_t)y->part * x->parts;
+  return a < b ? -1 : a > b;
+}
+
+static void assignment_send(struct trm_comm *comm, const void *data, size_t bytes, int tag)
+{
+  struct trm_request *request;
+  comm->ops->send_begin(comm, data, bytes, TRM_BYTE, 0, tag, &request);
+  comm->ops->wait(&request);
+}
+
+static void assignment_receive(struct trm_comm *comm, void *data, size_t bytes, int from, int tag)
+{
+  struct trm_request *request;
+  comm->ops->receive_begin(comm, data, bytes, TRM_BYTE, from, tag, &request);
+  comm->ops->wait(&request);
+}
+
+/* Gathers the undone parts of all workers on rank 0, `total` of them. Returns them there, owned by the caller. */
+static struct trm_batch_part *assignment_gather(struct batch_assignment *a, size_t total)
+{
+  struct trm_comm *comm = a->comm;
+  uint64_t count = a->undones;
+  if (comm->rank > 0) {
+    assignment_send(comm, &count, sizeof count, TAG_COUNT);
+    if (count > 0)
+      assignment_send(comm, a->undone, count * sizeof *a->undone, TAG_PARTS);
+    return NULL;
+  }
+  struct trm_batch_part *all = trm_alloc(total * sizeof *all, "parts of batches that are not done");
+  if (count > 0)
+    memcpy(all, a->undone, count * sizeof *all);
+  size_t n = count;
+  for (int rank = 1; rank < comm->size; rank++, n += count) {
+    assignment_receive(comm, &count, sizeof count, rank, TAG_COUNT);
+    if (count > 0)
+      assignment_receive(comm, all + n, count * sizeof *all, rank, TAG_PARTS);
+  }
+  qsort(all, n, sizeof *all, assignment_compare);
+  return all;
+}
+
+/* Sets the counters, and static and split workers, for the batches from `untouched` on. */
+static void assignment_reset(struct batch_assignment *a)
+{
+  const int64_t first = (int64_t)a->untouched * a->parts, workers = a->workers, worker = a->worker;
+  const int64_t value[COUNTERS] = {[NEXT] = first};
+  a->next = a->rule == ASSIGN_STATIC ? first + ((worker - first) % workers + workers) % workers : first;
   for (size_t i = 0; i < COUNTERS && a->comm->rank == a->counters.owner; i++)
     shared_counters_add(&a->counters, i, value[i] - shared_counters_read(&a->counters, i));
-  a->done = 0;
   a->comm->ops->barrier(a->comm);
 }
 
-void batch_assignment_quiesce(struct batch_assignment *a, bool is_leader, uint64_t *updates)
+void batch_assignment_quiesce(struct batch_assignment *a, uint64_t *updates, struct trm_batch_part **undone,
+                              size_t *undones)
 {
-  a->comm->ops->barrier(a->comm);
-  int64_t done = is_leader ? a->done : 0;
-  a->comm->ops->allreduce(a->comm, &done, 1, TRM_INT64, a->rule == ASSIGN_SPLIT ? TRM_MAX : TRM_SUM);
-  *updates += (uint64_t)done;
-  batch_assignment_reset_counters(a, *updates);
-}
-
-void batch_assignment_restart(struct batch_assignment *a, uint64_t updates, bool restored)
-{
-  if (!restored || a->rule != ASSIGN_STATIC) {
-    const int64_t first = (int64_t)updates, workers = a->workers, worker = a->worker;
-    a->next = a->rule == ASSIGN_STATIC ? first + ((worker - first) % workers + workers) % workers : first;
+  struct trm_comm *comm = a->comm;
+  enum { HALTED, POINT, LAST, VALUES };
+  comm->ops->barrier(comm);
+  int64_t value[VALUES] = {0, 0, a->leader ? a->next : 0};
+  if (comm->rank == a->counters.owner) {
+    value[HALTED] = shared_counters_read(&a->counters, HALT_REQUESTS);
+    value[POINT] = shared_counters_read(&a->counters, HALT_POINT) - 1;
   }
+  comm->ops->allreduce(comm, value, VALUES, TRM_INT64, TRM_MAX);
+  if (a->rule == ASSIGN_SPLIT)
+    a->untouched = (uint64_t)value[LAST];
+  else if (value[HALTED] > 0)
+    assignment_keep_rest(a, value[POINT], value[LAST]);
+  else
+    a->untouched = a->end > a->untouched ? a->end : a->untouched;
+  double sum[] = {(double)a->undones, assignment_batches(a->undone, a->undones)};
+  comm->ops->allreduce(comm, sum, 2, TRM_DOUBLE, TRM_SUM);
+  *updates = assignment_updates(a, sum[1]);
+  *undone = sum[0] > 0 ? assignment_gather(a, (size_t)sum[0]) : NULL;
+  *undones = *undone ? (size_t)sum[0] : 0;
+  assignment_reset(a);
+}
+
+void batch_assignment_restart(struct batch_assignment *a, uint64_t updates, const struct trm_batch_part *undone,
+                              size_t undones)
+{
+  a->untouched = updates + (uint64_t)ceil(assignment_batches(undone, undones) - 1e-6);
+  a->undones = 0;
+  for (size_t i = 0; i < undones && a->leader; i++)
+    if (i % (size_t)a->workers == (size_t)a->worker)
+      assignment_add_undone(a, undone[i]);
   a->comm->ops->barrier(a->comm);
-  batch_assignment_reset_counters(a, updates);
+  assignment_reset(a);
 }

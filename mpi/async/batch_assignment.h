@@ -1,13 +1,18 @@
-/* Batch assignment: which worker computes which batch. A worker is a rank, or a group of ranks that share a batch.
+/* Batch assignment: which worker computes which part of which batch. A worker is a rank, or a group of ranks that share
+ * a gradient. A batch is divided into `parts` parts (trm_interval), a gradient each; the parts of all batches in order
+ * are numbered through.
  *
- *   ASSIGN_DYNAMIC  the next batch that no worker has: at a quiesce point the batches done are a prefix of the run
- *   ASSIGN_STATIC   worker p of P has the batches p, p + P, ...: a straggler delays its own batches only
+ *   ASSIGN_DYNAMIC  the next part that no worker has
+ *   ASSIGN_STATIC   worker p of P has the parts p, p + P, ...: a straggler delays its own parts only
  *   ASSIGN_SPLIT    every worker computes its shard of every batch: a batch is a clock of bounded staleness
  *
- * No batch is assigned once a rank wants the run to stop. */
+ * No part is assigned once a rank wants the run to stop. At a quiesce point all batches below `end` are done, except
+ * after a stop: then some parts are undone of batches before others that are done. Workers do these first when the run
+ * goes on, in this process or on any number of ranks. */
 #pragma once
 
 #include "mpi/async/shared_counters.h"
+#include "train/strategy.h"
 
 enum assignment_rule { ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT };
 
@@ -15,25 +20,34 @@ struct batch_assignment {
   /* set by the caller before create */
   enum assignment_rule rule;
   int worker, workers; /* worker: -1 if this rank computes nothing */
+  int parts;           /* of a batch; split: 1 */
   int slack;           /* split: maximum distance of workers, in clocks */
+  bool leader;         /* this rank requests its worker's parts: one rank of each worker does */
+  /* set by the caller before next */
+  uint64_t end;        /* batches below are assigned; the same on all ranks between two quiesce points */
   /* set by create */
   struct trm_comm *comm; /* not owned */
   struct shared_counters counters;
-  int64_t next;        /* static, split: first batch that this worker has not started */
-  int64_t done;        /* batches of this rank's worker since the last quiesce point */
+  int64_t next;        /* static: first part that this worker has not started; split: first batch */
+  uint64_t untouched;  /* first batch of which no part was assigned, as of the last quiesce point */
+  struct trm_batch_part *undone; /* (undones) parts of earlier batches that this worker will do, ascending; owned */
+  size_t undones, undone_capacity;
 };
 
 /* Collective over comm; rank `owner` holds the counters. */
 int batch_assignment_create(struct batch_assignment *batches, struct trm_comm *comm, struct trm_comm *node, int owner);
 void batch_assignment_free(struct batch_assignment *batches); /* collective */
 
-/* Assigns the worker's next batch below `end`; false: none. Called by one rank of a worker. */
-bool batch_assignment_next(struct batch_assignment *batches, uint64_t end, uint64_t *batch);
-/* Stops the assignment of batches; split: after the clock at which all workers can end together. */
+/* Assigns the worker's next part of a batch below `end`; false: none. Called by its leader. */
+bool batch_assignment_next(struct batch_assignment *batches, struct trm_batch_part *part);
+/* Stops the assignment; split: after the clock at which all workers can end together. */
 void batch_assignment_halt(struct batch_assignment *batches);
 
-/* Collective over comm, at a quiesce point. *updates: in, the batches done at the last quiesce point; out, now.
- * is_leader: this rank requests its worker's batches. */
-void batch_assignment_quiesce(struct batch_assignment *batches, bool is_leader, uint64_t *updates);
-/* Collective over comm. The run continues at batch `updates`. restored: batches->next is that of a checkpoint. */
-void batch_assignment_restart(struct batch_assignment *batches, uint64_t updates, bool restored);
+/* Collective over comm, at a quiesce point. Sets *updates to the batches done since the run began, rounded down, and
+ * *undone to the parts before `untouched` that are not done, ascending: on rank 0, (*undones), owned by the caller;
+ * NULL: none, and on other ranks. */
+void batch_assignment_quiesce(struct batch_assignment *batches, uint64_t *updates, struct trm_batch_part **undone,
+                              size_t *undones);
+/* Collective over comm. The run continues after `updates` batches; undone (undones): as of quiesce, on every rank. */
+void batch_assignment_restart(struct batch_assignment *batches, uint64_t updates, const struct trm_batch_part *undone,
+                              size_t undones);

@@ -97,7 +97,7 @@ static int easgd_restore(struct trm_strategy *s, const float *const from[TRM_MAX
   struct worker *w = worker_of(s);
   struct easgd *easgd = w->method;
   if (!s->local_state_restored)
-    easgd->peers.batches = (int64_t)updates / w->workers;
+    easgd->peers.batches = worker_gradients(s, updates) / w->workers;
   easgd->knows_clock = false;
   return server_weights_restore(s, from, updates);
 }

@@ -295,7 +295,7 @@ static int hogwild_restore(struct trm_strategy *s, const float *const from[TRM_M
 const struct trm_strategy_ops trm_strategy_hogwild = {
   .name = "hogwild",
   .help = "all ranks change one array of weights at any time, without locks (Hogwild!)",
-  .takes = TRM_TAKES_TAU | TRM_TAKES_CLIP | TRM_TAKES_RULES,
+  .takes = TRM_TAKES_TAU | TRM_TAKES_CLIP | TRM_TAKES_RULES | TRM_TAKES_OWN_BATCHES,
   .create = hogwild_create,
   .next_batch = worker_next_batch,
   .before_forward = hogwild_before_forward,

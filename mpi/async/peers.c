@@ -89,7 +89,7 @@ int peers_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES
     for (int i = 0; i <= s->optimizer->states; i++)
       if (from[i])
         memcpy(i ? w->state[i - 1] : s->w, from[i], s->elements * sizeof(float));
-    peers_of(s)->batches = (int64_t)updates / w->workers;
+    peers_of(s)->batches = worker_gradients(s, updates) / w->workers;
   }
   worker_restore(s, updates);
   peers_mean(s);

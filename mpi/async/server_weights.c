@@ -122,7 +122,7 @@ int server_weights_restore(struct trm_strategy *s, const float *const from[TRM_M
     if (from[i])
       param_server_scatter(w->server, 0, i, from[i]);
   if (!s->local_state_restored) {
-    param_server_set_clocks(w->server, (int64_t)updates);
+    param_server_set_clocks(w->server, worker_gradients(s, updates));
     if (from[0])
       memcpy(s->w, from[0], bytes);
     for (int i = 1; w->plan.local && i <= s->optimizer->states; i++)

@@ -57,16 +57,17 @@ static int softsync_create(struct trm_strategy *s)
     .centralized = true,
     .arrays = 1 + s->optimizer->states + (softsync_gradients_per_update(s) > 1),
     .handler = softsync_serve,
+    .update_gradients = softsync_gradients_per_update(s),
   };
   return worker_create(s, &plan, 0);
 }
 
-/* Clocks count updates, each of several batches. */
+/* Clocks count updates, each of several gradients. */
 static int softsync_restore(struct trm_strategy *s, const float *const from[TRM_MAX_STATES], uint64_t updates)
 {
   TRM_CHECK(server_weights_restore(s, from, updates));
   if (!s->local_state_restored)
-    param_server_set_clocks(worker_of(s)->server, (int64_t)updates / softsync_gradients_per_update(s));
+    param_server_set_clocks(worker_of(s)->server, worker_gradients(s, updates) / softsync_gradients_per_update(s));
   return TRM_OK;
 }
 

@@ -234,7 +234,10 @@ static int ssp_restore(struct trm_strategy *s, const float *const from[TRM_MAX_S
   return TRM_OK;
 }
 
-enum { SSP_TAKES = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_CLIP) };
+enum {
+  SSP_TAKES = TRM_TAKES_ALL & ~(TRM_TAKES_TAU | TRM_TAKES_GROUPS | TRM_TAKES_STALE_RATE | TRM_TAKES_CLIP |
+                                TRM_TAKES_OWN_BATCHES)
+};
 
 const struct trm_strategy_ops trm_strategy_ssp = {
   .name = "ssp",

@@ -74,8 +74,6 @@ static int worker_keep_states(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   const struct worker_plan *plan = &w->plan;
-  if (w->assignment.rule == ASSIGN_STATIC) /* with other rules the position of the run suffices */
-    TRM_CHECK(trm_strategy_keep(s, "next batch of the own share", &w->assignment.next, sizeof w->assignment.next));
   if (s->staleness)
     TRM_CHECK(trm_strategy_keep(s, "staleness", s->staleness, sizeof *s->staleness));
   size_t bytes;
@@ -88,6 +86,36 @@ static int worker_keep_states(struct trm_strategy *s)
   if (others <= plan->transient || bytes == 0)
     return TRM_OK;
   return trm_strategy_keep(s, "shared state", data, bytes / (size_t)others * (size_t)(others - plan->transient));
+}
+
+/* Gradients that strategy.batch divides a batch into. */
+static int worker_parts(const struct trm_strategy *s)
+{
+  const struct worker *w = worker_of(s);
+  if (w->plan.splits_batch || s->options->batch == TRM_BATCH_WORKER)
+    return 1;
+  if (s->options->batch == TRM_BATCH_GLOBAL)
+    return w->workers;
+  return w->plan.update_gradients > 0 ? w->plan.update_gradients : 1;
+}
+
+static int worker_create_assignment(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const struct trm_strategy_options *o = s->options;
+  s->parts = worker_parts(s);
+  w->assignment = (struct batch_assignment){
+    .rule = o->data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC : ASSIGN_DYNAMIC,
+    .worker = w->number,
+    .workers = w->workers,
+    .parts = s->parts,
+    .leader = w->number >= 0 && w->group->rank == 0,
+  };
+  if (w->plan.splits_batch) {
+    w->assignment.rule = ASSIGN_SPLIT;
+    w->assignment.slack = (int)o->slack;
+  }
+  return batch_assignment_create(&w->assignment, s->comm, w->node, o->servers > 0 ? w->workers : 0);
 }
 
 int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
@@ -105,13 +133,7 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   s->staleness = plan->no_staleness ? NULL : &w->staleness;
 
   TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
-  w->assignment = (struct batch_assignment){
-    .rule = o->data == TRM_ASSIGN_STATIC ? ASSIGN_STATIC : ASSIGN_DYNAMIC, .worker = w->number, .workers = w->workers};
-  if (plan->splits_batch) {
-    w->assignment.rule = ASSIGN_SPLIT;
-    w->assignment.slack = (int)o->slack;
-  }
-  TRM_CHECK(batch_assignment_create(&w->assignment, all, w->node, o->servers > 0 ? w->workers : 0));
+  TRM_CHECK(worker_create_assignment(s));
   const struct server_plan server = {
     .comm = all,
     .node = w->node,
@@ -132,6 +154,7 @@ void worker_destroy(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   param_server_free(w->server);
   batch_assignment_free(&w->assignment);
+  trm_free(s->undone);
   for (int i = 0; i < w->arrays; i++)
     s->device->ops->release(s->device, w->array[i]);
   for (int i = 0; i < w->blocks; i++)
@@ -162,22 +185,23 @@ static bool worker_stop_requested(void *context)
   return trm_stop_requested() && !w->halted;
 }
 
-bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
+bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_part *part)
 {
   struct worker *w = worker_of(s);
+  w->assignment.end = end;
   worker_announce_halt(s, s->halt);
   if (w->number < 0) {
     while (!param_server_serve(w->server, w->workers, worker_stop_requested, w))
       worker_announce_halt(s, true);
     return false;
   }
-  int64_t assigned = -1;
-  if (w->group->rank == 0 && batch_assignment_next(&w->assignment, end, batch))
-    assigned = (int64_t)*batch;
+  struct trm_batch_part assigned = {.parts = 0};
+  if (w->assignment.leader && !batch_assignment_next(&w->assignment, &assigned))
+    assigned.parts = 0;
   if (w->group->size > 1)
-    w->group->ops->broadcast(w->group, &assigned, 1, TRM_INT64, 0);
-  *batch = (uint64_t)assigned;
-  if (assigned >= 0)
+    w->group->ops->broadcast(w->group, &assigned, sizeof assigned, TRM_BYTE, 0);
+  *part = assigned;
+  if (assigned.parts > 0)
     return true;
   if (w->plan.drain)
     w->plan.drain(s);
@@ -188,7 +212,8 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, uint64_t *batch)
 void worker_quiesce(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
-  batch_assignment_quiesce(&w->assignment, w->number >= 0 && w->group->rank == 0, &s->updates);
+  trm_free(s->undone);
+  batch_assignment_quiesce(&w->assignment, &s->updates, &s->undone, &s->undones);
   w->fresh = w->halted = false;
 }
 
@@ -196,8 +221,15 @@ void worker_restore(struct trm_strategy *s, uint64_t updates)
 {
   struct worker *w = worker_of(s);
   s->updates = updates;
-  batch_assignment_restart(&w->assignment, updates, s->local_state_restored);
+  batch_assignment_restart(&w->assignment, updates, s->undone, s->undones);
+  s->undone = NULL;
+  s->undones = 0;
   w->fresh = false;
+}
+
+int64_t worker_gradients(const struct trm_strategy *s, uint64_t updates)
+{
+  return (int64_t)updates * s->parts;
 }
 
 /* -- within a step */

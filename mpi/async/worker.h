@@ -13,6 +13,7 @@ struct worker_plan {
   int arrays;        /* of a replica. Centralized: 0 the weights, then the optimizer's states, then the method's */
   int transient;     /* the last `transient` of these are empty at a quiesce point: not in checkpoints */
   server_handler *handler; /* its context is the strategy */
+  int update_gradients; /* gradients that an update of the weights takes together; 0: 1 */
   bool splits_batch; /* every worker computes its shard of every batch (batch_assignment.h), with strategy.slack */
   bool local;        /* each worker has its own optimizer states */
   bool no_staleness; /* the method has no staleness: strategy->staleness is NULL */
@@ -62,10 +63,11 @@ int worker_array(struct trm_strategy *strategy, size_t elements, const char *nam
 void *worker_alloc(struct trm_strategy *strategy, size_t bytes);
 
 /* -- slots of the contract, or their first part. quiesce: all batches are done. restore: sets `updates`. */
-bool worker_next_batch(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
+bool worker_next_batch(struct trm_strategy *strategy, uint64_t end, struct trm_batch_part *part);
 void worker_quiesce(struct trm_strategy *strategy);
 void worker_restore(struct trm_strategy *strategy, uint64_t updates);
 void worker_destroy(struct trm_strategy *strategy);
+int64_t worker_gradients(const struct trm_strategy *strategy, uint64_t updates); /* that these batches are */
 
 /* -- within a step */
 /* Collective over the group. TRM_FAILED on all its ranks if the loss of the worker's batch is not finite. */

@@ -44,10 +44,10 @@ struct trm_shared {
 };
 
 /* A function that answers a call at its owner. caller: its rank. head (plan.head_bytes): in and out. in: what the call
- * sends, or NULL; out: what it returns, or NULL. Returns false to hold the answer back: it is then called again, with in
- * and the head that it has left, after other calls and from time to time. Runs in a thread of the owner or, on a rank
- * with attended calls, inside wait_until; one at a time in each owner. It may use locks, counters and the clock, but must
- * not communicate. */
+ * sends, or NULL; out: what it returns, or NULL. Returns false to hold the answer back: it is then called again, with
+ * in and the head that it has left, after other calls and from time to time. Runs in a thread of the owner or, on a
+ * rank with attended calls, inside wait_until; one at a time in each owner. It may use locks, counters and the clock,
+ * but must not communicate. */
 typedef bool trm_call_function(void *context, int caller, void *head, const void *in, void *out);
 
 struct trm_call_plan {
@@ -121,8 +121,8 @@ struct trm_comm_ops {
   void (*release)(struct trm_comm *comm);
 
   /* -- shared memory (collective; only for communicators made by split_node, their splits, and those of one rank).
-   * Zeroed, page-aligned.
-   * Parts are adjacent in order of rank, each padded to whole pages: parts of a multiple of 64 KiB make one array. */
+   * Zeroed, page-aligned. Parts are adjacent in order of rank, each padded to whole pages: parts of a multiple of 64 KiB
+   * make one array. */
   int (*share)(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 

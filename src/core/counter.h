@@ -35,7 +35,8 @@ static inline int64_t trm_counter_add(struct trm_comm *comm, struct trm_counter 
 }
 
 /* Sets the counter to `value` if it is *expected, otherwise *expected to the counter. Returns true if it was set. */
-static inline bool trm_counter_swap(struct trm_comm *comm, struct trm_counter *counter, int64_t *expected, int64_t value)
+static inline bool trm_counter_swap(struct trm_comm *comm, struct trm_counter *counter, int64_t *expected,
+                                    int64_t value)
 {
   const bool set = __atomic_compare_exchange_n(&counter->value, expected, value, false, __ATOMIC_ACQ_REL,
                                                __ATOMIC_ACQUIRE);

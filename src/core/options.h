@@ -47,6 +47,7 @@ struct trm_parallel_options {
 struct trm_strategy_options {
   char *name;
   enum trm_assignment data;
+  enum trm_batch_meaning batch;
   enum trm_stale_rate rate;
   enum trm_aggregate aggregate;
   enum trm_compensation compensation;

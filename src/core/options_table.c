@@ -98,6 +98,8 @@ const struct trm_option trm_option_table[] = {
   TEXT(strategy.name, "sync", "training method: sync, or one of the asynchronous methods that README.md lists"),
   CHOICE(strategy.data, "dynamic", WORDS("dynamic", "static"),
    "asynchronous methods: a worker takes the next free batch, or every P-th batch of P workers"),
+  CHOICE(strategy.batch, "update", WORDS("update", "worker", "global"),
+   "asynchronous: train.batch is the rows of an update (as with sync), of each gradient, or of one by every worker"),
   INT(strategy.tau, "1", 1, INFINITY,
    "asgd, hogwild, easgd, eamsgd, adpsgd, sgp, keuper: batches of a worker between two exchanges"),
   INT(strategy.servers, "0", 0, INFINITY,

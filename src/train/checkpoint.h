@@ -8,6 +8,7 @@
 TRM_BEGIN_DECLS
 
 struct trm_local_state; /* train/strategy.h */
+struct trm_batch_part;
 
 struct trm_checkpoint {
   /* position in the run */
@@ -18,6 +19,8 @@ struct trm_checkpoint {
   double best_loss, best_accuracy; /* on the validation split; NAN: none yet */
   uint64_t best_updates, stale_evaluations; /* for early stopping */
   double wall_s;                  /* seconds of training so far */
+  struct trm_batch_part *undone;  /* (undones) parts that are not done of batches before others that are; owned */
+  size_t undones;
   /* model and data set */
   char *model_text, *loss_name;   /* owned */
   char *config;                   /* the resolved configuration as YAML, owned */

@@ -9,9 +9,8 @@
 enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
-  NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE,
-  NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS, MOVING_WEIGHTS, ROWS, STREAMED, SMOOTHING,
-  OTHER_LOSS, PLAN, FEATURES
+  NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
+  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, PLAN, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -53,6 +52,8 @@ static const struct {
   [NESTEROV_ALONE] = {"a method with Nesterov's steps", "--strategy.name=eamsgd", true},
   [TRUST_RATIOS] = {"optim.name=lars or lamb", "--optim.name=lars", false},
   [MOVING_WEIGHTS] = {"a method whose weights others change during a batch", "--strategy.name=hogwild", true},
+  [WORKER_BATCH] = {"strategy.batch=worker", "--strategy.batch=worker", false},
+  [SHARDED_BATCH] = {"a method whose ranks compute shards of every batch", "--strategy.name=ssp", true},
   [ROWS] = {"updates by single sparse rows", "--strategy.name=hogwild --data.file=sparse.h5", false},
   [STREAMED] = {"a data set larger than data.memory", "--strategy.name=asgd --data.memory=1M", false},
   [SMOOTHING] = {"train.label_smoothing", "--train.label_smoothing=0.1", false},
@@ -81,6 +82,7 @@ static const struct {
   {PIPEDREAM, ACCUMULATE, "it updates after every micro-batch; 2bw accumulates"},
   {RECOMPUTE, NO_STASH, "the weights change between the two forward passes of a batch"},
   {RECOMPUTE, MOVING_WEIGHTS, "the weights change between the two forward passes of a batch"},
+  {WORKER_BATCH, SHARDED_BATCH, "train.batch is the batch of all ranks; set it to as many times the rows"},
   {SERVERS, NO_SERVERS, "its shared state is spread over all ranks, or it has none"},
   {SERVERS, STREAMED, "all ranks pass over the data together, and servers read none"},
   {GROUPS, NO_GROUPS, "every rank is a worker (strategy.name=groups has groups)"},
@@ -141,6 +143,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [NESTEROV_ALONE] = lacks & TRM_TAKES_RULES,
     [TRUST_RATIOS] = rule == TRM_UPDATE_LARS || rule == TRM_UPDATE_LAMB,
     [MOVING_WEIGHTS] = lacks & TRM_TAKES_RECOMPUTE,
+    [WORKER_BATCH] = o->strategy.batch == TRM_BATCH_WORKER,
+    [SHARDED_BATCH] = !asynchronous || lacks & TRM_TAKES_OWN_BATCHES,
     [ROWS] = run->trains_rows,
     [STREAMED] = run->streamed,
     [SMOOTHING] = o->train.smoothing > 0,

@@ -165,9 +165,10 @@ static int epochs_test(struct trainer *t)
 
 /* -- the epochs */
 
-static bool epochs_is_multiple(uint64_t step, int64_t every)
+/* Returns true if a multiple of `every` is in (before, step]. */
+static bool epochs_is_due(uint64_t before, uint64_t step, int64_t every)
 {
-  return every > 0 && step % (uint64_t)every == 0;
+  return every > 0 && step / (uint64_t)every > before / (uint64_t)every;
 }
 
 bool trainer_epoch_done(const struct trainer *t)
@@ -203,10 +204,11 @@ int trainer_run(struct trainer *t, const char **outcome)
   }
   while (t->strategy.updates < t->steps) {
     struct trm_loss_sums sums;
+    const uint64_t before = t->strategy.updates;
     TRM_CHECK(trainer_advance(t, epochs_next_sync_step(t), &sums));
 
     const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
-    if (end || epochs_is_multiple(t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
+    if (end || epochs_is_due(before, t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
       TRM_CHECK(epochs_validate(t));
     if (epoch_done && !end) {
       t->epoch++;
@@ -216,7 +218,7 @@ int trainer_run(struct trainer *t, const char **outcome)
     const bool early = !end && t->options->train.stop_patience > 0 &&
                        t->stale_evaluations >= (uint64_t)t->options->train.stop_patience;
     const bool due =
-      end || early || epochs_is_multiple(t->strategy.updates, save_every) || (epoch_done && save_every == 0);
+      end || early || epochs_is_due(before, t->strategy.updates, save_every) || (epoch_done && save_every == 0);
     if (stop || (due && save_every >= 0))
       TRM_CHECK(trainer_save(t));
     if (stop) {

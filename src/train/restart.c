@@ -20,6 +20,7 @@ void trm_checkpoint_free(struct trm_checkpoint *checkpoint)
   trm_free(checkpoint->data_digest);
   trm_free(checkpoint->validation);
   trm_free(checkpoint->class_names);
+  trm_free(checkpoint->undone);
   trm_encoding_free(&checkpoint->encoding);
   for (int i = 0; checkpoint->owns_states && i < checkpoint->states; i++)
     trm_free(checkpoint->state[i]);
@@ -83,6 +84,8 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
     .best_updates = t->result->best_step,
     .stale_evaluations = t->stale_evaluations,
     .wall_s = trainer_wall(t),
+    .undone = t->strategy.undone,
+    .undones = t->strategy.undones,
     .model_text = t->full_model.text,
     .loss_name = (char *)t->full_model.loss->name,
     .config = config,
@@ -244,6 +247,13 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   if (!same)
     return trm_error(TRM_USAGE, "data.validation: %s was made with other validation rows (%s); resume with its "
                      "data.validation, data.limit, data.context and data.stride", path, c->validation);
+  const bool own_batches = t->strategy.ops->next_batch && (t->strategy.ops->takes & TRM_TAKES_OWN_BATCHES);
+  if (c->undones > 0 && !own_batches)
+    return trm_error(TRM_USAGE, "strategy.name: %s is of an asynchronous run that was stopped when later batches were "
+                     "done than others; %s computes batches in order", path, t->strategy.ops->name);
+  if (c->undones > 0 && c->batch != (uint64_t)t->options->train.batch)
+    return trm_error(TRM_USAGE, "train.batch: %s is of a run that was stopped when later batches were done than "
+                     "others; resume with its train.batch=%llu", path, (unsigned long long)c->batch);
   if (c->batch != (uint64_t)t->options->train.batch)
     trm_info("train.batch: the run used batches of %llu before this checkpoint", (unsigned long long)c->batch);
   t->epoch = c->epoch;
@@ -289,50 +299,73 @@ static int restart_read_arrays(struct trainer *t, struct trm_checkpoint *c, cons
     status =
       trm_local_state_restore(t->comm, t->modules->checkpoint, path, c->local_state_ranks, t->strategy.local_state,
                               t->strategy.local_states, &t->strategy.local_state_restored);
-  return trm_model_restore_end(&restore, c->updates, status);
+  t->strategy.undone = c->undone;
+  t->strategy.undones = c->undones;
+  status = trm_model_restore_end(&restore, c->updates, status);
+  t->strategy.undone = NULL;
+  t->strategy.undones = 0;
+  return status;
 }
 
-static int restart_resume_from(struct trainer *t, const char *path)
+static int restart_resume(struct trainer *t)
 {
-  struct trm_checkpoint c = {0};
-  int status = t->modules->checkpoint->read_head(path, &c);
+  const char *path = t->resume.path;
+  struct trm_checkpoint *c = &t->resume.checkpoint;
+  int status = trm_agree(t->comm, restart_read_position(t, c, path));
   if (status == TRM_OK)
-    status = restart_read_position(t, &c, path);
-  status = trm_agree(t->comm, status);
-  if (status == TRM_OK)
-    status = restart_read_arrays(t, &c, path);
+    status = restart_read_arrays(t, c, path);
   if (status == TRM_OK && t->mode->resume)
     status = trm_agree(t->comm, t->mode->resume(t));
   if (status == TRM_OK) {
-    t->saved_at = c.updates;
-    trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c.epoch + 1,
-             (unsigned long long)c.updates);
+    t->saved_at = c->updates;
+    trm_info("resumed from %s: epoch %llu, step %llu", path, (unsigned long long)c->epoch + 1,
+             (unsigned long long)c->updates);
   }
-  trm_checkpoint_free(&c);
   return status;
+}
+
+/* Sets path to the newest checkpoint of the run directory, which rank 0 chooses, so that all ranks read the same file;
+ * empty: there is none. */
+static void restart_find_newest(const struct trainer *t, char *path, size_t bytes)
+{
+  path[0] = '\0';
+  if (t->comm->rank == 0) {
+    char *oldest, *newest;
+    if (trm_run_dir_find_checkpoints(t->options->run.dir, &oldest, &newest) > 0)
+      snprintf(path, bytes, "%s", newest);
+    trm_free(oldest);
+    trm_free(newest);
+  }
+  t->comm->ops->broadcast(t->comm, path, bytes, TRM_BYTE, 0);
+  if (path[0] == '\0')
+    trm_info("run.resume=auto: no checkpoint in %s yet, starting from the initial weights", t->options->run.dir);
+}
+
+int trainer_open_checkpoint(struct trainer *t)
+{
+  const char *from = t->options->run.resume;
+  char path[4096];
+  if (strcmp(from, "auto") == 0) {
+    restart_find_newest(t, path, sizeof path);
+    from = path;
+  }
+  if (from[0] == '\0')
+    return TRM_OK;
+  t->resume.path = trm_strdup(from);
+  return trm_agree(t->comm, t->modules->checkpoint->read_head(from, &t->resume.checkpoint));
+}
+
+void trainer_close_checkpoint(struct trainer *t)
+{
+  trm_checkpoint_free(&t->resume.checkpoint);
+  trm_free(t->resume.path);
+  t->resume.path = NULL;
 }
 
 int trainer_init_or_resume(struct trainer *t)
 {
-  const char *from = t->options->run.resume;
   t->saved_at = UINT64_MAX;
-  if (from[0] == '\0')
-    return restart_init_run(t);
-  if (strcmp(from, "auto") != 0)
-    return restart_resume_from(t, from);
-
-  /* rank 0 chooses the newest checkpoint, so that all ranks read the same file */
-  char path[4096] = "";
-  if (t->comm->rank == 0) {
-    char *oldest, *newest;
-    if (trm_run_dir_find_checkpoints(t->options->run.dir, &oldest, &newest) > 0)
-      snprintf(path, sizeof path, "%s", newest);
-    trm_free(oldest);
-    trm_free(newest);
-  }
-  t->comm->ops->broadcast(t->comm, path, sizeof path, TRM_BYTE, 0);
-  if (path[0] != '\0')
-    return restart_resume_from(t, path);
-  trm_info("run.resume=auto: no checkpoint in %s yet, starting from the initial weights", t->options->run.dir);
-  return restart_init_run(t);
+  const int status = t->resume.path ? restart_resume(t) : restart_init_run(t);
+  trainer_close_checkpoint(t);
+  return status;
 }

@@ -223,13 +223,22 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
   return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
 }
 
-/* Computes the gradient of this rank's shard of batch `number` and makes the strategy's step. Sets *batch. */
-static int step_train_batch(struct trainer *t, uint64_t number, struct trainer_batch *batch, struct trm_loss_sums *sums)
+/* Sets *batch to a part of a batch of the run. */
+static void step_begin_batch(const struct trainer *t, const struct trm_batch_part *part, struct trainer_batch *batch)
 {
-  *batch = (struct trainer_batch){.number = number,
-                                  .rate = trm_schedule_rate(t->options, number, t->steps, t->steps_per_epoch)};
-  trainer_batch_range(t, number, &batch->low, &batch->high);
-  trm_trace_set_step((int64_t)number + 1);
+  *batch = (struct trainer_batch){.number = part->batch,
+                                  .rate = trm_schedule_rate(t->options, part->batch, t->steps, t->steps_per_epoch)};
+  size_t from, to;
+  trainer_batch_range(t, part->batch, &batch->low, &batch->high);
+  trm_interval(batch->high - batch->low, part->parts, part->part, &from, &to);
+  batch->high = batch->low + to;
+  batch->low += from;
+}
+
+/* Computes the gradient of this rank's shard of the batch and makes the strategy's step. */
+static int step_train_batch(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
+{
+  trm_trace_set_step((int64_t)batch->number + 1);
   *sums = (struct trm_loss_sums){.stop_requests = step_stop_requested(t)};
   int status = t->strategy.ops->before_forward ? t->strategy.ops->before_forward(&t->strategy) : TRM_OK;
   if (status == TRM_OK)
@@ -264,13 +273,16 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
 {
   struct trm_strategy *s = &t->strategy;
   int status = TRM_OK;
-  uint64_t number;
+  struct trm_batch_part part;
   *total = (struct trm_loss_sums){0};
   s->halt = trm_stop_requested();
-  while (s->ops->next_batch(s, end, &number)) {
+  while (s->ops->next_batch(s, end, &part)) {
     struct trm_loss_sums sums;
     struct trainer_batch batch;
-    const int batch_status = step_train_batch(t, number, &batch, &sums);
+    step_begin_batch(t, &part, &batch);
+    if (batch.low == batch.high) /* the last batch of an epoch may have fewer rows than parts */
+      continue;
+    const int batch_status = step_train_batch(t, &batch, &sums);
     status = status == TRM_OK ? batch_status : status;
     s->halt = status != TRM_OK || trm_stop_requested();
     if (batch_status != TRM_OK)
@@ -278,7 +290,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     total->loss += sums.loss;
     total->correct += sums.correct;
     total->rows += sums.rows;
-    step_abort_on_failure(t, trainer_log(t, number + 1, batch.high - t->position, &sums, batch.rate));
+    step_abort_on_failure(t, trainer_log(t, batch.number + 1, batch.high - t->position, &sums, batch.rate));
   }
   s->halt = false;
   if (t->data->streamed) { /* an empty fetch: this rank needs no more rows of these batches */
@@ -303,8 +315,10 @@ int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sum
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 {
   (void)end;
+  const struct trm_batch_part whole = {.batch = t->strategy.updates, .part = 0, .parts = 1};
   struct trainer_batch batch;
-  TRM_CHECK(step_train_batch(t, t->strategy.updates, &batch, sums)); /* sums: now over the global batch */
+  step_begin_batch(t, &whole, &batch);
+  TRM_CHECK(step_train_batch(t, &batch, sums)); /* sums: now over the global batch */
   step_count_batch(t, batch.high, sums);
   const int status = trainer_log(t, t->strategy.updates, 0, sums, batch.rate);
   step_abort_on_failure(t, status);

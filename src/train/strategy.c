@@ -21,6 +21,7 @@ const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *st
 int trm_strategy_create(struct trm_strategy *strategy)
 {
   strategy->ops = trm_strategy_select(strategy);
+  strategy->parts = 1;
   const int status = strategy->ops->create(strategy);
   if (status != TRM_OK && strategy->impl)
     strategy->ops->destroy(strategy);

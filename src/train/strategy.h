@@ -10,6 +10,9 @@
  *   while next_batch returns true: before_forward, forward and backward passes of this rank's shard, step
  *   quiesce                        no update is in flight; every batch before `end` is part of the evaluated weights
  *
+ * strategy.batch says how many rows a gradient has: with update, the default, an update of the weights takes
+ * train.batch rows, as with a synchronous method. A batch may be divided into parts, a gradient each.
+ *
  * The trainer quiesces before an evaluation or a checkpoint, and at the end of an epoch.
  */
 #pragma once
@@ -37,6 +40,12 @@ struct trm_local_state {
 
 struct trm_row_trainer; /* row_trainer.h */
 
+/* Part `part` of `parts` of a batch (trm_interval): the rows of one gradient of an asynchronous method. */
+struct trm_batch_part {
+  uint64_t batch; /* number of the batch */
+  uint32_t part, parts;
+};
+
 /* Options that an asynchronous method supports. The others are refused (compatibility.c). */
 enum trm_strategy_takes {
   TRM_TAKES_TAU = 1,        /* strategy.tau above 1: several batches between two exchanges */
@@ -48,8 +57,9 @@ enum trm_strategy_takes {
   TRM_TAKES_STATES = 64,    /* update rules with states */
   TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
   TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights do not change between forward and backward pass */
-  TRM_TAKES_ALL = 511,      /* of these */
-  TRM_TAKES_AGGREGATE = 512 /* strategy.aggregate=node: a node's workers send their gradients together */
+  TRM_TAKES_OWN_BATCHES = 512, /* strategy.batch=worker: each gradient is of rows of its own, in any order */
+  TRM_TAKES_ALL = 1023,      /* of these */
+  TRM_TAKES_AGGREGATE = 1024 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
 struct trm_strategy_ops {
@@ -58,9 +68,10 @@ struct trm_strategy_ops {
   unsigned takes;   /* asynchronous: the options that the method honors, of enum trm_strategy_takes */
   bool sharded;     /* no rank has whole arrays: w and g are NULL, and passes use the parameter provider */
   bool lockstep;    /* all ranks compute shards of one batch at the same time, so passes may all-reduce among them */
-  /* Asynchronous methods: sets *batch to this rank's next batch, numbered below `end`; false: none is left for it, or
-   * the run should stop (strategy->halt). Parameter servers serve requests in this call. NULL: synchronous. */
-  bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, uint64_t *batch);
+  /* Asynchronous methods: sets *part to the rows of this rank's next gradient, of a batch below `end`; false: none is
+   * left for it, or the run should stop (strategy->halt). The same on all ranks of a worker. Parameter servers serve
+   * requests in this call. NULL: synchronous. */
+  bool (*next_batch)(struct trm_strategy *strategy, uint64_t end, struct trm_batch_part *part);
 
   /* Collective. Returns the row to run instead of this one, by the fields set before create. NULL: this row. */
   const struct trm_strategy_ops *(*select)(const struct trm_strategy *strategy);
@@ -121,11 +132,17 @@ struct trm_strategy {
   const struct trm_param_provider *provider;
   float *w, *g;                /* device: weights to read, gradients to write, (elements) */
   float *eval_weights;         /* device, (elements): weights of evaluations: an average, the server weights; NULL: w */
-  int batch_shard, batch_shards; /* the shard of each batch that this rank computes (trm_interval) */
+  int batch_shard, batch_shards; /* the shard of each batch, or part, that this rank computes (trm_interval) */
+  int parts;                   /* that next_batch divides a batch into */
   struct trm_local_state local_state[TRM_MAX_LOCAL_STATES]; /* saved after quiesce, filled before restore */
   int local_states;
   struct trm_staleness *staleness; /* of this rank's updates; NULL: the method has no staleness */
   uint64_t updates;            /* batches that are part of the weights, as of the latest quiesce point */
+  /* (undones) After a stop of an asynchronous run: parts that are not done of batches before others that are. Set by
+   * quiesce on rank 0, then owned; set by the caller before restore on every rank, not owned. `updates` counts the
+   * batches that are done, rounded down. */
+  struct trm_batch_part *undone;
+  size_t undones;
   double wait_s, comm_s;       /* seconds waiting for other ranks, and in communication, so far */
   /* set by the caller */
   bool local_state_restored;   /* set before restore: local_state has the values of the checkpoint */

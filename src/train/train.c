@@ -37,13 +37,24 @@ enum { TRACE_EVENTS = 65536 };
 
 /* -- setting up */
 
+/* Returns the smallest number of parts that a batch is divided into, those of the undone parts included. */
+static size_t train_min_parts(const struct trainer *t)
+{
+  const struct trm_checkpoint *c = &t->resume.checkpoint;
+  size_t parts = (size_t)t->strategy.parts;
+  for (size_t i = 0; i < c->undones; i++)
+    parts = c->undone[i].parts < parts ? c->undone[i].parts : parts;
+  return parts;
+}
+
 /* Returns the maximum number of rows of a forward pass on this rank. */
 static size_t train_max_rows(const struct trainer *t)
 {
   const size_t requested = (size_t)t->options->train.batch,
                batch = requested < t->data->rows ? requested : t->data->rows;
   const size_t lanes = (size_t)t->options->run.lanes;
-  const size_t shards = lanes > 0 ? lanes : (size_t)t->strategy.batch_shards, shard = (batch + shards - 1) / shards;
+  const size_t parts = train_min_parts(t), part = (batch + parts - 1) / parts;
+  const size_t shards = lanes > 0 ? lanes : (size_t)t->strategy.batch_shards, shard = (part + shards - 1) / shards;
   return (shard + (size_t)t->options->train.accumulate - 1) / (size_t)t->options->train.accumulate;
 }
 
@@ -206,6 +217,7 @@ static int train_set_up(struct trainer *t)
   TRM_CHECK(train_create_strategy(t));
   TRM_CHECK(trm_agree(t->comm, t->mode->create ? t->mode->create(t) : TRM_OK));
   trm_budget_charge(&t->budget, TRM_BUDGET_WEIGHTS);
+  TRM_CHECK(trainer_open_checkpoint(t));
   int status = trm_model_bind_slots(&t->model, t->modules->device, t->strategy.w, t->strategy.g, train_max_rows(t),
                                     true, t->slots);
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
@@ -230,6 +242,7 @@ static void train_tear_down(struct trainer *t)
   trm_device_batch_free(&t->device_batch);
   trainer_rows_free(t);
   trainer_stages_free(t);
+  trainer_close_checkpoint(t);
   trm_host_batch_free(&t->batch);
   trainer_lanes_free(t);
   trm_free(t->staleness.mean);

@@ -103,6 +103,11 @@ struct trainer {
   bool computes;  /* passes do not communicate, and run in slot compute of comm */
   bool computing; /* one does: the strategy gets its gradients after it */
 
+  struct {
+    char *path;                       /* owned; NULL: a new run, or the checkpoint has been restored */
+    struct trm_checkpoint checkpoint; /* without arrays */
+  } resume;
+
   /* -- position in the run; these and the scores are equal on all ranks */
   uint64_t steps_per_epoch, steps; /* steps: of the whole run */
   uint64_t epoch, position;        /* position: samples of the epoch that are done */
@@ -195,4 +200,8 @@ void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* trm_model_gather_begin, of t */
 int trainer_save(struct trainer *t); /* writes checkpoints/step-N.h5, links last.h5, removes those beyond run.keep */
 int trainer_save_best(struct trainer *t);      /* writes checkpoints/best.h5 */
-int trainer_init_or_resume(struct trainer *t); /* sets initial weights, or the state of run.resume's checkpoint */
+/* Finds run.resume's checkpoint and reads all but its arrays: sets t->resume. close: not collective. */
+int trainer_open_checkpoint(struct trainer *t);
+void trainer_close_checkpoint(struct trainer *t);
+/* Sets initial weights, or the state of the checkpoint, which is closed in any case. */
+int trainer_init_or_resume(struct trainer *t);

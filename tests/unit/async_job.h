@@ -73,6 +73,7 @@ static inline void job_start(struct job *job, const struct setup *c, struct trm_
   job->options.parallel.share = c->layout == NO_SHARING ? TRM_SHARE_NONE : TRM_SHARE_NODE;
   job->options.parallel.bucket = 65536;
   job->options.strategy.data = TRM_ASSIGN_STATIC;
+  job->options.strategy.batch = TRM_BATCH_WORKER;
   job->options.strategy.rate = c->rate;
   job->options.strategy.compensation = c->compensation;
   job->options.strategy.tau = c->tau ? c->tau : 1;
@@ -164,7 +165,7 @@ static inline int run_worker(struct job *job, uint64_t end, double noise, uint64
   struct trm_strategy *s = &job->strategy;
   uint64_t batch;
   int status = TRM_OK;
-  while (s->ops->next_batch(s, end, &batch)) {
+  while (next_batch(s, end, &batch)) {
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
     gradient(batch, s->batch_shard, s->batch_shards, noise, s->w, s->g, s->elements);
     const bool fails = batch == fail_at && worker_of(s)->number == failing;

@@ -52,6 +52,16 @@ static inline void strategy_restore_initial(struct trm_strategy *strategy, float
   trm_free(w);
 }
 
+/* Slot next_batch of a method that does not divide batches. */
+static inline bool next_batch(struct trm_strategy *strategy, uint64_t end, uint64_t *batch)
+{
+  struct trm_batch_part part = {.parts = 1};
+  const bool assigned = strategy->ops->next_batch(strategy, end, &part);
+  CU_ASSERT(!assigned || (part.part == 0 && part.parts == 1));
+  *batch = part.batch;
+  return assigned;
+}
+
 /* Hashes three integers. */
 static inline uint32_t mix(uint64_t a, uint64_t b, uint64_t c)
 {

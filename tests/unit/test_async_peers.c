@@ -46,7 +46,7 @@ static void run_to(struct job *job, uint64_t end, double rate)
   struct trm_strategy *s = &job->strategy;
   const bool dynamic = s->options->data == TRM_ASSIGN_DYNAMIC;
   uint64_t batch;
-  while (s->ops->next_batch(s, end, &batch)) {
+  while (next_batch(s, end, &batch)) {
     CU_ASSERT_EQUAL(one_step(job, batch, rate), TRM_OK);
     if (dynamic)
       usleep(500);
@@ -262,7 +262,7 @@ static void test_conserved(void)
       struct trm_strategy *s = &job.strategy;
       for (uint64_t end = 0, batch; end < 12 * (uint64_t)world->size; s->ops->quiesce(s)) {
         end += 6 * (uint64_t)world->size - end % 2;
-        while (s->ops->next_batch(s, end, &batch)) {
+        while (next_batch(s, end, &batch)) {
           struct trm_loss_sums tally = {.loss = 1, .rows = 1};
           if (s->ops->before_forward)
             s->ops->before_forward(s);

@@ -141,13 +141,13 @@ static void test_period_dropped(void)
     struct trm_strategy *s = &job.strategy;
     uint64_t batch;
     for (int b = 0; b < 2; b++) {
-      CHECK(&c, s->ops->next_batch(s, 8, &batch) && s->ops->before_forward(s) == TRM_OK);
+      CHECK(&c, next_batch(s, 8, &batch) && s->ops->before_forward(s) == TRM_OK);
       gradient(batch, 0, 1, 0.5, s->w, s->g, s->elements);
       CHECK(&c, step(s, batch, fails && b == 1 ? (double)NAN : 1) == (fails && b == 1 ? TRM_FAILED : TRM_OK));
     }
     if (fails) {
       s->halt = true;
-      CHECK(&c, !s->ops->next_batch(s, 8, &batch));
+      CHECK(&c, !next_batch(s, 8, &batch));
       s->halt = false;
       CHECK(&c, s->ops->quiesce(s) == TRM_OK);
       CHECK(&c, same(s->eval_weights, other.strategy.eval_weights, c.elements));
@@ -172,7 +172,7 @@ static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
   const uint64_t ranks = (uint64_t)world->size;
   uint64_t batch;
   for (uint64_t round = s->updates / ranks; round < to; round++) {
-    CU_ASSERT(s->ops->next_batch(s, to * ranks, &batch));
+    CU_ASSERT(next_batch(s, to * ranks, &batch));
     CU_ASSERT_EQUAL(batch, round * ranks + (uint64_t)world->rank);
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
     if (exact)
@@ -186,11 +186,11 @@ static void take_turns(struct job *job, uint64_t to, bool exact, bool settles)
       world_barrier();
     }
     if (settles && round + 1 < to) {
-      CU_ASSERT(!s->ops->next_batch(s, (round + 1) * ranks, &batch));
+      CU_ASSERT(!next_batch(s, (round + 1) * ranks, &batch));
       CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
     }
   }
-  CU_ASSERT(!s->ops->next_batch(s, to * ranks, &batch));
+  CU_ASSERT(!next_batch(s, to * ranks, &batch));
   CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
 }
 

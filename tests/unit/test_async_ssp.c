@@ -97,7 +97,7 @@ static void check_ahead(const struct setup *c)
   uint64_t batch;
   for (int turn = 0; turn <= last; turn++) {
     for (uint64_t b = 0; b < end && turn == rank; b++) {
-      CHECK(c, s->ops->next_batch(s, end, &batch) && batch == b);
+      CHECK(c, next_batch(s, end, &batch) && batch == b);
       CHECK(c, s->ops->before_forward(s) == TRM_OK);
       if (rank < last || strcmp(c->method, "ssp") == 0) /* sees its own updates only */
         CHECK(c, same(s->w, own.w, c->elements));
@@ -107,7 +107,7 @@ static void check_ahead(const struct setup *c)
     }
     world_barrier();
   }
-  CHECK(c, !s->ops->next_batch(s, end, &batch));
+  CHECK(c, !next_batch(s, end, &batch));
   CHECK(c, s->ops->quiesce(s) == TRM_OK);
   struct serial r = serial_begin(c);
   everybody(c, &r, &job.optimizer, slack + 1);
@@ -151,7 +151,7 @@ static void test_no_further(void)
     CU_ASSERT_FATAL(shared_counters_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
     const bool slow = world->rank == world->size - 1;
     uint64_t batch;
-    while (s->ops->next_batch(s, CLOCKS, &batch)) {
+    while (next_batch(s, CLOCKS, &batch)) {
       CHECK(&c, s->ops->before_forward(s) == TRM_OK);
       if (slow && batch == 0)
         while (shared_counters_read(&words, AHEAD) < world->size - 1)
@@ -233,7 +233,7 @@ static void test_waiting(void)
     const bool late = world->rank == workers - 1;
     const double busy_before = processor_s();
     uint64_t batch;
-    while (s->ops->next_batch(s, 2, &batch)) {
+    while (next_batch(s, 2, &batch)) {
       CHECK(&c, s->ops->before_forward(s) == TRM_OK);
       exact_gradient(batch, s->batch_shard, s->g, c.elements);
       if (late && batch == 0)

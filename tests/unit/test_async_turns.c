@@ -108,7 +108,7 @@ static void check_overlap(const struct setup *c)
   struct shared_counters words;
   CU_ASSERT_FATAL(shared_counters_create(&words, world, worker_of(s)->node, 0, WORDS) == TRM_OK);
   uint64_t batch;
-  for (int64_t i = 0; s->ops->next_batch(s, 16, &batch); i++) {
+  for (int64_t i = 0; next_batch(s, 16, &batch); i++) {
     CHECK(c, s->ops->before_forward(s) == TRM_OK);
     CHECK(c, world->rank || i <= c->overlap || shared_counters_read(&words, SENDS) == 1);
     if (world->rank == 0 && i == c->overlap)

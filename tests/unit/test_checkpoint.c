@@ -112,8 +112,15 @@ static void test_round_trip(void)
       struct trm_checkpoint c, back = {0};
       model_make(&model, texts[t]);
       checkpoint_make(&c, &model, states, 0);
+      struct trm_batch_part undone[] = {{3, 0, 1}, {UINT64_C(1) << 40, 4, 5}, {UINT64_C(1) << 41, 6, UINT32_MAX}};
+      c.undone = undone;
+      c.undones = t == 1 ? 3 : 0;
       CU_ASSERT_EQUAL(trm_checkpoint_hdf5.write(path, &c, &model), TRM_OK);
       CU_ASSERT_EQUAL_FATAL(trm_checkpoint_hdf5.read_head(path, &back), TRM_OK);
+      CU_ASSERT(back.undones == c.undones && (back.undone != NULL) == (t == 1));
+      for (size_t i = 0; i < back.undones; i++)
+        CU_ASSERT(back.undone[i].batch == undone[i].batch && back.undone[i].part == undone[i].part &&
+                  back.undone[i].parts == undone[i].parts);
       CU_ASSERT(back.seed == c.seed && back.epoch == c.epoch && back.position == c.position);
       CU_ASSERT(back.updates == c.updates && back.samples == c.samples && back.batch == c.batch);
       CU_ASSERT(isnan(back.best_loss) && back.best_accuracy == c.best_accuracy && back.wall_s == c.wall_s);

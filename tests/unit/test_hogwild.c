@@ -59,7 +59,7 @@ static uint64_t work(struct job *job, uint64_t end, double rate)
 {
   struct trm_strategy *s = &job->strategy;
   uint64_t batch, mine = 0;
-  for (; s->ops->next_batch(s, end, &batch); mine++) {
+  for (; next_batch(s, end, &batch); mine++) {
     struct trm_loss_sums tally = {.loss = 1, .rows = 1};
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
     for (size_t i = 0; i < ELEMENTS; i++)
@@ -177,7 +177,7 @@ static void test_statistics(void)
     struct trm_strategy *s = &job.strategy;
     const uint64_t end = (uint64_t)world->size;
     uint64_t batch;
-    CU_ASSERT(s->ops->next_batch(s, end, &batch));
+    CU_ASSERT(next_batch(s, end, &batch));
     CU_ASSERT_EQUAL(s->ops->before_forward(s), TRM_OK);
     for (size_t i = 0; i < ELEMENTS; i++)
       s->g[i] = i < TRAINED ? 0 : 3;
@@ -187,7 +187,7 @@ static void test_statistics(void)
       if (turn == world->rank)
         CU_ASSERT_EQUAL(s->ops->step(s, 0.5, &tally), TRM_OK);
     }
-    CU_ASSERT(!s->ops->next_batch(s, end, &batch));
+    CU_ASSERT(!next_batch(s, end, &batch));
     CU_ASSERT_EQUAL(s->ops->quiesce(s), TRM_OK);
     const float *view[TRM_MAX_STATES];
     CU_ASSERT_EQUAL(s->ops->collect(s, view), TRM_OK);
@@ -374,7 +374,7 @@ static void test_rows(void)
                     world->size == 1 || layout == ONE_NODE || (layout == PAIRS && world->size == 2));
     strategy_restore_initial(&job.strategy, initial);
     uint64_t batch;
-    while (job.strategy.ops->next_batch(&job.strategy, 1, &batch)) {
+    while (next_batch(&job.strategy, 1, &batch)) {
       struct trm_loss_sums tally = {0};
       CU_ASSERT_EQUAL(job.strategy.ops->before_forward(&job.strategy), TRM_OK);
       CU_ASSERT_EQUAL(job.strategy.row_trainer->train(&job.strategy, row, target, ROWS, 0.5, &tally), TRM_OK);

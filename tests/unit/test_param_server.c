@@ -1,4 +1,4 @@
-/* Shared counters, batch assignment and the parameter server, called concurrently by all ranks. Sums are exact unless
+/* Shared counters and the parameter server, called concurrently by all ranks. Sums are exact unless
  * an update is lost. On one node, on several (TRM_NODE_SIZE), without shared memory, and with dedicated servers. For 1
  * to 9 ranks and more. */
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "core/memory.h"
-#include "mpi/async/batch_assignment.h"
+#include "mpi/async/shared_counters.h"
 #include "mpi/async/param_server.h"
 #include "mpi/virtual.h"
 #include "ranks.h"
@@ -68,109 +68,6 @@ static void test_words(void)
     CU_ASSERT(shared_counters_read(&words, 2) == -world->size * (world->size - 1) / 2);
     meet();
     shared_counters_free(&words);
-    world->ops->release(node);
-  }
-}
-
-/* -- batch assignment */
-
-enum { BATCHES = 100 };
-
-/* Returns true if all ranks together were assigned each batch of [low, high) `times` times, and no other. */
-static bool given_exactly(int32_t count[BATCHES], int low, int high, int times)
-{
-  world->ops->allreduce(world, count, BATCHES, TRM_INT32, TRM_SUM);
-  bool exact = true;
-  for (int i = 0; i < BATCHES; i++)
-    exact &= count[i] == (i >= low && i < high ? times : 0);
-  return exact;
-}
-
-static void take_all(struct batch_assignment *a, uint64_t end, int32_t count[BATCHES], int most)
-{
-  uint64_t batch;
-  memset(count, 0, BATCHES * sizeof *count);
-  for (int taken = 0; taken < most && batch_assignment_next(a, end, &batch); taken++)
-    count[batch]++;
-}
-
-static void test_claims(void)
-{
-  static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
-  for (int layout = 0; layout < LAYOUTS; layout++)
-    for (int rule = 0; rule < 3; rule++) {
-      struct trm_comm *node = node_of(node_sizes[layout]);
-      struct batch_assignment a = {
-        .rule = rules[rule], .worker = world->rank, .workers = world->size, .slack = 2};
-      const int times = rules[rule] == ASSIGN_SPLIT ? world->size : 1;
-      CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0) == TRM_OK);
-      batch_assignment_restart(&a, 7, false);
-      uint64_t updates = 7;
-      int32_t count[BATCHES];
-      take_all(&a, 60, count, BATCHES);
-      meet();
-      CU_ASSERT(given_exactly(count, 7, 60, times));
-      batch_assignment_quiesce(&a, true, &updates);
-      CU_ASSERT(updates == 60);
-      /* continues after the last batch; an empty range is no error */
-      take_all(&a, 60, count, BATCHES);
-      meet();
-      CU_ASSERT(given_exactly(count, 0, 0, 0));
-      batch_assignment_quiesce(&a, true, &updates);
-      CU_ASSERT(updates == 60);
-      take_all(&a, BATCHES, count, BATCHES);
-      meet();
-      CU_ASSERT(given_exactly(count, 60, BATCHES, times));
-      batch_assignment_quiesce(&a, true, &updates);
-      CU_ASSERT(updates == BATCHES);
-      batch_assignment_free(&a);
-      world->ops->release(node);
-    }
-}
-
-/* One rank halts the others: dynamic batches then form a prefix; with split batches all ranks stop after the same one.
- */
-static void test_halt(void)
-{
-  static const enum assignment_rule rules[] = {ASSIGN_DYNAMIC, ASSIGN_STATIC, ASSIGN_SPLIT};
-  for (int rule = 0; rule < 3; rule++) {
-    struct trm_comm *node = node_of(0);
-    struct batch_assignment a = {.rule = rules[rule], .worker = world->rank, .workers = world->size, .slack = 2};
-    CU_ASSERT_FATAL(batch_assignment_create(&a, world, node, 0) == TRM_OK);
-    batch_assignment_restart(&a, 0, false);
-    uint64_t updates = 0, batch;
-    int32_t count[BATCHES] = {0};
-    world->ops->barrier(world);
-    while (batch_assignment_next(&a, BATCHES, &batch)) {
-      count[batch]++;
-      if (world->rank == 0 && batch >= 5)
-        batch_assignment_halt(&a);
-      world->ops->barrier(node); /* keeps the ranks close together */
-      if (rules[rule] != ASSIGN_SPLIT)
-        break; /* the rest without barriers */
-    }
-    if (rules[rule] == ASSIGN_SPLIT)
-      CU_ASSERT(given_exactly(count, 0, 5 + 1 + 2 + 3 - 1, world->size));
-    if (rules[rule] == ASSIGN_DYNAMIC) {
-      while (batch_assignment_next(&a, BATCHES, &batch)) {
-        count[batch]++;
-        if (world->rank == 0)
-          batch_assignment_halt(&a);
-      }
-    }
-    int32_t mine = 0;
-    for (int i = 0; i < BATCHES; i++)
-      mine += count[i];
-    world->ops->allreduce(world, &mine, 1, TRM_INT32, TRM_SUM);
-      batch_assignment_quiesce(&a, true, &updates);
-    if (rules[rule] == ASSIGN_DYNAMIC) {
-      CU_ASSERT(updates == (uint64_t)mine);
-      CU_ASSERT(given_exactly(count, 0, mine, 1));
-    }
-    /* a quiesce point resets it */
-    CU_ASSERT(batch_assignment_next(&a, BATCHES + BATCHES, &batch));
-    world->ops->barrier(world);
-    batch_assignment_free(&a);
     world->ops->release(node);
   }
 }
@@ -430,8 +327,6 @@ int main(int argc, char **argv)
 {
   CU_TestInfo tests[] = {
     {"shared counters", test_words},
-    {"every batch is assigned once", test_claims},
-    {"one rank halts all", test_halt},
     {"no update on the parameter server is lost", test_service},
     {"replies held back", test_turns},
     {"several owners at once", test_owners},
