@@ -42,7 +42,7 @@ mutation 'softsync: rate=staleness ignored' mpi/async/softsync.c 's, / server_we
   test_async_server_weights 3
 mutation 'softsync: restored clocks count gradients' mpi/async/softsync.c \
   's, / softsync_gradients_per_update\(s\)\),),' test_async_server_weights 2
-mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/\(int64_t\)updates \//0 */' test_async_server_weights 2
+mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/worker_gradients\(s, updates\) \//0 */' test_async_server_weights 2
 mutation 'dcasgd: squares of the unclipped gradient' mpi/async/dcasgd.c \
   's/\(scale \* g\[i\]\) \* \(scale \* g\[i\]\)/g[i] * g[i]/' test_async_server_weights 2
 mutation 'dcasgd: correction by the unclipped gradient' mpi/async/dcasgd.c \
