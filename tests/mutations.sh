@@ -66,7 +66,7 @@ mutation 'hogwild: clock not read with the weights' mpi/async/hogwild.c 's/h->se
   test_hogwild 2
 mutation 'sync: no overlap' mpi/sync/sync.c 's/while \(s->buckets_begun < s->buckets &&/while (0 \&\&/' test_sync 2
 mutation 'rate frozen between evaluations' src/train/step.c \
-  's/trm_schedule_rate\(t->options, number/trm_schedule_rate(t->options, t->strategy.updates/' async.sh
+  's/trm_schedule_rate\(t->options, part->batch/trm_schedule_rate(t->options, t->strategy.updates/' async.sh
 
 # suite NAME [RANKS]: runs it in the copy; its output goes to suite.log.
 suite() (
