@@ -38,7 +38,7 @@ static const struct {
   [NO_GROUPS] = {"a method without groups", "--strategy.name=asgd", true},
   [TAU] = {"strategy.tau above 1", "--strategy.tau=2", false},
   [NO_TAU] = {"a method that exchanges after every batch", "--strategy.name=softsync", true},
-  [AGGREGATE] = {"strategy.aggregate=node", "--strategy.aggregate=node", false},
+  [AGGREGATE] = {"strategy.aggregate=node", "--strategy.name=asgd --strategy.aggregate=node", false},
   [NO_AGGREGATE] = {"a method whose workers' gradients are not summed", "--strategy.name=dcasgd", true},
   [STALE_RATE] = {"strategy.rate=staleness", "--strategy.rate=staleness", false},
   [NO_STALE_RATE] = {"a method that does not scale its rate by staleness", "--strategy.name=dcasgd", true},
