@@ -658,7 +658,7 @@ static void test_schedules(void)
   CU_ASSERT_PTR_NOT_EQUAL_FATAL(campaign, MAP_FAILED);
   campaign->seed = 1;
   while (campaign->seed <= last && campaign->failures < MAX_FAILURES) {
-    int status;
+    int status = -1;
     fflush(stdout);
     const pid_t child = fork();
     if (child == 0) {
