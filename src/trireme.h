@@ -7,6 +7,7 @@
 #include "core/axis.h"
 #include "core/choices.h"
 #include "core/comm.h"
+#include "core/counter.h"
 #include "core/device.h"
 #include "core/log.h"
 #include "core/memory.h"

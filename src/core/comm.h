@@ -1,8 +1,8 @@
 /* The communication contract: point-to-point messages, collectives, shared memory and one-sided access of a group.
  *
  * Implemented by mpi/real.c over MPI, by mpi/virtual.c for many ranks in one process and virtual time, and by
- * comm_self.c for one rank without MPI. A communicator is a handle; copies of
- * the handle are the same communicator. All buffers are host memory, counts are elements.
+ * comm_self.c for one rank without MPI. A communicator is a handle; copies of the handle are the same communicator.
+ * All buffers are host memory, counts are elements.
  * Errors inside a collective cannot be returned by one rank alone: an implementation that fails says so and aborts the
  * job; so the slots below that return void either succeed or do not return.
  * Threads: the thread that a rank began with calls the collective slots, create and free. Point-to-point, requests,
