@@ -1,6 +1,6 @@
 /* The communication contract over MPI: messages and collectives, and the table of its slots. Waiting is in
- * real_polling.c, groups in real_group.c, node-shared memory in real_node.c, one-sided access in real_window.c, calls in
- * real_calls.c, start and stop of MPI in real_launch.c.
+ * real_polling.c, groups in real_group.c, node-shared memory in real_node.c, one-sided access in real_window.c, calls
+ * in real_calls.c, start and stop of MPI in real_launch.c.
  *
  * Arrays of any length are cut into chunks that MPI's int counts can hold. An MPI call that fails ends the job
  * (real_launch.c): the contract's slots succeed or do not return. */

@@ -5,8 +5,8 @@
 
 /* Starts MPI with MPI_THREAD_MULTIPLE and sets *world to the communicator of the job, which trm_comm_stop releases. A
  * program started without a launcher is a job of one rank. Collective over the job. TRM_USAGE for a broken launch,
- * several jobs of one rank in place of one job (the launcher's environment says so), unless allow_singletons; TRM_FAILED
- * if the library grants threads less. After an error MPI has ended. */
+ * several jobs of one rank in place of one job (the launcher's environment says so), unless allow_singletons;
+ * TRM_FAILED if the library grants threads less. After an error MPI has ended. */
 int trm_comm_start(int *argc, char ***argv, bool allow_singletons, struct trm_comm **world);
 
 /* Declares that some node has more threads than cores: from now on ranks sleep between polls in long waits, to yield

@@ -24,7 +24,7 @@
 #endif
 #if defined(__SANITIZE_ADDRESS__) || defined(FIBER_ADDRESS_SANITIZER)
 #define FIBER_ASAN(call) call
-#include <sanitizer/common_interface_defs.h>
+#include <sanitizer/asan_interface.h>
 #else
 #define FIBER_ASAN(call)
 #endif
@@ -195,6 +195,7 @@ void virtual_fiber_free(struct virtual_fiber *fiber)
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   if (fiber->rank) {
     FIBER_TSAN(__tsan_destroy_fiber(fiber->thread));
+    FIBER_ASAN(__asan_unpoison_memory_region(fiber->stack, fiber->stack_bytes)); /* for what is mapped there next */
     munmap((char *)fiber->stack - page, fiber->stack_bytes + page);
   }
   trm_free(fiber);

@@ -42,7 +42,7 @@ mutation 'softsync: rate=staleness ignored' mpi/async/softsync.c 's, / server_we
   test_async_server_weights 3
 mutation 'softsync: restored clocks count gradients' mpi/async/softsync.c \
   's, / softsync_gradients_per_update\(s\)\),),' test_async_server_weights 2
-mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/\(int64_t\)updates \//0 */' test_async_server_weights 2
+mutation 'softsync: clocks not restored' mpi/async/softsync.c 's/worker_gradients\(s, updates\) \//0 */' test_async_server_weights 2
 mutation 'dcasgd: squares of the unclipped gradient' mpi/async/dcasgd.c \
   's/\(scale \* g\[i\]\) \* \(scale \* g\[i\]\)/g[i] * g[i]/' test_async_server_weights 2
 mutation 'dcasgd: correction by the unclipped gradient' mpi/async/dcasgd.c \
@@ -66,7 +66,7 @@ mutation 'hogwild: clock not read with the weights' mpi/async/hogwild.c 's/h->se
   test_hogwild 2
 mutation 'sync: no overlap' mpi/sync/sync.c 's/while \(s->buckets_begun < s->buckets &&/while (0 \&\&/' test_sync 2
 mutation 'rate frozen between evaluations' src/train/step.c \
-  's/trm_schedule_rate\(t->options, number/trm_schedule_rate(t->options, t->strategy.updates/' async.sh
+  's/trm_schedule_rate\(t->options, part->batch/trm_schedule_rate(t->options, t->strategy.updates/' async.sh
 
 # suite NAME [RANKS]: runs it in the copy; its output goes to suite.log.
 suite() (

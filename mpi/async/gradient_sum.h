@@ -1,5 +1,5 @@
-/* Sums of gradients that a centralized method sends as one: of several batches of a worker (strategy.tau), or of several
- * workers of a node (node_sum.h). asgd.c has the rule.
+/* Sums of gradients that a centralized method sends as one: of several batches of a worker (strategy.tau), or of
+ * several workers of a node (node_sum.h). asgd.c has the rule.
  *
  * Batch i has the rate r_i and the direction d_i: its clipped gradient plus optim.l2 times the weights that it was
  * computed at. A sum (elements) holds the r_i d_i, and at its end the moments of running statistics. */

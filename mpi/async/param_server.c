@@ -17,7 +17,7 @@ struct exchange {
   struct param_server *server;
   const struct server_request *request;
   size_t first, last;        /* chunks [first, last) */
-  int first_owner, owners;   /* of these chunks */
+  int owners;                /* that have chunks of the replica */
   size_t round;              /* of the next remote call: the chunk's number within its owner's part of the request */
   int turn;                  /* of the next remote call: the owner */
   size_t begun, ended;       /* remote calls: they end in the order in which they begin */
@@ -32,10 +32,10 @@ static bool server_next_remote(struct exchange *x, int *owner, size_t *chunk)
   const struct param_server *s = x->server;
   for (; x->round < x->last - x->first; x->round++, x->turn = 0)
     while (x->turn < x->owners) {
-      *owner = x->first_owner + (s->plan.comm->rank + x->turn++) % x->owners;
-      const struct server_shard *shard = &s->shard[*owner];
-      *chunk = (shard->first > x->first ? shard->first : x->first) + x->round;
-      if (!param_server_is_direct(s, *owner) && *chunk < shard->last && *chunk < x->last)
+      *owner = server_active_owner(s, x->request->replica, (s->plan.comm->rank + x->turn++) % x->owners);
+      const struct server_shard shard = server_shard_of(s, *owner);
+      *chunk = (shard.first > x->first ? shard.first : x->first) + x->round;
+      if (!param_server_is_direct(s, *owner) && *chunk < shard.last && *chunk < x->last)
         return true;
     }
   return false;
@@ -91,14 +91,12 @@ static void server_run_direct(struct exchange *x, size_t chunk)
 
 int64_t param_server_exchange(struct param_server *s, const struct server_request *request)
 {
-  const bool centralized = server_is_centralized(s);
   struct exchange x = {
     .server = s,
     .request = request,
     .first = request->first,
     .last = request->last ? request->last : s->chunks,
-    .first_owner = centralized ? s->first_owner : request->replica,
-    .owners = centralized ? s->owners : 1,
+    .owners = server_active_owners(s),
   };
   int owner;
   size_t chunk;
@@ -184,8 +182,9 @@ static int server_calls_create(struct param_server *s)
 {
   struct trm_comm *comm = s->plan.comm;
   bool *owner = trm_alloc((size_t)comm->size * sizeof *owner, "the parameter server");
-  for (int i = 0; i < s->owners; i++)
-    owner[s->first_owner + i] = true;
+  const bool all = !server_is_centralized(s) || s->plan.servers > 0;
+  for (int i = 0; i < (all ? s->owners : server_active_owners(s)); i++)
+    owner[all ? s->first_owner + i : server_active_owner(s, 0, i)] = true;
   const struct trm_call_plan plan = {
     .head_bytes = sizeof(struct server_head),
     .max_bytes = server_chunk_size(s->plan.elements, 0) * sizeof(float),
@@ -194,7 +193,7 @@ static int server_calls_create(struct param_server *s)
     .function = server_answer,
     .context = s,
   };
-  s->remotes = DEPTH * (size_t)(server_is_centralized(s) ? s->owners : 1);
+  s->remotes = DEPTH * (size_t)server_active_owners(s);
   s->remote = trm_alloc(s->remotes * sizeof *s->remote, "the parameter server");
   const int status = comm->ops->calls_create(comm, &plan, &s->calls);
   trm_free(owner);
@@ -229,7 +228,7 @@ void param_server_free(struct param_server *s)
   if (s->shared.base)
     s->plan.node->ops->unshare(s->plan.node, &s->shared);
   trm_free(s->remote);
-  trm_free(s->shard);
+  trm_free(s->node_rank);
   trm_free(s);
 }
 
@@ -238,19 +237,18 @@ void param_server_free(struct param_server *s)
 static void server_copy_full(struct param_server *s, int replica, int array, float *to, const float *from)
 {
   struct trm_comm *comm = s->plan.comm;
-  const int first = server_is_centralized(s) ? s->first_owner : replica;
-  const int last = server_is_centralized(s) ? first + s->owners - 1 : replica;
   comm->ops->barrier(comm);
-  for (int owner = first; owner <= last; owner++) {
-    const struct server_shard *shard = &s->shard[owner];
-    float *data = shard->arrays ? shard->arrays + (size_t)array * shard->stride : NULL;
-    const size_t n = shard->high - shard->low;
+  for (int i = 0; i < server_active_owners(s); i++) {
+    const int owner = server_active_owner(s, replica, i);
+    const struct server_shard shard = server_shard_of(s, owner);
+    float *data = shard.arrays ? shard.arrays + (size_t)array * shard.stride : NULL;
+    const size_t n = shard.high - shard.low;
     if (from && owner == comm->rank)
-      memcpy(data, from + shard->low, n * sizeof *data);
+      memcpy(data, from + shard.low, n * sizeof *data);
     if (to && data)
-      memcpy(to + shard->low, data, n * sizeof *data);
+      memcpy(to + shard.low, data, n * sizeof *data);
     if (to && s->plan.node->size < comm->size)
-      comm->ops->broadcast(comm, to + shard->low, n, TRM_FLOAT, owner);
+      comm->ops->broadcast(comm, to + shard.low, n, TRM_FLOAT, owner);
   }
   comm->ops->barrier(comm);
 }
@@ -267,22 +265,22 @@ void param_server_scatter(struct param_server *s, int replica, int array, const 
 
 void param_server_set_clocks(struct param_server *s, int64_t clock)
 {
-  const struct server_shard *mine = &s->shard[s->plan.comm->rank];
-  for (size_t i = 0; i < mine->last - mine->first; i++)
-    mine->state[i].clock = clock;
+  const struct server_shard mine = server_shard_of(s, s->plan.comm->rank);
+  for (size_t i = 0; i < mine.last - mine.first; i++)
+    mine.state[i].clock = clock;
   s->plan.comm->ops->barrier(s->plan.comm);
 }
 
 void *param_server_local_states(struct param_server *s, size_t *bytes)
 {
-  const struct server_shard *mine = &s->shard[s->plan.comm->rank];
-  *bytes = mine->state_bytes;
-  return mine->state;
+  const struct server_shard mine = server_shard_of(s, s->plan.comm->rank);
+  *bytes = mine.state_bytes;
+  return mine.state;
 }
 
 void *param_server_local_arrays(struct param_server *s, int first_array, size_t *bytes)
 {
-  const struct server_shard *mine = &s->shard[s->plan.comm->rank];
-  *bytes = (size_t)(s->plan.arrays - first_array) * mine->stride * sizeof *mine->arrays;
-  return mine->arrays + (size_t)first_array * mine->stride;
+  const struct server_shard mine = server_shard_of(s, s->plan.comm->rank);
+  *bytes = (size_t)(s->plan.arrays - first_array) * mine.stride * sizeof *mine.arrays;
+  return mine.arrays + (size_t)first_array * mine.stride;
 }

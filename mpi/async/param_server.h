@@ -10,8 +10,8 @@
  *      out  (n)  weights     <----
  *
  * A caller that shares memory with the chunk's owner runs the handler itself, under the chunk's lock, so it never waits
- * for a rank that computes. Otherwise it is a call of the communicator (slot call_begin of core/comm.h), which the owner
- * answers at any time; dedicated servers (strategy.servers) do nothing else.
+ * for a rank that computes. Otherwise it is a call of the communicator (slot call_begin of core/comm.h), which the
+ * owner answers at any time; dedicated servers (strategy.servers) do nothing else.
  *
  * The state is in host memory, and so are the arrays of the callers. */
 #pragma once

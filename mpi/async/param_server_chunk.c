@@ -17,9 +17,25 @@ bool server_is_centralized(const struct param_server *s)
   return s->plan.replicas == 1;
 }
 
-static struct server_shard server_shard_of(const struct param_server *s, int owner)
+/* The number of the owner among the ranks of this node; -1: it is in another. */
+static int server_node_rank(const struct param_server *s, int owner)
+{
+  int low = 0, high = s->plan.node->size;
+  while (low < high) {
+    const int middle = low + (high - low) / 2;
+    if (s->node_rank[middle] < owner)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low < s->plan.node->size && s->node_rank[low] == owner ? low : -1;
+}
+
+struct server_shard server_shard_of(const struct param_server *s, int owner)
 {
   struct server_shard shard = {.last = s->chunks};
+  if (owner < s->first_owner)
+    return (struct server_shard){0};
   if (server_is_centralized(s))
     trm_interval(s->chunks, (size_t)s->owners, (size_t)(owner - s->first_owner), &shard.first, &shard.last);
   const size_t low = shard.first * SERVER_CHUNK, high = shard.last * SERVER_CHUNK;
@@ -27,44 +43,48 @@ static struct server_shard server_shard_of(const struct param_server *s, int own
   shard.high = high < s->plan.elements ? high : s->plan.elements;
   shard.stride = server_align(shard.high - shard.low, 16);
   shard.state_bytes = (shard.last - shard.first) * sizeof *shard.state;
+  const int local = s->shared.base ? server_node_rank(s, owner) : -1;
+  if (local >= 0) {
+    shard.state = s->shared.base[local];
+    shard.arrays = (float *)((char *)s->shared.base[local] + server_align(shard.state_bytes, PAGE));
+  }
   return shard;
 }
 
 int server_shards_create(struct param_server *s)
 {
   struct trm_comm *comm = s->plan.comm, *node = s->plan.node;
-  s->shard = trm_alloc((size_t)comm->size * sizeof *s->shard, "the parameter server");
-  for (int i = 0; i < s->owners; i++)
-    s->shard[s->first_owner + i] = server_shard_of(s, s->first_owner + i);
-  const struct server_shard *mine = &s->shard[comm->rank];
-  const size_t bytes =
-    server_align(mine->state_bytes, PAGE) + (size_t)s->plan.arrays * mine->stride * sizeof *mine->arrays;
-  TRM_CHECK(trm_agree(comm, node->ops->share(node, bytes, TRM_MEMORY_BUFFERS, &s->shared)));
-  int32_t *rank = trm_alloc((size_t)node->size * sizeof *rank, "ranks of the node");
-  node->ops->allgather(node, &(int32_t){comm->rank}, rank, 1, TRM_INT32);
-  for (int i = 0; i < node->size; i++) {
-    struct server_shard *shard = &s->shard[rank[i]];
-    shard->state = s->shared.base[i];
-    shard->arrays = (float *)((char *)s->shared.base[i] + server_align(shard->state_bytes, PAGE));
-  }
-  trm_free(rank);
-  return TRM_OK;
+  const struct server_shard mine = server_shard_of(s, comm->rank);
+  const size_t arrays = (size_t)s->plan.arrays * mine.stride * sizeof *mine.arrays;
+  const size_t bytes = server_align(mine.state_bytes, PAGE) + arrays;
+  s->node_rank = trm_alloc((size_t)node->size * sizeof *s->node_rank, "ranks of the node");
+  node->ops->allgather(node, &(int32_t){comm->rank}, s->node_rank, 1, TRM_INT32);
+  return trm_agree(comm, node->ops->share(node, bytes, TRM_MEMORY_BUFFERS, &s->shared));
 }
 
 int param_server_owner(const struct param_server *s, int replica, size_t chunk)
 {
   if (!server_is_centralized(s))
     return replica;
-  int owner = s->first_owner;
-  while (chunk >= s->shard[owner].last)
-    owner++;
-  return owner;
+  return s->first_owner + (int)(((chunk + 1) * (size_t)s->owners - 1) / s->chunks); /* inverse of trm_interval */
+}
+
+int server_active_owners(const struct param_server *s)
+{
+  return !server_is_centralized(s) ? 1 : (size_t)s->owners < s->chunks ? s->owners : (int)s->chunks;
+}
+
+int server_active_owner(const struct param_server *s, int replica, int number)
+{
+  if (server_is_centralized(s) && (size_t)s->owners < s->chunks)
+    return s->first_owner + number;
+  return param_server_owner(s, replica, (size_t)number);
 }
 
 /* Dedicated servers (strategy.servers) are always sent to: workers do none of their work. */
 bool param_server_is_direct(const struct param_server *s, int owner)
 {
-  return s->plan.servers == 0 && s->shard[owner].arrays;
+  return s->plan.servers == 0 && server_node_rank(s, owner) >= 0;
 }
 
 /* -- calls */
@@ -99,8 +119,8 @@ void server_call_done(const struct server_request *request, const struct server_
 
 static struct chunk_state *server_state_of(const struct param_server *s, const struct server_head *head)
 {
-  const struct server_shard *shard = &s->shard[param_server_owner(s, head->replica, head->chunk)];
-  return shard->state + (head->chunk - shard->first);
+  const struct server_shard shard = server_shard_of(s, param_server_owner(s, head->replica, head->chunk));
+  return shard.state + (head->chunk - shard.first);
 }
 
 /* A chunk of a shard of this node, as handlers see it. */
@@ -124,9 +144,9 @@ void param_server_visit(struct param_server *s, void (*visit)(void *context, con
                         void *context)
 {
   const int rank = s->plan.comm->rank;
-  const struct server_shard *mine = &s->shard[rank];
-  for (size_t chunk = mine->first; chunk < mine->last; chunk++) {
-    const struct server_chunk view = server_view_of(s, mine, server_is_centralized(s) ? 0 : rank, chunk);
+  const struct server_shard mine = server_shard_of(s, rank);
+  for (size_t chunk = mine.first; chunk < mine.last; chunk++) {
+    const struct server_chunk view = server_view_of(s, &mine, server_is_centralized(s) ? 0 : rank, chunk);
     visit(context, &view);
   }
 }
@@ -134,9 +154,9 @@ void param_server_visit(struct param_server *s, void (*visit)(void *context, con
 bool param_server_try(struct param_server *s, struct server_head *head)
 {
   struct trm_comm *node = s->plan.node;
-  const struct server_shard *shard = &s->shard[param_server_owner(s, head->replica, head->chunk)];
+  const struct server_shard shard = server_shard_of(s, param_server_owner(s, head->replica, head->chunk));
   struct chunk_state *state = server_state_of(s, head);
-  const struct server_chunk view = server_view_of(s, shard, head->replica, head->chunk);
+  const struct server_chunk view = server_view_of(s, &shard, head->replica, head->chunk);
   trm_lock_acquire(node, &state->lock);
   head->call.staleness = state->clock - head->clock;
   const bool answered = s->plan.handler(s->plan.context, &view, &head->call);

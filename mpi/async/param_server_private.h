@@ -46,7 +46,7 @@ struct param_server {
   struct server_plan plan;
   size_t chunks;              /* of a replica */
   int owners, first_owner;    /* ranks [first_owner, first_owner + owners) own chunks */
-  struct server_shard *shard; /* (ranks) */
+  int *node_rank;             /* (ranks of the node) their ranks of plan.comm, ascending */
   struct trm_shared shared;   /* the shards of this node's owners */
   double held_s;              /* of the latest exchange */
   struct trm_calls *calls;    /* NULL: all calls are direct */
@@ -58,6 +58,10 @@ struct param_server {
 /* -- param_server_chunk.c. owner: a rank */
 bool server_is_centralized(const struct param_server *server); /* one replica, its chunks spread over the owners */
 int param_server_owner(const struct param_server *server, int replica, size_t chunk);
+/* The owners that have chunks of a replica: how many, and the one of this number. */
+int server_active_owners(const struct param_server *server);
+int server_active_owner(const struct param_server *server, int replica, int number);
+struct server_shard server_shard_of(const struct param_server *server, int owner);
 /* Returns true if this rank runs calls on the owner's chunks itself, in shared memory. */
 bool param_server_is_direct(const struct param_server *server, int owner);
 /* Divides the replicas, and takes the memory of this node's shards. Collective over plan.comm. */

@@ -121,8 +121,8 @@ struct trm_comm_ops {
   void (*release)(struct trm_comm *comm);
 
   /* -- shared memory (collective; only for communicators made by split_node, their splits, and those of one rank).
-   * Zeroed, page-aligned. Parts are adjacent in order of rank, each padded to whole pages: parts of a multiple of 64 KiB
-   * make one array. */
+   * Zeroed, page-aligned. Parts are adjacent in order of rank, each padded to whole pages: parts of a multiple of
+   * 64 KiB make one array. */
   int (*share)(struct trm_comm *comm, size_t bytes, enum trm_memory_use use, struct trm_shared *shared);
   void (*unshare)(struct trm_comm *comm, struct trm_shared *shared);
 

@@ -28,8 +28,8 @@ struct trm_slowdown {
 };
 
 /* Reads run.slow, run.jitter, device.compute and device.gflops for comm's rank; comm gives the time, and must outlive
- * the slowdown. flop_per_row: floating-point operations of the gradient of one row. TRM_USAGE, the same on every rank: an option's text is wrong or names a rank
- * that does not exist. Nothing to release. Not collective. */
+ * the slowdown. flop_per_row: floating-point operations of the gradient of one row. TRM_USAGE, the same on every rank:
+ * an option's text is wrong or names a rank that does not exist. Nothing to release. Not collective. */
 int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options *options, struct trm_comm *comm,
                         double flop_per_row);
 

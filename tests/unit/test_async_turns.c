@@ -214,12 +214,13 @@ static int changed_by_turn(struct job *job, int rank, double factor)
 /* The weights of all ranks in double precision, and the ranks that they were sent to. */
 struct crowd {
   double *x[MAX_RANKS]; /* (elements) */
-  int chosen[MAX_RANKS][MAX_RANKS], last, equal; /* equal: choices that were also the previous rank's */
+  int chosen[MAX_RANKS][MAX_RANKS];
+  int from, to, compared, equal; /* the latest choice; pairs of choices in one round, and those that were equal */
 };
 
 static void crowd_begin(struct crowd *crowd, const struct setup *c)
 {
-  *crowd = (struct crowd){.last = -1};
+  *crowd = (struct crowd){.from = MAX_RANKS};
   for (int r = 0; r < world->size; r++) {
     crowd->x[r] = trm_alloc(c->elements * sizeof *crowd->x[r], "test");
     for (size_t i = 0; i < c->elements; i++)
@@ -230,14 +231,15 @@ static void crowd_begin(struct crowd *crowd, const struct setup *c)
 static void crowd_choose(struct crowd *crowd, int from, int to)
 {
   crowd->chosen[from][to]++;
-  crowd->equal += to == crowd->last;
-  crowd->last = to;
+  crowd->compared += from > crowd->from;
+  crowd->equal += from > crowd->from && to == crowd->to;
+  crowd->from = from;
+  crowd->to = to;
 }
 
-/* Every rank that chooses has chosen all of its `candidates`, which other ranks have not done at the same time. */
+/* Every rank that chooses has chosen all of its `candidates`, and not those of the rank before it. */
 static void check_choices(const struct setup *c, const struct crowd *crowd, int candidates)
 {
-  int choices = 0;
   for (int r = 0; r < world->size; r++) {
     int sum = 0, seen = 0;
     for (int to = 0; to < world->size; to++)
@@ -245,9 +247,8 @@ static void check_choices(const struct setup *c, const struct crowd *crowd, int 
     for (int to = 0; to < world->size; to++)
       seen += crowd->chosen[r][to] > 0 && crowd->chosen[r][to] >= sum / candidates / 4;
     CHECK(c, sum == 0 || (seen == candidates && crowd->chosen[r][r] == 0));
-    choices += sum;
   }
-  CHECK(c, candidates == 1 || crowd->equal < choices * 3 / 4);
+  CHECK(c, candidates == 1 || crowd->equal < crowd->compared * 3 / 4);
 }
 
 static void crowd_end(struct crowd *crowd, const struct setup *c, const float *w)

@@ -615,7 +615,7 @@ static bool never(void *context)
   return false;
 }
 
-static int stick(struct trm_comm *comm, void *context)
+static int deadlock_main(struct trm_comm *comm, void *context)
 {
   const int way = *(const int *)context;
   struct trm_request *request = NULL;
@@ -652,7 +652,7 @@ static void test_deadlock(void)
   struct trm_virtual_plan plan = plain;
   plan.ranks = 4;
   for (int way = 0; way < 4; way++) {
-    CU_ASSERT_EQUAL(trm_virtual_run(&plan, stick, &way, NULL), TRM_FAILED);
+    CU_ASSERT_EQUAL(trm_virtual_run(&plan, deadlock_main, &way, NULL), TRM_FAILED);
     CU_ASSERT_PTR_NOT_NULL(strstr(trm_error_text(), expected[way]));
     CU_ASSERT_PTR_NULL(strstr(trm_error_text(), "; rank 2 waits"));
   }
