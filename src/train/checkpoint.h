@@ -18,7 +18,7 @@ struct trm_checkpoint {
   double epoch_loss, epoch_rows;  /* sums over the current epoch, or the last one */
   double best_loss, best_accuracy; /* on the validation split; NAN: none yet */
   uint64_t best_updates, stale_evaluations; /* for early stopping */
-  double wall_s;                  /* seconds of training so far */
+  double wall_s, train_s;         /* seconds so far; those in steps */
   struct trm_batch_part *undone;  /* (undones) parts that are not done of batches before others that are; owned */
   size_t undones;
   /* model and data set */

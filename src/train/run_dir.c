@@ -134,6 +134,7 @@ static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *
   trm_json_integer(json, "epoch", (int64_t)at->epoch);
   trm_json_integer(json, "samples", (int64_t)at->samples);
   trm_json_number(json, "wall_s", at->wall_s);
+  trm_json_number(json, "train_s", at->train_s);
   if (!isnan(at->virtual_s))
     trm_json_number(json, "virtual_s", at->virtual_s);
 }

@@ -24,7 +24,8 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
 
 struct trm_progress_point {
   uint64_t step, epoch, samples;
-  double wall_s, virtual_s; /* virtual_s: NAN on a real network: not written */
+  double wall_s, train_s; /* since the run began; in steps, without evaluations */
+  double virtual_s;       /* NAN on a real network: not written */
 };
 int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);

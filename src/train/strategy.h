@@ -13,7 +13,8 @@
  * strategy.batch says how many rows a gradient has: with update, the default, an update of the weights takes
  * train.batch rows, as with a synchronous method. A batch may be divided into parts, a gradient each.
  *
- * The trainer quiesces before an evaluation or a checkpoint, and at the end of an epoch.
+ * The trainer quiesces before a checkpoint and at the end of an epoch, and before an evaluation unless the method makes
+ * snapshots of the weights, which are evaluated at the next quiesce point.
  */
 #pragma once
 
@@ -32,6 +33,7 @@ struct trm_strategy;
  * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 #define TRM_LOCAL_STATE_NAME 80
+#define TRM_MAX_SNAPSHOTS 16
 struct trm_local_state {
   char name[TRM_LOCAL_STATE_NAME]; /* "METHOD: ITEM", unique in the rank; other methods do not read it */
   void *data;
@@ -91,6 +93,13 @@ struct trm_strategy_ops {
   /* Collective. Completes all updates in flight, so that eval_weights and `updates` are those of the run, equal on all
    * ranks. NULL: they always are. */
   int (*quiesce)(struct trm_strategy *strategy);
+  /* Asynchronous methods: snapshots of the weights of evaluations, without quiescing. NULL: evaluations quiesce.
+   * snapshot: collective, at a quiesce point: between it and the next one copies are made of the weights when the
+   * batches before at[i] (count, ascending; count at most strategy->snapshots) are part of them, or nearly so.
+   * snapshot_weights: collective, at the next quiesce point: eval_weights become those of snapshot `number`, or for -1
+   * again those of the run, which must come last. Of snapshots beyond `updates` nothing is defined. */
+  void (*snapshot)(struct trm_strategy *strategy, const uint64_t *at, int count);
+  int (*snapshot_weights)(struct trm_strategy *strategy, int number);
 
   /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. optimizer states.
    * collect: collective, makes the views current; valid on rank 0 of the data axis (at least) until the next step.
@@ -125,6 +134,7 @@ struct trm_strategy {
   int boundaries;
   struct trm_comm *norm_comm;  /* the ranks that hold the parts of one copy of the model, over which norms are summed;
                                   NULL: this rank has the whole model */
+  int snapshots;               /* that are kept at a time, at most TRM_MAX_SNAPSHOTS; slot create may lower it */
   struct trm_comm *ratio_comm; /* those among them that shard the same tensors; NULL: tensors are whole */
   /* set by create */
   const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows; NULL: not supported */

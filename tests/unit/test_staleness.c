@@ -95,7 +95,8 @@ static void line_is(const struct trm_staleness *all, const double *mean, int ran
   char *text = NULL;
   size_t bytes = 0;
   struct trm_run_dir dir = {.path = (char *)"run", .metrics = open_memstream(&text, &bytes)};
-  const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5, .virtual_s = NAN};
+  const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5, .train_s = 0.25,
+                                        .virtual_s = NAN};
   const struct trm_dataset rows = {.rows = 1};
   const struct trm_score score = {0.25, 0.5};
   CU_ASSERT_EQUAL(trm_run_dir_log_evaluation(&dir, &at, TRM_SPLIT_VALIDATION, &rows, &score, all, mean, ranks), 0);
@@ -107,7 +108,7 @@ static void line_is(const struct trm_staleness *all, const double *mean, int ran
 }
 
 #define PLAIN                                                 \
-  "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,"        \
+  "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,\"train_s\":0.25,"        \
   "\"validation_loss\":0.25,\"validation_accuracy\":0.5"
 #define NONE "\"staleness_mean\":null,\"staleness_p50\":null,\"staleness_p95\":null,\"staleness_max\":null"
 
