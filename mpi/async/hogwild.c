@@ -31,8 +31,7 @@
 #include "mpi/async/worker.h"
 #include "train/row_trainer.h"
 
-/* Shared counters: updates of all workers that have begun to write; gradients of these, while snapshots are due. */
-enum { UPDATES_BEGUN, GRADIENTS, COUNTERS };
+enum { UPDATES_BEGUN, COUNTERS }; /* shared counters: updates of all workers that have begun to write */
 
 struct hogwild {
   struct shared_counters counters;
@@ -41,7 +40,7 @@ struct hogwild {
   struct weight_copy copy;   /* copy of the weights; base NULL: s->w is the shared array */
   struct trm_window *window; /* if not shared: this rank's slice of the weights */
   float *pulled;             /* (elements) with a window: the weights as they were read */
-  int64_t gradients;         /* GRADIENTS at the last quiesce point */
+  int64_t quiesced;          /* UPDATES_BEGUN at the quiesce point before the snapshots */
   int64_t batches;           /* since the weights were last read */
   const struct trm_linear *linear; /* the model, trained row by row; NULL: passes give gradients */
   float *shrink;             /* (features) of sparse rows, NULL: none */
@@ -242,16 +241,18 @@ static void hogwild_copy_snapshot(struct trm_strategy *s, int number)
   hogwild_access_slices(s, WRITE, 1 + number, 0, s->elements, s->w);
 }
 
-/* After an update by this worker: makes the snapshots that it completes. */
-static void hogwild_count(struct trm_strategy *s, int64_t gradients)
+/* Gradients since the quiesce point before, by the updates that have begun. */
+static int64_t hogwild_gradients(const struct trm_strategy *s, int64_t begun)
+{
+  return (begun - hogwild_of(s)->quiesced) * s->options->tau;
+}
+
+/* After the update of this number by this worker: makes the snapshots that it completes. */
+static void hogwild_take_snapshots(struct trm_strategy *s, int64_t number)
 {
   const struct snapshots *snapshots = &worker_of(s)->snapshots;
-  struct hogwild *h = hogwild_of(s);
-  if (snapshots->count == 0)
-    return;
-  const int64_t before = shared_counters_add(&h->counters, GRADIENTS, gradients) - h->gradients;
   for (int i = 0; i < snapshots->count; i++)
-    if (snapshots->target[i] > before && snapshots->target[i] <= before + gradients)
+    if (snapshots->target[i] > hogwild_gradients(s, number) && snapshots->target[i] <= hogwild_gradients(s, number + 1))
       hogwild_copy_snapshot(s, i);
 }
 
@@ -262,11 +263,10 @@ static void hogwild_flush(struct trm_strategy *s)
   if (h->batches == 0)
     return;
   const int64_t begun = shared_counters_add(&h->counters, UPDATES_BEGUN, 1), staleness = begun - h->seen;
-  const int64_t batches = h->batches;
   h->seen = begun + 1;
   h->batches = 0;
   hogwild_push(s);
-  hogwild_count(s, batches);
+  hogwild_take_snapshots(s, begun);
   if (s->staleness)
     trm_staleness_add(s->staleness, (uint64_t)staleness);
 }
@@ -318,7 +318,7 @@ static int hogwild_quiesce(struct trm_strategy *s)
 static void hogwild_snapshot(struct trm_strategy *s, const uint64_t *at, int count)
 {
   struct hogwild *h = hogwild_of(s);
-  h->gradients = shared_counters_read(&h->counters, GRADIENTS);
+  h->quiesced = h->seen;
   snapshots_request(s, at, count);
 }
 
@@ -326,8 +326,7 @@ static void hogwild_snapshot(struct trm_strategy *s, const uint64_t *at, int cou
 static int hogwild_snapshot_weights(struct trm_strategy *s, int number)
 {
   struct hogwild *h = hogwild_of(s);
-  const int64_t counted = shared_counters_read(&h->counters, GRADIENTS) - h->gradients;
-  const bool current = number < 0 || worker_of(s)->snapshots.target[number] > counted;
+  const bool current = number < 0 || worker_of(s)->snapshots.target[number] > hogwild_gradients(s, h->seen);
   s->eval_weights = NULL;
   if (!current && h->shared.base) {
     s->eval_weights = hogwild_shared_snapshot(s, number);

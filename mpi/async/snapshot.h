@@ -4,7 +4,7 @@
  *   centralized    the handler counts the gradients that are part of a chunk; when the count reaches a snapshot's it
  *                  copies the chunk. The copies are arrays of the parameter server.
  *   peers          a worker copies its weights before its first batch beyond the snapshot's
- *   hogwild        the worker whose gradient completes the count copies the shared array (hogwild.c)
+ *   hogwild        the worker whose update is the last one of the count copies the shared array (hogwild.c)
  *
  * A snapshot that is not complete at the quiesce point, such as of a center variable that has not moved since, is of
  * the weights there. */

@@ -124,7 +124,7 @@ static void worker_limit_snapshots(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   if (w->plan.snapshot) {
-    const int of_rank = TRM_MAX_SNAPSHOTS / s->comm->size, limit = of_rank > 2 ? of_rank : 2;
+    const int of_rank = TRM_MAX_SNAPSHOTS / s->comm->size, limit = of_rank > 4 ? of_rank : 4;
     s->snapshots = s->snapshots < limit ? s->snapshots : limit;
   }
   w->snapshots.max = s->snapshots;

@@ -196,6 +196,7 @@ int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point
       .samples = at->samples,
       .wall_s = at->wall_s,
       .train_s = at->train_s,
+      .weights_only = 1,
       .states = 1,
       .state = {s->eval_weights ? s->eval_weights : s->w},
     };
@@ -371,6 +372,16 @@ static void restart_find_newest(const struct trainer *t, char *path, size_t byte
     trm_info("run.resume=auto: no checkpoint in %s yet, starting from the initial weights", t->options->run.dir);
 }
 
+static int restart_read_head(struct trainer *t)
+{
+  const char *path = t->resume.path;
+  TRM_CHECK(t->modules->checkpoint->read_head(path, &t->resume.checkpoint));
+  if (!t->resume.checkpoint.weights_only)
+    return TRM_OK;
+  return trm_error(TRM_USAGE, "run.resume: %s has only the weights of an evaluation during asynchronous training; "
+                   "resume from last.h5, or begin a new run with these weights by trireme export and model.init", path);
+}
+
 int trainer_open_checkpoint(struct trainer *t)
 {
   const char *from = t->options->run.resume;
@@ -382,7 +393,7 @@ int trainer_open_checkpoint(struct trainer *t)
   if (from[0] == '\0')
     return TRM_OK;
   t->resume.path = trm_strdup(from);
-  return trm_agree(t->comm, t->modules->checkpoint->read_head(from, &t->resume.checkpoint));
+  return trm_agree(t->comm, restart_read_head(t));
 }
 
 void trainer_close_checkpoint(struct trainer *t)

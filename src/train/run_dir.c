@@ -245,6 +245,8 @@ int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progres
   run_dir_write_score(&json, trm_split_name(split), score, dataset->spec.tokens, dataset->token_bytes);
   if (total)
     run_dir_write_quantiles(&json, total);
+  while (ranks > 0 && isnan(mean_of_rank[ranks - 1]))
+    ranks--;
   if (ranks > 0) {
     trm_json_list(&json, "staleness_workers");
     for (int i = 0; i < ranks; i++)

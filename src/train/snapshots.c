@@ -7,36 +7,18 @@
 #include "core/status.h"
 #include "train/trainer.h"
 
-/* Returns the number of multiples of `every` in (after, before). */
-static uint64_t snapshots_between(uint64_t after, uint64_t before, uint64_t every)
-{
-  return before > after ? (before - 1) / every - after / every : 0;
-}
-
-int trainer_snapshots_wanted(const struct trainer *t)
-{
-  const int64_t every = t->options->train.evaluate_every, save_every = t->options->run.checkpoint_every;
-  if (!t->splits.validation || every <= 0 || !t->strategy.ops->snapshot)
-    return 0;
-  uint64_t interval = save_every > 0 && (uint64_t)save_every < t->steps_per_epoch ? (uint64_t)save_every
-                                                                                    : t->steps_per_epoch;
-  interval = interval < t->steps ? interval : t->steps;
-  const uint64_t wanted = (interval - 1) / (uint64_t)every + (interval > 1);
-  return wanted < TRM_MAX_SNAPSHOTS ? (int)wanted : TRM_MAX_SNAPSHOTS;
-}
-
 uint64_t trainer_snapshots_begin(struct trainer *t, uint64_t end)
 {
   struct trainer_snapshots *snapshots = &t->snapshots;
-  const int64_t every = t->options->train.evaluate_every;
-  const uint64_t now = t->strategy.updates;
+  const uint64_t now = t->strategy.updates, every = (uint64_t)t->options->train.evaluate_every;
   snapshots->count = snapshots->seen = 0;
   if (t->strategy.snapshots == 0)
     return end;
-  uint64_t at = (now / (uint64_t)every + 1) * (uint64_t)every;
-  if (snapshots_between(now, end, (uint64_t)every) > (uint64_t)t->strategy.snapshots)
-    end = at + (uint64_t)t->strategy.snapshots * (uint64_t)every;
-  for (; at < end; at += (uint64_t)every) {
+  for (uint64_t at = (now / every + 1) * every; at < end; at += every) {
+    if (snapshots->count == t->strategy.snapshots) {
+      end = at;
+      break;
+    }
     snapshots->reached_s[snapshots->count] = snapshots->reached_wall_s[snapshots->count] = INFINITY;
     snapshots->at[snapshots->count++] = at;
   }

@@ -134,8 +134,8 @@ struct trm_strategy {
   int boundaries;
   struct trm_comm *norm_comm;  /* the ranks that hold the parts of one copy of the model, over which norms are summed;
                                   NULL: this rank has the whole model */
-  int snapshots;               /* that are kept at a time, at most TRM_MAX_SNAPSHOTS; slot create may lower it */
   struct trm_comm *ratio_comm; /* those among them that shard the same tensors; NULL: tensors are whole */
+  int snapshots;               /* that are kept at a time, at most TRM_MAX_SNAPSHOTS; slot create may lower it */
   /* set by create */
   const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows; NULL: not supported */
   /* Sharded parameters (nn/layer.h): w and g are NULL, and every pass uses the provider. NULL: passes use w and g. */
@@ -162,6 +162,9 @@ struct trm_strategy {
 
 /* Sets the fields that come from options. Options must outlive the strategy. */
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options);
+/* Returns the snapshots that evaluations of a run with so many training rows need at a time, at most
+ * TRM_MAX_SNAPSHOTS. */
+int trm_strategy_snapshots(const struct trm_options *options, size_t rows);
 /* Collective. Returns the row that runs: that of slot select. */
 const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy);
 /* Collective. Selects the row that runs as strategy->ops and calls its slot create. After a failure there is nothing to

@@ -176,7 +176,8 @@ static int train_create_strategy(struct trainer *t)
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
-  t->strategy.snapshots = trainer_snapshots_wanted(t);
+  if (t->splits.validation && t->strategy.ops->snapshot)
+    t->strategy.snapshots = trm_strategy_snapshots(t->options, t->data->rows);
   t->strategy.ops = trm_strategy_select(&t->strategy);
   const int status = train_check_combinations(t);
   if (status != TRM_OK)

@@ -188,10 +188,9 @@ const struct trm_staleness *trainer_gather_staleness(struct trainer *t);
  * of the run, with stale_evaluations. *better: it is the best one. */
 int trainer_validate(struct trainer *t, const struct trm_progress_point *at, bool *better);
 
-/* Snapshots (snapshots.c). wanted: the number that the strategy should keep, by the options. begin: collective;
- * requests those before the quiesce point `end`, and returns the end, which is earlier if they are too many. see: this
- * rank begins a batch. end: collective, at the quiesce point: evaluates and records them, and saves the best. */
-int trainer_snapshots_wanted(const struct trainer *t);
+/* Snapshots (snapshots.c). begin: collective; requests those before the quiesce point `end`, and returns the end, which
+ * is earlier if they are too many. see: this rank begins a batch. end: collective, at the quiesce point: evaluates and
+ * records them, and saves the best. */
 uint64_t trainer_snapshots_begin(struct trainer *t, uint64_t end);
 void trainer_snapshots_see(struct trainer *t, uint64_t batch);
 int trainer_snapshots_end(struct trainer *t);
