@@ -59,6 +59,7 @@ struct trm_run_options {
   int64_t seed, lanes, checkpoint_every, keep;
   bool overwrite, singletons;
   char *slow, *jitter; /* train/slowdown.h */
+  char *record; /* folder: the order of events of an asynchronous run */
   enum trm_trace_mode trace;
 };
 struct trm_log_options {
@@ -76,6 +77,7 @@ struct trm_simulate_options {
   int64_t workers, nodes, threads, schedule;
   double latency, bandwidth, service, service_bandwidth; /* s, bytes/s, s, bytes/s */
   bool gradients;
+  char *replay; /* folder written with run.record */
 };
 
 struct trm_options {

@@ -134,6 +134,7 @@ const struct trm_option trm_option_table[] = {
 
   TEXT(run.slow, "", "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas"),
   TEXT(run.jitter, "", "injected random computing times: \"lognormal SIGMA\" (median 1) or \"exponential\" (mean 1)"),
+  TEXT(run.record, "", "folder to which an asynchronous run writes the order of its events (for simulate.replay)"),
   CHOICE(run.trace, "none", WORDS("none", "steps"),
    "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report)"),
 
@@ -161,5 +162,6 @@ const struct trm_option trm_option_table[] = {
   BOOL(simulate.gradients, "yes", "no: compute no gradients; the run shows times alone"),
   INT(simulate.schedule, "0", 0, INFINITY,
    "seed of a random schedule, for tests: delays and orders that a network allows (0: as modeled)"),
+  TEXT(simulate.replay, "", "folder written by a run with run.record, whose order of events is followed"),
   {NULL, TRM_OPTION_TEXT, 0, NULL, 0, 0, NULL, NULL},
 };

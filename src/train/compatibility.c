@@ -10,7 +10,8 @@ enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
-  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, PLAN, FEATURES
+  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, RECORD,
+  NO_RECORD, REPLAY, REAL_RANKS, PLAN, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -58,6 +59,10 @@ static const struct {
   [STREAMED] = {"a data set larger than data.memory", "--strategy.name=asgd --data.memory=1M", false},
   [SMOOTHING] = {"train.label_smoothing", "--train.label_smoothing=0.1", false},
   [OTHER_LOSS] = {"a loss other than softmax_cross_entropy", "--data.file=sparse.h5", false},
+  [RECORD] = {"run.record or simulate.replay", "--run.record=order", false},
+  [NO_RECORD] = {"a synchronous method, or hogwild", "--strategy.name=hogwild", true},
+  [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
+  [REAL_RANKS] = {"simulate.workers=0", "--simulate.workers=0", false},
   [PLAN] = {"trireme plan", "--ranks=2", false},
 };
 
@@ -97,6 +102,9 @@ static const struct {
   {CLIP, NO_CLIP, "the norm is that of all workers' gradients together, which are never in one place"},
   {CLIP, ROWS, "there is no gradient of a batch"},
   {ACCUMULATE, ROWS, "there is no gradient of a batch"},
+  {RECORD, NO_RECORD, "it makes no calls on a parameter server, whose order could be recorded"},
+  {RECORD, AGGREGATE, "the order in which gradients are added to a node's sum is not recorded"},
+  {REPLAY, REAL_RANKS, "only virtual ranks can be made to wait for their turn"},
   {SMOOTHING, OTHER_LOSS, "only distributions over classes are smoothed"},
 };
 
@@ -149,6 +157,10 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [STREAMED] = run->streamed,
     [SMOOTHING] = o->train.smoothing > 0,
     [OTHER_LOSS] = run->loss && !run->loss->smooths,
+    [RECORD] = o->run.record[0] != '\0' || o->simulate.replay[0] != '\0',
+    [NO_RECORD] = !asynchronous || lacks & TRM_TAKES_RECORD,
+    [REPLAY] = o->simulate.replay[0] != '\0',
+    [REAL_RANKS] = o->simulate.workers == 0,
     [PLAN] = run->plans,
   };
   memcpy(has, in_use, sizeof in_use);
