@@ -218,7 +218,7 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
     t->computing = false;
   } else {
     step_count_rows(t, batch, sums);
-    comm->ops->sleep_until(comm, began + seconds, false);
+    comm->ops->compute(comm, NULL, NULL, seconds);
   }
   return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
 }
