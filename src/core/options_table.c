@@ -159,7 +159,7 @@ const struct trm_option trm_option_table[] = {
   REAL(simulate.service, "0", 0, 1e6, "seconds that a parameter server takes for a call"),
   REAL(simulate.service_bandwidth, "0", 0, 1e18, "bytes per second of a parameter server's calls (0: unlimited)"),
   INT(simulate.threads, "0", 0, 65536, "threads that compute gradients, which do not depend on it (0: all cores)"),
-  BOOL(simulate.gradients, "yes", "no: compute no gradients; the run shows times alone"),
+  BOOL(simulate.gradients, "yes", "no: times alone: no gradient is computed, no score measured"),
   INT(simulate.schedule, "0", 0, INFINITY,
    "seed of a random schedule, for tests: delays and orders that a network allows (0: as modeled)"),
   {NULL, TRM_OPTION_TEXT, 0, NULL, 0, 0, NULL, NULL},
