@@ -121,16 +121,22 @@ static void compute_count(struct virtual_net *net, struct virtual_node *node)
   node->shared_since = net->now;
 }
 
+/* Seconds until the first computation of the node ends, at the rate of a whole core; INFINITY: there is none. */
+static double compute_min_left(const struct virtual_node *node)
+{
+  double min = INFINITY;
+  for (const struct virtual_computation *c = node->computing; c; c = c->next)
+    min = fmin(min, c->left);
+  return min;
+}
+
 static void compute_check(struct virtual_net *net, void *of);
 
 /* An event will find the first that ends, unless another begins before. */
 static void compute_expect(struct virtual_net *net, struct virtual_node *node)
 {
-  double least = INFINITY;
-  for (const struct virtual_computation *c = node->computing; c; c = c->next)
-    least = fmin(least, c->left);
-  node->next_end = net->now + fmax(least, 0) / compute_rate(net, node);
-  if (least < INFINITY)
+  node->next_end = net->now + fmax(compute_min_left(node), 0) / compute_rate(net, node);
+  if (node->computing)
     virtual_act_at(net, node->next_end, compute_check, node);
 }
 
@@ -141,11 +147,9 @@ static void compute_check(struct virtual_net *net, void *of)
   if (net->now != node->next_end) /* another has begun since */
     return;
   compute_count(net, node);
-  double least = INFINITY;
-  for (const struct virtual_computation *c = node->computing; c; c = c->next)
-    least = fmin(least, c->left);
+  const double min = compute_min_left(node);
   for (struct virtual_computation **link = &node->computing, *c; (c = *link);)
-    if (c->left <= least + 1e-12 * net->now) {
+    if (c->left <= min + 1e-12 * net->now) {
       *link = c->next;
       node->computations--;
       virtual_resume_at(net, net->now, c->fiber);
