@@ -132,7 +132,8 @@ const struct trm_option trm_option_table[] = {
   BOOL(run.overwrite, "no", "replace an earlier run in run.dir"),
   BOOL(run.singletons, "no", "allow processes that the launcher did not join into one job"),
 
-  TEXT(run.slow, "", "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas"),
+  TEXT(run.slow, "",
+   "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas, or \"power P\": rank r times (r + 1)^P"),
   TEXT(run.jitter, "", "injected random computing times: \"lognormal SIGMA\" (median 1) or \"exponential\" (mean 1)"),
   CHOICE(run.trace, "none", WORDS("none", "steps"),
    "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report)"),
