@@ -74,7 +74,7 @@ struct trm_device_options {
 };
 /* The virtual network (mpi/virtual.h). */
 struct trm_simulate_options {
-  int64_t workers, nodes, threads, schedule;
+  int64_t workers, nodes, cores, threads, schedule;
   double latency, bandwidth, service, service_bandwidth; /* s, bytes/s, s, bytes/s */
   bool gradients;
   char *replay; /* folder written with run.record */

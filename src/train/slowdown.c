@@ -167,10 +167,13 @@ double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double 
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch)
 {
   struct trm_comm *comm = slowdown->comm;
-  if (comm->ops->compute) /* no time has passed but that of messages */
-    began_s = comm->ops->clock(comm);
+  const double flop = (double)rows * slowdown->flop_per_row;
+  if (comm->ops->compute) { /* no time has passed but that of messages */
+    comm->ops->compute(comm, NULL, NULL, trm_slowdown_duration(slowdown, flop, 0, batch));
+    return;
+  }
   const double elapsed_s = comm->ops->clock(comm) - began_s;
-  const double target_s = trm_slowdown_duration(slowdown, (double)rows * slowdown->flop_per_row, elapsed_s, batch);
+  const double target_s = trm_slowdown_duration(slowdown, flop, elapsed_s, batch);
   if (target_s > elapsed_s)
     comm->ops->sleep_until(comm, began_s + target_s, false);
 }
