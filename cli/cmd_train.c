@@ -6,6 +6,7 @@
 #include "cli/planning.h"
 #include "core/log.h"
 #include "core/status.h"
+#include "train/compatibility.h"
 
 static const char usage[] =
   "usage: trireme train [CONFIG.yaml] [--section.key=value ...]\n"
@@ -51,8 +52,11 @@ static int cmd_train_run(const struct call *call)
 {
   struct trm_job *job = call->job;
   struct trm_result result;
-  if (job->options.parallel.layout == TRM_LAYOUT_AUTO)
+  if (job->options.parallel.layout == TRM_LAYOUT_AUTO) {
+    const struct trm_run_facts facts = {.options = &job->options, .strategy = job->modules.strategy};
+    TRM_CHECK(trm_compatibility_check(&facts));
     TRM_CHECK(planning_choose(job));
+  }
   TRM_CHECK(trm_job_train(job, &result));
   cmd_train_print_result(&result, job->options.run.dir);
   return TRM_OK;
@@ -63,5 +67,5 @@ static const struct trm_option no_flags[] = {END_OF_FLAGS};
 const struct command cmd_train = {
   .name = "train", .help = "train a model, on one rank or under mpiexec or srun",
   .usage = usage, .flags = no_flags, .max_args = 1,
-  .job = JOB_OF_RANKS, .config = true, .run = cmd_train_run,
+  .job = JOB_OF_RANKS, .simulates = true, .config = true, .run = cmd_train_run,
 };

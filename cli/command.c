@@ -127,6 +127,8 @@ static int command_read_arguments(struct call *call, int argc, char **argv)
   if (call->nargs == 0 && command->missing)
     return trm_error(TRM_USAGE, "%s: %s; trireme %s --help shows the usage", command->name, command->missing,
                      command->name);
+  if (call->job->options.simulate.workers > 0 && !command->simulates)
+    return trm_error(TRM_USAGE, "simulate.workers: %s runs on real ranks; only train takes it", command->name);
   return TRM_OK;
 }
 

@@ -32,6 +32,7 @@ struct command {
   int max_args;                   /* positional arguments */
   const char *missing;            /* refuses a call without any: "no checkpoint named"; NULL: none is needed */
   enum command_job job;
+  bool simulates; /* it runs on a virtual network, too */
   bool config;  /* the first argument is a configuration file; flags take precedence over it */
   bool threads; /* has the flag --threads, short for --parallel.threads */
   const char *const *presets; /* names and values of options, set before the flags; ends with NULL; NULL: none */

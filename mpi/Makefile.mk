@@ -7,6 +7,8 @@ libtrireme_la_SOURCES += \
 	mpi/async/server_weights.h \
 	mpi/async/batch_assignment.c \
 	mpi/async/batch_assignment.h \
+	mpi/async/call_order.c \
+	mpi/async/call_order.h \
 	mpi/async/weight_copy.c \
 	mpi/async/weight_copy.h \
 	mpi/async/dcasgd.c \

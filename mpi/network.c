@@ -59,7 +59,8 @@ static int network_run_virtual(const struct trm_options *options, struct trm_com
     .bandwidth = o->bandwidth,
     .service = o->service,
     .service_per_byte = o->service_bandwidth > 0 ? 1 / o->service_bandwidth : 0,
-    .threads = o->threads > 0 ? (int)o->threads : CPU_COUNT(&cores),
+    .cores = (int)o->cores,
+    .threads = !o->gradients ? 0 : o->threads > 0 ? (int)o->threads : CPU_COUNT(&cores),
     .schedule = (uint64_t)o->schedule,
   };
   return trm_virtual_run(&plan, main, context, NULL);

@@ -4,8 +4,8 @@
  * Each rank is a fiber. One runs at a time, in the thread that calls trm_virtual_run; the others wait for an event: a
  * message that arrives, the last rank of a collective, the end of a computation. Events happen in the order of their
  * virtual time, simultaneous ones in the order in which they were caused. Running takes no virtual time: only what is
- * modeled does, messages by the plan's network, computation by the duration that the caller of slot compute or
- * sleep_until gives. Where no event is left and some rank is not done, the program has a deadlock, and the run fails
+ * modeled does, messages by the plan's network, computation by the seconds on a core of its own that the caller of slot
+ * compute gives, and sleep_until. Where no event is left and some rank is not done, the program has a deadlock, and the run fails
  * with a text that says which rank waits for what. */
 #pragma once
 
@@ -20,6 +20,7 @@ struct trm_virtual_plan {
   double latency;            /* seconds from the first byte's leaving a node to its arrival at another */
   double bandwidth;          /* bytes per second of a node's link, in each direction */
   double service, service_per_byte; /* seconds that an owner takes for a call and for each byte of it; one at a time */
+  int cores; /* of a node. More computations than cores share them, each at an equal rate. 0: as many as ranks */
   int threads;               /* that computations run on, besides the ranks' own; 0: they run where they are begun */
   /* Not 0: a random schedule. Every message, call and computation takes a random time more, simultaneous events come in
    * random order, and a rank may stop before and after it acquires a lock: any order that the contract allows can

@@ -1,10 +1,12 @@
-/* Computations of the virtual network: they run on a pool of threads while the ranks' fibers go on, in real time. Their
- * results do not depend on the threads, since each uses what is its rank's alone. */
+/* Computations of the virtual network, and the cores that they share in virtual time. In real time they run on a pool
+ * of threads while the ranks' fibers go on; their results do not depend on the threads, since each uses what is its
+ * rank's alone. */
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 
 #include "core/memory.h"
+#include "core/status.h"
 #include "mpi/virtual_private.h"
 
 struct compute_task {
@@ -103,18 +105,96 @@ static void compute_wait(struct virtual_pool *pool, const struct compute_task *t
   pthread_mutex_unlock(&pool->lock);
 }
 
+/* -- virtual time */
+
+static double compute_rate(const struct virtual_net *net, const struct virtual_node *node)
+{
+  return node->computations > net->plan.cores ? (double)net->plan.cores / node->computations : 1;
+}
+
+/* Computations in progress on the node get what they have computed since it was last counted. */
+static void compute_count(struct virtual_net *net, struct virtual_node *node)
+{
+  const double done = (net->now - node->shared_since) * compute_rate(net, node);
+  for (struct virtual_computation *c = node->computing; c; c = c->next)
+    c->left -= done;
+  node->shared_since = net->now;
+}
+
+/* Seconds until the first computation of the node ends, at the rate of a whole core; INFINITY: there is none. */
+static double compute_min_left(const struct virtual_node *node)
+{
+  double min = INFINITY;
+  for (const struct virtual_computation *c = node->computing; c; c = c->next)
+    min = fmin(min, c->left);
+  return min;
+}
+
+static void compute_check(struct virtual_net *net, void *of);
+
+/* An event will find the first that ends, unless another begins before. */
+static void compute_expect(struct virtual_net *net, struct virtual_node *node)
+{
+  node->next_end = net->now + fmax(compute_min_left(node), 0) / compute_rate(net, node);
+  if (node->computing)
+    virtual_act_at(net, node->next_end, compute_check, node);
+}
+
+/* Resumes the computations that end now: the first, and those that differ from it by rounding. */
+static void compute_check(struct virtual_net *net, void *of)
+{
+  struct virtual_node *node = of;
+  if (net->now != node->next_end) /* another has begun since */
+    return;
+  compute_count(net, node);
+  const double min = compute_min_left(node);
+  for (struct virtual_computation **link = &node->computing, *c; (c = *link);)
+    if (c->left <= min + 1e-12 * net->now) {
+      *link = c->next;
+      node->computations--;
+      virtual_resume_at(net, net->now, c->fiber);
+    } else {
+      link = &c->next;
+    }
+  compute_expect(net, node);
+}
+
+static void compute_describe(const void *of, char *text, size_t bytes)
+{
+  (void)of;
+  snprintf(text, bytes, "the end of a computation");
+}
+
+/* Returns when the rank has computed for so many seconds of a core. */
+static void compute_pass(struct virtual_rank *rank, double seconds)
+{
+  struct virtual_net *net = rank->net;
+  struct virtual_node *node = &net->node[rank->node];
+  const double delay = virtual_random_delay(net);
+  if (net->plan.cores == 0 || net->plan.cores >= net->plan.ranks_per_node || seconds + delay <= 0) {
+    virtual_sleep_until(net, net->now + seconds + delay);
+    return;
+  }
+  struct virtual_computation mine = {.next = node->computing, .fiber = net->current, .left = seconds + delay};
+  compute_count(net, node);
+  node->computing = &mine;
+  node->computations++;
+  compute_expect(net, node);
+  virtual_park(net, compute_describe, NULL);
+}
+
 int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds)
 {
-  struct virtual_net *net = virtual_net_of(comm);
-  const double end = net->now + seconds + virtual_random_delay(net);
-  if (!net->pool) {
-    const int status = work(context);
-    virtual_sleep_until(net, end);
+  struct virtual_rank *rank = virtual_rank_of(comm);
+  struct virtual_net *net = rank->net;
+  if (!net->pool || !work) {
+    const int status = work ? work(context) : TRM_OK;
+    compute_pass(rank, seconds);
     return status;
   }
   struct compute_task task = {.work = work, .work_context = context, .context = trm_context_current()};
   compute_begin(net->pool, &task);
-  virtual_sleep_until(net, end);
+  compute_pass(rank, seconds);
   compute_wait(net->pool, &task);
   return task.status;
 }

@@ -26,6 +26,16 @@ struct virtual_node {
   bool check_due;                 /* an event will check its waiting ranks */
   int held;                       /* calls that its owners hold back */
   struct virtual_waiter *waiting; /* first to last */
+  struct virtual_computation *computing; /* on shared cores: in progress, the latest first */
+  int computations;                      /* in that list */
+  double shared_since, next_end; /* their `left` are of this time; the first of them ends */
+};
+
+/* A computation on shared cores, in the stack of its fiber. */
+struct virtual_computation {
+  struct virtual_computation *next;
+  struct virtual_fiber *fiber;
+  double left; /* seconds on a core of its own */
 };
 
 /* A fiber in wait_until. */

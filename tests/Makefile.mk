@@ -167,6 +167,7 @@ trm_test_scripts += \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
 	tests/async_server_weights.sh \
+	tests/replay.sh \
 	tests/virtual.sh \
 	tests/report.sh \
 	tests/generate.sh \

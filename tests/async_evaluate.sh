@@ -140,7 +140,8 @@ for method in $methods; do
   done
   figures="$(of "$method-8" train_s) $(of "$method-0" train_s) $(of "$method-8" staleness_mean)"
   figures="$figures $(of "$method-0" staleness_mean)"
-  echo "$figures" | awk '{ time = $1 / $2; more = $3 - $4; exit !(time > 0.98 && time < 1.02 && more * more < 0.01) }' ||
+  echo "$figures" |
+    awk '{ time = $1 / $2; more = $3 - $4; exit !(time > 0.98 && time < 1.02 && more * more < 0.01) }' ||
     fail "$method: seconds with and without evaluations, staleness with and without: $figures"
   echo "$method: seconds with and without evaluations, staleness with and without: $figures"
 done

@@ -99,6 +99,9 @@ bad 2 'data.file' train "$m" --run.dir=x
 bad 2 'model' $train --run.dir=x
 bad 2 'holds a run' $train "$m" --run.dir=run
 bad 2 'argument too many.*again.yaml' $train "$m" good.yaml again.yaml
+bad 2 'simulate.workers: eval runs on real ranks' eval "$checkpoint" --simulate.workers=4
+bad 2 'simulate.workers: bench step runs on real ranks' bench step --simulate.workers=4
+bad 2 'simulate.workers: plan runs on real ranks' plan --data.file=digits.h5 "$m" --ranks=4 --simulate.workers=4
 # -- configuration files
 bad 2 'section.yaml:2.*trian' train section.yaml
 bad 2 'key.yaml:4.*batsh.*batch' train key.yaml

@@ -70,6 +70,26 @@ at_least "$(of slow-rank virtual_s)" "$(awk -v t="$(of nodes virtual_s)" 'BEGIN 
   fail "a slow rank: $(of slow-rank virtual_s) s, without $(of nodes virtual_s) s"
 pass "modeled times"
 
+# Times alone: those of the run with gradients, and no scores, weights or checkpoints that look like results.
+# staleness RUN: every figure of staleness in it
+staleness() { cat "$1/staleness.json" 2> /dev/null; grep -o '"staleness[^,}]*' "$1/metrics.jsonl" "$1/summary.json" | cut -d: -f2-; }
+# times RUN: steps and virtual times of its lines
+times() { grep -o '"step":[0-9]*\|"virtual_s":[^,}]*' "$1/metrics.jsonl"; }
+for method in $methods; do
+  simulate 4 times --run.overwrite=yes --strategy.name="$method" --simulate.gradients=no
+  diff <(times "$method-4") <(times times) || fail "$method: other times without gradients"
+  [ "$(of "$method-4" virtual_s)" = "$(of times virtual_s)" ] || fail "$method: other virtual_s without gradients"
+  diff <(staleness "$method-4") <(staleness times) || fail "$method: other staleness without gradients"
+  grep -q '"status":"done"' times/summary.json || fail "$method without gradients: not done"
+  for key in final_train_loss validation_loss validation_accuracy test_loss test_accuracy weights_sha256; do
+    grep -q "\"$key\":null" times/summary.json || { cat times/summary.json; fail "$method without gradients: $key"; }
+  done
+  ! grep -q '_\{0,1\}\(loss\|accuracy\)":[^n]' times/metrics.jsonl ||
+    { cat times/metrics.jsonl; fail "$method without gradients: scores"; }
+  [ -z "$(ls times/checkpoints)" ] || fail "$method without gradients: checkpoints"
+  pass "$method: the same times and staleness without gradients"
+done
+
 # Random schedules: other orders, the same bits where they must not depend on them.
 for schedule in 1 2 3; do
   simulate 4 ssp0-$schedule --strategy.name=ssp --strategy.slack=0 --simulate.schedule=$schedule

@@ -32,6 +32,7 @@ struct worker {
   struct batch_assignment assignment;
   struct param_server *server;
   struct snapshots snapshots;
+  struct call_order *order;            /* NULL: neither recorded nor followed */
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
   bool fresh;                          /* w has been read since the last quiesce point */
   bool halted;                         /* this rank's stop request has been announced */

@@ -107,9 +107,10 @@ struct trm_comm_ops {
   /* Returns at time `when` by clock. Like a rank that computes, it advances nothing, or (progress) what calls of
    * progress between layers would. */
   void (*sleep_until)(struct trm_comm *comm, double when, bool progress);
-  /* Runs work(context), the computation of a pass, which takes `seconds` by a model of the time; returns its status.
-   * It may run in another thread, while other ranks of the process go on: it must not communicate, and everything that
-   * it uses is this rank's alone or constant. NULL: the caller runs it, and time is real. */
+  /* Runs work(context), the computation of a pass, which takes `seconds` of a core by a model of the time; returns its
+   * status. It may run in another thread, while other ranks of the process go on: it must not communicate, and
+   * everything that it uses is this rank's alone or constant. work NULL: the time passes alone. The slot is NULL: the
+   * caller runs it, and time is real. */
   int (*compute)(struct trm_comm *comm, int (*work)(void *context), void *context, double seconds);
 
   /* -- groups (collective). split: ranks of equal color, ordered by key; color < 0 gives NULL.

@@ -132,8 +132,10 @@ const struct trm_option trm_option_table[] = {
   BOOL(run.overwrite, "no", "replace an earlier run in run.dir"),
   BOOL(run.singletons, "no", "allow processes that the launcher did not join into one job"),
 
-  TEXT(run.slow, "", "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas"),
+  TEXT(run.slow, "",
+   "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas, or \"power P\": rank r times (r + 1)^P"),
   TEXT(run.jitter, "", "injected random computing times: \"lognormal SIGMA\" (median 1) or \"exponential\" (mean 1)"),
+  TEXT(run.record, "", "folder to which an asynchronous run writes the order of its events (for simulate.replay)"),
   CHOICE(run.trace, "none", WORDS("none", "steps"),
    "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report)"),
 
@@ -153,13 +155,15 @@ const struct trm_option trm_option_table[] = {
   INT(simulate.workers, "0", 0, 1000000,
    "ranks of a virtual network, in one process and virtual time: the same bits in every run (0: real ranks)"),
   INT(simulate.nodes, "0", 0, 1000000, "nodes that the virtual ranks are divided over (0: one for each rank)"),
+  INT(simulate.cores, "0", 0, 1000000, "cores of a node, which its ranks share (0: one for each rank)"),
   REAL(simulate.latency, "2e-5", 0, 1e6, "seconds that a message between two nodes takes, besides its bytes"),
   REAL(simulate.bandwidth, "1e9", 1, 1e18, "bytes per second of a node's link, in each direction"),
   REAL(simulate.service, "0", 0, 1e6, "seconds that a parameter server takes for a call"),
   REAL(simulate.service_bandwidth, "0", 0, 1e18, "bytes per second of a parameter server's calls (0: unlimited)"),
   INT(simulate.threads, "0", 0, 65536, "threads that compute gradients, which do not depend on it (0: all cores)"),
-  BOOL(simulate.gradients, "yes", "no: compute no gradients; the run shows times alone"),
+  BOOL(simulate.gradients, "yes", "no: times alone: no gradient is computed, no score measured"),
   INT(simulate.schedule, "0", 0, INFINITY,
    "seed of a random schedule, for tests: delays and orders that a network allows (0: as modeled)"),
+  TEXT(simulate.replay, "", "folder written by a run with run.record, whose order of events is followed"),
   {NULL, TRM_OPTION_TEXT, 0, NULL, 0, 0, NULL, NULL},
 };

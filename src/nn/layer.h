@@ -187,6 +187,7 @@ struct trm_pass {
   const struct trm_param_provider *provider; /* NULL: the arrays are whole, as trm_model_bind got them */
   void (*progress)(void *context); /* called between layers to progress messages; NULL: none */
   void *progress_context;
+  bool skipped;                  /* trm_evaluate takes the modeled time alone and leaves its sums 0 */
   double seconds_per_row;        /* modeled time, for evaluations on a network with slot compute (core/comm.h) */
 };
 

@@ -24,14 +24,17 @@ static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, 
   const double steps_here = samples / (double)t->options->train.batch; /* steps of this process */
   const double left = steps_here > 0 ? seconds / steps_here * (double)(t->steps - step) : 0;
   const uint64_t epochs = (t->steps + t->steps_per_epoch - 1) / t->steps_per_epoch;
-  trm_progress("epoch %llu/%llu  step %llu/%llu  loss %.4f  %.0f samples/s  %d:%02d left",
-               (unsigned long long)t->epoch + 1, (unsigned long long)epochs, (unsigned long long)step,
-               (unsigned long long)t->steps, sums->loss / sums->rows, speed, (int)left / 60, (int)left % 60);
+  char loss[32] = "";
+  if (sums->rows > 0)
+    snprintf(loss, sizeof loss, "loss %.4f  ", sums->loss / sums->rows);
+  trm_progress("epoch %llu/%llu  step %llu/%llu  %s%.0f samples/s  %d:%02d left", (unsigned long long)t->epoch + 1,
+               (unsigned long long)epochs, (unsigned long long)step, (unsigned long long)t->steps, loss, speed,
+               (int)left / 60, (int)left % 60);
 }
 
 int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums, double rate)
 {
-  if (t->comm->rank != 0 || sums->rows == 0)
+  if (t->comm->rank != 0 || (sums->rows == 0 && t->options->simulate.gradients))
     return TRM_OK;
   const uint64_t every = (uint64_t)t->options->log.every;
   const bool due = step / every > t->logged_step / every;
@@ -52,7 +55,7 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
 static bool epochs_is_improvement(const struct trainer *t)
 {
   if (isnan(t->result->best_validation.loss))
-    return true;
+    return t->options->simulate.gradients;
   if (t->model.loss->counts_correct && !t->model.spec.tokens)
     return t->result->validation.accuracy > t->result->best_validation.accuracy + t->options->train.stop_delta;
   return t->result->validation.loss < t->result->best_validation.loss - t->options->train.stop_delta;
@@ -104,6 +107,8 @@ static void epochs_print_score(const struct trainer *t, const char *head, enum t
 {
   const char *name = trm_split_name(split);
   const double bytes = dataset->token_bytes;
+  if (!t->options->simulate.gradients)
+    return;
   if (t->model.spec.tokens)
     trm_info("%s%s loss %.4f, perplexity %.3f, %.4f bits a %s", head, name, score->loss, exp(score->loss),
              score->loss / log(2) / (bytes > 0 ? bytes : 1), bytes > 0 ? "byte" : "token");
@@ -246,7 +251,7 @@ int trainer_run(struct trainer *t, const char **outcome)
     const bool early = !end && trainer_stops_early(t);
     const bool due =
       end || early || epochs_is_due(before, t->strategy.updates, save_every) || (epoch_done && save_every == 0);
-    if (stop || (due && save_every >= 0))
+    if ((stop && t->options->simulate.gradients) || (due && save_every >= 0))
       TRM_CHECK(trainer_save(t));
     if (stop) {
       *outcome = "stopped";

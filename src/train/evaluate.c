@@ -45,6 +45,8 @@ static int evaluate_count(const struct evaluation *e, const struct trm_host_batc
 static int evaluate_shard(void *context)
 {
   const struct evaluation *e = context;
+  if (e->pass->skipped)
+    return TRM_OK;
   struct trm_host_batch host_batch = {0};
   struct trm_device_batch device_batch;
   trm_device_batch_create(&device_batch, e->model->device, e->model);

@@ -6,6 +6,7 @@ static int mode_evaluate(struct trainer *t, struct trm_dataset *dataset, struct 
   struct trm_pass pass = trainer_pass(t);
   pass.training = false;
   pass.reduce = NULL;
+  pass.skipped = !t->options->simulate.gradients;
   pass.seconds_per_row = t->slowdown.flop_per_row / 3 * t->slowdown.seconds_per_flop * t->slowdown.slow_factor;
   return trm_evaluate(&t->model, dataset, t->grid->axis[TRM_AXIS_DATA], t->model.max_rows, &pass, sums, NULL);
 }

@@ -302,7 +302,10 @@ int trm_run_dir_write_summary(const struct trm_run_dir *dir, const struct trm_op
     }
     trm_json_integer(&json, "planned_bytes", (int64_t)result->planned_bytes);
     trm_json_integer(&json, "max_resident_bytes", (int64_t)result->max_resident_bytes);
-    trm_json_text(&json, "weights_sha256", result->weights_sha256);
+    if (result->weights_sha256[0])
+      trm_json_text(&json, "weights_sha256", result->weights_sha256);
+    else
+      trm_json_number(&json, "weights_sha256", NAN);
     if (total)
       run_dir_write_quantiles(&json, total);
     trm_json_end(&json);

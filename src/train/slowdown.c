@@ -38,8 +38,8 @@ static int slowdown_read_item(const char *all, const char **text, int size, int 
   else if (valid)
     valid = **text == '\0';
   if (!valid)
-    return trm_error(TRM_USAGE, "run.slow: \"%.80s\" is not RANK:FACTOR, or several with commas (1:2 or 0:1.5,3:10)",
-                     all);
+    return trm_error(TRM_USAGE, "run.slow: \"%.80s\" is not RANK:FACTOR, or several with commas (1:2 or 0:1.5,3:10), "
+                     "or \"power EXPONENT\"", all);
   if (number >= size)
     return trm_error(TRM_USAGE, "run.slow: there is no rank %.0f, the job has %d rank%s", number, size,
                      size == 1 ? ": 0" : "s, from 0");
@@ -50,8 +50,24 @@ static int slowdown_read_item(const char *all, const char **text, int size, int 
   return TRM_OK;
 }
 
+/* Reads the exponent of "power EXPONENT". */
+static int slowdown_read_power(struct trm_slowdown *slowdown, const char *all, const char *text, int size)
+{
+  double exponent;
+  text += strspn(text, " ");
+  if (!slowdown_read_number(&text, &exponent) || *text != '\0')
+    return trm_error(TRM_USAGE, "run.slow: \"%.80s\" is not \"power EXPONENT\", such as \"power 0.5\"", all);
+  if (pow(size, exponent) > MAX_SLOW)
+    return trm_error(TRM_USAGE, "run.slow: \"%.80s\": rank %d cannot take %g times its time, only 1 to %.0f times", all,
+                     size - 1, pow(size, exponent), MAX_SLOW);
+  slowdown->slow_factor = pow(slowdown->rank + 1, exponent);
+  return TRM_OK;
+}
+
 static int slowdown_read_slow(struct trm_slowdown *slowdown, const char *all, int size)
 {
+  if (strncmp(all, "power ", 6) == 0)
+    return slowdown_read_power(slowdown, all, all + 6, size);
   for (const char *text = all; *text;) {
     const char *const here = text;
     int rank = 0, other = 0;
@@ -151,10 +167,13 @@ double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double 
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch)
 {
   struct trm_comm *comm = slowdown->comm;
-  if (comm->ops->compute) /* no time has passed but that of messages */
-    began_s = comm->ops->clock(comm);
+  const double flop = (double)rows * slowdown->flop_per_row;
+  if (comm->ops->compute) { /* no time has passed but that of messages */
+    comm->ops->compute(comm, NULL, NULL, trm_slowdown_duration(slowdown, flop, 0, batch));
+    return;
+  }
   const double elapsed_s = comm->ops->clock(comm) - began_s;
-  const double target_s = trm_slowdown_duration(slowdown, (double)rows * slowdown->flop_per_row, elapsed_s, batch);
+  const double target_s = trm_slowdown_duration(slowdown, flop, elapsed_s, batch);
   if (target_s > elapsed_s)
     comm->ops->sleep_until(comm, began_s + target_s, false);
 }

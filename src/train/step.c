@@ -166,14 +166,21 @@ static double step_stop_requested(const struct trainer *t)
   return requested;
 }
 
+bool trainer_passes_reduce(const struct trainer *t)
+{
+  bool reduces = false;
+  for (int i = 0; i < t->model.layers && t->strategy.ops->lockstep; i++)
+    reduces |= t->model.layer[i].ops->is_collective;
+  return reduces;
+}
+
 bool trainer_passes_compute(const struct trainer *t)
 {
   const struct trm_strategy_ops *ops = t->strategy.ops;
   const bool weights_move = ops->next_batch && !(ops->takes & TRM_TAKES_RECOMPUTE);
-  bool collective = t->tensor || t->strategy.provider || t->data->streamed || t->mode->delays_actions;
-  for (int i = 0; i < t->model.layers && ops->lockstep; i++)
-    collective |= t->model.layer[i].ops->is_collective;
-  return t->comm->ops->compute && !collective && !weights_move;
+  const bool collective = t->tensor || t->strategy.provider || t->data->streamed || t->mode->delays_actions ||
+                          trainer_passes_reduce(t);
+  return t->comm->ops->compute && (!t->options->simulate.gradients || (!collective && !weights_move));
 }
 
 /* Arguments of step_compute. */
@@ -183,17 +190,11 @@ struct step_pass {
   struct trm_loss_sums *sums;
 };
 
-/* Without simulate.gradients: counts the rows of this rank's shard. */
-static void step_count_rows(const struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums)
-{
-  size_t from, to;
-  trm_interval(batch->high - batch->low, (size_t)t->strategy.batch_shards, (size_t)t->strategy.batch_shard, &from, &to);
-  sums->rows += (double)(to - from);
-}
-
 static int step_compute(void *context)
 {
   const struct step_pass *pass = context;
+  if (!pass->t->options->simulate.gradients) /* the sums have no rows, and means over them are not a number */
+    return TRM_OK;
   return pass->t->mode->train_batch(pass->t, pass->batch, pass->sums);
 }
 
@@ -211,15 +212,9 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
   }
   struct step_pass pass = {t, batch, sums};
   const double seconds = trm_slowdown_duration(&t->slowdown, (double)rows * t->slowdown.flop_per_row, 0, batch->number);
-  int status = TRM_OK;
-  if (t->options->simulate.gradients) {
-    t->computing = true;
-    status = comm->ops->compute(comm, step_compute, &pass, seconds);
-    t->computing = false;
-  } else {
-    step_count_rows(t, batch, sums);
-    comm->ops->sleep_until(comm, began + seconds, false);
-  }
+  t->computing = true;
+  const int status = comm->ops->compute(comm, step_compute, &pass, seconds);
+  t->computing = false;
   return status == TRM_OK ? trainer_gradient_ready(t, 0, t->model.parameters, sums) : status;
 }
 
@@ -294,7 +289,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
     step_abort_on_failure(t, trainer_log(t, batch.number + 1, batch.high - t->position, &sums, batch.rate));
   }
   s->halt = false;
-  if (t->data->streamed) { /* an empty fetch: this rank needs no more rows of these batches */
+  if (t->data->streamed && t->options->simulate.gradients) { /* an empty fetch: this rank needs no more rows of these batches */
     size_t low, high;
     trainer_batch_range(t, end - 1, &low, &high);
     step_abort_on_failure(t, t->data->ops->fetch(t->data, t->epoch, low, low, &t->batch));

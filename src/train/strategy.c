@@ -10,6 +10,8 @@ void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_op
   strategy->parallel = &options->parallel;
   strategy->seed = (uint64_t)options->run.seed;
   strategy->lanes = options->run.lanes;
+  strategy->record = options->run.record;
+  strategy->replay = options->simulate.replay;
   strategy->momentum = options->optim.momentum;
 }
 

@@ -60,8 +60,9 @@ enum trm_strategy_takes {
   TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
   TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights do not change between forward and backward pass */
   TRM_TAKES_OWN_BATCHES = 512, /* strategy.batch=worker: each gradient is of rows of its own, in any order */
-  TRM_TAKES_ALL = 1023,      /* of these */
-  TRM_TAKES_AGGREGATE = 1024 /* strategy.aggregate=node: a node's workers send their gradients together */
+  TRM_TAKES_RECORD = 1024,   /* run.record, simulate.replay: all that ranks share is on the parameter server */
+  TRM_TAKES_ALL = 2047,      /* of these */
+  TRM_TAKES_AGGREGATE = 2048 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
 struct trm_strategy_ops {
@@ -128,6 +129,7 @@ struct trm_strategy {
   const struct trm_parallel_options *parallel; /* sharing, sharding, buckets, offloading */
   uint64_t seed;               /* run.seed */
   int64_t lanes;               /* run.lanes: sums over the ranks are added in one fixed tree; 0: off */
+  const char *record, *replay; /* run.record, simulate.replay; NULL or "": none */
   double momentum;             /* optim.momentum as set; the optimizer replaces 0 by its rule's default */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */

@@ -76,6 +76,7 @@ static int train_check_combinations(const struct trainer *t)
     .tensor_ranks = t->grid->size[TRM_AXIS_TENSOR],
     .streamed = t->data && t->data->streamed,
     .trains_rows = t->rows.row != NULL,
+    .reduces = t->mode && trainer_passes_reduce(t),
   };
   return trm_compatibility_check(&facts);
 }
@@ -199,6 +200,8 @@ static void train_log_setup(const struct trainer *t)
            (long long)t->options->train.batch, (unsigned long long)t->steps, (unsigned long long)t->data->rows,
            trm_model_size(&t->full_model));
   trainer_stages_log_partition(t);
+  if (!t->options->simulate.gradients)
+    trm_info("simulate.gradients=no: times alone: loss and accuracy are not measured, weights not trained");
   const size_t *part = t->budget.part;
   trm_info("memory: %.1f MB a rank: weights, gradients and optimizer %.1f, activations %.1f, data %.1f, program and "
            "libraries %.1f", (double)trm_budget_total(&t->budget) * mb, (double)part[TRM_BUDGET_WEIGHTS] * mb,
@@ -279,6 +282,18 @@ static int train_write_results(struct trainer *t)
   return trm_run_dir_write_summary(&t->run_dir, t->options, t->modules, &t->full_model, t->result, total);
 }
 
+/* Sets weights_sha256 on rank 0. Collective. */
+static int train_hash_weights(struct trainer *t)
+{
+  struct trm_model_gather gather;
+  TRM_CHECK(trainer_gather_begin(t, &gather));
+  int status = TRM_OK;
+  if (t->comm->rank == 0)
+    status = trm_model_hash_tensors(&t->full_model, trm_model_gather_tensor, &gather, t->result->weights_sha256);
+  trm_model_gather_end(&gather);
+  return status;
+}
+
 /* Completes *t->result and writes summary.json. Collective. */
 static int train_conclude(struct trainer *t, const char *outcome)
 {
@@ -302,12 +317,7 @@ static int train_conclude(struct trainer *t, const char *outcome)
   result->wait_s = seconds[1] / t->comm->size;
   trm_slowdown_report(&t->slowdown, t->comm);
   trainer_stages_bubble(t, &result->bubble, &result->bubble_theory);
-  struct trm_model_gather gather;
-  TRM_CHECK(trainer_gather_begin(t, &gather));
-  int status = TRM_OK;
-  if (t->comm->rank == 0)
-    status = trm_model_hash_tensors(&t->full_model, trm_model_gather_tensor, &gather, result->weights_sha256);
-  trm_model_gather_end(&gather);
+  const int status = t->options->simulate.gradients ? train_hash_weights(t) : TRM_OK;
   const int written = train_write_results(t);
   return status == TRM_OK ? written : status;
 }
@@ -357,8 +367,8 @@ int trm_train(const struct trm_options *options, const struct trm_modules *modul
     } else {
       status = trm_agree(t.comm, train_conclude(&t, outcome));
       if (status == TRM_OK && strcmp(outcome, "stopped") == 0)
-        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu, after a checkpoint; resume with "
-                           "run.resume=auto", (unsigned long long)t.strategy.updates);
+        status = trm_error(TRM_STOPPED, "stopped by a signal at step %llu%s", (unsigned long long)t.strategy.updates,
+                           options->simulate.gradients ? ", after a checkpoint; resume with run.resume=auto" : "");
     }
   }
   train_tear_down(&t);

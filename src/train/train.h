@@ -40,7 +40,7 @@ struct trm_result {
   uint64_t best_step;
   double train_s, comm_s, wait_s; /* seconds in steps; in communication and waiting for other ranks: means over ranks */
   size_t planned_bytes, max_resident_bytes; /* memory of rank 0: planned before the first step; maximum of the run */
-  char weights_sha256[65];
+  char weights_sha256[65];        /* "": no weights were trained */
   bool tokens;                    /* losses are per token */
   double validation_token_bytes, test_token_bytes; /* bytes of text per token of the split; 0: not known */
   double bubble, bubble_theory;   /* idle share of the stages' time in training, by trm_schedule_bubble; NAN: none */

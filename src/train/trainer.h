@@ -165,6 +165,7 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
 int trainer_train_micro_batches(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_lanes(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
 int trainer_train_rows(struct trainer *t, const struct trainer_batch *batch, struct trm_loss_sums *sums);
+bool trainer_passes_reduce(const struct trainer *t); /* a layer sums over the ranks of a batch (step.c) */
 bool trainer_passes_compute(const struct trainer *t); /* the value of trainer.computes (step.c) */
 int trainer_advance_step(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);
 int trainer_advance_workers(struct trainer *t, uint64_t end, struct trm_loss_sums *sums);

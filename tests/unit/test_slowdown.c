@@ -32,6 +32,16 @@ static void test_options(void)
     CU_ASSERT(pace.modeled && pace.jitter == TRM_JITTER_LOGNORMAL && pace.sigma == 0.25);
     CU_ASSERT_DOUBLE_EQUAL(pace.flop_per_row * pace.seconds_per_flop, 1e-3, 1e-12);
   }
+  for (int rank = 0; rank < 16; rank++) { /* sqrt(i) of the i-th worker, and i */
+    static const double root[] = {[0] = 1, [3] = 2, [8] = 3, [15] = 4};
+    CU_ASSERT_EQUAL(make(&pace, "power 0.5", "", TRM_COMPUTE_SLEEP, rank, 16), TRM_OK);
+    if (root[rank] > 0)
+      CU_ASSERT_EQUAL(pace.slow_factor, root[rank]);
+    CU_ASSERT_DOUBLE_EQUAL(pace.slow_factor * pace.slow_factor, rank + 1, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(trm_slowdown_duration(&pace, 10e6, 0, 5), 0.010 * pace.slow_factor, 1e-12);
+    CU_ASSERT_EQUAL(make(&pace, "power  1", "exponential", TRM_COMPUTE_REAL, rank, 16), TRM_OK);
+    CU_ASSERT(pace.slow_factor == rank + 1 && pace.jitter == TRM_JITTER_EXPONENTIAL);
+  }
   CU_ASSERT_EQUAL(make(&pace, "0:1", "exponential", TRM_COMPUTE_REAL, 0, 1), TRM_OK);
   CU_ASSERT_EQUAL(pace.jitter, TRM_JITTER_EXPONENTIAL);
 }
@@ -61,6 +71,12 @@ static void test_errors(void)
   refused("1:0.5", "", "rank 1 cannot take 0.5 times its time, only 1 to 1000000 times");
   refused("1:2000000", "", "rank 1 cannot take 2e+06 times its time");
   refused("1:2,2:3,1:4", "", "names rank 1 twice");
+  refused("power ", "", "is not \"power EXPONENT\"");
+  refused("power", "", "is not RANK:FACTOR");
+  refused("power x", "", "is not \"power EXPONENT\"");
+  refused("power -1", "", "is not \"power EXPONENT\"");
+  refused("power 1,2:3", "", "is not \"power EXPONENT\"");
+  refused("power 11", "", "rank 3 cannot take 4.1943e+06 times its time, only 1 to 1000000 times");
   refused("", "lognormal", "is not \"lognormal SIGMA\"");
   refused("", "lognormal x", "is not \"lognormal SIGMA\"");
   refused("", "lognormal 0.5x", "is not \"lognormal SIGMA\"");

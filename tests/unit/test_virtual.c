@@ -559,6 +559,44 @@ static void test_time(void)
   run(plan, check_time, NULL);
 }
 
+/* Computations on a node of two cores, each beginning at its rank's time. By hand: until 10 ms rank 0 is alone; to
+ * 20 ms two ranks have a core each; with the third, each has 2/3 of a core, so that rank 0's last 10 ms take 15; rank
+ * 1, which has done 20 of its 45 ms, needs 25 more, one core each from then on; rank 2 has done 10 of 30. Rank 3 is on
+ * another node. */
+static int check_cores(struct trm_comm *comm, void *context)
+{
+  static const double begin[] = {0, 10e-3, 20e-3, 0}, seconds[] = {30e-3, 45e-3, 30e-3, 50e-3},
+                      end[] = {35e-3, 60e-3, 55e-3, 50e-3};
+  int ran = 0;
+  comm->ops->sleep_until(comm, begin[comm->rank], false);
+  comm->ops->compute(comm, comm->rank == 1 ? NULL : nothing, &ran, seconds[comm->rank]);
+  expect_time(comm, end[comm->rank]);
+  (void)context;
+  return TRM_OK;
+}
+
+/* Equal computations end together; more than there are cores take as much longer. */
+static int check_equal_share(struct trm_comm *comm, void *context)
+{
+  const int cores = *(const int *)context;
+  for (int i = 1; i <= 10; i++) {
+    comm->ops->compute(comm, NULL, NULL, 1e-3);
+    expect_time(comm, i * 1e-3 * (cores && cores < comm->size ? (double)comm->size / cores : 1));
+  }
+  return TRM_OK;
+}
+
+static void test_cores(void)
+{
+  struct trm_virtual_plan plan = {
+    .ranks = 4, .ranks_per_node = 3, .cores = 2, .latency = 1e-3, .bandwidth = 1e6};
+  for (plan.threads = 0; plan.threads < 3; plan.threads++)
+    run(plan, check_cores, NULL);
+  plan.ranks = plan.ranks_per_node = 64;
+  for (plan.cores = 0; plan.cores <= 65; plan.cores += 13)
+    run(plan, check_equal_share, &plan.cores);
+}
+
 /* -- determinism */
 
 struct record {
@@ -598,6 +636,11 @@ static void test_determinism(void)
     CU_ASSERT_EQUAL(memcmp(&first, &other, sizeof first), 0);
     CU_ASSERT_EQUAL(memcmp(&figures, &again, sizeof figures), 0);
   }
+  plan.ranks_per_node = 8;
+  plan.cores = 3;
+  run(plan, race, memset(&first, 0, sizeof first));
+  run(plan, race, memset(&other, 0, sizeof other));
+  CU_ASSERT_EQUAL(memcmp(&first, &other, sizeof first), 0);
   for (plan.schedule = 1; plan.schedule < 4; plan.schedule++) {
     run(plan, race, memset(&other, 0, sizeof other));
     CU_ASSERT_NOT_EQUAL(memcmp(&first, &other, sizeof first), 0);
@@ -669,6 +712,7 @@ int main(void)
     {"windows", test_windows},
     {"calls", test_calls},
     {"virtual time", test_time},
+    {"shared cores", test_cores},
     {"determinism", test_determinism},
     {"deadlock", test_deadlock},
     CU_TEST_INFO_NULL,
