@@ -27,7 +27,8 @@
 #include "loader.h"
 
 #define SLOTS 2
-#define SLEEP_BUSY_NS 50000L  /* a rank waits for blocks */
+#define WAIT_S 50e-6          /* between two looks of a rank that waits for blocks */
+#define SLEEP_BUSY_NS 50000L  /* the same, of a rank and its reader for each other */
 #define SLEEP_IDLE_NS 500000L /* the reader waits for a free slot */
 
 struct shuffle_control {
@@ -64,6 +65,13 @@ struct shuffle_windows {
   uint64_t released;                     /* this rank has released the windows before this one */
 };
 
+/* A rank waits for others; on a virtual network in virtual time. */
+static void shuffle_wait(const struct loader *loader)
+{
+  struct trm_comm *node = loader->node;
+  node->ops->sleep_until(node, node->ops->clock(node) + WAIT_S, false);
+}
+
 static void shuffle_sleep(long nanoseconds)
 {
   const struct timespec time = {.tv_nsec = nanoseconds};
@@ -91,7 +99,7 @@ static int shuffle_failure_check(struct loader *loader)
   if (atomic_load(&control->failed) == 0)
     return TRM_OK;
   while (atomic_load(&control->failed) == 1)
-    shuffle_sleep(SLEEP_BUSY_NS);
+    shuffle_wait(loader);
   if (loader->comm->size > 1)
     return trm_error(TRM_FAILED, "rank %d could not read: %s", control->rank, control->message);
   return trm_error(TRM_FAILED, "%s", control->message);
@@ -253,7 +261,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
     atomic_store(&control->sequences, sequences + 1);
   }
   while (status == TRM_OK && atomic_load(&control->sequences) == sequences) {
-    shuffle_sleep(SLEEP_BUSY_NS);
+    shuffle_wait(loader);
     status = shuffle_failure_check(loader);
   }
   windows->next = windows->released = 0;
@@ -274,7 +282,7 @@ static int shuffle_wait_step(struct loader *loader)
       return shuffle_fail(loader, status);
   }
   if (idle)
-    shuffle_sleep(SLEEP_BUSY_NS);
+    shuffle_wait(loader);
   return TRM_OK;
 }
 
@@ -413,7 +421,8 @@ int shuffle_windows_open(struct loader *loader, int threads)
     atomic_store(&control->requested_epoch, UINT64_MAX);
   }
   node->ops->barrier(node);
-  return trm_agree(loader->comm, threads ? shuffle_reader_start(loader) : TRM_OK);
+  const bool virtual_time = node->ops->compute != NULL; /* where a thread would change what ranks see when */
+  return trm_agree(loader->comm, threads > 0 && !virtual_time ? shuffle_reader_start(loader) : TRM_OK);
 }
 
 void shuffle_windows_close(struct loader *loader)
