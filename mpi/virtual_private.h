@@ -95,8 +95,12 @@ void virtual_fiber_join(struct virtual_fiber *fiber); /* waits until run has ret
 /* The thread's own flow of control, from which trm_virtual_run is called. */
 struct virtual_fiber *virtual_fiber_root(struct virtual_net *net);
 const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fiber);
-/* The place that notify, called by the fiber, sets to true in place of what it does; *it is NULL: none. */
-bool **virtual_fiber_notes(struct virtual_fiber *fiber);
+/* Notes of a function that answers a call: its notify and compute do nothing else. */
+struct virtual_notes {
+  bool notified;
+  double seconds; /* of computation */
+};
+struct virtual_notes **virtual_fiber_notes(struct virtual_fiber *fiber); /* *it is NULL: it answers no call */
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of);
 void virtual_resume_at(struct virtual_net *net, double time, struct virtual_fiber *fiber);

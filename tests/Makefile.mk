@@ -162,6 +162,7 @@ trm_test_scripts += \
 	tests/async_rows.sh \
 	tests/models.sh \
 	tests/layouts.sh \
+	tests/machine.sh \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
