@@ -28,6 +28,7 @@ struct virtual_owner {
   struct calls_call *arrived, *held; /* oldest first; the first of `arrived` is being answered if busy */
   bool busy, ends;
   double free_at; /* it has computed what the latest call asked for */
+  bool retry; /* the node has changed while held ones were tried, which takes time in a random schedule */
   struct virtual_fiber *fiber; /* random schedule: that runs the function; else NULL */
 };
 
@@ -109,7 +110,10 @@ static void calls_serve(struct virtual_owner *owner)
       owner->rank->net->node[owner->rank->node].held++;
     }
   }
-  calls_retry(owner);
+  do {
+    owner->retry = false;
+    calls_retry(owner);
+  } while (owner->retry);
   owner->busy = false;
   virtual_check_rank(owner->rank);
 }
@@ -165,6 +169,7 @@ static void calls_attend(void *of)
 void virtual_calls_check(struct virtual_rank *rank)
 {
   for (struct virtual_owner *owner = rank->owners; owner; owner = owner->next) {
+    owner->retry = owner->busy;
     if (owner->held && calls_can_answer(owner))
       calls_begin(owner);
     calls_begin_arrived(owner);

@@ -11,6 +11,7 @@
  * goes on, in this process or on any number of ranks. */
 #pragma once
 
+#include "mpi/async/call_order.h"
 #include "mpi/async/shared_counters.h"
 #include "train/strategy.h"
 
@@ -22,6 +23,7 @@ struct batch_assignment {
   int worker, workers; /* worker: -1 if this rank computes nothing */
   int parts;           /* of a batch; split: 1 */
   int slack;           /* split: maximum distance of workers, in clocks */
+  struct call_order *order; /* not owned; NULL: neither recorded nor followed */
   bool leader;         /* this rank requests its worker's parts: one rank of each worker does */
   /* set by the caller before next */
   uint64_t end;        /* batches below are assigned; the same on all ranks between two quiesce points */

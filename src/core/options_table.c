@@ -41,7 +41,7 @@ const struct trm_option trm_option_table[] = {
   INT(train.batch, "256", 1, INFINITY, "samples in an update, summed over all ranks"),
   INT(train.accumulate, "1", 1, INFINITY, "micro-batches in each rank's part of a batch; more need less memory"),
   INT(train.evaluate_every, "0", 0, INFINITY,
-   "updates between evaluations on the validation split (0: after each epoch)"),
+   "updates between evaluations on the validation split, which do not stop asynchronous workers (0: after each epoch)"),
   INT(train.stop_patience, "0", 0, INFINITY, "stop after N evaluations in a row without improvement (0: never)"),
   REAL(train.stop_delta, "0", 0, INFINITY,
    "smallest improvement of the validation accuracy that counts; of the loss where no accuracy is measured"),
@@ -135,6 +135,7 @@ const struct trm_option trm_option_table[] = {
   TEXT(run.slow, "",
    "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas, or \"power P\": rank r times (r + 1)^P"),
   TEXT(run.jitter, "", "injected random computing times: \"lognormal SIGMA\" (median 1) or \"exponential\" (mean 1)"),
+  TEXT(run.record, "", "folder to which an asynchronous run writes the order of its events (for simulate.replay)"),
   CHOICE(run.trace, "none", WORDS("none", "steps"),
    "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report)"),
 
@@ -167,5 +168,6 @@ const struct trm_option trm_option_table[] = {
   BOOL(simulate.gradients, "yes", "no: times alone: no gradient is computed, no score measured"),
   INT(simulate.schedule, "0", 0, INFINITY,
    "seed of a random schedule, for tests: delays and orders that a network allows (0: as modeled)"),
+  TEXT(simulate.replay, "", "folder written by a run with run.record, whose order of events is followed"),
   {NULL, TRM_OPTION_TEXT, 0, NULL, 0, 0, NULL, NULL},
 };

@@ -10,10 +10,9 @@ enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
-  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, PLAN,
+  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
   SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
-  CHECKPOINTS,
-  FEATURES
+  CHECKPOINTS, REPLAY, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -61,6 +60,8 @@ static const struct {
   [STREAMED] = {"a data set larger than data.memory", "--strategy.name=asgd --data.memory=1M", false},
   [SMOOTHING] = {"train.label_smoothing", "--train.label_smoothing=0.1", false},
   [OTHER_LOSS] = {"a loss other than softmax_cross_entropy", "--data.file=sparse.h5", false},
+  [RECORD] = {"run.record or simulate.replay", "--run.record=order", false},
+  [NO_RECORD] = {"a synchronous method, or hogwild", "--strategy.name=hogwild", true},
   [PLAN] = {"trireme plan", "--ranks=2", false},
   [SIMULATED] = {"simulate.workers", "--simulate.workers=2", false},
   [REAL_RANKS] = {"real ranks (without simulate.workers)", "--simulate.workers=0", false},
@@ -74,6 +75,7 @@ static const struct {
   [PATIENCE] = {"train.stop_patience", "--train.stop_patience=1 --data.validation=0.1", false},
   [RESUMED] = {"run.resume", "--run.resume=auto", false},
   [CHECKPOINTS] = {"run.checkpoint_every other than -1", "--run.checkpoint_every=1", false},
+  [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
 };
 
 static const struct {
@@ -112,6 +114,9 @@ static const struct {
   {CLIP, NO_CLIP, "the norm is that of all workers' gradients together, which are never in one place"},
   {CLIP, ROWS, "there is no gradient of a batch"},
   {ACCUMULATE, ROWS, "there is no gradient of a batch"},
+  {RECORD, NO_RECORD, "it makes no calls on a parameter server, whose order could be recorded"},
+  {RECORD, AGGREGATE, "the order in which gradients are added to a node's sum is not recorded"},
+  {REPLAY, REAL_RANKS, "only virtual ranks can be made to wait for their turn"},
   {SMOOTHING, OTHER_LOSS, "only distributions over classes are smoothed"},
   {SIMULATED, AUTO_LAYOUT, "layouts are planned for the machine that the ranks are on"},
   {SIMULATED, TRACE, "passes run in other threads, and take no time of the virtual clock"},
@@ -179,6 +184,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [STREAMED] = run->streamed,
     [SMOOTHING] = o->train.smoothing > 0,
     [OTHER_LOSS] = run->loss && !run->loss->smooths,
+    [RECORD] = o->run.record[0] != '\0' || o->simulate.replay[0] != '\0',
+    [NO_RECORD] = !asynchronous || lacks & TRM_TAKES_RECORD,
     [PLAN] = run->plans,
     [SIMULATED] = o->simulate.workers > 0,
     [REAL_RANKS] = o->simulate.workers == 0,
@@ -191,6 +198,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [PATIENCE] = o->train.stop_patience > 0,
     [RESUMED] = o->run.resume[0] != '\0',
     [CHECKPOINTS] = o->run.checkpoint_every != -1,
+    [REPLAY] = o->simulate.replay[0] != '\0',
   };
   memcpy(has, in_use, sizeof in_use);
 }
