@@ -160,6 +160,7 @@ trm_test_scripts += \
 	tests/async_signal.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \
+	tests/async_evaluate.sh \
 	tests/models.sh \
 	tests/layouts.sh \
 	tests/layouts_resume.sh \

@@ -31,7 +31,7 @@ struct easgd {
 /* READ_CLOCK: the reply carries the clock. */
 static bool easgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  (void)context;
+  const struct trm_strategy *s = context;
   float *restrict center = server_array(chunk, 0), *restrict d = call->out;
   const float *restrict w = call->in;
   if (call->kind == READ_CLOCK) {
@@ -44,6 +44,7 @@ static bool easgd_serve(void *context, const struct server_chunk *chunk, struct 
     center[i] += d[i];
   }
   ++*chunk->clock;
+  snapshots_count(s, chunk, s->options->tau);
   return true;
 }
 

@@ -113,6 +113,9 @@ void param_server_gather(struct param_server *server, int replica, int array, fl
 /* Sets a whole array of a replica; every rank passes the same values. */
 void param_server_scatter(struct param_server *server, int replica, int array, const float *from);
 void param_server_set_clocks(struct param_server *server, int64_t clock);
+/* Calls visit for each chunk that this rank owns. Not collective. */
+void param_server_visit(struct param_server *server, void (*visit)(void *context, const struct server_chunk *chunk),
+                        void *context);
 /* This rank's shard of the state, for checkpoints (not collective): clocks and method states; and the arrays from
  * `first_array` on. */
 void *param_server_local_states(struct param_server *server, size_t *bytes);

@@ -126,23 +126,42 @@ static struct chunk_state *server_state_of(const struct param_server *s, const s
   return shard.state + (head->chunk - shard.first);
 }
 
+/* A chunk of a shard of this node, as handlers see it. */
+static struct server_chunk server_view_of(const struct param_server *s, const struct server_shard *shard, int replica,
+                                          size_t chunk)
+{
+  struct chunk_state *state = shard->state + (chunk - shard->first);
+  const size_t low = chunk * SERVER_CHUNK;
+  return (struct server_chunk){
+    .replica = replica,
+    .low = low,
+    .n = server_chunk_size(s->plan.elements, chunk),
+    .base = shard->arrays + (low - shard->low),
+    .stride = shard->stride,
+    .clock = &state->clock,
+    .method_state = state->method_state,
+  };
+}
+
+void param_server_visit(struct param_server *s, void (*visit)(void *context, const struct server_chunk *chunk),
+                        void *context)
+{
+  const int rank = s->plan.comm->rank;
+  const struct server_shard mine = server_shard_of(s, rank);
+  for (size_t chunk = mine.first; chunk < mine.last; chunk++) {
+    const struct server_chunk view = server_view_of(s, &mine, server_is_centralized(s) ? 0 : rank, chunk);
+    visit(context, &view);
+  }
+}
+
 bool param_server_try(struct param_server *s, struct server_head *head)
 {
   struct trm_comm *node = s->plan.node;
   const struct server_shard shard = server_shard_of(s, param_server_owner(s, head->replica, head->chunk));
-  struct chunk_state *state = shard.state + (head->chunk - shard.first);
-  const size_t low = head->chunk * SERVER_CHUNK;
+  struct chunk_state *state = server_state_of(s, head);
+  const struct server_chunk view = server_view_of(s, &shard, head->replica, head->chunk);
   int64_t *number = shard.number ? shard.number + (head->chunk - shard.first) : NULL;
   const int caller = head->call.caller;
-  const struct server_chunk view = {
-    .replica = head->replica,
-    .low = low,
-    .n = server_chunk_size(s->plan.elements, head->chunk),
-    .base = shard.arrays + (low - shard.low),
-    .stride = shard.stride,
-    .clock = &state->clock,
-    .method_state = state->method_state,
-  };
   trm_lock_acquire(node, &state->lock);
   head->call.staleness = state->clock - head->clock;
   const bool may = !number || call_order_may_answer(s->plan.order, head->replica, head->chunk, *number, caller);

@@ -21,6 +21,7 @@ int server_weights_step(struct trm_strategy *strategy, double rate, struct trm_l
 /* -- slots of all centralized methods. quiesce: eval_weights becomes the server weights, or their average. */
 #define SERVER_WEIGHTS_SLOTS                                                                  \
   .next_batch = worker_next_batch, .quiesce = server_weights_quiesce,                         \
+  .snapshot = snapshots_request, .snapshot_weights = snapshots_server_weights,                \
   .collect = server_weights_collect
 int server_weights_quiesce(struct trm_strategy *strategy);
 int server_weights_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);

@@ -135,6 +135,23 @@ static int worker_create_assignment(struct trm_strategy *s)
   return batch_assignment_create(&w->assignment, s->comm, w->node, o->servers > 0 ? w->workers : 0);
 }
 
+/* Centralized: adds arrays for the snapshots, which are empty at a quiesce point. Peers keep fewer: each has a copy of
+ * its own. */
+static void worker_limit_snapshots(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  if (w->plan.snapshot) {
+    const int of_rank = TRM_MAX_SNAPSHOTS / s->comm->size, limit = of_rank > 4 ? of_rank : 4;
+    s->snapshots = s->snapshots < limit ? s->snapshots : limit;
+  }
+  w->snapshots.max = s->snapshots;
+  if (w->plan.centralized) {
+    w->snapshots.array = w->plan.arrays;
+    w->plan.arrays += s->snapshots;
+    w->plan.transient += s->snapshots;
+  }
+}
+
 int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
 {
   TRM_CHECK(worker_check_options(s));
@@ -152,12 +169,13 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
   TRM_CHECK(worker_create_order(s));
   TRM_CHECK(worker_create_assignment(s));
+  worker_limit_snapshots(s);
   const struct server_plan server = {
     .comm = all,
     .node = w->node,
     .elements = s->elements,
     .replicas = plan->centralized ? 1 : all->size,
-    .arrays = plan->arrays,
+    .arrays = w->plan.arrays,
     .servers = (int)o->servers,
     .handler = plan->handler,
     .context = s,
@@ -207,6 +225,14 @@ static bool worker_stop_requested(void *context)
   return trm_stop_requested() && !w->halted;
 }
 
+/* Peers: takes the snapshots that are due before this worker's batch. */
+static void worker_take_snapshots(struct trm_strategy *s, uint64_t batch)
+{
+  struct snapshots *snapshots = &worker_of(s)->snapshots;
+  for (; snapshots->taken < snapshots->count && snapshots->at[snapshots->taken] <= batch; snapshots->taken++)
+    worker_of(s)->plan.snapshot(s);
+}
+
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_part *part)
 {
   struct worker *w = worker_of(s);
@@ -223,10 +249,12 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
   if (w->group->size > 1)
     w->group->ops->broadcast(w->group, &assigned, sizeof assigned, TRM_BYTE, 0);
   *part = assigned;
+  if (assigned.parts == 0 && w->plan.drain)
+    w->plan.drain(s);
+  if (w->plan.snapshot)
+    worker_take_snapshots(s, assigned.parts > 0 ? assigned.batch : UINT64_MAX);
   if (assigned.parts > 0)
     return true;
-  if (w->plan.drain)
-    w->plan.drain(s);
   param_server_finish(w->server);
   return false;
 }
@@ -234,10 +262,14 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
 void worker_quiesce(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
+  const double before = s->comm->ops->clock(s->comm);
   trm_free(s->undone);
   batch_assignment_quiesce(&w->assignment, &s->updates, &s->undone, &s->undones);
+  if (w->number >= 0)
+    s->wait_s += s->comm->ops->clock(s->comm) - before;
   if (w->order)
     call_order_quiesce(w->order, param_server_calls(w->server));
+  snapshots_complete(s);
   w->fresh = w->halted = false;
 }
 

@@ -41,7 +41,7 @@ const struct trm_option trm_option_table[] = {
   INT(train.batch, "256", 1, INFINITY, "samples in an update, summed over all ranks"),
   INT(train.accumulate, "1", 1, INFINITY, "micro-batches in each rank's part of a batch; more need less memory"),
   INT(train.evaluate_every, "0", 0, INFINITY,
-   "updates between evaluations on the validation split (0: after each epoch)"),
+   "updates between evaluations on the validation split, which do not stop asynchronous workers (0: after each epoch)"),
   INT(train.stop_patience, "0", 0, INFINITY, "stop after N evaluations in a row without improvement (0: never)"),
   REAL(train.stop_delta, "0", 0, INFINITY,
    "smallest improvement of the validation accuracy that counts; of the loss where no accuracy is measured"),

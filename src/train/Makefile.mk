@@ -24,6 +24,7 @@ libtrireme_la_SOURCES += \
 	src/train/run_dir.c \
 	src/train/run_dir.h \
 	src/train/restart.c \
+	src/train/snapshots.c \
 	src/train/staleness.c \
 	src/train/stages.c \
 	src/train/step.c \

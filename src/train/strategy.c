@@ -15,6 +15,20 @@ void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_op
   strategy->momentum = options->optim.momentum;
 }
 
+int trm_strategy_snapshots(const struct trm_options *options, size_t rows)
+{
+  const uint64_t every = (uint64_t)options->train.evaluate_every, batch = (uint64_t)options->train.batch;
+  const int64_t limits[] = {options->run.checkpoint_every, options->train.steps};
+  if (every == 0)
+    return 0;
+  uint64_t interval = (rows + batch - 1) / batch; /* updates from one quiesce point to the next */
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    if (limits[i] > 0 && (uint64_t)limits[i] < interval)
+      interval = (uint64_t)limits[i];
+  const uint64_t evaluations = interval > 1 ? (interval - 1) / every + 1 : 0;
+  return evaluations < TRM_MAX_SNAPSHOTS ? (int)evaluations : TRM_MAX_SNAPSHOTS;
+}
+
 const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy)
 {
   return strategy->ops->select ? strategy->ops->select(strategy) : strategy->ops;

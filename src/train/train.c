@@ -27,6 +27,12 @@ double trainer_wall(const struct trainer *t)
   return t->wall_before + train_real_clock() - t->wall_began;
 }
 
+double trainer_train_s(const struct trainer *t)
+{
+  const double now = t->advances ? trainer_clock(t) - t->advance_began : 0;
+  return t->train_before + t->result->train_s + now;
+}
+
 double trainer_virtual(const struct trainer *t)
 {
   return t->comm->ops->compute ? trainer_clock(t) - t->began : NAN;
@@ -171,6 +177,8 @@ static int train_create_strategy(struct trainer *t)
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
+  if (t->splits.validation && t->strategy.ops->snapshot)
+    t->strategy.snapshots = trm_strategy_snapshots(t->options, t->data->rows);
   t->strategy.ops = trm_strategy_select(&t->strategy);
   const int status = train_check_combinations(t);
   if (status != TRM_OK)
