@@ -114,23 +114,22 @@ static void message_deliver(struct trm_request *message, struct trm_request *rec
 }
 
 /* Removes the first request of the list that matches; NULL: there is none. */
-static struct trm_request *message_take(struct trm_request **list, const struct trm_request *other)
+static struct trm_request *message_take(struct virtual_list *list, const struct trm_request *other)
 {
-  for (; *list; list = &(*list)->next) {
-    struct trm_request *it = *list;
+  struct trm_request *before = NULL;
+  for (struct trm_request *it = list->first; it; before = it, it = it->next)
     if (it->group == other->group && it->from == other->from && it->tag == other->tag && it->to == other->to) {
-      *list = it->next;
+      *(before ? &before->next : &list->first) = it->next;
+      list->last = it->next ? list->last : before;
       return it;
     }
-  }
   return NULL;
 }
 
-static void message_append(struct trm_request **list, struct trm_request *request)
+static void message_append(struct virtual_list *list, struct trm_request *request)
 {
-  while (*list)
-    list = &(*list)->next;
-  *list = request;
+  *(list->first ? &list->last->next : &list->first) = request;
+  list->last = request;
   request->next = NULL;
 }
 

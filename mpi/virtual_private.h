@@ -22,6 +22,7 @@ struct virtual_event {
 };
 
 struct virtual_node {
+  const int *counted; /* virtual_group_count_nodes: members of the group for which it has been counted */
   double send_free, receive_free; /* when its link is free, in each direction */
   bool check_due;                 /* an event will check its waiting ranks */
   int held;                       /* calls that its owners hold back */
@@ -47,6 +48,11 @@ struct virtual_waiter {
   struct virtual_waiter *next;
 };
 
+/* Requests, oldest first. */
+struct virtual_list {
+  struct trm_request *first, *last;
+};
+
 /* A rank. */
 struct virtual_rank {
   struct virtual_net *net;
@@ -57,8 +63,7 @@ struct virtual_rank {
   struct trm_rank_state state;
   struct virtual_fiber *fiber;
   bool attends;   /* it is in wait_until */
-  /* messages to this rank, oldest first: sent and not received, receives without a message */
-  struct trm_request *messages, *receives;
+  struct virtual_list messages, receives; /* messages to this rank: sent and not received, receives without a message */
   struct virtual_owner *owners; /* of the calls that it answers: list */
 };
 
