@@ -69,10 +69,10 @@ struct shuffle_windows {
   bool started;
   uint64_t epoch, last_low;
   /* of a straggler: one window of its own */
-  struct window_plan late;
-  struct store late_store;
-  void *late_memory;                     /* NULL: none was needed yet */
-  bool *late_read;                       /* (window_blocks) blocks in late_store */
+  struct window_plan own;
+  struct store own_store;
+  void *own_memory;                     /* NULL: none was needed yet */
+  bool *own_read;                       /* (window_blocks) blocks in own_store */
 };
 
 /* A rank waits for others; on a virtual network in virtual time. */
@@ -318,7 +318,7 @@ static int shuffle_sequence_begin(struct loader *loader, uint64_t epoch, uint64_
     status = shuffle_failure_check(loader);
   }
   windows->next = 0;
-  windows->plan.valid = windows->late.valid = false;
+  windows->plan.valid = windows->own.valid = false;
   windows->started = status == TRM_OK;
   shuffle_reader_pause(windows, false);
   return status;
@@ -446,37 +446,37 @@ static void shuffle_let_go(struct loader *loader)
   atomic_fetch_and(shuffle_position(loader), ~UINT64_C(1));
 }
 
-static void shuffle_late_allocate(struct loader *loader)
+static void shuffle_own_allocate(struct loader *loader)
 {
   struct shuffle_windows *windows = loader->windows;
-  if (windows->late_memory)
+  if (windows->own_memory)
     return;
   const size_t blocks = loader->order.window_blocks, rows = shuffle_max_block_rows(loader),
                entries = shuffle_max_entries(loader);
-  const size_t bytes = store_layout(loader, &windows->late_store, NULL, blocks, rows, entries);
-  windows->late_memory = trm_alloc(bytes, "a straggler's window of the data set");
-  store_layout(loader, &windows->late_store, windows->late_memory, blocks, rows, entries);
-  windows->late_read = trm_alloc(blocks * sizeof *windows->late_read, "a straggler's window of the data set");
-  windows->late.entry = trm_alloc(blocks * sizeof *windows->late.entry, "a straggler's window of the data set");
+  const size_t bytes = store_layout(loader, &windows->own_store, NULL, blocks, rows, entries);
+  windows->own_memory = trm_alloc(bytes, "a straggler's window of the data set");
+  store_layout(loader, &windows->own_store, windows->own_memory, blocks, rows, entries);
+  windows->own_read = trm_alloc(blocks * sizeof *windows->own_read, "a straggler's window of the data set");
+  windows->own.entry = trm_alloc(blocks * sizeof *windows->own.entry, "a straggler's window of the data set");
 }
 
 /* Reads the blocks of window s that have rows at positions [low, high) into this rank's own store. */
-static int shuffle_late_read(struct loader *loader, uint64_t s, uint64_t low, uint64_t high)
+static int shuffle_own_read(struct loader *loader, uint64_t s, uint64_t low, uint64_t high)
 {
   struct shuffle_windows *windows = loader->windows;
   enum { AT_ONCE = 64 };
   uint64_t index[AT_ONCE];
-  shuffle_late_allocate(loader);
-  if (shuffle_plan_make(loader, &windows->late, s))
-    memset(windows->late_read, 0, loader->order.window_blocks * sizeof *windows->late_read);
+  shuffle_own_allocate(loader);
+  if (shuffle_plan_make(loader, &windows->own, s))
+    memset(windows->own_read, 0, loader->order.window_blocks * sizeof *windows->own_read);
   for (uint64_t at = low; at < high; at += AT_ONCE) {
     const size_t count = high - at < AT_ONCE ? (size_t)(high - at) : AT_ONCE;
-    order_row_indices(&loader->order, &windows->late.at, windows->late.window, at, count, index);
+    order_row_indices(&loader->order, &windows->own.at, windows->own.window, at, count, index);
     for (size_t i = 0; i < count; i++) {
       const size_t k = (size_t)(index[i] / loader->order.block_rows);
-      if (!windows->late_read[k])
-        TRM_CHECK(shuffle_block_read(loader, &windows->late, &windows->late_store, k));
-      windows->late_read[k] = true;
+      if (!windows->own_read[k])
+        TRM_CHECK(shuffle_block_read(loader, &windows->own, &windows->own_store, k));
+      windows->own_read[k] = true;
     }
   }
   return TRM_OK;
@@ -506,8 +506,8 @@ static int shuffle_fetch_independently(struct loader *loader, uint64_t s, uint64
     bool gone;
     TRM_CHECK(shuffle_await_or_miss(loader, s, &gone));
     if (gone)
-      TRM_CHECK(shuffle_late_read(loader, s, at, to));
-    loader_collate(loader, gone ? &windows->late_store : &windows->slot[s % SLOTS], &loader->order_epoch, window, at,
+      TRM_CHECK(shuffle_own_read(loader, s, at, to));
+    loader_collate(loader, gone ? &windows->own_store : &windows->slot[s % SLOTS], &loader->order_epoch, window, at,
                    to, batch);
     if (!gone)
       shuffle_let_go(loader);
@@ -587,9 +587,9 @@ void shuffle_windows_close(struct loader *loader)
     pthread_join(windows->thread, NULL);
   }
   trm_free(windows->plan.entry);
-  trm_free(windows->late.entry);
-  trm_free(windows->late_read);
-  trm_free(windows->late_memory);
+  trm_free(windows->own.entry);
+  trm_free(windows->own_read);
+  trm_free(windows->own_memory);
   trm_free(windows);
   loader->windows = NULL;
 }
