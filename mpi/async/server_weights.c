@@ -64,10 +64,12 @@ void server_weights_update(const struct trm_strategy *s, const struct server_chu
   snapshots_count(s, chunk, update.batches > 0 ? update.batches : together > 0 ? together : 1);
 }
 
-void server_weights_reply(const struct server_chunk *chunk, struct server_call *call)
+void server_weights_reply(const struct trm_strategy *s, const struct server_chunk *chunk, struct server_call *call)
 {
-  if (call->out)
-    memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  if (!call->out)
+    return;
+  memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  trm_strategy_pass_time(s, 2 * chunk->n);
 }
 
 size_t server_weights_trained(const struct trm_strategy *s, size_t low, size_t n)

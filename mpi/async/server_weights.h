@@ -37,7 +37,8 @@ void server_weights_update(const struct trm_strategy *strategy, const struct ser
 /* Returns the staleness of the call's gradient, at least 1, with strategy.rate=staleness; otherwise 1. */
 double server_weights_rate_divisor(const struct trm_strategy *strategy, const struct server_call *call);
 /* Returns the weights if the call requests them. */
-void server_weights_reply(const struct server_chunk *chunk, struct server_call *call);
+void server_weights_reply(const struct trm_strategy *strategy, const struct server_chunk *chunk,
+                          struct server_call *call);
 
 /* to += factor * g; to, g (n) */
 void server_weights_axpy(const struct trm_strategy *strategy, double factor, size_t n, float *to, const float *g);

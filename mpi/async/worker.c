@@ -29,12 +29,7 @@ static void worker_assign_roles(struct trm_strategy *s)
   const size_t rank = (size_t)s->comm->rank, workers = (size_t)worker_count(s);
   const bool groups = (s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0;
   w->workers = groups ? (int)s->options->groups : (int)workers;
-  w->number = -1;
-  for (int i = 0; i < w->workers; i++) {
-    size_t low, high;
-    trm_interval(workers, (size_t)w->workers, (size_t)i, &low, &high);
-    w->number = rank >= low && rank < high ? i : w->number;
-  }
+  w->number = rank < workers ? (int)(((rank + 1) * (size_t)w->workers - 1) / workers) : -1; /* inverse of trm_interval */
   w->group = s->comm->ops->split(s->comm, w->number >= 0 ? w->number : w->workers + (int)rank, 0);
   const bool splits_batch = w->plan.splits_batch && w->number >= 0;
   s->batch_shard = splits_batch ? w->number : w->group->rank;

@@ -11,8 +11,8 @@ enum feature {
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
   MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
-  SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, REDUCING_LAYER, PATIENCE, RESUMED, CHECKPOINTS,
-  REPLAY, FEATURES
+  SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
+  CHECKPOINTS, REPLAY, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -70,6 +70,7 @@ static const struct {
   [THREADS] = {"parallel.threads above 1", "--parallel.threads=2", false},
   [NO_GRADIENTS] = {"simulate.gradients=no",
                     "--simulate.workers=2 --simulate.gradients=no --run.checkpoint_every=-1", false},
+  [MACHINE] = {"simulate.machine", "--simulate.workers=2 --simulate.machine=machine.json", false},
   [REDUCING_LAYER] = {"a layer that sums over the ranks of a batch (batch_norm)", "--model=resnet20", false},
   [PATIENCE] = {"train.stop_patience", "--train.stop_patience=1 --data.validation=0.1", false},
   [RESUMED] = {"run.resume", "--run.resume=auto", false},
@@ -121,6 +122,9 @@ static const struct {
   {SIMULATED, TRACE, "passes run in other threads, and take no time of the virtual clock"},
   {SIMULATED, THREADS, "a virtual rank computes in one thread; simulate.threads says how many compute at a time"},
   {SIMULATED, DEVICE_MEMORY, "each of the ranks would need an accelerator of its own"},
+  {MACHINE, REAL_RANKS, "only the virtual network has modeled times"},
+  {MACHINE, PIPELINE, "the time of a stage is modeled by device.gflops (trireme plan predicts that of a layout)"},
+  {MACHINE, ROWS, "the time of a row is modeled by device.gflops"},
   {NO_GRADIENTS, REAL_RANKS, "only the virtual network has times without computations"},
   {NO_GRADIENTS, PIPELINE, "passes communicate, and cannot be left out (trireme plan predicts the time of a layout)"},
   {NO_GRADIENTS, TENSOR, "passes communicate, and cannot be left out (trireme plan predicts the time of a layout)"},
@@ -189,6 +193,7 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [TRACE] = o->run.trace != TRM_TRACE_NONE,
     [THREADS] = o->parallel.threads > 1,
     [NO_GRADIENTS] = !o->simulate.gradients,
+    [MACHINE] = o->simulate.machine[0] != '\0',
     [REDUCING_LAYER] = run->reduces,
     [PATIENCE] = o->train.stop_patience > 0,
     [RESUMED] = o->run.resume[0] != '\0',

@@ -226,12 +226,16 @@ static int restart_read_initial_weights(struct trainer *t, float **w)
   return TRM_OK;
 }
 
-/* Sets the initial values of this rank's slice of a parameter: from the whole weights `given`, or drawn if NULL. */
+/* Sets the initial values of this rank's slice of a parameter: from the whole weights `given`, or drawn if NULL.
+ * process: ranks of this process that have the same slices, of which the first one draws. */
 static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p, const float *given,
-                                   float *to)
+                                   struct trm_comm *process, float *to)
 {
   if (!given) {
-    trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
+    if (process->rank == 0)
+      trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
+    if (process->size > 1)
+      process->ops->broadcast(process, to, p->count, TRM_FLOAT, 0);
     return;
   }
   given += trm_model_parameter(&t->full_model, p->number)->offset;
@@ -247,15 +251,18 @@ static int restart_init_run(struct trainer *t)
   const int average = t->optimizer.ema > 0 ? t->optimizer.states : 0; /* begins as the weights */
   trm_model_restore_begin(&restore, &t->strategy, 1 + average);
   int status = TRM_OK;
-  for (int n = 0; n < trm_model_parameter_count(&t->model) && status == TRM_OK; n++) {
+  struct trm_comm *process = t->strategy.comm->ops->split_node(t->strategy.comm, TRM_SHARE_PROCESS);
+  for (int n = 0; n < trm_model_parameter_count(&t->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&t->model, n);
     float *values = trm_alloc(p->count * sizeof *values, "initial weights");
-    restart_init_parameter(t, p, given, values);
-    status = trm_model_restore_parameter(&restore, 0, p, values);
+    restart_init_parameter(t, p, given, process, values);
+    if (status == TRM_OK)
+      status = trm_model_restore_parameter(&restore, 0, p, values);
     if (status == TRM_OK && average)
       status = trm_model_restore_parameter(&restore, average, p, values);
     trm_free(values);
   }
+  process->ops->release(process);
   trm_free(given);
   return trm_model_restore_end(&restore, 0, trm_agree(t->comm, status));
 }

@@ -150,12 +150,24 @@ double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
   }
 }
 
-double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch)
+double trm_slowdown_modeled(struct trm_slowdown *slowdown, size_t rows)
+{
+  if (!slowdown->costs)
+    return (double)rows * slowdown->flop_per_row * slowdown->seconds_per_flop;
+  const size_t passes = slowdown->passes, pass_rows = (rows + passes - 1) / passes;
+  if (pass_rows != slowdown->pass_rows) {
+    slowdown->costs->gradient(slowdown->costs, slowdown->model, pass_rows, &slowdown->pass_s);
+    slowdown->pass_rows = pass_rows;
+  }
+  return (double)passes * slowdown->pass_s;
+}
+
+double trm_slowdown_duration(struct trm_slowdown *slowdown, double modeled_s, double elapsed_s, uint64_t batch)
 {
   if (!slowdown->modeled && slowdown->slow_factor == 1 && slowdown->jitter == TRM_JITTER_NONE)
     return elapsed_s;
   const double factor = slowdown->slow_factor * trm_slowdown_factor(slowdown, batch);
-  const double target_s = slowdown->modeled ? flop * slowdown->seconds_per_flop * factor : elapsed_s * fmax(1, factor);
+  const double target_s = slowdown->modeled ? modeled_s * factor : elapsed_s * fmax(1, factor);
   slowdown->batches++;
   if (slowdown->modeled && elapsed_s > target_s) {
     slowdown->overruns++;
@@ -167,13 +179,13 @@ double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double 
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch)
 {
   struct trm_comm *comm = slowdown->comm;
-  const double flop = (double)rows * slowdown->flop_per_row;
+  const double modeled_s = trm_slowdown_modeled(slowdown, rows);
   if (comm->ops->compute) { /* no time has passed but that of messages */
-    comm->ops->compute(comm, NULL, NULL, trm_slowdown_duration(slowdown, flop, 0, batch));
+    comm->ops->compute(comm, NULL, NULL, trm_slowdown_duration(slowdown, modeled_s, 0, batch));
     return;
   }
   const double elapsed_s = comm->ops->clock(comm) - began_s;
-  const double target_s = trm_slowdown_duration(slowdown, flop, elapsed_s, batch);
+  const double target_s = trm_slowdown_duration(slowdown, modeled_s, elapsed_s, batch);
   if (target_s > elapsed_s)
     comm->ops->sleep_until(comm, began_s + target_s, false);
 }

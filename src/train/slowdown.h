@@ -9,6 +9,7 @@
 
 #include "core/comm.h"
 #include "core/options.h"
+#include "train/costs.h"
 
 enum trm_jitter { TRM_JITTER_NONE, TRM_JITTER_LOGNORMAL, TRM_JITTER_EXPONENTIAL };
 
@@ -22,6 +23,12 @@ struct trm_slowdown {
   uint64_t seed;
   int rank;
   struct trm_comm *comm;      /* not owned */
+  /* modeled times in place of seconds_per_flop, set by the caller; NULL: none */
+  const struct trm_costs *costs;
+  const struct trm_model *model; /* of the gradients */
+  size_t passes;                 /* that a gradient is computed in */
+  size_t pass_rows;              /* of the latest pass; its seconds */
+  double pass_s;
   /* counted */
   uint64_t batches, overruns; /* durations so far; of them, those whose computation took longer than modeled */
   double overrun_s;           /* seconds, sum over all overruns */
@@ -37,13 +44,16 @@ int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options 
  * exp(sigma z), z standard normal, median 1; exponential: mean 1; without jitter 1. */
 double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch);
 
-/* Returns the seconds that `flop` operations of a batch should take; computing them took elapsed_s. Counts overruns. */
-double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch);
+/* Returns the modeled seconds of a gradient of `rows` rows, at slow_factor 1 and without jitter. */
+double trm_slowdown_modeled(struct trm_slowdown *slowdown, size_t rows);
+/* Returns the seconds that a computation should take; it is modeled to take modeled_s, and took elapsed_s. Counts
+ * overruns. */
+double trm_slowdown_duration(struct trm_slowdown *slowdown, double modeled_s, double elapsed_s, uint64_t batch);
 
 /* Sleeps, after the gradient of `rows` rows of batch number `batch` is computed, until it should be ready. began_s:
  * comm's clock at the start of the computation. Signals do not shorten the sleep.
- *   modeled   until began_s + rows * flop_per_row * seconds_per_flop * slow_factor * trm_slowdown_factor; counts an
- *             overrun if that time has passed
+ *   modeled   until began_s + trm_slowdown_modeled * slow_factor * trm_slowdown_factor; counts an overrun if that time
+ *             has passed
  *   measured  until max(1, slow_factor * trm_slowdown_factor) times the elapsed time has passed */
 void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t rows, uint64_t batch);
 

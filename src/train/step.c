@@ -211,7 +211,8 @@ static int step_gradient(struct trainer *t, const struct trainer_batch *batch, s
     return TRM_OK;
   }
   struct step_pass pass = {t, batch, sums};
-  const double seconds = trm_slowdown_duration(&t->slowdown, (double)rows * t->slowdown.flop_per_row, 0, batch->number);
+  const double modeled_s = trm_slowdown_modeled(&t->slowdown, rows);
+  const double seconds = trm_slowdown_duration(&t->slowdown, modeled_s, 0, batch->number);
   t->computing = true;
   const int status = comm->ops->compute(comm, step_compute, &pass, seconds);
   t->computing = false;
