@@ -10,19 +10,17 @@
 #include "core/memory.h"
 #include "core/status.h"
 
-static void report_read_add_point(struct report_series *series, const struct report_point *point)
+/* Adds a point. If it is of an earlier step than the last one, the points from its step on are dropped before: a run
+ * that was killed and resumed has computed them again. */
+static void report_read_add_point(struct report_run *run, struct report_series *series,
+                                  const struct report_point *point)
 {
+  const double step = point->value[REPORT_STEP];
+  if (series->n && series->point[series->n - 1].value[REPORT_STEP] > step)
+    for (; series->n && series->point[series->n - 1].value[REPORT_STEP] >= step; run->superseded++)
+      series->n--;
   series->point = trm_grow(series->point, &series->capacity, series->n, series->n + 1, sizeof *point, "report: values");
   series->point[series->n++] = *point;
-}
-
-/* Drops the points from `step` on: a run that was killed and resumed has computed them again. Returns their number. */
-static size_t report_read_drop_from(struct report_series *series, double step)
-{
-  const size_t before = series->n;
-  while (series->n && series->point[series->n - 1].value[REPORT_STEP] >= step)
-    series->n--;
-  return before - series->n;
 }
 
 static bool report_read_number(const struct trm_node *map, const char *key, double *value)
@@ -32,7 +30,8 @@ static bool report_read_number(const struct trm_node *map, const char *key, doub
   return node != NULL;
 }
 
-static int report_read_line(struct report_run *run, const struct trm_node *line, const char *where, double *last_step)
+/* Evaluations of an asynchronous run may come after training steps beyond theirs: each series is in order. */
+static int report_read_line(struct report_run *run, const struct trm_node *line, const char *where)
 {
   if (line->kind != TRM_NODE_MAP)
     return trm_error(TRM_FAILED, "%s: damaged line: not a JSON object", where);
@@ -43,17 +42,13 @@ static int report_read_line(struct report_run *run, const struct trm_node *line,
   for (int i = 0; i <= REPORT_WALL; i++)
     if (!report_read_number(line, needed[i], &at.value[i]) || !isfinite(at.value[i]))
       return trm_error(TRM_FAILED, "%s: damaged line: no number under \"%s\"", where, needed[i]);
-  const double step = at.value[REPORT_STEP];
-  if (step < *last_step)
-    run->superseded += report_read_drop_from(&run->train, step) + report_read_drop_from(&run->test, step);
-  *last_step = step;
 
   struct report_point train = at, test = at;
   const bool rate = report_read_number(line, "lr", &train.value[REPORT_RATE]);
   if (report_read_number(line, "loss", &train.value[REPORT_LOSS])) {
     report_read_number(line, "accuracy", &train.value[REPORT_ACCURACY]);
     run->has_rate |= rate;
-    report_read_add_point(&run->train, &train);
+    report_read_add_point(run, &run->train, &train);
   }
   const bool validation = trm_node_get(line, "validation_loss") != NULL;
   run->validates |= validation;
@@ -63,7 +58,7 @@ static int report_read_line(struct report_run *run, const struct trm_node *line,
   if ((loss || accuracy) && validation == run->validates) {
     run->has_loss |= loss;
     run->has_accuracy |= isfinite(test.value[REPORT_ACCURACY]);
-    report_read_add_point(&run->test, &test);
+    report_read_add_point(run, &run->test, &test);
   }
   return TRM_OK;
 }
@@ -76,7 +71,6 @@ static int report_read_metrics(struct report_run *run, const char *path)
   int status = TRM_OK;
   char *line = NULL;
   size_t capacity = 0, number = 0;
-  double last_step = -INFINITY;
   ssize_t length;
   while (status == TRM_OK && (length = getline(&line, &capacity, in)) > 0) {
     number++;
@@ -86,7 +80,7 @@ static int report_read_metrics(struct report_run *run, const char *path)
     if (line[strspn(line, " \t\r\n")] != '\0' || memchr(line, '\0', (size_t)length)) {
       status = trm_document_parse(line, (size_t)length, where, &root);
       if (status == TRM_OK)
-        status = report_read_line(run, root, where, &last_step);
+        status = report_read_line(run, root, where);
       else
         status = trm_error(TRM_FAILED, "%s: damaged line: not a JSON object", where);
       if (status != TRM_OK && !complete) {

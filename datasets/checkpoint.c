@@ -43,9 +43,9 @@ static const struct {
   FIELD(seed, INTEGER, false), FIELD(epoch, INTEGER, false), FIELD(position, INTEGER, false),
   FIELD(updates, INTEGER, false), FIELD(samples, INTEGER, false), FIELD(batch, INTEGER, false),
   FIELD(best_updates, INTEGER, false), FIELD(stale_evaluations, INTEGER, false), FIELD(best_loss, REAL, false),
-  FIELD(best_accuracy, REAL, false), FIELD(wall_s, REAL, false), FIELD(epoch_loss, REAL, true),
-  FIELD(epoch_rows, REAL, true), FIELD(config, TEXT, false), FIELD(validation, TEXT, true),
-  FIELD(data_digest, TEXT, true),
+  FIELD(best_accuracy, REAL, false), FIELD(wall_s, REAL, false), FIELD(train_s, REAL, true),
+  FIELD(epoch_loss, REAL, true), FIELD(epoch_rows, REAL, true), FIELD(weights_only, INTEGER, true),
+  FIELD(config, TEXT, false), FIELD(validation, TEXT, true), FIELD(data_digest, TEXT, true),
 #undef FIELD
   {"model", offsetof(struct trm_checkpoint, model_text), TEXT, false},
   {"loss", offsetof(struct trm_checkpoint, loss_name), TEXT, false},

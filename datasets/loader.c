@@ -209,9 +209,27 @@ static int loader_file_open(struct loader *loader, enum trm_split split, const s
   return augment_configure(loader, split, options);
 }
 
+static void loader_close(struct trm_dataset *dataset);
+
+/* The first rank frees what all have read. */
+static void loader_close_copy(struct loader *loader)
+{
+  struct trm_comm *process = loader->node;
+  struct loader *original = process->rank == 0 ? loader->original : NULL;
+  process->ops->barrier(process);
+  process->ops->release(process);
+  trm_free(loader);
+  if (original)
+    loader_close(&original->base);
+}
+
 static void loader_close(struct trm_dataset *dataset)
 {
   struct loader *loader = dataset->impl;
+  if (loader->original) {
+    loader_close_copy(loader);
+    return;
+  }
   struct trm_comm *node = loader->node;
   shuffle_windows_close(loader);
   loader_files_close(loader);
@@ -240,8 +258,8 @@ static struct trm_comm *loader_sharing(struct trm_comm *comm, enum trm_share dom
   return comm->ops->split_node(comm, domain);
 }
 
-static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_split split,
-                       const struct trm_options *options, struct trm_comm *comm)
+static int loader_open_own(struct trm_dataset **dataset, const char *path, enum trm_split split,
+                           const struct trm_options *options, struct trm_comm *comm)
 {
   struct loader *loader = trm_alloc(sizeof *loader, "the data set");
   *dataset = NULL;
@@ -270,6 +288,39 @@ static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_
   else
     loader_close(&loader->base);
   return status;
+}
+
+/* Many ranks in one process: the first one opens a data set that fits in memory, and the others read its memory. */
+static int loader_open(struct trm_dataset **dataset, const char *path, enum trm_split split,
+                       const struct trm_options *options, struct trm_comm *comm)
+{
+  struct trm_comm *process = comm->ops->split_node(comm, TRM_SHARE_PROCESS);
+  struct trm_dataset *first = NULL;
+  int status = TRM_OK;
+  *dataset = NULL;
+  if (process->size > 1 && process->rank == 0)
+    status = loader_open_own(&first, path, split, options, trm_comm_self());
+  status = trm_agree(comm, status);
+  struct loader *original = first ? first->impl : NULL;
+  process->ops->broadcast(process, &original, sizeof original, TRM_BYTE, 0);
+  const bool copies = status == TRM_OK && original && original->mode == LOADER_IN_MEMORY;
+  process->ops->barrier(process);
+  if (!copies) {
+    if (first)
+      loader_close(first);
+    process->ops->release(process);
+    return status == TRM_OK ? loader_open_own(dataset, path, split, options, comm) : status;
+  }
+  struct loader *loader = trm_alloc(sizeof *loader, "the data set");
+  *loader = *original;
+  loader->base.impl = loader;
+  loader->original = original;
+  loader->order_epoch = (struct order_epoch){0};
+  loader->comm = comm;
+  loader->node = process;
+  loader->threads = 1;
+  *dataset = &loader->base;
+  return TRM_OK;
 }
 
 /* -- fetching */

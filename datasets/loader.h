@@ -38,6 +38,7 @@ struct shuffle_windows;
 
 struct loader {
   struct trm_dataset base;
+  struct loader *original;    /* of this process, whose data this one reads; NULL: its own */
   char *path;
   struct data_head head;
   struct data_split files;    /* open while rows are read: not in whole mode */
@@ -56,7 +57,7 @@ struct loader {
   struct order_epoch order_epoch;      /* of the caller of fetch */
   uint64_t epoch;             /* of the current fetch */
   struct augment augment;
-  struct trm_comm *comm, *node; /* node: the ranks that share memory */
+  struct trm_comm *comm, *node; /* node: the ranks that share memory; with an original: those of the process */
   struct trm_shared shared, shared_starts;
   int64_t *block_starts;      /* csr, not whole: (blocks + 1) first entry of each block, in shared_starts */
   struct store store;         /* whole, direct */

@@ -7,6 +7,8 @@ libtrireme_la_SOURCES += \
 	mpi/async/server_weights.h \
 	mpi/async/batch_assignment.c \
 	mpi/async/batch_assignment.h \
+	mpi/async/call_order.c \
+	mpi/async/call_order.h \
 	mpi/async/weight_copy.c \
 	mpi/async/weight_copy.h \
 	mpi/async/dcasgd.c \
@@ -24,6 +26,7 @@ libtrireme_la_SOURCES += \
 	mpi/async/param_server_chunk.c \
 	mpi/async/param_server_private.h \
 	mpi/async/sgp.c \
+	mpi/async/snapshot.c \
 	mpi/async/softsync.c \
 	mpi/async/ssp.c \
 	mpi/async/shared_counters.c \

@@ -258,9 +258,18 @@ void virtual_collective_begin(struct trm_comm *comm, const struct virtual_shape 
 
 void virtual_collective_run(struct trm_comm *comm, const struct virtual_shape *shape, struct virtual_part part)
 {
+  const struct virtual_group *group = virtual_of(comm)->group;
   struct trm_request request = {.placed = true};
+  if (!group->process || group->size == 1) {
+    virtual_collective_begin(comm, shape, part, &request);
+    virtual_request_wait(&request);
+    return;
+  }
+  /* No time passes: ranks go on in their order, and not the last one to come first, so that the number of these
+   * collectives does not change the order of what comes next. */
+  request.waiter = group->net->current;
   virtual_collective_begin(comm, shape, part, &request);
-  virtual_request_wait(&request);
+  virtual_park(group->net, collective_describe, &request);
 }
 
 /* -- the slots */

@@ -20,7 +20,8 @@ struct compute_task {
 
 struct virtual_pool {
   pthread_mutex_t lock;
-  pthread_cond_t begun, done; /* a task has been added, or the pool ends; a task is done */
+  pthread_cond_t begun, done; /* a task has been added, or the pool ends; the awaited task is done */
+  const struct compute_task *awaited; /* that the ranks' thread waits for; NULL: none */
   struct compute_task *first, *last; /* not begun */
   bool ends;
   int threads;
@@ -48,7 +49,11 @@ static void *compute_thread(void *of)
     pthread_mutex_lock(&pool->lock);
     task->status = status;
     task->done = true;
-    pthread_cond_broadcast(&pool->done);
+    if (pool->awaited != task)
+      continue;
+    pthread_mutex_unlock(&pool->lock); /* the other thread needs it */
+    pthread_cond_signal(&pool->done);
+    pthread_mutex_lock(&pool->lock);
   }
   pthread_mutex_unlock(&pool->lock);
   return NULL;
@@ -93,15 +98,17 @@ static void compute_begin(struct virtual_pool *pool, struct compute_task *task)
   else
     pool->first = task;
   pool->last = task;
-  pthread_cond_signal(&pool->begun);
   pthread_mutex_unlock(&pool->lock);
+  pthread_cond_signal(&pool->begun);
 }
 
 static void compute_wait(struct virtual_pool *pool, const struct compute_task *task)
 {
   pthread_mutex_lock(&pool->lock);
+  pool->awaited = task;
   while (!task->done)
     pthread_cond_wait(&pool->done, &pool->lock);
+  pool->awaited = NULL;
   pthread_mutex_unlock(&pool->lock);
 }
 
@@ -187,6 +194,11 @@ int virtual_compute(struct trm_comm *comm, int (*work)(void *context), void *con
 {
   struct virtual_rank *rank = virtual_rank_of(comm);
   struct virtual_net *net = rank->net;
+  struct virtual_notes *notes = *virtual_fiber_notes(net->current);
+  if (notes) { /* part of a call's answer, which takes longer */
+    notes->seconds += seconds;
+    return work ? work(context) : TRM_OK;
+  }
   if (!net->pool || !work) {
     const int status = work ? work(context) : TRM_OK;
     compute_pass(rank, seconds);

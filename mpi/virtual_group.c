@@ -19,14 +19,14 @@ struct virtual_group *virtual_group_create(struct virtual_net *net, int size)
 /* Members of a node need not be neighbors in the group. */
 void virtual_group_count_nodes(struct virtual_group *group)
 {
-  bool *seen = trm_alloc((size_t)group->net->nodes * sizeof *seen, "the nodes of a communicator");
   group->nodes = 0;
   for (int i = 0; i < group->size; i++) {
-    bool *node = &seen[virtual_rank_at(group, i)->node];
-    group->nodes += !*node;
-    *node = true;
+    struct virtual_node *node = &group->net->node[virtual_rank_at(group, i)->node];
+    group->nodes += node->counted != group->member;
+    node->counted = group->member;
   }
-  trm_free(seen);
+  for (int i = 0; i < group->size; i++) /* a later group may have the same address */
+    group->net->node[virtual_rank_at(group, i)->node].counted = NULL;
 }
 
 struct trm_comm *virtual_comm_create(struct virtual_group *group, int rank)

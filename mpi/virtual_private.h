@@ -22,6 +22,7 @@ struct virtual_event {
 };
 
 struct virtual_node {
+  const int *counted; /* virtual_group_count_nodes: members of the group for which it has been counted */
   double send_free, receive_free; /* when its link is free, in each direction */
   bool check_due;                 /* an event will check its waiting ranks */
   int held;                       /* calls that its owners hold back */
@@ -47,6 +48,11 @@ struct virtual_waiter {
   struct virtual_waiter *next;
 };
 
+/* Requests, oldest first. */
+struct virtual_list {
+  struct trm_request *first, *last;
+};
+
 /* A rank. */
 struct virtual_rank {
   struct virtual_net *net;
@@ -57,8 +63,7 @@ struct virtual_rank {
   struct trm_rank_state state;
   struct virtual_fiber *fiber;
   bool attends;   /* it is in wait_until */
-  /* messages to this rank, oldest first: sent and not received, receives without a message */
-  struct trm_request *messages, *receives;
+  struct virtual_list messages, receives; /* messages to this rank: sent and not received, receives without a message */
   struct virtual_owner *owners; /* of the calls that it answers: list */
 };
 
@@ -95,8 +100,12 @@ void virtual_fiber_join(struct virtual_fiber *fiber); /* waits until run has ret
 /* The thread's own flow of control, from which trm_virtual_run is called. */
 struct virtual_fiber *virtual_fiber_root(struct virtual_net *net);
 const struct trm_context *virtual_fiber_context(const struct virtual_fiber *fiber);
-/* The place that notify, called by the fiber, sets to true in place of what it does; *it is NULL: none. */
-bool **virtual_fiber_notes(struct virtual_fiber *fiber);
+/* Notes of a function that answers a call: its notify and compute do nothing else. */
+struct virtual_notes {
+  bool notified;
+  double seconds; /* of computation */
+};
+struct virtual_notes **virtual_fiber_notes(struct virtual_fiber *fiber); /* *it is NULL: it answers no call */
 
 void virtual_act_at(struct virtual_net *net, double time, void (*act)(struct virtual_net *net, void *of), void *of);
 void virtual_resume_at(struct virtual_net *net, double time, struct virtual_fiber *fiber);

@@ -121,6 +121,7 @@ static int layout_memory_count_strategy(const struct trm_layout_job *job, const 
                                   .boundary = model->boundary,
                                   .boundaries = model->boundaries};
   trm_strategy_set_options(&strategy, &o);
+  strategy.snapshots = trm_strategy_snapshots(&o, job->rows);
   const size_t before = trm_memory_allocated();
   TRM_CHECK(trm_strategy_create(&strategy));
   account->bytes[TRM_MEMORY_BUFFERS] += trm_memory_allocated() - before;

@@ -160,12 +160,15 @@ trm_test_scripts += \
 	tests/async_signal.sh \
 	tests/async_methods.sh \
 	tests/async_rows.sh \
+	tests/async_evaluate.sh \
 	tests/models.sh \
 	tests/layouts.sh \
+	tests/machine.sh \
 	tests/layouts_resume.sh \
 	tests/bubble.sh \
 	tests/pipeline_async.sh \
 	tests/async_server_weights.sh \
+	tests/replay.sh \
 	tests/virtual.sh \
 	tests/report.sh \
 	tests/generate.sh \
@@ -180,6 +183,7 @@ EXTRA_DIST += $(trm_test_scripts) \
 	tests/bench/io_vs_cat.sh \
 	tests/bench/layouts_vs_torch.sh \
 	tests/bench/lib.sh \
+	tests/bench/calibrate.sh \
 	tests/bench/plan_vs_train.sh \
 	tests/bench/predict.sh \
 	tests/bench/scaling.sh \

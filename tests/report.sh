@@ -107,6 +107,14 @@ report stale --out=odd.html || { cat report.log; fail "staleness that is no numb
 ! grep -qE 'nan|inf[^o]' <(grep -A30 'Staleness' odd.html) || fail "invalid values are in the page"
 pass "staleness"
 
+# an asynchronous run: evaluations come after training steps beyond theirs
+make_run ahead 40
+awk '/test_loss/ { held = held $0 "\n"; next } { print } END { printf "%s", held }' ahead/metrics.jsonl > ahead/m
+mv ahead/m ahead/metrics.jsonl
+report ahead one --out=ahead.html || { cat report.log; fail "evaluations after later steps"; }
+! grep -q 'computed again' report.log || { cat report.log; fail "evaluations after later steps drop training steps"; }
+pass "evaluations after later steps"
+
 rm bad/summary.json
 printf '{"step":41,"epo' >> bad/metrics.jsonl
 report bad --out=killed.html || { cat report.log; fail "a killed run"; }

@@ -2,8 +2,8 @@
 # Runs a test program at several rank counts, each under a timeout, and prints which failed. The build starts every
 # test program through this script; those without MPI run once.
 #
-#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_RANKS: rank counts (default: below);
-#                                          TRM_TEST_LIMIT: seconds per rank count (120)
+#   run_matrix.sh PROGRAM [ARGUMENT...]    MPIEXEC: the launcher; TRM_TEST_LIMIT: seconds per rank count (120);
+#                                          TRM_TEST_RANKS: those of a program's rank counts that are among these, if any
 set -u
 program=$1
 case ${program##*/} in
@@ -19,7 +19,10 @@ case ${program##*/} in
   test_sync | test_sync_lanes | test_sync_state) ranks="1 2 3 4 5 8" ;; # each case creates its own communicators
   *) exec "$@" ;;
 esac
-ranks=${TRM_TEST_RANKS:-$ranks}
+for n in ${TRM_TEST_RANKS:-}; do
+  case " $ranks " in *" $n "*) chosen="${chosen-} $n" ;; esac
+done
+ranks=${chosen:-$ranks}
 [ -n "${MPIEXEC:-}" ] || { echo "$program: no mpiexec to start ranks with" >&2; exit 77; }
 
 failed=

@@ -45,18 +45,26 @@ static bool adpsgd_serve(void *context, const struct server_chunk *chunk, struct
   return true;
 }
 
-static int adpsgd_create(struct trm_strategy *s)
-{
-  const struct worker_plan plan = {.arrays = 1, .handler = adpsgd_serve, .local = true, .no_staleness = true};
-  return peers_create(s, &plan, sizeof(struct adpsgd));
-}
-
 static int adpsgd_before_forward(struct trm_strategy *s)
 {
   const struct server_request request = {.replica = s->comm->rank, .kind = READ, .out = s->w};
   if (adpsgd_is_passive(s))
     peers_exchange(s, &request);
   return TRM_OK;
+}
+
+/* The weights of a passive rank are in its replica. */
+static void adpsgd_snapshot(struct trm_strategy *s)
+{
+  adpsgd_before_forward(s);
+  peers_snapshot(s);
+}
+
+static int adpsgd_create(struct trm_strategy *s)
+{
+  const struct worker_plan plan = {
+    .arrays = 1, .handler = adpsgd_serve, .local = true, .no_staleness = true, .snapshot = adpsgd_snapshot};
+  return peers_create(s, &plan, sizeof(struct adpsgd));
 }
 
 static int adpsgd_step(struct trm_strategy *s, double rate, struct trm_loss_sums *sums)

@@ -80,7 +80,7 @@ bool batch_assignment_next(struct batch_assignment *a, struct trm_batch_part *pa
     return true;
   int64_t next = a->next, halt = 0;
   if (a->rule == ASSIGN_DYNAMIC) { /* one round trip per part */
-    next = shared_counters_add(&a->counters, NEXT, 1);
+    next = call_order_part(a->order, shared_counters_add(&a->counters, NEXT, 1));
   } else {
     halt = shared_counters_read(&a->counters, HALT_POINT);
     if (halt < 0 && a->worker == 0) {

@@ -11,6 +11,7 @@
  * done. Workers that do not fail do these first when the run goes on, in this process or on any number of ranks. */
 #pragma once
 
+#include "mpi/async/call_order.h"
 #include "mpi/async/shared_counters.h"
 #include "train/strategy.h"
 
@@ -24,6 +25,7 @@ struct batch_assignment {
   int slack;           /* split: maximum distance of workers, in clocks */
   int failures, failures_below; /* workers that fail in the run: in all, and with lower numbers */
   bool fails;          /* this one does: undone parts are divided among the others */
+  struct call_order *order; /* not owned; NULL: neither recorded nor followed */
   bool leader;         /* this rank requests its worker's parts: one rank of each worker does */
   /* set by the caller before next */
   uint64_t end;        /* batches below are assigned; the same on all ranks between two quiesce points */

@@ -31,11 +31,12 @@ struct easgd {
 /* READ_CLOCK: the reply carries the clock. */
 static bool easgd_serve(void *context, const struct server_chunk *chunk, struct server_call *call)
 {
-  (void)context;
+  const struct trm_strategy *s = context;
   float *restrict center = server_array(chunk, 0), *restrict d = call->out;
   const float *restrict w = call->in;
   if (call->kind == READ_CLOCK) {
     memcpy(d, center, chunk->n * sizeof *d);
+    trm_strategy_pass_time(s, 2 * chunk->n);
     return true;
   }
   const float alpha = (float)call->value[0];
@@ -43,7 +44,9 @@ static bool easgd_serve(void *context, const struct server_chunk *chunk, struct 
     d[i] = alpha * (w[i] - center[i]);
     center[i] += d[i];
   }
+  trm_strategy_pass_time(s, 4 * chunk->n);
   ++*chunk->clock;
+  snapshots_count(s, chunk, s->options->tau);
   return true;
 }
 

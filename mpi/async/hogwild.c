@@ -39,7 +39,8 @@ struct hogwild {
   struct trm_shared shared;  /* the weights, where all ranks share memory */
   struct weight_copy copy;   /* copy of the weights; base NULL: s->w is the shared array */
   struct trm_window *window; /* if not shared: this rank's slice of the weights */
-  float *snapshot;           /* (elements) with a window: the weights as they were read */
+  float *pulled;             /* (elements) with a window: the weights as they were read */
+  int64_t quiesced;          /* UPDATES_BEGUN at the quiesce point before the snapshots */
   int64_t batches;           /* since the weights were last read */
   const struct trm_linear *linear; /* the model, trained row by row; NULL: passes give gradients */
   float *shrink;             /* (features) of sparse rows, NULL: none */
@@ -90,12 +91,20 @@ static const struct trm_row_trainer hogwild_row_trainer = {.begin = hogwild_begi
 
 /* -- creation */
 
-/* Shares one array of weights in the node; with copies every worker has an array of its own, too. */
+/* Elements from the shared weights to the first snapshot, and from one to the next. */
+static size_t hogwild_stride(const struct trm_strategy *s)
+{
+  return (s->elements + 15) / 16 * 16;
+}
+
+/* Shares one array of weights in the node, with the snapshots after it; with copies every worker has an array of its
+ * own, too. */
 static int hogwild_share_weights(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
   struct hogwild *h = w->method;
-  const size_t bytes = w->node->rank == 0 ? s->elements * sizeof(float) : 0;
+  const size_t arrays = 1 + (size_t)w->snapshots.max;
+  const size_t bytes = w->node->rank == 0 ? arrays * hogwild_stride(s) * sizeof(float) : 0;
   TRM_CHECK(w->node->ops->share(w->node, bytes, TRM_MEMORY_BUFFERS, &h->shared));
   s->w = h->shared.base[0];
   if (s->options->tau == 1)
@@ -115,9 +124,10 @@ static int hogwild_open_window(struct trm_strategy *s)
   size_t low, high;
   void *slice;
   hogwild_slice(s, s->comm->rank, &low, &high);
-  TRM_CHECK(s->comm->ops->window_create(s->comm, high - low, TRM_FLOAT, "a part of the weights", &h->window, &slice));
+  const size_t count = (1 + (size_t)worker_of(s)->snapshots.max) * (high - low); /* the weights, then the snapshots */
+  TRM_CHECK(s->comm->ops->window_create(s->comm, count, TRM_FLOAT, "a part of the weights", &h->window, &slice));
   TRM_CHECK(worker_array(s, s->elements, NULL, &s->w));
-  return worker_array(s, s->elements, NULL, &h->snapshot);
+  return worker_array(s, s->elements, NULL, &h->pulled);
 }
 
 static void hogwild_destroy(struct trm_strategy *s)
@@ -145,42 +155,48 @@ static int hogwild_create(struct trm_strategy *s)
 
 /* -- a step */
 
-/* Reads elements [from, to) of the weights into s->w, or adds those of the snapshot to them. */
-static void hogwild_access_slices(struct trm_strategy *s, size_t from, size_t to, bool add)
+enum access { READ, ADD, WRITE };
+
+/* Reads, adds to or writes elements [from, to) of an array in the window: 0 the weights, 1 + i snapshot i. values
+ * (elements). */
+static void hogwild_access_slices(struct trm_strategy *s, enum access access, int array, size_t from, size_t to,
+                                  float *values)
 {
-  struct hogwild *h = hogwild_of(s);
+  struct trm_window *window = hogwild_of(s)->window;
   struct trm_comm *comm = s->comm;
   for (int i = 0; i < comm->size; i++) {
     const int rank = (comm->rank + i) % comm->size; /* ranks start with different targets */
-    size_t first, low, high;
-    hogwild_slice(s, rank, &first, &high);
-    low = first > from ? first : from;
-    high = high < to ? high : to;
+    size_t first, end;
+    hogwild_slice(s, rank, &first, &end);
+    const size_t low = first > from ? first : from, high = end < to ? end : to;
     if (low >= high)
       continue;
-    if (add)
-      comm->ops->accumulate(h->window, h->snapshot + low, high - low, rank, low - first);
+    const size_t at = (size_t)array * (end - first) + low - first;
+    if (access == READ)
+      comm->ops->get(window, values + low, high - low, rank, at);
+    else if (access == ADD)
+      comm->ops->accumulate(window, values + low, high - low, rank, at);
     else
-      comm->ops->get(h->window, s->w + low, high - low, rank, low - first);
+      comm->ops->put(window, values + low, high - low, rank, at);
   }
   for (int rank = 0; rank < comm->size; rank++)
-    comm->ops->flush(h->window, rank);
+    comm->ops->flush(window, rank);
 }
 
 /* Reads elements [from, to) of the window. */
 static void hogwild_read(struct trm_strategy *s, size_t from, size_t to)
 {
-  hogwild_access_slices(s, from, to, false);
-  memcpy(hogwild_of(s)->snapshot + from, s->w + from, (to - from) * sizeof *s->w);
+  hogwild_access_slices(s, READ, 0, from, to, s->w);
+  memcpy(hogwild_of(s)->pulled + from, s->w + from, (to - from) * sizeof *s->w);
 }
 
 /* Adds the changes of elements [from, to) since they were read to the window. */
 static void hogwild_add_changes(struct trm_strategy *s, size_t from, size_t to)
 {
-  float *snapshot = hogwild_of(s)->snapshot;
+  float *pulled = hogwild_of(s)->pulled;
   for (size_t i = from; i < to; i++)
-    snapshot[i] = s->w[i] - snapshot[i];
-  hogwild_access_slices(s, from, to, true);
+    pulled[i] = s->w[i] - pulled[i];
+  hogwild_access_slices(s, ADD, 0, from, to, pulled);
 }
 
 /* Updates s->w from the shared weights. */
@@ -208,6 +224,38 @@ static void hogwild_push(struct trm_strategy *s)
   s->comm_s += s->comm->ops->clock(s->comm) - before;
 }
 
+static float *hogwild_shared_snapshot(const struct trm_strategy *s, int number)
+{
+  return (float *)hogwild_of(s)->shared.base[0] + (size_t)(1 + number) * hogwild_stride(s);
+}
+
+/* Copies the shared weights. With a window s->w is read again before the next batch. */
+static void hogwild_copy_snapshot(struct trm_strategy *s, int number)
+{
+  struct hogwild *h = hogwild_of(s);
+  if (h->shared.base) {
+    memcpy(hogwild_shared_snapshot(s, number), h->shared.base[0], s->elements * sizeof(float));
+    return;
+  }
+  hogwild_access_slices(s, READ, 0, 0, s->elements, s->w);
+  hogwild_access_slices(s, WRITE, 1 + number, 0, s->elements, s->w);
+}
+
+/* Gradients since the quiesce point before, by the updates that have begun. */
+static int64_t hogwild_gradients(const struct trm_strategy *s, int64_t begun)
+{
+  return (begun - hogwild_of(s)->quiesced) * s->options->tau;
+}
+
+/* After the update of this number by this worker: makes the snapshots that it completes. */
+static void hogwild_take_snapshots(struct trm_strategy *s, int64_t number)
+{
+  const struct snapshots *snapshots = &worker_of(s)->snapshots;
+  for (int i = 0; i < snapshots->count; i++)
+    if (snapshots->target[i] > hogwild_gradients(s, number) && snapshots->target[i] <= hogwild_gradients(s, number + 1))
+      hogwild_copy_snapshot(s, i);
+}
+
 /* Pushes the batches since the weights were last read, as one update, and counts its staleness. */
 static void hogwild_flush(struct trm_strategy *s)
 {
@@ -218,6 +266,7 @@ static void hogwild_flush(struct trm_strategy *s)
   h->seen = begun + 1;
   h->batches = 0;
   hogwild_push(s);
+  hogwild_take_snapshots(s, begun);
   if (s->staleness)
     trm_staleness_add(s->staleness, (uint64_t)staleness);
 }
@@ -266,6 +315,31 @@ static int hogwild_quiesce(struct trm_strategy *s)
   return TRM_OK;
 }
 
+static void hogwild_snapshot(struct trm_strategy *s, const uint64_t *at, int count)
+{
+  struct hogwild *h = hogwild_of(s);
+  h->quiesced = h->seen;
+  snapshots_request(s, at, count);
+}
+
+/* A snapshot that is not complete is of the current weights. */
+static int hogwild_snapshot_weights(struct trm_strategy *s, int number)
+{
+  struct hogwild *h = hogwild_of(s);
+  const bool current = number < 0 || worker_of(s)->snapshots.target[number] > hogwild_gradients(s, h->seen);
+  s->eval_weights = NULL;
+  if (!current && h->shared.base) {
+    s->eval_weights = hogwild_shared_snapshot(s, number);
+  } else if (!current) {
+    hogwild_access_slices(s, READ, 1 + number, 0, s->elements, h->pulled);
+    s->eval_weights = h->pulled;
+  }
+  if (number < 0)
+    hogwild_pull(s);
+  s->comm->ops->barrier(s->comm);
+  return TRM_OK;
+}
+
 static int hogwild_collect(struct trm_strategy *s, const float *view[TRM_MAX_STATES])
 {
   view[0] = s->w;
@@ -301,6 +375,8 @@ const struct trm_strategy_ops trm_strategy_hogwild = {
   .before_forward = hogwild_before_forward,
   .step = hogwild_step,
   .quiesce = hogwild_quiesce,
+  .snapshot = hogwild_snapshot,
+  .snapshot_weights = hogwild_snapshot_weights,
   .collect = hogwild_collect,
   .restore = hogwild_restore,
   .destroy = hogwild_destroy,

@@ -53,7 +53,8 @@ static bool keuper_serve(void *context, const struct server_chunk *chunk, struct
 
 static int keuper_create(struct trm_strategy *s)
 {
-  const struct worker_plan plan = {.arrays = 1, .handler = keuper_serve, .local = true, .no_staleness = true};
+  const struct worker_plan plan = {
+    .arrays = 1, .handler = keuper_serve, .local = true, .no_staleness = true, .snapshot = peers_snapshot};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct keuper)));
   struct worker *w = worker_of(s);
   struct keuper *k = w->method;

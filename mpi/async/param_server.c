@@ -171,6 +171,15 @@ bool param_server_serve(struct param_server *s, int callers, bool (*interrupted)
   return true;
 }
 
+int64_t param_server_calls(const struct param_server *s)
+{
+  const struct server_shard mine = server_shard_of(s, s->plan.comm->rank);
+  int64_t calls = 0;
+  for (size_t i = 0; i < mine.last - mine.first; i++)
+    calls += mine.number[i];
+  return calls;
+}
+
 size_t param_server_chunks(const struct param_server *s)
 {
   return s->chunks;
@@ -193,7 +202,8 @@ static int server_calls_create(struct param_server *s)
     .function = server_answer,
     .context = s,
   };
-  s->remotes = DEPTH * (size_t)server_active_owners(s);
+  /* A call whose turn has not come must not keep later ones, which others may wait for, from beginning. */
+  s->remotes = call_order_is_followed(s->plan.order) ? s->chunks : DEPTH * (size_t)server_active_owners(s);
   s->remote = trm_alloc(s->remotes * sizeof *s->remote, "the parameter server");
   const int status = comm->ops->calls_create(comm, &plan, &s->calls);
   trm_free(owner);
@@ -205,7 +215,7 @@ int param_server_create(struct param_server **server, const struct server_plan *
   struct param_server *s = trm_alloc(sizeof *s, "the parameter server");
   const int ranks = plan->comm->size;
   s->plan = *plan;
-  s->chunks = (plan->elements + SERVER_CHUNK - 1) / SERVER_CHUNK;
+  s->chunks = server_chunks(plan->elements);
   s->owners = plan->servers > 0 ? plan->servers : ranks;
   s->first_owner = ranks - s->owners;
   int status = server_shards_create(s);
@@ -227,6 +237,8 @@ void param_server_free(struct param_server *s)
     s->plan.comm->ops->calls_free(&s->calls);
   if (s->shared.base)
     s->plan.node->ops->unshare(s->plan.node, &s->shared);
+  if (s->numbers.base)
+    s->plan.node->ops->unshare(s->plan.node, &s->numbers);
   trm_free(s->remote);
   trm_free(s->node_rank);
   trm_free(s);

@@ -16,7 +16,7 @@
  * The state is in host memory, and so are the arrays of the callers. */
 #pragma once
 
-#include "core/comm.h"
+#include "mpi/async/call_order.h"
 
 #define SERVER_CHUNK ((size_t)1 << 16) /* elements; the last chunk of an array has fewer */
 #define SERVER_METHOD_STATES 24
@@ -27,6 +27,12 @@ static inline size_t server_chunk_size(size_t elements, size_t chunk)
 {
   const size_t left = elements - chunk * SERVER_CHUNK;
   return left < SERVER_CHUNK ? left : SERVER_CHUNK;
+}
+
+/* Chunks of a replica. */
+static inline size_t server_chunks(size_t elements)
+{
+  return (elements + SERVER_CHUNK - 1) / SERVER_CHUNK;
 }
 
 /* A chunk in the owner's memory, for the handler. */
@@ -64,6 +70,7 @@ struct server_plan {
   int servers;                  /* the last `servers` ranks are the owners, and only serve; 0: every rank is an owner */
   server_handler *handler;      /* may run in a thread of the server; one call at a time per chunk. NULL: no calls */
   void *context;
+  struct call_order *order;     /* of the calls; not owned. NULL: neither recorded nor followed */
 };
 
 struct param_server;
@@ -96,12 +103,19 @@ bool param_server_serve(struct param_server *server, int callers, bool (*interru
 /* At a caller: tells the dedicated servers, if there are any, that it makes no calls before the next quiesce point. */
 void param_server_finish(struct param_server *server);
 
+/* Calls on the chunks of this rank that have been answered, where their order is recorded or followed. At a quiesce
+ * point. */
+int64_t param_server_calls(const struct param_server *server);
+
 /* -- between quiesce and the next call. All collective over comm. */
 /* Gathers a whole array of a replica into to (elements) on every rank. */
 void param_server_gather(struct param_server *server, int replica, int array, float *to);
 /* Sets a whole array of a replica; every rank passes the same values. */
 void param_server_scatter(struct param_server *server, int replica, int array, const float *from);
 void param_server_set_clocks(struct param_server *server, int64_t clock);
+/* Calls visit for each chunk that this rank owns. Not collective. */
+void param_server_visit(struct param_server *server, void (*visit)(void *context, const struct server_chunk *chunk),
+                        void *context);
 /* This rank's shard of the state, for checkpoints (not collective): clocks and method states; and the arrays from
  * `first_array` on. */
 void *param_server_local_states(struct param_server *server, size_t *bytes);

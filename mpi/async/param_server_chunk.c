@@ -46,6 +46,7 @@ struct server_shard server_shard_of(const struct param_server *s, int owner)
   const int local = s->shared.base ? server_node_rank(s, owner) : -1;
   if (local >= 0) {
     shard.state = s->shared.base[local];
+    shard.number = s->numbers.base ? s->numbers.base[local] : NULL;
     shard.arrays = (float *)((char *)s->shared.base[local] + server_align(shard.state_bytes, PAGE));
   }
   return shard;
@@ -59,7 +60,9 @@ int server_shards_create(struct param_server *s)
   const size_t bytes = server_align(mine.state_bytes, PAGE) + arrays;
   s->node_rank = trm_alloc((size_t)node->size * sizeof *s->node_rank, "ranks of the node");
   node->ops->allgather(node, &(int32_t){comm->rank}, s->node_rank, 1, TRM_INT32);
-  return trm_agree(comm, node->ops->share(node, bytes, TRM_MEMORY_BUFFERS, &s->shared));
+  TRM_CHECK(trm_agree(comm, node->ops->share(node, bytes, TRM_MEMORY_BUFFERS, &s->shared)));
+  const size_t numbers = (mine.last - mine.first) * sizeof *mine.number;
+  return s->plan.order ? trm_agree(comm, node->ops->share(node, numbers, TRM_MEMORY_BUFFERS, &s->numbers)) : TRM_OK;
 }
 
 int param_server_owner(const struct param_server *s, int replica, size_t chunk)
@@ -123,25 +126,49 @@ static struct chunk_state *server_state_of(const struct param_server *s, const s
   return shard.state + (head->chunk - shard.first);
 }
 
+/* A chunk of a shard of this node, as handlers see it. */
+static struct server_chunk server_view_of(const struct param_server *s, const struct server_shard *shard, int replica,
+                                          size_t chunk)
+{
+  struct chunk_state *state = shard->state + (chunk - shard->first);
+  const size_t low = chunk * SERVER_CHUNK;
+  return (struct server_chunk){
+    .replica = replica,
+    .low = low,
+    .n = server_chunk_size(s->plan.elements, chunk),
+    .base = shard->arrays + (low - shard->low),
+    .stride = shard->stride,
+    .clock = &state->clock,
+    .method_state = state->method_state,
+  };
+}
+
+void param_server_visit(struct param_server *s, void (*visit)(void *context, const struct server_chunk *chunk),
+                        void *context)
+{
+  const int rank = s->plan.comm->rank;
+  const struct server_shard mine = server_shard_of(s, rank);
+  for (size_t chunk = mine.first; chunk < mine.last; chunk++) {
+    const struct server_chunk view = server_view_of(s, &mine, server_is_centralized(s) ? 0 : rank, chunk);
+    visit(context, &view);
+  }
+}
+
 bool param_server_try(struct param_server *s, struct server_head *head)
 {
   struct trm_comm *node = s->plan.node;
   const struct server_shard shard = server_shard_of(s, param_server_owner(s, head->replica, head->chunk));
-  struct chunk_state *state = shard.state + (head->chunk - shard.first);
-  const size_t low = head->chunk * SERVER_CHUNK;
-  const struct server_chunk view = {
-    .replica = head->replica,
-    .low = low,
-    .n = server_chunk_size(s->plan.elements, head->chunk),
-    .base = shard.arrays + (low - shard.low),
-    .stride = shard.stride,
-    .clock = &state->clock,
-    .method_state = state->method_state,
-  };
+  struct chunk_state *state = server_state_of(s, head);
+  const struct server_chunk view = server_view_of(s, &shard, head->replica, head->chunk);
+  int64_t *number = shard.number ? shard.number + (head->chunk - shard.first) : NULL;
+  const int caller = head->call.caller;
   trm_lock_acquire(node, &state->lock);
   head->call.staleness = state->clock - head->clock;
-  const bool answered = s->plan.handler(s->plan.context, &view, &head->call);
+  const bool may = !number || call_order_may_answer(s->plan.order, head->replica, head->chunk, *number, caller);
+  const bool answered = may && s->plan.handler(s->plan.context, &view, &head->call);
   if (answered) {
+    if (number)
+      call_order_answered(s->plan.order, head->replica, head->chunk, (*number)++, caller);
     head->clock = state->clock;
     trm_counter_set(node, &state->changes, trm_counter_get(&state->changes) + 1);
   }

@@ -33,6 +33,7 @@ struct server_shard {
   size_t state_bytes; /* of all its struct chunk_state; the arrays come after these */
   /* NULL: in another node */
   struct chunk_state *state; /* (last - first) */
+  int64_t *number;           /* (last - first) calls that have been answered; NULL also: not counted */
   float *arrays;             /* (arrays, stride) */
 };
 
@@ -48,6 +49,7 @@ struct param_server {
   int owners, first_owner;    /* ranks [first_owner, first_owner + owners) own chunks */
   int *node_rank;             /* (ranks of the node) their ranks of plan.comm, ascending */
   struct trm_shared shared;   /* the shards of this node's owners */
+  struct trm_shared numbers;  /* (chunks) int64_t, of each owner: calls answered; base NULL: no plan.order */
   double held_s;              /* of the latest exchange */
   struct trm_calls *calls;    /* NULL: all calls are direct */
   struct remote_call *remote; /* (remotes) those of an exchange */

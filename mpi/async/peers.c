@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "core/memory.h"
 #include "core/random.h"
 #include "core/status.h"
 
@@ -13,6 +14,13 @@ static struct peers *peers_of(const struct trm_strategy *s)
 int peers_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
 {
   TRM_CHECK(worker_create(s, plan, method_bytes));
+  struct worker *w = worker_of(s);
+  struct snapshots *snapshots = &w->snapshots;
+  if (plan->snapshot && snapshots->max > 0) {
+    const size_t copies = (size_t)snapshots->max;
+    snapshots->weight = worker_alloc(s, copies * param_server_chunks(w->server) * sizeof *snapshots->weight);
+    TRM_CHECK(trm_agree(s->comm, worker_array(s, copies * s->elements, NULL, &snapshots->copy)));
+  }
   int64_t *batches = &peers_of(s)->batches;
   return trm_strategy_keep(s, "batches", batches, sizeof *batches);
 }
@@ -51,15 +59,50 @@ float *peers_local_array(struct trm_strategy *s, int array)
   return param_server_local_arrays(worker_of(s)->server, array, &bytes);
 }
 
+/* Collective. eval_weights becomes the mean of w (elements) over the ranks, each with its weights (chunks); NULL: 1. */
+static void peers_mean_of(struct trm_strategy *s, const float *w, const double *weight)
+{
+  struct trm_comm *comm = s->comm;
+  const size_t chunks = param_server_chunks(worker_of(s)->server);
+  double *sum = trm_alloc(chunks * sizeof *sum, "weights in the mean");
+  float *mean = s->eval_weights;
+  for (size_t i = 0; i < chunks; i++)
+    sum[i] = weight ? weight[i] : 1;
+  for (size_t i = 0; i < s->elements; i++)
+    mean[i] = weight ? (float)weight[i / SERVER_CHUNK] * w[i] : w[i];
+  comm->ops->allreduce(comm, sum, chunks, TRM_DOUBLE, TRM_SUM);
+  comm->ops->allreduce(comm, mean, s->elements, TRM_FLOAT, TRM_SUM);
+  for (size_t i = 0; i < s->elements; i++)
+    mean[i] /= (float)sum[i / SERVER_CHUNK];
+  trm_free(sum);
+}
+
 void peers_mean(struct trm_strategy *s)
 {
+  peers_mean_of(s, s->w, peers_of(s)->weight);
+}
+
+void peers_snapshot(struct trm_strategy *s)
+{
+  const struct worker *w = worker_of(s);
+  const struct snapshots *snapshots = &w->snapshots;
+  const size_t chunks = param_server_chunks(w->server), number = (size_t)snapshots->taken;
   const double *weight = peers_of(s)->weight;
-  float *mean = s->eval_weights;
-  for (size_t i = 0; i < s->elements; i++)
-    mean[i] = weight ? (float)weight[i / SERVER_CHUNK] * s->w[i] : s->w[i];
-  s->comm->ops->allreduce(s->comm, mean, s->elements, TRM_FLOAT, TRM_SUM);
-  for (size_t i = 0; i < s->elements; i++)
-    mean[i] /= (float)s->comm->size;
+  s->device->ops->copy(s->device, snapshots->copy + number * s->elements, s->w, s->elements * sizeof(float));
+  if (weight)
+    memcpy(snapshots->weight + number * chunks, weight, chunks * sizeof *weight);
+}
+
+int peers_snapshot_weights(struct trm_strategy *s, int number)
+{
+  const struct worker *w = worker_of(s);
+  const size_t chunks = param_server_chunks(w->server);
+  if (number < 0)
+    peers_mean(s);
+  else
+    peers_mean_of(s, w->snapshots.copy + (size_t)number * s->elements,
+                  peers_of(s)->weight ? w->snapshots.weight + (size_t)number * chunks : NULL);
+  return TRM_OK;
 }
 
 int peers_quiesce(struct trm_strategy *s)

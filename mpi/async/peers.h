@@ -32,9 +32,13 @@ float *peers_local_array(struct trm_strategy *strategy, int array);
 
 /* Collective. eval_weights becomes the mean of weight * w over the ranks. */
 void peers_mean(struct trm_strategy *strategy);
+void peers_snapshot(struct trm_strategy *strategy); /* worker_plan.snapshot */
 
 /* -- slots of the contract, or their first part. quiesce and restore: eval_weights becomes the mean. */
-#define PEERS_SLOTS .takes = PEERS_TAKE, .next_batch = worker_next_batch, .collect = peers_collect
+#define PEERS_SLOTS                                                                           \
+  .takes = PEERS_TAKE, .next_batch = worker_next_batch, .collect = peers_collect,             \
+  .snapshot = snapshots_request, .snapshot_weights = peers_snapshot_weights
+int peers_snapshot_weights(struct trm_strategy *strategy, int number);
 int peers_quiesce(struct trm_strategy *strategy);
 int peers_collect(struct trm_strategy *strategy, const float *view[TRM_MAX_STATES]);
 /* If a checkpoint has not restored each rank's local state, all workers begin with the same weights and states, and the

@@ -60,12 +60,16 @@ void server_weights_update(const struct trm_strategy *s, const struct server_chu
     state[i] = server_array(chunk, 1 + i);
   const struct trm_update_interval to = {chunk->low, chunk->n, server_array(chunk, 0), state};
   trm_optimizer_apply(s->optimizer, s->device, &update, NULL, &to, g);
+  const int together = worker_of(s)->plan.update_gradients;
+  snapshots_count(s, chunk, update.batches > 0 ? update.batches : together > 0 ? together : 1);
 }
 
-void server_weights_reply(const struct server_chunk *chunk, struct server_call *call)
+void server_weights_reply(const struct trm_strategy *s, const struct server_chunk *chunk, struct server_call *call)
 {
-  if (call->out)
-    memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  if (!call->out)
+    return;
+  memcpy(call->out, server_array(chunk, 0), chunk->n * sizeof(float));
+  trm_strategy_pass_time(s, 2 * chunk->n);
 }
 
 size_t server_weights_trained(const struct trm_strategy *s, size_t low, size_t n)
@@ -88,15 +92,10 @@ static int server_weights_states(const struct trm_strategy *s)
   return worker_of(s)->plan.local ? 0 : s->optimizer->states;
 }
 
-static void server_weights_gather_evaluated(struct trm_strategy *s)
-{
-  param_server_gather(worker_of(s)->server, 0, s->optimizer->ema > 0 ? server_weights_states(s) : 0, s->eval_weights);
-}
-
 int server_weights_quiesce(struct trm_strategy *s)
 {
   worker_quiesce(s);
-  server_weights_gather_evaluated(s);
+  snapshots_server_weights(s, -1);
   return TRM_OK;
 }
 
@@ -130,6 +129,6 @@ int server_weights_restore(struct trm_strategy *s, const float *const from[TRM_M
         memcpy(w->state[i - 1], from[i], bytes);
   }
   worker_restore(s, updates);
-  server_weights_gather_evaluated(s);
+  snapshots_server_weights(s, -1);
   return TRM_OK;
 }

@@ -134,7 +134,8 @@ static void sgp_finish(struct trm_strategy *s)
 static int sgp_create(struct trm_strategy *s)
 {
   const struct worker_plan plan = {
-    .arrays = 1, .transient = 1, .handler = sgp_serve, .local = true, .drain = sgp_finish, .no_staleness = true};
+    .arrays = 1, .transient = 1, .handler = sgp_serve, .local = true, .drain = sgp_finish, .no_staleness = true,
+    .snapshot = peers_snapshot};
   TRM_CHECK(peers_create(s, &plan, sizeof(struct sgp)));
   struct worker *w = worker_of(s);
   struct sgp *sgp = w->method;

@@ -1,6 +1,7 @@
 #include "mpi/async/worker.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "core/log.h"
@@ -29,12 +30,7 @@ static void worker_assign_roles(struct trm_strategy *s)
   const size_t rank = (size_t)s->comm->rank, workers = (size_t)worker_count(s);
   const bool groups = (s->ops->takes & TRM_TAKES_GROUPS) && s->options->groups > 0;
   w->workers = groups ? (int)s->options->groups : (int)workers;
-  w->number = -1;
-  for (int i = 0; i < w->workers; i++) {
-    size_t low, high;
-    trm_interval(workers, (size_t)w->workers, (size_t)i, &low, &high);
-    w->number = rank >= low && rank < high ? i : w->number;
-  }
+  w->number = rank < workers ? (int)(((rank + 1) * (size_t)w->workers - 1) / workers) : -1; /* inverse of trm_interval */
   w->group = s->comm->ops->split(s->comm, w->number >= 0 ? w->number : w->workers + (int)rank, 0);
   const bool splits_batch = w->plan.splits_batch && w->number >= 0;
   s->batch_shard = splits_batch ? w->number : w->group->rank;
@@ -100,6 +96,26 @@ static int worker_parts(const struct trm_strategy *s)
   return w->plan.update_gradients > 0 ? w->plan.update_gradients : 1;
 }
 
+/* run.record, simulate.replay */
+static int worker_create_order(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  const struct trm_strategy_options *o = s->options;
+  char run[256];
+  snprintf(run, sizeof run, "trireme call order 1: strategy.name=%s, %d ranks, %lld servers, %d workers, %zu "
+           "parameters, run.seed=%llu", s->ops->name, s->comm->size, (long long)o->servers, w->workers, s->elements,
+           (unsigned long long)s->seed);
+  const struct call_order_plan plan = {
+    .comm = s->comm,
+    .record = s->record,
+    .replay = s->replay,
+    .run = run,
+    .replicas = w->plan.centralized ? 1 : s->comm->size,
+    .chunks = server_chunks(s->elements),
+  };
+  return call_order_create(&w->order, &plan);
+}
+
 static int worker_create_assignment(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
@@ -111,6 +127,7 @@ static int worker_create_assignment(struct trm_strategy *s)
     .workers = w->workers,
     .parts = s->parts,
     .leader = w->number >= 0 && w->group->rank == 0,
+    .order = w->order,
   };
   if (s->slowdown) { /* failures: each rank is a worker */
     w->assignment.failures = s->slowdown->failures;
@@ -122,6 +139,23 @@ static int worker_create_assignment(struct trm_strategy *s)
     w->assignment.slack = (int)o->slack;
   }
   return batch_assignment_create(&w->assignment, s->comm, w->node, o->servers > 0 ? w->workers : 0);
+}
+
+/* Centralized: adds arrays for the snapshots, which are empty at a quiesce point. Peers keep fewer: each has a copy of
+ * its own. */
+static void worker_limit_snapshots(struct trm_strategy *s)
+{
+  struct worker *w = worker_of(s);
+  if (w->plan.snapshot) {
+    const int of_rank = TRM_MAX_SNAPSHOTS / s->comm->size, limit = of_rank > 4 ? of_rank : 4;
+    s->snapshots = s->snapshots < limit ? s->snapshots : limit;
+  }
+  w->snapshots.max = s->snapshots;
+  if (w->plan.centralized) {
+    w->snapshots.array = w->plan.arrays;
+    w->plan.arrays += s->snapshots;
+    w->plan.transient += s->snapshots;
+  }
 }
 
 int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t method_bytes)
@@ -139,16 +173,19 @@ int worker_create(struct trm_strategy *s, const struct worker_plan *plan, size_t
   s->staleness = plan->no_staleness ? NULL : &w->staleness;
 
   TRM_CHECK(trm_agree(all, worker_alloc_arrays(s)));
+  TRM_CHECK(worker_create_order(s));
   TRM_CHECK(worker_create_assignment(s));
+  worker_limit_snapshots(s);
   const struct server_plan server = {
     .comm = all,
     .node = w->node,
     .elements = s->elements,
     .replicas = plan->centralized ? 1 : all->size,
-    .arrays = plan->arrays,
+    .arrays = w->plan.arrays,
     .servers = (int)o->servers,
     .handler = plan->handler,
     .context = s,
+    .order = w->order,
   };
   TRM_CHECK(param_server_create(&w->server, &server));
   w->seen = worker_alloc(s, param_server_chunks(w->server) * sizeof *w->seen);
@@ -160,6 +197,7 @@ void worker_destroy(struct trm_strategy *s)
   struct worker *w = worker_of(s);
   param_server_free(w->server);
   batch_assignment_free(&w->assignment);
+  call_order_free(w->order);
   trm_free(s->undone);
   for (int i = 0; i < w->arrays; i++)
     s->device->ops->release(s->device, w->array[i]);
@@ -179,8 +217,10 @@ void worker_destroy(struct trm_strategy *s)
 static void worker_announce_halt(struct trm_strategy *s, bool halt)
 {
   struct worker *w = worker_of(s);
-  if (halt && !w->halted)
+  if (halt && !w->halted) {
+    call_order_halt(w->order);
     batch_assignment_halt(&w->assignment);
+  }
   w->halted |= halt;
 }
 
@@ -203,6 +243,14 @@ static bool worker_outlast_outage(struct trm_strategy *s)
   return true;
 }
 
+/* Peers: takes the snapshots that are due before this worker's batch. */
+static void worker_take_snapshots(struct trm_strategy *s, uint64_t batch)
+{
+  struct snapshots *snapshots = &worker_of(s)->snapshots;
+  for (; snapshots->taken < snapshots->count && snapshots->at[snapshots->taken] <= batch; snapshots->taken++)
+    worker_of(s)->plan.snapshot(s);
+}
+
 bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_part *part)
 {
   struct worker *w = worker_of(s);
@@ -222,10 +270,12 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
   if (w->group->size > 1)
     w->group->ops->broadcast(w->group, &assigned, sizeof assigned, TRM_BYTE, 0);
   *part = assigned;
+  if (assigned.parts == 0 && w->plan.drain)
+    w->plan.drain(s);
+  if (w->plan.snapshot)
+    worker_take_snapshots(s, assigned.parts > 0 ? assigned.batch : UINT64_MAX);
   if (assigned.parts > 0)
     return true;
-  if (w->plan.drain)
-    w->plan.drain(s);
   param_server_finish(w->server);
   return false;
 }
@@ -233,8 +283,14 @@ bool worker_next_batch(struct trm_strategy *s, uint64_t end, struct trm_batch_pa
 void worker_quiesce(struct trm_strategy *s)
 {
   struct worker *w = worker_of(s);
+  const double before = s->comm->ops->clock(s->comm);
   trm_free(s->undone);
   batch_assignment_quiesce(&w->assignment, &s->updates, &s->undone, &s->undones);
+  if (w->number >= 0)
+    s->wait_s += s->comm->ops->clock(s->comm) - before;
+  if (w->order)
+    call_order_quiesce(w->order, param_server_calls(w->server));
+  snapshots_complete(s);
   w->fresh = w->halted = false;
 }
 

@@ -6,6 +6,7 @@
 
 #include "mpi/async/batch_assignment.h"
 #include "mpi/async/param_server.h"
+#include "mpi/async/snapshot.h"
 #include "train/strategy.h"
 
 struct worker_plan {
@@ -19,6 +20,7 @@ struct worker_plan {
   bool no_staleness; /* the method has no staleness: strategy->staleness is NULL */
   bool shared_weights; /* the method sets s->w, which is also evaluated: no eval_weights */
   void (*drain)(struct trm_strategy *strategy); /* after a worker's last batch before a quiesce point; NULL: nothing */
+  void (*snapshot)(struct trm_strategy *strategy); /* peers: copies the worker's weights to snapshot number `taken` */
 };
 
 enum { WORKER_MAX_ARRAYS = 16, WORKER_MAX_BLOCKS = 16 };
@@ -29,6 +31,8 @@ struct worker {
   int number, workers;                 /* number of this worker; -1: the rank is a dedicated server */
   struct batch_assignment assignment;
   struct param_server *server;
+  struct snapshots snapshots;
+  struct call_order *order;            /* NULL: neither recorded nor followed */
   int64_t *seen;                       /* (chunks) clocks of the server weights when they were last read */
   bool fresh;                          /* w has been read since the last quiesce point */
   bool halted;                         /* this rank's stop request has been announced */
@@ -62,7 +66,8 @@ int worker_array(struct trm_strategy *strategy, size_t elements, const char *nam
 /* Host memory, zeroed, until worker_destroy. */
 void *worker_alloc(struct trm_strategy *strategy, size_t bytes);
 
-/* -- slots of the contract, or their first part. quiesce: all batches are done. restore: sets `updates`. */
+/* -- slots of the contract, or their first part. quiesce: all batches are done; the time until the last worker comes
+ * counts as waiting. restore: sets `updates`. */
 bool worker_next_batch(struct trm_strategy *strategy, uint64_t end, struct trm_batch_part *part);
 void worker_quiesce(struct trm_strategy *strategy);
 void worker_restore(struct trm_strategy *strategy, uint64_t updates);

@@ -11,9 +11,9 @@ enum feature {
   LANES, ACCUMULATE, PIPELINE, TENSOR, NO_FLUSH, PIPEDREAM, NO_STASH, RECOMPUTE, ZERO, SHARDED, OFFLOAD, DEVICE_MEMORY,
   ASYNCHRONOUS, SERVERS, NO_SERVERS, GROUPS, NO_GROUPS, AGGREGATE, NO_AGGREGATE, TAU, NO_TAU, STALE_RATE,
   NO_STALE_RATE, CLIP, NO_CLIP, AVERAGE, NO_AVERAGE, STATES, NO_STATES, OTHER_RULE, NESTEROV_ALONE, TRUST_RATIOS,
-  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, PLAN,
-  SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, REDUCING_LAYER, PATIENCE, RESUMED, CHECKPOINTS,
-  FAILURES, STATIC, FEATURES
+  MOVING_WEIGHTS, WORKER_BATCH, SHARDED_BATCH, ROWS, STREAMED, SMOOTHING, OTHER_LOSS, RECORD, NO_RECORD, PLAN,
+  SIMULATED, REAL_RANKS, AUTO_LAYOUT, TRACE, THREADS, NO_GRADIENTS, MACHINE, REDUCING_LAYER, PATIENCE, RESUMED,
+  CHECKPOINTS, REPLAY, FAILURES, STATIC, FEATURES
 };
 
 /* example: arguments that give a run the feature; NULL: no arguments do. of_method: it depends on strategy.name. */
@@ -61,6 +61,8 @@ static const struct {
   [STREAMED] = {"a data set larger than data.memory", "--strategy.name=asgd --data.memory=1M", false},
   [SMOOTHING] = {"train.label_smoothing", "--train.label_smoothing=0.1", false},
   [OTHER_LOSS] = {"a loss other than softmax_cross_entropy", "--data.file=sparse.h5", false},
+  [RECORD] = {"run.record or simulate.replay", "--run.record=order", false},
+  [NO_RECORD] = {"a synchronous method, or hogwild", "--strategy.name=hogwild", true},
   [PLAN] = {"trireme plan", "--ranks=2", false},
   [SIMULATED] = {"simulate.workers", "--simulate.workers=2", false},
   [REAL_RANKS] = {"real ranks (without simulate.workers)", "--simulate.workers=0", false},
@@ -69,12 +71,14 @@ static const struct {
   [THREADS] = {"parallel.threads above 1", "--parallel.threads=2", false},
   [NO_GRADIENTS] = {"simulate.gradients=no",
                     "--simulate.workers=2 --simulate.gradients=no --run.checkpoint_every=-1", false},
+  [MACHINE] = {"simulate.machine", "--simulate.workers=2 --simulate.machine=machine.json", false},
   [REDUCING_LAYER] = {"a layer that sums over the ranks of a batch (batch_norm)", "--model=resnet20", false},
   [PATIENCE] = {"train.stop_patience", "--train.stop_patience=1 --data.validation=0.1", false},
   [RESUMED] = {"run.resume", "--run.resume=auto", false},
   [FAILURES] = {"a failure (run.outages without an end)", "--run.outages=1:0-", false},
   [STATIC] = {"strategy.data=static", "--strategy.name=asgd --strategy.data=static", false},
   [CHECKPOINTS] = {"run.checkpoint_every other than -1", "--run.checkpoint_every=1", false},
+  [REPLAY] = {"simulate.replay", "--simulate.replay=order --strategy.name=asgd", false},
 };
 
 static const struct {
@@ -113,11 +117,18 @@ static const struct {
   {CLIP, NO_CLIP, "the norm is that of all workers' gradients together, which are never in one place"},
   {CLIP, ROWS, "there is no gradient of a batch"},
   {ACCUMULATE, ROWS, "there is no gradient of a batch"},
+  {RECORD, FAILURES, "the parts that a failed worker returns are not recorded"},
+  {RECORD, NO_RECORD, "it makes no calls on a parameter server, whose order could be recorded"},
+  {RECORD, AGGREGATE, "the order in which gradients are added to a node's sum is not recorded"},
+  {REPLAY, REAL_RANKS, "only virtual ranks can be made to wait for their turn"},
   {SMOOTHING, OTHER_LOSS, "only distributions over classes are smoothed"},
   {SIMULATED, AUTO_LAYOUT, "layouts are planned for the machine that the ranks are on"},
   {SIMULATED, TRACE, "passes run in other threads, and take no time of the virtual clock"},
   {SIMULATED, THREADS, "a virtual rank computes in one thread; simulate.threads says how many compute at a time"},
   {SIMULATED, DEVICE_MEMORY, "each of the ranks would need an accelerator of its own"},
+  {MACHINE, REAL_RANKS, "only the virtual network has modeled times"},
+  {MACHINE, PIPELINE, "the time of a stage is modeled by device.gflops (trireme plan predicts that of a layout)"},
+  {MACHINE, ROWS, "the time of a row is modeled by device.gflops"},
   {NO_GRADIENTS, REAL_RANKS, "only the virtual network has times without computations"},
   {NO_GRADIENTS, PIPELINE, "passes communicate, and cannot be left out (trireme plan predicts the time of a layout)"},
   {NO_GRADIENTS, TENSOR, "passes communicate, and cannot be left out (trireme plan predicts the time of a layout)"},
@@ -180,6 +191,8 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [STREAMED] = run->streamed,
     [SMOOTHING] = o->train.smoothing > 0,
     [OTHER_LOSS] = run->loss && !run->loss->smooths,
+    [RECORD] = o->run.record[0] != '\0' || o->simulate.replay[0] != '\0',
+    [NO_RECORD] = !asynchronous || lacks & TRM_TAKES_RECORD,
     [PLAN] = run->plans,
     [SIMULATED] = o->simulate.workers > 0,
     [REAL_RANKS] = o->simulate.workers == 0,
@@ -187,12 +200,14 @@ static void compatibility_find_features(const struct trm_run_facts *run, bool ha
     [TRACE] = o->run.trace != TRM_TRACE_NONE,
     [THREADS] = o->parallel.threads > 1,
     [NO_GRADIENTS] = !o->simulate.gradients,
+    [MACHINE] = o->simulate.machine[0] != '\0',
     [REDUCING_LAYER] = run->reduces,
     [PATIENCE] = o->train.stop_patience > 0,
     [RESUMED] = o->run.resume[0] != '\0',
     [FAILURES] = trm_slowdown_has_failures(o->run.outages),
     [STATIC] = asynchronous && o->strategy.data == TRM_ASSIGN_STATIC,
     [CHECKPOINTS] = o->run.checkpoint_every != -1,
+    [REPLAY] = o->simulate.replay[0] != '\0',
   };
   memcpy(has, in_use, sizeof in_use);
 }

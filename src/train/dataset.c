@@ -59,20 +59,43 @@ static int dataset_open_evaluation(struct trm_dataset **dataset, const char *pat
   return TRM_OK;
 }
 
+/* The splits of evaluations. */
+struct dataset_found {
+  const char *validation; /* the file with the validation split, of the options; NULL: none */
+  bool has_test;
+};
+
+/* The first rank of a process looks for all of them. Collective. */
+static int dataset_find(struct dataset_found *found, const char *test, const struct trm_dataset_ops *ops,
+                        const struct trm_options *options, struct trm_comm *comm)
+{
+  struct trm_comm *process = comm->ops->split_node(comm, TRM_SHARE_PROCESS);
+  int status = TRM_OK;
+  *found = (struct dataset_found){NULL, false};
+  if (process->rank == 0)
+    status = trm_validation_find(ops, options, &found->validation);
+  if (process->rank == 0 && status == TRM_OK)
+    status = ops->has_split(test, TRM_SPLIT_TEST, &found->has_test);
+  status = trm_agree(comm, status);
+  process->ops->broadcast(process, found, sizeof *found, TRM_BYTE, 0);
+  process->ops->release(process);
+  return status;
+}
+
 int trm_splits_open(struct trm_splits *splits, const struct trm_dataset_ops *ops, const struct trm_options *options,
                     struct trm_comm *comm)
 {
-  const char *test = options->data.test[0] ? options->data.test : options->data.file, *validation = NULL;
-  bool has_test = false;
+  const char *test = options->data.test[0] ? options->data.test : options->data.file;
+  struct dataset_found found;
   *splits = (struct trm_splits){0};
   TRM_CHECK(ops->open(&splits->train, options->data.file, TRM_SPLIT_TRAIN, options, comm));
-  TRM_CHECK(trm_agree(comm, trm_validation_find(ops, options, &validation)));
-  TRM_CHECK(trm_agree(comm, ops->has_split(test, TRM_SPLIT_TEST, &has_test)));
-  if (!has_test && options->data.test[0])
+  TRM_CHECK(dataset_find(&found, test, ops, options, comm));
+  if (!found.has_test && options->data.test[0])
     return trm_error(TRM_USAGE, "data.test: %s has no test split", test);
-  if (validation)
-    TRM_CHECK(dataset_open_evaluation(&splits->validation, validation, TRM_SPLIT_VALIDATION, splits, options, comm));
-  if (has_test)
+  if (found.validation)
+    TRM_CHECK(dataset_open_evaluation(&splits->validation, found.validation, TRM_SPLIT_VALIDATION, splits, options,
+                                      comm));
+  if (found.has_test)
     TRM_CHECK(dataset_open_evaluation(&splits->test, test, TRM_SPLIT_TEST, splits, options, comm));
   return TRM_OK;
 }

@@ -12,7 +12,7 @@ static struct trm_progress_point epochs_progress_point(const struct trainer *t)
 {
   return (struct trm_progress_point){
     .step = t->strategy.updates, .epoch = t->epoch + 1, .samples = t->samples, .wall_s = trainer_wall(t),
-    .virtual_s = trainer_virtual(t)};
+    .train_s = trainer_train_s(t), .virtual_s = trainer_virtual(t)};
 }
 
 static void epochs_show_progress(struct trainer *t, uint64_t step, size_t more, const struct trm_loss_sums *sums)
@@ -119,41 +119,49 @@ static void epochs_print_score(const struct trainer *t, const char *head, enum t
 }
 
 /* Writes the score to metrics.jsonl and to the log. Collective. */
-static int epochs_record(struct trainer *t, const char *head, enum trm_split split, const struct trm_dataset *dataset,
-                         const struct trm_score *score)
+static int epochs_record(struct trainer *t, const struct trm_progress_point *at, const char *head, enum trm_split split,
+                         const struct trm_dataset *dataset, const struct trm_score *score)
 {
   const struct trm_staleness *total = trainer_gather_staleness(t);
   int status = TRM_OK;
   if (t->comm->rank == 0) {
-    struct trm_progress_point at = epochs_progress_point(t);
-    at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
-    status = trm_run_dir_log_evaluation(&t->run_dir, &at, split, dataset, score, total, t->staleness.mean,
+    status = trm_run_dir_log_evaluation(&t->run_dir, at, split, dataset, score, total, t->staleness.mean,
                                         t->staleness.ranks);
     epochs_print_score(t, head, split, dataset, score);
   }
   return trm_agree(t->comm, status);
 }
 
-/* Evaluates the weights on the validation split; saves the best so far. Collective. */
-static int epochs_validate(struct trainer *t)
+int trainer_validate(struct trainer *t, const struct trm_progress_point *at, bool *better)
 {
   struct trm_dataset *dataset = t->splits.validation;
-  if (!dataset || t->evaluated_at == t->strategy.updates)
-    return TRM_OK;
+  *better = false;
   TRM_CHECK(epochs_score(t, dataset, &t->result->validation));
-  t->evaluated_at = t->strategy.updates;
   char head[128];
   snprintf(head, sizeof head, "epoch %llu  step %llu: train loss %.4g, ", (unsigned long long)t->epoch + 1,
-           (unsigned long long)t->strategy.updates, t->epoch_loss / t->epoch_rows);
-  TRM_CHECK(epochs_record(t, head, TRM_SPLIT_VALIDATION, dataset, &t->result->validation));
-  if (!epochs_is_improvement(t)) {
+           (unsigned long long)at->step, t->epoch_loss / t->epoch_rows);
+  TRM_CHECK(epochs_record(t, at, head, TRM_SPLIT_VALIDATION, dataset, &t->result->validation));
+  *better = epochs_is_improvement(t);
+  if (!*better) {
     t->stale_evaluations++;
     return TRM_OK;
   }
   t->result->best_validation = t->result->validation;
-  t->result->best_step = t->strategy.updates;
+  t->result->best_step = at->step;
   t->stale_evaluations = 0;
-  return t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
+  return TRM_OK;
+}
+
+/* Evaluates the current weights on the validation split; saves the best so far. Collective. */
+static int epochs_validate(struct trainer *t)
+{
+  bool better;
+  if (!t->splits.validation || t->evaluated_at == t->strategy.updates)
+    return TRM_OK;
+  struct trm_progress_point at = epochs_progress_point(t);
+  TRM_CHECK(trainer_validate(t, &at, &better));
+  t->evaluated_at = t->strategy.updates;
+  return !better || t->options->run.checkpoint_every < 0 ? TRM_OK : trainer_save_best(t);
 }
 
 /* Evaluates the final weights on the test split. Collective. */
@@ -164,8 +172,10 @@ static int epochs_test(struct trainer *t)
     return TRM_OK;
   char head[64];
   snprintf(head, sizeof head, "weights of step %llu: ", (unsigned long long)t->strategy.updates);
+  struct trm_progress_point at = epochs_progress_point(t);
+  at.epoch -= t->position == 0 && t->epoch > 0; /* the epoch that has just ended */
   TRM_CHECK(epochs_score(t, dataset, &t->result->test));
-  return epochs_record(t, head, TRM_SPLIT_TEST, dataset, &t->result->test);
+  return epochs_record(t, &at, head, TRM_SPLIT_TEST, dataset, &t->result->test);
 }
 
 /* -- the epochs */
@@ -176,17 +186,34 @@ static bool epochs_is_due(uint64_t before, uint64_t step, int64_t every)
   return every > 0 && step / (uint64_t)every > before / (uint64_t)every;
 }
 
+/* Returns true if the current weights are due to be evaluated. before: step at the last quiesce point. */
+static bool epochs_evaluation_is_due(const struct trainer *t, uint64_t before, bool epoch_done)
+{
+  const int64_t every = t->options->train.evaluate_every;
+  const uint64_t step = t->strategy.updates;
+  if (every == 0)
+    return epoch_done;
+  return t->strategy.snapshots > 0 ? step % (uint64_t)every == 0 : epochs_is_due(before, step, every);
+}
+
+bool trainer_stops_early(const struct trainer *t)
+{
+  const int64_t patience = t->options->train.stop_patience;
+  return patience > 0 && t->stale_evaluations >= (uint64_t)patience;
+}
+
 bool trainer_epoch_done(const struct trainer *t)
 {
   const size_t left = t->data->rows - t->position;
   return left == 0 || (t->options->data.drop_last && left < (size_t)t->options->train.batch);
 }
 
-/* Returns the step of the next evaluation, checkpoint or end of the epoch. */
+/* Returns the step of the next quiesce point: the next checkpoint, end of the epoch or, unless the strategy makes
+ * snapshots, evaluation. */
 static uint64_t epochs_next_sync_step(const struct trainer *t)
 {
-  const int64_t every[] = {t->splits.validation ? t->options->train.evaluate_every : 0,
-                           t->options->run.checkpoint_every};
+  const bool stops = t->splits.validation && t->strategy.snapshots == 0;
+  const int64_t every[] = {stops ? t->options->train.evaluate_every : 0, t->options->run.checkpoint_every};
   const uint64_t now = t->strategy.updates, batch = (uint64_t)t->options->train.batch;
   const uint64_t left = t->data->rows - t->position;
   uint64_t next = now + (t->options->data.drop_last ? left / batch : (left + batch - 1) / batch);
@@ -198,7 +225,7 @@ static uint64_t epochs_next_sync_step(const struct trainer *t)
 
 int trainer_run(struct trainer *t, const char **outcome)
 {
-  const int64_t evaluate_every = t->options->train.evaluate_every, save_every = t->options->run.checkpoint_every;
+  const int64_t save_every = t->options->run.checkpoint_every;
   *outcome = "done";
   if (t->strategy.updates >= t->steps) {
     trm_info("the run is complete: %llu of %llu steps are done", (unsigned long long)t->strategy.updates,
@@ -210,18 +237,18 @@ int trainer_run(struct trainer *t, const char **outcome)
   while (t->strategy.updates < t->steps) {
     struct trm_loss_sums sums;
     const uint64_t before = t->strategy.updates;
-    TRM_CHECK(trainer_advance(t, epochs_next_sync_step(t), &sums));
+    TRM_CHECK(trainer_advance(t, trainer_snapshots_begin(t, epochs_next_sync_step(t)), &sums));
+    TRM_CHECK(trainer_snapshots_end(t));
 
     const bool epoch_done = trainer_epoch_done(t), end = t->strategy.updates == t->steps;
-    if (end || epochs_is_due(before, t->strategy.updates, evaluate_every) || (epoch_done && evaluate_every == 0))
+    if (end || (!trainer_stops_early(t) && epochs_evaluation_is_due(t, before, epoch_done)))
       TRM_CHECK(epochs_validate(t));
     if (epoch_done && !end) {
       t->epoch++;
       t->position = 0;
     }
     const bool stop = sums.stop_requests > 0 && !end;
-    const bool early = !end && t->options->train.stop_patience > 0 &&
-                       t->stale_evaluations >= (uint64_t)t->options->train.stop_patience;
+    const bool early = !end && trainer_stops_early(t);
     const bool due =
       end || early || epochs_is_due(before, t->strategy.updates, save_every) || (epoch_done && save_every == 0);
     if ((stop && t->options->simulate.gradients) || (due && save_every >= 0))

@@ -66,34 +66,46 @@ static int restart_next_local_states(void *context, int rank, const struct trm_l
   return trm_local_state_gather_next(&sources->local_states, rank, states, count);
 }
 
-/* Rank 0: writes a checkpoint of the trainer's and the sources' state. */
-static int restart_write_file(struct trainer *t, const char *path, struct checkpoint_sources *sources)
+/* Rank 0: writes the checkpoint, whose position in the run and arrays the caller has set. */
+static int restart_write_file(struct trainer *t, const char *path, struct trm_checkpoint *c)
 {
   char *config = restart_config_text(t->options), *validation = restart_validation_text(t);
+  c->seed = (uint64_t)t->options->run.seed;
+  c->batch = (uint64_t)t->options->train.batch;
+  c->epoch_loss = t->epoch_loss;
+  c->epoch_rows = t->epoch_rows;
+  c->best_loss = t->result->best_validation.loss;
+  c->best_accuracy = t->result->best_validation.accuracy;
+  c->best_updates = t->result->best_step;
+  c->stale_evaluations = t->stale_evaluations;
+  c->model_text = t->full_model.text;
+  c->loss_name = (char *)t->full_model.loss->name;
+  c->config = config;
+  c->data_digest = (char *)t->data->digest; /* read only, as all texts here */
+  c->validation = validation;
+  c->spec = t->full_model.spec;
+  c->class_names = t->data->class_names;
+  c->encoding = t->data->encoding;
+  for (int i = 0; i < c->states; i++)
+    c->state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
+  const int status = t->modules->checkpoint->write(path, c, &t->full_model);
+  free(config);
+  trm_free(validation);
+  return status;
+}
+
+/* Rank 0: writes a checkpoint of the trainer's and the sources' state. */
+static int restart_write_state(struct trainer *t, const char *path, struct checkpoint_sources *sources)
+{
   struct trm_checkpoint c = {
-    .seed = (uint64_t)t->options->run.seed,
     .epoch = t->epoch,
     .position = t->position,
     .updates = t->strategy.updates,
     .samples = t->samples,
-    .batch = (uint64_t)t->options->train.batch,
-    .epoch_loss = t->epoch_loss,
-    .epoch_rows = t->epoch_rows,
-    .best_loss = t->result->best_validation.loss,
-    .best_accuracy = t->result->best_validation.accuracy,
-    .best_updates = t->result->best_step,
-    .stale_evaluations = t->stale_evaluations,
     .wall_s = trainer_wall(t),
+    .train_s = trainer_train_s(t),
     .undone = t->strategy.undone,
     .undones = t->strategy.undones,
-    .model_text = t->full_model.text,
-    .loss_name = (char *)t->full_model.loss->name,
-    .config = config,
-    .data_digest = (char *)t->data->digest, /* read only, as all texts here */
-    .validation = validation,
-    .spec = t->full_model.spec,
-    .class_names = t->data->class_names,
-    .encoding = t->data->encoding,
     .states = 1 + t->optimizer.states,
     .read_tensor = trm_model_gather_tensor,
     .read_tensor_context = &sources->tensors,
@@ -101,12 +113,7 @@ static int restart_write_file(struct trainer *t, const char *path, struct checkp
     .read_local_states = restart_next_local_states,
     .read_local_states_context = sources,
   };
-  for (int i = 0; i < c.states; i++)
-    c.state_name[i] = i == 0 ? "weights" : trm_optimizer_state_name(&t->optimizer, i - 1);
-  const int status = t->modules->checkpoint->write(path, &c, &t->full_model);
-  free(config);
-  trm_free(validation);
-  return status;
+  return restart_write_file(t, path, &c);
 }
 
 /* Removes the oldest checkpoints, so that the newest run.keep remain. */
@@ -148,7 +155,7 @@ static int restart_save_as(struct trainer *t, const char *name)
   int status = TRM_OK;
   if (t->comm->rank == 0) {
     char *path = trm_format("%s/checkpoints/%s", t->run_dir.path, name);
-    status = restart_write_file(t, path, &sources);
+    status = restart_write_state(t, path, &sources);
     trm_free(path);
   }
   trm_model_gather_end(&sources.tensors);
@@ -176,6 +183,29 @@ int trainer_save_best(struct trainer *t)
   return restart_save_as(t, "best.h5");
 }
 
+int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at)
+{
+  const struct trm_strategy *s = &t->strategy;
+  int status = TRM_OK;
+  if (t->comm->rank == 0) {
+    char *path = trm_format("%s/checkpoints/best.h5", t->run_dir.path);
+    struct trm_checkpoint c = {
+      .epoch = at->epoch - 1,
+      .position = t->position - (t->samples - at->samples),
+      .updates = at->step,
+      .samples = at->samples,
+      .wall_s = at->wall_s,
+      .train_s = at->train_s,
+      .weights_only = 1,
+      .states = 1,
+      .state = {s->eval_weights ? s->eval_weights : s->w},
+    };
+    status = restart_write_file(t, path, &c);
+    trm_free(path);
+  }
+  return trm_agree(t->comm, status);
+}
+
 /* Reads the weights of model.init on rank 0 and broadcasts them. *w: (full_model.parameters), host, caller frees; NULL:
  * model.init is empty. Collective. */
 static int restart_read_initial_weights(struct trainer *t, float **w)
@@ -196,12 +226,16 @@ static int restart_read_initial_weights(struct trainer *t, float **w)
   return TRM_OK;
 }
 
-/* Sets the initial values of this rank's slice of a parameter: from the whole weights `given`, or drawn if NULL. */
+/* Sets the initial values of this rank's slice of a parameter: from the whole weights `given`, or drawn if NULL.
+ * process: ranks of this process that have the same slices, of which the first one draws. */
 static void restart_init_parameter(const struct trainer *t, const struct trm_parameter *p, const float *given,
-                                   float *to)
+                                   struct trm_comm *process, float *to)
 {
   if (!given) {
-    trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
+    if (process->rank == 0)
+      trm_parameter_init(p, (uint64_t)t->options->run.seed, to);
+    if (process->size > 1)
+      process->ops->broadcast(process, to, p->count, TRM_FLOAT, 0);
     return;
   }
   given += trm_model_parameter(&t->full_model, p->number)->offset;
@@ -217,15 +251,18 @@ static int restart_init_run(struct trainer *t)
   const int average = t->optimizer.ema > 0 ? t->optimizer.states : 0; /* begins as the weights */
   trm_model_restore_begin(&restore, &t->strategy, 1 + average);
   int status = TRM_OK;
-  for (int n = 0; n < trm_model_parameter_count(&t->model) && status == TRM_OK; n++) {
+  struct trm_comm *process = t->strategy.comm->ops->split_node(t->strategy.comm, TRM_SHARE_PROCESS);
+  for (int n = 0; n < trm_model_parameter_count(&t->model); n++) {
     const struct trm_parameter *p = trm_model_parameter(&t->model, n);
     float *values = trm_alloc(p->count * sizeof *values, "initial weights");
-    restart_init_parameter(t, p, given, values);
-    status = trm_model_restore_parameter(&restore, 0, p, values);
+    restart_init_parameter(t, p, given, process, values);
+    if (status == TRM_OK)
+      status = trm_model_restore_parameter(&restore, 0, p, values);
     if (status == TRM_OK && average)
       status = trm_model_restore_parameter(&restore, average, p, values);
     trm_free(values);
   }
+  process->ops->release(process);
   trm_free(given);
   return trm_model_restore_end(&restore, 0, trm_agree(t->comm, status));
 }
@@ -269,6 +306,7 @@ static int restart_read_position(struct trainer *t, const struct trm_checkpoint 
   t->result->best_step = c->best_updates;
   t->stale_evaluations = c->stale_evaluations;
   t->wall_before = c->wall_s;
+  t->train_before = c->train_s;
   return TRM_OK;
 }
 
@@ -341,6 +379,16 @@ static void restart_find_newest(const struct trainer *t, char *path, size_t byte
     trm_info("run.resume=auto: no checkpoint in %s yet, starting from the initial weights", t->options->run.dir);
 }
 
+static int restart_read_head(struct trainer *t)
+{
+  const char *path = t->resume.path;
+  TRM_CHECK(t->modules->checkpoint->read_head(path, &t->resume.checkpoint));
+  if (!t->resume.checkpoint.weights_only)
+    return TRM_OK;
+  return trm_error(TRM_USAGE, "run.resume: %s has only the weights of an evaluation during asynchronous training; "
+                   "resume from last.h5, or begin a new run with these weights by trireme export and model.init", path);
+}
+
 int trainer_open_checkpoint(struct trainer *t)
 {
   const char *from = t->options->run.resume;
@@ -352,7 +400,7 @@ int trainer_open_checkpoint(struct trainer *t)
   if (from[0] == '\0')
     return TRM_OK;
   t->resume.path = trm_strdup(from);
-  return trm_agree(t->comm, t->modules->checkpoint->read_head(from, &t->resume.checkpoint));
+  return trm_agree(t->comm, restart_read_head(t));
 }
 
 void trainer_close_checkpoint(struct trainer *t)

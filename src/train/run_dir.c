@@ -134,6 +134,7 @@ static void run_dir_begin_line(struct trm_json *json, const struct trm_run_dir *
   trm_json_integer(json, "epoch", (int64_t)at->epoch);
   trm_json_integer(json, "samples", (int64_t)at->samples);
   trm_json_number(json, "wall_s", at->wall_s);
+  trm_json_number(json, "train_s", at->train_s);
   if (!isnan(at->virtual_s))
     trm_json_number(json, "virtual_s", at->virtual_s);
 }
@@ -244,6 +245,8 @@ int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progres
   run_dir_write_score(&json, trm_split_name(split), score, dataset->spec.tokens, dataset->token_bytes);
   if (total)
     run_dir_write_quantiles(&json, total);
+  while (ranks > 0 && isnan(mean_of_rank[ranks - 1]))
+    ranks--;
   if (ranks > 0) {
     trm_json_list(&json, "staleness_workers");
     for (int i = 0; i < ranks; i++)

@@ -24,14 +24,15 @@ int trm_run_dir_open(struct trm_run_dir *dir, const struct trm_options *options,
 
 struct trm_progress_point {
   uint64_t step, epoch, samples;
-  double wall_s, virtual_s; /* virtual_s: NAN on a real network: not written */
+  double wall_s, train_s; /* since the run began; in steps, without evaluations */
+  double virtual_s;       /* NAN on a real network: not written */
 };
 int trm_run_dir_log_train(struct trm_run_dir *dir, const struct trm_progress_point *at, double loss, double accuracy,
                           double rate);
 /* Writes SPLIT_loss and SPLIT_accuracy; with tokens also SPLIT_perplexity, SPLIT_bits (per token) and, if token_bytes
  * is known, SPLIT_bits_per_byte. total: the staleness of all ranks so far, of which the line has mean, median, 95th
  * percentile and maximum, null without updates; NULL: of a synchronous method, the line has no staleness. mean_of_rank
- * (ranks): the mean of each rank, NAN without updates; ranks 0: not written. */
+ * (ranks): the mean of each rank, NAN without updates; written up to the last rank with updates, if there is one. */
 int trm_run_dir_log_evaluation(struct trm_run_dir *dir, const struct trm_progress_point *at, enum trm_split split,
                                const struct trm_dataset *dataset, const struct trm_score *score,
                                const struct trm_staleness *total, const double *mean_of_rank, int ranks);

@@ -12,7 +12,7 @@
 /* Limits of the options; larger factors are probably typos. */
 #define MAX_SLOW 1e6
 #define MAX_SIGMA 4.0
-#define MIN_REAL_STEP 1e-3 /* seconds, of step_s on a real network */
+#define MIN_REAL_REST 1e-3 /* seconds, on a real network */
 
 /* -- the options */
 
@@ -199,10 +199,8 @@ int trm_slowdown_create(struct trm_slowdown *slowdown, const struct trm_options 
     .seed = (uint64_t)options->run.seed,
     .rank = comm->rank,
     .comm = comm,
+    .batch_rows = (size_t)options->train.batch,
   };
-  slowdown->step_s = (double)options->train.batch * flop_per_row * slowdown->seconds_per_flop;
-  if (!comm->ops->compute)
-    slowdown->step_s = fmax(slowdown->step_s, MIN_REAL_STEP);
   TRM_CHECK(slowdown_read_slow(slowdown, options->run.slow, comm->size));
   TRM_CHECK(slowdown_read_outages(slowdown, options->run.outages, comm->size, (int)options->strategy.servers));
   return slowdown_read_jitter(slowdown, options->run.jitter);
@@ -225,12 +223,24 @@ double trm_slowdown_factor(const struct trm_slowdown *slowdown, uint64_t batch)
   }
 }
 
-double trm_slowdown_duration(struct trm_slowdown *slowdown, double flop, double elapsed_s, uint64_t batch)
+double trm_slowdown_modeled(struct trm_slowdown *slowdown, size_t rows)
+{
+  if (!slowdown->costs)
+    return (double)rows * slowdown->flop_per_row * slowdown->seconds_per_flop;
+  const size_t passes = slowdown->passes, pass_rows = (rows + passes - 1) / passes;
+  if (pass_rows != slowdown->pass_rows) {
+    slowdown->costs->gradient(slowdown->costs, slowdown->model, pass_rows, &slowdown->pass_s);
+    slowdown->pass_rows = pass_rows;
+  }
+  return (double)passes * slowdown->pass_s;
+}
+
+double trm_slowdown_duration(struct trm_slowdown *slowdown, double modeled_s, double elapsed_s, uint64_t batch)
 {
   if (!slowdown->modeled && slowdown->slow_factor == 1 && slowdown->jitter == TRM_JITTER_NONE)
     return elapsed_s;
   const double factor = slowdown->slow_factor * trm_slowdown_factor(slowdown, batch);
-  const double target_s = slowdown->modeled ? flop * slowdown->seconds_per_flop * factor : elapsed_s * fmax(1, factor);
+  const double target_s = slowdown->modeled ? modeled_s * factor : elapsed_s * fmax(1, factor);
   slowdown->batches++;
   if (slowdown->modeled && elapsed_s > target_s) {
     slowdown->overruns++;
@@ -265,7 +275,7 @@ int trm_slowdown_compute(struct trm_slowdown *slowdown, size_t rows, uint64_t ba
 {
   struct trm_comm *comm = slowdown->comm;
   const double began = comm->ops->clock(comm);
-  const double seconds = trm_slowdown_duration(slowdown, (double)rows * slowdown->flop_per_row, 0, batch);
+  const double seconds = trm_slowdown_duration(slowdown, trm_slowdown_modeled(slowdown, rows), 0, batch);
   if (slowdown->fails && trm_slowdown_end(slowdown, began, seconds) == INFINITY) {
     comm->ops->sleep_until(comm, slowdown->origin_s + slowdown->outage[slowdown->outages - 1].from, false);
     slowdown->failed = true;
@@ -284,7 +294,7 @@ void trm_slowdown_wait(struct trm_slowdown *slowdown, double began_s, size_t row
     return;
   }
   const double elapsed_s = comm->ops->clock(comm) - began_s;
-  const double target_s = trm_slowdown_duration(slowdown, (double)rows * slowdown->flop_per_row, elapsed_s, batch);
+  const double target_s = trm_slowdown_duration(slowdown, trm_slowdown_modeled(slowdown, rows), elapsed_s, batch);
   if (target_s > elapsed_s)
     comm->ops->sleep_until(comm, began_s + target_s, false);
   slowdown_outlast(slowdown, began_s);
@@ -310,7 +320,9 @@ bool trm_slowdown_is_out(struct trm_slowdown *slowdown)
 void trm_slowdown_rest(struct trm_slowdown *slowdown)
 {
   struct trm_comm *comm = slowdown->comm;
-  comm->ops->sleep_until(comm, fmin(slowdown_outage_end(slowdown), comm->ops->clock(comm) + slowdown->step_s), true);
+  const double min_s = comm->ops->compute ? 0 : MIN_REAL_REST;
+  const double batch_s = fmax(trm_slowdown_modeled(slowdown, slowdown->batch_rows), min_s);
+  comm->ops->sleep_until(comm, fmin(slowdown_outage_end(slowdown), comm->ops->clock(comm) + batch_s), true);
 }
 
 void trm_slowdown_report(const struct trm_slowdown *slowdown, struct trm_comm *comm)

@@ -169,7 +169,8 @@ static double stages_action_duration(void *context, int batch, double flop, doub
 {
   const struct stages_run *run = context;
   struct trm_slowdown *slowdown = &run->t->slowdown;
-  const double seconds = trm_slowdown_duration(slowdown, flop, elapsed_s, run->first + (uint64_t)batch);
+  const double seconds = trm_slowdown_duration(slowdown, flop * slowdown->seconds_per_flop, elapsed_s,
+                                               run->first + (uint64_t)batch);
   const double began = trainer_clock(run->t) - elapsed_s;
   return slowdown->outages > 0 ? trm_slowdown_end(slowdown, began, seconds) - began : seconds;
 }

@@ -275,6 +275,7 @@ static int step_run_worker(struct trainer *t, uint64_t end, struct trm_loss_sums
   while (s->ops->next_batch(s, end, &part)) {
     struct trm_loss_sums sums;
     struct trainer_batch batch;
+    trainer_snapshots_see(t, part.batch);
     step_begin_batch(t, &part, &batch);
     if (batch.low == batch.high) /* the last batch of an epoch may have fewer rows than parts */
       continue;
@@ -344,7 +345,9 @@ int trainer_advance(struct trainer *t, uint64_t end, struct trm_loss_sums *sums)
   double comm_s, wait_s, comm_after_s, wait_after_s;
   step_comm_seconds(t, &comm_s, &wait_s);
   t->advance_began = trainer_clock(t);
+  t->advances = true;
   const int status = t->mode->advance(t, end, sums);
+  t->advances = false;
   t->result->train_s += trainer_clock(t) - t->advance_began;
   step_comm_seconds(t, &comm_after_s, &wait_after_s);
   t->result->comm_s += comm_after_s - comm_s;

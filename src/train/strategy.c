@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "core/status.h"
+#include "train/costs.h"
 
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options)
 {
@@ -10,7 +11,23 @@ void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_op
   strategy->parallel = &options->parallel;
   strategy->seed = (uint64_t)options->run.seed;
   strategy->lanes = options->run.lanes;
+  strategy->record = options->run.record;
+  strategy->replay = options->simulate.replay;
   strategy->momentum = options->optim.momentum;
+}
+
+int trm_strategy_snapshots(const struct trm_options *options, size_t rows)
+{
+  const uint64_t every = (uint64_t)options->train.evaluate_every, batch = (uint64_t)options->train.batch;
+  const int64_t limits[] = {options->run.checkpoint_every, options->train.steps};
+  if (every == 0)
+    return 0;
+  uint64_t interval = (rows + batch - 1) / batch; /* updates from one quiesce point to the next */
+  for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
+    if (limits[i] > 0 && (uint64_t)limits[i] < interval)
+      interval = (uint64_t)limits[i];
+  const uint64_t evaluations = interval > 1 ? (interval - 1) / every + 1 : 0;
+  return evaluations < TRM_MAX_SNAPSHOTS ? (int)evaluations : TRM_MAX_SNAPSHOTS;
 }
 
 const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy)
@@ -28,6 +45,13 @@ int trm_strategy_create(struct trm_strategy *strategy)
   if (status != TRM_OK)
     strategy->ops = NULL;
   return status;
+}
+
+void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats)
+{
+  struct trm_comm *comm = strategy->comm;
+  if (strategy->costs)
+    comm->ops->compute(comm, NULL, NULL, strategy->costs->copy * (double)(floats * sizeof(float)));
 }
 
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes)

@@ -13,7 +13,8 @@
  * strategy.batch says how many rows a gradient has: with update, the default, an update of the weights takes
  * train.batch rows, as with a synchronous method. A batch may be divided into parts, a gradient each.
  *
- * The trainer quiesces before an evaluation or a checkpoint, and at the end of an epoch.
+ * The trainer quiesces before a checkpoint and at the end of an epoch, and before an evaluation unless the method makes
+ * snapshots of the weights, which are evaluated at the next quiesce point.
  */
 #pragma once
 
@@ -33,6 +34,7 @@ struct trm_slowdown; /* slowdown.h */
  * strategy. Saved in checkpoints in addition to the whole arrays, for runs with the same number of ranks. */
 #define TRM_MAX_LOCAL_STATES 12
 #define TRM_LOCAL_STATE_NAME 80
+#define TRM_MAX_SNAPSHOTS 16
 struct trm_local_state {
   char name[TRM_LOCAL_STATE_NAME]; /* "METHOD: ITEM", unique in the rank; other methods do not read it */
   void *data;
@@ -40,6 +42,7 @@ struct trm_local_state {
 };
 
 struct trm_row_trainer; /* row_trainer.h */
+struct trm_array_costs; /* costs.h */
 
 /* Part `part` of `parts` of a batch (trm_interval): the rows of one gradient of an asynchronous method. */
 struct trm_batch_part {
@@ -59,8 +62,9 @@ enum trm_strategy_takes {
   TRM_TAKES_RULES = 128,    /* update rules other than sgd and nesterov */
   TRM_TAKES_RECOMPUTE = 256, /* parallel.recompute: the weights do not change between forward and backward pass */
   TRM_TAKES_OWN_BATCHES = 512, /* strategy.batch=worker: each gradient is of rows of its own, in any order */
-  TRM_TAKES_ALL = 1023,      /* of these */
-  TRM_TAKES_AGGREGATE = 1024 /* strategy.aggregate=node: a node's workers send their gradients together */
+  TRM_TAKES_RECORD = 1024,   /* run.record, simulate.replay: all that ranks share is on the parameter server */
+  TRM_TAKES_ALL = 2047,      /* of these */
+  TRM_TAKES_AGGREGATE = 2048 /* strategy.aggregate=node: a node's workers send their gradients together */
 };
 
 struct trm_strategy_ops {
@@ -92,6 +96,13 @@ struct trm_strategy_ops {
   /* Collective. Completes all updates in flight, so that eval_weights and `updates` are those of the run, equal on all
    * ranks. NULL: they always are. */
   int (*quiesce)(struct trm_strategy *strategy);
+  /* Asynchronous methods: snapshots of the weights of evaluations, without quiescing. NULL: evaluations quiesce.
+   * snapshot: collective, at a quiesce point: between it and the next one copies are made of the weights when the
+   * batches before at[i] (count, ascending; count at most strategy->snapshots) are part of them, or nearly so.
+   * snapshot_weights: collective, at the next quiesce point: eval_weights become those of snapshot `number`, or for -1
+   * again those of the run, which must come last. Of snapshots beyond `updates` nothing is defined. */
+  void (*snapshot)(struct trm_strategy *strategy, const uint64_t *at, int count);
+  int (*snapshot_weights)(struct trm_strategy *strategy, int number);
 
   /* -- state for checkpoints. Host views of the whole flat arrays: `state` 0 is the weights, 1.. optimizer states.
    * collect: collective, makes the views current; valid on rank 0 of the data axis (at least) until the next step.
@@ -115,11 +126,13 @@ struct trm_strategy {
   /* set by the caller before create; not owned */
   struct trm_comm *comm;       /* the data axis */
   struct trm_device *device;
+  const struct trm_array_costs *costs; /* of modeled time (train/costs.h); NULL: arithmetic takes none */
   const struct trm_optimizer *optimizer;
   const struct trm_strategy_options *options;  /* section `strategy` */
   const struct trm_parallel_options *parallel; /* sharing, sharding, buckets, offloading */
   uint64_t seed;               /* run.seed */
   int64_t lanes;               /* run.lanes: sums over the ranks are added in one fixed tree; 0: off */
+  const char *record, *replay; /* run.record, simulate.replay; NULL or "": none */
   double momentum;             /* optim.momentum as set; the optimizer replaces 0 by its rule's default */
   size_t elements;             /* of the flat arrays */
   const size_t *boundary;      /* ascending ends of the layers' intervals, (boundaries): where buckets may be cut */
@@ -127,6 +140,7 @@ struct trm_strategy {
   struct trm_comm *norm_comm;  /* the ranks that hold the parts of one copy of the model, over which norms are summed;
                                   NULL: this rank has the whole model */
   struct trm_comm *ratio_comm; /* those among them that shard the same tensors; NULL: tensors are whole */
+  int snapshots;               /* that are kept at a time, at most TRM_MAX_SNAPSHOTS; slot create may lower it */
   /* set by create */
   const struct trm_row_trainer *row_trainer; /* trains linear models on sparse rows; NULL: not supported */
   /* Sharded parameters (nn/layer.h): w and g are NULL, and every pass uses the provider. NULL: passes use w and g. */
@@ -157,11 +171,17 @@ struct trm_strategy {
 
 /* Sets the fields that come from options. Options must outlive the strategy. */
 void trm_strategy_set_options(struct trm_strategy *strategy, const struct trm_options *options);
+/* Returns the snapshots that evaluations of a run with so many training rows need at a time, at most
+ * TRM_MAX_SNAPSHOTS. */
+int trm_strategy_snapshots(const struct trm_options *options, size_t rows);
 /* Collective. Returns the row that runs: that of slot select. */
 const struct trm_strategy_ops *trm_strategy_select(const struct trm_strategy *strategy);
 /* Collective. Selects the row that runs as strategy->ops and calls its slot create. After a failure there is nothing to
  * destroy, and ops is NULL. */
 int trm_strategy_create(struct trm_strategy *strategy);
+/* Passes the modeled time of a loop of the method's own over memory: so many floats, read and written together. The
+ * device passes that of its operations. */
+void trm_strategy_pass_time(const struct trm_strategy *strategy, size_t floats);
 /* Adds an item to this rank's local state, as "METHOD: name". data must outlive the strategy. TRM_FAILED: there are
  * TRM_MAX_LOCAL_STATES already, or the name is too long. Not collective. */
 int trm_strategy_keep(struct trm_strategy *strategy, const char *name, void *data, size_t bytes);

@@ -27,6 +27,12 @@ double trainer_wall(const struct trainer *t)
   return t->wall_before + train_real_clock() - t->wall_began;
 }
 
+double trainer_train_s(const struct trainer *t)
+{
+  const double now = t->advances ? trainer_clock(t) - t->advance_began : 0;
+  return t->train_before + t->result->train_s + now;
+}
+
 double trainer_virtual(const struct trainer *t)
 {
   return t->comm->ops->compute ? trainer_clock(t) - t->began : NAN;
@@ -158,12 +164,28 @@ static int train_create_models(struct trainer *t)
   return TRM_OK;
 }
 
+/* With simulate.machine: the strategy gets a device that takes time. */
+static int train_charge_arrays(struct trainer *t)
+{
+  const struct trm_costs *costs = t->modules->costs;
+  struct trm_array_costs arrays;
+  if (t->options->simulate.machine[0] == '\0')
+    return TRM_OK;
+  if (!costs)
+    return trm_error(TRM_USAGE, "simulate.machine: only trireme train reads it");
+  TRM_CHECK(costs->arrays(costs, t->model.parameters, t->optimizer.states, &arrays));
+  trm_charged_device_open(&t->charged, t->modules->device, t->comm, &arrays);
+  return TRM_OK;
+}
+
 static int train_create_strategy(struct trainer *t)
 {
+  TRM_CHECK(train_charge_arrays(t));
   t->strategy = (struct trm_strategy){
     .ops = t->modules->strategy,
     .comm = t->grid->axis[TRM_AXIS_DATA],
-    .device = t->modules->device,
+    .device = t->charged.comm ? &t->charged.device : t->modules->device,
+    .costs = t->charged.comm ? &t->charged.costs : NULL,
     .optimizer = &t->optimizer,
     .slowdown = &t->slowdown,
     .elements = t->model.parameters,
@@ -172,6 +194,8 @@ static int train_create_strategy(struct trainer *t)
     .norm_comm = t->grid->model->size > 1 ? t->grid->model : NULL,
     .ratio_comm = t->tensor ? t->grid->axis[TRM_AXIS_TENSOR] : NULL};
   trm_strategy_set_options(&t->strategy, t->options);
+  if (t->splits.validation && t->strategy.ops->snapshot)
+    t->strategy.snapshots = trm_strategy_snapshots(t->options, t->data->rows);
   t->strategy.ops = trm_strategy_select(&t->strategy);
   const int status = train_check_combinations(t);
   if (status != TRM_OK)
@@ -202,6 +226,17 @@ static void train_log_setup(const struct trainer *t)
            (double)part[TRM_BUDGET_PROGRAM] * mb);
 }
 
+/* Checks that simulate.machine has the figures of this model, which is bound. */
+static int train_set_costs(struct trainer *t)
+{
+  struct trm_slowdown *s = &t->slowdown;
+  s->costs = t->modules->costs;
+  s->model = &t->model;
+  s->passes = (size_t)(t->lanes.count > 0 ? t->lanes.count : t->options->train.accumulate);
+  s->pass_rows = 1;
+  return s->costs ? s->costs->gradient(s->costs, s->model, s->pass_rows, &s->pass_s) : TRM_OK;
+}
+
 static int train_set_up(struct trainer *t)
 {
   struct trm_comm *process = t->comm->ops->split_node(t->comm, TRM_SHARE_PROCESS);
@@ -229,6 +264,7 @@ static int train_set_up(struct trainer *t)
   trm_budget_charge(&t->budget, TRM_BUDGET_ACTIVATIONS);
   TRM_CHECK(trm_agree(t->comm, status));
   trm_device_batch_create(&t->device_batch, t->modules->device, &t->model);
+  TRM_CHECK(train_set_costs(t));
   TRM_CHECK(trainer_init_or_resume(t));
   const int64_t resumed = t->options->run.resume[0] ? (int64_t)t->strategy.updates : -1;
   status = t->comm->rank == 0 ? trm_run_dir_open(&t->run_dir, t->options, resumed) : TRM_OK;

@@ -5,6 +5,7 @@
 #include "train/budget.h"
 #include "train/device_batch.h"
 #include "train/pipeline.h"
+#include "train/charged_device.h"
 #include "train/slowdown.h"
 #include "train/row_trainer.h"
 #include "train/run_dir.h"
@@ -73,6 +74,16 @@ struct trainer_staleness {
   int ranks;                  /* 0: the method has no staleness */
 };
 
+/* Snapshots of an asynchronous run between two quiesce points (snapshots.c). */
+struct trainer_snapshots {
+  int count, seen;                            /* requested; passed by this rank */
+  uint64_t at[TRM_MAX_SNAPSHOTS];             /* (count) steps */
+  double reached_s[TRM_MAX_SNAPSHOTS];        /* (count) seconds until a worker was beyond, by trainer_clock */
+  double reached_wall_s[TRM_MAX_SNAPSHOTS];   /* the same, real */
+  uint64_t updates, samples;                  /* of the run at the quiesce point before */
+  double train_s, wall_s, virtual_s, clock_s; /* times there */
+};
+
 struct trainer {
   /* -- of the caller, not owned */
   const struct trm_options *options;
@@ -89,6 +100,7 @@ struct trainer {
   struct trm_model full_model; /* the whole model, without arrays */
   struct trm_model model;      /* this rank's part */
   struct trm_optimizer optimizer;
+  struct trm_charged_device charged; /* the strategy's, with modules->costs */
   struct trm_strategy strategy;
   const struct trainer_mode *mode; /* chosen when the strategy has been created */
 
@@ -118,10 +130,14 @@ struct trainer {
   uint64_t stale_evaluations;        /* evaluations since the best one */
   uint64_t evaluated_at, saved_at;   /* updates at the latest evaluation, at the latest checkpoint; UINT64_MAX: none */
 
+  struct trainer_snapshots snapshots;
+
   /* -- time and memory of this process; seconds, times by trainer_clock */
   double began;               /* time at the start */
   double wall_began, wall_before; /* the same, real; duration of earlier processes of a resumed run, real */
+  double train_before;        /* result->train_s of earlier processes of a resumed run */
   double advance_began;       /* time at the latest call of trainer_advance */
+  bool advances;              /* that call has not returned */
   uint64_t samples_this_run;  /* of this process */
   struct trm_budget budget;
 
@@ -136,8 +152,11 @@ struct trainer {
 double trainer_wall(const struct trainer *t); /* real */
 double trainer_virtual(const struct trainer *t); /* of this process, on a virtual network; NAN: on a real one */
 double trainer_clock(const struct trainer *t); /* seconds, clock of comm */
+double trainer_train_s(const struct trainer *t); /* seconds in steps so far, earlier processes included */
 /* Returns true if the next batch belongs to another epoch. */
 bool trainer_epoch_done(const struct trainer *t);
+/* Returns true if train.stop_patience evaluations were no better than the best one. */
+bool trainer_stops_early(const struct trainer *t);
 /* Returns the mode of the run, by its grid, strategy, schedule and options (modes.c). */
 const struct trainer_mode *trainer_choose_mode(const struct trainer *t);
 /* Calls slot `advance` of the mode and measures its time (step.c). Collective. */
@@ -168,6 +187,17 @@ int trainer_log(struct trainer *t, uint64_t step, size_t more, const struct trm_
 /* Collective (epochs.c). Sets t->staleness on rank 0, and adds to staleness.json if that is being written. Returns the
  * total on rank 0, NULL elsewhere and with a synchronous method. */
 const struct trm_staleness *trainer_gather_staleness(struct trainer *t);
+/* Collective (epochs.c). Evaluates the strategy's weights on the validation split and records the score at this point
+ * of the run, with stale_evaluations. *better: it is the best one. */
+int trainer_validate(struct trainer *t, const struct trm_progress_point *at, bool *better);
+
+/* Snapshots (snapshots.c). begin: collective; requests those before the quiesce point `end`, and returns the end, which
+ * is earlier if they are too many. see: this rank begins a batch. end: collective, at the quiesce point: evaluates and
+ * records them, and saves the best. */
+uint64_t trainer_snapshots_begin(struct trainer *t, uint64_t end);
+void trainer_snapshots_see(struct trainer *t, uint64_t batch);
+int trainer_snapshots_end(struct trainer *t);
+
 /* Collective (epochs.c). Trains up to the last step or an earlier stop. *outcome: "done", "stopped", "early-stop". */
 int trainer_run(struct trainer *t, const char **outcome);
 
@@ -201,6 +231,9 @@ void trainer_stages_bubble(struct trainer *t, double *measured, double *theory);
 int trainer_gather_begin(struct trainer *t, struct trm_model_gather *gather); /* trm_model_gather_begin, of t */
 int trainer_save(struct trainer *t); /* writes checkpoints/step-N.h5, links last.h5, removes those beyond run.keep */
 int trainer_save_best(struct trainer *t);      /* writes checkpoints/best.h5 */
+/* Writes checkpoints/best.h5 of the weights of evaluations as of an earlier step, without optimizer states: for
+ * evaluation and model.init, not for resuming. */
+int trainer_save_best_weights(struct trainer *t, const struct trm_progress_point *at);
 /* Finds run.resume's checkpoint and reads all but its arrays: sets t->resume. close: not collective. */
 int trainer_open_checkpoint(struct trainer *t);
 void trainer_close_checkpoint(struct trainer *t);

@@ -1,5 +1,6 @@
 /* Every training method under random schedules of the virtual network (mpi/virtual.h): each seed chooses a method, its
- * options, the ranks and a schedule; the run must end, do each batch once, and lose no gradient.
+ * options, the ranks and a schedule; the run must end, do each batch once, and lose no gradient. Snapshots of the
+ * weights must have the gradients of their step.
  *
  * TRM_TEST_SCHEDULES=N runs seeds 1 to N; TRM_TEST_SEED=K runs seed K alone, in this process, for a debugger. */
 #include <math.h>
@@ -88,6 +89,7 @@ struct trial {
   uint64_t batches, middle; /* a quiesce point */
   int slow, halts;          /* rank that is slow; that requests a stop, -1: none */
   uint64_t halts_at;        /* after so many batches of its own */
+  int snapshots;            /* evaluations between quiesce points, at most */
   size_t elements;
   /* results */
   int computed[MAX_BATCHES][MAX_RANKS]; /* (batches, shards) 1 + the rank that did; 0: none */
@@ -107,6 +109,8 @@ struct job {
   size_t boundary[4];
   struct trm_strategy strategy;
   uint64_t batch, mine; /* that is computed; number of those computed */
+  uint64_t at[2];       /* (snapshots) steps of the snapshots up to the next quiesce point */
+  int snapshots;
 };
 
 static void __attribute__((format(printf, 3, 4))) expect(const struct job *job, bool holds, const char *format, ...)
@@ -125,12 +129,14 @@ static const char *text_of(const struct trial *t)
 {
   static char text[512];
   snprintf(text, sizeof text, "%s; %d ranks, %d a node, %s, %s; %s, rule %d, servers %d, groups %d, slack %d, "
-           "splits %d, bucket %d, %zu elements; %d batches, quiesces at %d, rank %d slow, rank %d stops after %d",
+           "splits %d, bucket %d, %zu elements; %d batches, quiesces at %d, %d snapshots, rank %d slow, rank %d stops "
+           "after %d",
            t->variant->name, t->plan.ranks, t->plan.ranks_per_node,
            t->share == TRM_SHARE_NODE ? "shared" : "not shared",
            t->assignment == TRM_ASSIGN_STATIC ? "static" : "dynamic",
            t->gradients == PARABOLA ? "parabola" : "where applied", (int)t->rule, t->servers, t->groups, t->slack,
-           t->splits, t->bucket, t->elements, (int)t->batches, (int)t->middle, t->slow, t->halts, (int)t->halts_at);
+           t->splits, t->bucket, t->elements, (int)t->batches, (int)t->middle, t->snapshots, t->slow, t->halts,
+           (int)t->halts_at);
   return text;
 }
 
@@ -189,6 +195,7 @@ static void trial_draw(struct trial *t, uint64_t seed)
   t->elements = 128 + 64 * (size_t)draw(t, 18, 3);
   if (draw(t, 19, 40) == 0) /* a second chunk of the parameter server */
     t->elements += SERVER_CHUNK;
+  t->snapshots = draw(t, 20, 2) ? 1 + draw(t, 21, 2) : 0;
 }
 
 /* -- a job */
@@ -231,7 +238,8 @@ static int job_open(struct job *job, struct trial *t, struct trm_comm *comm)
   job->boundary[0] = 32; /* a small layer */
   job->strategy = (struct trm_strategy){.ops = trm_strategy_find(v->method), .comm = comm, .device = &cpu,
                                         .optimizer = &job->optimizer, .elements = t->elements,
-                                        .boundary = job->boundary, .boundaries = 4};
+                                        .boundary = job->boundary, .boundaries = 4,
+                                        .snapshots = t->snapshots};
   trm_strategy_set_options(&job->strategy, o);
   return trm_strategy_create(&job->strategy);
 }
@@ -316,15 +324,16 @@ static void compute_sharded(struct job *job, const struct trm_loss_sums *sums)
 
 /* -- what a worker sees */
 
-/* Returns how often the weights have the gradient of this slot; -1: a part of it, or different times in different
- * elements. */
-static int times_applied(const struct job *job, const float *w, size_t slot, double unit)
+/* Returns how often the weights of the chunk from element `chunk` on have the gradient of this slot; -1: a part of it,
+ * or different times in different elements. */
+static int times_applied(const struct job *job, const float *w, size_t chunk, size_t slot, double unit)
 {
   const struct trial *t = job->trial;
+  const size_t slots = slots_of(t), low = chunk + (slot + slots - chunk % slots) % slots;
   double first = 0;
-  for (size_t i = slot; i < t->elements; i += slots_of(t)) {
+  for (size_t i = low; i < t->elements && i < chunk + SERVER_CHUNK; i += slots) {
     const double times = ((double)initial(i) - (double)w[i]) / unit;
-    first = i == slot ? times : first;
+    first = i == low ? times : first;
     if (!(fabs(times - first) < 1e-3) || fabs(times - round(times)) > 1e-3)
       return -1;
   }
@@ -347,7 +356,7 @@ static void check_view(const struct job *job)
       const bool mine = splits_batches(t) ? k == s->batch_shard && b < job->batch
                                           : t->computed[b][k] == 1 + rank && k == s->batch_shard;
       const bool old = splits_batches(t) && b + (uint64_t)t->slack < job->batch;
-      const int times = times_applied(job, s->w, b * (size_t)t->shards + (size_t)k, RATE);
+      const int times = times_applied(job, s->w, 0, b * (size_t)t->shards + (size_t)k, RATE);
       expect(job, times == 1 || (times == 0 && !mine && !old),
              "at batch %d the weights have batch %d, shard %d, %d times", (int)job->batch, (int)b, k, times);
     }
@@ -366,11 +375,26 @@ static void count_batch(struct job *job)
   t->begun[job->comm->rank] = job->batch + 1;
 }
 
+/* Snapshots at one step and the next, somewhere before `end`. Collective. */
+static void request_snapshots(struct job *job, uint64_t end)
+{
+  struct trial *t = job->trial;
+  struct trm_strategy *s = &job->strategy;
+  job->snapshots = 0;
+  if (end > s->updates + 1)
+    for (uint64_t at = s->updates + 1 + (uint64_t)draw(t, 22, (int)(end - s->updates) - 1);
+         at < end && job->snapshots < t->snapshots; at++)
+      job->at[job->snapshots++] = at;
+  if (job->snapshots > 0)
+    s->ops->snapshot(s, job->at, job->snapshots);
+}
+
 static int run_to(struct job *job, uint64_t end)
 {
   const struct trial *t = job->trial;
   struct trm_strategy *s = &job->strategy;
   int status = TRM_OK;
+  request_snapshots(job, end);
   while (status == TRM_OK && next_batch(s, end, &job->batch)) {
     expect(job, job->batch < end, "batch %d of %d", (int)job->batch, (int)end);
     if (s->ops->before_forward)
@@ -450,6 +474,44 @@ static void check_applied(const struct job *job, const float *w, double unit, do
     expect(job, fabs(times - wanted) < tolerance, "element %zu has the gradient of batch %zu, shard %zu, %g times, "
            "not %g", i, slot / (size_t)t->shards, slot % (size_t)t->shards, times, wanted);
   }
+}
+
+/* A snapshot has at least as many whole batches as its step; of hogwild less those under way, and parts of these; the
+ * server weights have just as many, if each gradient is an update. */
+static void check_snapshot(const struct job *job, const float *w, uint64_t at)
+{
+  const struct trial *t = job->trial;
+  const bool torn = is_method(t, "hogwild"), exact = !t->variant->tau && !t->variant->aggregate && !torn;
+  for (size_t low = 0; t->variant->promise == PROMISE_SUM && low < t->elements; low += SERVER_CHUNK) {
+    uint64_t applied = torn ? (uint64_t)t->plan.ranks - 1 : 0;
+    for (uint64_t b = 0; b < t->batches; b++) {
+      const int times = times_applied(job, w, low, b * (size_t)t->shards, RATE);
+      for (int k = 1; k < t->of[b]; k++)
+        expect(job, times_applied(job, w, low, b * (size_t)t->shards + (size_t)k, RATE) == times,
+               "the snapshot of step %d has a part of batch %d", (int)at, (int)b);
+      expect(job, times == 0 || times == 1 || (times == -1 && torn),
+             "the snapshot of step %d has batch %d %d times", (int)at, (int)b, times);
+      applied += times == 1;
+    }
+    expect(job, applied >= at && (applied == at || !exact), "the snapshot of step %d has %d batches", (int)at,
+           (int)applied);
+  }
+}
+
+/* Collective, at a quiesce point. */
+static int check_snapshots(struct job *job)
+{
+  const struct trial *t = job->trial;
+  struct trm_strategy *s = &job->strategy;
+  for (int i = 0; i < job->snapshots && job->at[i] <= s->updates; i++) {
+    TRM_CHECK(s->ops->snapshot_weights(s, i));
+    const float *w = s->eval_weights ? s->eval_weights : s->w;
+    for (size_t e = 0; e < t->elements; e++)
+      expect(job, fabs((double)w[e]) < 100, "step %d: weight %zu is %g", (int)job->at[i], e, (double)w[e]);
+    if (t->gradients == WHERE_APPLIED)
+      check_snapshot(job, w, job->at[i]);
+  }
+  return job->snapshots > 0 ? s->ops->snapshot_weights(s, -1) : TRM_OK;
 }
 
 /* softsync: gradients that wait for others are missing, in each chunk fewer than one update's. */
@@ -565,6 +627,7 @@ static int job_run(struct job *job)
   for (int phase = 0; phase < 2; phase++) {
     const uint64_t end = phase ? t->batches : t->middle;
     TRM_CHECK(s->ops->next_batch ? run_to(job, end) : run_synchronous_to(job, end));
+    TRM_CHECK(check_snapshots(job));
     TRM_CHECK(check_quiesced(job, end));
     if (s->updates < end) /* a stop was requested */
       break;

@@ -38,7 +38,7 @@ static void test_options(void)
     if (root[rank] > 0)
       CU_ASSERT_EQUAL(pace.slow_factor, root[rank]);
     CU_ASSERT_DOUBLE_EQUAL(pace.slow_factor * pace.slow_factor, rank + 1, 1e-12);
-    CU_ASSERT_DOUBLE_EQUAL(trm_slowdown_duration(&pace, 10e6, 0, 5), 0.010 * pace.slow_factor, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(trm_slowdown_duration(&pace, 10e-3, 0, 5), 0.010 * pace.slow_factor, 1e-12);
     CU_ASSERT_EQUAL(make(&pace, "power  1", "exponential", TRM_COMPUTE_REAL, rank, 16), TRM_OK);
     CU_ASSERT(pace.slow_factor == rank + 1 && pace.jitter == TRM_JITTER_EXPONENTIAL);
   }

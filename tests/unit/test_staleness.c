@@ -95,7 +95,8 @@ static void line_is(const struct trm_staleness *all, const double *mean, int ran
   char *text = NULL;
   size_t bytes = 0;
   struct trm_run_dir dir = {.path = (char *)"run", .metrics = open_memstream(&text, &bytes)};
-  const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5, .virtual_s = NAN};
+  const struct trm_progress_point at = {.step = 5, .epoch = 1, .samples = 50, .wall_s = 0.5, .train_s = 0.25,
+                                        .virtual_s = NAN};
   const struct trm_dataset rows = {.rows = 1};
   const struct trm_score score = {0.25, 0.5};
   CU_ASSERT_EQUAL(trm_run_dir_log_evaluation(&dir, &at, TRM_SPLIT_VALIDATION, &rows, &score, all, mean, ranks), 0);
@@ -106,8 +107,8 @@ static void line_is(const struct trm_staleness *all, const double *mean, int ran
   free(text);
 }
 
-#define PLAIN                                                 \
-  "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,"        \
+#define PLAIN                                                                       \
+  "{\"step\":5,\"epoch\":1,\"samples\":50,\"wall_s\":0.5,\"train_s\":0.25,"     \
   "\"validation_loss\":0.25,\"validation_accuracy\":0.5"
 #define NONE "\"staleness_mean\":null,\"staleness_p50\":null,\"staleness_p95\":null,\"staleness_max\":null"
 
@@ -120,6 +121,10 @@ static void test_lines(void)
                          "\"staleness_max\":999,\"staleness_workers\":[1,null,999]}\n");
   line_is(&of_rank[0], mean, 1, PLAIN ",\"staleness_mean\":1,\"staleness_p50\":0,\"staleness_p95\":3,"
                                 "\"staleness_max\":3,\"staleness_workers\":[1]}\n");
+  const double few[] = {1, NAN, NAN}; /* ranks without updates are absent at the end of the list */
+  line_is(&of_rank[0], few, 3, PLAIN ",\"staleness_mean\":1,\"staleness_p50\":0,\"staleness_p95\":3,"
+                               "\"staleness_max\":3,\"staleness_workers\":[1]}\n");
+  line_is(&none, few + 1, 2, PLAIN "," NONE "}\n"); /* no updates yet */
   line_is(&none, NULL, 0, PLAIN "," NONE "}\n"); /* the method has no staleness */
   line_is(NULL, NULL, 0, PLAIN "}\n");           /* synchronous */
 }

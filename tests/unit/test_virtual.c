@@ -597,6 +597,55 @@ static void test_cores(void)
     run(plan, check_equal_share, &plan.cores);
 }
 
+/* Two ranks of a node, latency 1 ms, 1 byte a microsecond; and an owner whose function computes for 3 ms. */
+static bool compute_call(void *context, int caller, void *head, const void *in, void *out)
+{
+  struct trm_comm *comm = context;
+  (void)caller, (void)head, (void)in, (void)out;
+  comm->ops->compute(comm, NULL, NULL, 3e-3);
+  return true;
+}
+
+static int check_node(struct trm_comm *comm, void *context)
+{
+  const struct trm_comm_ops *ops = comm->ops;
+  char data[1000] = "";
+  struct trm_request *request;
+  (void)context;
+  ops->barrier(comm); /* two steps of a tree */
+  expect_time(comm, 2e-3);
+  ops->allreduce(comm, data, 900, TRM_BYTE, TRM_MAX); /* 2 x 1.9 ms; scattered, 4 + 4/3 x .9 */
+  expect_time(comm, 5.8e-3);
+  if (comm->rank == 0)
+    ops->send_begin(comm, data, 1000, TRM_BYTE, 1, 1, &request);
+  else if (comm->rank == 1)
+    ops->receive_begin(comm, data, 1000, TRM_BYTE, 0, 1, &request);
+  if (comm->rank < 2)
+    ops->wait(&request);
+  if (comm->rank == 1)
+    expect_time(comm, 7.8e-3);
+  const bool owner[3] = {true, false, false};
+  struct trm_calls *calls;
+  const struct trm_call_plan plan = {8, 0, owner, false, compute_call, comm};
+  int64_t head = 0;
+  ops->calls_create(comm, &plan, &calls);
+  ops->sleep_until(comm, 100e-3 + 1e-4 * comm->rank, false);
+  if (comm->rank > 0) { /* one after the other */
+    ops->call_begin(calls, 0, &head, NULL, 0, NULL, 0, &request);
+    ops->wait(&request);
+    expect_time(comm, 100.1e-3 + 1e-3 + 8e-6 + 3e-3 * comm->rank + 1e-3 + 8e-6);
+  }
+  ops->calls_free(&calls);
+  return TRM_OK;
+}
+
+static void test_node(void)
+{
+  const struct trm_virtual_plan plan = {.ranks = 3, .ranks_per_node = 3, .latency = 1, .bandwidth = 1,
+                                        .node_latency = 1e-3, .node_s_per_byte = 1e-6};
+  run(plan, check_node, NULL);
+}
+
 /* -- determinism */
 
 struct record {
@@ -713,6 +762,7 @@ int main(void)
     {"calls", test_calls},
     {"virtual time", test_time},
     {"shared cores", test_cores},
+    {"time inside a node", test_node},
     {"determinism", test_determinism},
     {"deadlock", test_deadlock},
     CU_TEST_INFO_NULL,

@@ -1,0 +1,47 @@
+/* The order of events of an asynchronous run: recorded (run.record), or followed (simulate.replay).
+ *
+ * What a run computes depends on its options, and on two orders that differ from run to run: in which order the calls
+ * on each chunk of the parameter server are answered, and which parts of batches a worker is assigned dynamically. A
+ * recorded run writes both; a run that follows the record answers a call only when its turn has come, and so ends with
+ * the same bits, on a network that behaves in another way.
+ *
+ * The record is a folder with a file of text for each rank: a line that says of which run it is, then a line an event,
+ *
+ *   c REPLICA CHUNK NUMBER CALLER   this rank has run a call on the chunk, the chunk's NUMBER-th (from 0)
+ *   p PART                          this rank has asked for a part of a batch, and was given this one
+ *   q CALLS                         a quiesce point; CALLS: on all chunks that this rank owns, so far
+ *   halt                            the run is being stopped: it cannot be followed
+ *
+ * and "end". */
+#pragma once
+
+#include "core/comm.h"
+
+struct call_order;
+
+struct call_order_plan {
+  struct trm_comm *comm; /* not owned */
+  const char *record, *replay; /* folders; NULL or "": none */
+  const char *run;       /* one line: what the recorded run and the one that follows it must have in common */
+  int replicas;          /* of the parameter server */
+  size_t chunks;         /* of a replica */
+};
+
+/* Collective over comm. Sets *order to NULL if there is neither record nor replay. Fails if a file cannot be written,
+ * is missing or damaged, or is of another run. */
+int call_order_create(struct call_order **order, const struct call_order_plan *plan);
+void call_order_free(struct call_order *order); /* collective; NULL is allowed */
+
+/* The functions below end the job where the run departs from the record, or a file cannot be written. */
+
+bool call_order_is_followed(const struct call_order *order); /* false also for NULL */
+/* Returns false if it is not this caller's turn. number: calls on the chunk that have been answered. */
+bool call_order_may_answer(const struct call_order *order, int replica, size_t chunk, int64_t number, int caller);
+/* This call has been answered. With the chunk locked, like may_answer. */
+void call_order_answered(struct call_order *order, int replica, size_t chunk, int64_t number, int caller);
+/* A part was assigned to this rank; returns the one that the record says, if one is followed. order: may be NULL. */
+int64_t call_order_part(struct call_order *order, int64_t part);
+/* This rank is at a quiesce point, with so many calls answered on its chunks. */
+void call_order_quiesce(struct call_order *order, int64_t calls);
+/* The run is being stopped. order: may be NULL. */
+void call_order_halt(struct call_order *order);
