@@ -203,8 +203,6 @@ void worker_destroy(struct trm_strategy *s)
     s->device->ops->release(s->device, w->array[i]);
   for (int i = 0; i < w->blocks; i++)
     trm_free(w->block[i]);
-  for (int i = 0; i < TRM_MAX_STATES; i++)
-    trm_free(w->view[i]);
   s->comm->ops->release(w->group);
   s->comm->ops->release(w->node);
   trm_free(w);

@@ -75,7 +75,7 @@ struct trm_device_options {
 /* The virtual network (mpi/virtual.h). */
 struct trm_simulate_options {
   int64_t workers, nodes, cores, threads, schedule;
-  double latency, bandwidth, node_latency, node_bandwidth, service, service_bandwidth; /* s, bytes/s, ... */
+  double slice, latency, bandwidth, node_latency, node_bandwidth, service, service_bandwidth; /* s, bytes/s, ... */
   char *machine; /* a file of plan/machine.h */
   bool gradients;
   char *replay; /* folder written with run.record */

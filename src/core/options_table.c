@@ -158,6 +158,7 @@ const struct trm_option trm_option_table[] = {
    "ranks of a virtual network, in one process and virtual time: the same bits in every run (0: real ranks)"),
   INT(simulate.nodes, "0", 0, 1000000, "nodes that the virtual ranks are divided over (0: one for each rank)"),
   INT(simulate.cores, "0", 0, 1000000, "cores of a node, which its ranks share (0: one for each rank)"),
+  REAL(simulate.slice, "4e-3", 0, 1e6, "seconds until a rank leaves its core to one that waits for it (0: when it waits)"),
   REAL(simulate.latency, "2e-5", 0, 1e6, "seconds that a message between two nodes takes, besides its bytes"),
   REAL(simulate.bandwidth, "1e9", 1, 1e18, "bytes per second of a node's link, in each direction"),
   REAL(simulate.node_latency, "0", 0, 1e6, "seconds that a message between two ranks of a node takes"),
