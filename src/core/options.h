@@ -58,7 +58,7 @@ struct trm_run_options {
   char *dir, *resume;
   int64_t seed, lanes, checkpoint_every, keep;
   bool overwrite, singletons;
-  char *slow, *jitter; /* train/slowdown.h */
+  char *slow, *jitter, *outages; /* train/slowdown.h */
   char *record; /* folder: the order of events of an asynchronous run */
   enum trm_trace_mode trace;
 };

@@ -135,6 +135,8 @@ const struct trm_option trm_option_table[] = {
   TEXT(run.slow, "",
    "injected slowdown of ranks: \"RANK:FACTOR\", several separated by commas, or \"power P\": rank r times (r + 1)^P"),
   TEXT(run.jitter, "", "injected random computing times: \"lognormal SIGMA\" (median 1) or \"exponential\" (mean 1)"),
+  TEXT(run.outages, "",
+   "injected outages: \"RANK:FROM-TO\", seconds of training in which it computes nothing; without TO it fails"),
   TEXT(run.record, "", "folder to which an asynchronous run writes the order of its events (for simulate.replay)"),
   CHOICE(run.trace, "none", WORDS("none", "steps"),
    "steps: record what each rank does in run.dir/trace.json (chrome://tracing, Perfetto, trireme report)"),
